@@ -1,6 +1,6 @@
 # make up     build everything, start a cluster with real containers, run the example
-# make test   every test, the ones with containers included
-# make down   take the cluster away without a trace
+# make test   run all tests, including those with containers
+# make down   stop the cluster and remove everything that it created
 SHELL := /bin/bash
 GO    ?= go
 BIN   := bin
@@ -35,7 +35,7 @@ test: build bundle packages
 	@cd tools/gotestsum && $(GO) build -o ../../$(BIN)/gotestsum gotest.tools/gotestsum
 	@tools/test.sh
 
-# Debian packages that tests use besides what the bundle installs.
+# Debian packages that the tests use in addition to those of the bundle.
 .PHONY: packages
 packages:
 	@tools/packages.sh nftables iproute2 curl
@@ -62,22 +62,28 @@ bench: PGO := auto
 bench: build bundle packages
 	$(GO) run ./test/bench
 
-# The profile that the compiler optimizes by, from the load of the benchmark.
+# A new cmd/coracle/default.pgo, from the load of the benchmark.
 profile: build bundle
 	$(GO) run ./test/bench -only=api,schedule -pods=20000 -profile=$(PWD)/profile.pgo
 	mv profile.pgo cmd/coracle/default.pgo
 
 # For as long as SOAK says each: the history test with random seeds, and all
-# attacks on one control plane, whose memory stays flat; then 200 kills, and
-# the loads on memory at full size: 10,000 watches, 5,000 pods, and 100,000
-# objects that 100 clients list at once.
+# attacks on one control plane, whose memory stays flat; then faults of a node
+# under a churn of pods, 200 kills, and the attacks, with the latency of a machine
+# that does nothing else as bound; 100,000 random events around a simulated
+# scheduler, and the loads on memory at full size: 10,000 watches, 5,000 pods, and
+# 100,000 objects that 100 clients list at once.
 SOAK ?= 10m
 soak: build bundle packages
 	$(GO) test ./test/history -run 'TestSoak$$' -v -count=1 -timeout 0 -history.soak=$(SOAK)
 	$(GO) test ./test/attack -run 'TestSoak$$' -v -count=1 -timeout 0 -attack.soak=$(SOAK)
-	$(GO) test ./test/attack -run 'TestKillProcessesAtRandom$$' -v -count=1 -timeout 0 -attack.kills=200
+	$(GO) test ./test/attack -run 'TestNodeFaults$$' -v -count=1 -timeout 0 -attack.faults=$(SOAK)
+	$(GO) test ./test/attack -run 'TestKillProcessesAtRandom$$' -v -count=1 -timeout 0 -attack.kills=200 -attack.recovery=2s
+	$(GO) test ./test/attack -v -count=1 -timeout 0 -attack.latency=100ms -attack.recovery=2s
+	$(GO) test ./internal/scheduler -run 'TestRandomEvents$$' -v -count=1 -timeout 0 -scheduler.events=100000
+	$(GO) test ./test/sim -run 'TestSimulation$$' -count=1 -timeout 0 -sim.count=1000
 	CORACLE_MEMORY_FULL=1 $(GO) test ./test/attack -v -count=1 -timeout 0 -parallel 1 \
-		-run '^(TestThousandsOfWatches|TestThousandsOfPodsCreatedAndDeleted|TestHundredClientsListEverything|TestWatchersThatNeverRead)$$'
+		-run '^(TestThousandsOfWatches|TestThousandsOfPodsCreatedAndDeleted|TestHundredClientsListAllObjects|TestWatchersThatNeverRead)$$'
 
 generate:
 	@tools/generate.sh

@@ -2,9 +2,10 @@
 # Builds what a node needs beside the coracle binary, from pinned Go modules
 # and without any registry, into bin/bundle (or $BUNDLE_DIR):
 #
-#   bin/     containerd, its runc shim, ctr, runc, etcdctl
-#   cni/     bridge, host-local, loopback
-#   images/  pause.tar, frontend.tar (OCI image layouts)
+#   bin/       containerd, its runc shim, ctr, runc, etcdctl
+#   cni/       bridge, host-local, loopback
+#   images/    pause.tar, frontend.tar (OCI image layouts); every cluster has them
+#   examples/  extender.tar, to be imported by hand
 #
 # Does nothing when the inputs have not changed since the last build.
 set -euo pipefail
@@ -25,7 +26,7 @@ inputs() {
 	{
 		go version
 		go env GOARCH
-		(cd "$root" && find bundle examples/frontend -type f | LC_ALL=C sort | xargs sha256sum)
+		(cd "$root" && find bundle examples/*/*.go -type f | LC_ALL=C sort | xargs sha256sum)
 		sha256sum /bin/busybox "$(shell)"
 	} | sha256sum | cut -d' ' -f1
 }
@@ -46,7 +47,7 @@ if [ "$(cat "$out/.inputs" 2>/dev/null)" = "$want" ]; then
 	say "up to date in $out"
 	exit 0
 fi
-mkdir -p "$out"/{bin,cni,images,.work}
+mkdir -p "$out"/{bin,cni,images,examples,.work}
 rm -f "$out/.inputs"
 
 containerd=github.com/containerd/containerd/v2
@@ -70,7 +71,9 @@ done
 
 build "$out/.work/mkimage" ./mkimage
 build "$out/.work/pause" ./pause -ldflags "-s -w"
-(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$out/.work/frontend" ./examples/frontend)
+for example in frontend extender; do
+	(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$out/.work/$example" ./examples/$example)
+done
 arch=$(go env GOARCH)
 say "packing images"
 "$out/.work/mkimage" -o "$out/images/pause.tar" -name coracle.internal/pause:1.0 -arch "$arch" \
@@ -82,6 +85,8 @@ done
 links+=("/bin/wget->/frontend" "/bin/sh->mksh")
 "$out/.work/mkimage" -o "$out/images/frontend.tar" -name coracle.internal/frontend:1.0 -arch "$arch" \
 	-ports 80/tcp -entrypoint /frontend "/frontend=$out/.work/frontend" "/bin/busybox=/bin/busybox" "/bin/mksh=$(shell)" "${links[@]}"
+"$out/.work/mkimage" -o "$out/examples/extender.tar" -name coracle.internal/extender:1.0 -arch "$arch" \
+	-entrypoint /extender "/extender=$out/.work/extender"
 
 rm -rf "$out/.work"
 echo "$want" >"$out/.inputs"

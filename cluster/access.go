@@ -14,15 +14,16 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// access is how a node reaches its cluster.
+// access is how a node reaches the control plane.
 type access interface {
-	// with returns a component that runs with clients of the API server, as
-	// one of those that have a file of their own (apiserver.NodeKubelet). Where
-	// the clients cannot wait for the API server, the component does.
+	// with returns a component that runs with clients of the API server. file
+	// selects the identity of a remote client, such as apiserver.NodeKubelet.
+	// The clients, or the component, wait for the API server.
 	with(file string, run func(context.Context, client.Provider) error) func(context.Context) error
-	// address is the node's.
-	address(api *apiserver.Flags) (net.IP, error)
-	// serving is what the kubelet serves with, and whose clients it trusts.
+	// address returns the node's IP address.
+	address(api *apiserver.Options) (net.IP, error)
+	// serving returns the kubelet's serving certificate and the authorities of
+	// its clients.
 	serving(node string, addresses []net.IP) (certificate, authorities, error)
 }
 
@@ -31,18 +32,18 @@ type (
 	authorities = func() *x509.CertPool
 )
 
-// within is the access to a control plane in the same process: shared memory,
-// and one provider for all components.
-type within struct{ plane *controlPlane }
+// inProcessAccess is the access to a control plane in the same process: shared
+// memory, and one provider for all components.
+type inProcessAccess struct{ plane *controlPlane }
 
-func (w within) with(_ string, run func(context.Context, client.Provider) error) func(context.Context) error {
-	return w.plane.servers.with(run)
+func (a inProcessAccess) with(_ string, run func(context.Context, client.Provider) error) func(context.Context) error {
+	return a.plane.servers.with(run)
 }
 
-func (within) address(api *apiserver.Flags) (net.IP, error) { return api.Advertised() }
+func (inProcessAccess) address(api *apiserver.Options) (net.IP, error) { return api.Advertised() }
 
-func (w within) serving(node string, addresses []net.IP) (certificate, authorities, error) {
-	keys := w.plane.keys
+func (a inProcessAccess) serving(node string, addresses []net.IP) (certificate, authorities, error) {
+	keys := a.plane.keys
 	issued, err := keys.Issue(apiserver.KubeletServing(node, addresses))
 	if err != nil {
 		return nil, nil, err
@@ -50,14 +51,17 @@ func (w within) serving(node string, addresses []net.IP) (certificate, authoriti
 	return issued.GetCertificate, func() *x509.CertPool { return keys.Cluster().Pool() }, nil
 }
 
-// across is the access over HTTPS by the files in a directory
-// (apiserver.NodeAuthority and its like), which are read again when they
-// change. Clients wait for the API server.
-type across struct{ dir string }
+// remoteAccess is the access over HTTPS with the files in a directory
+// (apiserver.NodeAuthority and others). It reads them again when they change.
+// Clients wait for the API server.
+type remoteAccess struct {
+	dir string
+	own net.IP // of a further node of the machine; nil for the first
+}
 
-func (a across) file(name string) string { return filepath.Join(a.dir, name) }
+func (a remoteAccess) file(name string) string { return filepath.Join(a.dir, name) }
 
-func (a across) with(file string, run func(context.Context, client.Provider) error) func(context.Context) error {
+func (a remoteAccess) with(file string, run func(context.Context, client.Provider) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		provider, err := base.Remote(a.file(file), file)
 		if err != nil {
@@ -72,13 +76,18 @@ func (a across) with(file string, run func(context.Context, client.Provider) err
 	}
 }
 
-func (a across) address(api *apiserver.Flags) (net.IP, error) { return api.NodeAddress(a.dir) }
+func (a remoteAccess) address(api *apiserver.Options) (net.IP, error) {
+	if a.own != nil {
+		return a.own, nil
+	}
+	return api.NodeAddress(a.dir)
+}
 
-func (a across) serving(string, []net.IP) (certificate, authorities, error) {
-	serve, err := pki.FollowCertificate(a.file(apiserver.NodeServing), a.file(apiserver.NodeServingKey))
+func (a remoteAccess) serving(string, []net.IP) (certificate, authorities, error) {
+	serve, err := pki.ReloadingCertificate(a.file(apiserver.NodeServing), a.file(apiserver.NodeServingKey))
 	if err != nil {
 		return nil, nil, err
 	}
-	trust, err := pki.FollowAuthority(a.file(apiserver.NodeAuthority))
+	trust, err := pki.ReloadingAuthority(a.file(apiserver.NodeAuthority))
 	return serve, trust, err
 }

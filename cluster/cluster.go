@@ -3,13 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/coracle-io/coracle/internal/store/etcd"
-	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Cluster is a cluster in this process: a control plane, and a node that
@@ -24,6 +24,7 @@ import (
 type Cluster struct {
 	plane *controlPlane
 	node  *Node // nil without one in this process
+	ran   atomic.Bool
 }
 
 // New checks the options and returns a cluster that does not run yet. It writes
@@ -36,23 +37,32 @@ func New(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{}
-	if c.plane, err = newControlPlane(settings); err != nil {
+	configuration, err := configurePlane(settings)
+	if err != nil {
 		return nil, err
 	}
-	if o.Node != nil && !o.Node.Apart {
-		c.node, err = newNode(settings, c.plane.group, within{c.plane})
+	c := &Cluster{plane: newControlPlane(configuration)}
+	if o.Node != nil && !o.Node.SeparateProcess {
+		c.node, err = newNode(configuration, c.plane.group, inProcessAccess{c.plane})
 	}
 	return c, err
 }
 
-// Run runs the cluster until ctx ends, and then returns nil. It can be called
-// once. When it returns, all of its goroutines have ended and a temporary data
-// directory is removed. Containers keep running.
+// Run runs the cluster until ctx ends, and then returns nil. A second call
+// returns an error. When Run returns, all of its goroutines have ended and a
+// temporary data directory is removed. Containers keep running.
 //
 // Run returns an error if the cluster cannot start with these options, and if an
 // embedded etcd fails. A component that fails later is restarted.
+//
+// A failed etcd may never answer or end. Run then returns within about a second.
+// Requests that wait for etcd end with their own deadlines, and then a temporary
+// data directory is removed. What etcd itself holds is released when the process
+// ends.
 func (c *Cluster) Run(ctx context.Context) error {
+	if c.ran.Swap(true) {
+		return errRanBefore
+	}
 	if c.node == nil {
 		return c.plane.Run(ctx)
 	}
@@ -90,35 +100,20 @@ func (c *Cluster) Config() *rest.Config { return c.plane.config() }
 func (c *Cluster) URL() string { return c.plane.url() }
 
 // AdminKubeconfig returns a kubeconfig with the rights of a cluster admin for
-// the API server at a URL: that of Cluster.URL, or another address of the same
-// server. It contains the key and certificates, valid for four months at least.
-// AdminKubeconfig returns nil before APIReady.
+// the API server at the URL server, which is Cluster.URL or another address of
+// the same API server. It contains the key and certificates, valid for four
+// months at least. AdminKubeconfig returns nil before APIReady.
 func (c *Cluster) AdminKubeconfig(server string) *clientcmdapi.Config {
 	return c.plane.adminKubeconfig(server)
 }
 
 // Status returns the state of the cluster's components, and a channel that is
 // closed when the state changes.
-func (c *Cluster) Status() (Status, <-chan struct{}) { return c.plane.group.Status() }
-
-// Status is the state of a cluster's components: the field Components is a
-// []Component, sorted by name.
-type Status = supervise.Status
-
-// Component is the state of one component: its Name ("scheduler", or
-// "apiserver/https" for a part of one); its Phase ("Starting", "Running",
-// "BackOff" until NextStart, or "Stopped") since the time Since; how often it was
-// restarted (Restarts, Panics); its last failure (LastError, LastErrorTime,
-// Panicked); and Conditions that keep it from its work although it runs.
-type Component = supervise.Component
+func (c *Cluster) Status() (Status, <-chan struct{}) { return status(c.plane.group) }
 
 // ErrDamaged is wrapped by the error of Run if the data of the embedded etcd is
 // damaged, so that every start fails.
 var ErrDamaged = etcd.ErrDamaged
 
-func ignoreCanceled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
+// errRanBefore is the error of a second Run.
+var errRanBefore = errors.New("a cluster or node runs once: make another one with New or NewNode")

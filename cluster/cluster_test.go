@@ -10,7 +10,7 @@ import (
 )
 
 // A control plane that cannot start ends its node too, which would wait for
-// the API server for ever.
+// the API server forever.
 func TestAClusterWithANodeEndsWithItsControlPlane(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,7 +36,7 @@ func TestAClusterWithANodeEndsWithItsControlPlane(t *testing.T) {
 		if err == nil {
 			t.Error("a taken port is no failure")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		cancel()
 		<-ended //nolint:errcheck // that it ends is all that is wanted here
 		t.Error("the cluster goes on without its control plane")

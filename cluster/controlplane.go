@@ -19,10 +19,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/component/base"
+	"github.com/coracle-io/coracle/internal/controllers/certificates"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/manifests"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/etcd"
@@ -30,61 +31,58 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// controlPlane is the part of a cluster that nodes work for: store, API
-// server, controllers and scheduler.
+// controlPlane is the part of a cluster without its node: store, API server,
+// controllers and scheduler.
 type controlPlane struct {
-	*settings
-	log       *logging.Log
-	api       *apiserver.Flags
-	etcd      *component.Etcd // nil: the objects are elsewhere
-	manager   *component.ControllerManager
-	scheduler *component.Scheduler
-	group     *supervise.Group
-	servers   servers         // the instances of the API server
-	served    <-chan struct{} // closed once there is none any more; nil before the first
-	events    *events
-	ready     chan struct{}
+	*planeConfiguration
+	log           *logging.Log
+	group         *supervise.Group
+	servers       servers         // the instances of the API server
+	apiServerDone <-chan struct{} // closed when the API server has ended; nil before its start
+	events        *events
+	ready         chan struct{}
 
-	// What open makes.
+	// What open creates:
 	keys  *pki.Directory
 	admin *pki.Certificate
-	made  bool // the data directory, which close removes
+	made  bool // open made the data directory, and close removes it
 
 	mu       sync.Mutex   // guards what follows
 	listener net.Listener // of a free port, until an API server has taken it
 	client   *reached     // nil before the API server has answered
 }
 
-// reached is how the API server is reached once it has answered.
+// reached is how clients reach the API server, once it answers.
 type reached struct {
 	kubernetes kubernetes.Interface
 	config     *rest.Config // without a socket
 }
 
-// newControlPlane prepares a control plane; nothing is opened before run.
-func newControlPlane(o *settings) (*controlPlane, error) {
+// newControlPlane returns a control plane that does not run. It opens nothing.
+func newControlPlane(c *planeConfiguration) *controlPlane {
 	p := &controlPlane{
-		settings: o, log: logging.New(o.Log, o.levels), events: newEvents(o.NodeName, o.Node == nil), ready: make(chan struct{}),
+		planeConfiguration: c, log: logging.New(c.settings.Log, c.settings.parsed.levels), events: newEvents(c.settings.NodeName, c.settings.Node == nil), ready: make(chan struct{}),
 	}
 	p.group = supervise.NewGroup(supervise.Options{Context: p.log.Context, Changed: p.events.changed})
-	return p, p.parseArguments()
+	return p
 }
 
-// open makes the data directory and opens the keys in it, and a free port if
-// that is what is asked for. close must follow, after an error too.
+// open creates the data directory, opens the keys in it, and listens on a free
+// port if the options ask for one. The caller must call close, also after an
+// error.
 func (p *controlPlane) open() (err error) {
-	if p.temporary {
-		if err := os.Mkdir(p.DataDir, 0o700); err != nil {
+	if p.settings.temporary {
+		if err := os.Mkdir(p.settings.DataDir, 0o700); err != nil {
 			return fmt.Errorf("make a temporary data directory: %w", err)
 		}
 		p.made = true
 	}
 	if p.etcd != nil {
-		if err := lostKeys(p.etcd.Dir, p.api); err != nil {
+		if err := checkKeys(p.etcd.Dir, p.api); err != nil {
 			return err
 		}
 	}
-	if p.keys, err = pki.Open(p.api.CertDir, clock.RealClock{}); err != nil {
+	if p.keys, err = pki.Open(p.api.Serving.CertDir, clock.RealClock{}); err != nil {
 		return fmt.Errorf("open the cluster's keys: %w", err)
 	}
 	if p.etcd != nil {
@@ -96,9 +94,8 @@ func (p *controlPlane) open() (err error) {
 	if tokens := &p.manager.Options.ServiceAccountTokens; tokens.PrivateKeyFile == "" {
 		tokens.PrivateKeyFile = p.keys.File("sa.key")
 	}
-	if signing := &p.manager.Options.Signing; signing.CertFile == "" && signing.KeyFile == "" {
-		signing.CertFile = p.keys.File(pki.ClusterAuthority + ".crt")
-		signing.KeyFile = p.keys.File(pki.ClusterAuthority + ".key")
+	if signing := &p.manager.Options.Signing; !signing.HasAuthority() {
+		signing.Authority = certificates.Authority{CertFile: p.keys.File(pki.ClusterAuthority + ".crt"), KeyFile: p.keys.File(pki.ClusterAuthority + ".key")}
 	}
 	if err := p.serveWithOwnKeys("kube-controller-manager", &p.manager.Serving); err != nil {
 		return err
@@ -106,31 +103,32 @@ func (p *controlPlane) open() (err error) {
 	if err := p.serveWithOwnKeys("kube-scheduler", &p.scheduler.Serving); err != nil {
 		return err
 	}
-	if p.admin, err = p.keys.Issue(pki.Admin()); err != nil || p.InProcess || p.api.SecurePort != 0 {
+	if p.admin, err = p.keys.Issue(pki.Admin()); err != nil || p.settings.InProcess || p.api.Serving.Port != 0 {
 		return err
 	}
 	p.listener, err = p.listen()
 	return err
 }
 
-// close gives back what open has taken.
+// close releases what open has taken.
 func (p *controlPlane) close() {
 	if l := p.takeListener(); l != nil {
-		_ = l.Close() // nobody has heard of it
+		_ = l.Close() // it is unused
 	}
 	if p.made {
-		_ = os.RemoveAll(p.DataDir) // best effort: the system clears its temporary directory too
+		_ = os.RemoveAll(p.settings.DataDir) // best effort: it is a temporary directory
 	}
 }
 
-// listen opens the API server's port. One that was free stays this cluster's.
+// listen opens the API server's port. A free port that was chosen once remains
+// this cluster's.
 func (p *controlPlane) listen() (net.Listener, error) {
 	l, err := p.api.Listen()
 	if err != nil {
-		return nil, wrong("Ports.Secure", fmt.Sprint(p.api.SecurePort), "the port is taken, stop what listens there or choose another: %w", err)
+		return nil, wrong("Ports.Secure", fmt.Sprint(p.api.Serving.Port), "the port is taken, stop what listens there or choose another: %w", err)
 	}
-	if p.api.SecurePort == 0 {
-		p.api.SecurePort = l.Addr().(*net.TCPAddr).Port
+	if p.api.Serving.Port == 0 {
+		p.api.Serving.Port = l.Addr().(*net.TCPAddr).Port
 	}
 	return l, nil
 }
@@ -143,18 +141,19 @@ func (p *controlPlane) takeListener() net.Listener {
 	return l
 }
 
-// Prepare makes the keys of a cluster in its data directory and, for a node that
-// runs apart, the files by which it reaches the API server. It keeps what exists.
-// Call it before the processes of the cluster start.
+// Prepare creates the keys of a cluster in its data directory and, for a node
+// in a process of its own, the files with which it reaches the API server. It
+// keeps existing ones. Call it before the processes of the cluster start.
 func Prepare(o Options) error {
 	settings, err := complete(o)
 	if err != nil {
 		return err
 	}
-	p, err := newControlPlane(settings)
+	configuration, err := configurePlane(settings)
 	if err != nil {
 		return err
 	}
+	p := newControlPlane(configuration)
 	defer p.close()
 	if err := p.open(); err != nil {
 		return err
@@ -162,33 +161,39 @@ func Prepare(o Options) error {
 	return p.keepNode()
 }
 
-// keepFiles writes the files by which others reach the API server. Nobody looks
-// for them in a temporary directory.
+// keepFiles writes the files with which other processes reach the API server.
+// It does nothing for a temporary data directory.
 func (p *controlPlane) keepFiles(ctx context.Context) error {
-	if p.temporary {
+	if p.settings.temporary {
 		return nil
 	}
-	if err := p.api.KeepKubeconfigs(ctx, p.keys, p.NodeName); err != nil {
+	if err := p.api.KeepKubeconfigs(ctx, p.keys, p.settings.NodeName); err != nil {
 		return fmt.Errorf("write the components' kubeconfigs: %w", err)
 	}
 	return p.keepNode()
 }
 
-// nodeDir is where a node that runs apart has its files.
+// nodeDir returns the directory of the files of a node in a process of its own.
 func nodeDir(dataDir string) string { return filepath.Join(dataDir, "node") }
 
 func (p *controlPlane) keepNode() error {
-	if p.Node == nil || !p.Node.Apart {
+	if p.settings.Node == nil || !p.settings.Node.SeparateProcess {
 		return nil
 	}
-	if err := p.api.KeepNode(p.keys, nodeDir(p.DataDir), p.NodeName); err != nil {
+	if err := p.api.KeepNode(p.keys, nodeDir(p.settings.DataDir), p.settings.NodeName); err != nil {
 		return fmt.Errorf("write the node's files: %w", err)
+	}
+	for number := 2; number <= p.settings.Node.Count; number++ {
+		of := p.settings.node(number)
+		if err := p.api.KeepFurtherNode(p.keys, nodeDir(of.DataDir), of.NodeName, of.nodeAddress()); err != nil {
+			return fmt.Errorf("write the files of node %s: %w", of.NodeName, err)
+		}
 	}
 	return nil
 }
 
 // serveWithOwnKeys lets a component serve with a certificate of the cluster,
-// which stays valid, and trust the cluster's client certificates.
+// which is renewed, and accept the cluster's client certificates.
 func (p *controlPlane) serveWithOwnKeys(name string, s *base.Serving) error {
 	certificate, err := p.keys.Issue(pki.Component(name))
 	if err != nil {
@@ -198,13 +203,13 @@ func (p *controlPlane) serveWithOwnKeys(name string, s *base.Serving) error {
 	return nil
 }
 
-// adminKubeconfig is Cluster.AdminKubeconfig.
+// adminKubeconfig implements Cluster.AdminKubeconfig.
 func (p *controlPlane) adminKubeconfig(server string) *clientcmdapi.Config {
 	if p.reached() == nil {
 		return nil
 	}
 	return pki.Kubeconfig{
-		Cluster: p.Name, Server: server, User: p.Name, Authority: p.keys.Cluster(), Identity: p.admin, Embed: true,
+		Cluster: p.settings.Name, Server: server, User: p.settings.Name, Authority: p.keys.Cluster(), Identity: p.admin, Embed: true,
 	}.Config()
 }
 
@@ -215,22 +220,22 @@ func AdminKubeconfig(o Options, server string) (*clientcmdapi.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	api := apiserver.NewFlags()
-	api.CertDir = settings.keysDir()
+	api := apiserver.NewOptions()
+	api.Serving.CertDir = settings.keysDir()
 	if err := settings.set("APIServerArgs", api.AddFlags); err != nil {
 		return nil, err
 	}
-	authority, admin, err := pki.ReadAdmin(api.CertDir)
+	authority, admin, err := pki.ReadAdmin(api.Serving.CertDir)
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's keys: %w", err)
 	}
 	return pki.Kubeconfig{Cluster: settings.Name, Server: server, User: settings.Name, Authority: authority, Identity: admin, Embed: true}.Config(), nil
 }
 
-// keysDir is where a cluster's keys are unless an argument says otherwise.
+// keysDir returns the directory of the cluster's keys.
 func (o *settings) keysDir() string { return filepath.Join(o.DataDir, "pki") }
 
-// Client is Cluster.Client.
+// Client implements Cluster.Client.
 func (p *controlPlane) Client() kubernetes.Interface {
 	if r := p.reached(); r != nil {
 		return r.kubernetes
@@ -244,28 +249,28 @@ func (p *controlPlane) reached() *reached {
 	return p.client
 }
 
-// url is Cluster.URL.
+// url implements Cluster.URL.
 func (p *controlPlane) url() string {
-	if p.reached() == nil || p.InProcess {
+	if p.reached() == nil || p.settings.InProcess {
 		return ""
 	}
-	host := p.api.BindAddress
+	host := p.api.Serving.BindAddress
 	switch {
 	case host.Equal(net.IPv4zero):
 		host = net.IPv4(127, 0, 0, 1)
 	case host.IsUnspecified():
 		host = net.IPv6loopback
 	}
-	return "https://" + net.JoinHostPort(host.String(), strconv.Itoa(p.api.SecurePort))
+	return "https://" + net.JoinHostPort(host.String(), strconv.Itoa(p.api.Serving.Port))
 }
 
-// config is Cluster.Config.
+// config implements Cluster.Config.
 func (p *controlPlane) config() *rest.Config {
 	r := p.reached()
 	switch {
 	case r == nil:
 		return nil
-	case p.InProcess:
+	case p.settings.InProcess:
 		config := rest.CopyConfig(r.config)
 		config.ContentConfig = rest.ContentConfig{} // custom resources have no protobuf
 		return config
@@ -277,24 +282,39 @@ func (p *controlPlane) config() *rest.Config {
 	}
 }
 
-// Run is Cluster.Run without a node.
+// Run implements Cluster.Run for a cluster without a node in this process.
 func (p *controlPlane) Run(ctx context.Context) error { return p.run(ctx, func(context.Context) {}) }
 
-// run is Run with others in the group, which beside starts. They end with the
-// control plane, whatever ends that.
-func (p *controlPlane) run(caller context.Context, beside func(context.Context)) error {
-	ctx, cancel := context.WithCancelCause(caller)
-	defer cancel(nil)
-	defer p.close()
+// run runs the control plane and what startNode starts in its group. Both end
+// together.
+func (p *controlPlane) run(ctx context.Context, startNode func(context.Context)) error {
 	if err := p.open(); err != nil {
+		p.close()
 		return err
 	}
+	err := p.serve(ctx, startNode)
+	if lost := (*lostStore)(nil); !errors.As(err, &lost) {
+		p.close()
+		return err
+	}
+	select {
+	case <-p.closeLater(ctx):
+	case <-time.After(lostStoreTimeout):
+	}
+	return err
+}
+
+// serve runs what open has prepared. All components have ended when it returns,
+// unless the error is a lostStore.
+func (p *controlPlane) serve(caller context.Context, startNode func(context.Context)) error {
+	ctx, cancel := context.WithCancelCause(caller)
+	defer cancel(nil)
 	if err := p.keepFiles(p.log.Context(ctx, "pki")); err != nil {
 		return err
 	}
-	beside(ctx)
+	startNode(ctx)
 	p.group.Go(ctx, "pki", p.keys.Run)
-	// Requests that the API server finishes still need the store.
+	// Requests in progress still need the store.
 	stored, endStore := context.WithCancel(context.WithoutCancel(ctx))
 	defer endStore()
 	s, err := p.openStore(ctx, stored, func(err error) {
@@ -309,53 +329,49 @@ func (p *controlPlane) run(caller context.Context, beside func(context.Context))
 	}
 	<-ctx.Done()
 	if lost := (*lostStore)(nil); errors.As(context.Cause(ctx), &lost) {
-		p.waitBriefly(ctx)
 		return lost
 	}
-	if p.served != nil {
-		<-p.served
+	if p.apiServerDone != nil {
+		<-p.apiServerDone
 	}
 	endStore()
 	p.group.Wait()
 	if closer, ok := s.(io.Closer); ok {
-		_ = closer.Close() // what it would tell nobody waits for any more
+		_ = closer.Close() // its error is of no use any more
 	}
 	if caller.Err() != nil && errors.Is(context.Cause(ctx), context.Cause(caller)) {
 		return nil
 	}
-	return ignoreCanceled(context.Cause(ctx))
+	return supervise.IgnoreCanceled(context.Cause(ctx))
 }
 
-// lostStore is that the store is gone for good.
+// lostStore is the error of a store that has failed permanently.
 type lostStore struct{ error }
 
 func (l *lostStore) Unwrap() error { return l.error }
 
-// lostPatience is how long the components may take to end without a store. The
-// requests that wait for its answer would take as long as their clients like.
-const lostPatience = 300 * time.Millisecond
+// lostStoreTimeout is how long run waits for the components to end without a
+// store. Requests that wait for the store take as long as their clients wait.
+const lostStoreTimeout = 300 * time.Millisecond
 
-// waitBriefly waits for the components for lostPatience. The end of the
-// process ends those that are left.
-func (p *controlPlane) waitBriefly(ctx context.Context) {
-	ended := make(chan struct{})
+// closeLater calls close once all components have ended. The channel is closed
+// after that.
+func (p *controlPlane) closeLater(ctx context.Context) (closed <-chan struct{}) {
+	done := make(chan struct{})
 	supervise.Go(ctx, func() {
-		defer close(ended)
+		defer close(done)
 		p.group.Wait()
+		p.close()
 	})
-	select {
-	case <-ended:
-	case <-time.After(lostPatience):
-	}
+	return done
 }
 
-// openStore opens the store, unless ctx ends before, and looks after it until
-// stored ends. Only an etcd inside this
-// process can end the control plane: what it holds on to when it fails is
-// given back by the end of the process alone.
+// openStore opens the store and runs it until stored ends; it gives up when ctx
+// ends. Only a failed embedded etcd ends the control plane: the end of the
+// process alone releases what it holds.
 func (p *controlPlane) openStore(ctx, stored context.Context, end func(error)) (store.Store, error) {
 	switch {
-	case len(p.api.EtcdServers) > 0:
+	case len(p.api.Storage.Etcd.URLs) > 0:
 		external, err := p.api.Dial(p.log.Context(ctx, "etcd"))
 		if err != nil {
 			return nil, fmt.Errorf("reach etcd: %w", err)
@@ -366,7 +382,7 @@ func (p *controlPlane) openStore(ctx, stored context.Context, end func(error)) (
 		return mem.New(), nil
 	}
 	if p.etcd.Shared() {
-		p.Progress("waiting for enough members of the etcd cluster " + p.etcd.InitialCluster)
+		p.settings.Progress("waiting for enough members of the etcd cluster " + p.etcd.InitialCluster)
 	}
 	var embedded *etcd.Embedded
 	opened := make(chan error, 1)
@@ -376,7 +392,7 @@ func (p *controlPlane) openStore(ctx, stored context.Context, end func(error)) (
 			embedded, err = etcd.Embed(ctx, p.etcd.Config)
 			opened <- err
 			if err != nil {
-				<-ctx.Done() // whoever waits for the store ends all
+				<-ctx.Done() // the callers end when ctx ends
 				return nil
 			}
 		}
@@ -394,17 +410,17 @@ func (p *controlPlane) openStore(ctx, stored context.Context, end func(error)) (
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	p.Progress("etcd is up")
+	p.settings.Progress("etcd is up")
 	return embedded, nil
 }
 
-// shared reports whether other processes may have the same objects.
-func (p *controlPlane) shared() bool {
-	return len(p.api.EtcdServers) > 0 || p.etcd != nil && p.etcd.Shared()
+// shared reports whether other processes may use the same objects.
+func (p *planeConfiguration) shared() bool {
+	return len(p.api.Storage.Etcd.URLs) > 0 || p.etcd != nil && p.etcd.Shared()
 }
 
-// checkServiceRange refuses a store that other servers share whose Services have
-// their addresses from another range: both would give them away.
+// checkServiceRange returns an error if the store is shared with servers that
+// have another Service range: both would allocate addresses.
 func (p *controlPlane) checkServiceRange(ctx context.Context) error {
 	if !p.shared() {
 		return nil
@@ -413,35 +429,45 @@ func (p *controlPlane) checkServiceRange(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the range of Services that is stored: %w", err)
 	}
-	own, err := p.api.ServiceRanges()
+	own, err := p.api.Services.Ranges()
 	if err != nil {
 		return err
 	}
-	if first := stored.Spec.CIDRs; len(first) > 0 && first[0] != own[0].String() { // a second one may have come later
-		return wrong("ServiceCIDR", p.ServiceCIDR, "the Services stored in this etcd have their addresses from %s: start with %s, as all servers of one etcd", first[0], strings.Join(first, ","))
+	if first := stored.Spec.CIDRs; len(first) > 0 && first[0] != own[0].String() { // a second range may have been added later
+		return wrong("ServiceCIDR", p.settings.ServiceCIDR, "the Services stored in this etcd have their addresses from %s: start with %s, like all servers of one etcd", first[0], strings.Join(first, ","))
 	}
 	return nil
 }
 
-// start brings up the API server on the store, and then what works with it.
+// start starts the API server on the store, and then the components that use
+// it.
 func (p *controlPlane) start(ctx context.Context, s store.Store) error {
 	if err := p.startAPIServer(ctx, s); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return nil // who ended it said why
+		return nil // the reason was reported
 	}
 	if err := p.checkServiceRange(ctx); err != nil {
 		return err
 	}
-	if p.InProcess {
-		p.Progress("API server answers")
+	if p.settings.InProcess {
+		p.settings.Progress("API server answers")
 	} else {
-		p.Progress("API server answers at https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(p.api.SecurePort)))
+		p.settings.Progress("API server answers at https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(p.api.Serving.Port)))
 	}
 	close(p.ready)
 	p.group.Go(ctx, "events", func(ctx context.Context) error { return p.events.run(ctx, p.Client()) })
 	p.group.Go(ctx, "controller-manager", p.servers.with(p.manager.RunWith))
-	p.group.Go(ctx, "scheduler", p.servers.with(p.scheduler.RunWith))
+	if !p.settings.ControlPlane.NoScheduler {
+		p.group.Go(ctx, schedulerName, p.servers.with(p.scheduler.RunWith))
+	}
+	if len(p.settings.ControlPlane.Manifests) > 0 {
+		applier := &manifests.Applier{Directories: p.settings.ControlPlane.Manifests}
+		p.group.Go(ctx, "manifests", p.servers.with(applier.RunWith))
+	}
+	if len(p.simulated) > 0 {
+		p.group.Go(ctx, "simulated-nodes", p.servers.with(p.simulated.RunWith))
+	}
 	return nil
 }

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// diskReserve is what must be free on the disk for pods to start and stay.
+	// diskReserve is the free space, in bytes, below which pods are evicted.
 	diskReserve = "1Gi"
-	// imageReserve is the free space, in bytes, below which unused images go.
+	// imageReserve is the free space, in bytes, below which unused images are removed.
 	imageReserve = 5 << 30
 )
 
-// protectDisk sets when a node of a cluster on one's own machine acts for its
-// disk: by what is free in bytes. Upstream's shares of the whole disk suit
-// machines that do nothing else; 10 % of a developer's disk is tens of
-// gigabytes, and a machine that is fuller than that is in good health.
+// protectDisk sets the kubelet's eviction and image thresholds by free bytes.
+// Upstream's shares of the whole disk suit dedicated machines: 10 % of a
+// developer's disk is tens of gigabytes, and a machine with less free space is
+// healthy.
 func protectDisk(k *kubeletconfig.KubeletConfiguration, diskBytes uint64) {
 	k.EvictionHard = map[string]string{
 		"memory.available": "100Mi",
@@ -29,8 +29,9 @@ func protectDisk(k *kubeletconfig.KubeletConfiguration, diskBytes uint64) {
 	k.ImageGCHighThresholdPercent, k.ImageGCLowThresholdPercent = &high, &low
 }
 
-// imageThresholds returns the use of a disk, in percent, from which unused
-// images are removed and down to which: never below upstream's 85 and 80.
+// imageThresholds returns the use of a disk, in percent, above which unused
+// images are removed, and down to which. They are at least upstream's 85 and
+// 80.
 func imageThresholds(diskBytes uint64) (high, low int32) {
 	const upstreamHigh, upstreamLow = 85, 80
 	if diskBytes == 0 {
@@ -40,8 +41,8 @@ func imageThresholds(diskBytes uint64) (high, low int32) {
 	return max(100-kept, upstreamHigh), max(100-2*kept, upstreamLow)
 }
 
-// diskSize is the size in bytes of the disk that a directory is or will be
-// on, and 0 if that cannot be told.
+// diskSize returns the size in bytes of the disk of a directory, which need not
+// exist yet, or 0 if it is unknown.
 func diskSize(dir string) uint64 {
 	for {
 		var fs unix.Statfs_t

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ending is a control plane over an etcd, which records requests in batches.
+// ending is a control plane with an etcd and an audit log in batches.
 type ending struct {
 	t      *testing.T
 	config *rest.Config
@@ -48,6 +48,8 @@ func startEnding(t *testing.T) *ending {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Longer than the test waits for requests that are to end at once.
+	c.plane.api.Requests.Limits.ShutdownGrace = 2 * patience
 	ctx, cancel := context.WithCancel(context.Background())
 	e.end = cancel
 	go func() { e.ended <- c.Run(ctx) }()
@@ -68,8 +70,8 @@ func startEnding(t *testing.T) *ending {
 	return e
 }
 
-// body begins a request whose body does not end. The channel is closed when the
-// server has ended it.
+// body starts a request with a body that does not end. The channel is closed
+// when the server has ended it.
 func (e *ending) body(client *http.Client) (ended <-chan struct{}) {
 	e.t.Helper()
 	body, fill := io.Pipe()
@@ -92,8 +94,8 @@ func (e *ending) body(client *http.Client) (ended <-chan struct{}) {
 	return done
 }
 
-// stream follows what a kubelet says, which does not end. The channel is closed
-// when the server has ended it.
+// stream reads an endless response of a kubelet. The channel is closed when the
+// server has ended it.
 func (e *ending) stream() (ended <-chan struct{}) {
 	e.t.Helper()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,9 +128,9 @@ func (e *ending) stream() (ended <-chan struct{}) {
 	return done
 }
 
-// short begins to create a ConfigMap, which a webhook lets through once it is
-// told to. The channel gets the result. The server asks a new webhook soon, not
-// at once: dry runs show when.
+// short starts to create a ConfigMap, which a webhook delays until it is
+// released. The channel gets the result. The server calls a new webhook soon,
+// not at once: dry runs show when.
 func (e *ending) short(release <-chan struct{}) (result <-chan error) {
 	e.t.Helper()
 	arrived, called := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -184,9 +186,41 @@ func (e *ending) short(release <-chan struct{}) (result <-chan error) {
 	return done
 }
 
-// What is under way when a cluster is told to end: short requests are carried
-// out, with the etcd that is there for them, and recorded. What lasts as long as
-// others like ends at once: otherwise the short request would be cut off with it.
+// TestALostEtcdLeavesTheDirectoryToItsUsers checks that a temporary data
+// directory is removed only after the components that use it have ended.
+func TestALostEtcdLeavesTheDirectoryToItsUsers(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	c, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.plane
+	if err := p.open(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits, answered := make(chan struct{}), make(chan struct{})
+	p.group.Go(ctx, "waits-for-etcd", func(context.Context) error {
+		close(waits)
+		<-answered
+		return nil
+	})
+	<-waits
+	cancel()
+	closed := p.closeLater(ctx)
+	if _, err := os.Stat(p.settings.DataDir); err != nil {
+		t.Errorf("while a component runs: %v", err)
+	}
+	close(answered)
+	<-closed
+	if _, err := os.Stat(p.settings.DataDir); !os.IsNotExist(err) {
+		t.Errorf("after the last component: %v, want no directory", err)
+	}
+}
+
+// TestWhatIsUnderWayAtTheEnd stops a cluster with requests in progress: short
+// requests are finished, with etcd available, and audited. Long-running ones
+// end at once.
 func TestWhatIsUnderWayAtTheEnd(t *testing.T) {
 	e := startEnding(t)
 	first, err := rest.HTTPClientFor(e.config)
@@ -203,7 +237,7 @@ func TestWhatIsUnderWayAtTheEnd(t *testing.T) {
 	release := make(chan struct{})
 	short := e.short(release)
 	e.end()
-	late, cancel := context.WithTimeout(t.Context(), time.Minute)
+	late, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for what, ended := range lasting {
 		select {
@@ -222,7 +256,7 @@ func TestWhatIsUnderWayAtTheEnd(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Error("the cluster does not end")
 	}
 	if log, err := os.ReadFile(e.audit); err != nil || !bytes.Contains(log, []byte(`"name":"short"`)) {

@@ -8,22 +8,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 
+	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// events tell of components that fail, as Events about the node, or about
-// kube-system where there is none.
+// events writes Events when components fail, about the node, or about
+// kube-system if there is no node.
 type events struct {
 	about   *v1.ObjectReference
 	pending chan supervise.Component
 }
 
-// pendingEvents is how many changes wait to be told, at most; those that find
-// no room are in the log and in the status alone.
+// pendingEvents bounds how many changes wait to be written. Further ones are
+// only in the log and in the status.
 const pendingEvents = 100
 
 func newEvents(nodeName string, withoutNode bool) *events {
@@ -34,7 +32,8 @@ func newEvents(nodeName string, withoutNode bool) *events {
 	return &events{about: about, pending: make(chan supervise.Component, pendingEvents)}
 }
 
-// changed notes a change of a component's phase that users should hear of.
+// changed queues a change of a component's phase if users should know it. It
+// does not block.
 func (e *events) changed(c supervise.Component) {
 	if c.Phase != supervise.BackOff && (c.Phase != supervise.Running || c.Restarts == 0) {
 		return
@@ -47,10 +46,8 @@ func (e *events) changed(c supervise.Component) {
 
 // run writes the events until ctx ends.
 func (e *events) run(ctx context.Context, kube kubernetes.Interface) error {
-	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
-	recorder := broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "coracle"})
+	recorder, shutdown := controller.NewRecorder(ctx, kube, v1.EventSource{Component: "coracle"})
+	defer shutdown()
 	for {
 		select {
 		case <-ctx.Done():
@@ -62,7 +59,7 @@ func (e *events) run(ctx context.Context, kube kubernetes.Interface) error {
 	}
 }
 
-// describe puts a change of a component's phase into words.
+// describe returns the Event for a change of a component's phase.
 func describe(c supervise.Component) (kind, reason, message string) {
 	switch {
 	case c.Phase == supervise.Running:

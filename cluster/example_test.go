@@ -65,8 +65,8 @@ func Example() {
 	// Output: web- ReplicaSet Pending
 }
 
-// greet is a controller to be tested: it writes a greeting into each namespace
-// that has the label greet.
+// greet is the controller under test: it writes a greeting into each namespace
+// with the label greet.
 func greet(ctx context.Context, config *rest.Config) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -123,7 +123,7 @@ func ExampleCluster_Config() {
 	// Output: hello world
 }
 
-// Several clusters in one process know nothing of each other.
+// Several clusters in one process are independent of each other.
 func ExampleNew_several() {
 	for _, o := range []cluster.Options{
 		{},
@@ -139,11 +139,11 @@ func ExampleNew_several() {
 	// the server could not find the requested resource (get jobs.batch)
 }
 
-// Under testing/synctest, where time passes only while everything waits, the
-// pod of a node that has died is evicted after more than five minutes, at once.
-// InProcess is needed, for a goroutine that waits for a socket stops that time.
-// Requests over HTTPS, webhooks, aggregated API servers, an etcd and nodes need
-// sockets and cannot be had there.
+// Under testing/synctest, time passes only while all goroutines wait, so a test
+// need not wait the five minutes until the pod of a dead node is evicted. It needs
+// InProcess: that time stands still while a goroutine waits for a socket. Requests
+// over HTTPS, webhooks, aggregated API servers, etcd and nodes need sockets, too,
+// and do not work there.
 func TestAnEvictionAfterFiveMinutesTakesNoTime(t *testing.T) {
 	real := time.Now()
 	synctest.Test(t, func(t *testing.T) {
@@ -212,7 +212,7 @@ func podOn(ctx context.Context, t *testing.T, client kubernetes.Interface, node 
 	return &pods.Items[0]
 }
 
-// makeNode plays a kubelet that registers its node, which is Ready.
+// makeNode registers a Ready node, as a kubelet does.
 func makeNode(ctx context.Context, t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	_, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{
@@ -231,7 +231,7 @@ func makeNode(ctx context.Context, t *testing.T, client kubernetes.Interface, na
 	})
 }
 
-// keepAlive plays a kubelet that renews its node's lease until ctx ends.
+// keepAlive renews a node's lease until ctx ends, as a kubelet does.
 func keepAlive(ctx context.Context, client kubernetes.Interface, node string) {
 	leases := client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	_, _ = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})

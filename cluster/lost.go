@@ -12,10 +12,9 @@ import (
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// lostKeys refuses to go on with an etcd's data where the keys that belong to
-// it are gone. New ones would be of a cluster that no client, node and token
-// of this one trusts.
-func lostKeys(etcdDir string, api *apiserver.Flags) error {
+// checkKeys returns an error if there is etcd data without the keys that belong
+// to it. No client, node or token of the cluster would trust new keys.
+func checkKeys(etcdDir string, api *apiserver.Options) error {
 	if _, err := os.Stat(filepath.Join(etcdDir, "member")); err != nil {
 		return nil //nolint:nilerr // no data yet
 	}
@@ -25,13 +24,13 @@ func lostKeys(etcdDir string, api *apiserver.Flags) error {
 	}
 	var lost []string
 	for _, file := range files {
-		if _, err := os.Stat(filepath.Join(api.CertDir, file)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(api.Serving.CertDir, file)); errors.Is(err, fs.ErrNotExist) {
 			lost = append(lost, file)
 		}
 	}
 	if len(lost) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the cluster has data in %s, but its keys are gone from %s (%s): put them back from a backup; new keys would lock every client, node and service account out",
-		etcdDir, api.CertDir, strings.Join(lost, ", "))
+	return fmt.Errorf("the cluster has data in %s, but its keys are gone from %s (%s): restore them from a backup; new keys would lock every client, node and service account out",
+		etcdDir, api.Serving.CertDir, strings.Join(lost, ", "))
 }

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,36 +19,51 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/clusterdefaults"
+	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/containerd"
-	"github.com/coracle-io/coracle/internal/kubelet"
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/localvolume"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/nodestatus"
 	"github.com/coracle-io/coracle/internal/podnet"
+	"github.com/coracle-io/coracle/internal/segment"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Node is the part of a cluster that runs containers, in a process of its own:
-// kubelet, proxy, DNS server and the container runtime. Its methods may be
-// called by several goroutines.
+// kubelet, proxy, DNS server and container runtime. Its methods may be called
+// by several goroutines.
 type Node struct {
-	*settings
-	access  access
-	group   *supervise.Group
-	events  *events // nil: others tell them
-	ready   chan struct{}
-	told    sync.Once // ready is closed
-	kubelet *component.Kubelet
-	runtime *containerd.Runtime // nil: one that others run
-	network *podnet.Network     // nil: a runtime of others that brings its own
-	proxy   *component.Proxy
-	dns     *component.DNS
+	settings  *settings // of this node
+	access    access
+	group     *supervise.Group
+	events    *events // nil if the control plane's process writes them
+	ran       atomic.Bool
+	ready     chan struct{}
+	readyOnce sync.Once // closes ready
+	kubelet   *component.Kubelet
+	runtime   *containerd.Runtime // nil if the runtime is not the bundled one
+	network   *podnet.Network     // nil: a runtime of others that brings its own
+	proxy     *component.Proxy
+	policies  *component.NetworkPolicy // nil if the pod network is not Coracle's
+	dns       *component.DNS
+	leave     context.CancelCauseFunc
+
+	joined       chan struct{} // closed once one of several nodes has set up its part of the segment
+	joinedOnce   sync.Once     // closes joined
+	nodeMaskSize int           // prefix length of each node's IPv4 pod CIDR
 }
 
-// NewNode returns the node of a cluster whose control plane another process runs
-// with the same options. It reaches the API server over HTTPS by the files in
-// DataDir/node, which Prepare and Cluster.Run write. It starts nothing. Errors
-// are as those of New.
+// NewNode returns the node of a cluster whose control plane another process
+// runs with the same options. It reaches the API server over HTTPS with the
+// files in DataDir/node, which Prepare and Cluster.Run write. NewNode starts
+// nothing. It returns the same errors as New.
+//
+// NodeOptions.Number selects one of several nodes. A further node is for a
+// process that EnterNode has started.
 func NewNode(o Options) (*Node, error) {
 	if o.Node == nil {
 		return nil, wrong("Node", "", "a node needs it")
@@ -55,9 +72,25 @@ func NewNode(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := newEvents(settings.NodeName, false)
-	group := supervise.NewGroup(supervise.Options{Context: logging.New(settings.Log, settings.levels).Context, Changed: e.changed})
-	n, err := newNode(settings, group, across{nodeDir(settings.DataDir)})
+	plane, err := configurePlane(settings)
+	if err != nil {
+		return nil, err
+	}
+	plane.settings = settings.node(settings.Node.Number)
+	log, access := logging.New(settings.Log, settings.parsed.levels), remoteAccess{dir: nodeDir(plane.settings.DataDir)}
+	if plane.settings.further() {
+		inside, err := plane.settings.member().Inside()
+		if err != nil {
+			return nil, err
+		}
+		if !inside {
+			return nil, wrong("Node.Number", strconv.Itoa(settings.Node.Number), "this process is not in the node's network namespace: call EnterNode first")
+		}
+		log, access.own = log.Of(plane.settings.NodeName), plane.settings.nodeAddress()
+	}
+	e := newEvents(plane.settings.NodeName, false)
+	group := supervise.NewGroup(supervise.Options{Context: log.Context, Changed: e.changed})
+	n, err := newNode(plane, group, access)
 	if err != nil {
 		return nil, err
 	}
@@ -65,33 +98,31 @@ func NewNode(o Options) (*Node, error) {
 	return n, nil
 }
 
-func newNode(o *settings, group *supervise.Group, access access) (*Node, error) {
-	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), kubelet: component.NewKubelet()}
+// newNode returns the node of a cluster whose control plane has a configuration.
+func newNode(plane *planeConfiguration, group *supervise.Group, access access) (*Node, error) {
+	o := plane.settings
+	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), kubelet: component.NewKubelet(), joined: make(chan struct{})}
+	n.nodeMaskSize = plane.manager.Options.NodeIPAM.MaskSizeIPv4()
 	k := n.kubelet
-	k.NodeName = o.NodeName
-	k.RootDir = filepath.Join(o.DataDir, "kubelet")
-	plane := &controlPlane{settings: o} // what the rest of the cluster occupies on this machine
-	if err := plane.parseArguments(); err != nil {
-		return nil, err
-	}
+	k.Config.NodeName = o.NodeName
+	k.Config.RootDirectory = filepath.Join(o.DataDir, "kubelet")
 	address, err := access.address(plane.api)
 	if err != nil {
 		return nil, err
 	}
-	k.NodeIPs = []string{address.String()}
-	k.HealthzPort = int32(o.Ports.KubeletHealthz)
-	k.FailSwapOn = false
-	k.Configuration.Port = int32(o.Ports.Kubelet)
-	k.Configuration.CgroupRoot = o.Node.CgroupRoot
-	k.Configuration.PodLogsDir = filepath.Join(o.DataDir, "logs", "pods")
-	protectDisk(&k.Configuration, diskSize(o.DataDir))
-	k.Configuration.ClusterDNS = o.dns
-	k.Configuration.ContainerRuntimeEndpoint = o.Node.ContainerRuntimeEndpoint
+	k.Config.NodeIPs = []string{address.String()}
+	k.Config.Configuration.HealthzPort, k.Config.Configuration.FailSwapOn = new(int32(o.Ports.KubeletHealthz)), new(false)
+	k.Config.Configuration.Port = int32(o.Ports.Kubelet)
+	k.Config.Configuration.CgroupRoot = o.Node.CgroupRoot
+	k.Config.Configuration.PodLogsDir = filepath.Join(o.DataDir, "logs", "pods")
+	protectDisk(&k.Config.Configuration, diskSize(o.DataDir))
+	k.Config.Configuration.ClusterDNS = o.parsed.dns
+	k.Config.Configuration.ContainerRuntimeEndpoint = o.Node.ContainerRuntimeEndpoint
 	if o.Node.ContainerRuntimeEndpoint == "" {
 		if n.runtime, err = containerd.New(runtimeConfig(o)); err != nil {
 			return nil, err
 		}
-		k.Configuration.ContainerRuntimeEndpoint = n.runtime.Endpoint()
+		k.Config.Configuration.ContainerRuntimeEndpoint = n.runtime.Endpoint()
 	}
 	if n.runtime != nil || o.Node.CNIConfDir != "" {
 		n.network = podnet.New(networkConfig(o))
@@ -99,23 +130,30 @@ func newNode(o *settings, group *supervise.Group, access access) (*Node, error) 
 	n.proxy = component.NewProxy()
 	n.proxy.Table = o.Node.NFTable
 	n.proxy.NodeName = o.NodeName
-	n.proxy.HealthzPort, n.proxy.MetricsPort = o.Ports.ProxyHealthz, o.Ports.ProxyMetrics
+	n.proxy.HealthzAddress.Port, n.proxy.MetricsAddress.Port = o.Ports.ProxyHealthz, o.Ports.ProxyMetrics
 	n.proxy.ClusterCIDR = o.ClusterCIDR
 	n.dns = component.NewDNS()
-	n.dns.ClusterDNS = k.Configuration.ClusterDNS
-	if n.network != nil { // or else the runtime knows which addresses pods have
+	k.Config.Configuration.ClusterDomain = n.dns.Domain
+	n.dns.Announce = k.Config.Configuration.ClusterDNS
+	if n.network != nil { // otherwise the addresses of pods are unknown
 		n.dns.ClusterCIDR = o.ClusterCIDR
 	}
-	n.dns.Addresses, n.dns.Port, n.dns.NodeName = k.NodeIPs, o.Ports.DNS, o.NodeName
+	n.dns.Addresses, n.dns.Port, n.dns.NodeName = k.Config.NodeIPs, o.Ports.DNS, o.NodeName
+	n.shareResolvers()
 	err = errors.Join(
 		o.set("KubeletArgs", k.AddFlags),
 		o.set("ProxyArgs", n.proxy.AddFlags),
 	)
-	k.ReservedPorts = slices.DeleteFunc([]int{
-		plane.api.SecurePort, plane.manager.Serving.Port, plane.scheduler.Serving.Port,
-		int(k.Configuration.Port), int(k.HealthzPort), n.proxy.HealthzPort, n.proxy.MetricsPort, n.dns.Port,
+	k.Config.ReservedPorts = slices.DeleteFunc([]int{
+		plane.api.Serving.Port, plane.manager.Serving.Port, plane.scheduler.Serving.Port,
+		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.proxy.HealthzAddress.Port, n.proxy.MetricsAddress.Port, n.dns.Port,
 	}, func(port int) bool { return port <= 0 })
-	n.proxy.Reserved = k.ReservedPorts
+	n.proxy.Reserved = k.Config.ReservedPorts
+	if n.network != nil {
+		n.policies = newNetworkPolicy(o)
+		n.proxy.Collectors = append(n.proxy.Collectors, n.policies.Metrics())
+		k.Config.NetworkPolicies = n.policies
+	}
 	return n, err
 }
 
@@ -126,23 +164,31 @@ func (n *Node) Ready() <-chan struct{} { return n.ready }
 func runtimeConfig(o *settings) containerd.Config {
 	return containerd.Config{
 		BundleDir: o.Node.BundleDir, DataDir: filepath.Join(o.DataDir, "containerd"), RunDir: filepath.Join(o.Node.RunDir, "containerd"),
-		CNIConfDir: filepath.Join(o.DataDir, "cni", "conf"), RegistryDir: filepath.Join(o.DataDir, "registries"), CgroupRoot: o.Node.CgroupRoot,
+		CNIConfDir: filepath.Join(o.DataDir, "cni", "conf"), DropInDir: filepath.Join(o.parsed.firstDir, "containerd.d"), CgroupRoot: o.Node.CgroupRoot,
+		RegistryDir: filepath.Join(o.parsed.firstDir, "registries"), Registries: o.parsed.registries,
 	}
 }
 
 func networkConfig(o *settings) podnet.Config {
 	c := podnet.Config{
-		Name: o.Name, CNIConfDir: filepath.Join(o.DataDir, "cni", "conf"), LeaseDir: filepath.Join(o.DataDir, "cni", "leases"),
+		Name: o.own(), CNIConfDir: filepath.Join(o.DataDir, "cni", "conf"), LeaseDir: filepath.Join(o.DataDir, "cni", "leases"),
 	}
 	if o.Node.CNIConfDir != "" {
 		c.CNIConfDir = o.Node.CNIConfDir
 	}
 	c.ClusterCIDRs, c.ServiceCIDRs = prefixes(o.ClusterCIDR), prefixes(o.ServiceCIDR)
+	if o.several() && !o.further() {
+		c.Nodes, c.NodesLink = o.parsed.nodes, o.segment().Link()
+	}
 	return c
 }
 
-// prefixes are the ranges of a list with commas between, as far as they are
-// ranges.
+// newNetworkPolicy returns what enforces the network policies of the node.
+func newNetworkPolicy(o *settings) *component.NetworkPolicy {
+	return component.NewNetworkPolicy(o.NodeName, clusternames.PolicyTable(o.Node.NFTable), clusternames.Bridge(o.own()))
+}
+
+// prefixes parses a comma-separated list of ranges and skips malformed ones.
 func prefixes(list string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range strings.Split(list, ",") {
@@ -153,28 +199,50 @@ func prefixes(list string) []netip.Prefix {
 	return out
 }
 
-// Purge ends the containers of a cluster whose processes have ended, and removes
-// its pod network, Service rules and mounts. It keeps the data directory. Calling
-// it again is no error.
+// Purge ends the containers of a cluster whose processes have ended, and
+// removes its pod network, the rules of Services and network policies, mounts,
+// and the network namespaces of further nodes. It keeps the data directory.
+// Calling it again is no error. What fails for one node does not keep it from the
+// others.
 func Purge(ctx context.Context, o Options) error {
 	if o.Node == nil {
 		return nil
 	}
-	settings, err := complete(o)
+	settings, err := fill(o)
 	if err != nil {
 		return err
 	}
-	purge := purgeBundled
-	if settings.Node.ContainerRuntimeEndpoint != "" {
-		purge = purgeOutside
+	var errs []error
+	// The number may be that of a damaged file.
+	for number := min(max(settings.Node.Count, 1), clusterdefaults.MaxNodes); number > 0; number-- {
+		if err := settings.node(number).purge(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("node %d: %w", number, err))
+		}
 	}
-	if err := purge(ctx, settings); err != nil {
+	if settings.several() {
+		errs = append(errs, settings.segment().Remove())
+	}
+	return errors.Join(errs...)
+}
+
+// purge does so for one node.
+func (o *settings) purge(ctx context.Context) error {
+	purge := purgeBundled
+	if o.Node.ContainerRuntimeEndpoint != "" {
+		purge = purgeExternal
+	}
+	if err := purge(ctx, o); err != nil {
 		return fmt.Errorf("remove the containers: %w", err)
 	}
-	return errors.Join(
-		podnet.New(networkConfig(settings)).Remove(),
-		(&component.Proxy{Mode: "nftables", Table: settings.Node.NFTable, ClusterCIDR: settings.ClusterCIDR}).RemoveRules(),
-	)
+	if err := podnet.New(networkConfig(o)).Remove(); err != nil {
+		return err
+	}
+	if o.further() { // its rules go with its namespace
+		return o.member().Remove()
+	}
+	proxy := component.NewProxy()
+	proxy.Table, proxy.ClusterCIDR = o.Node.NFTable, o.ClusterCIDR
+	return errors.Join(proxy.RemoveRules(), newNetworkPolicy(o).RemoveRules())
 }
 
 func purgeBundled(ctx context.Context, o *settings) error {
@@ -187,14 +255,24 @@ func purgeBundled(ctx context.Context, o *settings) error {
 
 // Status returns the state of the node's components, and a channel that is
 // closed when the state changes.
-func (n *Node) Status() (Status, <-chan struct{}) { return n.group.Status() }
+func (n *Node) Status() (Status, <-chan struct{}) { return status(n.group) }
 
-// Run runs the node until ctx ends, and then returns nil. It can be called once.
-// A component that fails is restarted. Containers keep running when Run returns.
+// Run runs the node until ctx ends, and then returns nil. A second call returns
+// an error. A component that fails is restarted. Containers keep running when Run
+// returns. For a further node, Run returns an error if the node has lost its
+// interface to the machine, which EnterNode in another process restores.
 func (n *Node) Run(ctx context.Context) error {
+	if n.ran.Swap(true) {
+		return errRanBefore
+	}
+	ctx, n.leave = context.WithCancelCause(ctx)
+	defer n.leave(nil)
 	n.start(ctx)
 	<-ctx.Done()
 	n.group.Wait()
+	if err := context.Cause(ctx); errors.Is(err, segment.ErrLeft) {
+		return err
+	}
 	return nil
 }
 
@@ -206,14 +284,35 @@ func (n *Node) start(ctx context.Context) {
 	n.group.Go(ctx, "podnet", n.access.with(apiserver.NodeKubelet, n.follow))
 	n.group.Go(ctx, "kubelet", n.access.with(apiserver.NodeKubelet, n.runKubelet))
 	n.group.Go(ctx, "proxy", n.access.with(apiserver.NodeProxy, n.proxy.RunWith))
-	n.group.Go(ctx, "dns", n.access.with(apiserver.NodeDNS, n.dns.RunWith))
+	if n.policies != nil {
+		n.group.Go(ctx, "network-policy", n.access.with(apiserver.NodePolicies, n.policies.RunWith))
+	}
+	n.group.Go(ctx, "dns", n.access.with(apiserver.NodeDNS, n.runDNS))
+	if n.settings.several() {
+		n.group.Go(ctx, "segment", n.keepSegment)
+		n.group.Go(ctx, "routes", n.access.with(apiserver.NodeProxy, n.keepRoutes))
+	}
+	n.group.Go(ctx, "local-volumes", n.access.with(apiserver.NodeVolumes, n.provisionVolumes))
 	if n.events != nil {
-		n.group.Go(ctx, "events", n.access.with(apiserver.NodeKubelet, n.tell))
+		n.group.Go(ctx, "events", n.access.with(apiserver.NodeKubelet, n.writeEvents))
 	}
 }
 
-// tell writes events about components that fail.
-func (n *Node) tell(ctx context.Context, provider client.Provider) error {
+// provisionVolumes makes the volumes of this node that claims ask for.
+func (n *Node) provisionVolumes(ctx context.Context, provider client.Provider) error {
+	own, err := provider.As(localvolume.User, "system:authenticated")
+	if err != nil {
+		return err
+	}
+	events, shutdown := controller.NewRecorder(ctx, own.Kubernetes, v1.EventSource{Component: localvolume.Name, Host: n.kubelet.Config.NodeName})
+	defer shutdown()
+	return localvolume.New(localvolume.Config{
+		Client: own, Events: events, NodeName: n.kubelet.Config.NodeName, Dir: filepath.Join(n.settings.DataDir, "local-volumes"),
+	}).Run(ctx)
+}
+
+// writeEvents writes Events about components that fail.
+func (n *Node) writeEvents(ctx context.Context, provider client.Provider) error {
 	own, err := n.own(provider)
 	if err != nil {
 		return err
@@ -221,53 +320,70 @@ func (n *Node) tell(ctx context.Context, provider client.Provider) error {
 	return n.events.run(ctx, own.Kubernetes)
 }
 
-// own is a client with the node's identity.
+// own returns a client with the node's identity.
 func (n *Node) own(provider client.Provider) (*client.Client, error) {
-	return provider.As("system:node:"+n.kubelet.NodeName, "system:nodes", "system:authenticated")
+	return provider.As("system:node:"+n.kubelet.Config.NodeName, "system:nodes", "system:authenticated")
 }
 
 func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 	if n.runtime != nil {
 		select {
 		case <-n.runtime.Ready():
-			n.Progress("containerd is up")
+			n.settings.Progress("containerd is up")
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	return n.kubelet.RunWith(ctx, provider, func(config *kubelet.Config) (err error) {
-		config.GetCertificate, config.ClientCAs, err = n.access.serving(config.NodeName, config.NodeIPs)
+	var err error
+	k := *n.kubelet
+	if k.Config.GetCertificate, k.Config.ClientCAs, err = n.access.serving(k.Config.NodeName, k.Config.Addresses()); err != nil {
 		return err
+	}
+	return k.RunWith(ctx, provider)
+}
+
+// becomeReady closes ready once the bundled runtime works. Without it no kubelet of
+// this process has reported anything: the report is of the same second, and of a
+// former one. The report of this kubelet then changes nothing that is watched.
+func (n *Node) becomeReady(ctx context.Context) {
+	if n.runtime != nil {
+		select {
+		case <-n.runtime.Ready():
+		case <-ctx.Done():
+			return
+		}
+	}
+	n.readyOnce.Do(func() {
+		n.settings.Progress("node " + n.kubelet.Config.NodeName + " is Ready")
+		close(n.ready)
 	})
 }
 
-// follow watches the node's own object: it sets up the pod network once the
-// pod CIDRs are assigned, and tells when this node's kubelet has reported that
-// the node is Ready.
+// follow watches the node's object. It sets up the pod network once the pod
+// CIDRs are assigned, and closes ready once this node's kubelet has reported
+// that the node is Ready.
 func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 	own, err := n.own(provider)
 	if err != nil {
 		return err
 	}
-	informer := own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector("metadata.name", n.kubelet.NodeName))
-	began := time.Now().Truncate(time.Second) // what a former kubelet reported does not count; the API has whole seconds
+	informer := own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector("metadata.name", n.kubelet.Config.NodeName))
+	began := time.Now().Truncate(time.Second) // ignore reports of a former kubelet; the API has whole seconds
 	podCIDRs := make(chan []string, 1)
+	var reported sync.Once
 	take := func(obj any) {
 		nd := obj.(*v1.Node)
 		if len(nd.Spec.PodCIDRs) > 0 {
 			select {
-			case <-podCIDRs: // former ones that nobody has taken
+			case <-podCIDRs: // replace older ones
 			default:
 			}
 			podCIDRs <- nd.Spec.PodCIDRs
 		}
-		for _, c := range nd.Status.Conditions {
-			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(began) {
-				n.told.Do(func() {
-					n.Progress("node " + nd.Name + " is Ready")
-					close(n.ready)
-				})
-			}
+		if c := nodestatus.Condition(nd, v1.NodeReady); c != nil && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(began) {
+			reported.Do(func() {
+				supervise.Go(ctx, func() { n.becomeReady(ctx) })
+			})
 		}
 	}
 	if _, err := client.Follow(ctx, informer, cache.ResourceEventHandlerFuncs{
@@ -279,20 +395,24 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 		<-ctx.Done()
 		return nil
 	}
+	if n.runtime != nil {
+		supervise.Go(ctx, func() { n.releaseAddresses(ctx) })
+	}
 	return n.keepNetwork(ctx, podCIDRs)
 }
 
-// networkPeriod is how often the pod network is compared with what it should
-// be: others on the machine flush nftables and remove interfaces.
+// networkPeriod is the interval at which the pod network is checked. Other
+// programs flush nftables and remove interfaces.
 const networkPeriod = 3 * time.Second
 
-// keepNetwork sets the pod network up for the newest pod CIDRs, and again when
-// something of it is gone, until ctx ends.
+// keepNetwork sets up the pod network for the newest pod CIDRs, and again when
+// a part of it is missing, until ctx ends.
 func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error {
 	log := klog.FromContext(ctx)
 	check := time.NewTicker(networkPeriod)
 	defer check.Stop()
 	var wanted, configured []string
+	n.shareNetwork(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -303,6 +423,7 @@ func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error 
 			}
 		case <-check.C:
 			if wanted == nil {
+				n.shareNetwork(ctx)
 				continue
 			}
 			if configured != nil {
@@ -321,8 +442,42 @@ func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error 
 			continue
 		}
 		if !slices.Equal(wanted, configured) {
-			n.Progress("pod network is " + strings.Join(wanted, ", "))
+			n.settings.Progress("pod network is " + strings.Join(wanted, ", "))
 		}
 		configured = wanted
 	}
+}
+
+// shareNetwork lets further nodes reach the world by the first one, also before it
+// has pod CIDRs.
+func (n *Node) shareNetwork(ctx context.Context) {
+	err := n.network.ShareNodes()
+	supervise.Report(ctx, "PodNetwork", err)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Setting up masquerading for further nodes failed, will try again", "in", networkPeriod)
+	}
+}
+
+// addressPeriod is the interval at which the addresses of lost sandboxes are
+// released.
+const addressPeriod = 10 * time.Second
+
+// releaseAddresses releases the addresses of sandboxes that the runtime has
+// lost, until ctx ends.
+func (n *Node) releaseAddresses(ctx context.Context) {
+	log := klog.FromContext(ctx)
+	supervise.Every(ctx, addressPeriod, func() {
+		holders, err := n.network.Sandboxes()
+		var lost []string
+		if err == nil {
+			lost, err = n.runtime.Lost(ctx, holders)
+		}
+		for _, sandbox := range lost {
+			log.Info("Releasing the addresses of a sandbox that the runtime has lost", "sandbox", sandbox)
+			err = errors.Join(err, n.network.Release(sandbox))
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Error(err, "Releasing the addresses of lost sandboxes failed, will try again", "in", addressPeriod)
+		}
+	})
 }

@@ -7,11 +7,34 @@
 // no files. Any number of clusters run in one process:
 //
 //	c, err := cluster.New(cluster.Options{})
-//	go c.Run(ctx) // until ctx ends; wait for it, for it removes what it made
-//	<-c.APIReady()
+//	ended := make(chan error, 1)
+//	go func() { ended <- c.Run(ctx) }() // wait for its end, too: it removes temporary files
+//	select {
+//	case <-c.APIReady():
+//	case err := <-ended: // it cannot start
+//		return err
+//	}
 //	pods, err := c.Client().CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 //
-// In tests, clustertest.Start does so.
+// In tests, clustertest.Start does so. [Options.Simulated] adds nodes on which
+// pods run, as far as the API can tell.
+//
+// # A node in a process of its own
+//
+// A program can run its containers in one process and the control plane in
+// another, so that neither ends with the other. All of its processes have the
+// same Options, with [NodeOptions.SeparateProcess]:
+//
+//	err := cluster.Prepare(o)   // first: the keys, and the node's files
+//	c, err := cluster.New(o)    // one process: c.Run runs the control plane
+//	n, err := cluster.NewNode(o) // another one, as root: n.Run runs the node
+//	err = cluster.EnterNode(o)   // in one more, if there are several nodes: then NewNode
+//	err = cluster.Purge(ctx, o) // when both have ended: removes the containers
+//
+// [Check] and [CheckAddress] find out in advance whether these processes would
+// start, and [AdminKubeconfig] lets a third one reach the API server.
+//
+// # The process
 //
 // The package does not change process-wide state: no logger, feature gate,
 // memory limit or signal handler. Components log to [Options.Log]. Dependencies
@@ -29,125 +52,178 @@ package cluster
 import (
 	"cmp"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/coracle-io/coracle/internal/clusterdefaults"
+	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/registries"
 )
 
-// Ports are the TCP ports that a cluster listens on. Those after Scheduler are
-// the node's.
+// Ports are the TCP ports that a cluster listens on. Kubelet and the ports after it
+// are of the node.
 type Ports struct {
-	Secure         int // API server, HTTPS; 0 is a free port
-	Manager        int // health and metrics of the controller manager, HTTPS on loopback; 0 is none
-	Scheduler      int // health and metrics of the scheduler, HTTPS on loopback; 0 is none
-	Kubelet        int // HTTPS; 0 is 10250
-	KubeletHealthz int // on loopback; 0 is none
-	ProxyHealthz   int // 0 is none
-	ProxyMetrics   int // on loopback; 0 is none
-	DNS            int // TCP and UDP on the node's address; 0 is 10053
+	Secure         int `json:"secure,omitzero"`            // API server, HTTPS; 0 is a free port
+	Manager        int `json:"controllerManager,omitzero"` // health and metrics of the controller manager, HTTPS on loopback; 0 is none
+	Scheduler      int `json:"scheduler,omitzero"`         // health and metrics of the scheduler, HTTPS on loopback; 0 is none
+	Kubelet        int `json:"kubelet,omitzero"`           // HTTPS; 0 is 10250
+	KubeletHealthz int `json:"kubeletHealthz,omitzero"`    // on loopback; 0 is none
+	ProxyHealthz   int `json:"proxyHealthz,omitzero"`      // 0 is none
+	ProxyMetrics   int `json:"proxyMetrics,omitzero"`      // on loopback; 0 is none
+	DNS            int `json:"dns,omitzero"`               // TCP and UDP on the node's address; 0 is 10053
 }
 
-// Options say what a cluster is made of. The zero value is described in the
-// package comment.
+// Options configures a cluster. The zero value is described in the package
+// comment. Its JSON form leaves out Log and Progress.
 type Options struct {
 	// Name distinguishes clusters with nodes on one machine. It is a DNS label;
 	// the default is "coracle".
-	Name string
+	Name string `json:"name,omitzero"`
 	// DataDir holds keys, the data of an embedded etcd and the files of the node.
 	// The default is a temporary directory that Run makes and removes. A cluster
 	// with a node must have a DataDir.
-	DataDir string
+	DataDir string `json:"dataDir,omitzero"`
 
 	// Log receives the log, one line per Write. The default discards it.
-	Log io.Writer
+	Log io.Writer `json:"-"`
 	// LogLevels sets how much is logged, from 0 to 10: "2", or per component
 	// "2,kubelet=5". The default is 0.
-	LogLevels string
+	LogLevels string `json:"logLevels,omitzero"`
 	// Progress is called with a line of text at each stage of the start, from
 	// several goroutines. It must not block. The default does nothing.
-	Progress func(stage string)
+	Progress func(stage string) `json:"-"`
 
 	// InProcess makes the cluster open no sockets. Only Cluster.Client and
 	// Cluster.Config reach its API server, and it has no node. It is for
 	// testing/synctest, whose clock stands still while a goroutine waits for
 	// the network.
-	InProcess bool
+	InProcess bool `json:"inProcess,omitzero"`
 	// BindAddress is the IP address that the API server listens on. The default
 	// is 127.0.0.1, and with a node 0.0.0.0, so that its pods reach the server.
-	BindAddress string
+	BindAddress string `json:"bindAddress,omitzero"`
 	// AdvertiseAddress is the IP address of the API server and the node for
-	// members of the cluster. The default is the address of the default route.
-	AdvertiseAddress net.IP
+	// members of the cluster. The default is BindAddress if that is one address,
+	// or else the address of the default route, of any interface, or, without a
+	// node, loopback.
+	AdvertiseAddress net.IP `json:"advertiseAddress,omitzero"`
 	// Ports are the ports to listen on.
-	Ports Ports
+	Ports Ports `json:"ports,omitzero"`
 
 	// ServiceCIDR is the range of the Services' addresses, with 16 or more
 	// addresses, or two ranges of different families separated by a comma. The
 	// default is 10.96.0.0/16.
-	ServiceCIDR string
+	ServiceCIDR string `json:"serviceCIDR,omitzero"`
 	// ClusterCIDR is the range of the pods' addresses, or two ranges. The default
 	// is 10.244.0.0/16.
-	ClusterCIDR string
+	ClusterCIDR string `json:"clusterCIDR,omitzero"`
 	// NodePorts is the range of the Services' ports on nodes. The default is
 	// 30000-32767.
-	NodePorts string
+	NodePorts string `json:"nodePorts,omitzero"`
 
 	// Etcd stores the objects in etcd. The default is memory: the objects are
 	// gone when Run returns.
-	Etcd *EtcdOptions
+	Etcd *EtcdOptions `json:"etcd,omitzero"`
 	// Node runs containers on this machine, as root. The default is a control
 	// plane without a node.
-	Node *NodeOptions
+	Node *NodeOptions `json:"node,omitzero"`
+	// Simulated are nodes without machines in the process of the control plane,
+	// for tests of what many nodes and pods bring about. The default is none.
+	Simulated *SimulatedNodes `json:"simulated,omitzero"`
 	// NodeName is the name of this machine: of its node, and of its controller
 	// manager and scheduler in leader election. The default is the host name in
 	// lower case.
-	NodeName string
+	NodeName string `json:"nodeName,omitzero"`
 
-	// APIServerArgs and the following set upstream's flags of the components, as
-	// name=value, such as "enable-admission-plugins=AlwaysPullImages". They
-	// override other options.
-	APIServerArgs, ControllerManagerArgs, SchedulerArgs, KubeletArgs, ProxyArgs []string
+	// ControlPlane says what runs beside the API server.
+	ControlPlane ControlPlaneOptions `json:"controlPlane,omitzero"`
+
+	// APIServerArgs are upstream's flags of kube-apiserver, as name=value, such
+	// as "enable-admission-plugins=AlwaysPullImages". They override other options.
+	APIServerArgs []string `json:"apiserverArgs,omitzero"`
+	// ControllerManagerArgs are flags of kube-controller-manager, as name=value.
+	ControllerManagerArgs []string `json:"controllerManagerArgs,omitzero"`
+	// SchedulerArgs are flags of kube-scheduler, as name=value.
+	SchedulerArgs []string `json:"schedulerArgs,omitzero"`
+	// KubeletArgs are flags of the kubelet, as name=value.
+	KubeletArgs []string `json:"kubeletArgs,omitzero"`
+	// ProxyArgs are flags of kube-proxy, as name=value.
+	ProxyArgs []string `json:"proxyArgs,omitzero"`
 	// EtcdArgs set etcd's flags of an embedded etcd.
-	EtcdArgs []string
+	EtcdArgs []string `json:"etcdArgs,omitzero"`
 }
 
-// EtcdOptions say which etcd stores a cluster's objects.
+// ControlPlaneOptions says what runs beside the API server.
+type ControlPlaneOptions struct {
+	// Controllers are the controllers to run, as in upstream's --controllers: "*" is
+	// all that are on by default, "NAME" turns one on, "-NAME" turns one off, and
+	// "-*" alone runs none. The default is "*".
+	Controllers []string `json:"controllers,omitzero"`
+	// NoScheduler runs no scheduler: pods stay pending until something else binds
+	// them.
+	NoScheduler bool `json:"noScheduler,omitzero"`
+
+	// Manifests are directories whose files are applied to the cluster at its start
+	// and when they change: YAML or JSON, also in subdirectories, which only this
+	// user and root can change. Removing a file removes no objects. A file that
+	// cannot be applied is tried again, and is in Status. The default is none.
+	Manifests []string `json:"manifests,omitzero"`
+}
+
+// EtcdOptions selects the etcd that stores a cluster's objects.
 type EtcdOptions struct {
 	// Servers are the URLs of an external etcd. The default is an embedded etcd,
 	// in this process.
-	Servers []string
+	Servers []string `json:"servers,omitzero"`
 	// Socket is the unix socket of the embedded etcd. The default is
 	// DataDir/etcd/etcd.sock.
-	Socket string
+	Socket string `json:"socket,omitzero"`
 }
 
-// NodeOptions say how this machine runs containers.
+// NodeOptions configures how this machine runs containers.
 type NodeOptions struct {
-	// Apart says that another process runs the node (NewNode). Cluster.Run keeps
-	// the files by which that process reaches the API server in DataDir/node.
-	Apart bool
+	// SeparateProcess says that another process runs the node (NewNode). Cluster.Run
+	// keeps the files with which that process reaches the API server in DataDir/node.
+	SeparateProcess bool `json:"separateProcess,omitzero"`
 	// BundleDir holds the bundled container runtime and images (`make bundle`).
-	BundleDir string
+	BundleDir string `json:"bundleDir,omitzero"`
 	// RunDir holds sockets, so that its path must be short. The default is
 	// /run/coracle/NAME.
-	RunDir string
+	RunDir string `json:"runDir,omitzero"`
 	// ContainerRuntimeEndpoint is the CRI endpoint of a container runtime that
 	// is not this cluster's. The default is the containerd of BundleDir.
-	ContainerRuntimeEndpoint string
+	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint,omitzero"`
 	// CNIConfDir is where that runtime reads its CNI configuration, and this
 	// cluster writes its own. By default the runtime brings a pod network.
-	CNIConfDir string
+	CNIConfDir string `json:"cniConfDir,omitzero"`
+	// Registries says how image registries are reached: their mirrors,
+	// certificates and logins, in the form of k3s's registries.yaml. Paths in it
+	// are absolute. It is for the containerd of BundleDir.
+	Registries string `json:"registries,omitzero"`
 	// NFTable is the nftables table of the proxy. The default is coracle-NAME.
-	NFTable string
+	NFTable string `json:"nftTable,omitzero"`
 	// CgroupRoot is the parent of the pods' cgroups. The default is /coracle-NAME.
-	CgroupRoot string
+	CgroupRoot string `json:"cgroupRoot,omitzero"`
+	// Count is the number of nodes on this machine, each in a process of its own
+	// (SeparateProcess). The default is 1. Further nodes have network namespaces; they have
+	// their files in DataDir/nodes and RunDir, and what has a name elsewhere has a
+	// suffix: .2, .3 and so on.
+	Count int `json:"count,omitzero"`
+	// Number says which of these nodes NewNode returns. The default is 1, which is
+	// the machine itself.
+	Number int `json:"-"`
+	// CIDR is the IPv4 range of the addresses by which several nodes of this
+	// machine reach each other. The default is 10.212.0.0/24.
+	CIDR string `json:"cidr,omitzero"`
 }
 
 // FieldError is an error in a field of Options.
@@ -172,38 +248,74 @@ func wrong(field, value, format string, args ...any) error {
 	return &FieldError{Field: field, Value: value, Err: fmt.Errorf(format, args...)}
 }
 
-// settings are options with their defaults.
+// settings are options with their defaults filled in.
 type settings struct {
 	Options
-	levels    logging.Levels
+	parsed    parsed
 	temporary bool // DataDir is made and removed by Run
-	bind      net.IP
-	dns       []string // addresses of the cluster's DNS
 }
+
+// parsed are values of options that are text, and what follows from them.
+type parsed struct {
+	levels logging.Levels
+	bind   net.IP
+	dns    []string // addresses of the cluster's DNS
+	// registries is the content of the registries file; nil for none.
+	registries *registries.File
+	// nodes is the range of the nodes' addresses; invalid without a node.
+	nodes netip.Prefix
+	// firstNode is NodeName, from which the names of further nodes are derived.
+	firstNode string
+	// firstDir is DataDir, which has the directories of further nodes and the files
+	// that users put there for all nodes.
+	firstDir string
+}
+
+// maxNodeName is the longest name of a cluster with a node, whose sockets are
+// below /run/coracle/NAME.
+const maxNodeName = 57
 
 // complete checks options and fills in their defaults. It changes nothing on
 // the machine.
 func complete(given Options) (*settings, error) {
+	o, err := fill(given)
+	if err == nil {
+		err = o.checkNodes()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// fill is complete without the checks of several nodes, which do not matter for
+// their removal.
+func fill(given Options) (*settings, error) {
 	o := &settings{Options: given}
 	text := func(field *string, value string) { *field = cmp.Or(*field, value) }
-	text(&o.Name, "coracle")
+	text(&o.Name, clusterdefaults.Name)
 	if errs := validation.IsDNS1123Label(o.Name); len(errs) > 0 {
 		return nil, wrong("Name", o.Name, "%s", strings.Join(errs, "; "))
+	}
+	if o.Node != nil && len(o.Name) > maxNodeName {
+		return nil, wrong("Name", o.Name, "the name is part of the paths of sockets: choose one of at most %d characters", maxNodeName)
 	}
 	if o.Node == nil {
 		text(&o.BindAddress, "127.0.0.1")
 	}
 	text(&o.BindAddress, "0.0.0.0") // for the node's pods
-	text(&o.ServiceCIDR, "10.96.0.0/16")
-	text(&o.ClusterCIDR, "10.244.0.0/16")
+	text(&o.ServiceCIDR, clusterdefaults.ServiceCIDR)
+	text(&o.ClusterCIDR, clusterdefaults.ClusterCIDR)
 	if o.Node != nil {
-		node := *o.Node // the caller's stays as it is
+		node := *o.Node // do not change the caller's
 		o.Node = &node
-		text(&node.RunDir, "/run/coracle/"+o.Name)
-		text(&node.NFTable, "coracle-"+o.Name)
-		text(&node.CgroupRoot, "/coracle-"+o.Name)
-		o.Ports.Kubelet = cmp.Or(o.Ports.Kubelet, 10250)
-		o.Ports.DNS = cmp.Or(o.Ports.DNS, 10053)
+		text(&node.RunDir, clusternames.RunDir(o.Name))
+		text(&node.NFTable, clusternames.ProxyTable(o.Name))
+		text(&node.CgroupRoot, clusternames.CgroupRoot(o.Name))
+		text(&node.CIDR, clusterdefaults.NodeCIDR)
+		node.Count, node.Number = cmp.Or(node.Count, 1), cmp.Or(node.Number, 1)
+		o.Ports.Kubelet = cmp.Or(o.Ports.Kubelet, clusterdefaults.KubeletPort)
+		o.Ports.DNS = cmp.Or(o.Ports.DNS, clusterdefaults.DNSPort)
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -218,46 +330,103 @@ func complete(given Options) (*settings, error) {
 		}
 		o.NodeName = strings.ToLower(host)
 	}
-	if err := o.parse(); err != nil {
+	if errs := validation.IsDNS1123Subdomain(o.NodeName); len(errs) > 0 && (given.NodeName != "" || o.Node != nil) {
+		return nil, wrong("NodeName", o.NodeName, "%s", strings.Join(errs, "; "))
+	}
+	if err := errors.Join(o.parse(), o.Ports.check()); err != nil {
 		return nil, err
 	}
+	o.parsed.firstNode = o.NodeName
 	return o, o.place()
 }
 
-// parse reads the fields that are text.
+// namedPort is a field of Ports.
+type namedPort struct {
+	field string
+	value int
+}
+
+// fields returns the fields of p.
+func (p Ports) fields() []namedPort {
+	return []namedPort{
+		{"Ports.Secure", p.Secure}, {"Ports.Manager", p.Manager}, {"Ports.Scheduler", p.Scheduler}, {"Ports.Kubelet", p.Kubelet},
+		{"Ports.KubeletHealthz", p.KubeletHealthz}, {"Ports.ProxyHealthz", p.ProxyHealthz}, {"Ports.ProxyMetrics", p.ProxyMetrics}, {"Ports.DNS", p.DNS},
+	}
+}
+
+// all returns the ports that are set.
+func (p Ports) all() []int {
+	var ports []int
+	for _, port := range p.fields() {
+		if port.value != 0 {
+			ports = append(ports, port.value)
+		}
+	}
+	return ports
+}
+
+// check returns an error for each number that is not a port.
+func (p Ports) check() error {
+	var errs []error
+	for _, port := range p.fields() {
+		if port.value < 0 || port.value > 65535 {
+			errs = append(errs, wrong(port.field, strconv.Itoa(port.value), "want a port from 1 to 65535"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parse parses the fields that are text.
 func (o *settings) parse() (err error) {
-	if o.levels, err = logging.ParseLevels(o.LogLevels); err == nil {
-		err = o.levels.Check(components()...)
+	if o.parsed.levels, err = logging.ParseLevels(o.LogLevels); err == nil {
+		err = o.parsed.levels.Check(Components()...)
 	}
 	if err != nil {
 		return &FieldError{Field: "LogLevels", Err: err}
 	}
-	if o.bind = net.ParseIP(o.BindAddress); o.bind == nil {
-		return wrong("BindAddress", o.BindAddress, "not an IP address")
+	if o.parsed.bind = net.ParseIP(o.BindAddress); o.parsed.bind == nil {
+		return wrong("BindAddress", o.BindAddress, "want an IP address of this machine, or 0.0.0.0 for all")
+	}
+	if o.AdvertiseAddress != nil && o.AdvertiseAddress.To16() == nil {
+		return wrong("AdvertiseAddress", o.AdvertiseAddress.String(), "want an IP address")
 	}
 	for r := range strings.SplitSeq(o.ClusterCIDR, ",") {
 		if _, _, err := net.ParseCIDR(r); err != nil {
-			return wrong("ClusterCIDR", o.ClusterCIDR, wantRange)
+			return wrong("ClusterCIDR", o.ClusterCIDR, wantRange, clusterdefaults.ClusterCIDR)
 		}
 	}
-	o.dns, err = clusterDNS(o.ServiceCIDR)
-	return err
+	if o.parsed.dns, err = clusterDNS(o.ServiceCIDR); err != nil {
+		return err
+	}
+	return o.parseRegistries()
 }
 
-const wantRange = "want a range such as 10.96.0.0/16, or two of different families"
+// parseRegistries parses the registries file of the node.
+func (o *settings) parseRegistries() (err error) {
+	if o.Node == nil || o.Node.Registries == "" {
+		return nil
+	}
+	if o.Node.ContainerRuntimeEndpoint != "" {
+		return wrong("Node.Registries", "", "the container runtime is not the cluster's own: configure registries there")
+	}
+	if o.parsed.registries, err = registries.Parse(o.Node.Registries); err != nil {
+		return &FieldError{Field: "Node.Registries", Err: err}
+	}
+	return nil
+}
 
-// temporaryDir is a directory that is not there yet.
+const wantRange = "want a range such as %s, or two of different families"
+
+// temporaryDir returns the path of a directory that does not exist yet.
 func temporaryDir(name string) string {
 	return filepath.Join(os.TempDir(), "coracle-"+name+"-"+rand.Text())
 }
 
-// place settles where the cluster has its files, and checks what excludes each
+// place determines the data directory, and checks options that exclude each
 // other.
 func (o *settings) place() error {
 	switch {
-	case o.Ports.Secure < 0 || o.Ports.Secure > 65535:
-		return wrong("Ports.Secure", fmt.Sprint(o.Ports.Secure), "want a port from 1 to 65535, or 0 for a free one")
-	case o.Node != nil && o.Node.Apart && o.Ports.Secure == 0:
+	case o.Node != nil && o.Node.SeparateProcess && o.Ports.Secure == 0:
 		return wrong("Ports.Secure", "0", "a node in a process of its own needs a port that stays")
 	case o.Node != nil && o.InProcess:
 		return wrong("InProcess", "true", "a node needs sockets: leave Node out")
@@ -270,6 +439,6 @@ func (o *settings) place() error {
 		return nil
 	}
 	dir, err := filepath.Abs(o.DataDir)
-	o.DataDir = dir
+	o.DataDir, o.parsed.firstDir = dir, dir
 	return err
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// servers holds the instance of the API server that answers now. One that has
-// failed as a whole is followed by another on the same store; what shares its
-// memory goes over to that one.
+// servers holds the current instance of the API server. An instance that fails
+// as a whole is replaced by another one on the same store, and components in
+// this process move to it.
 type servers struct {
 	mu      sync.Mutex // guards the following
 	current *instance
-	changed chan struct{} // closed and replaced when current has changed; nil if nobody waits
+	changed chan struct{} // closed and replaced when current changes; nil without waiters
 }
 
-// instance is one life of the API server.
+// instance is one run of the API server.
 type instance struct {
 	life     context.Context // ends with it
 	provider client.Provider
@@ -56,11 +56,11 @@ func (s *servers) get() (*instance, <-chan struct{}) {
 	return nil, s.changed
 }
 
-// errServerEnded ends what ran with an instance of the API server.
+// errServerEnded is the cause with which components of an ended API server end.
 var errServerEnded = errors.New("its API server has ended")
 
 // with returns a component that runs with a provider of the current instance,
-// and goes over to the next one when that has ended.
+// and restarts with the next instance when that has ended.
 func (s *servers) with(run func(context.Context, client.Provider) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for ctx.Err() == nil {
@@ -80,7 +80,7 @@ func (s *servers) with(run func(context.Context, client.Provider) error) func(co
 				return run(ctx, i.provider)
 			})
 			panicked := (*supervise.Panic)(nil)
-			if i.life.Err() == nil || errors.As(err, &panicked) || errors.Is(err, supervise.ErrLeft) {
+			if i.life.Err() == nil || errors.As(err, &panicked) || errors.Is(err, supervise.ErrAbandoned) {
 				return err
 			}
 		}
@@ -88,8 +88,8 @@ func (s *servers) with(run func(context.Context, client.Provider) error) func(co
 	}
 }
 
-// RoundTrip implements http.RoundTripper: it asks the current instance, as
-// cluster admin.
+// RoundTrip implements http.RoundTripper: it passes the request to the current
+// instance, as a cluster admin.
 func (s *servers) RoundTrip(request *http.Request) (*http.Response, error) {
 	i, _ := s.get()
 	if i == nil {
@@ -98,12 +98,12 @@ func (s *servers) RoundTrip(request *http.Request) (*http.Response, error) {
 	return i.admin.Config.Transport.RoundTrip(request)
 }
 
-// startAPIServer starts the API server and returns once it answers. What is
-// wrong with its configuration is an error.
+// startAPIServer starts the API server and returns once it answers. It returns
+// an error if the configuration is invalid.
 func (p *controlPlane) startAPIServer(ctx context.Context, s store.Store) error {
 	built := make(chan error, 1)
 	first := true
-	p.served = p.group.Go(ctx, "apiserver", func(ctx context.Context) error {
+	p.apiServerDone = p.group.Go(ctx, "apiserver", func(ctx context.Context) error {
 		err := p.runAPIServer(ctx, s, func() {
 			first = false
 			select {
@@ -147,9 +147,10 @@ func (p *controlPlane) startAPIServer(ctx context.Context, s store.Store) error 
 	}
 }
 
-// runAPIServer runs one instance. built is told when it is about to start.
+// runAPIServer runs one instance. It calls built when the instance is about to
+// start.
 func (p *controlPlane) runAPIServer(ctx context.Context, s store.Store, built func()) error {
-	// What admission needs lasts as long as requests are served.
+	// Admission works as long as requests are served.
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	api, err := apiserver.New(lasting, p.api, s, p.keys)
@@ -160,11 +161,11 @@ func (p *controlPlane) runAPIServer(ctx context.Context, s store.Store, built fu
 	if err != nil {
 		return err
 	}
-	if err := api.Show(p.group.Counts()); err != nil {
+	if err := api.Show(p.group.Metrics()); err != nil {
 		return fmt.Errorf("count failures of components: %w", err)
 	}
 	listener := p.takeListener()
-	if listener == nil && !p.InProcess {
+	if listener == nil && !p.settings.InProcess {
 		if listener, err = p.listen(); err != nil {
 			return err
 		}

@@ -10,8 +10,9 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// A component that does not end with its instance of the API server is left
-// behind, in its first goroutine or in another.
+// TestAComponentThatOutlivesItsServer checks that a component which does not
+// end with its instance of the API server is abandoned, in its first goroutine
+// or in another.
 func TestAComponentThatOutlivesItsServer(t *testing.T) {
 	for name, stuck := range map[string]func(ctx context.Context, release <-chan struct{}){
 		"itself": func(_ context.Context, release <-chan struct{}) { <-release },
@@ -43,11 +44,11 @@ func TestAComponentThatOutlivesItsServer(t *testing.T) {
 				select {
 				case <-follows:
 				case <-time.After(time.Minute):
-					t.Error("it never goes over to the next server")
+					t.Error("it never switches to the next server")
 				}
 				status, _ := g.Status()
 				if c := status.Components[0]; c.Restarts != 1 || c.LastError == "" {
-					t.Errorf("nobody is told: %+v", c)
+					t.Errorf("the failure is not reported: %+v", c)
 				}
 				close(release)
 				cancel()

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -40,8 +41,8 @@ func run(t *testing.T, o Options) (c *Cluster, stop func()) {
 	}
 }
 
-// The zero value is a cluster, several of them run in one process, and neither
-// goroutines nor files are left.
+// TestTheZeroValueIsACluster runs several clusters with zero options in one
+// process, and checks that they leave no goroutines and no files.
 func TestTheZeroValueIsACluster(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	temporary := t.TempDir()
@@ -78,7 +79,20 @@ func TestTheZeroValueIsACluster(t *testing.T) {
 	}
 }
 
-// New and Check change nothing on the machine.
+// TestRunTwice checks that a cluster that runs, or did, does not run again.
+func TestRunTwice(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	c, stop := run(t, Options{})
+	if err := c.Run(t.Context()); err == nil {
+		t.Error("it runs a second time")
+	}
+	stop()
+	if err := c.Run(t.Context()); err == nil {
+		t.Error("it runs again after its end")
+	}
+}
+
+// TestNewOpensNothing checks that New and Check change nothing on the machine.
 func TestNewOpensNothing(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -107,19 +121,31 @@ func TestErrorsNameTheField(t *testing.T) {
 		{Options{LogLevels: "loud"}, "LogLevels"},
 		{Options{LogLevels: "2,nobody=3"}, "LogLevels"},
 		{Options{BindAddress: "here"}, "BindAddress"},
+		{Options{NodeName: "Not_a_name"}, "NodeName"},
+		{Options{AdvertiseAddress: net.IP{1, 2}}, "AdvertiseAddress"},
 		{Options{Ports: Ports{Secure: 70000}}, "Ports.Secure"},
+		{Options{Ports: Ports{Manager: 70000}}, "Ports.Manager"},
+		{Options{Ports: Ports{Scheduler: -1}}, "Ports.Scheduler"},
+		{Options{Ports: Ports{Kubelet: -1}}, "Ports.Kubelet"},
+		{Options{Ports: Ports{KubeletHealthz: 65536}}, "Ports.KubeletHealthz"},
+		{Options{Ports: Ports{ProxyHealthz: 65536}}, "Ports.ProxyHealthz"},
+		{Options{Ports: Ports{ProxyMetrics: -7}}, "Ports.ProxyMetrics"},
+		{Options{Ports: Ports{DNS: 99999}}, "Ports.DNS"},
 		{Options{ServiceCIDR: "10.96.0.0"}, "ServiceCIDR"},
 		{Options{ServiceCIDR: "10.96.0.0/30"}, "ServiceCIDR"},
 		{Options{ClusterCIDR: "10.244.0.0/16,"}, "ClusterCIDR"},
 		{Options{NodePorts: "many"}, "NodePorts"},
 		{Options{Node: &NodeOptions{}}, "DataDir"},
-		{Options{Node: &NodeOptions{Apart: true}, DataDir: "x"}, "Ports.Secure"},
+		{Options{Node: &NodeOptions{SeparateProcess: true}, DataDir: "x"}, "Ports.Secure"},
 		{Options{Node: &NodeOptions{}, DataDir: "x", InProcess: true}, "InProcess"},
 		{Options{Node: &NodeOptions{BundleDir: "/nothing"}, DataDir: "x"}, "Node.BundleDir"},
 		{Options{EtcdArgs: []string{"name=x"}}, "EtcdArgs"},
 		{Options{Etcd: &EtcdOptions{}, EtcdArgs: []string{"name=x/y"}}, "EtcdArgs"},
 		{Options{Etcd: &EtcdOptions{}, EtcdArgs: []string{"listen-client-urls=http://0.0.0.0:2379"}}, "EtcdArgs"},
 		{Options{APIServerArgs: []string{"nothing=1"}}, "APIServerArgs"},
+		{Options{APIServerArgs: []string{"secure-port=16999"}}, "Ports.Secure"},
+		{Options{ControllerManagerArgs: []string{"controllers=*"}, ControlPlane: ControlPlaneOptions{Controllers: []string{"-*"}}}, "ControlPlane.Controllers"},
+		{Options{SchedulerArgs: []string{"scheduler-name=x"}, ControlPlane: ControlPlaneOptions{NoScheduler: true}}, "ControlPlane.NoScheduler"},
 		{Options{APIServerArgs: []string{"anonymous-auth=perhaps"}}, "APIServerArgs"},
 		{Options{KubeletArgs: []string{"max-pods=many"}}, "KubeletArgs"},
 	} {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages named, where they are missing.
+# Installs the Debian packages in its arguments that are not installed.
 set -euo pipefail
 missing=()
 for p in "$@"; do

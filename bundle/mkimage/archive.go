@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// writeArchive writes the OCI image layout of one named image
-// (https://github.com/opencontainers/image-spec/blob/main/image-layout.md)
-// to path, which appears whole or not at all.
+// writeArchive writes the OCI image layout of a named image
+// (https://github.com/opencontainers/image-spec/blob/main/image-layout.md) to
+// path, in one step.
 func writeArchive(path, name string, image v1.Image) error {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -63,8 +63,8 @@ func writeArchive(path, name string, image v1.Image) error {
 	return os.Rename(path+".new", path)
 }
 
-// indexOf is the layout's index.json. containerd takes the image's name from
-// the first annotation, other tools the tag from the second.
+// indexOf returns the layout's index.json. containerd takes the image's name
+// from the first annotation, other tools take the tag from the second.
 func indexOf(name string, image v1.Image) ([]byte, error) {
 	descriptor, err := partial.Descriptor(image)
 	if err != nil {

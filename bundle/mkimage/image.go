@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// imageSpec is all that decides the bytes of an image.
+// imageSpec determines the bytes of an image.
 type imageSpec struct {
 	Name       string
 	Arch       string
@@ -44,7 +44,7 @@ func parseEntry(arg string) (entry, error) {
 	return entry{}, fmt.Errorf("%q is neither /TARGET=SOURCE nor /TARGET->DEST", arg)
 }
 
-// build makes the image of one layer.
+// build creates the image with one layer.
 func build(spec imageSpec) (v1.Image, error) {
 	content, err := layer(spec.Entries)
 	if err != nil {
@@ -77,8 +77,8 @@ func build(spec imageSpec) (v1.Image, error) {
 	return mutate.ConfigFile(image, file)
 }
 
-// layer is a tar of the entries and of every folder they need. /tmp is there
-// and writable by all, as programs expect.
+// layer returns a tar of the entries and their parent directories, and of a
+// /tmp that all users can write, as programs expect.
 func layer(entries []entry) ([]byte, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -122,7 +122,7 @@ func (e entry) write(w *tar.Writer) error {
 	return err
 }
 
-// folders lists /tmp and all parents of the entries, parents first.
+// folders returns /tmp and all parents of the entries, parents first.
 func folders(entries []entry) []string {
 	set := map[string]bool{"/tmp": true}
 	for _, e := range entries {

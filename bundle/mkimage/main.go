@@ -1,14 +1,14 @@
-// Command mkimage writes a container image, as an OCI image layout in one tar
-// file, out of files on this machine: no registry, no daemon, no base image.
+// Command mkimage creates a container image from files on this machine, as an
+// OCI image layout in a tar file. It needs no registry, daemon or base image.
 //
 //	mkimage -o pause.tar -name coracle.internal/pause:1.0 -entrypoint /pause /pause=bin/pause
 //
 // Each argument is TARGET=SOURCE for a file (mode 0755) or TARGET->DEST for a
-// symbolic link. The same files give the same bytes, so the same digest: all
-// times are zero and all owners are root. index.json, which names the image
-// and its digest, is the first file of the archive, so that a reader learns
-// the digest without reading the layers. Layers are not compressed: archives
-// are read from the local disk, where unpacking costs more than reading.
+// symbolic link. The same files produce the same bytes, and so the same digest:
+// all times are zero and all owners are root. index.json, which has the image's
+// name and digest, is the first file of the archive, so that a reader finds the
+// digest without reading the layers. Layers are not compressed, because
+// unpacking costs more than reading from the local disk.
 package main
 
 import (

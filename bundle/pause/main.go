@@ -1,7 +1,7 @@
-// Command pause is the sandbox container's only process: it holds the pod's
-// namespaces open and does nothing else. In a pod that shares its process
-// namespace it is process 1, so it also reaps the orphans that the other
-// containers leave. SIGINT and SIGTERM end it at once with exit code 0.
+// Command pause is the process of a pod's sandbox container: it keeps the pod's
+// namespaces and does nothing else. In a pod that shares its process namespace
+// it is process 1, and reaps orphans of the other containers. It exits with
+// code 0 on SIGINT and SIGTERM.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 	}
 }
 
-// reap collects every child that has ended. One SIGCHLD may stand for many.
+// reap waits for each child that has ended. One SIGCHLD may stand for several.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

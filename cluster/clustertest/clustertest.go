@@ -1,4 +1,9 @@
 // Package clustertest runs clusters for tests.
+//
+// Importing it changes state of the process: of utilruntime.ErrorHandlers in
+// k8s.io/apimachinery, only the first handler stays, which logs. The others pause
+// after each reported error. In a bubble of testing/synctest, whose clock begins in
+// the year 2000, the first pause would last for decades.
 package clustertest
 
 import (
@@ -6,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/coracle-io/coracle/cluster"
+	_ "github.com/coracle-io/coracle/internal/bubble"
 )
 
 // Start runs a cluster until the test ends, and returns once its API server

@@ -18,108 +18,150 @@ import (
 	"github.com/coracle-io/coracle/internal/processes"
 )
 
-// Files that the supervisor in the background inherits: a pipe for its
-// stages, and the lock of the data directory, so that nobody else can have the
-// cluster between the two.
+// File descriptors that the supervisor in the background inherits: a pipe for
+// its progress, and the lock of the data directory, which is never free in
+// between.
 const (
 	progressFD = 3
 	lockFD     = 4
 )
 
-// upInBackground starts the cluster in a process of its own session and
-// prints its progress until it is ready.
-func upInBackground(ctx context.Context, f *upFlags, p *prepared) error {
-	rec := p.record
-	logFile := host.LogFile(rec.DataDir)
-	log, err := logging.OpenFile(logFile, nil)
+// background is a supervisor that was started in the background, as its parent
+// sees it.
+type background struct {
+	prepared *prepared
+	timeout  time.Duration
+	started  time.Time
+	process  *exec.Cmd
+	stages   <-chan string // lines of progress; closed when the supervisor has ended its report
+	logFile  string
+	logStart os.FileInfo // the log file before the start
+}
+
+// runInBackground starts the supervisor in a session of its own and prints its
+// progress until the cluster is ready, fails, or --timeout has passed. When ctx
+// ends, it stops the supervisor.
+func runInBackground(ctx context.Context, f *upFlags, p *prepared) error {
+	b, err := startInBackground(p)
 	if err != nil {
-		return startError{err}
+		return err
+	}
+	b.timeout = f.timeout
+	exited := make(chan error, 1)
+	go func() { exited <- b.process.Wait() }()
+	return b.follow(ctx, exited)
+}
+
+// startInBackground starts the supervisor and hands the lock to it.
+func startInBackground(p *prepared) (*background, error) {
+	b := &background{prepared: p, logFile: host.LogFile(p.record.DataDir)}
+	log, err := logging.OpenFile(b.logFile, nil)
+	if err != nil {
+		return nil, startError{err}
 	}
 	defer func() { _ = log.Close() }()
-	before, err := log.File().Stat()
-	if err != nil {
-		return startError{err}
+	if b.logStart, err = log.File().Stat(); err != nil {
+		return nil, startError{err}
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = r.Close() }()
 	exe, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
+	}
+	progress, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
 	}
 	arguments := p.supervisor()
-	arguments.LockFD, arguments.Log = lockFD, logFile
+	arguments.LockFD, arguments.Log = lockFD, b.logFile
 	cmd := exec.Command(exe, arguments.List()...)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", processes.ProgressEnv, progressFD))
 	cmd.Stdout, cmd.Stderr = log.File(), log.File()
 	cmd.ExtraFiles = []*os.File{w, p.claim.Lock.File()}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	started := time.Now()
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the cluster: %w", err)
+	b.process, b.started = cmd, time.Now()
+	err = cmd.Start()
+	_ = w.Close() // the supervisor has its own
+	if err != nil {
+		_ = progress.Close()
+		return nil, fmt.Errorf("start the cluster: %w", err)
 	}
-	host.HandTo(p.claim.Lock, rec.Name, cmd.Process.Pid)
-	_ = w.Close()
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	host.HandOver(p.claim.Lock, p.record.Name, cmd.Process.Pid)
+	b.stages = lines(progress)
+	return b, nil
+}
 
-	stages := make(chan string)
+// lines returns a channel with the lines of r, which it closes at the end of r.
+func lines(r io.ReadCloser) <-chan string {
+	out := make(chan string)
 	go func() {
-		defer close(stages)
-		for lines := bufio.NewScanner(r); lines.Scan(); {
-			stages <- lines.Text()
+		defer close(out)
+		defer func() { _ = r.Close() }()
+		for scanner := bufio.NewScanner(r); scanner.Scan(); {
+			out <- scanner.Text()
 		}
 	}()
+	return out
+}
+
+// follow prints the progress until the cluster is ready, fails, or the time is
+// up. exited receives the end of the supervisor.
+func (b *background) follow(ctx context.Context, exited <-chan error) error {
+	rec := b.prepared.record
 	var failed []string
-	timeout := time.NewTimer(f.timeout)
+	timeout := time.NewTimer(b.timeout)
 	defer timeout.Stop()
 	for {
 		select {
-		case stage, ok := <-stages:
+		case stage, ok := <-b.stages:
 			switch {
 			case !ok:
-				<-exited //nolint:errcheck // it has said why it ended, or the log does
+				<-exited //nolint:errcheck // the stages or the log have the reason
 				if len(failed) == 0 {
-					failed = append(failed, lastError(logFile, before))
+					failed = append(failed, lastError(b.logFile, b.logStart))
 				}
 				return startError{errors.New(strings.Join(failed, "\n"))}
 			case strings.HasPrefix(stage, processes.FailedStage):
 				failed = append(failed, strings.TrimPrefix(stage, processes.FailedStage))
 			case stage == processes.ServesStage:
-				p.serves = true
+				b.prepared.serves = true
 			case stage == processes.ReadyStage:
-				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(started).Seconds(), rec.Server)
+				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(b.started).Seconds(), rec.Server)
 				return nil
 			default:
-				fmt.Printf("  %5.2f s  %s\n", time.Since(started).Seconds(), stage)
+				fmt.Printf("  %5.2f s  %s\n", time.Since(b.started).Seconds(), stage)
 			}
 		case <-timeout.C:
-			return fmt.Errorf("the cluster is not ready after %v; it goes on trying: see %s, or end it with coracle stop --name=%s", f.timeout, logFile, rec.Name)
+			return fmt.Errorf("the cluster is not ready after %v; it keeps trying: see %s, or end it with coracle stop --name=%s", b.timeout, b.logFile, rec.Name)
 		case <-ctx.Done():
-			_ = cmd.Process.Signal(syscall.SIGTERM)
-			_ = cmd.Process.Signal(syscall.SIGCONT) // one that is suspended could not hear
-			late := time.AfterFunc(stopPatience, func() { _ = cmd.Process.Kill() })
-			defer late.Stop()
-			for stage := range stages {
-				p.serves = p.serves || stage == processes.ServesStage
-			}
-			<-exited //nolint:errcheck // the log says why it ended
-			err := fmt.Errorf("%w before the cluster was ready", errInterrupted)
-			if p.serves || !p.claim.New() {
-				err = fmt.Errorf("%w: it is stopped and keeps its data; coracle up --name=%s starts it again, coracle down --name=%s takes it away", err, rec.Name, rec.Name)
-			}
-			return startError{err}
+			return b.interrupt(exited)
 		}
 	}
 }
 
-// maxLastLines bounds what is read of a log for its last error, in bytes.
+// interrupt stops the supervisor and waits until it has ended. It returns what
+// is left of the cluster as an error.
+func (b *background) interrupt(exited <-chan error) error {
+	process, name := b.process.Process, b.prepared.record.Name
+	_ = process.Signal(syscall.SIGTERM)
+	_ = process.Signal(syscall.SIGCONT) // a suspended process does not see SIGTERM
+	late := time.AfterFunc(stopTimeout, func() { _ = process.Kill() })
+	defer late.Stop()
+	for stage := range b.stages {
+		b.prepared.serves = b.prepared.serves || stage == processes.ServesStage
+	}
+	<-exited //nolint:errcheck // the log has the reason
+	err := fmt.Errorf("%w before the cluster was ready", errInterrupted)
+	if b.prepared.serves || !b.prepared.claim.New() {
+		err = fmt.Errorf("%w: it is stopped and keeps its data; coracle start %s starts it again, coracle down --name=%s removes it", err, name, name)
+	}
+	return startError{err}
+}
+
+// maxLastLines bounds how much of a log lastError reads, in bytes.
 const maxLastLines = 64 << 10
 
-// lastError is the last line that the command line wrote to the log since the
-// file was as before.
+// lastError returns the last error that a coracle command has written to the log
+// since the file was in the state before.
 func lastError(logFile string, before os.FileInfo) string {
 	f, err := os.Open(logFile)
 	if err != nil {
@@ -131,7 +173,7 @@ func lastError(logFile string, before os.FileInfo) string {
 		return err.Error()
 	}
 	begin := max(0, now.Size()-maxLastLines)
-	if os.SameFile(before, now) { // else it was full, and is a new one
+	if os.SameFile(before, now) { // otherwise the log was rotated
 		begin = max(begin, before.Size())
 	}
 	raw, err := io.ReadAll(io.NewSectionReader(f, begin, maxLastLines))

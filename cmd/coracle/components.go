@@ -10,17 +10,20 @@ import (
 
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
-	"github.com/coracle-io/coracle/internal/component/base"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/processes/heap"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// componentCommand is a command that runs one component until it is stopped.
-func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run func(context.Context) error) *cobra.Command {
+// componentCommand returns a command that runs one component until it is
+// stopped.
+func componentCommand(name, short, example string, addFlags func(*pflag.FlagSet), run func(context.Context) error) *cobra.Command {
 	verbosity := "0"
 	cmd := &cobra.Command{
 		Use:     name,
 		Short:   short,
+		Example: "  " + example,
 		GroupID: "component",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,48 +34,43 @@ func componentCommand(name, short string, addFlags func(*pflag.FlagSet), run fun
 			if err != nil {
 				return fmt.Errorf("--v: %w", err)
 			}
-			if err := base.CheckValues(cmd.Flags()); err != nil {
+			if err := flagvalue.Check(cmd.Flags()); err != nil {
 				return err
 			}
 			log := logging.New(os.Stderr, levels)
 			log.CaptureKlog()
-			return asked(supervise.Alone(log.Context(cmd.Context(), name), name, run))
+			return supervise.IgnoreCanceled(supervise.RunOnce(log.Context(cmd.Context(), name), name, run))
 		},
 	}
 	addFlags(cmd.Flags())
-	cmd.Flags().StringVarP(&verbosity, "v", "v", verbosity, "log level 0..10")
+	cmd.Flags().StringVarP(&verbosity, "v", "v", verbosity, "log level 0 to 10")
 	return cmd
 }
 
 func apiServerCommand() *cobra.Command {
-	f := apiserver.NewFlags()
-	return componentCommand("apiserver", "Serve the Kubernetes API", f.AddFlags, func(ctx context.Context) error {
-		defer manageMemory(ctx, controlShare)()
+	f := apiserver.NewOptions()
+	return componentCommand("apiserver", "Serve the Kubernetes API", "coracle apiserver --etcd-servers=https://10.0.0.1:2379 --service-cluster-ip-range=10.96.0.0/16", f.AddFlags, func(ctx context.Context) error {
+		defer heap.Manage(ctx, heap.ControlPlaneShare)()
 		return apiserver.Run(ctx, f)
 	})
 }
 
 func controllerManagerCommand() *cobra.Command {
 	m := component.NewControllerManager()
-	return componentCommand("controller-manager", "Run the controllers", m.AddFlags, m.Run)
-}
-
-func schedulerCommand() *cobra.Command {
-	s := component.NewScheduler()
-	return componentCommand("scheduler", "Assign pods to nodes", s.AddFlags, s.Run)
+	return componentCommand("controller-manager", "Run the controllers", "coracle controller-manager --kubeconfig=/etc/kubernetes/controller-manager.conf", m.AddFlags, m.Run)
 }
 
 func kubeletCommand() *cobra.Command {
 	k := component.NewKubelet()
-	return componentCommand("kubelet", "Run the pods of a node", k.AddFlags, k.Run)
+	return componentCommand("kubelet", "Run the pods of a node", "coracle kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --container-runtime-endpoint=unix:///run/containerd/containerd.sock", k.AddFlags, k.Run)
 }
 
 func proxyCommand() *cobra.Command {
 	p := component.NewProxy()
-	return componentCommand("proxy", "Make Services reachable on a node", p.AddFlags, p.Run)
+	return componentCommand("proxy", "Make Services reachable on a node", "coracle proxy --kubeconfig=/etc/kubernetes/proxy.conf --cluster-cidr=10.244.0.0/16", p.AddFlags, p.Run)
 }
 
 func dnsCommand() *cobra.Command {
 	d := component.NewDNS()
-	return componentCommand("dns", "Serve the cluster's DNS", d.AddFlags, d.Run)
+	return componentCommand("dns", "Serve the cluster's DNS", "coracle dns --kubeconfig=/etc/kubernetes/dns.conf --cluster-dns=10.96.0.10", d.AddFlags, d.Run)
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/coracle-io/coracle/internal/host"
 )
 
-// etcdctlCommand is the bundled etcdctl on the etcd of a cluster.
+// etcdctlCommand runs the bundled etcdctl on the etcd of a cluster.
 func etcdctlCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "etcdctl [--name=NAME] COMMAND [ARG...]",
 		Short: "Run etcdctl on a cluster's own etcd",
 		Long: `Run etcdctl on a cluster's own etcd, through its unix socket, which only the
-user of the cluster may open. A --name in front is the cluster's (default
-coracle); everything after it goes to etcdctl.`,
+user of the cluster may open. A --name in front selects the cluster (default
+coracle). Everything after it is passed to etcdctl.`,
 		Example: `  coracle etcdctl endpoint status
   coracle etcdctl --name=dev get --prefix --keys-only /registry/pods`,
 		GroupID:            "cluster",
@@ -40,11 +40,11 @@ coracle); everything after it goes to etcdctl.`,
 				if err := execEtcdctl(bundle, rest, os.Environ()); !errors.Is(err, fs.ErrNotExist) {
 					return err
 				}
-				return cmd.Help() // a cluster may have another bundle, which knows
+				return cmd.Help() // the cluster's bundle may be elsewhere
 			}
-			rec, err := find(host.NewRegistry(host.Root), name)
+			rec, err := host.NewRegistry(host.Root()).Find(name)
 			if errors.Is(err, host.ErrNoCluster) {
-				return codedError{fmt.Errorf("no cluster %s is on this machine: say which with coracle etcdctl --name=NAME", name), exitNoCluster}
+				return codedError{fmt.Errorf("no cluster %s is on this machine: name it with coracle etcdctl --name=NAME", name), exitNoCluster}
 			}
 			if err != nil {
 				return err
@@ -53,18 +53,32 @@ coracle); everything after it goes to etcdctl.`,
 			if err != nil {
 				return err
 			}
-			return execEtcdctl(settings.Bundle, rest, etcdctlEnvironment(settings, rest, os.Environ()))
+			if !rec.Running() && needsEmbedded(settings, rest) {
+				return stoppedError(name)
+			}
+			return execEtcdctl(settings.Options.Node.BundleDir, rest, etcdctlEnvironment(settings, rest, os.Environ()))
 		},
 	}
 }
 
-// asksForHelp reports whether a command line of etcdctl only asks how it is
-// used, for which no cluster is needed.
+// asksForHelp reports whether a command line of etcdctl asks for help only,
+// which needs no cluster.
 func asksForHelp(args []string) bool {
 	return len(args) == 0 || args[0] == "help" || slices.Contains(args, "--help") || slices.Contains(args, "-h")
 }
 
-// execEtcdctl makes this process the etcdctl of a bundle.
+// needsEmbedded reports whether a command line of etcdctl asks the embedded
+// etcd, which runs only with its cluster.
+func needsEmbedded(s host.Settings, args []string) bool {
+	return len(s.Options.Etcd.Servers) == 0 && !given(args, "endpoints") && !slices.Contains([]string{"version", "completion"}, args[0])
+}
+
+// given reports whether a command line has a flag.
+func given(args []string, flag string) bool {
+	return slices.ContainsFunc(args, func(a string) bool { return a == "--"+flag || strings.HasPrefix(a, "--"+flag+"=") })
+}
+
+// execEtcdctl replaces this process with the etcdctl of a bundle.
 func execEtcdctl(bundle string, args, environment []string) error {
 	program := filepath.Join(bundle, "bin", "etcdctl")
 	if _, err := os.Stat(program); err != nil {
@@ -73,16 +87,16 @@ func execEtcdctl(bundle string, args, environment []string) error {
 	return unix.Exec(program, append([]string{"etcdctl"}, args...), environment)
 }
 
-// clusterName takes the cluster's name from the front of a command line.
+// clusterName splits the cluster's name off the front of a command line.
 func clusterName(args []string) (name string, rest []string, err error) {
 	if len(args) == 0 {
-		return "coracle", nil, nil
+		return host.DefaultName, nil, nil
 	}
 	if name, ok := strings.CutPrefix(args[0], "--name="); ok {
 		return name, args[1:], nil
 	}
 	if args[0] != "--name" {
-		return "coracle", args, nil
+		return host.DefaultName, args, nil
 	}
 	if len(args) == 1 {
 		return "", nil, errors.New("--name: want the name of a cluster")
@@ -90,29 +104,29 @@ func clusterName(args []string) (name string, rest []string, err error) {
 	return args[1], args[2:], nil
 }
 
-// etcdctlEnvironment says where the etcd is, unless the command line does.
+// etcdctlEnvironment returns the environment for etcdctl. It has the etcd's
+// endpoints and certificates, unless the command line has them.
 func etcdctlEnvironment(s host.Settings, args, environment []string) []string {
 	const prefix = "ETCDCTL_"
-	where := map[string]string{"endpoints": "unix://" + host.EtcdSocket(s.Name)}
-	if len(s.EtcdServers) > 0 {
-		where["endpoints"] = strings.Join(s.EtcdServers, ",")
+	where := map[string]string{"endpoints": "unix://" + host.EtcdSocket(s.RunDirectory())}
+	if len(s.Options.Etcd.Servers) > 0 {
+		where["endpoints"] = strings.Join(s.Options.Etcd.Servers, ",")
 		for flag, argument := range map[string]string{"cacert": "etcd-cafile", "cert": "etcd-certfile", "key": "etcd-keyfile"} {
-			where[flag] = lastArgument(s.APIServerArgs, argument)
+			where[flag] = lastArgument(s.Options.APIServerArgs, argument)
 		}
 	}
 	environment = slices.DeleteFunc(slices.Clone(environment), func(e string) bool {
 		return slices.ContainsFunc([]string{"ENDPOINTS=", "CACERT=", "CERT=", "KEY="}, func(own string) bool { return strings.HasPrefix(e, prefix+own) })
 	})
 	for flag, value := range where {
-		given := slices.ContainsFunc(args, func(a string) bool { return a == "--"+flag || strings.HasPrefix(a, "--"+flag+"=") })
-		if value != "" && !given {
+		if value != "" && !given(args, flag) {
 			environment = append(environment, prefix+strings.ToUpper(flag)+"="+value)
 		}
 	}
 	return environment
 }
 
-// lastArgument is the value of the last argument of a name; "" if there is none.
+// lastArgument returns the value of the last argument with a name, or "".
 func lastArgument(arguments []string, name string) string {
 	for _, a := range slices.Backward(arguments) {
 		if n, value, _ := strings.Cut(strings.TrimPrefix(a, "--"), "="); n == name {

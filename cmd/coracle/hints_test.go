@@ -12,10 +12,10 @@ import (
 )
 
 // A command that an error or a warning tells the user to run names the cluster:
-// without, it would be done to another one, that of the default name.
+// without the name it would affect the default cluster.
 func TestHintsNameTheirCluster(t *testing.T) {
-	hint := regexp.MustCompile(`coracle (?:up|down|stop|status|etcdctl)\b[^;,(]*`)
-	named := regexp.MustCompile(`--(?:name|data-dir)=`)
+	hint := regexp.MustCompile(`coracle (?:up|down|start|stop|restart|status|etcdctl)\b[^;,(]*`)
+	named := regexp.MustCompile(`--(?:name|data-dir)=|coracle (?:start|stop|restart) %s`)
 	checked := 0
 	for _, root := range []string{".", "../../cluster", "../../internal/host", "../../internal/processes"} {
 		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -12,11 +14,11 @@ import (
 	"github.com/coracle-io/coracle/internal/version"
 )
 
-// kubectlCommand is the whole of kubectl.
+// kubectlCommand runs kubectl, which is part of the binary.
 func kubectlCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "kubectl",
-		Short:              "Run kubectl, of this version",
+		Short:              "Run the built-in kubectl",
 		GroupID:            "cluster",
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,6 +33,9 @@ func kubectlCommand() *cobra.Command {
 				IOStreams:     genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 			})
 			inner.SetArgs(args)
+			// Most of kubectl's commands end by the default action of a signal, which
+			// main has replaced.
+			signal.Reset(os.Interrupt, syscall.SIGTERM)
 			return inner.ExecuteContext(cmd.Context())
 		},
 	}

@@ -1,5 +1,5 @@
-// Command coracle is a whole Kubernetes in one binary: `coracle up` runs a
-// cluster in a few processes, and each component runs alone by its own name.
+// Command coracle is a whole Kubernetes in one binary. `coracle up` runs a
+// cluster in a few processes; each component also runs alone by its own name.
 package main
 
 import (
@@ -9,19 +9,21 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
-	_ "github.com/coracle-io/coracle/internal/processes/early" // is the supervisor, where one is asked for
+	"github.com/coracle-io/coracle/internal/printable"
+	_ "github.com/coracle-io/coracle/internal/processes/early" // runs the supervisor if the command line asks for it
 	"github.com/coracle-io/coracle/internal/version"
 )
 
 func main() {
-	// A panic in a goroutine of client-go's ends that goroutine's work and is
-	// logged; those of components are for internal/supervise.
+	// A panic in a goroutine of client-go ends its work and is logged. Panics
+	// of components are handled by internal/supervise.
 	utilruntime.ReallyCrash = false
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
@@ -33,22 +35,25 @@ func main() {
 func run(ctx context.Context, args []string) int {
 	root := command()
 	root.SetArgs(args)
-	return tell(os.Stderr, root.ExecuteContext(ctx))
+	return report(os.Stderr, root.ExecuteContext(ctx))
 }
 
-// tell writes why a command failed, and returns its exit code.
-func tell(out io.Writer, err error) int {
+// report writes the error of a command, one line for each, without empty lines
+// and repeated ones, and returns the exit code.
+func report(out io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	if errors.Is(err, errTold) {
-		return exitFailed
-	}
+	written := []string{errReported.Error()}
 	for _, line := range strings.Split(inFlags(err), "\n") {
 		if line == context.Canceled.Error() {
 			line = errInterrupted.Error()
 		}
-		_, _ = fmt.Fprintln(out, "coracle:", line) // nobody else is there to be told
+		if strings.TrimSpace(line) == "" || slices.Contains(written, line) {
+			continue
+		}
+		written = append(written, line)
+		_, _ = fmt.Fprintln(out, "coracle:", printable.Line(line)) // there is nowhere else to report to
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, errInterrupted) {
 		return exitInterrupted
@@ -61,11 +66,11 @@ func tell(out io.Writer, err error) int {
 
 // Exit codes, besides 0. docs/components.md lists them.
 const (
-	exitFailed      = 1   // the command has failed
-	exitImpaired    = 2   // the cluster runs, but not all of it works
+	exitFailed      = 1   // the command failed
+	exitImpaired    = 2   // the cluster is running, but not ready
 	exitStopped     = 3   // the cluster does not run, as systemctl status has it
 	exitNoCluster   = 4   // there is no such cluster, as systemctl status has it
-	exitInterrupted = 130 // as shells say of a command that was ended with Ctrl-C
+	exitInterrupted = 130 // as shells report a command that Ctrl-C ended
 )
 
 // codedError is an error with an exit code of its own.
@@ -76,19 +81,10 @@ type codedError struct {
 
 func (e codedError) Unwrap() error { return e.error }
 
-// errInterrupted is a command that was ended before it was done.
+// errInterrupted reports that a command was ended before it was done.
 var errInterrupted = errors.New("interrupted")
 
-// asked is the error of a server whose context has ended: none, for that is how
-// it is asked to end.
-func asked(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
-
-// command is the table of subcommands.
+// command returns the root command with all subcommands.
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "coracle",
@@ -100,14 +96,25 @@ func command() *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: "cluster", Title: "A cluster on this machine:"},
 		&cobra.Group{ID: "component", Title: "One component alone, over HTTPS:"},
+		&cobra.Group{ID: "other", Title: "Other commands:"},
 	)
+	root.SetCompletionCommandGroupID("other")
+	root.SetHelpCommandGroupID("other")
 	root.AddCommand(
 		upCommand(),
+		startCommand(),
 		stopCommand(),
+		restartCommand(),
 		downCommand(),
+		listCommand(),
 		statusCommand(),
+		doctorCommand(),
+		logsCommand(),
+		kubeconfigCommand(),
+		whyCommand(),
 		runCommand(),
 		undoCommand(),
+		imageCommand(),
 		kubectlCommand(),
 		etcdctlCommand(),
 		apiServerCommand(),
@@ -116,6 +123,30 @@ func command() *cobra.Command {
 		kubeletCommand(),
 		proxyCommand(),
 		dnsCommand(),
+		versionCommand(),
 	)
+	nameArguments(root)
 	return root
+}
+
+// nameArguments makes the commands below cmd say which arguments they want if
+// their number is wrong.
+func nameArguments(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		nameArguments(c)
+		check := c.Args
+		if check == nil || !strings.Contains(c.Use, " ") {
+			continue
+		}
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err == nil {
+				return nil
+			}
+			problem := "too many arguments"
+			if len(args) == 0 {
+				problem = "no argument"
+			}
+			return fmt.Errorf("%s: want %s %s", problem, c.Parent().CommandPath(), c.Use)
+		}
+	}
 }

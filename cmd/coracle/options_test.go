@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/coracle-io/coracle/internal/host"
 )
 
-// The settings of clusters that are there already are read as ever: up keeps
+// The settings of existing clusters can still be read: up keeps
 // objects in etcd, and runs the node in a process of its own.
 func TestStoredSettingsBecomeOptions(t *testing.T) {
 	const stored = `{
@@ -33,12 +34,12 @@ func TestStoredSettingsBecomeOptions(t *testing.T) {
 		node   *cluster.NodeOptions
 	}{
 		{
-			fmt.Sprintf(stored, "", 1), cluster.EtcdOptions{Socket: host.EtcdSocket("dev")},
-			&cluster.NodeOptions{Apart: true, BundleDir: "/opt/bundle", NFTable: "coracle-dev", CgroupRoot: "/coracle-dev"},
+			fmt.Sprintf(stored, "", 1), cluster.EtcdOptions{Socket: host.EtcdSocket(host.RunDir("dev"))},
+			&cluster.NodeOptions{SeparateProcess: true, BundleDir: "/opt/bundle", NFTable: "coracle-dev", CgroupRoot: "/coracle-dev"},
 		},
 		{
 			fmt.Sprintf(stored, `"etcdServers": ["https://10.0.0.1:2379"], `, 0),
-			cluster.EtcdOptions{Servers: []string{"https://10.0.0.1:2379"}, Socket: host.EtcdSocket("dev")}, nil,
+			cluster.EtcdOptions{Servers: []string{"https://10.0.0.1:2379"}, Socket: host.EtcdSocket(host.RunDir("dev"))}, nil,
 		},
 	} {
 		dir := t.TempDir()
@@ -53,7 +54,8 @@ func TestStoredSettingsBecomeOptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		want.DataDir, want.Etcd, want.Node = dir, &test.etcd, test.node
-		if got := clusterOptions(settings); !reflect.DeepEqual(got, want) {
+		want.ControlPlane.Manifests = []string{filepath.Join(dir, "config-manifests"), filepath.Join(dir, "manifests")}
+		if got := settings.ClusterOptions(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\nbecomes %+v, want %+v", test.stored, got, want)
 		}
 	}

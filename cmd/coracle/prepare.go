@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,44 +12,26 @@ import (
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
+	"github.com/coracle-io/coracle/internal/containerd"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes"
-	"github.com/coracle-io/coracle/internal/version"
 )
 
-// prepared is a cluster that can be started: its data directory is this
-// process's, and its settings are kept there.
+// prepared is a cluster that can be started: this process holds the lock of its
+// data directory, and its settings are stored there.
 type prepared struct {
 	claim    *host.Claim
-	serves   bool // others may have stored something in it
-	served   bool // as it is to be started now, so that a start that fails is tried again
+	serves   bool // the API server was ready, so that clients may have stored objects
+	served   bool // it was ready before with the same settings, so that a failed start is retried
 	settings host.Settings
 	record   host.Record
 }
 
-// clusterOptions are the options of the cluster that settings describe. Every
-// process of the cluster makes its own from the file in the data directory.
-func clusterOptions(s host.Settings) cluster.Options {
-	o := cluster.Options{
-		Name: s.Name, DataDir: s.DataDir, BindAddress: s.BindAddress, Ports: cluster.Ports(s.Ports), NodeName: s.NodeName, LogLevels: s.LogLevels,
-		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, NodePorts: s.NodePorts,
-		Etcd:          &cluster.EtcdOptions{Servers: s.EtcdServers, Socket: host.EtcdSocket(s.Name)},
-		APIServerArgs: s.APIServerArgs, ControllerManagerArgs: s.ControllerManagerArgs, SchedulerArgs: s.SchedulerArgs,
-		KubeletArgs: s.KubeletArgs, ProxyArgs: s.ProxyArgs, EtcdArgs: s.EtcdArgs,
-	}
-	if s.Nodes > 0 {
-		o.Node = &cluster.NodeOptions{
-			Apart: true, BundleDir: s.Bundle, ContainerRuntimeEndpoint: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
-			NFTable: s.NFTable, CgroupRoot: s.CgroupRoot,
-		}
-	}
-	return o
-}
-
-// prepare works out what the cluster is to be, checks that it can be, and keeps
-// that. The registry is locked. After an error nothing is left of it.
+// prepare determines the settings of the cluster, checks that it can start on
+// this machine, and stores them. The registry must be locked. After an error
+// nothing is left of a new cluster.
 func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepared, error) {
-	all, err := list(registry)
+	all, err := registry.List(warn)
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +39,11 @@ func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepare
 	if err != nil {
 		return nil, err
 	}
-	if rec.Running() { // another up has started it meanwhile
+	if rec.Running() { // another up has started it
 		return nil, &host.BusyError{Cluster: rec.Name, PID: rec.PID}
 	}
-	if err := refuseOwned(f.told.Name); err != nil {
+	runDir := cmp.Or(rec.RunDir, host.RunDir(f.settings.Options.Name))
+	if err := host.CheckNotRunning(f.settings.Options.Name, runDir); err != nil {
 		return nil, err
 	}
 	dir, err := f.directory(registry, all, rec)
@@ -68,13 +51,13 @@ func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepare
 		return nil, err
 	}
 	p := &prepared{}
-	if p.claim, err = host.ClaimDir(ctx, dir, f.told.Name, rec.DataDir == dir); err != nil {
+	if p.claim, err = host.ClaimDir(ctx, dir, f.settings.Options.Name, rec.DataDir == dir); err != nil {
 		return nil, err
 	}
-	// What a supervisor that was killed may have left still has the ports.
-	err = processes.EndLeft(host.RunDir(f.told.Name), endPatience)
+	// Processes that a killed supervisor has left still hold the ports.
+	err = processes.EndLeftover(runDir, endTimeout)
 	if err == nil {
-		err = p.keep(ctx, f, registry, all, rec)
+		err = p.store(ctx, f, registry, all, rec)
 	}
 	if err != nil {
 		if p.claim.New() {
@@ -85,38 +68,43 @@ func (f *upFlags) prepare(ctx context.Context, registry host.Registry) (*prepare
 	return p, nil
 }
 
-// found is the cluster's record; an empty one if there is none, or a damaged
-// one in place of which the data directory is given.
+// found returns the cluster's record. It returns an empty one if there is none,
+// or if the record is damaged and --data-dir names the cluster's data. If the
+// cluster must exist, none is an error.
 func (f *upFlags) found(registry host.Registry) (host.Record, error) {
-	rec, err := find(registry, f.told.Name)
+	rec, err := registry.Find(f.settings.Options.Name)
 	if errors.Is(err, host.ErrNoCluster) {
+		if f.existing {
+			return host.Record{}, noClusterError(registry, f.settings.Options.Name)
+		}
 		return host.Record{}, nil
 	}
-	if errors.Is(err, host.ErrDamaged) && f.dataDir != "" {
-		if s, err := host.ReadSettings(f.dataDir); err == nil && s.Name == f.told.Name {
+	if errors.Is(err, host.ErrDamaged) && f.settings.Options.DataDir != "" {
+		if _, ok := host.SettingsIn(f.settings.Options.DataDir, f.settings.Options.Name); ok {
 			return host.Record{}, nil
 		}
 	}
 	return rec, err
 }
 
-// directory is the cluster's data directory: where it has been, or else where
-// it is asked for. It may not be that of another cluster, nor in or above it.
+// directory returns the cluster's data directory: the present one, or
+// --data-dir, or the default. It returns an error if the directory is, contains
+// or is inside the data directory of another cluster.
 func (f *upFlags) directory(registry host.Registry, all []host.Record, rec host.Record) (string, error) {
-	dir := f.dataDir
+	dir := f.settings.Options.DataDir
 	switch {
 	case dir == "" && rec.DataDir != "":
 		dir = rec.DataDir
 	case dir == "":
-		dir = registry.DataDir(f.told.Name)
+		dir = registry.DataDir(f.settings.Options.Name)
 	}
 	dir, err := host.RealPath(dir)
 	if err != nil {
-		return "", fmt.Errorf("--data-dir=%s: %w", f.dataDir, err)
+		return "", fmt.Errorf("--data-dir=%s: %w", f.settings.Options.DataDir, err)
 	}
 	if rec.DataDir != "" && rec.DataDir != dir {
 		if _, err := host.ReadSettings(rec.DataDir); !errors.Is(err, host.ErrNoSettings) {
-			return "", fmt.Errorf("the data of cluster %s is in %s: leave --data-dir=%s out to start it, or take it away with coracle down --name=%s", rec.Name, rec.DataDir, f.dataDir, rec.Name)
+			return "", fmt.Errorf("the data of cluster %s is in %s: leave --data-dir=%s out to start it, or remove it with coracle down --name=%s", rec.Name, rec.DataDir, f.settings.Options.DataDir, rec.Name)
 		}
 	}
 	if rec.DataDir != "" {
@@ -127,50 +115,57 @@ func (f *upFlags) directory(registry host.Registry, all []host.Record, rec host.
 		}
 	}
 	for _, other := range all {
-		if other.Name != f.told.Name && (host.Within(dir, other.DataDir) || host.Within(other.DataDir, dir)) {
-			return "", fmt.Errorf("--data-dir=%s: cluster %s has its data in %s: choose another directory for cluster %s", dir, other.Name, other.DataDir, f.told.Name)
+		if other.Name != f.settings.Options.Name && (host.Within(dir, other.DataDir) || host.Within(other.DataDir, dir)) {
+			return "", fmt.Errorf("--data-dir=%s: cluster %s has its data in %s: choose another directory for cluster %s", dir, other.Name, other.DataDir, f.settings.Options.Name)
 		}
 	}
 	if records := registry.Folder(); host.Within(dir, records) || host.Within(records, dir) {
-		return "", fmt.Errorf("--data-dir=%s: the records of all clusters are in %s: choose another directory for cluster %s", dir, records, f.told.Name)
+		return "", fmt.Errorf("--data-dir=%s: the records of all clusters are in %s: choose another directory for cluster %s", dir, records, f.settings.Options.Name)
+	}
+	if sockets := filepath.Dir(host.RunDir(f.settings.Options.Name)); host.Within(dir, sockets) || host.Within(sockets, dir) {
+		return "", fmt.Errorf("--data-dir=%s: the sockets of all clusters are in %s: choose another directory for cluster %s", dir, sockets, f.settings.Options.Name)
 	}
 	return dir, nil
 }
 
-// keep settles the settings, checks that this machine can carry the cluster,
-// and writes them with the cluster's record.
-func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry, all []host.Record, rec host.Record) error {
-	kept, err := p.kept(f, rec)
+// store determines the settings, checks that the cluster can start on this
+// machine, and writes the settings and the cluster's record.
+func (p *prepared) store(ctx context.Context, f *upFlags, registry host.Registry, all []host.Record, rec host.Record) error {
+	kept, err := p.storedSettings(f, registry)
 	if err != nil {
 		return err
 	}
-	settings, changes := kept.With(f.told, f.given)
-	if kept.NFTable == "" { // new
+	if err := f.keepRegistries(kept); err != nil {
+		return err
+	}
+	settings, changes := kept.With(f.settings, f.set)
+	if kept.Version == 0 { // new
 		if err := f.checkRanges(); err != nil {
 			return err
 		}
-		settings, changes = f.told, nil
-		settings.DataDir, settings.Told = kept.DataDir, f.settingFlags()
+		settings, changes = f.settings, nil
+		settings.Options.DataDir, settings.SetFlags = kept.Options.DataDir, f.settingFlags()
 	}
-	if err := refused(f.told.Name, changes); err != nil {
+	if err := refused(f.settings.Options.Name, changes); err != nil {
 		return err
 	}
+	chosen := settings.Options.Ports.Secure == 0
 	if err := complete(&settings, all); err != nil {
 		return err
 	}
 	if err := errors.Join(host.CheckRanges(settings, all), host.CheckNodePorts(settings, all)); err != nil {
 		return err
 	}
-	if err := f.possible(settings); err != nil {
+	if err := f.checkMachine(settings, chosen); err != nil {
 		return err
 	}
 	if len(changes) > 0 {
-		fmt.Printf("Cluster %s changes:\n", settings.Name)
+		fmt.Printf("Cluster %s changes:\n", settings.Options.Name)
 		for _, c := range changes {
 			fmt.Println("  " + c.String())
 		}
 	}
-	p.settings, p.record = settings, recordOf(settings, rec)
+	p.settings, p.record = settings, host.NewRecord(settings, rec)
 	if f.foreground {
 		p.record.Unit = host.ServiceUnit()
 	}
@@ -178,7 +173,7 @@ func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry,
 	if rec.DataDir == p.claim.Dir {
 		p.record.Made = append(rec.Directories(), p.claim.Made...)
 	}
-	if rec.Kubeconfig == "" { // the record was lost, or there was none
+	if rec.Kubeconfig == "" { // there is no record
 		rec.Kubeconfig = kept.Kubeconfig
 	}
 	if err := moveContext(ctx, rec, &p.record); err != nil {
@@ -190,38 +185,40 @@ func (p *prepared) keep(ctx context.Context, f *upFlags, registry host.Registry,
 		}
 	}
 	if err := settings.Write(); err != nil {
-		if !p.startsAnyway(err) {
+		if err := p.warnInstead(err); err != nil {
 			return err
 		}
 		p.settings = kept
 	}
-	if err := registry.Put(p.record); err != nil && !p.startsAnyway(err) {
+	return p.warnInstead(registry.Put(p.record))
+}
+
+// warnInstead prints err as a warning and returns nil if a cluster that was ready
+// before can start in spite of it: its disk is full, or the machine has no
+// network address yet. It returns all other errors.
+func (p *prepared) warnInstead(err error) error { return p.startsWithOld("settings", err) }
+
+// startsWithOld is warnInstead for an error because of which the cluster starts with
+// something old.
+func (p *prepared) startsWithOld(what string, err error) error {
+	if !p.served || !host.NoRoom(err) && !errors.Is(err, apiserver.ErrNoAddress) {
 		return err
 	}
+	fmt.Fprintf(os.Stderr, "coracle: warning: %v; cluster %s starts with its old %s; the next up tries this again\n", err, p.record.Name, what)
 	return nil
 }
 
-// startsAnyway reports whether a cluster that has served can be started as it
-// was, whatever failed now: its disk is full, or the network is not there yet.
-func (p *prepared) startsAnyway(err error) bool {
-	if !p.served || !host.NoRoom(err) && !errors.Is(err, apiserver.ErrNoAddress) {
-		return false
-	}
-	fmt.Fprintf(os.Stderr, "coracle: warning: %v; cluster %s is started as it was, and this is tried again\n", err, p.record.Name)
-	return true
-}
-
-// checkRanges reports address ranges that a cluster could not begin with.
+// checkRanges returns an error if a new cluster cannot use --service-cidr.
 func (f *upFlags) checkRanges() error {
-	if f.told.ServiceCIDR == "" {
+	if f.settings.Options.ServiceCIDR == "" {
 		return nil
 	}
-	return cluster.Check(cluster.Options{ServiceCIDR: f.told.ServiceCIDR})
+	return cluster.Check(cluster.Options{ServiceCIDR: f.settings.Options.ServiceCIDR})
 }
 
-// moveContext sees to it that a context of the cluster's name is the cluster's:
-// one that is there before the cluster is somebody else's, and one in a file
-// that the cluster no longer uses is taken out.
+// moveContext checks that now.Kubeconfig has no context of the cluster's name
+// that is not the cluster's, and removes the context from a file that the
+// cluster no longer uses.
 func moveContext(ctx context.Context, before host.Record, now *host.Record) error {
 	if before.Kubeconfig == now.Kubeconfig {
 		return nil
@@ -240,32 +237,34 @@ func moveContext(ctx context.Context, before host.Record, now *host.Record) erro
 	return host.RemoveContext(ctx, before.Kubeconfig, before.Name, before.Merged)
 }
 
-// kept are the settings in the data directory; of a new cluster, only where it is.
-func (p *prepared) kept(f *upFlags, rec host.Record) (host.Settings, error) {
+// storedSettings returns the settings in the data directory. For a new cluster
+// they have its name and directory only.
+func (p *prepared) storedSettings(f *upFlags, registry host.Registry) (host.Settings, error) {
 	kept, err := host.ReadSettings(p.claim.Dir)
 	if errors.Is(err, host.ErrNoSettings) && !p.claim.New() {
-		return host.SettingsOf(rec)
+		return registry.SettingsOf(f.settings.Options.Name)
 	}
 	if errors.Is(err, host.ErrNoSettings) {
-		return host.Settings{Name: f.told.Name, DataDir: p.claim.Dir}, nil
+		return host.Settings{Options: cluster.Options{Name: f.settings.Options.Name, DataDir: p.claim.Dir}}, nil
 	}
 	return kept, err
 }
 
-// refused is an error that names the changes that cannot be.
+// refused returns an error that names the changes that are not possible.
 func refused(name string, changes []host.Change) error {
 	var errs []error
 	for _, c := range changes {
 		if c.Refused != "" {
-			errs = append(errs, fmt.Errorf("%s cannot change in cluster %s: %s; leave the flag out, or start another cluster with it", c, name, c.Refused))
+			errs = append(errs, fmt.Errorf("%s cannot be changed for cluster %s: %s; leave the flag out, or start another cluster with it", c, name, c.Refused))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// complete chooses what was not told, once for all time.
+// complete fills in the settings that the user has not set. A value that was
+// chosen once is kept.
 func complete(s *host.Settings, all []host.Record) error {
-	slot := host.FreeSlot(all, s.Name, func(slot int) bool { return host.DefaultsOf(s.Name, slot).InnerPortsFree() })
+	slot := host.FreeSlot(all, s.Options.Name, func(slot int) bool { return portsFree(s, host.DefaultsOf(s.Options.Name, slot)) })
 	if slot >= host.MaxSlots {
 		return fmt.Errorf("no ports are left for another cluster (%d are on this machine): take one down first", len(all))
 	}
@@ -281,63 +280,76 @@ func complete(s *host.Settings, all []host.Record) error {
 	return nil
 }
 
-// possible reports why this machine cannot run such a cluster now.
-func (f *upFlags) possible(s host.Settings) error {
+// portsFree reports whether the ports are free that a new cluster would have by
+// default. Clusters of other users have them without a record that this one sees.
+func portsFree(s *host.Settings, d host.Defaults) bool {
+	if !d.InnerPortsFree() {
+		return false
+	}
+	if s.Options.Ports.Secure != 0 { // given
+		return true
+	}
+	err := host.PortsFree(s.Options.BindAddress, map[string]int{"--secure-port": d.Ports.Secure})
+	foreign := (*host.AddressError)(nil)
+	return err == nil || errors.As(err, &foreign) // checkMachine reports an address that is not the machine's
+}
+
+// checkMachine returns an error if this machine cannot run the cluster now. With
+// chosen, this command has chosen the port of the API server and found it free. If
+// another process takes the port before the cluster starts, start chooses another
+// one.
+func (f *upFlags) checkMachine(s host.Settings, chosen bool) error {
 	if err := errors.Join(host.CheckNames(s), host.Preflight(s.Nodes > 0)); err != nil {
 		return err
 	}
-	if err := cluster.Check(clusterOptions(s)); err != nil {
+	if err := cluster.Check(s.ClusterOptions()); err != nil {
 		return err
 	}
-	if s.CNIConfDir != "" && (s.ContainerRuntimeEndpoint == "" || !filepath.IsAbs(s.CNIConfDir)) {
-		return fmt.Errorf("--cni-conf-dir=%s: want an absolute path, and with it --container-runtime-endpoint", s.CNIConfDir)
+	if s.Options.Node.CNIConfDir != "" && s.Options.Node.ContainerRuntimeEndpoint == "" {
+		return fmt.Errorf("--cni-conf-dir=%s: want with it --container-runtime-endpoint", s.Options.Node.CNIConfDir)
 	}
-	if s.ContainerRuntimeEndpoint != "" && s.Nodes > 0 {
-		if err := host.RuntimeAnswers(s.ContainerRuntimeEndpoint); err != nil {
-			return fmt.Errorf("--container-runtime-endpoint=%s: %w; start one there first, or leave the flag out for the bundled one", s.ContainerRuntimeEndpoint, err)
+	if s.Options.Node.ContainerRuntimeEndpoint != "" && s.Nodes > 0 {
+		if err := containerd.CheckEndpoint(s.Options.Node.ContainerRuntimeEndpoint); err != nil {
+			return fmt.Errorf("--container-runtime-endpoint=%s: %w; start one there first, or leave the flag out for the bundled one", s.Options.Node.ContainerRuntimeEndpoint, err)
 		}
 	}
-	err := host.PortsFree(s.BindAddress, map[string]int{"--secure-port": s.Ports.Secure})
+	err := host.PortsFree(s.Options.BindAddress, map[string]int{"--secure-port": s.Options.Ports.Secure})
 	if foreign := (*host.AddressError)(nil); errors.As(err, &foreign) {
-		return fmt.Errorf("--bind-address=%s: %w: choose one of its own, or 0.0.0.0 for all", s.BindAddress, err)
+		return fmt.Errorf("--bind-address=%s: %w: choose one of its own, or 0.0.0.0 for all", s.Options.BindAddress, err)
+	}
+	if chosen {
+		return nil
 	}
 	return err
 }
 
-// recordOf says on this machine where a cluster is.
-func recordOf(s host.Settings, before host.Record) host.Record {
-	return host.Record{
-		Name: s.Name, Slot: s.Slot, DataDir: s.DataDir, Kubeconfig: s.Kubeconfig, Merged: before.Merged, Settled: true, Served: before.Served,
-		Server:  "https://" + net.JoinHostPort(reachable(s.BindAddress), fmt.Sprint(s.Ports.Secure)),
-		NFTable: s.NFTable, CgroupRoot: s.CgroupRoot, ExternalCRI: s.ContainerRuntimeEndpoint, CNIConfDir: s.CNIConfDir,
-		ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, NodePorts: s.NodePortRange(), EtcdServers: s.EtcdServers, ControlOnly: s.Nodes == 0,
-		BundleDir: s.Bundle, Started: time.Now().UTC(), BinaryVersion: version.Kubernetes,
-	}
-}
-
-// settingFlags are the flags given that are kept.
+// settingFlags returns the names of the set flags that are stored as settings.
 func (f *upFlags) settingFlags() []string {
 	var kept host.Settings
-	now, _ := kept.With(f.told, f.given)
-	return now.Told
+	now, _ := kept.With(f.settings, f.set)
+	return now.SetFlags
 }
 
-// alreadyUp answers for a cluster that runs: it takes no changes on, and says so.
+// alreadyUp handles up for a running cluster: it waits until the cluster works,
+// and refuses flags that would change its settings.
 func (f *upFlags) alreadyUp(ctx context.Context, registry host.Registry, rec host.Record) error {
 	kept, err := host.ReadSettings(rec.DataDir)
 	if err != nil {
 		return err
 	}
-	if f.dataDir != "" {
-		dir, err := host.RealPath(f.dataDir)
+	if f.settings.Options.DataDir != "" {
+		dir, err := host.RealPath(f.settings.Options.DataDir)
 		if err != nil {
-			return fmt.Errorf("--data-dir=%s: %w", f.dataDir, err)
+			return fmt.Errorf("--data-dir=%s: %w", f.settings.Options.DataDir, err)
 		}
 		if dir != rec.DataDir {
 			return fmt.Errorf("cluster %s is running and has its data in %s, not in %s: choose another --name for another cluster", rec.Name, rec.DataDir, dir)
 		}
 	}
-	_, changes := kept.With(f.told, f.given)
+	if err := f.keepRegistries(kept); err != nil {
+		return err
+	}
+	_, changes := kept.With(f.settings, f.set)
 	if err := refused(rec.Name, changes); err != nil {
 		return err
 	}
@@ -351,45 +363,49 @@ func (f *upFlags) alreadyUp(ctx context.Context, registry host.Registry, rec hos
 	if f.foreground {
 		return fmt.Errorf("cluster %s is running in the background already (process %d): end it with coracle stop --name=%s, then run up --foreground again", rec.Name, rec.PID, rec.Name)
 	}
-	if err := f.awaitWork(ctx, rec); err != nil {
+	if err := f.storeManifests(ctx, rec); err != nil {
 		return err
 	}
-	if err := rewrite(ctx, registry, rec); err != nil {
+	if err := f.awaitWorking(ctx, rec); err != nil {
+		return err
+	}
+	if err := restore(ctx, registry, rec); err != nil {
 		return fmt.Errorf("cluster %s is up at %s, but: %w", rec.Name, rec.Server, err)
 	}
 	fmt.Printf("Cluster %s is up already at %s.\n", rec.Name, rec.Server)
 	return nil
 }
 
-// lookAgain is how often a cluster is looked at that does not work yet.
-const lookAgain = 500 * time.Millisecond
+// statusPoll is the interval at which awaitWorking checks a cluster.
+const statusPoll = 500 * time.Millisecond
 
-// awaitWork waits until all of a cluster that runs works, and says meanwhile
-// what does not. It gives up after --timeout, and at once if waiting is in vain.
-func (f *upFlags) awaitWork(ctx context.Context, rec host.Record) error {
+// awaitWorking waits until all of a running cluster works, except for manifests that
+// it cannot apply. It prints what does not work, and gives up after --timeout, or at
+// once if waiting cannot help.
+func (f *upFlags) awaitWorking(ctx context.Context, rec host.Record) error {
 	timeout := time.NewTimer(f.timeout)
 	defer timeout.Stop()
-	for told := false; ; told = true {
-		c := look(ctx, rec)
-		if c.err == nil || c.held || !c.Running {
-			return c.err
+	for waiting := false; ; waiting = true {
+		c := statusOf(ctx, rec)
+		if c.notReady == nil || c.hasSuspended || !c.Running {
+			return c.notReady
 		}
-		if !told {
-			fmt.Printf("Cluster %s runs, but not all of it works; waiting for it: %s\n", rec.Name, strings.ReplaceAll(c.Problem, "\n", "; "))
+		if !waiting {
+			fmt.Printf("Cluster %s is running, but not ready; waiting for it: %s\n", rec.Name, strings.ReplaceAll(c.notReady.Error(), "\n", "; "))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timeout.C:
-			return fmt.Errorf("not all of cluster %s works after %v; it goes on trying: see coracle status --name=%s, or end it with coracle stop --name=%s: %w", rec.Name, f.timeout, rec.Name, rec.Name, c.err)
-		case <-time.After(lookAgain):
+			return fmt.Errorf("not all of cluster %s works after %v; it keeps trying: see coracle status --name=%s, or end it with coracle stop --name=%s: %w", rec.Name, f.timeout, rec.Name, rec.Name, c.notReady)
+		case <-time.After(statusPoll):
 		}
 	}
 }
 
-// rewrite puts back what a cluster that runs has lost outside of its data: its
-// record, and its context.
-func rewrite(ctx context.Context, registry host.Registry, rec host.Record) error {
+// restore writes again what a running cluster has lost outside of its data
+// directory: its record and its context.
+func restore(ctx context.Context, registry host.Registry, rec host.Record) error {
 	return registry.Locked(ctx, func() error {
 		now, err := registry.Get(rec.Name)
 		lost := errors.Is(err, host.ErrNoCluster) || errors.Is(err, host.ErrDamaged)
@@ -399,7 +415,7 @@ func rewrite(ctx context.Context, registry host.Registry, rec host.Record) error
 		if lost {
 			now = rec
 			now.Served, now.Started = true, time.Now().UTC()
-			fmt.Printf("Cluster %s had lost its record, which is written again.\n", rec.Name)
+			fmt.Printf("The record of cluster %s was lost and has been rewritten.\n", rec.Name)
 		}
 		has, err := host.HasContext(now.Kubeconfig, now.Name)
 		if err != nil {
@@ -413,7 +429,7 @@ func rewrite(ctx context.Context, registry host.Registry, rec host.Record) error
 			if err := writeContext(ctx, &now, admin); err != nil {
 				return err
 			}
-			fmt.Printf("Context %s was missing in %s and is written again.\n", now.Name, now.Kubeconfig)
+			fmt.Printf("Context %s was missing in %s and has been rewritten.\n", now.Name, now.Kubeconfig)
 		}
 		if !lost && has {
 			return nil

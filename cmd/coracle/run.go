@@ -23,46 +23,70 @@ import (
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/processes/heap"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// errTold is an error that whoever started this process tells.
-var errTold = errors.New("told")
+// errReported is an error that is reported already: by the supervisor, or in
+// the output of the command.
+var errReported = errors.New("already reported")
 
-// runCommand is what the supervisor starts: one process of a cluster. What the
-// process is it reads from the data directory.
+// runCommand is one process of a cluster, which the supervisor starts. The
+// process reads its settings from the data directory.
 func runCommand() *cobra.Command {
 	var name, dataDir string
 	var first, served bool
+	node := 1
 	cmd := &cobra.Command{Use: processes.RunCommand, Hidden: true}
 	add := func(use string, run func(ctx context.Context, r *processes.Reporter, o cluster.Options) error) *cobra.Command {
 		one := &cobra.Command{Use: use, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			err := enterNode(dataDir, node) // before the reporter keeps the supervisor's descriptors for this program
 			r := processes.NewReporter()
-			err := asked(runKept(cmd.Context(), r, dataDir, served, run))
+			if err == nil {
+				err = supervise.IgnoreCanceled(runStored(cmd.Context(), r, dataDir, served, run))
+			}
 			if err == nil {
 				return nil
 			}
 			if r.Send(processes.Message{Failed: inFlags(err), Final: errors.Is(err, cluster.ErrDamaged)}) {
-				return errTold
+				return errReported
 			}
 			return err
 		}}
 		one.Flags().StringVar(&name, "name", "", "name of the cluster")
 		one.Flags().StringVar(&dataDir, "data-dir", "", "its data directory")
-		one.Flags().BoolVar(&served, "served", false, "wait for a network address, which the cluster had before")
+		one.Flags().BoolVar(&served, "served", false, "wait for a network address, because the cluster was ready before")
 		cmd.AddCommand(one)
 		return one
 	}
 	add(processes.ControlPlane, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
 		return runControlPlane(ctx, r, o, first)
 	}).Flags().BoolVar(&first, "first", false, "record the cluster and write its context to the kubeconfig")
-	add(processes.Node, runNode)
+	add(processes.Node, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+		o.Node.Number = node
+		return runNode(ctx, r, o)
+	}).Flags().IntVar(&node, "node", node, "which node of this machine")
 	return cmd
 }
 
-// runKept runs a part of the cluster in a data directory. One that has served
-// before waits while the machine has no network address.
-func runKept(ctx context.Context, r *processes.Reporter, dataDir string, served bool, run func(context.Context, *processes.Reporter, cluster.Options) error) error {
+// enterNode starts this program again in the namespaces of a further node, unless
+// it is there.
+func enterNode(dataDir string, node int) error {
+	if node == 1 {
+		return nil
+	}
+	settings, err := host.ReadSettings(dataDir)
+	if err != nil {
+		return err
+	}
+	o := settings.ClusterOptions()
+	o.Node.Number = node
+	return cluster.EnterNode(o)
+}
+
+// runStored runs a part of the cluster with the settings in a data directory.
+// If served is set, it first waits until the machine has a network address.
+func runStored(ctx context.Context, r *processes.Reporter, dataDir string, served bool, run func(context.Context, *processes.Reporter, cluster.Options) error) error {
 	settings, err := host.ReadSettings(dataDir)
 	if err != nil {
 		return err
@@ -71,7 +95,7 @@ func runKept(ctx context.Context, r *processes.Reporter, dataDir string, served 
 	if err != nil {
 		return err
 	}
-	o := clusterOptions(settings)
+	o := settings.ClusterOptions()
 	o.Log, o.Progress = log, func(stage string) { r.Send(processes.Message{Stage: stage}) }
 	if served {
 		if err := awaitAddress(ctx, r, func() error { return cluster.CheckAddress(o) }); err != nil {
@@ -81,41 +105,42 @@ func runKept(ctx context.Context, r *processes.Reporter, dataDir string, served 
 	return run(ctx, r, o)
 }
 
-// addressAgain is how often a machine without a network address is looked at.
-const addressAgain = time.Second
+// addressRetry is the interval at which awaitAddress checks for a network
+// address.
+const addressRetry = time.Second
 
-// awaitAddress waits while a check finds no network address, as early at boot or
-// while a cable is out, and tells that it does. What else is wrong is for whoever
-// needs an address to say.
+// awaitAddress waits while check returns apiserver.ErrNoAddress, as early at
+// boot or while a cable is unplugged, and reports that it waits. It leaves
+// other errors to the component that needs the address.
 func awaitAddress(ctx context.Context, r *processes.Reporter, check func() error) error {
-	for told := false; ; told = true {
+	for waiting := false; ; waiting = true {
 		err := check()
 		if !errors.Is(err, apiserver.ErrNoAddress) {
 			return nil
 		}
-		if !told {
+		if !waiting {
 			r.Send(waitsFor(err, time.Now()))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(addressAgain):
+		case <-time.After(addressRetry):
 		}
 	}
 }
 
-// waitsFor is the message of a process whose components wait for the network.
+// waitsFor returns the message of a process that waits for the network.
 func waitsFor(err error, now time.Time) processes.Message {
 	m := processes.Message{Stage: err.Error() + "; waiting for the network"}
-	m.Components, _ = json.Marshal([]supervise.Component{{ // it has no value that JSON does not
-		Name: "network", Phase: supervise.Starting, Since: now,
-		Conditions: []supervise.Condition{{Name: "NoAddress", Message: err.Error(), Since: now}},
+	m.Components, _ = json.Marshal([]cluster.Component{{ // a Component can always be encoded
+		Name: "network", Phase: cluster.Starting, Since: now,
+		Conditions: []cluster.Condition{{Name: "NoAddress", Message: err.Error(), Since: now}},
 	}})
 	return m
 }
 
-// openLog is where this process logs to: the cluster's log if that is what it
-// was started with as standard error, else standard error itself.
+// openLog returns where this process logs to: the cluster's log file if that is
+// its standard error, so that it can be rotated, and standard error otherwise.
 func openLog(dataDir string) (io.Writer, error) {
 	given, err := os.Stderr.Stat()
 	if err != nil {
@@ -128,23 +153,25 @@ func openLog(dataDir string) (io.Writer, error) {
 	return logging.OpenFile(host.LogFile(dataDir), toStandardOutput)
 }
 
-// toStandardOutput lets what is printed, as by a crash, go to a file.
+// toStandardOutput redirects standard output and standard error to a file, so
+// that it receives the output of a crash.
 func toStandardOutput(f *os.File) error {
 	return errors.Join(unix.Dup3(int(f.Fd()), 1, 0), unix.Dup3(int(f.Fd()), 2, 0))
 }
 
-// part is a control plane or a node.
+// part is a control plane or a node: *cluster.Cluster or *cluster.Node.
 type part interface {
 	Run(context.Context) error
 	Ready() <-chan struct{}
-	Status() (supervise.Status, <-chan struct{})
+	Status() (cluster.Status, <-chan struct{})
 }
 
-// statusPeriod is the time between two reports of how components are, at least.
+// statusPeriod is the least time between two reports of components' status.
 const statusPeriod = 100 * time.Millisecond
 
-// tellComponents reports how the components are whenever that changes.
-func tellComponents(ctx context.Context, r *processes.Reporter, p part) {
+// reportComponents sends the components' status to the supervisor whenever it
+// changes.
+func reportComponents(ctx context.Context, r *processes.Reporter, p part) {
 	for {
 		status, changed := p.Status()
 		if raw, err := json.Marshal(status.Components); err == nil {
@@ -160,55 +187,60 @@ func tellComponents(ctx context.Context, r *processes.Reporter, p part) {
 	}
 }
 
-// after is closed after a time.
+// after returns a channel that is closed after a time.
 func after(d time.Duration) <-chan struct{} {
 	c := make(chan struct{})
 	time.AfterFunc(d, func() { close(c) })
 	return c
 }
 
-// runPart runs a part of a cluster as all that this process does. begun is
-// called once it is ready, before that is told.
-func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p part, share float64, begun func(context.Context)) error {
+// runPart runs a part of a cluster, and sets up the process for it: klog,
+// memory limit, reports to the supervisor. It calls onReady once the part is
+// ready.
+func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p part, share float64, onReady func(context.Context)) error {
 	levels, err := logging.ParseLevels(o.LogLevels)
 	if err != nil {
 		return err
 	}
-	logging.New(o.Log, levels).CaptureKlog()
+	log := logging.New(o.Log, levels)
+	if o.Node != nil && o.Node.Number > 1 {
+		log = log.Of(o.NodeNames()[o.Node.Number-1])
+	}
+	log.CaptureKlog()
 	ctx, cancel := context.WithCancel(ctx)
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	var monitors sync.WaitGroup
+	defer monitors.Wait()
 	defer cancel()
-	defer manageMemory(ctx, share)()
+	defer heap.Manage(ctx, share)()
 	r.Send(processes.Message{MemoryLimit: memory.ProcessLimit()})
-	beside.Go(func() { settle(ctx, p.Ready()) })
-	beside.Go(func() { tellComponents(ctx, r, p) })
-	beside.Go(func() {
+	monitors.Go(func() { heap.ReleaseAfterStart(ctx, p.Ready()) })
+	monitors.Go(func() { reportComponents(ctx, r, p) })
+	monitors.Go(func() {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.Ready():
 		}
-		begun(ctx)
+		onReady(ctx)
 	})
 	return p.Run(ctx)
 }
 
-// checkData refuses to begin an empty cluster in place of one that has served,
-// as when its disk was unmounted while it ran. A first control plane of this
-// supervisor goes by the record, a later one takes the place of one that was
-// ready.
+// checkData returns an error if the cluster was ready before and its objects
+// are gone, as when its disk was unmounted: an empty cluster must not start in
+// its place. The first control plane of a supervisor relies on the record; later
+// ones always check, because they replace one that was ready.
 func checkData(registry host.Registry, o cluster.Options, first bool) error {
 	rec, err := registry.Get(o.Name)
-	if err != nil || rec.DataDir != o.DataDir { // a record that is lost ends nothing that works
-		rec = host.Record{Name: o.Name, DataDir: o.DataDir, Settled: true}
+	if err != nil || rec.DataDir != o.DataDir { // a lost record must not stop a working cluster
+		rec = host.Record{Occupied: host.Occupied{Name: o.Name, DataDir: o.DataDir}, Settled: true}
 	}
 	rec.Served = rec.Served || !first
 	return rec.CheckData()
 }
 
 func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Options, first bool) error {
-	if err := checkData(host.NewRegistry(host.Root), o, first); err != nil {
+	if err := checkData(host.NewRegistry(host.Root()), o, first); err != nil {
 		return err
 	}
 	if err := apiserver.SetProcess(o.APIServerArgs); err != nil {
@@ -218,21 +250,22 @@ func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Optio
 	if err != nil {
 		return err
 	}
-	begun := func(context.Context) { r.Send(processes.Message{Ready: true}) }
+	onReady := func(context.Context) { r.Send(processes.Message{Ready: true}) }
 	if first {
 		started := func(rec *host.Record) (err error) {
 			rec.PID = os.Getppid()
 			rec.PIDStart, err = host.StartTime(rec.PID)
 			return err
 		}
-		if err := changeRecord(ctx, o.Name, started); err != nil && !host.NoRoom(err) { // find knows the supervisor without
+		if err := changeRecord(ctx, o.Name, started); err != nil && !host.NoRoom(err) { // find does not depend on it
 			return err
 		}
-		begun = func(ctx context.Context) {
+		onReady = func(ctx context.Context) {
 			r.Send(processes.Message{Serves: true})
-			keepRecord(ctx, r, []func(*host.Record) error{
-				// That it serves is one thing and the kubeconfig another: a cluster with
-				// objects is never taken for an empty one because a file cannot be written.
+			writeRecord(ctx, r, []func(*host.Record) error{
+				// Served is recorded apart from the kubeconfig: a cluster with
+				// objects must not be taken for an empty one because another
+				// file cannot be written.
 				func(rec *host.Record) error {
 					rec.Served = true
 					return started(rec)
@@ -241,18 +274,19 @@ func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Optio
 			}, func(change func(*host.Record) error) error { return changeRecord(ctx, o.Name, change) })
 		}
 	}
-	return runPart(ctx, r, o, p, controlShare, begun)
+	return runPart(ctx, r, o, p, heap.ControlPlaneShare, onReady)
 }
 
-// recordAgain is how often changing the record and the kubeconfig is tried.
-const recordAgain = 5 * time.Second
+// recordRetry is the interval at which failed changes of the record and the
+// kubeconfig are retried.
+const recordRetry = 5 * time.Second
 
-// keepRecord makes changes of the cluster's record, each by itself, and tells
-// then that the control plane is ready. A cluster that works does not end for a
-// file that cannot be written: that is told instead, and tried until it
-// succeeds or ctx ends.
-func keepRecord(ctx context.Context, r *processes.Reporter, changes []func(*host.Record) error, change func(func(*host.Record) error) error) {
-	told := ""
+// writeRecord applies changes to the cluster's record, each by itself, and then
+// reports that the control plane is ready. If a file cannot be written, it
+// reports that and retries until it succeeds or ctx ends. The cluster works
+// without the record.
+func writeRecord(ctx context.Context, r *processes.Reporter, changes []func(*host.Record) error, change func(func(*host.Record) error) error) {
+	reported := ""
 	var ready sync.Once
 	for {
 		var errs []error
@@ -265,10 +299,10 @@ func keepRecord(ctx context.Context, r *processes.Reporter, changes []func(*host
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && err.Error() != told {
+		if err != nil && err.Error() != reported {
 			klog.FromContext(ctx).Error(err, "Cannot write the cluster's record or context; trying again")
-			r.Send(processes.Message{Stage: strings.ReplaceAll(err.Error(), "\n", "; ") + "; the cluster works, and this is tried again"})
-			told = err.Error()
+			r.Send(processes.Message{Stage: strings.ReplaceAll(err.Error(), "\n", "; ") + "; the cluster works, and the write will be retried"})
+			reported = err.Error()
 		}
 		ready.Do(func() { r.Send(processes.Message{Ready: true}) })
 		if err == nil {
@@ -277,13 +311,13 @@ func keepRecord(ctx context.Context, r *processes.Reporter, changes []func(*host
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(recordAgain):
+		case <-time.After(recordRetry):
 		}
 	}
 }
 
 // writeContext writes the context of a cluster to its kubeconfig. The registry
-// is locked.
+// must be locked.
 func writeContext(ctx context.Context, rec *host.Record, admin *clientcmdapi.Config) error {
 	merged, err := host.MergeContext(ctx, rec.Kubeconfig, rec.Name, admin)
 	if err != nil {
@@ -298,12 +332,12 @@ func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options) erro
 	if err != nil {
 		return err
 	}
-	return runPart(ctx, r, o, n, nodeShare, func(context.Context) { r.Send(processes.Message{Ready: true}) })
+	return runPart(ctx, r, o, n, heap.NodeShare, func(context.Context) { r.Send(processes.Message{Ready: true}) })
 }
 
-// changeRecord changes the record of a cluster.
+// changeRecord locks the registry and changes the record of a cluster.
 func changeRecord(ctx context.Context, name string, change func(*host.Record) error) error {
-	registry := host.NewRegistry(host.Root)
+	registry := host.NewRegistry(host.Root())
 	return registry.Locked(ctx, func() error {
 		rec, err := registry.Get(name)
 		if err != nil {

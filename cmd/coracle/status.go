@@ -16,127 +16,187 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/nodestatus"
+	"github.com/coracle-io/coracle/internal/printable"
 	"github.com/coracle-io/coracle/internal/processes"
-	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 func statusCommand() *cobra.Command {
 	var name, output string
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Say how a cluster on this machine is",
-		Long: `Say how a cluster on this machine is.
+		Use:   "status [NAME]",
+		Short: "Show the status of a cluster on this machine",
+		Long: `Show the status of a cluster on this machine: its processes, why they last ended,
+what keeps components from working, its nodes and pods.
 
-The exit code is 0 if it runs and all of it works, 2 if it runs but not all of it
-works, 3 if it is stopped and 4 if there is none of that name.`,
+The exit code is 0 if all of the cluster works, 2 if it runs but part of it does
+not work, 3 if it is stopped and 4 if there is no cluster of that name.`,
+		Example: `  coracle status
+  coracle status dev -o json`,
 		GroupID: "cluster",
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rec, err := existing(host.NewRegistry(host.Root), name)
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			rec, err := mustFind(host.NewRegistry(host.Root()), name)
 			if err != nil {
 				return err
 			}
-			c := look(cmd.Context(), rec)
-			switch output {
-			case "":
-				c.print(cmd.OutOrStdout())
-			case "json":
-				err = json.NewEncoder(cmd.OutOrStdout()).Encode(c)
-			default:
-				return fmt.Errorf("--output=%s: want json, or nothing for text", output)
+			c := statusOf(cmd.Context(), rec)
+			if output == "json" { // on one line, unlike other reports
+				return errors.Join(c.writeJSON(cmd.OutOrStdout()), c.err)
 			}
-			return errors.Join(err, c.err)
+			return errors.Join(write(cmd.OutOrStdout(), output, c), c.err)
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "coracle", "name of the cluster")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json prints the cluster's record, its processes and what its API server answers")
+	nameArgument(cmd, &name)
+	addOutputFlag(cmd.Flags(), &output)
 	return cmd
 }
 
-// condition is how a cluster is.
-type condition struct {
-	host.Record
-	Running bool `json:"running"`
-	// Supervisor is what the supervisor says, as far as it runs.
+// clusterStatus is the state of a cluster. Its JSON form is the output of status
+// and, in a list, of list. Programs read it: a field keeps its name and meaning,
+// and docs/components.md describes it.
+type clusterStatus struct {
+	Name    string `json:"name"`
+	DataDir string `json:"dataDir"`
+	Running bool   `json:"running"` // whether its supervisor runs
+	// Problem says why the cluster or a part of it does not work, one line for
+	// each reason; "" if all works.
+	Problem    string `json:"problem,omitempty"`
+	Server     string `json:"server"`     // URL of the API server for clients on this machine
+	Kubeconfig string `json:"kubeconfig"` // path of the file that has the cluster's context, which is called Name
+	// ContextLost says that the kubeconfig does not have the cluster's context
+	// any more. That need not be a problem.
+	ContextLost   string    `json:"contextLost,omitempty"`
+	PID           int       `json:"pid,omitempty"`  // of the supervisor; 0 if it does not run
+	Unit          string    `json:"unit,omitempty"` // the systemd unit that runs it
+	Started       time.Time `json:"started,omitzero"`
+	BinaryVersion string    `json:"binaryVersion"` // of the program that started it last
+	// Options are the cluster's options, as in its settings; nil if the
+	// settings cannot be read.
+	Options *cluster.Options `json:"options,omitempty"`
+	// Supervisor is the status that the supervisor reports; nil if it does not
+	// run.
 	Supervisor *processes.Status `json:"supervisor,omitempty"`
-	// Problem is what keeps the cluster or a part of it from its work; "" if
-	// nothing does.
-	Problem string `json:"problem,omitempty"`
-	// ContextLost says that the kubeconfig has no context of the cluster any
-	// more, which may be well all the same.
-	ContextLost string `json:"contextLost,omitempty"`
-	Version     string `json:"version,omitempty"`
-	// Nodes are the nodes' names, and Ready or why not.
-	Nodes       map[string]string `json:"nodes,omitempty"`
+
+	// The API server answers the following. Version is "" if it does not.
+	Version     string            `json:"version,omitempty"`
+	Nodes       map[string]string `json:"nodes,omitempty"` // by name: Ready, or why it is not
 	Pods        int               `json:"pods"`
 	RunningPods int               `json:"runningPods"`
 
-	err  error // Problem, with its exit code
-	held bool  // a process was told not to run, and does not by itself
+	record       host.Record
+	err          error // Problem, with its exit code
+	notReady     error // err without what is wrong with manifests, which their author mends
+	hasSuspended bool  // a process is suspended, and will not go on by itself
 }
 
-// look finds out how a cluster is, in bounded time.
-func look(ctx context.Context, rec host.Record) *condition {
-	c := &condition{Record: rec, Running: rec.Running()}
+// newStatus returns what the record and the settings of a cluster say. The error
+// says why the settings cannot be used, and what to do.
+func newStatus(rec host.Record) (*clusterStatus, error) {
+	c := &clusterStatus{
+		Name: rec.Name, DataDir: rec.DataDir, Running: rec.Running(), Server: rec.Server, Kubeconfig: rec.Kubeconfig, Unit: rec.Unit,
+		Started: rec.Started, BinaryVersion: rec.BinaryVersion, record: rec,
+	}
+	if c.Running {
+		c.PID = rec.PID
+	}
+	settings, err := host.ReadSettings(rec.DataDir)
+	switch {
+	case errors.Is(err, host.ErrNoSettings):
+		return c, rec.CheckData() // an earlier version stored none
+	case err != nil:
+		return c, err
+	case settings.Options.Name != rec.Name:
+		return c, rec.CheckOwn()
+	}
+	shown := settings.Shown()
+	c.Options = &shown
+	return c, rec.CheckData()
+}
+
+// statusOf determines the status of a cluster. Each step has a timeout.
+func statusOf(ctx context.Context, rec host.Record) *clusterStatus {
+	c, settingsErr := newStatus(rec)
 	if !c.Running {
-		c.wrong(exitStopped, fmt.Errorf("cluster %s is down", rec.Name))
+		c.setProblem(exitStopped, errors.Join(fmt.Errorf("cluster %s is stopped", rec.Name), settingsErr))
 		return c
 	}
 	problems := []error{c.suspended("supervisor", processes.Process{PID: rec.PID, Start: rec.PIDStart})}
-	st, ok, err := processes.Read(host.RunDir(rec.Name))
+	st, ok, err := processes.Read(rec.RunDirectory())
 	problems = append(problems, err)
 	switch {
 	case err != nil:
 	case !ok:
-		problems = append(problems, fmt.Errorf("%s is gone, and with it the sockets and the status of the processes: end the cluster with coracle stop --name=%s and run up again", host.RunDir(rec.Name), rec.Name))
+		problems = append(problems, fmt.Errorf("%s is gone, and with it the sockets and the status of the processes: end the cluster with coracle stop --name=%s and run up again", rec.RunDirectory(), rec.Name))
 	case st.PID == rec.PID:
 		c.Supervisor = &st
 		problems = append(problems, c.inspect(st.Processes)...)
 	}
-	if !c.held { // or it would be waited for in vain
+	switch {
+	case settingsErr != nil: // the keys of the cluster cannot be found either
+		problems = append(problems, settingsErr)
+	case !c.hasSuspended: // otherwise it cannot answer
 		if err := answers(ctx, rec); err != nil {
 			problems = append(problems, err)
 		} else {
-			problems = append(problems, c.ask(ctx))
+			problems = append(problems, c.askAPIServer(ctx))
 		}
 	}
-	c.wrong(exitImpaired, errors.Join(problems...))
+	c.setProblem(exitImpaired, problems...)
 	return c
 }
 
-// inspect reports what keeps processes of the cluster from their work.
-func (c *condition) inspect(all []processes.Process) (problems []error) {
+// inspect returns what keeps processes of the cluster from working.
+func (c *clusterStatus) inspect(all []processes.Process) (problems []error) {
 	for _, p := range all {
 		problems = append(problems, c.suspended(p.Name, p))
 		if p.PID == 0 || !p.Ready {
 			problems = append(problems, errors.New(p.String()))
 		}
-		for _, text := range troubles(p) {
-			problems = append(problems, errors.New(text))
+		for _, component := range componentsOf(p) {
+			for _, text := range problemsOf(component) {
+				err := errors.New(text)
+				if component.Name == "manifests" && component.Phase != cluster.BackOff {
+					err = manifestsError{err}
+				}
+				problems = append(problems, err)
+			}
 		}
 	}
 	return problems
 }
 
-// suspended reports that a process of the cluster was told not to run.
-func (c *condition) suspended(name string, p processes.Process) error {
+// manifestsError says what is wrong with manifests, which does not keep the cluster
+// from working.
+type manifestsError struct{ error }
+
+// suspended returns an error if a process of the cluster is suspended.
+func (c *clusterStatus) suspended(name string, p processes.Process) error {
 	if !p.Suspended() {
 		return nil
 	}
-	c.held = true
+	c.hasSuspended = true
 	return fmt.Errorf("cluster %s does not answer: its process %d (%s) is suspended; continue it with kill -CONT %d", c.Name, p.PID, name, p.PID)
 }
 
-func (c *condition) wrong(code int, err error) {
-	if err != nil {
+func (c *clusterStatus) setProblem(code int, problems ...error) {
+	if err := errors.Join(problems...); err != nil {
 		c.err, c.Problem = codedError{err, code}, err.Error()
+	}
+	ofManifests := func(err error) bool { return errors.As(err, new(manifestsError)) }
+	if err := errors.Join(slices.DeleteFunc(slices.Clone(problems), ofManifests)...); err != nil {
+		c.notReady = codedError{err, code}
 	}
 }
 
-// ask asks the API server.
-func (c *condition) ask(ctx context.Context) error {
-	config, lost, err := adminOf(c.Record)
+// askAPIServer fills in what the API server answers. It returns an error if a
+// node of this machine is not ready.
+func (c *clusterStatus) askAPIServer(ctx context.Context) error {
+	config, lost, err := adminOf(c.record)
 	if err != nil {
 		return err
 	}
@@ -174,37 +234,47 @@ func (c *condition) ask(ctx context.Context) error {
 	return problem
 }
 
-// nodeProblem reports that the node of this machine does not do its work.
-// Others are for those who look after their machines.
-func (c *condition) nodeProblem() error {
-	if c.ControlOnly {
+// nodeProblem returns an error if a node of this machine is not ready. Nodes on
+// other machines are not checked.
+func (c *clusterStatus) nodeProblem() error {
+	if c.record.Nodes == 0 || c.Options == nil {
 		return nil
 	}
-	settings, err := host.ReadSettings(c.DataDir)
+	names := c.Options.NodeNames()
+	if given := lastArgument(c.Options.KubeletArgs, "hostname-override"); given != "" {
+		names = []string{given} // several nodes do not have it
+	}
+	var problems []error
+	for _, name := range names {
+		switch how, there := c.Nodes[name]; {
+		case !there:
+			problems = append(problems, fmt.Errorf("node %s does not exist: its kubelet has not registered it yet", name))
+		case how != nodeReady:
+			problems = append(problems, fmt.Errorf("node %s is %s", name, how))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// writeJSON writes the status as one line of JSON.
+func (c *clusterStatus) writeJSON(out io.Writer) error {
+	raw, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	name := settings.NodeName
-	if given := lastArgument(settings.KubeletArgs, "hostname-override"); given != "" {
-		name = given
-	}
-	switch how, there := c.Nodes[name]; {
-	case !there:
-		return fmt.Errorf("node %s is not there: its kubelet has not registered it yet", name)
-	case how != nodeReady:
-		return fmt.Errorf("node %s is %s", name, how)
-	}
-	return nil
+	_, err = out.Write(append(printable.JSON(raw), '\n'))
+	return err
 }
 
-func (c *condition) print(out io.Writer) {
+// WriteText writes the status for a reader.
+func (c *clusterStatus) WriteText(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer func() { _ = w.Flush() }()
 	line := func(key, format string, args ...any) { _, _ = fmt.Fprintf(w, key+"\t"+format+"\n", args...) }
 	line("Cluster", "%s", c.Name)
 	line("Data", "%s", c.DataDir)
 	if !c.Running {
-		line("Process", "not running (its data is kept: coracle up --name=%s starts it again)", c.Name)
+		line("Process", "not running (its data is kept: coracle start %s starts it again)", c.Name)
 		return
 	}
 	if c.Supervisor == nil {
@@ -213,7 +283,7 @@ func (c *condition) print(out io.Writer) {
 		line("Process", "supervisor %d, up for %s", c.PID, since(c.Supervisor.Since))
 		for _, p := range c.Supervisor.Processes {
 			line("", "%s", p)
-			for _, text := range append(troubles(p), past(p)...) {
+			for _, text := range append(currentProblems(p), pastProblems(p)...) {
 				line("", "  %s", text)
 			}
 		}
@@ -234,35 +304,43 @@ func (c *condition) print(out io.Writer) {
 	line("Pods", "%d, %d running", c.Pods, c.RunningPods)
 }
 
-// troubles are those of a process's components that do not run now, or are
-// kept from their work.
-func troubles(p processes.Process) []string {
+// currentProblems returns the components of a process that do not run or do not
+// work.
+func currentProblems(p processes.Process) []string {
 	var texts []string
 	for _, c := range componentsOf(p) {
-		if c.Phase == supervise.BackOff {
-			texts = append(texts, fmt.Sprintf("%s ended, started again in %v: %s", c.Name, max(0, time.Until(c.NextStart)).Round(100*time.Millisecond), c.LastError))
-		}
-		for _, condition := range c.Conditions {
-			texts = append(texts, fmt.Sprintf("%s, for %v: %s", c.Name, since(condition.Since), condition.Message))
-		}
+		texts = append(texts, problemsOf(c)...)
 	}
 	return texts
 }
 
-// past is what has failed in a process and works again.
-func past(p processes.Process) []string {
+// problemsOf returns why a component does not run or does not work.
+func problemsOf(c cluster.Component) []string {
+	var texts []string
+	if c.Phase == cluster.BackOff {
+		texts = append(texts, fmt.Sprintf("%s ended, started again in %v: %s", c.Name, max(0, time.Until(c.NextStart)).Round(100*time.Millisecond), c.LastError))
+	}
+	for _, condition := range c.Conditions {
+		texts = append(texts, fmt.Sprintf("%s, for %v: %s", c.Name, since(condition.Since), condition.Message))
+	}
+	return texts
+}
+
+// pastProblems returns the components of a process that have failed and work
+// again.
+func pastProblems(p processes.Process) []string {
 	var texts []string
 	for _, c := range componentsOf(p) {
-		if c.Phase != supervise.BackOff && c.LastError != "" {
+		if c.Phase != cluster.BackOff && c.LastError != "" {
 			texts = append(texts, fmt.Sprintf("%s was started again %d times, last %v ago: %s", c.Name, c.Restarts, since(c.LastErrorTime), c.LastError))
 		}
 	}
 	return texts
 }
 
-// componentsOf are the components of a process, once it has told.
-func componentsOf(p processes.Process) []supervise.Component {
-	var components []supervise.Component
+// componentsOf returns the components that a process has reported.
+func componentsOf(p processes.Process) []cluster.Component {
+	var components []cluster.Component
 	if err := json.Unmarshal(p.Components, &components); err != nil {
 		return nil
 	}
@@ -271,17 +349,16 @@ func componentsOf(p processes.Process) []supervise.Component {
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Second) }
 
-// nodeReady is how a node is that does its work.
+// nodeReady is the readiness of a node that works.
 const nodeReady = "Ready"
 
 func readiness(node *v1.Node) string {
-	for _, c := range node.Status.Conditions {
-		if c.Type == v1.NodeReady {
-			if c.Status == v1.ConditionTrue {
-				return nodeReady
-			}
-			return fmt.Sprintf("NotReady: %s: %s", c.Reason, c.Message)
-		}
+	c := nodestatus.Condition(node, v1.NodeReady)
+	switch {
+	case c == nil:
+		return "NotReady: the kubelet has not reported yet"
+	case c.Status == v1.ConditionTrue:
+		return nodeReady
 	}
-	return "NotReady: the kubelet has not reported yet"
+	return fmt.Sprintf("NotReady: %s: %s", c.Reason, c.Message)
 }

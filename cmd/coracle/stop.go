@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -9,31 +10,42 @@ import (
 )
 
 func stopCommand() *cobra.Command {
-	name := "coracle"
+	var name string
 	cmd := &cobra.Command{
-		Use:     "stop",
-		Short:   "End a cluster's processes and keep its data and its containers; up starts it again as it was",
+		Use:   "stop [NAME]",
+		Short: "Stop a cluster and keep its data and containers",
+		Long: `Stop a cluster and keep its data and containers.
+
+Its containers go on running. Start starts the cluster again as it was.`,
+		Example: `  coracle stop
+  coracle stop dev`,
 		GroupID: "cluster",
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rec, err := existing(host.NewRegistry(host.Root), name)
+			rec, err := mustFind(host.NewRegistry(host.Root()), name)
 			if err != nil {
 				return err
 			}
-			if err := rec.RefuseService("stop"); err != nil {
+			if err := stop(cmd.Context(), rec, "stop"); err != nil {
 				return err
 			}
-			lock, err := stopAndLock(cmd.Context(), rec)
-			if err != nil {
-				return err
-			}
-			if lock != nil {
-				_ = lock.Release()
-			}
-			fmt.Printf("Cluster %s is stopped; coracle up --name=%s starts it again.\n", name, name)
+			fmt.Printf("Cluster %s is stopped; coracle start %s starts it again.\n", name, name)
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", name, "name of the cluster")
+	nameArgument(cmd, &name)
 	return cmd
+}
+
+// stop ends the processes of a cluster and keeps its data and containers. A
+// cluster that is stopped stays so. verb is systemctl's command for what is
+// wanted.
+func stop(ctx context.Context, rec host.Record, verb string) error {
+	if err := rec.RefuseService(verb); err != nil {
+		return err
+	}
+	lock, err := stopAndLock(ctx, rec)
+	if err != nil {
+		return err
+	}
+	return release(lock)
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// Whoever has the lock of a data directory has the processes of its cluster: a
-// command that does not get it ends none of them.
+// The holder of the lock of a data directory owns the processes of its cluster:
+// a command that does not get it ends none of them.
 func TestStopLeavesWhatOthersHaveLocked(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("run directories need root")
 	}
-	rec := host.Record{Name: "test-" + strings.ToLower(t.Name())[:20], DataDir: t.TempDir()}
+	rec := host.Record{Occupied: host.Occupied{Name: "test-" + strings.ToLower(t.Name())[:20], DataDir: t.TempDir()}}
 	run := host.RunDir(rec.Name)
 	if err := os.MkdirAll(run, 0o700); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestStopLeavesWhatOthersHaveLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock.Tell(sharedfile.Holder{}) // of one that could not write who it is
+	lock.SetHolder(sharedfile.Holder{}) // of one that could not write who it is
 	var held *sharedfile.HeldError
 	if _, err := stopAndLock(t.Context(), rec); !errors.As(err, &held) {
 		t.Errorf("got %v, want that another process has the lock", err)
@@ -73,7 +73,7 @@ func TestStopLeavesWhatOthersHaveLocked(t *testing.T) {
 	select {
 	case err := <-ended:
 		t.Log("the process has ended:", err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("with the lock the process is not ended")
 	}
 }
@@ -81,7 +81,7 @@ func TestStopLeavesWhatOthersHaveLocked(t *testing.T) {
 // A directory that another cluster has by now is left to it, and so are its
 // processes.
 func TestStopLeavesAnotherClustersData(t *testing.T) {
-	rec := host.Record{Name: "test-a", DataDir: settled(t, "test-b")}
+	rec := host.Record{Occupied: host.Occupied{Name: "test-a", DataDir: settled(t, "test-b")}}
 	if _, err := stopAndLock(t.Context(), rec); err == nil || !strings.Contains(err.Error(), "holds the data of cluster test-b") {
 		t.Errorf("swapped: %v", err)
 	}
@@ -98,7 +98,7 @@ func TestStopLeavesAnotherClustersData(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Release() }()
-	host.HandTo(lock, "test-b", cmd.Process.Pid)
+	host.HandOver(lock, "test-b", cmd.Process.Pid)
 	var held *sharedfile.HeldError
 	if _, err := stopAndLock(t.Context(), rec); !errors.As(err, &held) || held.Holder.Cluster != "test-b" {
 		t.Errorf("locked by another cluster: %v", err)
@@ -116,7 +116,7 @@ func TestServedIsRecordedByItself(t *testing.T) {
 	defer cancel()
 	var rec host.Record
 	unwritable := errors.New("the kubeconfig is read-only")
-	keepRecord(ctx, &processes.Reporter{}, []func(*host.Record) error{
+	writeRecord(ctx, &processes.Reporter{}, []func(*host.Record) error{
 		func(rec *host.Record) error { rec.Served = true; return nil },
 		func(*host.Record) error { cancel(); return unwritable },
 	}, func(change func(*host.Record) error) error { return change(&rec) })
@@ -135,7 +135,7 @@ func TestAwaitAddress(t *testing.T) {
 				return fmt.Errorf("the node: %w", apiserver.ErrNoAddress)
 			}
 			return nil
-		}); err != nil || time.Since(began) != 2*addressAgain {
+		}); err != nil || time.Since(began) != 2*addressRetry {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -145,7 +145,7 @@ func TestAwaitAddress(t *testing.T) {
 		}
 	})
 	p := processes.Process{Name: processes.Node, PID: 1, Components: waitsFor(apiserver.ErrNoAddress, time.Now()).Components}
-	if texts := troubles(p); len(texts) != 1 || !strings.Contains(texts[0], "no network address but loopback") {
+	if texts := currentProblems(p); len(texts) != 1 || !strings.Contains(texts[0], "no network address but loopback") {
 		t.Errorf("status says %q", texts)
 	}
 }

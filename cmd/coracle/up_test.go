@@ -2,36 +2,32 @@ package main
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/freeport"
 	"github.com/coracle-io/coracle/internal/host"
 )
 
-// Of two that start a cluster at once the second waits for the first, and has
-// the cluster if that one gives it up.
+// If two commands start a cluster at once, the second waits for the first, and
+// starts the cluster if the first gives up.
 func TestUpWaitsForAnotherOne(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("clusters need root")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	f := &upFlags{dataDir: t.TempDir(), timeout: 2 * claimAgain, told: host.Settings{
-		Name: "test-" + strings.ToLower(t.Name())[:20], BindAddress: "127.0.0.1", Ports: host.Ports{Secure: port}, LogLevels: "1",
+	f := &upFlags{timeout: 2 * claimRetry, settings: host.Settings{
 		Kubeconfig: filepath.Join(t.TempDir(), "config"),
+		Options: cluster.Options{
+			Name: "test-" + strings.ToLower(t.Name())[:20], DataDir: t.TempDir(), BindAddress: "127.0.0.1", Ports: cluster.Ports{Secure: freeport.For(t)}, LogLevels: "1",
+			Etcd: &cluster.EtcdOptions{}, Node: &cluster.NodeOptions{},
+		},
 	}}
 	registry := host.NewRegistry(t.TempDir())
-	lock, err := host.LockData(t.Context(), f.dataDir, f.told.Name, 0)
+	lock, err := host.LockData(t.Context(), f.settings.Options.DataDir, f.settings.Options.Name, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

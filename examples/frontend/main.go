@@ -1,6 +1,7 @@
-// Command frontend is the example application: a web server that says which
-// pod answered. GET / gives the pod's name and a newline; GET /healthz gives
-// ok for probes. It listens on :80, or on $PORT. Called wget, it is that.
+// Command frontend is the example application: a web server that names the pod
+// that answers. GET / returns the pod's name and a newline, GET /healthz
+// returns ok for probes. It listens on :80, or on $PORT. Under the name wget it
+// is a small wget.
 package main
 
 import (
@@ -46,15 +47,15 @@ func handler(name string) http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		log.Print(r.Method, " ", r.URL.Path, " from ", r.RemoteAddr)
-		// Each request is a new connection, so that a client sees the
-		// Service choose among the pods.
+		// Close each connection, so that a client sees the Service select among
+		// the pods.
 		w.Header().Set("Connection", "close")
 		_, _ = fmt.Fprintln(w, name)
 	})
 	return mux
 }
 
-// serve answers until ctx ends, then finishes the requests under way.
+// serve serves until ctx ends, and then finishes requests in progress.
 func serve(ctx context.Context, server *http.Server) error {
 	failed := make(chan error, 1)
 	go func() { failed <- server.ListenAndServe() }()

@@ -13,8 +13,8 @@ import (
 )
 
 // wget is the part of wget(1) that examples need: wget [-q] [-O FILE] [-T
-// SECONDS] URL. A statically linked BusyBox cannot look names up on an image
-// without the C library, and this program can.
+// SECONDS] URL. In an image without the C library, a static BusyBox cannot
+// resolve names, and this program can.
 func wget(args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("wget", flag.ContinueOnError)
 	quiet := fs.Bool("q", false, "say nothing about progress")
@@ -62,7 +62,7 @@ func wget(args []string, out io.Writer) error {
 	return f.Close()
 }
 
-// separate takes joined short options apart, so that -qO- is -q -O -.
+// separate splits joined short options, so that -qO- becomes -q -O -.
 func separate(args []string) []string {
 	var out []string
 	for _, a := range args {

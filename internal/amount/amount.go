@@ -1,7 +1,6 @@
-// Package amount reads the quantities that users write into objects. What is
-// more than an int64 holds is the largest one: Quantity's own methods make any
-// number of it, 0 for example, so that whoever asks for too much would count
-// as asking for nothing.
+// Package amount converts quantities to integers and saturates at the limits of
+// int64. Quantity's own methods overflow, so that a request that is too large
+// could count as a request for nothing.
 package amount
 
 import (
@@ -10,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Value is a quantity in units, rounded up.
+// Value returns q in units, rounded up and saturated.
 func Value(q resource.Quantity) int64 {
 	switch {
 	case q.CmpInt64(math.MaxInt64) >= 0:
@@ -21,7 +20,7 @@ func Value(q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// Milli is a quantity in thousandths, rounded up.
+// Milli returns q in thousandths, rounded up and saturated.
 func Milli(q resource.Quantity) int64 {
 	switch {
 	case q.CmpInt64(math.MaxInt64/1000) > 0:
@@ -32,7 +31,7 @@ func Milli(q resource.Quantity) int64 {
 	return q.MilliValue()
 }
 
-// Sum adds amounts, of which neither is below 0.
+// Sum returns a + b, saturated. Neither may be negative.
 func Sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -40,7 +39,7 @@ func Sum(a, b int64) int64 {
 	return a + b
 }
 
-// Times multiplies amounts, of which neither is below 0.
+// Times returns a * b, saturated. Neither may be negative.
 func Times(a, b int64) int64 {
 	if b > 0 && a > math.MaxInt64/b {
 		return math.MaxInt64

@@ -20,90 +20,88 @@ type Answered struct {
 	Read    int // bytes of the request's body
 	DryRun  bool
 	Apply   bool
-	// Elsewhere is how long the request waited for its turn and users' webhooks took.
+	// Elsewhere is the time that the request spent in queues and webhooks.
 	Elsewhere time.Duration
-	// Dropped says that the server refused the request to protect itself.
+	// Dropped reports that the server refused the request to protect itself.
 	Dropped bool
-	// Deprecated says that the version is, and Removed which release comes
-	// without it, as 1.40; "" is unknown.
+	// Deprecated reports that the served version is deprecated. Removed is the
+	// release that removes it, as 1.40, or "" if unknown.
 	Deprecated bool
 	Removed    string
-	// Known says that the resource and subresource in Info exist.
+	// Known reports that the resource and subresource in Info exist.
 	Known bool
 }
 
-// Observer is told of every answered request. It must not keep Info.
+// Observer is called for every answered request. It must not retain Info.
 type Observer func(Answered)
 
 // finish turns a panic into an answer and reports the request.
 func (q *request) finish() {
-	q.held.Release()
-	q.kept.Release()
+	q.held.releaseMemory()
 	reason := recover()
 	if reason != nil {
 		q.panicked(reason)
 	}
-	if log := klog.FromContext(q.Context).V(3); log.Enabled() {
+	if log := klog.FromContext(q.call.Context).V(3); log.Enabled() {
 		name := ""
-		if q.User != nil {
-			name = q.User.GetName()
+		if q.call.User != nil {
+			name = q.call.User.GetName()
 		}
-		about := []any{"verb", q.Info.Verb, "uri", q.http.RequestURI, "code", q.code, "latency", q.server.Clock.Since(q.Now), "user", name, "userAgent", q.http.UserAgent()}
-		if flow := &q.seat.flow; flow.Schema() != "" {
+		about := []any{"verb", q.call.Info.Verb, "uri", q.http.RequestURI, "code", q.response.code, "latency", q.server.registry.Clock.Since(q.call.Now), "user", name, "userAgent", q.http.UserAgent()}
+		if flow := &q.held.seat.flow; flow.Schema() != "" {
 			about = append(about, "apf_fs", flow.Schema(), "apf_pl", flow.Level(), "apf_iseats", flow.Seats(), "apf_queued", flow.Waited)
 		}
 		log.Info("HTTP", about...)
 	}
-	if q.server.Observe != nil {
-		q.server.Observe(q.answered())
+	if q.server.observe != nil {
+		q.server.observe(q.answered())
 	}
-	if reason != nil && q.cut {
-		panic(http.ErrAbortHandler) // the connection, or the stream, ends: the client knows that the answer is not whole
+	if reason != nil && q.response.truncated {
+		panic(http.ErrAbortHandler) // aborts the connection or stream, so that the client notices the truncated answer
 	}
 }
 
-// errPanicked is what upstream answers, not as a Status.
+// errPanicked is upstream's plain-text answer.
 const errPanicked = "This request caused apiserver to panic. Look in the logs for details."
 
-// panicked answers, if that is still possible, and logs and counts the panic.
-// What the request held has been given back on the way here by those who took
-// it.
+// panicked logs and counts a panic, and answers with an error unless the answer
+// has begun. Deferred calls have released what the request held.
 func (q *request) panicked(reason any) {
 	counted := counted(new(q.answered()))
 	if reason == http.ErrAbortHandler { //nolint:errorlint // the sentinel of net/http
-		q.cut = true
-		q.server.Metrics.Requests.Aborted(counted)
+		q.response.truncated = true
+		q.server.registry.Metrics.Requests.Aborted(counted)
 		return
 	}
-	q.server.Metrics.Requests.Panicked(counted)
-	klog.FromContext(q.Context).Error(fmt.Errorf("%v", reason), "Panic while serving a request", "method", q.http.Method, "uri", q.http.RequestURI,
-		"auditID", q.w.Header().Get("Audit-Id"), "stack", string(debug.Stack()))
-	if q.cut = q.code != 0; !q.cut {
-		q.code = http.StatusInternalServerError
-		http.Error(q.w, errPanicked, q.code)
+	q.server.registry.Metrics.Requests.Panicked(counted)
+	klog.FromContext(q.call.Context).Error(fmt.Errorf("%v", reason), "Panic while serving a request", "method", q.http.Method, "uri", q.http.RequestURI,
+		"auditID", q.response.w.Header().Get("Audit-Id"), "stack", string(debug.Stack()))
+	if q.response.truncated = q.response.code != 0; !q.response.truncated {
+		q.response.code = http.StatusInternalServerError
+		http.Error(q.response.w, errPanicked, q.response.code)
 	}
 }
 
 func (q *request) answered() Answered {
 	a := Answered{
-		Info: &q.Info, Started: q.Now, Code: q.code, Size: q.size, Read: q.body.received, Dropped: q.dropped,
-		Known:  q.Endpoint != nil && (q.Info.Subresource == "" || q.Subresource != nil),
+		Info: &q.call.Info, Started: q.call.Now, Code: q.response.code, Size: q.response.size, Read: q.body.received, Dropped: q.response.dropped,
+		Known:  q.call.Endpoint != nil && (q.call.Info.Subresource == "" || q.call.Subresource != nil),
 		DryRun: strings.Contains(q.http.URL.RawQuery, "dryRun="),
-		Apply:  q.Info.Verb == "patch" && applies(q.http),
+		Apply:  q.call.Info.Verb == "patch" && applies(q.http),
 	}
-	a.Elsewhere = q.seat.flow.Waited
-	if q.WebhookLatency != nil {
-		a.Elsewhere += q.WebhookLatency.MutatingWebhookTracker.GetLatency() + q.WebhookLatency.ValidatingWebhookTracker.GetLatency()
+	a.Elsewhere = q.held.seat.flow.Waited
+	if q.call.WebhookLatency != nil {
+		a.Elsewhere += q.call.WebhookLatency.MutatingWebhookTracker.GetLatency() + q.call.WebhookLatency.ValidatingWebhookTracker.GetLatency()
 	}
-	if a.Known && q.Endpoint.Version.Deprecated != "" {
+	if a.Known && q.call.Endpoint.Version.Deprecated != "" {
 		a.Deprecated = true
-		_, after, _ := strings.Cut(q.Endpoint.Version.Deprecated, "unavailable in v")
+		_, after, _ := strings.Cut(q.call.Endpoint.Version.Deprecated, "unavailable in v")
 		a.Removed, _, _ = strings.Cut(after, "+")
 	}
 	return a
 }
 
-// applies says that a patch is one that applies.
+// applies reports whether a patch is a server-side apply.
 func applies(r *http.Request) bool {
 	contentType := r.Header["Content-Type"]
 	return len(contentType) > 0 && strings.HasPrefix(contentType[0], "application/apply-patch+")

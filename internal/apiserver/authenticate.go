@@ -12,21 +12,21 @@ import (
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// authenticate finds out who sent the request. A user in the request's
-// context was put there inside the process and is trusted.
+// authenticate determines the user of the request. It trusts a user in the
+// request's context, which only code in this process can set.
 func (q *request) authenticate() error {
-	if u, ok := apirequest.UserFrom(q.Context); ok {
-		q.User = u
+	if u, ok := apirequest.UserFrom(q.call.Context); ok {
+		q.call.User = u
 		return nil
 	}
 	r := q.http
 	_, bearer := r.Header["Authorization"]
 	_, protocol := r.Header["Sec-Websocket-Protocol"]
-	if (bearer || protocol) && len(q.server.Audiences) > 0 {
-		ctx := warning.WithWarningRecorder(r.Context(), &q.warnings)
-		r = r.WithContext(authenticator.WithAudiences(ctx, q.server.Audiences))
+	if (bearer || protocol) && len(q.server.access.Audiences) > 0 {
+		ctx := warning.WithWarningRecorder(r.Context(), &q.response.warnings)
+		r = r.WithContext(authenticator.WithAudiences(ctx, q.server.access.Audiences))
 	}
-	response, ok, err := q.server.Authenticator.AuthenticateRequest(r)
+	response, ok, err := q.server.access.Authenticator.AuthenticateRequest(r)
 	if protocol {
 		q.http.Header = r.Header
 	}
@@ -34,34 +34,27 @@ func (q *request) authenticate() error {
 		result := metrics.Failure
 		if err != nil {
 			result = metrics.Failed
-			klog.FromContext(q.Context).V(2).Info("Unable to authenticate the request", "err", err.Error())
+			klog.FromContext(q.call.Context).V(2).Info("Unable to authenticate the request", "err", err.Error())
 		}
 		q.authenticated(result, "")
-		q.closeUnauthenticated()
+		q.response.closeUnauthenticated()
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
-	q.User = response.User
-	q.authenticated(metrics.Success, q.User.GetName())
-	if q.User.GetName() == user.Anonymous {
-		q.closeUnauthenticated()
-	} else if !httpserver.Known(r.Context(), q.User) {
-		q.w.Header().Set("Connection", "close")
-		return apierrors.NewTooManyRequests(httpserver.TooMany, 1)
+	q.call.User = response.User
+	q.authenticated(metrics.Success, q.call.User.GetName())
+	if q.call.User.GetName() == user.Anonymous {
+		q.response.closeUnauthenticated()
+	} else if !httpserver.MarkAuthenticated(r.Context(), q.call.User) {
+		q.response.w.Header().Set("Connection", "close")
+		return apierrors.NewTooManyRequests(httpserver.TooManyConnections, 1)
 	}
-	q.server.Credentials.Strip(q.http.Header)
+	q.server.access.Credentials.Strip(q.http.Header)
 	return nil
 }
 
-// authenticated counts the attempt, which began with the request.
+// authenticated counts an authentication attempt, whose latency is since the
+// start of the request.
 func (q *request) authenticated(result, name string) {
-	q.recognised = q.server.Clock.Since(q.Now)
-	q.server.Metrics.Access.Authenticated(result, name, q.recognised)
-}
-
-// closeUnauthenticated ends an HTTP/2 connection after this request: nobody
-// unknown keeps one open (CVE-2023-44487).
-func (q *request) closeUnauthenticated() {
-	if q.http.ProtoMajor == 2 {
-		q.w.Header().Set("Connection", "close")
-	}
+	q.authenticatedAfter = q.server.registry.Clock.Since(q.call.Now)
+	q.server.registry.Metrics.Access.Authenticated(result, name, q.authenticatedAfter)
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// authorize asks whether the user may do this.
+// authorize asks the authorizer whether the user may make this request.
 func (q *request) authorize() error {
-	a := q.Attributes()
-	decision, reason, err := q.server.Authorizer.Authorize(q.Context, a)
-	q.server.Metrics.Access.Authorized(authorizationResult(decision, err), q.server.Clock.Since(q.Now)-q.recognised)
+	a := q.call.Attributes()
+	decision, reason, err := q.server.registry.Authorizer.Authorize(q.call.Context, a)
+	q.server.registry.Metrics.Access.Authorized(authorizationResult(decision, err), q.server.registry.Clock.Since(q.call.Now)-q.authenticatedAfter)
 	if q.audit != nil {
-		recordDecision(q.Context, decision, reason, err)
+		recordDecision(q.call.Context, decision, reason, err)
 	}
 	return registry.Refusal(a, decision, reason, err)
 }
 
-// authorizationResult names a decision as metrics do.
+// authorizationResult returns the metrics' label of a decision.
 func authorizationResult(decision authorizer.Decision, err error) string {
 	switch {
 	case decision == authorizer.DecisionAllow:

@@ -12,8 +12,8 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 )
 
-// However many faults an object has, a bounded number of them is told: the
-// message about all would take longer with the square of their number.
+// A response lists a bounded number of an object's errors. The time to build a
+// message with all of them grows with the square of their number.
 func TestFaultsWithoutEnd(t *testing.T) {
 	s := apiservertest.Start(t)
 	var labels strings.Builder
@@ -80,7 +80,7 @@ func TestStrategicPatchOfLongLists(t *testing.T) {
 	}
 }
 
-// Strategic merge patches that make no sense are errors, not panics.
+// Invalid strategic merge patches are errors, not panics.
 func TestStrategicPatchesThatMakeNoSense(t *testing.T) {
 	s := apiservertest.Start(t)
 	const pods = "/api/v1/namespaces/default/pods"
@@ -99,8 +99,7 @@ func TestStrategicPatchesThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// Lists that a patch replaces, and those that are not there yet, cost no
-// comparing.
+// Lists that a patch replaces or adds are not compared.
 func TestStrategicPatchOfReplacedLists(t *testing.T) {
 	s := apiservertest.Start(t)
 	elements := func(format string, n int) string {

@@ -24,6 +24,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // media notes which types answers had.
@@ -46,13 +47,17 @@ func startCBOR(t *testing.T) *apiservertest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	features, err := feature.Parse([]string{string(feature.CBORServingAndStorage) + "=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return apiservertest.Start(t, func(c *apiserver.Config) {
-		c.CBOR = true
-		c.Managers = apply.New(documents.Schemas)
+		c.Registry.Features = features
+		c.Registry.Managers = apply.New(documents.Schemas)
 	})
 }
 
-// client-go, told to prefer CBOR, speaks nothing else and misses nothing.
+// client-go, set to prefer CBOR, speaks nothing else and misses nothing.
 func TestClientsThatPreferCBOR(t *testing.T) {
 	featurestesting.SetFeatureDuringTest(t, clientfeatures.ClientsAllowCBOR, true)
 	featurestesting.SetFeatureDuringTest(t, clientfeatures.ClientsPreferCBOR, true)

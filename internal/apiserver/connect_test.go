@@ -28,8 +28,8 @@ func (reached) Handler(context.Context, *apirequest.RequestInfo, runtime.Object,
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }), nil
 }
 
-// What acts on a container needs the right to create, by whatever method and
-// path it is asked for: to read is not to act, though WebSockets begin by GET.
+// Requests that act on a container need the right to create, for every method
+// and path: to read is not to act, though WebSockets begin by GET.
 func TestActingNeedsCreate(t *testing.T) {
 	start := func(gates ...string) *apiservertest.Server {
 		return apiservertest.Start(t, func(c *apiserver.Config) {
@@ -37,9 +37,9 @@ func TestActingNeedsCreate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.Features = features
-			c.Connect = reached{&connect.Connector{}}
-			c.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			c.Registry.Features = features
+			c.Handlers.Connect = reached{&connect.Connector{}}
+			c.Registry.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 				if a.GetUser().GetName() == a.GetVerb() || slices.Contains(a.GetUser().GetGroups(), "system:masters") {
 					return authorizer.DecisionAllow, "", nil
 				}
@@ -81,6 +81,12 @@ func TestActingNeedsCreate(t *testing.T) {
 		{user: "create", method: "POST", path: node + "/run/default/web/main", want: 200},
 		{user: "get", method: "GET", path: node + "/metrics", want: 200},
 		{user: "get", method: "GET", path: node + "/executions", want: 200},
+
+		// A path of the old form of watches has no subresources.
+		{user: "watch", method: "POST", path: "/api/v1/watch/namespaces/default/pods/web/proxy/", want: 404},
+		{user: "watch", method: "DELETE", path: "/api/v1/watch/namespaces/default/services/web/proxy/", want: 404},
+		{user: "watch", method: "POST", path: "/api/v1/watch/nodes/one/proxy/configz", want: 404},
+		{user: "watch", method: "GET", path: "/api/v1/watch/namespaces/default/pods/web/log", want: 404},
 	} {
 		s := start(test.gates...)
 		code, body, _ := call(t, s, test.method, test.path, "", append(test.headers, "X-Test-User", test.user)...)
@@ -108,11 +114,8 @@ func (c waiting) Handler(context.Context, *apirequest.RequestInfo, runtime.Objec
 // at a time and no more. Others do not notice.
 func TestRequestsPassedOnAreBounded(t *testing.T) {
 	c := waiting{&connect.Connector{}, make(chan struct{}, 2000), make(chan struct{})}
-	s := apiservertest.Start(t, func(config *apiserver.Config) {
-		config.Connect = c
-		config.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "", nil
-		})
+	s := apiservertest.Start(t, everybody, func(config *apiserver.Config) {
+		config.Handlers.Connect = c
 	})
 	handler := s.Handler()
 	ask := func(user string) *httptest.ResponseRecorder {
@@ -181,8 +184,8 @@ func (upgrading) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 func TestUpgradedConnectionsAreBounded(t *testing.T) {
 	c := upgrading{&connect.Connector{}}
 	s := apiservertest.Start(t, func(config *apiserver.Config) {
-		config.Connect = c
-		config.Handlers = map[string]http.Handler{"/elsewhere": c}
+		config.Handlers.Connect = c
+		config.Handlers.Paths = map[string]http.Handler{"/elsewhere": c}
 	})
 	for _, path := range []string{"/api/v1/namespaces/default/pods/web/attach", "/elsewhere"} {
 		w := upgraded{httptest.NewRecorder(), &drain{}}

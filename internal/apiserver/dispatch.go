@@ -11,49 +11,51 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// serveOther answers what is not about a resource.
+// serveOther serves a non-resource request.
 func (q *request) serveOther() error {
 	path := q.http.URL.Path
 	switch h := q.server.handlerFor(path); {
 	case h != nil:
-		q.handOver(h)
+		q.serveWith(h)
 	case q.delegate(groupVersionOf(path)):
 	case q.server.discovery.Serves(path):
 		if q.http.Method != http.MethodGet {
 			return status.MethodNotAllowed()
 		}
-		q.handOver(q.server.discovery)
+		q.serveWith(q.server.discovery)
 	case path == "/" || path == "/index.html":
-		return q.listPaths()
+		body, err := json.MarshalIndent(map[string][]string{"paths": q.server.paths()}, "", "  ")
+		if err != nil {
+			return err
+		}
+		q.response.send(http.StatusOK, codec.JSON, body)
 	default:
 		return errUnknownPath
 	}
 	return nil
 }
 
-// listPaths answers "/" with everything that can be asked for.
-func (q *request) listPaths() error {
-	paths := q.server.discovery.Paths()
-	for path := range q.server.Handlers {
-		if path != fairness.DumpPath { // which upstream does not list
+// paths returns all paths, for the document at "/".
+func (s *Server) paths() []string {
+	paths := s.discovery.Paths()
+	for path := range s.handlers.Paths {
+		if path != fairness.DumpPath { // upstream does not list it
 			paths = append(paths, strings.TrimSuffix(path, "/"))
 		}
 	}
 	slices.Sort(paths)
-	body, err := json.MarshalIndent(map[string][]string{"paths": slices.Compact(paths)}, "", "  ")
-	if err != nil {
-		return err
-	}
-	q.send(http.StatusOK, codec.JSON, body)
-	return nil
+	return slices.Compact(paths)
 }
 
+// handlerFor returns the handler of a path, or of its longest prefix that has
+// one; nil if there is none.
 func (s *Server) handlerFor(path string) http.Handler {
-	if h := s.Handlers[path]; h != nil {
+	if h := s.handlers.Paths[path]; h != nil {
 		return h
 	}
 	for prefix := path; prefix != ""; {
@@ -62,42 +64,101 @@ func (s *Server) handlerFor(path string) http.Handler {
 			break
 		}
 		prefix = prefix[:i+1]
-		if h := s.Handlers[prefix]; h != nil && prefix != "/" {
+		if h := s.handlers.Paths[prefix]; h != nil && prefix != "/" {
 			return h
 		}
 	}
 	return nil
 }
 
-// serveResource finds the endpoint and calls its verb.
+// serveResource finds the endpoint of a resource request and carries out what
+// the request asks of it: a verb or an action.
 func (q *request) serveResource() error {
-	table := q.Registry.Routes()
-	gv := schema.GroupVersion{Group: q.Info.APIGroup, Version: q.Info.APIVersion}
+	call, info := &q.call, &q.call.Info
+	routes := call.Registry.Routes()
+	gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
 	if q.delegate(gv) {
 		return nil
 	}
-	q.Endpoint = table.Find(gv, q.Info.Resource)
-	if q.Endpoint == nil || !inScope(q.Endpoint.Resource, &q.Info) {
-		if table.Serves(gv) {
+	call.Endpoint = routes.Find(gv, info.Resource)
+	if call.Endpoint == nil || !inScope(call.Endpoint.Resource, info) {
+		if routes.Serves(gv) {
 			return status.NoSuchResource()
 		}
 		return errUnknownPath
 	}
-	if q.Endpoint.Version.Deprecated != "" {
-		q.warnings.AddWarning("", q.Endpoint.Version.Deprecated)
+	if call.Endpoint.Version.Deprecated != "" {
+		q.response.warnings.AddWarning("", call.Endpoint.Version.Deprecated)
 	}
-	q.UserAgent = q.http.UserAgent()
+	call.UserAgent = q.http.UserAgent()
 	switch {
-	case q.Info.Subresource != "":
-		return action{operation{q}}.serveSubresource()
-	case q.Endpoint.Kind == nil:
-		return action{operation{q}}.serveVirtual()
+	case info.Subresource != "":
+		return q.serveSubresource()
+	case call.Endpoint.Kind == nil:
+		return q.serveVirtual()
+	case !call.Endpoint.Allows(info.Verb) || !fits(q.http.Method, call):
+		return status.MethodNotAllowed()
 	}
-	return operation{q}.serveVerb()
+	return newOperation(q).serveVerb()
 }
 
-// inScope says whether the path has a namespace where the resource has one. That
-// of a namespace itself counts as one.
+// serveSubresource serves a subresource: a part of an object or an action on it.
+func (q *request) serveSubresource() error {
+	call, verb := &q.call, q.call.Info.Verb
+	call.Subresource = call.Endpoint.Resource.Subresource(call.Info.Subresource)
+	if call.Subresource == nil || call.Info.Name == "" || call.Endpoint.Kind == nil {
+		return status.NoSuchResource()
+	}
+	// Only the path /watch/ gives a subresource the verb watch. It has no
+	// subresources, and the verb says nothing about the method to be proxied.
+	if verb == "watch" {
+		return status.NoSuchResource()
+	}
+	act := call.Subresource.Action
+	proxies := act == resource.Proxy || act == resource.ProxyNode // with any verb
+	switch {
+	case !proxies && !slices.Contains(call.Subresource.Verbs, verb):
+		return status.MethodNotAllowed()
+	case act != resource.NoAction:
+		return newAction(q).perform(act)
+	}
+	return newOperation(q).serveSubresource()
+}
+
+// serveVirtual serves a resource that is not stored.
+func (q *request) serveVirtual() error {
+	endpoint, info := q.call.Endpoint, &q.call.Info
+	if info.Verb == "create" && info.Name != "" {
+		return status.NoSuchResource()
+	}
+	if !endpoint.Allows(info.Verb) || !fits(q.http.Method, &q.call) {
+		return status.MethodNotAllowed()
+	}
+	return newAction(q).perform(endpoint.Resource.Action)
+}
+
+// fits reports whether the verb applies to the path: to an object, a collection,
+// or a collection in a namespace. Only custom resources allow HEAD.
+func fits(method string, call *registry.Request) bool {
+	if method == http.MethodHead && !call.Endpoint.IsCustom() {
+		return false
+	}
+	switch call.Info.Verb {
+	case "watch":
+		// The path /watch/ gives every method the verb watch.
+		return method == http.MethodGet || method == http.MethodHead
+	case "create":
+		return call.Info.Name == ""
+	case "update", "patch":
+		return call.Info.Name != ""
+	case "deletecollection":
+		return !call.Endpoint.Resource.Namespaced || call.Info.Namespace != ""
+	}
+	return true
+}
+
+// inScope reports whether the path has a namespace exactly if the resource is
+// namespaced. For the resource namespaces, the namespace is the object's name.
 func inScope(r *resource.Resource, info *apirequest.RequestInfo) bool {
 	switch {
 	case r.Namespaced:
@@ -108,8 +169,7 @@ func inScope(r *resource.Resource, info *apirequest.RequestInfo) bool {
 	return info.Namespace == ""
 }
 
-// namespaceOptional says that a namespaced resource can be asked for without
-// a namespace: in all of them.
+// namespaceOptional reports whether a request may span all namespaces.
 func namespaceOptional(info *apirequest.RequestInfo) bool {
 	return info.Verb == "list" || info.Verb == "watch" || info.Verb == "deletecollection" && info.Name == ""
 }

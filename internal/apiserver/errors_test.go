@@ -44,21 +44,48 @@ func configMap(name, more string) string {
 	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"` + more + `}`
 }
 
-// Every refusal is a Status with upstream's code, reason and message.
-func TestRefusals(t *testing.T) {
+// refusal is a request that the server refuses with a Status. message is the
+// start of the status' message.
+type refusal struct {
+	name         string
+	method, path string
+	body         string
+	headers      []string
+	code         int
+	reason       metav1.StatusReason
+	message      string
+}
+
+// testRefusals sends requests to a server with the config map "there", and
+// compares the answers with upstream's code, reason and message.
+func testRefusals(t *testing.T, refusals []refusal) {
+	t.Helper()
 	s := apiservertest.Start(t)
 	if code, body, _ := call(t, s, "POST", mapsPath, configMap("there", "}")); code != http.StatusCreated {
 		t.Fatalf("%d %s", code, body)
 	}
-	for _, test := range []struct {
-		name         string
-		method, path string
-		body         string
-		headers      []string
-		code         int
-		reason       metav1.StatusReason
-		message      string
-	}{
+	for _, test := range refusals {
+		t.Run(test.name, func(t *testing.T) {
+			code, body, header := call(t, s, test.method, test.path, test.body, test.headers...)
+			var status metav1.Status
+			if err := json.Unmarshal(body, &status); err != nil {
+				t.Fatalf("%d, not a Status: %s", code, body)
+			}
+			if code != test.code || status.Code != int32(test.code) || status.Reason != test.reason || status.Kind != "Status" || status.APIVersion != "v1" {
+				t.Errorf("got %d %s %s", code, status.Reason, body)
+			}
+			if !strings.HasPrefix(status.Message, test.message) {
+				t.Errorf("got  %s\nwant %s", status.Message, test.message)
+			}
+			if header.Get("Audit-Id") == "" || header.Get("Cache-Control") != "no-cache, private" {
+				t.Errorf("headers: %v", header)
+			}
+		})
+	}
+}
+
+func TestRefusedPaths(t *testing.T) {
+	testRefusals(t, []refusal{
 		{
 			name: "not found", method: "GET", path: mapsPath + "/missing",
 			code: 404, reason: metav1.StatusReasonNotFound, message: `configmaps "missing" not found`,
@@ -84,6 +111,12 @@ func TestRefusals(t *testing.T) {
 			name: "patch without a name", method: "PATCH", path: mapsPath, body: "{}", headers: []string{"Content-Type", "application/merge-patch+json"},
 			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
 		}, {
+			name: "a watch that is posted", method: "POST", path: "/api/v1/watch/namespaces/default/configmaps", body: configMap("new", "}"),
+			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
+		}, {
+			name: "a watch that is deleted", method: "DELETE", path: "/api/v1/watch/namespaces/default/configmaps/there",
+			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
+		}, {
 			name: "writing a document", method: "POST", path: "/apis/apps/v1", body: "{}",
 			code: 405, reason: metav1.StatusReasonMethodNotAllowed, message: "the server does not allow this method on the requested resource",
 		}, {
@@ -96,7 +129,13 @@ func TestRefusals(t *testing.T) {
 		}, {
 			name: "review with a name", method: "POST", path: "/apis/authorization.k8s.io/v1/subjectaccessreviews/x", body: "{}",
 			code: 404, reason: metav1.StatusReasonNotFound, message: "the server could not find the requested resource",
-		}, {
+		},
+	})
+}
+
+func TestRefusedUsers(t *testing.T) {
+	testRefusals(t, []refusal{
+		{
 			name: "unknown user", method: "GET", path: mapsPath, headers: []string{"X-Test-User", "unknown"},
 			code: 401, reason: metav1.StatusReasonUnauthorized, message: "Unauthorized",
 		}, {
@@ -109,12 +148,15 @@ func TestRefusals(t *testing.T) {
 			name: "forbidden path", method: "GET", path: "/metrics", headers: []string{"X-Test-User", "nobody"},
 			code: 403, reason: metav1.StatusReasonForbidden, message: `forbidden: User "nobody" cannot get path "/metrics"`,
 		}, {
-			name: "exists", method: "POST", path: mapsPath, body: configMap("there", "}"),
-			code: 409, reason: metav1.StatusReasonAlreadyExists, message: `configmaps "there" already exists`,
-		}, {
-			name: "exists dry", method: "POST", path: mapsPath + "?dryRun=All", body: configMap("there", "}"),
-			code: 409, reason: metav1.StatusReasonAlreadyExists, message: `configmaps "there" already exists`,
-		}, {
+			name: "impersonation", method: "GET", path: mapsPath, headers: []string{"X-Test-User", "nobody", "Impersonate-User", "admin"},
+			code: 403, reason: metav1.StatusReasonForbidden, message: `configmaps is forbidden: User "nobody" cannot impersonate-on:user-info:list resource "configmaps" in API group "" in the namespace "default"`,
+		},
+	})
+}
+
+func TestRefusedMediaTypes(t *testing.T) {
+	testRefusals(t, []refusal{
+		{
 			name: "content type", method: "POST", path: mapsPath, body: "x", headers: []string{"Content-Type", "text/plain"},
 			code: 415, reason: metav1.StatusReasonUnsupportedMediaType,
 			message: "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
@@ -127,6 +169,15 @@ func TestRefusals(t *testing.T) {
 			code: 406, reason: metav1.StatusReasonNotAcceptable,
 			message: "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
 		}, {
+			name: "table in protobuf", method: "GET", path: mapsPath, headers: []string{"Accept", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"},
+			code: 406, reason: metav1.StatusReasonNotAcceptable, message: "only the following media types are accepted",
+		},
+	})
+}
+
+func TestRefusedBodies(t *testing.T) {
+	testRefusals(t, []refusal{
+		{
 			name: "no JSON", method: "POST", path: mapsPath, body: `{"kind`,
 			code: 400, reason: metav1.StatusReasonBadRequest,
 			message: `the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: unexpected end of JSON input ({"kind)`,
@@ -162,13 +213,13 @@ func TestRefusals(t *testing.T) {
 		}, {
 			name: "too large", method: "POST", path: mapsPath, body: configMap("x", `},"data":{"a":"`+strings.Repeat("x", 3<<20)+`"}`),
 			code: 413, reason: metav1.StatusReasonRequestEntityTooLarge, message: "Request entity too large: limit is 3145728",
-		}, {
-			name: "namespace", method: "POST", path: mapsPath, body: configMap("x", `,"namespace":"other"}`),
-			code: 400, reason: metav1.StatusReasonBadRequest, message: "the namespace of the provided object does not match the namespace sent on the request",
-		}, {
-			name: "name", method: "PUT", path: mapsPath + "/there", body: configMap("other", "}"),
-			code: 400, reason: metav1.StatusReasonBadRequest, message: "the name of the object (other) does not match the name on the URL (there)",
-		}, {
+		},
+	})
+}
+
+func TestRefusedQueries(t *testing.T) {
+	testRefusals(t, []refusal{
+		{
 			name: "label selector", method: "GET", path: mapsPath + "?labelSelector=%3D%3D",
 			code: 400, reason: metav1.StatusReasonBadRequest,
 			message: "found '==', expected: !, identifier, or 'end of string'",
@@ -194,6 +245,33 @@ func TestRefusals(t *testing.T) {
 			name: "continue", method: "GET", path: mapsPath + "?continue=nonsense",
 			code: 400, reason: metav1.StatusReasonBadRequest, message: "invalid continue token: continue key is not valid: invalid character '\\u009e' looking for beginning of value",
 		}, {
+			name: "dry run", method: "POST", path: mapsPath + "?dryRun=Some", body: configMap("x", "}"),
+			code: 422, reason: metav1.StatusReasonInvalid, message: `CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: supported values: "All"`,
+		}, {
+			name: "delete options", method: "DELETE", path: mapsPath + "/there?propagationPolicy=Foo",
+			code: 422, reason: metav1.StatusReasonInvalid, message: `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "Foo": supported values: "Foreground", "Background", "Orphan", "nil"`,
+		}, {
+			name: "future", method: "GET", path: mapsPath + "?resourceVersion=1000000",
+			code: 504, reason: metav1.StatusReasonTimeout, message: "Timeout: Too large resource version: 1000000, current: ",
+		},
+	})
+}
+
+func TestRefusedWrites(t *testing.T) {
+	testRefusals(t, []refusal{
+		{
+			name: "exists", method: "POST", path: mapsPath, body: configMap("there", "}"),
+			code: 409, reason: metav1.StatusReasonAlreadyExists, message: `configmaps "there" already exists`,
+		}, {
+			name: "exists dry", method: "POST", path: mapsPath + "?dryRun=All", body: configMap("there", "}"),
+			code: 409, reason: metav1.StatusReasonAlreadyExists, message: `configmaps "there" already exists`,
+		}, {
+			name: "namespace", method: "POST", path: mapsPath, body: configMap("x", `,"namespace":"other"}`),
+			code: 400, reason: metav1.StatusReasonBadRequest, message: "the namespace of the provided object does not match the namespace sent on the request",
+		}, {
+			name: "name", method: "PUT", path: mapsPath + "/there", body: configMap("other", "}"),
+			code: 400, reason: metav1.StatusReasonBadRequest, message: "the name of the object (other) does not match the name on the URL (there)",
+		}, {
 			name: "conflict", method: "PUT", path: mapsPath + "/there", body: configMap("there", `,"resourceVersion":"1"}`),
 			code: 409, reason: metav1.StatusReasonConflict,
 			message: `Operation cannot be fulfilled on configmaps "there": the object has been modified; please apply your changes to the latest version and try again`,
@@ -212,9 +290,15 @@ func TestRefusals(t *testing.T) {
 			name: "invalid", method: "POST", path: mapsPath, body: configMap("UPPER", "}"),
 			code: 422, reason: metav1.StatusReasonInvalid, message: `ConfigMap "UPPER" is invalid: metadata.name: Invalid value: "UPPER": a lowercase RFC 1123 subdomain`,
 		}, {
-			name: "dry run", method: "POST", path: mapsPath + "?dryRun=Some", body: configMap("x", "}"),
-			code: 422, reason: metav1.StatusReasonInvalid, message: `CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: supported values: "All"`,
-		}, {
+			name: "delete precondition", method: "DELETE", path: mapsPath + "/there", body: `{"preconditions":{"uid":"7"}}`,
+			code: 409, reason: metav1.StatusReasonConflict, message: `Operation cannot be fulfilled on ConfigMap "there": the UID in the precondition (7) does not match the UID in record`,
+		},
+	})
+}
+
+func TestRefusedPatches(t *testing.T) {
+	testRefusals(t, []refusal{
+		{
 			name: "JSON patch", method: "PATCH", path: mapsPath + "/there", body: `{"not":"a list"}`, headers: []string{"Content-Type", "application/json-patch+json"},
 			code: 400, reason: metav1.StatusReasonBadRequest, message: "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
 		}, {
@@ -223,43 +307,12 @@ func TestRefusals(t *testing.T) {
 		}, {
 			name: "patch unknown field", method: "PATCH", path: mapsPath + "/there?fieldValidation=Strict", body: `{"foo":1}`, headers: []string{"Content-Type", "application/merge-patch+json"},
 			code: 422, reason: metav1.StatusReasonInvalid, message: ` "" is invalid: patch: Invalid value:`,
-		}, {
-			name: "delete precondition", method: "DELETE", path: mapsPath + "/there", body: `{"preconditions":{"uid":"7"}}`,
-			code: 409, reason: metav1.StatusReasonConflict, message: `Operation cannot be fulfilled on ConfigMap "there": the UID in the precondition (7) does not match the UID in record`,
-		}, {
-			name: "delete options", method: "DELETE", path: mapsPath + "/there?propagationPolicy=Foo",
-			code: 422, reason: metav1.StatusReasonInvalid, message: `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "Foo": supported values: "Foreground", "Background", "Orphan", "nil"`,
-		}, {
-			name: "impersonation", method: "GET", path: mapsPath, headers: []string{"X-Test-User", "nobody", "Impersonate-User", "admin"},
-			code: 403, reason: metav1.StatusReasonForbidden, message: `configmaps is forbidden: User "nobody" cannot impersonate-on:user-info:list resource "configmaps" in API group "" in the namespace "default"`,
-		}, {
-			name: "table in protobuf", method: "GET", path: mapsPath, headers: []string{"Accept", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"},
-			code: 406, reason: metav1.StatusReasonNotAcceptable, message: "only the following media types are accepted",
-		}, {
-			name: "future", method: "GET", path: mapsPath + "?resourceVersion=1000000",
-			code: 504, reason: metav1.StatusReasonTimeout, message: "Timeout: Too large resource version: 1000000, current: ",
 		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			code, body, header := call(t, s, test.method, test.path, test.body, test.headers...)
-			var status metav1.Status
-			if err := json.Unmarshal(body, &status); err != nil {
-				t.Fatalf("%d, not a Status: %s", code, body)
-			}
-			if code != test.code || status.Code != int32(test.code) || status.Reason != test.reason || status.Kind != "Status" || status.APIVersion != "v1" {
-				t.Errorf("got %d %s %s", code, status.Reason, body)
-			}
-			if !strings.HasPrefix(status.Message, test.message) {
-				t.Errorf("got  %s\nwant %s", status.Message, test.message)
-			}
-			if header.Get("Audit-Id") == "" || header.Get("Cache-Control") != "no-cache, private" {
-				t.Errorf("headers: %v", header)
-			}
-		})
-	}
+	})
 }
 
-// A patch leaves an object what it is. A strategic one changes fields alone.
+// A patch cannot change the kind of an object: a strategic merge patch has no
+// effect on it, and other patches are refused.
 func TestPatchOfTheKind(t *testing.T) {
 	s := apiservertest.Start(t)
 	call(t, s, "POST", mapsPath, configMap("there", "}"))

@@ -3,47 +3,43 @@ package apiserver_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/flowschemas"
-	"github.com/coracle-io/coracle/internal/metrics"
+	_ "github.com/coracle-io/coracle/internal/bubble"
+	"github.com/coracle-io/coracle/internal/client"
 )
 
-// fairServer is a server of 20 seats where everybody may do everything. A GET
-// of /slow lasts until release is called.
+// fairServer is a server of 20 seats that authorizes everything. A GET
+// of /slow lasts until it receives from slow.
 type fairServer struct {
 	*apiservertest.Server
-	t          *testing.T
-	controller *fairness.Controller
-	begun      chan string // the users of requests of /slow that have their seats, in order
-	slow       chan struct{}
+	t     *testing.T
+	admin *client.Client
+	begun chan string // the users of requests of /slow that have their seats, in order
+	slow  chan struct{}
 }
 
 func startFair(t *testing.T) *fairServer {
 	s := &fairServer{t: t, begun: make(chan string, 1000), slow: make(chan struct{})}
-	counts := metrics.NewAPIServer(nil)
-	s.controller = fairness.New(fairness.Config{Seats: 20, Patience: time.Minute, Clock: clock.RealClock{}, Metrics: counts.Fairness})
-	s.Server = apiservertest.Start(t, func(c *apiserver.Config) {
-		c.Fairness, c.Metrics = s.controller, counts
-		c.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "", nil
-		})
-		c.Handlers = map[string]http.Handler{"/slow": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s.Server = apiservertest.StartInProcess(t, everybody, func(c *apiserver.Config) {
+		c.Limits.PriorityAndFairness, c.Limits.MaxInFlight, c.Limits.MaxMutatingInFlight = true, 20, 0
+		c.Handlers.Paths = map[string]http.Handler{"/slow": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			u, _ := apirequest.UserFrom(r.Context())
 			s.begun <- u.GetName()
 			select {
@@ -52,6 +48,13 @@ func startFair(t *testing.T) *fairServer {
 			}
 		})}
 	})
+	provider, err := client.NewInProcess(s.Handler(), s.Cache, apirequest.WithUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.admin, err = provider.As("admin", user.SystemPrivilegedGroup); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -59,7 +62,7 @@ func startFair(t *testing.T) *fairServer {
 // sends the users to it.
 func (s *fairServer) level(name string, response flowcontrolv1.LimitResponse, users ...string) (schemaUID, levelUID string) {
 	s.t.Helper()
-	flows := kubernetes.NewForConfigOrDie(s.Config).FlowcontrolV1()
+	flows := s.admin.Kubernetes.FlowcontrolV1()
 	shares := int32(5)
 	level, err := flows.PriorityLevelConfigurations().Create(s.t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -92,11 +95,11 @@ func (s *fairServer) level(name string, response flowcontrolv1.LimitResponse, us
 	if _, err := s.Cache.Fresh(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
-	(&flowschemas.Watcher{Cache: s.Cache, Classify: s.controller.Configure}).Tell()
+	(&flowschemas.Watcher{Cache: s.Cache, Classify: s.Fairness().Configure}).Notify()
 	return string(schema.UID), string(level.UID)
 }
 
-// fairAnswer is what a client saw.
+// fairAnswer is the HTTP response that a client received.
 type fairAnswer struct {
 	code   int
 	header http.Header
@@ -104,24 +107,19 @@ type fairAnswer struct {
 }
 
 func (s *fairServer) get(user, path string) fairAnswer {
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.URL+path, nil)
-	if err != nil {
-		s.t.Error(err)
-		return fairAnswer{}
-	}
-	r.Header.Set("X-Test-User", user)
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.t.Error(err)
-		return fairAnswer{}
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, _ := io.ReadAll(response.Body)
-	return fairAnswer{response.StatusCode, response.Header, string(body)}
+	w := httptest.NewRecorder()
+	s.serve(s.t.Context(), w, user, path)
+	return fairAnswer{w.Code, w.Header(), w.Body.String()}
 }
 
-// hold has a user take so many seats until the test ends; done tells the code
-// of each answer.
+func (s *fairServer) serve(ctx context.Context, w http.ResponseWriter, user, path string) {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	r.Header.Set("X-Test-User", user)
+	s.Handler().ServeHTTP(w, r)
+}
+
+// hold sends as many requests of a user as there are seats to take. They end when
+// s.slow allows it. done receives the code of each answer.
 func (s *fairServer) hold(user string, seats int) (done chan int) {
 	done = make(chan int, seats)
 	for range seats {
@@ -130,7 +128,7 @@ func (s *fairServer) hold(user string, seats int) (done chan int) {
 	return done
 }
 
-// row is the line of a dump that begins with a name.
+// row returns the line of a dump that begins with a name.
 func (s *fairServer) row(dump, name string) string {
 	for line := range strings.Lines(s.get("admin", fairness.DumpPath+dump).body) {
 		if strings.HasPrefix(line, name+",") {
@@ -138,16 +136,6 @@ func (s *fairServer) row(dump, name string) string {
 		}
 	}
 	return ""
-}
-
-func (s *fairServer) eventually(what string, ok func() bool) {
-	s.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			s.t.Fatal("not within half a minute: ", what)
-		}
-	}
 }
 
 func TestEachResponseSaysHowItWasClassified(t *testing.T) {
@@ -167,7 +155,8 @@ func TestEachResponseSaysHowItWasClassified(t *testing.T) {
 	}
 }
 
-// Who takes all seats of one level is refused more of them, and nobody else is.
+// A user that takes all seats of one level is refused more of them, and no other
+// user is.
 func TestLevelsDoNotDrownEachOther(t *testing.T) {
 	s := startFair(t)
 	schema, _ := s.level("low", flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}, "elephant")
@@ -178,7 +167,7 @@ func TestLevelsDoNotDrownEachOther(t *testing.T) {
 	refused := s.get("elephant", "/version")
 	if refused.code != http.StatusTooManyRequests || refused.header.Get("Retry-After") != "1" ||
 		refused.body != "Too many requests, please try again later.\n" || refused.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID) != schema {
-		t.Errorf("%+v, want to be told to come again", refused)
+		t.Errorf("%+v, want a Retry-After", refused)
 	}
 	for _, other := range []string{"mouse", "admin"} {
 		if got := s.get(other, "/version"); got.code != http.StatusOK {
@@ -212,75 +201,76 @@ func TestLevelsDoNotDrownEachOther(t *testing.T) {
 	}
 }
 
-// Of two flows at one level, the one that has few requests does not wait until
-// the other's are done.
+// The requests of a flow that has few of them do not wait until all requests of
+// another flow at the same level are done.
 func TestFlowsDoNotDrownEachOther(t *testing.T) {
-	s := startFair(t)
-	s.level("shared", flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue,
-		Queuing: &flowcontrolv1.QueuingConfiguration{Queues: 1024, HandSize: 2, QueueLengthLimit: 100}}, "elephant", "mouse")
-	waiting := func(n int) func() bool {
-		return func() bool { return strings.Fields(s.row("dump_priority_levels", "shared"))[4] == fmt.Sprint(n) }
-	}
-	elephant := s.hold("elephant", 60)
-	s.eventually("50 requests wait", waiting(50))
-	mouse := s.hold("mouse", 1)
-	s.eventually("the mouse waits, too", waiting(51))
-	for range 10 {
-		<-s.begun
-	}
-	for ended := 1; ; ended++ {
-		s.slow <- struct{}{}
-		if <-s.begun == "mouse" {
-			break
+	synctest.Test(t, func(t *testing.T) {
+		s := startFair(t)
+		s.level("shared", flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue,
+			Queuing: &flowcontrolv1.QueuingConfiguration{Queues: 1024, HandSize: 2, QueueLengthLimit: 100}}, "elephant", "mouse")
+		elephant := s.hold("elephant", 60)
+		synctest.Wait()
+		mouse := s.hold("mouse", 1)
+		synctest.Wait()
+		if waiting := strings.Fields(s.row("dump_priority_levels", "shared"))[4]; waiting != "51" {
+			t.Fatalf("%s requests wait, want 51", waiting)
 		}
-		if ended == 5 {
-			t.Fatal("five requests of the elephant came before the mouse's one")
+		for range 10 {
+			<-s.begun
 		}
-	}
-	close(s.slow)
-	for range 60 {
-		if code := <-elephant; code != http.StatusOK {
-			t.Errorf("a request of the elephant was answered with %d", code)
+		for ended := 1; ; ended++ {
+			time.Sleep(10 * time.Millisecond) // the seats are used
+			s.slow <- struct{}{}
+			if <-s.begun == "mouse" {
+				break
+			}
+			if ended == 5 {
+				t.Fatal("five requests of the elephant came before the mouse's one")
+			}
 		}
-	}
-	<-mouse
+		close(s.slow)
+		for range 60 {
+			if code := <-elephant; code != http.StatusOK {
+				t.Errorf("a request of the elephant was answered with %d", code)
+			}
+		}
+		<-mouse
+	})
 }
 
-// A watch gives its seat back once it has begun, and so do those that never do.
+// A watch releases its seat once it has begun, and so does a watch that fails.
 func TestWatchesHoldNoSeats(t *testing.T) {
-	s := startFair(t)
-	s.level("low", flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}, "elephant")
-	for _, path := range []string{"/api/v1/pods?watch=true", "/api/v1/pods?watch=true&resourceVersion=1", "/api/v1/pods?watch=true&resourceVersion=nonsense", "/api/v1/nowhere?watch=true"} {
-		for range 12 {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
-			if err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		s := startFair(t)
+		s.level("low", flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}, "elephant")
+		ctx, cancel := context.WithCancel(t.Context())
+		var watches sync.WaitGroup
+		defer watches.Wait()
+		defer cancel()
+		for _, path := range []string{"/api/v1/pods?watch=true", "/api/v1/pods?watch=true&resourceVersion=1", "/api/v1/pods?watch=true&resourceVersion=nonsense", "/api/v1/nowhere?watch=true"} {
+			for range 12 {
+				w := httptest.NewRecorder()
+				watches.Go(func() { s.serve(ctx, w, "elephant", path) })
+				synctest.Wait()
+				if w.Code == http.StatusTooManyRequests {
+					t.Fatalf("%s: too many requests", path)
+				}
+				if seats := strings.Fields(s.row("dump_priority_levels", "low"))[5]; seats != "0" {
+					t.Fatalf("%s: %s seats are taken", path, seats)
+				}
 			}
-			r.Header.Set("X-Test-User", "elephant")
-			response, err := http.DefaultClient.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = response.Body.Close() }()
-			if response.StatusCode == http.StatusTooManyRequests {
-				t.Fatalf("%s: too many requests", path)
-			}
-			s.eventually("the seat is free", func() bool { return strings.Fields(s.row("dump_priority_levels", "low"))[5] == "0" })
 		}
-	}
+	})
 }
 
 func TestPlainLimits(t *testing.T) {
 	begun, slow := make(chan struct{}, 10), make(chan struct{})
-	s := apiservertest.Start(t, func(c *apiserver.Config) {
-		c.MaxInFlight, c.MaxMutatingInFlight = 1, -1
-		c.Handlers = map[string]http.Handler{"/slow": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	s := apiservertest.StartInProcess(t, everybody, func(c *apiserver.Config) {
+		c.Limits.MaxInFlight, c.Limits.MaxMutatingInFlight = 1, 0
+		c.Handlers.Paths = map[string]http.Handler{"/slow": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			begun <- struct{}{}
 			<-slow
 		})}
-		c.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "", nil
-		})
 	})
 	f := &fairServer{Server: s, t: t}
 	done := f.hold("jane", 1)
@@ -298,24 +288,13 @@ func TestPlainLimits(t *testing.T) {
 // BenchmarkFairness shows what priority and fairness adds to the cheapest
 // request.
 func BenchmarkFairness(b *testing.B) {
-	everything := func(c *apiserver.Config) {
-		c.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "", nil
-		})
-	}
-	fair := func(c *apiserver.Config) {
-		c.Metrics = metrics.NewAPIServer(nil)
-		c.Fairness = fairness.New(fairness.Config{Seats: 600, Patience: time.Minute, Clock: clock.RealClock{}, Metrics: c.Metrics.Fairness})
-		c.Fairness.Configure(bootstrap.SuggestedFlowSchemas, bootstrap.SuggestedPriorityLevelConfigurations)
-	}
 	for _, on := range []bool{false, true} {
 		for _, user := range []string{"admin", "jane"} {
 			b.Run(fmt.Sprintf("on=%v/%s", on, user), func(b *testing.B) {
-				s := apiservertest.Start(b, func(c *apiserver.Config) {
-					if everything(c); on {
-						fair(c)
-					}
-				})
+				s := apiservertest.Start(b, everybody, func(c *apiserver.Config) { c.Limits.PriorityAndFairness = on })
+				if on {
+					s.Fairness().Configure(bootstrap.SuggestedFlowSchemas, bootstrap.SuggestedPriorityLevelConfigurations)
+				}
 				b.ReportAllocs()
 				for b.Loop() {
 					serve(b, s.Handler(), http.StatusOK, "GET", "/api/v1/namespaces?limit=1&resourceVersion=0", nil, "X-Test-User", user)

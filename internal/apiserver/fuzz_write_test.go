@@ -33,7 +33,7 @@ func startFuzzed(f *testing.F) http.Handler {
 	if err != nil {
 		f.Fatal(err)
 	}
-	h := apiservertest.Start(f, func(c *apiserver.Config) { c.Managers = apply.New(documents.Schemas) }).Handler()
+	h := apiservertest.Start(f, func(c *apiserver.Config) { c.Registry.Managers = apply.New(documents.Schemas) }).Handler()
 	for _, o := range fuzzed {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, o.collection+"?fieldManager=first", strings.NewReader(o.body)))

@@ -2,18 +2,19 @@ package apiserver
 
 import "github.com/coracle-io/coracle/internal/apiserver/impersonation"
 
-// impersonate lets a user who may speak for somebody else do so, by the
-// Impersonate-User, -Group, -Uid and -Extra-* headers.
+// impersonate sets the user of the request to the one in the headers
+// Impersonate-User, -Group, -Uid and -Extra-*, if the sender may impersonate it.
+// Without these headers it does nothing.
 func (q *request) impersonate() error {
-	wanted, err := impersonation.Wanted(q.http.Header)
+	wanted, err := impersonation.Requested(q.http.Header)
 	if err != nil || wanted == nil {
 		return err
 	}
-	identity, err := q.server.impersonation.Check(q.Context, wanted, q.Attributes())
+	identity, err := q.server.impersonation.Check(q.call.Context, wanted, q.call.Attributes())
 	if err != nil {
 		return err
 	}
-	q.User = identity.User
+	q.call.User = identity.User
 	q.audit.Impersonated(identity)
 	return nil
 }

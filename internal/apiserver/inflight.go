@@ -19,39 +19,39 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// inFlight counts requests that are being served.
+// inFlight counts the requests that are being served.
 type inFlight struct {
-	limit   int64 // below 0 is none
+	limit   int64 // 0 is none
 	current atomic.Int64
 }
 
-// seat is a request's place among those that are being served.
+// seat is a request's place among the requests that are being served.
 type seat struct {
 	server *Server
-	held   atomic.Bool      // there is something to give back
-	class  *inFlight        // nil outside
-	large  *compute.Turn    // among the large requests under way; nil for others
+	held   atomic.Bool      // leave has something to release
+	class  *inFlight        // nil without a seat
+	large  *compute.Slot    // of a large request; nil for others
 	flow   fairness.Request // with priority and fairness
 }
 
-// enter lets the request be served now or, with priority and fairness, when
-// its turn has come. The request must leave when it has been served. A watch
-// leaves as soon as it has begun; other long-running requests need no seat.
-// arrived is since when the request could be served.
+// enter takes a seat. With priority and fairness it waits for its turn. The
+// request must leave the seat when it has been served. A watch leaves it after
+// its initial events, and other long-running requests need no seat. arrived is
+// the time since which the request has been ready to be served.
 func (s *seat) enter(q *request, arrived time.Time) error {
 	class := &s.server.reading
 	if isMutating(q.http.Method) {
 		class = &s.server.mutating
 	}
-	if s.server.Fairness != nil {
+	if s.server.fairness != nil {
 		return s.enterFairly(q, class, arrived)
 	}
-	if q.Info.Verb == "watch" {
+	if q.call.Info.Verb == "watch" {
 		return nil
 	}
-	if n := class.current.Add(1); class.limit >= 0 && n > class.limit && !slices.Contains(q.User.GetGroups(), user.SystemPrivilegedGroup) {
+	if n := class.current.Add(1); class.limit > 0 && n > class.limit && !slices.Contains(q.call.User.GetGroups(), user.SystemPrivilegedGroup) {
 		class.current.Add(-1)
-		return q.drop()
+		return errTooManyRequests
 	}
 	s.class = class
 	s.held.Store(true)
@@ -60,11 +60,11 @@ func (s *seat) enter(q *request, arrived time.Time) error {
 
 func (s *seat) enterFairly(q *request, class *inFlight, arrived time.Time) error {
 	flow := &s.flow
-	ok := s.server.Fairness.Begin(q.Context, flow, q.User, &q.Info, visits(q.Registry.Routes(), &q.Info, q.query), arrived)
-	header := q.w.Header()
+	ok := s.server.fairness.Begin(q.call.Context, flow, q.call.User, &q.call.Info, estimatedObjects(q.call.Registry.Routes(), &q.call.Info, q.query), arrived)
+	header := q.response.w.Header()
 	header["X-Kubernetes-Pf-Flowschema-Uid"], header["X-Kubernetes-Pf-Prioritylevel-Uid"] = flow.UIDs()
 	if !ok {
-		return q.drop()
+		return errTooManyRequests
 	}
 	class.current.Add(1)
 	s.class = class
@@ -72,39 +72,39 @@ func (s *seat) enterFairly(q *request, class *inFlight, arrived time.Time) error
 	return nil
 }
 
-// enterLarge waits until the request of a tenant may take a seat beside other
-// large ones; false says that it may not.
+// enterLarge waits until a large request of a tenant may take a seat. It returns
+// false if ctx or largePatience ends first.
 func (s *seat) enterLarge(ctx context.Context, tenant string) bool {
 	ctx, cancel := context.WithTimeout(ctx, largePatience)
 	defer cancel()
-	turn, err := s.server.underWay.Enter(ctx, tenant)
+	slot, err := s.server.largeRequests.Acquire(ctx, tenant)
 	if err != nil {
 		return false
 	}
-	s.large = turn
+	s.large = slot
 	s.held.Store(true)
 	return true
 }
 
-// leave gives the seat back; more calls do nothing. It may be called from
-// another goroutine than the request's.
+// leave releases the seat. Further calls do nothing. It is safe to call from
+// other goroutines than the request's.
 func (s *seat) leave() {
 	if !s.held.CompareAndSwap(true, false) {
 		return
 	}
-	s.large.Leave()
+	s.large.Release()
 	if s.class == nil {
 		return
 	}
 	s.class.current.Add(-1)
-	if s.server.Fairness != nil {
-		s.flow.End(s.server.Clock.Now())
+	if s.server.fairness != nil {
+		s.flow.End(s.server.registry.Clock.Now())
 	}
 }
 
-// visits is about how many objects a list, or the beginning of a watch, has
-// the server go through; 0 for what is not about many.
-func visits(routes *registry.Routes, i *apirequest.RequestInfo, query func() url.Values) int {
+// estimatedObjects estimates how many objects a list, or the initial events of a
+// watch, visit. It returns 0 for other requests.
+func estimatedObjects(routes *registry.Routes, i *apirequest.RequestInfo, query func() url.Values) int {
 	if !i.IsResourceRequest || i.Name != "" || i.Subresource != "" || i.Verb != "list" && i.Verb != "watch" {
 		return 0
 	}
@@ -130,13 +130,13 @@ func visits(routes *registry.Routes, i *apirequest.RequestInfo, query func() url
 	return count
 }
 
-// wantsInitialEvents says that a watch begins with everything there is.
+// wantsInitialEvents reports whether a watch begins with all existing objects.
 func wantsInitialEvents(query url.Values) bool {
 	revision := query.Get("resourceVersion")
 	return revision == "" || revision == "0" || isTrue(query.Get("sendInitialEvents")) && query.Has("sendInitialEvents")
 }
 
-// InFlight is how many reading and changing requests are being served now.
+// InFlight returns how many reading and mutating requests are being served.
 func (s *Server) InFlight() (reading, mutating int64) {
 	return s.reading.current.Load(), s.mutating.current.Load()
 }

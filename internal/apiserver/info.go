@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -13,14 +12,14 @@ import (
 
 var errNoKind = errors.New("unable to determine kind and namespace from url")
 
-// parseInfo reads what a request is about from its method, path and query, by
+// parseInfo returns the RequestInfo of a request's method, path and query, by
 // upstream's rules:
 //
 //	/api/{version}[/namespaces/{namespace}]/{resource}[/{name}[/{subresource}[/...]]]
 //	/apis/{group}/{version}[/namespaces/{namespace}]/{resource}[/{name}[/...]]
 //	/api/{version}/watch/...    an old form of ?watch=true
 //
-// Everything else is not about a resource. query is parsed only if it is needed.
+// Other paths are not resource requests. parseInfo calls query only if needed.
 func parseInfo(r *http.Request, query func() url.Values) (apirequest.RequestInfo, error) {
 	info := apirequest.RequestInfo{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}
 	parts := splitPath(r.URL.Path)
@@ -87,8 +86,8 @@ func verbOf(method string) string {
 	return ""
 }
 
-// collectionVerb replaces the verb of a request without a name by the one for
-// collections. A list of one object by field selector is about that name.
+// collectionVerb replaces the verb of a request without a name by the verb for
+// collections. If a field selector selects one name, that name becomes info.Name.
 func collectionVerb(info *apirequest.RequestInfo, query func() url.Values) {
 	switch info.Verb {
 	case "delete":
@@ -121,12 +120,18 @@ func splitPath(path string) []string {
 	return strings.Split(path, "/")
 }
 
-// isLongRunning says that a request may take as long as it likes and is not
-// counted among those in flight.
+// isLongRunning reports whether a request has no timeout and does not count
+// among those in flight.
 func isLongRunning(info *apirequest.RequestInfo) bool {
 	return info.Verb == "watch" || info.Verb == "proxy" ||
-		slices.Contains(longRunningSubresources, info.Subresource) && info.IsResourceRequest ||
+		isLongRunningSubresource(info.Subresource) && info.IsResourceRequest ||
 		!info.IsResourceRequest && strings.HasPrefix(info.Path, "/debug/pprof/")
 }
 
-var longRunningSubresources = []string{"attach", "exec", "proxy", "log", "portforward"}
+func isLongRunningSubresource(name string) bool {
+	switch name {
+	case "attach", "exec", "proxy", "log", "portforward":
+		return true
+	}
+	return false
+}

@@ -7,8 +7,8 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// objectCounts reports how many objects of each resource are stored, when
-// metrics are read.
+// objectCounts is a prometheus.Collector of the number of stored objects by
+// resource.
 type objectCounts struct{ registry *registry.Registry }
 
 var (

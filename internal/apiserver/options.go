@@ -17,8 +17,8 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/status"
 )
 
-// Options of requests come in the query; bad ones are BadRequest, forbidden
-// combinations Invalid.
+// The functions below read the options of a verb from the query. Values that
+// cannot be parsed are BadRequest, and forbidden combinations are Invalid.
 
 func createOptions(query url.Values) (*metav1.CreateOptions, error) {
 	o := &metav1.CreateOptions{
@@ -172,7 +172,7 @@ func fieldSelector(text string, e *registry.Endpoint) (fields.Selector, error) {
 	return s, nil
 }
 
-// selectedName returns the name that a field selector demands.
+// selectedName returns the name that a field selector requires, if any.
 func selectedName(selector string) (string, bool) {
 	s, err := fields.ParseSelector(selector)
 	if err != nil {

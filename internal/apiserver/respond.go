@@ -12,65 +12,59 @@ import (
 	"time"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
-	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/httpserver"
-	"github.com/coracle-io/coracle/internal/memory"
 )
 
-var contentTypes = [...][]string{{"application/json"}, {"application/yaml"}, {"application/vnd.kubernetes.protobuf"}, {"application/cbor"}}
-
-// response is the answer to a request, as far as it has been given.
+// response is the answer to a request so far.
 type response struct {
-	w    http.ResponseWriter
-	wire http.ResponseWriter // w as the connection gave it
-	http *http.Request       // that is answered
-	// What is given back as the answer goes out.
-	seat      seat
-	computing *compute.Turn // of a large request; nil for others
-	held      memory.Held   // promised for what is large
-	kept      memory.Held   // counted while the client takes its time
+	w     http.ResponseWriter
+	wire  http.ResponseWriter // the connection's own writer, below w
+	asked *http.Request       // as it was received
+	held  *holdings
 
 	warnings warnings
-	code     int // 0 as long as there is no answer
-	size     int // of the body
-	dropped  bool
+	code     int  // 0 until the answer begins
+	size     int  // of the body
+	dropped  bool // the server refused the request to protect itself
+	// truncated reports that a panic interrupted the answer.
+	truncated bool
 }
 
-// drop refuses the request to protect the server.
-func (a *response) drop() error {
-	a.dropped = true
-	a.w.Header().Set("Retry-After", "1")
-	return errTooManyRequests
-}
-
-// closeAfter ends the connection with the request, as the rest of the body is
-// still to come. HTTP/2 ends the stream alone.
+// closeAfter closes an HTTP/1.1 connection after the request, because the rest of
+// the body is unread. HTTP/2 ends only the stream.
 func (a *response) closeAfter() {
-	if a.http.ProtoMajor == 1 {
+	if a.asked.ProtoMajor == 1 {
 		a.w.Header().Set("Connection", "close")
 	}
 }
 
-// answering waits for an answer to be written. Should the client be slow to
-// read it, others get the request's seat. What was promised for the request is
-// given back as far as the answer has gone out.
-func (a *response) answering(size int, write func(io.Writer)) {
-	a.computing.Leave()
-	a.held.Shrink(int64(size))
+// closeUnauthenticated closes an HTTP/2 connection after this request, so that
+// unauthenticated clients keep none open (CVE-2023-44487).
+func (a *response) closeUnauthenticated() {
+	if a.asked.ProtoMajor == 2 {
+		a.w.Header().Set("Connection", "close")
+	}
+}
+
+// writeAnswer calls write, which sends the answer. It releases the request's
+// seat if the client is slow to read, and the reserved memory as it is sent.
+func (a *response) writeAnswer(size int, write func(io.Writer)) {
+	a.held.slot.Release()
+	a.held.working.Shrink(int64(size))
 	if size <= promptAnswer {
 		write(a.w)
 		return
 	}
-	if a.seat.held.Load() {
-		defer time.AfterFunc(slowAnswer, a.seat.leave).Stop()
+	if a.held.seat.held.Load() {
+		defer time.AfterFunc(slowAnswer, a.held.seat.leave).Stop()
 	}
-	write(&sending{a.w, &a.held, size})
+	write(&sending{a.w, &a.held.working, size})
 }
 
-// send answers with a whole body.
+// send answers with a complete body.
 func (a *response) send(code int, media codec.Media, body []byte) {
 	header := a.w.Header()
-	header["Content-Type"] = contentTypes[media]
+	header["Content-Type"] = []string{media.String()}
 	a.warnings.write(header)
 	a.code, a.size = code, len(body)
 	if a.compresses(len(body)) {
@@ -79,15 +73,15 @@ func (a *response) send(code int, media codec.Media, body []byte) {
 	}
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	a.w.WriteHeader(code)
-	if a.http.Method != http.MethodHead {
-		a.answering(len(body), func(w io.Writer) { _, _ = w.Write(body) })
+	if a.asked.Method != http.MethodHead {
+		a.writeAnswer(len(body), func(w io.Writer) { _, _ = w.Write(body) })
 	}
 }
 
-// sendList answers with a list, written in few pieces.
+// sendList answers with a list, which it streams in few writes.
 func (a *response) sendList(l *codec.List, media codec.Media) {
 	header := a.w.Header()
-	header["Content-Type"] = contentTypes[media]
+	header["Content-Type"] = []string{media.String()}
 	a.warnings.write(header)
 	a.code, a.size = http.StatusOK, l.Size()
 	if a.compresses(l.Size()) {
@@ -96,21 +90,21 @@ func (a *response) sendList(l *codec.List, media codec.Media) {
 	}
 	header["Content-Length"] = []string{strconv.Itoa(l.Size())}
 	a.w.WriteHeader(http.StatusOK)
-	if a.http.Method != http.MethodHead {
-		a.answering(l.Size(), func(w io.Writer) { _, _ = l.WriteTo(w) })
+	if a.asked.Method != http.MethodHead {
+		a.writeAnswer(l.Size(), func(w io.Writer) { _, _ = l.WriteTo(w) })
 	}
 }
 
-// compressionThreshold is the size from which compression pays.
+// compressionThreshold is the size in bytes from which compression pays off.
 const compressionThreshold = 128 << 10
 
-// compresses says whether a body of this size is sent compressed: never to a
-// client on the same machine.
+// compresses reports whether a body of this size is compressed. Answers to
+// clients on the same machine never are.
 func (a *response) compresses(size int) bool {
-	if size < compressionThreshold || strings.HasPrefix(a.http.RemoteAddr, "127.") || strings.HasPrefix(a.http.RemoteAddr, "[::1]") || a.http.RemoteAddr == "" {
+	if size < compressionThreshold || strings.HasPrefix(a.asked.RemoteAddr, "127.") || strings.HasPrefix(a.asked.RemoteAddr, "[::1]") || a.asked.RemoteAddr == "" {
 		return false
 	}
-	for _, encoding := range strings.Split(a.http.Header.Get("Accept-Encoding"), ",") {
+	for _, encoding := range strings.Split(a.asked.Header.Get("Accept-Encoding"), ",") {
 		if encoding, _, _ = strings.Cut(encoding, ";"); strings.TrimSpace(encoding) == "gzip" {
 			return true
 		}
@@ -128,12 +122,12 @@ func (a *response) sendCompressed(code, size int, write func(*gzip.Writer) error
 	header.Set("Content-Encoding", "gzip")
 	header.Add("Vary", "Accept-Encoding")
 	a.w.WriteHeader(code)
-	if a.http.Method == http.MethodHead {
+	if a.asked.Method == http.MethodHead {
 		return
 	}
 	w := compressors.Get().(*gzip.Writer)
 	defer compressors.Put(w)
-	a.answering(size, func(to io.Writer) {
+	a.writeAnswer(size, func(to io.Writer) {
 		w.Reset(to)
 		if write(w) == nil {
 			_ = w.Close()
@@ -141,26 +135,26 @@ func (a *response) sendCompressed(code, size int, write func(*gzip.Writer) error
 	})
 }
 
-// unreadPatience is how long the client of a log or another stream may read
-// nothing of it: as long as kubelets let a stream be idle.
+// unreadPatience is how long the client of a stream may read nothing. It equals
+// the kubelet's idle timeout of streams.
 const unreadPatience = 4 * time.Hour
 
-// handOver lets another handler answer. The handler sees the user and what
-// the request is about in its context.
-func (q *request) handOver(h http.Handler) {
-	recorder := &recordingWriter{ResponseWriter: q.w, response: &q.response}
-	if isLongRunning(&q.Info) {
-		recorder.ResponseWriter = httpserver.LimitUnread(q.w, unreadPatience)
+// serveWith lets h answer the request. The context has the user and the
+// RequestInfo.
+func (q *request) serveWith(h http.Handler) {
+	recorder := &recordingWriter{ResponseWriter: q.response.w, response: &q.response}
+	if isLongRunning(&q.call.Info) {
+		recorder.ResponseWriter = httpserver.LimitUnread(q.response.w, unreadPatience)
 	}
-	r := q.http.WithContext(q.AdmissionContext())
+	r := q.http.WithContext(q.call.AdmissionContext())
 	r.Body = q.body.unread(q.http.Body)
 	h.ServeHTTP(recorder, r)
-	if q.code == 0 {
-		q.code = http.StatusOK
+	if q.response.code == 0 {
+		q.response.code = http.StatusOK
 	}
 }
 
-// recordingWriter notes the code and size of an answer.
+// recordingWriter records the status code and size of an answer.
 type recordingWriter struct {
 	http.ResponseWriter
 	response *response
@@ -178,7 +172,7 @@ func (w *recordingWriter) Write(data []byte) (n int, err error) {
 		w.response.code = http.StatusOK
 	}
 	w.response.size += len(data)
-	w.response.answering(w.response.size, func(io.Writer) { n, err = w.ResponseWriter.Write(data) })
+	w.response.writeAnswer(w.response.size, func(io.Writer) { n, err = w.ResponseWriter.Write(data) })
 	return n, err
 }
 
@@ -188,8 +182,8 @@ func (w *recordingWriter) Flush() { _ = http.NewResponseController(w.ResponseWri
 // Unwrap is for http.ResponseController.
 func (w *recordingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack lets handlers that upgrade the connection take it over. It then lasts
-// like a stream, whatever was asked for.
+// Hijack implements http.Hijacker for handlers that upgrade the connection,
+// which is then limited like a stream.
 func (w *recordingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.response.code = http.StatusSwitchingProtocols
 	return http.NewResponseController(httpserver.LimitUnread(w.response.w, unreadPatience)).Hijack()

@@ -15,40 +15,35 @@ import (
 	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
-// Leave makes /readyz fail from now on, so that load balancers look for
-// another server. Requests are served as ever.
+// Leave makes /readyz fail, so that load balancers choose another server. The
+// server continues to serve requests.
 func (s *Server) Leave() { s.leaving.Store(true) }
 
-// filtered is the handler for requests from outside. Filters that are not
-// asked for cost nothing.
+// filtered returns the handler for requests from the network. It adds only the
+// filters that are configured.
 func (s *Server) filtered() http.Handler {
 	handler := s.Handler()
-	if s.GoawayChance > 0 {
-		handler = filters.WithProbabilisticGoaway(handler, s.GoawayChance)
+	if s.http.GoawayChance > 0 {
+		handler = filters.WithProbabilisticGoaway(handler, s.http.GoawayChance)
 	}
-	handler = filters.WithCORS(handler, s.AllowedOrigins, nil, nil, nil, "true")
-	return filters.WithHSTS(handler, s.StrictTransportSecurity)
+	handler = filters.WithCORS(handler, s.http.AllowedOrigins, nil, nil, nil, "true")
+	return filters.WithHSTS(handler, s.http.StrictTransportSecurity)
 }
 
-// answerTime is how long a client has after a request's deadline to read the
-// answer.
+// answerTime is how long a client may read the answer after the request's
+// deadline.
 const answerTime = 5 * time.Second
 
-// shutdownGrace is how long requests under way may take to finish. It leaves
-// time for what ends after them: a supervisor gives the control plane six seconds.
-const shutdownGrace = 4 * time.Second
-
-// endOnShutdown ends a request that takes as long as others like, and the
-// reading of its body, when the server shuts down. The function that it returns
-// is for the end of the request.
+// endOnShutdown cancels a long-running request, and reads of its body, when the
+// server shuts down. Call release at the end of the request.
 func (q *request) endOnShutdown() (release func()) {
-	ctx, cancel := context.WithCancel(q.Context)
+	ctx, cancel := context.WithCancel(q.call.Context)
 	unhook := context.AfterFunc(*q.server.stop.Load(), cancel)
 	keepBody := func() {}
-	if sendsBody(q.http) {
-		keepBody = cutBody(ctx, q.wire)
+	if hasBody(q.http) {
+		keepBody = cutBody(ctx, q.response.wire)
 	}
-	q.Context = ctx
+	q.call.Context = ctx
 	return func() {
 		unhook()
 		keepBody()
@@ -56,11 +51,10 @@ func (q *request) endOnShutdown() (release func()) {
 	}
 }
 
-// Run serves HTTPS (HTTP/1.1 and HTTP/2) on a listener until ctx ends, and
-// then waits for the requests under way. Those that take as long as others like
-// end at once: watches, streams, what other servers answer, and bodies that are
-// still being received. tlsConfig gives the certificates. Without a listener,
-// only Handler is asked until ctx ends.
+// Run serves HTTPS (HTTP/1.1 and HTTP/2) on a listener until ctx ends, and then
+// waits up to LimitConfig.ShutdownGrace for requests in flight. It cancels watches, streams,
+// proxied requests and unfinished bodies at once. tlsConfig has the certificates.
+// Without a listener, Run only waits until ctx ends, for clients of Handler.
 func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
 	s.stop.Store(&ctx)
 	if listener == nil {
@@ -77,23 +71,23 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	log := klog.FromContext(ctx)
 	server := httpserver.New(ctx, s.filtered(), tlsConfig)
 	// A request's own deadline comes first, so that the client gets an answer.
-	server.ReadTimeout = s.RequestTimeout + answerTime
+	server.ReadTimeout = s.limits.RequestTimeout + answerTime
 	server.WriteTimeout = server.ReadTimeout
-	server.HTTP2.MaxConcurrentStreams = s.MaxStreamsPerConnection
+	server.HTTP2.MaxConcurrentStreams = s.http.MaxStreamsPerConnection
 	server.HTTP2.MaxReadFrameSize = 64 << 10
 	// Room for large bodies without waiting for the client's window.
 	server.HTTP2.MaxReceiveBufferPerStream = 256 << 10
 	server.HTTP2.MaxReceiveBufferPerConnection = 256 << 10 * 25
 	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	done := make(chan error, 1)
-	go func() { done <- server.ServeTLS(httpserver.NewMainDoor(listener), "", "") }()
+	go func() { done <- server.ServeTLS(httpserver.NewMainListener(listener), "", "") }()
 	select {
 	case err := <-done:
 		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
 	log.V(1).Info("Shutting down", "address", listener.Addr().String())
-	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownGrace)
 	defer cancel()
 	err := server.Shutdown(shutdown)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// scaleColumns are what `kubectl get --subresource=scale` shows.
+// scaleColumns are the columns of `kubectl get --subresource=scale`.
 func scaleColumns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
 		resource.NameColumn(),
@@ -23,17 +23,47 @@ func scaleColumns() []metav1.TableColumnDefinition {
 	}
 }
 
+// updateScale replaces the Scale of an object.
+func (o operation) updateScale() error {
+	body, options, out, err := o.readUpdate()
+	if err != nil {
+		return err
+	}
+	scale := &autoscalingv1.Scale{}
+	if err := o.in.decode(scale, o.call.Subresource.Kind, body, options.FieldValidation); err != nil {
+		return err
+	}
+	e, err := o.call.UpdateScale(scale, options)
+	if err != nil {
+		return err
+	}
+	return out.scale(e)
+}
+
+// patchScale changes the Scale of an object by a patch of any type.
+func (o operation) patchScale() error {
+	p, out, err := o.readPatch()
+	if err != nil {
+		return err
+	}
+	e, err := o.call.PatchScale(p)
+	if err != nil {
+		return err
+	}
+	return out.scale(e)
+}
+
 // scale answers with an object's Scale.
 func (o output) scale(e *watchcache.Entry) error {
-	answer, err := o.scaleAs(registry.ScaleOf(o.Subresource, e.Object))
+	answer, err := o.scaleAs(registry.ScaleOf(o.q.call.Subresource, e.Object))
 	if err != nil {
 		return err
 	}
 	return o.object(http.StatusOK, answer)
 }
 
-// scaleAs turns a Scale into what the client asked for: itself, its metadata
-// or a table of one row.
+// scaleAs converts a Scale to the negotiated form: a Scale, its metadata or a
+// Table with one row.
 func (o output) scaleAs(scale *autoscalingv1.Scale) (runtime.Object, error) {
 	version := o.Convert.GroupVersion()
 	metadata := func() *metav1.PartialObjectMetadata {
@@ -50,7 +80,7 @@ func (o output) scaleAs(scale *autoscalingv1.Scale) (runtime.Object, error) {
 			return nil, err
 		}
 		row := metav1.TableRow{Cells: []any{
-			scale.Name, scale.Spec.Replicas, scale.Status.Replicas, resource.Age(scale.CreationTimestamp, o.Now),
+			scale.Name, scale.Spec.Replicas, scale.Status.Replicas, resource.Age(scale.CreationTimestamp, o.q.call.Now),
 		}}
 		switch options.IncludeObject {
 		case metav1.IncludeNone:

@@ -18,15 +18,15 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
-	"github.com/coracle-io/coracle/internal/resource/core"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
 )
 
-// scaled is a server with so many pods, a hundred in each namespace and on
-// each node, of which ten have the label app=rare.
+// scaled returns a server with count pods, a hundred in each namespace and on
+// each node. Ten of them have the label app=rare.
 func scaled(b *testing.B, count int) *apiservertest.Server {
 	b.Helper()
 	s := apiservertest.Start(b)
-	kind := s.Cache.Kind(core.Pods())
+	kind := s.Cache.Kind(pod.Pods())
 	for i := range count {
 		p := &corev1.Pod{}
 		if err := yaml.Unmarshal(fmt.Appendf(nil, benchPod, fmt.Sprintf("pod-%06d", i)), p); err != nil {
@@ -153,7 +153,7 @@ func oneOfMany(b *testing.B, by string, watchers int) {
 		all.Go(func() { s.Handler().ServeHTTP(flusher{w}, r) })
 	}
 	<-concerned.more // what is there is known
-	kind := s.Cache.Kind(core.Pods())
+	kind := s.Cache.Kind(pod.Pods())
 	e, _ := kind.Get("team-0000", "pod-000000")
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -193,7 +193,7 @@ func (l *lines) has(text string) bool {
 	return strings.Contains(l.last, text)
 }
 
-// flusher is what a watch needs of its connection.
+// flusher is a response writer with the methods that a watch needs.
 type flusher struct{ http.ResponseWriter }
 
 func (flusher) Flush() {}

@@ -14,8 +14,8 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 )
 
-// spy notes what admission is shown of scales, as webhooks are sent it, and
-// doubles the replicas that are asked for.
+// spy records the scales that admission sees, as webhooks would receive them,
+// and doubles the requested replicas.
 type spy struct{ seen []string }
 
 func (s *spy) Handles(admission.Operation) bool { return true }
@@ -51,7 +51,7 @@ func (s *spy) note(step string, a admission.Attributes, o admission.ObjectInterf
 // Webhooks and policies for scales see Scales, not the objects that are scaled.
 func TestAdmissionSeesScales(t *testing.T) {
 	s := &spy{}
-	server := apiservertest.Start(t, func(c *apiserver.Config) { c.Admission = s })
+	server := apiservertest.Start(t, func(c *apiserver.Config) { c.Registry.Admission = s })
 	const path = "/apis/apps/v1/namespaces/default/replicasets"
 	do(t, server, 201, "POST", path, `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"web"},"spec":{"replicas":2,"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"main","image":"x"}]}}}}`)
 	scaled := do(t, server, 200, "PUT", path+"/web/scale", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web"},"spec":{"replicas":3}}`)

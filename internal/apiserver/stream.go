@@ -17,47 +17,48 @@ import (
 
 // eventStream carries the frames of a watch to the client.
 type eventStream interface {
-	// send sends whole frames at once.
+	// send sends complete frames and flushes them.
 	send(frames []byte) error
-	// single says that every send must be one frame.
+	// single reports whether each send must be exactly one frame.
 	single() bool
 	close()
 }
 
-// openStream answers that a watch begins, over HTTP or a WebSocket.
-func (q operation) openStream(media codec.Media) (eventStream, error) {
-	if isWebSocket(q.http) {
-		return q.openWebSocket(media)
+// openStream begins the answer of a watch, over HTTP or a WebSocket. The returned
+// context ends with ctx, or when the client closes the WebSocket.
+func (a *response) openStream(ctx context.Context, r *http.Request, media codec.Media) (eventStream, context.Context, error) {
+	if isWebSocket(r) {
+		return a.openWebSocket(ctx, r, media)
 	}
-	header := q.w.Header()
+	header := a.w.Header()
 	header.Set("Content-Type", codec.StreamType(media))
-	q.warnings.write(header)
-	q.code = http.StatusOK
-	q.w.WriteHeader(q.code)
-	s := &httpStream{w: q.w, control: http.NewResponseController(q.w), wire: http.NewResponseController(q.wire), size: &q.size}
+	a.warnings.write(header)
+	a.code = http.StatusOK
+	a.w.WriteHeader(a.code)
+	s := &httpStream{w: a.w, control: http.NewResponseController(a.w), wire: http.NewResponseController(a.wire), size: &a.size}
 	s.guard = time.AfterFunc(streamPatience, s.check)
 	if err := s.send(nil); err != nil {
 		s.close()
-		return nil, err
+		return nil, nil, err
 	}
-	return s, nil
+	return s, ctx, nil
 }
 
-// streamPatience is how long a client may take to read what is sent at once.
+// streamPatience is how long a client may take to read one write.
 const streamPatience = 30 * time.Second
 
-// httpStream cuts off a client that does not read. Its own timer looks after
-// that, for a deadline of each sending would cost more than the sending.
+// httpStream disconnects a client that does not read. It uses a timer of its
+// own, because a write deadline for each send would cost more than the send.
 type httpStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	wire    *http.ResponseController
 	size    *int
-	sending atomic.Int64 // since when, in nanoseconds; 0 is not
+	sending atomic.Int64 // start of the current send in Unix nanoseconds; 0 if none
 	guard   *time.Timer
 
-	mu    sync.Mutex // guards the following
-	ended bool       // and with it wire, which nobody may use after the request
+	mu    sync.Mutex // guards ended, and uses of wire
+	ended bool       // the request has ended; wire must not be used any more
 }
 
 func (s *httpStream) send(frames []byte) error {
@@ -70,7 +71,7 @@ func (s *httpStream) send(frames []byte) error {
 	return s.control.Flush()
 }
 
-// check ends a sending that lasts too long.
+// check aborts a send that takes longer than streamPatience.
 func (s *httpStream) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,20 +100,19 @@ func isWebSocket(r *http.Request) bool {
 
 const webSocketWriteTimeout = 30 * time.Second
 
-func (q operation) openWebSocket(media codec.Media) (eventStream, error) {
+func (a *response) openWebSocket(ctx context.Context, r *http.Request, media codec.Media) (eventStream, context.Context, error) {
 	upgrader := websocket.Upgrader{
 		CheckOrigin:  func(*http.Request) bool { return true },
-		Subprotocols: websocket.Subprotocols(q.http),
+		Subprotocols: websocket.Subprotocols(r),
 		Error:        func(http.ResponseWriter, *http.Request, int, error) {},
 	}
-	conn, err := upgrader.Upgrade(q.w, q.http, nil)
+	conn, err := upgrader.Upgrade(a.w, r, nil)
 	if err != nil {
-		return nil, apierrors.NewBadRequest("unable to open a WebSocket: " + err.Error())
+		return nil, nil, apierrors.NewBadRequest("unable to open a WebSocket: " + err.Error())
 	}
-	q.code = http.StatusSwitchingProtocols
+	a.code = http.StatusSwitchingProtocols
 	s := &webSocketStream{conn: conn, media: media, done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(q.Context)
-	q.Context = ctx
+	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer close(s.done)
 		defer cancel()
@@ -122,15 +122,15 @@ func (q operation) openWebSocket(media codec.Media) (eventStream, error) {
 			}
 		}
 	}()
-	return s, nil
+	return s, ctx, nil
 }
 
-// webSocketStream sends each frame as a message. What the client sends is
-// read and dropped, so that its closing is noticed.
+// webSocketStream sends each frame as a message. It reads and drops messages of
+// the client to notice when it closes the connection.
 type webSocketStream struct {
 	conn  *websocket.Conn
 	media codec.Media
-	done  chan struct{} // closed when nothing is read any more
+	done  chan struct{} // closed when the reading goroutine has ended
 }
 
 func (s *webSocketStream) send(frame []byte) error {

@@ -8,26 +8,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/net"
 )
 
-// warnings collects what a client should be told besides the answer. It is
-// sent as Warning headers (RFC 2616, code 299), as long as they fit.
+// warnings collects warnings for the client. They are sent as Warning headers
+// (RFC 2616, code 299), up to maxWarnings bytes.
 type warnings struct {
 	mu    sync.Mutex // guards texts; admission webhooks warn concurrently
 	texts []string
 }
 
 const (
-	maxWarning  = 256      // runes of one warning when they do not all fit
-	maxWarnings = 4 * 1024 // bytes of all
+	maxWarning  = 256      // runes of one warning if not all of them fit
+	maxWarnings = 4 * 1024 // bytes of all warnings
 )
 
-// AddWarning implements warning.Recorder. A text is sent once.
+// AddWarning implements warning.Recorder. It drops duplicates.
 func (w *warnings) AddWarning(_, text string) {
 	if text == "" {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.texts) < maxWarnings && !slices.Contains(w.texts, text) { // of more than so many bytes nothing is sent
+	if len(w.texts) < maxWarnings && !slices.Contains(w.texts, text) { // each takes a byte at least
 		w.texts = append(w.texts, text)
 	}
 }

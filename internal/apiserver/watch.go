@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
@@ -20,19 +21,19 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// bookmarkPeriod is how often a watcher that wants bookmarks gets one, if the
-// revision has moved.
+// bookmarkPeriod is the interval of bookmarks, which are sent if the revision
+// has changed.
 const bookmarkPeriod = time.Minute
 
-// watch streams the changes of what the selectors match, after ADDED for what
-// StartWatch finds there is to begin with.
-// An object that leaves the selection is DELETED, one that enters it ADDED.
-func (q operation) watch() error {
-	out, err := q.negotiateFor(codec.Accepted{Protobuf: q.Endpoint.Codec.HasProtobuf(), Stream: true, Convert: true})
+// serveWatch streams the changes of the objects that match the selectors, after
+// ADDED events for the initial objects of StartWatch. An object that begins to
+// match is ADDED, and one that ceases to match is DELETED.
+func (o operation) serveWatch() error {
+	out, err := negotiateFor(o.q, codec.Accepted{Protobuf: o.call.Endpoint.Codec.HasProtobuf(), Stream: true, Convert: true})
 	if err != nil {
 		return err
 	}
-	options, err := listOptions(q.query(), true, q.Endpoint, q.Info.Name)
+	options, err := listOptions(o.q.query(), true, o.call.Endpoint, o.call.Info.Name)
 	if err != nil {
 		return err
 	}
@@ -40,68 +41,76 @@ func (q operation) watch() error {
 	if err != nil {
 		return err
 	}
-	timeout := time.Duration(float64(q.server.MinRequestTimeout) * (1 + rand.Float64()))
-	if options.TimeoutSeconds != nil && *options.TimeoutSeconds > 0 {
-		timeout = timespan.Seconds(*options.TimeoutSeconds)
-	}
-	ctx, cancel := context.WithTimeout(q.Context, timeout)
+	ctx, cancel := o.q.server.limits.limitWatch(o.call.Context, options)
 	defer cancel()
-	q.Context = ctx
+	o.call.Context = ctx
 
-	var ok bool
-	if q.kept, ok = q.server.Memory.Keep(q.accountable(), watchCost+int64(len(q.http.URL.RawQuery))*selectorCost); !ok {
-		return q.outOfMemory()
+	held, ok := &o.q.held, false
+	if held.unread, ok = held.retain(watchCost + len(o.q.http.URL.RawQuery)*selectorCost); !ok {
+		return errOutOfMemory
 	}
 	w := &watcher{
-		endpoint: q.Endpoint,
-		selected: watchcache.NewSelection(q.Endpoint.Resource, q.Namespace(), options.LabelSelector, options.FieldSelector),
-		output:   out.Output,
-		table:    table,
-		marks:    options.AllowWatchBookmarks,
-		count:    q.server.Metrics.Watches.Of(q.Info.APIGroup, q.Info.APIVersion, q.Info.Resource),
-		leave:    q.seat.leave,
-		begun:    q.held.Release,
-		keep:     func(bytes int) (memory.Held, bool) { return q.server.Memory.Keep(q.accountable(), int64(bytes)) },
+		endpoint:       o.call.Endpoint,
+		selected:       watchcache.NewSelection(o.call.Endpoint.Resource, o.call.Namespace(), options.LabelSelector, options.FieldSelector),
+		output:         out.Output,
+		table:          table,
+		bookmarks:      options.AllowWatchBookmarks,
+		count:          o.q.server.registry.Metrics.Watches.Of(o.call.Info.APIGroup, o.call.Info.APIVersion, o.call.Info.Resource),
+		releaseSeat:    held.seat.leave,
+		releaseInitial: held.working.Release,
+		keep:           held.retain,
 	}
-	start, err := q.StartWatch(options)
+	start, err := o.call.StartWatch(options)
 	if err != nil {
 		return err
 	}
 	if start.Initial != nil {
-		if err := q.reserve(initialNeed(q.Endpoint, out.Output)); err != nil {
+		if err := held.reserve(initialNeed(o.call.Endpoint, out.Output)); err != nil {
 			return err
 		}
 	}
-	stream, err := q.openStream(out.Media)
+	stream, ctx, err := o.q.response.openStream(ctx, o.q.http, out.Media)
 	if err != nil {
 		return err
 	}
 	defer stream.close()
-	w.stream = stream
-	return w.run(q.Context, start)
+	w.stream, o.call.Context = stream, ctx
+	return w.run(ctx, start)
 }
 
-// watcher is one watch while it lasts.
+// limitWatch returns the context of a watch. It lasts as long as the client asks,
+// or a random time from MinRequestTimeout to twice that.
+func (c *LimitConfig) limitWatch(ctx context.Context, options *internalversion.ListOptions) (context.Context, context.CancelFunc) {
+	switch least := timespan.Seconds(int64(c.MinRequestTimeout)); {
+	case options.TimeoutSeconds != nil && *options.TimeoutSeconds > 0:
+		return context.WithTimeout(ctx, timespan.Seconds(*options.TimeoutSeconds))
+	case least > 0:
+		return context.WithTimeout(ctx, time.Duration(float64(least)*(1+rand.Float64())))
+	}
+	return context.WithCancel(ctx)
+}
+
+// watcher is the state of one watch.
 type watcher struct {
-	endpoint *registry.Endpoint
-	selected watchcache.Selection
-	output   codec.Output
-	table    codec.TableOptions
-	marks    bool // bookmarks are wanted
-	stream   eventStream
-	frames   []byte  // what is to be sent next
-	pooled   *[]byte // whose memory frames has; nil while there are none
-	count    metrics.Watched
-	leave    func() // gives the seat back
-	begun    func() // gives back what the initial events needed
-	// keep counts what is on the way to the client.
-	keep func(bytes int) (memory.Held, bool)
+	endpoint       *registry.Endpoint
+	selected       watchcache.Selection
+	output         codec.Output
+	table          codec.TableOptions
+	bookmarks      bool // the client wants bookmarks
+	stream         eventStream
+	frames         []byte  // buffered events
+	pooled         *[]byte // the buffer of frames, from frameBuffers; nil if none
+	count          metrics.Watched
+	releaseSeat    func() // releases the seat
+	releaseInitial func() // releases the memory of the initial events
+	// keep counts bytes that the client has not read yet.
+	keep func(bytes int) (memory.Reservation, bool)
 }
 
-// batchSize is how many bytes of events are gathered for one write.
+// batchSize is the number of buffered bytes at which events are sent.
 const batchSize = 256 << 10
 
-// run sends events until the context ends or the client goes away.
+// run sends events until the context ends or the client disconnects.
 func (w *watcher) run(ctx context.Context, start registry.WatchStart) error {
 	cursor, err := w.endpoint.Kind.WatchScope(start.After, w.selected.Scope())
 	if err != nil {
@@ -113,11 +122,11 @@ func (w *watcher) run(ctx context.Context, start registry.WatchStart) error {
 		}
 	}
 	start.Initial = nil
-	w.leave()
-	w.begun()
+	w.releaseSeat()
+	w.releaseInitial()
 
 	var wake chan struct{}
-	if w.marks {
+	if w.bookmarks {
 		wake = make(chan struct{}, 1)
 		period := time.NewTicker(bookmarkPeriod)
 		defer period.Stop()
@@ -133,17 +142,18 @@ func (w *watcher) run(ctx context.Context, start registry.WatchStart) error {
 		}
 		reached = revision
 		err = w.sendEvents(events)
-		if err == nil && w.marks && revision > marked && (ended || len(events) == 0) {
+		if err == nil && w.bookmarks && revision > marked && (ended || len(events) == 0) {
 			err = w.bookmark(revision, false)
 			marked = revision
 		}
 		if ended || err != nil {
-			return nil //nolint:nilerr // the client is gone, or knows all that it waited for
+			return nil //nolint:nilerr // the client is gone, or the watch is complete
 		}
 	}
 }
 
-// forward passes ticks on until the context ends; stop waits for the end.
+// forward forwards ticks to wake until the context ends or stop is called. stop
+// waits for the goroutine.
 func forward(ctx context.Context, ticks <-chan time.Time, wake chan<- struct{}) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -164,9 +174,10 @@ func forward(ctx context.Context, ticks <-chan time.Time, wake chan<- struct{}) 
 	return func() { cancel(); <-done }
 }
 
-// sendInitial sends everything there is.
+// sendInitial sends ADDED events for the selected objects of a snapshot, and a
+// bookmark that announces their end if announce is set.
 func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot, announce bool) error {
-	defer time.AfterFunc(slowAnswer, w.leave).Stop() // others get the seat that a slow client does not need
+	defer time.AfterFunc(slowAnswer, w.releaseSeat).Stop() // a slow client keeps no seat
 	var failed error
 	ended := w.selected.Visit(ctx, snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
 		failed = w.add(watchcache.Added.String(), e)
@@ -175,7 +186,7 @@ func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot,
 	if failed == nil {
 		failed = ended
 	}
-	if failed == nil && announce && w.marks {
+	if failed == nil && announce && w.bookmarks {
 		return w.bookmark(snapshot.Revision, true)
 	}
 	if failed != nil {
@@ -184,16 +195,16 @@ func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot,
 	return w.flush()
 }
 
-// sendEvents sends what of the events the client selected.
+// sendEvents sends the selected ones of events.
 func (w *watcher) sendEvents(events []*watchcache.Event) error {
 	for _, e := range events {
-		what, left := w.selected.Seen(e)
+		what, left := w.selected.EventFor(e)
 		var err error
 		switch {
 		case what == 0:
 			continue
 		case left:
-			err = w.addLeft(e)
+			err = w.addDeleted(e)
 		default:
 			err = w.add(what.String(), e.Entry)
 		}
@@ -204,7 +215,7 @@ func (w *watcher) sendEvents(events []*watchcache.Event) error {
 	return w.flush()
 }
 
-// end sends an error as the last event of a watch that has reached a revision.
+// end sends err as the last event of a watch that has reached a revision.
 func (w *watcher) end(err error, revision int64) error {
 	if errors.Is(err, store.ErrCompacted) {
 		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", revision, w.endpoint.Kind.Floor(w.selected.Scope())))
@@ -215,14 +226,14 @@ func (w *watcher) end(err error, revision int64) error {
 	if encodeErr != nil {
 		return encodeErr
 	}
-	w.gather()
+	w.acquireBuffer()
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, "ERROR", body)
 	_ = w.flush()
 	return nil
 }
 
-// bookmark tells the client how far it knows everything; initial says that
-// the initial events are complete.
+// bookmark sends a BOOKMARK event with a revision. initial marks the end of the
+// initial events.
 func (w *watcher) bookmark(revision int64, initial bool) error {
 	obj := w.endpoint.Version.New()
 	obj.SetResourceVersion(fmt.Sprint(revision))
@@ -233,7 +244,7 @@ func (w *watcher) bookmark(revision int64, initial bool) error {
 	if err != nil {
 		return err
 	}
-	w.gather()
+	w.acquireBuffer()
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, "BOOKMARK", body)
 	return w.flush()
 }

@@ -2,15 +2,20 @@ package apiserver_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gorilla/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 )
 
@@ -165,6 +170,36 @@ func TestWatchTimeout(t *testing.T) {
 	}
 	if e, ok := w.next(); ok {
 		t.Fatalf("%+v after the timeout", e)
+	}
+}
+
+// A watch without a timeout ends within twice the least time, and with a least
+// time of 0 not by itself.
+func TestMinRequestTimeout(t *testing.T) {
+	for least, want := range map[int]bool{0: false, 1800: true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := apiservertest.StartInProcess(t, func(c *apiserver.Config) { c.Limits.MinRequestTimeout = least })
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, mapsPath+"?watch=true", nil))
+			}()
+			time.Sleep(time.Hour + time.Second)
+			synctest.Wait()
+			select {
+			case <-ended:
+				if !want {
+					t.Errorf("with a least time of %d s the watch ended", least)
+				}
+			default:
+				if want {
+					t.Errorf("with a least time of %d s the watch has not ended", least)
+				}
+			}
+			cancel()
+			<-ended
+		})
 	}
 }
 

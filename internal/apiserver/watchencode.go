@@ -12,9 +12,9 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// add gathers one event, and sends what is gathered when it is much.
+// add buffers one event, and flushes the buffer at batchSize.
 func (w *watcher) add(eventType string, e *watchcache.Entry) error {
-	w.gather()
+	w.acquireBuffer()
 	c, before := w.endpoint.Codec, len(w.frames)
 	if w.output.Convert.Kind == "" && w.output.Media == codec.Protobuf {
 		raw, err := c.Raw(e)
@@ -29,13 +29,13 @@ func (w *watcher) add(eventType string, e *watchcache.Entry) error {
 		}
 		w.frames = codec.AppendFrame(w.frames, w.output.Media, eventType, body)
 	}
-	return w.sent(before)
+	return w.sendIfLarge(before)
 }
 
-// addLeft gathers the event of an object that is no longer selected: its last
-// selected state, with the revision at which it left. Watchers that want the
-// same form share one encoding.
-func (w *watcher) addLeft(e *watchcache.Event) error {
+// addDeleted buffers a DELETED event of an object that no longer matches: its
+// last selected state, with the revision of the change. Watchers of the same
+// media type share one encoding.
+func (w *watcher) addDeleted(e *watchcache.Event) error {
 	render := func() ([]byte, error) {
 		obj := e.Previous.Object.DeepCopyObject().(resource.Object)
 		obj.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
@@ -51,14 +51,15 @@ func (w *watcher) addLeft(e *watchcache.Event) error {
 	if err != nil {
 		return err
 	}
-	w.gather()
+	w.acquireBuffer()
 	before := len(w.frames)
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, watchcache.Deleted.String(), body)
-	return w.sent(before)
+	return w.sendIfLarge(before)
 }
 
-// sent counts the event that follows the first bytes of what is gathered.
-func (w *watcher) sent(before int) error {
+// sendIfLarge counts the event that begins at offset before, and flushes the
+// buffer at batchSize.
+func (w *watcher) sendIfLarge(before int) error {
 	w.count.Sent(len(w.frames) - before)
 	if len(w.frames) < batchSize && !w.stream.single() {
 		return nil
@@ -66,7 +67,7 @@ func (w *watcher) sent(before int) error {
 	return w.flush()
 }
 
-// encode renders an entry in the form that the client wants.
+// encode encodes an entry in the negotiated form.
 func (w *watcher) encode(e *watchcache.Entry) ([]byte, error) {
 	c := w.endpoint.Codec
 	switch w.output.Convert.Kind {
@@ -81,19 +82,18 @@ func (w *watcher) encode(e *watchcache.Entry) ([]byte, error) {
 	}
 }
 
-// frameBuffers are the memory of what watchers gather. Thousands of watchers
-// that wait hold none.
+// frameBuffers pools the buffers of watchers. Idle watchers hold none.
 var frameBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// gather makes room for frames.
-func (w *watcher) gather() {
+// acquireBuffer takes a buffer for frames from the pool, unless w has one.
+func (w *watcher) acquireBuffer() {
 	if w.pooled == nil {
 		w.pooled = frameBuffers.Get().(*[]byte)
 		w.frames = (*w.pooled)[:0]
 	}
 }
 
-// flush sends what is gathered.
+// flush sends the buffered frames and returns the buffer to the pool.
 func (w *watcher) flush() error {
 	if w.pooled == nil {
 		return nil
@@ -107,10 +107,10 @@ func (w *watcher) flush() error {
 	return err
 }
 
-// largeFrames is how many bytes on their way to a client count for its tenant.
+// largeFrames is the size in bytes from which unread frames count for the tenant.
 const largeFrames = 64 << 10
 
-// errTooManyUnread ends a watch of a tenant who keeps too much unread.
+// errTooManyUnread ends a watch of a tenant with too many unread bytes.
 var errTooManyUnread = errors.New("the tenant's watches have too much that is not read")
 
 func (w *watcher) transmit() error {

@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 )
 
-// answer is what tests look at in any answer.
+// answer holds the fields of a response that tests check.
 type answer struct {
 	Kind, APIVersion string
 	Status           json.RawMessage
@@ -170,13 +170,13 @@ func (m meddler) Validate(_ context.Context, a admission.Attributes, _ admission
 	return nil
 }
 
-// A DELETE that was decided on a pod without a node, which is bound meanwhile,
-// is decided anew: it gives the pod's containers their time.
+// A DELETE of a pod without a node is decided again if the pod is bound before
+// the write, so that the containers get their grace period.
 func TestDeletionOfWhatIsBoundMeanwhile(t *testing.T) {
 	var s *apiservertest.Server
 	var seen []*int64
 	s = apiservertest.Start(t, func(c *apiserver.Config) {
-		c.Admission = meddler{func(a admission.Attributes) {
+		c.Registry.Admission = meddler{func(a admission.Attributes) {
 			seen = append(seen, a.GetOperationOptions().(*metav1.DeleteOptions).GracePeriodSeconds)
 			if len(seen) == 1 {
 				do(t, s, 201, "POST", podsPath+"/web/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Node","name":"one"}}`)
@@ -213,7 +213,7 @@ func TestBinding(t *testing.T) {
 	do(t, s, 422, "POST", podsPath+"/web/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Pod"}}`)
 }
 
-// What asks for an action on a pod is counted as such.
+// Requests for actions on pods are counted with the action's name.
 func TestActionsAreCounted(t *testing.T) {
 	var counted []string
 	s := apiservertest.Start(t, func(c *apiserver.Config) {

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// BenchmarkAs is the cost of one more identity, and what it keeps in memory.
+// BenchmarkAs measures the cost of a client and the memory that it keeps.
 func BenchmarkAs(b *testing.B) {
 	p, err := client.NewInProcess(http.NotFoundHandler(), watchcache.New(mem.New(), all.All()), apirequest.WithUser)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package client gives components their view of the API. A component works
-// on a Client and never knows whether the API server is in its own process
-// (inprocess.go: no socket, reads share the watch cache's objects) or at the
-// other end of HTTPS (remote.go).
+// Package client provides access to the API for components. A component uses a
+// Client, whether the API server is in the same process (inprocess.go, which
+// needs no socket and shares the watch cache's objects) or remote (remote.go,
+// which uses HTTPS).
 package client
 
 import (
@@ -17,38 +17,37 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Client is one identity's access to the API.
+// Client is the access to the API with one identity.
 type Client struct {
-	// Kubernetes reads and writes through the whole request path
-	// (authentication, authorization, admission, validation).
+	// Kubernetes is the typed client. Its requests pass through authentication,
+	// authorization, admission and validation.
 	Kubernetes kubernetes.Interface
-	// Dynamic is Kubernetes for kinds known only at run time.
+	// Dynamic is a client for kinds that are known only at run time.
 	Dynamic dynamic.Interface
-	// Config builds further clients of the same identity.
+	// Config can be used to create further clients with the same identity.
 	Config *rest.Config
-	// Informers are shared by every component of the process. Objects they
-	// hand out are shared too and must never be changed. An informer runs from
-	// when it is first asked for until the provider ends: its users wait for
-	// it to sync, and Subscribe to it for as long as they run.
+	// Informers are shared by all components of the process. Their objects are
+	// shared, too, and must not be changed. An informer starts when it is first
+	// requested and stops when the provider does. Components wait for it to sync
+	// and add handlers with Subscribe.
 	Informers informers.SharedInformerFactory
-	// Watch makes an informer of one component's own, not shared and not
-	// started, over the objects of one resource that the field selector
-	// matches, in one namespace ("" is all).
+	// Watch returns an unshared informer that has not been started. It contains
+	// the objects of a resource in a namespace ("" means all) that match a field
+	// selector.
 	Watch func(resource schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer
 }
 
-// Provider hands out Clients. The Informers of all of them are one factory,
-// whose life is the provider's and not that of any component.
+// Provider returns Clients. All of them share the same Informers, which run as
+// long as the provider.
 type Provider interface {
-	// Run keeps the informers running until ctx ends. Whoever makes a provider
-	// runs it. Of a provider whose informers are another's it only waits.
+	// Run runs the informers until ctx is done. The creator of a provider must
+	// call it. If the provider uses the informers of another one, Run only waits.
 	Run(ctx context.Context) error
-	// As returns a client with the given user name and groups. For a remote
-	// provider, which has the credentials of one user, a service account's
-	// name is impersonated by a token requested for it, and any other name
-	// returns the provider's own identity.
+	// As returns a client with a user name and groups. A remote provider has the
+	// credentials of one user: for a service account, it requests a token; for any
+	// other name, it returns a client with its own identity.
 	As(user string, groups ...string) (*Client, error)
-	// Through returns a provider of clients whose requests go through what
-	// wrap makes of their transport.
-	Through(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error)
+	// WithTransport returns a provider whose clients use the transport that wrap
+	// returns.
+	WithTransport(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error)
 }

@@ -73,7 +73,7 @@ func (c *cluster) as(user string) *client.Client {
 	return made
 }
 
-// kind finds a resource's part of the cache.
+// kind returns the cache of a resource.
 func (c *cluster) kind(group, plural string) *watchcache.Kind {
 	for _, k := range c.cache.Kinds() {
 		if r := k.Resource(); r.Group == group && r.Plural == plural {
@@ -101,18 +101,18 @@ func pod(name, node string) *corev1.Pod {
 	}
 }
 
-// record collects what an informer's handler sees.
+// record returns the events of an informer.
 func record(t *testing.T, informer cache.SharedIndexInformer) <-chan string {
 	t.Helper()
 	seen := make(chan string, 100)
-	note := func(verb string, obj any) {
+	send := func(verb string, obj any) {
 		key, _ := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 		seen <- verb + " " + key
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { note("add", obj) },
-		UpdateFunc: func(_, obj any) { note("update", obj) },
-		DeleteFunc: func(obj any) { note("delete", obj) },
+		AddFunc:    func(obj any) { send("add", obj) },
+		UpdateFunc: func(_, obj any) { send("update", obj) },
+		DeleteFunc: func(obj any) { send("delete", obj) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -128,13 +128,13 @@ func expect(t *testing.T, seen <-chan string, want ...string) {
 			if got != w {
 				t.Errorf("handler saw %q, want %q", got, w)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("handler did not see %q", w)
 		}
 	}
 }
 
-func TestInformersShareTheCachesObjects(t *testing.T) {
+func TestInformersShareObjectsOfCache(t *testing.T) {
 	c := newCluster(t, http.NotFoundHandler())
 	pods := c.kind("", "pods")
 	first := c.create(pods, pod("a", ""))
@@ -187,7 +187,7 @@ func TestInformerOfAnotherVersion(t *testing.T) {
 	}
 }
 
-func TestWatchSelects(t *testing.T) {
+func TestWatchWithFieldSelector(t *testing.T) {
 	c := newCluster(t, http.NotFoundHandler())
 	pods := c.kind("", "pods")
 	c.create(pods, pod("elsewhere", "n2"))
@@ -217,7 +217,7 @@ func TestWatchSelects(t *testing.T) {
 	expect(t, seen, "delete default/pending", "delete default/on")
 }
 
-func TestRequestsCarryTheUser(t *testing.T) {
+func TestRequestsHaveUser(t *testing.T) {
 	var seen *http.Request
 	c := newCluster(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = r

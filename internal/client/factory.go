@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -41,45 +43,43 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Informers are the shared informers of a provider, and own their life: each
-// starts when it is first asked for and lasts until Run ends. Those who use
-// them only add handlers and remove them again. Start and Shutdown, which
-// belong to the users of client-go's factory, do nothing.
+// Informers is the shared informer factory of a provider. An informer starts when
+// it is first requested and stops when Run ends. Start and Shutdown do nothing.
 //
-// Where there is a watch cache in the process, the informers read it instead
-// of the API. The accessors of the groups below only lead back to InformerFor.
+// If the watch cache is in the same process, the informers read it instead of the
+// API. The accessors of the API groups below use InformerFor.
 type Informers struct {
-	informers.SharedInformerFactory // makes informers and keeps one of each type
+	informers.SharedInformerFactory // creates and stores one informer for each type
 	views                           *views
 
 	mu      sync.Mutex                                 // guards the following
-	known   map[reflect.Type]cache.SharedIndexInformer // by type: one informer may come in several wrappers
-	life    context.Context                            // Run's; nil before
+	started map[reflect.Type]cache.SharedIndexInformer // by type, because an informer may have several wrappers
+	ctx     context.Context                            // of Run; nil before
 	ended   bool
 	running sync.WaitGroup
 }
 
-// NewInformers makes the informers of a client. They start once Run is called.
+// NewInformers returns the informers of a client. They start when Run is called.
 func NewInformers(kube kubernetes.Interface) *Informers { return newInformers(kube, nil) }
 
 func newInformers(fallback kubernetes.Interface, v *views) *Informers {
 	return &Informers{
 		SharedInformerFactory: informers.NewSharedInformerFactory(fallback, 0), views: v,
-		known: map[reflect.Type]cache.SharedIndexInformer{},
+		started: map[reflect.Type]cache.SharedIndexInformer{},
 	}
 }
 
-// Run keeps the informers running until ctx ends, and returns once no handler
-// is called any more. It is called once.
+// Run runs the informers until ctx is done, and returns when all handlers have
+// returned. It must be called at most once.
 func (f *Informers) Run(ctx context.Context) error {
 	f.mu.Lock()
-	if f.life != nil {
+	if f.ctx != nil {
 		f.mu.Unlock()
 		return errors.New("informers cannot run twice")
 	}
-	f.life = ctx
-	for _, informer := range f.known {
-		f.begin(informer)
+	f.ctx = ctx
+	for _, informer := range f.started {
+		f.run(informer)
 	}
 	f.mu.Unlock()
 	<-ctx.Done()
@@ -90,20 +90,19 @@ func (f *Informers) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin runs an informer. The caller holds the mutex.
-func (f *Informers) begin(informer cache.SharedIndexInformer) {
-	ctx := f.life
+// run runs an informer in a goroutine. Callers hold mu.
+func (f *Informers) run(informer cache.SharedIndexInformer) {
+	ctx := f.ctx
 	f.running.Go(func() {
-		supervise.Note(ctx, supervise.Call(func() error {
+		supervise.RecordPanic(ctx, supervise.Call(func() error {
 			informer.RunWithContext(ctx)
 			return nil
 		}))
 	})
 }
 
-// InformerFor returns the one informer of obj's type, which runs from now on;
-// the selection that a caller's own newFunc would make is left out, because
-// everyone shares it.
+// InformerFor returns the shared informer of obj's type and starts it. If the watch
+// cache has the type, newFunc is not called.
 func (f *Informers) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	informer := f.SharedInformerFactory.InformerFor(obj, func(fallback kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		if v, ok := f.views.ofType(obj); ok {
@@ -111,56 +110,115 @@ func (f *Informers) InformerFor(obj runtime.Object, newFunc internalinterfaces.N
 		}
 		return newFunc(fallback, resync)
 	})
-	f.adopt(informer, obj)
+	f.start(informer, obj)
 	return informer
 }
 
-// adopt runs an informer of obj's type, unless it does already.
-func (f *Informers) adopt(informer cache.SharedIndexInformer, obj runtime.Object) {
+// start starts the informer of obj's type if it has not been started.
+func (f *Informers) start(informer cache.SharedIndexInformer, obj runtime.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	of := reflect.TypeOf(obj)
-	if f.known[of] != nil {
+	t := reflect.TypeOf(obj)
+	if f.started[t] != nil {
 		return
 	}
-	f.known[of] = informer
-	if f.life != nil && !f.ended {
-		f.begin(informer)
+	f.started[t] = informer
+	if f.ctx != nil && !f.ended {
+		f.run(informer)
 	}
 }
 
-// Start implements informers.SharedInformerFactory: the informers run already.
+// Start implements informers.SharedInformerFactory. It does nothing.
 func (f *Informers) Start(<-chan struct{}) {}
 
-// StartWithContext implements informers.SharedInformerFactory likewise.
+// StartWithContext implements informers.SharedInformerFactory. It does nothing.
 func (f *Informers) StartWithContext(context.Context) {}
 
-// Shutdown implements informers.SharedInformerFactory: they end with Run.
+// Shutdown implements informers.SharedInformerFactory. It does nothing.
 func (f *Informers) Shutdown() {}
 
-// WaitForCacheSync implements informers.SharedInformerFactory: it waits for
-// all informers that were ever asked for.
+// WaitForCacheSync implements informers.SharedInformerFactory. It waits for all
+// informers that have been requested.
 func (f *Informers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
 	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stop)).Synced
 }
 
-// WaitForCacheSyncWithContext implements informers.SharedInformerFactory likewise.
+// WaitForCacheSyncWithContext implements informers.SharedInformerFactory. It waits
+// for all informers that have been requested.
 func (f *Informers) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
 	f.mu.Lock()
-	known := maps.Clone(f.known)
+	started := maps.Clone(f.started)
 	f.mu.Unlock()
 	var synced []cache.DoneChecker
-	for _, informer := range known {
+	for _, informer := range started {
 		synced = append(synced, informer.HasSyncedChecker())
 	}
 	result := cache.SyncResult{Synced: map[reflect.Type]bool{}}
 	if !cache.WaitFor(ctx, "", synced...) {
 		result.Err = context.Cause(ctx)
 	}
-	for of, informer := range known {
-		result.Synced[of] = informer.HasSynced()
+	for t, informer := range started {
+		result.Synced[t] = informer.HasSynced()
 	}
 	return result
+}
+
+// Fill starts Run in the component that ctx belongs to, and returns once all informers
+// that have been requested have listed their objects, or after patience. refused has
+// the error for each resource that the user may not list, or that is not served.
+func (f *Informers) Fill(ctx context.Context, patience time.Duration) (refused []string, err error) {
+	f.mu.Lock()
+	started := maps.Clone(f.started)
+	f.mu.Unlock()
+	denials := map[reflect.Type]chan error{}
+	for t, informer := range started {
+		denied := make(chan error, 1)
+		denials[t] = denied
+		if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+				select {
+				case denied <- err:
+				default:
+				}
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	supervise.Go(ctx, func() {
+		if err := f.Run(ctx); err != nil {
+			supervise.Fail(ctx, err)
+		}
+	})
+	within, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the API server did not answer in time"))
+	defer cancel()
+	for t, informer := range started {
+		select {
+		case <-informer.HasSyncedChecker().Done():
+		case err := <-denials[t]:
+			refused = append(refused, err.Error())
+		case <-within.Done():
+			return nil, context.Cause(within)
+		}
+	}
+	slices.Sort(refused)
+	return refused, nil
+}
+
+// Add puts an object into the informer of its type, unless nobody requested that one or it
+// has an object of that name. It is for programs that examine a hypothetical cluster. The
+// informers must be filled: an informer that lists again forgets the object.
+func (f *Informers) Add(obj runtime.Object) error {
+	f.mu.Lock()
+	informer := f.started[reflect.TypeOf(obj)]
+	f.mu.Unlock()
+	if informer == nil {
+		return nil
+	}
+	if _, exists, err := informer.GetIndexer().Get(obj); exists || err != nil {
+		return err
+	}
+	return informer.GetIndexer().Add(obj)
 }
 
 // ForResource implements informers.SharedInformerFactory.
@@ -178,7 +236,7 @@ func (f *Informers) ForResource(gvr schema.GroupVersionResource) (informers.Gene
 	if !ok {
 		return nil, fmt.Errorf("no type for %s", gvr)
 	}
-	f.adopt(generic.Informer(), obj)
+	f.start(generic.Informer(), obj)
 	return generic, nil
 }
 

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// However an informer is asked for, it is one, and runs once.
-func TestAnInformerRunsOnce(t *testing.T) {
+// All ways to request an informer return the same one, which is run once.
+func TestInformerRunsOnce(t *testing.T) {
 	var again atomic.Bool
 	log := funcr.New(func(_, args string) {
 		if strings.Contains(args, "run more than once") {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/pkg/version"
 )
 
-// identity is who a client is to the API server: the groups given, and those
-// that everyone of the name's kind is in.
+// identity returns the user info of a client. It adds the groups of service accounts
+// and of authenticated users.
 func identity(name string, groups []string) user.Info {
 	all := append([]string(nil), groups...)
 	if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {
@@ -20,8 +20,8 @@ func identity(name string, groups []string) user.Info {
 	return &user.DefaultInfo{Name: name, Groups: append(all, user.AllAuthenticated)}
 }
 
-// userAgent names the component behind a user the way upstream's components
-// call themselves, since the API server derives field managers from it.
+// userAgent returns the user agent of the upstream component that has the user name.
+// The API server derives field managers from it.
 func userAgent(name string) string {
 	suffix := ""
 	component := "coracle"

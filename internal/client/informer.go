@@ -16,33 +16,32 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// informer is a cache.SharedIndexInformer of a view. It promises what
-// client-go's does: a handler hears of every change in order, one at a time,
-// and finds in the indexer what it heard of, or newer. But it costs less, for
-// there is no wire to wait for and nothing to retry:
+// informer is a cache.SharedIndexInformer of a view. It makes the same guarantees as
+// client-go's: a handler is called for every change in order and sequentially, and
+// the indexer contains the notified state or a newer one. It needs neither decoding
+// nor retries:
 //
-//	watch cache ── cursor: all that is new ──► indexer
-//	                                  └──► one delivery, shared ──► listener ──► handler
-//	                                                         └────► listener ──► handler
+//	watch cache ── cursor: new events ──► indexer
+//	                               └──► one batch, shared ──► listener ──► handler
+//	                                                   └────► listener ──► handler
 //
-// Objects belong to the watch cache and must not be changed. There is no
-// resync: what is here cannot have been missed.
+// Objects belong to the watch cache and must not be changed. There is no resync.
 type informer struct {
 	view    *view
 	indexer cache.Indexer
 	synced  chan struct{} // closed once the indexer holds the first list
 
-	mu        sync.Mutex // guards the rest, and orders deliveries as the indexer's changes
-	running   context.Context
+	mu        sync.Mutex      // guards the following, and changes of the indexer
+	ctx       context.Context // of RunWithContext; nil before
 	listeners []*listener
-	working   sync.WaitGroup // the listeners' goroutines
+	running   sync.WaitGroup // listeners
 	stopped   bool
-	revision  int64 // of the last delivery
+	revision  int64 // of the last batch
 }
 
 var _ cache.SharedIndexInformer = (*informer)(nil)
 
-// newInformer makes an informer that does not run yet.
+// newInformer returns an informer that has not been started.
 func newInformer(v *view) *informer {
 	return &informer{
 		view:    v,
@@ -51,8 +50,8 @@ func newInformer(v *view) *informer {
 	}
 }
 
-// RunWithContext follows the view until ctx ends, and returns once no handler
-// is called any more.
+// RunWithContext runs the informer until ctx is done, and returns when all handlers
+// have returned.
 func (i *informer) RunWithContext(ctx context.Context) {
 	if !i.start(ctx) {
 		return
@@ -64,9 +63,9 @@ func (i *informer) RunWithContext(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		err := supervise.Call(func() error { return i.session(ctx) })
-		if panicked := (*supervise.Panic)(nil); errors.As(err, &panicked) { // in an index function, say
-			supervise.Note(ctx, err)
+		err := supervise.Call(func() error { return i.listAndWatch(ctx) })
+		if panicked := (*supervise.Panic)(nil); errors.As(err, &panicked) { // for example in an index function
+			supervise.RecordPanic(ctx, err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(retryAfter):
@@ -78,12 +77,12 @@ func (i *informer) RunWithContext(ctx context.Context) {
 // retryAfter is how long an informer waits after a panic before it lists again.
 const retryAfter = 100 * time.Millisecond
 
-// session lists, and follows the view until ctx ends or the informer has
-// become too slow.
-func (i *informer) session(ctx context.Context) error {
+// listAndWatch lists the view and applies its events until ctx is done or the cursor
+// has fallen behind.
+func (i *informer) listAndWatch(ctx context.Context) error {
 	objects, revision := i.view.list()
 	i.replace(objects, revision)
-	err := i.follow(ctx, revision)
+	err := i.watch(ctx, revision)
 	if errors.Is(err, watchcache.ErrRemoved) {
 		i.replace(nil, revision)
 	}
@@ -93,35 +92,35 @@ func (i *informer) session(ctx context.Context) error {
 	return err
 }
 
-// start begins the work of the listeners. It happens once.
+// start starts the listeners. It returns false if the informer was started before.
 func (i *informer) start(ctx context.Context) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.running != nil || i.stopped {
+	if i.ctx != nil || i.stopped {
 		return false
 	}
-	i.running = ctx
+	i.ctx = ctx
 	for _, l := range i.listeners {
-		i.employ(l)
+		i.runListener(l)
 	}
 	return true
 }
 
-// employ starts a listener. The caller holds the mutex.
-func (i *informer) employ(l *listener) {
-	ctx := i.running
-	i.working.Go(func() { l.run(ctx) })
+// runListener runs a listener in a goroutine. Callers hold mu.
+func (i *informer) runListener(l *listener) {
+	ctx := i.ctx
+	i.running.Go(func() { l.run(ctx) })
 }
 
 func (i *informer) stop() {
 	i.mu.Lock()
 	i.stopped = true
 	i.mu.Unlock()
-	i.working.Wait()
+	i.running.Wait()
 }
 
-// follow hands on what happens after a revision, until its cursor fails.
-func (i *informer) follow(ctx context.Context, after int64) error {
+// watch applies the events after a revision until the cursor fails.
+func (i *informer) watch(ctx context.Context, after int64) error {
 	cursor, err := i.view.watch(after)
 	if err != nil {
 		return err
@@ -135,38 +134,47 @@ func (i *informer) follow(ctx context.Context, after int64) error {
 	}
 }
 
-// apply brings events into the indexer and to the handlers.
+// apply applies events to the indexer and notifies the listeners.
 func (i *informer) apply(events []*watchcache.Event) {
-	b := delivery{notices: make([]notice, 0, len(events))}
+	b := eventBatch{notifications: make([]notification, 0, len(events))}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	// The listeners get what was applied before a panic, because replace finds no
+	// difference there.
+	defer func() {
+		if len(b.notifications) > 0 {
+			i.distribute(b)
+		}
+	}()
 	for _, e := range events {
-		what, _ := i.view.selected.Seen(e)
-		if what == 0 {
+		eventType, _ := i.view.selected.EventFor(e)
+		if eventType == 0 {
 			continue
 		}
-		b.notices = append(b.notices, i.index(what, i.view.version.FromHub(e.Entry.Object)))
+		i.updateIndexer(&b, eventType, i.view.version.FromHub(e.Entry.Object))
 	}
-	if len(b.notices) > 0 {
+	if len(b.notifications) > 0 {
 		i.revision = events[len(events)-1].Revision
-		i.deliver(b)
 	}
 }
 
-// replace makes the indexer hold these objects and no others, and tells of the
-// differences. The first time ends the listeners' initial lists.
+// replace replaces the content of the indexer atomically, so that it always belongs to
+// its revision, and notifies the listeners of the differences. The first call makes the
+// informer and its listeners synced.
 func (i *informer) replace(objects []runtime.Object, revision int64) {
-	b := delivery{initial: !i.HasSynced()}
+	var b eventBatch
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	kept := make(map[string]bool, len(objects))
+	items := make([]any, 0, len(objects))
 	for _, obj := range objects {
 		key, _ := cache.MetaNamespaceKeyFunc(obj)
 		kept[key] = true
+		items = append(items, obj)
 		if old, ok, _ := i.indexer.GetByKey(key); !ok {
-			b.notices = append(b.notices, i.index(watchcache.Added, obj))
+			b.notifications = append(b.notifications, notification{eventType: watchcache.Added, object: obj})
 		} else if old != obj {
-			b.notices = append(b.notices, i.index(watchcache.Modified, obj))
+			b.notifications = append(b.notifications, notification{eventType: watchcache.Modified, old: old, object: obj})
 		}
 	}
 	for _, key := range i.indexer.ListKeys() {
@@ -174,42 +182,44 @@ func (i *informer) replace(objects []runtime.Object, revision int64) {
 			continue
 		}
 		old, _, _ := i.indexer.GetByKey(key)
-		n := i.index(watchcache.Deleted, old.(runtime.Object))
-		n.object = cache.DeletedFinalStateUnknown{Key: key, Obj: old}
-		b.notices = append(b.notices, n)
+		b.notifications = append(b.notifications, notification{eventType: watchcache.Deleted, object: cache.DeletedFinalStateUnknown{Key: key, Obj: old}})
 	}
+	// The indexer has the new content also if an index function panics.
+	defer func() { i.distribute(b) }()
+	_ = i.indexer.Replace(items, strconv.FormatInt(revision, 10)) // the key function supports all objects
 	i.revision = revision
-	i.deliver(b)
-	if b.initial {
+	if b.initial = !i.HasSynced(); b.initial {
 		close(i.synced)
 	}
 }
 
-// index changes the indexer by one object and says what to tell of it. The
-// indexer's errors are those of its key function, which knows every object.
-func (i *informer) index(what watchcache.EventType, obj runtime.Object) notice {
-	n := notice{what: what, object: obj}
-	switch what {
-	case watchcache.Deleted:
+// updateIndexer applies one change to the indexer and adds its notification to a batch.
+// If an index function panics, the batch has the change if the indexer has it: the
+// indexer stores an object before it calls the functions, and removes it after. The
+// indexer's errors are ignored, because its key function supports all objects.
+func (i *informer) updateIndexer(b *eventBatch, eventType watchcache.EventType, obj runtime.Object) {
+	n := notification{eventType: eventType, object: obj}
+	if eventType == watchcache.Deleted {
 		_ = i.indexer.Delete(obj)
-	case watchcache.Modified:
-		n.old, _, _ = i.indexer.Get(obj)
-		_ = i.indexer.Update(obj)
-	default:
-		_ = i.indexer.Add(obj)
+		b.notifications = append(b.notifications, n)
+		return
 	}
-	return n
+	if eventType == watchcache.Modified {
+		n.old, _, _ = i.indexer.Get(obj)
+	}
+	b.notifications = append(b.notifications, n)
+	_ = i.indexer.Update(obj) // or adds it
 }
 
-// deliver gives the same to every listener. The caller holds the mutex.
-func (i *informer) deliver(b delivery) {
+// distribute adds a batch to every listener. Callers hold mu.
+func (i *informer) distribute(b eventBatch) {
 	for _, l := range i.listeners {
 		l.add(b)
 	}
 }
 
-// AddEventHandlerWithOptions implements cache.SharedInformer. A handler that
-// comes while the informer runs is first told of every object that is there.
+// AddEventHandlerWithOptions implements cache.SharedInformer. If the informer has
+// synced, the handler is first notified of all existing objects.
 func (i *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -218,15 +228,15 @@ func (i *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 	}
 	l := newListener(handler)
 	if i.HasSynced() {
-		b := delivery{initial: true}
+		b := eventBatch{initial: true}
 		for _, obj := range i.indexer.List() {
-			b.notices = append(b.notices, notice{what: watchcache.Added, object: obj})
+			b.notifications = append(b.notifications, notification{eventType: watchcache.Added, object: obj})
 		}
 		l.add(b)
 	}
 	i.listeners = append(i.listeners, l)
-	if i.running != nil {
-		i.employ(l)
+	if i.ctx != nil {
+		i.runListener(l)
 	}
 	return l, nil
 }
@@ -235,11 +245,11 @@ func (i *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 func (i *informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for at, l := range i.listeners {
+	for n, l := range i.listeners {
 		if l == handle {
-			i.listeners = append(i.listeners[:at:at], i.listeners[at+1:]...)
-			l.dismiss()
-			if i.running == nil {
+			i.listeners = append(i.listeners[:n:n], i.listeners[n+1:]...)
+			close(l.removed)
+			if i.ctx == nil {
 				close(l.ended)
 			}
 			break
@@ -280,7 +290,7 @@ func (i *informer) HasSynced() bool { return cache.IsDone(i.HasSyncedChecker()) 
 
 // HasSyncedChecker implements cache.SharedInformer.
 func (i *informer) HasSyncedChecker() cache.DoneChecker {
-	return moment{"informer of " + i.view.kind.Resource().Plural, i.synced}
+	return doneChecker{"informer of " + i.view.kind.Resource().Plural, i.synced}
 }
 
 // LastSyncResourceVersion implements cache.SharedInformer.
@@ -290,17 +300,18 @@ func (i *informer) LastSyncResourceVersion() string {
 	return strconv.FormatInt(i.revision, 10)
 }
 
-// SetWatchErrorHandler implements cache.SharedInformer: there are no errors.
+// SetWatchErrorHandler implements cache.SharedInformer. It does nothing, because there
+// are no watch errors.
 func (i *informer) SetWatchErrorHandler(cache.WatchErrorHandler) error { return nil }
 
-// SetWatchErrorHandlerWithContext implements cache.SharedInformer.
+// SetWatchErrorHandlerWithContext implements cache.SharedInformer. It does nothing.
 func (i *informer) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
 	return nil
 }
 
-// SetTransform implements cache.SharedInformer, but refuses.
+// SetTransform implements cache.SharedInformer. It always returns an error.
 func (i *informer) SetTransform(cache.TransformFunc) error {
-	return errors.New("the informer's objects are shared with the whole process: they cannot be transformed")
+	return errors.New("cannot transform objects that are shared with the watch cache")
 }
 
 // IsStopped implements cache.SharedInformer.

@@ -12,13 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// watched is a cache of all kinds that runs in a bubble, and an informer of
-// its ConfigMaps.
+// watched runs a cache of all kinds in a synctest bubble, and returns the kind ConfigMap
+// and an informer of it.
 func watched(t *testing.T) (context.Context, *watchcache.Kind, *informer) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := watchcache.New(mem.New(), all.All())
@@ -48,25 +50,25 @@ func create(t *testing.T, k *watchcache.Kind, name, value string) *watchcache.En
 	return e
 }
 
-// heard collects what a handler is told.
-type heard struct{ told []string }
+// recorder is a handler that records its notifications.
+type recorder struct{ events []string }
 
-func (h *heard) OnAdd(obj any, initial bool) {
+func (h *recorder) OnAdd(obj any, initial bool) {
 	verb := "add"
 	if initial {
 		verb = "initial"
 	}
-	h.told = append(h.told, verb+" "+shownAs(obj))
+	h.events = append(h.events, verb+" "+shownAs(obj))
 }
-func (h *heard) OnUpdate(old, obj any) {
-	h.told = append(h.told, "update "+shownAs(old)+" to "+shownAs(obj))
+func (h *recorder) OnUpdate(old, obj any) {
+	h.events = append(h.events, "update "+shownAs(old)+" to "+shownAs(obj))
 }
-func (h *heard) OnDelete(obj any) {
+func (h *recorder) OnDelete(obj any) {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		h.told = append(h.told, "missed "+unknown.Key)
+		h.events = append(h.events, "missed "+unknown.Key)
 		return
 	}
-	h.told = append(h.told, "delete "+shownAs(obj))
+	h.events = append(h.events, "delete "+shownAs(obj))
 }
 
 func shownAs(obj any) string {
@@ -74,20 +76,20 @@ func shownAs(obj any) string {
 	return m.Name + "=" + m.Data["value"]
 }
 
-// expect compares and forgets what was told, once nothing more is coming.
-func (h *heard) expect(t *testing.T, want ...string) {
+// expect waits until the bubble is idle, compares the recorded events and removes them.
+func (h *recorder) expect(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
-	slices.Sort(h.told)
-	if !slices.Equal(h.told, want) {
-		t.Errorf("told %q, want %q", h.told, want)
+	slices.Sort(h.events)
+	if !slices.Equal(h.events, want) {
+		t.Errorf("events %q, want %q", h.events, want)
 	}
-	h.told = nil
+	h.events = nil
 }
 
-func listen(t *testing.T, i *informer) (*heard, cache.ResourceEventHandlerRegistration) {
+func addRecorder(t *testing.T, i *informer) (*recorder, cache.ResourceEventHandlerRegistration) {
 	t.Helper()
-	h := &heard{}
+	h := &recorder{}
 	registration, err := i.AddEventHandler(h)
 	if err != nil {
 		t.Fatal(err)
@@ -95,11 +97,11 @@ func listen(t *testing.T, i *informer) (*heard, cache.ResourceEventHandlerRegist
 	return h, registration
 }
 
-// Early handlers, late ones and those that leave hear what concerns them.
-func TestHandlersComeAndGo(t *testing.T) {
+// Handlers can be added before and after the start, and removed.
+func TestAddAndRemoveHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, kind, i := watched(t)
-		early, registration := listen(t, i)
+		early, registration := addRecorder(t, i)
 		if registration.HasSynced() || i.HasSynced() {
 			t.Error("in sync before the start")
 		}
@@ -110,7 +112,7 @@ func TestHandlersComeAndGo(t *testing.T) {
 		if !registration.HasSynced() || !i.HasSynced() {
 			t.Error("not in sync")
 		}
-		late, lateRegistration := listen(t, i)
+		late, lateRegistration := addRecorder(t, i)
 		late.expect(t, "initial a=1")
 		b, err := kind.Update(t.Context(), configMap("a", "2"), a)
 		if err != nil {
@@ -132,13 +134,13 @@ func TestHandlersComeAndGo(t *testing.T) {
 	})
 }
 
-// A handler with nothing to hear is in sync too, and an informer that ended
-// takes no handler.
-func TestInformerEnds(t *testing.T) {
+// A handler without objects is synced, too. No handler can be added to a stopped
+// informer.
+func TestStoppedInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, _, i := watched(t)
 		ctx, cancel := context.WithCancel(ctx)
-		h, registration := listen(t, i)
+		h, registration := addRecorder(t, i)
 		go i.RunWithContext(ctx)
 		h.expect(t)
 		if !registration.HasSynced() {
@@ -155,12 +157,11 @@ func TestInformerEnds(t *testing.T) {
 	})
 }
 
-// After a gap, handlers are told how what is there now differs from what they
-// know.
-func TestListAgain(t *testing.T) {
+// After a gap, handlers are notified of the differences.
+func TestRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, _, i := watched(t)
-		h, _ := listen(t, i)
+		h, _ := addRecorder(t, i)
 		go i.RunWithContext(ctx)
 		synctest.Wait()
 		same, old := configMap("same", "1"), configMap("changed", "1")
@@ -171,25 +172,27 @@ func TestListAgain(t *testing.T) {
 		if got := i.LastSyncResourceVersion(); got != "9" {
 			t.Errorf("revision %s", got)
 		}
+		if got := i.GetIndexer().LastStoreSyncResourceVersion(); got != "9" {
+			t.Errorf("the indexer is at %q, want the revision of the list", got)
+		}
 	})
 }
 
-// A panic of a handler costs it the notice that it panicked over, and nobody
-// anything else.
+// A panic of a handler affects neither later notifications nor other handlers.
 func TestHandlerThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, kind, i := watched(t)
-		var told []string
+		var events []string
 		_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
-			told = append(told, shownAs(obj))
-			if len(told)%2 == 1 {
+			events = append(events, shownAs(obj))
+			if len(events)%2 == 1 {
 				panic("broken")
 			}
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, _ := listen(t, i)
+		other, _ := addRecorder(t, i)
 		go i.RunWithContext(ctx)
 		synctest.Wait()
 		var want, wantOther []string
@@ -200,28 +203,96 @@ func TestHandlerThatPanics(t *testing.T) {
 			wantOther = append(wantOther, "add "+name+"=1")
 		}
 		other.expect(t, wantOther...)
-		if !slices.Equal(told, want) {
-			t.Errorf("told %v, want %v", told, want)
+		if !slices.Equal(events, want) {
+			t.Errorf("events %v, want %v", events, want)
 		}
 	})
 }
 
-// A slow handler delays nobody else, and still hears everything in order.
+// TestPanicDuringABatch checks that a panic of an index function, while a list or
+// a batch of events is applied, hides no change from handlers and shows none twice.
+func TestPanicDuringABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, kind, i := watched(t)
+		create(t, kind, "a", "1")
+		broken := ""
+		if err := i.AddIndexers(cache.Indexers{"broken": func(obj any) ([]string, error) {
+			if obj.(*corev1.ConfigMap).Name == broken {
+				broken = ""
+				panic("broken")
+			}
+			return nil, nil
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		r, _ := addRecorder(t, i)
+		i.start(ctx)
+		synctest.Wait()
+		broken = "a"
+		if err := supervise.Call(func() error { i.replace(i.view.list()); return nil }); err == nil || i.HasSynced() {
+			t.Errorf("the first list: %v, in sync %t", err, i.HasSynced())
+		}
+		i.replace(i.view.list())
+		if r.expect(t, "add a=1"); !i.HasSynced() {
+			t.Error("not in sync after the second list")
+		}
+		for _, at := range []string{"b", "c", "d"} {
+			_, revision := i.view.list()
+			cursor, err := i.view.watch(revision)
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries := []*watchcache.Entry{create(t, kind, "b", "1"), create(t, kind, "c", "1"), create(t, kind, "d", "1")}
+			synctest.Wait()
+			events, _, err := cursor.Next(ctx, nil)
+			if err != nil || len(events) != 3 {
+				t.Fatalf("%d events (%v)", len(events), err)
+			}
+			broken = at
+			if err := supervise.Call(func() error { i.apply(events); return nil }); err == nil {
+				t.Error("no panic")
+			}
+			i.replace(i.view.list())
+			r.expect(t, "add b=1", "add c=1", "add d=1")
+			for _, e := range entries {
+				if _, err := kind.Delete(t.Context(), e, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			if events, _, err = cursor.Next(ctx, nil); err != nil || len(events) != 3 {
+				t.Fatalf("%d events (%v)", len(events), err)
+			}
+			broken = at
+			if err := supervise.Call(func() error { i.apply(events); return nil }); err == nil {
+				t.Error("no panic")
+			}
+			i.replace(i.view.list())
+			synctest.Wait()
+			if len(r.events) != 3 {
+				t.Errorf("events of three deletions: %q", r.events)
+			}
+			r.events = nil
+		}
+	})
+}
+
+// A slow handler does not delay others, and gets all notifications in order.
 func TestSlowHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, kind, i := watched(t)
 		begun, proceed := make(chan struct{}, 1), make(chan struct{})
-		var told []string
+		var events []string
 		_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 			begun <- struct{}{}
 			<-proceed
 			<-begun
-			told = append(told, shownAs(obj))
+			events = append(events, shownAs(obj))
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		quick, _ := listen(t, i)
+		quick, _ := addRecorder(t, i)
 		go i.RunWithContext(ctx)
 		synctest.Wait()
 		var want, wantQuick []string
@@ -232,13 +303,13 @@ func TestSlowHandler(t *testing.T) {
 			wantQuick = append(wantQuick, "add "+name+"=1")
 		}
 		quick.expect(t, wantQuick...)
-		if len(told) > 0 {
-			t.Errorf("told %q while it waited", told)
+		if len(events) > 0 {
+			t.Errorf("events %q while it waited", events)
 		}
 		close(proceed)
 		synctest.Wait()
-		if !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+		if !slices.Equal(events, want) {
+			t.Errorf("events %q, want %q", events, want)
 		}
 	})
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// loopback is the identity of the informers' fallback, for resources that the
-// watch cache does not hold.
+// loopback is the user that the informers use for resources that are not in the watch
+// cache.
 const loopback = "system:apiserver"
 
-// inProcessHost is the address that requests inside the process carry.
+// inProcessHost is the host of requests inside the process.
 const inProcessHost = "http://coracle.internal"
 
-// InProcess hands out clients of an API server in the same process:
+// InProcess is a Provider for an API server in the same process:
 //
 //	writes, gets   typed client ─ protobuf ─► Handler, as the client's user
 //	informers      watch cache ─ the same pointers ─► event handlers
@@ -30,12 +30,13 @@ type InProcess struct {
 	withUser  func(context.Context, user.Info) context.Context
 	views     *views
 	informers *Informers
-	borrowed  bool                                      // the informers are those of another provider, which runs them
-	wrap      func(http.RoundTripper) http.RoundTripper // nil for none
+	// sharedInformers is true if another provider runs the informers.
+	sharedInformers bool
+	wrap            func(http.RoundTripper) http.RoundTripper // may be nil
 }
 
-// NewInProcess makes a provider over the API server's handler and its cache.
-// withUser tells the handler who calls, by the request's context.
+// NewInProcess returns a provider for the API server's handler and watch cache. withUser
+// adds the user to the context of a request.
 func NewInProcess(handler http.Handler, cache *watchcache.Cache, withUser func(context.Context, user.Info) context.Context) (*InProcess, error) {
 	p := &InProcess{handler: handler, withUser: withUser, views: newViews(cache)}
 	fallback, err := kubernetes.NewForConfig(p.config(loopback, user.SystemPrivilegedGroup))
@@ -68,22 +69,22 @@ func (p *InProcess) As(name string, groups ...string) (*Client, error) {
 
 // Run implements Provider.
 func (p *InProcess) Run(ctx context.Context) error {
-	if p.borrowed {
+	if p.sharedInformers {
 		<-ctx.Done()
 		return nil
 	}
 	return p.informers.Run(ctx)
 }
 
-// Through implements Provider. The informers, which make no requests, stay
-// the same.
-func (p *InProcess) Through(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error) {
-	through := *p
-	through.wrap, through.borrowed = wrap, true
-	return &through, nil
+// WithTransport implements Provider. The providers share their informers, which send no
+// requests.
+func (p *InProcess) WithTransport(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error) {
+	wrapped := *p
+	wrapped.wrap, wrapped.sharedInformers = wrap, true
+	return &wrapped, nil
 }
 
-// config makes a client configuration that needs no socket.
+// config returns a client configuration that needs no socket.
 func (p *InProcess) config(name string, groups ...string) *rest.Config {
 	var transport http.RoundTripper = &handlerTransport{handler: p.handler, withUser: p.withUser, user: identity(name, groups)}
 	if p.wrap != nil {
@@ -94,7 +95,7 @@ func (p *InProcess) config(name string, groups ...string) *rest.Config {
 		UserAgent: userAgent(name),
 		QPS:       -1,
 		Transport: transport,
-		// warnings are for the authors of manifests, and components are none
+		// Warnings are intended for users, not for components.
 		WarningHandler: rest.NoWarnings{},
 		ContentConfig: rest.ContentConfig{
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,

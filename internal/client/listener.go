@@ -10,66 +10,64 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// notice is one thing that a handler is told.
-type notice struct {
-	what   watchcache.EventType
-	object any
-	old    any // for Modified
+// notification is one call of a handler.
+type notification struct {
+	eventType watchcache.EventType
+	object    any
+	old       any // for Modified
 }
 
-// delivery is what came at once. Listeners share it and do not change it. An
-// initial one holds what was there when the listener began.
-type delivery struct {
-	notices []notice
-	initial bool
+// eventBatch is a list of notifications. Listeners share it and must not change it. The initial
+// batch contains the objects that existed when the listener was added.
+type eventBatch struct {
+	notifications []notification
+	initial       bool
 }
 
-// listener tells one handler what it is given, however long the handler takes.
+// listener calls one handler. Its queue is unbounded, so that a slow handler does not
+// delay others.
 type listener struct {
 	handler cache.ResourceEventHandler
-	synced  chan struct{} // closed after the initial delivery
-	awake   chan struct{} // there is something to do
-	gone    chan struct{} // closed when the handler is no longer wanted
-	ended   chan struct{} // closed when the handler is called no more
+	synced  chan struct{} // closed after the initial batch
+	wake    chan struct{} // receives if pending is not empty
+	removed chan struct{} // closed by RemoveEventHandler
+	ended   chan struct{} // closed after the last call of the handler
 
-	mu      sync.Mutex // guards waiting
-	waiting []delivery
+	mu      sync.Mutex // guards pending
+	pending []eventBatch
 }
 
 func newListener(handler cache.ResourceEventHandler) *listener {
-	return &listener{handler: handler, synced: make(chan struct{}), awake: make(chan struct{}, 1), gone: make(chan struct{}), ended: make(chan struct{})}
+	return &listener{handler: handler, synced: make(chan struct{}), wake: make(chan struct{}, 1), removed: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// add gives the listener a delivery. It does not wait.
-func (l *listener) add(b delivery) {
+// add adds a batch to the queue. It does not block.
+func (l *listener) add(b eventBatch) {
 	l.mu.Lock()
-	l.waiting = append(l.waiting, b)
+	l.pending = append(l.pending, b)
 	l.mu.Unlock()
 	select {
-	case l.awake <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-// dismiss ends the listener after the call that its handler is in.
-func (l *listener) dismiss() { close(l.gone) }
-
-// run tells the handler until ctx ends or the listener is dismissed.
+// run calls the handler until ctx is done or the handler is removed.
 func (l *listener) run(ctx context.Context) {
 	defer close(l.ended)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.gone:
+		case <-l.removed:
 			return
-		case <-l.awake:
+		case <-l.wake:
 		}
 		l.mu.Lock()
-		deliveries := l.waiting
-		l.waiting = nil
+		batches := l.pending
+		l.pending = nil
 		l.mu.Unlock()
-		for _, b := range deliveries {
+		for _, b := range batches {
 			if !l.deliver(ctx, b) {
 				return
 			}
@@ -80,20 +78,20 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// deliver tells the handler all of a delivery, unless the listener is over. A
-// panic is its component's to handle, by Subscribe; one that gets here must
-// not end the informer that others use.
-func (l *listener) deliver(ctx context.Context, b delivery) (all bool) {
+// deliver calls the handler for a batch. It returns false if ctx is done or the handler is
+// removed. Handlers added by Subscribe recover from panics themselves. A panic of another
+// handler is logged and counted, and does not end the informer.
+func (l *listener) deliver(ctx context.Context, b eventBatch) (all bool) {
 	next := 0
-	for next < len(b.notices) {
-		if l.over(ctx) {
+	for next < len(b.notifications) {
+		if l.stopped(ctx) {
 			return false
 		}
-		supervise.Note(ctx, supervise.Call(func() error {
-			for next < len(b.notices) && !l.over(ctx) {
-				n := b.notices[next]
+		supervise.RecordPanic(ctx, supervise.Call(func() error {
+			for next < len(b.notifications) && !l.stopped(ctx) {
+				n := b.notifications[next]
 				next++
-				l.tell(n, b.initial)
+				l.call(n, b.initial)
 			}
 			return nil
 		}))
@@ -101,17 +99,17 @@ func (l *listener) deliver(ctx context.Context, b delivery) (all bool) {
 	return true
 }
 
-func (l *listener) over(ctx context.Context) bool {
+func (l *listener) stopped(ctx context.Context) bool {
 	select {
-	case <-l.gone:
+	case <-l.removed:
 		return true
 	default:
 		return ctx.Err() != nil
 	}
 }
 
-func (l *listener) tell(n notice, initial bool) {
-	switch n.what {
+func (l *listener) call(n notification, initial bool) {
+	switch n.eventType {
 	case watchcache.Added:
 		l.handler.OnAdd(n.object, initial)
 	case watchcache.Modified:
@@ -126,21 +124,21 @@ func (l *listener) HasSynced() bool { return cache.IsDone(l.HasSyncedChecker()) 
 
 // HasSyncedChecker implements cache.ResourceEventHandlerRegistration.
 func (l *listener) HasSyncedChecker() cache.DoneChecker {
-	return moment{"handler", l.synced}
+	return doneChecker{"handler", l.synced}
 }
 
-// ShutdownChan is closed when the handler is called no more, for
-// cache.ShutDownEventHandler.
+// ShutdownChan returns a channel that is closed after the last call of the handler. It is
+// used by cache.ShutDownEventHandler.
 func (l *listener) ShutdownChan() <-chan struct{} { return l.ended }
 
-// moment implements cache.DoneChecker.
-type moment struct {
+// doneChecker implements cache.DoneChecker.
+type doneChecker struct {
 	name string
 	done chan struct{}
 }
 
 // Name implements cache.DoneChecker.
-func (m moment) Name() string { return m.name }
+func (d doneChecker) Name() string { return d.name }
 
 // Done implements cache.DoneChecker.
-func (m moment) Done() <-chan struct{} { return m.done }
+func (d doneChecker) Done() <-chan struct{} { return d.done }

@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -15,28 +17,63 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/connrotation"
 )
 
-// Remote hands out clients of an API server at the other end of HTTPS.
+// Remote is a Provider for an API server that is reached by HTTPS.
 type Remote struct {
 	config    *rest.Config
 	own       *Client
 	informers *Informers
 	dialer    *dialer
-	wrap      func(http.RoundTripper) http.RoundTripper // nil for none
+	wrap      func(http.RoundTripper) http.RoundTripper // may be nil
 }
 
-// NewRemote makes a provider with the credentials of config.
+// NewRemote returns a provider with the credentials of config.
 func NewRemote(config *rest.Config) (*Remote, error) {
 	d := &dialer{}
 	return newRemote(forComponents(config, d), d, nil)
 }
+
+// NewRotating returns a provider that authenticates with the certificate that
+// newest returns when it opens a connection. Connections wait until newest
+// returns. closeConnections makes all later requests use the newest.
+func NewRotating(config *rest.Config, newest func(context.Context) (*tls.Certificate, error)) (r *Remote, closeConnections func(), err error) {
+	secured, err := rest.TLSConfigFor(rest.AnonymousClientConfig(config))
+	if err != nil {
+		return nil, nil, fmt.Errorf("client of %s: %w", config.Host, err)
+	}
+	if secured == nil {
+		secured = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	secured.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) { return newest(r.Context()) }
+	d := &dialer{}
+	connections := connrotation.NewDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+		if _, err := newest(ctx); err != nil {
+			return nil, err
+		}
+		return d.dial(ctx, network, address)
+	})
+	rotating := rest.AnonymousClientConfig(config)
+	rotating.UserAgent = config.UserAgent
+	rotating.TLSClientConfig = rest.TLSClientConfig{} // in Transport
+	if !strings.Contains(rotating.Host, "://") {
+		rotating.Host = "https://" + rotating.Host
+	}
+	rotating.Transport = utilnet.SetTransportDefaults(&http.Transport{Proxy: config.Proxy, TLSClientConfig: secured, DialContext: connections.DialContext})
+	r, err = newRemote(forComponents(rotating, d), d, nil)
+	return r, connections.CloseAll, err
+}
+
+// Kubernetes returns a typed client with the provider's credentials.
+func (r *Remote) Kubernetes() kubernetes.Interface { return r.own.Kubernetes }
 
 func newRemote(config *rest.Config, d *dialer, wrap func(http.RoundTripper) http.RoundTripper) (*Remote, error) {
 	r := &Remote{config: config, dialer: d, wrap: wrap}
@@ -54,20 +91,21 @@ func newRemote(config *rest.Config, d *dialer, wrap func(http.RoundTripper) http
 	return r, nil
 }
 
-// Run implements Provider. Once ctx has ended, nobody waits for the API server
-// any more.
+// Run implements Provider. When ctx is done, connections no longer wait for an API server
+// that refuses them.
 func (r *Remote) Run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { r.dialer.hurried.Store(true) })
+	stop := context.AfterFunc(ctx, func() { r.dialer.stopping.Store(true) })
 	defer stop()
 	return r.informers.Run(ctx)
 }
 
-// Through implements Provider. It has informers of its own, which its Run runs.
-func (r *Remote) Through(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error) {
+// WithTransport implements Provider. The returned provider has its own informers.
+func (r *Remote) WithTransport(wrap func(http.RoundTripper) http.RoundTripper) (Provider, error) {
 	return newRemote(r.config, r.dialer, wrap)
 }
 
-// forComponents speaks protobuf and leaves limits to the server's fairness.
+// forComponents returns a configuration that uses protobuf and has no client-side rate
+// limit, because the server limits requests by priority and fairness.
 func forComponents(config *rest.Config, d *dialer) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.WarningHandler = rest.NoWarnings{}
@@ -80,28 +118,27 @@ func forComponents(config *rest.Config, d *dialer) *rest.Config {
 	return c
 }
 
-// A server that was just started, or is being started again, refuses
-// connections for a moment. A connection waits for it, so that nothing that is
-// asked of it in the meantime fails, is logged or backs off.
+// A server that is being started or restarted refuses connections for a moment. The dialer
+// retries for up to dialTimeout, so that requests in the meantime do not fail or back off.
 const (
-	dialPatience = 10 * time.Second
-	shortestWait = 5 * time.Millisecond
-	longestWait  = 100 * time.Millisecond
+	dialTimeout      = 10 * time.Second
+	initialDialDelay = 5 * time.Millisecond
+	maxDialDelay     = 100 * time.Millisecond
 )
 
-// dialer connects, and tries again while nobody listens.
+// dialer retries refused connections.
 type dialer struct {
-	// hurried is set when the component ends: what it says last, as that it
-	// gives its lease up, is not worth waiting for a server that ends with it.
-	hurried atomic.Bool
+	// stopping is set when the component stops. Its last requests, such as the release of
+	// its lease, do not wait for a server that may be stopping, too.
+	stopping atomic.Bool
 }
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	began := time.Now()
-	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
+	for wait := initialDialDelay; ; wait = min(2*wait, maxDialDelay) {
 		connection, err := dialer.DialContext(ctx, network, address)
-		if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began) > dialPatience || d.hurried.Load() {
+		if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began) > dialTimeout || d.stopping.Load() {
 			return connection, err
 		}
 		select {
@@ -129,7 +166,7 @@ func (r *Remote) As(name string, _ ...string) (*Client, error) {
 }
 
 func (r *Remote) client(config *rest.Config) (*Client, error) {
-	connections, err := rest.HTTPClientFor(config) // one pool for all of the client
+	connections, err := rest.HTTPClientFor(config) // shared by all clients of the identity
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
 	}
@@ -155,8 +192,8 @@ func (r *Remote) client(config *rest.Config) (*Client, error) {
 	}, nil
 }
 
-// typedInformer makes an informer of a built-in kind's own type. ok is false
-// for kinds that client-go does not know.
+// typedInformer returns an informer of typed objects. ok is false for kinds that client-go
+// does not know.
 func typedInformer(config *rest.Config, connections *http.Client, gvr schema.GroupVersionResource, namespace string, selector fields.Selector) (informer cache.SharedIndexInformer, ok bool) {
 	example, ok := builtIn(gvr)
 	if !ok {
@@ -173,12 +210,12 @@ func typedInformer(config *rest.Config, connections *http.Client, gvr schema.Gro
 	if err != nil {
 		return nil, false // the same configuration made the typed client
 	}
-	lw := cache.NewFilteredListWatchFromClient(rests, gvr.Resource, namespace, func(o *metav1.ListOptions) { selecting(selector)(o) })
+	lw := cache.NewFilteredListWatchFromClient(rests, gvr.Resource, namespace, func(o *metav1.ListOptions) { withFieldSelector(selector)(o) })
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	return cache.NewSharedIndexInformer(lw, example, 0, indexers), true
 }
 
-// builtIn finds the Go type of a resource among client-go's.
+// builtIn returns a new object of the Go type that client-go has for a resource.
 func builtIn(gvr schema.GroupVersionResource) (runtime.Object, bool) {
 	for kind := range scheme.Scheme.KnownTypes(gvr.GroupVersion()) {
 		gvk := gvr.GroupVersion().WithKind(kind)

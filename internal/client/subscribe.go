@@ -10,13 +10,12 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Subscribe lets a handler of the component that ctx belongs to hear what a
-// shared informer knows, and then of every change, until ctx ends. The
-// component does not end before the handler's last call has returned. A panic
-// of the handler ends the instance of the component, and not the informer.
-// The checker is done when the handler has heard what there was at first.
+// Subscribe adds a handler to a shared informer and removes it when ctx is done. The
+// supervised component of ctx does not end before the handler's last call has returned. A
+// panic of the handler fails the component but not the informer. The returned checker is
+// done when the handler has processed the initial objects.
 func Subscribe(ctx context.Context, informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) (cache.DoneChecker, error) {
-	registration, err := informer.AddEventHandler(guarded{ctx, handler})
+	registration, err := informer.AddEventHandler(supervisedHandler{ctx, handler})
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to an informer: %w", err)
 	}
@@ -27,30 +26,28 @@ func Subscribe(ctx context.Context, informer cache.SharedIndexInformer, handler 
 	return registration.HasSyncedChecker(), nil
 }
 
-// lastCall is how long a handler that is no longer wanted may take. One of
-// an informer that never ran has no last call to wait for.
-const lastCall = 5 * time.Second
+// unsubscribeTimeout is the maximum time to wait for the last call of a removed handler.
+const unsubscribeTimeout = 5 * time.Second
 
-// unsubscribe removes a handler and waits for its last call. An informer that
-// has ended has removed it already.
+// unsubscribe removes a handler and waits for its last call. A stopped informer has already
+// removed it.
 func unsubscribe(informer cache.SharedIndexInformer, registration cache.ResourceEventHandlerRegistration) {
 	_ = informer.RemoveEventHandler(registration)
-	leaving, ok := registration.(interface{ ShutdownChan() <-chan struct{} })
+	removed, ok := registration.(interface{ ShutdownChan() <-chan struct{} })
 	if !ok {
 		return
 	}
-	late := time.NewTimer(lastCall)
-	defer late.Stop()
+	timeout := time.NewTimer(unsubscribeTimeout)
+	defer timeout.Stop()
 	select {
-	case <-leaving.ShutdownChan():
-	case <-late.C:
+	case <-removed.ShutdownChan():
+	case <-timeout.C:
 	}
 }
 
-// Follow is Subscribe for an informer of the component's own, which it runs
-// until ctx ends.
+// Follow is like Subscribe for an unshared informer, which it runs until ctx is done.
 func Follow(ctx context.Context, informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) (cache.DoneChecker, error) {
-	registration, err := informer.AddEventHandler(guarded{ctx, handler})
+	registration, err := informer.AddEventHandler(supervisedHandler{ctx, handler})
 	if err != nil {
 		return nil, fmt.Errorf("follow an informer: %w", err)
 	}
@@ -58,46 +55,44 @@ func Follow(ctx context.Context, informer cache.SharedIndexInformer, handler cac
 	return registration.HasSyncedChecker(), nil
 }
 
-// guarded is a handler whose panics are its component's.
-type guarded struct {
+// supervisedHandler is a handler whose panics fail the component of ctx.
+type supervisedHandler struct {
 	ctx     context.Context
 	handler cache.ResourceEventHandler
 }
 
 // OnAdd implements cache.ResourceEventHandler.
-func (g guarded) OnAdd(obj any, initial bool) {
-	supervise.Guard(g.ctx, func() { g.handler.OnAdd(obj, initial) })
+func (g supervisedHandler) OnAdd(obj any, initial bool) {
+	supervise.FailOnPanic(g.ctx, func() { g.handler.OnAdd(obj, initial) })
 }
 
 // OnUpdate implements cache.ResourceEventHandler.
-func (g guarded) OnUpdate(old, obj any) {
-	supervise.Guard(g.ctx, func() { g.handler.OnUpdate(old, obj) })
+func (g supervisedHandler) OnUpdate(old, obj any) {
+	supervise.FailOnPanic(g.ctx, func() { g.handler.OnUpdate(old, obj) })
 }
 
 // OnDelete implements cache.ResourceEventHandler.
-func (g guarded) OnDelete(obj any) {
-	supervise.Guard(g.ctx, func() { g.handler.OnDelete(obj) })
+func (g supervisedHandler) OnDelete(obj any) {
+	supervise.FailOnPanic(g.ctx, func() { g.handler.OnDelete(obj) })
 }
 
-// Index adds an index to an informer unless one of that name is there
-// already, which then must be the same index, added by another user of the
-// informer or by an earlier instance of this one. An object for which keys
-// panics is not in the index, and the panic is counted for the component that
-// ctx belongs to.
+// Index adds an index to an informer unless it already has an index with the name, which
+// must be the same index. An object for which keys panics is not indexed, and the panic is
+// counted for the supervised component of ctx.
 func Index(ctx context.Context, informer cache.SharedIndexInformer, name string, keys cache.IndexFunc) error {
 	has := func() bool { _, ok := informer.GetIndexer().GetIndexers()[name]; return ok }
 	if has() {
 		return nil
 	}
-	careful := func(obj any) (found []string, err error) {
+	recovering := func(obj any) (found []string, err error) {
 		panicked := supervise.Call(func() error {
 			found, err = keys(obj)
 			return nil
 		})
-		supervise.Note(ctx, panicked)
+		supervise.RecordPanic(ctx, panicked)
 		return found, err
 	}
-	if err := informer.AddIndexers(cache.Indexers{name: careful}); err != nil && !has() {
+	if err := informer.AddIndexers(cache.Indexers{name: recovering}); err != nil && !has() {
 		return fmt.Errorf("indexing by %s: %w", name, err)
 	}
 	return nil

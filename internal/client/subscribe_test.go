@@ -12,25 +12,25 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// follower is a component that hears of pods.
-type follower struct {
-	heard chan string
+// subscriber is a component that subscribes to pods.
+type subscriber struct {
+	added chan string
 	stop  context.CancelFunc
 	ended chan error
 }
 
-func (c *cluster) follow(handle func(name string)) *follower {
+func (c *cluster) subscribe(handle func(name string)) *subscriber {
 	c.Helper()
 	factory := c.as("system:kube-scheduler").Informers
 	ctx, cancel := context.WithCancel(c.ctx)
-	f := &follower{heard: make(chan string, 100), stop: cancel, ended: make(chan error, 1)}
+	f := &subscriber{added: make(chan string, 100), stop: cancel, ended: make(chan error, 1)}
 	started := make(chan struct{})
 	go func() {
 		f.ended <- supervise.Run(ctx, func(ctx context.Context) error {
 			synced, err := client.Subscribe(ctx, factory.Core().V1().Pods().Informer(), cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 				name, _ := cache.MetaNamespaceKeyFunc(obj)
 				handle(name)
-				f.heard <- name
+				f.added <- name
 			}})
 			close(started)
 			if err != nil {
@@ -45,48 +45,47 @@ func (c *cluster) follow(handle func(name string)) *follower {
 	return f
 }
 
-// The informers are the provider's: whoever ends, whether asked to or by a
-// panic in a handler, leaves them to the others, and hears everything from the
-// beginning when it comes back.
-func TestOneSubscriberEndsAndTheOthersGoOn(t *testing.T) {
+// A component that ends, or whose handler panics, does not affect other subscribers. When it
+// subscribes again, it gets all objects.
+func TestSubscribersAreIndependent(t *testing.T) {
 	c := newCluster(t, http.NotFoundHandler())
 	pods := c.kind("", "pods")
 	c.create(pods, pod("a", ""))
-	steady := c.follow(func(string) {})
-	expect(t, steady.heard, "default/a")
+	steady := c.subscribe(func(string) {})
+	expect(t, steady.added, "default/a")
 	for _, name := range []string{"b", "c", "d"} {
-		first := c.follow(func(string) {})
-		<-first.heard // of what is there one comes first, in no order
+		first := c.subscribe(func(string) {})
+		<-first.added // the first of the existing objects, in any order
 		first.stop()
 		if err := <-first.ended; err != nil {
 			t.Error(err)
 		}
 		c.create(pods, pod(name, ""))
-		expect(t, steady.heard, "default/"+name)
+		expect(t, steady.added, "default/"+name)
 		select {
-		case told := <-first.heard:
-			if told == "default/"+name {
-				t.Error("a component that has ended still hears")
+		case got := <-first.added:
+			if got == "default/"+name {
+				t.Error("the handler of a component that has ended was called")
 			}
 		default:
 		}
 	}
 	broken := errors.New("broken")
-	panics := c.follow(func(string) { panic(broken) })
+	panics := c.subscribe(func(string) { panic(broken) })
 	if err := <-panics.ended; !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 	c.create(pods, pod("e", ""))
-	expect(t, steady.heard, "default/e")
-	again := c.follow(func(string) {})
+	expect(t, steady.added, "default/e")
+	again := c.subscribe(func(string) {})
 	seen := map[string]bool{}
 	for range 5 {
-		seen[<-again.heard] = true
+		seen[<-again.added] = true
 	}
 	if len(seen) != 5 {
-		t.Errorf("heard %v", seen)
+		t.Errorf("got %v", seen)
 	}
-	for _, f := range []*follower{steady, again} {
+	for _, f := range []*subscriber{steady, again} {
 		f.stop()
 		if err := <-f.ended; err != nil {
 			t.Error(err)
@@ -94,8 +93,8 @@ func TestOneSubscriberEndsAndTheOthersGoOn(t *testing.T) {
 	}
 }
 
-// A panic of one user's index function harms neither the informer nor others.
-func TestAnIndexThatPanicsHarmsNobody(t *testing.T) {
+// A panic of an index function affects neither the informer nor other subscribers.
+func TestPanicInIndexFunction(t *testing.T) {
 	c := newCluster(t, http.NotFoundHandler())
 	informer := c.as("test").Informers.Core().V1().Pods().Informer()
 	for range 2 {
@@ -103,9 +102,9 @@ func TestAnIndexThatPanicsHarmsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	steady := c.follow(func(string) {})
+	steady := c.subscribe(func(string) {})
 	c.create(c.kind("", "pods"), pod("a", ""))
-	expect(t, steady.heard, "default/a")
+	expect(t, steady.added, "default/a")
 	steady.stop()
 	if err := <-steady.ended; err != nil {
 		t.Error(err)

@@ -16,38 +16,38 @@ import (
 
 const (
 	tokenLifetime = time.Hour
-	// tokenRenewal is the part of a token's life after which a new one is asked for.
+	// tokenRenewal is the fraction of a token's lifetime after which it is renewed.
 	tokenRenewal = 0.8
-	// tokenRetry is how long after a failure no token is asked for.
+	// tokenRetry is the delay after a failed renewal.
 	tokenRetry = 10 * time.Second
-	// firstTokenRetry is that while there is no valid token.
+	// firstTokenRetry is the delay after a failure if there is no valid token.
 	firstTokenRetry = time.Second
 )
 
-// tokenSource keeps a valid token of a service account, from TokenRequest.
+// tokenSource requests and renews the token of a service account with TokenRequest.
 type tokenSource struct {
 	client             kubernetes.Interface
 	namespace, account string
 	now                func() time.Time
 
-	requesting chan struct{} // holds a token while one is requested
+	requesting chan struct{} // a semaphore for requests
 
 	mu      sync.Mutex // guards the following
 	token   string
 	renewAt time.Time
 	expires time.Time
-	failed  error // why there was none when it was last requested
+	failed  error // of the last request, if there is no valid token
 }
 
 func newTokenSource(c kubernetes.Interface, namespace, account string) *tokenSource {
 	return &tokenSource{client: c, namespace: namespace, account: account, now: time.Now, requesting: make(chan struct{}, 1)}
 }
 
-// get returns a valid token. When it cannot be renewed, the old one serves
-// until it expires. One caller at a time requests a token; the others go on with
-// the old one, or wait for the new one no longer than until their ctx ends.
+// get returns a valid token. If it cannot be renewed, the old one is used until it expires.
+// One caller at a time requests a token. The others get the old one if it is valid, or wait
+// for the new one until their ctx is done.
 func (s *tokenSource) get(ctx context.Context) (string, error) {
-	token, due, err := s.have()
+	token, due, err := s.cached()
 	if !due {
 		return token, err
 	}
@@ -60,19 +60,19 @@ func (s *tokenSource) get(ctx context.Context) (string, error) {
 		select {
 		case s.requesting <- struct{}{}:
 		case <-ctx.Done():
-			return "", s.because(ctx.Err())
+			return "", s.wrap(ctx.Err())
 		}
 	}
 	defer func() { <-s.requesting }()
-	if token, due, err := s.have(); !due {
+	if token, due, err := s.cached(); !due {
 		return token, err
 	}
 	return s.renew(ctx)
 }
 
-// have returns the token if it is valid, else "" and why there is none. due
-// says that it is time to request one.
-func (s *tokenSource) have() (token string, due bool, err error) {
+// cached returns the token if it is valid, otherwise the last error. due is true if a token
+// must be requested now.
+func (s *tokenSource) cached() (token string, due bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -82,8 +82,7 @@ func (s *tokenSource) have() (token string, due bool, err error) {
 	return "", s.failed == nil || !now.Before(s.renewAt), s.failed
 }
 
-// renew requests a token. After a failure none is requested for a while, unless
-// it was the caller that gave up.
+// renew requests a token. After a failure it delays the next request, unless ctx is done.
 func (s *tokenSource) renew(ctx context.Context) (string, error) {
 	answer, err := s.request(ctx)
 	s.mu.Lock()
@@ -98,19 +97,19 @@ func (s *tokenSource) renew(ctx context.Context) (string, error) {
 	case ctx.Err() == nil && valid:
 		s.renewAt = now.Add(tokenRetry)
 	case ctx.Err() == nil:
-		s.renewAt, s.failed = now.Add(firstTokenRetry), s.because(err)
+		s.renewAt, s.failed = now.Add(firstTokenRetry), s.wrap(err)
 	}
 	if valid {
 		return s.token, nil
 	}
-	return "", s.because(err)
+	return "", s.wrap(err)
 }
 
-func (s *tokenSource) because(err error) error {
+func (s *tokenSource) wrap(err error) error {
 	return fmt.Errorf("token for service account %s/%s: %w", s.namespace, s.account, err)
 }
 
-// request asks for a token, making the service account if it is missing.
+// request requests a token. It creates the service account if it does not exist.
 func (s *tokenSource) request(ctx context.Context) (*authenticationv1.TokenRequest, error) {
 	seconds := int64(tokenLifetime / time.Second)
 	want := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
@@ -126,8 +125,8 @@ func (s *tokenSource) request(ctx context.Context) (*authenticationv1.TokenReque
 	return accounts.CreateToken(ctx, s.account, want, metav1.CreateOptions{})
 }
 
-// drop forgets a token that the server did not accept.
-func (s *tokenSource) drop(token string) {
+// invalidate drops a token that the server has rejected.
+func (s *tokenSource) invalidate(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.token == token {
@@ -135,7 +134,7 @@ func (s *tokenSource) drop(token string) {
 	}
 }
 
-// tokenTransport sends the token with every request.
+// tokenTransport adds the token to every request.
 type tokenTransport struct {
 	tokens *tokenSource
 	base   http.RoundTripper
@@ -154,7 +153,7 @@ func (t *tokenTransport) RoundTrip(request *http.Request) (*http.Response, error
 	authorized.Header.Set("Authorization", "Bearer "+token)
 	response, err := t.base.RoundTrip(authorized)
 	if err == nil && response.StatusCode == http.StatusUnauthorized {
-		t.tokens.drop(token)
+		t.tokens.invalidate(token)
 	}
 	return response, err
 }

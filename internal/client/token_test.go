@@ -14,16 +14,16 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// issuer is an API server that issues tokens, slowly, unless it fails.
+// issuer is an API server that takes a second to issue a token or to fail.
 type issuer struct {
-	asked  int
-	failed error
+	requests int
+	failed   error
 }
 
 func (i *issuer) source() *tokenSource {
 	c := fake.NewClientset()
 	c.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		i.asked++
+		i.requests++
 		time.Sleep(time.Second)
 		if i.failed != nil {
 			return true, nil, i.failed
@@ -35,9 +35,9 @@ func (i *issuer) source() *tokenSource {
 	return newTokenSource(c, "kube-system", "account")
 }
 
-// While a token cannot be renewed the requests go on with the one there is,
-// and one of them asks from time to time.
-func TestATokenThatCannotBeRenewed(t *testing.T) {
+// While a token cannot be renewed, requests use the old one, and one of them retries from
+// time to time.
+func TestFailingRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{}
 		s := i.source()
@@ -45,7 +45,7 @@ func TestATokenThatCannotBeRenewed(t *testing.T) {
 			t.Fatal(token, err)
 		}
 		time.Sleep(50 * time.Minute)
-		i.asked, i.failed = 0, errors.New("no room")
+		i.requests, i.failed = 0, errors.New("no room")
 		go func() { _, _ = s.get(t.Context()) }()
 		synctest.Wait()
 		began := time.Now()
@@ -54,20 +54,20 @@ func TestATokenThatCannotBeRenewed(t *testing.T) {
 				t.Fatal(token, err)
 			}
 		}
-		if took := time.Since(began); took > 0 || i.asked != 1 {
-			t.Errorf("100 requests wait %v for %d attempts to renew a token that is valid", took, i.asked)
+		if took := time.Since(began); took > 0 || i.requests != 1 {
+			t.Errorf("100 requests wait %v for %d attempts to renew a valid token", took, i.requests)
 		}
 		time.Sleep(time.Second) // the attempt has failed
 		for range 100 {
 			_, _ = s.get(t.Context())
 		}
-		if i.asked != 1 {
-			t.Errorf("%d attempts at once", i.asked)
+		if i.requests != 1 {
+			t.Errorf("%d attempts at once", i.requests)
 		}
 		time.Sleep(tokenRetry)
 		_, _ = s.get(t.Context())
-		if i.asked != 2 {
-			t.Errorf("%d attempts after %v", i.asked, tokenRetry)
+		if i.requests != 2 {
+			t.Errorf("%d attempts after %v", i.requests, tokenRetry)
 		}
 		time.Sleep(tokenLifetime)
 		if _, err := s.get(t.Context()); !errors.Is(err, i.failed) {
@@ -81,8 +81,8 @@ func TestATokenThatCannotBeRenewed(t *testing.T) {
 	})
 }
 
-// Who waits for the token that another requests does so until its own deadline.
-func TestWaitingForATokenEnds(t *testing.T) {
+// A caller that waits for another caller's request does so only until its own deadline.
+func TestWaitingForTokenEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := (&issuer{}).source()
 		first := make(chan error)

@@ -11,17 +11,17 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// handlerTransport is an http.RoundTripper that calls a handler. A response
-// that fits in memory is handed over whole; one that the handler flushes
-// (a watch) streams.
+// handlerTransport is an http.RoundTripper that calls a handler. It returns a response
+// when the handler has returned, or when the handler flushes, as watches do. In the latter
+// case, it streams the body.
 type handlerTransport struct {
 	handler  http.Handler
 	withUser func(context.Context, user.Info) context.Context
 	user     user.Info
 }
 
-// RoundTrip implements http.RoundTripper. The handler's context ends when the
-// caller's does or when the caller closes the body, as over a connection.
+// RoundTrip implements http.RoundTripper. The handler's context is canceled when the
+// request's context is done or the caller closes the body.
 func (t *handlerTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(request.Context())
 	served := request.Clone(t.withUser(ctx, t.user))
@@ -46,25 +46,25 @@ func (t *handlerTransport) RoundTrip(request *http.Request) (*http.Response, err
 	return s.response(request)
 }
 
-// streamBuffer is how far a streaming handler may be ahead of its reader.
+// streamBuffer is the maximum number of unread bytes of a streaming response.
 const streamBuffer = 1 << 20
 
-// stream is a response under way: the handler's http.ResponseWriter and the
+// stream is a response in progress. It is the handler's http.ResponseWriter and the
 // caller's body.
 type stream struct {
 	header  http.Header
 	started chan struct{} // closed once status and header are fixed
 	cancel  context.CancelFunc
 
-	mu      sync.Mutex // guards the following
-	changed sync.Cond
-	status  int
-	sent    http.Header // the header as it was when the response started
-	flowing bool        // started is closed
-	buffer  bytes.Buffer
-	done    bool  // the handler has returned
-	closed  bool  // the reader has gone
-	err     error // the handler panicked
+	mu        sync.Mutex // guards the following
+	changed   sync.Cond
+	status    int
+	sent      http.Header // a copy of header when the status was set
+	streaming bool        // started is closed
+	buffer    bytes.Buffer
+	done      bool  // the handler has returned
+	closed    bool  // the caller has closed the body
+	err       error // the handler has panicked
 }
 
 func (s *stream) serve(handler http.Handler, request *http.Request) {
@@ -89,25 +89,25 @@ func (s *stream) finish(err error) {
 	s.changed.Broadcast()
 }
 
-// start fixes status and header and lets RoundTrip return. Callers hold mu.
+// start fixes the status and header, and makes RoundTrip return. Callers hold mu.
 func (s *stream) start() {
-	if s.flowing {
+	if s.streaming {
 		return
 	}
-	s.fix(http.StatusOK)
-	s.flowing = true
+	s.setStatus(http.StatusOK)
+	s.streaming = true
 	close(s.started)
 }
 
-// fix takes the status and the header as they are now. Callers hold mu.
-func (s *stream) fix(status int) {
+// setStatus fixes the status and header unless they are already fixed. Callers hold mu.
+func (s *stream) setStatus(status int) {
 	if s.status == 0 {
 		s.status = status
 		s.sent = s.header.Clone()
 	}
 }
 
-// response is called once started is closed.
+// response returns the response. It must be called after started is closed.
 func (s *stream) response(request *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,17 +134,17 @@ func (s *stream) WriteHeader(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if status >= http.StatusOK {
-		s.fix(status)
+		s.setStatus(status)
 	}
 }
 
-// Write implements http.ResponseWriter. It blocks while a streaming response
-// is too far ahead of its reader.
+// Write implements http.ResponseWriter. It blocks while a streaming response has more than
+// streamBuffer unread bytes.
 func (s *stream) Write(data []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fix(http.StatusOK)
-	for s.flowing && s.buffer.Len() > streamBuffer && !s.closed {
+	s.setStatus(http.StatusOK)
+	for s.streaming && s.buffer.Len() > streamBuffer && !s.closed {
 		s.changed.Wait()
 	}
 	if s.closed {
@@ -161,7 +161,7 @@ func (s *stream) Flush() {
 	s.start()
 }
 
-// Read implements io.Reader for the caller.
+// Read implements io.Reader for the body.
 func (s *stream) Read(data []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (s *stream) Read(data []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Close implements io.Closer for the caller.
+// Close implements io.Closer for the body.
 func (s *stream) Close() error {
 	s.cancel()
 	s.mu.Lock()

@@ -9,9 +9,9 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// view lists and watches a part of a kind in the watch cache. Nothing is
-// copied or encoded: a list is pointers into the cache, a watch is a cursor.
-// Objects of the hub version are the cache's own; another version is converted.
+// view lists and watches selected objects of a kind in the watch cache. It does not copy
+// or encode objects: a list contains pointers into the cache, and a watch is a cursor.
+// Objects in other versions than the hub version are converted.
 type view struct {
 	cache    *watchcache.Cache
 	kind     *watchcache.Kind
@@ -19,17 +19,17 @@ type view struct {
 	selected watchcache.Selection
 }
 
-// list returns everything that the view shows, as of a revision.
+// list returns the selected objects and the revision of the list.
 func (v *view) list() (objects []runtime.Object, revision int64) {
 	snapshot := v.kind.Snapshot()
-	_ = v.selected.Visit(context.Background(), snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool { // which does not end
+	_ = v.selected.Visit(context.Background(), snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool { // the context never ends
 		objects = append(objects, v.version.FromHub(e.Object))
 		return true
 	})
 	return objects, snapshot.Revision
 }
 
-// watch returns a cursor on what may change in the view after a revision.
+// watch returns a cursor for the events of the view's scope after a revision.
 func (v *view) watch(after int64) (*watchcache.Cursor, error) {
 	return v.kind.WatchScope(after, v.selected.Scope())
 }

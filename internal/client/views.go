@@ -16,10 +16,10 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// views finds the watch cache's part behind a Go type or a resource name.
+// views finds the view of a Go type or a resource.
 type views struct {
 	cache  *watchcache.Cache
-	byType map[reflect.Type]view // built-in types, which never change
+	byType map[reflect.Type]view // of built-in types; never changes
 }
 
 func newViews(c *watchcache.Cache) *views {
@@ -34,7 +34,7 @@ func newViews(c *watchcache.Cache) *views {
 	return v
 }
 
-// ofType returns the view of all objects of obj's type. No views have none.
+// ofType returns the view of all objects of obj's type. v may be nil.
 func (v *views) ofType(obj runtime.Object) (*view, bool) {
 	if v == nil {
 		return nil, false
@@ -43,7 +43,8 @@ func (v *views) ofType(obj runtime.Object) (*view, bool) {
 	return &found, ok
 }
 
-// ofResource returns the view of all objects of a resource, custom ones too.
+// ofResource returns the view of all objects of a resource, which may be a custom one. v
+// may be nil.
 func (v *views) ofResource(gvr schema.GroupVersionResource) (*view, bool) {
 	if v == nil {
 		return nil, false
@@ -62,7 +63,7 @@ func (v *views) ofResource(gvr schema.GroupVersionResource) (*view, bool) {
 	return nil, false
 }
 
-// watcher is the Client.Watch of an identity; what the cache does not hold is
+// watcher returns Client.Watch of an identity. Resources that are not in the cache are
 // watched with that identity's dynamic client.
 func (v *views) watcher(fallback dynamic.Interface) func(schema.GroupVersionResource, string, fields.Selector) cache.SharedIndexInformer {
 	return func(gvr schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer {
@@ -74,14 +75,14 @@ func (v *views) watcher(fallback dynamic.Interface) func(schema.GroupVersionReso
 	}
 }
 
-// dynamicInformer makes an informer of unstructured objects over the API.
+// dynamicInformer returns an informer of unstructured objects that uses the API.
 func dynamicInformer(c dynamic.Interface, gvr schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer {
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	return dynamicinformer.NewFilteredDynamicInformer(c, gvr, namespace, 0, indexers, selecting(selector)).Informer()
+	return dynamicinformer.NewFilteredDynamicInformer(c, gvr, namespace, 0, indexers, withFieldSelector(selector)).Informer()
 }
 
-// selecting puts a field selector into list options.
-func selecting(selector fields.Selector) func(*metav1.ListOptions) {
+// withFieldSelector returns a function that sets a field selector in list options.
+func withFieldSelector(selector fields.Selector) func(*metav1.ListOptions) {
 	return func(options *metav1.ListOptions) {
 		if selector != nil {
 			options.FieldSelector = selector.String()

@@ -1,70 +1,86 @@
-// Package component turns each component's command line, with upstream's
-// flag names and defaults, into the running component: alone in a process
-// over HTTPS, or inside a whole cluster that shares one process. The API
-// server has a package of its own below.
+// Package component has the command line of each component, with upstream's
+// flags and defaults, and runs the component: alone in a process over HTTPS, or
+// inside a cluster in one process. The API server is in package
+// component/apiserver.
 package component
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"time"
+	"slices"
 
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/leader"
 	"github.com/coracle-io/coracle/internal/controllers/all"
-	"github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
-// ControllerManager runs all controllers, while it leads.
+// ControllerManager runs all controllers while it holds the leader lease.
 type ControllerManager struct {
 	Kubeconfig string
 	Serving    base.Serving
 	Leader     leader.Options
-	// RootCAFile is the file of the authority by which pods trust the API
-	// server. RootCA is that authority, PEM, if there is no file.
+	// RootCAFile is the file with the CA certificates by which pods verify the
+	// API server. RootCA has them, in PEM, if there is no file.
 	RootCAFile string
 	RootCA     []byte
-	// Options are those of controllers that have more than flags.
+	// Options are the options that several controllers share, and the options of
+	// controllers whose flags are not beside them.
 	Options all.Options
+	// Enabled are the controllers to run; see controller.Select.
+	Enabled []string
 
-	enabled     []string // of --controllers
-	controllers []controller.Descriptor
-	ignored     ignoredControllerFlags
+	controllers   []controller.Descriptor
+	featureGates  []string
+	cloudProvider string
+	ignored       *pflag.FlagSet
 }
 
 // NewControllerManager returns upstream's defaults.
 func NewControllerManager() *ControllerManager {
 	m := &ControllerManager{
 		Serving: base.NewServing(10257),
-		Leader:  leader.DefaultOptions("kube-controller-manager"),
+		Leader:  leader.Options{Configuration: leader.DefaultConfiguration("kube-controller-manager")},
 		Options: all.DefaultOptions(),
-		enabled: []string{"*"},
-		ignored: newIgnoredControllerFlags(),
+		Enabled: []string{"*"},
+		ignored: ignoredControllerFlags(),
 	}
 	m.controllers = all.Controllers(&m.Options)
 	return m
 }
 
-// AddFlags binds the flags.
+// AddFlags binds the flags to fs.
 func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig, "where the API server is and who this is")
+	fs.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig, "kubeconfig file for the API server")
 	m.Serving.AddFlags(fs)
-	fs.StringVar(&m.RootCAFile, "root-ca-file", m.RootCAFile, "authority that pods trust the API server by")
-	controller.AddFlags(fs, &m.enabled, m.controllers)
-	m.ignored.addFlags(fs)
-	m.Leader.AddFlags(fs)
+	fs.BoolVar(&m.Serving.Profiling, "profiling", m.Serving.Profiling, base.ProfilingUsage)
+	fs.StringVar(&m.RootCAFile, "root-ca-file", m.RootCAFile, "root certificate authority published to pods in the ConfigMap kube-root-ca.crt")
+	flagvalue.Is(fs, flagvalue.File, "kubeconfig", "root-ca-file")
+	controller.AddFlags(fs, &m.Enabled, m.controllers)
+	fs.StringSliceVar(&m.featureGates, "feature-gates", m.featureGates, "feature gates as Name=true; they are checked and have no effect, because the gates of the API server decide what controllers may do")
+	fs.StringVar(&m.cloudProvider, "cloud-provider", m.cloudProvider, "external, or empty; neither has an effect, because no cloud provider is built in")
+	fs.AddFlagSet(m.ignored)
+	bindFields(fs, &m.Leader.Configuration, leaderElectionFields(""))
+	leaderElectionKinds(fs)
 }
 
-// Validate reports what is wrong with the flags.
+// Validate returns all errors in the flags.
 func (m *ControllerManager) Validate() error {
-	_, err := controller.Select(m.controllers, m.enabled)
-	errs := []error{err, m.Leader.Validate()}
+	_, err := controller.Select(m.controllers, m.Enabled)
+	_, gatesErr := feature.Parse(m.featureGates)
+	errs := []error{err, leader.Validate(&m.Leader.Configuration), gatesErr}
+	if m.cloudProvider != "" && m.cloudProvider != "external" {
+		errs = append(errs, fmt.Errorf("--cloud-provider=%s: no cloud provider is built in: use external", m.cloudProvider))
+	}
 	for _, d := range m.controllers {
 		if d.Validate != nil {
 			errs = append(errs, d.Validate())
@@ -73,7 +89,25 @@ func (m *ControllerManager) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Run runs the controllers of a process of their own.
+// warnings returns a message for each given flag and feature gate without effect.
+func (m *ControllerManager) warnings() []string {
+	gates, err := feature.Parse(m.featureGates)
+	if err != nil {
+		return nil // Validate reports it
+	}
+	all := gates.Warnings()
+	for _, gate := range slices.Sorted(maps.Keys(gates.Named())) {
+		all = append(all, fmt.Sprintf("--feature-gates: %s has no effect here: set it at the API server", gate))
+	}
+	m.ignored.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			all = append(all, "--"+f.Name+" "+f.Usage)
+		}
+	})
+	return all
+}
+
+// Run runs the controllers in a process of their own.
 func (m *ControllerManager) Run(ctx context.Context) error {
 	if err := m.Validate(); err != nil {
 		return err
@@ -85,8 +119,8 @@ func (m *ControllerManager) Run(ctx context.Context) error {
 	return m.RunWith(ctx, provider)
 }
 
-// RunWith runs the controllers with clients of the given provider, and the
-// server of their health.
+// RunWith runs the controllers with clients of the given provider, and their
+// health server.
 func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provider) error {
 	c := base.NewCounts(ctx)
 	provider, err := c.Of(provider)
@@ -101,11 +135,14 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	if err != nil {
 		return err
 	}
+	for _, w := range m.warnings() {
+		klog.FromContext(ctx).Info(w)
+	}
 	flags := base.FlagValuesOf(m.AddFlags)
 	election := m.Leader
 	election.Observe = c.Leads
-	runner := controller.Runner{Provider: provider, Controllers: m.controllers, Enabled: m.enabled, RootCA: rootCA}
-	return base.Together(metrics.WithQueues(ctx, c.Queues),
+	runner := controller.Runner{Provider: provider, Controllers: m.controllers, Enabled: m.Enabled, RootCA: rootCA, Queues: c.Queues, Metrics: c.Registry}
+	return base.Together(ctx,
 		provider.Run,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },
 		func(ctx context.Context) error { return m.Serving.Run(ctx, "kube-controller-manager", own, flags, c) },
@@ -121,34 +158,4 @@ func (m *ControllerManager) rootCA() ([]byte, error) {
 		return nil, fmt.Errorf("--root-ca-file: %w", err)
 	}
 	return pem, nil
-}
-
-// ignoredControllerFlags are upstream's flags for controllers that are not here
-// and for periods that are not needed. They are accepted, so that command lines
-// written for upstream work.
-type ignoredControllerFlags struct {
-	resourceClaimSyncs, autoscalerSyncs                                               int
-	binderSyncPeriod                                                                  time.Duration
-	autoscalerSyncPeriod, autoscalerStabilization, autoscalerStartup, autoscalerReady time.Duration
-	autoscalerTolerance                                                               float64
-}
-
-func newIgnoredControllerFlags() ignoredControllerFlags {
-	return ignoredControllerFlags{
-		resourceClaimSyncs: 50, autoscalerSyncs: 5, binderSyncPeriod: 15 * time.Second,
-		autoscalerSyncPeriod: 15 * time.Second, autoscalerStabilization: 5 * time.Minute,
-		autoscalerStartup: 5 * time.Minute, autoscalerReady: 30 * time.Second, autoscalerTolerance: 0.1,
-	}
-}
-
-func (f *ignoredControllerFlags) addFlags(fs *pflag.FlagSet) {
-	const noAutoscaler = "has no effect: there is no horizontal pod autoscaler"
-	fs.IntVar(&f.autoscalerSyncs, "concurrent-horizontal-pod-autoscaler-syncs", f.autoscalerSyncs, noAutoscaler)
-	fs.DurationVar(&f.autoscalerSyncPeriod, "horizontal-pod-autoscaler-sync-period", f.autoscalerSyncPeriod, noAutoscaler)
-	fs.DurationVar(&f.autoscalerStabilization, "horizontal-pod-autoscaler-downscale-stabilization", f.autoscalerStabilization, noAutoscaler)
-	fs.Float64Var(&f.autoscalerTolerance, "horizontal-pod-autoscaler-tolerance", f.autoscalerTolerance, noAutoscaler)
-	fs.DurationVar(&f.autoscalerStartup, "horizontal-pod-autoscaler-cpu-initialization-period", f.autoscalerStartup, noAutoscaler)
-	fs.DurationVar(&f.autoscalerReady, "horizontal-pod-autoscaler-initial-readiness-delay", f.autoscalerReady, noAutoscaler)
-	fs.IntVar(&f.resourceClaimSyncs, "concurrent-resource-claim-syncs", f.resourceClaimSyncs, "has no effect: there is no controller of resource claims")
-	fs.DurationVar(&f.binderSyncPeriod, "pvclaimbinder-sync-period", f.binderSyncPeriod, "has no effect: claims and volumes are bound when they change")
 }

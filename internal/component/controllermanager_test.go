@@ -3,35 +3,56 @@ package component
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 )
 
+// Flags and gates that have no effect are accepted, and said to have none.
 func TestControllerFlagsThatHaveNoEffectSaySo(t *testing.T) {
-	flags := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
-	NewControllerManager().AddFlags(flags)
-	for _, name := range []string{
-		"concurrent-horizontal-pod-autoscaler-syncs", "horizontal-pod-autoscaler-sync-period", "horizontal-pod-autoscaler-tolerance",
-		"concurrent-resource-claim-syncs", "pvclaimbinder-sync-period",
-	} {
-		if f := flags.Lookup(name); f == nil || !strings.HasPrefix(f.Usage, "has no effect: ") {
-			t.Errorf("--%s does not say that it has no effect", name)
+	m := NewControllerManager()
+	m.ignored.VisitAll(func(f *pflag.Flag) {
+		if !strings.HasPrefix(f.Usage, "has no effect: ") {
+			t.Errorf("--%s does not say that it has no effect", f.Name)
 		}
+	})
+	flags := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
+	m.AddFlags(flags)
+	if err := flags.Parse([]string{"--cluster-name=a", "--feature-gates=WatchList=false,JobManagedBy=true", "--cloud-provider=external"}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"Setting GA feature gate JobManagedBy=true. It will be removed in a future release.",
+		"--feature-gates: JobManagedBy has no effect here: set it at the API server",
+		"--feature-gates: WatchList has no effect here: set it at the API server",
+		"--cluster-name has no effect: no cloud provider is built in",
+	}
+	if got := m.warnings(); !slices.Equal(got, want) {
+		t.Errorf("warnings %q, want %q", got, want)
 	}
 }
 
-// What a controller could not do is refused before anything starts.
+// A flag that a controller cannot work with is refused before anything starts.
 func TestControllerFlagsAreValidated(t *testing.T) {
 	for _, test := range []struct{ flags, want string }{
 		{"--controllers=*", ""},
+		{"--horizontal-pod-autoscaler-sync-period=0s", "--horizontal-pod-autoscaler-sync-period must be above 0"},
+		{"--horizontal-pod-autoscaler-tolerance=-1", "--horizontal-pod-autoscaler-tolerance must not be below 0"},
+		{"--feature-gates=NodeLogQuery=true,AllAlpha=true", ""},
+		{"--feature-gates=NoSuchGate=true", "unrecognized feature gate: NoSuchGate"},
+		{"--cloud-provider=external", ""},
+		{"--cloud-provider=aws", "--cloud-provider=aws: no cloud provider is built in: use external"},
 		{"--controllers=nobody", `"nobody" is not in the list of known controllers`},
 		{"--allocate-node-cidrs", "--allocate-node-cidrs needs --cluster-cidr"},
 		{"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16", ""},
 		{"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16,fd00::/56 --node-cidr-mask-size=24", "--node-cidr-mask-size is not allowed with dual-stack"},
 		{"--cluster-signing-cert-file=ca.crt", "--cluster-signing-key-file must both be given"},
 		{"--cluster-signing-cert-file=ca.crt --cluster-signing-key-file=ca.key", ""},
+		{"--cluster-signing-kubelet-client-key-file=a.key", "--cluster-signing-kubelet-client-cert-file and --cluster-signing-kubelet-client-key-file must both be given"},
+		{"--cluster-signing-kubelet-client-cert-file=a.crt --cluster-signing-kubelet-client-key-file=a.key", ""},
+		{"--cluster-signing-cert-file=ca.crt --cluster-signing-key-file=ca.key --cluster-signing-legacy-unknown-cert-file=a.crt --cluster-signing-legacy-unknown-key-file=a.key", "--cluster-signing-legacy-unknown-cert-file and --cluster-signing-cert-file must not both be given"},
 		{"--max-endpoints-per-slice=1001", "--max-endpoints-per-slice must not be more than 1000, but got 1001"},
 		{"--concurrent-service-endpoint-syncs=0", "--concurrent-service-endpoint-syncs must not be less than 1, but got 0"},
 		{"--mirroring-max-endpoints-per-subset=0", "--mirroring-max-endpoints-per-subset must not be less than 1, but got 0"},

@@ -13,37 +13,37 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/dns"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
-// DNS serves the cluster's names.
+// DNS is the cluster's DNS server.
 type DNS struct {
+	dns.Config
 	Kubeconfig string
-	Addresses  []string
-	Port       int
-	Domain     string
-	ClusterDNS []string
-	// ClusterCIDR are the addresses of pods, with commas between; "" answers
-	// everybody.
+	// ClusterCIDR are the ranges of pod addresses, separated by commas. Only
+	// pods are answered; "" answers all clients.
 	ClusterCIDR string
-	ResolvConf  string
-	NodeName    string
 }
 
 // NewDNS returns the defaults.
 func NewDNS() *DNS {
-	return &DNS{Port: 53, Domain: "cluster.local", ResolvConf: "/etc/resolv.conf"}
+	return &DNS{Config: dns.Config{Port: 53, Domain: "cluster.local", ResolvConf: "/etc/resolv.conf"}}
 }
 
-// AddFlags binds the flags.
+// AddFlags binds the flags to fs.
 func (d *DNS) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&d.Kubeconfig, "kubeconfig", d.Kubeconfig, "where the API server is and who this is")
+	fs.StringVar(&d.Kubeconfig, "kubeconfig", d.Kubeconfig, "kubeconfig file for the API server")
 	fs.StringSliceVar(&d.Addresses, "bind-address", d.Addresses, "addresses of this host to listen on (default: that of the default route)")
 	fs.IntVar(&d.Port, "port", d.Port, "port to listen on, UDP and TCP")
 	fs.StringVar(&d.Domain, "cluster-domain", d.Domain, "DNS domain of the cluster")
-	fs.StringSliceVar(&d.ClusterDNS, "cluster-dns", d.ClusterDNS, "cluster IPs of the Service kube-system/kube-dns to keep; none leaves it to others")
-	fs.StringVar(&d.ClusterCIDR, "cluster-cidr", d.ClusterCIDR, "addresses of pods; others than pods and the cluster's nodes are refused (default: everybody is answered)")
-	fs.StringVar(&d.ResolvConf, "resolv-conf", d.ResolvConf, "names the resolvers for everything outside the cluster")
+	fs.StringSliceVar(&d.Announce, "cluster-dns", d.Announce, "cluster IPs of the Service kube-system/kube-dns, which this server creates and restores (default: it leaves the Service alone)")
+	fs.StringVar(&d.ClusterCIDR, "cluster-cidr", d.ClusterCIDR, "addresses of pods; others than pods and the cluster's nodes are refused (default: all clients are answered)")
+	fs.StringVar(&d.ResolvConf, "resolv-conf", d.ResolvConf, "resolver configuration file with the servers for names outside the cluster")
 	fs.StringVar(&d.NodeName, "hostname-override", d.NodeName, "name of the node (default: the host's name)")
+	flagvalue.Is(fs, flagvalue.File, "kubeconfig", "resolv-conf")
+	flagvalue.Is(fs, flagvalue.Address, "bind-address", "cluster-dns")
+	flagvalue.Is(fs, flagvalue.Ranges, "cluster-cidr")
+	flagvalue.Is(fs, flagvalue.Name, "cluster-domain", "hostname-override")
 }
 
 // Run serves in a process of its own.
@@ -57,35 +57,32 @@ func (d *DNS) Run(ctx context.Context) error {
 
 // RunWith serves with a client of the given provider.
 func (d *DNS) RunWith(ctx context.Context, provider client.Provider) error {
-	own, err := provider.As("system:coredns", "system:authenticated")
-	if err != nil {
+	c := d.Config
+	var err error
+	if c.Client, err = provider.As("system:coredns", "system:authenticated"); err != nil {
 		return err
 	}
-	if len(d.Addresses) == 0 {
+	if len(c.Addresses) == 0 {
 		ip, err := utilnet.ResolveBindAddress(net.IPv4zero)
 		if err != nil {
 			return fmt.Errorf("no default route to find this machine's address by: give one with --bind-address (%w)", err)
 		}
-		d.Addresses = []string{ip.String()}
+		c.Addresses = []string{ip.String()}
 	}
-	if d.NodeName, err = base.HostName(d.NodeName); err != nil {
+	if c.NodeName, err = base.HostName(c.NodeName); err != nil {
 		return err
 	}
-	pods, err := d.pods()
-	if err != nil {
+	if c.Pods, err = d.pods(); err != nil {
 		return err
 	}
-	server, err := dns.New(ctx, dns.Config{
-		Client: own, Domain: d.Domain, Addresses: d.Addresses, Port: d.Port, ResolvConf: d.ResolvConf,
-		Announce: d.ClusterDNS, Pods: pods, NodeName: d.NodeName,
-	})
+	server, err := dns.New(ctx, c)
 	if err != nil {
 		return err
 	}
 	return server.Run(ctx)
 }
 
-// pods are the addresses that --cluster-cidr gives.
+// pods parses --cluster-cidr.
 func (d *DNS) pods() ([]netip.Prefix, error) {
 	if d.ClusterCIDR == "" {
 		return nil, nil

@@ -12,28 +12,28 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-io/coracle/internal/component/base"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/store/etcd"
 )
 
-// Etcd is the etcd inside a cluster's process: alone, or one member of a Raft
-// cluster of several processes.
+// Etcd is the embedded etcd: a single member, or one member of a Raft cluster of
+// several processes.
 type Etcd struct {
 	etcd.Config
-	initialState string
 }
 
 // NewEtcd returns an etcd of a single member below a data directory.
 func NewEtcd(dataDir string) *Etcd {
-	return &Etcd{Config: etcd.Config{Dir: filepath.Join(dataDir, "etcd")}, initialState: "new"}
+	return &Etcd{Config: etcd.Config{Dir: filepath.Join(dataDir, "etcd")}}
 }
 
 // AddFlags binds the flags, which are etcd's own.
 func (e *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.Name, "name", e.Name, "name of this member")
-	fs.StringVar(&e.PeerURL, "initial-advertise-peer-urls", e.PeerURL, "URL where the other members reach this one; none is an etcd of its own")
-	fs.StringVar(&e.InitialCluster, "initial-cluster", e.InitialCluster, "all members, as name=url,name=url")
-	fs.StringVar(&e.initialState, "initial-cluster-state", e.initialState, "new makes the cluster of --initial-cluster, existing joins one that runs")
+	fs.StringVar(&e.PeerURL, "initial-advertise-peer-urls", e.PeerURL, "URL where the other members reach this one; empty: a single member")
+	fs.StringVar(&e.InitialCluster, "initial-cluster", e.InitialCluster, "all members, such as name=url,name=url")
+	fs.Var(initialState{&e.Existing}, "initial-cluster-state", "new makes the cluster of --initial-cluster, existing joins one that runs")
 	fs.StringVar(&e.PeerTLS.CA, "peer-trusted-ca-file", e.PeerTLS.CA, "authority of the members' certificates (default: the cluster's own, etcd-ca)")
 	fs.StringVar(&e.PeerTLS.Cert, "peer-cert-file", e.PeerTLS.Cert, "certificate of this member for the others")
 	fs.StringVar(&e.PeerTLS.Key, "peer-key-file", e.PeerTLS.Key, "key of --peer-cert-file")
@@ -42,18 +42,35 @@ func (e *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.ClientTLS.Cert, "cert-file", e.ClientTLS.Cert, "certificate of this member for clients")
 	fs.StringVar(&e.ClientTLS.Key, "key-file", e.ClientTLS.Key, "key of --cert-file")
 	fs.Int64Var(&e.QuotaBytes, "quota-backend-bytes", e.QuotaBytes, "how large the database may become; 0 is 8 GiB")
+	flagvalue.Is(fs, flagvalue.File, "peer-trusted-ca-file", "peer-cert-file", "peer-key-file", "trusted-ca-file", "cert-file", "key-file")
 }
 
-// Validate reports everything that is wrong with the flags, and settles what
-// follows from them.
+// initialState is the value of --initial-cluster-state.
+type initialState struct{ existing *bool }
+
+// Set implements pflag.Value.
+func (s initialState) Set(text string) error {
+	if text != "new" && text != "existing" {
+		return errors.New("want new or existing")
+	}
+	*s.existing = text == "existing"
+	return nil
+}
+
+// String implements pflag.Value.
+func (s initialState) String() string {
+	if s.existing != nil && *s.existing {
+		return "existing"
+	}
+	return "new"
+}
+
+// Type implements pflag.Value.
+func (initialState) Type() string { return "string" }
+
+// Validate returns all errors in the flags.
 func (e *Etcd) Validate() error {
 	var errs []error
-	switch e.initialState {
-	case "new", "existing":
-		e.Existing = e.initialState == "existing"
-	default:
-		errs = append(errs, base.BadArgument("etcd", "initial-cluster-state="+e.initialState, "want new or existing"))
-	}
 	if (e.PeerURL == "") != (e.InitialCluster == "") {
 		errs = append(errs, base.BadArgument("etcd", "", "initial-advertise-peer-urls and initial-cluster go together: give both for a member of several, neither for an etcd of its own"))
 	} else if e.PeerURL != "" && !e.listed() {
@@ -68,15 +85,21 @@ func (e *Etcd) Validate() error {
 	if !memberName.MatchString(e.name()) {
 		errs = append(errs, base.BadArgument("etcd", "name="+e.Name, "want letters, digits, points and dashes"))
 	}
-	for flag, files := range map[string]etcd.TLSFiles{"peer-trusted-ca-file, peer-cert-file and peer-key-file": e.PeerTLS, "trusted-ca-file, cert-file and key-file": e.ClientTLS} {
-		if files != (etcd.TLSFiles{}) && (files.CA == "" || files.Cert == "" || files.Key == "") {
-			errs = append(errs, base.BadArgument("etcd", "", "%s go together: give all three, or none for the cluster's own authority", flag))
+	for _, given := range []struct {
+		flags string
+		files etcd.TLSFiles
+	}{
+		{"peer-trusted-ca-file, peer-cert-file and peer-key-file", e.PeerTLS},
+		{"trusted-ca-file, cert-file and key-file", e.ClientTLS},
+	} {
+		if files := given.files; files != (etcd.TLSFiles{}) && (files.CA == "" || files.Cert == "" || files.Key == "") {
+			errs = append(errs, base.BadArgument("etcd", "", "%s go together: give all three, or none for the cluster's own authority", given.flags))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// memberName is what a member may be called, which its files are named after.
+// memberName matches valid names of members, which name their files.
 var memberName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*$`)
 
 func (e *Etcd) name() string {
@@ -88,7 +111,7 @@ func (e *Etcd) name() string {
 
 type etcdURL struct{ flag, text string }
 
-// urls are all that were given, of the other members too.
+// urls returns all given URLs, including the URLs of other members.
 func (e *Etcd) urls() []etcdURL {
 	var all []etcdURL
 	if e.ClientURL != "" {
@@ -107,8 +130,8 @@ func (e *Etcd) urls() []etcdURL {
 	return all
 }
 
-// checkURL refuses everything but TLS: what can talk to etcd has all secrets
-// and every right there is.
+// checkURL refuses URLs without TLS, because a client of etcd can read all
+// secrets and change every object.
 func checkURL(flag, text string) error {
 	u, err := url.Parse(text)
 	if err == nil && u.Scheme == "http" && u.Host != "" {
@@ -120,8 +143,8 @@ func checkURL(flag, text string) error {
 	return nil
 }
 
-// UseKeys lets the etcd show certificates of the cluster's own authority where
-// it listens on TCP and was given none, and ask for them.
+// UseKeys configures certificates of the cluster's own authority, for serving and
+// for verifying clients, where etcd listens on TCP and has no others.
 func (e *Etcd) UseKeys(keys *pki.Directory) error {
 	if e.PeerURL != "" && e.PeerTLS == (etcd.TLSFiles{}) {
 		names, ips := hostOf(e.PeerURL)
@@ -154,7 +177,7 @@ func issueEtcd(keys *pki.Directory, p pki.Profile) (etcd.TLSFiles, error) {
 	}, nil
 }
 
-// hostOf is the name or address that a URL reaches.
+// hostOf returns the name or address of a URL.
 func hostOf(text string) (names []string, ips []net.IP) {
 	u, err := url.Parse(text)
 	if err != nil {

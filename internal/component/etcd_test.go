@@ -44,8 +44,8 @@ func TestEtcdRefusesTCPWithoutTLS(t *testing.T) {
 	}
 }
 
-// Where an etcd listens on TCP and was given no certificates, it has those of
-// the cluster's own authority for etcd, which no other certificate comes from.
+// An etcd that listens on TCP without given certificates gets certificates of the
+// cluster's authority for etcd, which signs no others.
 func TestEtcdUsesKeysOfTheCluster(t *testing.T) {
 	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
 	if err != nil {
@@ -56,7 +56,7 @@ func TestEtcdUsesKeysOfTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(keys.File("etcd-ca.key")); !os.IsNotExist(err) {
-		t.Errorf("an etcd that nobody reaches by TCP has an authority: %v", err)
+		t.Errorf("an etcd that does not listen on TCP has an authority: %v", err)
 	}
 	e := etcdOf(t, "name=m1", "listen-client-urls=https://127.0.0.1:2379",
 		"initial-advertise-peer-urls=https://10.0.0.1:2380", "initial-cluster=m1=https://10.0.0.1:2380")

@@ -4,144 +4,154 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
-	cliflag "k8s.io/component-base/cli/flag"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/base"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/kubelet"
+	"github.com/coracle-io/coracle/internal/kubelet/certificate"
+	"github.com/coracle-io/coracle/internal/kubelet/image"
 )
 
 // Kubelet runs the pods of one node.
 type Kubelet struct {
+	// Config has the values of flags. Its Configuration has the values of the flags
+	// in kubeletFields: ConfigFile overrides their defaults, and flags that were
+	// given override ConfigFile.
+	Config     kubelet.Config
 	Kubeconfig string
 	ConfigFile string
-	NodeName   string
-	NodeIPs    []string
-	NodeLabels map[string]string
 	Taints     []string
-	RootDir    string
-	// Configuration has what the flags set; Run lays it over ConfigFile.
-	Configuration kubeletconfig.KubeletConfiguration
-	Anonymous     bool
-	HealthzPort   int32
-	FailSwapOn    bool
-	RegisterNode  bool
-	// ResolverConfig is "" for none.
-	ResolverConfig string
-	// ReservedPorts are ports of the node on which the cluster itself serves;
-	// no pod gets them as host ports.
-	ReservedPorts []int
+	// BootstrapKubeconfig has the credentials for a first client certificate, if
+	// Kubeconfig does not exist.
+	BootstrapKubeconfig string
+	// ConfigDirectory has drop-in files (*.conf) that take precedence over
+	// ConfigFile.
+	ConfigDirectory string
+	// ImageCredentialProviderConfig is the file or directory that says which
+	// programs have logins for images. ImageCredentialProviderBinDir has the
+	// programs.
+	ImageCredentialProviderConfig string
+	ImageCredentialProviderBinDir string
 
-	fs *pflag.FlagSet
+	fields   []*fieldValue
+	ignored  kubeletIgnored
+	fs       *pflag.FlagSet
+	identity *certificate.Client // of a kubelet alone whose certificate is rotated
 }
 
 // NewKubelet returns upstream's defaults.
 func NewKubelet() *Kubelet {
-	k := &Kubelet{RootDir: "/var/lib/kubelet", HealthzPort: kubelet.DefaultHealthzPort, FailSwapOn: true, RegisterNode: true, ResolverConfig: "/etc/resolv.conf"}
-	c := &k.Configuration
-	kubelet.DefaultConfiguration(c)
-	c.ContainerRuntimeEndpoint = "unix:///run/containerd/containerd.sock"
-	c.ClusterDomain = "cluster.local"
+	k := &Kubelet{ignored: newKubeletIgnored()}
+	k.Config.RootDirectory, k.Config.CertDirectory = "/var/lib/kubelet", "/var/lib/kubelet/pki"
+	kubelet.DefaultConfiguration(&k.Config.Configuration)
 	return k
 }
 
-// AddFlags binds the flags.
+// AddFlags binds the flags to fs.
 func (k *Kubelet) AddFlags(fs *pflag.FlagSet) {
 	k.fs = fs
-	c := &k.Configuration
-	fs.StringVar(&k.Kubeconfig, "kubeconfig", k.Kubeconfig, "where the API server is and who this is; none runs static pods only")
+	fs.StringVar(&k.Kubeconfig, "kubeconfig", k.Kubeconfig, "kubeconfig file for the API server; without one, only static pods run")
+	fs.StringVar(&k.BootstrapKubeconfig, "bootstrap-kubeconfig", k.BootstrapKubeconfig, "kubeconfig file for TLS bootstrap: it requests the client certificate of --kubeconfig, if that file does not exist or its certificate has expired")
+	fs.StringVar(&k.Config.CertDirectory, "cert-dir", k.Config.CertDirectory, "directory of the kubelet's certificates")
 	fs.StringVar(&k.ConfigFile, "config", k.ConfigFile, "KubeletConfiguration file; flags win over it")
-	fs.StringVar(&k.NodeName, "hostname-override", k.NodeName, "name of the node (default: the host's name)")
-	fs.StringSliceVar(&k.NodeIPs, "node-ip", k.NodeIPs, "address of the node, or one of each family")
-	fs.StringToStringVar(&k.NodeLabels, "node-labels", k.NodeLabels, "labels to register the node with")
-	fs.StringSliceVar(&k.Taints, "register-with-taints", k.Taints, "taints to register the node with, as key=value:effect")
-	fs.StringVar(&k.RootDir, "root-dir", k.RootDir, "directory of the pods' volumes")
-	fs.StringVar(&c.ContainerRuntimeEndpoint, "container-runtime-endpoint", c.ContainerRuntimeEndpoint, "socket of the CRI runtime")
-	fs.StringVar(&c.ImageServiceEndpoint, "image-service-endpoint", c.ImageServiceEndpoint, "socket of the CRI image service (default: that of the runtime)")
-	fs.StringVar(&c.StaticPodPath, "pod-manifest-path", c.StaticPodPath, "folder of static pod manifests")
-	fs.StringVar(&c.StaticPodURL, "manifest-url", c.StaticPodURL, "URL of static pod manifests")
-	fs.Var(cliflag.NewColonSeparatedMultimapStringString(&c.StaticPodURLHeader), "manifest-url-header", "headers to ask for --manifest-url with, as name:value,name:value")
-	fs.DurationVar(&c.FileCheckFrequency.Duration, "file-check-frequency", c.FileCheckFrequency.Duration, "how often the folder of static pods is read")
-	fs.DurationVar(&c.HTTPCheckFrequency.Duration, "http-check-frequency", c.HTTPCheckFrequency.Duration, "how often the URL of static pods is read")
-	fs.StringSliceVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "addresses of the cluster DNS")
-	fs.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS domain of the cluster")
-	fs.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "addresses of pods when there is no API server")
-	fs.StringVar(&c.Address, "address", c.Address, "address to serve on")
-	fs.Int32Var(&c.Port, "port", c.Port, "port to serve HTTPS on")
-	fs.Int32Var(&k.HealthzPort, "healthz-port", k.HealthzPort, "port of /healthz on loopback; 0 is none")
-	fs.Int32Var(&c.MaxPods, "max-pods", c.MaxPods, "most pods on this node")
-	fs.StringVar(&c.CgroupDriver, "cgroup-driver", c.CgroupDriver, "cgroupfs or systemd")
-	fs.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup that those of the pods are below")
-	fs.BoolVar(&k.FailSwapOn, "fail-swap-on", k.FailSwapOn, "refuse to start where swap is on")
-	fs.StringVar(&c.Authentication.X509.ClientCAFile, "client-ca-file", c.Authentication.X509.ClientCAFile, "authority of the client certificates of those who call this kubelet (default: that of --kubeconfig)")
-	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "certificate to serve with (default: one that the kubelet signs itself)")
-	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile, "key of --tls-cert-file")
-	fs.StringVar((*string)(&c.Authorization.Mode), "authorization-mode", string(c.Authorization.Mode), "Webhook asks the API server, AlwaysAllow nobody")
-	fs.StringVar(&k.ResolverConfig, "resolv-conf", k.ResolverConfig, "names the resolvers of pods with the DNS policy Default")
-	fs.BoolVar(&k.RegisterNode, "register-node", k.RegisterNode, "make the Node object where it is missing")
-	fs.BoolVar(&k.Anonymous, "anonymous-auth", k.Anonymous, "let requests without credentials through as system:anonymous")
-	fs.DurationVar(&c.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency", c.NodeStatusUpdateFrequency.Duration, "how often node status is reported")
-	k.addResourceFlags(fs)
+	fs.StringVar(&k.ConfigDirectory, "config-dir", k.ConfigDirectory, "directory of KubeletConfiguration files (*.conf) that win over --config, the last by name over the others")
+	fs.StringVar(&k.ImageCredentialProviderConfig, "image-credential-provider-config", k.ImageCredentialProviderConfig, "CredentialProviderConfig file, or directory of such files, of the image credential providers")
+	fs.StringVar(&k.ImageCredentialProviderBinDir, "image-credential-provider-bin-dir", k.ImageCredentialProviderBinDir, "directory of the binaries of the image credential providers")
+	fs.StringVar(&k.Config.NodeName, "hostname-override", k.Config.NodeName, "name of the node (default: the host's name)")
+	fs.StringSliceVar(&k.Config.NodeIPs, "node-ip", k.Config.NodeIPs, "address of the node, or one of each family")
+	fs.StringToStringVar(&k.Config.NodeLabels, "node-labels", k.Config.NodeLabels, "labels to register the node with")
+	fs.StringSliceVar(&k.Taints, "register-with-taints", k.Taints, "taints to register the node with, such as key=value:effect")
+	fs.StringVar(&k.Config.RootDirectory, "root-dir", k.Config.RootDirectory, "directory of the kubelet's files, such as volume mounts of pods")
+	k.fields = bindFields(fs, &k.Config.Configuration, kubeletFields())
+	k.ignored.addFlags(fs)
+	k.kinds(fs)
 }
 
-// addResourceFlags binds the flags about what pods and images may use.
-func (k *Kubelet) addResourceFlags(fs *pflag.FlagSet) {
-	c := &k.Configuration
-	fs.Var(cliflag.NewLangleSeparatedMapStringString(&c.EvictionHard), "eviction-hard", "what must be left of the node, as memory.available<100Mi,nodefs.available<10%; below it pods are evicted at once")
-	fs.Var(cliflag.NewLangleSeparatedMapStringString(&c.EvictionSoft), "eviction-soft", "what must be left of the node but for a while; below it for longer pods are evicted")
-	fs.Var(cliflag.NewMapStringString(&c.EvictionSoftGracePeriod), "eviction-soft-grace-period", "how long a soft threshold may be passed, as memory.available=1m30s")
-	fs.Int32Var(&c.EvictionMaxPodGracePeriod, "eviction-max-pod-grace-period", c.EvictionMaxPodGracePeriod, "most seconds that a pod evicted for a soft threshold gets to end")
-	fs.DurationVar(&c.EvictionPressureTransitionPeriod.Duration, "eviction-pressure-transition-period", c.EvictionPressureTransitionPeriod.Duration, "how long the node stays under pressure after it was last seen")
-	fs.Var(cliflag.NewMapStringString(&c.SystemReserved), "system-reserved", "what pods may not request because the system needs it, as cpu=200m,memory=500Mi")
-	fs.Var(cliflag.NewMapStringString(&c.KubeReserved), "kube-reserved", "what pods may not request because Kubernetes itself needs it, as cpu=200m,memory=500Mi")
-	fs.BoolVar(c.LocalStorageCapacityIsolation, "local-storage-capacity-isolation", *c.LocalStorageCapacityIsolation, "enforce limits of ephemeral storage")
-	fs.Int64Var(c.PodPidsLimit, "pod-max-pids", *c.PodPidsLimit, "most processes in a pod; -1 is the node's own limit")
-	fs.BoolVar(c.CPUCFSQuota, "cpu-cfs-quota", *c.CPUCFSQuota, "enforce limits of CPU")
-	fs.StringSliceVar(&c.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", c.AllowedUnsafeSysctls, "sysctls that pods may set beyond the safe ones; * at the end stands for anything")
-	fs.Int32Var(c.ImageGCHighThresholdPercent, "image-gc-high-threshold", *c.ImageGCHighThresholdPercent, "percent of the disk in use from which unused images are removed; 100 is never")
-	fs.Int32Var(c.ImageGCLowThresholdPercent, "image-gc-low-threshold", *c.ImageGCLowThresholdPercent, "percent of the disk in use down to which unused images are removed")
-	fs.DurationVar(&c.ImageMinimumGCAge.Duration, "minimum-image-ttl-duration", c.ImageMinimumGCAge.Duration, "how long an image is kept after it was last used, at least")
-	fs.BoolVar(c.SerializeImagePulls, "serialize-image-pulls", *c.SerializeImagePulls, "pull one image at a time")
-	fs.Int32Var(c.RegistryPullQPS, "registry-qps", *c.RegistryPullQPS, "most pulls a second; 0 is any number")
-	fs.Int32Var(&c.RegistryBurst, "registry-burst", c.RegistryBurst, "most pulls at once, while --registry-qps is not exceeded over time")
-	fs.Int32Var(c.EventRecordQPS, "event-qps", *c.EventRecordQPS, "most events written a second; 0 is any number")
-	fs.Int32Var(&c.EventBurst, "event-burst", c.EventBurst, "most events written at once, while --event-qps is not exceeded over time")
-	fs.StringVar(&c.ContainerLogMaxSize, "container-log-max-size", c.ContainerLogMaxSize, "size from which a container's log is rotated")
-	fs.Int32Var(c.ContainerLogMaxFiles, "container-log-max-files", *c.ContainerLogMaxFiles, "files kept of a container's log")
+// kinds says what the values of the flags are.
+func (k *Kubelet) kinds(fs *pflag.FlagSet) {
+	flagvalue.Is(fs, flagvalue.File, "client-ca-file", "tls-cert-file", "tls-private-key-file", "resolv-conf")
+	flagvalue.Is(fs, flagvalue.Path, "config", "config-dir", "root-dir", "pod-manifest-path", "kubeconfig", "bootstrap-kubeconfig", "cert-dir", "lock-file", "image-credential-provider-config", "image-credential-provider-bin-dir")
+	flagvalue.Is(fs, flagvalue.Absolute, "cgroup-root")
+	flagvalue.Is(fs, flagvalue.Address, "address", "cluster-dns", "node-ip")
+	flagvalue.Is(fs, flagvalue.Ranges, "pod-cidr")
+	flagvalue.Is(fs, flagvalue.Name, "hostname-override", "cluster-domain")
+	flagvalue.Is(fs, flagvalue.URL, "manifest-url")
+	flagvalue.Is(fs, flagvalue.Socket, "container-runtime-endpoint", "image-service-endpoint")
+	flagvalue.Is(fs, flagvalue.Address, "healthz-bind-address")
+	flagvalue.Is(fs, flagvalue.Path, "volume-plugin-dir")
+	flagvalue.Is(fs, flagvalue.Number, "oom-score-adj")
+	flagvalue.Is(fs, flagvalue.Limit, "node-status-max-images", "pod-max-pids")
+	flagvalue.Is(fs, flagvalue.Quantity, "container-log-max-size")
+	flagvalue.Is(fs, flagvalue.Sysctl, "allowed-unsafe-sysctls")
+	flagvalue.OneOf(fs, "cgroup-driver", "cgroupfs", "systemd")
 }
 
-// Run runs the kubelet of a process of its own.
+// Run runs the kubelet in a process of its own, with the identity that its flags
+// name.
 func (k *Kubelet) Run(ctx context.Context) error {
-	var provider client.Provider
-	if k.Kubeconfig != "" {
-		var err error
-		if provider, err = base.Remote(k.Kubeconfig, "kubelet"); err != nil {
-			return err
-		}
-	}
-	return k.RunWith(ctx, provider, func(config *kubelet.Config) (err error) {
-		if k.Kubeconfig != "" && config.Configuration.Authentication.X509.ClientCAFile == "" {
-			config.ClientCAs, err = base.AuthorityOf(k.Kubeconfig)
-		}
+	c, err := k.merged()
+	if err != nil {
 		return err
+	}
+	alone := *k
+	provider, err := alone.identify(ctx, c)
+	if err == nil && k.Kubeconfig != "" && c.Authentication.X509.ClientCAFile == "" {
+		alone.Config.ClientCAs, err = base.AuthorityOf(k.Kubeconfig)
+	}
+	if err != nil {
+		return err
+	}
+	run := func(ctx context.Context) error { return alone.RunWith(ctx, provider) }
+	if alone.identity == nil {
+		return run(ctx)
+	}
+	return base.Together(ctx, run, func(ctx context.Context) error {
+		alone.identity.Run(ctx)
+		return nil
 	})
 }
 
-// RunWith runs the kubelet with a client of the given provider, nil for static
-// pods only, until ctx ends. complete adds to what it is made from.
-func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider, complete func(*kubelet.Config) error) error {
-	config, provider, err := k.config(ctx, provider)
-	if err == nil {
-		err = complete(&config)
+// identify returns a provider of clients of the API server, nil for a kubelet
+// without one. It sets k.identity.
+func (k *Kubelet) identify(ctx context.Context, c *kubeletconfig.KubeletConfiguration) (client.Provider, error) {
+	if k.Kubeconfig == "" {
+		if k.BootstrapKubeconfig != "" {
+			return nil, errors.New("--bootstrap-kubeconfig needs --kubeconfig, the file to write when the certificate is issued")
+		}
+		return nil, nil
 	}
+	name, err := base.HostName(k.Config.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	o := &certificate.ClientOptions{
+		Kubeconfig: k.Kubeconfig, BootstrapKubeconfig: k.BootstrapKubeconfig, Directory: k.Config.CertDirectory, NodeName: name, UserAgent: "coracle/kubelet",
+	}
+	if c.RotateCertificates {
+		if k.identity, err = certificate.NewClient(o); err != nil {
+			return nil, err
+		}
+		return k.identity.Provider(), nil
+	}
+	if k.BootstrapKubeconfig != "" {
+		if err := certificate.Bootstrap(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	return base.Remote(k.Kubeconfig, "kubelet")
+}
+
+// RunWith runs the kubelet with a client of the given provider until ctx ends. A
+// nil provider means static pods only.
+func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
+	config, provider, err := k.config(ctx, provider)
 	if err != nil {
 		return err
 	}
@@ -155,17 +165,31 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider, complet
 	return base.Together(ctx, provider.Run, kl.Run)
 }
 
-// Validate reports what is wrong with the flags and the file of --config.
+// Validate returns all errors in the flags and the files of --config and
+// --config-dir of a kubelet for RunWith.
 func (k *Kubelet) Validate() error {
 	config, _, err := k.config(context.Background(), nil)
 	if err != nil {
 		return err
 	}
-	kubelet.DefaultConfiguration(&config.Configuration)
-	return kubelet.Validate(&config.Configuration)
+	c := &config.Configuration
+	kubelet.DefaultConfiguration(c)
+	errs := []error{kubelet.Validate(c)}
+	for _, own := range []struct {
+		name  string
+		given bool
+	}{
+		{"--kubeconfig", k.Kubeconfig != ""}, {"--bootstrap-kubeconfig", k.BootstrapKubeconfig != ""},
+		{"rotateCertificates (--rotate-certificates)", c.RotateCertificates}, {"serverTLSBootstrap (--rotate-server-certificates)", c.ServerTLSBootstrap},
+	} {
+		if own.given {
+			errs = append(errs, fmt.Errorf("invalid configuration: %s is for a kubelet alone: the cluster issues and renews the certificates of this one", own.name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// config works out what a kubelet is made from, and the provider of its client.
+// config returns the kubelet's configuration and the provider of its client.
 func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet.Config, client.Provider, error) {
 	counts := base.NewCounts(ctx)
 	if provider != nil {
@@ -174,22 +198,26 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 			return kubelet.Config{}, nil, err
 		}
 	}
+	if err := k.ignored.validate(); err != nil {
+		return kubelet.Config{}, nil, err
+	}
 	configuration, err := k.merged()
 	if err != nil {
 		return kubelet.Config{}, nil, err
 	}
-	name, err := base.HostName(k.NodeName)
+	gates, err := kubelet.Features(configuration)
 	if err != nil {
 		return kubelet.Config{}, nil, err
 	}
-	c := kubelet.Config{NodeName: name, RootDirectory: k.RootDir, NodeLabels: k.NodeLabels, Configuration: *configuration, Metrics: counts.Registry, ReservedPorts: k.ReservedPorts}
-	for _, s := range k.NodeIPs {
-		ip := net.ParseIP(s)
-		if ip == nil {
-			return c, nil, fmt.Errorf("--node-ip=%s: not an IP address", s)
-		}
-		c.NodeIPs = append(c.NodeIPs, ip)
+	c := k.Config
+	c.Configuration, c.Metrics, c.Pages = *configuration, counts.Registry, map[string]http.Handler{}
+	if k.identity != nil {
+		certificate.ShowClient(c.Metrics, k.identity)
 	}
+	if c.NodeName, err = base.HostName(k.Config.NodeName); err != nil {
+		return c, nil, err
+	}
+	base.AddZPages(c.Pages, "kubelet", k.flagValues(), gates, "/configz", "/healthz", "/metrics")
 	for _, s := range k.Taints {
 		taint, err := parseTaint(s)
 		if err != nil {
@@ -197,58 +225,29 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 		}
 		c.Configuration.RegisterWithTaints = append(c.Configuration.RegisterWithTaints, taint)
 	}
+	if (k.ImageCredentialProviderConfig == "") != (k.ImageCredentialProviderBinDir == "") {
+		return c, nil, errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir go together: give both or neither")
+	}
+	if k.ImageCredentialProviderConfig != "" {
+		if c.CredentialProviders, err = image.ReadProviders(k.ImageCredentialProviderConfig, k.ImageCredentialProviderBinDir); err != nil {
+			return c, nil, err
+		}
+	}
 	if provider != nil {
-		if c.Client, err = provider.As("system:node:"+name, "system:nodes", "system:authenticated"); err != nil {
+		if c.Client, err = provider.As("system:node:"+c.NodeName, "system:nodes", "system:authenticated"); err != nil {
 			return c, nil, err
 		}
 	}
 	return c, provider, nil
 }
 
-// merged lays the configuration file over the defaults, and over both the
-// flags that were given.
-func (k *Kubelet) merged() (*kubeletconfig.KubeletConfiguration, error) {
-	all := *k
-	c := &all.Configuration
-	k.Configuration.DeepCopyInto(c)
-	c.HealthzPort, c.FailSwapOn = &all.HealthzPort, &all.FailSwapOn
-	c.RegisterNode, c.ResolverConfig = &all.RegisterNode, &all.ResolverConfig
-	c.Authentication.Anonymous.Enabled = &all.Anonymous
-	if k.ConfigFile == "" {
-		return c, nil
+// flagValues returns the values of the flags.
+func (k *Kubelet) flagValues() base.FlagValues {
+	values := base.FlagValues{}
+	if k.fs != nil {
+		k.fs.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
 	}
-	raw, err := os.ReadFile(k.ConfigFile)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	file := &kubeletconfig.KubeletConfiguration{}
-	if err := yaml.UnmarshalStrict(raw, file); err != nil {
-		return nil, fmt.Errorf("--config=%s: %w", k.ConfigFile, err)
-	}
-	for _, whole := range []struct{ file, all *map[string]string }{ // a map of the file replaces the one before it
-		{&file.EvictionHard, &c.EvictionHard}, {&file.EvictionSoft, &c.EvictionSoft}, {&file.EvictionSoftGracePeriod, &c.EvictionSoftGracePeriod},
-		{&file.SystemReserved, &c.SystemReserved}, {&file.KubeReserved, &c.KubeReserved},
-	} {
-		if *whole.file != nil {
-			*whole.all = nil
-		}
-	}
-	if err := yaml.UnmarshalStrict(raw, c); err != nil {
-		return nil, fmt.Errorf("--config=%s: %w", k.ConfigFile, err)
-	}
-	flags := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
-	all.AddFlags(flags)
-	var failed error
-	k.fs.Visit(func(f *pflag.Flag) {
-		value := f.Value.String()
-		if _, list := f.Value.(pflag.SliceValue); list || f.Value.Type() == "stringToString" {
-			value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
-		}
-		if err := flags.Set(f.Name, value); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("--%s: %w", f.Name, err))
-		}
-	})
-	return c, failed
+	return values
 }
 
 func parseTaint(s string) (v1.Taint, error) {

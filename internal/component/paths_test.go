@@ -7,42 +7,33 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/coracle-io/coracle/internal/component/apiserver"
-	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/spf13/pflag"
+
+	"github.com/coracle-io/coracle/internal/component/apiserver"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
-func everyFlag() *pflag.FlagSet {
-	all := pflag.NewFlagSet("all", pflag.ContinueOnError)
-	for _, addFlags := range []func(*pflag.FlagSet){
-		apiserver.NewFlags().AddFlags, NewControllerManager().AddFlags, NewScheduler().AddFlags, NewKubelet().AddFlags, NewProxy().AddFlags,
-		NewDNS().AddFlags, NewEtcd("").AddFlags,
-	} {
-		one := pflag.NewFlagSet("one", pflag.ContinueOnError)
-		addFlags(one)
-		all.AddFlagSet(one)
-	}
-	return all
-}
-
-// Every flag that names a file is known to do so, for it means a file of the
-// directory in which it is given.
+// TestPathFlagsAreKnown checks that each flag whose name says that it is a path
+// has that kind, because its value is relative to the directory in which it is
+// given.
 func TestPathFlagsAreKnown(t *testing.T) {
-	all := everyFlag()
-	for _, name := range base.PathFlags {
-		if all.Lookup(name) == nil {
-			t.Errorf("no component has --%s", name)
-		}
-	}
-	none := []string{ // that look as if they did
-		"authorization-always-allow-paths", "tls-sni-cert-key", "runtime-config",
+	others := []string{ // flags with such a name that are no paths
+		"authorization-always-allow-paths", "runtime-config", "use-legacy-policy-config",
 	}
 	looks := regexp.MustCompile(`(^|-)(c?a?file|certfile|keyfile|dir|path|paths|cert|key|certificate|authority|config|kubeconfig|conf)$`)
-	all.VisitAll(func(f *pflag.Flag) {
-		if looks.MatchString(f.Name) && !slices.Contains(none, f.Name) && !slices.Contains(base.PathFlags, f.Name) {
-			t.Errorf("--%s (%s) may name a file: add it to pathFlags, or here", f.Name, f.Usage)
-		}
-	})
+	for _, addFlags := range []func(*pflag.FlagSet){
+		apiserver.NewOptions().AddFlags, NewControllerManager().AddFlags, NewScheduler().AddFlags, NewKubelet().AddFlags, NewProxy().AddFlags,
+		NewDNS().AddFlags, NewEtcd("").AddFlags,
+	} {
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		addFlags(fs)
+		fs.VisitAll(func(f *pflag.Flag) {
+			paths := []flagvalue.Kind{flagvalue.Path, flagvalue.File, flagvalue.KeyPair}
+			if looks.MatchString(f.Name) && !slices.Contains(others, f.Name) && !slices.Contains(paths, flagvalue.KindOf(f)) {
+				t.Errorf("--%s (%s) may name a file: say so with flagvalue.Is where it is defined, or add it here", f.Name, f.Usage)
+			}
+		})
+	}
 }
 
 func TestGiven(t *testing.T) {
@@ -66,7 +57,7 @@ func TestGiven(t *testing.T) {
 		{"-", ""},
 		{"", ""},
 	} {
-		got, err := Given("apiserver", []string{test.given})
+		got, err := Given("apiserver", []string{test.given}, "")
 		if test.want == "" {
 			if err == nil {
 				t.Errorf("%q was taken: %v", test.given, got)

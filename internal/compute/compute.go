@@ -1,15 +1,16 @@
-// Package compute lets few requests compute at a time, and in turn those of
-// different tenants, so that what one tenant asks for delays others by little:
+// Package compute bounds how many requests compute at a time, and shares the
+// slots fairly among tenants, so that one tenant's requests hardly delay the
+// requests of others:
 //
-//	Enter ──► places taken? ──► waiting: first come first served in a tenant,
-//	  │            │            next is the tenant that has had least time
-//	  ▼            ▼
-//	 Turn ── Waiting (a webhook, the store) ── resume ── Leave
-//	   └─ lasts longer than its lease: somebody else gets the place, too
+//	Acquire ──► slots taken? ──► queue: in order of arrival within a tenant;
+//	   │             │           the next tenant is the one with least time
+//	   ▼             ▼
+//	 Slot ── Yield (a webhook, the store) ── resume ── Release
+//	   └─ held longer than its lease: another request gets a slot, too
 //
-// A tenant's time is what his turns lasted, in the manner of start-time fair
-// queueing: who comes anew begins where the others are, so that nobody gains by
-// having asked for nothing before.
+// A tenant's time is how long its requests have held slots, as in start-time
+// fair queuing. A new tenant begins with the time of the others, so that a
+// tenant gains nothing by having been idle.
 package compute
 
 import (
@@ -19,230 +20,236 @@ import (
 	"time"
 )
 
-// Queue shares out places. Its methods may be called from any goroutine.
+// Queue shares out slots. It is safe for concurrent use.
 type Queue struct {
-	places, perTenant int
-	lease             time.Duration // 0 is without end
+	slots, perTenant int
+	lease            time.Duration // 0 is no lease
 
-	mu      sync.Mutex // guards the following, and the turns
+	mu      sync.Mutex // guards the following, and the slots
 	free    int
-	virtual time.Duration // what the tenant had spent whose turn came last
+	virtual time.Duration // the time of the tenant that got a slot last
 	tenants map[string]*tenant
 }
 
-// tenant is who has a turn, waits for one, or has had more time than others.
+// tenant holds slots, waits for some, or has had more time than others.
 type tenant struct {
 	spent   time.Duration
-	turns   int
-	waiting list.List // of *Turn that wait
+	held    int
+	waiting list.List // of *Slot
 }
 
-// NewQueue makes a queue for so many places. A tenant has at most perTenant
-// turns at a time; both are at least 1. A turn that lasts longer than lease
-// keeps nobody waiting any more, as it may be waiting itself; 0 is no such bound.
-func NewQueue(places, perTenant int, lease time.Duration) *Queue {
-	return &Queue{places: places, free: places, perTenant: perTenant, lease: lease, tenants: map[string]*tenant{}}
+// NewQueue returns a queue for a number of slots, of which a tenant holds at
+// most perTenant at a time. Both are at least 1. A slot that is held longer
+// than lease counts as free, since its holder may itself wait for another
+// request; 0 is no lease.
+func NewQueue(slots, perTenant int, lease time.Duration) *Queue {
+	return &Queue{slots: slots, free: slots, perTenant: perTenant, lease: lease, tenants: map[string]*tenant{}}
 }
 
-// Turn is a place that one request holds, or has given back for a while.
-type Turn struct {
+// Slot is a slot that one request holds, or has yielded.
+type Slot struct {
 	queue *Queue
 	name  string
 
 	// The queue's mutex guards the following.
-	begun   time.Time     // zero without a place
-	expiry  *time.Timer   // of the lease; nil if there is none
-	lapsed  bool          // somebody else has got the place
-	granted chan struct{} // closed when it gets a place, while it waits
-	left    bool
-	waiting int // for something else than a processor: how many waits, one in another
-	waits   int // how often the outermost began or ended
+	begun    time.Time     // when it was granted; zero while it is not held
+	expiry   *time.Timer   // of the lease; nil if there is none
+	expired  bool          // the lease is over, and another has got the slot
+	granted  chan struct{} // closed when the slot is granted
+	released bool
+	yields   int // how many calls of Yield are nested
+	yield    int // changes when the outermost Yield begins or ends
 }
 
-// Enter waits for a place. It fails with ctx's error. The turn must leave.
-func (q *Queue) Enter(ctx context.Context, name string) (*Turn, error) {
-	t := &Turn{queue: q, name: name}
-	if err := t.Resume(ctx); err != nil {
+// Acquire waits for a slot for a tenant. It fails only with ctx's error. The
+// caller must release the slot.
+func (q *Queue) Acquire(ctx context.Context, tenant string) (*Slot, error) {
+	s := &Slot{queue: q, name: tenant}
+	if err := s.resume(ctx); err != nil {
 		return nil, err
 	}
-	return t, nil
+	return s, nil
 }
 
-// Leave gives the place back for good. More calls, and calls on nil, do nothing.
-func (t *Turn) Leave() {
-	if t == nil {
+// Release gives the slot back permanently. Later calls have no effect. Release
+// of a nil Slot has no effect either.
+func (s *Slot) Release() {
+	if s == nil {
 		return
 	}
-	t.queue.mu.Lock()
-	defer t.queue.mu.Unlock()
-	t.left = true
-	t.end()
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	s.released = true
+	s.end()
 }
 
-// Resume waits for a place again after a wait, unless there is one or the turn has left. It
-// fails with ctx's error, without a place.
-func (t *Turn) Resume(ctx context.Context) error {
-	q := t.queue
+// resume waits until the slot is granted, unless it is held or was released. It
+// fails only with ctx's error, and the slot is not held then.
+func (s *Slot) resume(ctx context.Context) error {
+	q := s.queue
 	q.mu.Lock()
-	if t.left || !t.begun.IsZero() || ctx.Err() != nil {
+	if s.released || !s.begun.IsZero() || ctx.Err() != nil {
 		q.mu.Unlock()
 		return ctx.Err()
 	}
-	in := q.tenants[t.name]
+	in := q.tenants[s.name]
 	if in == nil {
 		in = &tenant{spent: q.virtual}
-		q.tenants[t.name] = in
+		q.tenants[s.name] = in
 	}
 	in.spent = max(in.spent, q.virtual)
-	t.granted = make(chan struct{})
-	place := in.waiting.PushBack(t)
+	s.granted = make(chan struct{})
+	element := in.waiting.PushBack(s)
 	q.grant()
 	q.mu.Unlock()
 
 	select {
-	case <-t.granted:
+	case <-s.granted:
 		return nil
 	case <-ctx.Done():
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if t.begun.IsZero() {
-		in.waiting.Remove(place)
+	if s.begun.IsZero() {
+		in.waiting.Remove(element)
 	} else {
-		t.end() // it was granted at the same moment
+		s.end() // it was granted at the same moment
 	}
-	q.forget()
+	q.removeIdle()
 	return ctx.Err()
 }
 
-// end gives back the place, if there is one. Callers hold mu.
-func (t *Turn) end() {
-	if t.begun.IsZero() {
+// end gives back the slot if it is held. Callers hold mu.
+func (s *Slot) end() {
+	if s.begun.IsZero() {
 		return
 	}
-	q, in := t.queue, t.queue.tenants[t.name]
-	in.spent += time.Since(t.begun)
-	in.turns--
-	t.begun = time.Time{}
-	if t.expiry != nil {
-		t.expiry.Stop()
+	q, in := s.queue, s.queue.tenants[s.name]
+	in.spent += time.Since(s.begun)
+	in.held--
+	s.begun = time.Time{}
+	if s.expiry != nil {
+		s.expiry.Stop()
 	}
-	if !t.lapsed {
+	if !s.expired {
 		q.free++
 	}
-	t.lapsed = false
+	s.expired = false
 	q.grant()
-	q.forget()
+	q.removeIdle()
 }
 
-// grant gives the free places to those who wait. Callers hold mu.
+// grant gives the free slots to waiting requests. Callers hold mu.
 func (q *Queue) grant() {
 	for q.free > 0 {
 		var next *tenant
 		for _, in := range q.tenants {
-			if in.waiting.Len() > 0 && in.turns < q.perTenant && (next == nil || in.before(next)) {
+			if in.waiting.Len() > 0 && in.held < q.perTenant && (next == nil || in.before(next)) {
 				next = in
 			}
 		}
 		if next == nil {
 			return
 		}
-		t := next.waiting.Remove(next.waiting.Front()).(*Turn)
+		s := next.waiting.Remove(next.waiting.Front()).(*Slot)
 		begun := time.Now()
-		t.begun = begun
+		s.begun = begun
 		if q.lease > 0 {
-			t.expiry = time.AfterFunc(q.lease, func() { t.lapse(begun) })
+			s.expiry = time.AfterFunc(q.lease, func() { s.expire(begun) })
 		}
-		close(t.granted)
-		next.turns++
+		close(s.granted)
+		next.held++
 		q.free--
 		q.virtual = max(q.virtual, next.spent)
 	}
 }
 
-// lapse gives the place of a turn to somebody else, if it is still the one that
-// began at a time.
-func (t *Turn) lapse(begun time.Time) {
-	q := t.queue
+// expire frees the slot of a request whose lease is over, if the slot is still
+// the one that was granted at begun.
+func (s *Slot) expire(begun time.Time) {
+	q := s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if t.begun.Equal(begun) && !t.lapsed {
-		t.lapsed = true
+	if s.begun.Equal(begun) && !s.expired {
+		s.expired = true
 		q.free++
 		q.grant()
 	}
 }
 
-// before says that a tenant's turn comes before another's.
+// before reports whether a tenant gets the next slot rather than another.
 func (in *tenant) before(other *tenant) bool {
-	if in.turns != other.turns {
-		return in.turns < other.turns // what these will have spent is not known yet
+	if in.held != other.held {
+		return in.held < other.held // the time of held slots is not known yet
 	}
 	return in.spent < other.spent
 }
 
-// forget drops what need not be known of tenants who ask for nothing: all, once
-// nobody does. Callers hold mu.
-func (q *Queue) forget() {
+// removeIdle deletes the tenants that hold no slot, wait for none and have no
+// more time than others; if no slot is held, all of them. Callers hold mu.
+func (q *Queue) removeIdle() {
 	for name, in := range q.tenants {
-		if in.turns == 0 && in.waiting.Len() == 0 && (in.spent <= q.virtual || q.free == q.places) {
+		if in.held == 0 && in.waiting.Len() == 0 && (in.spent <= q.virtual || q.free == q.slots) {
 			delete(q.tenants, name)
 		}
 	}
 }
 
-type turnKey struct{}
+type slotKey struct{}
 
-// With lets whoever serves a request find its turn.
-func With(ctx context.Context, t *Turn) context.Context { return context.WithValue(ctx, turnKey{}, t) }
+// WithSlot returns a context in which Yield finds the request's slot.
+func WithSlot(ctx context.Context, s *Slot) context.Context {
+	return context.WithValue(ctx, slotKey{}, s)
+}
 
-// instant is how long a wait is not worth giving the place back.
-const instant = 100 * time.Millisecond
+// shortWait is how long a wait must last for the slot to be given back.
+const shortWait = 100 * time.Millisecond
 
-// Waiting gives back the place of the request that a context is of, while it
-// waits for something else than a processor, unless that takes but an instant.
-// resume waits for a place again; its error is ctx's, and says that the request
-// is over. A wait within another changes nothing: the place is back when the
-// outer one ends. A request waits on one goroutine.
-func Waiting(ctx context.Context) (resume func() error) {
-	t, _ := ctx.Value(turnKey{}).(*Turn)
-	if t == nil {
+// Yield gives back the slot of the request that ctx belongs to while the
+// request waits for something other than a processor. It does so only once the
+// wait has lasted shortWait. The caller must call resume after the wait. resume
+// waits for a slot again, and fails only with ctx's error. Nested calls do
+// nothing: the slot is held again when the outermost resume returns. A request
+// must not call Yield from several goroutines.
+func Yield(ctx context.Context) (resume func() error) {
+	s, _ := ctx.Value(slotKey{}).(*Slot)
+	if s == nil {
 		return ctx.Err
 	}
-	wait, outermost := t.wait(1)
-	end := sync.OnceFunc(func() { t.wait(-1) })
+	yield, outermost := s.nest(1)
+	end := sync.OnceFunc(func() { s.nest(-1) })
 	if !outermost {
 		return func() error {
 			end()
 			return ctx.Err()
 		}
 	}
-	pause := time.AfterFunc(instant, func() { t.pauseIn(wait) })
+	timer := time.AfterFunc(shortWait, func() { s.giveUp(yield) })
 	return func() error {
-		pause.Stop()
+		timer.Stop()
 		end()
-		return t.Resume(ctx)
+		return s.resume(ctx)
 	}
 }
 
-// wait begins (1) or ends (-1) a wait. It returns the number of the outermost
-// wait, and whether this is it.
-func (t *Turn) wait(change int) (number int, outermost bool) {
-	t.queue.mu.Lock()
-	defer t.queue.mu.Unlock()
-	outermost = t.waiting == 0 || t.waiting+change == 0
-	t.waiting += change
+// nest counts that a Yield begins (1) or ends (-1). It returns the number of the
+// outermost Yield, and whether this is it.
+func (s *Slot) nest(change int) (yield int, outermost bool) {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	outermost = s.yields == 0 || s.yields+change == 0
+	s.yields += change
 	if outermost {
-		t.waits++
+		s.yield++
 	}
-	return t.waits, outermost
+	return s.yield, outermost
 }
 
-// pauseIn pauses the turn if it is still in a wait.
-func (t *Turn) pauseIn(wait int) {
-	t.queue.mu.Lock()
-	defer t.queue.mu.Unlock()
-	if t.waiting > 0 && t.waits == wait {
-		t.end()
+// giveUp gives back the slot if the given Yield has not ended.
+func (s *Slot) giveUp(yield int) {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	if s.yields > 0 && s.yield == yield {
+		s.end()
 	}
 }

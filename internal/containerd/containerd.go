@@ -1,17 +1,17 @@
-// Package containerd runs the bundled container runtime of one cluster: it
-// writes containerd's configuration, starts and supervises the process, loads
-// the bundled images and, at the end, removes every trace.
+// Package containerd runs the bundled container runtime of a cluster: it writes
+// containerd's configuration, starts and supervises the process, imports the
+// bundled images, and finally removes everything.
 //
 //	coracle ──starts, watches──► containerd ──starts──► shim ──► runc ──► container
 //	   ╎                             │                    │
 //	   ╎ killed: containerd stays,   │ killed: shims and  │ holds the container's
 //	   ╎ the next coracle adopts it  │ containers stay    │ standard streams
 //	   ╎                             │
-//	   └╌╌ Purge removes all of it, whoever is still alive
+//	   └╌╌ Purge removes all of it, whatever is still alive
 //
-// Every cluster has a containerd of its own, with its own root, state and
-// sockets, so that the fixed namespace "k8s.io" of containerd's CRI plugin
-// never mixes two clusters on one machine.
+// Each cluster has its own containerd, with its own root, state and sockets:
+// the namespace "k8s.io" of containerd's CRI plugin is fixed, and clusters on
+// one machine must not share it.
 package containerd
 
 import (
@@ -20,50 +20,59 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+
+	"github.com/coracle-io/coracle/internal/registries"
 )
 
-// Namespace is where containerd's CRI plugin keeps all it makes.
+// Namespace is the containerd namespace of the CRI plugin.
 const Namespace = "k8s.io"
 
-// SandboxImage is the bundled image that holds a pod's namespaces.
+// SandboxImage is the bundled image of pod sandboxes.
 const SandboxImage = "coracle.internal/pause:1.0"
 
-// Config says where one cluster's runtime lives. All paths are absolute.
+// Config configures a Runtime. All paths are absolute.
 type Config struct {
-	// BundleDir is what `make bundle` built: bin/, cni/ and images/.
+	// BundleDir is the output of `make bundle`: bin/, cni/ and images/.
 	BundleDir string
-	// DataDir holds what outlives a reboot: images, snapshots, container
-	// metadata, the configuration and the log. The package owns it.
+	// DataDir holds what survives a reboot: images, snapshots, container
+	// metadata, the configuration and the log. It belongs to the package.
 	DataDir string
-	// RunDir holds sockets and the state of running containers; best on a
-	// tmpfs, and short, because socket paths are limited to 107 bytes. The
-	// package owns it.
+	// RunDir holds sockets and the state of running containers. It should be on
+	// a tmpfs and short, because socket paths are limited to 107 bytes. It
+	// belongs to the package.
 	RunDir string
-	// CNIConfDir is watched for the network configuration; until a file is
-	// there the runtime reports that its network is not ready.
+	// CNIConfDir is watched for the CNI configuration. Until a file is there,
+	// the runtime reports that its network is not ready.
 	CNIConfDir string
-	// RegistryDir has containerd's hosts.toml files, one folder a registry
-	// (mirrors, certificates). It may be missing.
+	// RegistryDir has containerd's hosts.toml files, one directory for each
+	// registry (mirrors, certificates). It may be missing.
 	RegistryDir string
-	// SystemdCgroup is true when the kubelet's cgroup driver is systemd.
+	// Registries says how registries are reached; nil is nothing. The
+	// configuration of a registry in RegistryDir takes precedence.
+	Registries *registries.File
+	// DropInDir has files of containerd's configuration (*.toml) that are merged
+	// into its own, such as further runtimes. It may be missing.
+	DropInDir string
+	// SystemdCgroup is true if the kubelet's cgroup driver is systemd.
 	SystemdCgroup bool
-	// CgroupRoot is the cgroup (such as /kubepods-coracle) under which the
-	// kubelet puts this cluster's pods and no one else anything; Purge kills
-	// and removes it in every hierarchy. Empty leaves cgroups to runc.
+	// CgroupRoot is the cgroup, such as /kubepods-coracle, in which the kubelet
+	// creates this cluster's pods, and nothing else is. Purge kills and removes
+	// it in each hierarchy. If it is empty, cgroups are left to runc.
 	CgroupRoot string
 	// Debug makes containerd log each request.
 	Debug bool
 }
 
-// Runtime is one cluster's containerd.
+// Runtime is a cluster's containerd.
 type Runtime struct {
 	config Config
 	ready  chan struct{}
-	// answered closes ready, once.
+	// answered closes ready once.
 	answered sync.Once
 }
 
-// New checks the configuration; it touches nothing.
+// New checks the configuration and returns a Runtime that is not running. It
+// changes nothing on the machine.
 func New(config Config) (*Runtime, error) {
 	for name, path := range map[string]string{
 		"BundleDir": config.BundleDir, "DataDir": config.DataDir,
@@ -74,7 +83,7 @@ func New(config Config) (*Runtime, error) {
 		}
 	}
 	r := &Runtime{config: config, ready: make(chan struct{})}
-	if len(r.socket()) > 100 {
+	if len(r.config.socket()) > 100 {
 		return nil, fmt.Errorf("containerd: the run directory %s is too long for a socket's path; choose one of at most 80 characters", config.RunDir)
 	}
 	if config.DataDir == config.RunDir {
@@ -83,30 +92,33 @@ func New(config Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Endpoint is the CRI address for the kubelet, such as
+// Endpoint returns the CRI endpoint for the kubelet, such as
 // unix:///run/coracle/coracle/containerd.sock.
-func (r *Runtime) Endpoint() string { return "unix://" + r.socket() }
+func (r *Runtime) Endpoint() string { return "unix://" + r.config.socket() }
 
-// Ready is closed once the CRI answers and the bundled images are there.
+// Ready returns a channel that is closed once the CRI answers and the bundled
+// images are imported.
 func (r *Runtime) Ready() <-chan struct{} { return r.ready }
 
-// LogFile is where containerd's own log goes.
+// LogFile returns the path of containerd's log.
 func (r *Runtime) LogFile() string { return filepath.Join(r.config.DataDir, "containerd.log") }
 
-func (r *Runtime) socket() string     { return filepath.Join(r.config.RunDir, "containerd.sock") }
-func (r *Runtime) configFile() string { return filepath.Join(r.config.DataDir, "config.toml") }
-func (r *Runtime) stateDir() string   { return filepath.Join(r.config.RunDir, stateName) }
-func (r *Runtime) runcRoot() string   { return filepath.Join(r.config.RunDir, "runc") }
+// The paths of what a runtime with this configuration makes and runs.
 
-func (r *Runtime) program(name string) string {
-	return filepath.Join(r.config.BundleDir, "bin", name)
+func (c *Config) socket() string     { return filepath.Join(c.RunDir, "containerd.sock") }
+func (c *Config) configFile() string { return filepath.Join(c.DataDir, "config.toml") }
+func (c *Config) stateDir() string   { return filepath.Join(c.RunDir, stateName) }
+func (c *Config) runcRoot() string   { return filepath.Join(c.RunDir, "runc") }
+
+func (c *Config) program(name string) string {
+	return filepath.Join(c.BundleDir, "bin", name)
 }
 
-// shimSocketDir holds the shims' sockets. containerd allows it 42 bytes; a
-// longer run directory gets a short stand-in beside it.
-func (r *Runtime) shimSocketDir() string {
-	if dir := filepath.Join(r.config.RunDir, "s"); len(dir) <= 42 {
+// shimSocketDir returns the directory of the shims' sockets. containerd allows
+// it 42 bytes; for a longer run directory it is a short one next to it.
+func (c *Config) shimSocketDir() string {
+	if dir := filepath.Join(c.RunDir, "s"); len(dir) <= 42 {
 		return dir
 	}
-	return fmt.Sprintf("/run/coracle-s-%x", sha256.Sum256([]byte(r.config.RunDir)))[:28]
+	return fmt.Sprintf("/run/coracle-s-%x", sha256.Sum256([]byte(c.RunDir)))[:28]
 }

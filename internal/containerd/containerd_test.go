@@ -2,10 +2,13 @@ package containerd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,22 +16,12 @@ import (
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/mountinfo"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-func TestMountPoints(t *testing.T) {
-	const mountinfo = `22 1 254:0 / / rw - ext4 /dev/vda rw
-30 22 0:40 / /run/c/state/rootfs rw - overlay overlay rw
-31 22 0:41 / /run/cc rw - tmpfs tmpfs rw
-32 22 0:42 / /run/c rw - tmpfs tmpfs rw
-33 22 0:43 / /run/c/a\040b rw - tmpfs tmpfs rw
-`
-	got := strings.Join(mountPoints(mountinfo, "/run/c"), ",")
-	if want := "/run/c,/run/c/a b,/run/c/state/rootfs"; got != want {
-		t.Errorf("mountPoints = %s, want %s", got, want)
-	}
-}
-
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestInvalidConfig(t *testing.T) {
 	good := Config{BundleDir: "/b", DataDir: "/d", RunDir: "/r", CNIConfDir: "/c"}
 	for name, change := range map[string]func(*Config){
 		"relative path":  func(c *Config) { c.DataDir = "data" },
@@ -48,20 +41,20 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestShimSocketDirFitsTheLimit(t *testing.T) {
+func TestShimSocketDirLength(t *testing.T) {
 	for _, run := range []string{"/run/coracle/a", "/run/" + strings.Repeat("x", 70)} {
 		r, err := New(Config{BundleDir: "/b", DataDir: "/d", RunDir: run, CNIConfDir: "/c"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if dir := r.shimSocketDir(); len(dir) > 42 {
+		if dir := r.config.shimSocketDir(); len(dir) > 42 {
 			t.Errorf("%s is %d bytes", dir, len(dir))
 		}
 	}
 }
 
-// testRuntime is a runtime on the built bundle with folders of its own, or a
-// skipped test. Everything it made is gone after the test.
+// testRuntime returns a runtime with the built bundle and its own directories,
+// or skips the test. Everything is removed after the test.
 func testRuntime(t *testing.T) *Runtime {
 	t.Helper()
 	bundle, err := filepath.Abs("../../bin/bundle")
@@ -95,11 +88,11 @@ func testRuntime(t *testing.T) *Runtime {
 	return r
 }
 
-// leftovers names what of the runtime is still on the machine.
+// leftovers returns what is left of the runtime on the machine.
 func (r *Runtime) leftovers(t *testing.T) string {
 	t.Helper()
 	var found []string
-	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); len(mountPoints(string(mounts), r.config.RunDir))+len(mountPoints(string(mounts), r.config.DataDir)) > 0 {
+	if points, _ := mountinfo.Points(); len(mountinfo.Below(points, r.config.RunDir))+len(mountinfo.Below(points, r.config.DataDir)) > 0 {
 		found = append(found, "mounts")
 	}
 	if shims, _ := r.shims(); len(shims) > 0 {
@@ -114,7 +107,8 @@ func (r *Runtime) leftovers(t *testing.T) string {
 	return strings.Join(found, " ")
 }
 
-// runUntilReady runs r and returns a function that ends Run and waits for it.
+// runUntilReady starts r.Run, waits until it is ready, and returns a function
+// that stops it.
 func runUntilReady(t *testing.T, r *Runtime) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -125,7 +119,7 @@ func runUntilReady(t *testing.T, r *Runtime) (stop func()) {
 	case err := <-done:
 		cancel()
 		t.Fatal("Run:", err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		cancel()
 		log, _ := os.ReadFile(r.LogFile())
 		t.Fatalf("not ready; log:\n%s", log)
@@ -138,8 +132,8 @@ func runUntilReady(t *testing.T, r *Runtime) (stop func()) {
 	}
 }
 
-// startPod runs a pod in the host's network with one container that waits,
-// and returns the container's id.
+// startPod runs a pod on the host's network with one container that waits, and
+// returns the container's id.
 func startPod(t *testing.T, r *Runtime) string {
 	t.Helper()
 	ctx := context.Background()
@@ -184,7 +178,7 @@ func startPod(t *testing.T, r *Runtime) string {
 	return container.ContainerId
 }
 
-// containerRuns tells whether the CRI reports the container as running.
+// containerRuns reports whether the container is running.
 func containerRuns(t *testing.T, r *Runtime, id string) bool {
 	t.Helper()
 	conn, err := r.dial(context.Background())
@@ -196,7 +190,7 @@ func containerRuns(t *testing.T, r *Runtime, id string) bool {
 	return err == nil && answer.Status.State == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-func TestContainersOutliveContainerdAndPurgeLeavesNothing(t *testing.T) {
+func TestContainersOutliveContainerd(t *testing.T) {
 	r := testRuntime(t)
 	stop := runUntilReady(t, r)
 	id := startPod(t, r)
@@ -212,12 +206,12 @@ func TestContainersOutliveContainerdAndPurgeLeavesNothing(t *testing.T) {
 	}
 	stop = runUntilReady(t, again)
 	if !containerRuns(t, again, id) {
-		t.Error("the container did not outlive its containerd")
+		t.Error("the container ended with containerd")
 	}
-	// A crash of containerd itself is mended.
+	// containerd is restarted after a crash.
 	p, err := again.find()
 	if err != nil || p == nil {
-		t.Fatal("containerd is not found:", err)
+		t.Fatal("containerd was not found:", err)
 	}
 	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -225,24 +219,24 @@ func TestContainersOutliveContainerdAndPurgeLeavesNothing(t *testing.T) {
 	<-p.gone
 	p.close()
 	if !containerRuns(t, again, id) {
-		t.Error("the container did not outlive the crash")
+		t.Error("the container ended with the crash")
 	}
 	stop()
 }
 
-func TestAdoptsTheContainerdOfAKilledProcess(t *testing.T) {
+func TestAdoptContainerd(t *testing.T) {
 	r := testRuntime(t)
 	if _, err := r.prepare(); err != nil {
 		t.Fatal(err)
 	}
-	orphan := exec.Command(r.program("containerd"), "--config", r.configFile())
+	orphan := exec.Command(r.config.program("containerd"), "--config", r.config.configFile())
 	orphan.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := orphan.Start(); err != nil {
 		t.Fatal(err)
 	}
 	stop := runUntilReady(t, r)
 	if p, err := r.find(); err != nil || p == nil || p.pid != orphan.Process.Pid {
-		t.Errorf("runs another containerd: %v", err)
+		t.Errorf("another containerd was started: %v", err)
 	} else {
 		p.close()
 	}
@@ -250,8 +244,9 @@ func TestAdoptsTheContainerdOfAKilledProcess(t *testing.T) {
 	stop()
 }
 
-// Somebody removes the run directory, with the socket and the state of all
-// containers: containerd is back by itself, and what it has lost has ended.
+// TestLostRunDirectory removes the run directory, with the socket and the state
+// of all containers. containerd must restart by itself, and the containers that
+// it has lost must end.
 func TestLostRunDirectory(t *testing.T) {
 	r := testRuntime(t)
 	stop := runUntilReady(t, r)
@@ -266,7 +261,7 @@ func TestLostRunDirectory(t *testing.T) {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	for ctx := t.Context(); ; {
-		conn, err := net.Dial("unix", r.socket())
+		conn, err := net.Dial("unix", r.config.socket())
 		if err == nil {
 			_ = conn.Close()
 			shims, err := r.shims()
@@ -276,7 +271,7 @@ func TestLostRunDirectory(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			log, _ := os.ReadFile(r.LogFile())
-			t.Fatalf("containerd is not back: %v; log:\n%s", err, log)
+			t.Fatalf("containerd was not restarted: %v; log:\n%s", err, log)
 		}
 		<-again.C
 	}
@@ -288,7 +283,7 @@ func TestLostRunDirectory(t *testing.T) {
 	stop()
 }
 
-// cgroupsBelow are the control groups of the test's pods.
+// cgroupsBelow returns the control groups of the test's pods.
 func cgroupsBelow(t *testing.T, root string) (dirs []string) {
 	t.Helper()
 	for _, pattern := range []string{"/*" + root + "/podu/*", root + "/podu/*"} {
@@ -299,4 +294,73 @@ func cgroupsBelow(t *testing.T, root string) (dirs []string) {
 		dirs = append(dirs, found...)
 	}
 	return dirs
+}
+
+// TestLost checks which sandboxes count as lost by the runtime.
+func TestLost(t *testing.T) {
+	r := testRuntime(t)
+	defer runUntilReady(t, r)()
+	startPod(t, r)
+	conn, err := r.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	pods, err := runtimeapi.NewRuntimeServiceClient(conn).ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil || len(pods.GetItems()) != 1 {
+		t.Fatal(pods, err)
+	}
+	// A sandbox that is being made has only a lease.
+	const lost, made = "lost", "made"
+	if out, err := exec.Command(r.config.program("ctr"), "--address", r.config.socket(), "--namespace", Namespace, "leases", "create", "--id", made).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	got, err := r.Lost(t.Context(), []string{pods.GetItems()[0].GetId(), lost, made})
+	if err != nil || !slices.Equal(got, []string{lost}) {
+		t.Errorf("lost are %v, %v", got, err)
+	}
+}
+
+// Files in the directory of drop-ins are imported in the order of their names. A
+// change of one changes the configuration, so that containerd is restarted.
+func TestDropIns(t *testing.T) {
+	r := testRuntime(t)
+	r.config.DropInDir = t.TempDir()
+	write := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		path := filepath.Join(r.config.DropInDir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	render := func() string {
+		t.Helper()
+		found, err := r.dropIns()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.render(false, found)
+	}
+	if !strings.Contains(render(), "imports = []\n") {
+		t.Error("something is imported from an empty directory")
+	}
+	write("20-kata.toml", "version = 3\n", 0o600)
+	write("10-gvisor.toml", "version = 3\n", 0o600)
+	write("notes", "", 0o600)
+	first := render()
+	if want := fmt.Sprintf("imports = [%q, %q]\n", filepath.Join(r.config.DropInDir, "10-gvisor.toml"), filepath.Join(r.config.DropInDir, "20-kata.toml")); !strings.Contains(first, want) {
+		t.Errorf("the configuration lacks %s:\n%s", want, first)
+	}
+	write("20-kata.toml", "version = 3\n[plugins]\n", 0o600)
+	if render() == first {
+		t.Error("a changed file does not change the configuration")
+	}
+	write("30-open.toml", "version = 3\n", 0o666)
+	var owner *sharedfile.OwnershipError
+	if _, err := r.dropIns(); !errors.As(err, &owner) {
+		t.Errorf("a file that all users can write is imported (%v)", err)
+	}
 }

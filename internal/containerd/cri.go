@@ -11,17 +11,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// pollInterval is how often a starting containerd is asked whether it
-// answers; its start takes some 15 ms.
+// pollInterval is the interval at which a starting containerd, which needs some
+// 15 ms, is asked whether it answers.
 const pollInterval = 2 * time.Millisecond
 
-// dial connects to the CRI and returns when it answers, or when ctx ends.
+// dial connects to the CRI. It returns when the CRI answers or ctx ends.
 func (r *Runtime) dial(ctx context.Context) (*grpc.ClientConn, error) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	// gRPC itself retries a refused connection only after a second.
+	// gRPC would retry a refused connection only after a second.
 	for {
-		probe, err := (&net.Dialer{}).DialContext(ctx, "unix", r.socket())
+		probe, err := (&net.Dialer{}).DialContext(ctx, "unix", r.config.socket())
 		if err == nil {
 			_ = probe.Close()
 			break
@@ -49,8 +49,8 @@ func (r *Runtime) dial(ctx context.Context) (*grpc.ClientConn, error) {
 	}
 }
 
-// imageID is the digest of the configuration of the image that has a name,
-// "" when there is none.
+// imageID returns the digest of the configuration of an image, or "" if there
+// is no image of that name.
 func imageID(ctx context.Context, conn *grpc.ClientConn, name string) (string, error) {
 	answer, err := runtimeapi.NewImageServiceClient(conn).ImageStatus(ctx, &runtimeapi.ImageStatusRequest{
 		Image: &runtimeapi.ImageSpec{Image: name},

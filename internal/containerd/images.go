@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -22,14 +21,14 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// loadImages imports every archive of the bundle whose image is not there
-// yet. The archives are imported at the same time.
+// loadImages imports the archives of the bundle whose images are missing, in
+// parallel.
 func (r *Runtime) loadImages(ctx context.Context, conn *grpc.ClientConn) error {
 	archives, err := filepath.Glob(filepath.Join(r.config.BundleDir, "images", "*.tar"))
 	if err != nil {
 		return err
 	}
-	return errors.Join(supervise.Each(len(archives), func(i int) error { return r.loadImage(ctx, conn, archives[i]) })...)
+	return supervise.Each(archives, func(archive string) error { return r.loadImage(ctx, conn, archive) })
 }
 
 func (r *Runtime) loadImage(ctx context.Context, conn *grpc.ClientConn, path string) error {
@@ -44,7 +43,7 @@ func (r *Runtime) loadImage(ctx context.Context, conn *grpc.ClientConn, path str
 	if err := r.ImportImage(ctx, path); err != nil {
 		return err
 	}
-	// The CRI learns of the image from containerd's events, a moment later.
+	// The CRI learns about the image from containerd's events a moment later.
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
@@ -65,15 +64,14 @@ func (r *Runtime) loadImage(ctx context.Context, conn *grpc.ClientConn, path str
 	return nil
 }
 
-// ImportImage loads the images of an archive (an OCI layout or `docker save`,
-// as a tar file) under the names it gives them. They are pinned: image garbage
-// collection spares them, for there is no registry to get them from again. The
-// import ends with this process, however that ends.
+// ImportImage imports the images of an archive (an OCI layout or the output of
+// `docker save`, as a tar file) under the names in the archive. They are
+// pinned: image garbage collection does not remove them, because no registry
+// has them. The import ends when this process ends, for any reason.
 func (r *Runtime) ImportImage(ctx context.Context, path string) error {
-	runtime.LockOSThread() // whose end is what the kernel goes by
+	runtime.LockOSThread() // the child is killed when this thread ends
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, r.program("ctr"), "--address", r.socket(), "--namespace", Namespace,
-		"images", "import", "--local", "--snapshotter", "overlayfs", "--label", "io.cri-containerd.pinned=pinned", path)
+	cmd := r.ctr(ctx, "images", "import", "--local", "--snapshotter", "overlayfs", "--label", "io.cri-containerd.pinned=pinned", path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("importing image archive %s: %w: %s", path, err, strings.TrimSpace(string(output)))
@@ -81,15 +79,15 @@ func (r *Runtime) ImportImage(ctx context.Context, path string) error {
 	return nil
 }
 
-// archivedImage is the image of one of the bundle's archives.
+// archivedImage is the image of an archive of the bundle.
 type archivedImage struct {
 	name string
 	// id is the digest of its configuration, as the CRI reports it.
 	id string
 }
 
-// readArchive reads the head of an OCI layout of one image: index.json comes
-// first and the manifest that it names before the layers.
+// readArchive reads the beginning of an OCI layout with one image: index.json
+// is first, and the manifest precedes the layers.
 func readArchive(path string) (archivedImage, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -102,7 +100,7 @@ func readArchive(path string) (archivedImage, error) {
 		return archivedImage{}, err
 	}
 	if header.Name != "index.json" {
-		return archivedImage{}, errors.New("it does not begin with index.json; build it again with: make bundle")
+		return archivedImage{}, errors.New("it does not begin with index.json; rebuild it with: make bundle")
 	}
 	var index struct {
 		Manifests []struct {
@@ -114,7 +112,7 @@ func readArchive(path string) (archivedImage, error) {
 		return archivedImage{}, fmt.Errorf("index.json: %w", err)
 	}
 	if len(index.Manifests) != 1 {
-		return archivedImage{}, fmt.Errorf("it has %d images, not one", len(index.Manifests))
+		return archivedImage{}, fmt.Errorf("it has %d images, want one", len(index.Manifests))
 	}
 	manifest := index.Manifests[0]
 	blob := "blobs/" + strings.Replace(manifest.Digest, ":", "/", 1)

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a containerd that this process started or found running. It is
-// held by a pidfd, so that signals never reach another process that was
-// given the same id later.
+// process is a containerd that this process started or found running. A pidfd
+// identifies it, so that signals never reach a process that reuses its id.
 type process struct {
 	pid   int
 	pidfd int
@@ -31,11 +30,11 @@ func (r *Runtime) start() (*process, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	args := []string{"--config", r.configFile()}
+	args := []string{"--config", r.config.configFile()}
 	if r.config.Debug {
 		args = append(args, "--log-level", "debug")
 	}
-	cmd := exec.Command(r.program("containerd"), args...)
+	cmd := exec.Command(r.config.program("containerd"), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	pidfd := -1
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
@@ -57,10 +56,10 @@ func (r *Runtime) start() (*process, error) {
 	return p, nil
 }
 
-// mayBeOurs tells whether a process can be one that this process or an earlier
-// one has started. Any user's process, and any in a pod, can have our command
+// mayBeOwn reports whether a process can be one that this process or an earlier
+// one has started. Processes of other users and of pods may have our command
 // line.
-func (r *Runtime) mayBeOurs(pid int) bool {
+func (r *Runtime) mayBeOwn(pid int) bool {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -77,13 +76,14 @@ func (r *Runtime) mayBeOurs(pid int) bool {
 	return err == nil && namespace == own && len(r.groups(pid)) == 0
 }
 
-// find returns the containerd that runs with our configuration file, started
-// by an earlier process, or nil. It is known by its command line: the files in
-// the run directory, a process id among them, are the first that others remove.
+// find returns the containerd that an earlier process has started with our
+// configuration file, or nil. It identifies it by its command line, because
+// files in the run directory, such as one with its process id, may have been
+// removed.
 func (r *Runtime) find() (*process, error) {
 	own := func(pid int) bool {
 		args := commandLine(pid)
-		return len(args) > 0 && filepath.Base(args[0]) == "containerd" && slices.Contains(args, r.configFile()) && r.mayBeOurs(pid)
+		return len(args) > 0 && filepath.Base(args[0]) == "containerd" && slices.Contains(args, r.config.configFile()) && r.mayBeOwn(pid)
 	}
 	pids, err := processes(own)
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *Runtime) find() (*process, error) {
 		if err != nil {
 			continue
 		}
-		// Only now that the pidfd holds the process is what it runs final.
+		// What the process runs is certain only while the pidfd holds it.
 		if !own(pid) {
 			_ = unix.Close(pidfd)
 			continue
@@ -109,21 +109,22 @@ func (r *Runtime) find() (*process, error) {
 	return nil, nil
 }
 
-// stop ends the process, kindly at first, and returns when it is gone.
-func (p *process) stop(patience time.Duration) {
+// stop sends SIGTERM to the process, and SIGKILL after timeout. It returns when
+// the process has ended.
+func (p *process) stop(timeout time.Duration) {
 	_ = unix.PidfdSendSignal(p.pidfd, unix.SIGTERM, nil, 0)
 	select {
 	case <-p.gone:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		_ = unix.PidfdSendSignal(p.pidfd, unix.SIGKILL, nil, 0)
 		<-p.gone
 	}
 }
 
-// close forgets the process, which must be gone.
+// close releases the pidfd of a process that has ended.
 func (p *process) close() { _ = unix.Close(p.pidfd) }
 
-// waitGone returns when the process that pidfd refers to has ended.
+// waitGone returns when the process of a pidfd has ended.
 func waitGone(pidfd int) {
 	for {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, -1)
@@ -133,7 +134,7 @@ func waitGone(pidfd int) {
 	}
 }
 
-// commandLine is the arguments of a process, nil when there is no such one.
+// commandLine returns the arguments of a process, or nil if there is none.
 func commandLine(pid int) []string {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || len(content) == 0 {

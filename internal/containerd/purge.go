@@ -9,18 +9,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/host/tree"
+	"github.com/coracle-io/coracle/internal/mountinfo"
 )
 
-// Purge ends this cluster's containers, shims and containerd and removes
-// their mounts, network namespaces, cgroups and files. It needs nothing of
-// them to be intact or running, may be repeated, and touches nothing of
-// another cluster. Run must have returned.
+// Purge ends this cluster's containers, shims and containerd, and removes their
+// mounts, network namespaces, cgroups and files. It works if some of them are
+// damaged or missing, and may be called again. It does not touch other
+// clusters. Run must have returned.
 func (r *Runtime) Purge(ctx context.Context) error {
 	for {
 		p, err := r.find()
@@ -30,7 +30,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 		if p == nil {
 			break
 		}
-		p.stop(stopPatience)
+		p.stop(stopTimeout)
 		p.close()
 	}
 	if err := r.killShims(ctx); err != nil {
@@ -39,7 +39,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	if err := RemoveCgroups(ctx, r.config.CgroupRoot); err != nil {
 		return err
 	}
-	dirs := []string{r.config.RunDir, r.shimSocketDir(), r.config.DataDir}
+	dirs := []string{r.config.RunDir, r.config.shimSocketDir(), r.config.DataDir}
 	for _, dir := range dirs {
 		if err := unmountBelow(dir); err != nil {
 			return err
@@ -53,8 +53,8 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	return nil
 }
 
-// killShims ends every shim of this containerd and every process of its
-// containers, and returns when they are gone.
+// killShims ends each shim of this containerd and the processes of its
+// containers. It returns when they are gone.
 func (r *Runtime) killShims(ctx context.Context) error {
 	for {
 		shims, err := r.shims()
@@ -68,7 +68,7 @@ func (r *Runtime) killShims(ctx context.Context) error {
 		if len(shims)+len(containers) == 0 {
 			return nil
 		}
-		// Shims first, so that none of them reports, logs or restarts.
+		// Kill shims first, so that they neither report nor restart anything.
 		for _, pid := range append(shims, containers...) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
@@ -80,19 +80,19 @@ func (r *Runtime) killShims(ctx context.Context) error {
 	}
 }
 
-// shims lists the processes of this containerd's shims, known by the socket
-// that they report to or by their socket folder.
+// shims returns the processes of this containerd's shims. They are identified
+// by the socket that they report to, or by the directory of their own sockets.
 func (r *Runtime) shims() ([]int, error) {
 	return processes(func(pid int) bool {
 		args := commandLine(pid)
-		return len(args) > 0 && filepath.Base(args[0]) == "containerd-shim-runc-v2" && slices.Contains(args, r.socket()) && r.mayBeOurs(pid)
+		return len(args) > 0 && filepath.Base(args[0]) == "containerd-shim-runc-v2" && slices.Contains(args, r.config.socket()) && r.mayBeOwn(pid)
 	})
 }
 
-// containerProcesses lists the live processes in the cgroups that runc noted
-// for its containers.
+// containerProcesses returns the live processes in the cgroups that runc has
+// recorded for its containers.
 func (r *Runtime) containerProcesses() ([]int, error) {
-	states, err := filepath.Glob(filepath.Join(r.runcRoot(), Namespace, "*", "state.json"))
+	states, err := filepath.Glob(filepath.Join(r.config.runcRoot(), Namespace, "*", "state.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (r *Runtime) containerProcesses() ([]int, error) {
 	return pids, nil
 }
 
-// processes lists the ids of the live processes that match.
+// processes returns the ids of the live processes that match.
 func processes(match func(pid int) bool) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -122,29 +122,29 @@ func processes(match func(pid int) bool) ([]int, error) {
 	return pids, nil
 }
 
-// rootName and stateName are what containerd calls root and state, in the data
-// and in the run directory.
+// rootName and stateName are the names of containerd's root in the data
+// directory and its state in the run directory.
 const rootName, stateName = "root", "state"
 
-// unmountBelow detaches every mount at or below dir, the deepest first. Where a
-// link is in its place, it detaches what containerd mounts where that leads: the
-// file system there, and others below it, are the user's.
+// unmountBelow unmounts everything at or below dir, the deepest first. If dir
+// is behind a symbolic link, it unmounts only what containerd mounts at the
+// target, because other file systems there belong to the user.
 func unmountBelow(dir string) error {
-	content, err := os.ReadFile("/proc/self/mountinfo")
+	all, err := mountinfo.Points()
 	if err != nil {
 		return err
 	}
-	points := mountPoints(string(content), dir)
+	points := mountinfo.Below(all, dir)
 	if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		points = nil
 		for _, own := range []string{rootName, stateName} {
 			if real, err := filepath.EvalSymlinks(filepath.Join(dir, own)); err == nil {
-				points = append(points, slices.DeleteFunc(mountPoints(string(content), real), func(p string) bool { return p == real })...)
+				points = append(points, slices.DeleteFunc(mountinfo.Below(all, real), func(p string) bool { return p == real })...)
 			}
 		}
 		slices.Sort(points)
-	} else if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir { // a link above it
-		points = mountPoints(string(content), real)
+	} else if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir { // a symbolic link in its path
+		points = mountinfo.Below(all, real)
 	}
 	for _, point := range slices.Backward(points) {
 		err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
@@ -153,23 +153,4 @@ func unmountBelow(dir string) error {
 		}
 	}
 	return nil
-}
-
-// mountPoints lists the mount points at or below dir, parents first, out of
-// the text of /proc/self/mountinfo (proc_pid_mountinfo(5)).
-func mountPoints(mountinfo, dir string) []string {
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var points []string
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		point := unescape.Replace(fields[4])
-		if point == dir || strings.HasPrefix(point, dir+"/") {
-			points = append(points, point)
-		}
-	}
-	slices.Sort(points)
-	return points
 }

@@ -15,33 +15,34 @@ import (
 )
 
 const (
-	// stopPatience is how long containerd may take to end on SIGTERM.
-	stopPatience = 10 * time.Second
-	// A crash is answered by a restart after firstBackoff, doubled for each
-	// further one up to maxBackoff, and forgotten after stableAfter.
+	// stopTimeout is how long containerd may take to end on SIGTERM.
+	stopTimeout = 10 * time.Second
+	// containerd is restarted after a crash: after firstBackoff, which doubles
+	// with each further crash up to maxBackoff, and is reset after stableAfter.
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 10 * time.Second
 	stableAfter  = time.Minute
-	// adoptPatience is how long a containerd that was found running may take
-	// to answer.
-	adoptPatience = 5 * time.Second
-	// askPeriod is how often one that runs is asked whether it answers, and
-	// silence is the condition that is shown if it does not.
-	askPeriod = 10 * time.Second
-	silence   = "Silent"
-	// logPeriod is how often the size of containerd's log is looked at.
+	// answerTimeout is how long a running containerd may take to answer.
+	answerTimeout = 5 * time.Second
+	// healthPeriod is the interval at which a running containerd is checked.
+	// unresponsive is the condition that is reported if it does not answer.
+	healthPeriod = 10 * time.Second
+	unresponsive = "Unresponsive"
+	// logPeriod is the interval at which the size of containerd's log is
+	// checked.
 	logPeriod = 10 * time.Second
-	// condition is shown from the end of a containerd until another answers.
-	condition = "Ended"
-	strays    = "Containers that containerd does not know are not ended"
+	// condition is reported from the end of a containerd until the next one
+	// answers.
+	condition     = "Ended"
+	orphansFailed = "Ending the containers that containerd has lost failed"
 )
 
-// Run starts containerd, or adopts the one that a killed predecessor of this
-// process left, and restarts it whenever it ends. Ready is closed when it
-// first answers. When ctx ends, Run stops containerd and returns nil;
-// containers go on and are found again by the next Run, in this process or
-// another. It returns an error where containerd cannot be started at all, as
-// on a full disk.
+// Run starts containerd, or adopts the one that an earlier process, which was
+// killed, has started, and restarts it whenever it ends. Ready is closed when
+// it first answers. When ctx ends, Run stops containerd and returns nil.
+// Containers keep running; the next Run, in this process or another, finds
+// them. Run returns an error if containerd cannot be started at all, for
+// example because the disk is full.
 func (r *Runtime) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	changed, err := r.prepare()
@@ -49,7 +50,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 		return err
 	}
 	supervise.Go(ctx, func() { r.boundLog(ctx) })
-	supervise.Go(ctx, func() { r.reportSilence(ctx) })
+	supervise.Go(ctx, func() { r.reportUnresponsive(ctx) })
 	current, err := r.adopt(ctx, changed)
 	if err != nil {
 		return err
@@ -57,18 +58,22 @@ func (r *Runtime) Run(ctx context.Context) error {
 	backoff := firstBackoff
 	announced := false
 	for {
-		started := time.Now()
+		started, own := time.Now(), time.Time{}
 		if current == nil {
-			if _, err := r.prepare(); err != nil { // again: others may have removed the run directory
+			own = started
+			if _, err := r.prepare(); err != nil { // the run directory may have been removed
 				return err
 			}
-			if err := r.killStrays(ctx); err != nil {
-				log.Error(err, strays)
+			if err := r.killOrphanedShims(ctx); err != nil {
+				log.Error(err, orphansFailed)
+			}
+			if err := r.removeLostTasks(); err != nil {
+				log.Error(err, "Removing what is left of deleted containers failed")
 			}
 			if current, err = r.start(); err != nil {
 				return err
 			}
-			log.V(2).Info("Started containerd", "pid", current.pid, "config", r.configFile())
+			log.V(2).Info("Started containerd", "pid", current.pid, "config", r.config.configFile())
 		}
 		watched, endWatch := context.WithCancel(ctx)
 		lost := r.socketLost(watched)
@@ -79,20 +84,21 @@ func (r *Runtime) Run(ctx context.Context) error {
 				r.answered.Do(func() { close(r.ready) })
 			}
 			announced = true
-			if err := r.killStrays(ctx); err != nil {
-				log.Error(err, strays)
+			if err := r.killOrphanedShims(ctx); err != nil {
+				log.Error(err, orphansFailed)
 			}
+			supervise.Go(watched, func() { (&leases{runtime: r, started: own}).bound(watched) })
 		}
 		select {
 		case <-ctx.Done():
 			endWatch()
-			current.stop(stopPatience)
+			current.stop(stopTimeout)
 			current.close()
 			return nil
 		case <-current.gone:
 		case <-lost:
-			log.Error(nil, "containerd's socket is gone; starting containerd again", "socket", r.socket())
-			current.stop(stopPatience)
+			log.Error(nil, "containerd's socket was removed, restarting containerd", "socket", r.config.socket())
+			current.stop(stopTimeout)
 		}
 		endWatch()
 		current.close()
@@ -101,8 +107,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 			backoff = firstBackoff
 		}
 		last := lastLine(r.LogFile())
-		supervise.Report(ctx, condition, fmt.Errorf("containerd ended and is started again, see %s: %s", r.LogFile(), last))
-		log.Error(nil, "containerd ended; starting it again", "in", backoff, "log", r.LogFile(), "last", last)
+		supervise.Report(ctx, condition, fmt.Errorf("containerd ended and is being restarted, see %s: %s", r.LogFile(), last))
+		log.Error(nil, "containerd ended, restarting it", "in", backoff, "log", r.LogFile(), "last", last)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -112,15 +118,15 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 }
 
-// firstSocketPeriod is how often containerd's socket is looked for until it is
-// there, and socketPeriod from then on.
+// firstSocketPeriod is the interval at which containerd's socket is checked
+// until it exists, and socketPeriod the one from then on.
 const (
 	firstSocketPeriod = 10 * time.Millisecond
 	socketPeriod      = time.Second
 )
 
-// socketLost returns a channel that is closed when the socket has been removed
-// after it was there: nobody can reach containerd any more then.
+// socketLost returns a channel that is closed when the socket was removed:
+// clients cannot reach containerd any more.
 func (r *Runtime) socketLost(ctx context.Context) <-chan struct{} {
 	lost := make(chan struct{})
 	supervise.Go(ctx, func() {
@@ -133,7 +139,7 @@ func (r *Runtime) socketLost(ctx context.Context) <-chan struct{} {
 				return
 			case <-ticker.C:
 			}
-			switch _, err := os.Lstat(r.socket()); {
+			switch _, err := os.Lstat(r.config.socket()); {
 			case err == nil && !seen:
 				seen = true
 				ticker.Reset(socketPeriod)
@@ -146,54 +152,40 @@ func (r *Runtime) socketLost(ctx context.Context) <-chan struct{} {
 	return lost
 }
 
-// boundLog keeps containerd's log from growing without end until ctx ends.
-// containerd outlives this process, so nobody but the file takes its lines.
+// boundLog limits the size of containerd's log until ctx ends. containerd
+// writes the file itself, because it outlives this process.
 func (r *Runtime) boundLog(ctx context.Context) {
-	ticker := time.NewTicker(logPeriod)
-	defer ticker.Stop()
-	for {
+	supervise.Repeat(ctx, logPeriod, func() {
 		if err := logging.Trim(r.LogFile()); err != nil {
-			klog.FromContext(ctx).Error(err, "containerd's log is not bounded, will try again", "log", r.LogFile())
+			klog.FromContext(ctx).Error(err, "Limiting the size of containerd's log failed, will try again", "log", r.LogFile())
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	})
 }
 
-// reportSilence shows, until ctx ends, that a containerd which has answered
-// does so no longer, as one that is suspended or waits for its disk.
-func (r *Runtime) reportSilence(ctx context.Context) {
+// reportUnresponsive reports a containerd that no longer answers, for example
+// because it is suspended or waits for its disk, until ctx ends.
+func (r *Runtime) reportUnresponsive(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-r.ready:
 	}
-	ticker := time.NewTicker(askPeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	supervise.Every(ctx, healthPeriod, func() {
 		err := r.ask(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			err = fmt.Errorf("containerd does not answer at %s within %v: see whether it is suspended, and %s", r.socket(), adoptPatience, r.LogFile())
+			err = fmt.Errorf("containerd does not answer at %s within %v: check whether it is suspended, and see %s", r.config.socket(), answerTimeout, r.LogFile())
 		}
-		supervise.Report(ctx, silence, err)
-	}
+		supervise.Report(ctx, unresponsive, err)
+	})
 }
 
-// prepare makes the folders and writes the configuration; changed tells that
-// it was another one before.
+// prepare creates the directories and writes the configuration. changed reports
+// whether the configuration was different.
 func (r *Runtime) prepare() (changed bool, err error) {
-	for _, dir := range []string{r.config.DataDir, r.config.RunDir, r.shimSocketDir(), r.config.CNIConfDir} {
+	for _, dir := range []string{r.config.DataDir, r.config.RunDir, r.config.shimSocketDir(), r.config.CNIConfDir} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return false, err
 		}
@@ -202,27 +194,34 @@ func (r *Runtime) prepare() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	content := []byte(r.render(restrict))
-	before, err := os.ReadFile(r.configFile())
+	if err := r.writeRegistries(); err != nil {
+		return false, fmt.Errorf("containerd's hosts files: %w", err)
+	}
+	dropIns, err := r.dropIns()
+	if err != nil {
+		return false, fmt.Errorf("containerd's drop-in files: %w", err)
+	}
+	content := []byte(r.render(restrict, dropIns))
+	before, err := os.ReadFile(r.config.configFile())
 	if err == nil && bytes.Equal(before, content) {
 		return false, nil
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, err
 	}
-	return true, os.WriteFile(r.configFile(), content, 0o644)
+	return true, os.WriteFile(r.config.configFile(), content, 0o644)
 }
 
-// adopt returns the containerd that still runs, unless its program or its
-// configuration is no longer the wanted one, or it does not answer, as when its
-// socket was removed: then it is stopped, which does not touch the containers.
+// adopt returns the containerd that still runs. If its program or configuration
+// is outdated, or it does not answer, adopt stops it, which leaves the
+// containers running, and returns nil.
 func (r *Runtime) adopt(ctx context.Context, changed bool) (*process, error) {
 	p, err := r.find()
 	if p == nil || err != nil {
 		return nil, err
 	}
-	if changed || !sameProgram(p.pid, r.program("containerd")) || !r.answers(ctx) {
-		p.stop(stopPatience)
+	if changed || !sameProgram(p.pid, r.config.program("containerd")) || !r.answers(ctx) {
+		p.stop(stopTimeout)
 		p.close()
 		return nil, nil
 	}
@@ -230,18 +229,18 @@ func (r *Runtime) adopt(ctx context.Context, changed bool) (*process, error) {
 	return p, nil
 }
 
-// answers tells whether the CRI answers within adoptPatience.
+// answers reports whether the CRI answers within answerTimeout.
 func (r *Runtime) answers(ctx context.Context) bool {
 	if err := r.ask(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The running containerd does not answer; starting it anew", "socket", r.socket())
+		klog.FromContext(ctx).Error(err, "The running containerd does not answer, restarting it", "socket", r.config.socket())
 		return false
 	}
 	return true
 }
 
-// ask returns once the CRI answers, or after adoptPatience an error.
+// ask returns when the CRI answers, or an error after answerTimeout.
 func (r *Runtime) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	conn, err := r.dial(ctx)
 	if err != nil {
@@ -250,7 +249,7 @@ func (r *Runtime) ask(ctx context.Context) error {
 	return conn.Close()
 }
 
-// sameProgram tells whether the process runs the file that path names now.
+// sameProgram reports whether the process runs the file that path names now.
 func sameProgram(pid int, path string) bool {
 	running, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
@@ -260,8 +259,9 @@ func sameProgram(pid int, path string) bool {
 	return err == nil && os.SameFile(running, wanted)
 }
 
-// awaitReady returns true when the CRI answers and, with images, the bundled
-// ones are loaded, false when the process or ctx ended or the socket was lost first.
+// awaitReady waits until the CRI answers and, if images is set, the bundled
+// images are imported. It returns false if the process or ctx has ended, or the
+// socket was removed.
 func (r *Runtime) awaitReady(ctx context.Context, p *process, lost <-chan struct{}, images bool) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -299,7 +299,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process, lost <-chan struct
 	}
 }
 
-// lastLine is the last line of a log, for telling why its writer ended.
+// lastLine returns the last line of a log, which may say why its writer ended.
 func lastLine(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,20 +1,23 @@
-// Package controller runs controllers: small reconcilers that watch objects
-// through shared informers and write what should be different.
+// Package controller runs controllers. A controller watches objects through
+// shared informers, compares them with the desired state and writes the
+// difference.
 //
 //	leader.Run ──▶ Runner.Run ──▶ one goroutine tree per controller
 //	                                 Descriptor.New(env) ──▶ Controller.Run(ctx)
 //	                                        ▲                    │ error or panic
 //	                                        └──── back-off ◀─────┘
 //
-// A controller is built from three parts of this package: Sources (what to
-// watch, and which keys an event touches), a Queue (keys to reconcile) and a
-// sync function. Serve ties them together and takes them apart again.
+// A controller consists of Sources (what to watch, and which keys an event
+// enqueues), a Queue (the keys to reconcile) and a sync function. Serve
+// registers the Sources, runs the workers of the Queue and cleans up at the end.
 package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
@@ -22,61 +25,68 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// Controller is one control loop. Run blocks until ctx is done and returns
-// nil then; any other return is a failure, after which the Runner builds and
-// runs a new instance. No goroutine outlives Run.
+// Controller is a control loop. Run blocks until ctx is done and then returns
+// nil. If Run returns earlier, the Runner builds and runs a new instance. No
+// goroutine of the controller outlives Run.
 type Controller interface {
 	Run(ctx context.Context) error
 }
 
-// Func is a Controller made of a function.
+// Func is a function that implements Controller.
 type Func func(ctx context.Context) error
 
 // Run calls f.
 func (f Func) Run(ctx context.Context) error { return f(ctx) }
 
-// Descriptor says how a controller is called, who it acts as and how to
-// build one.
+// Descriptor describes a controller: its name, its identity, its flags and its
+// constructor.
 type Descriptor struct {
 	// Name is the controller's name in --controllers.
 	Name string
 	// Aliases are older names that --controllers also accepts.
 	Aliases []string
-	// ServiceAccount in kube-system is the identity of its requests; "" is the
-	// controller manager itself.
+	// ServiceAccount names the service account in kube-system that sends the
+	// controller's requests. If it is empty, they are sent by the controller
+	// manager itself.
 	ServiceAccount string
-	// EventSource is the component that its events name.
+	// EventSource is the component named in the controller's events.
 	EventSource string
-	// OffByDefault controllers run only if --controllers names them.
+	// OffByDefault is true for controllers that run only if --controllers names
+	// them.
 	OffByDefault bool
 	// AddFlags, if not nil, adds the controller's own flags, with upstream's
-	// names. The present values are the defaults. Instances that New builds
-	// afterwards use the values of the flags.
+	// names. The current values are the defaults. Instances built by New after
+	// the flags are parsed use the parsed values.
 	AddFlags func(fs *pflag.FlagSet)
-	// Validate, if not nil, returns what is wrong with the values of the flags.
+	// Validate, if not nil, returns an error if the value of a flag is invalid.
 	Validate func() error
-	// New builds an instance. It must not block and must not start anything.
+	// New builds an instance. It must not block and must not start goroutines.
 	New func(env *Env) (Controller, error)
 }
 
-// Env is what a controller works with.
+// Env is the environment of a controller instance.
 type Env struct {
-	// Client acts as the controller's own service account.
+	// Client sends requests as the controller's identity.
 	Client *client.Client
-	// Events records events under the controller's name.
+	// Events records events with Descriptor.EventSource as their source.
 	Events record.EventRecorder
-	// RootCA is the authority, PEM, by which pods trust the API server; nil is
-	// the one that Client trusts.
+	// RootCA is the PEM bundle that pods use to verify the API server. If it is
+	// nil, pods use the bundle that Client uses.
 	RootCA []byte
+	// Queues shows the metrics of the controller's work queues. It may be nil.
+	Queues *metrics.Queues
+	// Metrics exposes other metrics of controllers; see Expose. It may be nil.
+	Metrics prometheus.Registerer
 
-	life context.Context // of the instance; nil if nobody supervises it
+	ctx context.Context // of the running instance; nil in tests
 }
 
-// Metadata makes a client for the metadata of objects of any kind, as the
-// controller. It does not log the API server's warnings: whoever handles all
-// kinds handles deprecated ones too.
+// Metadata returns a metadata client with the controller's identity. It does
+// not log the API server's warnings, because controllers that handle all kinds
+// also handle deprecated ones.
 func (e *Env) Metadata() (metadata.Interface, error) {
 	config := rest.CopyConfig(e.Client.Config)
 	config.WarningHandler = rest.NoWarnings{}
@@ -87,7 +97,22 @@ func (e *Env) Metadata() (metadata.Interface, error) {
 	return objects, nil
 }
 
-// identity is the user and the groups that a controller acts as.
+// Expose exposes metrics of the controller. They may be those that an earlier
+// instance has exposed.
+func (e *Env) Expose(collectors ...prometheus.Collector) error {
+	if e.Metrics == nil {
+		return nil
+	}
+	for _, c := range collectors {
+		err := e.Metrics.Register(c)
+		if exposed := (prometheus.AlreadyRegisteredError{}); err != nil && !errors.As(err, &exposed) {
+			return fmt.Errorf("exposing metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// identity returns the user and groups of the controller's requests.
 func (d *Descriptor) identity() (user string, groups []string) {
 	if d.ServiceAccount == "" {
 		return "system:kube-controller-manager", []string{"system:authenticated"}
@@ -95,12 +120,13 @@ func (d *Descriptor) identity() (user string, groups []string) {
 	return serviceAccountUser(d.ServiceAccount), serviceAccountGroups()
 }
 
-// serviceAccountUser is the user name of a service account in kube-system.
+// serviceAccountUser returns the user name of a service account in kube-system.
 func serviceAccountUser(name string) string {
 	return "system:serviceaccount:" + metav1.NamespaceSystem + ":" + name
 }
 
-// serviceAccountGroups are the groups of every service account in kube-system.
+// serviceAccountGroups returns the groups of every service account in
+// kube-system.
 func serviceAccountGroups() []string {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + metav1.NamespaceSystem, "system:authenticated"}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// AddFlags adds --controllers, whose value goes to enabled, and the flags of
-// all controllers. The present values are the defaults.
+// AddFlags adds --controllers, which is stored in enabled, and the flags of all
+// controllers. The current values are the defaults.
 func AddFlags(fs *pflag.FlagSet, enabled *[]string, all []Descriptor) {
-	fs.StringSliceVar(enabled, "controllers", *enabled, "A list of controllers to enable. '*' enables all on-by-default controllers, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'. All controllers: "+strings.Join(Names(all), ", ")+".")
+	fs.StringSliceVar(enabled, "controllers", *enabled, "controllers to run: * is all that are on by default, NAME turns one on, -NAME turns one off; the names are "+strings.Join(Names(all), ", "))
 	for _, d := range all {
 		if d.AddFlags != nil {
 			d.AddFlags(fs)
@@ -18,16 +18,16 @@ func AddFlags(fs *pflag.FlagSet, enabled *[]string, all []Descriptor) {
 	}
 }
 
-// WorkersFlag returns the AddFlags of a controller whose only flag is the
-// number of objects that it syncs at once.
+// WorkersFlag returns the AddFlags function of a controller whose only flag is
+// the number of objects to sync concurrently.
 func WorkersFlag(workers *int, name, objects string) func(*pflag.FlagSet) {
 	return func(fs *pflag.FlagSet) {
-		fs.IntVar(workers, name, *workers, "The number of "+objects+" that are allowed to sync concurrently.")
+		fs.IntVar(workers, name, *workers, "maximum number of "+objects+" that are synced concurrently")
 	}
 }
 
-// CheckRange returns an error if the value of a flag is less than least or more
-// than most.
+// CheckRange returns an error if the value of a flag is not within least and
+// most, inclusive.
 func CheckRange(flag string, value, least, most int) error {
 	switch {
 	case value < least:

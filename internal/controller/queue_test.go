@@ -12,25 +12,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	_ "github.com/coracle-io/coracle/internal/bubble"
 )
 
-// A controller may fail before its workers begin, again and again: what it has
-// made by then must not stay.
-func TestAQueueWithoutWorkersLeavesNothing(t *testing.T) {
+// A controller may fail repeatedly before its workers start. Its queues must
+// not leak goroutines.
+func TestQueueWithoutWorkersDoesNotLeak(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for range 50 {
-		q := NewQueue("test", func(context.Context, string) error { return nil })
+		q := NewQueue(nil, "test", func(context.Context, string) error { return nil })
 		q.Add("now")
 		q.AddAfter("later", time.Hour)
 	}
 }
 
-// What was added before the workers begin is not lost, nor handed out early.
-func TestWhatWasAddedBeforeTheWorkersIsHandedOut(t *testing.T) {
+// Keys added before the workers start are neither lost nor processed early.
+func TestKeysAddedBeforeWorkersStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		seen := map[string][]time.Duration{}
-		q := NewQueue("test", func(_ context.Context, key string) error {
+		q := NewQueue(nil, "test", func(_ context.Context, key string) error {
 			seen[key] = append(seen[key], time.Since(began))
 			if key == "fails" && len(seen[key]) < 3 {
 				return errors.New("not yet")
@@ -68,8 +70,8 @@ func TestWhatWasAddedBeforeTheWorkersIsHandedOut(t *testing.T) {
 	})
 }
 
-// Keys are those of objects with and without a namespace. A key without an
-// object is forgotten.
+// Existing accepts keys with and without a namespace, and ignores keys without
+// an object.
 func TestExisting(t *testing.T) {
 	pods := cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1.Pod{}, 0, nil)
 	nodes := cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1.Node{}, 0, nil)

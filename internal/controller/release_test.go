@@ -11,12 +11,12 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
-// A controller that ends while it waits for its stores leaves no goroutine of
-// its queues behind: the bubble would not end.
-func TestAControllerThatEndsEarlyReleasesItsQueue(t *testing.T) {
+// A controller that ends while it waits for its informers leaks no goroutine of
+// its queues; otherwise the synctest bubble would not end.
+func TestServeCanceledBeforeSyncDoesNotLeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1.Pod{}, 0, nil)
-		queue := controller.NewQueue("early", func(context.Context, controller.Key) error { return nil })
+		queue := controller.NewQueue(nil, "early", func(context.Context, controller.Key) error { return nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {

@@ -4,31 +4,31 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Runner runs a set of controllers.
+// Runner runs a set of controllers concurrently.
 type Runner struct {
-	Provider client.Provider
-	// Controllers are run in no particular order, all at once.
+	Provider    client.Provider
 	Controllers []Descriptor
-	// Enabled are the names of those that are run, as in --controllers; see
-	// Select.
+	// Enabled is the value of --controllers; see Select.
 	Enabled []string
-	// RootCA is handed to all controllers; see Env.
-	RootCA []byte
+	// RootCA, Queues and Metrics are passed to every controller; see Env.
+	RootCA  []byte
+	Queues  *metrics.Queues
+	Metrics prometheus.Registerer
 }
 
-// Run runs the controllers until ctx is done and returns when all have
-// ended. A controller that fails is restarted with a back-off; the others do
-// not notice. An error means that nothing was run.
+// Run runs the enabled controllers until ctx is done and returns when all have
+// ended. A controller that fails is restarted with back-off; this does not
+// affect the others. Run returns an error if Enabled is invalid or if Provider
+// refuses an identity.
 func (r *Runner) Run(ctx context.Context) error {
 	chosen, err := Select(r.Controllers, r.Enabled)
 	if err != nil {
@@ -41,24 +41,22 @@ func (r *Runner) Run(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("getting the identity %s for controller %s: %w", user, d.Name, err)
 			}
-			supervise.Go(ctx, func() { r.keep(ctx, d, c) })
+			supervise.Go(ctx, func() { r.runController(ctx, d, c) })
 		}
 		<-ctx.Done()
 		return nil
 	})
 }
 
-// keep runs one controller again and again until ctx is done.
-func (r *Runner) keep(ctx context.Context, d Descriptor, c *client.Client) {
+// runController runs instances of a controller until ctx is done.
+func (r *Runner) runController(ctx context.Context, d Descriptor, c *client.Client) {
 	log := klog.FromContext(ctx).WithName(d.Name)
 	ctx = klog.NewContext(ctx, log)
-	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.Kubernetes.CoreV1().Events("")})
-	defer broadcaster.Shutdown()
-	events := broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: d.EventSource})
-	supervise.Keep(ctx, d.Name, func(ctx context.Context) error {
+	events, shutdown := NewRecorder(ctx, c.Kubernetes, v1.EventSource{Component: d.EventSource})
+	defer shutdown()
+	supervise.KeepRunning(ctx, d.Name, func(ctx context.Context) error {
 		log.V(1).Info("Starting controller")
-		controller, err := d.New(&Env{Client: c, Events: events, RootCA: r.RootCA, life: ctx})
+		controller, err := d.New(&Env{Client: c, Events: events, RootCA: r.RootCA, Queues: r.Queues, Metrics: r.Metrics, ctx: ctx})
 		if err != nil {
 			return err
 		}

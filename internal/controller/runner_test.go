@@ -19,7 +19,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
-// provider hands out one fake client and notes who asked.
+// provider returns one fake client and records the requested users.
 type provider struct {
 	client    *client.Client
 	informers *client.Informers
@@ -27,7 +27,7 @@ type provider struct {
 	users     []string
 }
 
-func (p *provider) Through(func(http.RoundTripper) http.RoundTripper) (client.Provider, error) {
+func (p *provider) WithTransport(func(http.RoundTripper) http.RoundTripper) (client.Provider, error) {
 	return p, nil
 }
 
@@ -46,8 +46,8 @@ func fakeProvider() (*provider, *client.Informers) {
 	return &provider{client: &client.Client{Kubernetes: kube, Informers: factory}, informers: factory}, factory
 }
 
-// A controller that fails, panics or returns is started again with a
-// back-off, and the others do not notice.
+// A controller that fails, panics or returns is restarted with back-off. The
+// others keep running.
 func TestRunnerRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := fakeProvider()
@@ -84,7 +84,7 @@ func TestRunnerRestarts(t *testing.T) {
 			t.Errorf("started at %v", starts)
 		}
 		if steady != 1 {
-			t.Errorf("the steady one was started %d times", steady)
+			t.Errorf("the steady controller was started %d times", steady)
 		}
 		if got := strings.Join(p.users, " "); got != "system:serviceaccount:kube-system:one system:serviceaccount:kube-system:two" {
 			t.Errorf("identities: %s", got)
@@ -96,8 +96,8 @@ func TestRunnerRestarts(t *testing.T) {
 	})
 }
 
-// Serve gives its handlers back: a controller that is started again gets
-// every object anew, and none of the events twice.
+// Serve removes its handlers: a restarted controller gets every object again,
+// and no event twice.
 func TestServeCanBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, factory := fakeProvider()
@@ -110,7 +110,7 @@ func TestServeCanBeRepeated(t *testing.T) {
 			seen := 0
 			var queue *controller.Queue[controller.Key]
 			synced := map[controller.Key]int{}
-			queue = controller.NewQueue("test", func(_ context.Context, key controller.Key) error {
+			queue = controller.NewQueue(nil, "test", func(_ context.Context, key controller.Key) error {
 				if synced[key]++; synced[key] == 1 {
 					panic("the first time")
 				}

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Select returns the descriptors that a --controllers list enables: "*" is
-// every controller that is on by default, "foo" enables foo, "-foo" disables
-// it, and the first match of a name wins over "*". Descriptors keep their
-// order. Names that no descriptor has are an error.
+// Select returns the descriptors that a --controllers list enables, in the
+// order of all. "*" enables every controller that is on by default, "foo"
+// enables foo and "-foo" disables it. The first entry that names a controller
+// takes precedence over "*". Select returns an error for unknown names.
 func Select(all []Descriptor, list []string) ([]Descriptor, error) {
 	known := map[string]bool{"*": true}
 	for _, d := range all {
@@ -30,7 +30,7 @@ func Select(all []Descriptor, list []string) ([]Descriptor, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(d Descriptor) bool { return !enabled(d, list) }), nil
 }
 
-// Names lists the controllers' names in order.
+// Names returns the names of the controllers, sorted.
 func Names(all []Descriptor) []string {
 	names := make([]string, len(all))
 	for i, d := range all {

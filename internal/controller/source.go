@@ -11,16 +11,16 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Source is an informer and what to do when one of its objects changes.
+// Source is an informer and an optional handler for its events.
 type Source struct {
 	informer cache.SharedIndexInformer
-	// handle is called in the order of the events, one at a time.
+	// handle is called sequentially, in the order of the events.
 	handle func(old, new any)
 }
 
-// On makes a Source that calls changed for every addition (old is nil),
-// update and deletion (new is nil; old is the last known state) of an object.
-// changed must not block: it turns the event into keys for a Queue.
+// On returns a Source that calls changed for every addition (old is nil),
+// update and deletion (new is nil, old is the last known state) of an object.
+// changed must not block. It usually adds keys to a Queue.
 func On[T runtime.Object](informer cache.SharedIndexInformer, changed func(old, new T)) Source {
 	cast := func(o any) (t T) {
 		t, _ = o.(T)
@@ -29,16 +29,17 @@ func On[T runtime.Object](informer cache.SharedIndexInformer, changed func(old, 
 	return Source{informer: informer, handle: func(old, new any) { changed(cast(old), cast(new)) }}
 }
 
-// Reads makes a Source whose events nobody needs, but whose store must be
-// filled before the controller starts.
+// Reads returns a Source without a handler. Serve waits for its informer to
+// sync.
 func Reads(informer cache.SharedIndexInformer) Source { return Source{informer: informer} }
 
-// Serve registers the sources, waits until their stores are filled and every
-// initial event has been handled, then runs the tasks until ctx is done or
-// one of them fails. Before it returns, every handler is removed and every
-// task has ended. A panic in a handler or a task is a failure too.
+// Serve registers the handlers of the sources and waits until the informers
+// have synced and the handlers have processed the initial events. It then runs
+// the tasks until ctx is done or one of them fails. When Serve returns, all
+// handlers have been removed and all tasks have ended. A panic in a handler or
+// a task is a failure.
 func Serve(ctx context.Context, sources []Source, tasks ...func(context.Context) error) error {
-	outside := ctx
+	parent := ctx
 	err := supervise.Run(ctx, func(ctx context.Context) error {
 		var synced []cache.DoneChecker
 		for _, s := range sources {
@@ -46,44 +47,35 @@ func Serve(ctx context.Context, sources []Source, tasks ...func(context.Context)
 				synced = append(synced, s.informer.HasSyncedChecker())
 				continue
 			}
-			heard, err := client.Subscribe(ctx, s.informer, handler(s.handle))
+			handled, err := client.Subscribe(ctx, s.informer, handler(s.handle))
 			if err != nil {
 				return err
 			}
-			synced = append(synced, heard)
+			synced = append(synced, handled)
 		}
 		if !cache.WaitFor(ctx, "", synced...) {
 			return nil
 		}
-		group, ctx := supervise.Together(ctx)
+		group, ctx := supervise.WithContext(ctx)
 		for _, task := range tasks {
 			group.Go(func() error { return task(ctx) })
 		}
 		return group.Wait()
 	})
-	if outside.Err() != nil && errors.Is(err, context.Canceled) {
+	if parent.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-// handler turns events into calls of handle.
+// handler returns an event handler that calls handle.
 func handler(handle func(old, new any)) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { handle(nil, o) },
-		UpdateFunc: handle,
-		DeleteFunc: func(o any) {
-			if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = tombstone.Obj
-			}
-			handle(o, nil)
-		},
-	}
+	return client.Handler(func(o any) { handle(nil, o) }, handle, func(o any) { handle(o, nil) })
 }
 
-// Index adds an index to an informer, as client.Index.
+// Index adds an index to an informer; see client.Index.
 func (e *Env) Index(informer cache.SharedIndexInformer, name string, keys cache.IndexFunc) error {
-	ctx := e.life
+	ctx := e.ctx
 	if ctx == nil {
 		ctx = context.Background()
 	}

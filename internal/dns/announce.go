@@ -18,31 +18,48 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The Service has upstream's name, so that manifests and tools find it.
+// The Service has the name that kubeadm gives it, so that manifests and tools
+// find it.
 const (
 	serviceNamespace = metav1.NamespaceSystem
 	serviceName      = "kube-dns"
 	managedBy        = "dns.coracle"
 )
 
-// announceAgain is how soon, and at most how late, announcing is tried again.
-func announceAgain() wait.Backoff {
+// announceBackoff returns the delays between attempts to announce.
+func announceBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: math.MaxInt32, Cap: time.Minute}
 }
 
-// announce makes the Service and this instance's EndpointSlices, tries again
-// until they are there, and takes the slices out when ctx ends.
+// announceInterval is the time between two checks of what is announced. A check
+// reads the informers alone.
+const announceInterval = 30 * time.Second
+
+// announce keeps the Service and this server's EndpointSlices: it creates them,
+// and again when they were deleted or changed. When ctx ends, it deletes the
+// slices.
 func (s *Server) announce(ctx context.Context) error {
-	err := announceAgain().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		if err := s.publish(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Announcing the cluster DNS failed; trying again")
-			return false, nil
+	published := false
+	for ctx.Err() == nil {
+		if !s.announced() {
+			err := announceBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+				if err := s.publish(ctx); err != nil {
+					klog.FromContext(ctx).Error(err, "Announcing the cluster DNS failed; trying again")
+					return false, nil
+				}
+				return true, nil
+			})
+			published = published || err == nil
+		} else {
+			published = true
 		}
-		return true, nil
-	})
-	<-ctx.Done()
-	if err != nil {
-		return nil // ended before it was announced
+		select {
+		case <-ctx.Done():
+		case <-time.After(announceInterval):
+		}
+	}
+	if !published {
+		return nil
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -55,15 +72,45 @@ func (s *Server) announce(ctx context.Context) error {
 	return nil
 }
 
+// announced reports whether the informers have the Service and this server's
+// EndpointSlices.
+func (s *Server) announced() bool {
+	if _, exists, err := s.view.services.GetByKey(serviceNamespace + "/" + serviceName); err != nil || !exists {
+		return false
+	}
+	for _, want := range s.endpointSlices() {
+		obj, exists, err := s.view.slices.GetByKey(want.Namespace + "/" + want.Name)
+		if err != nil || !exists || !sameEndpoints(obj.(*discoveryv1.EndpointSlice), want) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameEndpoints(have, want *discoveryv1.EndpointSlice) bool {
+	return have.Labels[discoveryv1.LabelServiceName] == serviceName &&
+		equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(have.Ports, want.Ports)
+}
+
 func (s *Server) publish(ctx context.Context) error {
 	services := s.config.Client.Kubernetes.CoreV1().Services(serviceNamespace)
-	// A create would ask for the Service's own address again, which is taken.
-	there, err := services.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, serviceName).String()})
-	if err == nil && len(there.Items) == 0 {
-		_, err = services.Create(ctx, s.service(), metav1.CreateOptions{})
+	exists := func() (bool, error) {
+		there, err := services.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, serviceName).String()})
+		return err == nil && len(there.Items) > 0, err
 	}
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make Service %s: %w", serviceName, err)
+	// Do not create it blindly: the API server would refuse the address, which
+	// the Service has, and not the name.
+	there, err := exists()
+	if err == nil && !there {
+		_, err = services.Create(ctx, s.service(), metav1.CreateOptions{})
+		if err != nil { // another server may have created it since
+			if there, _ := exists(); there {
+				err = nil
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("create Service %s: %w", serviceName, err)
 	}
 	slices := s.config.Client.Kubernetes.DiscoveryV1().EndpointSlices(serviceNamespace)
 	for _, want := range s.endpointSlices() {
@@ -71,7 +118,7 @@ func (s *Server) publish(ctx context.Context) error {
 		switch {
 		case apierrors.IsNotFound(err):
 			_, err = slices.Create(ctx, want, metav1.CreateOptions{})
-		case err == nil && !(equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(have.Ports, want.Ports)):
+		case err == nil && !sameEndpoints(have, want):
 			want.ResourceVersion = have.ResourceVersion
 			_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
 		}
@@ -82,7 +129,8 @@ func (s *Server) publish(ctx context.Context) error {
 	return nil
 }
 
-// service has no selector: its endpoints are the instances themselves.
+// service returns the Service. It has no selector: the servers write its
+// endpoints.
 func (s *Server) service() *v1.Service {
 	return &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{

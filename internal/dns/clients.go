@@ -7,19 +7,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coracle-io/coracle/internal/crowd"
+	"github.com/coracle-io/coracle/internal/fairevict"
 )
 
-// clients decides who is answered: the pods, this machine and the machines of
-// the cluster's other DNS servers. A server that answered everybody would tell
-// the names of the cluster to its neighbours and could be used to flood others
-// (RFC 5358).
+// clients decides which clients are answered: the pods, this machine and the
+// machines of the cluster's other DNS servers. A server that answers everyone
+// reveals the cluster's names to its network and can be used in reflection
+// attacks (RFC 5358).
 type clients struct {
-	pods []netip.Prefix // none answers everybody
-	// server tells whether an address is that of another DNS server of this
+	pods []netip.Prefix // if empty, everyone is answered
+	// server reports whether an address belongs to another DNS server of this
 	// cluster.
 	server func(netip.Addr) bool
-	// interfaces reads the addresses of this machine.
+	// interfaces returns the addresses of this machine.
 	interfaces func() ([]net.Addr, error)
 
 	mu   sync.Mutex // guards the rest
@@ -27,14 +27,14 @@ type clients struct {
 	read time.Time
 }
 
-// ownLife is how long the addresses of this machine are remembered.
-const ownLife = 5 * time.Second
+// ownAddressesTTL is how long the addresses of this machine are cached.
+const ownAddressesTTL = 5 * time.Second
 
 func newClients(pods []netip.Prefix, server func(netip.Addr) bool) *clients {
 	return &clients{pods: pods, server: server, interfaces: net.InterfaceAddrs}
 }
 
-// allowed tells whether the sender of a query is answered.
+// allowed reports whether the sender of a query is answered.
 func (c *clients) allowed(from net.Addr) bool {
 	if len(c.pods) == 0 {
 		return true
@@ -49,7 +49,7 @@ func (c *clients) allowed(from net.Addr) bool {
 func (c *clients) isOwn(a netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.read) > ownLife {
+	if now := time.Now(); now.Sub(c.read) > ownAddressesTTL {
 		list, err := c.interfaces()
 		if err != nil {
 			return false
@@ -64,7 +64,8 @@ func (c *clients) isOwn(a netip.Addr) bool {
 	return slices.Contains(c.own, a)
 }
 
-// addressOf is the IP address of a UDP or TCP peer; invalid if it has none.
+// addressOf returns the IP address of a UDP or TCP peer, or an invalid one if
+// it has none.
 func addressOf(peer net.Addr) netip.Addr {
 	at, err := netip.ParseAddrPort(peer.String())
 	if err != nil {
@@ -73,8 +74,8 @@ func addressOf(peer net.Addr) netip.Addr {
 	return at.Addr().Unmap().WithZone("")
 }
 
-// clientAt is what the queries from an address count for: this machine has many
-// loopback addresses, and is one client.
+// clientAt returns the address that the queries of a peer are counted for. This
+// machine has many loopback addresses and is one client.
 func clientAt(from net.Addr) netip.Addr {
 	if a := addressOf(from); !a.IsLoopback() {
 		return a
@@ -82,45 +83,47 @@ func clientAt(from net.Addr) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// quota bounds what all clients together, and each of them, have under way.
-// Where all have too much, the oldest use of the client with most is displaced.
+// quota bounds the uses under way, of all clients together and of each. When
+// all have reached their bound, a new use displaces the oldest use of the
+// client with the most.
 type quota struct {
 	all, each int
 
-	mu   sync.Mutex                      // guards uses
-	uses crowd.Crowd[netip.Addr, func()] // how to displace each
+	mu   sync.Mutex                        // guards uses
+	uses fairevict.Set[netip.Addr, func()] // how to displace each
 }
 
 func newQuota(all, each int) *quota { return &quota{all: all, each: each} }
 
-// take counts one more use by a client, and reports whether that is within the
-// client's bound. Then give must be called once the use has ended, for whatever
-// reason. displace ends the use; it is called at most once, and must not block.
-func (q *quota) take(client netip.Addr, displace func()) (give func(), ok bool) {
+// acquire counts one more use by a client. It returns false if the client has
+// reached its bound. Otherwise the caller must call release when the use has
+// ended, for whatever reason. displace ends the use; it is called at most once
+// and must not block.
+func (q *quota) acquire(client netip.Addr, displace func()) (release func(), ok bool) {
 	q.mu.Lock()
-	if q.uses.LenOf(client) >= q.each {
+	if q.uses.GroupLen(client) >= q.each {
 		q.mu.Unlock()
 		return nil, false
 	}
-	var oldest *crowd.Place[netip.Addr, func()]
+	var victim *fairevict.Entry[netip.Addr, func()]
 	if q.uses.Len() >= q.all {
-		oldest = q.uses.Oldest()
-		oldest.Leave()
+		victim = q.uses.Victim()
+		victim.Remove()
 	}
 	place := q.uses.Add(client, displace)
 	q.mu.Unlock()
-	if oldest != nil {
-		oldest.Member()
+	if victim != nil {
+		victim.Member()
 	}
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		place.Leave()
+		place.Remove()
 	}, true
 }
 
-// listener accepts the TCP connections of clients that are allowed, as many as
-// the quota permits, and closes the others at once.
+// listener accepts the TCP connections of allowed clients within the quota, and
+// closes all others.
 type listener struct {
 	net.Listener
 	clients *clients
@@ -134,21 +137,21 @@ func (l listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if l.clients.allowed(conn.RemoteAddr()) {
-			if give, ok := l.quota.take(clientAt(conn.RemoteAddr()), func() { _ = conn.Close() }); ok {
-				return &countedConn{Conn: conn, done: give}, nil
+			if release, ok := l.quota.acquire(clientAt(conn.RemoteAddr()), func() { _ = conn.Close() }); ok {
+				return &countedConn{Conn: conn, release: release}, nil
 			}
 		}
 		_ = conn.Close()
 	}
 }
 
-// countedConn gives its place back when it is closed.
+// countedConn releases its place in the quota when it is closed.
 type countedConn struct {
 	net.Conn
-	done func()
+	release func()
 }
 
 func (c *countedConn) Close() error {
-	defer c.done()
+	defer c.release()
 	return c.Conn.Close()
 }

@@ -35,18 +35,19 @@ func (w *writer) WriteMsg(m *dns.Msg) error {
 	return nil
 }
 
-// Only pods, this machine and the cluster's other DNS servers are answered.
+// TestStrangersAreRefused checks that only pods, this machine and the cluster's other DNS
+// servers are answered.
 func TestStrangersAreRefused(t *testing.T) {
 	view := fakeView{namespaces: []string{"default"}, services: []*Service{
 		{Namespace: "default", Name: "web", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.20")}},
 	}}
 	s := &Server{
-		clients: testClients("10.244.0.0/16", "fd00:244::/56"), forward: newForwarder("/nonexistent", nil),
+		clients: testClients("10.244.0.0/16", "fd00:244::/56"), forward: newForwarder("/nonexistent", "", nil),
 		zone: &Zone{Domain: "cluster.local.", TTL: ttl, View: view},
 	}
 	ask := func(client string) *dns.Msg {
 		w := &writer{client: net.UDPAddrFromAddrPort(netip.MustParseAddrPort(client))}
-		s.serve(context.Background(), w, new(dns.Msg).SetQuestion("web.default.svc.cluster.local.", dns.TypeA))
+		s.resolve(context.Background(), w, new(dns.Msg).SetQuestion("web.default.svc.cluster.local.", dns.TypeA))
 		return w.reply
 	}
 	for client, want := range map[string]int{
@@ -72,31 +73,47 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-// A forged query for much must not send much to whom it names.
+// TestMachine checks that queries from the machine that a host is a part of are
+// known by their address.
+func TestMachine(t *testing.T) {
+	c := Config{Machine: "10.9.0.1:10053"}
+	for address, want := range map[string]bool{"10.9.0.1": true, "10.9.0.2": false} {
+		if got := c.isMachine(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s is the machine's: %v", address, got)
+		}
+	}
+	if (Config{}).isMachine(netip.Addr{}) {
+		t.Error("without a machine, there is one")
+	}
+}
+
+// TestDatagramsAreSmall checks that the answer to a query by UDP is small even if
+// the query asks for more: its sender may be forged.
 func TestDatagramsAreSmall(t *testing.T) {
 	service := &Service{Namespace: "default", Name: "big"}
 	for i := range 500 {
 		service.Endpoints = append(service.Endpoints, Endpoint{Address: netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)})})
 	}
 	s := &Server{
-		clients: testClients("10.244.0.0/16"), forward: newForwarder("/nonexistent", nil),
+		clients: testClients("10.244.0.0/16"), forward: newForwarder("/nonexistent", "", nil),
 		zone: &Zone{Domain: "cluster.local.", TTL: ttl, View: fakeView{namespaces: []string{"default"}, services: []*Service{service}}},
 	}
 	query := new(dns.Msg).SetQuestion("big.default.svc.cluster.local.", dns.TypeA)
 	query.SetEdns0(dns.MaxMsgSize-1, false)
 	w := &writer{client: &net.UDPAddr{IP: net.IPv4(10, 244, 0, 5), Port: 53}}
-	s.serve(context.Background(), w, query)
-	if w.reply.Len() > largestDatagram || !w.reply.Truncated {
+	s.resolve(context.Background(), w, query)
+	if w.reply.Len() > maxDatagram || !w.reply.Truncated {
 		t.Errorf("an answer of %d bytes by UDP, truncated %v", w.reply.Len(), w.reply.Truncated)
 	}
 	w.client = &net.TCPAddr{IP: net.IPv4(10, 244, 0, 5), Port: 53}
-	s.serve(context.Background(), w, query)
+	s.resolve(context.Background(), w, query)
 	if len(w.reply.Answer) != 500 {
 		t.Errorf("%d records by TCP, want all 500", len(w.reply.Answer))
 	}
 }
 
-// Connections of strangers, and more than one client may have, are closed.
+// TestStreamsAreBounded checks that connections of strangers, and those over a
+// client's quota, are closed.
 func TestStreamsAreBounded(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,20 +1,26 @@
-// Package dns is the cluster's DNS server. It answers for the cluster domain
-// out of informers, and asks the host's resolvers for everything else.
+// Package dns is the cluster's DNS server. It answers queries for the cluster
+// domain from informers and forwards all others to the host's resolvers, or to
+// those that the ConfigMap kube-system/kube-dns names.
 //
 //	pod ─► 10.96.0.10:53 ─proxy─► NODE:port ─┬─ cluster.local, in-addr.arpa ─► Zone ◄─ Services, EndpointSlices
-//	                                          └─ the rest ─► forwarder ─► host's resolvers
+//	                                          └─ the rest ─► forwarder ◄─ ConfigMap kube-dns, resolv.conf
+//	                                                             └─► resolvers
 //
-// The server runs in the host's network on a port of its own; the Service
-// kube-system/kube-dns and its EndpointSlice, which announce.go keeps, lead
-// from the well-known address to it on every node.
+// The server listens on the host's network. The Service kube-system/kube-dns and
+// its EndpointSlices, which announce.go keeps, route the cluster IP to it on
+// every node. The names follow the specification "Kubernetes DNS-Based Service
+// Discovery".
 package dns
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/miekg/dns"
@@ -25,37 +31,46 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Config of a server.
+// Config configures a Server.
 type Config struct {
 	Client *client.Client
 	// Domain is the cluster's, such as cluster.local.
 	Domain string
-	// Addresses are those of this host to listen on.
+	// Addresses are this host's IP addresses to listen on.
 	Addresses []string
 	Port      int
-	// Pods are the addresses of pods. Queries from others than pods, this host
-	// and the cluster's other DNS servers are refused; none answers everybody.
+	// Pods are the address ranges of pods. The server answers pods, this host and
+	// the cluster's other DNS servers, and refuses all others. If Pods is empty, it
+	// answers every client.
 	Pods []netip.Prefix
-	// ResolvConf names the host's resolvers; "" is /etc/resolv.conf.
+	// ResolvConf is the path of the file that names the host's resolvers. The
+	// default is /etc/resolv.conf.
 	ResolvConf string
-	// Announce publishes this server as the Service kube-system/kube-dns with
-	// these cluster IPs; none leaves that to others.
+	// Announce are the cluster IPs of the Service kube-system/kube-dns, which the
+	// server publishes itself with. If it is empty, the server publishes nothing.
 	Announce []string
-	// NodeName names this instance's endpoints.
+	// Unannounced are further addresses to listen on, for Machine of other servers.
+	Unannounced []string
+	// Machine is the address and port of the DNS server of the machine that this
+	// host is a part of. It is asked in place of resolvers at loopback, which are
+	// the machine's. Queries of the machine's pods come from its address. The
+	// default is none.
+	Machine string
+	// NodeName is part of the name of this server's EndpointSlice.
 	NodeName string
 }
 
 const (
 	ttl = 5 // seconds, short because endpoints come and go
-	// largestDatagram bounds answers by UDP whatever the client would take, so
-	// that a forged query cannot be used to send much to somebody else.
-	largestDatagram = 1232
-	// streamsAtOnce bounds the TCP connections, streamsOfOne those of one client.
-	streamsAtOnce = 1024
-	streamsOfOne  = 64
+	// maxDatagram bounds answers by UDP, in bytes, even if the client accepts
+	// more: a query with a forged address must not send much to its victim.
+	maxDatagram = 1232
+	// maxStreams bounds the TCP connections of all clients.
+	maxStreams          = 1024
+	maxStreamsPerClient = 64
 )
 
-// Server answers queries.
+// Server answers DNS queries.
 type Server struct {
 	config  Config
 	view    *informerView
@@ -64,7 +79,8 @@ type Server struct {
 	forward *forwarder
 }
 
-// New makes a server for the component that ctx belongs to; Run does the work.
+// New returns a server that does not listen yet. Its informers belong to the
+// component of ctx.
 func New(ctx context.Context, c Config) (*Server, error) {
 	if len(c.Addresses) == 0 || c.Port == 0 {
 		return nil, errors.New("the DNS server needs an address and a port to listen on")
@@ -78,35 +94,49 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	}
 	return &Server{
 		config: c, view: view,
-		clients: newClients(c.Pods, view.isServer),
-		zone:    &Zone{Domain: dns.Fqdn(c.Domain), TTL: ttl, View: view},
-		forward: newForwarder(c.ResolvConf, append(c.Addresses, c.Announce...)),
+		clients: newClients(c.Pods, func(a netip.Addr) bool { return view.isServer(a) || c.isMachine(a) }),
+		zone:    &Zone{Domain: dns.CanonicalName(c.Domain), TTL: ttl, View: view},
+		forward: newForwarder(c.ResolvConf, c.Machine, c.servers()),
 	}, nil
 }
 
-// Run serves until ctx ends.
+// isMachine reports whether a is the address in c.Machine.
+func (c Config) isMachine(a netip.Addr) bool {
+	at, err := netip.ParseAddrPort(c.Machine)
+	return err == nil && at.Addr() == a
+}
+
+// servers returns the addresses and ports at which the cluster's DNS is reached.
+func (c Config) servers() []string {
+	var out []string
+	for _, address := range slices.Concat(c.Addresses, c.Unannounced) {
+		out = append(out, net.JoinHostPort(address, strconv.Itoa(c.Port)))
+	}
+	for _, address := range c.Announce {
+		out = append(out, net.JoinHostPort(address, "53"))
+	}
+	return out
+}
+
+// Run listens and serves until ctx ends. It returns an error if it cannot listen
+// on all addresses.
 func (s *Server) Run(ctx context.Context) error { return supervise.Run(ctx, s.run) }
 
 func (s *Server) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), s.view.synced...) {
 		return nil
 	}
-	streamQuota := newQuota(streamsAtOnce, streamsOfOne)
-	g, ctx := supervise.Together(ctx)
-	for _, address := range s.config.Addresses {
-		at := net.JoinHostPort(address, strconv.Itoa(s.config.Port))
-		packets, err := net.ListenPacket("udp", at)
-		if err != nil {
-			return fmt.Errorf("listen for DNS on %s: %w", at, err)
-		}
-		streams, err := net.Listen("tcp", at)
-		if err != nil {
-			return errors.Join(fmt.Errorf("listen for DNS on %s: %w", at, err), packets.Close())
-		}
-		for _, server := range []*dns.Server{{PacketConn: packets}, {Listener: listener{streams, s.clients, streamQuota}}} {
-			server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.answer(ctx, w, q) })
-			g.Go(func() error { return listen(ctx, server) })
-		}
+	if err := s.followSettings(ctx); err != nil {
+		return err
+	}
+	listeners, err := s.listen()
+	if err != nil {
+		return err
+	}
+	g, ctx := supervise.WithContext(ctx)
+	for _, server := range listeners {
+		server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.answer(ctx, w, q) })
+		g.Go(func() error { return serveUntil(ctx, server) })
 	}
 	if len(s.config.Announce) > 0 {
 		g.Go(func() error { return s.announce(ctx) })
@@ -114,8 +144,37 @@ func (s *Server) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// listen serves until ctx ends and the server has shut down.
-func listen(ctx context.Context, server *dns.Server) error {
+// listen opens the UDP and the TCP port on each address: all of them or, with an
+// error, none.
+func (s *Server) listen() (servers []*dns.Server, err error) {
+	streamQuota := newQuota(maxStreams, maxStreamsPerClient)
+	var open []io.Closer
+	defer func() {
+		if err != nil {
+			for _, l := range open {
+				err = errors.Join(err, l.Close())
+			}
+		}
+	}()
+	for _, address := range slices.Concat(s.config.Addresses, s.config.Unannounced) {
+		at := net.JoinHostPort(address, strconv.Itoa(s.config.Port))
+		packets, err := net.ListenPacket("udp", at)
+		if err != nil {
+			return nil, fmt.Errorf("listen for DNS on %s: %w", at, err)
+		}
+		open = append(open, packets)
+		streams, err := net.Listen("tcp", at)
+		if err != nil {
+			return nil, fmt.Errorf("listen for DNS on %s: %w", at, err)
+		}
+		open = append(open, streams)
+		servers = append(servers, &dns.Server{PacketConn: packets}, &dns.Server{Listener: listener{streams, s.clients, streamQuota}})
+	}
+	return servers, nil
+}
+
+// serveUntil runs a server until ctx ends and the server has shut down.
+func serveUntil(ctx context.Context, server *dns.Server) error {
 	started := make(chan struct{})
 	server.NotifyStartedFunc = func() { close(started) }
 	done := make(chan error, 1)
@@ -133,16 +192,16 @@ func listen(ctx context.Context, server *dns.Server) error {
 	}
 }
 
-// answer serves one query. One that makes the server panic fails, and no other.
+// answer answers one query. If that panics, the answer is SERVFAIL.
 func (s *Server) answer(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
-	err := supervise.Call(func() error { s.serve(ctx, w, query); return nil })
+	err := supervise.Call(func() error { s.resolve(ctx, w, query); return nil })
 	if err != nil {
-		supervise.Note(ctx, err)
+		supervise.RecordPanic(ctx, err)
 		_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeServerFailure))
 	}
 }
 
-func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
+func (s *Server) resolve(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
 	reply := new(dns.Msg).SetReply(query)
 	reply.RecursionAvailable = true
 	client := clientAt(w.RemoteAddr())
@@ -153,35 +212,56 @@ func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, query *dns.Msg
 		reply.Rcode = dns.RcodeNotImplemented
 	case len(query.Question) != 1:
 		reply.Rcode = dns.RcodeFormatError
+	case query.IsEdns0() != nil && query.IsEdns0().Version() != 0:
+		reply.Rcode = dns.RcodeBadVers
+	case query.Question[0].Qclass != dns.ClassINET || isTransfer(query.Question[0].Qtype):
+		reply.Rcode = dns.RcodeRefused
 	case !s.zone.Answer(reply, query.Question[0]):
 		reply = s.forward.ask(ctx, client, query)
 	default:
-		s.follow(ctx, client, query, reply)
+		s.addAliasTargets(ctx, client, query, reply)
 	}
 	size := dns.MinMsgSize
 	if opt := query.IsEdns0(); opt != nil {
-		size = min(max(size, int(opt.UDPSize())), largestDatagram)
+		size = min(max(size, int(opt.UDPSize())), maxDatagram)
 		if reply.IsEdns0() == nil {
-			reply.SetEdns0(largestDatagram, false)
+			reply.SetEdns0(maxDatagram, false)
 		}
 	}
 	if _, isTCP := w.RemoteAddr().(*net.TCPAddr); isTCP {
 		size = dns.MaxMsgSize
 	}
+	shuffleAddresses(reply.Answer)
 	reply.Truncate(size)
 	if err := w.WriteMsg(reply); err != nil {
 		klog.FromContext(ctx).V(3).Info("Answer not sent", "client", w.RemoteAddr().String(), "err", err)
 	}
 }
 
-// follow adds the addresses behind the alias of an ExternalName Service.
-func (s *Server) follow(ctx context.Context, client netip.Addr, query, reply *dns.Msg) {
-	const deepest = 8
+// isTransfer reports whether a question is for a whole zone.
+func isTransfer(qtype uint16) bool { return qtype == dns.TypeAXFR || qtype == dns.TypeIXFR }
+
+// shuffleAddresses puts the addresses among the records in random order, as
+// most clients use the first.
+func shuffleAddresses(records []dns.RR) {
+	var at []int
+	for i, rr := range records {
+		if t := rr.Header().Rrtype; t == dns.TypeA || t == dns.TypeAAAA {
+			at = append(at, i)
+		}
+	}
+	rand.Shuffle(len(at), func(i, j int) { records[at[i]], records[at[j]] = records[at[j]], records[at[i]] })
+}
+
+// addAliasTargets adds the addresses that the alias of an ExternalName Service
+// resolves to.
+func (s *Server) addAliasTargets(ctx context.Context, client netip.Addr, query, reply *dns.Msg) {
+	const maxAliases = 8
 	question := query.Question[0]
 	if question.Qtype != dns.TypeA && question.Qtype != dns.TypeAAAA {
 		return
 	}
-	for range deepest {
+	for range maxAliases {
 		if len(reply.Answer) == 0 {
 			return
 		}

@@ -4,14 +4,19 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/miekg/dns"
 )
 
-// resolver answers on loopback, by UDP and TCP at one port, until the test ends.
+// resolver answers on loopback, by UDP and TCP on one port, until the test
+// ends.
 func resolver(t *testing.T, answer func(w dns.ResponseWriter, q *dns.Msg)) string {
 	t.Helper()
 	packets, streams := listenBoth(t)
@@ -39,8 +44,8 @@ func serve(t *testing.T, server *dns.Server, answer func(w dns.ResponseWriter, q
 	})
 }
 
-// listenBoth listens at one port of loopback by UDP and TCP. Somebody else may
-// have the port of the one by TCP.
+// listenBoth listens on one port of loopback by UDP and TCP. It retries if
+// another program has the TCP port.
 func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
 	t.Helper()
 	const attempts = 50
@@ -74,18 +79,18 @@ func isTCP(w dns.ResponseWriter) bool {
 	return ok
 }
 
-// Nothing that a client chooses reaches the resolver but the question, and
-// nobody can guess the rest.
+// TestForwardsAQueryOfItsOwn checks that a resolver gets only the
+// question of a client's query, and the rest cannot be guessed.
 func TestForwardsAQueryOfItsOwn(t *testing.T) {
 	type seen struct {
 		id   uint16
 		port string
 		name string
 	}
-	asked := make(chan seen, 100)
+	sent := make(chan seen, 100)
 	server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		_, port, _ := net.SplitHostPort(w.RemoteAddr().String())
-		asked <- seen{q.Id, port, q.Question[0].Name}
+		sent <- seen{q.Id, port, q.Question[0].Name}
 		if opt := q.IsEdns0(); opt == nil || len(opt.Option) != 0 {
 			t.Errorf("the resolver got the EDNS options of the client: %v", opt)
 		}
@@ -105,10 +110,10 @@ func TestForwardsAQueryOfItsOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := <-asked
+		got := <-sent
 		ids[got.id], ports[got.port], names[got.name] = true, true, true
 		if !strings.EqualFold(got.name, name) {
-			t.Errorf("the resolver was asked for %s, want %s", got.name, name)
+			t.Errorf("the resolver was sent for %s, want %s", got.name, name)
 		}
 		if reply.Id != query.Id || reply.Question[0].Name != name || len(reply.Answer) != 1 || reply.Answer[0].Header().Name != name {
 			t.Errorf("the client gets %v", reply)
@@ -119,7 +124,8 @@ func TestForwardsAQueryOfItsOwn(t *testing.T) {
 	}
 }
 
-// An answer by UDP that does not repeat the letters may be forged: TCP decides.
+// TestForgedAnswersAreAskedAgain checks that TCP decides when an answer by UDP does not
+// repeat the letters' case.
 func TestForgedAnswersAreAskedAgain(t *testing.T) {
 	server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		reply := new(dns.Msg).SetReply(q)
@@ -151,21 +157,22 @@ func TestAnswersToOtherQuestionsAreRefused(t *testing.T) {
 	}
 }
 
-// A client that asks without end has others' questions answered all the same.
+// TestOneClientsQuestionsAreBounded checks that the queries of others are answered while one
+// client sends very many.
 func TestOneClientsQuestionsAreBounded(t *testing.T) {
 	q := newQuota(4, 2)
 	a, b, c := netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("10.244.0.6"), netip.MustParseAddr("10.244.0.7")
 	var displaced []string
 	take := func(client netip.Addr, name string) (give func()) {
 		t.Helper()
-		give, ok := q.take(client, func() { displaced = append(displaced, name) })
+		give, ok := q.acquire(client, func() { displaced = append(displaced, name) })
 		if !ok {
 			t.Fatalf("%s is refused", name)
 		}
 		return give
 	}
 	gives := []func(){take(a, "a's first"), take(a, "a's second"), take(b, "b's")}
-	if _, ok := q.take(a, nil); ok {
+	if _, ok := q.acquire(a, nil); ok {
 		t.Error("a third question of one client is let through")
 	}
 	gives = append(gives, take(c, "c's"))
@@ -186,7 +193,7 @@ func TestOneClientsQuestionsAreBounded(t *testing.T) {
 		t.Errorf("%d questions are under way after all have ended", q.uses.Len())
 	}
 
-	f := newForwarder("/nonexistent", nil)
+	f := newForwarder("/nonexistent", "", nil)
 	f.quota = newQuota(0, 0)
 	query := new(dns.Msg).SetQuestion("example.com.", dns.TypeA)
 	if reply := f.ask(t.Context(), a, query); reply.Rcode != dns.RcodeServerFailure || reply.Id != query.Id {
@@ -194,7 +201,8 @@ func TestOneClientsQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// This machine is one client by whichever loopback address it asks.
+// TestLoopbackIsOneClient checks that all loopback addresses are counted as one
+// client.
 func TestLoopbackIsOneClient(t *testing.T) {
 	at := func(address string) netip.Addr {
 		return clientAt(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)))
@@ -207,23 +215,23 @@ func TestLoopbackIsOneClient(t *testing.T) {
 	}
 }
 
-// A question that is displaced fails at once.
+// TestDisplacedQuestionsFail checks that a query that is displaced fails at once.
 func TestDisplacedQuestionsFail(t *testing.T) {
-	asked, answered := make(chan struct{}), make(chan struct{})
+	sent, answered := make(chan struct{}), make(chan struct{})
 	server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		if strings.EqualFold(q.Question[0].Name, "slow.example.com.") {
-			asked <- struct{}{}
+			sent <- struct{}{}
 			<-answered
 		}
 		_ = w.WriteMsg(new(dns.Msg).SetReply(q))
 	})
-	f := newForwarder("/nonexistent", nil)
-	f.asked, f.quota = func() []string { return []string{server} }, newQuota(1, 1)
+	f := forwarderTo(server)
+	f.quota = newQuota(1, 1)
 	slow := make(chan *dns.Msg)
 	go func() {
 		slow <- f.ask(t.Context(), netip.MustParseAddr("10.244.0.5"), new(dns.Msg).SetQuestion("slow.example.com.", dns.TypeA))
 	}()
-	<-asked
+	<-sent
 	reply := f.ask(t.Context(), netip.MustParseAddr("10.244.0.6"), new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA))
 	if reply.Rcode != dns.RcodeSuccess {
 		t.Errorf("the client that came later gets %v", reply)
@@ -234,7 +242,8 @@ func TestDisplacedQuestionsFail(t *testing.T) {
 	close(answered)
 }
 
-// Old resolvers refuse a query with EDNS, some with nothing but a header.
+// TestResolversWithoutEDNS queries resolvers that refuse EDNS. One of them
+// answers with a header alone.
 func TestResolversWithoutEDNS(t *testing.T) {
 	for name, refuse := range map[string]func(q *dns.Msg) *dns.Msg{
 		"format error":    func(q *dns.Msg) *dns.Msg { return new(dns.Msg).SetRcode(q, dns.RcodeFormatError) },
@@ -258,8 +267,9 @@ func TestResolversWithoutEDNS(t *testing.T) {
 	}
 }
 
-// A resolver that writes names in small letters and does not answer by TCP is
-// believed; one that answers another question is not.
+// TestResolversThatLowerLetters checks that a resolver that writes names in lower case
+// and does not answer by TCP is believed, and one that answers another question
+// is not.
 func TestResolversThatLowerLetters(t *testing.T) {
 	for answered, believed := range map[string]bool{"www.an-example-with-so-many-letters.com.": true, "other.example.com.": false} {
 		packets, streams := listenBoth(t)
@@ -285,14 +295,12 @@ func TestResolversThatLowerLetters(t *testing.T) {
 	}
 }
 
-// Nothing that one client puts into a query decides what another gets.
+// TestClientsDoNotPoisonEachOther checks that nothing in one client's query changes
+// what another client gets.
 func TestClientsDoNotPoisonEachOther(t *testing.T) {
 	server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		reply := new(dns.Msg).SetReply(q)
-		switch {
-		case q.Question[0].Qclass != dns.ClassINET:
-			reply.Rcode = dns.RcodeNotImplemented
-		case q.RecursionDesired:
+		if q.RecursionDesired {
 			reply.Answer = []dns.RR{record(t, q.Question[0].Name+" 60 IN A 192.0.2.1")}
 			if q.CheckingDisabled {
 				reply.Answer = []dns.RR{record(t, q.Question[0].Name+" 60 IN A 203.0.113.66")}
@@ -302,7 +310,6 @@ func TestClientsDoNotPoisonEachOther(t *testing.T) {
 	})
 	a, b := netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("10.244.0.6")
 	for what, change := range map[string]func(*dns.Msg){
-		"another class":       func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS },
 		"no recursion":        func(m *dns.Msg) { m.RecursionDesired = false },
 		"unchecked":           func(m *dns.Msg) { m.CheckingDisabled = true },
 		"authenticated data":  func(m *dns.Msg) { m.AuthenticatedData = true },
@@ -310,8 +317,7 @@ func TestClientsDoNotPoisonEachOther(t *testing.T) {
 		"letters of its own":  func(m *dns.Msg) { m.Question[0].Name = "API.example.COM." },
 		"no such thing known": func(*dns.Msg) {},
 	} {
-		f := newForwarder("/nonexistent", nil)
-		f.asked = func() []string { return []string{server} }
+		f := forwarderTo(server)
 		evil := new(dns.Msg).SetQuestion("api.example.com.", dns.TypeA)
 		change(evil)
 		f.ask(t.Context(), a, evil)
@@ -322,27 +328,92 @@ func TestClientsDoNotPoisonEachOther(t *testing.T) {
 	}
 }
 
-func TestFailuresAreNotRemembered(t *testing.T) {
-	f := newForwarder("/nonexistent", nil)
-	f.remember(question{name: "example.com.", qtype: dns.TypeA}, new(dns.Msg).SetRcode(new(dns.Msg), dns.RcodeNotImplemented))
-	if len(f.cache) != 0 {
-		t.Error("a refusal is remembered")
+// forwarderTo returns a forwarder to resolvers.
+func forwarderTo(servers ...string) *forwarder {
+	f := newForwarder("/nonexistent", "", nil)
+	f.set(&settings{nameservers: servers})
+	return f
+}
+
+// TestSilentResolversAreAskedLast checks that a resolver that does not answer
+// delays only the first query.
+func TestSilentResolversAreAskedLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s silent
+		order := func() string { return strings.Join(s.last([]string{"a", "b", "c"}), " ") }
+		s.set("a", true)
+		if got := order(); got != "b c a" {
+			t.Errorf("after a was silent: %s", got)
+		}
+		s.set("b", true)
+		s.set("c", true)
+		if got := order(); got != "a b c" {
+			t.Errorf("after all were silent: %s", got)
+		}
+		s.set("a", false)
+		if got := order(); got != "a b c" {
+			t.Errorf("after a answered: %s", got)
+		}
+		s.set("a", true)
+		s.set("b", false)
+		time.Sleep(silentPeriod + time.Second)
+		if got := order(); got != "a b c" {
+			t.Errorf("later: %s", got)
+		}
+		s.set("d", true)
+		if len(s.until) != 1 {
+			t.Errorf("resolvers of the past are kept: %v", s.until)
+		}
+	})
+}
+
+// TestTheNextResolverAnswers has a resolver where nothing listens before one
+// that works.
+func TestTheNextResolverAnswers(t *testing.T) {
+	const dead = "127.0.0.1:1"
+	asked := make(chan struct{}, 10)
+	server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		asked <- struct{}{}
+		_ = w.WriteMsg(new(dns.Msg).SetReply(q))
+	})
+	f := forwarderTo(dead, server)
+	for range 2 {
+		if reply := f.ask(t.Context(), netip.MustParseAddr("10.244.0.5"), new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA)); reply.Rcode != dns.RcodeSuccess {
+			t.Errorf("the client gets %v", reply)
+		}
+		<-asked
+	}
+	if got := f.resolvers("www.example.com."); !slices.Equal(got, []string{server, dead}) {
+		t.Errorf("the resolvers are asked in the order %v, want the silent one last", got)
 	}
 }
 
-func TestLargeAnswersAreNotRemembered(t *testing.T) {
-	f := newForwarder("/nonexistent", nil)
-	reply := new(dns.Msg).SetQuestion("example.com.", dns.TypeTXT)
-	for range 30 {
-		reply.Answer = append(reply.Answer, record(t, `example.com. 60 IN TXT "`+strings.Repeat("x", 200)+`"`))
+// TestHostResolvers reads them from the host's file, without the cluster's DNS.
+func TestHostResolvers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(file, []byte("nameserver 10.96.0.10\nnameserver 192.0.2.10\nnameserver 127.0.0.53\nnameserver fd00::53\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	f.remember(question{name: "example.com.", qtype: dns.TypeTXT}, reply)
-	if len(f.cache) != 0 {
-		t.Errorf("an answer of %d bytes is remembered", reply.Len())
+	own := Config{Addresses: []string{"192.0.2.10"}, Port: 10053, Announce: []string{"10.96.0.10"}}.servers()
+	// Port 53 of this machine is another program's.
+	if got, want := newForwarder(file, "", own).resolvers("example.com."), []string{"192.0.2.10:53", "127.0.0.53:53", "[fd00::53]:53"}; !slices.Equal(got, want) {
+		t.Errorf("resolvers %v, want %v", got, want)
 	}
-	reply.Answer = reply.Answer[:1]
-	f.remember(question{name: "example.com.", qtype: dns.TypeTXT}, reply)
-	if len(f.cache) != 1 {
-		t.Error("a small answer is not remembered")
+	own = Config{Addresses: []string{"192.0.2.10", "fd00::53"}, Port: 53}.servers()
+	if got, want := newForwarder(file, "", own).resolvers("example.com."), []string{"10.96.0.10:53", "127.0.0.53:53"}; !slices.Equal(got, want) {
+		t.Errorf("resolvers %v, want %v", got, want)
+	}
+}
+
+// TestResolversOfTheMachine checks that a host that is a part of a machine asks
+// the machine's DNS server in place of resolvers that only the machine reaches.
+func TestResolversOfTheMachine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(file, []byte("nameserver 127.0.0.53\nnameserver 192.0.2.10\nnameserver ::1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := newForwarder(file, "10.9.0.1:10053", []string{"10.9.0.2:10053"}).resolvers("example.com.")
+	if want := []string{"10.9.0.1:10053", "192.0.2.10:53"}; !slices.Equal(got, want) {
+		t.Errorf("resolvers %v, want %v", got, want)
 	}
 }

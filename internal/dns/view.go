@@ -21,7 +21,7 @@ const (
 	byAddress = "dns-address" // Services by cluster IP, EndpointSlices by endpoint address
 )
 
-// informerView is the View of the objects that informers hold.
+// informerView implements View with the objects of informers.
 type informerView struct {
 	services   cache.Indexer
 	slices     cache.Indexer
@@ -35,7 +35,7 @@ func newInformerView(ctx context.Context, f informers.SharedInformerFactory) (*i
 	namespaces := f.Core().V1().Namespaces()
 	if err := errors.Join(
 		client.Index(ctx, services, byAddress, func(obj any) ([]string, error) {
-			return obj.(*v1.Service).Spec.ClusterIPs, nil
+			return canonical(obj.(*v1.Service).Spec.ClusterIPs), nil
 		}),
 		client.Index(ctx, endpoints, byService, func(obj any) ([]string, error) {
 			s := obj.(*discoveryv1.EndpointSlice)
@@ -47,7 +47,7 @@ func newInformerView(ctx context.Context, f informers.SharedInformerFactory) (*i
 		client.Index(ctx, endpoints, byAddress, func(obj any) ([]string, error) {
 			var ips []string
 			for _, e := range obj.(*discoveryv1.EndpointSlice).Endpoints {
-				ips = append(ips, e.Addresses...)
+				ips = append(ips, canonical(e.Addresses)...)
 			}
 			return ips, nil
 		}),
@@ -60,7 +60,17 @@ func newInformerView(ctx context.Context, f informers.SharedInformerFactory) (*i
 	}, nil
 }
 
-// isServer tells whether an address is that of a DNS server of this cluster.
+// canonical returns IP addresses in the form of netip, without other addresses.
+func canonical(addresses []string) (out []string) {
+	for _, text := range addresses {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			out = append(out, ip.Unmap().String())
+		}
+	}
+	return out
+}
+
+// isServer reports whether an address belongs to a DNS server of this cluster.
 func (v *informerView) isServer(a netip.Addr) bool {
 	slices, err := v.slices.ByIndex(byAddress, a.String())
 	if err != nil {
@@ -105,14 +115,14 @@ func (v *informerView) convert(s *v1.Service) *Service {
 		return out
 	}
 	for _, obj := range slices {
-		out.Endpoints = append(out.Endpoints, published(obj.(*discoveryv1.EndpointSlice))...)
+		out.Endpoints = append(out.Endpoints, readyEndpoints(obj.(*discoveryv1.EndpointSlice))...)
 	}
 	return out
 }
 
-// published returns the endpoints of a slice that the DNS shows: the ready
-// ones (publishNotReadyAddresses makes them ready in the slice).
-func published(slice *discoveryv1.EndpointSlice) []Endpoint {
+// readyEndpoints returns the ready endpoints of a slice. A Service with
+// publishNotReadyAddresses has them all marked as ready.
+func readyEndpoints(slice *discoveryv1.EndpointSlice) []Endpoint {
 	var ports []Port
 	for _, p := range slice.Ports {
 		if p.Port == nil || p.Name == nil || p.Protocol == nil {
@@ -162,23 +172,23 @@ func (v *informerView) ServiceByIP(ip netip.Addr) *Service {
 	return v.convert(found[0].(*v1.Service))
 }
 
-// EndpointsByIP implements View: only endpoints with a hostname have a name
-// of their own to point back to.
-func (v *informerView) EndpointsByIP(ip netip.Addr) []Named {
+// EndpointsByIP implements View. Only an endpoint with a hostname has a PTR
+// record.
+func (v *informerView) EndpointsByIP(ip netip.Addr) []ServiceEndpoint {
 	found, err := v.slices.ByIndex(byAddress, ip.String())
 	if err != nil {
 		return nil
 	}
-	var out []Named
+	var out []ServiceEndpoint
 	for _, obj := range found {
 		slice := obj.(*discoveryv1.EndpointSlice)
 		s := v.Service(slice.Namespace, slice.Labels[discoveryv1.LabelServiceName])
 		if s == nil || !s.Headless() {
 			continue
 		}
-		for _, e := range published(slice) {
+		for _, e := range readyEndpoints(slice) {
 			if e.Address == ip && e.Hostname != "" {
-				out = append(out, Named{Service: s, Endpoint: e})
+				out = append(out, ServiceEndpoint{Service: s, Endpoint: e})
 			}
 		}
 	}

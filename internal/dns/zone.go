@@ -8,16 +8,16 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Service is what the zone needs of a Service.
+// Service is the part of a Service that the zone needs.
 type Service struct {
 	Namespace, Name string
 	ExternalName    string       // of type ExternalName
-	ClusterIPs      []netip.Addr // empty for a headless one
+	ClusterIPs      []netip.Addr // empty if the Service is headless
 	Ports           []Port
-	Endpoints       []Endpoint // of a headless one, those to publish
+	Endpoints       []Endpoint // the ready endpoints of a headless Service
 }
 
-// Headless reports whether clients get the endpoints themselves.
+// Headless reports whether the Service's name resolves to its endpoints.
 func (s *Service) Headless() bool { return s.ExternalName == "" && len(s.ClusterIPs) == 0 }
 
 // Port is a named port; Protocol is tcp, udp or sctp.
@@ -29,7 +29,7 @@ type Port struct {
 // Endpoint is one address of a headless Service.
 type Endpoint struct {
 	Address  netip.Addr
-	Hostname string // "" has a name made of its address
+	Hostname string // if empty, the name is made from Address
 	Ports    []Port
 }
 
@@ -40,25 +40,26 @@ func (e Endpoint) label() string {
 	return strings.NewReplacer(".", "-", ":", "-").Replace(e.Address.StringExpanded())
 }
 
-// View is where the zone finds its data. It is read on every query.
+// View provides the zone's data. It is read on every query and may be used by
+// several goroutines.
 type View interface {
 	// Service returns nil if there is none.
 	Service(namespace, name string) *Service
 	HasNamespace(name string) bool
-	// ServiceByIP finds the Service of a cluster IP, EndpointsByIP the
-	// Services that publish an address, with the endpoint.
+	// ServiceByIP returns the Service with a cluster IP, or nil.
 	ServiceByIP(ip netip.Addr) *Service
-	EndpointsByIP(ip netip.Addr) []Named
+	// EndpointsByIP returns the endpoints of headless Services with an address.
+	EndpointsByIP(ip netip.Addr) []ServiceEndpoint
 }
 
-// Named is an endpoint with the Service that publishes it.
-type Named struct {
+// ServiceEndpoint is an endpoint with its Service.
+type ServiceEndpoint struct {
 	Service  *Service
 	Endpoint Endpoint
 }
 
-// Zone answers for one cluster domain by the Kubernetes DNS specification 1.1
-// (github.com/kubernetes/dns, docs/specification.md):
+// Zone answers queries for a cluster domain by the Kubernetes DNS specification
+// 1.1 (github.com/kubernetes/dns, docs/specification.md):
 //
 //	SERVICE.NAMESPACE.svc.ZONE                 A, AAAA, CNAME
 //	_PORT._PROTOCOL.SERVICE.NAMESPACE.svc.ZONE SRV
@@ -74,8 +75,8 @@ type Zone struct {
 
 const schemaVersion = "1.1.0"
 
-// Answer fills in the reply to one question. It returns false if the question
-// is not this zone's.
+// Answer fills in the reply to a question. It returns false if the zone is not
+// responsible for the name.
 func (z *Zone) Answer(reply *dns.Msg, q dns.Question) bool {
 	name := strings.ToLower(q.Name)
 	if ip, ok := reverse(name); ok {
@@ -92,10 +93,13 @@ func (z *Zone) Answer(reply *dns.Msg, q dns.Question) bool {
 	if len(reply.Answer) == 0 {
 		reply.Ns = append(reply.Ns, z.soa())
 	}
+	// An endpoint may be in several slices, each with some of its ports.
+	reply.Answer, reply.Extra = dns.Dedup(reply.Answer, nil), dns.Dedup(reply.Extra, nil)
 	return true
 }
 
-// answer reports whether the name exists, with or without records of the type.
+// answer adds the records of a name, and reports whether the name exists, with
+// or without records of the type.
 func (z *Zone) answer(reply *dns.Msg, q dns.Question, labels []string) bool {
 	n := len(labels)
 	if n == 0 {
@@ -206,7 +210,8 @@ func (z *Zone) answerEndpoint(reply *dns.Msg, q dns.Question, s *Service, label 
 	return found
 }
 
-// answerSRV adds the records of one port, and the addresses of its targets.
+// answerSRV adds the SRV records of a port and the addresses of their targets.
+// It reports whether the port exists.
 func (z *Zone) answerSRV(reply *dns.Msg, q dns.Question, s *Service, port, protocol string) bool {
 	found := false
 	add := func(number uint16, target string, addresses ...netip.Addr) {
@@ -239,7 +244,8 @@ func (z *Zone) answerSRV(reply *dns.Msg, q dns.Question, s *Service, port, proto
 	return found
 }
 
-// ports are the Service's, or for a headless one those of its endpoints.
+// ports returns the ports of a Service. A headless Service has the ports of its
+// endpoints.
 func (z *Zone) ports(s *Service) []Port {
 	if !s.Headless() {
 		return s.Ports
@@ -305,7 +311,7 @@ func (z *Zone) soa() dns.RR {
 	}
 }
 
-// reverse reads the address out of a name below in-addr.arpa or ip6.arpa.
+// reverse parses an address from a name below in-addr.arpa or ip6.arpa.
 func reverse(name string) (netip.Addr, bool) {
 	if rest, ok := strings.CutSuffix(name, ".in-addr.arpa."); ok {
 		parts := strings.Split(rest, ".")

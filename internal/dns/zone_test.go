@@ -35,12 +35,12 @@ func (v fakeView) ServiceByIP(ip netip.Addr) *Service {
 	return nil
 }
 
-func (v fakeView) EndpointsByIP(ip netip.Addr) []Named {
-	var out []Named
+func (v fakeView) EndpointsByIP(ip netip.Addr) []ServiceEndpoint {
+	var out []ServiceEndpoint
 	for _, s := range v.services {
 		for _, e := range s.Endpoints {
 			if e.Address == ip && e.Hostname != "" {
-				out = append(out, Named{s, e})
+				out = append(out, ServiceEndpoint{s, e})
 			}
 		}
 	}
@@ -133,5 +133,30 @@ func BenchmarkAnswer(b *testing.B) {
 	query := new(dns.Msg).SetQuestion("web.default.svc.cluster.local.", dns.TypeA)
 	for b.Loop() {
 		zone.Answer(new(dns.Msg).SetReply(query), query.Question[0])
+	}
+}
+
+// TestEndpointInSeveralSlices checks that an answer has each record once (RFC
+// 2181, section 5) if the ports of an endpoint are in two slices.
+func TestEndpointInSeveralSlices(t *testing.T) {
+	address := netip.MustParseAddr("10.244.0.5")
+	zone := &Zone{Domain: "cluster.local.", TTL: 5, View: fakeView{namespaces: []string{"default"}, services: []*Service{{
+		Namespace: "default", Name: "db", Endpoints: []Endpoint{{address, "db-0", []Port{{"sql", "tcp", 5432}}}, {address, "db-0", []Port{{"metrics", "tcp", 9090}}}},
+	}}}}
+	for _, c := range []struct {
+		name          string
+		qtype         uint16
+		answer, extra int
+	}{
+		{"db.default.svc.cluster.local.", dns.TypeA, 1, 0},
+		{"db-0.db.default.svc.cluster.local.", dns.TypeA, 1, 0},
+		{"db.default.svc.cluster.local.", dns.TypeSRV, 2, 1},
+		{"_sql._tcp.db.default.svc.cluster.local.", dns.TypeSRV, 1, 1},
+	} {
+		query := new(dns.Msg).SetQuestion(c.name, c.qtype)
+		reply := new(dns.Msg).SetReply(query)
+		if !zone.Answer(reply, query.Question[0]) || len(reply.Answer) != c.answer || len(reply.Extra) != c.extra {
+			t.Errorf("%s %s: answer %v, additional %v", c.name, dns.TypeToString[c.qtype], reply.Answer, reply.Extra)
+		}
 	}
 }

@@ -1,10 +1,10 @@
-// Package feature knows upstream's feature gates: what each is by default, and
-// what --feature-gates makes of them.
+// Package feature holds upstream's feature gates, with their stages and
+// defaults, and parses --feature-gates.
 //
 //	--feature-gates=AllAlpha=true,EventedPLEG=false,WatchList=false
 //	                a stage       one of it         a single gate
 //
-// A gate that is named counts more than its stage.
+// The setting of a single gate takes precedence over the setting of its stage.
 package feature
 
 import (
@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// Stage is how far a feature has come.
+// Stage is the maturity of a feature.
 type Stage string
 
-// The stages, as upstream's metrics write them.
+// The stages, as in upstream's metrics.
 const (
 	Alpha      Stage = "ALPHA"
 	Beta       Stage = "BETA"
@@ -26,21 +26,22 @@ const (
 	Deprecated Stage = "DEPRECATED"
 )
 
-// stages are the names that stand for every gate of a stage that is off.
-var stages = map[string]Stage{"AllAlpha": Alpha, "AllBeta": Beta}
+// stages returns the names that set all gates of a stage, as --feature-gates
+// spells them.
+func stages() map[Gate]Stage { return map[Gate]Stage{"AllAlpha": Alpha, "AllBeta": Beta} }
 
-// Set says which features are on. It never changes, and nil is the defaults.
+// Set holds the settings of all gates. It is immutable; a nil Set holds the
+// defaults.
 type Set struct {
-	settings map[string]bool // what is not as by default
-	given    map[string]bool // what was named, the stages included
+	settings map[Gate]bool // gates that may differ from their defaults
+	named    map[Gate]bool // the entries of --feature-gates
 	warnings []string
 }
 
-// Parse reads the entries of --feature-gates ("Name=true"). Names that are
-// unknown and values that a gate is not allowed to have are an error that
-// lists them all.
+// Parse parses the entries of --feature-gates ("Name=true"). The error lists
+// all unknown names, or all gates that are locked to another value.
 func Parse(entries []string) (*Set, error) {
-	s := &Set{settings: map[string]bool{}, given: map[string]bool{}}
+	s := &Set{settings: map[Gate]bool{}, named: map[Gate]bool{}}
 	var unknown, locked []string
 	for _, entry := range entries {
 		name, value, hasValue := strings.Cut(strings.TrimSpace(entry), "=")
@@ -48,6 +49,7 @@ func Parse(entries []string) (*Set, error) {
 		if name == "" {
 			continue
 		}
+		gate := Gate(name)
 		if !hasValue {
 			return nil, fmt.Errorf("--feature-gates: missing bool value for %s: want %s=true or %s=false", name, name, name)
 		}
@@ -55,11 +57,11 @@ func Parse(entries []string) (*Set, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--feature-gates: invalid value of %s=%s: want true or false", name, value)
 		}
-		s.given[name] = on
-		if _, ok := stages[name]; ok {
+		s.named[gate] = on
+		if _, ok := stages()[gate]; ok {
 			continue
 		}
-		g, ok := known[name]
+		g, ok := table()[gate]
 		switch {
 		case !ok:
 			unknown = append(unknown, name)
@@ -77,74 +79,77 @@ func Parse(entries []string) (*Set, error) {
 	if len(locked) > 0 {
 		return nil, fmt.Errorf("--feature-gates: %s", strings.Join(locked, "; "))
 	}
-	s.settle()
+	s.apply()
 	return s, nil
 }
 
-// settle works out every gate that is not as by default.
-func (s *Set) settle() {
-	for name, stage := range stages {
-		on, ok := s.given[name]
+// apply computes the settings from the named entries.
+func (s *Set) apply() {
+	for name, stage := range stages() {
+		on, ok := s.named[name]
 		if !ok {
 			continue
 		}
-		for gate, g := range known {
+		for gate, g := range table() {
 			if g.stage == stage && !g.locked {
 				s.settings[gate] = on
 			}
 		}
 	}
-	for name, on := range s.given {
-		if _, ok := stages[name]; !ok {
-			s.settings[name] = on
+	for gate, on := range s.named {
+		if _, ok := stages()[gate]; !ok {
+			s.settings[gate] = on
 		}
 	}
 }
 
-// Enabled says whether a feature is on. It panics on names that are not in
-// the table: a caller that misspells one would never see it on.
-func (s *Set) Enabled(name string) bool {
+// Enabled reports whether a gate is on. It panics if the gate is not in the
+// table.
+func (s *Set) Enabled(gate Gate) bool {
 	if s != nil {
-		if on, ok := s.settings[name]; ok {
+		if on, ok := s.settings[gate]; ok {
 			return on
 		}
 	}
-	g, ok := known[name]
+	g, ok := table()[gate]
 	if !ok {
-		panic("no feature gate is called " + name)
+		panic("unknown feature gate " + string(gate))
 	}
 	return g.on
 }
 
-// Gate is one feature.
-type Gate struct {
-	Name  string
+// State is the stage and the setting of a gate.
+type State struct {
+	Gate  Gate
 	Stage Stage
 	On    bool
 }
 
-// Gates returns every feature by name, AllAlpha and AllBeta among them.
-func (s *Set) Gates() []Gate {
-	all := make([]Gate, 0, len(known)+len(stages))
-	for name, g := range known {
-		all = append(all, Gate{Name: name, Stage: g.stage, On: s.Enabled(name)})
+// States returns the states of all gates, AllAlpha and AllBeta among them,
+// sorted by name.
+func (s *Set) States() []State {
+	all := make([]State, 0, len(table())+len(stages()))
+	for gate, g := range table() {
+		all = append(all, State{Gate: gate, Stage: g.stage, On: s.Enabled(gate)})
 	}
-	for name, stage := range stages {
-		all = append(all, Gate{Name: name, Stage: stage, On: s != nil && s.given[name]})
+	for name, stage := range stages() {
+		all = append(all, State{Gate: name, Stage: stage, On: s != nil && s.named[name]})
 	}
-	slices.SortFunc(all, func(a, b Gate) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b State) int { return strings.Compare(string(a.Gate), string(b.Gate)) })
 	return all
 }
 
-// Given returns what was named, the stages AllAlpha and AllBeta included.
-func (s *Set) Given() map[string]bool {
+// Named returns the entries of --feature-gates, AllAlpha and AllBeta among
+// them. The caller may change the map.
+func (s *Set) Named() map[Gate]bool {
 	if s == nil {
 		return nil
 	}
-	return maps.Clone(s.given)
+	return maps.Clone(s.named)
 }
 
-// Warnings are about gates that will go away, in the order they were named.
+// Warnings returns the warnings about gates that will be removed, in the order
+// of the entries.
 func (s *Set) Warnings() []string {
 	if s == nil {
 		return nil

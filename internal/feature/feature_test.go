@@ -1,6 +1,10 @@
 package feature
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,18 +31,18 @@ func TestParse(t *testing.T) {
 			continue
 		}
 		for _, name := range strings.Fields(c.on) {
-			if !s.Enabled(name) {
+			if !s.Enabled(Gate(name)) {
 				t.Errorf("%s: %s is off", c.gates, name)
 			}
 		}
 		for _, name := range strings.Fields(c.off) {
-			if s.Enabled(name) {
+			if s.Enabled(Gate(name)) {
 				t.Errorf("%s: %s is on", c.gates, name)
 			}
 		}
 	}
 	var defaults *Set
-	if !defaults.Enabled("WatchList") || defaults.Enabled("EventedPLEG") || defaults.Given() != nil || defaults.Warnings() != nil {
+	if !defaults.Enabled("WatchList") || defaults.Enabled("EventedPLEG") || defaults.Named() != nil || defaults.Warnings() != nil {
 		t.Error("nil is not the defaults")
 	}
 }
@@ -69,15 +73,38 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// The gates that the libraries know are in the table, as the libraries have
-// them.
+// TestConstants checks that every constant of the type Gate is in the table.
+func TestConstants(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), "consulted.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	ast.Inspect(f, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		found++
+		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if _, ok := table()[Gate(value)]; err != nil || !ok || value != spec.Names[0].Name {
+			t.Errorf("%s = %q is not in the table", spec.Names[0].Name, value)
+		}
+		return false
+	})
+	if found == 0 {
+		t.Error("consulted.go has no constants")
+	}
+}
+
+// TestLibraries compares the table with the gates of the k8s.io libraries.
 func TestLibraries(t *testing.T) {
 	for name, spec := range utilfeature.DefaultMutableFeatureGate.GetAll() {
-		if _, ok := stages[string(name)]; ok {
+		if _, ok := stages()[Gate(name)]; ok {
 			continue
 		}
 		want := gate{stage: Stage(spec.PreRelease), on: spec.Default, locked: spec.LockToDefault}
-		if got, ok := known[string(name)]; !ok || got != want {
+		if got, ok := table()[Gate(name)]; !ok || got != want {
 			t.Errorf("%s is %+v, want %+v", name, got, want)
 		}
 	}

@@ -1,14 +1,14 @@
 package feature
 
-// Field is a part of an object that belongs to a feature.
+// Field is a part of an object that belongs to a feature gate.
 type Field[T any] struct {
-	Gate  string
+	Gate  Gate
 	Used  func(obj *T) bool
 	Clear func(obj *T)
 }
 
-// Drop clears the fields of features that are off, unless old, which may be
-// nil, uses them already.
+// Drop clears the fields of obj whose gates are off, except those that old uses
+// already. old is nil on create.
 func Drop[T any](s *Set, fields []Field[T], obj, old *T) {
 	for i := range fields {
 		f := &fields[i]

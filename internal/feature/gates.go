@@ -1,10 +1,13 @@
 package feature
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
-// gates are upstream's feature gates of 1.37 by stage: those of kube-apiserver,
-// the controllers, the scheduler, the proxy and the kubelet, as they share one
-// flag. A plus after a name means on by default, a lock that it stays so.
+// Upstream's feature gates of 1.37 by stage. All components share one flag
+// here, so the lists have the gates of all components. "+" after a name means
+// on by default, "lock" means that the gate cannot be changed.
 const (
 	alpha = `
 APIServerWebhookAuthenticationToken APIServingWithRoutine AtomicWriteVolumeUserFields CBORServingAndStorage
@@ -84,23 +87,23 @@ SeparateCacheWatchRPC-lock
 `
 )
 
-// gate is what is known of one feature.
+// A gate is a row of the table.
 type gate struct {
 	stage  Stage
 	on     bool // by default
 	locked bool
 }
 
-// known is the table of all gates.
-var known = table()
+// table returns all gates. Callers must not change the map.
+var table = sync.OnceValue(parseTable)
 
-func table() map[string]gate {
-	all := map[string]gate{}
+func parseTable() map[Gate]gate {
+	all := map[Gate]gate{}
 	for stage, names := range map[Stage]string{Alpha: alpha, Beta: beta, GA: stable, Deprecated: deprecated} {
 		for _, entry := range strings.Fields(names) {
 			entry, locked := strings.CutSuffix(entry, "lock")
 			name := strings.TrimRight(entry, "+-")
-			all[name] = gate{stage: stage, on: strings.HasSuffix(entry, "+"), locked: locked}
+			all[Gate(name)] = gate{stage: stage, on: strings.HasSuffix(entry, "+"), locked: locked}
 		}
 	}
 	return all

@@ -3,14 +3,15 @@ package host
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// Change is what a flag would make different about a cluster that is there.
+// Change is a difference that a flag would make to an existing cluster.
 type Change struct {
-	Flag     string // with the name of an argument: apiserver-arg=anonymous-auth
-	From, To string // "" is nothing
-	Refused  string // why it cannot be; "" if it can
+	Flag     string // name of a flag, or of an argument: apiserver-arg=anonymous-auth
+	From, To string // values; "" for none
+	Refused  string // why it is impossible, or ""
 }
 
 func (c Change) String() string {
@@ -23,23 +24,13 @@ func (c Change) String() string {
 	return fmt.Sprintf("--%s: %s → %s", c.Flag, c.From, c.To)
 }
 
-// flag is a setting that a flag of up sets: a string, a number, a list, or
-// arguments of a component, each a name=value.
-type flag struct {
-	name  string
-	text  *string
-	num   *int
-	list  *[]string
-	args  *[]string
-	fixed fixed
-}
-
-// fixed says why a value cannot become another; "" if it can.
+// fixed returns why a value cannot change from one to another, or "".
 type fixed func(kept *Settings, from, to string) string
 
 func always(reason string) fixed { return func(*Settings, string, string) string { return reason } }
 
-// withNode is for what cannot change once the cluster has a node here.
+// withNode is for values that cannot change once the cluster has a node on this
+// machine.
 func withNode(reason string) fixed {
 	return func(kept *Settings, _, _ string) string {
 		if kept.Nodes > 0 {
@@ -49,8 +40,20 @@ func withNode(reason string) fixed {
 	}
 }
 
-// betweenNothing is for what can change but neither begin nor end to be there.
-func betweenNothing(reason string) fixed {
+// withFurtherNodes is for values that cannot change once the cluster has several
+// nodes on this machine.
+func withFurtherNodes(reason string) fixed {
+	return func(kept *Settings, _, _ string) string {
+		if kept.Nodes > 1 {
+			return reason
+		}
+		return ""
+	}
+}
+
+// onlyIfSet is for values that can be replaced by others, but cannot be added or
+// removed.
+func onlyIfSet(reason string) fixed {
 	return func(_ *Settings, from, to string) string {
 		if from == "" || to == "" {
 			return reason
@@ -59,90 +62,85 @@ func betweenNothing(reason string) fixed {
 	}
 }
 
-// flags is the table of all settings that flags of up set. The data directory
-// and the name are not among them: they say which cluster is meant.
-func (s *Settings) flags() []flag {
-	return []flag{
-		{name: "kubeconfig", text: &s.Kubeconfig},
-		{name: "bundle", text: &s.Bundle},
-		{name: "v", text: &s.LogLevels},
-		{name: "bind-address", text: &s.BindAddress},
-		{name: "secure-port", num: &s.Ports.Secure},
-		{name: "service-cidr", text: &s.ServiceCIDR, fixed: always("the Services have their addresses from it")},
-		{name: "cluster-cidr", text: &s.ClusterCIDR, fixed: always("the nodes have their pod ranges from it, which cannot change")},
-		{name: "etcd-servers", list: &s.EtcdServers, fixed: betweenNothing("the objects are in the etcd that the cluster was started with")},
-		{name: "nodes", num: &s.Nodes, fixed: func(_ *Settings, from, to string) string {
-			if from > to {
-				return "its containers would run on with nobody to look after them"
-			}
-			return ""
-		}},
-		{name: "node-name", text: &s.NodeName, fixed: withNode("the pods and volumes here are those of the node of that name")},
-		{name: "container-runtime-endpoint", text: &s.ContainerRuntimeEndpoint, fixed: withNode("its containers would run on in the runtime that has them")},
-		{name: "cni-conf-dir", text: &s.CNIConfDir, fixed: withNode("the pods are connected by the configuration that is there")},
-		{name: "apiserver-arg", args: &s.APIServerArgs},
-		{name: "controller-manager-arg", args: &s.ControllerManagerArgs},
-		{name: "scheduler-arg", args: &s.SchedulerArgs},
-		{name: "kubelet-arg", args: &s.KubeletArgs},
-		{name: "proxy-arg", args: &s.ProxyArgs},
-		{name: "etcd-arg", args: &s.EtcdArgs},
+// noFewer is for a number that can only grow.
+func noFewer(reason string) fixed {
+	return func(_ *Settings, from, to string) string {
+		before, err := strconv.Atoi(from)
+		now, nowErr := strconv.Atoi(to)
+		if err != nil || nowErr != nil || before > now {
+			return reason
+		}
+		return ""
 	}
 }
 
-// fixedArguments are the arguments of components that cannot change, by flag
-// and name.
+// Why values cannot change that a flag of up and arguments of components set.
+const (
+	servicesHaveIt = "the Services have their addresses from it"
+	nodesHaveIt    = "the nodes have their pod ranges from it, which cannot change"
+	objectsAreIn   = "the objects are in the etcd that the cluster was started with"
+	nodeHasName    = "the pods and volumes here are those of the node of that name"
+	runtimeHasThem = "its containers would run on in the runtime that has them"
+)
+
+// fixedArguments returns the arguments of components that cannot change, by
+// flag and name.
 func fixedArguments() map[string]fixed {
-	services := always("the Services have their addresses from it")
-	pods := always("the nodes have their pod ranges from it, which cannot change")
-	members := betweenNothing("the data says whether this etcd is alone or a member of several")
+	services := always(servicesHaveIt)
+	pods := always(nodesHaveIt)
+	members := onlyIfSet("the data says whether this etcd is alone or a member of several")
 	return map[string]fixed{
 		"apiserver-arg=etcd-prefix":                                 always("the objects are stored below it"),
-		"apiserver-arg=cert-dir":                                    always("the keys that everybody trusts are there"),
+		"apiserver-arg=cert-dir":                                    always("the keys that all components trust are there"),
 		"apiserver-arg=service-cluster-ip-range":                    services,
 		"controller-manager-arg=service-cluster-ip-range":           services,
 		"controller-manager-arg=cluster-cidr":                       pods,
 		"proxy-arg=cluster-cidr":                                    pods,
 		"proxy-arg=nftables-table":                                  withNode("the rules in it would stay behind"),
-		"kubelet-arg=hostname-override":                             withNode("the pods and volumes here are those of the node of that name"),
+		"kubelet-arg=hostname-override":                             withNode(nodeHasName),
 		"kubelet-arg=root-dir":                                      withNode("the pods' volumes are there"),
 		"kubelet-arg=cgroup-root":                                   withNode("the pods' processes are below it"),
-		"kubelet-arg=container-runtime-endpoint":                    withNode("its containers would run on in the runtime that has them"),
+		"kubelet-arg=container-runtime-endpoint":                    withNode(runtimeHasThem),
 		"etcd-arg=initial-advertise-peer-urls":                      members,
 		"etcd-arg=initial-cluster":                                  members,
 		"controller-manager-arg=node-cidr-mask-size":                pods,
 		"controller-manager-arg=node-cidr-mask-size-ipv4":           pods,
 		"controller-manager-arg=node-cidr-mask-size-ipv6":           pods,
 		"controller-manager-arg=secondary-service-cluster-ip-range": services,
-		"apiserver-arg=etcd-servers":                                betweenNothing("the objects are in the etcd that the cluster was started with"),
+		"apiserver-arg=etcd-servers":                                onlyIfSet(objectsAreIn),
 	}
 }
 
-// With returns the settings with the values of the flags that were given, and
-// what that changes. Arguments of a component take the place of those with the
-// same name and leave the others; NAME- takes NAME away.
-func (s Settings) With(told Settings, given []string) (Settings, []Change) {
+// With returns s with the values of the flags whose names are in set, and what
+// that changes. An argument of a component replaces those with the same name and
+// leaves the others; NAME- removes NAME. With does not change s.
+func (s Settings) With(values Settings, set []string) (Settings, []Change) {
 	now := s
-	now.Told = slices.Clone(s.Told)
+	now.SetFlags = slices.Clone(s.SetFlags)
 	var changes []Change
-	nowFlags, toldFlags := now.flags(), told.flags()
+	nowFlags, newFlags := now.flags(), values.flags()
 	for i, f := range (&s).flags() {
-		if !slices.Contains(given, f.name) {
+		if f.selects || !slices.Contains(set, f.name) {
 			continue
 		}
-		now.Told = append(now.Told, f.name)
+		now.SetFlags = append(now.SetFlags, f.name)
 		if f.args != nil {
 			var argumentChanges []Change
-			*nowFlags[i].args, argumentChanges = mergeArguments(&s, f.name, *f.args, *toldFlags[i].args)
+			*nowFlags[i].args, argumentChanges = mergeArguments(&s, f.name, *f.args, *newFlags[i].args)
 			changes = append(changes, argumentChanges...)
 			continue
 		}
-		from, to := f.value(), toldFlags[i].value()
-		nowFlags[i].set(toldFlags[i])
-		if from != to {
-			changes = append(changes, changeOf(&s, f.name, f.fixed, from, to))
+		from, to := f.value(), newFlags[i].value()
+		nowFlags[i].set(newFlags[i])
+		if from == to {
+			continue
 		}
+		if f.shown != nil {
+			from, to = f.shown(from), f.shown(to)
+		}
+		changes = append(changes, changeOf(&s, f.name, f.fixed, from, to))
 	}
-	now.Told = slices.Compact(slices.Sorted(slices.Values(now.Told)))
+	now.SetFlags = slices.Compact(slices.Sorted(slices.Values(now.SetFlags)))
 	return now, changes
 }
 
@@ -154,33 +152,13 @@ func changeOf(kept *Settings, name string, fixed fixed, from, to string) Change 
 	return c
 }
 
-func (f flag) value() string {
-	switch {
-	case f.text != nil:
-		return *f.text
-	case f.num != nil:
-		return fmt.Sprint(*f.num)
-	}
-	return strings.Join(*f.list, ",")
-}
-
-func (f flag) set(to flag) {
-	switch {
-	case f.text != nil:
-		*f.text = *to.text
-	case f.num != nil:
-		*f.num = *to.num
-	default:
-		*f.list = slices.Clone(*to.list)
-	}
-}
-
-// mergeArguments puts told arguments among kept ones.
-func mergeArguments(s *Settings, flag string, kept, told []string) (merged []string, changes []Change) {
+// mergeArguments returns the stored arguments of a component, changed by those
+// that the user has set with a flag.
+func mergeArguments(s *Settings, flag string, kept, set []string) (merged []string, changes []Change) {
 	fixed := fixedArguments()
 	var names []string
 	added := map[string][]string{}
-	for _, argument := range told {
+	for _, argument := range set {
 		name, removed := strings.CutSuffix(argument, "-")
 		if removed = removed && !strings.Contains(name, "="); !removed {
 			name = argumentName(argument)
@@ -212,13 +190,14 @@ func mergeArguments(s *Settings, flag string, kept, told []string) (merged []str
 	return merged, changes
 }
 
-// argumentName is the name in name=value or --name=value.
+// argumentName returns the name in name=value or --name=value.
 func argumentName(argument string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
 	return name
 }
 
-// argumentValues are the values of arguments with the same name.
+// argumentValues returns the values of arguments with the same name, joined by
+// commas.
 func argumentValues(arguments []string) string {
 	var values []string
 	for _, argument := range arguments {

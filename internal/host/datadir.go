@@ -12,26 +12,28 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// Claim is a data directory whose lock this process holds.
+// Claim is a data directory that this process has locked.
 type Claim struct {
 	Dir   string
 	Lock  *sharedfile.Lock `json:"-"`
-	Known bool             // it held the cluster before
-	Made  []string         // directories that were missing, the outermost first
+	Known bool             // it held the cluster's data before
+	Made  []string         // directories that ClaimDir made, the outermost first
 	Found []string         // what was in it before, relative to Dir
 }
 
 // New reports whether the directory held no cluster before.
 func (c *Claim) New() bool { return !c.Known }
 
-// ClaimDir makes a cluster's data directory if it is missing and locks it. It
-// refuses, before anything is touched, a directory that holds something else,
-// that another cluster has, or that others can write to. A directory that is
-// open to others is closed to them. known says that the cluster has its data
-// there even if it has no settings, as one of an earlier version.
+// ClaimDir locks a cluster's data directory, which it makes if it is missing.
+// It returns an error, and changes nothing, if the directory holds something
+// else or another cluster, or if other users can write to it. It sets the mode
+// to 0700. known says that the directory is the cluster's even without
+// settings, as one of an earlier version. ClaimDir returns a BusyError if
+// another process has locked the directory for the same cluster.
 func ClaimDir(ctx context.Context, dir, cluster string, known bool) (*Claim, error) {
 	if err := claimable(dir, cluster, known); err != nil {
 		return nil, err
@@ -63,7 +65,7 @@ func ClaimDir(ctx context.Context, dir, cluster string, known bool) (*Claim, err
 		}
 		return nil, err
 	}
-	// What came between the first look and the lock is seen now.
+	// Check again what was added before the lock was held.
 	if err := claimable(dir, cluster, known); err != nil {
 		return nil, errors.Join(err, c.Lock.Release())
 	}
@@ -71,7 +73,7 @@ func ClaimDir(ctx context.Context, dir, cluster string, known bool) (*Claim, err
 	return c, nil
 }
 
-// BusyError says that another process starts, runs or ends the cluster.
+// BusyError reports that another process starts, runs or ends the cluster.
 type BusyError struct {
 	Cluster string
 	PID     int
@@ -81,7 +83,7 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("cluster %s runs or is being started by process %d: wait for it, or end it with coracle stop --name=%s", e.Cluster, e.PID, e.Cluster)
 }
 
-// claimable reports why a directory cannot hold the data of a cluster.
+// claimable returns an error if a directory cannot hold the data of a cluster.
 func claimable(dir, cluster string, known bool) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,8 +97,8 @@ func claimable(dir, cluster string, known bool) error {
 	}
 	kept, err := ReadSettings(dir)
 	switch {
-	case err == nil && kept.Name != cluster:
-		return fmt.Errorf("--data-dir=%s holds the data of cluster %s: choose another for cluster %s, or say --name=%s", dir, kept.Name, cluster, kept.Name)
+	case err == nil && kept.Options.Name != cluster:
+		return fmt.Errorf("--data-dir=%s holds the data of cluster %s: choose another for cluster %s, or say --name=%s", dir, kept.Options.Name, cluster, kept.Options.Name)
 	case err == nil:
 		return nil
 	case !errors.Is(err, ErrNoSettings):
@@ -106,18 +108,18 @@ func claimable(dir, cluster string, known bool) error {
 	}
 	var foreign []string
 	for _, e := range entries {
-		if !maybeBefore(e.Name()) || e.Name() == lockName && !isOwnLock(dir) {
+		if !mayPrecede(e.Name()) || e.Name() == lockName && !isLock(dir) {
 			foreign = append(foreign, e.Name())
 		}
 	}
 	if len(foreign) > 0 {
-		return fmt.Errorf("--data-dir=%s is not empty and holds no cluster (%s): choose an empty or a new directory", dir, some(foreign))
+		return fmt.Errorf("--data-dir=%s is not empty and holds no cluster (%s): choose an empty or a new directory", dir, firstFew(foreign))
 	}
 	return nil
 }
 
-// ownContent is an error if others may have put there what a cluster would take
-// for its own. Nobody has put anything into an empty directory.
+// ownContent returns an error if other users may have written what a cluster
+// would take for its own. An empty directory has nothing of others.
 func ownContent(dir string, entries []fs.DirEntry) error {
 	for _, e := range entries {
 		if e.Name() == "lost+found" {
@@ -125,7 +127,7 @@ func ownContent(dir string, entries []fs.DirEntry) error {
 		}
 		for _, path := range []string{dir, filepath.Join(dir, e.Name())} {
 			info, err := os.Lstat(path)
-			if err == nil && (path == dir || maybeBefore(e.Name())) {
+			if err == nil && (path == dir || mayPrecede(e.Name())) {
 				err = sharedfile.CheckOwner(path, info)
 			}
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -136,38 +138,38 @@ func ownContent(dir string, entries []fs.DirEntry) error {
 	return nil
 }
 
-// maybeBefore says what may be in a data directory before its cluster: keys of
-// another server and the configuration of registries, which users put there,
-// what every new file system has, and what a first start leaves that is killed
-// before it has kept any settings.
-func maybeBefore(name string) bool {
-	return slices.Contains([]string{"pki", "registries", "lost+found"}, name) || leftByStart(name)
+// mayPrecede reports whether a name may be in a data directory before its
+// cluster: keys of another server, the configuration of registries and of
+// containerd, and manifests, which users put there; what each new file system has;
+// and what a first start leaves if it is killed before it has stored settings.
+func mayPrecede(name string) bool {
+	return slices.Contains([]string{"pki", "registries", "containerd.d", manifestsName, "lost+found"}, name) || leftByStart(name)
 }
 
-// leftByStart reports whether a name is that of the lock, or of settings that
-// nobody has finished.
+// leftByStart reports whether a name belongs to the lock or to an unfinished
+// settings file.
 func leftByStart(name string) bool {
 	of, ok := sharedfile.Unfinished(name)
 	return name == lockName || ok && of == settingsName
 }
 
-// isOwnLock reports whether the file that is named as the lock is one, or there
-// is none: others name their files so, too.
-func isOwnLock(dir string) bool {
+// isLock reports whether the file with the lock's name is a lock, or there is
+// no such file. Other programs may have files of this name.
+func isLock(dir string) bool {
 	_, err := sharedfile.ReadHolder(filepath.Join(dir, lockName))
 	return err == nil || errors.Is(err, fs.ErrNotExist)
 }
 
-// RemoveStart removes from a directory that holds no cluster what a first start
-// has left there that was killed before it had kept any settings, and the
-// directory itself if that is asked for and nothing else is in it.
+// RemoveStart removes what a first start has left in a directory if it was
+// killed before it had stored settings. It also removes the directory if itself
+// is set and nothing else is in it.
 func RemoveStart(ctx context.Context, dir string, itself bool) error {
 	isStart := func() bool {
 		entries, err := os.ReadDir(dir)
 		_, noSettings := ReadSettings(dir)
-		foreign := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !maybeBefore(e.Name()) })
+		foreign := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !mayPrecede(e.Name()) })
 		left := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return leftByStart(e.Name()) })
-		return err == nil && errors.Is(noSettings, ErrNoSettings) && left && !foreign && isOwnLock(dir)
+		return err == nil && errors.Is(noSettings, ErrNoSettings) && left && !foreign && isLock(dir)
 	}
 	if !isStart() {
 		return nil
@@ -177,7 +179,7 @@ func RemoveStart(ctx context.Context, dir string, itself bool) error {
 		return err
 	}
 	defer func() { _ = l.Release() }()
-	if !isStart() { // one has come meanwhile
+	if !isStart() { // another process has made it a cluster's since it was checked
 		return nil
 	}
 	if err := sharedfile.RemoveUnfinished(SettingsFile(dir)); err != nil {
@@ -189,8 +191,8 @@ func RemoveStart(ctx context.Context, dir string, itself bool) error {
 	return Vacate(dir, []string{dir})
 }
 
-// some names the first few of several things.
-func some(names []string) string {
+// firstFew names the first few of several things.
+func firstFew(names []string) string {
 	const few = 3
 	if len(names) <= few {
 		return strings.Join(names, ", ")
@@ -198,7 +200,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
-// closeToOthers gives a directory of this user the mode 0700.
+// closeToOthers sets the mode of a directory of this user to 0700.
 func closeToOthers(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -216,8 +218,8 @@ func closeToOthers(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// listTree lists what is in a directory that Coracle did not leave there,
-// relative to it. Of a cluster's data only the first level counts.
+// listTree returns what is in a directory that Coracle did not leave there,
+// relative to it: the first level, and the files of pki.
 func listTree(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -249,11 +251,11 @@ func (c *Claim) Abandon() error {
 	return err
 }
 
-// Vacate gives the directory up, as Vacate.
+// Vacate is Vacate for the claimed directory.
 func (c *Claim) Vacate() error { return Vacate(c.Dir, c.Made) }
 
-// RealPath is the path of a file or directory without symbolic links, whether
-// or not its end is there yet.
+// RealPath returns the absolute path of a file or directory without symbolic
+// links. The last elements may be missing.
 func RealPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -264,22 +266,27 @@ func RealPath(path string) (string, error) {
 		return real, err
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return "", fmt.Errorf("%s is a link to nothing: remove it, or make what it names", path)
+		return "", fmt.Errorf("%s is a dangling symbolic link: remove it, or create its target", path)
 	}
 	parent, err := RealPath(filepath.Dir(path))
 	return filepath.Join(parent, filepath.Base(path)), err
 }
 
-// Within reports whether a path is a directory or in it; both are real paths.
+// Within reports whether a path is a directory or in it. Both must be real
+// paths.
 func Within(path, dir string) bool {
 	return dir != "" && (path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/"))
 }
 
-// RunDir is where a cluster's sockets are.
-func RunDir(name string) string { return "/run/coracle/" + name }
-
-// LogFile is where a cluster's log is.
+// LogFile returns the path of a cluster's log.
 func LogFile(dataDir string) string { return filepath.Join(dataDir, "coracle.log") }
 
-// EtcdSocket is where the embedded etcd of a cluster listens.
-func EtcdSocket(name string) string { return filepath.Join(RunDir(name), "etcd", "etcd.sock") }
+// ContainerdSocket returns the socket of the bundled container runtime of a node,
+// numbered from 1.
+func ContainerdSocket(name string, node int) string {
+	return filepath.Join(clusternames.NodeRunDir(name, node), "containerd", "containerd.sock")
+}
+
+// EtcdSocket returns the socket of a cluster's embedded etcd, given the directory of
+// the cluster's sockets.
+func EtcdSocket(runDir string) string { return filepath.Join(runDir, "etcd", "etcd.sock") }

@@ -61,7 +61,7 @@ func clusterIn(t *testing.T, dir, name string) {
 		"kubelet/pods/uid/volumes/x", "containerd/root/a/b", "containerd/config.toml", "logs/pods/p/0.log", "cni/conf/10.conflist", "cni/leases/l")
 	s := keptSettings(dir)
 	own := DefaultsOf(name, s.Slot)
-	s.Name, s.NFTable, s.CgroupRoot = name, own.NFTable, own.Cgroup
+	s.Options.Name, s.Options.Node.NFTable, s.Options.Node.CgroupRoot = name, own.NFTable, own.Cgroup
 	if err := s.Write(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestClaimRefusesWhatIsNotItsOwn(t *testing.T) {
 	}
 }
 
-// What was opened to others is closed to them.
+// Permissions of other users on the directory are removed.
 func TestClaimClosesTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil {
@@ -129,8 +129,9 @@ func TestClaimClosesTheDirectory(t *testing.T) {
 	}
 }
 
-// What a first start leaves that is killed while it writes the settings keeps no
-// other one away, and goes with it or by itself.
+// A first start that is killed while it writes the settings leaves files. They
+// do not prevent another start. They are removed with that start's files, or by
+// RemoveStart.
 func TestAStartThatWasKilled(t *testing.T) {
 	const unfinished = ".settings.json.coracle-1"
 	dir := filepath.Join(t.TempDir(), "data")
@@ -225,8 +226,8 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// What is behind a link in the place of a directory of Coracle's is somebody
-// else's, whatever it is called.
+// Files behind a link in the place of a directory of Coracle's belong to
+// others, whatever their names are.
 func TestRemovalFollowsNoLink(t *testing.T) {
 	theirs := []string{".hidden", "apiserver.crt", "ca.crt", "ca.key", "conf", "conf/10.conflist", "member", "member/db", "sa.key"}
 	for _, sub := range []string{"pki", "etcd", "cni"} {
@@ -338,8 +339,8 @@ func TestRemoveTreeThatIsDeep(t *testing.T) {
 	}
 }
 
-// What is mounted below a data directory is never entered: not by removing the
-// cluster, and not by removing a tree.
+// Removal never enters file systems that are mounted below a data directory:
+// not by removing the cluster, and not by removing a tree.
 func TestRemovalStopsAtMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
@@ -365,7 +366,7 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 		if err := tree.Remove(dir); err == nil || !strings.Contains(err.Error(), point) {
 			t.Errorf("the tree removed with a mount at %s: %v", at, err)
 		}
-		if err := UnmountOwn(dir, dir+"-run"); err != nil {
+		if err := UnmountCluster(dir, dir+"-run"); err != nil {
 			t.Error(err)
 		}
 		if mounts, err := mountsBelow(dir); err != nil || (len(mounts) == 0) != own {
@@ -378,7 +379,7 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 }
 
 // Volumes are unmounted where the kubelet has them: also where its directory
-// was moved, with a link in its place, and where it was told to.
+// was moved, with a link in its place, and where its flag names it.
 func TestUnmountsWhereTheKubeletIs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
@@ -390,7 +391,7 @@ func TestUnmountsWhereTheKubeletIs(t *testing.T) {
 		},
 		"root-dir": func(dir, elsewhere string) error {
 			s := keptSettings(dir)
-			s.KubeletArgs = []string{"root-dir=" + elsewhere}
+			s.Options.KubeletArgs = []string{"root-dir=" + elsewhere}
 			return s.Write()
 		},
 	} {
@@ -407,7 +408,7 @@ func TestUnmountsWhereTheKubeletIs(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 		}
-		if err := UnmountOwn(dir, dir+"-run"); err != nil {
+		if err := UnmountCluster(dir, dir+"-run"); err != nil {
 			t.Error(err)
 		}
 		if left, err := mountsBelow(elsewhere); err != nil || !slices.Equal(left, []string{foreign}) {

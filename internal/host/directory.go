@@ -11,37 +11,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directory is an open directory of anybody's. What is done by its descriptor
-// stays in it, whatever its owner, or who owns one above it, moves or puts in
-// its place meanwhile:
+// directory is an open directory that may belong to another user. Operations by
+// its descriptor stay in it, even if its owner, or the owner of a directory
+// above it, moves or replaces directories at the same time:
 //
 //	/home/u/.kube/config ─► "/" ─► home ─► u ─► .kube ─► config, one openat(2) each
 //	                                         └─ a link of u's leads to what is u's, or nowhere
 type directory struct {
 	fd   int
-	path string // as it was found, for messages
-	// led are the other users who could have led here by a link.
-	led []uint32
+	path string // as it was found, for messages only
+	// linkOwners are the other users whose links have led here.
+	linkOwners []uint32
 }
 
-// anybody stands for users who are not known: whoever can write to a directory.
+// anybody stands for unknown users: those who can write to a directory.
 const anybody = ^uint32(0)
 
 // maxLinks is how many links a path may have, as in Linux.
 const maxLinks = 40
 
-// openDirectory opens a directory one name after the other, as walk does.
+// openDirectory opens a directory by an absolute path, one name after the
+// other. See walk.
 func openDirectory(path string, missing bool) (d *directory, made []string, err error) {
 	d = &directory{fd: -1}
-	if err := d.toRoot(); err != nil {
+	if err := d.moveToRoot(); err != nil {
 		return d, nil, err
 	}
 	made, err = d.walk(path, missing)
 	return d, made, err
 }
 
-// toRoot makes the directory that of the root.
-func (d *directory) toRoot() error {
+// moveToRoot makes d the root directory.
+func (d *directory) moveToRoot() error {
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: "/", Err: err}
@@ -50,7 +51,7 @@ func (d *directory) toRoot() error {
 	return nil
 }
 
-// move makes the directory another one, which is open.
+// move makes d another open directory.
 func (d *directory) move(fd int, path string) {
 	d.close()
 	d.fd, d.path = fd, path
@@ -64,9 +65,9 @@ func (d *directory) close() {
 	d.fd = -1
 }
 
-// walk goes on to a directory by its path from here, whose names may be links.
-// What is missing is made if that is asked for, and returned, the outermost
-// first. After an error the directory is how far it came.
+// walk moves to a directory by a path from d, in which names may be links. If
+// missing is set, it makes missing directories and returns their paths, the
+// outermost first. After an error d is the last directory reached.
 func (d *directory) walk(path string, missing bool) (made []string, err error) {
 	rest, links := strings.Split(path, "/"), 0
 	for len(rest) > 0 {
@@ -101,8 +102,8 @@ func (d *directory) walk(path string, missing bool) (made []string, err error) {
 	return made, d.check()
 }
 
-// lookup opens what has a name in the directory, a link itself, without using
-// it, and returns its kind.
+// lookup opens a name in the directory with O_PATH and returns its file type.
+// It does not follow a link.
 func (d *directory) lookup(name string) (fd int, kind uint32, err error) {
 	path := filepath.Join(d.path, name)
 	if fd, err = unix.Openat(d.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
@@ -115,8 +116,8 @@ func (d *directory) lookup(name string) (fd int, kind uint32, err error) {
 	return fd, st.Mode & unix.S_IFMT, nil
 }
 
-// follow reads and closes a link in the directory, and notes who could have put
-// it there. The directory is where it leads from then on.
+// follow reads and closes a link in the directory, and records who could have
+// put it there. It moves d to the root if the link is absolute.
 func (d *directory) follow(link int) (target string, err error) {
 	defer func() { _ = unix.Close(link) }()
 	var here, there unix.Stat_t
@@ -124,11 +125,11 @@ func (d *directory) follow(link int) (target string, err error) {
 		return "", err
 	}
 	if here.Mode&0o022 != 0 && here.Mode&unix.S_ISVTX == 0 {
-		d.led = append(d.led, anybody)
+		d.linkOwners = append(d.linkOwners, anybody)
 	}
 	for _, uid := range []uint32{here.Uid, there.Uid} {
-		if uid != 0 && uid != uint32(os.Geteuid()) && !slices.Contains(d.led, uid) {
-			d.led = append(d.led, uid)
+		if uid != 0 && uid != uint32(os.Geteuid()) && !slices.Contains(d.linkOwners, uid) {
+			d.linkOwners = append(d.linkOwners, uid)
 		}
 	}
 	buffer := make([]byte, unix.PathMax)
@@ -137,13 +138,13 @@ func (d *directory) follow(link int) (target string, err error) {
 		return "", &os.PathError{Op: "readlink", Path: d.path, Err: err}
 	}
 	if target = string(buffer[:n]); filepath.IsAbs(target) {
-		return target, d.toRoot()
+		return target, d.moveToRoot()
 	}
 	return target, nil
 }
 
-// check refuses a directory to which somebody else's link has led unless it is
-// his as well: he would have this process write where he cannot.
+// check returns an error if links of other users have led to a directory that
+// is not theirs: they could have this process write where they cannot.
 func (d *directory) check() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(d.fd, &st); err != nil {
@@ -152,7 +153,7 @@ func (d *directory) check() error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return &os.PathError{Op: "open", Path: d.path, Err: unix.ENOTDIR}
 	}
-	for _, uid := range d.led {
+	for _, uid := range d.linkOwners {
 		if uid != st.Uid {
 			return fmt.Errorf("a link that another user can change leads to %s, which belongs to user %d: name the file there itself with --kubeconfig", d.path, st.Uid)
 		}
@@ -160,15 +161,15 @@ func (d *directory) check() error {
 	return nil
 }
 
-// file finds where a file is by its name here: a link is followed to the
-// directory and the name of what it names, which may be missing. The directory
-// that is returned is one of its own.
+// file finds a file by its name in the directory. It follows links and returns
+// the directory and the name of the file itself, which may be missing. The
+// caller closes the returned directory.
 func (d *directory) file(name string) (*directory, string, error) {
 	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, "", fmt.Errorf("open %s again: %w", d.path, err)
 	}
-	at := &directory{fd: fd, path: d.path, led: slices.Clone(d.led)}
+	at := &directory{fd: fd, path: d.path, linkOwners: slices.Clone(d.linkOwners)}
 	for range maxLinks {
 		found, kind, err := at.lookup(name)
 		if errors.Is(err, unix.ENOENT) {
@@ -186,7 +187,7 @@ func (d *directory) file(name string) (*directory, string, error) {
 		}
 		if _, err := at.walk(filepath.Dir(target), false); err != nil {
 			if errors.Is(err, unix.ENOENT) {
-				err = fmt.Errorf("%s is a link to nothing: remove it, or make what it names", filepath.Join(d.path, name))
+				err = fmt.Errorf("%s is a dangling symbolic link: remove it, or create its target", filepath.Join(d.path, name))
 			}
 			return at, "", err
 		}
@@ -195,11 +196,11 @@ func (d *directory) file(name string) (*directory, string, error) {
 	return at, "", &os.PathError{Op: "open", Path: filepath.Join(d.path, name), Err: unix.ELOOP}
 }
 
-// at is a path of a name in the directory that stays good whatever happens to
-// the directory's own.
+// at returns a path of a name in the directory that stays valid when the
+// directory is moved.
 func (d *directory) at(name string) string { return fmt.Sprintf("/proc/self/fd/%d/%s", d.fd, name) }
 
-// remove removes a file, or a directory that is empty.
+// remove removes a file or an empty directory.
 func (d *directory) remove(name string) error {
 	err := unix.Unlinkat(d.fd, name, 0)
 	if errors.Is(err, unix.EISDIR) {

@@ -13,7 +13,8 @@ import (
 // stranger is another user of the machine.
 const stranger = 1234
 
-// theirHome is a directory of a stranger with a link to one of this user's.
+// theirHome returns a directory of another user with a link to a directory of
+// this user.
 func theirHome(t *testing.T) (home, secret string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -27,7 +28,7 @@ func theirHome(t *testing.T) (home, secret string) {
 	return home, secret
 }
 
-// Nobody has root write where he cannot, by links in his own directory.
+// A user's links cannot make root write to places closed to that user.
 func TestKubeconfigIsNotLedAstray(t *testing.T) {
 	home, secret := theirHome(t)
 	link := filepath.Join(home, ".kube")
@@ -56,7 +57,7 @@ func TestKubeconfigIsNotLedAstray(t *testing.T) {
 	}
 }
 
-// A user's links to what is his own work as ever, and those of root.
+// Links of a user to the user's own files still work, and so do links of root.
 func TestKubeconfigBehindLinksOfItsOwner(t *testing.T) {
 	home, secret := theirHome(t)
 	real := filepath.Join(home, "dotfiles")
@@ -81,8 +82,8 @@ func TestKubeconfigBehindLinksOfItsOwner(t *testing.T) {
 	}
 }
 
-// A directory that another takes the place of while a file in it is written gets
-// nothing: not the file, and none that is there for a moment.
+// If a directory is replaced while a file in it is written, the new directory
+// gets neither the file nor a temporary one.
 func TestKubeconfigOfADirectoryThatIsSwapped(t *testing.T) {
 	home, secret := theirHome(t)
 	kube := filepath.Join(home, ".kube")
@@ -115,8 +116,8 @@ func TestKubeconfigOfADirectoryThatIsSwapped(t *testing.T) {
 	}
 }
 
-// Whether a kubeconfig can be written is known before a cluster starts, and
-// asking makes nothing.
+// CheckKubeconfig finds out before a cluster starts whether a kubeconfig can be
+// written, and creates nothing.
 func TestCheckKubeconfig(t *testing.T) {
 	top := t.TempDir()
 	if err := CheckKubeconfig(filepath.Join(top, "missing", "config")); err != nil {

@@ -20,15 +20,14 @@ import (
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// How long a kubectl that is writing is waited for, and how often it is looked
-// at.
+// How long, and at which interval, another program's lock is waited for.
 const (
-	kubeconfigPatience = 5 * time.Second
-	kubeconfigAgain    = 20 * time.Millisecond
+	kubeconfigTimeout = 5 * time.Second
+	kubeconfigRetry   = 20 * time.Millisecond
 )
 
-// DefaultKubeconfig is the file that kubectl reads first when nothing else is
-// said: the first of $KUBECONFIG, else ~/.kube/config.
+// DefaultKubeconfig returns the file that kubectl reads first by default: the
+// first of $KUBECONFIG, or ~/.kube/config.
 func DefaultKubeconfig() string {
 	for _, file := range filepath.SplitList(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)) {
 		if absolute, err := filepath.Abs(file); file != "" && err == nil {
@@ -42,8 +41,8 @@ func DefaultKubeconfig() string {
 	return filepath.Join(home, ".kube", "config")
 }
 
-// HasContext reports whether a kubeconfig file has something called name: a
-// cluster, a user or a context.
+// HasContext reports whether a kubeconfig file has a cluster, a user or a
+// context called name.
 func HasContext(file, name string) (bool, error) {
 	k, err := openKubeconfig(file, false)
 	defer k.close()
@@ -63,8 +62,8 @@ func HasContext(file, name string) (bool, error) {
 	return cluster || user || context, nil
 }
 
-// CheckKubeconfig reports why a kubeconfig file cannot be written. Nothing is
-// made or changed.
+// CheckKubeconfig returns an error if a kubeconfig file cannot be written. It
+// changes nothing.
 func CheckKubeconfig(file string) error {
 	k, err := openKubeconfig(file, false)
 	defer k.close()
@@ -85,13 +84,13 @@ func CheckKubeconfig(file string) error {
 	return nil
 }
 
-// Merged is what MergeContext changed besides adding the context.
+// Merged says what MergeContext changed besides adding the context.
 type Merged struct {
-	Previous string   // the context that was current before; "" if it was ours
-	Made     []string // the file and its directories, if they were missing, the outermost first
+	Previous string   // the context that was current before; "" if it was the cluster's
+	Made     []string // the file and directories that were missing, the outermost first
 }
 
-// Then is what this and a later merge of the same cluster changed together.
+// Then returns the sum of this and a later merge of the same cluster.
 func (m Merged) Then(later Merged) Merged {
 	if later.Previous != "" {
 		m.Previous = later.Previous
@@ -102,9 +101,9 @@ func (m Merged) Then(later Merged) Merged {
 	return m
 }
 
-// MergeContext puts the one context of ours (cluster, user and context all
-// called name) into the kubeconfig file and makes it current. Nobody but the
-// file's owner can read it then. The registry is locked.
+// MergeContext adds a cluster, a user and a context called name to the
+// kubeconfig file, from the current context of ours, and makes it current. The
+// file gets mode 0600 and keeps its owner. The registry must be locked.
 func MergeContext(ctx context.Context, file, name string, ours *clientcmdapi.Config) (Merged, error) {
 	var m Merged
 	k, err := openKubeconfig(file, true)
@@ -124,10 +123,10 @@ func MergeContext(ctx context.Context, file, name string, ours *clientcmdapi.Con
 	})
 }
 
-// RemoveContext takes the context called name out of the kubeconfig file. If
-// it was current, the previous one becomes current again where it still
-// exists. What was made for it is removed when nothing else is in it. The
-// registry is locked.
+// RemoveContext removes the context called name from the kubeconfig file, with
+// its cluster and user. If it was current, the previous one becomes current if
+// it still exists. RemoveContext removes an empty file and empty directories
+// that MergeContext made. The registry must be locked.
 func RemoveContext(ctx context.Context, file, name string, m Merged) error {
 	k, err := openKubeconfig(file, false)
 	defer k.close()
@@ -138,7 +137,7 @@ func RemoveContext(ctx context.Context, file, name string, m Merged) error {
 		return err
 	}
 	if k.isNew {
-		return k.removeLeft()
+		return k.removeStale()
 	}
 	empty := false
 	err = k.edit(ctx, func(config *clientcmdapi.Config) {
@@ -162,8 +161,8 @@ func RemoveContext(ctx context.Context, file, name string, m Merged) error {
 	return nil
 }
 
-// removeMade removes a file, or a directory that is empty, where it is still
-// reached as it was made.
+// removeMade removes a file or an empty directory, if the path still leads to
+// it.
 func removeMade(path string) {
 	dir, _, err := openDirectory(filepath.Dir(path), false)
 	defer dir.close()
@@ -172,21 +171,21 @@ func removeMade(path string) {
 	}
 }
 
-// kubeconfig is a kubeconfig file where it was found once: nobody can have it
-// be another one from then on.
+// kubeconfig is a kubeconfig file, found once: other users cannot replace it by
+// another file later.
 type kubeconfig struct {
-	path  string // as it was given
+	path  string // as the caller named it
 	dir   *directory
-	name  string     // in dir, for the lock, which goes by the given path
-	real  *directory // where the file is, which a link may name; nil after an error
+	name  string     // in dir; the lock is next to it
+	real  *directory // the directory of the file itself, behind links; nil after an error
 	base  string     // in real
 	isNew bool
 	made  []string // directories that were missing, and the file if it is new
 }
 
-// openKubeconfig finds a kubeconfig file, which may be missing. Its directory is
-// made if that is asked for; else the error is fs.ErrNotExist, and the directory
-// the last one on the way that is there.
+// openKubeconfig finds a kubeconfig file, which may be missing. If missing is
+// set, it makes the directory. Otherwise the error is fs.ErrNotExist, and dir
+// the last directory of the path that exists.
 func openKubeconfig(file string, missing bool) (*kubeconfig, error) {
 	k := &kubeconfig{path: file, name: filepath.Base(file)}
 	var err error
@@ -214,10 +213,10 @@ func (k *kubeconfig) close() {
 	}
 }
 
-// edit changes the file under kubectl's lock. It is replaced in one step and
-// keeps its owner; a link to it stays a link.
+// edit changes the file under kubectl's lock. It replaces the file in one step.
+// The file keeps its owner, and a link to it stays.
 func (k *kubeconfig) edit(ctx context.Context, edit func(*clientcmdapi.Config)) error {
-	if err := k.removeLeft(); err != nil {
+	if err := k.removeStale(); err != nil {
 		return err
 	}
 	if err := k.lock(ctx); err != nil {
@@ -236,17 +235,16 @@ func (k *kubeconfig) edit(ctx context.Context, edit func(*clientcmdapi.Config)) 
 	return k.replace(data)
 }
 
-// kubectlLock is how the file ends that kubectl has beside a kubeconfig while
-// it writes.
+// kubectlLock is the suffix of kubectl's lock file.
 const kubectlLock = ".lock"
 
-// maxHolder is how much is read of who has it, in bytes.
+// maxHolder bounds how much of a lock file is read, in bytes.
 const maxHolder = 4096
 
-// removeLeft removes what a process of Coracle's that was killed has left beside
-// the file: kubectl's lock, and keys that were to be put into the file. There is
-// no other one now, for the registry is locked.
-func (k *kubeconfig) removeLeft() error {
+// removeStale removes what a killed Coracle process has left: kubectl's lock
+// and an unfinished new file. No other Coracle process writes the file now,
+// because the registry is locked.
+func (k *kubeconfig) removeStale() error {
 	if k.abandoned() {
 		if err := k.dir.remove(k.name + kubectlLock); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -257,37 +255,37 @@ func (k *kubeconfig) removeLeft() error {
 
 func (k *kubeconfig) lock(ctx context.Context) error {
 	path := k.path + kubectlLock
-	deadline := time.Now().Add(kubeconfigPatience)
-	for {
+	// The wait is a sum of intervals, as in sharedfile.Acquire.
+	for waited := time.Duration(0); ; waited += kubeconfigRetry {
 		fd, err := unix.Openat(k.dir.fd, k.name+kubectlLock, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err == nil {
-			return k.tell(fd)
+			return k.writeHolder(fd)
 		}
 		if !errors.Is(err, unix.EEXIST) {
 			return &os.PathError{Op: "open", Path: path, Err: err}
 		}
-		if time.Now().After(deadline) {
+		if waited > kubeconfigTimeout {
 			return fmt.Errorf("%s says that another program writes %s: remove it if none does", path, k.path)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(kubeconfigAgain):
+		case <-time.After(kubeconfigRetry):
 		}
 	}
 }
 
-// tell writes into the lock that this process has it. On a full disk it has the
-// lock all the same.
-func (k *kubeconfig) tell(fd int) error {
+// writeHolder writes this process into the lock file and closes it. Errors, as
+// of a full disk, do not matter: the file's existence is the lock.
+func (k *kubeconfig) writeHolder(fd int) error {
 	if raw, err := json.Marshal(holderOf("", os.Getpid())); err == nil {
 		_, _ = unix.Write(fd, raw)
 	}
 	return unix.Close(fd)
 }
 
-// abandoned reports whether the lock is that of a process of Coracle's that is
-// gone. kubectl writes nothing into it.
+// abandoned reports whether the lock belongs to a Coracle process that has
+// ended. kubectl writes nothing into it.
 func (k *kubeconfig) abandoned() bool {
 	fd, err := unix.Openat(k.dir.fd, k.name+kubectlLock, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -303,8 +301,8 @@ func (k *kubeconfig) abandoned() bool {
 	return !processes.Process{PID: h.PID, Start: h.PIDStart}.Running()
 }
 
-// replace writes a file that only its owner can read, in one step. One that is
-// there keeps its owner.
+// replace replaces the file in one step, with mode 0600. An existing file keeps
+// its owner.
 func (k *kubeconfig) replace(data []byte) error {
 	content := sharedfile.Content{Data: data, Mode: 0o600, Durable: true}
 	var st unix.Stat_t
@@ -319,18 +317,18 @@ func (k *kubeconfig) replace(data []byte) error {
 	}
 	if err := sharedfile.Replace(k.real.at(k.base), content); err != nil {
 		if errno := unix.Errno(0); errors.As(err, &errno) {
-			err = errno // without the path, which is that of a descriptor
+			err = errno // without the path, which names a file descriptor
 		}
 		return fmt.Errorf("write %s: %w", k.path, err)
 	}
 	return nil
 }
 
-// maxKubeconfig is the largest kubeconfig that is read.
+// maxKubeconfig bounds a kubeconfig, in bytes.
 const maxKubeconfig = 16 << 20
 
-// load reads the file; one that is not there is empty. It does not wait for
-// pipes and the like, since all clusters of the machine wait for it.
+// load reads the file; a missing one is empty. It does not block on pipes and
+// devices, because callers may hold the lock of the registry.
 func (k *kubeconfig) load() (*clientcmdapi.Config, error) {
 	fd, err := unix.Openat(k.real.fd, k.base, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -354,7 +352,7 @@ func (k *kubeconfig) load() (*clientcmdapi.Config, error) {
 	}
 	config, err := clientcmd.Load(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not a kubeconfig (%w): mend it, or name another file with --kubeconfig", k.path, err)
+		return nil, fmt.Errorf("%s is not a kubeconfig (%w): repair it, or name another file with --kubeconfig", k.path, err)
 	}
 	empty := clientcmdapi.NewConfig()
 	if config.Clusters == nil {

@@ -84,8 +84,8 @@ func TestMergeContextClosesTheFile(t *testing.T) {
 	}
 }
 
-// What a process of Coracle's left that was killed keeps nobody out and goes;
-// the lock of anybody else is waited for.
+// The files that a killed process of Coracle's has left block no writer and are
+// removed; the lock of anybody else is waited for.
 func TestKubeconfigOfAKilledWriter(t *testing.T) {
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {
@@ -119,7 +119,7 @@ func TestKubeconfigOfAKilledWriter(t *testing.T) {
 			}
 		}
 		leave()
-		ctx, cancel := context.WithTimeout(t.Context(), 4*kubeconfigAgain)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*kubeconfigRetry)
 		if tt.waited {
 			if _, err := MergeContext(ctx, file, "a", oursNamed("a")); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: %v", what, err)
@@ -145,7 +145,7 @@ func TestKubeconfigOfAKilledWriter(t *testing.T) {
 	}
 }
 
-// While it is written, the lock says by whom.
+// While it is written, the lock names the writer.
 func TestKubeconfigLockNamesItsWriter(t *testing.T) {
 	k, err := openKubeconfig(filepath.Join(t.TempDir(), "config"), false)
 	if err != nil {
@@ -173,7 +173,8 @@ func TestMergeContextDoesNotWaitForPipes(t *testing.T) {
 	}
 }
 
-// Only what was made for the context goes with it.
+// Only files and directories that were made for the context are removed with
+// it.
 func TestRemoveContextLeavesWhatWasThere(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kube", "sub", "config")

@@ -11,19 +11,20 @@ import (
 
 const lockName = "lock"
 
-// holderOf is a process as the holder of a cluster's lock.
+// holderOf returns a process as the holder of a cluster's lock.
 func holderOf(cluster string, pid int) sharedfile.Holder {
 	h := sharedfile.Holder{Cluster: cluster, PID: pid}
-	h.PIDStart, _ = StartTime(pid) // one that is gone holds nothing any more
+	h.PIDStart, _ = StartTime(pid) // a process that has ended holds nothing
 	return h
 }
 
-// LockData locks a data directory, which must exist. Whoever starts, changes or
-// removes anything in it or anything of its cluster holds this lock.
-func LockData(ctx context.Context, dir, cluster string, patience time.Duration) (*sharedfile.Lock, error) {
-	return sharedfile.Acquire(ctx, filepath.Join(dir, lockName), holderOf(cluster, os.Getpid()), patience)
+// LockData locks a data directory, which must exist. Every process that starts,
+// changes or removes the directory's content or its cluster holds this lock.
+// LockData waits for it up to timeout and returns a sharedfile.HeldError then.
+func LockData(ctx context.Context, dir, cluster string, timeout time.Duration) (*sharedfile.Lock, error) {
+	return sharedfile.Acquire(ctx, filepath.Join(dir, lockName), holderOf(cluster, os.Getpid()), timeout)
 }
 
-// HandTo notes that a process that inherited the lock of a data directory
+// HandOver records that a process that inherited the lock of a data directory
 // holds it for a cluster.
-func HandTo(lock *sharedfile.Lock, cluster string, pid int) { lock.Tell(holderOf(cluster, pid)) }
+func HandOver(lock *sharedfile.Lock, cluster string, pid int) { lock.SetHolder(holderOf(cluster, pid)) }

@@ -31,7 +31,7 @@ func TestLockNamesItsHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	inherited := os.NewFile(uintptr(fd), "inherited")
-	HandTo(l, "c", os.Getppid())
+	HandOver(l, "c", os.Getppid())
 	if err := l.Release(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestRegistryLock(t *testing.T) {
 				err := r.Locked(t.Context(), func() error {
 					most.Store(max(most.Load(), inside.Add(1)))
 					defer inside.Add(-1)
-					if err := r.Put(Record{Name: "a"}); err != nil {
+					if err := r.Put(Record{Occupied: Occupied{Name: "a"}}); err != nil {
 						return err
 					}
 					return r.Delete("a")

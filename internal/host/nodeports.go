@@ -7,14 +7,16 @@ import (
 	"strings"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/coracle-io/coracle/cluster"
 )
 
-// upstreamNodePorts is upstream's range of NodePorts.
+// upstreamNodePorts is upstream's default range.
 const upstreamNodePorts = "30000-32767"
 
-// nodePortsOf is the range of NodePorts of a cluster with a node in a slot.
-// The first has upstream's; each further one has 500 ports of its own below
-// it, for all of them open theirs on this machine.
+// nodePortsOf returns the range of NodePorts of a cluster with a node in a
+// slot. Slot 0 has upstream's range; each further slot has 500 ports below it,
+// because all clusters open their NodePorts on this machine.
 func nodePortsOf(slot int) string {
 	const size = 500
 	if slot == 0 {
@@ -24,30 +26,32 @@ func nodePortsOf(slot int) string {
 	return fmt.Sprintf("%d-%d", first, first+size-1)
 }
 
-// NodePortRange is the range of the cluster's NodePorts: the API server's
-// argument, or else the one that was chosen.
-func (s *Settings) NodePortRange() string {
-	for _, a := range slices.Backward(s.APIServerArgs) {
+// nodePortRange returns the range of a cluster's NodePorts: the API server's
+// argument, or else the option.
+func nodePortRange(o cluster.Options) string {
+	for _, a := range slices.Backward(o.APIServerArgs) {
 		if argumentName(a) == "service-node-port-range" {
 			return argumentValues([]string{a})
 		}
 	}
-	return s.NodePorts
+	return o.NodePorts
 }
 
-// CheckRanges reports another cluster with a node on this machine whose
-// Services or pods have some of the same addresses: the machine has one route
-// for each.
+// CheckRanges returns an error if the address ranges of s overlap with those of
+// another cluster with a node on this machine: the machine has one route for
+// each.
 func CheckRanges(s Settings, all []Record) error {
 	if s.Nodes == 0 {
 		return nil
 	}
 	for _, other := range all {
-		if other.Name == s.Name || other.ControlOnly {
+		if other.Name == s.Options.Name || other.Nodes == 0 {
 			continue
 		}
-		for _, r := range []struct{ flag, own string }{{"service-cidr", s.ServiceCIDR}, {"cluster-cidr", s.ClusterCIDR}} {
-			for _, theirs := range []string{other.ServiceCIDR, other.ClusterCIDR} {
+		for _, r := range []struct{ flag, own string }{
+			{"service-cidr", s.Options.ServiceCIDR}, {"cluster-cidr", s.Options.ClusterCIDR}, {"node-cidr", nodeCIDR(s.Nodes, nodeOf(s.Options))},
+		} {
+			for _, theirs := range []string{other.ServiceCIDR, other.ClusterCIDR, nodeCIDR(other.Nodes, other.Node)} {
 				if overlap(r.own, theirs) {
 					return fmt.Errorf("--%s=%s overlaps with %s of cluster %s on this machine: choose another range", r.flag, r.own, theirs, other.Name)
 				}
@@ -55,6 +59,14 @@ func CheckRanges(s Settings, all []Record) error {
 		}
 	}
 	return nil
+}
+
+// nodeCIDR returns the range of the nodes' addresses, "" without further nodes.
+func nodeCIDR(nodes int, o cluster.NodeOptions) string {
+	if nodes < 2 {
+		return ""
+	}
+	return o.CIDR
 }
 
 // overlap reports whether two lists of address ranges share an address.
@@ -71,24 +83,24 @@ func overlap(a, b string) bool {
 	return false
 }
 
-// CheckNodePorts reports another cluster with a node on this machine that
-// opens some of the same NodePorts: connections would reach either's pods.
+// CheckNodePorts returns an error if the NodePorts of s overlap with those of
+// another cluster with a node on this machine.
 func CheckNodePorts(s Settings, all []Record) error {
 	if s.Nodes == 0 {
-		return nil // nothing of it is on this machine's network
+		return nil // it opens no NodePorts here
 	}
-	own, err := utilnet.ParsePortRange(s.NodePortRange())
+	own, err := utilnet.ParsePortRange(nodePortRange(s.Options))
 	if err != nil {
-		return nil // the API server says what is wrong with a range
+		return nil // the API server reports malformed ranges
 	}
 	for _, other := range all {
 		theirs, err := utilnet.ParsePortRange(other.NodePorts)
-		if err != nil || other.Name == s.Name || other.ControlOnly || other.NodePorts == "" {
+		if err != nil || other.Name == s.Options.Name || other.Nodes == 0 || other.NodePorts == "" {
 			continue
 		}
 		if own.Base < theirs.Base+theirs.Size && theirs.Base < own.Base+own.Size {
-			return fmt.Errorf("cluster %s has NodePorts %s on this machine, which overlap with %s: choose others, as --apiserver-arg=service-node-port-range=%s",
-				other.Name, strings.TrimSpace(other.NodePorts), s.NodePortRange(), nodePortsOf(max(s.Slot, 1)))
+			return fmt.Errorf("cluster %s has NodePorts %s on this machine, which overlap with %s: choose others, such as --apiserver-arg=service-node-port-range=%s",
+				other.Name, strings.TrimSpace(other.NodePorts), nodePortRange(s.Options), nodePortsOf(max(s.Slot, 1)))
 		}
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/coracle-io/coracle/cluster"
 )
 
 // Clusters side by side share no port of this machine: not their NodePorts,
@@ -33,17 +35,28 @@ func TestSlotsShareNoPort(t *testing.T) {
 }
 
 func TestCheckRanges(t *testing.T) {
-	others := []Record{{Name: "b", ServiceCIDR: "10.96.0.0/16,fd00::/108", ClusterCIDR: "10.244.0.0/16"}}
+	others := []Record{
+		{Nodes: 1, Occupied: Occupied{Name: "b", ServiceCIDR: "10.96.0.0/16,fd00::/108", ClusterCIDR: "10.244.0.0/16", Node: cluster.NodeOptions{CIDR: "10.211.0.0/24"}}},
+		{Nodes: 2, Occupied: occupied(cluster.Options{Name: "c", ServiceCIDR: "10.98.0.0/16", ClusterCIDR: "10.242.0.0/16", Node: &cluster.NodeOptions{CIDR: "10.212.0.0/24"}})},
+	}
+	ranges := func(nodeCIDR string, nodes int) Settings {
+		return Settings{Nodes: nodes, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.243.0.0/16", Node: &cluster.NodeOptions{CIDR: nodeCIDR}}}
+	}
 	for _, tt := range []struct {
 		settings Settings
 		refused  bool
 	}{
-		{Settings{Name: "a", Nodes: 1, ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.243.0.0/16"}, false},
-		{Settings{Name: "a", Nodes: 1, ServiceCIDR: "10.96.128.0/17", ClusterCIDR: "10.243.0.0/16"}, true},
-		{Settings{Name: "a", Nodes: 1, ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.0.0.0/8"}, true},
-		{Settings{Name: "a", Nodes: 1, ServiceCIDR: "10.97.0.0/16,fd00::/112", ClusterCIDR: "10.243.0.0/16"}, true},
-		{Settings{Name: "a", Nodes: 0, ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16"}, false},
-		{Settings{Name: "b", Nodes: 1, ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16"}, false},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.243.0.0/16"}}, false},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.96.128.0/17", ClusterCIDR: "10.243.0.0/16"}}, true},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.0.0.0/8"}}, true},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16,fd00::/112", ClusterCIDR: "10.243.0.0/16"}}, true},
+		{Settings{Nodes: 0, Options: cluster.Options{Name: "a", ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16"}}, false},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "b", ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16"}}, false},
+		{ranges("10.211.0.0/24", 2), false},
+		{ranges("10.212.0.128/25", 2), true},
+		{ranges("10.212.0.128/25", 1), false},
+		{ranges("10.96.0.0/24", 2), true},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.212.0.0/16"}}, true},
 	} {
 		if err := CheckRanges(tt.settings, others); (err != nil) != tt.refused {
 			t.Errorf("%+v: %v", tt.settings, err)
@@ -52,17 +65,22 @@ func TestCheckRanges(t *testing.T) {
 }
 
 func TestCheckNodePorts(t *testing.T) {
-	others := []Record{{Name: "b", NodePorts: "30000-32767"}, {Name: "c", NodePorts: "29000-29499", ControlOnly: true}}
+	others := []Record{
+		{Nodes: 1, Occupied: Occupied{Name: "b", NodePorts: "30000-32767"}},
+		{Nodes: 0, Occupied: Occupied{Name: "c", NodePorts: "29000-29499"}},
+		{Nodes: 1, Occupied: occupied(cluster.Options{Name: "d", NodePorts: "30000-32767", APIServerArgs: []string{"service-node-port-range=20000-20009"}})},
+	}
 	for _, tt := range []struct {
 		settings Settings
 		refused  bool
 	}{
-		{Settings{Name: "a", Nodes: 1, NodePorts: "29500-29999"}, false},
-		{Settings{Name: "a", Nodes: 1, NodePorts: "29500-30000"}, true},
-		{Settings{Name: "a", Nodes: 1, NodePorts: "29500-29999", APIServerArgs: []string{"service-node-port-range=31000-31005"}}, true},
-		{Settings{Name: "a", Nodes: 0, NodePorts: "30000-32767"}, false},
-		{Settings{Name: "a", Nodes: 1, NodePorts: "29000-29499"}, false},
-		{Settings{Name: "b", Nodes: 1, NodePorts: "30000-32767"}, false},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", NodePorts: "29500-29999"}}, false},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", NodePorts: "29500-30000"}}, true},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", NodePorts: "29500-29999", APIServerArgs: []string{"service-node-port-range=31000-31005"}}}, true},
+		{Settings{Nodes: 0, Options: cluster.Options{Name: "a", NodePorts: "30000-32767"}}, false},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", NodePorts: "20009-20020"}}, true},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", NodePorts: "29000-29499"}}, false},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "b", NodePorts: "30000-32767"}}, false},
 	} {
 		if err := CheckNodePorts(tt.settings, others); (err != nil) != tt.refused {
 			t.Errorf("%+v: %v", tt.settings, err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Preflight checks that this machine can carry a cluster with a node. Each
-// problem is one line that says what to do.
+// Preflight returns an error if this machine cannot run a node. Each problem is
+// one line that says what to do.
 func Preflight(withNode bool) error {
 	if !withNode {
 		return nil
@@ -51,14 +50,14 @@ func netfilterAvailable() error {
 	return syscall.Close(fd)
 }
 
-// AddressError says that this machine does not have an address.
+// AddressError reports that this machine does not have an address.
 type AddressError struct{ Address string }
 
 func (e *AddressError) Error() string { return "this machine has no address " + e.Address }
 
-// PortsFree checks that every port can be listened on; flags names the flag
-// that moves each. It fails with an AddressError for an address of another
-// machine.
+// PortsFree returns an error if a port is taken. ports maps the flag that sets
+// a port to the port. The error is an AddressError if the address is not this
+// machine's.
 func PortsFree(address string, ports map[string]int) error {
 	var problems []error
 	for flag, port := range ports {
@@ -81,36 +80,29 @@ func PortsFree(address string, ports map[string]int) error {
 	return errors.Join(problems...)
 }
 
-// RuntimeAnswers checks that something listens on the socket of a container
-// runtime that others run.
-func RuntimeAnswers(endpoint string) error {
-	path, ok := strings.CutPrefix(endpoint, "unix://")
-	if !ok || !filepath.IsAbs(path) {
-		return errors.New("want the socket of a CRI runtime, as unix:///run/containerd/containerd.sock")
-	}
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		return fmt.Errorf("no runtime answers: %w", err)
-	}
-	return conn.Close()
-}
+// maxSocket is the length of the longest path that a unix socket can have, in
+// bytes (unix(7)).
+const maxSocket = 107
 
-// CheckNames reports paths, and a name of the node, with which a cluster could
-// be started and would never work.
+// CheckNames returns an error for paths and a node name with which a cluster
+// could start but never work.
 func CheckNames(s Settings) error {
-	for _, path := range []struct{ flag, value string }{{"data-dir", s.DataDir}, {"bundle", s.Bundle}, {"kubeconfig", s.Kubeconfig}} {
-		if !utf8.ValidString(path.value) {
-			return fmt.Errorf("--%s=%q: the path is not UTF-8, and the cluster's settings, which are JSON, could not name it: choose another", path.flag, path.value)
+	for _, f := range s.flags() {
+		if f.path && !utf8.ValidString(*f.text) {
+			return fmt.Errorf("--%s=%q: the path is not UTF-8, and the cluster's settings, which are JSON, could not name it: choose another", f.name, *f.text)
 		}
+	}
+	if socket := EtcdSocket(s.RunDirectory()); len(socket) > maxSocket {
+		return fmt.Errorf("--name=%s: the path of a socket would be %s, and can have %d bytes: choose a shorter name, or a shorter XDG_STATE_HOME", s.Options.Name, socket, maxSocket)
 	}
 	if s.Nodes == 0 {
 		return nil
 	}
-	if s.ContainerRuntimeEndpoint == "" && strings.ContainsAny(s.DataDir, `:,\`) {
-		return fmt.Errorf(`--data-dir=%s: no container could start there, for the options of an overlay file system cannot name a directory with a colon, comma or backslash: choose another`, s.DataDir)
+	if s.Options.Node.ContainerRuntimeEndpoint == "" && strings.ContainsAny(s.Options.DataDir, `:,\`) {
+		return fmt.Errorf(`--data-dir=%s: no container could start there, for the options of an overlay file system cannot name a directory with a colon, comma or backslash: choose another`, s.Options.DataDir)
 	}
-	if problems := validation.IsDNS1123Subdomain(s.NodeName); len(problems) > 0 {
-		return fmt.Errorf("the node would be called %s after this host, which no node can be (%s): give --node-name", s.NodeName, problems[0])
+	if problems := validation.IsDNS1123Subdomain(s.Options.NodeName); len(problems) > 0 {
+		return fmt.Errorf("the node would be called %s after this host, which is not a valid node name (%s): give --node-name", s.Options.NodeName, problems[0])
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // StartTime returns when a process was started, in clock ticks since boot
-// (proc(5), field 22 of stat). With the id it names a process for good: ids
-// are used again, start times are not.
+// (proc(5), field 22 of stat). Together with its id it identifies a process:
+// ids are reused.
 func StartTime(pid int) (uint64, error) {
 	s, ok := processes.ReadStat(pid)
 	if !ok {
@@ -25,33 +25,32 @@ func StartTime(pid int) (uint64, error) {
 	return s.Start, nil
 }
 
-// Running reports whether the cluster's process is alive.
+// Running reports whether the cluster's supervisor is alive.
 func (rec Record) Running() bool { return rec.process().Running() }
 
 func (rec Record) process() processes.Process {
 	return processes.Process{PID: rec.PID, Start: rec.PIDStart}
 }
 
-// Suspended reports whether the cluster's process lives but was told not to
-// run (SIGSTOP, or a debugger).
+// Suspended reports whether the cluster's supervisor is stopped by a signal or
+// a debugger.
 func (rec Record) Suspended() bool { return rec.process().Suspended() }
 
-// Stop asks the cluster's process to end (SIGTERM) and waits; one that does
-// not end within patience is killed. It returns once the process is gone.
-func (rec Record) Stop(ctx context.Context, patience time.Duration) error {
-	return end(ctx, rec.process(), unix.SIGTERM, patience)
+// Stop sends SIGTERM to the cluster's supervisor and waits until it has ended.
+// After timeout it sends SIGKILL.
+func (rec Record) Stop(ctx context.Context, timeout time.Duration) error {
+	return end(ctx, rec.process(), unix.SIGTERM, timeout)
 }
 
-// Kill ends the cluster's process without giving it a chance (SIGKILL) and
-// returns once it is gone.
+// Kill sends SIGKILL to the cluster's supervisor and waits until it has ended.
 func (rec Record) Kill(ctx context.Context) error { return end(ctx, rec.process(), unix.SIGKILL, 0) }
 
-// StopHolder asks the holder of a lock to end and waits, as Record.Stop.
-func StopHolder(ctx context.Context, h sharedfile.Holder, patience time.Duration) error {
-	return end(ctx, processes.Process{PID: h.PID, Start: h.PIDStart}, unix.SIGTERM, patience)
+// StopHolder ends the holder of a lock as Record.Stop does.
+func StopHolder(ctx context.Context, h sharedfile.Holder, timeout time.Duration) error {
+	return end(ctx, processes.Process{PID: h.PID, Start: h.PIDStart}, unix.SIGTERM, timeout)
 }
 
-func end(ctx context.Context, p processes.Process, signal unix.Signal, patience time.Duration) error {
+func end(ctx context.Context, p processes.Process, signal unix.Signal, timeout time.Duration) error {
 	if !p.Running() {
 		return nil
 	}
@@ -63,16 +62,16 @@ func end(ctx context.Context, p processes.Process, signal unix.Signal, patience 
 		return fmt.Errorf("watch process %d: %w", p.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if !p.Running() { // the id was given to another process before it was pinned
+	if !p.Running() { // the id was reused before the descriptor was open
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop process %d: %w", p.PID, err)
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) { // one that is suspended could not hear
+	if err := unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) { // a stopped process does not handle signals
 		return fmt.Errorf("continue process %d: %w", p.PID, err)
 	}
-	if gone, err := waitGone(ctx, fd, patience); gone || err != nil {
+	if gone, err := waitGone(ctx, fd, timeout); gone || err != nil {
 		return err
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -84,10 +83,10 @@ func end(ctx context.Context, p processes.Process, signal unix.Signal, patience 
 	return fmt.Errorf("process %d does not end", p.PID)
 }
 
-// waitGone waits until the process behind a pidfd ends: the descriptor
-// becomes readable then (pidfd_open(2)).
-func waitGone(ctx context.Context, fd int, patience time.Duration) (bool, error) {
-	deadline := time.Now().Add(patience)
+// waitGone waits until the process of a pidfd ends: the descriptor then becomes
+// readable (pidfd_open(2)). It returns false after timeout.
+func waitGone(ctx context.Context, fd int, timeout time.Duration) (bool, error) {
+	deadline := time.Now().Add(timeout)
 	for {
 		left := time.Until(deadline)
 		if left <= 0 {

@@ -1,59 +1,78 @@
 package host
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-io/coracle/internal/clusterdefaults"
 	"github.com/coracle-io/coracle/internal/host/tree"
+	"github.com/coracle-io/coracle/internal/mountinfo"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// manifest lists what Coracle makes in a data directory, in the order in which
-// it goes. A pattern without a slash at its end is a file, and what is to be put
-// in its place; one with it is a directory that is Coracle's with everything in
-// it; a directory with patterns of its own below is removed when nothing else
-// is in it.
+// manifest lists what Coracle makes in a data directory, in the order of
+// removal. A pattern that ends with a slash is a directory that is Coracle's
+// with all of its content. Any other pattern is a file, finished or not.
+// Directories above patterns are removed when they are empty.
 func manifest() []string {
-	all := []string{
-		"coracle.log", "coracle.log.[1-9]",
-		"kubelet/", "containerd/", "logs/", "node/",
-		"cni/conf/", "cni/leases/",
-		"etcd/member/", "etcd/etcd.sock", "etcd/*.invalid",
+	all := append([]string{"coracle.log", "coracle.log.[1-9]", configManifestsName + "/"}, ofNode("")...)
+	for _, dir := range furtherNodes() {
+		all = append(all, ofNode(dir+"/")...)
 	}
+	all = append(all, "etcd/member/", "etcd/etcd.sock", "etcd/*.invalid")
 	for _, name := range pki.Files() {
 		all = append(all, "pki/"+name)
 	}
 	return append(all, settingsName)
 }
 
-// RemoveData removes from a data directory what Coracle made there, all but
-// the lock, which must be held. What is left in the directory is returned.
+// ofNode returns the part of the manifest that a node makes below dir, which is ""
+// for the first node.
+func ofNode(dir string) []string {
+	var all []string
+	for _, name := range []string{"kubelet/", "containerd/", "logs/", "node/", "local-volumes/", "cni/conf/", "cni/leases/"} {
+		all = append(all, dir+name)
+	}
+	return all
+}
+
+// furtherNodes returns the directories that further nodes may have.
+func furtherNodes() []string {
+	var dirs []string
+	for number := 2; number <= clusterdefaults.MaxNodes; number++ {
+		dirs = append(dirs, "nodes/"+strconv.Itoa(number))
+	}
+	return dirs
+}
+
+// RemoveData removes from a data directory what Coracle made there, except the
+// lock, which the caller must hold. It returns what is left in the directory.
 func RemoveData(dir string) (left []string, err error) { return removeManifest(dir, nil) }
 
-// Vacate removes the lock of a data directory, which must be held, so that
-// others may have the directory from then on; and those of the directories
-// made for it that are empty, given the outermost first.
+// Vacate removes the lock of a data directory, which the caller must hold, so
+// that others may use the directory. It also removes the directories in made
+// that are empty, given the outermost first.
 func Vacate(dir string, made []string) error {
 	if err := os.Remove(filepath.Join(dir, lockName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, made := range slices.Backward(made) {
-		_ = os.Remove(made) // unless something is in it, or mounted there
+		_ = os.Remove(made) // fails if something is in it or mounted there
 	}
 	return nil
 }
 
-// removeManifest removes from a data directory what is in the manifest, but
-// not what was there before, and returns what is left.
+// removeManifest removes from a data directory what is in the manifest and not
+// in before, and returns what is left.
 func removeManifest(dir string, before []string) (left []string, err error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -76,16 +95,20 @@ func removeManifest(dir string, before []string) (left []string, err error) {
 			}
 		}
 	}
-	for _, sub := range []string{"cni", "etcd", "pki"} {
+	parents := []string{"cni", "etcd", "pki", manifestsName}
+	for _, node := range furtherNodes() {
+		parents = append(parents, node+"/cni", node)
+	}
+	for _, sub := range append(parents, "nodes") {
 		if !slices.Contains(before, sub) {
 			_ = unix.Rmdir(filepath.Join(dir, sub)) // only when empty, and no link
 		}
 	}
-	return leftIn(dir)
+	return remaining(dir)
 }
 
-// matches lists what in a data directory a pattern means, relative to it. What
-// is behind a link is not in the directory.
+// matches returns the names in a data directory that match a pattern, relative
+// to it. It does not follow links.
 func matches(dir, pattern string) (names []string, err error) {
 	sub, pattern := filepath.Split(pattern)
 	at := filepath.Join(dir, sub)
@@ -110,8 +133,8 @@ func matches(dir, pattern string) (names []string, err error) {
 	return names, nil
 }
 
-// removeOwn removes a file, or a directory with everything in it. What is of
-// another kind than Coracle makes is somebody else's and stays.
+// removeOwn removes a file or, if whole is set, a directory with everything in
+// it. It leaves what is of another type than Coracle makes.
 func removeOwn(path string, whole bool) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,9 +152,8 @@ func removeOwn(path string, whole bool) error {
 	return os.Remove(path)
 }
 
-// leftIn lists what is in a data directory besides the lock: of directories
-// that Coracle shares with others what is in them.
-func leftIn(dir string) ([]string, error) {
+// remaining lists what is in a data directory besides the lock.
+func remaining(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -145,53 +167,60 @@ func leftIn(dir string) ([]string, error) {
 	return left, nil
 }
 
-// removeEmptyRoot removes the folder that clusters' folders are in by default
-// once it is empty.
-func removeEmptyRoot(dir string) {
-	if parent := filepath.Dir(dir); filepath.Base(parent) == "coracle" {
-		_ = os.Remove(parent) // only when empty
-	}
-}
-
-// RemoveRun removes the directory of a cluster's sockets.
+// RemoveRun removes the directory of a cluster's sockets, and the directories
+// of all clusters' sockets above it if they are empty.
 func RemoveRun(dir string) error {
 	if err := tree.Remove(dir); err != nil {
 		return err
 	}
-	removeEmptyRoot(dir)
+	for _, name := range []string{"run", "coracle"} {
+		if parent := filepath.Dir(dir); filepath.Base(parent) == name {
+			_ = os.Remove(parent) // only when empty
+			dir = parent
+		}
+	}
 	return nil
 }
 
-// ForeignMounts lists the mount points in a cluster's data directory that
-// Coracle did not make there, as of a disk of the containers' own.
-func ForeignMounts(dataDir string) ([]string, error) {
+// foreignMounts returns the mount points in a cluster's data directory that
+// Coracle did not make, such as a disk for the containers.
+func foreignMounts(dataDir string) ([]string, error) {
 	mounts, err := mountsBelow(dataDir)
 	if err != nil {
 		return nil, err
 	}
-	own := ownPlaces(dataDir)
+	own := mountDirectories(dataDir)
 	return slices.DeleteFunc(mounts, func(m string) bool { return below(m, own) }), nil
 }
 
-// ownPlaces are the directories below which the kubelet mounts volumes and
-// containerd what containers have: in the data directory, where a link there
-// leads, or where the kubelet was told to have them.
-func ownPlaces(dataDir string) []string {
+// mountDirectories returns the directories below which the kubelet mounts
+// volumes and containerd mounts containers: in the data directory, behind links
+// there, or where the kubelet's root-dir is.
+func mountDirectories(dataDir string) []string {
 	kubelet := filepath.Join(dataDir, "kubelet")
 	if s, err := ReadSettings(dataDir); err == nil {
-		for _, argument := range s.KubeletArgs {
+		for _, argument := range s.Options.KubeletArgs {
 			if name, dir, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "="); name == "root-dir" {
 				kubelet = dir
 			}
 		}
 	}
-	places := []string{filepath.Join(kubelet, "pods"), filepath.Join(kubelet, "plugins"), filepath.Join(dataDir, "containerd", "root")}
+	places := mountPlaces(kubelet, dataDir)
+	for number := 2; number <= clusterdefaults.MaxNodes; number++ {
+		node := filepath.Join(dataDir, "nodes", strconv.Itoa(number))
+		places = append(places, mountPlaces(filepath.Join(node, "kubelet"), node)...)
+	}
 	for _, place := range places {
 		if real, err := filepath.EvalSymlinks(place); err == nil && real != place {
 			places = append(places, real)
 		}
 	}
 	return places
+}
+
+// mountPlaces returns these directories of a node.
+func mountPlaces(kubelet, dir string) []string {
+	return []string{filepath.Join(kubelet, "pods"), filepath.Join(kubelet, "plugins"), filepath.Join(dir, "containerd", "root")}
 }
 
 // below reports whether a path is below one of several directories.
@@ -203,24 +232,25 @@ func mountedError(points []string) error {
 	if len(points) == 0 {
 		return nil
 	}
-	return fmt.Errorf("something is mounted at %s, which may hold what is not the cluster's: unmount it first (umount %s)", some(points), points[0])
+	return fmt.Errorf("something is mounted at %s, which may hold what is not the cluster's: unmount it first (umount %s)", firstFew(points), points[0])
 }
 
-// RefuseForeignMounts is an error that names them.
+// RefuseForeignMounts returns an error that names the foreign mounts, if there
+// are any.
 func RefuseForeignMounts(dataDir string) error {
-	foreign, err := ForeignMounts(dataDir)
+	foreign, err := foreignMounts(dataDir)
 	return errors.Join(err, mountedError(foreign))
 }
 
-// UnmountOwn unmounts what Coracle mounted for a cluster with that data directory
-// and everything below its run directory, the deepest first.
-func UnmountOwn(dataDir, runDir string) error {
-	points, err := mountPoints()
+// UnmountCluster unmounts what Coracle mounted for a cluster with that data
+// directory, and everything below its run directory, the deepest first.
+func UnmountCluster(dataDir, runDir string) error {
+	points, err := mountinfo.Points()
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(points, func(a, b string) int { return len(b) - len(a) })
-	own := append(ownPlaces(dataDir), runDir)
+	own := append(mountDirectories(dataDir), runDir)
 	var errs []error
 	for _, m := range points {
 		if !below(m, own) {
@@ -233,30 +263,11 @@ func UnmountOwn(dataDir, runDir string) error {
 	return errors.Join(errs...)
 }
 
-// mountsBelow lists the mount points in a directory, without its own.
+// mountsBelow returns the mount points below a directory.
 func mountsBelow(dir string) ([]string, error) {
-	points, err := mountPoints()
+	points, err := mountinfo.Points()
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(points, func(m string) bool { return !strings.HasPrefix(m, dir+"/") }), nil
-}
-
-// mountPoints reads /proc/self/mountinfo (proc(5)), where space, tab, newline
-// and backslash are written in octal.
-func mountPoints() ([]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var points []string
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if fields := strings.Fields(lines.Text()); len(fields) > 4 {
-			points = append(points, unescape.Replace(fields[4]))
-		}
-	}
-	return points, lines.Err()
 }

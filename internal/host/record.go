@@ -1,14 +1,16 @@
-// Package host is what the command line knows about the machine it runs on:
-// which clusters live here, what each of them occupies, whether the machine
-// can carry one, and how to take one away without a trace.
+// Package host manages the clusters on this machine for the command line: their
+// records, settings and data directories, their contexts in kubeconfigs, checks
+// before a start, and complete removal.
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,49 +19,76 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/clusterdefaults"
+	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// Root is where clusters keep their data and records unless told otherwise.
-const Root = "/var/lib/coracle"
-
-// Record says where a cluster is and what it occupies on this machine. It is
-// written before anything is started and removed last, so that whatever was
-// left behind by a kill -9 can be found again.
+// Record says what a cluster occupies on this machine, and what of it runs.
+// Settings has the options that it runs with. A record is written before
+// anything of the cluster starts and removed last, so that what a killed process
+// leaves can be found and removed, even without the cluster's data.
 type Record struct {
-	Name          string    `json:"name"`
-	Slot          int       `json:"slot"` // sets the default ports and address ranges
-	DataDir       string    `json:"dataDir"`
-	Made          []string  `json:"made,omitzero"`        // the data directory and those above, as far as they were missing
-	Kubeconfig    string    `json:"kubeconfig"`           // the file the context was merged into
-	Merged        Merged    `json:"merged"`               // what that changed
-	Settled       bool      `json:"settled,omitzero"`     // the data directory has settings
-	Served        bool      `json:"served,omitzero"`      // the API server has answered, so that there are objects
-	PID           int       `json:"pid"`                  // of the process, 0 when none
-	PIDStart      uint64    `json:"pidStart"`             // its start time in clock ticks since boot
-	Unit          string    `json:"unit,omitzero"`        // of systemd, which runs it
-	Server        string    `json:"server"`               // URL of the API server
-	NFTable       string    `json:"nftTable"`             // nftables table of the proxy
-	CgroupRoot    string    `json:"cgroupRoot"`           // below which the pods' cgroups are
-	ExternalCRI   string    `json:"externalCRI,omitzero"` // endpoint of a runtime that is not ours
-	CNIConfDir    string    `json:"cniConfDir,omitzero"`  // of that runtime, where this cluster's network is written
-	ServiceCIDR   string    `json:"serviceCIDR"`
-	ClusterCIDR   string    `json:"clusterCIDR"`
-	NodePorts     string    `json:"nodePorts"`
-	BundleDir     string    `json:"bundleDir"` // of the container runtime
+	Slot       int    `json:"slot"`            // see Settings.Slot
+	Kubeconfig string `json:"kubeconfig"`      // path of the file that has the cluster's context
+	RunDir     string `json:"runDir,omitzero"` // see Settings.RunDir
+	Nodes      int    `json:"nodes"`           // how many are on this machine, 0 for a control plane alone
+	Occupied   `json:"options"`
+
+	Made    []string `json:"made,omitzero"`    // the directories that were made for the data, the outermost first
+	Merged  Merged   `json:"merged"`           // what MergeContext changed in Kubeconfig
+	Settled bool     `json:"settled,omitzero"` // the data directory has settings
+	Served  bool     `json:"served,omitzero"`  // the API server has been ready, so that there are objects
+
+	PID           int       `json:"pid"`           // of the supervisor, 0 for none
+	PIDStart      uint64    `json:"pidStart"`      // its start time in clock ticks since boot
+	Unit          string    `json:"unit,omitzero"` // the systemd unit that runs it
+	Server        string    `json:"server"`        // URL of the API server
 	Started       time.Time `json:"started"`
 	BinaryVersion string    `json:"binaryVersion"`
-	EtcdServers   []string  `json:"etcdServers,omitzero"`
-	ControlOnly   bool      `json:"controlOnly,omitzero"` // no node in this process
 }
 
-// Same reports whether both say the same of the same start of a cluster.
+// Occupied says what a cluster occupies: what other clusters on this machine must
+// leave to it, and what its removal needs without its data.
+type Occupied struct {
+	Name        string `json:"name"`
+	DataDir     string `json:"dataDir"`
+	ServiceCIDR string `json:"serviceCIDR,omitzero"`
+	ClusterCIDR string `json:"clusterCIDR,omitzero"`
+	NodePorts   string `json:"nodePorts,omitzero"` // also if an argument of the API server sets it
+	Etcd        Etcd   `json:"etcd,omitzero"`
+	// Node is where containers, mounts, rules and control groups are. It has
+	// values also without a node.
+	Node cluster.NodeOptions `json:"node,omitzero"`
+}
+
+// Etcd is the etcd with a cluster's objects.
+type Etcd struct {
+	Servers []string `json:"servers,omitzero"` // of an external etcd, which keeps the objects when the cluster is removed
+}
+
+// occupied returns what a cluster with these options occupies.
+func occupied(o cluster.Options) Occupied {
+	out := Occupied{Name: o.Name, DataDir: o.DataDir, ServiceCIDR: o.ServiceCIDR, ClusterCIDR: o.ClusterCIDR, NodePorts: nodePortRange(o), Node: nodeOf(o)}
+	out.Node.Registries = "" // removal does not need it, and it has logins
+	if o.Etcd != nil {
+		out.Etcd.Servers = o.Etcd.Servers
+	}
+	return out
+}
+
+// Same reports whether both are records of the same start of a cluster.
 func (rec Record) Same(other Record) bool {
 	return rec.Name == other.Name && rec.DataDir == other.DataDir && rec.Started.Equal(other.Started)
 }
 
-// Directories are those that go with the cluster when they are empty then. A
-// record of an earlier version does not know them.
+// RunDirectory returns the directory of the cluster's sockets, also of one that an
+// earlier version has started.
+func (rec Record) RunDirectory() string { return cmp.Or(rec.RunDir, RunDir(rec.Name)) }
+
+// Directories returns those that are removed with the cluster if they are empty
+// then. A record of an earlier version does not list them.
 func (rec Record) Directories() []string {
 	if !rec.Settled {
 		return []string{rec.DataDir}
@@ -67,10 +96,9 @@ func (rec Record) Directories() []string {
 	return rec.Made
 }
 
-// CheckData reports that the data which the cluster must have is not in its
-// directory, as when a disk is not mounted: nothing may be started in place of
-// it, for that would be an empty cluster, and one without the settings that
-// close it to strangers.
+// CheckData returns an error if data that the cluster must have is not in its
+// directory, as when a disk is not mounted. Starting then would create an empty
+// cluster in its place.
 func (rec Record) CheckData() error {
 	missing := func(name string) error {
 		_, err := os.Lstat(filepath.Join(rec.DataDir, name))
@@ -91,76 +119,108 @@ func (rec Record) CheckData() error {
 	return missing("etcd/member")
 }
 
-// CheckOwn reports that the data of another cluster are in the directory of this
-// one, as when two disks were swapped: whatever is done there is done to the
-// other. Data that nobody can read are nobody else's.
+// CheckOwn returns an error if the data of another cluster are in the directory
+// of this one, as when two disks were swapped. Damaged settings are no error.
 func (rec Record) CheckOwn() error {
-	if s, err := ReadSettings(rec.DataDir); err == nil && s.Name != rec.Name {
-		return fmt.Errorf("%s holds the data of cluster %s, not of cluster %s: put each where it was (are their disks swapped?)", rec.DataDir, s.Name, rec.Name)
+	if s, err := ReadSettings(rec.DataDir); err == nil && s.Options.Name != rec.Name {
+		return fmt.Errorf("%s holds the data of cluster %s, not of cluster %s: put each where it was (are their disks swapped?)", rec.DataDir, s.Options.Name, rec.Name)
 	}
 	return nil
 }
 
-// ErrNoCluster says that no cluster of that name is on this machine.
+// ErrNoCluster reports that this machine has no cluster of that name.
 var ErrNoCluster = errors.New("no such cluster on this machine")
 
-// Registry is the folder of records.
+// Registry is the directory of all clusters' records.
 type Registry struct{ root string }
 
-// NewRegistry returns the registry below root (Root, or a test's folder).
+// NewRegistry returns the registry below root, which is Root or the directory of
+// a test.
 func NewRegistry(root string) Registry { return Registry{root: root} }
 
 func (r Registry) path(name string) string {
 	return filepath.Join(r.root, "clusters", name+".json")
 }
 
-// Folder is where the records are.
+// Folder returns the directory of the records.
 func (r Registry) Folder() string { return filepath.Join(r.root, "clusters") }
 
-// DataDir is the default data directory of a cluster.
+// DataDir returns the default data directory of a cluster.
 func (r Registry) DataDir(name string) string { return filepath.Join(r.root, name) }
 
-// ErrDamaged says that a record cannot be read.
+// ErrDamaged reports that a record cannot be read.
 var ErrDamaged = errors.New("the record is damaged")
 
-// maxRecord bounds what is read as a record, in bytes.
+// maxRecord bounds a record, in bytes.
 const maxRecord = 1 << 20
 
-// Get returns the record of a cluster, or ErrNoCluster. What a record names is
-// ended and removed with the cluster, so nobody else may be able to write it.
+// Get returns the record of a cluster. It returns ErrNoCluster or ErrDamaged,
+// and a sharedfile.OwnershipError if other users can write the record: what it
+// names is ended and removed with the cluster.
 func (r Registry) Get(name string) (Record, error) {
-	raw, err := sharedfile.ReadOwn(r.path(name), maxRecord)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Record{}, ErrNoCluster
-	}
-	if err != nil {
-		return Record{}, asRoot(err)
-	}
-	var rec Record
-	if err = json.Unmarshal(raw, &rec); err == nil {
-		err = rec.validate(name)
-	}
-	if err != nil {
-		return Record{}, fmt.Errorf("%s: %w (%w): say where the data of cluster %s is with coracle up --name=%s --data-dir=DIR, or down in place of up", r.path(name), ErrDamaged, err, name, name)
-	}
-	return rec, nil
+	rec, _, err := r.read(name)
+	return rec, err
 }
 
-// validate reports what cannot be the record of the cluster called name.
+// read reads the record of a cluster. The record of an earlier version, which
+// stored no settings, also has the options that the cluster ran with.
+func (r Registry) read(name string) (Record, cluster.Options, error) {
+	raw, err := sharedfile.ReadOwn(r.path(name), maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, cluster.Options{}, ErrNoCluster
+	}
+	if err != nil {
+		return Record{}, cluster.Options{}, readable(err)
+	}
+	var stored struct {
+		Record
+		Options cluster.Options `json:"options"`
+	}
+	if raw, err = upgradeRecord(raw); err == nil {
+		err = json.Unmarshal(raw, &stored)
+	}
+	stored.Occupied = occupied(stored.Options)
+	if err == nil {
+		err = stored.validate(name)
+	}
+	if err != nil {
+		return Record{}, cluster.Options{}, fmt.Errorf("%s: %w (%w): say where the data of cluster %s is with coracle up --name=%s --data-dir=DIR, or down in place of up", r.path(name), ErrDamaged, err, name, name)
+	}
+	return stored.Record, stored.Options, nil
+}
+
+// SettingsOf returns the settings of a cluster that an earlier version started
+// without storing them, as far as its record has them.
+func (r Registry) SettingsOf(name string) (Settings, error) {
+	rec, options, err := r.read(name)
+	if err != nil {
+		return Settings{}, err
+	}
+	node, err := os.Hostname()
+	if err != nil {
+		return Settings{}, err
+	}
+	s := Settings{Version: settingsVersion, Slot: rec.Slot, Kubeconfig: rec.Kubeconfig, Nodes: rec.Nodes, Options: options}
+	s.Complete(rec.Slot, strings.ToLower(node), rec.Node.BundleDir, rec.Kubeconfig)
+	return s, nil
+}
+
+// validate returns an error if rec cannot be the record of the cluster called
+// name.
 func (rec Record) validate(name string) error {
-	own := DefaultsOf(name, 0)
+	own, node := DefaultsOf(name, 0), rec.Node
 	switch {
 	case rec.Name != name || rec.DataDir == "":
 		return fmt.Errorf("it names cluster %q", rec.Name)
-	case rec.NFTable != "" && rec.NFTable != own.NFTable:
-		return fmt.Errorf("it names the nftables table %q", rec.NFTable)
-	case rec.CgroupRoot != "" && rec.CgroupRoot != own.Cgroup:
-		return fmt.Errorf("it names the control group %q", rec.CgroupRoot)
+	case node.NFTable != "" && node.NFTable != own.NFTable:
+		return fmt.Errorf("it names the nftables table %q", node.NFTable)
+	case node.CgroupRoot != "" && node.CgroupRoot != own.Cgroup:
+		return fmt.Errorf("it names the control group %q", node.CgroupRoot)
 	}
 	return nil
 }
 
-// Names are those of the clusters that have records, sorted.
+// Names returns the names of the clusters that have records, sorted.
 func (r Registry) Names() ([]string, error) {
 	entries, err := os.ReadDir(r.Folder())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,19 +232,22 @@ func (r Registry) Names() ([]string, error) {
 			names = append(names, name)
 		}
 	}
-	return names, asRoot(err)
+	return names, readable(err)
 }
 
-// asRoot says what to do about an error of permission.
-func asRoot(err error) error {
+// ownDirectory is the advice for a directory of records that the user cannot use.
+const ownDirectory = "set HOME, or XDG_DATA_HOME and XDG_STATE_HOME, to directories of this user"
+
+// readable adds advice to an error of permission.
+func readable(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("read the records of the clusters (as root, use sudo): %w", err)
+		return fmt.Errorf("read the records of the clusters (%s): %w", ownDirectory, err)
 	}
 	return err
 }
 
-// Put writes a record; the write is atomic. The Delete of another cluster may
-// take the empty folders away between two steps, which are then done again.
+// Put writes a record in one step. It retries if the Delete of another cluster
+// removes the empty directories before the record is written.
 func (r Registry) Put(rec Record) error {
 	raw, err := json.MarshalIndent(rec, "", "  ")
 	if err != nil {
@@ -202,8 +265,8 @@ func (r Registry) Put(rec Record) error {
 	return err
 }
 
-// Delete removes a record, and what a Put of it has left that was killed. The
-// registry's folders go with the last one's lock.
+// Delete removes a record, also an unfinished one, and the registry's
+// directories if they are empty. A missing record is no error.
 func (r Registry) Delete(name string) error {
 	if err := sharedfile.RemoveUnfinished(r.path(name)); err != nil {
 		return err
@@ -215,7 +278,7 @@ func (r Registry) Delete(name string) error {
 	return nil
 }
 
-// removeEmpty removes the registry's folders when they are empty.
+// removeEmpty removes the registry's directories if they are empty.
 func (r Registry) removeEmpty() {
 	for _, dir := range []string{filepath.Join(r.root, "clusters"), r.root} {
 		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -224,14 +287,13 @@ func (r Registry) removeEmpty() {
 	}
 }
 
-// registryPatience is how long other commands on this machine are waited for.
-const registryPatience = 30 * time.Second
+// registryTimeout is how long Locked waits for other commands.
+const registryTimeout = 30 * time.Second
 
 // Locked runs f while no other process of this machine plans a cluster or
-// changes a kubeconfig, so that two that start at once never choose the same
-// slot and never lose each other's contexts. It must not be nested. The lock
-// is a file in a folder that only root can open; whoever holds it for longer
-// than some seconds is named.
+// changes a kubeconfig. So clusters that start at once never choose the same
+// slot, and never lose each other's contexts. Calls must not be nested. The
+// error names a process that holds the lock for longer than registryTimeout.
 func (r Registry) Locked(ctx context.Context, f func() error) error {
 	l, err := r.lock(ctx)
 	if err != nil {
@@ -239,7 +301,7 @@ func (r Registry) Locked(ctx context.Context, f func() error) error {
 	}
 	defer func() {
 		if entries, err := os.ReadDir(filepath.Join(r.root, "clusters")); len(entries) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist)) {
-			_ = os.Remove(l.File().Name()) // whoever waits for it takes the next one
+			_ = os.Remove(l.File().Name()) // waiting processes create it again
 		}
 		r.removeEmpty()
 		_ = l.Release()
@@ -250,23 +312,24 @@ func (r Registry) Locked(ctx context.Context, f func() error) error {
 func (r Registry) lock(ctx context.Context) (*sharedfile.Lock, error) {
 	for {
 		if err := os.MkdirAll(r.root, 0o700); err != nil {
-			return nil, fmt.Errorf("keep records of the clusters (as root, use sudo): %w", err)
+			return nil, fmt.Errorf("keep records of the clusters (%s): %w", ownDirectory, err)
 		}
 		err := closeToOthers(r.root)
 		if err == nil {
 			var l *sharedfile.Lock
-			if l, err = sharedfile.Acquire(ctx, filepath.Join(r.root, lockName), holderOf("", os.Getpid()), registryPatience); err == nil {
+			if l, err = sharedfile.Acquire(ctx, filepath.Join(r.root, lockName), holderOf("", os.Getpid()), registryTimeout); err == nil {
 				return l, nil
 			}
 		}
-		if !errors.Is(err, fs.ErrNotExist) { // the folder was taken away with the last cluster
+		if !errors.Is(err, fs.ErrNotExist) { // the directory was removed with the last cluster
 			return nil, err
 		}
 	}
 }
 
-// FreeSlot returns the slot of the cluster called name if it has one, else
-// the lowest that no record has and free accepts; MaxSlots when there is none.
+// FreeSlot returns the slot of the cluster called name if it has one, or else
+// the lowest slot that no record has and free accepts. It returns MaxSlots if
+// there is none.
 func FreeSlot(all []Record, name string, free func(slot int) bool) int {
 	var taken []int
 	for _, rec := range all {
@@ -282,15 +345,16 @@ func FreeSlot(all []Record, name string, free func(slot int) bool) int {
 	return slot
 }
 
-// Defaults are what a cluster in a slot occupies when nothing else is asked
-// for. Slot 0 has upstream's ports; the others are moved by twenty a slot.
+// Defaults holds the ports, ranges and names that a cluster in a slot has by
+// default. Slot 0 has upstream's ports. The ports of each further slot are
+// higher by 20.
 type Defaults struct {
-	Ports                                     Ports
-	ServiceCIDR, ClusterCIDR, NFTable, Cgroup string
+	Ports                                               cluster.Ports
+	ServiceCIDR, ClusterCIDR, NodeCIDR, NFTable, Cgroup string
 }
 
-// InnerPortsFree reports whether nobody listens on the ports of these defaults
-// that no flag of its own moves: all but the API server's.
+// InnerPortsFree reports whether all ports are free for which up has no flag:
+// all but the API server's.
 func (d Defaults) InnerPortsFree() bool {
 	p := d.Ports
 	for _, port := range []int{p.Manager, p.Scheduler, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS} {
@@ -301,21 +365,30 @@ func (d Defaults) InnerPortsFree() bool {
 	return true
 }
 
-// MaxSlots is how many clusters fit side by side.
+// MaxSlots is how many clusters fit on one machine.
 const MaxSlots = 32
 
 // DefaultsOf returns the defaults of a slot.
 func DefaultsOf(name string, slot int) Defaults {
 	move := 20 * slot
 	return Defaults{
-		Ports: Ports{
+		Ports: cluster.Ports{
 			Secure: 6443 + slot, Manager: 10257 + move, Scheduler: 10259 + move,
-			Kubelet: 10250 + move, KubeletHealthz: 10248 + move,
-			ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: 10053 + move,
+			Kubelet: clusterdefaults.KubeletPort + move, KubeletHealthz: 10248 + move,
+			ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: clusterdefaults.DNSPort + move,
 		},
-		ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 96+slot),
-		ClusterCIDR: fmt.Sprintf("10.%d.0.0/16", 244-slot),
-		NFTable:     "coracle-" + name,
-		Cgroup:      "/coracle-" + name,
+		ServiceCIDR: moved(clusterdefaults.ServiceCIDR, 1, slot),
+		ClusterCIDR: moved(clusterdefaults.ClusterCIDR, 1, -slot),
+		NodeCIDR:    moved(clusterdefaults.NodeCIDR, 2, slot),
+		NFTable:     clusternames.ProxyTable(name),
+		Cgroup:      clusternames.CgroupRoot(name),
 	}
+}
+
+// moved returns a range with a number added to a byte of its address.
+func moved(cidr string, index, by int) string {
+	prefix := netip.MustParsePrefix(cidr)
+	address := prefix.Addr().As4()
+	address[index] += byte(by)
+	return netip.PrefixFrom(netip.AddrFrom4(address), prefix.Bits()).String()
 }

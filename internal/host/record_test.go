@@ -1,12 +1,18 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/coracle-io/coracle/cluster"
 )
 
 // Clusters come and go side by side, and each that goes last takes the empty
@@ -18,7 +24,7 @@ func TestRecordsComeAndGo(t *testing.T) {
 		clusters.Go(func() {
 			name := fmt.Sprint("cluster-", i)
 			for range 300 {
-				if err := r.Put(Record{Name: name}); err != nil {
+				if err := r.Put(Record{Occupied: Occupied{Name: name}}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -32,10 +38,10 @@ func TestRecordsComeAndGo(t *testing.T) {
 	clusters.Wait()
 }
 
-// A record whose writer was killed goes with the next one.
+// Deleting a record also removes the unfinished file of a killed writer.
 func TestRecordThatWasNotFinished(t *testing.T) {
 	r := NewRegistry(filepath.Join(t.TempDir(), "coracle"))
-	if err := r.Put(Record{Name: "a"}); err != nil {
+	if err := r.Put(Record{Occupied: Occupied{Name: "a"}}); err != nil {
 		t.Fatal(err)
 	}
 	files(t, r.Folder(), ".a.json.coracle-7")
@@ -47,10 +53,10 @@ func TestRecordThatWasNotFinished(t *testing.T) {
 	}
 }
 
-// What is done to a cluster is never done to the data of another one.
+// An operation on a cluster never changes the data of another one.
 func TestRecordKnowsItsOwnData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	rec := Record{Name: "a", DataDir: dir}
+	rec := Record{Occupied: Occupied{Name: "a", DataDir: dir}}
 	for _, there := range []string{"", "a", "b"} {
 		if there != "" {
 			clusterIn(t, dir, there)
@@ -67,7 +73,7 @@ func TestRecordKnowsItsOwnData(t *testing.T) {
 	}
 }
 
-// A cluster whose data is not there, or not whole, is not started anew.
+// A cluster whose data is not there, or not whole, is not started empty.
 func TestRecordKnowsWhatDataThereMustBe(t *testing.T) {
 	for _, tt := range []struct {
 		what    string
@@ -88,7 +94,7 @@ func TestRecordKnowsWhatDataThereMustBe(t *testing.T) {
 		clusterIn(t, dir, "a")
 		if tt.outside {
 			s := keptSettings(dir)
-			s.APIServerArgs = append(s.APIServerArgs, "etcd-servers=https://e:2379")
+			s.Options.APIServerArgs = append(s.Options.APIServerArgs, "etcd-servers=https://e:2379")
 			if err := s.Write(); err != nil {
 				t.Fatal(err)
 			}
@@ -103,5 +109,89 @@ func TestRecordKnowsWhatDataThereMustBe(t *testing.T) {
 		if (err == nil) != (tt.missing == "") || err != nil && (!strings.Contains(err.Error(), dir+", where "+tt.missing+" is missing") || !strings.Contains(err.Error(), "coracle down --name=a --yes")) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
+	}
+}
+
+// TestDamagedRecords reads records that were truncated or changed. Each is an
+// ErrDamaged that says how to go on, and can be deleted.
+func TestDamagedRecords(t *testing.T) {
+	r := NewRegistry(filepath.Join(t.TempDir(), "coracle"))
+	if err := r.Put(Record{Occupied: Occupied{Name: "a", DataDir: "/data"}}); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(r.path("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, content := range map[string]string{
+		"empty":           "",
+		"truncated":       string(whole[:len(whole)/2]),
+		"not an object":   "[]",
+		"another type":    `{"options": {"name": 1}}`,
+		"another cluster": strings.ReplaceAll(string(whole), `"a"`, `"b"`),
+		"no directory":    `{"options": {"name": "a"}}`,
+		"flat, no server": `{"name": "a", "dataDir": "/data", "server": "://"}`,
+	} {
+		if err := os.WriteFile(r.path("a"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Get("a"); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "coracle up --name=a --data-dir=DIR") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if names, err := r.Names(); err != nil || !slices.Equal(names, []string{"a"}) {
+			t.Errorf("%s: the names are %v, %v", what, names, err)
+		}
+	}
+	if err := r.Delete("a"); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Get("a"); !errors.Is(err, ErrNoCluster) {
+		t.Errorf("after it was deleted: %v", err)
+	}
+}
+
+// TestTwoClusters keeps two clusters on one machine: each has a slot, a data
+// directory and a record of its own, and the removal of one leaves the other.
+func TestTwoClusters(t *testing.T) {
+	r := NewRegistry(filepath.Join(t.TempDir(), "coracle"))
+	var all []Record
+	var ports []cluster.Ports
+	for _, name := range []string{"a", "b"} {
+		dir := r.DataDir(name)
+		c, err := ClaimDir(t.Context(), dir, name, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Lock.Release() })
+		s := Settings{Nodes: 1, Options: cluster.Options{Name: name, DataDir: dir, BindAddress: "0.0.0.0"}}
+		s.Complete(FreeSlot(all, name, func(int) bool { return true }), "n", "/bundle", "/config")
+		if err := errors.Join(CheckRanges(s, all), CheckNodePorts(s, all), s.Write()); err != nil {
+			t.Fatal(err)
+		}
+		rec := Record{Slot: s.Slot, Nodes: s.Nodes, Settled: true, Made: c.Made, Occupied: s.Occupied()}
+		if err := r.Put(rec); err != nil {
+			t.Fatal(err)
+		}
+		all, ports = append(all, rec), append(ports, s.Options.Ports)
+	}
+	if all[0].Slot != 0 || all[1].Slot != 1 || ports[0] == ports[1] {
+		t.Errorf("the slots are %d and %d, the ports %v and %v", all[0].Slot, all[1].Slot, ports[0], ports[1])
+	}
+	if _, err := ClaimDir(t.Context(), all[1].DataDir, "a", false); err == nil {
+		t.Error("a cluster claims the data of the other")
+	}
+	left, err := RemoveData(all[0].DataDir)
+	if err := errors.Join(err, r.Delete("a"), Vacate(all[0].DataDir, all[0].Directories())); err != nil || len(left) > 0 {
+		t.Errorf("the removal leaves %v, %v", left, err)
+	}
+	rec, err := r.Get("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(all[1], rec); diff != "" {
+		t.Errorf("the other record changed:\n%s", diff)
+	}
+	if s, err := ReadSettings(rec.DataDir); err != nil || s.Options.Name != "b" {
+		t.Errorf("the other settings: %+v, %v", s, err)
 	}
 }

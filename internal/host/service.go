@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ServiceUnit is the name of the systemd unit whose main process this is; "" if
-// it is none.
+// ServiceUnit returns the name of the systemd unit whose main process this is,
+// or "".
 func ServiceUnit() string {
 	notifies := os.Getenv("NOTIFY_SOCKET") != ""
 	if started := os.Getenv("INVOCATION_ID") != "" && os.Getppid() == 1; !notifies && !started {
@@ -17,8 +17,7 @@ func ServiceUnit() string {
 	return ownUnit()
 }
 
-// ownUnit is the unit whose control group this process is in, as its commands
-// are; "" if it is in none.
+// ownUnit returns the unit whose control group this process is in, or "".
 func ownUnit() string {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -27,8 +26,8 @@ func ownUnit() string {
 	return unitOf(string(groups))
 }
 
-// unitOf finds the unit in the control groups of a process: in that of systemd's
-// own hierarchy, or the only one (cgroups(7)).
+// unitOf returns the unit in the content of a /proc/PID/cgroup: in the
+// hierarchy of systemd, or the only one (cgroups(7)).
 func unitOf(groups string) string {
 	for line := range strings.Lines(groups) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
@@ -44,9 +43,9 @@ func unitOf(groups string) string {
 	return ""
 }
 
-// RefuseService is an error while systemd runs the cluster, for it would start
-// again what others end. verb is the command of systemctl's that does what is
-// wanted. A unit's own commands may.
+// RefuseService returns an error while systemd runs the cluster, because
+// systemd would start it again. verb is systemctl's command for what is wanted.
+// Commands of the unit itself are allowed.
 func (rec Record) RefuseService(verb string) error {
 	if rec.Unit == "" || !rec.Running() || ownUnit() == rec.Unit {
 		return nil

@@ -20,13 +20,13 @@ func TestUnitOf(t *testing.T) {
 	}
 }
 
-// What systemd would start again is ended by systemd.
+// A process that systemd would start again must be ended by systemd.
 func TestRefuseService(t *testing.T) {
 	start, err := StartTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := Record{Name: "a", Unit: "a.service", PID: os.Getpid(), PIDStart: start}
+	rec := Record{Occupied: Occupied{Name: "a"}, Unit: "a.service", PID: os.Getpid(), PIDStart: start}
 	if err := rec.RefuseService("disable --now"); err == nil || !strings.Contains(err.Error(), "systemctl disable --now a.service") {
 		t.Errorf("one that runs: %v", err)
 	}

@@ -2,104 +2,135 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/clusterdefaults"
+	"github.com/coracle-io/coracle/internal/registries"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 const (
-	settingsVersion = 1
-	// maxSettings bounds what is read as settings, in bytes.
+	settingsVersion = 2
+	// maxSettings bounds a settings file, in bytes.
 	maxSettings = 1 << 20
 )
 
-// ErrNoSettings says that a directory holds no cluster.
+// ErrNoSettings reports that a directory holds no cluster.
 var ErrNoSettings = errors.New("no cluster's settings are there")
 
-// Ports that a cluster on this machine listens on. cluster.Ports has the same
-// fields, so that one converts to the other.
-type Ports struct {
-	Secure         int `json:"secure"`
-	Manager        int `json:"controllerManager"`
-	Scheduler      int `json:"scheduler"`
-	Kubelet        int `json:"kubelet"`
-	KubeletHealthz int `json:"kubeletHealthz"`
-	ProxyHealthz   int `json:"proxyHealthz"`
-	ProxyMetrics   int `json:"proxyMetrics"`
-	DNS            int `json:"dns"`
-}
-
-// Settings are everything that makes a cluster on this machine what it is:
-// what `coracle up` was told, and what it chose where it was told nothing.
-// They are kept with the data, in DATA/settings.json, and are there before
-// anything of the cluster starts:
+// Settings are the options of a cluster on this machine and how `coracle up`
+// came by them. They are stored with the cluster's data, in DATA/settings.json,
+// before anything of the cluster starts:
 //
 //	flags of up ─► Settings.With ─► DATA/settings.json ─► the processes of the cluster
 //
-// Every process of the cluster reads that one file and nothing else: it calls
-// ReadSettings with the data directory and turns the result into
-// cluster.Options (clusterOptions in cmd/coracle). The file changes only while
-// no process of the cluster runs, by whoever holds the data directory's lock.
+// Each process of the cluster reads that file and nothing else (ReadSettings).
+// The file changes only while no process of the cluster runs. Only the holder of
+// the data directory's lock changes it.
 type Settings struct {
-	Version int    `json:"version"`
-	Name    string `json:"name"`
-	// DataDir is where the settings lie; it is not written, so that a data
-	// directory may be moved.
-	DataDir string `json:"-"`
-	// Told are the flags that were given, sorted; the values of all others
-	// were chosen.
-	Told []string `json:"told,omitzero"`
-
-	Slot       int    `json:"slot"` // sets the ports and address ranges that are chosen
-	Kubeconfig string `json:"kubeconfig"`
-	Bundle     string `json:"bundle"`
-	LogLevels  string `json:"v"`
-
-	BindAddress string `json:"bindAddress"`
-	Ports       Ports  `json:"ports"`
-	ServiceCIDR string `json:"serviceCIDR"`
-	ClusterCIDR string `json:"clusterCIDR"`
-	NodePorts   string `json:"nodePorts"` // range of Services' ports on nodes
-
-	EtcdServers []string `json:"etcdServers,omitzero"` // none is an embedded etcd
-
-	Nodes                    int    `json:"nodes"` // 1, or 0 for a control plane alone
-	NodeName                 string `json:"nodeName"`
-	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint,omitzero"` // of a runtime of others
-	CNIConfDir               string `json:"cniConfDir,omitzero"`
-	NFTable                  string `json:"nftTable"`
-	CgroupRoot               string `json:"cgroupRoot"`
-
-	// Arguments for the components, as name=value of upstream's flags.
-	APIServerArgs         []string `json:"apiserverArgs,omitzero"`
-	ControllerManagerArgs []string `json:"controllerManagerArgs,omitzero"`
-	SchedulerArgs         []string `json:"schedulerArgs,omitzero"`
-	KubeletArgs           []string `json:"kubeletArgs,omitzero"`
-	ProxyArgs             []string `json:"proxyArgs,omitzero"`
-	EtcdArgs              []string `json:"etcdArgs,omitzero"`
+	Version int `json:"version"`
+	// SetFlags are the names of the flags that the user has set, sorted. The
+	// values of all others were chosen by Complete.
+	SetFlags []string `json:"setFlags,omitzero"`
+	// Slot determines the ports and address ranges that Complete chooses.
+	Slot       int    `json:"slot"`
+	Kubeconfig string `json:"kubeconfig"` // path of the file that has the cluster's context
+	// RunDir is the directory of the cluster's sockets. It stays where it was at the
+	// first start, whatever the environment says later. See RunDirectory.
+	RunDir string `json:"runDir,omitzero"`
+	// Nodes is the number of nodes on this machine, 0 for a control plane alone.
+	// Options.Node has values in all cases: nodes may be added later, and etcdctl is
+	// in its BundleDir. It leaves out how many there are.
+	Nodes int `json:"nodes"`
+	// Options are the options that the cluster runs with. The file leaves out
+	// DataDir, so that the data directory can be moved.
+	Options cluster.Options `json:"options"`
 }
 
-// SettingsFile is where the settings of the cluster in a data directory are.
+// ClusterOptions returns the options for the processes of the cluster. The node
+// runs in a process of its own.
+func (s Settings) ClusterOptions() cluster.Options {
+	s.copyPointers()
+	s.Options.Etcd.Socket = EtcdSocket(s.RunDirectory())
+	s.Options.Node.SeparateProcess = true
+	s.Options.ControlPlane.Manifests = manifestDirectories(s.Options.DataDir)
+	s.countNodes()
+	if s.Nodes == 0 {
+		s.Options.Node = nil
+	}
+	if s.Options.Simulated.Count == 0 {
+		s.Options.Simulated = nil
+	}
+	return s.Options
+}
+
+// RunDirectory returns the directory of the cluster's sockets, also of one that an
+// earlier version has started.
+func (s *Settings) RunDirectory() string { return cmp.Or(s.RunDir, RunDir(s.Options.Name)) }
+
+// countNodes writes the number of several nodes into the options.
+func (s *Settings) countNodes() {
+	if s.Options.Node.Count = 0; s.Nodes > 1 {
+		s.Options.Node.Count = s.Nodes
+	}
+}
+
+// Occupied returns what the cluster occupies, for its record.
+func (s Settings) Occupied() Occupied {
+	s.copyPointers()
+	s.countNodes()
+	return occupied(s.Options)
+}
+
+// Shown returns the options for people to see: with the names of the registries in
+// place of the registries file, which has logins.
+func (s Settings) Shown() cluster.Options {
+	s.copyPointers()
+	s.countNodes()
+	s.Options.Node.Registries = registries.Summary(s.Options.Node.Registries)
+	return s.Options
+}
+
+// copyPointers replaces the parts that s shares with its copies.
+func (s *Settings) copyPointers() {
+	etcd, node, simulated := cluster.EtcdOptions{}, nodeOf(s.Options), cluster.SimulatedNodes{}
+	if s.Options.Etcd != nil {
+		etcd = *s.Options.Etcd
+	}
+	if s.Options.Simulated != nil {
+		simulated = *s.Options.Simulated
+	}
+	s.Options.Etcd, s.Options.Node, s.Options.Simulated = &etcd, &node, &simulated
+}
+
+// nodeOf returns the node's options; they are empty if there are none.
+func nodeOf(o cluster.Options) cluster.NodeOptions {
+	if o.Node == nil {
+		return cluster.NodeOptions{}
+	}
+	return *o.Node
+}
+
+// SettingsFile returns the path of the settings in a data directory.
 func SettingsFile(dataDir string) string { return filepath.Join(dataDir, settingsName) }
 
 const settingsName = "settings.json"
 
-// ReadSettings reads the settings of the cluster in a data directory, and
-// fails with ErrNoSettings if it holds none. What the settings say is done with
-// all the rights of this process, so neither they nor the directory may be open
-// to others: that is a sharedfile.OwnershipError.
+// ReadSettings reads the settings of the cluster in a data directory. It returns
+// ErrNoSettings if the directory holds none, and a sharedfile.OwnershipError if
+// other users can write the file or the directory: this process acts on the
+// settings with all of its rights.
 func ReadSettings(dataDir string) (Settings, error) {
 	path := SettingsFile(dataDir)
 	raw, err := sharedfile.ReadOwn(path, maxSettings)
@@ -122,19 +153,27 @@ func ReadSettings(dataDir string) (Settings, error) {
 	if err != nil {
 		return Settings{}, fmt.Errorf("%s: %w", path, err)
 	}
-	s.DataDir = dataDir
+	s.Options.DataDir = dataDir
 	return s, nil
 }
 
+// decodeSettings decodes a settings file of this or an earlier version.
 func decodeSettings(raw []byte, dataDir string) (Settings, error) {
 	damaged := func(err error) error {
-		return fmt.Errorf("the file is damaged (%w): mend it, it is JSON, or take the cluster away with coracle down --data-dir=%s", err, dataDir)
+		return fmt.Errorf("the file is damaged (%w): repair it, it is JSON, or remove the cluster with coracle down --data-dir=%s", err, dataDir)
 	}
 	var head struct{ Version int }
 	if err := json.Unmarshal(raw, &head); err != nil {
 		return Settings{}, damaged(err)
 	}
-	if head.Version != settingsVersion {
+	switch head.Version {
+	case settingsVersion:
+	case 1:
+		var err error
+		if raw, err = upgradeSettings(raw); err != nil {
+			return Settings{}, damaged(err)
+		}
+	default:
 		return Settings{}, fmt.Errorf("the settings have version %d and this program knows version %d: use the program that the cluster was started with", head.Version, settingsVersion)
 	}
 	var s, known Settings
@@ -146,144 +185,132 @@ func decodeSettings(raw []byte, dataDir string) (Settings, error) {
 		}
 		return Settings{}, damaged(err)
 	}
+	s.copyPointers()
 	return s, s.validate()
 }
 
-// validate reports what cannot be the settings of any cluster. What components
-// take is for them to say.
+// validate returns an error if s cannot be the settings of a cluster. It does not
+// check what components check themselves.
 func (s *Settings) validate() error {
 	var errs []error
 	wrong := func(field string, value any, want string) {
 		errs = append(errs, fmt.Errorf("%s: %v: want %s", field, value, want))
 	}
-	if problems := validation.IsDNS1123Label(s.Name); len(problems) > 0 {
-		wrong("name", s.Name, problems[0])
+	if problems := validation.IsDNS1123Label(s.Options.Name); len(problems) > 0 {
+		wrong("options.name", s.Options.Name, problems[0])
 	}
 	if s.Slot < 0 || s.Slot >= MaxSlots {
 		wrong("slot", s.Slot, fmt.Sprintf("0 to %d", MaxSlots-1))
 	}
-	if s.Nodes < 0 || s.Nodes > 1 {
-		wrong("nodes", s.Nodes, "0 or 1")
+	if s.Nodes < 0 || s.Nodes > clusterdefaults.MaxNodes {
+		wrong("nodes", s.Nodes, fmt.Sprintf("0 to %d", clusterdefaults.MaxNodes))
 	}
-	for field, path := range map[string]string{"kubeconfig": s.Kubeconfig, "bundle": s.Bundle} {
+	for field, path := range map[string]string{"kubeconfig": s.Kubeconfig, "options.node.bundleDir": nodeOf(s.Options).BundleDir} {
 		if !filepath.IsAbs(path) {
 			wrong(field, path, "an absolute path")
 		}
 	}
 	for field, text := range map[string]string{
-		"nodeName": s.NodeName, "serviceCIDR": s.ServiceCIDR, "clusterCIDR": s.ClusterCIDR,
-		"bindAddress": s.BindAddress,
+		"options.nodeName": s.Options.NodeName, "options.serviceCIDR": s.Options.ServiceCIDR, "options.clusterCIDR": s.Options.ClusterCIDR,
+		"options.bindAddress": s.Options.BindAddress,
 	} {
 		if text == "" {
 			wrong(field, `""`, "a value")
 		}
 	}
-	// Whatever has these names is ended and removed with the cluster.
-	own := DefaultsOf(s.Name, 0)
-	if s.NFTable != own.NFTable {
-		wrong("nftTable", s.NFTable, own.NFTable)
+	// Everything with these names is removed with the cluster.
+	own, node := DefaultsOf(s.Options.Name, 0), nodeOf(s.Options)
+	if node.NFTable != own.NFTable {
+		wrong("options.node.nftTable", node.NFTable, own.NFTable)
 	}
-	if s.CgroupRoot != own.Cgroup {
-		wrong("cgroupRoot", s.CgroupRoot, own.Cgroup)
+	if node.CgroupRoot != own.Cgroup {
+		wrong("options.node.cgroupRoot", node.CgroupRoot, own.Cgroup)
 	}
-	if s.Ports.Secure < 1 || s.Ports.Secure > 65535 {
-		wrong("ports.secure", s.Ports.Secure, "1 to 65535")
+	if s.Options.Ports.Secure < 1 || s.Options.Ports.Secure > 65535 {
+		wrong("options.ports.secure", s.Options.Ports.Secure, "1 to 65535")
 	}
 	return errors.Join(errs...)
 }
 
-// Write keeps the settings in their data directory. They are there whole, and
-// stay after a loss of power, once it returns; after a failure the former ones
-// are. Settings that are there already are not written again: a full disk must
-// not keep a cluster from being started as it was.
+// Write stores the settings in their data directory, durably and in one step:
+// after an error the former settings are there. Write leaves a file with the same
+// content as it is, so that a cluster can start with its old settings when the disk
+// is full.
 func (s Settings) Write() error {
 	s.Version = settingsVersion
 	if err := s.validate(); err != nil {
 		return err
 	}
+	path := SettingsFile(s.Options.DataDir)
+	s.Options.DataDir = ""
 	raw, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	return keepFile(SettingsFile(s.DataDir), append(raw, '\n'))
+	return keepFile(path, append(raw, '\n'))
 }
 
-// keepFile makes a file of this user's hold data, durably, unless it does.
+// keepFile durably replaces a file of this user with data, unless it holds data
+// already.
 func keepFile(path string, data []byte) error {
-	if there, err := sharedfile.ReadOwn(path, int64(len(data))); err == nil && bytes.Equal(there, data) {
+	if holds(path, data) {
 		return nil
 	}
 	return sharedfile.Replace(path, sharedfile.Content{Data: data, Mode: 0o600, Durable: true})
 }
 
-// NoRoom reports whether an error is that of a disk without room.
-func NoRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
-
-// SettingsOf are the settings of a cluster of an earlier version, which kept
-// none: as far as its record knows them.
-func SettingsOf(rec Record) (Settings, error) {
-	server, err := url.Parse(rec.Server)
-	if err != nil {
-		return Settings{}, fmt.Errorf("the record of cluster %s: %w", rec.Name, err)
-	}
-	s := Settings{
-		Version: settingsVersion, Name: rec.Name, DataDir: rec.DataDir, Kubeconfig: rec.Kubeconfig, LogLevels: "1", BindAddress: "0.0.0.0",
-		ServiceCIDR: rec.ServiceCIDR, ClusterCIDR: rec.ClusterCIDR, EtcdServers: rec.EtcdServers, Nodes: 1,
-		ContainerRuntimeEndpoint: rec.ExternalCRI, CNIConfDir: rec.CNIConfDir, CgroupRoot: rec.CgroupRoot,
-	}
-	if rec.ControlOnly {
-		s.Nodes = 0
-	}
-	if host := server.Hostname(); host != "127.0.0.1" {
-		s.BindAddress = host
-	}
-	if s.Ports.Secure, err = strconv.Atoi(server.Port()); err != nil {
-		return Settings{}, fmt.Errorf("the record of cluster %s: %w", rec.Name, err)
-	}
-	node, err := os.Hostname()
-	if err != nil {
-		return Settings{}, err
-	}
-	s.Complete(rec.Slot, strings.ToLower(node), rec.BundleDir, rec.Kubeconfig)
-	return s, nil
+// holds reports whether a file of this user has the content data.
+func holds(path string, data []byte) bool {
+	there, err := sharedfile.ReadOwn(path, int64(len(data)))
+	return err == nil && bytes.Equal(there, data)
 }
+
+// NoRoom reports whether an error says that the disk or a quota is full.
+func NoRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // externalStore reports whether the objects are in an etcd that is not the
 // cluster's own.
 func (s *Settings) externalStore() bool {
-	return len(s.EtcdServers) > 0 || slices.ContainsFunc(s.APIServerArgs, func(a string) bool { return argumentName(a) == "etcd-servers" })
+	return s.Options.Etcd != nil && len(s.Options.Etcd.Servers) > 0 || slices.ContainsFunc(s.Options.APIServerArgs, func(a string) bool { return argumentName(a) == "etcd-servers" })
 }
 
-// wasTold reports whether the value of a flag was given.
-func (s *Settings) wasTold(flag string) bool { return slices.Contains(s.Told, flag) }
+// isSet reports whether the user has set a flag.
+func (s *Settings) isSet(flag string) bool { return slices.Contains(s.SetFlags, flag) }
 
-// Complete fills in what was not told: the slot's ports and address ranges,
-// and what this machine gives.
+// Complete fills in what the user has not set: from the slot its ports and
+// address ranges, and the values of this machine that are passed in. A value
+// that was chosen once is kept, except for the bundle: that is the running
+// program's.
 func (s *Settings) Complete(slot int, nodeName, bundle, kubeconfig string) {
-	d := DefaultsOf(s.Name, slot)
-	text := func(field *string, value string) {
+	s.copyPointers()
+	d := DefaultsOf(s.Options.Name, slot)
+	setDefault := func(field *string, value string) {
 		if *field == "" {
 			*field = value
 		}
 	}
-	if s.NFTable == "" { // never completed before
-		secure := s.Ports.Secure
-		if s.Slot, s.Ports = slot, d.Ports; secure != 0 {
-			s.Ports.Secure = secure
+	if s.Options.Ports.Manager == 0 { // never completed before
+		secure := s.Options.Ports.Secure
+		if s.Slot, s.Options.Ports = slot, d.Ports; secure != 0 {
+			s.Options.Ports.Secure = secure
 		}
 	}
-	text(&s.NFTable, d.NFTable)
-	text(&s.CgroupRoot, d.Cgroup)
-	if s.NodePorts == "" {
-		if s.NodePorts = nodePortsOf(s.Slot); s.Nodes == 0 { // it opens none here
-			s.NodePorts = upstreamNodePorts
+	setDefault(&s.Options.Node.NFTable, d.NFTable)
+	setDefault(&s.Options.Node.CgroupRoot, d.Cgroup)
+	if s.Options.NodePorts == "" {
+		if s.Options.NodePorts = nodePortsOf(s.Slot); s.Nodes == 0 { // it opens none here
+			s.Options.NodePorts = upstreamNodePorts
 		}
 	}
-	text(&s.ServiceCIDR, d.ServiceCIDR)
-	text(&s.ClusterCIDR, d.ClusterCIDR)
-	text(&s.NodeName, nodeName)
-	text(&s.Kubeconfig, kubeconfig)
-	if !s.wasTold("bundle") { // that of the program that runs, which may be another than before
-		s.Bundle = bundle
+	setDefault(&s.Options.ServiceCIDR, d.ServiceCIDR)
+	setDefault(&s.Options.ClusterCIDR, d.ClusterCIDR)
+	setDefault(&s.Options.Node.CIDR, d.NodeCIDR)
+	setDefault(&s.Options.NodeName, nodeName)
+	setDefault(&s.Kubeconfig, kubeconfig)
+	if os.Geteuid() != 0 { // that of root is always the same
+		setDefault(&s.RunDir, RunDir(s.Options.Name))
+	}
+	if !s.isSet("bundle") {
+		s.Options.Node.BundleDir = bundle
 	}
 }

@@ -2,20 +2,23 @@ package host
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/coracle-io/coracle/cluster"
 )
 
-// keptSettings are those of a cluster with a node.
+// keptSettings returns the settings of a cluster with a node.
 func keptSettings(dir string) Settings {
-	s := Settings{
-		Version: settingsVersion, Name: "a", DataDir: dir, BindAddress: "0.0.0.0", LogLevels: "1", Nodes: 1,
-		APIServerArgs: []string{"anonymous-auth=false", "audit-policy-file=/p"}, Told: []string{"apiserver-arg"},
-	}
+	s := Settings{Version: settingsVersion, Nodes: 1, SetFlags: []string{"apiserver-arg"}, Options: cluster.Options{
+		Name: "a", DataDir: dir, BindAddress: "0.0.0.0", LogLevels: "1", APIServerArgs: []string{"anonymous-auth=false", "audit-policy-file=/p"},
+	}}
 	s.Complete(2, "host", "/bundle", "/home/config")
 	return s
 }
@@ -25,39 +28,42 @@ func TestSettingsAreKept(t *testing.T) {
 	if err := s.Write(); err != nil {
 		t.Fatal(err)
 	}
-	read, err := ReadSettings(s.DataDir)
+	read, err := ReadSettings(s.Options.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(s, read); diff != "" {
 		t.Errorf("written and read again they differ:\n%s", diff)
 	}
-	if info, err := os.Stat(SettingsFile(s.DataDir)); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(SettingsFile(s.Options.DataDir)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("their file is %v, %v: want mode 0600", info, err)
 	}
-	if left, err := filepath.Glob(filepath.Join(s.DataDir, ".*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(s.Options.DataDir, ".*")); err != nil || len(left) > 0 {
 		t.Errorf("writing leaves %v, %v", left, err)
 	}
 }
 
-// What was chosen once stays, whatever would be chosen now.
+// A value that was chosen once is kept, even if another one would be chosen
+// now.
 func TestSettingsAreCompletedOnce(t *testing.T) {
 	s := keptSettings(t.TempDir())
 	s.Complete(5, "renamed", "/newer/bundle", "/other/config")
-	if s.Slot != 2 || s.Ports != DefaultsOf("a", 2).Ports || s.NodeName != "host" || s.Kubeconfig != "/home/config" || s.ServiceCIDR != "10.98.0.0/16" {
+	if s.Slot != 2 || s.Options.Ports != DefaultsOf("a", 2).Ports || s.Options.NodeName != "host" || s.Kubeconfig != "/home/config" || s.Options.ServiceCIDR != "10.98.0.0/16" {
 		t.Errorf("completed again they are %+v", s)
 	}
-	if s.Bundle != "/newer/bundle" {
-		t.Errorf("the bundle is %s, want the one of the program that runs now", s.Bundle)
+	if s.Options.Node.BundleDir != "/newer/bundle" {
+		t.Errorf("the bundle is %s, want the one of the program that runs now", s.Options.Node.BundleDir)
 	}
 }
 
 func TestSettingsThatAreNone(t *testing.T) {
 	for name, content := range map[string]string{
 		"damaged":                        "{",
-		"version 2":                      `{"version":2}`,
-		"newer version (json: unknown f": `{"version":1,"colour":"red"}`,
-		"name: ../b":                     `{"version":1,"name":"../b"}`,
+		"version 3":                      `{"version":3}`,
+		"newer version (json: unknown f": `{"version":2,"options":{"colour":"red"}}`,
+		"written by a newer version":     `{"version":1,"colour":"red"}`,
+		"name: ../b":                     `{"version":2,"options":{"name":"../b"}}`,
+		"options.name: ../c":             `{"version":1,"name":"../c"}`,
 		"larger":                         strings.Repeat(" ", maxSettings+1),
 	} {
 		dir := t.TempDir()
@@ -91,21 +97,21 @@ func TestChanges(t *testing.T) {
 		given []string
 		want  []string // with ! in front of what is refused
 	}{
-		{"nothing given", Settings{Name: "a", BindAddress: "1.2.3.4"}, nil, nil},
-		{"the same value", Settings{BindAddress: "0.0.0.0"}, []string{"bind-address"}, nil},
-		{"another address", Settings{BindAddress: "127.0.0.1"}, []string{"bind-address"}, []string{"--bind-address: 0.0.0.0 → 127.0.0.1"}},
-		{"another port", Settings{Ports: Ports{Secure: 7443}}, []string{"secure-port"}, []string{"--secure-port: 6445 → 7443"}},
-		{"other Services", Settings{ServiceCIDR: "10.1.0.0/16"}, []string{"service-cidr"}, []string{"!--service-cidr: 10.98.0.0/16 → 10.1.0.0/16"}},
-		{"other pods", Settings{ClusterCIDR: "10.1.0.0/16"}, []string{"cluster-cidr"}, []string{"!--cluster-cidr: 10.242.0.0/16 → 10.1.0.0/16"}},
+		{"nothing given", Settings{Options: cluster.Options{Name: "a", BindAddress: "1.2.3.4"}}, nil, nil},
+		{"the same value", Settings{Options: cluster.Options{BindAddress: "0.0.0.0"}}, []string{"bind-address"}, nil},
+		{"another address", Settings{Options: cluster.Options{BindAddress: "127.0.0.1"}}, []string{"bind-address"}, []string{"--bind-address: 0.0.0.0 → 127.0.0.1"}},
+		{"another port", Settings{Options: cluster.Options{Ports: cluster.Ports{Secure: 7443}}}, []string{"secure-port"}, []string{"--secure-port: 6445 → 7443"}},
+		{"other Services", Settings{Options: cluster.Options{ServiceCIDR: "10.1.0.0/16"}}, []string{"service-cidr"}, []string{"!--service-cidr: 10.98.0.0/16 → 10.1.0.0/16"}},
+		{"other pods", Settings{Options: cluster.Options{ClusterCIDR: "10.1.0.0/16"}}, []string{"cluster-cidr"}, []string{"!--cluster-cidr: 10.242.0.0/16 → 10.1.0.0/16"}},
 		{"no node any more", Settings{Nodes: 0}, []string{"nodes"}, []string{"!--nodes: 1 → 0"}},
-		{"another node", Settings{NodeName: "b"}, []string{"node-name"}, []string{"!--node-name: host → b"}},
-		{"another store", Settings{EtcdServers: []string{"https://e:2379"}}, []string{"etcd-servers"}, []string{"!--etcd-servers: (nothing) → https://e:2379"}},
-		{"one more argument", Settings{APIServerArgs: []string{"v=2"}}, []string{"apiserver-arg"}, []string{"--apiserver-arg=v: (nothing) → 2"}},
-		{"an argument again", Settings{APIServerArgs: []string{"anonymous-auth=false"}}, []string{"apiserver-arg"}, nil},
-		{"an argument changed", Settings{APIServerArgs: []string{"--anonymous-auth"}}, []string{"apiserver-arg"}, []string{"--apiserver-arg=anonymous-auth: false → true"}},
-		{"an argument taken away", Settings{APIServerArgs: []string{"anonymous-auth-"}}, []string{"apiserver-arg"}, []string{"--apiserver-arg=anonymous-auth: false → (nothing)"}},
-		{"another prefix", Settings{APIServerArgs: []string{"etcd-prefix=/x"}}, []string{"apiserver-arg"}, []string{"!--apiserver-arg=etcd-prefix: (nothing) → /x"}},
-		{"a member of several", Settings{EtcdArgs: []string{"initial-cluster=a=https://a"}}, []string{"etcd-arg"}, []string{"!--etcd-arg=initial-cluster: (nothing) → a=https://a"}},
+		{"another node", Settings{Options: cluster.Options{NodeName: "b"}}, []string{"node-name"}, []string{"!--node-name: host → b"}},
+		{"another store", Settings{Options: cluster.Options{Etcd: &cluster.EtcdOptions{Servers: []string{"https://e:2379"}}}}, []string{"etcd-servers"}, []string{"!--etcd-servers: (nothing) → https://e:2379"}},
+		{"one more argument", Settings{Options: cluster.Options{APIServerArgs: []string{"v=2"}}}, []string{"apiserver-arg"}, []string{"--apiserver-arg=v: (nothing) → 2"}},
+		{"an argument again", Settings{Options: cluster.Options{APIServerArgs: []string{"anonymous-auth=false"}}}, []string{"apiserver-arg"}, nil},
+		{"an argument changed", Settings{Options: cluster.Options{APIServerArgs: []string{"--anonymous-auth"}}}, []string{"apiserver-arg"}, []string{"--apiserver-arg=anonymous-auth: false → true"}},
+		{"an argument taken away", Settings{Options: cluster.Options{APIServerArgs: []string{"anonymous-auth-"}}}, []string{"apiserver-arg"}, []string{"--apiserver-arg=anonymous-auth: false → (nothing)"}},
+		{"another prefix", Settings{Options: cluster.Options{APIServerArgs: []string{"etcd-prefix=/x"}}}, []string{"apiserver-arg"}, []string{"!--apiserver-arg=etcd-prefix: (nothing) → /x"}},
+		{"a member of several", Settings{Options: cluster.Options{EtcdArgs: []string{"initial-cluster=a=https://a"}}}, []string{"etcd-arg"}, []string{"!--etcd-arg=initial-cluster: (nothing) → a=https://a"}},
 	} {
 		kept := keptSettings("/data")
 		now, changes := kept.With(tt.told, tt.given)
@@ -129,26 +135,74 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// An argument that is given leaves those of other names.
+// An argument that is given leaves arguments with other names as they are.
 func TestArgumentsOfOthersStay(t *testing.T) {
 	kept := keptSettings("/data")
-	now, _ := kept.With(Settings{APIServerArgs: []string{"audit-policy-file=/q", "v=3"}}, []string{"apiserver-arg"})
+	now, _ := kept.With(Settings{Options: cluster.Options{APIServerArgs: []string{"audit-policy-file=/q", "v=3"}}}, []string{"apiserver-arg"})
 	want := []string{"anonymous-auth=false", "audit-policy-file=/q", "v=3"}
-	if diff := cmp.Diff(want, now.APIServerArgs); diff != "" {
+	if diff := cmp.Diff(want, now.Options.APIServerArgs); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// A cluster of a version that kept no settings goes on as its record says.
+// TestSettingsOfARecord starts a cluster of a version that stored no settings: it
+// goes on as its record says.
 func TestSettingsOfARecord(t *testing.T) {
-	s, err := SettingsOf(Record{
-		Name: "a", Slot: 3, DataDir: t.TempDir(), Kubeconfig: "/c", BundleDir: "/b", Server: "https://127.0.0.1:7000",
-		ServiceCIDR: "10.1.0.0/16", ClusterCIDR: "10.2.0.0/16", CgroupRoot: "/coracle-a", ControlOnly: true,
-	})
+	r := NewRegistry(filepath.Join(t.TempDir(), "coracle"))
+	if err := os.MkdirAll(r.Folder(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	flat := `{
+  "name": "a", "slot": 3, "dataDir": "` + dir + `", "kubeconfig": "/c", "merged": {}, "pid": 12, "pidStart": 18446744073709551615,
+  "server": "https://127.0.0.1:7000", "nftTable": "coracle-a", "cgroupRoot": "/coracle-a", "externalCRI": "unix:///c.sock", "cniConfDir": "/cni",
+  "serviceCIDR": "10.1.0.0/16", "clusterCIDR": "10.2.0.0/16", "nodePorts": "28500-28999", "bundleDir": "/b", "started": "2026-01-02T03:04:05Z",
+  "binaryVersion": "v1", "etcdServers": ["https://e:2379"], "controlOnly": true
+}`
+	if err := os.WriteFile(r.path("a"), []byte(flat), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := r.Get("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Record{Slot: 3, Kubeconfig: "/c", PID: 12, PIDStart: math.MaxUint64, Server: "https://127.0.0.1:7000", BinaryVersion: "v1",
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Occupied: Occupied{
+			Name: "a", DataDir: dir, ServiceCIDR: "10.1.0.0/16", ClusterCIDR: "10.2.0.0/16", NodePorts: "28500-28999",
+			Etcd: Etcd{Servers: []string{"https://e:2379"}},
+			Node: cluster.NodeOptions{
+				BundleDir: "/b", ContainerRuntimeEndpoint: "unix:///c.sock", CNIConfDir: "/cni", NFTable: "coracle-a", CgroupRoot: "/coracle-a",
+			},
+		}}
+	if diff := cmp.Diff(want, rec); diff != "" {
+		t.Errorf("the record is read as (-want +got):\n%s", diff)
+	}
+	s, err := r.SettingsOf("a")
 	if err == nil {
 		err = s.Write()
 	}
-	if err != nil || s.Nodes != 0 || s.Slot != 3 || s.Ports.Secure != 7000 || s.ServiceCIDR != "10.1.0.0/16" || s.BindAddress != "0.0.0.0" {
+	if err != nil || s.Nodes != 0 || s.Slot != 3 || s.Options.Ports.Secure != 7000 || s.Options.Ports.Manager != 10317 || s.Options.ServiceCIDR != "10.1.0.0/16" || s.Options.BindAddress != "0.0.0.0" || s.Options.LogLevels != "1" {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// Logins for registries are in the settings, and nowhere else.
+func TestLoginsStayInTheSettings(t *testing.T) {
+	const file = "configs: {a.example: {auth: {username: u, password: hidden}}}"
+	s := Settings{Options: cluster.Options{Name: "a", Node: &cluster.NodeOptions{Registries: file}}}
+	if got := s.Occupied().Node.Registries; got != "" {
+		t.Errorf("the record has %q", got)
+	}
+	if got := s.Shown().Node.Registries; !strings.HasPrefix(got, "a.example (") || strings.Contains(got, "hidden") {
+		t.Errorf("shown: %q", got)
+	}
+	if s.Options.Node.Registries != file {
+		t.Errorf("Shown has changed the settings: %q", s.Options.Node.Registries)
+	}
+	other := s
+	other.Options.Node = &cluster.NodeOptions{Registries: strings.Replace(file, "hidden", "new", 1)}
+	_, changes := s.With(other, []string{"registries"})
+	if len(changes) != 1 || changes[0].From == changes[0].To || strings.Contains(changes[0].String(), "hidden") || changes[0].Refused != "" {
+		t.Errorf("changes %v", changes)
 	}
 }

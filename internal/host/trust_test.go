@@ -7,11 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// What others can write says nothing about a cluster: root would end and remove
-// whatever it names.
+// Settings that other users can write are not trusted: root would end and
+// remove whatever it names.
 func TestSettingsOfOthersAreRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("giving files to others needs root")
@@ -62,7 +63,7 @@ func TestClaimRefusesWhatOthersPutThere(t *testing.T) {
 
 func TestRecordsOfOthersAreRefused(t *testing.T) {
 	r := NewRegistry(filepath.Join(t.TempDir(), "coracle"))
-	good := Record{Name: "a", DataDir: "/data", NFTable: "coracle-a", CgroupRoot: "/coracle-a"}
+	good := Record{Occupied: Occupied{Name: "a", DataDir: "/data", Node: cluster.NodeOptions{NFTable: "coracle-a", CgroupRoot: "/coracle-a"}}}
 	if err := r.Put(good); err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +71,9 @@ func TestRecordsOfOthersAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 	for _, change := range []func(*Record){
-		func(rec *Record) { rec.NFTable = "firewall" },
-		func(rec *Record) { rec.CgroupRoot = "/system.slice" },
-		func(rec *Record) { rec.CgroupRoot = "/coracle-a/../user.slice" },
+		func(rec *Record) { rec.Node.NFTable = "firewall" },
+		func(rec *Record) { rec.Node.CgroupRoot = "/system.slice" },
+		func(rec *Record) { rec.Node.CgroupRoot = "/coracle-a/../user.slice" },
 	} {
 		rec := good
 		change(&rec)
@@ -98,33 +99,34 @@ func TestRecordsOfOthersAreRefused(t *testing.T) {
 // Settings name what Coracle makes for the cluster, and nothing else.
 func TestSettingsNameWhatIsTheClusters(t *testing.T) {
 	for _, change := range []func(*Settings){
-		func(s *Settings) { s.NFTable = "firewall" },
-		func(s *Settings) { s.NFTable = "coracle-b" },
-		func(s *Settings) { s.CgroupRoot = "/" },
-		func(s *Settings) { s.CgroupRoot = "/coracle-a/../user.slice" },
+		func(s *Settings) { s.Options.Node.NFTable = "firewall" },
+		func(s *Settings) { s.Options.Node.NFTable = "coracle-b" },
+		func(s *Settings) { s.Options.Node.CgroupRoot = "/" },
+		func(s *Settings) { s.Options.Node.CgroupRoot = "/coracle-a/../user.slice" },
 	} {
 		s := keptSettings(t.TempDir())
 		change(&s)
 		if err := s.Write(); err == nil {
-			t.Errorf("%s, %s are written", s.NFTable, s.CgroupRoot)
+			t.Errorf("%s, %s are written", s.Options.Node.NFTable, s.Options.Node.CgroupRoot)
 		}
 	}
 }
 
-// A disk without room keeps nobody from writing what is there already.
+// Settings that the file has already are not written again, so that a full disk
+// does not make the write fail.
 func TestSettingsThatAreThereAreNotWritten(t *testing.T) {
 	s := keptSettings(t.TempDir())
 	if err := s.Write(); err != nil {
 		t.Fatal(err)
 	}
-	before, err := os.Stat(SettingsFile(s.DataDir))
+	before, err := os.Stat(SettingsFile(s.Options.DataDir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Write(); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := os.Stat(SettingsFile(s.DataDir)); err != nil || !os.SameFile(before, now) {
+	if now, err := os.Stat(SettingsFile(s.Options.DataDir)); err != nil || !os.SameFile(before, now) {
 		t.Errorf("the same settings were written again: %v", err)
 	}
 }

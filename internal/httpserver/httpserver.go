@@ -1,10 +1,10 @@
-// Package httpserver makes the HTTP servers of all components, so that each of
-// them bounds what a client may take:
+// Package httpserver makes the HTTP servers of all components. They bound the
+// time and the connections that a client may use:
 //
-//	connect ─ handshake, headers ─ body, answer ──────── next request
-//	   │        HeaderTimeout        Request (Stream: none)   IdleTimeout
-//	   └─ until its sender is known: one of a Door's unknown connections;
-//	                    then one of its user's
+//	connect ─ handshake, headers ─ body, response ──────────────── next request
+//	   │        HeaderTimeout        RequestTimeout (Stream: none)   IdleTimeout
+//	   └─ counts as one of a Listener's unknown connections until
+//	      MarkAuthenticated, then as one of its user's
 package httpserver
 
 import (
@@ -22,42 +22,43 @@ import (
 const (
 	// HeaderTimeout bounds a TLS handshake and the headers of a request.
 	HeaderTimeout = 10 * time.Second
-	// Request bounds a request, from its headers to the end of its answer.
-	Request = time.Minute
+	// RequestTimeout bounds a request, from its headers to the end of its
+	// response.
+	RequestTimeout = time.Minute
 	// IdleTimeout bounds the time between requests of a connection.
 	IdleTimeout = 90 * time.Second
-	// writeTimeout is how long a connection may take no byte of what is
-	// waiting to be sent to it.
+	// writeTimeout bounds the time in which an HTTP/2 client reads nothing
+	// although data waits to be sent.
 	writeTimeout = 30 * time.Second
 	// maxHeaderBytes is upstream's bound.
 	maxHeaderBytes = 1 << 20
-	// maxStreams is how many requests at a time an HTTP/2 connection carries.
+	// maxStreams bounds the concurrent requests of an HTTP/2 connection.
 	maxStreams = 100
 )
 
-// New makes a server, which logs with ctx's logger. With a TLS configuration it
-// is served by ServeTLS, and speaks HTTP/2 too. The caller may change it before
-// it serves.
+// New returns a server that logs with ctx's logger. With a TLS configuration,
+// callers use ServeTLS, and it speaks HTTP/2 as well. The caller may change the
+// server before it serves.
 func New(ctx context.Context, handler http.Handler, config *tls.Config) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		TLSConfig:         config,
 		ReadHeaderTimeout: HeaderTimeout,
-		ReadTimeout:       Request,
-		WriteTimeout:      Request,
+		ReadTimeout:       RequestTimeout,
+		WriteTimeout:      RequestTimeout,
 		IdleTimeout:       IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
 		ErrorLog:          log.New(errorLog{klog.FromContext(ctx)}, "", 0),
-		ConnContext:       introduce,
+		ConnContext:       withConnection,
 	}
 }
 
-// handshakeVerbosity is the level from which failed handshakes show: each
-// stranger who breaks one off would write a line.
+// handshakeVerbosity is the log level of failed handshakes. At a lower level,
+// any client that breaks off a handshake would write a line.
 const handshakeVerbosity = 4
 
-// errorLog takes what a server logs.
+// errorLog passes what a server logs to a klog logger.
 type errorLog struct{ to klog.Logger }
 
 // Write implements io.Writer.
@@ -71,28 +72,29 @@ func (l errorLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Stream is a handler whose requests last as long as the client likes.
+// Stream returns a handler whose requests have no time limit.
 func Stream(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		Unhurried(w)
+		ClearDeadlines(w)
 		h.ServeHTTP(w, r)
 	})
 }
 
-// Unhurried lifts the bound of one request's time.
-func Unhurried(w http.ResponseWriter) {
+// ClearDeadlines lifts the time limit of one request.
+func ClearDeadlines(w http.ResponseWriter) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines to lift
+	_ = control.SetReadDeadline(time.Time{}) // fails if the writer has no deadlines
 	_ = control.SetWriteDeadline(time.Time{})
 }
 
-// introduce lets a request's context lead to its connection at the door.
-func introduce(ctx context.Context, conn net.Conn) context.Context {
+// withConnection adds the connection to the context of its requests, where
+// MarkAuthenticated finds it.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	if v, ok := conn.(*visitor); ok {
-		return context.WithValue(ctx, visitorKey{}, v)
+	if c, ok := conn.(*connection); ok {
+		return context.WithValue(ctx, connectionKey{}, c)
 	}
 	return ctx
 }

@@ -17,17 +17,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve serves until the test ends; change may shorten times.
-func serve(t *testing.T, handler http.HandlerFunc, change func(*http.Server, *Door)) string {
+// serve starts a server that runs until the test ends. change may alter the
+// server and its listener before it starts.
+func serve(t *testing.T, handler http.HandlerFunc, change func(*http.Server, *Listener)) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, server := NewDoor(listener), New(context.Background(), handler, nil)
-	change(server, door)
+	bounded, server := NewListener(listener), New(context.Background(), handler, nil)
+	change(server, bounded)
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(door) }()
+	go func() { done <- server.Serve(bounded) }()
 	t.Cleanup(func() {
 		_ = server.Close()
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
@@ -50,7 +51,7 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// ask makes a request on a connection.
+// ask makes a request on a connection. Any status but 200 is an error.
 func ask(conn net.Conn, path string) error {
 	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		return err
@@ -66,7 +67,7 @@ func ask(conn net.Conn, path string) error {
 	return nil
 }
 
-// closed fails unless the server ends the connection.
+// closed fails the test unless the server ends the connection.
 func closed(t *testing.T, what string, conn net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, conn); err != nil {
@@ -77,8 +78,8 @@ func closed(t *testing.T, what string, conn net.Conn) {
 	}
 }
 
-// Whoever takes his time with headers, with a body or with reading the answer
-// is cut off; a stream lasts.
+// A client that is slow with headers, with a body or with reading the response
+// is disconnected. A stream lasts.
 func TestSlowClients(t *testing.T) {
 	last, cut := make(chan struct{}), make(chan error, 1)
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -102,7 +103,7 @@ func TestSlowClients(t *testing.T) {
 				_, _ = io.WriteString(w, "still there")
 			})).ServeHTTP(w, r)
 		}
-	}, func(s *http.Server, _ *Door) {
+	}, func(s *http.Server, _ *Listener) {
 		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
 	})
 	stream := dial(t, address)
@@ -126,7 +127,7 @@ func TestSlowClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-cut; err == nil {
-		t.Error("a client that reads nothing keeps its answer coming")
+		t.Error("the response to a client that reads nothing goes on")
 	}
 	close(last)
 	response, err := http.ReadResponse(bufio.NewReader(stream), nil)
@@ -139,13 +140,14 @@ func TestSlowClients(t *testing.T) {
 	_ = response.Body.Close()
 }
 
-// A crowd of unknown clients loses its oldest; who is known stays.
+// When there are too many unknown clients, the oldest is disconnected.
+// Authenticated clients stay.
 func TestUnknownClientsAreBounded(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/known" {
-			Known(r.Context(), &user.DefaultInfo{Name: "friend"})
+			MarkAuthenticated(r.Context(), &user.DefaultInfo{Name: "friend"})
 		}
-	}, func(_ *http.Server, d *Door) { d.limits.unknown = 10 })
+	}, func(_ *http.Server, d *Listener) { d.limits.unknown = 10 })
 	friend, stranger := dial(t, address), dial(t, address)
 	if err := errors.Join(ask(friend, "/known"), ask(stranger, "/")); err != nil {
 		t.Fatal(err)
@@ -155,35 +157,35 @@ func TestUnknownClientsAreBounded(t *testing.T) {
 	}
 	late := dial(t, address)
 	if err := ask(late, "/known"); err != nil {
-		t.Errorf("a client that comes into the crowd: %v", err)
+		t.Errorf("a new client: %v", err)
 	}
 	if err := ask(friend, "/"); err != nil {
-		t.Errorf("a known client after the crowd came: %v", err)
+		t.Errorf("a known client after many unknown ones: %v", err)
 	}
 	closed(t, "the stranger that came first", stranger)
 }
 
-// A door forgets connections that end.
-func TestDoorForgets(t *testing.T) {
+// A listener stops counting connections that are closed.
+func TestListenerRemovesClosedConnections(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	door := NewDoor(listener)
-	defer func() { _ = door.Close() }()
+	bounded := NewListener(listener)
+	defer func() { _ = bounded.Close() }()
 	dial(t, listener.Addr().String())
-	conn, err := door.Accept()
+	conn, err := bounded.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if door.unknown.Len() != 1 {
-		t.Errorf("%d connections at the door", door.unknown.Len())
+	if bounded.unknown.Len() != 1 {
+		t.Errorf("%d unknown connections, want 1", bounded.unknown.Len())
 	}
-	if !Known(introduce(context.Background(), conn), &user.DefaultInfo{Name: "friend"}) || door.unknown.Len() != 0 || door.known.Len() != 1 {
-		t.Errorf("%d unknown and %d known connections", door.unknown.Len(), door.known.Len())
+	if !MarkAuthenticated(withConnection(context.Background(), conn), &user.DefaultInfo{Name: "friend"}) || bounded.unknown.Len() != 0 || bounded.known.Len() != 1 {
+		t.Errorf("%d unknown and %d known connections", bounded.unknown.Len(), bounded.known.Len())
 	}
-	if err := conn.Close(); err != nil || door.known.Len() != 0 || len(door.users) != 0 {
-		t.Errorf("%v, %d connections of %v", err, door.known.Len(), door.users)
+	if err := conn.Close(); err != nil || bounded.known.Len() != 0 || len(bounded.users) != 0 {
+		t.Errorf("%v, %d connections of %v", err, bounded.known.Len(), bounded.users)
 	}
 	if strings.TrimSpace(conn.LocalAddr().String()) == "" {
 		t.Error("a connection has no address")

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// LimitUnread ends a request once its client has taken nothing of what is
-// being sent for so long; 0 is no limit. A stream that has nothing to send
-// lasts. A connection that is taken over keeps the limit.
+// LimitUnread returns a writer that fails once the client has read nothing of
+// the data being sent for the given time. Zero is no limit. A stream with
+// nothing to send may last. A hijacked connection keeps the limit.
 func LimitUnread(w http.ResponseWriter, limit time.Duration) http.ResponseWriter {
 	if limit == 0 {
 		return w
@@ -24,7 +24,7 @@ type unreadLimiter struct {
 	limit   time.Duration
 }
 
-// Unwrap implements what http.ResponseController looks for.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (l *unreadLimiter) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 // Write implements http.ResponseWriter.
@@ -36,16 +36,16 @@ func (l *unreadLimiter) Write(data []byte) (n int, err error) {
 // Flush implements http.Flusher.
 func (l *unreadLimiter) Flush() { _ = l.FlushError() }
 
-// FlushError implements what http.ResponseController looks for.
+// FlushError flushes and returns the error, for http.ResponseController.
 func (l *unreadLimiter) FlushError() error {
 	defer l.sending()()
 	return l.control.Flush()
 }
 
-// sending bounds what is done until done is called. HTTP/2 ends a stream at
-// its deadline even if nothing is being sent.
+// sending sets the write deadline, and done clears it. It must not stay set:
+// HTTP/2 ends a stream at its deadline even if nothing is being sent.
 func (l *unreadLimiter) sending() (done func()) {
-	_ = l.control.SetWriteDeadline(time.Now().Add(l.limit)) // not every writer has deadlines
+	_ = l.control.SetWriteDeadline(time.Now().Add(l.limit)) // fails if the writer has no deadlines
 	return func() { _ = l.control.SetWriteDeadline(time.Time{}) }
 }
 
@@ -60,12 +60,12 @@ func (l *unreadLimiter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return limited, buffered, nil
 }
 
-// unreadConn is a connection whose writes end at the limit, unless its user
+// unreadConn is a connection whose writes fail after the limit, unless its user
 // has set a deadline.
 type unreadConn struct {
 	net.Conn
 	limit    time.Duration
-	deadline atomic.Bool // is the user's
+	deadline atomic.Bool // whether the user has set one
 }
 
 // Write implements net.Conn.

@@ -15,9 +15,10 @@ import (
 
 // A stream whose client reads nothing ends; one with nothing to send lasts.
 func TestLimitUnread(t *testing.T) {
-	const limit = 100 * time.Millisecond
+	const limit = time.Second
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
 			ended := make(chan error, 1)
 			server := httptest.NewUnstartedServer(Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Proto != protocol {
@@ -66,20 +67,20 @@ func TestLimitUnread(t *testing.T) {
 	}
 }
 
-// taken is a writer whose connection can be taken over.
-type taken struct {
+// hijackable is a writer that returns a given connection from Hijack.
+type hijackable struct {
 	http.ResponseWriter
 	conn net.Conn
 }
 
 // Hijack implements http.Hijacker.
-func (t taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return t.conn, bufio.NewReadWriter(bufio.NewReader(t.conn), bufio.NewWriter(t.conn)), nil
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return h.conn, bufio.NewReadWriter(bufio.NewReader(h.conn), bufio.NewWriter(h.conn)), nil
 }
 
-// Who takes the connection over is bound by the limit too, unless he sets a
-// deadline himself.
-func TestLimitUnreadTakenOver(t *testing.T) {
+// The limit holds for a hijacked connection, too, until its user sets a
+// deadline.
+func TestLimitUnreadHijacked(t *testing.T) {
 	const limit, own = time.Hour, time.Second
 	for name, c := range map[string]struct {
 		write func(net.Conn, *bufio.ReadWriter) error
@@ -116,7 +117,7 @@ func TestLimitUnreadTakenOver(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ours, theirs := net.Pipe()
 				defer func() { _ = theirs.Close() }()
-				conn, buffered, err := http.NewResponseController(LimitUnread(taken{httptest.NewRecorder(), ours}, limit)).Hijack()
+				conn, buffered, err := http.NewResponseController(LimitUnread(hijackable{httptest.NewRecorder(), ours}, limit)).Hijack()
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -14,13 +14,13 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 )
 
-// services returns a function that lists the Services of the cluster once they
-// have been read.
-func services(c *client.Client) func(ctx context.Context) ([]*v1.Service, error) {
+// services returns a function that lists the Services of the cluster. With wait
+// it first waits until they have been read.
+func services(c *client.Client) func(ctx context.Context, wait bool) ([]*v1.Service, error) {
 	all := c.Informers.Core().V1().Services()
 	lister, synced := all.Lister(), all.Informer().HasSynced
-	return func(ctx context.Context) ([]*v1.Service, error) {
-		if !cache.WaitForCacheSync(ctx.Done(), synced) {
+	return func(ctx context.Context, wait bool) ([]*v1.Service, error) {
+		if wait && !cache.WaitForCacheSync(ctx.Done(), synced) {
 			return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
 		}
 		return lister.List(labels.Everything())

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 )
 
 // A container that is killed for its probe again and again waits longer and
@@ -28,8 +28,8 @@ func TestFailedProbesBackOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(t *testing.T, b *bench) {
-				b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
-					return fake.Behaviour{RunFor: 24 * time.Hour, Exec: func([]string) (string, int32) { return "sick", 1 }}
+				b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+					return inmemory.Behaviour{RunFor: 24 * time.Hour, Exec: func([]string) (string, int32) { return "sick", 1 }}
 				}
 				b.create(pod("web", change))
 				container := func() v1.ContainerStatus {
@@ -59,12 +59,12 @@ func TestFailedProbesBackOff(t *testing.T) {
 	}
 }
 
-// Containers that end well wait like others where they are to run for ever,
-// and one that ran for ten minutes begins anew.
+// Containers that end well wait like others where they are to run forever,
+// and one that ran for ten minutes starts over.
 func TestBackOffBeginsAnew(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		lasts := time.Second
-		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour { return fake.Behaviour{RunFor: lasts} }
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour { return inmemory.Behaviour{RunFor: lasts} }
 		b.create(pod("web"))
 		b.after(time.Hour)
 		got := b.get("web").Status.ContainerStatuses[0]

@@ -7,8 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Whoever writes on a pod that it came from a manifest gets no other treatment
-// by the node: it is admitted, shown and deleted like all others.
+// An annotation that claims that a pod comes from a manifest has no effect.
 func TestPodThatClaimsToBeStatic(t *testing.T) {
 	claims := func(p *v1.Pod) {
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "1", "kubernetes.io/config.seen": "now"}

@@ -11,12 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	_ "github.com/coracle-io/coracle/internal/bubble"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 )
 
 // faulty is a runtime in which what concerns the pod "bad" panics, at one call.
 type faulty struct {
-	*fake.Runtime
+	*inmemorytest.Runtime
 	at atomic.Value // string, "" for nowhere
 }
 

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 )
 
 // The initial delay of a probe counts from the container's start, also when
@@ -16,8 +16,8 @@ import (
 func TestInitialDelayAfterStartup(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		var early atomic.Int32
-		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
-			return fake.Behaviour{Exec: func(command []string) (string, int32) {
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+			return inmemory.Behaviour{Exec: func(command []string) (string, int32) {
 				if command[0] == "live" {
 					early.Add(1)
 				}
@@ -46,8 +46,8 @@ func TestInitialDelayAfterStartup(t *testing.T) {
 func TestSidecarsDrainWhileOthersEnd(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		var hooked atomic.Bool
-		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) fake.Behaviour {
-			return fake.Behaviour{IgnoreStop: c.GetMetadata().GetName() == "main", Exec: func([]string) (string, int32) {
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
+			return inmemory.Behaviour{IgnoreStop: c.GetMetadata().GetName() == "main", Exec: func([]string) (string, int32) {
 				hooked.Store(true)
 				return "", 0
 			}}
@@ -72,13 +72,13 @@ func TestSidecarsDrainWhileOthersEnd(t *testing.T) {
 	})
 }
 
-// A container that is not ready any more is told as such while its pod ends,
-// so that it gets no more traffic.
+// A terminating pod reports when a container is no longer ready, so that the pod
+// gets no more traffic.
 func TestReadinessWhileThePodEnds(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		var busy atomic.Bool
-		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
-			return fake.Behaviour{IgnoreStop: true, Exec: func([]string) (string, int32) {
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+			return inmemory.Behaviour{IgnoreStop: true, Exec: func([]string) (string, int32) {
 				if busy.Load() {
 					return "draining", 1
 				}
@@ -100,6 +100,57 @@ func TestReadinessWhileThePodEnds(t *testing.T) {
 			t.Errorf("while it ends: main %q, %+v", b.live("main"), p.Status.ContainerStatuses[0])
 		}
 	})
+}
+
+// A container's readiness is reported while the kubelet works on another one of
+// the pod: while it waits for that one to end, or for its hook.
+func TestReadinessWhileAnotherContainerRestarts(t *testing.T) {
+	const slow = "slow"
+	probe := func(command string) *v1.Probe {
+		return &v1.Probe{PeriodSeconds: 5, FailureThreshold: 1, SuccessThreshold: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{command}}}}
+	}
+	for name, other := range map[string]v1.Container{
+		"kill": {LivenessProbe: probe("live")},
+		"hook": {Lifecycle: &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"hook"}}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T, b *bench) {
+				var sick, busy atomic.Bool
+				b.runtime.Behave = func(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
+					return inmemory.Behaviour{IgnoreStop: c.GetMetadata().GetName() == slow, Exec: func(command []string) (string, int32) {
+						switch {
+						case command[0] == "hook" && sick.Load():
+							<-time.After(10 * time.Minute)
+						case command[0] == "live" && sick.Load(), command[0] == "ready" && busy.Load():
+							return "sick", 1
+						}
+						return "", 0
+					}}
+				}
+				b.create(pod("web", func(p *v1.Pod) {
+					long := int64(600)
+					p.Spec.TerminationGracePeriodSeconds = &long
+					p.Spec.Containers[0].ReadinessProbe = probe("ready")
+					other.Name, other.Image = slow, "example.com/app:1"
+					p.Spec.Containers = append(p.Spec.Containers, other)
+				}))
+				b.after(time.Minute)
+				sick.Store(true)
+				if name == "hook" {
+					b.runtime.Exit(b.live(slow), 1)
+				}
+				b.after(time.Minute)
+				if p := b.get("web"); !p.Status.ContainerStatuses[0].Ready {
+					t.Fatalf("before: %+v", p.Status.ContainerStatuses)
+				}
+				busy.Store(true)
+				b.after(20 * time.Second)
+				if p := b.get("web"); p.Status.ContainerStatuses[0].Ready || conditionOf(p, v1.PodReady) != v1.ConditionFalse {
+					t.Errorf("meanwhile: %+v", p.Status.ContainerStatuses)
+				}
+			})
+		})
+	}
 }
 
 // A pod whose containers end when they are asked to is gone at once.
@@ -126,8 +177,8 @@ func TestSidecarsEndWithTheOthers(t *testing.T) {
 // time to end.
 func TestPhaseWhileAFailedPodEnds(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
-		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) fake.Behaviour {
-			return fake.Behaviour{IgnoreStop: c.GetMetadata().GetName() == "side"}
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
+			return inmemory.Behaviour{IgnoreStop: c.GetMetadata().GetName() == "side"}
 		}
 		always, deadline := v1.ContainerRestartPolicyAlways, int64(60)
 		b.create(pod("web", func(p *v1.Pod) {

@@ -18,8 +18,7 @@ const maxEventMessage = 16 << 10
 // recorder records events of the kubelet and its pods once it has been started.
 type recorder struct{ record.EventRecorder }
 
-// start has events written to the API server, if there is one, until stop is
-// called.
+// start writes events to the API server, if there is one, until stop is called.
 func (r *recorder) start(ctx context.Context, c *Config) (stop func()) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	if c.Client != nil {
@@ -30,15 +29,15 @@ func (r *recorder) start(ctx context.Context, c *Config) (stop func()) {
 	return broadcaster.Shutdown
 }
 
-// eventSink writes events to the API server, no faster than it may. Events
-// wait their turn; the recorder drops what comes while too many wait.
+// eventSink writes events to the API server within a rate limit. Events wait for
+// the limit; the recorder drops events while too many wait.
 type eventSink struct {
 	record.EventSink
 	turn func() error
 }
 
-// newEventSink returns a sink for at most perSecond events a second over time
-// and burst at once; 0 is any number. Writing ends with ctx.
+// newEventSink returns a sink for perSecond events a second and bursts of burst
+// events; 0 means no limit. Writing ends with ctx.
 func newEventSink(ctx context.Context, events typedv1.EventInterface, perSecond, burst int32) record.EventSink {
 	sink := record.EventSink(&typedv1.EventSinkImpl{Interface: events})
 	if perSecond <= 0 {

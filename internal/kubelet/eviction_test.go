@@ -1,6 +1,8 @@
 package kubelet
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -9,7 +11,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 )
 
@@ -121,6 +127,130 @@ func TestUnusedImagesGoWhenTheDiskFillsUp(t *testing.T) {
 		b.after(11 * time.Minute)
 		if got := images(); len(got) != 1 || got[0] != "example.com/app:1" {
 			t.Fatalf("with the disk full there are left: %v", got)
+		}
+	})
+}
+
+// slowDisk takes five minutes to count the files of a pod.
+type slowDisk struct{ files.FS }
+
+func (d slowDisk) Usage(path string) (bytes, inodes int64, err error) {
+	<-time.After(5 * time.Minute)
+	return d.FS.Usage(path)
+}
+
+// A pod is evicted when memory runs short, even while the files of pods are
+// counted because the disk is full.
+func TestMemoryIsWatchedWhileFilesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		machine := &changing{left: node.Free{DiskBytes: 50, DiskTotal: 100, MemoryBytes: 1 << 30, MemoryTotal: 8 << 30}}
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			machine.Machine, c.Machine, c.Files = c.Machine, machine, slowDisk{c.Files}
+			c.Configuration.EvictionHard = map[string]string{"memory.available": "100Mi"}
+			c.Configuration.EvictionSoft = map[string]string{"nodefs.available": "10%"}
+			c.Configuration.EvictionSoftGracePeriod = map[string]string{"nodefs.available": "1m"}
+		}
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("web"))
+		machine.set(node.Free{DiskBytes: 1, DiskTotal: 100, MemoryBytes: 1 << 30, MemoryTotal: 8 << 30})
+		b.after(2 * time.Minute)
+		machine.set(node.Free{DiskBytes: 1, DiskTotal: 100, MemoryBytes: 1 << 20, MemoryTotal: 8 << 30})
+		b.after(20 * time.Second)
+		if got := b.get("web").Status; got.Reason != "Evicted" || !strings.HasPrefix(got.Message, "The node was low on resource: memory.") {
+			t.Errorf("%s %q %q", got.Phase, got.Reason, got.Message)
+		}
+	})
+}
+
+// A pod that was evicted and takes its time to end is not chosen again. It gets
+// half a minute before another one has to go.
+func TestEvictedPodThatStillEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		machine := &changing{left: node.Free{MemoryBytes: 1 << 30, MemoryTotal: 8 << 30}}
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			machine.Machine, c.Machine = c.Machine, machine
+			c.Configuration.EvictionSoft = map[string]string{"memory.available": "500Mi"}
+			c.Configuration.EvictionSoftGracePeriod = map[string]string{"memory.available": "1s"}
+			c.Configuration.EvictionMaxPodGracePeriod = 300
+		}
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour { return inmemory.Behaviour{IgnoreStop: true} }
+		b.start()
+		defer func() { b.stop() }()
+		low, high, long := int32(0), int32(100), int64(300)
+		for name, priority := range map[string]*int32{"low": &low, "high": &high} {
+			b.create(pod(name, func(p *v1.Pod) { p.Spec.Priority, p.Spec.TerminationGracePeriodSeconds = priority, &long }))
+		}
+		b.after(time.Minute)
+		machine.set(node.Free{MemoryBytes: 400 << 20, MemoryTotal: 8 << 30})
+		b.after(35 * time.Second)
+		evicted := func() (names []string) {
+			list, err := b.api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range list.Items {
+				if e := &list.Items[i]; e.Reason == "Evicted" {
+					names = append(names, fmt.Sprint(e.InvolvedObject.Name, " ", e.Count))
+				}
+			}
+			slices.Sort(names)
+			return names
+		}
+		if got := evicted(); !slices.Equal(got, []string{"low 1"}) {
+			t.Errorf("within half a minute evicted are %q", got)
+		}
+		b.after(time.Minute)
+		if got := evicted(); !slices.Equal(got, []string{"high 1", "low 1"}) {
+			t.Errorf("while the first takes minutes to end, evicted are %q", got)
+		}
+	})
+}
+
+// using are control groups that report a working set for some pods.
+type using struct {
+	cgroup.Groups
+	memory map[string]uint64 // by the end of the path
+}
+
+func (u using) Usage(path string) (cgroup.Usage, error) {
+	for end, bytes := range u.memory {
+		if strings.HasSuffix(path, end) {
+			return cgroup.Usage{WorkingSetBytes: bytes}, nil
+		}
+	}
+	return u.Groups.Usage(path)
+}
+
+// A pod exceeds the requests that the node has granted, whatever it asks for in a
+// resize.
+func TestResizeThatWaitsDoesNotProtectFromEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		machine := &changing{left: node.Free{MemoryBytes: 1 << 30, MemoryTotal: 8 << 30, PIDs: 1000, PIDsTotal: 2000}}
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			machine.Machine, c.Machine = c.Machine, machine
+			c.Groups = using{c.Groups, map[string]uint64{"greedy": 4 << 30, "modest": 200 << 20}}
+		}
+		b.start()
+		defer func() { b.stop() }()
+		requests := v1.ResourceList{v1.ResourceMemory: quantity("100Mi")}
+		for _, name := range []string{"greedy", "modest"} {
+			b.create(pod(name, func(p *v1.Pod) { p.Generation, p.Spec.Containers[0].Resources.Requests = 1, requests }))
+		}
+		b.after(time.Minute)
+		p := b.get("greedy").DeepCopy()
+		p.Generation, p.Spec.Containers[0].Resources.Requests = 2, v1.ResourceList{v1.ResourceMemory: quantity("100Gi")}
+		if _, err := b.api.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Minute)
+		machine.set(node.Free{MemoryBytes: 1 << 20, MemoryTotal: 8 << 30, PIDs: 1000, PIDsTotal: 2000})
+		b.after(11 * time.Second)
+		if greedy, modest := b.get("greedy").Status.Reason, b.get("modest").Status.Reason; greedy != "Evicted" || modest != "" {
+			t.Errorf("the pod over its requests is %q, its neighbour %q", greedy, modest)
 		}
 	})
 }

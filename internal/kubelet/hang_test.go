@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
@@ -32,7 +32,7 @@ func (h *hang) call(name string) {
 	}
 }
 
-// hangingDisk hangs over the folders of pods, or that of the pod gone.
+// hangingDisk hangs on the folders of pods, or on the folder of the pod gone.
 type hangingDisk struct {
 	files.FS
 	*hang
@@ -54,7 +54,7 @@ func (d hangingDisk) RemoveAll(path string) error {
 
 // hangingRuntime hangs over the containers of the pod gone.
 type hangingRuntime struct {
-	*fake.Runtime
+	*inmemorytest.Runtime
 	*hang
 }
 
@@ -85,7 +85,7 @@ func TestTheSyncLoopDoesNoIO(t *testing.T) {
 				defer func() { b.stop() }()
 				b.after(10 * time.Second)
 				if !h.begun.Load() {
-					t.Error("nobody has looked for what is left of pods that are gone")
+					t.Error("the remains of removed pods were not looked for")
 				}
 				b.create(pod("web"))
 				b.after(10 * time.Second)
@@ -100,4 +100,36 @@ func TestTheSyncLoopDoesNoIO(t *testing.T) {
 			})
 		})
 	}
+}
+
+// unsyncedDisk never finishes writes of data that has to survive a loss of
+// power.
+type unsyncedDisk struct {
+	files.FS
+	*hang
+}
+
+func (d unsyncedDisk) Replace(path string, data []byte, perm fs.FileMode) error {
+	if strings.HasPrefix(path, "/var/lib/kubelet/pods") || strings.HasPrefix(path, "/var/log/pods") {
+		d.call("Replace")
+	}
+	return d.FS.Replace(path, data, perm)
+}
+
+// The kubelet's records of each pod do not have to survive a loss of power,
+// which ends the pod's containers too: its start waits for no disk.
+func TestStartDoesNotWaitForTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		h := &hang{at: "Replace", release: make(chan struct{})}
+		b.configure = func(c *Config) { c.Files = unsyncedDisk{c.Files, h} }
+		b.start()
+		defer func() { b.stop() }()
+		defer close(h.release)
+		b.create(pod("web"))
+		b.after(time.Second)
+		if b.live("main") == "" {
+			t.Errorf("the pod waits: %+v", b.get("web").Status)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,7 +22,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
-	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -35,17 +34,18 @@ const nodeName = "alpha"
 type bench struct {
 	t       *testing.T
 	api     kubernetes.Interface
-	runtime *fake.Runtime
+	runtime *inmemorytest.Runtime
 	files   *files.Memory
 	groups  *cgroup.Memory
 	stop    func()
 	group   *supervise.Group // of the kubelet
+	kubelet *Kubelet
 
 	configure func(*Config) // changes what start starts; may be nil
 }
 
 func newBench(t *testing.T) *bench {
-	return &bench{t: t, api: clientfake.NewClientset(), runtime: fake.New(), files: &files.Memory{}, groups: &cgroup.Memory{}}
+	return &bench{t: t, api: clientfake.NewClientset(), runtime: inmemorytest.New(), files: &files.Memory{}, groups: &cgroup.Memory{}}
 }
 
 // watcher makes informers that filter as the API server would.
@@ -117,16 +117,16 @@ func run(t *testing.T, f func(t *testing.T, b *bench)) {
 	})
 }
 
-// start starts a kubelet on what is there.
+// start starts a kubelet with the existing runtime and files.
 func (b *bench) start() {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	shared := client.NewInformers(b.api)
 	off := false
 	config := Config{
-		NodeName: nodeName, NodeIPs: []net.IP{net.IPv4(192, 0, 2, 1)}, RootDirectory: "/var/lib/kubelet",
+		NodeName: nodeName, NodeIPs: []string{"192.0.2.1"}, RootDirectory: "/var/lib/kubelet",
 		Client:  &client.Client{Kubernetes: b.api, Informers: shared, Watch: watcher(b.api)},
-		Runtime: b.runtime, Images: b.runtime.Images(), Files: b.files, Mounter: b.files, Groups: b.groups,
+		Runtime: b.runtime, Images: b.runtime.Images(), Files: b.files, Mounter: b.files, Groups: b.groups, WithoutSockets: true,
 		Machine: &node.Fixed{Resources: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("110")}},
 	}
@@ -139,6 +139,7 @@ func (b *bench) start() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.kubelet = k
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = shared.Run(ctx) })
 	b.group = supervise.NewGroup(supervise.Options{})

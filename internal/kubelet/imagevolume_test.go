@@ -38,8 +38,8 @@ func (b *bench) registries(passwords map[string]string) func(p *v1.Pod) {
 func TestImageVolumeHasItsOwnCredentials(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		const app, model = "apps.example.com/app:1", "models.example.org/model:1"
-		b.runtime.NeedPassword(app, "of apps")
-		b.runtime.NeedPassword(model, "of models")
+		b.runtime.Images().NeedPassword(app, "of apps")
+		b.runtime.Images().NeedPassword(model, "of models")
 		secrets := b.registries(map[string]string{"apps.example.com": "of apps", "models.example.org": "of models"})
 		for name, policy := range map[string]v1.PullPolicy{"first": v1.PullAlways, "second": v1.PullIfNotPresent} {
 			b.create(pod(name, secrets, withVolume(imageVolume(model, policy)), func(p *v1.Pod) {
@@ -51,9 +51,9 @@ func TestImageVolumeHasItsOwnCredentials(t *testing.T) {
 			}
 		}
 		for image, want := range map[string]string{app: "of apps", model: "of models"} {
-			for _, auth := range b.runtime.Auths(image) {
+			for _, auth := range b.runtime.Images().Auths(image) {
 				if auth.GetPassword() != want {
-					t.Errorf("the registry of %s was told the password %q", image, auth.GetPassword())
+					t.Errorf("the registry of %s got the password %q", image, auth.GetPassword())
 				}
 			}
 		}
@@ -65,7 +65,7 @@ func TestImageVolumeHasItsOwnCredentials(t *testing.T) {
 func TestImageVolumeOfAnotherContainer(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		const model = "models.example.org/model:1"
-		b.runtime.FailPulls(model, fmt.Errorf("no such host"))
+		b.runtime.Images().FailPulls(model, fmt.Errorf("no such host"))
 		b.create(pod("web", withVolume(imageVolume(model, v1.PullAlways)), func(p *v1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "other", Image: "example.com/app:1"})
 		}))
@@ -115,10 +115,10 @@ func TestImageVolumeIsNotGarbage(t *testing.T) {
 func TestImageVolumeIsPulledAgain(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		const model = "models.example.org/model:1"
-		b.runtime.FailPulls(model, errors.New("the registry is away"))
+		b.runtime.Images().FailPulls(model, errors.New("the registry is away"))
 		b.create(pod("web", withVolume(imageVolume(model, v1.PullAlways))))
 		b.after(40 * time.Second) // at 0, 10 and 30 s
-		if n := b.runtime.Pulls(model); n < 3 {
+		if n := b.runtime.Images().Pulls(model); n < 3 {
 			t.Errorf("it was pulled %d times in 40 s", n)
 		}
 	})

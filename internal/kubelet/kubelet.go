@@ -8,24 +8,38 @@
 //
 // The parts are packages of their own, each with a loop that Run starts. The
 // comment of each names the manager of upstream's kubelet that it stands for.
+//
+// There is one configuration, Config.Configuration. New sets its defaults and
+// validates it; nothing changes it afterwards. A part that uses more than two of
+// its settings takes a pointer to all of it, named Configuration in structs. A
+// part that uses one or two takes their values. No part takes copies of settings
+// beside the configuration, and what follows from several settings has one
+// function, such as allocatable.Reserved.
 package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
+	"github.com/coracle-io/coracle/internal/kubelet/certificate"
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/csi"
 	"github.com/coracle-io/coracle/internal/kubelet/eviction"
 	"github.com/coracle-io/coracle/internal/kubelet/gc"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
@@ -33,9 +47,11 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/object"
 	"github.com/coracle-io/coracle/internal/kubelet/pleg"
+	"github.com/coracle-io/coracle/internal/kubelet/pluginwatcher"
 	pods "github.com/coracle-io/coracle/internal/kubelet/pod"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/server"
+	"github.com/coracle-io/coracle/internal/kubelet/shutdown"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/stats"
@@ -43,10 +59,8 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/userns"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
 	"github.com/coracle-io/coracle/internal/supervise"
+	"github.com/coracle-io/coracle/internal/version"
 )
-
-// Version is what the node says that its kubelet is.
-const Version = "v1.37.2"
 
 // Kubelet is the agent of one node.
 type Kubelet struct {
@@ -59,11 +73,16 @@ type Kubelet struct {
 	probes   *probe.Manager
 	images   *image.Manager
 	volumes  *volume.Manager
+	plugins  *pluginwatcher.Watcher
 	cgroups  *cgroup.Pods
 	logs     *logs.Rotator // nil: logs grow without bound
 	eviction *eviction.Manager
 	node     *node.Reporter
-	server   *server.Config // nil: no server
+	place    *placement
+	shutdown *shutdown.Manager    // nil: the machine's shutdown does not wait for pods
+	server   *server.Config       // nil: no server
+	usage    *stats.Volumes       // nil: no server
+	serving  *certificate.Renewed // nil: the certificate is not requested
 
 	// Nil without an API server.
 	objects *object.Store
@@ -71,9 +90,11 @@ type Kubelet struct {
 	mirrors *source.Mirror
 }
 
-// New checks the configuration, fills in defaults and builds a kubelet.
-func New(config Config) (*Kubelet, error) {
-	if err := config.Default(); err != nil {
+// New validates the configuration, sets defaults and builds a kubelet.
+func New(given Config) (*Kubelet, error) {
+	k := &Kubelet{config: given, recorder: &recorder{}}
+	config := &k.config
+	if err := config.Complete(); err != nil {
 		return nil, err
 	}
 	facts, err := config.facts()
@@ -81,39 +102,46 @@ func New(config Config) (*Kubelet, error) {
 		return nil, err
 	}
 	c := &config.Configuration
-	k := &Kubelet{
-		config: config, recorder: &recorder{}, sources: source.All(c, config.Client, config.Files, config.NodeName),
-		runtime: cri.NewClient(config.Runtime, config.Images, config.Metrics),
-		volumes: &volume.Manager{Root: config.RootDirectory, FS: config.Files, Mounter: config.Mounter},
-		cgroups: &cgroup.Pods{
-			Groups: config.Groups, Root: c.CgroupRoot, PerQOS: *c.CgroupsPerQOS, PIDsLimit: *c.PodPidsLimit, CFSQuota: *c.CPUCFSQuota,
-			Allocatable: config.enforced(),
-		},
+	gates, err := Features(c)
+	if err != nil {
+		return nil, err
 	}
+	k.sources = source.All(c, config.Client, config.Files, config.NodeName)
+	k.runtime = cri.NewClient(config.Runtime, config.Images, config.Metrics)
+	k.cgroups = &cgroup.Pods{Groups: config.Groups, Configuration: c, Capacity: config.Machine.Capacity}
+	k.newVolumes(gates)
 	runtime := k.runtime.Runtime()
 	handlers := &probe.Runner{Exec: func(ctx context.Context, containerID string, command []string, timeout time.Duration) ([]byte, error) {
 		return cri.Exec(ctx, runtime, containerID, command, timeout)
 	}}
-	k.probes = probe.New(handlers, k.recorder, pods.ContainerReference, func(uid types.UID) { k.pods.Wake(uid) })
+	k.probes = probe.New(handlers, k.recorder, pods.ContainerReference, func(uid types.UID) { k.pods.ProbeChanged(uid) })
 	k.images = image.New(image.Config{
-		Configuration: c, RootDirectory: config.RootDirectory, NodeName: config.NodeName, Runtime: runtime, Images: k.runtime.Images(),
+		Configuration: c, Features: gates, RootDirectory: config.RootDirectory, NodeName: config.NodeName, Runtime: runtime, Images: k.runtime.Images(),
 		Files: config.Files, Machine: config.Machine, Recorder: k.recorder, Active: func() []*v1.Pod { return k.pods.Active() },
+		Providers: config.CredentialProviders,
+	})
+	if k.place, err = k.newPlacement(gates); err != nil {
+		return nil, err
+	}
+	k.plugins = pluginwatcher.New(pluginwatcher.Directory(config.RootDirectory), config.Files, map[string]pluginwatcher.Handler{
+		registerapi.CSIPlugin: k.volumes.CSI.Drivers(), registerapi.DRAPlugin: k.place.claims.Drivers(),
 	})
 	if k.node, err = k.newNode(facts); err != nil {
 		return nil, err
 	}
-	k.pods = k.newPods(facts, handlers)
-	k.pleg = pleg.New(runtime, k.pods, k.node.RuntimeAnswered, config.Metrics)
+	k.pods = k.newPods(facts, gates, handlers)
+	k.shutdown = shutdown.New(shutdown.Config{Configuration: c, Connect: config.Logind, Pods: k.pods, Changed: k.node.SetNotReady, Metrics: config.Metrics})
+	k.pleg = pleg.New(runtime, config.RootDirectory, k.pods, k.node.RuntimeAnswered, config.Metrics)
 	k.eviction, err = eviction.New(eviction.Config{
-		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, FreeImages: k.images.Free,
-		Sources: eviction.Sources{Runtime: runtime, Files: config.Files, Volumes: k.volumes, CGroups: k.cgroups, PodLogsDir: c.PodLogsDir},
+		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, FreeImages: k.images.Free, ImageFS: k.images.FileSystem,
+		Sources: eviction.Sources{Runtime: runtime, Files: config.Files, Volumes: k.volumes, CGroups: k.cgroups},
 		Changed: k.node.Update, Recorder: k.recorder, Metrics: config.Metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if limit := resource.MustParse(c.ContainerLogMaxSize); limit.Sign() >= 0 { // Default has checked it
-		k.logs = &logs.Rotator{MaxBytes: limit.Value(), MaxFiles: int(*c.ContainerLogMaxFiles), Reopen: runtime.ReopenContainerLog}
+	if k.logs, err = logs.NewRotator(c, runtime.ReopenContainerLog); err != nil {
+		return nil, err
 	}
 	if *c.EnableServer {
 		k.server, err = k.newServer()
@@ -121,19 +149,40 @@ func New(config Config) (*Kubelet, error) {
 	return k, err
 }
 
-// newPods builds the pod workers, and what they need of an API server.
-func (k *Kubelet) newPods(facts spec.Node, handlers *probe.Runner) *pods.Workers {
+// newVolumes builds the volume manager and the volumes of CSI drivers.
+func (k *Kubelet) newVolumes(gates *feature.Set) {
+	c := &k.config
+	k.volumes = &volume.Manager{Root: c.RootDirectory, FS: c.Files, Mounter: c.Mounter}
+	config := csi.Config{
+		Root: c.RootDirectory, NodeName: c.NodeName, FS: c.Files, Mounter: c.Mounter, Client: c.Client, Recorder: k.recorder,
+		Health: gates.Enabled(feature.CSIVolumeHealth),
+		Node:   func() *v1.Node { return k.node.Node() }, Report: func() { k.node.Update() }, Wake: func(uid types.UID) { k.pods.Refresh(uid) },
+	}
+	if c.Client != nil {
+		tokens := &volume.TokenCache{Client: c.Client.Kubernetes}
+		k.volumes.Tokens, config.Token = tokens, tokens.Expiring
+		config.Secret = func(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+			return k.objects.Secret(ctx, namespace, name)
+		}
+	}
+	k.volumes.CSI = csi.New(config)
+}
+
+// newPods builds the pod workers and, with an API server, the parts of them that
+// use it.
+func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.Runner) *pods.Workers {
 	c := &k.config.Configuration
 	policy := &admit.Policy{
 		AllowedSysctls: c.AllowedUnsafeSysctls, AppArmor: admit.AppArmorEnabled(k.config.hostFile),
-		Pressure: func() []v1.NodeConditionType { return k.eviction.Conditions() }, Node: k.node.Node, Allocatable: k.node.Allocatable,
+		Pressure: func() []v1.NodeConditionType { return k.eviction.Conditions() }, Node: k.node.Node,
+		Allocatable: func() v1.ResourceList { return k.place.unmanaged(k.node.Allocatable()) },
+		Features:    gates, ShuttingDown: func() bool { return k.shutdown.ShuttingDown() },
 	}
 	config := pods.Config{
-		SyncFrequency: c.SyncFrequency.Duration, MaxBackOff: c.CrashLoopBackOff.MaxContainerRestartPeriod.Duration,
 		Node: facts, NodeStatus: k.node, Admit: policy.Admit, ReservedPorts: k.config.ReservedPorts,
 		Runtime: k.runtime.Runtime(), RuntimeName: k.runtime.Name, Files: k.config.Files, CGroups: k.cgroups,
-		UserNamespaces: &userns.Manager{Files: k.config.Files, Folders: k.volumes}, Volumes: k.volumes, Images: k.images,
-		Probes: k.probes, Handlers: handlers, Recorder: k.recorder, Metrics: k.config.Metrics,
+		UserNamespaces: &userns.Manager{Files: k.config.Files, Folders: k.volumes}, Placement: k.place, Volumes: k.volumes, Images: k.images,
+		NetworkPolicies: k.config.NetworkPolicies, Probes: k.probes, Handlers: handlers, Recorder: k.recorder, Metrics: k.config.Metrics,
 	}
 	for _, s := range k.sources {
 		config.Sources = append(config.Sources, s.Name)
@@ -142,7 +191,6 @@ func (k *Kubelet) newPods(facts spec.Node, handlers *probe.Runner) *pods.Workers
 		watch := c.ConfigMapAndSecretChangeDetectionStrategy == kubeletconfig.WatchChangeDetectionStrategy
 		k.objects = object.New(client, watch, func(uid types.UID) { k.pods.Refresh(uid) })
 		k.volumes.Objects, k.volumes.Claims, k.volumes.Bundles = k.objects, k.objects, k.objects
-		k.volumes.Tokens = &volume.TokenCache{Client: client.Kubernetes}
 		k.status = status.NewManager(client.Kubernetes, func(uid types.UID) { k.pods.Removed(uid) })
 		k.mirrors = &source.Mirror{Client: client.Kubernetes}
 		config.API = &pods.API{
@@ -154,74 +202,103 @@ func (k *Kubelet) newPods(facts spec.Node, handlers *probe.Runner) *pods.Workers
 }
 
 func (k *Kubelet) newNode(facts spec.Node) (*node.Reporter, error) {
-	c := &k.config.Configuration
-	reserved, err := node.Reserved(c)
-	if err != nil {
-		return nil, err
-	}
 	return node.NewReporter(node.Config{
-		Client: k.config.Client, Name: k.config.NodeName, Hostname: k.config.Hostname, IPs: facts.IPs,
-		Labels: k.config.NodeLabels, Taints: c.RegisterWithTaints, Register: *c.RegisterNode, ProviderID: c.ProviderID,
-		Machine: k.config.Machine, Reserved: reserved, Allocatable: facts.Allocatable, MaxPods: c.MaxPods, MaxImages: int(*c.NodeStatusMaxImages),
-		Port: c.Port, PodCIDR: c.PodCIDR, LeaseDuration: c.NodeLeaseDurationSeconds,
-		UpdateFrequency: c.NodeStatusUpdateFrequency.Duration, ReportFrequency: c.NodeStatusReportFrequency.Duration,
-		Runtime: k.runtime.Runtime(), Images: k.runtime.Images(), KubeletVersion: Version, Recorder: k.recorder,
-		RuntimeVersion: func() string { return k.runtime.Name() + "://" + k.runtime.Version() },
-		Pressure:       func() []v1.NodeConditionType { return k.eviction.Conditions() },
-		Registered:     func() { k.pods.WakeAll() },
-	}), nil
+		Client: k.config.Client, Configuration: &k.config.Configuration, Name: k.config.NodeName, IPs: facts.IPs, Labels: k.config.NodeLabels,
+		Machine: k.config.Machine, Runtime: k.runtime.Runtime(), Images: k.runtime.Images(), Recorder: k.recorder,
+		Hooks: node.Hooks{
+			Versions: func() (runtime, kubelet string) {
+				return k.runtime.Name() + "://" + k.runtime.Version(), version.Upstream
+			},
+			Devices:    k.place.devices.Capacity,
+			Pressure:   func() []v1.NodeConditionType { return k.eviction.Conditions() },
+			Registered: func() { k.pods.WakeAll() }, VolumesInUse: k.volumes.CSI.InUse, Observed: k.volumes.CSI.NodeChanged,
+		},
+	})
 }
 
 func (k *Kubelet) newServer() (*server.Config, error) {
 	c := &k.config.Configuration
+	k.usage = &stats.Volumes{Pods: k.pods.Observed, Machine: k.config.Machine, Usage: k.volumes.Usage, Recorder: k.recorder}
+	k.config.Metrics.MustRegister(k.usage)
 	config := &server.Config{
-		Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.node.RuntimeError,
+		Access: k.config.Access, Configuration: c, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.node.RuntimeError,
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,
-			Files: k.config.Files, Volumes: k.volumes, CGroups: k.cgroups,
+			Files: k.config.Files, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, ImageFS: k.images.FileSystem,
+			PodLogsDir: c.PodLogsDir,
 		},
-		Configuration: *c, Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
-		NodeName: k.config.NodeName, Address: c.Address, Port: c.Port, HealthzAddress: c.HealthzBindAddress, HealthzPort: *c.HealthzPort,
-		GetCertificate: k.config.GetCertificate, ClientCAs: k.config.ClientCAs, StreamIdle: c.StreamingConnectionIdleTimeout.Duration,
-		Metrics: k.config.Metrics, Authenticator: k.config.Authenticator, Authorizer: k.config.Authorizer,
-		Debugging: *c.EnableDebuggingHandlers, Profiling: *c.EnableProfilingHandler,
-	}
-	if *c.EnableSystemLogHandler {
-		config.SystemLogs = "/var/log"
+		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
+		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Pages: k.config.Pages, SystemLogs: "/var/log",
 	}
 	var client kubernetes.Interface
 	if k.config.Client != nil {
 		client = k.config.Client.Kubernetes
 	}
-	return config, config.Default(c, client, k.config.Hostname, k.config.NodeIPs)
+	if c.ServerTLSBootstrap && config.GetCertificate == nil {
+		var err error
+		if k.serving, err = k.newServing(client); err != nil {
+			return nil, err
+		}
+		config.GetCertificate = k.serving.GetCertificate
+	}
+	return config, config.CompleteAccess(client, k.config.Addresses())
+}
+
+// newServing returns a serving certificate that the API server issues.
+func (k *Kubelet) newServing(api kubernetes.Interface) (*certificate.Renewed, error) {
+	c := &k.config.Configuration
+	if api == nil {
+		return nil, errors.New("serverTLSBootstrap (--rotate-server-certificates) needs an API server that issues the certificate: give --kubeconfig")
+	}
+	addresses := func() []v1.NodeAddress {
+		if n := k.node.Node(); n != nil {
+			return n.Status.Addresses
+		}
+		return nil
+	}
+	return certificate.Serving(k.config.CertDirectory, c.TLSCertFile, c.TLSPrivateKeyFile, k.config.NodeName, api, addresses, k.config.Metrics)
 }
 
 // Run works until ctx ends, then stops everything but the containers.
 func (k *Kubelet) Run(ctx context.Context) error { return supervise.Run(ctx, k.run) }
 
 func (k *Kubelet) run(ctx context.Context) error {
-	c := &k.config.Configuration
-	if err := k.runtime.Connect(ctx, c.ContainerRuntimeEndpoint, c.ImageServiceEndpoint, c.RuntimeRequestTimeout.Duration); err != nil {
+	if err := k.runtime.Connect(ctx, &k.config.Configuration); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
 	defer k.runtime.Close(ctx)
+	if err := k.checkCgroupDriver(ctx); err != nil {
+		return err
+	}
 	if err := k.config.Files.MkdirAll(k.config.RootDirectory, 0o750); err != nil {
 		return fmt.Errorf("make the kubelet's folder: %w", err)
 	}
 	k.images.Recover(ctx)
+	if err := k.place.recover(ctx); err != nil {
+		return err
+	}
 	if err := k.cgroups.ApplyClasses(nil); err != nil {
 		return fmt.Errorf("set up the control groups of pods: %w", err)
 	}
+	if err := k.config.limitReserved(); err != nil {
+		return err
+	}
 	defer k.recorder.start(ctx, &k.config)()
 	k.recorder.Event(node.Reference(k.config.NodeName), v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	if k.shutdown != nil {
+		if err := k.shutdown.Start(ctx); err != nil {
+			return err
+		}
+		defer k.shutdown.Close()
+	}
 	loops, err := k.loops()
 	if err != nil {
 		return err
 	}
-	tasks, ctx := supervise.Together(ctx)
+	tasks, ctx := supervise.WithContext(ctx)
 	k.probes.Start(ctx)
 	if k.objects != nil {
 		k.objects.Start(ctx)
@@ -235,31 +312,59 @@ func (k *Kubelet) run(ctx context.Context) error {
 	return err
 }
 
-// loops are the parts that work beside each other. The ports of the server are
-// open when it returns.
+// checkCgroupDriver returns an error if the container runtime uses a cgroup
+// driver that this kubelet does not have. If the runtime does not say which it
+// uses, the configured driver counts (KEP-4033).
+func (k *Kubelet) checkCgroupDriver(ctx context.Context) error {
+	driver, from := k.config.Configuration.CgroupDriver, "cgroupDriver (--cgroup-driver)"
+	said, err := k.runtime.Runtime().RuntimeConfig(ctx)
+	if err != nil && grpcstatus.Code(err) != codes.Unimplemented {
+		return fmt.Errorf("ask the container runtime for its cgroup driver: %w", err)
+	}
+	if linux := said.GetLinux(); linux != nil {
+		from = "the container runtime"
+		driver = strings.ToLower(linux.GetCgroupDriver().String())
+	}
+	if driver != "cgroupfs" {
+		return fmt.Errorf("the cgroup driver %s, which %s asks for, is not supported on this node: pods get their control groups from the kubelet directly; "+
+			"use cgroupfs in the container runtime (containerd: SystemdCgroup = false)", driver, from)
+	}
+	return nil
+}
+
+// loops returns the parts that run concurrently. It opens the ports of the server.
 func (k *Kubelet) loops() ([]func(ctx context.Context), error) {
 	loops := []func(ctx context.Context){
-		k.pods.Run, k.pleg.Run, k.eviction.Run, k.images.Run,
+		k.pods.Run, k.pleg.Run, k.eviction.Run, k.images.Run, k.volumes.CSI.Run, k.plugins.Run,
 		func(ctx context.Context) { k.cgroups.Run(ctx, k.pods.Active) },
+		func(ctx context.Context) { gc.Containers(ctx, k.runtime.Runtime(), k.pods.Observed) },
 		func(ctx context.Context) { gc.Sandboxes(ctx, k.runtime.Runtime(), k.pods.Observed) },
 		func(ctx context.Context) { gc.Volumes(ctx, k.volumes.Known, k.pods) },
+		func(ctx context.Context) { gc.CGroups(ctx, k.cgroups, k.pods) },
+		func(ctx context.Context) { gc.Logs(ctx, k.config.Files, k.config.Configuration.PodLogsDir, k.pods) },
 	}
 	for _, s := range k.sources {
 		loops = append(loops, func(ctx context.Context) { s.Run(ctx, k.pods.Updates()) })
 	}
 	if k.logs != nil {
-		period := k.config.Configuration.ContainerLogMonitorInterval.Duration
-		loops = append(loops, func(ctx context.Context) { k.logs.Run(ctx, period, k.pods.Containers) })
+		loops = append(loops, func(ctx context.Context) { k.logs.Run(ctx, k.pods.Containers) })
 	}
 	if k.config.Client != nil {
 		loops = append(loops, k.status.Run, k.node.Run, func(ctx context.Context) { gc.Mirrors(ctx, k.pods.OrphanedMirrors, k.mirrors.Delete) })
 	}
+	loops = append(loops, k.place.loops(!k.config.WithoutSockets)...)
 	if k.server != nil {
 		s, err := server.Listen(*k.server)
 		if err != nil {
 			return nil, err
 		}
-		loops = append(loops, s.Run)
+		loops = append(loops, s.Run, k.usage.Run)
+	}
+	if k.shutdown != nil {
+		loops = append(loops, k.shutdown.Run)
+	}
+	if k.serving != nil {
+		loops = append(loops, k.serving.Run)
 	}
 	return loops, nil
 }

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 )
 
 func TestPodRunsAndEnds(t *testing.T) {
@@ -23,7 +23,7 @@ func TestPodRunsAndEnds(t *testing.T) {
 		if p.Status.Phase != v1.PodRunning || conditionOf(p, v1.PodReady) != v1.ConditionTrue || p.Status.PodIP == "" || p.Status.HostIP != "192.0.2.1" {
 			t.Fatalf("the pod is not up: %+v", p.Status)
 		}
-		if got := p.Status.ContainerStatuses[0]; !strings.HasPrefix(got.ContainerID, "fake://") || !got.Ready || got.RestartCount != 0 {
+		if got := p.Status.ContainerStatuses[0]; !strings.HasPrefix(got.ContainerID, "simulated://") || !got.Ready || got.RestartCount != 0 {
 			t.Fatalf("container status: %+v", got)
 		}
 		if b.groups.Get("/kubepods/besteffort/poduid-web") == nil {
@@ -48,7 +48,7 @@ func TestPodRunsAndEnds(t *testing.T) {
 
 func TestGracePeriodEndsInKill(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
-		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour { return fake.Behaviour{IgnoreStop: true} }
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour { return inmemory.Behaviour{IgnoreStop: true} }
 		b.create(pod("stubborn"))
 		b.delete("stubborn", 30)
 		b.after(29 * time.Second)
@@ -64,7 +64,7 @@ func TestGracePeriodEndsInKill(t *testing.T) {
 
 func TestShorterGraceInterruptsTheLonger(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
-		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour { return fake.Behaviour{IgnoreStop: true} }
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour { return inmemory.Behaviour{IgnoreStop: true} }
 		b.create(pod("stubborn"))
 		b.delete("stubborn", 600)
 		b.after(10 * time.Second)
@@ -78,8 +78,8 @@ func TestShorterGraceInterruptsTheLonger(t *testing.T) {
 
 func TestCrashLoopBacksOff(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
-		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
-			return fake.Behaviour{RunFor: time.Second, ExitCode: 3}
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+			return inmemory.Behaviour{RunFor: time.Second, ExitCode: 3}
 		}
 		b.create(pod("crash"))
 		b.after(1500 * time.Millisecond) // first exit: restarted at once
@@ -130,8 +130,8 @@ func TestRestartPolicies(t *testing.T) {
 	} {
 		t.Run(string(test.policy), func(t *testing.T) {
 			run(t, func(t *testing.T, b *bench) {
-				b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
-					return fake.Behaviour{RunFor: time.Second, ExitCode: test.code}
+				b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+					return inmemory.Behaviour{RunFor: time.Second, ExitCode: test.code}
 				}
 				b.create(pod("job", func(p *v1.Pod) { p.Spec.RestartPolicy = test.policy }))
 				b.after(5 * time.Second)
@@ -139,15 +139,15 @@ func TestRestartPolicies(t *testing.T) {
 					t.Fatalf("phase %s, want %s: %+v", got, test.phase, b.get("job").Status)
 				}
 				if test.phase != v1.PodRunning && b.get("job").Status.ContainerStatuses[0].State.Terminated == nil {
-					t.Fatal("the container's end is not told")
+					t.Fatal("the container's end is not reported")
 				}
 			})
 		})
 	}
 }
 
-// Nobody is shown a pod as Running whose only command is over before they
-// could attach to it.
+// A client that waits for Running can attach to the container: no status shows a
+// pod as Running whose only command has already ended.
 func TestBriefCommandIsNeverShownRunning(t *testing.T) {
 	const shown = 300 * time.Millisecond // what a container must have run for
 	for _, test := range []struct {
@@ -160,7 +160,7 @@ func TestBriefCommandIsNeverShownRunning(t *testing.T) {
 		{v1.RestartPolicyAlways, 3 * shown, map[time.Duration]v1.PodPhase{0: v1.PodRunning}},
 	} {
 		run(t, func(t *testing.T, b *bench) {
-			b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour { return fake.Behaviour{RunFor: test.lasts} }
+			b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour { return inmemory.Behaviour{RunFor: test.lasts} }
 			b.create(pod("job", func(p *v1.Pod) { p.Spec.RestartPolicy = test.policy; p.Status.Phase = v1.PodPending }))
 			var passed time.Duration
 			for _, when := range slices.Sorted(maps.Keys(test.at)) {
@@ -204,8 +204,8 @@ func TestAdoptionAfterRestart(t *testing.T) {
 func TestLivenessRestarts(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		var sick atomic.Bool
-		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
-			return fake.Behaviour{Exec: func([]string) (string, int32) {
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+			return inmemory.Behaviour{Exec: func([]string) (string, int32) {
 				if sick.Load() {
 					return "sick", 1
 				}
@@ -241,12 +241,12 @@ func TestLivenessRestarts(t *testing.T) {
 func TestInitContainersAndSidecar(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		var order []string
-		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) fake.Behaviour {
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
 			order = append(order, c.GetMetadata().GetName())
 			if strings.HasPrefix(c.GetMetadata().GetName(), "init") {
-				return fake.Behaviour{RunFor: time.Second}
+				return inmemory.Behaviour{RunFor: time.Second}
 			}
-			return fake.Behaviour{}
+			return inmemory.Behaviour{}
 		}
 		always := v1.ContainerRestartPolicyAlways
 		b.create(pod("web", func(p *v1.Pod) {
@@ -273,17 +273,17 @@ func TestInitContainersAndSidecar(t *testing.T) {
 
 func TestImagePullBacksOff(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
-		b.runtime.FailPulls("example.com/app:1", errors.New("no such image"))
+		b.runtime.Images().FailPulls("example.com/app:1", errors.New("no such image"))
 		b.create(pod("web"))
 		got := b.get("web").Status.ContainerStatuses[0].State.Waiting
 		if got == nil || got.Reason != "ImagePullBackOff" && got.Reason != "ErrImagePull" {
 			t.Fatalf("state %+v", got)
 		}
 		b.after(2 * time.Minute)
-		if n := b.runtime.Pulls("example.com/app:1"); n < 3 || n > 5 {
+		if n := b.runtime.Images().Pulls("example.com/app:1"); n < 3 || n > 5 {
 			t.Fatalf("%d pulls in two minutes", n)
 		}
-		b.runtime.FailPulls("example.com/app:1", nil)
+		b.runtime.Images().FailPulls("example.com/app:1", nil)
 		b.after(3 * time.Minute)
 		if p := b.get("web"); p.Status.Phase != v1.PodRunning {
 			t.Fatalf("phase %s: %+v", p.Status.Phase, p.Status.ContainerStatuses)
@@ -392,7 +392,7 @@ func TestStaticPodHasMirror(t *testing.T) {
 // people restart static pods that way.
 func TestStaticPodComesBackWhileItEnds(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
-		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour { return fake.Behaviour{IgnoreStop: true} }
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour { return inmemory.Behaviour{IgnoreStop: true} }
 		const path = "/etc/kubernetes/manifests/web.yaml"
 		const manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {terminationGracePeriodSeconds: 60, containers: [{name: main, image: 'example.com/app:1'}]}\n"
 		write := func() {
@@ -434,7 +434,7 @@ func TestNodeIsRegistered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n.Labels[v1.LabelHostname] != nodeName || n.Status.NodeInfo.ContainerRuntimeVersion != "fake://1.0.0" {
+		if n.Labels[v1.LabelHostname] != nodeName || n.Status.NodeInfo.ContainerRuntimeVersion != "simulated://1.0.0" {
 			t.Fatalf("node %+v", n)
 		}
 		ready := false
@@ -462,8 +462,8 @@ func TestAdoptedContainersHaveStarted(t *testing.T) {
 	for _, static := range []bool{false, true} {
 		run(t, func(t *testing.T, b *bench) {
 			var busy atomic.Bool
-			b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
-				return fake.Behaviour{Exec: func(command []string) (string, int32) {
+			b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+				return inmemory.Behaviour{Exec: func(command []string) (string, int32) {
 					if command[0] == "ready" || command[0] == "startup" && busy.Load() {
 						return "busy", 1
 					}

@@ -134,7 +134,7 @@ func TestRestartWithoutTheVolumesSources(t *testing.T) {
 						t.Errorf("the container does not run again: %+v", b.get("web").Status.ContainerStatuses)
 					}
 					if got := b.events("FailedMount"); test.message != "" && !slices.Contains(got, test.message) || test.message == "" && got != nil {
-						t.Errorf("users are told %q", got)
+						t.Errorf("the event says %q", got)
 					}
 					if test.mended == nil {
 						return
@@ -154,20 +154,24 @@ func TestRestartWithoutTheVolumesSources(t *testing.T) {
 // claim makes a claim bound to a folder of the node.
 func (b *bench) claim(name string) {
 	b.t.Helper()
-	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	b.claimOf(name, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}})
+}
+
+func (b *bench) claimOf(name string, pv *v1.PersistentVolume) {
+	b.t.Helper()
 	pv.Spec.HostPath, pv.Spec.ClaimRef = &v1.HostPathVolumeSource{Path: "/srv"}, &v1.ObjectReference{Namespace: "default", Name: name}
 	if _, err := b.api.CoreV1().PersistentVolumes().Create(b.t.Context(), pv, metav1.CreateOptions{}); err != nil {
 		b.t.Fatal(err)
 	}
 	pvc := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
-	pvc.Spec.VolumeName, pvc.Status.Phase = "pv", v1.ClaimBound
+	pvc.Spec.VolumeName, pvc.Status.Phase = pv.Name, v1.ClaimBound
 	if _, err := b.api.CoreV1().PersistentVolumeClaims("default").Create(b.t.Context(), pvc, metav1.CreateOptions{}); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
 // While the API server is away, containers that end run again, and a sandbox
-// that is lost is made anew.
+// that is lost is recreated.
 func TestRestartWithoutAPIServer(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		b.claim("c")
@@ -211,6 +215,28 @@ func TestRestartWithoutAPIServer(t *testing.T) {
 			if s.GetRuntimeHandler() != class.Handler {
 				t.Errorf("a sandbox is made by %q", s.GetRuntimeHandler())
 			}
+		}
+	})
+}
+
+// While the API server is away, a container restarts without the optional
+// objects that did not exist before.
+func TestRestartWithoutOptionalObjects(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		optional := true
+		b.create(pod("web", withVolume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}, Optional: &optional}}), func(p *v1.Pod) {
+			p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{
+				{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}, Optional: &optional}},
+				{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}, Optional: &optional}},
+			}
+		}))
+		b.after(time.Minute)
+		away := b.sever()
+		defer away.Store(false)
+		b.runtime.Exit(b.live("main"), 1)
+		b.after(time.Minute)
+		if b.live("main") == "" {
+			t.Errorf("the container does not run again: %q", b.events("FailedMount"))
 		}
 	})
 }

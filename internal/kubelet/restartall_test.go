@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 )
 
 // restartsAll makes a container restart all others when it ends with 88.
@@ -20,19 +20,19 @@ func restartsAll(c *v1.Container) {
 }
 
 // A container that ends with a code that restarts all containers makes the pod
-// begin anew in its sandbox, init containers first (KEP-5532).
+// start over in its sandbox, init containers first (KEP-5532).
 func TestRestartAllContainers(t *testing.T) {
 	for _, source := range []string{"watcher", "sidecar"} {
 		t.Run(source, func(t *testing.T) {
 			run(t, func(t *testing.T, b *bench) {
-				b.runtime.Behave = func(c *runtimeapi.ContainerConfig) fake.Behaviour {
+				b.runtime.Behave = func(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
 					switch c.GetMetadata().GetName() {
 					case "setup":
-						return fake.Behaviour{RunFor: 10 * time.Second}
+						return inmemory.Behaviour{RunFor: 10 * time.Second}
 					case "task":
-						return fake.Behaviour{RunFor: time.Second, ExitCode: 1}
+						return inmemory.Behaviour{RunFor: time.Second, ExitCode: 1}
 					}
-					return fake.Behaviour{IgnoreStop: true}
+					return inmemory.Behaviour{IgnoreStop: true}
 				}
 				never, always := v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyAlways
 				b.create(pod("web", func(p *v1.Pod) {
@@ -96,11 +96,12 @@ func TestRestartAllContainers(t *testing.T) {
 	}
 }
 
-// What restarts all of its containers again and again has to wait as others do.
+// A pod that restarts all of its containers again and again is subject to
+// back-off.
 func TestRestartAllContainersBacksOff(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
-		b.runtime.Behave = func(*runtimeapi.ContainerConfig) fake.Behaviour {
-			return fake.Behaviour{RunFor: time.Second, ExitCode: 88}
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+			return inmemory.Behaviour{RunFor: time.Second, ExitCode: 88}
 		}
 		b.create(pod("web", func(p *v1.Pod) { restartsAll(&p.Spec.Containers[0]) }))
 		b.after(time.Hour)
@@ -115,14 +116,14 @@ func TestRestartAllContainersBacksOff(t *testing.T) {
 func TestRestartAllContainersDuringTheStart(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		var again atomic.Bool
-		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) fake.Behaviour {
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
 			switch name := c.GetMetadata().GetName(); {
 			case name == "setup":
-				return fake.Behaviour{RunFor: time.Second}
+				return inmemory.Behaviour{RunFor: time.Second}
 			case name == "watcher" && !again.Swap(true):
-				return fake.Behaviour{RunFor: 100 * time.Millisecond, ExitCode: 88}
+				return inmemory.Behaviour{RunFor: 100 * time.Millisecond, ExitCode: 88}
 			}
-			return fake.Behaviour{}
+			return inmemory.Behaviour{}
 		}
 		b.create(pod("web", func(p *v1.Pod) {
 			main := p.Spec.Containers[0]

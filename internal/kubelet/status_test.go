@@ -29,7 +29,7 @@ func TestReadyAgainAfterOthersSaidNot(t *testing.T) {
 		}
 		synctest.Wait()
 		if ready := conditionOf(b.get("web"), v1.PodReady); ready != v1.ConditionTrue {
-			t.Errorf("after somebody wrote that it is not, Ready is %s", ready)
+			t.Errorf("after another client wrote False, Ready is %s", ready)
 		}
 	})
 }

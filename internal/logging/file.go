@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// maxFile is how large a log becomes before a new one is begun.
+	// maxFile is the size at which a log is rotated, in bytes.
 	maxFile = 16 << 20
-	// oldFiles is how many former ones are kept.
+	// oldFiles is how many rotated files are kept.
 	oldFiles = 3
 )
 
-// File is a bounded log file: once it is large it becomes FILE.1, the former
-// FILE.1 becomes FILE.2, and the oldest goes. Several processes may write to
-// the same file, each with a File of its own.
+// File is a bounded log file. A full file becomes FILE.1, the former FILE.1
+// becomes FILE.2, and the oldest is removed. Several processes may write to one
+// path, each with its own File.
 type File struct {
 	path  string
 	limit int64
-	// moved is told about each file that is written to from now on.
+	// moved is called with each file that is written to from now on.
 	moved func(*os.File) error
 
 	mu   sync.Mutex // guards file
 	file *os.File
 }
 
-// OpenFile opens the log at path for appending. moved, which may be nil, is
-// called with each file that takes the place of a full one.
+// OpenFile opens the log at path for appending. moved, if not nil, is called
+// with each file that replaces a full one.
 func OpenFile(path string, moved func(*os.File) error) (*File, error) {
 	return openFile(path, maxFile, moved)
 }
@@ -54,18 +54,18 @@ func (l *File) open() error {
 	return f.Chmod(0o600)
 }
 
-// File is the file that is written to now.
+// File returns the file that is written to now.
 func (l *File) File() *os.File {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.file
 }
 
-// Close ends the writing.
+// Close closes the file.
 func (l *File) Close() error { return l.File().Close() }
 
-// Write appends to the log. What cannot be moved out of the way is written on:
-// a line is worth more than a bound.
+// Write appends to the log. If a full file cannot be rotated, Write appends to
+// it anyway: lines matter more than the bound.
 func (l *File) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,8 +75,7 @@ func (l *File) Write(line []byte) (int, error) {
 	return l.file.Write(line)
 }
 
-// rotate begins a new file, or goes on with the one that another process has
-// begun meanwhile.
+// rotate starts a new file, or uses the one that another process has started.
 func (l *File) rotate() error {
 	full := l.file
 	if err := unix.Flock(int(full.Fd()), unix.LOCK_EX); err != nil {
@@ -104,7 +103,7 @@ func (l *File) rotate() error {
 	return l.moved(l.file)
 }
 
-// shift makes newest PATH.1, and each former file one older.
+// shift makes newest PATH.1, and renames each older file to the next number.
 func shift(path, newest string) error {
 	for n := oldFiles; n > 0; n-- {
 		newer := fmt.Sprintf("%s.%d", path, n-1)
@@ -118,10 +117,9 @@ func shift(path, newest string) error {
 	return nil
 }
 
-// Trim bounds the log of a program that goes on writing to the open file,
-// which must be open for appending: what a large one holds is copied to FILE.1,
-// and the file emptied. Lines that are written between the two are lost. One
-// that is missing or small is left alone.
+// Trim bounds the log of another program, which must have the file open for
+// appending. It copies a large file to FILE.1 and truncates it. Lines that are
+// written in between are lost. A small or missing file is no error.
 func Trim(path string) error { return trim(path, maxFile) }
 
 func trim(path string, limit int64) error {
@@ -141,7 +139,7 @@ func trim(path string, limit int64) error {
 	if err == nil {
 		err = shift(path, kept)
 	}
-	if err != nil { // on a full disk, above all
+	if err != nil { // as on a full disk
 		err = fmt.Errorf("keep the end of %s: %w", path, errors.Join(err, os.RemoveAll(kept)))
 	}
 	return errors.Join(err, log.Truncate(0))

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// The log stays within its bound, whoever writes how much, and the last lines
-// are there.
+// TestFileIsBounded checks that the log stays within its bound with several
+// writers, and has the last lines.
 func TestFileIsBounded(t *testing.T) {
 	const limit = 4096
 	path := filepath.Join(t.TempDir(), "coracle.log")
 	var writers sync.WaitGroup
-	for w := range 4 { // as processes of their own do
+	for w := range 4 { // as separate processes do
 		writers.Go(func() {
 			moved := 0
 			l, err := openFile(path, limit, func(*os.File) error { moved++; return nil })
@@ -66,8 +66,7 @@ func TestFileIsBounded(t *testing.T) {
 	}
 }
 
-// A log whose writer knows nothing of its bound keeps within it, and the
-// writer goes on.
+// TestTrim trims a log while its writer goes on writing.
 func TestTrim(t *testing.T) {
 	const limit = 4096
 	path := filepath.Join(t.TempDir(), "containerd.log")

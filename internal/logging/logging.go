@@ -1,11 +1,12 @@
-// Package logging gives every component one form of log line:
+// Package logging formats the log lines of all components:
 //
 //	I1121 03:38:52.123456 scheduler  Bound pod  pod="default/web" node="n1"
 //
-// The letter is the severity (I, W, E), the word after the time the
-// component. The level (--v=0..10) can be set for each component alone
-// (--v=2,kubelet=5). client-go and the other k8s.io libraries log through
-// klog, which is directed here as the component "lib".
+// The letter is the severity (I, W, E). The word after the time is the component, with
+// @NODE if it belongs to a further node of the machine (scheduler, kubelet,
+// kubelet@n1-2). The level (--v=0..10) can be set for each component (--v=2,kubelet=5).
+// client-go and the other k8s.io libraries log through klog, which CaptureKlog redirects
+// to the component "lib".
 package logging
 
 import (
@@ -25,17 +26,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Libraries is the component as which client-go and the other k8s.io libraries
-// log.
+// Libraries is the component name of client-go and the other k8s.io libraries.
 const Libraries = "lib"
 
-// Levels says how much each component logs.
+// Levels are the log levels of the components.
 type Levels struct {
 	Default     int
 	ByComponent map[string]int
 }
 
-// ParseLevels reads "2" or "2,kubelet=5,scheduler=4".
+// ParseLevels parses levels such as "2" or "2,kubelet=5,scheduler=4".
 func ParseLevels(s string) (Levels, error) {
 	l := Levels{ByComponent: map[string]int{}}
 	if s == "" {
@@ -59,7 +59,8 @@ func ParseLevels(s string) (Levels, error) {
 	return l, nil
 }
 
-// Check refuses levels of components that are none of those given.
+// Check returns an error if a level is for a component that is not among
+// components.
 func (l Levels) Check(components ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(l.ByComponent)) {
 		if !slices.Contains(components, name) {
@@ -69,16 +70,23 @@ func (l Levels) Check(components ...string) error {
 	return nil
 }
 
+// of returns the level of a component. Without a level of their own, libraries
+// log one level less than the components: level 1 of components is meant for
+// users, but level 1 of client-go lists its feature gates.
 func (l Levels) of(component string) int {
 	if n, ok := l.ByComponent[component]; ok {
 		return n
 	}
+	if component == Libraries {
+		return max(0, l.Default-1)
+	}
 	return l.Default
 }
 
-// Log is the one place where a process's log lines go.
+// Log writes the log lines of a process. It may be used by several goroutines.
 type Log struct {
 	levels Levels
+	node   string // of the components; "" if they need not be told apart
 	now    func() time.Time
 
 	mu  sync.Mutex // guards out and buf
@@ -86,12 +94,18 @@ type Log struct {
 	buf bytes.Buffer
 }
 
-// New makes a log that writes to out.
+// New returns a log that writes to out.
 func New(out io.Writer, levels Levels) *Log {
 	return &Log{out: out, levels: levels, now: time.Now}
 }
 
-// Component returns the logger of one component.
+// Of returns a log like l for the components of a node, which becomes a part of
+// their names.
+func (l *Log) Of(node string) *Log {
+	return &Log{out: l.out, levels: l.levels, node: node, now: l.now}
+}
+
+// Component returns the logger of a component.
 func (l *Log) Component(name string) logr.Logger {
 	return logr.New(&sink{log: l, component: name, level: l.levels.of(name)})
 }
@@ -101,13 +115,14 @@ func (l *Log) Context(ctx context.Context, component string) context.Context {
 	return klog.NewContext(ctx, l.Component(component))
 }
 
-// CaptureKlog directs what libraries log through klog to the component "lib".
+// CaptureKlog redirects klog to the component "lib". It changes process-wide
+// state.
 func (l *Log) CaptureKlog() {
 	klog.SetLoggerWithOptions(l.Component(Libraries), klog.ContextualLogger(true))
 }
 
 // Check returns an error if nothing can be logged with a context: a line has
-// been on its way out since ctx began, and longer than patience.
+// been on its way out since ctx began, and longer than checkTimeout.
 func Check(ctx context.Context) error {
 	s, ok := klog.FromContext(ctx).GetSink().(*sink)
 	if !ok {
@@ -119,7 +134,7 @@ func Check(ctx context.Context) error {
 		s.log.mu.Unlock() //nolint:staticcheck // only waits for whoever writes
 		close(free)
 	}()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	select {
 	case <-free:
@@ -129,8 +144,11 @@ func Check(ctx context.Context) error {
 	}
 }
 
-// patience is how long Check waits for a line to be written.
-const patience = 2 * time.Second
+// checkTimeout is how long Check waits for a line to be written.
+const checkTimeout = 2 * time.Second
+
+// timeFormat is the form of a line's time.
+const timeFormat = "0102 15:04:05.000000 "
 
 func (l *Log) write(severity byte, component, name, msg string, values []any, err error) {
 	l.mu.Lock()
@@ -138,15 +156,18 @@ func (l *Log) write(severity byte, component, name, msg string, values []any, er
 	b := &l.buf
 	b.Reset()
 	b.WriteByte(severity)
-	b.WriteString(l.now().Format("0102 15:04:05.000000 "))
+	b.WriteString(l.now().Format(timeFormat))
 	b.WriteString(component)
+	if l.node != "" {
+		b.WriteString("@" + l.node)
+	}
 	if name != "" {
 		b.WriteString("/" + name)
 	}
 	b.WriteString("  ")
-	b.WriteString(strings.ReplaceAll(msg, "\n", "\n\t"))
+	b.WriteString(strings.ReplaceAll(cut(msg), "\n", "\n\t"))
 	if err != nil {
-		fmt.Fprintf(b, "  err=%q", err.Error())
+		fmt.Fprintf(b, "  err=%q", cut(err.Error()))
 	}
 	for i := 0; i+1 < len(values); i += 2 {
 		fmt.Fprintf(b, "  %v=", values[i])
@@ -154,22 +175,37 @@ func (l *Log) write(severity byte, component, name, msg string, values []any, er
 	}
 	b.WriteByte('\n')
 	_, _ = l.out.Write(b.Bytes()) // there is nowhere left to report to
+	if b.Cap() > maxText {
+		l.buf = bytes.Buffer{}
+	}
+}
+
+// maxText is the maximum number of bytes of a message, an error or a value in a
+// line. Some repeat what a client sent.
+const maxText = 32 << 10
+
+// cut returns at most maxText bytes of text, and how many are left out.
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d more bytes)", text[:maxText], len(text)-maxText)
 }
 
 func writeValue(b *bytes.Buffer, value any) {
 	switch v := value.(type) {
 	case string:
-		fmt.Fprintf(b, "%q", v)
+		fmt.Fprintf(b, "%q", cut(v))
 	case error:
-		fmt.Fprintf(b, "%q", v.Error())
+		fmt.Fprintf(b, "%q", cut(v.Error()))
 	case fmt.Stringer:
-		fmt.Fprintf(b, "%q", v.String())
+		fmt.Fprintf(b, "%q", cut(v.String()))
 	default:
-		fmt.Fprintf(b, "%+v", v)
+		b.WriteString(cut(fmt.Sprintf("%+v", v)))
 	}
 }
 
-// sink is a logr.LogSink of one component.
+// sink is the logr.LogSink of a component.
 type sink struct {
 	log       *Log
 	component string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func TestParseLevelsNamesTheBadPart(t *testing.T) {
 	}
 }
 
-// stuck is where each line waits to be let go.
+// stuck is a writer that blocks until it is released.
 type stuck struct{ line, letGo chan struct{} }
 
 func (s stuck) Write(p []byte) (int, error) {
@@ -64,5 +65,28 @@ func TestCheckFindsABlockedLog(t *testing.T) {
 	close(out.letGo)
 	if err := Check(ctx); err != nil {
 		t.Errorf("the line was written: %v", err)
+	}
+}
+
+func TestLibrariesLogLessThanComponents(t *testing.T) {
+	for given, want := range map[string][2]int{"": {0, 0}, "1": {1, 0}, "4": {4, 3}, "4,lib=4": {4, 4}, "lib=2": {0, 2}} {
+		levels, err := ParseLevels(given)
+		if got := [2]int{levels.of("apiserver"), levels.of(Libraries)}; err != nil || got != want {
+			t.Errorf("levels %q of apiserver and lib are %v (%v), want %v", given, got, err, want)
+		}
+	}
+}
+
+// A line is bounded, whatever clients send, and keeps its end.
+func TestLinesAreBounded(t *testing.T) {
+	var out bytes.Buffer
+	l := New(&out, Levels{})
+	long := strings.Repeat("x", 3<<20)
+	l.Component("apiserver").Error(errors.New(long), long, "uri", long, "list", []string{long}, "verb", "create")
+	if line := out.String(); len(line) > 5*maxText || !strings.HasSuffix(line, "  verb=\"create\"\n") || strings.Count(line, "more bytes)") != 4 {
+		t.Errorf("%d bytes, which end with %q", len(line), line[max(0, len(line)-100):])
+	}
+	if kept := l.buf.Cap(); kept > maxText {
+		t.Errorf("%d bytes are kept for the next line", kept)
 	}
 }

@@ -1,11 +1,11 @@
-// Package memory says how much memory a process may use, and keeps what
-// requests are about to use within it.
+// Package memory finds out how much memory a process may use, and admits
+// requests only while what they need fits into it.
 //
 //	machine, control groups ──Available──► limit of the process (GOMEMLIMIT)
 //	                                          │
-//	live heap + what was promised ──Guard──► does a large request still fit?
+//	live heap + reservations ──Budget──► does a large request still fit?
 //
-// Nothing here changes the process: whoever runs it sets its limit.
+// The package changes nothing about the process. Package main sets its limit.
 package memory
 
 import (
@@ -18,14 +18,14 @@ import (
 	"strings"
 )
 
-// Available is how much memory a process on a machine may use at most, in
-// bytes: the machine's, or what is left of it by the limit of one of the
-// control groups that the process is in (version 1 or 2). root is the file
-// system of the process; math.MaxInt64 says that nothing could be found out.
+// Available returns how much memory this process may use at most, in bytes:
+// the least of the machine's memory and the limits of the control groups that
+// the process is in, of version 1 or 2. root is the root file system of the
+// process. Available returns math.MaxInt64 if nothing is known.
 func Available(root fs.FS) int64 {
 	least := machine(root)
 	for _, g := range groups(root) {
-		// A limit holds for everything below, so that each level counts.
+		// A limit holds for all groups below it.
 		for dir := g.dir; ; dir = path.Dir(dir) {
 			least = min(least, number(root, path.Join(dir, g.file)))
 			if dir == g.mount || len(dir) <= len(g.mount) {
@@ -36,7 +36,7 @@ func Available(root fs.FS) int64 {
 	return least
 }
 
-// machine is the machine's memory.
+// machine returns the machine's memory in bytes.
 func machine(root fs.FS) int64 {
 	raw, err := fs.ReadFile(root, "proc/meminfo")
 	if err != nil {
@@ -60,10 +60,10 @@ func machine(root fs.FS) int64 {
 type group struct {
 	mount string // where the hierarchy is mounted
 	dir   string // the group's own directory, at or below mount
-	file  string // that holds the limit
+	file  string // the name of the file that holds the limit
 }
 
-// groups finds the control groups that may limit the process's memory.
+// groups returns the control groups that may limit the process's memory.
 func groups(root fs.FS) []group {
 	memberships, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -103,11 +103,11 @@ func groups(root fs.FS) []group {
 	return found
 }
 
-// newGroup finds the directory of a group. What a mount shows begins at a
-// directory of the hierarchy, which in a container may be the group itself.
-func newGroup(shown, mount, dir, file string) group {
+// newGroup finds the directory of a group. root is the directory of the
+// hierarchy that is mounted, which in a container may be the group itself.
+func newGroup(root, mount, dir, file string) group {
 	mount = strings.TrimPrefix(mount, "/")
-	below, ok := strings.CutPrefix(dir, strings.TrimSuffix(shown, "/"))
+	below, ok := strings.CutPrefix(dir, strings.TrimSuffix(root, "/"))
 	if !ok || below != "" && below[0] != '/' {
 		below = ""
 	}
@@ -123,7 +123,7 @@ func has(list, item string) bool {
 	return false
 }
 
-// number reads a limit; none is math.MaxInt64.
+// number reads a limit from a file; no limit is math.MaxInt64.
 func number(root fs.FS, file string) int64 {
 	raw, err := fs.ReadFile(root, file)
 	if err != nil {

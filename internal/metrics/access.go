@@ -7,17 +7,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Access counts who was let in and what was decided.
+// Access counts authentication and authorization.
 type Access struct {
 	users        *prometheus.CounterVec
-	other        prometheus.Counter // of users: those without a name of their own
+	other        prometheus.Counter // requests of users without a label of their own
 	decisions    *prometheus.CounterVec
 	expiration   prometheus.Histogram
 	authenticate map[string]outcome
 	authorize    map[string]outcome
 }
 
-// outcome is how often something ended so, and how long it took.
+// outcome counts the results of one kind, and their latency.
 type outcome struct {
 	count    prometheus.Counter
 	duration prometheus.Observer
@@ -65,7 +65,7 @@ func newAccess(r *Registry) *Access {
 	return a
 }
 
-// Authenticated counts an attempt; user is who was recognised.
+// Authenticated counts an attempt to authenticate. user is the recognized user.
 func (a *Access) Authenticated(result, user string, took time.Duration) {
 	o := a.authenticate[result]
 	o.count.Inc()
@@ -75,7 +75,7 @@ func (a *Access) Authenticated(result, user string, took time.Duration) {
 	}
 }
 
-// user counts a request of a user by a name of which there are few.
+// user counts a request of a user, under one of a few names.
 func (a *Access) user(name string) {
 	switch {
 	case name == "admin" || name == "client" || name == "kube_proxy" || name == "kubelet" || name == "system:serviceaccount:kube-system:default":
@@ -87,17 +87,18 @@ func (a *Access) user(name string) {
 	}
 }
 
-// Authorized counts a decision about a request.
+// Authorized counts an authorization decision.
 func (a *Access) Authorized(result string, took time.Duration) {
 	o := a.authorize[result]
 	o.count.Inc()
 	o.duration.Observe(took.Seconds())
 }
 
-// Decisions returns what counts the decisions of one authorizer.
+// Decisions returns the counters of an authorizer's decisions.
 func (a *Access) Decisions(kind, name string) (allowed, denied prometheus.Counter) {
 	return a.decisions.WithLabelValues(kind, name, Allowed), a.decisions.WithLabelValues(kind, name, Denied)
 }
 
-// Certificate notes for how long the certificate of a request is still good.
+// Certificate records for how long the client certificate of a request remains
+// valid.
 func (a *Access) Certificate(left time.Duration) { a.expiration.Observe(left.Seconds()) }

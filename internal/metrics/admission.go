@@ -6,11 +6,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apiserver/pkg/admission"
 )
 
-// Admission measures admission: each step as a whole, and the plugins that
-// may have to wait for somebody.
+// Admission measures admission: each step as a whole, and the plugins that call
+// out, such as webhooks.
 type Admission struct {
 	steps       passes
 	controllers *prometheus.HistogramVec
@@ -27,30 +26,30 @@ func newAdmission(r *Registry) *Admission {
 	}
 }
 
-// Pass is one way of a write through admission or one of its plugins.
+// Pass is a kind of pass through admission or one of its plugins.
 type Pass struct {
-	Validate  bool // objects are only checked, not changed
-	Operation admission.Operation
+	Validate  bool   // validating, not mutating
+	Operation string // of k8s.io/apiserver/pkg/admission, such as CREATE
 	Rejected  bool
 }
 
-// Step notes how long all plugins took.
+// Step records how long a step with all plugins took.
 func (a *Admission) Step(p Pass, took time.Duration) { a.steps.observe(p, took) }
 
-// Plugin measures one plugin.
+// Plugin measures an admission plugin.
 type Plugin struct{ passes }
 
-// Plugin returns the measure of a plugin.
+// Plugin returns the metrics of a plugin.
 func (a *Admission) Plugin(name string) *Plugin {
 	return &Plugin{passes{make: func(labels ...string) prometheus.Observer {
 		return a.controllers.WithLabelValues(append([]string{name}, labels...)...)
 	}}}
 }
 
-// Observe notes how long one call took.
+// Observe records how long a call took.
 func (p *Plugin) Observe(pass Pass, took time.Duration) { p.observe(pass, took) }
 
-// passes has a series for each kind of pass, made when the first is noted.
+// passes has a series for each kind of pass, created when it is first observed.
 type passes struct {
 	make   func(labels ...string) prometheus.Observer
 	series [2 * 4 * 2]atomic.Pointer[prometheus.Observer]
@@ -72,17 +71,17 @@ func (p Pass) labels() []string {
 	if p.Validate {
 		kind = "validate"
 	}
-	return []string{kind, string(p.Operation), strconv.FormatBool(p.Rejected)}
+	return []string{kind, p.Operation, strconv.FormatBool(p.Rejected)}
 }
 
 func (p Pass) number() int {
 	n := 0
 	switch p.Operation {
-	case admission.Update:
+	case "UPDATE":
 		n = 1
-	case admission.Delete:
+	case "DELETE":
 		n = 2
-	case admission.Connect:
+	case "CONNECT":
 		n = 3
 	}
 	n *= 4

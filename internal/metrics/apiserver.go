@@ -8,7 +8,7 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// APIServer is what the API server counts.
+// APIServer are the metrics of the API server.
 type APIServer struct {
 	*Registry
 	Requests  *Requests
@@ -34,11 +34,11 @@ func NewAPIServer(features *feature.Set) *APIServer {
 	}
 }
 
-// ofAPIServer says which of the libraries' metrics an API server shows: all
-// but those of other libraries' work queues, which this server does not have.
+// ofAPIServer reports whether an API server exposes a metric of a library: all
+// metrics except those about work queues, which it does not have.
 func ofAPIServer(name string) bool { return !strings.HasPrefix(name, "workqueue_") }
 
-// InFlight shows how many reading and changing requests are being served.
+// InFlight exposes how many reading and mutating requests are in progress.
 func (m *APIServer) InFlight(count func() (reading, mutating int64)) {
 	current := func(kind string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -53,7 +53,7 @@ func (m *APIServer) InFlight(count func() (reading, mutating int64)) {
 	)
 }
 
-// Watches counts what watches are sent.
+// Watches counts the events that are sent to watches.
 type Watches struct {
 	events *prometheus.CounterVec
 	sizes  *prometheus.HistogramVec
@@ -66,7 +66,7 @@ func newWatches(r *Registry) *Watches {
 	}
 }
 
-// Watched counts the events of one resource's watches.
+// Watched counts the events of the watches of a resource.
 type Watched struct {
 	events prometheus.Counter
 	sizes  prometheus.Observer
@@ -77,7 +77,7 @@ func (w *Watches) Of(group, version, resource string) Watched {
 	return Watched{w.events.WithLabelValues(group, version, resource), w.sizes.WithLabelValues(group, version, resource)}
 }
 
-// Sent counts one event of so many bytes.
+// Sent counts an event with its size.
 func (w Watched) Sent(bytes int) {
 	w.events.Inc()
 	w.sizes.Observe(float64(bytes))

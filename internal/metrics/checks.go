@@ -7,15 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Checks counts the results of health checks. They are shown apart from all
-// else, at /metrics/slis (KEP-3466).
+// Checks counts the results of health checks. They are exposed separately, at
+// /metrics/slis (KEP-3466).
 type Checks struct {
 	registry *Registry
 	last     *prometheus.GaugeVec
 	total    *prometheus.CounterVec
 }
 
-// NewChecks returns the results of no check.
+// NewChecks returns counters without results.
 func NewChecks() *Checks {
 	r := &Registry{Registry: prometheus.NewRegistry()}
 	return &Checks{
@@ -25,7 +25,7 @@ func NewChecks() *Checks {
 	}
 }
 
-// Observe notes the result of a check; kind is healthz, livez or readyz.
+// Observe records the result of a check. kind is healthz, livez or readyz.
 func (c *Checks) Observe(kind, name string, err error) {
 	value, status := 1.0, "success"
 	if err != nil {
@@ -35,7 +35,7 @@ func (c *Checks) Observe(kind, name string, err error) {
 	c.total.WithLabelValues(name, kind, status).Inc()
 }
 
-// Handler serves the results.
+// Handler returns a handler that serves the results.
 func (c *Checks) Handler() http.Handler {
 	return promhttp.HandlerFor(c.registry.Registry, promhttp.HandlerOpts{})
 }

@@ -23,7 +23,7 @@ func NewClients(r *Registry) *Clients {
 	}
 }
 
-// Wrap returns a transport whose requests are counted.
+// Wrap returns a transport that counts requests.
 func (c *Clients) Wrap(next http.RoundTripper) http.RoundTripper { return counting{c, next} }
 
 type counting struct {
@@ -44,7 +44,7 @@ func (t counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// WrappedRoundTripper is for whoever looks for the transport underneath.
+// WrappedRoundTripper returns the transport underneath, for client-go.
 func (t counting) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // NewLeading returns the gauge of the leases that a component holds, by name.

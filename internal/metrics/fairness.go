@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Fairness counts what API priority and fairness (KEP-1040) does with
-// requests. Its methods may be called from any goroutine.
+// Fairness counts requests in API priority and fairness (KEP-1040). Its methods
+// may be called from any goroutine.
 type Fairness struct {
 	dispatched, rejected, noRoom               *prometheus.CounterVec
 	waited, executed, width, length            *prometheus.HistogramVec
@@ -42,15 +42,15 @@ func newFairness(r *Registry) *Fairness {
 	}
 }
 
-// Flow counts the requests of one flow schema at one priority level. Counting
-// allocates nothing, but for refusals.
+// Flow counts the requests of a flow schema at a priority level. Counting does
+// not allocate, except for rejections.
 type Flow struct {
 	Dispatched, NoRoom prometheus.Counter
-	// Waited and GaveUp are the seconds in a queue of requests that were
-	// executed and of those that were not.
+	// Waited and GaveUp are the seconds in a queue: of requests that were
+	// executed, and of requests that were not.
 	Waited, GaveUp prometheus.Observer
-	// Executed and Begun are the seconds that requests held their seats, the
-	// latter of watches.
+	// Executed are the seconds that requests held their seats, Begun the seconds of
+	// watches until they were initialized.
 	Executed, Begun prometheus.Observer
 	Width, Length   prometheus.Observer
 	rejected        *prometheus.CounterVec
@@ -68,15 +68,15 @@ func (m *Fairness) Flow(level, schema string) *Flow {
 	}
 }
 
-// Rejected counts a refusal.
+// Rejected counts a rejected request.
 func (f *Flow) Rejected(reason string) {
 	f.rejected.WithLabelValues(f.level, f.schema, reason).Inc()
 }
 
-// SeatLimits are how many seats a priority level may have.
+// SeatLimits are the limits of a priority level's seats.
 type SeatLimits struct{ Nominal, Lower, Upper, Current int }
 
-// Limits shows the limits of a priority level.
+// Limits sets the limits of a priority level.
 func (m *Fairness) Limits(level string, l SeatLimits) {
 	m.nominal.WithLabelValues(level).Set(float64(l.Nominal))
 	m.lower.WithLabelValues(level).Set(float64(l.Lower))
@@ -84,10 +84,10 @@ func (m *Fairness) Limits(level string, l SeatLimits) {
 	m.current.WithLabelValues(level).Set(float64(l.Current))
 }
 
-// SeatDemand is what a priority level could have used of late.
+// SeatDemand is the recent demand for seats of a priority level.
 type SeatDemand struct{ Highest, Average, Deviation, Smoothed, Target float64 }
 
-// Demand shows the demand of a priority level.
+// Demand sets the demand of a priority level.
 func (m *Fairness) Demand(level string, d SeatDemand) {
 	m.highest.WithLabelValues(level).Set(d.Highest)
 	m.average.WithLabelValues(level).Set(d.Average)
@@ -96,11 +96,11 @@ func (m *Fairness) Demand(level string, d SeatDemand) {
 	m.share.WithLabelValues(level).Set(d.Target)
 }
 
-// FairFraction shows which part of its target each level gets that no bound
-// concerns.
+// FairFraction sets the fraction of its target that each level gets if its
+// limits allow it.
 func (m *Fairness) FairFraction(f float64) { m.fraction.Set(f) }
 
-// Forget takes away what is shown of a priority level that is gone.
+// Forget removes the metrics of a deleted priority level.
 func (m *Fairness) Forget(level string) {
 	for _, g := range []*prometheus.GaugeVec{m.nominal, m.lower, m.upper, m.current, m.highest, m.average, m.deviation, m.smooth, m.share} {
 		g.DeleteLabelValues(level)

@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// FlowUse is what the requests of one flow schema at one priority level are
-// doing now.
+// FlowUse counts the requests of a flow schema at a priority level that wait or
+// execute now, and their seats.
 type FlowUse struct {
 	Level, Schema                  string
 	Waiting, WaitingSeats          int
@@ -13,8 +13,8 @@ type FlowUse struct {
 	WaitingReading, WaitingWriting int
 }
 
-// FlowUses shows what requests are doing at the time somebody asks, so that
-// requests need not count it. It implements prometheus.Collector.
+// FlowUses computes the current use when it is scraped, so that requests need
+// not count it. It implements prometheus.Collector.
 type FlowUses func() []FlowUse
 
 var (

@@ -6,8 +6,8 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// gates shows which features are on. It looks when it is asked: the features of
-// a process do not change, and few ask.
+// gates exposes which features are on. It is computed when it is scraped,
+// because the features of a process do not change.
 type gates struct{ features *feature.Set }
 
 var gateInfo = prometheus.NewDesc("kubernetes_feature_enabled",
@@ -18,11 +18,11 @@ func (gates) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- ga
 
 // Collect implements prometheus.Collector.
 func (g gates) Collect(collected chan<- prometheus.Metric) {
-	for _, gate := range g.features.Gates() {
+	for _, state := range g.features.States() {
 		on := 0.0
-		if gate.On {
+		if state.On {
 			on = 1
 		}
-		collected <- prometheus.MustNewConstMetric(gateInfo, prometheus.GaugeValue, on, gate.Name, string(gate.Stage))
+		collected <- prometheus.MustNewConstMetric(gateInfo, prometheus.GaugeValue, on, string(state.Gate), string(state.Stage))
 	}
 }

@@ -1,20 +1,17 @@
 package metrics_test
 
 import (
-	"context"
 	"errors"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"k8s.io/apiserver/pkg/admission"
-
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// page is what a scrape of the registry reads.
+// page returns what a scrape of the registry reads.
 func page(r *metrics.Registry) string {
 	w := httptest.NewRecorder()
 	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -88,8 +85,8 @@ func TestAccessAndAdmission(t *testing.T) {
 	m.Access.Authenticated(metrics.Failed, "", time.Millisecond)
 	m.Access.Authorized(metrics.Denied, time.Millisecond)
 	m.Access.Certificate(time.Hour)
-	m.Admission.Step(metrics.Pass{Validate: true, Operation: admission.Create, Rejected: true}, 30*time.Millisecond)
-	m.Admission.Plugin("ResourceQuota").Observe(metrics.Pass{Operation: admission.Update}, time.Millisecond)
+	m.Admission.Step(metrics.Pass{Validate: true, Operation: "CREATE", Rejected: true}, 30*time.Millisecond)
+	m.Admission.Plugin("ResourceQuota").Observe(metrics.Pass{Operation: "UPDATE"}, time.Millisecond)
 	m.Store.Operation("create", "apps", "deployments").Observe(time.Millisecond, errors.New("away"))
 	m.Watches.Of("", "v1", "pods").Sent(1500)
 	want(t, page(m.Registry),
@@ -109,12 +106,12 @@ func TestAccessAndAdmission(t *testing.T) {
 
 func TestQueues(t *testing.T) {
 	r := metrics.NewRegistry(nil)
-	ctx := metrics.WithQueues(context.Background(), metrics.NewQueues(r))
+	queues := metrics.NewQueues(r)
 	q := metrics.NewQueue("job", func() int { return 3 })
 	q.Added()
 	q.Retried()
 	q.Taken(time.Millisecond)
-	hide := metrics.ShowQueue(ctx, q)
+	hide := queues.Show(q)
 	end := q.Work()
 	p := page(r)
 	want(t, p, `workqueue_depth{name="job"} 3`, `workqueue_adds_total{name="job"} 1`, `workqueue_retries_total{name="job"} 1`, `workqueue_queue_duration_seconds_count{name="job"} 1`)

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,12 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Queues shows the work queues of a component. It implements
+// Queues exposes the work queues of a component. It implements
 // prometheus.Collector.
 //
-// A queue counts by itself; what is derived of the time (how long the work
-// under way has been taking) is worked out when somebody asks, so that queues
-// without work cost nothing.
+// Queues count by themselves. Values that depend on the current time, such as
+// the age of unfinished work, are computed when they are scraped, so that idle
+// queues cost nothing.
 type Queues struct {
 	mu     sync.Mutex // guards queues
 	queues map[*Queue]bool
@@ -33,7 +32,7 @@ const (
 	workedName, workedHelp = "workqueue_work_duration_seconds", beta + "How long in seconds processing an item from workqueue takes."
 )
 
-// NewQueues returns the queues of a component, which it shows in r.
+// NewQueues returns the queues of a component and registers them with r.
 func NewQueues(r *Registry) *Queues {
 	q := &Queues{queues: map[*Queue]bool{}}
 	r.MustRegister(q)
@@ -59,9 +58,12 @@ func (q *Queues) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Show shows a queue until hide is called. Of queues with the same name one
-// is shown at a time.
+// Show shows a queue until hide is called. If several queues have the same
+// name, only the latest is shown. A nil Queues shows nothing.
 func (q *Queues) Show(s *Queue) (hide func()) {
+	if q == nil {
+		return func() {}
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for other := range q.queues {
@@ -77,22 +79,7 @@ func (q *Queues) Show(s *Queue) (hide func()) {
 	}
 }
 
-type queuesKey struct{}
-
-// WithQueues tells the controllers below ctx where to show their queues.
-func WithQueues(ctx context.Context, q *Queues) context.Context {
-	return context.WithValue(ctx, queuesKey{}, q)
-}
-
-// ShowQueue shows a queue where ctx says, if it says so, until hide is called.
-func ShowQueue(ctx context.Context, s *Queue) (hide func()) {
-	if q, ok := ctx.Value(queuesKey{}).(*Queues); ok {
-		return q.Show(s)
-	}
-	return func() {}
-}
-
-// Queue counts what one work queue does. Its methods may be called from any
+// Queue counts the work of a work queue. Its methods may be called from any
 // goroutine.
 type Queue struct {
 	name           string
@@ -105,7 +92,7 @@ type Queue struct {
 	next    int
 }
 
-// NewQueue returns the counts of a queue, of which length tells how many wait.
+// NewQueue returns the counters of a queue. length returns how many items wait.
 func NewQueue(name string, length func() int) *Queue {
 	histogram := func(metric, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -118,16 +105,17 @@ func NewQueue(name string, length func() int) *Queue {
 	}
 }
 
-// Added counts what was put into the queue.
+// Added counts an item that was added to the queue.
 func (s *Queue) Added() { s.adds.Add(1) }
 
-// Retried counts what will be put into the queue again later.
+// Retried counts an item that will be added again later.
 func (s *Queue) Retried() { s.retries.Add(1) }
 
-// Taken notes how long something waited for a worker.
+// Taken records how long an item waited for a worker.
 func (s *Queue) Taken(waited time.Duration) { s.waited.Observe(waited.Seconds()) }
 
-// Work notes that work on something begins, and by end that it has ended.
+// Work records that a worker starts on an item. The caller calls end when it is
+// done.
 func (s *Queue) Work() (end func()) {
 	began := time.Now()
 	s.mu.Lock()

@@ -1,14 +1,14 @@
-// Package metrics counts what components do, under upstream's names, for
-// Prometheus.
+// Package metrics has the Prometheus metrics of all components, under
+// upstream's names.
 //
-//	Registry   what one component shows at /metrics
+//	Registry   what one component exposes at /metrics
 //	APIServer  requests, watches, access, admission, store
 //	Queues     the work queues of controllers
 //	Clients    requests to API servers
 //	Checks     results of health checks, at /metrics/slis
 //
-// Names, labels, buckets and stability levels are those of the Kubernetes
-// Metrics Reference, so that dashboards and alerts find what they ask for.
+// Names, labels, buckets and stability levels are as in the Kubernetes Metrics
+// Reference, so that existing dashboards and alerts work.
 package metrics
 
 import (
@@ -25,17 +25,18 @@ import (
 	"github.com/coracle-io/coracle/internal/version"
 )
 
-// Registry is what one component shows: its own metrics and those that
-// libraries keep for the whole process (Go's runtime, the process itself and,
-// in the API server, webhooks and policies). It implements
+// Registry gathers the metrics that a component exposes: its own metrics, and
+// the metrics that libraries keep for the whole process (of Go's runtime, the
+// process itself and, in the API server, webhooks and policies). It implements
 // prometheus.Registerer and prometheus.Gatherer.
 type Registry struct {
 	*prometheus.Registry
 	library func(name string) bool
 }
 
-// NewRegistry returns the registry of a component that shows of the
-// libraries' metrics what every process has, and which features are on.
+// NewRegistry returns the registry of a component. It exposes only those
+// metrics of libraries that each process has. It also exposes which features
+// are on.
 func NewRegistry(features *feature.Set) *Registry { return newRegistry(features, ofEveryProcess) }
 
 func newRegistry(features *feature.Set, library func(name string) bool) *Registry {
@@ -62,8 +63,8 @@ func buildInfo() prometheus.Collector {
 	return info
 }
 
-// Gather implements prometheus.Gatherer. What the component counts itself
-// takes the place of what a library counts under the same name.
+// Gather implements prometheus.Gatherer. A metric of the component replaces a
+// library's metric with the same name.
 func (r *Registry) Gather() ([]*dto.MetricFamily, error) {
 	families, err := r.Registry.Gather()
 	if err != nil {
@@ -83,10 +84,10 @@ func (r *Registry) Gather() ([]*dto.MetricFamily, error) {
 	return families, err
 }
 
-// Handler serves the metrics.
+// Handler returns a handler that serves the metrics.
 func (r *Registry) Handler() http.Handler { return promhttp.HandlerFor(r, promhttp.HandlerOpts{}) }
 
-// Stability levels, as upstream's help texts begin with them.
+// Stability levels, with which upstream's help texts begin.
 const (
 	stable = "[STABLE] "
 	beta   = "[BETA] "

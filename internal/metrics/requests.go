@@ -10,28 +10,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Request says which requests are counted together.
+// Request identifies requests that are counted together.
 type Request struct {
 	Verb                          string // of the API: get, list, create, ...
 	Group, Version                string
 	Resource, Subresource         string
 	Namespaced, Named, IsResource bool
-	Apply                         bool // a patch that applies
+	Apply                         bool // a server-side apply
 	DryRun                        bool
 	Code                          int
 }
 
-// Answer is what one request took.
+// Answer is the result of a request.
 type Answer struct {
 	Latency time.Duration
-	// Elsewhere is the part of Latency that users' webhooks took.
+	// Elsewhere is the part of Latency that webhooks took.
 	Elsewhere time.Duration
 	Read      int // bytes of the request's body
 	Written   int // bytes of the response's body
 	// Dropped says that the server ended the request to protect itself.
 	Dropped bool
-	// Deprecated says that the version asked for is, and Removed names the
-	// release without it, as 1.40, if that is known.
+	// Deprecated says that the requested version is deprecated. Removed is the
+	// release that removes it, such as 1.40, or "".
 	Deprecated bool
 	Removed    string
 }
@@ -51,8 +51,7 @@ type Requests struct {
 	series      sync.Map // Request to *series: finding a series by its labels costs more than counting
 }
 
-// series are the metrics of requests that are alike; nil for what does not
-// apply to them.
+// series are the metrics of a Request; nil for metrics that do not apply.
 type series struct {
 	total                        prometheus.Counter
 	duration, sli, read, written prometheus.Observer
@@ -86,7 +85,7 @@ func newRequests(r *Registry) *Requests {
 	}
 }
 
-// Observe counts one request.
+// Observe counts a request.
 func (m *Requests) Observe(r Request, a Answer) {
 	found, ok := m.series.Load(r)
 	if !ok {
@@ -112,16 +111,16 @@ func (m *Requests) Observe(r Request, a Answer) {
 	}
 }
 
-// Kept is how many kinds of requests have been told apart.
+// Kept returns how many distinct Requests are counted.
 func (m *Requests) Kept() (n int) {
 	m.series.Range(func(any, any) bool { n++; return true })
 	return n
 }
 
-// Aborted counts a request whose answer was cut off.
+// Aborted counts a request whose response was cut off.
 func (m *Requests) Aborted(r Request) { m.aborted.WithLabelValues(r.labels()[:6]...).Inc() }
 
-// Panicked counts a request whose handling panicked.
+// Panicked counts a request whose handler panicked.
 func (m *Requests) Panicked(r Request) { m.panicked.WithLabelValues(r.labels()[:6]...).Inc() }
 
 // Begin counts a long-running request until end is called.
@@ -157,12 +156,13 @@ func (m *Requests) newSeries(r Request) *series {
 	return s
 }
 
-// labels are verb, group, version, resource, subresource, scope, component.
+// labels returns verb, group, version, resource, subresource, scope and
+// component.
 func (r Request) labels() []string {
 	return []string{r.verb(), r.Group, r.Version, r.Resource, r.Subresource, r.scope(), "apiserver"}
 }
 
-// verb is how upstream's metrics name the verb.
+// verb returns the verb as upstream's metrics name it.
 func (r Request) verb() string {
 	switch {
 	case r.Apply:
@@ -183,7 +183,7 @@ func (r Request) verb() string {
 	return "other"
 }
 
-// reachesIn says of a subresource that it leads into a node or a pod.
+// reachesIn reports whether a subresource connects to a node or a pod.
 func reachesIn(subresource string) bool {
 	switch subresource {
 	case "log", "exec", "attach", "portforward", "proxy":

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Store measures what is asked of the store.
+// Store measures requests to the store.
 type Store struct {
 	duration *prometheus.HistogramVec
 	total    *prometheus.CounterVec
@@ -22,13 +22,13 @@ func newStore(r *Registry) *Store {
 	}
 }
 
-// Operation measures one operation on one resource.
+// Operation measures an operation on a resource.
 type Operation struct {
 	duration      prometheus.Observer
 	total, failed prometheus.Counter
 }
 
-// Operation returns the measure of an operation on a resource.
+// Operation returns the metrics of an operation on a resource.
 func (s *Store) Operation(operation, group, resource string) *Operation {
 	return &Operation{
 		duration: s.duration.WithLabelValues(operation, group, resource),
@@ -37,7 +37,7 @@ func (s *Store) Operation(operation, group, resource string) *Operation {
 	}
 }
 
-// Observe notes how long one took, and whether it failed.
+// Observe records how long an operation took, and whether it failed.
 func (o *Operation) Observe(took time.Duration, err error) {
 	o.duration.Observe(took.Seconds())
 	o.total.Inc()

@@ -2,19 +2,20 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Tokens counts the service account tokens that were used.
+// Tokens counts service account tokens that were used.
 type Tokens struct {
-	// Valid are bound tokens, Stale those of them that should have been
-	// replaced by a newer one.
+	// Valid are bound tokens, Stale those among them that should have been
+	// refreshed.
 	Valid, Stale prometheus.Counter
-	// Legacy are tokens that are kept in secrets: Auto were made by
-	// themselves, Manual by somebody.
+	// Legacy are tokens in secrets: Auto were generated, Manual were created by
+	// users.
 	Legacy, Auto, Manual prometheus.Counter
-	// Invalid were refused, because they had not been used for long.
+	// Invalid are rejected legacy tokens, because they had not been used for
+	// long.
 	Invalid prometheus.Counter
 }
 
-// NewTokens returns counters that nobody sees.
+// NewTokens returns counters that are not registered.
 func NewTokens() *Tokens {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "serviceaccount_" + name, Help: alpha + help})

@@ -24,7 +24,7 @@ type Authority struct {
 type authorityState struct {
 	cert *x509.Certificate
 	pem  []byte
-	key  crypto.Signer // nil when only the certificate was put into the directory
+	key  crypto.Signer // nil if the directory has only the certificate
 	pool *x509.CertPool
 }
 
@@ -42,7 +42,7 @@ func openAuthority(base, commonName string, now time.Time) (*Authority, error) {
 		a.set(cert, pem, nil)
 		return a, nil
 	case !noKey && !noCert && !sameKey(cert, key):
-		return nil, fmt.Errorf("%s.key does not belong to %s.crt: put the matching pair there, or remove both to start anew", base, base)
+		return nil, fmt.Errorf("%s.key does not belong to %s.crt: put the matching pair there, or remove both to create a new one", base, base)
 	case !noCert:
 		a.set(cert, pem, key)
 		_, err := a.renew(now)
@@ -94,8 +94,9 @@ func (a *Authority) selfSign(subject pkix.Name, key crypto.Signer, now time.Time
 	return nil
 }
 
-// renew signs the authority's own certificate again, with the same key and
-// subject, when it is due. What was signed before stays valid.
+// renew signs the authority's own certificate again if it is due, with the same
+// key and subject. Certificates it has signed stay valid. It reports whether the
+// certificate was due.
 func (a *Authority) renew(now time.Time) (bool, error) {
 	s := a.current.Load()
 	if s.key == nil || !due(s.cert, now) {
@@ -104,22 +105,24 @@ func (a *Authority) renew(now time.Time) (bool, error) {
 	return true, a.selfSign(s.cert.Subject, s.key, now)
 }
 
-// Certificate is the authority's own certificate.
+// Certificate returns the authority's own certificate.
 func (a *Authority) Certificate() *x509.Certificate { return a.current.Load().cert }
 
-// PEM is the authority's own certificate, as written to ca.crt.
+// PEM returns the authority's own certificate, as written to ca.crt.
 func (a *Authority) PEM() []byte { return a.current.Load().pem }
 
-// Pool holds the authority's own certificate alone. It must not be changed.
+// Pool returns a pool of the authority's own certificate. It must not be
+// changed.
 func (a *Authority) Pool() *x509.CertPool { return a.current.Load().pool }
 
-// VerifyOptions checks client certificates of this authority.
+// VerifyOptions returns the options to verify client certificates of this
+// authority. Its second result is always true.
 func (a *Authority) VerifyOptions() (x509.VerifyOptions, bool) {
 	return x509.VerifyOptions{Roots: a.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }
 
-// Sign fills in the template's serial number and signs it for the public key.
-// The certificate never outlives the authority.
+// Sign signs a certificate for the public key after the template, with a new
+// serial number. The certificate does not outlive the authority's own.
 func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey) (der []byte, err error) {
 	s := a.current.Load()
 	if s.key == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// Certificate is a key pair that stays valid: what it hands out is always the
-// newest.
+// Certificate is a certificate with its key, which Directory.Run renews. Its
+// methods always return the newest.
 type Certificate struct {
 	base      string // path without .crt and .key
 	authority *Authority
@@ -28,29 +28,30 @@ type pair struct {
 	certPEM, key []byte
 }
 
-// Leaf is the certificate as it is now.
+// Leaf returns the current certificate.
 func (c *Certificate) Leaf() *x509.Certificate { return c.current.Load().tls.Leaf }
 
-// PEM returns certificate and key as they are now.
+// PEM returns the current certificate and key.
 func (c *Certificate) PEM() (cert, key []byte) {
 	p := c.current.Load()
 	return p.certPEM, p.key
 }
 
-// Files are the paths of certificate and key.
+// Files returns the paths of the certificate and the key.
 func (c *Certificate) Files() (cert, key string) { return c.base + ".crt", c.base + ".key" }
 
-// GetCertificate is for tls.Config of a server.
+// GetCertificate is for the tls.Config of a server.
 func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &c.current.Load().tls, nil
 }
 
-// GetClientCertificate is for tls.Config of a client.
+// GetClientCertificate is for the tls.Config of a client.
 func (c *Certificate) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return &c.current.Load().tls, nil
 }
 
-// ClientConfig shows c to a server of the given authority.
+// ClientConfig returns the configuration of a client that presents c and trusts
+// servers of the given authority.
 func (c *Certificate) ClientConfig(server *Authority) *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
@@ -59,12 +60,12 @@ func (c *Certificate) ClientConfig(server *Authority) *tls.Config {
 	}
 }
 
-// ensure makes the current certificate one that the profile describes and
-// that is not due.
+// ensure issues a new certificate unless the current one matches the profile and
+// is not due.
 func (c *Certificate) ensure(p Profile, now time.Time) error {
 	c.profile = p
 	if c.current.Load() == nil {
-		// Files that are missing or do not fit together are made anew.
+		// Files that are missing or do not match are replaced.
 		_ = c.load()
 	}
 	current := c.current.Load()
@@ -77,12 +78,12 @@ func (c *Certificate) ensure(p Profile, now time.Time) error {
 		err = c.verify(now)
 	}
 	if good && c.verify(now) == nil {
-		return nil // a renewal that failed, as on a full disk, is tried again by check
+		return nil // check retries a renewal that failed, as on a full disk
 	}
 	return err
 }
 
-// check renews a certificate that is due and takes over a replaced file.
+// check renews a certificate that is due and reloads a replaced file.
 func (c *Certificate) check(now time.Time) (changed bool, err error) {
 	if info, statErr := os.Stat(c.base + ".crt"); statErr == nil && !info.ModTime().Equal(c.modified) {
 		if err := c.load(); err != nil {
@@ -104,14 +105,14 @@ func (c *Certificate) check(now time.Time) (changed bool, err error) {
 	return changed, nil
 }
 
-// verify reports why clients that trust the authority would not take the
+// verify returns why clients that trust the authority would not accept the
 // certificate now.
 func (c *Certificate) verify(now time.Time) error {
 	_, err := c.Leaf().Verify(x509.VerifyOptions{
 		Roots: c.authority.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	if err != nil {
-		return fmt.Errorf("%s.crt is good for nobody who trusts %s.crt (%w): set this machine's clock, or put the authority back from a copy", c.base, c.authority.base, err)
+		return fmt.Errorf("%s.crt is not valid for clients that trust %s.crt (%w): set this machine's clock, or restore the authority from a copy", c.base, c.authority.base, err)
 	}
 	return nil
 }

@@ -23,22 +23,22 @@ import (
 
 const lockName = ".lock"
 
-// lockPatience is how long another process that makes keys is waited for.
-const lockPatience = 10 * time.Second
+// lockTimeout bounds the wait for another process that creates keys.
+const lockTimeout = 10 * time.Second
 
-// lockDirectory keeps other processes from making keys in the directory. The
-// lock is a file that only its owner can open: anybody who can read a
-// directory could lock that, and keep a cluster from starting.
+// lockDirectory keeps other processes from creating keys in the directory. The
+// lock is a file that only its owner can open. A lock of the directory itself
+// could be taken by any user that can read it, who could so prevent a start.
 func lockDirectory(path string) (unlock func(), err error) {
-	lock, err := sharedfile.Acquire(context.Background(), filepath.Join(path, lockName), sharedfile.Holder{PID: os.Getpid()}, lockPatience)
+	lock, err := sharedfile.Acquire(context.Background(), filepath.Join(path, lockName), sharedfile.Holder{PID: os.Getpid()}, lockTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("lock the keys: %w", err)
 	}
-	return func() { _ = lock.Release() }, nil // closing it gives up the lock
+	return func() { _ = lock.Release() }, nil // an error leaves nothing to do
 }
 
-// Files are the names of what is made in a directory of keys, as patterns of
-// path.Match.
+// Files returns the names of the files that this package creates in a
+// directory, as patterns of path.Match.
 func Files() []string {
 	identities := []Profile{Admin(), ControllerManager(), Scheduler(), KubeProxy(), DNS()}
 	pairs := []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority}
@@ -59,9 +59,9 @@ func Files() []string {
 	return files
 }
 
-// checkOwners refuses a directory, and keys and certificates in it, that others
-// could have put there: whoever has the authority's key is everybody. Files may
-// be links, as those of a mounted secret are.
+// checkOwners refuses a directory, and keys and certificates in it, that other
+// users could have written: the holder of the authority's key can be any user.
+// Files may be symbolic links, such as the files of a mounted secret.
 func checkOwners(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -93,9 +93,9 @@ func checkOwners(dir string) error {
 	return nil
 }
 
-// closeKeys takes from others the rights to keys and kubeconfigs in a
-// directory, which may have been copied there.
-func closeKeys(dir string) error {
+// restrictModes makes keys and kubeconfigs in a directory accessible to their
+// owner alone. They may have been copied there with other modes.
+func restrictModes(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func readKey(path string) (crypto.Signer, error) {
 	}
 	parsed, err := keyutil.ParsePrivateKeyPEM(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w): put it back from a copy; nothing that was signed with another key is trusted", path, err)
+		return nil, fmt.Errorf("%s is damaged (%w): restore it from a copy; nothing that was signed with another key is trusted", path, err)
 	}
 	key, ok := parsed.(crypto.Signer)
 	if !ok {
@@ -161,11 +161,11 @@ func readCertificate(path string) (*x509.Certificate, []byte, error) {
 	}
 	block, _ := pem.Decode(content)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, nil, fmt.Errorf("%s holds no PEM certificate: put it back from a copy", path)
+		return nil, nil, fmt.Errorf("%s holds no PEM certificate: restore it from a copy", path)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s is damaged (%w): put it back from a copy", path, err)
+		return nil, nil, fmt.Errorf("%s is damaged (%w): restore it from a copy", path, err)
 	}
 	return cert, content, nil
 }

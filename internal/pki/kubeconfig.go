@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -15,25 +14,25 @@ import (
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// Kubeconfig describes how one identity reaches the cluster.
+// Kubeconfig is the kubeconfig of one identity for one cluster.
 type Kubeconfig struct {
 	Cluster   string // name of the cluster and of the context
 	Server    string // https://host:port
 	User      string // name of the user's entry
 	Authority *Authority
 	Identity  *Certificate
-	// Embed puts keys and certificates into the file, for a user who may carry
-	// it to another machine. A component's file points to the directory
-	// instead and needs no change when certificates are renewed.
+	// Embed includes keys and certificates in the file, for users on other
+	// machines. Without it, the file refers to the files of the directory, and
+	// stays valid when certificates are renewed.
 	Embed bool
-	// AuthorityFile is the authority's certificate in the directory that the
-	// kubeconfig and the identity's files are in as well: the file points to
-	// them by name alone, so that the directory may be anywhere.
+	// AuthorityFile is the name of the authority's certificate in a directory
+	// that also has the kubeconfig and the identity's files. The kubeconfig then
+	// refers to them by name alone, so that the directory can be moved.
 	AuthorityFile string
 }
 
-// ReadAdmin reads, without writing anything, who the admin of a cluster is from
-// the directory of its keys, as Open has it.
+// ReadAdmin reads the cluster's authority and the admin's certificate from a
+// directory that Open has filled. It writes nothing.
 func ReadAdmin(path string) (*Authority, *Certificate, error) {
 	if err := checkOwners(path); err != nil {
 		return nil, nil, err
@@ -49,7 +48,7 @@ func ReadAdmin(path string) (*Authority, *Certificate, error) {
 	return a, c, c.load()
 }
 
-// Config is the file's content.
+// Config returns the content of the file.
 func (k Kubeconfig) Config() *clientcmdapi.Config {
 	cluster, user := clientcmdapi.NewCluster(), clientcmdapi.NewAuthInfo()
 	cluster.Server = k.Server
@@ -75,12 +74,13 @@ func (k Kubeconfig) Config() *clientcmdapi.Config {
 	return config
 }
 
-// Write makes path hold this kubeconfig and nothing else.
+// Write replaces the content of path with the kubeconfig.
 func (k Kubeconfig) Write(path string) error { return writeKubeconfig(path, k.Config()) }
 
-// Keep writes the kubeconfig to path, and again whenever Run renews the
-// identity's certificate. Call it before Run.
-func (k Kubeconfig) Keep(path string, failed func(error)) error {
+// WriteOnRenewal writes the kubeconfig to path, and again whenever
+// Directory.Run renews the identity's certificate. It calls failed if that
+// fails. It must be called before Run.
+func (k Kubeconfig) WriteOnRenewal(path string, failed func(error)) error {
 	k.Identity.changed = append(k.Identity.changed, func() {
 		if err := k.Write(path); err != nil {
 			failed(err)
@@ -89,9 +89,9 @@ func (k Kubeconfig) Keep(path string, failed func(error)) error {
 	return k.Write(path)
 }
 
-// Merge adds the kubeconfig to the file at path, replacing entries of the same
-// names, and makes its context the current one. The file may be missing. It
-// is left alone when it says all this already.
+// Merge adds the kubeconfig to the file at path, replaces entries of the same
+// names, and makes its context the current one. The file may be missing. It is
+// not written if nothing changes.
 func (k Kubeconfig) Merge(path string) error {
 	existing, err := readKubeconfig(path)
 	if err != nil {
@@ -103,33 +103,6 @@ func (k Kubeconfig) Merge(path string) error {
 	existing.Contexts[k.Cluster] = add.Contexts[k.Cluster]
 	existing.CurrentContext = k.Cluster
 	return writeKubeconfig(path, existing)
-}
-
-// RemoveFromKubeconfig takes the context, cluster and user out of the file at
-// path. A file that holds nothing more is removed; changed says whether there
-// was anything to do.
-func RemoveFromKubeconfig(path, cluster, user string) (changed bool, err error) {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	config, err := readKubeconfig(path)
-	if err != nil {
-		return false, err
-	}
-	before := config.DeepCopy()
-	delete(config.Clusters, cluster)
-	delete(config.AuthInfos, user)
-	delete(config.Contexts, cluster)
-	if config.CurrentContext == cluster {
-		config.CurrentContext = ""
-	}
-	if reflect.DeepEqual(before, config) {
-		return false, nil
-	}
-	if len(config.Clusters)+len(config.AuthInfos)+len(config.Contexts) == 0 {
-		return true, os.Remove(path)
-	}
-	return true, writeKubeconfig(path, config)
 }
 
 func readKubeconfig(path string) (*clientcmdapi.Config, error) {

@@ -11,12 +11,12 @@
 //	etcd-ca.crt .key                      authority of etcd, where it listens on TCP
 //	├─ etcd-server-NAME.crt .key          member NAME to clients
 //	├─ etcd-peer-NAME.crt .key            member NAME to the other members
-//	└─ etcd-client.crt .key               whoever may read and write everything
+//	└─ etcd-client.crt .key               client that may read and write everything
 //	sa.key sa.pub                         service account token keys
 //
-// A certificate in the last third of its life is renewed while running and
-// handed out to the next handshake; nothing has to restart. Authorities renew
-// under their own key, so that everything they signed stays valid.
+// A certificate is renewed in the last third of its lifetime and used from the
+// next handshake on, without a restart. An authority is renewed with its own
+// key, so that all certificates it has signed stay valid.
 package pki
 
 import (
@@ -41,9 +41,10 @@ import (
 const (
 	authorityLifetime = 10 * 365 * 24 * time.Hour
 	leafLifetime      = 365 * 24 * time.Hour
-	// backdate lets machines whose clocks are a little behind accept a new certificate.
+	// backdate makes new certificates valid for machines whose clocks are a
+	// little behind.
 	backdate = 5 * time.Minute
-	// checkPeriod is how often files are looked at for renewal and replacement.
+	// checkPeriod is how often files are checked for renewal and replacement.
 	checkPeriod = 10 * time.Minute
 )
 
@@ -63,15 +64,15 @@ type Directory struct {
 	frontProxy *Authority
 	tokenKeys  *TokenKeys
 
-	mu           sync.Mutex              // guards what follows
-	etcd         *Authority              // nil until something of it is asked for
+	mu           sync.Mutex              // guards the following
+	etcd         *Authority              // nil until first used
 	certificates map[string]*Certificate // by path, without .crt
 	copies       []string                // files that hold the cluster authority's certificate
 }
 
-// Open loads the authorities and token keys below path, making those that are
-// missing. Two processes that open the same new directory end up with the
-// same keys.
+// Open loads the authorities and token keys below path, and creates those that
+// are missing. A lock makes sure that two processes that open the same new
+// directory use the same keys. Open blocks for at most ten seconds on it.
 func Open(path string, c clock.Clock) (*Directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("certificate directory: %w", err)
@@ -84,8 +85,8 @@ func Open(path string, c clock.Clock) (*Directory, error) {
 	if err := checkOwners(path); err != nil {
 		return nil, fmt.Errorf("open the keys: %w", err)
 	}
-	if err := closeKeys(path); err != nil {
-		return nil, fmt.Errorf("close the keys to others: %w", err)
+	if err := restrictModes(path); err != nil {
+		return nil, fmt.Errorf("restrict the permissions of the keys: %w", err)
 	}
 	d := &Directory{path: path, clock: c, certificates: map[string]*Certificate{}}
 	if d.cluster, err = openAuthority(d.file(ClusterAuthority), "kubernetes", c.Now()); err != nil {
@@ -102,25 +103,26 @@ func Open(path string, c clock.Clock) (*Directory, error) {
 
 func (d *Directory) file(name string) string { return filepath.Join(d.path, name) }
 
-// Path is the directory itself.
+// Path returns the path of the directory.
 func (d *Directory) Path() string { return d.path }
 
-// File is the absolute path of one of the directory's files, such as "ca.crt".
+// File returns the path of one of the directory's files, such as "ca.crt".
 func (d *Directory) File(name string) string { return d.file(name) }
 
-// Cluster is the authority that client and serving certificates come from.
+// Cluster returns the authority of client and serving certificates.
 func (d *Directory) Cluster() *Authority { return d.cluster }
 
-// FrontProxy is the authority behind the request headers of the aggregation layer.
+// FrontProxy returns the authority of aggregated API servers' front proxies,
+// whose request headers name the user.
 func (d *Directory) FrontProxy() *Authority { return d.frontProxy }
 
-// TokenKeys are the keys of service account tokens.
+// TokenKeys returns the keys of service account tokens.
 func (d *Directory) TokenKeys() *TokenKeys { return d.tokenKeys }
 
-// Issue returns the certificate of a profile: the one on disk if it is what
-// the profile asks for and not due for renewal, else a new one. From then on
-// Run keeps it valid. A second call with the same profile name and another
-// content (a new node address, say) replaces the certificate.
+// Issue returns the certificate of a profile: the one on disk if it matches the
+// profile and is not due for renewal, or else a new one. Run renews it from then
+// on. A second call with the same profile name and other content, such as a new
+// node address, replaces the certificate.
 func (d *Directory) Issue(p Profile) (*Certificate, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,8 +153,8 @@ func (d *Directory) Issue(p Profile) (*Certificate, error) {
 	return c, nil
 }
 
-// authority is the one of a name. That of etcd is made when it is first asked
-// for: most clusters have no use for it.
+// authority returns the authority of a name. It creates etcd's authority at its
+// first use, since most clusters do not need it.
 func (d *Directory) authority(name string) (*Authority, error) {
 	switch name {
 	case FrontProxyAuthority:
@@ -170,8 +172,8 @@ func (d *Directory) authority(name string) (*Authority, error) {
 	return d.cluster, nil
 }
 
-// Publish writes the certificate of the cluster's authority to path. From then
-// on Run keeps it the newest.
+// Publish writes the certificate of the cluster's authority to path. Run writes
+// it again whenever it changes.
 func (d *Directory) Publish(path string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -192,8 +194,8 @@ func (d *Directory) publish(path string) error {
 	return sharedfile.Replace(path, sharedfile.Content{Data: pem, Mode: 0o644})
 }
 
-// Run renews what comes into the last third of its life and takes over files
-// that somebody replaced, until ctx ends.
+// Run renews certificates in the last third of their lifetime and reloads files
+// that were replaced, until ctx ends.
 func (d *Directory) Run(ctx context.Context) error {
 	timer := d.clock.NewTimer(checkPeriod)
 	defer timer.Stop()
@@ -208,7 +210,8 @@ func (d *Directory) Run(ctx context.Context) error {
 	}
 }
 
-// check renews what is due and returns what it could not look after.
+// check renews what is due and reloads what was replaced. It logs each failure
+// and returns all of them.
 func (d *Directory) check(log klog.Logger) error {
 	var failures []error
 	failed := func(err error, what string, values ...any) {
@@ -234,7 +237,7 @@ func (d *Directory) check(log klog.Logger) error {
 	}
 	unlock, err := lockDirectory(d.path)
 	if err != nil {
-		failed(err, "Cannot look after the certificates", "directory", d.path)
+		failed(err, "Cannot check the certificates", "directory", d.path)
 		return errors.Join(failures...)
 	}
 	defer unlock()
@@ -254,9 +257,9 @@ func (d *Directory) check(log klog.Logger) error {
 	return errors.Join(failures...)
 }
 
-// due says whether a certificate is in the last third of its life, or not valid
-// yet, as one that was issued while the clock was ahead.
+// due reports whether a certificate must be renewed: it is in the last third of
+// its lifetime, or not valid yet because the clock was ahead when it was issued.
 func due(cert *x509.Certificate, now time.Time) bool {
-	life := cert.NotAfter.Sub(cert.NotBefore)
-	return now.Before(cert.NotBefore) || now.After(cert.NotAfter.Add(-life/3))
+	lifetime := cert.NotAfter.Sub(cert.NotBefore)
+	return now.Before(cert.NotBefore) || now.After(cert.NotAfter.Add(-lifetime/3))
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
@@ -62,7 +63,7 @@ func handshake(t *testing.T, server, client *tls.Config) (ofServer, ofClient *x5
 	return c.ConnectionState().PeerCertificates[0], s.ConnectionState().PeerCertificates[0]
 }
 
-func TestEverythingIsStillTrustedAfterTwelveYears(t *testing.T) {
+func TestRenewalsForTwelveYears(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, dir)
@@ -146,7 +147,7 @@ func TestRestartKeepsKeys(t *testing.T) {
 	}
 }
 
-func TestIssueReplacesWhatDoesNotFit(t *testing.T) {
+func TestIssueReplacesOtherProfile(t *testing.T) {
 	d := open(t, t.TempDir())
 	leaf := issue(t, d, APIServer("cluster.local", nil, nil)).Leaf()
 	if !issue(t, d, APIServer("cluster.local", nil, nil)).Leaf().Equal(leaf) {
@@ -161,7 +162,7 @@ func TestIssueReplacesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestWritesThatWereCutShortAreMadeGood(t *testing.T) {
+func TestIncompleteWritesAreRepaired(t *testing.T) {
 	dir := t.TempDir()
 	issue(t, open(t, dir), Scheduler())
 	if err := os.Remove(filepath.Join(dir, "ca.crt")); err != nil {
@@ -188,7 +189,7 @@ func TestForeignAuthorityKeyIsRefused(t *testing.T) {
 	}
 }
 
-func TestReplacedFileIsTakenOver(t *testing.T) {
+func TestReplacedFileIsLoaded(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		d, other := open(t, dir), open(t, dir)
@@ -226,19 +227,18 @@ func TestRotatedTokenKeysStayAccepted(t *testing.T) {
 	if equalKeys(set.Signing.Public(), first) {
 		t.Error("the signing key did not change")
 	}
-	for range 2 * keptTokenKeys {
+	for range 2 * formerTokenKeys {
 		if err := keys.Rotate(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(keys.Current().Verification); n != keptTokenKeys+1 {
+	if n := len(keys.Current().Verification); n != formerTokenKeys+1 {
 		t.Errorf("%d keys are accepted", n)
 	}
 }
 
-// TestAuthorityOfFormerCertificatesIsNotKept shows that a certificate that
-// says more of its holder than its profile does now is replaced.
-func TestAuthorityOfFormerCertificatesIsNotKept(t *testing.T) {
+// A certificate with more groups than its profile has now is replaced.
+func TestCertificateWithExcessPrivilegesIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	former := APIServerKubeletClient()
 	former.Organization = []string{"system:masters"}
@@ -253,8 +253,9 @@ func TestAuthorityOfFormerCertificatesIsNotKept(t *testing.T) {
 	}
 }
 
-// A clock that was ahead for a while leaves nothing behind that is not valid yet.
-func TestClockThatWasAhead(t *testing.T) {
+// After the clock was ahead for a while, certificates that are not valid yet are
+// replaced.
+func TestClockAhead(t *testing.T) {
 	for _, jump := range []time.Duration{300 * 24 * time.Hour, 7 * 365 * 24 * time.Hour} {
 		c := clocktesting.NewFakeClock(time.Now())
 		d, err := Open(t.TempDir(), c)
@@ -292,8 +293,8 @@ func TestClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// A file of zeros is told as what it is, with what to do; what follows from
-// another file is made again.
+// The error for a damaged file says what to do. A file that is derived from
+// another is written again.
 func TestDamagedKeys(t *testing.T) {
 	for file, want := range map[string]string{"ca.key": "ca.key is damaged", "ca.crt": "ca.crt holds no PEM certificate", "sa.key": "sa.key is damaged", "sa.pub": ""} {
 		dir := t.TempDir()
@@ -304,13 +305,13 @@ func TestDamagedKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Open(dir, clock.RealClock{})
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "put it back from a copy")) {
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "restore it from a copy")) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
 }
 
-// Keys that another user could have put there make nobody's cluster.
+// Open refuses keys that another user could have written.
 func TestKeysOfOthersAreRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("giving files to others needs root")
@@ -338,9 +339,9 @@ func TestKeysOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-// A renewal that fails, as on a full disk, keeps nobody from a certificate that
-// is good for months.
-func TestRenewalThatFailsAtTheStart(t *testing.T) {
+// A certificate that is valid for months is used even if its renewal fails, as
+// on a full disk.
+func TestFailedRenewalAtStart(t *testing.T) {
 	dir := t.TempDir()
 	c := clocktesting.NewFakeClock(time.Now())
 	d, err := Open(dir, c)

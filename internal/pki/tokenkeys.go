@@ -3,6 +3,9 @@ package pki
 import (
 	"bytes"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -13,13 +16,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// keptTokenKeys is how many former keys Rotate leaves in sa.pub.
-const keptTokenKeys = 3
+// formerTokenKeys is how many former keys Rotate keeps in sa.pub.
+const formerTokenKeys = 3
 
 // TokenKeys sign and verify service account tokens. Tokens are signed with
 // one key (sa.key) and accepted from several (sa.pub), so that tokens outlive
@@ -36,11 +40,12 @@ type KeySet struct {
 	Verification []crypto.PublicKey // the signing key's public half first
 }
 
-// Current returns the keys as they are now.
+// Current returns the current keys.
 func (k *TokenKeys) Current() *KeySet { return k.current.Load() }
 
-// ReadTokenKeys reads keys from files of others, once: the private key that
-// signs, and files of public or private keys that verify besides it.
+// ReadTokenKeys reads keys from files that the user maintains, without watching
+// them: the private key that signs tokens, and files of further public or
+// private keys that verify them.
 func ReadTokenKeys(signing string, verification ...string) (*TokenKeys, error) {
 	key, err := readKey(signing)
 	if err != nil {
@@ -82,7 +87,7 @@ func openTokenKeys(base string) (*TokenKeys, error) {
 		}
 		fallthrough
 	case err == nil:
-		if !readablePublicKeys(base + ".pub") { // it follows from the other
+		if !readablePublicKeys(base + ".pub") { // derived from sa.key
 			if err := writePublicKeys(base+".pub", []crypto.PublicKey{key.Public()}); err != nil {
 				return nil, err
 			}
@@ -93,14 +98,14 @@ func openTokenKeys(base string) (*TokenKeys, error) {
 	return k, k.load()
 }
 
-// readablePublicKeys is false for a file that is missing or damaged.
+// readablePublicKeys reports whether a file is neither missing nor damaged.
 func readablePublicKeys(path string) bool {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
 	if err != nil {
-		return true // reading it again says why
+		return true // load returns the error
 	}
 	_, err = keyutil.ParsePublicKeysPEM(content)
 	return err == nil
@@ -136,19 +141,19 @@ func (k *TokenKeys) reload() error {
 	return k.load()
 }
 
-// Rotate signs with a new key from now on. Tokens of the former keys stay
-// good. Other servers on a copy of the directory must have sa.pub before they
-// are shown tokens of the new key.
+// Rotate creates a new signing key. Tokens of the former keys stay valid. Other
+// servers with a copy of the directory need the new sa.pub before they can
+// verify tokens of the new key.
 func (k *TokenKeys) Rotate() error {
 	key, encoded, err := generateKey()
 	if err != nil {
 		return err
 	}
 	public := append([]crypto.PublicKey{key.Public()}, k.Current().Verification...)
-	if len(public) > keptTokenKeys+1 {
-		public = public[:keptTokenKeys+1]
+	if len(public) > formerTokenKeys+1 {
+		public = public[:formerTokenKeys+1]
 	}
-	// The public half comes first: a crash in between leaves a key that is accepted but unused.
+	// The public key is written first: a crash in between leaves an unused key.
 	if err := writePublicKeys(k.base+".pub", public); err != nil {
 		return err
 	}
@@ -175,4 +180,22 @@ func writePublicKeys(path string, keys []crypto.PublicKey) error {
 func equalKeys(a, b crypto.PublicKey) bool {
 	e, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && e.Equal(b)
+}
+
+// TokenAlgorithm returns the algorithm by which a key signs service account tokens.
+func TokenAlgorithm(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
+	switch key := public.(type) {
+	case *rsa.PublicKey:
+		return jose.RS256, nil
+	case *ecdsa.PublicKey:
+		switch key.Curve {
+		case elliptic.P256():
+			return jose.ES256, nil
+		case elliptic.P384():
+			return jose.ES384, nil
+		case elliptic.P521():
+			return jose.ES512, nil
+		}
+	}
+	return "", fmt.Errorf("service account key: must be RSA or ECDSA (P-256, P-384, P-521), is %T", public)
 }

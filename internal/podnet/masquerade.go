@@ -1,26 +1,31 @@
 package podnet
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"github.com/coracle-io/coracle/internal/clusternames"
 )
 
-// table is the nftables table of a cluster's pod network.
+// table returns the nftables table of a cluster's pod network.
 func table(name string) *nftables.Table {
-	return &nftables.Table{Family: nftables.TableFamilyINet, Name: "coracle-podnet-" + name}
+	return &nftables.Table{Family: nftables.TableFamilyINet, Name: clusternames.PodNetworkTable(name)}
 }
 
 const masqueradeChain = "postrouting"
 
-// masquerade replaces the table, in one transaction, by one that gives what
-// the node's pods send out of the cluster the node's address:
+// masquerade replaces the table in one transaction. Packets that the node's pods
+// send out of the cluster get the node's address. Packets that further nodes
+// send out of the machine get the machine's address:
 //
 //	ip saddr POD-CIDR ip daddr != CLUSTER-CIDR oifname != BRIDGE masquerade
+//	ip saddr NODES ip daddr != CLUSTER-CIDR ip daddr != NODES oifname != NODES-LINK masquerade
 //
-// The table has the guards of the loopback addresses and against the pods of
-// other clusters, too.
+// The table also has the chains of dropLoopback and isolateClusters.
 func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -29,31 +34,63 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	t := conn.AddTable(table(n.config.Name))
 	conn.DelTable(t)
 	t = conn.AddTable(table(n.config.Name))
-	n.guardLoopback(conn, t)
+	n.dropLoopback(conn, t)
 	cluster := n.cluster(podCIDRs)
-	n.guardNeighbours(conn, t, cluster)
+	n.isolateClusters(conn, t, cluster)
 	chain := conn.AddChain(&nftables.Chain{
 		Name: masqueradeChain, Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
 	for _, p := range podCIDRs {
-		var rule []expr.Any
-		rule = append(rule, family(p.Addr())...)
-		rule = append(rule, address(p, source, expr.CmpOpEq)...)
-		for _, c := range cluster {
-			if c.Addr().Is4() == p.Addr().Is4() {
-				rule = append(rule, address(c, destination, expr.CmpOpNeq)...)
-			}
-		}
-		rule = append(rule,
-			&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(Bridge(n.config.Name))},
-			&expr.Counter{},
-			&expr.Masq{Random: true, FullyRandom: true},
-		)
-		conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: rule})
+		conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: masqueraded(p, cluster, clusternames.Bridge(n.config.Name))})
+	}
+	if nodes := n.config.Nodes; nodes.IsValid() {
+		inner := append([]netip.Prefix{nodes}, cluster...)
+		conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: masqueraded(nodes, inner, n.config.NodesLink)})
 	}
 	return conn.Flush()
+}
+
+// ShareNodes lets further nodes reach the world by this one before it has pod
+// CIDRs, with which Configure does so. It does nothing without further nodes, and
+// if the table is there.
+func (n *Network) ShareNodes() error {
+	if !n.config.Nodes.IsValid() {
+		return nil
+	}
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	t := table(n.config.Name)
+	chains, err := conn.ListChainsOfTableFamily(t.Family)
+	if err != nil {
+		return fmt.Errorf("listing chains: %w", err)
+	}
+	if slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return c.Table.Name == t.Name }) {
+		return nil
+	}
+	if err := setKernel([]netip.Prefix{n.config.Nodes}); err != nil {
+		return err
+	}
+	return n.masquerade(nil)
+}
+
+// masqueraded returns the rule that masquerades what a range sends to addresses
+// outside of inner, by another interface than link.
+func masqueraded(from netip.Prefix, inner []netip.Prefix, link string) []expr.Any {
+	rule := append(family(from.Addr()), address(from, source, expr.CmpOpEq)...)
+	for _, c := range inner {
+		if c.Addr().Is4() == from.Addr().Is4() {
+			rule = append(rule, address(c, destination, expr.CmpOpNeq)...)
+		}
+	}
+	return append(rule,
+		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(link)},
+		&expr.Counter{},
+		&expr.Masq{Random: true, FullyRandom: true},
+	)
 }
 
 // removeTable removes the table if it is there.
@@ -62,7 +99,7 @@ func (n *Network) removeTable() error {
 	if err != nil {
 		return err
 	}
-	// Adding first makes the removal succeed when there is none.
+	// Adding the table first lets the removal succeed if there is none.
 	conn.DelTable(conn.AddTable(table(n.config.Name)))
 	return conn.Flush()
 }
@@ -112,7 +149,7 @@ func within(p netip.Prefix, op expr.CmpOp) []expr.Any {
 	}
 }
 
-// interfaceName is a name as the kernel compares it, filled with zeros.
+// interfaceName returns a name as the kernel compares it, padded with zeros.
 func interfaceName(name string) []byte {
 	padded := make([]byte, 16)
 	copy(padded, name)

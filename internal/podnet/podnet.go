@@ -1,17 +1,15 @@
-// Package podnet gives the pods of one node their network: the CNI
-// configuration of a bridge with the node's part of the cluster CIDR, the
-// kernel settings that routing between pods and Services needs, and the
-// masquerading of what pods send out of the cluster.
+// Package podnet sets up the pod network of a node: the CNI configuration of a
+// bridge with the node's part of the cluster CIDR, the kernel settings for
+// routing between pods and Services, and masquerading.
 //
 //	pod eth0 ──veth── cor-NAME (bridge, first address of the pod CIDR) ── host
 //	                                                       └─ masquerade ── world
 //
-// Every cluster on a machine has a bridge, leases and an nftables table of its
-// own.
+// Each cluster on a machine has its own bridge, leases and nftables table. The pods
+// of other nodes are reached by routes (Routes).
 package podnet
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,51 +18,47 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
+	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// Config says whose network this is.
+// Config configures a Network.
 type Config struct {
-	// Name is the cluster's.
+	// Name is the name of the cluster, or of its node (clusternames.OfNode).
 	Name string
-	// CNIConfDir is the folder that the runtime reads; the package has one
-	// file there. LeaseDir, where the host-local plugin notes which address is
-	// whose, is the package's own.
+	// CNIConfDir is the directory that the runtime reads; the package writes
+	// one file there. LeaseDir holds the leases of the host-local plugin. It
+	// belongs to the package.
 	CNIConfDir string
 	LeaseDir   string
-	// ClusterCIDRs are the ranges of all pods of the cluster; traffic between
-	// them keeps its source address. Empty takes the node's own pod CIDRs.
+	// ClusterCIDRs are the ranges of all pods of the cluster. Traffic between
+	// them keeps its source address. The default is the node's own pod CIDRs.
 	ClusterCIDRs []netip.Prefix
 	// ServiceCIDRs are the ranges of the cluster's Services.
 	ServiceCIDRs []netip.Prefix
-	// MTU of the pods' interfaces; 0 is the kernel's default.
+	// MTU is the MTU of the pods' interfaces; 0 is the kernel's default.
 	MTU int
+	// Nodes is the range of the addresses of further nodes, which reach the world
+	// by this machine, and NodesLink the machine's interface to them. Nodes is
+	// invalid if there are none.
+	Nodes     netip.Prefix
+	NodesLink string
 }
 
-// Network is the pod network of one node.
-type Network struct{ config Config }
-
-// New returns the network; it touches nothing.
-func New(config Config) *Network { return &Network{config: config} }
-
-// Bridge is the name of a cluster's bridge: cor-NAME, or a digest of the name
-// when that is longer than the kernel's 15 bytes.
-func Bridge(name string) string {
-	if bridge := bridgePrefix + name; len(bridge) <= 15 {
-		return bridge
-	}
-	return fmt.Sprintf(bridgePrefix+"%x", sha256.Sum256([]byte(name)))[:15]
+// Network is the pod network of a node.
+type Network struct {
+	config  Config
+	records string // directory of the CNI library's records
 }
 
-// IsBridge says that an interface of this name is a cluster's bridge.
-func IsBridge(name string) bool { return strings.HasPrefix(name, bridgePrefix) }
+// New returns the network. It changes nothing.
+func New(config Config) *Network { return &Network{config: config, records: resultsDir} }
 
-// Configure sets the node's network up for its pod CIDRs (at most one of each
-// family), to be called when they are known and again when they change. It is
-// idempotent. The CNI configuration is written last: once the runtime sees
-// it, pods may start.
+// Configure sets up the node's network for its pod CIDRs, at most one of each
+// family. Call it when they are known and when they change. It is idempotent.
+// It writes the CNI configuration last: the runtime starts pods once it sees
+// that.
 func (n *Network) Configure(podCIDRs []string) error {
 	prefixes, err := parse(podCIDRs)
 	if err != nil {
@@ -103,7 +97,7 @@ func parse(podCIDRs []string) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// cluster is the ranges of all pods of the cluster, as far as they are known.
+// cluster returns the known ranges of all pods of the cluster.
 func (n *Network) cluster(podCIDRs []netip.Prefix) []netip.Prefix {
 	if len(n.config.ClusterCIDRs) == 0 {
 		return podCIDRs
@@ -113,7 +107,7 @@ func (n *Network) cluster(podCIDRs []netip.Prefix) []netip.Prefix {
 
 func (n *Network) confFile() string { return filepath.Join(n.config.CNIConfDir, "10-coracle.conflist") }
 
-// conflist is the CNI network configuration list (CNI specification 1.0).
+// conflist returns the CNI network configuration list (CNI specification 1.0).
 func (n *Network) conflist(podCIDRs []netip.Prefix) ([]byte, error) {
 	type ranges = [][]map[string]string
 	var r ranges
@@ -128,7 +122,7 @@ func (n *Network) conflist(podCIDRs []netip.Prefix) ([]byte, error) {
 	}
 	bridge := map[string]any{
 		"type":         "bridge",
-		"bridge":       Bridge(n.config.Name),
+		"bridge":       clusternames.Bridge(n.config.Name),
 		"isGateway":    true,
 		"forceAddress": true,
 		"hairpinMode":  true,
@@ -149,22 +143,26 @@ func (n *Network) conflist(podCIDRs []netip.Prefix) ([]byte, error) {
 	}, "", "  ")
 }
 
-// kernelSettings are the files of the settings that must be 1.
+// kernelSettings returns the files of the kernel settings that must be 1.
 func kernelSettings(podCIDRs []netip.Prefix) []string {
 	settings := []string{"/proc/sys/net/bridge/bridge-nf-call-iptables"}
+	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
+		// Network policies filter the link-local addresses that all pods have.
+		settings = append(settings, "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
+	}
 	for _, p := range podCIDRs {
 		if p.Addr().Is4() {
 			settings = append(settings, "/proc/sys/net/ipv4/ip_forward")
 		} else {
-			settings = append(settings, "/proc/sys/net/ipv6/conf/all/forwarding", "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
+			settings = append(settings, "/proc/sys/net/ipv6/conf/all/forwarding")
 		}
 	}
 	return settings
 }
 
-// setKernel switches on forwarding, and netfilter for bridged packets: a pod
-// that answers a pod of the same bridge sends past the routing code, where
-// the Service address would not be put back into the answer.
+// setKernel turns on forwarding, and netfilter for bridged packets: without it,
+// an answer from one pod of the bridge to another bypasses the translation of
+// the Service address.
 func setKernel(podCIDRs []netip.Prefix) error {
 	for _, path := range kernelSettings(podCIDRs) {
 		err := os.WriteFile(path, []byte("1"), 0o644)
@@ -181,8 +179,8 @@ func setKernel(podCIDRs []netip.Prefix) error {
 	return nil
 }
 
-// writeFile replaces a file in one step, and leaves an equal one alone so that
-// the runtime does not reload it.
+// writeFile replaces a file in one step. It does not touch a file with the same
+// content, so that the runtime does not reload it.
 func writeFile(path string, content []byte) error {
 	if before, err := os.ReadFile(path); err == nil && string(before) == string(content) {
 		return nil

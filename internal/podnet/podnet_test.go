@@ -2,28 +2,20 @@ package podnet
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-)
 
-func TestBridgeNames(t *testing.T) {
-	for name, want := range map[string]string{"coracle": "cor-coracle", "a-very-long-cluster-name": ""} {
-		got := Bridge(name)
-		if want != "" && got != want || len(got) > 15 {
-			t.Errorf("Bridge(%q) = %q", name, got)
-		}
-	}
-	if Bridge("a-very-long-cluster-name") == Bridge("a-very-long-cluster-name-2") {
-		t.Error("two clusters have one bridge")
-	}
-}
+	"github.com/coracle-io/coracle/internal/clusternames"
+)
 
 func TestConflist(t *testing.T) {
 	n := New(Config{Name: "demo", LeaseDir: "/leases"})
@@ -66,8 +58,8 @@ func TestConfigureAndRemove(t *testing.T) {
 	inNamespace(t, func() { configureAndRemove(t) })
 }
 
-// inNamespace calls f in a network namespace of its own, on a thread that ends
-// with it.
+// inNamespace calls f in a new network namespace, on a thread that ends with
+// it.
 func inNamespace(t *testing.T, f func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -88,8 +80,9 @@ func inNamespace(t *testing.T, f func()) {
 	<-done
 }
 
-// comesBack takes away what the network is made of, part by part.
-func comesBack(t *testing.T, n *Network) {
+// repairs removes the parts of the network one by one and checks that Configure
+// restores each.
+func repairs(t *testing.T, n *Network) {
 	conn, err := nftables.New()
 	if err != nil {
 		t.Error(err)
@@ -100,15 +93,21 @@ func comesBack(t *testing.T, n *Network) {
 		t.Error(err)
 		return
 	}
-	for part, remove := range map[string]func() error{
-		"":                                func() error { return nil },
-		"nftables table coracle-podnet-t": func() error { conn.DelTable(table("t")); return conn.Flush() },
-		"bridge cor-t":                    func() error { return removeBridge("cor-t") },
-		n.confFile():                      func() error { return os.Remove(n.confFile()) },
-		"/proc/sys/net/ipv4/ip_forward = 1": func() error {
+	for _, c := range []struct {
+		part   string
+		remove func() error
+	}{
+		{"", func() error { return nil }},
+		{"nftables table coracle-podnet-t", func() error { conn.DelTable(table("t")); return conn.Flush() }},
+		{"nftables table coracle-podnet-t", func() error { conn.FlushTable(table("t")); return conn.Flush() }},
+		{"bridge cor-t", func() error { return removeBridge("cor-t") }},
+		{"/proc/sys/net/ipv4/conf/cor-t/route_localnet = 1", func() error { return remakeBridge("cor-t") }},
+		{n.confFile(), func() error { return os.Remove(n.confFile()) }},
+		{"/proc/sys/net/ipv4/ip_forward = 1", func() error {
 			return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0o644)
-		},
+		}},
 	} {
+		part, remove := c.part, c.remove
 		if err := remove(); err != nil {
 			t.Errorf("%s: %v", part, err)
 		}
@@ -124,7 +123,44 @@ func comesBack(t *testing.T, n *Network) {
 	}
 }
 
-// A running pod is on its bridge again after somebody removed that.
+// remakeBridge replaces a bridge with a new one, as the CNI plugin does for the
+// first pod after the bridge was removed.
+func remakeBridge(name string) error {
+	if err := removeBridge(name); err != nil {
+		return err
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+	return errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge))
+}
+
+// TestPodsJoinTheBridgeOfThePlugin checks that running pods are attached to a
+// bridge that the CNI plugin has made again for another pod.
+func TestPodsJoinTheBridgeOfThePlugin(t *testing.T) {
+	inNamespace(t, func() {
+		n := New(Config{Name: "t"})
+		n.records = t.TempDir()
+		record := filepath.Join(n.records, "t-"+strings.Repeat("0a", 32)+"-eth0")
+		if err := os.WriteFile(record, []byte(`{"result": {"interfaces": [{"name": "cor-t"}, {"name": "veth1"}], "ips": [{"address": "10.244.3.7/24", "gateway": "10.244.3.1"}]}}`), 0o600); err != nil {
+			t.Error(err)
+			return
+		}
+		if err := errors.Join(remakeBridge("cor-t"), netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth1"}, PeerName: "eth0"}), n.routeLoopback()); err != nil {
+			t.Error(err)
+			return
+		}
+		bridge, err := netlink.LinkByName("cor-t")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if port, err := netlink.LinkByName("veth1"); err != nil || port.Attrs().MasterIndex != bridge.Attrs().Index {
+			t.Errorf("the pod's interface is not on the bridge: %+v, %v", port, err)
+		}
+	})
+}
+
+// TestPodsGetTheirBridgeBack checks that a running pod is attached to its
+// bridge again after the bridge was removed.
 func TestPodsGetTheirBridgeBack(t *testing.T) {
 	inNamespace(t, func() {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cor-t"}}
@@ -138,7 +174,7 @@ func TestPodsGetTheirBridgeBack(t *testing.T) {
 		noted := `{"kind": "cniCacheV1", "result": {"cniVersion": "1.0.0",
 			"interfaces": [{"name": "cor-t", "mac": "5e:e9"}, {"name": "veth1"}, {"name": "eth0", "sandbox": "/run/netns/x"}, {"name": "gone"}],
 			"ips": [{"address": "10.244.3.7/24", "gateway": "10.244.3.1", "interface": 2}]}}`
-		if err := reattach(bridge, []byte(noted)); err != nil {
+		if err := reattachPod(bridge, []byte(noted)); err != nil {
 			t.Error(err)
 		}
 		found, err := netlink.LinkByName("veth1")
@@ -166,8 +202,8 @@ func configureAndRemove(t *testing.T) {
 			return
 		}
 	}
-	comesBack(t, n)
-	bridge, err := netlink.LinkByName(Bridge("t"))
+	repairs(t, n)
+	bridge, err := netlink.LinkByName(clusternames.Bridge("t"))
 	if err != nil {
 		t.Error(err)
 		return

@@ -7,14 +7,16 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/host/tree"
+	"github.com/coracle-io/coracle/internal/netdump"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// Remove takes away the configuration, the leases, the CNI library's notes on
-// its pods, the bridge with the pods'
-// interfaces on it, and the nftables table. It may be repeated. The kernel
-// settings stay: others on the machine may rely on them by now.
+// Remove removes the configuration, the leases, the CNI library's records of
+// its pods, the bridge with the pods' interfaces, and the nftables table.
+// Calling it again is no error. The kernel settings stay, because other
+// programs may rely on them.
 func (n *Network) Remove() error {
 	if err := sharedfile.RemoveUnfinished(n.confFile()); err != nil {
 		return err
@@ -22,7 +24,7 @@ func (n *Network) Remove() error {
 	if err := os.Remove(n.confFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := removeBridge(Bridge(n.config.Name)); err != nil {
+	if err := removeBridge(clusternames.Bridge(n.config.Name)); err != nil {
 		return err
 	}
 	if err := n.removeTable(); err != nil {
@@ -48,7 +50,7 @@ func removeBridge(name string) error {
 	if err != nil {
 		return fmt.Errorf("looking for bridge %s: %w", name, err)
 	}
-	links, err := netlink.LinkList()
+	links, err := netdump.Complete(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing interfaces: %w", err)
 	}
@@ -56,7 +58,7 @@ func removeBridge(name string) error {
 		if link.Attrs().MasterIndex != bridge.Attrs().Index {
 			continue
 		}
-		// The other end may have taken it along meanwhile.
+		// Removing the other end may have removed this one.
 		if err := netlink.LinkDel(link); err != nil && linkExists(link) {
 			return fmt.Errorf("removing interface %s: %w", link.Attrs().Name, err)
 		}

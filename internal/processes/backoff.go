@@ -2,29 +2,29 @@ package processes
 
 import "time"
 
-// A process that ends is started again at once if it had done its work for
-// goodLife, and after firstDelay if it had done so for fairLife. If it had
-// not, the delay doubles each time, up to lastDelay.
+// A process that has been ready for longRun is restarted at once when it ends,
+// and one that has been ready for shortRun after firstDelay. Otherwise the
+// delay doubles each time, up to lastDelay.
 const (
 	firstDelay = 500 * time.Millisecond
 	lastDelay  = 10 * time.Second
-	goodLife   = 10 * time.Second
-	fairLife   = time.Second
+	longRun    = 10 * time.Second
+	shortRun   = time.Second
 )
 
-// backoff is how long the last delay was; the first start again has none.
+// backoff is the last delay; the first restart has none.
 type backoff struct {
 	begun bool
 	last  time.Duration
 }
 
-// after returns the delay that follows the end of a process that was ready for
-// that long; 0 is never.
+// after returns the delay before the next start of a process that was ready for
+// a time; 0 if it was never ready.
 func (b *backoff) after(ready time.Duration) time.Duration {
 	switch {
-	case !b.begun || ready >= goodLife:
+	case !b.begun || ready >= longRun:
 		b.last = 0
-	case ready >= fairLife:
+	case ready >= shortRun:
 		b.last = firstDelay
 	default:
 		b.last = min(max(2*b.last, firstDelay), lastDelay)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Only a record of the process itself, or none that could be read, blames the
-// want of memory for its end.
+// TestKillReport checks that lack of memory is the cause only if the log has a
+// record about the process itself, or records were lost.
 func TestKillReport(t *testing.T) {
 	const other, own = "6,1,2,-;Killed process 7 (other) total-vm:1kB", "6,2,3,-;Out of memory: Killed process 77 (coracle) total-vm:9kB\n SUBSYSTEM=x"
 	for name, tt := range map[string]struct {
@@ -15,11 +15,11 @@ func TestKillReport(t *testing.T) {
 		want    string
 		whole   bool
 	}{
-		"of another":       {[]string{other}, syscall.EAGAIN, "", true},
-		"of the process":   {[]string{other, own}, syscall.EAGAIN, "Out of memory: Killed process 77 (coracle) total-vm:9kB", true},
-		"records lost":     {[]string{"", other}, syscall.EAGAIN, "", false},
-		"cannot be read":   {nil, syscall.EPERM, "", false},
-		"nothing was said": {nil, syscall.EAGAIN, "", true},
+		"of another":     {[]string{other}, syscall.EAGAIN, "", true},
+		"of the process": {[]string{other, own}, syscall.EAGAIN, "Out of memory: Killed process 77 (coracle) total-vm:9kB", true},
+		"records lost":   {[]string{"", other}, syscall.EAGAIN, "", false},
+		"cannot be read": {nil, syscall.EPERM, "", false},
+		"no records":     {nil, syscall.EAGAIN, "", true},
 	} {
 		next := 0
 		got, whole := killReport(func(record []byte) (int, error) {

@@ -12,21 +12,22 @@ import (
 // maxMessage bounds a message of a process, in bytes.
 const maxMessage = 1 << 20
 
-// child is a process and its successors.
+// child is a process that is restarted, with its current instance.
 type child struct {
 	spec       Spec
 	status     Process
 	backoff    backoff
-	wasReady   bool      // at some time
+	wasReady   bool      // since the supervisor started
 	readySince time.Time // while status.Ready
-	failed     string    // what this process said before it ended
-	final      bool      // and that it says so each time
-	limit      int64     // what it keeps its memory to, as it said, in bytes
+	failed     string    // reported by this instance before it ended
+	final      bool      // failed is final: a restart cannot help
+	limit      int64     // its memory limit as it reported it, in bytes
 	process    *os.Process
+	stopping   bool // stop was called
 }
 
-// start starts the process. What becomes of it is posted as events, the end
-// last.
+// start starts the process. Its messages and its end are posted as events, the
+// end last.
 func (c *child) start(s *supervisor) error {
 	config := s.config
 	c.failed, c.final, c.limit, c.status.Since = "", false, 0, time.Now()
@@ -35,7 +36,7 @@ func (c *child) start(s *supervisor) error {
 		return err
 	}
 	defer func() { _ = null.Close() }()
-	if err := os.MkdirAll(config.RunDir, 0o711); err != nil { // somebody may have cleaned up
+	if err := os.MkdirAll(config.RunDir, 0o711); err != nil { // it may have been removed
 		return err
 	}
 	crashFile := config.RunDir + "/" + c.spec.Name + ".crash"
@@ -55,8 +56,8 @@ func (c *child) start(s *supervisor) error {
 	if info, err := out.Stat(); err == nil {
 		logged = info.Size()
 	}
-	kills := oomKills()
-	args := append([]string{config.Name}, c.spec.Args...)
+	kills := oomKillCount()
+	args := append([]string{config.Argument0}, c.spec.Args...)
 	if !c.wasReady {
 		args = append(args, c.spec.First...)
 	}
@@ -72,13 +73,13 @@ func (c *child) start(s *supervisor) error {
 	c.process, c.status.PID = p, p.Pid
 	stat, _ := ReadStat(p.Pid)
 	c.status.Start = stat.Start
-	heard := make(chan struct{})
+	received := make(chan struct{})
 	go func() {
-		defer close(heard)
+		defer close(received)
 		defer func() { _ = messages.Close() }()
 		lines := bufio.NewScanner(messages)
 		lines.Buffer(nil, maxMessage)
-		lines.Split(shortLines)
+		lines.Split(scanMessages)
 		for lines.Scan() {
 			var m Message
 			if json.Unmarshal(lines.Bytes(), &m) == nil {
@@ -87,30 +88,35 @@ func (c *child) start(s *supervisor) error {
 		}
 	}()
 	go func() {
-		state, _ := p.Wait() // fails for what is no child only
-		<-heard
-		e := end{state: state, crash: lineOf(crashFile, 0), oom: oomReport(p.Pid, kills)}
-		if e.crash == "" && state.ExitCode() == runtimeExit && config.Log != "" { // before there could be a crash report
-			e.crash = lineOf(config.Log, logged)
+		state, _ := p.Wait() // fails only for processes that are not children
+		<-received
+		e := end{state: state, crash: causeLine(crashFile, 0), oom: oomKillReport(p.Pid, kills)}
+		if e.crash == "" && state.ExitCode() == runtimeExit && config.Log != "" { // it ended before it could set up crash reports
+			e.crash = causeLine(config.Log, logged)
 		}
 		s.post(func() { s.exited(c, e) })
 	}()
 	return nil
 }
 
-// shortLines splits into lines, as bufio.ScanLines, but skips what is longer
-// than a message may be.
-func shortLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+// scanMessages is a bufio.SplitFunc for lines. It skips lines that are longer
+// than a message can be.
+func scanMessages(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if advance, token, err = bufio.ScanLines(data, atEOF); advance == 0 && len(data) >= maxMessage {
 		return len(data), nil, nil
 	}
 	return advance, token, err
 }
 
-// stop asks the process to end, and makes it when it takes too long.
-func (c *child) stop(s *supervisor) {
-	p := c.process // it stays this one, whoever gets its id
+// stop sends SIGTERM to the process, and SIGKILL after StopTimeout. It sends
+// SIGTERM once: the second one ends a process without its work being finished.
+func (c *child) stop() {
+	if c.stopping {
+		return
+	}
+	c.stopping = true
+	p := c.process // this one, even if its id is reused
 	_ = p.Signal(syscall.SIGTERM)
-	_ = p.Signal(syscall.SIGCONT) // one that is held could not hear
-	time.AfterFunc(c.spec.Patience, func() { _ = p.Kill() })
+	_ = p.Signal(syscall.SIGCONT) // a stopped process does not handle signals
+	time.AfterFunc(c.spec.StopTimeout, func() { _ = p.Kill() })
 }

@@ -9,39 +9,47 @@ import (
 	"time"
 )
 
-// Arguments are those of the subcommand Command.
+// Arguments are the arguments of the subcommand Command.
 type Arguments struct {
-	Name, DataDir, RunDir string
-	Node                  bool
-	// Served is Config.Served.
-	Served bool
-	// LockFD is a file to keep open, for the lock on it; 0 is none.
-	LockFD int
-	// Log is the file that standard error is; "" if it is a terminal or the like.
+	Name, DataDir string // of the cluster
+	Nodes         int    // how many nodes run as well
+	// RunDir is the directory of the status and of crash reports.
+	RunDir string
+	// Log is the file that standard error writes to; "" if it is no file. The
+	// processes may rotate it.
 	Log string
-	// Failed are the arguments of Config.Failed.
+	// LockFD is a file descriptor to keep open for its lock; 0 for none.
+	LockFD int
+	// Served is true if the cluster was ready before with the same settings. A
+	// failed start is then retried, because its cause, such as a full disk or a
+	// missing network, may go away.
+	Served bool
+	// Failed is a command line that replaces this process when a start has
+	// failed permanently. It gets LockFD as --lock-fd, and the reason as its last
+	// argument. If it is nil, the process ends.
 	Failed []string
 }
 
-// List is the arguments as a command line.
+// List returns the arguments as a command line.
 func (a Arguments) List() []string {
 	return []string{
 		Command, "--name=" + a.Name, "--data-dir=" + a.DataDir, "--run-dir=" + a.RunDir,
-		fmt.Sprintf("--node=%t", a.Node), fmt.Sprintf("--served=%t", a.Served), fmt.Sprintf("--lock-fd=%d", a.LockFD), "--log=" + a.Log, "--failed=" + strings.Join(a.Failed, " "),
+		fmt.Sprintf("--nodes=%d", a.Nodes), fmt.Sprintf("--served=%t", a.Served), fmt.Sprintf("--lock-fd=%d", a.LockFD), "--log=" + a.Log, "--failed=" + strings.Join(a.Failed, " "),
 	}
 }
 
-// Main is the program as a supervisor. It returns the exit code.
+// Main runs the supervisor and returns its exit code.
 func Main(args []string) int {
-	var a Arguments
+	c := Config{Program: "/proc/self/exe", Argument0: os.Args[0]}
+	a := &c.Arguments
 	fs := flag.NewFlagSet(Command, flag.ContinueOnError)
 	fs.StringVar(&a.Name, "name", "", "name of the cluster")
 	fs.StringVar(&a.DataDir, "data-dir", "", "its data directory")
-	fs.StringVar(&a.RunDir, "run-dir", "", "where the status goes")
-	fs.BoolVar(&a.Node, "node", false, "run a node as well")
-	fs.BoolVar(&a.Served, "served", false, "the cluster has served before as it is started now")
-	fs.IntVar(&a.LockFD, "lock-fd", 0, "open file whose lock is to be kept")
-	fs.StringVar(&a.Log, "log", "", "file that standard error is")
+	fs.StringVar(&a.RunDir, "run-dir", "", "directory of the status")
+	fs.IntVar(&a.Nodes, "nodes", 0, "how many nodes to run as well")
+	fs.BoolVar(&a.Served, "served", false, "the cluster has served before with the same settings")
+	fs.IntVar(&a.LockFD, "lock-fd", 0, "file descriptor to keep open for its lock")
+	fs.StringVar(&a.Log, "log", "", "file that standard error writes to")
 	failed := fs.String("failed", "", "subcommand to run when the start failed")
 	if fs.Parse(args) != nil {
 		return 2
@@ -53,38 +61,51 @@ func Main(args []string) int {
 	if a.LockFD > 0 {
 		syscall.CloseOnExec(a.LockFD)
 	}
-	owner, err := own(a.RunDir, a.DataDir)
+	owner, err := lockRunDir(a.RunDir, a.DataDir)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "coracle:", err)
 		return 1
 	}
 	defer func() { _ = owner.Close() }()
-	// Where it was started would stay busy, as a disk that is to be unmounted.
+	// Do not keep the current directory busy: its disk may have to be
+	// unmounted.
 	if err := os.Chdir("/"); err != nil {
 		fmt.Fprintln(os.Stderr, "coracle:", err)
 		return 1
 	}
-	c := Config{Program: "/proc/self/exe", Name: os.Args[0], RunDir: a.RunDir, Log: a.Log, LockFD: a.LockFD, Served: a.Served, Failed: strings.Fields(*failed)}
+	a.Failed = strings.Fields(*failed)
 	which := []string{"--name=" + a.Name, "--data-dir=" + a.DataDir}
 	if a.Served {
 		which = append(which, "--served")
 	}
 	c.Processes = append(c.Processes, Spec{
-		Name: ControlPlane, Args: append([]string{RunCommand, ControlPlane}, which...), First: []string{"--first"}, Patience: controlPlanePatience,
+		Name: ControlPlane, Args: append([]string{RunCommand, ControlPlane}, which...), First: []string{"--first"}, StopTimeout: controlPlaneTimeout,
 	})
-	if a.Node {
-		c.Processes = append(c.Processes, Spec{Name: Node, Args: append([]string{RunCommand, Node}, which...), Patience: nodePatience})
+	for node := 1; node <= a.Nodes; node++ {
+		args := append([]string{RunCommand, Node}, which...)
+		if node > 1 {
+			args = append(args, fmt.Sprintf("--node=%d", node))
+		}
+		c.Processes = append(c.Processes, Spec{Name: NodeProcess(node), Args: args, StopTimeout: nodeTimeout, Stage: 1})
 	}
 	return Run(c)
 }
 
-// RunCommand is the hidden subcommand that is a process.
+// NodeProcess returns the name of the process of a node, numbered from 1.
+func NodeProcess(node int) string {
+	if node <= 1 {
+		return Node
+	}
+	return fmt.Sprintf("%s-%d", Node, node)
+}
+
+// RunCommand is the hidden subcommand that runs one process of a cluster.
 const RunCommand = "run"
 
-// How long the processes may take to end. The control plane gives requests under
-// way four seconds of it. Together it is less than what
-// `coracle down` and service managers give the supervisor.
+// Bounds on the time that the processes take to end. Nodes end at the same time. The control plane
+// uses four seconds for requests in progress. The sum must be less than the time that `coracle down`
+// and service managers give the supervisor.
 const (
-	controlPlanePatience = 6 * time.Second
-	nodePatience         = 12 * time.Second
+	controlPlaneTimeout = 6 * time.Second
+	nodeTimeout         = 12 * time.Second
 )

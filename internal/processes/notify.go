@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// notifier tells systemd how the service is (sd_notify(3)): datagrams to the
-// socket in NOTIFY_SOCKET. Without one it tells nobody.
+// notifier reports the state of the service to systemd (sd_notify(3)) by
+// datagrams to the socket in NOTIFY_SOCKET. Without the variable it does
+// nothing.
 type notifier struct {
 	fd       int
 	to       *syscall.SockaddrUnix
-	watchdog time.Duration // how often to say WATCHDOG=1; 0 is never
+	watchdog time.Duration // interval of WATCHDOG=1; 0 for never
 }
 
 func newNotifier() notifier {
@@ -25,7 +26,7 @@ func newNotifier() notifier {
 	if err != nil {
 		return notifier{}
 	}
-	n := notifier{fd: fd, to: &syscall.SockaddrUnix{Name: path}} // a leading @ is the abstract namespace
+	n := notifier{fd: fd, to: &syscall.SockaddrUnix{Name: path}} // a leading @ means the abstract namespace
 	if pid := os.Getenv("WATCHDOG_PID"); pid == "" || pid == strconv.Itoa(os.Getpid()) {
 		if usec, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64); err == nil && usec > 0 {
 			n.watchdog = time.Duration(usec) * time.Microsecond / 2
@@ -34,15 +35,16 @@ func newNotifier() notifier {
 	return n
 }
 
-// tell sends lines such as READY=1. A service manager that does not listen is
-// no reason to fail.
-func (n notifier) tell(lines ...string) {
+// send sends lines such as READY=1. Errors are ignored: the service manager may
+// not listen.
+func (n notifier) send(lines ...string) {
 	if n.to != nil {
 		_ = syscall.Sendto(n.fd, []byte(strings.Join(lines, "\n")), syscall.MSG_NOSIGNAL, n.to)
 	}
 }
 
-// childEnvironment is what the processes get: not what is meant for this one.
+// childEnvironment returns the environment of the processes, without variables
+// that are meant for the supervisor.
 func childEnvironment() []string {
 	var env []string
 	for _, e := range os.Environ() {

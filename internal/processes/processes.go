@@ -1,19 +1,20 @@
-// Package processes keeps the processes of a cluster running: one for the
-// control plane and one for the node, so that whatever ends one of them, a
-// kill -9 or memory that ran out, leaves the other working.
+// Package processes supervises the processes of a cluster: one for the control
+// plane and one for each node. If one of them ends, for example by kill -9 or
+// lack of memory, the others keep working.
 //
 //	coracle up ──► coracle supervise ──┬─► coracle run control-plane
 //	                 │       ▲         └─► coracle run node ──► containerd ──► containers
 //	                 │       └── messages of each: stages, readiness, components, why it failed
 //	                 └─► RUN/processes.json, for coracle status
 //
-// A process that ends is started again: at once, then with back-off. When the
-// supervisor itself is killed, the kernel ends its processes with it; the next
-// `up` starts all anew. Containers and containerd go on in each case.
+// A process that ends is restarted: at once, then with back-off. If the
+// supervisor itself is killed, the kernel kills its processes with it, and the
+// next `up` starts all processes. Containers and containerd keep running in
+// each case.
 //
-// The supervisor is a loop in one goroutine, in a process that holds nothing
-// else: it begins before the rest of the program is initialized (package
-// early), and must not import more than the standard library's small half.
+// The supervisor is a loop in one goroutine, in a process of its own. It starts
+// before the rest of the program is initialized (package early), and must
+// import only small packages of the standard library.
 package processes
 
 import (
@@ -21,38 +22,44 @@ import (
 	"time"
 )
 
-// Names of the processes.
+// Names of the processes. Further nodes are called node-2, node-3 and so on
+// (NodeProcess).
 const (
 	ControlPlane = "control-plane"
 	Node         = "node"
 )
 
-// Command is the hidden subcommand that is the supervisor.
+// Supervisor is the name of the supervisor in the log.
+const Supervisor = "supervisor"
+
+// Command is the hidden subcommand that runs the supervisor.
 const Command = "supervise"
 
-// Message is what a process tells the supervisor: one JSON document a line.
+// Message is a message of a process to the supervisor: a line with a JSON
+// document.
 type Message struct {
-	// Stage is something that is up now, for whoever waits.
+	// Stage describes a stage of the start that is done.
 	Stage string `json:"stage,omitempty"`
-	// Serves says that others can use the cluster from now on, so that what is
-	// stored in it is theirs.
+	// Serves says that clients can use the cluster from now on, so that it may
+	// have objects of theirs.
 	Serves bool `json:"serves,omitempty"`
 	// Ready says that the process does all of its work.
 	Ready bool `json:"ready,omitempty"`
-	// Failed is why the process cannot go on; it ends next.
+	// Failed is why the process cannot continue. The process ends next.
 	Failed string `json:"failed,omitempty"`
-	// Final says that it fails each time that it is tried again.
+	// Final reports that restarting the process cannot help.
 	Final bool `json:"final,omitempty"`
-	// MemoryLimit is what the process keeps its memory to, in bytes.
+	// MemoryLimit is the memory limit of the process, in bytes.
 	MemoryLimit int64 `json:"memoryLimit,omitempty"`
-	// Components is how the components of the process are.
+	// Components is the state of the process's components.
 	Components json.RawMessage `json:"components,omitempty"`
 }
 
-// Status is how the processes of a cluster are. The supervisor keeps it in
-// its run directory; Read reads it.
+// Status is the state of a cluster's processes. The supervisor writes it to the
+// run directory, and Read reads it.
 type Status struct {
-	// PID and Start are the supervisor's. Start is in clock ticks since boot.
+	// PID and Start identify the supervisor. Start is in clock ticks since
+	// boot.
 	PID       int       `json:"pid"`
 	Start     uint64    `json:"start"`
 	Since     time.Time `json:"since"`
@@ -60,19 +67,19 @@ type Status struct {
 	Processes []Process `json:"processes"`
 }
 
-// Process is how one process is.
+// Process is the state of a process.
 type Process struct {
 	Name  string    `json:"name"`
-	PID   int       `json:"pid,omitempty"` // 0 when it is not running
+	PID   int       `json:"pid,omitempty"` // 0 if it is not running
 	Start uint64    `json:"start,omitempty"`
-	Since time.Time `json:"since,omitzero"` // when this one was started
+	Since time.Time `json:"since,omitzero"` // when it was last started
 	Ready bool      `json:"ready"`
-	// Restarts counts how often it was started again.
+	// Restarts is how often it was restarted.
 	Restarts  int       `json:"restarts"`
 	LastEnd   time.Time `json:"lastEnd,omitzero"`
 	LastCause string    `json:"lastCause,omitempty"`
-	// NextStart is when a process that is not running is started again.
+	// NextStart is when a process that is not running is restarted.
 	NextStart time.Time `json:"nextStart,omitzero"`
-	// Components are those in the process, as it last told.
+	// Components is the state of its components, as last reported.
 	Components json.RawMessage `json:"components,omitempty"`
 }

@@ -37,36 +37,31 @@ func TestBackoff(t *testing.T) {
 		{0, 500 * time.Millisecond},
 	} {
 		if got := b.after(step.ready); got != step.want {
-			t.Errorf("end %d, after %v of work: started again after %v, want %v", i, step.ready, got, step.want)
+			t.Errorf("end %d, after %v of work: restarted after %v, want %v", i, step.ready, got, step.want)
 		}
 	}
 }
 
-// TestMain is the test, a supervisor, or a process of one, by its arguments.
+// TestMain runs the tests, a supervisor, or a process of one, by its arguments.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 3 {
 		os.Exit(m.Run())
 	}
 	switch dir := os.Args[2]; os.Args[1] {
 	case "supervised":
-		lock, _ := strconv.Atoi(os.Getenv("TEST_LOCK_FD")) // none is 0
-		os.Exit(Run(Config{
-			Program: "/proc/self/exe", Name: os.Args[0], RunDir: dir, Log: os.Getenv("TEST_LOG"), LockFD: lock, Served: os.Getenv("TEST_SERVED") != "", Failed: strings.Fields(os.Getenv("TEST_FAILED")),
-			Processes: []Spec{
-				{Name: ControlPlane, Args: []string{os.Args[4], dir, ControlPlane}, First: []string{"first"}, Patience: 10 * time.Second},
-				{Name: Node, Args: []string{os.Args[3], dir, Node}, Patience: 100 * time.Millisecond},
-			},
-		}))
+		os.Exit(Run(supervisedConfig(dir, os.Args[3], os.Args[4])))
 	case "owns":
-		if _, err := own(dir, "/data"); err != nil {
+		if _, err := lockRunDir(dir, "/data"); err != nil {
 			os.Exit(1)
 		}
 		_, _ = os.Stdout.WriteString(".")
 		select {}
 	case "works":
 		os.Exit(works(dir, os.Args[3:]))
+	case "together":
+		os.Exit(together(dir, os.Args[3]))
 	case "fails":
-		NewReporter().Send(Message{Failed: "the disk is full\nof old things" + os.Getenv(FailedEnv)})
+		NewReporter().Send(Message{Failed: "the disk is full\nof old logs" + os.Getenv(FailedEnv)})
 		os.Exit(1)
 	case "isdamaged":
 		NewReporter().Send(Message{Failed: "the database is damaged", Final: true})
@@ -76,10 +71,10 @@ func TestMain(m *testing.M) {
 	case "talks":
 		r := NewReporter()
 		r.Send(Message{Components: []byte(`"` + strings.Repeat("a", 3*maxMessage) + `"`)})
-		r.Send(Message{Stage: "much was said"})
+		r.Send(Message{Stage: "after a long message"})
 		r.Send(Message{Failed: strings.Repeat("b", 2*maxMessage)})
 		os.Exit(1)
-	case "failslate": // after the other process serves
+	case "failslate": // once the other process serves
 		r, deadline := NewReporter(), time.Now().Add(20*time.Second)
 		for st, _, _ := Read(dir); time.Now().Before(deadline) && (len(st.Processes) == 0 || !st.Processes[0].Ready); st, _, _ = Read(dir) {
 			<-time.After(time.Millisecond)
@@ -109,6 +104,8 @@ func TestMain(m *testing.M) {
 		for all := [][]byte{}; ; {
 			all = append(all, make([]byte, 64<<20))
 		}
+	case "killssibling":
+		os.Exit(killsSibling(dir))
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
 		NewReporter().Send(Message{Ready: true})
@@ -117,7 +114,27 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// works is a process that is ready at once, and that notes its name when it is
+// supervisedConfig returns the configuration of a supervisor of a control plane
+// and, with TEST_NODES, several nodes.
+func supervisedConfig(dir, node, controlPlane string) Config {
+	lock, _ := strconv.Atoi(os.Getenv("TEST_LOCK_FD")) // none is 0
+	c := Config{
+		Program: "/proc/self/exe", Argument0: os.Args[0],
+		Arguments: Arguments{RunDir: dir, Log: os.Getenv("TEST_LOG"), LockFD: lock, Served: os.Getenv("TEST_SERVED") != "", Failed: strings.Fields(os.Getenv("TEST_FAILED"))},
+		Processes: []Spec{
+			{Name: ControlPlane, Args: []string{controlPlane, dir, ControlPlane}, First: []string{"first"}, StopTimeout: 10 * time.Second},
+			{Name: Node, Args: []string{node, dir, Node}, StopTimeout: 100 * time.Millisecond, Stage: 1},
+		},
+	}
+	nodes, _ := strconv.Atoi(os.Getenv("TEST_NODES")) // one if it is not set
+	for n := 2; n <= nodes; n++ {
+		c.Processes[n-1].StopTimeout = time.Minute
+		c.Processes = append(c.Processes, Spec{Name: NodeProcess(n), Args: []string{node, dir, NodeProcess(n)}, StopTimeout: time.Minute, Stage: 1})
+	}
+	return c
+}
+
+// works is a process that is ready at once. It records its name when it is
 // asked to end.
 func works(dir string, args []string) int {
 	asked := make(chan os.Signal, 1)
@@ -137,14 +154,34 @@ func works(dir string, args []string) int {
 	return 0
 }
 
-// undoes is what runs when a start has failed: it notes its arguments, and
-// whether anybody else could have the lock.
+// killsSibling is a process that ends its control plane when it is asked to end,
+// and records how often it is asked.
+func killsSibling(dir string) int {
+	asked := make(chan os.Signal, 2)
+	signal.Notify(asked, syscall.SIGTERM)
+	NewReporter().Send(Message{Ready: true})
+	f, err := os.Create(filepath.Join(dir, "asked"))
+	if err != nil {
+		return 1
+	}
+	for range asked {
+		st, _, err := Read(dir)
+		if _, failed := f.WriteString("x"); err != nil || failed != nil {
+			return 1
+		}
+		_ = syscall.Kill(st.Processes[0].PID, syscall.SIGKILL) // it may have ended
+	}
+	return 0
+}
+
+// undoes is the command that runs when a start has failed. It records its
+// arguments, and whether another process can take the lock.
 func undoes(dir string, args []string) int {
 	f, err := os.Open(filepath.Join(dir, "lock"))
 	if err == nil {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}
-	state := "nobody has the lock"
+	state := "unlocked"
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		state = "locked"
 	}
@@ -155,7 +192,7 @@ func undoes(dir string, args []string) int {
 	return 3
 }
 
-// supervised is a supervisor under test.
+// supervised is a running supervisor.
 type supervised struct {
 	t   *testing.T
 	dir string
@@ -163,8 +200,8 @@ type supervised struct {
 	log *bytes.Buffer
 }
 
-// supervise starts a supervisor of a control plane that works and a node that
-// behaves in some way.
+// supervise starts a supervisor of a control plane that works and a node with a
+// given behaviour.
 func supervise(t *testing.T, node string, env ...string) *supervised {
 	return superviseIn(t, t.TempDir(), "works", node, nil, env...)
 }
@@ -180,15 +217,15 @@ func superviseIn(t *testing.T, dir, controlPlane, node string, files []*os.File,
 	}
 	t.Cleanup(func() {
 		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait() // again
+		_ = s.cmd.Wait() // it may have been waited for already
 	})
 	return s
 }
 
-// until waits for a status.
+// until waits for a status that satisfies is, and returns it.
 func (s *supervised) until(what string, is func(Status) bool) Status {
 	s.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -203,7 +240,7 @@ func (s *supervised) until(what string, is func(Status) bool) Status {
 		case <-again.C:
 		case <-deadline:
 			raw, _ := json.Marshal(st)
-			s.t.Fatalf("it is not so that %s: %s\n%s", what, raw, s.log)
+			s.t.Fatalf("waiting until %s: the status is %s\n%s", what, raw, s.log)
 		}
 	}
 }
@@ -243,7 +280,7 @@ func TestNodeIsStoppedBeforeItsControlPlane(t *testing.T) {
 		t.Errorf("ended: %q (%v), want %q", ended, err, want)
 	}
 	if _, ok, _ := Read(s.dir); ok {
-		t.Error("the status is left")
+		t.Error("the status file still exists")
 	}
 	for _, stage := range []string{"control-plane first", "node"} {
 		if !strings.Contains(s.log.String(), "coracle: "+stage+"\n") {
@@ -252,8 +289,9 @@ func TestNodeIsStoppedBeforeItsControlPlane(t *testing.T) {
 	}
 }
 
-// A terminal that goes ends a cluster in the foreground like any other request.
-func TestHangUpEndsAll(t *testing.T) {
+// TestHangupEndsAllProcesses checks that a hangup of the terminal ends a
+// cluster in the foreground.
+func TestHangupEndsAllProcesses(t *testing.T) {
 	if signal.Ignored(syscall.SIGHUP) {
 		t.Skip("this test runs under nohup")
 	}
@@ -268,60 +306,62 @@ func TestHangUpEndsAll(t *testing.T) {
 	}
 }
 
-func TestKilledProcessIsBackAndTheOtherUntouched(t *testing.T) {
+func TestKilledProcessIsRestartedAlone(t *testing.T) {
 	s := supervise(t, "works")
 	before := s.until("both are ready", bothReady)
 	for i := range 2 {
 		if err := syscall.Kill(before.Processes[i].PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		after := s.until("it is back", func(st Status) bool {
+		after := s.until("it is restarted", func(st Status) bool {
 			return bothReady(st) && st.Processes[i].PID != before.Processes[i].PID
 		})
 		p := after.Processes[i]
 		if p.Restarts != 1 || !strings.Contains(p.LastCause, "signal 9") || p.LastEnd.IsZero() || string(p.Components) != `{"n":1}` {
-			t.Errorf("after the end of %s: %+v", p.Name, p)
+			t.Errorf("after the kill of %s: %+v", p.Name, p)
 		}
 		if other := 1 - i; after.Processes[other].PID != before.Processes[other].PID {
-			t.Errorf("%s was started again as well", after.Processes[other].Name)
+			t.Errorf("%s was restarted as well", after.Processes[other].Name)
 		}
 		before = after
 	}
 	s.stop()
 	if n := strings.Count(s.log.String(), "control-plane first"); n != 1 {
-		t.Errorf("the control plane was told %d times that it is the first", n)
+		t.Errorf("the control plane was started %d times as the first", n)
 	}
 }
 
 func TestPanicIsTheCause(t *testing.T) {
 	s := supervise(t, "panics")
-	st := s.until("it was started again twice", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 2 })
+	st := s.until("it is restarted twice", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 2 })
 	if want := "panic: runtime error: index out of range [4] with length 0"; !strings.HasPrefix(st.Processes[1].LastCause, want) {
 		t.Errorf("cause %q, want %q", st.Processes[1].LastCause, want)
 	}
 	if st.Ready || st.Processes[1].NextStart.IsZero() {
-		t.Errorf("a node that panics is ready, or not started again: %+v", st)
+		t.Errorf("a node that panics is ready, or was not restarted: %+v", st)
 	}
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
 
-// A file that is shorter than what is mapped of it is no want of memory.
+// TestFaultIsTheCause checks that a fault in a file that became shorter is not
+// reported as lack of memory.
 func TestFaultIsTheCause(t *testing.T) {
 	s := supervise(t, "faults")
-	st := s.until("it was started again", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 1 })
+	st := s.until("it is restarted", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 1 })
 	if cause := st.Processes[1].LastCause; !strings.Contains(cause, "SIGBUS: bus error") || strings.Contains(cause, "MiB of memory") {
 		t.Errorf("cause %q", cause)
 	}
 	s.stop()
 }
 
-// That memory ran out is said where nobody has to look for it.
-func TestWantOfMemoryIsTheCause(t *testing.T) {
+// TestOutOfMemoryIsTheCause checks that the status names lack of memory as the
+// cause.
+func TestOutOfMemoryIsTheCause(t *testing.T) {
 	s := supervise(t, "starves", "TEST_LOG="+filepath.Join(t.TempDir(), "log"))
-	st := s.until("it was started again", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 1 })
-	for _, want := range []string{"fatal error: ", "memory", "it had used up to ", " MiB of memory, with a limit of 64 MiB"} {
+	st := s.until("it is restarted", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 1 })
+	for _, want := range []string{"fatal error: ", "memory", "it used up to ", " MiB of memory, with a limit of 64 MiB"} {
 		if !strings.Contains(st.Processes[1].LastCause, want) {
 			t.Errorf("cause %q, want %q in it", st.Processes[1].LastCause, want)
 		}
@@ -329,19 +369,20 @@ func TestWantOfMemoryIsTheCause(t *testing.T) {
 	s.stop()
 }
 
-func TestFailureOfTheFirstStartEndsAll(t *testing.T) {
+func TestFailedFirstStartEndsAll(t *testing.T) {
 	s := superviseIn(t, t.TempDir(), "fails", "deaf", nil)
 	if code := s.wait(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
-	if want := "coracle: the disk is full\ncoracle: of old things\n"; !strings.HasSuffix(s.log.String(), want) {
+	if want := "coracle: the disk is full\ncoracle: of old logs\n"; !strings.HasSuffix(s.log.String(), want) {
 		t.Errorf("the last lines are not %q:\n%s", want, s.log)
 	}
 }
 
-// What a start has made is taken away under the lock of its directory, and the
-// processes do not learn how.
-func TestAFailedStartIsUndoneUnderTheLock(t *testing.T) {
+// TestFailedStartIsUndoneUnderTheLock checks that a failed start is undone
+// while its directory is locked, and that the processes do not get
+// Arguments.Failed.
+func TestFailedStartIsUndoneUnderTheLock(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := os.Create(filepath.Join(dir, "lock"))
 	if err != nil {
@@ -358,26 +399,26 @@ func TestAFailedStartIsUndoneUnderTheLock(t *testing.T) {
 		t.Errorf("exit code %d, want that of the subcommand", code)
 	}
 	undone, err := os.ReadFile(filepath.Join(dir, "undone"))
-	if want := "--lock-fd=3|--|the disk is full\nof old things|secret|locked"; err != nil || string(undone) != want {
+	if want := "--lock-fd=3|--|the disk is full\nof old logs|secret|locked"; err != nil || string(undone) != want {
 		t.Errorf("got %q (%v), want %q\n%s", undone, err, want, s.log)
 	}
 }
 
-func TestLongMessagesAreSkippedOrCut(t *testing.T) {
+func TestLongMessagesAreSkippedOrTruncated(t *testing.T) {
 	s := superviseIn(t, t.TempDir(), "talks", "deaf", nil)
 	if code := s.wait(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
-	if !strings.Contains(s.log.String(), "coracle: much was said\n") || !strings.Contains(s.log.String(), "coracle: bbbb") {
-		t.Errorf("what was said after a long message is lost: %d bytes of log", s.log.Len())
+	if !strings.Contains(s.log.String(), "coracle: after a long message\n") || !strings.Contains(s.log.String(), "coracle: bbbb") {
+		t.Errorf("a message after a long one is lost: %d bytes of log", s.log.Len())
 	}
 }
 
-// Once the API server has answered, what is stored is somebody's: a failure is
-// one to report and to retry, though the node was never ready.
+// TestLateFailureIsRetried checks that a failure after the API server has
+// served is reported and retried, although the node was never ready.
 func TestLateFailureIsRetried(t *testing.T) {
 	s := supervise(t, "failslate")
-	st := s.until("the node was started again", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts >= 2 })
+	st := s.until("the node is restarted", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts >= 2 })
 	if p := st.Processes[0]; !p.Ready || p.Restarts != 0 {
 		t.Errorf("the control plane is %+v", p)
 	}
@@ -389,12 +430,12 @@ func TestLateFailureIsRetried(t *testing.T) {
 	}
 }
 
-// A cluster with objects outlasts what keeps it from being started for a while;
-// what trying again is in vain for is told at once.
-func TestFailedStartOfAClusterThatHasServed(t *testing.T) {
+// TestFailedStartOfServedClusterIsRetried checks that a failed start of a
+// cluster that has served is retried, except for failures that are final.
+func TestFailedStartOfServedClusterIsRetried(t *testing.T) {
 	s := superviseIn(t, t.TempDir(), "fails", "works", nil, "TEST_SERVED=1")
-	st := s.until("the control plane was started again", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[0].Restarts >= 2 })
-	if want := "the disk is full\nof old things"; st.Processes[0].LastCause != want {
+	st := s.until("the control plane is restarted", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[0].Restarts >= 2 })
+	if want := "the disk is full\nof old logs"; st.Processes[0].LastCause != want {
 		t.Errorf("cause %q, want %q", st.Processes[0].LastCause, want)
 	}
 	if code := s.stop(); code != 0 {
@@ -413,12 +454,13 @@ func TestFailedStartOfAClusterThatHasServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := s.wait(); code != 1 || !strings.Contains(string(told), FailedStage+"the database is damaged\n") {
-		t.Errorf("exit code %d, told was %q", code, told)
+		t.Errorf("exit code %d, progress %q", code, told)
 	}
 }
 
-// What cleans up run directories keeps no process from coming back.
-func TestRunDirectoryThatWasRemoved(t *testing.T) {
+// TestRemovedRunDirectory checks that processes are restarted after
+// their run directory was removed.
+func TestRemovedRunDirectory(t *testing.T) {
 	s := supervise(t, "works")
 	st := s.until("both are ready", bothReady)
 	if err := os.RemoveAll(s.dir); err != nil {
@@ -427,13 +469,26 @@ func TestRunDirectoryThatWasRemoved(t *testing.T) {
 	if err := syscall.Kill(st.Processes[1].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	s.until("the node is back", func(st Status) bool { return bothReady(st) && st.Processes[1].Restarts == 1 })
+	s.until("the node is restarted", func(st Status) bool { return bothReady(st) && st.Processes[1].Restarts == 1 })
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, s.log)
 	}
 }
 
-func TestProcessThatDoesNotEndIsMadeTo(t *testing.T) {
+// TestProcessIsAskedOnceToEnd checks that the supervisor asks a process to end only
+// once, even if another process ends before it does.
+func TestProcessIsAskedOnceToEnd(t *testing.T) {
+	s := supervise(t, "killssibling")
+	s.until("both are ready", bothReady)
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if asked, err := os.ReadFile(filepath.Join(s.dir, "asked")); err != nil || string(asked) != "x" {
+		t.Errorf("asked %q times, %v", asked, err)
+	}
+}
+
+func TestProcessThatIgnoresStopIsKilled(t *testing.T) {
 	s := supervise(t, "deaf")
 	s.until("both are ready", bothReady)
 	if code := s.stop(); code != 0 {
@@ -441,29 +496,30 @@ func TestProcessThatDoesNotEndIsMadeTo(t *testing.T) {
 	}
 }
 
-// A supervisor that is killed takes its processes with it. One that would not
-// go is found by its status.
-func TestKilledSupervisorLeavesNothing(t *testing.T) {
+// TestProcessesOfKilledSupervisorEnd checks that the processes of a killed
+// supervisor end, and that EndLeftover ends one that does not.
+func TestProcessesOfKilledSupervisorEnd(t *testing.T) {
 	s := supervise(t, "deaf")
 	st := s.until("both are ready", bothReady)
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.cmd.Wait() // killed
-	if err := EndLeft(s.dir, 10*time.Second); err != nil {
+	_ = s.cmd.Wait() // it was killed
+	if err := EndLeftover(s.dir, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range st.Processes {
 		if p.Running() {
-			t.Errorf("%s is left", p.Name)
+			t.Errorf("%s still runs", p.Name)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "ended")); err == nil {
-		t.Error("the control plane was asked to end, by nobody that was left")
+		t.Error("the control plane was asked to end after its supervisor was killed")
 	}
 }
 
-// A run directory has one supervisor, whom others find without its status.
+// TestRunDirectoryHasOneSupervisor checks that a run directory has one
+// supervisor, which OwnerOf finds without its status.
 func TestRunDirectoryHasOneSupervisor(t *testing.T) {
 	dir := t.TempDir()
 	if _, ok, err := OwnerOf(dir); ok || err != nil {
@@ -483,30 +539,31 @@ func TestRunDirectoryHasOneSupervisor(t *testing.T) {
 	if o, ok, err := OwnerOf(dir); !ok || err != nil || o.PID != owner.Process.Pid || o.DataDir != "/data" {
 		t.Errorf("the owner is %+v, %v, %v, want process %d", o, ok, err, owner.Process.Pid)
 	}
-	if f, err := own(dir, "/other"); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d runs the cluster", owner.Process.Pid)) {
+	if f, err := lockRunDir(dir, "/other"); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d runs the cluster", owner.Process.Pid)) {
 		t.Errorf("a second owner: %v, %v", f, err)
 	}
 	if err := owner.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = owner.Wait() // killed
+	_ = owner.Wait() // it was killed
 	if _, ok, err := OwnerOf(dir); ok || err != nil {
-		t.Errorf("there is an owner that was killed: %v, %v", ok, err)
+		t.Errorf("a killed process is the owner: %v, %v", ok, err)
 	}
 }
 
-// A damaged status keeps nobody from ending or starting a cluster.
-func TestDamagedStatusIsNoObstacle(t *testing.T) {
+// TestDamagedStatusIsIgnored checks that a damaged status does not keep a
+// cluster from starting and ending.
+func TestDamagedStatusIsIgnored(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(statusFile(dir), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := EndLeft(dir, time.Second); err != nil {
+	if err := EndLeftover(dir, time.Second); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestServiceManagerIsTold(t *testing.T) {
+func TestServiceManagerNotifications(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socket})
 	if err != nil {
@@ -515,7 +572,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	s := supervise(t, "works", "NOTIFY_SOCKET="+socket, "WATCHDOG_USEC=20000")
 	var told []string
-	hear := func(until string) {
+	expect := func(until string) {
 		t.Helper()
 		buffer := make([]byte, 4096)
 		for !slices.Contains(told, until) {
@@ -524,16 +581,16 @@ func TestServiceManagerIsTold(t *testing.T) {
 			}
 			n, err := l.Read(buffer)
 			if err != nil {
-				t.Fatalf("%v; told were %q", err, told)
+				t.Fatalf("%v; notifications %q", err, told)
 			}
 			told = append(told, strings.Split(string(buffer[:n]), "\n")...)
 		}
 	}
-	hear("READY=1")
-	hear("WATCHDOG=1")
+	expect("READY=1")
+	expect("WATCHDOG=1")
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	hear("STOPPING=1")
+	expect("STOPPING=1")
 	s.wait()
 }

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// ReleaseProgram unmaps the resident pages of this program's code and
-// constants (madvise(2), MADV_DONTNEED), most of which only its start needed.
-// Pages that are needed again come back from the page cache. In a program that
-// a dynamic linker has loaded, constants stay: it may have written there before
-// it protected them, and that would be lost.
+// ReleaseProgram unmaps the resident pages of this program's code and constants
+// (madvise(2), MADV_DONTNEED), most of which are needed only at the start.
+// Pages that are needed again are read from the page cache. If a dynamic linker
+// has loaded the program, the constants are kept: the linker may have changed
+// them before it protected them.
 func ReleaseProgram() error {
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -9,28 +9,30 @@ import (
 	"syscall"
 )
 
-// Files that the supervisor hands to a process.
+// File descriptors that the supervisor passes to a process.
 const (
-	messagesFD = 3 // where its messages go
-	crashFD    = 4 // where the runtime writes why it ended
+	messagesFD = 3 // for its messages
+	crashFD    = 4 // for the runtime's crash report
 )
 
-// maxText bounds each text of a message, in bytes, so that what is written of
-// it as JSON is less than maxMessage.
+// maxText bounds each text of a message, in bytes, so that its JSON is shorter
+// than maxMessage.
 const maxText = 64 << 10
 
-// messagesEnv tells a process that it has the files.
+// messagesEnv is the environment variable of a process that has these
+// descriptors.
 const messagesEnv = "CORACLE_MESSAGES_FD"
 
-// Reporter sends a process's messages to its supervisor. A process without
-// one may use it as well: nothing is sent then.
+// Reporter sends a process's messages to its supervisor. Without a supervisor
+// it sends nothing. It may be used by several goroutines.
 type Reporter struct {
 	mu sync.Mutex // guards to
-	to *os.File   // nil for nobody
+	to *os.File   // nil without a supervisor
 }
 
-// NewReporter takes over what the supervisor handed to this process. A crash
-// is written for the supervisor to read, beside standard error.
+// NewReporter takes over the descriptors that the supervisor has passed to this
+// process. From then on crash reports go to the supervisor, in addition to
+// standard error.
 func NewReporter() *Reporter {
 	if os.Getenv(messagesEnv) != strconv.Itoa(messagesFD) {
 		return &Reporter{}
@@ -39,13 +41,13 @@ func NewReporter() *Reporter {
 	syscall.CloseOnExec(messagesFD)
 	syscall.CloseOnExec(crashFD)
 	crash := os.NewFile(crashFD, "crash")
-	_ = debug.SetCrashOutput(crash, debug.CrashOptions{}) // else the log alone has it
+	_ = debug.SetCrashOutput(crash, debug.CrashOptions{}) // without it, only the log has the report
 	_ = crash.Close()
 	return &Reporter{to: os.NewFile(messagesFD, "messages")}
 }
 
-// Send sends a message, and reports whether it went out. A supervisor that is
-// gone does not stop the process: the kernel does.
+// Send sends a message, and reports whether it was sent. If the supervisor is
+// gone, the kernel ends the process.
 func (r *Reporter) Send(m Message) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Whoever runs a program chooses its name, which the kernel writes among the rest.
-func TestNameOfAProcessIsNotBelieved(t *testing.T) {
+// The user chooses the name of a program, which the kernel writes between the
+// other fields.
+func TestProcessNameIsNotTrusted(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
 		t.Fatal(err)
@@ -30,5 +31,22 @@ func TestNameOfAProcessIsNotBelieved(t *testing.T) {
 	_ = cmd.Wait() // it was killed
 	if s, ok := ReadStat(cmd.Process.Pid); ok {
 		t.Errorf("%+v after the end", s)
+	}
+}
+
+// Processes are ended as the status says, so only the cluster's user may write it.
+func TestStatusOfOthersIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := (&Status{}).write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := Read(dir); !ok || err != nil {
+		t.Errorf("the own status: %v, %v", ok, err)
+	}
+	if err := os.Chmod(statusFile(dir), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := Read(dir); ok || err == nil {
+		t.Errorf("a status that all can write: %v, %v", ok, err)
 	}
 }

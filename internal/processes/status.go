@@ -9,23 +9,26 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// maxStatus bounds what is read as a status, in bytes.
+// maxStatus bounds a status, in bytes.
 const maxStatus = 4 << 20
 
 func statusFile(runDir string) string { return runDir + "/processes.json" }
 
-// errDamaged says that a status cannot be read. It is no reason not to end a
-// cluster: the kernel ends the processes with their supervisor.
+// errDamaged reports that a status cannot be read. A cluster with a damaged
+// status can still be ended: the kernel ends the processes with their
+// supervisor.
 var errDamaged = errors.New("the file is damaged")
 
-// Read returns what the supervisor wrote last; ok is false if there was none.
+// Read returns the status that the supervisor wrote last. ok is false if there
+// is none. A status that other users may have written is an error.
 func Read(runDir string) (s Status, ok bool, err error) {
-	f, err := os.Open(statusFile(runDir))
+	f, err := os.OpenFile(statusFile(runDir), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, false, nil
 	}
@@ -33,6 +36,13 @@ func Read(runDir string) (s Status, ok bool, err error) {
 		return s, false, err
 	}
 	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return s, false, err
+	}
+	if err := sharedfile.CheckOwner(f.Name(), info); err != nil {
+		return s, false, err
+	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxStatus))
 	if err != nil {
 		return s, false, err
@@ -52,28 +62,28 @@ func (s *Status) write(runDir string) error {
 	return sharedfile.Replace(statusFile(runDir), sharedfile.Content{Data: append(raw, '\n'), Mode: 0o600})
 }
 
-// Stat is what the kernel tells of a process (proc_pid_stat(5)).
+// Stat is the kernel's state of a process (proc_pid_stat(5)).
 type Stat struct {
-	State  byte // its letter, as T for one that is stopped
+	State  byte // its letter, such as T for stopped
 	Parent int
 	Start  uint64 // in clock ticks since boot
 }
 
-// ReadStat reads it; ok is false if there is no such process, or only what its
-// parent has not waited for yet.
+// ReadStat reads the state of a process. ok is false if there is no such
+// process, or if it is a zombie.
 func ReadStat(pid int) (s Stat, ok bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return s, false
 	}
-	// the command, field 2, is in parentheses and may hold anything
+	// the command, field 2, is in parentheses and may contain any character
 	_, rest, found := cutLast(string(raw), ')')
 	fields := strings.Fields(rest)
 	if !found || len(fields) < 20 {
 		return s, false
 	}
-	// A process whose first thread has ended still has its files, such as the
-	// ports it listens on, until all have.
+	// After the end of its first thread a process keeps its files, such as
+	// listening sockets, until all threads have ended.
 	if threads, _ := strconv.Atoi(fields[17]); threads <= 1 && (fields[0] == "Z" || fields[0] == "X") {
 		return s, false
 	}
@@ -102,14 +112,13 @@ func (p Process) Running() bool {
 	return ok && s.Start == p.Start
 }
 
-// Suspended reports whether the process lives but was told not to run
-// (SIGSTOP, or a debugger).
+// Suspended reports whether the process is stopped by a signal or a debugger.
 func (p Process) Suspended() bool {
 	s, ok := ReadStat(p.PID)
 	return ok && s.Start == p.Start && (s.State == 'T' || s.State == 't')
 }
 
-// String says in words how the process is.
+// String describes the state of the process.
 func (p Process) String() string {
 	text := p.Name
 	switch p.PID {
@@ -127,9 +136,9 @@ func (p Process) String() string {
 	return text
 }
 
-// EndLeft ends what a supervisor that was killed may have left of its
-// processes, and returns once they are gone.
-func EndLeft(runDir string, patience time.Duration) error {
+// EndLeftover ends the processes of a supervisor that was killed, and returns
+// when they are gone. It kills those that do not end within timeout.
+func EndLeftover(runDir string, timeout time.Duration) error {
 	s, ok, err := Read(runDir)
 	if err != nil || !ok {
 		if errors.Is(err, errDamaged) {
@@ -137,7 +146,7 @@ func EndLeft(runDir string, patience time.Duration) error {
 		}
 		return err
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for _, p := range s.Processes {
 		if err := p.kill(deadline); err != nil {
 			return err
@@ -146,12 +155,12 @@ func EndLeft(runDir string, patience time.Duration) error {
 	return nil
 }
 
-// kill ends the process and returns once it is gone.
+// kill sends SIGKILL to the process and returns when it is gone.
 func (p Process) kill(deadline time.Time) error {
 	if !p.Running() {
 		return nil
 	}
-	handle, err := os.FindProcess(p.PID) // from here on the id is not needed
+	handle, err := os.FindProcess(p.PID) // from here on the handle identifies it
 	if err != nil {
 		return fmt.Errorf("find process %d (%s): %w", p.PID, p.Name, err)
 	}

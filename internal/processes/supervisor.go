@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// ProgressEnv names the file to which a supervisor in the background writes
-// its stages, one a line; the last is ReadyStage. From ServesStage on the
-// cluster is never taken away for a start that failed. FailedStage begins each
-// line of why the cluster could not start.
+// ProgressEnv is the environment variable with the file descriptor to which a
+// supervisor in the background writes its stages, one on each line. The last
+// one is ReadyStage. After ServesStage a failed start no longer removes the
+// cluster. FailedStage is the prefix of each line with the reason why the
+// cluster could not start.
 const (
 	ProgressEnv = "CORACLE_PROGRESS_FD"
 	ServesStage = "serves"
@@ -23,54 +24,45 @@ const (
 	FailedStage = "failed: "
 )
 
-// FailedEnv is for what Config.Failed runs, and kept from the processes.
+// FailedEnv is an environment variable for the command Arguments.Failed. The
+// processes do not get it.
 const FailedEnv = "CORACLE_UNDO"
 
-// Config of a supervisor.
+// Config configures a supervisor.
 type Config struct {
-	// Program and Name start the processes: the file, and what they are called.
-	Program, Name string
-	// RunDir takes the status and the reports of crashes.
-	RunDir string
-	// Log is the file that standard error is, which the processes may move away
-	// when it is full; "" if it is none.
-	Log string
-	// Processes are started in this order and stopped in the opposite one.
+	Arguments
+	// Program is the file of the processes' program, Argument0 their argument 0.
+	Program, Argument0 string
+	// Processes are started in this order. They are stopped by stages.
 	Processes []Spec
-	// LockFD is a file whose lock this process holds; 0 is none.
-	LockFD int
-	// Served says that the cluster has served before as it is started now: a
-	// start that fails is tried again, for what failed, such as a full disk or a
-	// network that is not there yet, passes.
-	Served bool
-	// Failed runs in this process's place when a process could not start for
-	// a reason that starting it again does not mend; nil is to end. It gets
-	// LockFD, as --lock-fd, and the reason as its last argument.
-	Failed []string
 }
 
-// Spec says what a process is.
+// Spec describes a process.
 type Spec struct {
 	Name string
 	Args []string
 	// First are further arguments until the process was ready once.
 	First []string
-	// Patience is how long it may take to end when it is asked to.
-	Patience time.Duration
+	// StopTimeout is how long the process may take to end before it is killed.
+	StopTimeout time.Duration
+	// Stage says when the process is stopped: together with the others of its
+	// stage, when the processes of higher stages have ended.
+	Stage int
 }
 
-// calm is how long after the last event the supervisor gives its memory back.
-const calm = 3 * time.Second
+// idleTime is the time without an event after which the supervisor releases
+// memory.
+const idleTime = 3 * time.Second
 
-// supervisor is the loop's state. All of it belongs to the goroutine of run.
+// supervisor is the state of the loop. Only the goroutine of run uses it.
 type supervisor struct {
 	config   Config
 	since    time.Time
 	children []*child
 	events   chan func()
-	progress *os.File // nil: the terminal, or nobody any more
+	progress *os.File // nil if progress goes to the terminal, or has ended
 	notify   notifier
-	serves   bool   // others may have stored something in the cluster
+	serves   bool   // clients may have stored something in the cluster
 	ready    bool   // every process was ready at some time
 	failure  string // why the cluster cannot start
 	stopping bool
@@ -78,8 +70,8 @@ type supervisor struct {
 }
 
 // Run starts the processes and keeps them running until this process is asked
-// to end. It returns the exit code. It must be called from the program's first
-// goroutine: the kernel ends the processes with the thread that started them.
+// to end. It returns the exit code. Call it from the program's first goroutine:
+// the kernel ends the processes with the thread that started them.
 func Run(c Config) int {
 	runtime.LockOSThread()
 	debug.SetGCPercent(10)
@@ -93,11 +85,11 @@ func Run(c Config) int {
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	if !signal.Ignored(syscall.SIGHUP) { // as by nohup
+	if !signal.Ignored(syscall.SIGHUP) { // nohup sets it to be ignored
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	s.loop(signals)
-	s.notify.tell("STOPPING=1")
+	s.notify.send("STOPPING=1")
 	_ = os.Remove(statusFile(c.RunDir))
 	return s.end()
 }
@@ -106,7 +98,7 @@ func (s *supervisor) loop(signals <-chan os.Signal) {
 	for _, c := range s.children {
 		s.start(c)
 	}
-	quiet := time.NewTimer(calm)
+	quiet := time.NewTimer(idleTime)
 	var watchdog <-chan time.Time
 	if s.notify.watchdog > 0 {
 		ticker := time.NewTicker(s.notify.watchdog)
@@ -117,27 +109,27 @@ func (s *supervisor) loop(signals <-chan os.Signal) {
 		select {
 		case event := <-s.events:
 			event()
-			quiet.Reset(calm)
+			quiet.Reset(idleTime)
 		case <-signals:
 			s.stop()
 		case <-quiet.C:
 			debug.FreeOSMemory()
-			_ = ReleaseProgram() // else the pages stay
+			_ = ReleaseProgram() // on an error the pages stay resident
 		case <-watchdog:
-			s.notify.tell("WATCHDOG=1")
+			s.notify.send("WATCHDOG=1")
 		}
 	}
 }
 
-// end reports why the cluster could not start, if so.
+// end reports why the cluster could not start, if it could not.
 func (s *supervisor) end() int {
 	if s.failure == "" {
 		return 0
 	}
 	if len(s.config.Failed) > 0 {
-		arguments := append([]string{s.config.Name}, s.config.Failed...)
+		arguments := append([]string{s.config.Argument0}, s.config.Failed...)
 		arguments = append(arguments, fmt.Sprintf("--lock-fd=%d", s.config.LockFD), "--", s.failure)
-		err := keepOnExec(s.config.LockFD)
+		err := inheritOnExec(s.config.LockFD)
 		if err == nil {
 			err = syscall.Exec(s.config.Program, arguments, os.Environ())
 		}
@@ -146,14 +138,14 @@ func (s *supervisor) end() int {
 	for line := range strings.SplitSeq(s.failure, "\n") {
 		fmt.Fprintln(os.Stderr, "coracle:", line)
 		if s.progress != nil { // the log may be on a full disk
-			s.tell(FailedStage + line)
+			s.progressLine(FailedStage + line)
 		}
 	}
 	return 1
 }
 
-// keepOnExec lets an open file outlast an exec; 0 is none.
-func keepOnExec(fd int) error {
+// inheritOnExec keeps an open file across an exec; 0 for none.
+func inheritOnExec(fd int) error {
 	if fd == 0 {
 		return nil
 	}
@@ -172,18 +164,18 @@ func (s *supervisor) start(c *child) {
 	s.publish()
 }
 
-// post hands an event to the loop.
+// post passes an event to the loop.
 func (s *supervisor) post(event func()) { s.events <- event }
 
-// message takes over what a process says.
+// message handles a message of a process.
 func (s *supervisor) message(c *child, m Message) {
 	if m.Stage != "" {
-		s.tell(m.Stage)
+		s.progressLine(m.Stage)
 	}
 	if m.Serves && !s.serves {
 		s.serves = true
 		if s.progress != nil {
-			s.tell(ServesStage)
+			s.progressLine(ServesStage)
 		}
 	}
 	if m.Failed != "" {
@@ -197,13 +189,13 @@ func (s *supervisor) message(c *child, m Message) {
 	}
 	if m.Ready {
 		c.status.Ready, c.wasReady, c.readySince = true, true, time.Now()
-		s.becomeReady()
+		s.checkReady()
 	}
 	s.publish()
 }
 
-// becomeReady says so once every process was ready.
-func (s *supervisor) becomeReady() {
+// checkReady reports that the cluster is ready once every process was ready.
+func (s *supervisor) checkReady() {
 	for _, c := range s.children {
 		if !c.wasReady {
 			return
@@ -213,30 +205,30 @@ func (s *supervisor) becomeReady() {
 		return
 	}
 	s.ready = true
-	s.tell(ReadyStage)
+	s.progressLine(ReadyStage)
 	if s.progress != nil {
 		_ = s.progress.Close()
 	}
 	s.progress = nil
-	s.notify.tell("READY=1", "STATUS=The cluster is ready.")
+	s.notify.send("READY=1", "STATUS=The cluster is ready.")
 }
 
-// tell says what is up to whoever waits for it.
-func (s *supervisor) tell(stage string) {
+// progressLine reports a stage of the start.
+func (s *supervisor) progressLine(stage string) {
 	switch {
 	case s.progress != nil:
-		_, _ = fmt.Fprintln(s.progress, stage) // the reader may have gone; the cluster goes on
+		_, _ = fmt.Fprintln(s.progress, stage) // the reader may be gone
 	case os.Getenv(ProgressEnv) == "":
 		fmt.Fprintln(os.Stderr, "coracle:", stage)
 	}
 	if !s.ready {
-		s.notify.tell("STATUS=" + stage)
+		s.notify.send("STATUS=" + stage)
 	}
 }
 
-// exited takes note of the end of a process. One that cannot start ends the
-// cluster as long as nobody could use that. Later it is started again like any
-// other, for what failed then, such as a full disk, may be mended.
+// exited handles the end of a process. If a process cannot start and no client
+// could have used the cluster, the cluster ends. Otherwise the process is
+// restarted, because the cause may go away.
 func (s *supervisor) exited(c *child, e end) {
 	if c.failed != "" && !s.serves && !s.stopping && (c.final || !s.config.Served) {
 		s.failure = c.failed
@@ -264,11 +256,11 @@ func (s *supervisor) ended(c *child, cause string) {
 	delay := c.backoff.after(working)
 	c.status.Restarts++
 	c.status.NextStart = time.Now().Add(delay)
-	s.log('E', "Process ended; starting it again", "process", c.spec.Name, "pid", pid, "cause", cause, "after", life.Round(time.Millisecond), "in", delay)
-	again := "The process " + c.spec.Name + " ended (" + strings.ReplaceAll(cause, "\n", "; ") + ") and is started again."
-	s.notify.tell("STATUS=" + again)
+	s.log('E', "Process ended, restarting it", "process", c.spec.Name, "pid", pid, "cause", cause, "after", life.Round(time.Millisecond), "in", delay)
+	again := "The process " + c.spec.Name + " ended (" + strings.ReplaceAll(cause, "\n", "; ") + ") and is being restarted."
+	s.notify.send("STATUS=" + again)
 	if s.progress != nil {
-		s.tell(again)
+		s.progressLine(again)
 	}
 	s.publish()
 	if delay == 0 {
@@ -284,27 +276,34 @@ func (s *supervisor) ended(c *child, cause string) {
 	})
 }
 
-// stop ends the processes, the last one first.
+// stop ends the processes, stage by stage.
 func (s *supervisor) stop() {
 	if s.stopping {
 		return
 	}
 	s.stopping = true
-	s.notify.tell("STOPPING=1")
+	s.notify.send("STOPPING=1")
 	s.stopNext()
 }
 
+// stopNext asks the processes of the last stage with a running process to end,
+// once each.
 func (s *supervisor) stopNext() {
-	for i := len(s.children) - 1; i >= 0; i-- {
-		if c := s.children[i]; c.status.PID != 0 {
-			c.stop(s)
-			return
+	last, running := 0, false
+	for _, c := range s.children {
+		if c.status.PID != 0 && (!running || c.spec.Stage > last) {
+			last, running = c.spec.Stage, true
 		}
 	}
-	s.done = true
+	for _, c := range s.children {
+		if c.status.PID != 0 && c.spec.Stage == last {
+			c.stop()
+		}
+	}
+	s.done = !running
 }
 
-// publish writes the status. What cannot be written is no reason to end.
+// publish writes the status. It ignores errors.
 func (s *supervisor) publish() {
 	st := Status{PID: os.Getpid(), Since: s.since, Ready: s.ready}
 	stat, _ := ReadStat(st.PID)
@@ -321,7 +320,7 @@ func (s *supervisor) publish() {
 func (s *supervisor) log(severity byte, message string, values ...any) {
 	var b strings.Builder
 	b.WriteByte(severity)
-	b.WriteString(time.Now().Format("0102 15:04:05.000000 ") + "supervisor  " + message)
+	b.WriteString(time.Now().Format("0102 15:04:05.000000 ") + Supervisor + "  " + message)
 	for i := 0; i+1 < len(values); i += 2 {
 		fmt.Fprintf(&b, "  %v=%q", values[i], fmt.Sprint(values[i+1]))
 	}
@@ -331,7 +330,7 @@ func (s *supervisor) log(severity byte, message string, values ...any) {
 	_, _ = out.WriteString(b.String())
 }
 
-// standardError is where lines go now.
+// standardError returns the file that lines are written to now.
 func (s *supervisor) standardError() (out *os.File, done func()) {
 	if s.config.Log != "" {
 		if f, err := os.OpenFile(s.config.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600); err == nil {

@@ -5,15 +5,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// PodHostPorts lists the host ports of one pod of this node and where they
-// lead. A pod in the host's network has its ports there without any rule, and
-// one that has ended or has no address yet has none.
-func PodHostPorts(pod *v1.Pod) map[HostPortKey]netip.AddrPort {
+// podHostPorts returns the host ports of a pod and the pod addresses behind
+// them. A pod in the host's network needs no rules for its ports. A pod that
+// has ended or has no address has none.
+func podHostPorts(pod *v1.Pod) map[HostPortKey]netip.AddrPort {
 	result := map[HostPortKey]netip.AddrPort{}
-	if pod.Spec.HostNetwork || podutil.IsFinished(pod) {
+	if pod.Spec.HostNetwork || podquery.IsFinished(pod) {
 		return result
 	}
 	for _, ip := range pod.Status.PodIPs {
@@ -21,7 +21,7 @@ func PodHostPorts(pod *v1.Pod) map[HostPortKey]netip.AddrPort {
 		if err != nil {
 			continue
 		}
-		for container := range podutil.Containers(&pod.Spec) {
+		for container := range podquery.Containers(&pod.Spec) {
 			for _, port := range container.Ports {
 				if port.HostPort == 0 {
 					continue

@@ -1,6 +1,6 @@
-// Package proxy makes Services reachable on one node. It computes Rules, a
-// value, out of Services, EndpointSlices and the node's pods, and hands each
-// new value to a Backend, which brings the kernel from the last one to it.
+// Package proxy is the Service proxy of a node, as upstream's kube-proxy. It
+// computes Rules, a value, from Services, EndpointSlices and the node's pods. A
+// Backend applies each new value to the kernel.
 //
 //	informers ──changed Service──► state ──Rules──► Backend (nftables, ...)
 //	                                 │                 one transaction
@@ -17,55 +17,57 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/applyloop"
 	"github.com/coracle-io/coracle/internal/client"
 	registry "github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Backend makes the kernel do what Rules say.
+// Backend applies Rules to the kernel. One goroutine uses it.
 type Backend interface {
-	// Apply brings the kernel from the Rules of the last successful Apply to
-	// these, all or nothing. The first Apply replaces whatever an earlier
+	// Apply changes the kernel from the Rules of the last successful Apply to
+	// rules, entirely or not at all. The first Apply replaces what an earlier
 	// process left.
 	Apply(rules Rules) error
-	// Intact tells whether the kernel still holds what Apply put there. When
-	// not, the next Apply puts all of it there anew.
+	// Intact reports whether the kernel still holds what Apply wrote. If not,
+	// the next Apply rewrites everything.
 	Intact() (bool, error)
-	// Remove takes everything away.
+	// Remove removes everything from the kernel.
 	Remove() error
 }
 
-// Config of a proxy.
+// Config configures a Proxy.
 type Config struct {
 	Client   *client.Client
 	NodeName string
 	Backend  Backend
-	// Reserved are ports of this node on which the cluster itself serves:
-	// neither host ports nor external addresses of Services take them.
+	// Reserved are ports of this node on which the cluster itself serves. Host
+	// ports and external addresses of Services cannot use them.
 	Reserved []int
-	// Mode is what /proxyMode answers, such as nftables.
+	// Mode is the answer to /proxyMode, such as nftables.
 	Mode string
-	// HealthzAddress and MetricsAddress are host:port; empty serves none.
-	// Upstream's are 0.0.0.0:10256 and 127.0.0.1:10249.
-	HealthzAddress string
-	MetricsAddress string
-	// Metrics is what MetricsAddress shows; nil is a registry of its own.
+	// HealthzAddress and MetricsAddress are where the servers listen. Upstream's
+	// defaults are 0.0.0.0:10256 and 127.0.0.1:10249.
+	HealthzAddress ListenAddress
+	MetricsAddress ListenAddress
+	// Metrics are served at MetricsAddress. The default is a new registry.
 	Metrics *registry.Registry
-	// CheckPeriod is how often the kernel is compared with what it should
-	// hold (30 s if 0), RetryPeriod the wait after a failure (1 s if 0).
+	// CheckPeriod is the interval at which the kernel is checked
+	// (Backend.Intact), 3 s by default. RetryPeriod is the wait after a
+	// failure, 1 s by default.
 	CheckPeriod time.Duration
 	RetryPeriod time.Duration
 }
 
-// Proxy is the service proxy of one node.
+// Proxy is the Service proxy of a node.
 type Proxy struct {
 	config  Config
 	state   *state
 	health  *health
-	metrics *metrics
+	metrics *applyloop.Metrics
 }
 
-// New returns a proxy; Run does the work.
+// New returns a proxy that does not run yet.
 func New(config Config) *Proxy {
 	if config.CheckPeriod == 0 {
 		config.CheckPeriod = 3 * time.Second
@@ -80,8 +82,8 @@ func New(config Config) *Proxy {
 }
 
 // Run applies the cluster's Services until ctx ends. The rules stay in the
-// kernel then, so that connections survive a restart of the proxy; who wants
-// them away calls Backend.Remove.
+// kernel, so that connections survive a restart of the proxy; Backend.Remove
+// removes them.
 func (p *Proxy) Run(ctx context.Context) error { return supervise.Run(ctx, p.run) }
 
 func (p *Proxy) run(ctx context.Context) error {
@@ -101,7 +103,8 @@ func (p *Proxy) run(ctx context.Context) error {
 	return nil
 }
 
-// watch feeds the informers' events to the state.
+// watch passes the informers' events to the state. It returns checkers of
+// whether all initial objects have been passed on.
 func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
 	factory := p.config.Client.Informers
 	pods := p.config.Client.Watch(v1.SchemeGroupVersion.WithResource("pods"), "", fields.OneTermEqualSelector("spec.nodeName", p.config.NodeName))
@@ -112,73 +115,54 @@ func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
 		handler   cache.ResourceEventHandler
 	}{
 		{client.Subscribe, factory.Core().V1().Services().Informer(), handler(p.state.setService, p.state.deleteService)},
-		{client.Subscribe, factory.Discovery().V1().EndpointSlices().Informer(), handler(p.state.setSlice, p.state.deleteSlice)},
-		{client.Subscribe, factory.Core().V1().Nodes().Informer(), handler(p.state.setNode, p.state.deleteNode)},
+		{client.Subscribe, factory.Discovery().V1().EndpointSlices().Informer(), client.Handler(p.state.setSlice, p.state.updateSlice, p.state.deleteSlice)},
+		{client.Subscribe, factory.Core().V1().Nodes().Informer(), handler(p.setNode, p.state.deleteNode)},
 		{client.Follow, pods, handler(p.state.setPod, p.state.deletePod)},
 	} {
-		heard, err := source.subscribe(ctx, source.informer, source.handler)
+		hasSynced, err := source.subscribe(ctx, source.informer, source.handler)
 		if err != nil {
 			return nil, fmt.Errorf("watching for the proxy: %w", err)
 		}
-		synced = append(synced, heard)
+		synced = append(synced, hasSynced)
 	}
 	return synced, nil
 }
 
-// handler calls set for new and changed objects and remove for deleted ones.
-func handler[T any](set, remove func(T)) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { set(obj.(T)) },
-		UpdateFunc: func(_, obj any) { set(obj.(T)) },
-		DeleteFunc: func(obj any) {
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = unknown.Obj
-			}
-			if object, ok := obj.(T); ok {
-				remove(object)
-			}
-		},
+// setNode passes a node to the state, and this node to the health server.
+func (p *Proxy) setNode(node *v1.Node) {
+	p.state.setNode(node)
+	if node.Name == p.config.NodeName {
+		p.health.setEligible(isEligible(node))
 	}
 }
 
-// applyLoop applies each change as soon as the one before is done: what
-// happens meanwhile is taken together.
+// handler returns an event handler that calls set for new and changed objects
+// and remove for deleted ones.
+func handler[T any](set, remove func(T)) cache.ResourceEventHandler {
+	return client.Handler(set, func(_, obj T) { set(obj) }, remove)
+}
+
+// applyLoop applies changes until ctx ends.
 func (p *Proxy) applyLoop(ctx context.Context, localHealth func(Rules)) {
-	log := klog.FromContext(ctx)
-	check := time.NewTicker(p.config.CheckPeriod)
-	defer check.Stop()
-	var retry <-chan time.Time
-	p.state.wake()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-check.C:
-			intact, err := p.config.Backend.Intact()
-			if err != nil {
-				log.Error(err, "Comparing the kernel's rules failed")
-			}
-			if intact || err != nil {
-				continue
-			}
-			log.Info("The kernel's rules were changed by someone else; writing them again")
-		case <-retry:
-		case <-p.state.changed:
-		}
-		retry = nil
-		rules := p.state.rules()
-		p.health.queued()
-		started := time.Now()
-		if err := p.config.Backend.Apply(rules); err != nil {
-			log.Error(err, "Applying the rules failed; trying again", "in", p.config.RetryPeriod)
-			p.metrics.failed.Inc()
-			retry = time.After(p.config.RetryPeriod)
-			continue
-		}
-		p.health.applied()
-		p.metrics.duration.Observe(time.Since(started).Seconds())
-		p.metrics.lastApplied.SetToCurrentTime()
-		localHealth(rules)
-		log.V(4).Info("Applied rules", "servicePorts", len(rules.Services), "took", time.Since(started))
+	applyloop.Loop{
+		Name: "services", Changed: p.state.changed,
+		Apply: func() error { return p.apply(ctx, localHealth) }, Intact: p.config.Backend.Intact,
+		CheckPeriod: p.config.CheckPeriod, RetryPeriod: p.config.RetryPeriod,
+	}.Run(ctx)
+}
+
+// apply applies the rules of the state.
+func (p *Proxy) apply(ctx context.Context, localHealth func(Rules)) error {
+	rules := p.state.rules()
+	p.health.queued()
+	started := time.Now()
+	err := p.config.Backend.Apply(rules)
+	p.metrics.Record(time.Since(started), err)
+	if err != nil {
+		return err
 	}
+	p.health.applied()
+	localHealth(rules)
+	klog.FromContext(ctx).V(4).Info("Applied rules", "servicePorts", len(rules.Services), "took", time.Since(started))
+	return nil
 }

@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Rules is all that a node's proxy does, as a value. It depends on nothing but
-// the API's objects and the node. Values that a map holds are never changed;
-// what did not change since earlier Rules is the same pointer there.
+// Rules is everything that a node's proxy does, as a value. It depends only on
+// API objects and the node. Values in the maps are never changed. A value that
+// is the same as in earlier Rules has the same pointer.
 type Rules struct {
 	Services  map[PortName]*ServicePort
 	HostPorts map[HostPortKey]netip.AddrPort
 }
 
-// PortName names one port of one Service in one address family.
+// PortName identifies a port of a Service in one address family.
 type PortName struct {
 	types.NamespacedName
 	Port     string
@@ -24,36 +24,40 @@ type PortName struct {
 	Family   v1.IPFamily
 }
 
-// ServicePort says where one port of a Service is reached and who answers.
+// ServicePort describes where a port of a Service is reached and which
+// endpoints answer.
 type ServicePort struct {
-	// ClusterIP and External addresses take connections at Port, every
-	// address of the node at NodePort (0 is none).
+	// Connections arrive at Port of the addresses ClusterIP and External, and
+	// at NodePort of all addresses of the node. NodePort 0 is none.
 	ClusterIP netip.Addr
 	External  []netip.Addr
-	// LoadBalancer addresses are External ones that only SourceRanges may
-	// use; no ranges is everybody.
+	// LoadBalancer are external addresses that only clients in SourceRanges may
+	// use. No ranges means all clients.
 	LoadBalancer []netip.Addr
 	SourceRanges []netip.Prefix
 	Port         uint16
 	NodePort     uint16
 
-	// Cluster are the endpoints for connections that may go to any node,
-	// Local those on this node, for the policies that ask for them.
+	// Cluster are the endpoints of all nodes, Local those on this node. Which
+	// ones are used depends on the traffic policies.
 	Cluster []netip.AddrPort
 	Local   []netip.AddrPort
-	// InternalLocal and ExternalLocal are internalTrafficPolicy and
-	// externalTrafficPolicy Local.
+	// InternalLocal and ExternalLocal say that internalTrafficPolicy and
+	// externalTrafficPolicy are Local.
 	InternalLocal bool
 	ExternalLocal bool
-	// Affinity is how long a client stays with its endpoint; 0 is not.
+	// Affinity is how long a client stays with its endpoint; 0 turns affinity
+	// off.
 	Affinity time.Duration
-	// HealthCheckNodePort answers load balancers whether this node has a
-	// local endpoint; 0 is none.
+	// HealthCheckNodePort is the port at which load balancers ask whether this
+	// node has a local endpoint; 0 is none. ReadyLocal are the endpoints that
+	// count there: unlike Local, it has no terminating ones.
 	HealthCheckNodePort uint16
+	ReadyLocal          []netip.AddrPort
 }
 
-// HostPortKey is a port of this node that a pod asked for; an invalid address
-// is every address of the family.
+// HostPortKey is a port of this node that a pod requests. An invalid address
+// means all addresses of the family.
 type HostPortKey struct {
 	Address  netip.Addr
 	Port     uint16
@@ -61,9 +65,9 @@ type HostPortKey struct {
 	Family   v1.IPFamily
 }
 
-// Node is what the proxy knows of the node that it runs on.
+// Node is the part of this node that rules depend on.
 type Node struct {
 	Name string
-	// Zone is its label topology.kubernetes.io/zone.
+	// Zone is the node's label topology.kubernetes.io/zone.
 	Zone string
 }

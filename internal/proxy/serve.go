@@ -6,26 +6,32 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/applyloop"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// health tells whether the kernel follows the API: it does unless a change has
-// waited to be applied for longer than stuckAfter.
+// health reports whether the kernel follows the API: no change has waited to be
+// applied for longer than healthTimeout.
 type health struct {
 	mu          sync.Mutex // guards the following
 	pending     time.Time  // since when a change waits; zero is none
 	lastUpdated time.Time
+	ineligible  bool // the node is about to be deleted
 }
 
-const stuckAfter = time.Minute
+const healthTimeout = time.Minute
 
 func newHealth() *health { return &health{} }
 
@@ -43,63 +49,83 @@ func (h *health) applied() {
 	h.pending, h.lastUpdated = time.Time{}, time.Now()
 }
 
-func (h *health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (h *health) setEligible(eligible bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ineligible = !eligible
+}
+
+// isEligible reports whether load balancers may send new connections to a node
+// (KEP-3836): not if it is being deleted, or the cluster autoscaler is about to
+// delete it.
+func isEligible(node *v1.Node) bool {
+	const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
+	return node.DeletionTimestamp == nil && !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == toBeDeleted })
+}
+
+// healthy reports whether the kernel follows the API.
+func (h *health) healthy() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.isHealthy(time.Now())
+}
+
+// isHealthy is healthy for a caller that holds the mutex.
+func (h *health) isHealthy(now time.Time) bool {
+	return !h.lastUpdated.IsZero() && (h.pending.IsZero() || now.Sub(h.pending) < healthTimeout)
+}
+
+// healthz answers load balancers, which must not use a node that is about to be
+// deleted.
+func (h *health) healthz(w http.ResponseWriter, _ *http.Request) { h.answer(w, true) }
+
+// livez answers liveness probes, after whose failure the proxy is restarted.
+func (h *health) livez(w http.ResponseWriter, _ *http.Request) { h.answer(w, false) }
+
+func (h *health) answer(w http.ResponseWriter, mustBeEligible bool) {
 	now := time.Now()
 	h.mu.Lock()
-	healthy := !h.lastUpdated.IsZero() && (h.pending.IsZero() || now.Sub(h.pending) < stuckAfter)
-	updated := h.lastUpdated
+	healthy, eligible, updated := h.isHealthy(now), !h.ineligible, h.lastUpdated
 	if healthy && h.pending.IsZero() {
 		updated = now
 	}
 	h.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if !healthy {
+	if !healthy || mustBeEligible && !eligible {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = fmt.Fprintf(w, `{"lastUpdated": %q,"currentTime": %q, "nodeEligible": true}`, updated, now)
+	_, _ = fmt.Fprintf(w, `{"lastUpdated": %q,"currentTime": %q, "nodeEligible": %t}`, updated, now, eligible)
 }
 
-// metrics has upstream's names.
-type metrics struct {
-	duration    prometheus.Histogram
-	lastApplied prometheus.Gauge
-	failed      prometheus.Counter
-}
-
-func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubeproxy_sync_proxy_rules_duration_seconds", Help: "[ALPHA] SyncProxyRules latency in seconds",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
-		}),
-		lastApplied: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubeproxy_sync_proxy_rules_last_timestamp_seconds", Help: "[ALPHA] The last time proxy rules were successfully synced",
-		}),
-		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", Help: "[ALPHA] Cumulative proxy nftables sync failures",
-		}),
-	}
-	r.MustRegister(m.duration, m.lastApplied, m.failed)
+// newMetrics returns the proxy's metrics, with upstream's names.
+func newMetrics(r prometheus.Registerer) *applyloop.Metrics {
+	m := applyloop.NewMetrics(applyloop.Names{
+		Duration: "kubeproxy_sync_proxy_rules_duration_seconds", DurationHelp: "[ALPHA] SyncProxyRules latency in seconds",
+		LastApplied: "kubeproxy_sync_proxy_rules_last_timestamp_seconds", LastAppliedHelp: "[ALPHA] The last time proxy rules were successfully synced",
+		Failures: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", FailuresHelp: "[ALPHA] Cumulative proxy nftables sync failures",
+	})
+	r.MustRegister(m)
 	return m
 }
 
 // servers are the proxy's HTTP servers.
 type servers struct {
-	ctx context.Context
-	all []*http.Server // but those of local
+	ctx    context.Context
+	health *health
+	all    []*http.Server // except the servers in local
 
 	mu    sync.Mutex // guards the following
 	local map[uint16]*localServer
 }
 
 // listen opens the health and metrics addresses, so that a taken port is an
-// error of the start.
+// error of Run.
 func (p *Proxy) listen(ctx context.Context) (*servers, error) {
-	s := &servers{ctx: ctx, local: map[uint16]*localServer{}}
+	s := &servers{ctx: ctx, health: p.health, local: map[uint16]*localServer{}}
 	healthz := http.NewServeMux()
-	healthz.Handle("/healthz", p.health)
-	healthz.Handle("/livez", p.health)
+	healthz.HandleFunc("/healthz", p.health.healthz)
+	healthz.HandleFunc("/livez", p.health.livez)
 	metrics := http.NewServeMux()
 	metrics.Handle("/metrics", p.config.Metrics.Handler())
 	metrics.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "ok") })
@@ -107,7 +133,7 @@ func (p *Proxy) listen(ctx context.Context) (*servers, error) {
 	for _, server := range []struct {
 		name, address string
 		handler       http.Handler
-	}{{"healthz", p.config.HealthzAddress, healthz}, {"metrics", p.config.MetricsAddress, metrics}} {
+	}{{"healthz", p.config.HealthzAddress.String(), healthz}, {"metrics", p.config.MetricsAddress.String(), metrics}} {
 		if server.address == "" {
 			continue
 		}
@@ -127,11 +153,11 @@ func (s *servers) serve(address string, handler http.Handler) (*http.Server, err
 		return nil, err
 	}
 	server := httpserver.New(s.ctx, handler, nil)
-	supervise.Go(s.ctx, func() { _ = server.Serve(httpserver.NewDoor(listener)) })
+	supervise.Go(s.ctx, func() { _ = server.Serve(httpserver.NewListener(listener)) })
 	return server, nil
 }
 
-// stop closes all of them.
+// stop closes all servers.
 func (s *servers) stop() {
 	for _, server := range s.all {
 		_ = server.Close()
@@ -144,61 +170,92 @@ func (s *servers) stop() {
 	clear(s.local)
 }
 
-// localServer answers a load balancer for one Service with
-// externalTrafficPolicy Local.
+// localServer answers load balancers for a Service with externalTrafficPolicy
+// Local.
 type localServer struct {
+	health *health
+	server *http.Server
+
 	mu        sync.Mutex // guards the following
-	name      PortName
+	service   types.NamespacedName
 	endpoints int
-	server    *http.Server
 }
 
 func (l *localServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	healthy := l.health.healthy()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(l.endpoints))
-	if l.endpoints == 0 {
+	if l.endpoints == 0 || !healthy {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"service":             map[string]string{"namespace": l.name.Namespace, "name": l.name.Name},
+		"service":             map[string]string{"namespace": l.service.Namespace, "name": l.service.Name},
 		"localEndpoints":      l.endpoints,
-		"serviceProxyHealthy": true,
+		"serviceProxyHealthy": healthy,
 	})
 }
 
-// localHealth serves the healthCheckNodePort of every Service that has one.
+// localHealth starts and stops the servers for the Services'
+// healthCheckNodePorts.
 func (s *servers) localHealth(rules Rules) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wanted := map[uint16]bool{}
-	for name, port := range rules.Services {
-		number := port.HealthCheckNodePort
-		if number == 0 || wanted[number] {
-			continue
-		}
-		wanted[number] = true
+	wanted := healthChecks(rules)
+	for number, check := range wanted {
 		l := s.local[number]
 		if l == nil {
-			l = &localServer{}
+			l = &localServer{health: s.health}
 			server, err := s.serve(net.JoinHostPort("", strconv.Itoa(int(number))), l)
 			if err != nil {
-				klog.FromContext(s.ctx).Error(err, "Health check node port cannot be served", "service", name.NamespacedName, "port", number)
+				klog.FromContext(s.ctx).Error(err, "Health check node port cannot be served", "service", check.service, "port", number)
 				continue
 			}
 			l.server = server
 			s.local[number] = l
 		}
 		l.mu.Lock()
-		l.name, l.endpoints = name, len(port.Local)
+		l.service, l.endpoints = check.service, check.endpoints()
 		l.mu.Unlock()
 	}
 	for number, l := range s.local {
-		if !wanted[number] {
+		if wanted[number] == nil {
 			_ = l.server.Close()
 			delete(s.local, number)
 		}
 	}
+}
+
+// healthCheck holds the local endpoints that the health check node port of a
+// Service reports.
+type healthCheck struct {
+	service types.NamespacedName
+	ready   map[v1.IPFamily]map[netip.Addr]bool // local endpoints of any port
+}
+
+// endpoints returns the number of ready local endpoints, in the family that has
+// more: an endpoint may have an address of each.
+func (c *healthCheck) endpoints() int {
+	return max(len(c.ready[v1.IPv4Protocol]), len(c.ready[v1.IPv6Protocol]))
+}
+
+// healthChecks returns the health check node ports, by number.
+func healthChecks(rules Rules) map[uint16]*healthCheck {
+	all := map[uint16]*healthCheck{}
+	for name, port := range rules.Services {
+		if port.HealthCheckNodePort == 0 {
+			continue
+		}
+		check := all[port.HealthCheckNodePort]
+		if check == nil {
+			check = &healthCheck{service: name.NamespacedName, ready: map[v1.IPFamily]map[netip.Addr]bool{v1.IPv4Protocol: {}, v1.IPv6Protocol: {}}}
+			all[port.HealthCheckNodePort] = check
+		}
+		for _, e := range port.ReadyLocal {
+			check.ready[name.Family][e.Addr()] = true
+		}
+	}
+	return all
 }

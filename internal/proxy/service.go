@@ -10,11 +10,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/order"
 )
 
-// proxied tells whether this proxy serves a Service: not headless ones,
-// external names, or those that another proxy takes
-// (service.kubernetes.io/service-proxy-name).
+// proxied reports whether this proxy handles a Service. It does not handle
+// headless Services, external names, and Services of another proxy (label
+// service.kubernetes.io/service-proxy-name).
 func proxied(service *v1.Service) bool {
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.ClusterIP == "" || service.Spec.ClusterIP == v1.ClusterIPNone {
 		return false
@@ -23,8 +25,8 @@ func proxied(service *v1.Service) bool {
 	return !other
 }
 
-// ServiceRules computes the rules of one Service out of its slices.
-func ServiceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, node Node) map[PortName]*ServicePort {
+// serviceRules computes the rules of a Service from its slices.
+func serviceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, node Node) map[PortName]*ServicePort {
 	rules := map[PortName]*ServicePort{}
 	if !proxied(service) {
 		return rules
@@ -39,9 +41,12 @@ func ServiceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, no
 			}
 			p := frontends(service, port, ip)
 			candidates := endpointsOf(slicesOf, port, family)
-			p.Cluster = addresses(topology(serving(candidates), node))
+			p.Cluster = addresses(clusterEndpoints(candidates, node))
 			if p.InternalLocal || p.ExternalLocal {
-				p.Local = addresses(serving(onNode(candidates, node.Name)))
+				p.Local = addresses(localEndpoints(candidates, node))
+			}
+			if p.HealthCheckNodePort != 0 {
+				p.ReadyLocal = addresses(ready(onNode(candidates, node.Name)))
 			}
 			rules[name] = p
 		}
@@ -49,7 +54,7 @@ func ServiceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, no
 	return rules
 }
 
-// frontends is a ServicePort without endpoints.
+// frontends returns a ServicePort without endpoints.
 func frontends(service *v1.Service, port *v1.ServicePort, ip netip.Addr) *ServicePort {
 	spec := &service.Spec
 	p := &ServicePort{
@@ -108,14 +113,14 @@ func clusterIPs(service *v1.Service) []netip.Addr {
 	return ips
 }
 
-// candidate is one endpoint's address for one Service port.
+// candidate is an address of an endpoint for one Service port.
 type candidate struct {
 	address  netip.AddrPort
 	endpoint *discoveryv1.Endpoint
 }
 
-// endpointsOf lists the endpoints of one port in one family, each address
-// once, in the order of addresses.
+// endpointsOf returns the endpoints of a port in a family, sorted by address,
+// each address once.
 func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, port *v1.ServicePort, family v1.IPFamily) []candidate {
 	var list []candidate
 	for _, slice := range slicesOf {
@@ -132,16 +137,19 @@ func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, port *v1.ServicePort, fa
 				if len(endpoint.Addresses) == 0 {
 					continue
 				}
-				if a, err := netip.ParseAddr(endpoint.Addresses[0]); err == nil {
+				// An API server without StrictIPCIDRValidation accepts IPv4 addresses
+				// in the form of IPv6.
+				a, err := netip.ParseAddr(endpoint.Addresses[0])
+				if a = a.Unmap(); err == nil && familyOf(a) == family {
 					list = append(list, candidate{netip.AddrPortFrom(a, uint16(*p.Port)), endpoint})
 				}
 			}
 		}
 	}
-	// A ready endpoint stands for others of the same address: while slices
-	// are rearranged, one may be in two of them.
+	// Of several endpoints with one address, a ready one counts: while slices
+	// are rearranged, an endpoint may be in two of them.
 	slices.SortStableFunc(list, func(a, b candidate) int {
-		return cmp.Or(a.address.Compare(b.address), boolCompare(isReady(b.endpoint), isReady(a.endpoint)))
+		return cmp.Or(a.address.Compare(b.address), order.FalseFirst(isReady(b.endpoint), isReady(a.endpoint)))
 	})
 	return slices.CompactFunc(list, func(a, b candidate) bool { return a.address == b.address })
 }
@@ -162,13 +170,3 @@ func familyOf(a netip.Addr) v1.IPFamily {
 }
 
 func protocolOf(p v1.Protocol) v1.Protocol { return cmp.Or(p, v1.ProtocolTCP) }
-
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// endpoint is written as its address and flags: r(eady), s(erving),
-// t(erminating), then @node and >zone or >>node for hints.
+// endpoint parses an address and flags: r(eady), s(erving), t(erminating), then
+// @node, and >zone or >>node for hints.
 func endpoint(text string) discoveryv1.Endpoint {
 	fields := strings.Fields(text)
 	e := discoveryv1.Endpoint{Addresses: fields[:1]}
@@ -73,9 +73,11 @@ func TestWhichEndpointsAnswer(t *testing.T) {
 		{"hints for the node before the zone", plain, []string{"10.0.0.1 rs >>n1", "10.0.0.2 rs >>n2"}, "1", ""},
 		{"one without a hint ends all", plain, []string{"10.0.0.1 rs >z1", "10.0.0.2 rs"}, "1 2", ""},
 		{"no hint for here ends all", plain, []string{"10.0.0.1 rs >z2", "10.0.0.2 rs >z3"}, "1 2", ""},
+		{"hints of terminating ones do not count", plain, []string{"10.0.0.1 st >z1", "10.0.0.2 st >z2", "10.0.0.3 - "}, "1 2", ""},
+		{"IPv4 written as IPv6", plain, []string{"::ffff:10.0.0.1 rs", "2001:db8::1 rs"}, "1", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			rules := ServiceRules(service(c.change), []*discoveryv1.EndpointSlice{slice("http", c.endpoints...), slice("other", "10.0.0.9 rs")}, Node{Name: "n1", Zone: "z1"})
+			rules := serviceRules(service(c.change), []*discoveryv1.EndpointSlice{slice("http", c.endpoints...), slice("other", "10.0.0.9 rs")}, Node{Name: "n1", Zone: "z1"})
 			if len(rules) != 1 {
 				t.Fatalf("%d ports, want 1", len(rules))
 			}
@@ -91,7 +93,48 @@ func TestWhichEndpointsAnswer(t *testing.T) {
 	}
 }
 
-// last shortens addresses to their last number.
+// TestLoadBalancersSeeReadyLocalEndpoints checks which endpoints count for the
+// health check of a node port: a load balancer must move on while an endpoint
+// terminates, although its traffic still arrives.
+func TestLoadBalancersSeeReadyLocalEndpoints(t *testing.T) {
+	s := service(func(s *v1.ServiceSpec) {
+		s.Type, s.ExternalTrafficPolicy, s.HealthCheckNodePort = v1.ServiceTypeLoadBalancer, v1.ServiceExternalTrafficPolicyLocal, 30999
+	})
+	for want, endpoints := range map[string][]string{
+		"1": {"10.0.0.1 rs @n1", "10.0.0.2 rs @n2", "10.0.0.3 st @n1"},
+		"":  {"10.0.0.1 st @n1", "10.0.0.2 rs @n2"},
+	} {
+		for _, p := range serviceRules(s, []*discoveryv1.EndpointSlice{slice("http", endpoints...)}, Node{Name: "n1"}) {
+			if got := last(p.ReadyLocal); got != want {
+				t.Errorf("%v: ready local endpoints %q, want %q", endpoints, got, want)
+			}
+		}
+	}
+}
+
+// TestSliceMovesToAnotherService checks that a slice whose label changes leaves
+// its former Service.
+func TestSliceMovesToAnotherService(t *testing.T) {
+	s := newState("n1", nil)
+	api := service(func(s *v1.ServiceSpec) { s.ClusterIP = "10.96.0.21" })
+	api.Name = "api"
+	s.setService(service(func(*v1.ServiceSpec) {}))
+	s.setService(api)
+	of := func(name string) *discoveryv1.EndpointSlice {
+		one := slice("http", "10.0.0.1 rs")
+		one.Namespace, one.Name, one.Labels = "default", "hand-made", map[string]string{discoveryv1.LabelServiceName: name}
+		return one
+	}
+	s.setSlice(of("web"))
+	s.updateSlice(of("web"), of("api"))
+	for name, p := range s.rules().Services {
+		if want := map[string]string{"web": "", "api": "1"}[name.Name]; last(p.Cluster) != want {
+			t.Errorf("endpoints of %s: %q, want %q", name.Name, last(p.Cluster), want)
+		}
+	}
+}
+
+// last returns the last numbers of addresses.
 func last(list []netip.AddrPort) string {
 	var parts []string
 	for _, e := range list {
@@ -113,7 +156,7 @@ func TestFrontends(t *testing.T) {
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{
 		{IP: "203.0.113.2"}, {IP: "203.0.113.3", IPMode: ptr.To(v1.LoadBalancerIPModeProxy)}, {Hostname: "lb.example"},
 	}
-	for _, p := range ServiceRules(s, nil, Node{}) {
+	for _, p := range serviceRules(s, nil, Node{}) {
 		got := fmt.Sprint(p.ClusterIP, p.Port, p.NodePort, p.External, p.LoadBalancer, p.SourceRanges, p.ExternalLocal, p.InternalLocal, p.Affinity == 3*time.Hour, p.HealthCheckNodePort)
 		if want := "10.96.0.20 80 30080 [203.0.113.1] [203.0.113.2] [192.0.2.0/24] true false true 30999"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -132,7 +175,7 @@ func TestServicesThatAreNotProxied(t *testing.T) {
 			return s
 		}(),
 	} {
-		if rules := ServiceRules(s, []*discoveryv1.EndpointSlice{slice("http", "10.0.0.1 rs")}, Node{}); len(rules) != 0 {
+		if rules := serviceRules(s, []*discoveryv1.EndpointSlice{slice("http", "10.0.0.1 rs")}, Node{}); len(rules) != 0 {
 			t.Errorf("%s: %v", name, rules)
 		}
 	}
@@ -168,7 +211,7 @@ func TestPodHostPorts(t *testing.T) {
 		}}}},
 		Status: v1.PodStatus{Phase: v1.PodRunning, PodIPs: []v1.PodIP{{IP: "10.244.0.7"}}},
 	}
-	ports := PodHostPorts(pod)
+	ports := podHostPorts(pod)
 	want := map[HostPortKey]string{
 		{Port: 8080, Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}:                                            "10.244.0.7:80",
 		{Port: 5353, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol, Address: netip.MustParseAddr("192.0.2.2")}: "10.244.0.7:53",
@@ -182,7 +225,7 @@ func TestPodHostPorts(t *testing.T) {
 		}
 	}
 	pod.Status.Phase = v1.PodSucceeded
-	if ports := PodHostPorts(pod); len(ports) != 0 {
+	if ports := podHostPorts(pod); len(ports) != 0 {
 		t.Errorf("a pod that ended has %v", ports)
 	}
 }

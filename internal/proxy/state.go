@@ -13,23 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// state holds the newest objects and computes Rules out of those that
-// changed since the last time. Informers call it from several goroutines.
+// state holds the newest objects and computes Rules from those that changed.
+// Informers call it from several goroutines.
 type state struct {
-	// changed has a message when rules would give something new.
+	// changed has a message when rules would return a new value.
 	changed chan struct{}
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the rest
 	node     Node
 	reserved []int // see Config.Reserved
 	services map[types.NamespacedName]*v1.Service
 	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice
 	pods     map[types.NamespacedName]*v1.Pod
 	dirty    map[types.NamespacedName]bool
-	// nodes are the addresses of all nodes, by their names.
+	// nodes maps nodes' names to their addresses.
 	nodes map[string][]netip.Addr
-	// byService is what the last rules were made of, losers what was put in
-	// the place of ports that claimed addresses of others.
+	// byService has the ports from which the last Rules were made, losers those
+	// without the external addresses that they lost.
 	byService map[types.NamespacedName]map[PortName]*ServicePort
 	losers    map[PortName]*ServicePort
 }
@@ -48,16 +48,16 @@ func newState(nodeName string, reserved []int) *state {
 	}
 }
 
-func (s *state) wake() {
+func (s *state) notify() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (s *state) touch(name types.NamespacedName) {
+func (s *state) markDirty(name types.NamespacedName) {
 	s.dirty[name] = true
-	s.wake()
+	s.notify()
 }
 
 func (s *state) setService(service *v1.Service) {
@@ -65,7 +65,7 @@ func (s *state) setService(service *v1.Service) {
 	defer s.mu.Unlock()
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 	s.services[name] = service
-	s.touch(name)
+	s.markDirty(name)
 }
 
 func (s *state) deleteService(service *v1.Service) {
@@ -73,7 +73,7 @@ func (s *state) deleteService(service *v1.Service) {
 	defer s.mu.Unlock()
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 	delete(s.services, name)
-	s.touch(name)
+	s.markDirty(name)
 }
 
 func serviceOf(slice *discoveryv1.EndpointSlice) types.NamespacedName {
@@ -88,7 +88,15 @@ func (s *state) setSlice(slice *discoveryv1.EndpointSlice) {
 		s.slices[name] = map[string]*discoveryv1.EndpointSlice{}
 	}
 	s.slices[name][slice.Name] = slice
-	s.touch(name)
+	s.markDirty(name)
+}
+
+// updateSlice replaces a slice. Its label may name another Service than before.
+func (s *state) updateSlice(old, slice *discoveryv1.EndpointSlice) {
+	if serviceOf(old) != serviceOf(slice) {
+		s.deleteSlice(old)
+	}
+	s.setSlice(slice)
 }
 
 func (s *state) deleteSlice(slice *discoveryv1.EndpointSlice) {
@@ -99,16 +107,16 @@ func (s *state) deleteSlice(slice *discoveryv1.EndpointSlice) {
 	if len(s.slices[name]) == 0 {
 		delete(s.slices, name)
 	}
-	s.touch(name)
+	s.markDirty(name)
 }
 
-// setNode minds this node's zone and the addresses of every node.
+// setNode records the addresses of each node, and the zone of this one.
 func (s *state) setNode(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if addresses := addressesOf(node); !slices.Equal(addresses, s.nodes[node.Name]) {
 		s.nodes[node.Name] = addresses
-		s.wake()
+		s.notify()
 	}
 	zone := node.Labels[v1.LabelTopologyZone]
 	if node.Name != s.node.Name || zone == s.node.Zone {
@@ -118,17 +126,17 @@ func (s *state) setNode(node *v1.Node) {
 	for name := range s.services {
 		s.dirty[name] = true
 	}
-	s.wake()
+	s.notify()
 }
 
 func (s *state) deleteNode(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.nodes, node.Name)
-	s.wake()
+	s.notify()
 }
 
-// addressesOf are the IP addresses of a node.
+// addressesOf returns the IP addresses of a node.
 func addressesOf(node *v1.Node) []netip.Addr {
 	var list []netip.Addr
 	for _, address := range node.Status.Addresses {
@@ -139,23 +147,23 @@ func addressesOf(node *v1.Node) []netip.Addr {
 	return list
 }
 
-// setPod keeps only pods with host ports.
+// setPod stores the pod if it has host ports.
 func (s *state) setPod(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	var before map[HostPortKey]netip.AddrPort
 	if old := s.pods[name]; old != nil {
-		before = PodHostPorts(old)
+		before = podHostPorts(old)
 	}
-	after := PodHostPorts(pod)
+	after := podHostPorts(pod)
 	if len(after) == 0 {
 		delete(s.pods, name)
 	} else {
 		s.pods[name] = pod
 	}
 	if !maps.Equal(before, after) {
-		s.wake()
+		s.notify()
 	}
 }
 
@@ -165,11 +173,11 @@ func (s *state) deletePod(pod *v1.Pod) {
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	if s.pods[name] != nil {
 		delete(s.pods, name)
-		s.wake()
+		s.notify()
 	}
 }
 
-// rules computes the Services that changed again and keeps the other values.
+// rules computes the Services that changed and returns the Rules of all.
 func (s *state) rules() Rules {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +191,7 @@ func (s *state) rules() Rules {
 	}
 	s.arbitrate(rules.Services)
 	for _, pod := range s.pods {
-		for key, to := range PodHostPorts(pod) {
+		for key, to := range podHostPorts(pod) {
 			if !slices.Contains(s.reserved, int(key.Port)) {
 				rules.HostPorts[key] = to
 			}
@@ -192,8 +200,8 @@ func (s *state) rules() Rules {
 	return rules
 }
 
-// arbitrate takes from services the external addresses that others have. The
-// caller holds the mutex.
+// arbitrate removes external addresses from services that other Services have.
+// The caller must hold the mutex.
 func (s *state) arbitrate(services map[PortName]*ServicePort) {
 	nodes := map[netip.Addr]bool{}
 	for _, addresses := range s.nodes {
@@ -203,7 +211,7 @@ func (s *state) arbitrate(services map[PortName]*ServicePort) {
 	}
 	created := func(name types.NamespacedName) metav1.Time { return s.services[name].CreationTimestamp }
 	losers := arbitrate(services, created, nodes, s.reserved)
-	settle(services, losers, s.losers)
+	reuseUnchanged(services, losers, s.losers)
 	s.losers = losers
 }
 
@@ -217,7 +225,7 @@ func (s *state) compute(name types.NamespacedName) {
 	for _, slice := range s.slices[name] {
 		list = append(list, slice)
 	}
-	ports := ServiceRules(service, list, s.node)
+	ports := serviceRules(service, list, s.node)
 	for key, port := range ports {
 		if old := s.byService[name][key]; old != nil && reflect.DeepEqual(old, port) {
 			ports[key] = old

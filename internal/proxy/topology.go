@@ -6,12 +6,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// isReady follows the API: an unknown state is a ready one.
+// isReady reports whether an endpoint is ready; by the API, unknown means
+// ready.
 func isReady(e *discoveryv1.Endpoint) bool {
 	return e.Conditions.Ready == nil || *e.Conditions.Ready
 }
 
-// isServing is readiness that termination does not end.
+// isServing reports whether an endpoint is ready, apart from termination.
 func isServing(e *discoveryv1.Endpoint) bool {
 	if e.Conditions.Serving == nil {
 		return isReady(e)
@@ -23,13 +24,30 @@ func isTerminating(e *discoveryv1.Endpoint) bool {
 	return e.Conditions.Terminating != nil && *e.Conditions.Terminating
 }
 
-// serving picks the ready endpoints, or, when there is none at all, those that
-// are going but still answer (KEP-1669).
-func serving(list []candidate) []candidate {
-	ready := filter(list, func(c candidate) bool { return isReady(c.endpoint) })
-	if len(ready) > 0 {
-		return ready
+// clusterEndpoints returns the ready endpoints that the hints select. If no
+// endpoint is ready, it returns all terminating ones that still serve (KEP-1669).
+func clusterEndpoints(list []candidate, node Node) []candidate {
+	if all := ready(list); len(all) > 0 {
+		return topology(all, node)
 	}
+	return servingTerminating(list)
+}
+
+// localEndpoints returns the ready endpoints on a node or, if there are none, the
+// terminating ones there that still serve.
+func localEndpoints(list []candidate, node Node) []candidate {
+	local := onNode(list, node.Name)
+	if all := ready(local); len(all) > 0 {
+		return all
+	}
+	return servingTerminating(local)
+}
+
+func ready(list []candidate) []candidate {
+	return filter(list, func(c candidate) bool { return isReady(c.endpoint) })
+}
+
+func servingTerminating(list []candidate) []candidate {
 	return filter(list, func(c candidate) bool { return isServing(c.endpoint) && isTerminating(c.endpoint) })
 }
 
@@ -37,9 +55,10 @@ func onNode(list []candidate, node string) []candidate {
 	return filter(list, func(c candidate) bool { return c.endpoint.NodeName != nil && *c.endpoint.NodeName == node })
 }
 
-// topology follows the hints of the slices (KEP-2433, KEP-3015): first those
-// for this node, then those for its zone. Hints count only when every
-// endpoint has one and one of them is meant for here; else all are used.
+// topology applies the hints of the slices (KEP-2433, KEP-3015): first those
+// for this node, then those for its zone. Hints apply only if all endpoints
+// have them and at least one of them is for this node or zone. Otherwise all
+// endpoints are used.
 func topology(list []candidate, node Node) []candidate {
 	forNode := func(c candidate) []string {
 		var names []string
@@ -68,8 +87,8 @@ func topology(list []candidate, node Node) []candidate {
 	return list
 }
 
-// hinted picks the endpoints whose hints name here, nil when hints must not
-// be followed.
+// hinted returns the endpoints whose hints name here, or nil if the hints do
+// not apply.
 func hinted(list []candidate, hints func(candidate) []string, here string) []candidate {
 	if here == "" {
 		return nil

@@ -5,12 +5,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// Selects says whether the object is one that the quota's scopes select.
-// Without scopes a quota selects everything; with scopes nothing that they
-// say nothing about.
+// Selects reports whether the quota's scopes select the object. A quota
+// without scopes selects every object. A quota with scopes selects no object
+// of a kind that scopes do not apply to.
 func Selects(q *corev1.ResourceQuota, obj any) bool {
 	for _, s := range requirements(q) {
 		selected := false
@@ -27,7 +27,7 @@ func Selects(q *corev1.ResourceQuota, obj any) bool {
 	return true
 }
 
-// Scoped says whether the quota selects by scopes at all.
+// Scoped reports whether the quota has scopes.
 func Scoped(q *corev1.ResourceQuota) bool {
 	return len(q.Spec.Scopes) > 0 || q.Spec.ScopeSelector != nil && len(q.Spec.ScopeSelector.MatchExpressions) > 0
 }
@@ -51,9 +51,9 @@ func selectsPod(s corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) boo
 	case corev1.ResourceQuotaScopeNotTerminating:
 		return !terminating
 	case corev1.ResourceQuotaScopeBestEffort:
-		return podutil.QOSClass(pod) == corev1.PodQOSBestEffort
+		return podquery.QOSClass(pod) == corev1.PodQOSBestEffort
 	case corev1.ResourceQuotaScopeNotBestEffort:
-		return podutil.QOSClass(pod) != corev1.PodQOSBestEffort
+		return podquery.QOSClass(pod) != corev1.PodQOSBestEffort
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		return crossNamespace(pod.Spec.Affinity)
 	case corev1.ResourceQuotaScopePriorityClass:
@@ -65,8 +65,9 @@ func selectsPod(s corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) boo
 	return false
 }
 
-// matches says whether any of an object's values satisfies a requirement, by
-// the rules of label selectors: without a value NotIn and DoesNotExist hold.
+// matches reports whether one of an object's values satisfies a requirement,
+// by the rules of label selectors: NotIn and DoesNotExist are satisfied if
+// there is no value.
 func matches(s corev1.ScopedResourceSelectorRequirement, have ...string) bool {
 	if len(have) == 0 {
 		return s.Operator == corev1.ScopeSelectorOpDoesNotExist || s.Operator == corev1.ScopeSelectorOpNotIn
@@ -84,8 +85,8 @@ func matches(s corev1.ScopedResourceSelectorRequirement, have ...string) bool {
 	})
 }
 
-// attributesClasses are the volume attributes classes that a claim asks for,
-// has, or is being changed to.
+// attributesClasses returns the volume attributes classes that a claim
+// requests, has, or is changing to.
 func attributesClasses(c *corev1.PersistentVolumeClaim) []string {
 	var names []string
 	add := func(name string) {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Resources whose objects take more than their place.
+// The resources whose quota usage is more than their count.
 var (
 	Pods           = schema.GroupResource{Resource: "pods"}
 	Services       = schema.GroupResource{Resource: "services"}
@@ -15,37 +15,38 @@ var (
 	ResourceClaims = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
 )
 
-// plainNames are the resources whose number is also limited under their plain
-// name, besides count/NAME.
-var plainNames = map[schema.GroupResource]corev1.ResourceName{
-	Pods:                                 corev1.ResourcePods,
-	Services:                             corev1.ResourceServices,
-	Claims:                               corev1.ResourcePersistentVolumeClaims,
-	{Resource: "replicationcontrollers"}: corev1.ResourceReplicationControllers,
-	{Resource: "resourcequotas"}:         corev1.ResourceQuotas,
-	{Resource: "secrets"}:                corev1.ResourceSecrets,
-	{Resource: "configmaps"}:             corev1.ResourceConfigMaps,
+// plainName returns the name under which a quota can limit the count of a
+// resource's objects, besides count/NAME. ok is false if there is none.
+func plainName(gr schema.GroupResource) (name corev1.ResourceName, ok bool) {
+	if gr.Group != "" {
+		return "", false
+	}
+	switch name = corev1.ResourceName(gr.Resource); name {
+	case corev1.ResourcePods, corev1.ResourceServices, corev1.ResourcePersistentVolumeClaims, corev1.ResourceReplicationControllers,
+		corev1.ResourceQuotas, corev1.ResourceSecrets, corev1.ResourceConfigMaps:
+		return name, true
+	}
+	return "", false
 }
 
 const counted = "count/"
 
-// CountName is the name under which the number of a resource's objects is
-// limited: count/RESOURCE.GROUP, and count/RESOURCE in the core group.
-func CountName(gr schema.GroupResource) corev1.ResourceName {
+// countName returns the name under which a quota limits the count of a
+// resource: count/RESOURCE.GROUP, or count/RESOURCE in the core group.
+func countName(gr schema.GroupResource) corev1.ResourceName {
 	return corev1.ResourceName(counted + gr.String())
 }
 
-// Tracked says which resource's objects are counted under a name that a quota
-// limits; false if none are.
+// Tracked returns the resource whose objects count under a name in spec.hard.
+// It returns false if there is none.
 func Tracked(name corev1.ResourceName) (schema.GroupResource, bool) {
 	s := string(name)
 	if of, ok := strings.CutPrefix(s, counted); ok {
 		return schema.ParseGroupResource(of), of != ""
 	}
-	for gr, plain := range plainNames {
-		if name == plain {
-			return gr, true
-		}
+	gr := schema.GroupResource{Resource: s}
+	if _, ok := plainName(gr); ok {
+		return gr, true
 	}
 	switch {
 	case name == corev1.ResourceServicesNodePorts, name == corev1.ResourceServicesLoadBalancers:

@@ -1,6 +1,6 @@
-// Package quota says what objects take from the ResourceQuotas of their
-// namespace, for the admission that charges a write before it happens and for
-// the controller that counts what is there.
+// Package quota computes what objects use of the ResourceQuotas of their
+// namespace. The admission plugin charges a write with it, the controller
+// recounts stored objects.
 //
 //	Tracked  which resource's objects a name in spec.hard counts
 //	Selects  whether a quota's scopes select an object
@@ -17,22 +17,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-// Usage is what an object of the resource takes from a quota at a time: it
-// counts as one object, plus what it asks for. A pod that has ended, or whose
-// grace period is over, takes nothing but its place among count/pods. Objects
-// of which only the metadata is known count as objects.
+// Usage returns what an object of the resource uses of a quota at a time: one
+// object, and the amounts that it requests. A pod that has finished, or whose
+// grace period is over, uses only count/pods. For an object of which only the
+// metadata is known, Usage returns the object counts.
 func Usage(gr schema.GroupResource, obj any, now time.Time) corev1.ResourceList {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
-	used := corev1.ResourceList{CountName(gr): one}
+	used := corev1.ResourceList{countName(gr): one}
 	pod, isPod := obj.(*corev1.Pod)
 	if isPod && finished(pod, now) {
 		return used
 	}
-	if name, ok := plainNames[gr]; ok {
+	if name, ok := plainName(gr); ok {
 		used[name] = one
 	}
 	switch o := obj.(type) {
@@ -48,10 +48,10 @@ func Usage(gr schema.GroupResource, obj any, now time.Time) corev1.ResourceList 
 	return used
 }
 
-// finished says whether a pod needs nothing any longer: it has ended, or it
-// should have by now, and its node does not answer.
+// finished reports whether a pod no longer uses resources: it has ended, or
+// its grace period is over because its node does not respond.
 func finished(pod *corev1.Pod, now time.Time) bool {
-	if podutil.IsFinished(pod) {
+	if podquery.IsFinished(pod) {
 		return true
 	}
 	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
@@ -77,13 +77,14 @@ func podUsage(used corev1.ResourceList, pod *corev1.Pod) {
 	}
 }
 
-// computed are the resources that quotas limit both as requests and as limits.
+// computed reports whether quotas limit a resource both as requests and as
+// limits.
 func computed(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 }
 
-// Extended says whether a resource is one that Kubernetes itself does not
-// know, such as a device plugin's.
+// Extended reports whether a resource is one that Kubernetes does not define,
+// such as a device plugin's.
 func Extended(name corev1.ResourceName) bool {
 	s := string(name)
 	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) &&
@@ -107,7 +108,7 @@ func serviceUsage(used corev1.ResourceList, s *corev1.Service) {
 	used[corev1.ResourceServicesLoadBalancers] = *resource.NewQuantity(balancers, resource.DecimalSI)
 }
 
-// What a claim takes is also counted under its class's name with these.
+// The names under which a claim also counts for its class.
 const (
 	ofStorageClass = ".storageclass.storage.k8s.io/"
 	ofDeviceClass  = ".deviceclass.resource.k8s.io/devices"
@@ -137,8 +138,8 @@ func claimUsage(used corev1.ResourceList, c *corev1.PersistentVolumeClaim, one r
 	}
 }
 
-// deviceUsage counts the devices that a claim may get of each class: where it
-// leaves a choice, the most of each.
+// deviceUsage counts the devices of each class that a claim can get. If a
+// request has alternatives, it counts the largest number for each class.
 func deviceUsage(used corev1.ResourceList, c *resourcev1.ResourceClaim) {
 	total := map[string]int64{}
 	for _, r := range c.Spec.Devices.Requests {

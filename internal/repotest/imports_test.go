@@ -1,5 +1,5 @@
-// Package repotest holds the rules of this repository as tests. Each rule
-// gives its reason when it is broken.
+// Package repotest checks the rules of this repository. A failing test gives
+// the reason for its rule.
 package repotest
 
 import (
@@ -16,14 +16,14 @@ import (
 
 const module = "github.com/coracle-io/coracle/"
 
-// ban says that the packages below from must not import those below to.
+// ban forbids packages below from to import those below to.
 type ban struct {
 	from   string
 	to     []string
 	reason string
 }
 
-var components = []string{"internal/controllers", "internal/scheduler", "internal/kubelet", "internal/proxy", "internal/dns"}
+var components = []string{"internal/controllers", "internal/scheduler", "internal/kubelet", "internal/proxy", "internal/dns", "internal/networkpolicy"}
 
 func bans() []ban {
 	all := []ban{
@@ -31,15 +31,15 @@ func bans() []ban {
 		{"internal/resource", []string{
 			"net/http", "os", module + "internal/store", module + "internal/watchcache", module + "internal/apiserver", module + "internal/client",
 			"math/rand", "crypto/rand", "k8s.io/apimachinery/pkg/util/rand", "k8s.io/utils/clock",
-		}, "resources are pure rules: no I/O, no chance, no clock but the one handed in"},
-		{"internal/apiserver/registry", []string{"net/http"}, "the registry carries out what is asked of objects, however it was asked"},
-		{"internal/apiserver/pods", []string{"net/http"}, "actions are carried out upon the registry, however they were asked for"},
-		{"internal/apiserver/reviews", []string{"net/http"}, "reviews are answered upon the registry, however they were asked for"},
-		{"internal/apiserver/tokens", []string{"net/http"}, "tokens are issued upon the registry, however they were asked for"},
-		{"", []string{"k8s.io/kubernetes"}, "what k8s.io/kubernetes does is what this project writes"},
+		}, "resources are pure rules: no I/O, no randomness, and no clock except the one that is passed in"},
+		{"internal/apiserver/registry", []string{"net/http"}, "the registry's operations do not depend on the transport"},
+		{"internal/apiserver/pods", []string{"net/http"}, "actions use the registry and do not depend on the transport"},
+		{"internal/apiserver/reviews", []string{"net/http"}, "reviews use the registry and do not depend on the transport"},
+		{"internal/apiserver/tokens", []string{"net/http"}, "tokens use the registry and do not depend on the transport"},
+		{"", []string{"k8s.io/kubernetes"}, "this project implements what k8s.io/kubernetes does"},
 	}
 	for _, from := range components {
-		b := ban{from, []string{module + "internal/store", module + "internal/apiserver", module + "internal/watchcache", module + "cluster"}, "components see the API only through a client, so that they run the same in one process and across many"}
+		b := ban{from, []string{module + "internal/store", module + "internal/apiserver", module + "internal/watchcache", module + "cluster"}, "components use the API only through a client, so that they run alike in one process and in many"}
 		for _, to := range components {
 			if to != from {
 				b.to = append(b.to, module+to)
@@ -67,7 +67,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// The API server is made of its packages, which do not reach up to it.
+// TestNothingBelowTheAPIServerImportsIt checks that the packages below
+// internal/apiserver do not import it.
 func TestNothingBelowTheAPIServerImportsIt(t *testing.T) {
 	const server = "internal/apiserver"
 	for file, imports := range goFiles(t) {
@@ -81,7 +82,41 @@ func TestNothingBelowTheAPIServerImportsIt(t *testing.T) {
 	}
 }
 
-// goFiles returns the imports of each Go file of the repository.
+// TestBubblesAreFitForClients checks that tests in bubbles of testing/synctest
+// import internal/bubble if they use client-go.
+func TestBubblesAreFitForClients(t *testing.T) {
+	code, tests := map[string][]string{}, map[string][]string{} // imports by folder
+	for file, imports := range goFiles(t) {
+		dir := filepath.Dir(file)
+		if strings.HasSuffix(file, "_test.go") {
+			tests[dir] = append(tests[dir], imports...)
+		} else {
+			code[dir] = append(code[dir], imports...)
+		}
+	}
+	for dir, imports := range tests {
+		if !slices.Contains(imports, "testing/synctest") || strings.HasPrefix(dir, "test/clients/") {
+			continue // those are modules of their own
+		}
+		seen := map[string]bool{}
+		for left := slices.Concat(imports, code[dir]); len(left) > 0; left = left[1:] {
+			if i := left[0]; !seen[i] {
+				seen[i] = true
+				if below, ok := strings.CutPrefix(i, module); ok {
+					left = append(left, code[below]...)
+				}
+			}
+		}
+		for i := range seen {
+			if strings.HasPrefix(i, "k8s.io/client-go/") && !seen[module+"internal/bubble"] {
+				t.Errorf("%s: tests use testing/synctest and client-go without internal/bubble: an error that client-go reports stops its goroutine", dir)
+				break
+			}
+		}
+	}
+}
+
+// goFiles returns the imports of each Go file in the repository.
 func goFiles(t *testing.T) map[string][]string {
 	t.Helper()
 	files := map[string][]string{}
@@ -111,7 +146,7 @@ func goFiles(t *testing.T) map[string][]string {
 
 const root = "../.."
 
-// walk visits the repository's files, without what is built or generated.
+// walk visits the repository's files, except built and generated ones.
 func walk(visit func(path string, d fs.DirEntry) error) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

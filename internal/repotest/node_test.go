@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// unboundedFiles are calls that read a file whatever its size or kind, or act
-// on what a symbolic link points to.
+// unboundedFiles matches calls that read files of any size or type, or follow
+// symbolic links.
 var unboundedFiles = regexp.MustCompile(`\bos\.(ReadFile|Open|RemoveAll|Chmod|Chown|Lchown)\(|\bfilepath\.(Walk|WalkDir|EvalSymlinks)\(`)
 
-// TestTheNodeReadsPodsFilesByItsSeam: pods choose what is in their volumes,
-// logs and messages, so that the kubelet goes to files by internal/kubelet/files,
-// whose reads are bounded and stay below their root.
+// TestTheNodeReadsPodsFilesByItsSeam checks that the kubelet accesses files
+// through internal/kubelet/files, whose reads are bounded and stay below their
+// root: pods choose what is in their volumes, logs and messages.
 func TestTheNodeReadsPodsFilesByItsSeam(t *testing.T) {
 	exempt := []string{
 		"internal/kubelet/files",                           // the seam itself

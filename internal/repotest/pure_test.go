@@ -11,14 +11,15 @@ import (
 	"testing"
 )
 
-// clocks are the functions that tell or wait for the time, by package.
+// clocks are the functions that read the time or wait, by package.
 var clocks = map[string][]string{
 	"time":   {"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTicker", "NewTimer"},
 	"metav1": {"Now", "NowMicro"},
 }
 
-// The rules of resources are told what time it is (resource.Request.Now): what
-// they decide can be tested, and is the same whoever asks.
+// TestResourcesHaveNoClock checks that resources get the time passed in
+// (resource.RequestContext.Now), so that their decisions can be tested and do not
+// depend on the caller.
 func TestResourcesHaveNoClock(t *testing.T) {
 	err := walk(func(path string, _ fs.DirEntry) error {
 		if !strings.HasPrefix(path, "internal/resource/") || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {

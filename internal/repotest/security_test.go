@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// What docs/security.md promises is shown by tests: each that it names exists.
+// TestSecurityPromisesAreTested checks that the tests that docs/security.md
+// names exist.
 func TestSecurityPromisesAreTested(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
 	if err != nil {

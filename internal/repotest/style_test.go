@@ -13,80 +13,19 @@ import (
 	"testing"
 )
 
-const longestFile = 600 // lines
+var gateLiteral = regexp.MustCompile(`\.Enabled\("|\bGate: +"|\bFeatureGates\[`)
 
-func TestFilesHoldOneConcept(t *testing.T) {
+func TestFeatureGatesAreConstants(t *testing.T) {
 	for file := range goFiles(t) {
-		if n := strings.Count(read(t, file), "\n"); n > longestFile {
-			t.Errorf("%s has %d lines, more than %d: a file holds one concept, split it", file, n, longestFile)
-		}
-	}
-}
-
-const (
-	mostMethods = 40
-	mostFields  = 25
-)
-
-func TestReceiversFitAHead(t *testing.T) {
-	methods := map[string]int{}
-	for file := range goFiles(t) {
-		if !below(file, "internal/apiserver/", "internal/kubelet/") || strings.HasSuffix(file, "_test.go") {
+		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
-				methods[filepath.Dir(file)+"."+receiver(fn.Recv.List[0].Type)]++
+		for i, line := range strings.Split(read(t, file), "\n") {
+			if gateLiteral.MatchString(line) {
+				t.Errorf("%s:%d names a feature gate by a string: use the constant of internal/feature, so that a misspelt name does not compile", file, i+1)
 			}
 		}
 	}
-	for name, n := range methods {
-		if n > mostMethods {
-			t.Errorf("%s has %d methods, more than %d: a type spread over many files is one large room, split it", name, n, mostMethods)
-		}
-	}
-}
-
-func TestStructsFitAHead(t *testing.T) {
-	for file := range goFiles(t) {
-		if !below(file, "internal/kubelet/") || strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(f, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.TypeSpec); ok {
-				if s, ok := spec.Type.(*ast.StructType); ok && s.Fields.NumFields() > mostFields {
-					t.Errorf("%s: %s has %d fields, more than %d: what belongs together is a struct of its own", file, spec.Name, s.Fields.NumFields(), mostFields)
-				}
-			}
-			return true
-		})
-	}
-}
-
-// below says whether a file is in one of the folders.
-func below(file string, folders ...string) bool {
-	return slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(file, folder) })
-}
-
-// receiver is the name of a method's type.
-func receiver(t ast.Expr) string {
-	switch t := t.(type) {
-	case *ast.StarExpr:
-		return receiver(t.X)
-	case *ast.IndexExpr:
-		return receiver(t.X)
-	case *ast.Ident:
-		return t.Name
-	}
-	return ""
 }
 
 func TestPackageNamesSayWhatIsInside(t *testing.T) {
@@ -100,8 +39,11 @@ func TestPackageNamesSayWhatIsInside(t *testing.T) {
 
 func TestNothingRegistersItself(t *testing.T) {
 	for file := range goFiles(t) {
-		if file == "internal/processes/early/early.go" {
-			continue // becomes the supervisor before the rest of the program takes memory and time
+		switch file {
+		case "internal/processes/early/early.go": // starts the supervisor before the rest of the program is initialized
+			continue
+		case "internal/bubble/bubble.go": // changes a variable of a dependency, before goroutines read it
+			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
 		if err != nil {
@@ -115,23 +57,71 @@ func TestNothingRegistersItself(t *testing.T) {
 	}
 }
 
-// Packages in which a panic ends a component and not the process.
+// TestTablesAreNotVariables checks that no variable of a package is a slice, a
+// map or a set.
+func TestTablesAreNotVariables(t *testing.T) {
+	allowed := map[string]string{
+		"internal/apiserver/request.go: noCache": "all answers share it, without a copy",
+	}
+	parsed(t, func(file string, files *token.FileSet, f *ast.File) {
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		for _, d := range f.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.VAR {
+				continue
+			}
+			for _, s := range g.Specs {
+				for i, value := range s.(*ast.ValueSpec).Values {
+					name := file + ": " + s.(*ast.ValueSpec).Names[i].Name
+					if isTable(value) && allowed[name] == "" {
+						t.Errorf("%s is a table that any code of the package can change: make it a function that returns it, or a switch", name)
+					}
+				}
+			}
+		}
+	})
+}
+
+// isTable reports whether an expression makes a slice, a map or a set.
+func isTable(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.CompositeLit:
+		switch e.Type.(type) {
+		case *ast.ArrayType, *ast.MapType:
+			return true
+		}
+	case *ast.CallExpr:
+		called, ok := e.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return false
+		}
+		of, ok := called.X.(*ast.Ident)
+		return ok && of.Name == "sets"
+	}
+	return false
+}
+
+// supervised are the packages in which a panic ends a component and not the
+// process.
 var supervised = []string{
-	"internal/controller/", "internal/controllers/", "internal/scheduler/", "internal/proxy/", "internal/dns/", "internal/component/", "internal/podnet/",
+	"internal/controller/", "internal/controllers/", "internal/scheduler/", "internal/proxy/", "internal/networkpolicy/", "internal/dns/", "internal/component/", "internal/podnet/",
 	"internal/client/", "internal/containerd/", "internal/pki/", "internal/kubelet/", "cluster/",
 	"internal/apiserver/", "internal/watchcache/",
 }
 
-// Files there that begin goroutines of their own, and why they may.
+// unsupervised are files in these packages that may use go statements, with the
+// reason.
 var unsupervised = map[string]string{
 	"internal/apiserver/run.go":      "the HTTP server recovers panics of requests",
-	"internal/apiserver/stream.go":   "reads from a WebSocket, and calls nobody",
-	"internal/apiserver/watch.go":    "passes ticks on, and calls nobody",
+	"internal/apiserver/stream.go":   "reads from a WebSocket, and calls no other component",
+	"internal/apiserver/watch.go":    "passes ticks on, and calls no other component",
 	"internal/client/factory.go":     "waits for informers that begin by Call, and outlive every component",
 	"internal/client/informer.go":    "waits for listeners, whose handlers are guarded",
 	"internal/client/transport.go":   "the API server's handler recovers panics of requests",
 	"internal/containerd/process.go": "waits for a process that outlives the component",
-	"internal/kubelet/files/os.go":   "hands on events of inotify, and calls nobody",
+	"internal/kubelet/files/os.go":   "hands on events of inotify, and calls no other component",
 }
 
 func TestGoroutinesCarryPanicsToTheirComponent(t *testing.T) {
@@ -140,7 +130,7 @@ func TestGoroutinesCarryPanicsToTheirComponent(t *testing.T) {
 		if !inside || unsupervised[file] != "" || strings.HasSuffix(file, "_test.go") || strings.HasSuffix(filepath.Dir(file), "test") {
 			continue
 		}
-		const reason = "a panic there ends the whole process: use supervise.Go, supervise.Together or supervise.Each"
+		const reason = "a panic there ends the whole process: use supervise.Go, supervise.WithContext or supervise.ForEach"
 		if slices.Contains(imports, "golang.org/x/sync/errgroup") {
 			t.Errorf("%s uses an errgroup: %s", file, reason)
 		}
@@ -160,6 +150,8 @@ func TestGoroutinesCarryPanicsToTheirComponent(t *testing.T) {
 	}
 }
 
+// TestTestsDoNotSleep checks files without testing/synctest, where a sleep cannot
+// be one in virtual time.
 func TestTestsDoNotSleep(t *testing.T) {
 	sleep := regexp.MustCompile(`\btime\.Sleep\(`)
 	synctest := regexp.MustCompile(`"testing/synctest"`)
@@ -196,7 +188,10 @@ func TestTheMakefileHasItsTargets(t *testing.T) {
 	}
 }
 
-// The map names every package that a reader can walk into.
+// TestTheMapNamesEveryFolder checks that docs/ARCHITECTURE.md names each folder
+// of packages below cmd, internal and test with its path, and each package inside
+// by the last part of its path. API groups and scheduler plugins are exempt: their
+// packages have upstream's names.
 func TestTheMapNamesEveryFolder(t *testing.T) {
 	text := read(t, "docs/ARCHITECTURE.md")
 	seen := map[string]bool{}
@@ -204,6 +199,10 @@ func TestTheMapNamesEveryFolder(t *testing.T) {
 		parts := strings.Split(path, "/")
 		if strings.HasSuffix(path, ".go") && len(parts) > 2 && (parts[0] == "internal" || parts[0] == "test" || parts[0] == "cmd") {
 			seen[parts[0]+"/"+parts[1]] = true
+			if dir := filepath.Dir(path); !strings.Contains(path, "/testdata/") &&
+				filepath.Dir(dir) != "internal/resource" && filepath.Dir(dir) != "internal/scheduler/plugin" {
+				seen[filepath.Base(dir)] = true
+			}
 		}
 		return nil
 	})
@@ -211,8 +210,41 @@ func TestTheMapNamesEveryFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir := range seen {
-		if !strings.Contains(text, dir) {
+		if !regexp.MustCompile(`\b` + regexp.QuoteMeta(dir) + `\b`).MatchString(text) {
 			t.Errorf("docs/ARCHITECTURE.md does not name %s", dir)
+		}
+	}
+}
+
+// TestTheMapNamesWhatThereIs checks that each file in docs/ARCHITECTURE.md that is
+// named with its folder exists, and each identifier in backquotes stands in a Go
+// file.
+func TestTheMapNamesWhatThereIs(t *testing.T) {
+	text := read(t, "docs/ARCHITECTURE.md")
+	var paths []string
+	words := map[string]bool{}
+	word := regexp.MustCompile(`[A-Za-z_]\w*`)
+	err := walk(func(path string, _ fs.DirEntry) error {
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		paths = append(paths, path)
+		for _, w := range word.FindAllString(read(t, path), -1) {
+			words[w] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range regexp.MustCompile(`\w+(/\w+)+\.go\b`).FindAllString(text, -1) {
+		if !slices.ContainsFunc(paths, func(path string) bool { return path == file || strings.HasSuffix(path, "/"+file) }) {
+			t.Errorf("docs/ARCHITECTURE.md names %s, which does not exist", file)
+		}
+	}
+	for _, name := range regexp.MustCompile("`([A-Za-z]+[A-Z]\\w*)`").FindAllStringSubmatch(text, -1) {
+		if !words[name[1]] {
+			t.Errorf("docs/ARCHITECTURE.md names %s, which no Go file has", name[1])
 		}
 	}
 }

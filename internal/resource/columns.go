@@ -46,11 +46,3 @@ func Age(t metav1.Time, now time.Time) string {
 	}
 	return duration.HumanDuration(now.Sub(t.Time))
 }
-
-// AgeUntil renders the time left until t, or "<unknown>" for no time.
-func AgeUntil(t metav1.Time, now time.Time) string {
-	if t.IsZero() {
-		return "<unknown>"
-	}
-	return duration.HumanDuration(t.Sub(now))
-}

@@ -11,107 +11,123 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// AllVerbs returns the verbs of an ordinary stored resource, in discovery's order.
-func AllVerbs() []string {
+// allVerbs returns the verbs of a stored resource, in the order of discovery.
+func allVerbs() []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }
 
-// UpdateVerbs returns the verbs of a subresource that is read and updated.
-func UpdateVerbs() []string { return []string{"get", "patch", "update"} }
+// updateVerbs returns the verbs of a subresource that is read and updated.
+func updateVerbs() []string { return []string{"get", "patch", "update"} }
 
-// Define compiles a Definition: every function of the result is set.
+// DefineReview returns the resource of a kind that the API server answers and
+// does not store.
+func DefineReview[S any, T ObjectPointer[S]](version schema.GroupVersion, kind, plural string, cluster bool) *Resource {
+	return Define(Definition[S, T]{
+		GroupVersion: version,
+		Names:        Names{Kind: kind, Plural: plural},
+		Cluster:      cluster,
+		Verbs:        []string{"create"},
+		Action:       Review,
+	})
+}
+
+// Define compiles a Definition to a Resource with every function set.
 func Define[S any, T ObjectPointer[S]](d Definition[S, T]) *Resource {
 	r := &Resource{
-		Group:                    d.GroupVersion.Group,
-		Plural:                   d.Plural,
-		Singular:                 d.Singular,
-		Kind:                     d.Kind,
-		ShortNames:               d.ShortNames,
-		Categories:               d.Categories,
-		Namespaced:               !d.Cluster,
-		IsNamespace:              d.IsNamespace,
-		Verbs:                    d.Verbs,
-		Action:                   d.Action,
-		Gate:                     d.Gate,
-		StoragePath:              d.StoragePath,
-		StoredAsJSON:             d.StoredAsJSON,
-		TTL:                      d.TTL,
-		ValidateName:             d.ValidateName,
-		ForbidDelete:             d.ForbidDelete,
-		AllowCreateOnUpdate:      d.AllowCreateOnUpdate,
-		AllowUnconditionalUpdate: !d.ForbidUnconditionalUpdate,
-		DefaultPropagation:       d.DefaultPropagation,
-		ReturnDeletedObject:      d.ReturnDeletedObject,
-		Columns:                  d.Columns,
-		Fields:                   d.Fields,
-		Indexed:                  d.Indexed,
+		Group:          d.GroupVersion.Group,
+		Names:          d.Names,
+		Namespaced:     !d.Cluster,
+		IsNamespace:    d.IsNamespace,
+		Verbs:          d.Verbs,
+		Versions:       d.versions(),
+		Gate:           d.Gate,
+		Action:         d.Action,
+		Storage:        d.Storage,
+		Strategy:       d.strategy(),
+		DeleteStrategy: d.deleteStrategy(),
+		Table:          d.table(),
+		FieldSelectors: d.fieldSelectors(),
 	}
 	if r.Singular == "" {
-		r.Singular = strings.ToLower(d.Kind)
+		r.Singular = strings.ToLower(d.Names.Kind)
 	}
-	if r.StoragePath == "" {
-		r.StoragePath = d.Plural
+	if r.Storage.Path == "" {
+		r.Storage.Path = d.Names.Plural
 	}
 	if r.Verbs == nil {
-		r.Verbs = AllVerbs()
+		r.Verbs = allVerbs()
 	}
-	if r.ValidateName == nil {
-		r.ValidateName = validation.NameIsDNSSubdomain
-	}
-	if r.DefaultPropagation == "" {
-		r.DefaultPropagation = metav1.DeletePropagationBackground
-	}
-
-	r.Versions = d.versions()
-	r.PrepareForCreate = d.prepareForCreate
-	r.PrepareForUpdate = d.prepareForUpdate
-	validate := d.validator(r.Namespaced, r.ValidateName)
-	r.Validate = func(req *Request, obj Object) field.ErrorList { return validate(req, obj.(T)) }
-	r.ValidateUpdate = d.updateValidator(validate)
-	r.Warnings = d.warnings
-	d.defineDeletion(r)
-	d.defineTable(r)
-	d.defineSelection(r)
-
 	for _, s := range d.Subresources {
 		r.Subresources = append(r.Subresources, s.compile())
 	}
-	if d.CopyStatus != nil {
+	if d.Status.Copy != nil {
 		r.Subresources = append(r.Subresources, d.statusSubresource())
 	}
 	return r
 }
 
-func (d *Definition[S, T]) defineDeletion(r *Resource) {
-	if d.GracePeriod != nil {
-		r.GracePeriod = func(obj Object, options *metav1.DeleteOptions) int64 { return d.GracePeriod(obj.(T), options) }
+func (d *Definition[S, T]) strategy() Strategy[Object] {
+	s := Strategy[Object]{
+		PrepareForCreate:          d.prepareForCreate,
+		PrepareForUpdate:          d.prepareForUpdate,
+		Warnings:                  d.warnings,
+		ValidateName:              d.Strategy.ValidateName,
+		ForbidCreate:              d.Strategy.ForbidCreate,
+		AllowCreateOnUpdate:       d.Strategy.AllowCreateOnUpdate,
+		ForbidUnconditionalUpdate: d.Strategy.ForbidUnconditionalUpdate,
 	}
-	if d.BeforeDelete != nil {
-		r.BeforeDelete = func(obj Object, options *metav1.DeleteOptions, now time.Time) (Deletion, bool) {
-			return d.BeforeDelete(obj.(T), options, now)
-		}
+	if s.ValidateName == nil {
+		s.ValidateName = validation.NameIsDNSSubdomain
 	}
-	if d.HasFinalizers != nil {
-		r.HasFinalizers = func(obj Object) bool { return d.HasFinalizers(obj.(T)) }
-	}
+	validate := d.validator(s.ValidateName)
+	s.Validate = func(r *RequestContext, obj Object) field.ErrorList { return validate(r, obj.(T)) }
+	s.ValidateUpdate = d.updateValidator(validate)
+	return s
 }
 
-func (d *Definition[S, T]) defineSelection(r *Resource) {
+func (d *Definition[S, T]) deleteStrategy() DeleteStrategy[Object] {
+	s := DeleteStrategy[Object]{
+		ForbidDelete:        d.DeleteStrategy.ForbidDelete,
+		DefaultPropagation:  d.DeleteStrategy.DefaultPropagation,
+		ReturnDeletedObject: d.DeleteStrategy.ReturnDeletedObject,
+	}
+	if s.DefaultPropagation == "" {
+		s.DefaultPropagation = metav1.DeletePropagationBackground
+	}
+	if d.DeleteStrategy.GracePeriod != nil {
+		s.GracePeriod = func(obj Object, options *metav1.DeleteOptions) int64 {
+			return d.DeleteStrategy.GracePeriod(obj.(T), options)
+		}
+	}
+	if d.DeleteStrategy.BeforeDelete != nil {
+		s.BeforeDelete = func(obj Object, options *metav1.DeleteOptions, now time.Time) (Deletion, bool) {
+			return d.DeleteStrategy.BeforeDelete(obj.(T), options, now)
+		}
+	}
+	if d.DeleteStrategy.HasFinalizers != nil {
+		s.HasFinalizers = func(obj Object) bool { return d.DeleteStrategy.HasFinalizers(obj.(T)) }
+	}
+	return s
+}
+
+func (d *Definition[S, T]) fieldSelectors() FieldSelectors[Object] {
+	s := FieldSelectors[Object]{Fields: d.FieldSelectors.Fields, Indexed: d.FieldSelectors.Indexed}
 	switch {
-	case d.SelectableField != nil:
-		r.SelectableField = func(obj Object, field string) string { return d.SelectableField(obj.(T), field) }
-		r.SelectableFields = func(obj Object) fields.Set {
-			set := make(fields.Set, len(d.Fields))
-			for _, field := range d.Fields {
-				set[field] = d.SelectableField(obj.(T), field)
+	case d.FieldSelectors.SelectableField != nil:
+		s.SelectableField = func(obj Object, field string) string { return d.FieldSelectors.SelectableField(obj.(T), field) }
+		s.SelectableFields = func(obj Object) fields.Set {
+			set := make(fields.Set, len(d.FieldSelectors.Fields))
+			for _, field := range d.FieldSelectors.Fields {
+				set[field] = d.FieldSelectors.SelectableField(obj.(T), field)
 			}
 			return set
 		}
-	case d.SelectableFields != nil:
-		r.SelectableFields = func(obj Object) fields.Set { return d.SelectableFields(obj.(T)) }
+	case d.FieldSelectors.SelectableFields != nil:
+		s.SelectableFields = func(obj Object) fields.Set { return d.FieldSelectors.SelectableFields(obj.(T)) }
 	default:
-		r.SelectableFields = func(Object) fields.Set { return nil }
+		s.SelectableFields = func(Object) fields.Set { return nil }
 	}
+	return s
 }
 
 func (d *Definition[S, T]) versions() []Version {
@@ -119,23 +135,21 @@ func (d *Definition[S, T]) versions() []Version {
 	hub := Version{
 		GroupVersion: d.GroupVersion,
 		Hub:          true,
-		New:          func() Object { return newObject[S, T](d.GroupVersion.WithKind(d.Kind)) },
+		New:          func() Object { return newObject[S, T](d.GroupVersion.WithKind(d.Names.Kind)) },
 		Default:      func(Object) {},
 		ToHub:        identity,
 		FromHub:      identity,
-		Deprecated:   deprecationOf(newObject[S, T](d.GroupVersion.WithKind(d.Kind))),
+		Deprecated:   deprecationOf(newObject[S, T](d.GroupVersion.WithKind(d.Names.Kind))),
 	}
 	if d.Default != nil {
 		hub.Default = func(obj Object) { d.Default(obj.(T)) }
 	}
-	if d.PreferOther {
-		return append(append([]Version(nil), d.Other...), hub)
-	}
 	return append([]Version{hub}, d.Other...)
 }
 
-// OtherVersion describes a served version that is not the hub. Conversions
-// get a copy that they may take apart; TypeMeta is set for them.
+// OtherVersion describes a served version that is not the hub. toHub and
+// fromHub get a copy that they may change or reuse. The caller sets TypeMeta
+// of what they return.
 func OtherVersion[V any, P ObjectPointer[V], H any, HP ObjectPointer[H]](
 	of, hub schema.GroupVersionKind, defaults func(P), toHub func(P) HP, fromHub func(HP) P,
 ) Version {
@@ -167,52 +181,52 @@ func newObject[S any, T ObjectPointer[S]](kind schema.GroupVersionKind) T {
 	return obj
 }
 
-func (d *Definition[S, T]) prepareForCreate(r *Request, o Object) {
+func (d *Definition[S, T]) prepareForCreate(r *RequestContext, o Object) {
 	obj := o.(T)
-	if d.CopyStatus != nil && !d.CreateWithStatus {
-		d.CopyStatus(obj, T(new(S)))
+	if d.Status.Copy != nil && !d.Status.SetOnCreate {
+		d.Status.Copy(obj, T(new(S)))
 	}
 	if d.Spec != nil {
 		obj.SetGeneration(1)
 	}
-	if d.PrepareForCreate != nil {
-		d.PrepareForCreate(r, obj)
+	if d.Strategy.PrepareForCreate != nil {
+		d.Strategy.PrepareForCreate(r, obj)
 	}
 }
 
-func (d *Definition[S, T]) prepareForUpdate(r *Request, o, p Object) {
+func (d *Definition[S, T]) prepareForUpdate(r *RequestContext, o, p Object) {
 	obj, old := o.(T), p.(T)
-	if d.CopyStatus != nil {
-		d.CopyStatus(obj, old)
+	if d.Status.Copy != nil {
+		d.Status.Copy(obj, old)
 	}
-	if d.PrepareForUpdate != nil {
-		d.PrepareForUpdate(r, obj, old)
+	if d.Strategy.PrepareForUpdate != nil {
+		d.Strategy.PrepareForUpdate(r, obj, old)
 	}
-	d.raiseGeneration(obj, old)
+	d.incrementGeneration(obj, old)
 }
 
-func (d *Definition[S, T]) raiseGeneration(obj, old T) {
+func (d *Definition[S, T]) incrementGeneration(obj, old T) {
 	if d.Spec != nil && !Equal(d.Spec(obj), d.Spec(old)) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 }
 
-func (d *Definition[S, T]) validator(namespaced bool, name func(string, bool) []string) func(*Request, T) field.ErrorList {
-	return func(r *Request, obj T) field.ErrorList {
+func (d *Definition[S, T]) validator(name func(string, bool) []string) func(*RequestContext, T) field.ErrorList {
+	return func(r *RequestContext, obj T) field.ErrorList {
 		validateMetadata := ValidateNamedMetadata
 		if d.UnqualifiedFinalizers {
 			validateMetadata = ValidateMetadata
 		}
-		errs := validateMetadata(obj, namespaced, name)
-		if d.Validate != nil {
-			errs = append(errs, d.Validate(r, obj)...)
+		errs := validateMetadata(obj, !d.Cluster, name)
+		if d.Strategy.Validate != nil {
+			errs = append(errs, d.Strategy.Validate(r, obj)...)
 		}
 		return errs
 	}
 }
 
-func (d *Definition[S, T]) updateValidator(validate func(*Request, T) field.ErrorList) func(*Request, Object, Object) field.ErrorList {
-	return func(r *Request, o, p Object) field.ErrorList {
+func (d *Definition[S, T]) updateValidator(validate func(*RequestContext, T) field.ErrorList) func(*RequestContext, Object, Object) field.ErrorList {
+	return func(r *RequestContext, o, p Object) field.ErrorList {
 		obj, old := o.(T), p.(T)
 		var errs field.ErrorList
 		if !d.UpdateValidatesAlone {
@@ -221,71 +235,72 @@ func (d *Definition[S, T]) updateValidator(validate func(*Request, T) field.Erro
 		if !d.MetadataUpdateUnchecked {
 			errs = append(errs, d.validateMetadataUpdate(obj, old)...)
 		}
-		if d.ValidateUpdate != nil {
-			errs = append(errs, d.ValidateUpdate(r, obj, old)...)
+		if d.Strategy.ValidateUpdate != nil {
+			errs = append(errs, d.Strategy.ValidateUpdate(r, obj, old)...)
 		}
 		return errs
 	}
 }
 
 func (d *Definition[S, T]) validateMetadataUpdate(obj, old T) field.ErrorList {
-	errs := ValidateMetadataUpdate(obj, old)
+	errs := validateMetadataUpdate(obj, old)
 	if !d.UnqualifiedFinalizers {
 		errs = append(errs, validateFinalizerDomains(obj)...)
 	}
 	return errs
 }
 
-func (d *Definition[S, T]) warnings(r *Request, obj, old Object) []string {
-	if d.Warnings == nil {
+func (d *Definition[S, T]) warnings(r *RequestContext, obj, old Object) []string {
+	if d.Strategy.Warnings == nil {
 		return nil
 	}
 	if old == nil {
-		return d.Warnings(r, obj.(T), nil)
+		return d.Strategy.Warnings(r, obj.(T), nil)
 	}
-	return d.Warnings(r, obj.(T), old.(T))
+	return d.Strategy.Warnings(r, obj.(T), old.(T))
 }
 
-func (d *Definition[S, T]) defineTable(r *Resource) {
+func (d *Definition[S, T]) table() Table[Object] {
 	switch {
-	case d.Columns == nil:
-		r.Columns = []metav1.TableColumnDefinition{NameColumn(), createdAtColumn()}
-		r.Row = func(obj Object, _ time.Time) []any {
-			return []any{obj.GetName(), obj.GetCreationTimestamp().Time.UTC().Format(time.RFC3339)}
+	case d.Table.Columns == nil:
+		return Table[Object]{
+			Columns: []metav1.TableColumnDefinition{NameColumn(), createdAtColumn()},
+			Row: func(obj Object, _ time.Time) []any {
+				return []any{obj.GetName(), obj.GetCreationTimestamp().Time.UTC().Format(time.RFC3339)}
+			},
 		}
-	case d.Row == nil:
-		r.Row = func(obj Object, now time.Time) []any {
+	case d.Table.Row == nil:
+		return Table[Object]{Columns: d.Table.Columns, Row: func(obj Object, now time.Time) []any {
 			return []any{obj.GetName(), Age(obj.GetCreationTimestamp(), now)}
-		}
-	default:
-		r.Row = func(obj Object, now time.Time) []any { return d.Row(obj.(T), now) }
+		}}
 	}
+	return Table[Object]{Columns: d.Table.Columns, Row: func(obj Object, now time.Time) []any { return d.Table.Row(obj.(T), now) }}
 }
 
-// statusSubresource replaces in the old object only its status and what of
-// its metadata may change with it.
+// statusSubresource returns the endpoint that updates only the status and the
+// metadata that may change with it.
 func (d *Definition[S, T]) statusSubresource() Subresource {
 	return Subresource{
 		Name:  "status",
-		Verbs: UpdateVerbs(),
-		PrepareForUpdate: func(r *Request, o, p Object) {
+		Verbs: updateVerbs(),
+		PrepareForUpdate: func(r *RequestContext, o, p Object) {
 			obj, old := o.(T), p.(T)
 			next := old.DeepCopyObject().(T)
-			d.CopyStatus(next, obj)
-			if d.StatusKeepsMetadata {
+			d.Status.Copy(next, obj)
+			if d.Status.KeepsMetadata {
 				metav1.ResetObjectMetaForStatus(obj, old)
 			}
 			*metadataOf(next) = *metadataOf(obj)
 			*obj = *next
-			if d.PrepareStatus != nil {
-				d.PrepareStatus(r, obj, old)
+			if d.Status.Prepare != nil {
+				d.Status.Prepare(r, obj, old)
 			}
 		},
-		ValidateUpdate: func(r *Request, o, p Object) field.ErrorList {
+		ValidateUpdate: func(r *RequestContext, o, p Object) field.ErrorList {
 			obj, old := o.(T), p.(T)
 			errs := d.validateMetadataUpdate(obj, old)
-			if d.ValidateStatus != nil {
-				errs = append(errs, d.ValidateStatus(r, obj, old)...)
+			if d.Status.Validate != nil {
+				errs = append(errs, d.Status.Validate(r, obj, old)...)
 			}
 			return errs
 		},
@@ -295,13 +310,13 @@ func (d *Definition[S, T]) statusSubresource() Subresource {
 func (s *SubresourceDefinition[S, T]) compile() Subresource {
 	sub := Subresource{Name: s.Name, Kind: s.Kind, Verbs: s.Verbs, Action: s.Action}
 	if sub.Verbs == nil {
-		sub.Verbs = UpdateVerbs()
+		sub.Verbs = updateVerbs()
 	}
 	if s.PrepareForUpdate != nil {
-		sub.PrepareForUpdate = func(r *Request, obj, old Object) { s.PrepareForUpdate(r, obj.(T), old.(T)) }
-		sub.ValidateUpdate = func(r *Request, o, p Object) field.ErrorList {
+		sub.PrepareForUpdate = func(r *RequestContext, obj, old Object) { s.PrepareForUpdate(r, obj.(T), old.(T)) }
+		sub.ValidateUpdate = func(r *RequestContext, o, p Object) field.ErrorList {
 			obj, old := o.(T), p.(T)
-			errs := ValidateMetadataUpdate(obj, old)
+			errs := validateMetadataUpdate(obj, old)
 			if s.ValidateUpdate != nil {
 				errs = append(errs, s.ValidateUpdate(r, obj, old)...)
 			}

@@ -1,34 +1,36 @@
 package resource
 
 import (
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-// DeletionAction is what a deletion does to an object.
+// DeletionAction says whether and how a deletion changes an object.
 type DeletionAction int8
 
-// What a deletion does.
+// The actions of a deletion.
 const (
 	DeleteNow  DeletionAction = iota // the object goes
 	MarkObject                       // the Deletion's object replaces it; it goes later
-	LeaveAsIs                        // it is going already, and not later than asked for
+	LeaveAsIs                        // it is being deleted already, with the requested or a shorter grace period
 )
 
 // Deletion is the decision about a deletion. Object is a copy of the object
-// with its marks of deletion; nil if it goes without any.
+// with its deletion timestamp, grace period and finalizers set; it is nil if
+// the object is deleted without any.
 type Deletion struct {
 	Action DeletionAction
 	Object Object
 }
 
-// BeforeDelete decides what a deletion does: an object with finalizers waits
-// for them, one of a kind with a grace period for that, others go at once;
-// some kinds decide themselves. old and options are not changed.
+// BeforeDelete decides what a deletion does. An object with finalizers waits
+// for them, an object of a kind with a grace period waits for its end, and
+// others are deleted at once. Some kinds decide for themselves. BeforeDelete
+// does not change old and options.
 func BeforeDelete(r *Resource, old Object, options *metav1.DeleteOptions, now time.Time) Deletion {
 	applied := *options
 	options = &applied
@@ -36,8 +38,8 @@ func BeforeDelete(r *Resource, old Object, options *metav1.DeleteOptions, now ti
 		options.GracePeriodSeconds = new(int64(1))
 	}
 	obj := old.DeepCopyObject().(Object)
-	if r.BeforeDelete != nil {
-		if d, decided := r.BeforeDelete(obj, options, now); decided {
+	if r.DeleteStrategy.BeforeDelete != nil {
+		if d, decided := r.DeleteStrategy.BeforeDelete(obj, options, now); decided {
 			return d
 		}
 	}
@@ -45,7 +47,7 @@ func BeforeDelete(r *Resource, old Object, options *metav1.DeleteOptions, now ti
 	if pending {
 		return Deletion{Action: LeaveAsIs}
 	}
-	obj.SetFinalizers(DeletionFinalizers(obj, options, r.DefaultPropagation))
+	obj.SetFinalizers(DeletionFinalizers(obj, options, r.DeleteStrategy.DefaultPropagation))
 	switch {
 	case len(obj.GetFinalizers()) > 0:
 		if !graceful {
@@ -60,10 +62,10 @@ func BeforeDelete(r *Resource, old Object, options *metav1.DeleteOptions, now ti
 	return Deletion{DeleteNow, obj}
 }
 
-// DeletesDuringUpdate says that an update took away what a deleted object
-// waited for.
+// DeletesDuringUpdate reports whether an update removed the last thing that a
+// deleted object waited for.
 func DeletesDuringUpdate(r *Resource, obj, old Object) bool {
-	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 || r.HasFinalizers != nil && r.HasFinalizers(obj) {
+	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 || r.DeleteStrategy.HasFinalizers != nil && r.DeleteStrategy.HasFinalizers(obj) {
 		return false
 	}
 	grace := old.GetDeletionGracePeriodSeconds()
@@ -71,16 +73,16 @@ func DeletesDuringUpdate(r *Resource, obj, old Object) bool {
 }
 
 // applyGrace sets the deletion time of an object whose kind has a grace
-// period, and options' GracePeriodSeconds to what was applied. pending says
-// that it is being deleted and stays as it is.
+// period, and sets options.GracePeriodSeconds to the period that applies.
+// pending means that the object is being deleted already and stays as it is.
 func applyGrace(r *Resource, obj Object, options *metav1.DeleteOptions, now time.Time) (graceful, pending bool) {
-	if r.GracePeriod == nil {
+	if r.DeleteStrategy.GracePeriod == nil {
 		return false, false
 	}
 	if obj.GetDeletionTimestamp() != nil {
 		return shortenGrace(obj, options, now)
 	}
-	grace := r.GracePeriod(obj, options)
+	grace := r.DeleteStrategy.GracePeriod(obj, options)
 	options.GracePeriodSeconds = &grace
 	at := Seconds(now.Add(timespan.Seconds(grace)))
 	obj.SetDeletionTimestamp(&at)
@@ -91,7 +93,8 @@ func applyGrace(r *Resource, obj Object, options *metav1.DeleteOptions, now time
 	return true, false
 }
 
-// shortenGrace is a second DELETE: it can only bring the end nearer.
+// shortenGrace handles a repeated DELETE, which can only shorten the grace
+// period.
 func shortenGrace(obj Object, options *metav1.DeleteOptions, now time.Time) (graceful, pending bool) {
 	had := obj.GetDeletionGracePeriodSeconds()
 	if had == nil || *had == 0 {
@@ -118,8 +121,8 @@ func shortenGrace(obj Object, options *metav1.DeleteOptions, now time.Time) (gra
 	return true, false
 }
 
-// MarkAsDeleting marks an object without a grace period that waits for
-// finalizers.
+// MarkAsDeleting marks an object that waits for finalizers and has no grace
+// period.
 func MarkAsDeleting(obj Object, now time.Time) {
 	deleted := obj.GetDeletionTimestamp()
 	if deleted == nil && obj.GetGeneration() > 0 {
@@ -132,12 +135,13 @@ func MarkAsDeleting(obj Object, now time.Time) {
 	obj.SetDeletionGracePeriodSeconds(new(int64(0)))
 }
 
-// Seconds cuts a time to what the API can express.
+// Seconds truncates a time to whole seconds, the precision of metav1.Time.
 func Seconds(t time.Time) metav1.Time { return metav1.Time{Time: time.Unix(t.Unix(), 0)} }
 
-// DeletionFinalizers returns the finalizers of an object that is to be deleted:
-// its own with those that the garbage collector acts upon, as the propagation
-// policy demands, which is byDefault if nothing else is said.
+// DeletionFinalizers returns the finalizers of an object that is being
+// deleted. It replaces those that the garbage collector acts on by the one for
+// the propagation policy, which is byDefault if neither the options nor the
+// object name one.
 func DeletionFinalizers(obj Object, options *metav1.DeleteOptions, byDefault metav1.DeletionPropagation) []string {
 	had := obj.GetFinalizers()
 	policy := propagation(had, options, byDefault)
@@ -159,15 +163,21 @@ func DeletionFinalizers(obj Object, options *metav1.DeleteOptions, byDefault met
 	return kept
 }
 
-func sameSet(a, b []string) bool {
-	in := func(set []string) func(string) bool {
-		return func(s string) bool { return !slices.Contains(set, s) }
-	}
-	return !slices.ContainsFunc(a, in(b)) && !slices.ContainsFunc(b, in(a))
+// KeepFinalizers returns options that neither add nor remove a finalizer that
+// the garbage collector acts on.
+func KeepFinalizers(obj Object, options *metav1.DeleteOptions) *metav1.DeleteOptions {
+	kept := *options
+	kept.OrphanDependents = nil //nolint:staticcheck // older clients use it
+	kept.PropagationPolicy = new(propagation(obj.GetFinalizers(), &metav1.DeleteOptions{}, metav1.DeletePropagationBackground))
+	return &kept
 }
 
-// propagation is what happens to the dependents: what the options say, else
-// what the object's finalizers say, else the kind's default.
+func sameSet(a, b []string) bool {
+	return sets.New(a...).Equal(sets.New(b...))
+}
+
+// propagation returns the propagation policy of a deletion: the one in the options,
+// else the one that the object's finalizers ask for, else the default of the kind.
 func propagation(finalizers []string, options *metav1.DeleteOptions, byDefault metav1.DeletionPropagation) metav1.DeletionPropagation {
 	if orphan := options.OrphanDependents; orphan != nil { //nolint:staticcheck // older clients use it
 		if *orphan {

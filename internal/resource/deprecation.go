@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// deprecationOf is the warning that the API's own release notes on a type call
-// for, "" for none.
+// deprecationOf returns the deprecation warning that the generated lifecycle
+// methods of a type ask for, or "".
 func deprecationOf(obj runtime.Object) string {
 	deprecated, ok := obj.(interface{ APILifecycleDeprecated() (major, minor int) })
 	if !ok {

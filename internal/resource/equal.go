@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// message is what the API's types do in protobuf.
+// message is implemented by the protobuf types of the API.
 type message interface {
 	Size() int
 	MarshalToSizedBuffer(data []byte) (int, error)
@@ -16,11 +16,10 @@ type message interface {
 
 var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
 
-// Equal says whether two values of one type mean the same, as
-// equality.Semantic does: absent and empty lists are equal, and so are
-// quantities written in two ways. Values that also look the same, which most
-// that are compared do, are recognized by their encoding, which costs a tenth
-// of comparing them field by field.
+// Equal reports whether two values of one type are equal as equality.Semantic
+// defines it: absent and empty lists are equal, and so are two notations of
+// one quantity. It compares the encodings first, which costs a tenth of
+// comparing the fields and succeeds for most equal values.
 func Equal(a, b any) bool {
 	if ma, ok := asMessage(a); ok {
 		if mb, ok := asMessage(b); ok && sameEncoding(ma, mb) {
@@ -33,7 +32,7 @@ func Equal(a, b any) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// Same says whether two objects are stored as the same bytes.
+// Same reports whether two objects are stored as the same bytes.
 func Same(a, b Object) bool {
 	ma, ok := a.(message)
 	if !ok {
@@ -43,7 +42,7 @@ func Same(a, b Object) bool {
 	return ok && sameEncoding(ma, mb)
 }
 
-// sameItems says whether two lists of messages have the same encoding.
+// sameItems reports whether two lists of messages have the same encoding.
 func sameItems(a, b reflect.Value) bool {
 	if a.Len() != b.Len() {
 		return false

@@ -7,11 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Nearly all metadata is of plain names, and most kinds check it twice a
-// write, with the paths of all its fields. What is told to be valid here need
-// not be checked again; of everything else nothing is said.
+// Most metadata consists of plain names, and most kinds check it twice per
+// write, which includes building the path of every field. The functions below
+// recognize metadata that is certainly valid, so that it need not be checked
+// again. A result of false means nothing.
 
-// plainMetadata says whether an object's metadata is sure to be valid.
+// plainMetadata reports whether an object's metadata is certainly valid.
 func plainMetadata(obj metav1.Object, namespaced bool, name func(name string, prefix bool) []string) bool {
 	if generate := obj.GetGenerateName(); generate != "" && len(name(generate, true)) > 0 {
 		return false
@@ -26,7 +27,8 @@ func plainMetadata(obj metav1.Object, namespaced bool, name func(name string, pr
 	return obj.GetGeneration() >= 0 && plainEntries(obj)
 }
 
-// plainChange says whether the fixed parts of the metadata are sure to be old's.
+// plainChange reports whether the immutable metadata is certainly the same as
+// old's.
 func plainChange(obj, old metav1.Object) bool {
 	created, before := obj.GetCreationTimestamp(), old.GetCreationTimestamp()
 	return obj.GetDeletionTimestamp() == nil && old.GetDeletionTimestamp() == nil &&
@@ -36,7 +38,7 @@ func plainChange(obj, old metav1.Object) bool {
 		created.Equal(&before) && plainEntries(obj)
 }
 
-// plainEntries looks at the lists and maps of the metadata.
+// plainEntries does the same for the lists and maps of the metadata.
 func plainEntries(obj metav1.Object) bool {
 	for key, value := range obj.GetLabels() {
 		if !plainKey(key) || value != "" && !plainName(value) {
@@ -87,8 +89,8 @@ func plainManagers(entries []metav1.ManagedFieldsEntry) bool {
 	return true
 }
 
-// plainKey recognizes the keys of labels and annotations: a name, with a
-// domain and a slash before it or without.
+// plainKey recognizes keys of labels and annotations: a name with an optional
+// domain and slash before it.
 func plainKey(key string) bool {
 	domain, name, found := strings.Cut(key, "/")
 	if !found {
@@ -97,7 +99,8 @@ func plainKey(key string) bool {
 	return plainSubdomain(domain) && plainName(name)
 }
 
-// plainName recognizes up to 63 letters, digits and, within, any of -_.
+// plainName recognizes up to 63 letters and digits, with -, _ and . between
+// them.
 func plainName(s string) bool {
 	if s == "" || len(s) > 63 || !alphanumeric(s[0]) || !alphanumeric(s[len(s)-1]) {
 		return false
@@ -110,7 +113,7 @@ func plainName(s string) bool {
 	return true
 }
 
-// plainSubdomain recognizes a DNS subdomain (RFC 1123) in small letters.
+// plainSubdomain recognizes a lower-case DNS subdomain (RFC 1123).
 func plainSubdomain(s string) bool {
 	if len(s) > 253 {
 		return false

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPlainMetadataIsValid draws metadata, most of it nearly right, and lets
-// the library judge what is taken for plain.
+// TestPlainMetadataIsValid draws nearly valid metadata and checks that the
+// library finds no error in what is recognized as plain.
 func TestPlainMetadataIsValid(t *testing.T) {
 	plain, changes := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -44,7 +44,7 @@ func mostly[T any](t *rapid.T, name string, usual T, odd ...T) T {
 	return rapid.SampledFrom(odd).Draw(t, name)
 }
 
-// metadata draws few values, so that two draws are often alike.
+// metadata draws from few values, so that two draws are often alike.
 func metadata() *rapid.Generator[*metav1.ObjectMeta] {
 	names := rapid.StringMatching(`[a-zA-Z0-9._/ -]{0,3}`)
 	keys := rapid.OneOf(rapid.StringMatching(`([a-zA-Z0-9.-]{0,4}/)?[a-zA-Z0-9._-]{0,4}/?`), rapid.StringMatching(`[a-z]{60,70}`))
@@ -95,7 +95,7 @@ func BenchmarkValidateMetadata(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if len(ValidateMetadata(obj, true, validation.NameIsDNSSubdomain)) > 0 || len(ValidateMetadataUpdate(obj, obj)) > 0 {
+		if len(ValidateMetadata(obj, true, validation.NameIsDNSSubdomain)) > 0 || len(validateMetadataUpdate(obj, obj)) > 0 {
 			b.Fatal("not valid")
 		}
 	}

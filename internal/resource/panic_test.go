@@ -9,14 +9,14 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// TestStoredValueThatPanics: a value that the kind's own functions cannot take
-// is hidden like any other that cannot be read. It must not end the process
-// that reads all values, at each start again.
+// TestStoredValueThatPanics checks that a stored value on which the functions
+// of its kind panic is skipped like any other unreadable value. It must not
+// end the process that reads all values, which would happen again at each
+// start.
 func TestStoredValueThatPanics(t *testing.T) {
 	r := resource.Define(resource.Definition[corev1.ConfigMap, *corev1.ConfigMap]{
-		GroupVersion: corev1.SchemeGroupVersion, Kind: "ConfigMap", Plural: "configmaps",
-		Default: func(m *corev1.ConfigMap) { m.Data["a"] = m.Data["b"] },
-	})
+		GroupVersion: corev1.SchemeGroupVersion, Names: resource.Names{Kind: "ConfigMap", Plural: "configmaps"},
+		Default: func(m *corev1.ConfigMap) { m.Data["a"] = m.Data["b"] }})
 	_, err := resource.DecodeStored(r, []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"}}`), 7)
 	if err == nil || !strings.Contains(err.Error(), "decode stored configmaps: panic in ") || !strings.Contains(err.Error(), "TestStoredValueThatPanics") {
 		t.Error(err)

@@ -9,41 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// BeforeCreate makes obj what is stored when it is created, or says why it
-// cannot be. The caller has defaulted and converted it, run admission, and
-// set its name, namespace, uid and creationTimestamp.
-func BeforeCreate(r *Resource, req *Request, obj Object) field.ErrorList {
-	r.PrepareForCreate(req, obj)
-	return ValidateCreate(r, req, obj)
-}
-
-// ValidateCreate says why obj, which PrepareForCreate has seen, cannot be
-// created.
-func ValidateCreate(r *Resource, req *Request, obj Object) field.ErrorList {
-	if errs := r.Validate(req, obj); len(errs) > 0 {
+// ValidateCreate returns the reasons why obj cannot be created. The caller has
+// defaulted and converted obj, run admission, set its name, namespace, uid and
+// creationTimestamp, and called PrepareForCreate.
+func ValidateCreate(r *Resource, req *RequestContext, obj Object) field.ErrorList {
+	if errs := r.Strategy.Validate(req, obj); len(errs) > 0 {
 		return errs
 	}
 	return ValidateMetadata(obj, r.Namespaced, NameIsPathSegment)
 }
 
-// BeforeUpdate makes obj what is stored when it replaces old, or says why it
-// cannot. The caller has defaulted and converted it and run admission; obj
-// has old's name, namespace and managed fields.
-func BeforeUpdate(r *Resource, req *Request, obj, old Object) field.ErrorList {
-	return BeforeSubresourceUpdate(r, nil, req, obj, old)
-}
-
-// BeforeSubresourceUpdate is BeforeUpdate for a write to one of the object's
-// subresources; without a PrepareForUpdate, as with nil, the rules are those
-// of the object.
-func BeforeSubresourceUpdate(r *Resource, s *Subresource, req *Request, obj, old Object) field.ErrorList {
-	PrepareUpdate(r, s, req, obj, old)
-	return ValidateUpdate(r, s, req, obj, old)
-}
-
-// PrepareUpdate is the part of BeforeSubresourceUpdate that changes obj.
-func PrepareUpdate(r *Resource, s *Subresource, req *Request, obj, old Object) {
-	prepare := r.PrepareForUpdate
+// PrepareUpdate prepares obj to replace old. The caller has defaulted and
+// converted obj and run admission. obj has old's name, namespace and managed
+// fields. If s is nil or has no PrepareForUpdate, the rules of the object itself
+// apply.
+func PrepareUpdate(r *Resource, s *Subresource, req *RequestContext, obj, old Object) {
+	prepare := r.Strategy.PrepareForUpdate
 	if s.updatesObject() {
 		prepare = s.PrepareForUpdate
 	}
@@ -52,26 +33,26 @@ func PrepareUpdate(r *Resource, s *Subresource, req *Request, obj, old Object) {
 	keepSystemMetadata(obj, old)
 }
 
-// ValidateUpdate says why obj, which PrepareUpdate has seen, cannot replace
-// old.
+// ValidateUpdate returns the reasons why obj cannot replace old. PrepareUpdate
+// must have run before.
 //
-// Faults of the metadata are reported once by each layer that looks at them,
-// as clients know it from upstream.
-func ValidateUpdate(r *Resource, s *Subresource, req *Request, obj, old Object) field.ErrorList {
-	validate := r.ValidateUpdate
+// Each layer that checks the metadata reports its errors, so an error can
+// appear more than once, as it does upstream.
+func ValidateUpdate(r *Resource, s *Subresource, req *RequestContext, obj, old Object) field.ErrorList {
+	validate := r.Strategy.ValidateUpdate
 	if s.updatesObject() {
 		validate = s.ValidateUpdate
 	}
 	errs := ValidateMetadata(obj, r.Namespaced, NameIsPathSegment)
-	errs = append(errs, ValidateMetadataUpdate(obj, old)...)
+	errs = append(errs, validateMetadataUpdate(obj, old)...)
 	return append(errs, validate(req, obj, old)...)
 }
 
-// updatesObject says that the object itself is exchanged, by rules of the
-// subresource's own.
+// updatesObject reports whether the subresource updates the object itself by
+// rules of its own.
 func (s *Subresource) updatesObject() bool { return s != nil && s.PrepareForUpdate != nil }
 
-// keepSystemMetadata takes from old what only the server writes.
+// keepSystemMetadata copies from old the metadata that only the server writes.
 func keepSystemMetadata(obj, old Object) {
 	if obj.GetUID() == "" {
 		obj.SetUID(old.GetUID())
@@ -87,8 +68,8 @@ func keepSystemMetadata(obj, old Object) {
 	}
 }
 
-// ValidateMetadata checks an object's metadata; name says what is wrong with
-// a name, or with the beginning of one.
+// ValidateMetadata checks an object's metadata. name returns what is wrong
+// with a name or, if prefix is set, with a generateName.
 func ValidateMetadata(obj metav1.Object, namespaced bool, name func(name string, prefix bool) []string) field.ErrorList {
 	if plainMetadata(obj, namespaced, name) {
 		return nil
@@ -96,15 +77,13 @@ func ValidateMetadata(obj metav1.Object, namespaced bool, name func(name string,
 	return validation.ValidateObjectMetaAccessor(obj, namespaced, name, field.NewPath("metadata"))
 }
 
-// standardFinalizers are the finalizers that need no domain.
-var standardFinalizers = map[string]bool{
-	"kubernetes":                     true,
-	metav1.FinalizerOrphanDependents: true,
-	metav1.FinalizerDeleteDependents: true,
+// isStandardFinalizer reports whether a finalizer needs no domain.
+func isStandardFinalizer(name string) bool {
+	return name == "kubernetes" || name == metav1.FinalizerOrphanDependents || name == metav1.FinalizerDeleteDependents
 }
 
-// ValidateNamedMetadata is ValidateMetadata and, for its finalizers, the rule
-// of the built-in kinds that all but the standard ones have a domain.
+// ValidateNamedMetadata is ValidateMetadata and the check of built-in kinds
+// that every finalizer has a domain or is a standard one.
 func ValidateNamedMetadata(obj metav1.Object, namespaced bool, name func(name string, prefix bool) []string) field.ErrorList {
 	return append(ValidateMetadata(obj, namespaced, name), validateFinalizerDomains(obj)...)
 }
@@ -120,22 +99,23 @@ func validateFinalizerDomains(obj metav1.Object) field.ErrorList {
 // ValidateFinalizerDomain checks that a finalizer has a domain or is a
 // standard one.
 func ValidateFinalizerDomain(name string, path *field.Path) field.ErrorList {
-	if strings.Contains(name, "/") || standardFinalizers[name] {
+	if strings.Contains(name, "/") || isStandardFinalizer(name) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }
 
-// ValidateMetadataUpdate checks that the fixed parts of the metadata are old's.
-func ValidateMetadataUpdate(obj, old metav1.Object) field.ErrorList {
+// validateMetadataUpdate checks that the immutable metadata is the same as
+// old's.
+func validateMetadataUpdate(obj, old metav1.Object) field.ErrorList {
 	if plainChange(obj, old) {
 		return nil
 	}
 	return validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))
 }
 
-// NameIsPathSegment says why a name, or what a generated name begins with,
-// cannot be a segment of a URL's path.
+// NameIsPathSegment returns the reasons why a name, or the prefix of one,
+// cannot be a segment of a URL path.
 func NameIsPathSegment(name string, prefix bool) []string {
 	if prefix {
 		return content.IsPathSegmentPrefix(name)

@@ -10,21 +10,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// claims is a resource with a spec and a status, and no rules but one.
+// claims returns a resource with a spec and a status, and only one rule.
 func claims() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]{
 		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "PersistentVolumeClaim",
-		Plural:       "persistentvolumeclaims",
+		Names:        resource.Names{Kind: "PersistentVolumeClaim", Plural: "persistentvolumeclaims"},
 		Spec:         func(c *corev1.PersistentVolumeClaim) any { return &c.Spec },
-		CopyStatus:   func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status },
-		Validate: func(_ *resource.Request, c *corev1.PersistentVolumeClaim) field.ErrorList {
-			if c.Spec.VolumeName == "bad" {
-				return field.ErrorList{field.Forbidden(field.NewPath("spec", "volumeName"), "bad")}
-			}
-			return nil
+		Status:       resource.Status[*corev1.PersistentVolumeClaim]{Copy: func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status }},
+		Strategy: resource.Strategy[*corev1.PersistentVolumeClaim]{
+			Validate: func(_ *resource.RequestContext, c *corev1.PersistentVolumeClaim) field.ErrorList {
+				if c.Spec.VolumeName == "bad" {
+					return field.ErrorList{field.Forbidden(field.NewPath("spec", "volumeName"), "bad")}
+				}
+				return nil
+			},
 		},
 	})
 }
@@ -42,7 +44,7 @@ func claim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeC
 
 func TestBeforeCreate(t *testing.T) {
 	c := claim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
-	if errs := resource.BeforeCreate(claims(), &resource.Request{}, c); len(errs) > 0 {
+	if errs := resourcetest.BeforeCreate(claims(), &resource.RequestContext{}, c); len(errs) > 0 {
 		t.Fatal(errs)
 	}
 	if c.Generation != 1 || c.Status.Phase != "" {
@@ -72,7 +74,7 @@ func TestBeforeUpdate(t *testing.T) {
 			old := claim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
 			next := old.DeepCopy()
 			test.change(next)
-			errs := resource.BeforeUpdate(claims(), &resource.Request{}, next, old)
+			errs := resourcetest.BeforeUpdate(claims(), &resource.RequestContext{}, next, old)
 			if len(errs) != test.errors {
 				t.Errorf("%d errors, want %d: %v", len(errs), test.errors, errs)
 			}
@@ -94,7 +96,7 @@ func TestStatusUpdate(t *testing.T) {
 		c.Labels = map[string]string{"a": "b"}
 		c.Status.Phase = corev1.ClaimBound
 	})
-	if errs := resource.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.Request{}, next, old); len(errs) > 0 {
+	if errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{}, next, old); len(errs) > 0 {
 		t.Fatal(errs)
 	}
 	want := claim(func(c *corev1.PersistentVolumeClaim) {
@@ -108,14 +110,14 @@ func TestStatusUpdate(t *testing.T) {
 
 func TestDefaultTable(t *testing.T) {
 	want := []any{"c", "1970-01-01T00:00:01Z"}
-	if diff := cmp.Diff(want, claims().Row(claim(nil), time.Now())); diff != "" {
+	if diff := cmp.Diff(want, claims().Table.Row(claim(nil), time.Now())); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestDeprecated(t *testing.T) {
 	r := resource.Define(resource.Definition[corev1.Endpoints, *corev1.Endpoints]{ //nolint:staticcheck // the deprecation is what is tested
-		GroupVersion: corev1.SchemeGroupVersion, Kind: "Endpoints", Plural: "endpoints",
+		GroupVersion: corev1.SchemeGroupVersion, Names: resource.Names{Kind: "Endpoints", Plural: "endpoints"},
 	})
 	const want = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 	if got := r.Hub().Deprecated; got != want {

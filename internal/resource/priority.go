@@ -9,16 +9,16 @@ import (
 // first. An APIService carries it as groupPriorityMinimum and versionPriority.
 type Priority struct{ Group, Version int32 }
 
-// Priorities are the places of an API group and its versions in discovery.
-// Without a place are those of custom resources, which all have the same.
+// Priorities are the priorities of an API group and its versions in discovery.
+// The zero value stands for those that all custom resources have.
 type Priorities struct {
 	Group int32
-	// Versions are those of versions whose place does not follow from their
-	// stage.
+	// Versions has the priorities of versions for which they do not follow
+	// from the stability level.
 	Versions map[string]int32
 }
 
-// InGroup gives resources the priorities of their group.
+// InGroup sets the priorities of the resources' group.
 func InGroup(p Priorities, rs ...*Resource) []*Resource {
 	for _, r := range rs {
 		r.Priorities = p
@@ -26,7 +26,7 @@ func InGroup(p Priorities, rs ...*Resource) []*Resource {
 	return rs
 }
 
-// Priority is the place of one of the resource's versions.
+// Priority returns the priority of one of the resource's versions.
 func (r *Resource) Priority(v *Version) Priority {
 	of := r.Priorities
 	if v.Priorities.Group != 0 {
@@ -47,7 +47,7 @@ func (r *Resource) Priority(v *Version) Priority {
 	return Priority{of.Group, 1}
 }
 
-// GroupVersions are group versions with their places in discovery.
+// GroupVersions maps group versions to their priorities in discovery.
 type GroupVersions map[schema.GroupVersion]Priority
 
 // Served returns the group versions in which resources are served.

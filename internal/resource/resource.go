@@ -1,16 +1,16 @@
-// Package resource describes API resources: what they are called, in which
-// versions they are served, what a valid object looks like and how it may
-// change. It is pure: no I/O, no clock but the one passed in.
+// Package resource describes API resources: their names, served versions,
+// defaults, validation, strategies and table columns. It does no I/O of its own:
+// a RequestContext carries the time, and functions that may ask the authorizer.
 //
-// A built-in kind is written down as a typed Definition (one file a kind, in
-// the folder of its group) and compiled by Define to the untyped Resource
-// that the API server works with. A custom resource is a Resource made at
-// run time from its CustomResourceDefinition.
+// A built-in kind is a typed Definition, one file per kind in the folder of its
+// group. Define compiles it to the untyped Resource that the API server works
+// with. A custom resource is a Resource that package crd makes at run time from
+// its CustomResourceDefinition.
 //
 //	request body ─decode─► served version ─Default─ToHub─► hub object
-//	   create:  BeforeCreate = metadata, PrepareForCreate, Validate
-//	   update:  BeforeUpdate = metadata, PrepareForUpdate, Validate, ValidateUpdate
-//	   delete:  BeforeDelete = go now, be marked, or stay as it is
+//	   create:  Strategy.PrepareForCreate ─► ValidateCreate (of the kind, then of its metadata)
+//	   update:  PrepareUpdate (Strategy.PrepareForUpdate) ─► ValidateUpdate (of the metadata, then of the kind)
+//	   delete:  BeforeDelete: delete now, mark, or leave as is
 //	hub object ─encode─► store          hub object ─FromHub─► response
 package resource
 
@@ -28,131 +28,130 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// Object is what every stored kind is.
+// Object is implemented by every stored kind.
 type Object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// Request is what a rule may know besides the objects.
-type Request struct {
-	// Context ends when the request does; nil inside the server is without end.
+// RequestContext holds what rules know about a request besides the objects.
+type RequestContext struct {
+	// Context ends with the request. It is nil for requests of the server itself,
+	// which have no end.
 	Context   context.Context
 	Now       time.Time
 	User      user.Info // nil inside the server
 	Namespace string
-	// GroupVersion is the one that the client speaks; rules differ by it only
-	// where versions promise different things (events).
+	// GroupVersion is the version that the client uses. Few rules differ by
+	// version (events).
 	GroupVersion schema.GroupVersion
-	// NamespaceLabels finds the labels of the object's namespace; nil inside the
-	// server, which may do what namespaces are marked for anywhere.
+	// NamespaceLabels returns the labels of the object's namespace. It is nil for
+	// requests of the server itself, to which restrictions by such labels do not
+	// apply.
 	NamespaceLabels func() map[string]string
-	// Authorized asks the authorizers whether the user may do a verb with a
-	// name of a group's resource, for rights that follow from what an object
-	// says; nil allows nothing.
+	// Authorized asks the authorizers whether the user may apply a verb to a
+	// named object, for permissions that depend on an object's content. Nil
+	// allows nothing.
 	Authorized func(verb, group, resource, name string) bool
-	// Features are those that are on; nil is what is on by default.
+	// Features are the feature gates; nil is the defaults.
 	Features *feature.Set
+	// ForbidPrivileged refuses privileged containers in pods and templates
+	// (--allow-privileged=false).
+	ForbidPrivileged bool
 }
 
-// Ends returns the context that ends when the request does. r may be nil.
-func (r *Request) Ends() context.Context {
+// Ends returns the context that ends with the request. r may be nil.
+func (r *RequestContext) Ends() context.Context {
 	if r == nil || r.Context == nil {
 		return context.Background()
 	}
 	return r.Context
 }
 
-// Resource is one API resource in all its versions. All functions are set
-// (Define fills in the ones that a Definition leaves out) and take hub
-// objects, with TypeMeta set, that they may change only where said.
+// Resource is one API resource in all its versions, as the API server works
+// with it. Its functions take hub objects with TypeMeta set.
+//
+// Resource differs from Definition in two ways. It is untyped, because the API
+// server handles all kinds alike and custom resources have no Go type; and it
+// is complete, because Define sets every function that a Definition leaves out
+// unless the field says that nil has a meaning. Parts that both need are
+// declared once, in the structs that both embed.
 type Resource struct {
-	Group      string // "" is core
-	Plural     string // "pods"
-	Singular   string // "pod"
-	Kind       string // "Pod"
-	ListKind   string // "" is the kind with "List"
-	ShortNames []string
-	Categories []string
+	Group string // "" is the core group
+	Names
 	Namespaced bool
-	// IsNamespace says that the objects are the namespaces of others: a path
-	// names one as that of what is below it.
+	// IsNamespace marks the resource whose objects are namespaces: in a URL the
+	// name of such an object is the namespace of what follows it.
 	IsNamespace bool
-	Verbs       []string  // in discovery's order
-	Versions    []Version // preferred first; the hub is the one with Hub set
 
-	Priorities Priorities // of its group in discovery
-	// Gate is the feature that must be on for the resource to be served; "" is none.
-	Gate string
-
-	// StoragePath is the place below /registry/ ("pods", "services/specs").
-	StoragePath string
-	// StoredAsJSON keeps objects as JSON although they have a protobuf form, as
-	// upstream does where servers were extensions of the API at first.
-	StoredAsJSON bool
-	// StorageVersion is the version that is written, if the hub is not.
-	StorageVersion schema.GroupVersion
-	// ToStored turns an object that is to be written, which may be of any
-	// version, into the one that the store keeps. It does not change what it
-	// is given; nil writes objects as they are.
-	ToStored func(obj Object) (Object, error)
-	// TTL above zero makes objects expire (events).
-	TTL time.Duration
-
-	// Action makes a resource virtual: it is served but not stored, and this is
-	// what the API server does for it.
+	Verbs    []string  // in the order of discovery
+	Versions []Version // preferred first; the one with Hub set is the hub
+	// Priorities order the resource's group and versions in discovery.
+	Priorities Priorities
+	// Gate is the feature gate that must be on for the resource to be served,
+	// or "".
+	Gate feature.Gate
+	// Action makes a resource virtual: it is served but not stored, and the API
+	// server performs the action in place of reading or writing an object.
 	Action Action
 
-	PrepareForCreate func(r *Request, obj Object) // may change obj
-	PrepareForUpdate func(r *Request, obj, old Object)
-	// Validate finds everything that is wrong with obj, metadata included;
-	// ValidateUpdate everything that an update is refused for.
-	Validate       func(r *Request, obj Object) field.ErrorList
-	ValidateUpdate func(r *Request, obj, old Object) field.ErrorList
-	Warnings       func(r *Request, obj, old Object) []string // old is nil on create
-	ValidateName   func(name string, prefix bool) []string
+	Storage        Storage
+	Strategy       Strategy[Object]
+	DeleteStrategy DeleteStrategy[Object]
+	Table          Table[Object]
+	FieldSelectors FieldSelectors[Object]
 
-	// ForbidCreate is why objects cannot be created at present, "" if they can.
-	ForbidCreate string
-	// ForbidDelete is why the object of a name cannot be deleted, "" if it can;
-	// nil allows all. Deletions of a collection do not ask.
-	ForbidDelete func(name string) string
-	// AllowCreateOnUpdate lets a PUT to a missing name create it.
-	AllowCreateOnUpdate bool
-	// AllowUnconditionalUpdate lets a PUT without resourceVersion win.
-	AllowUnconditionalUpdate bool
-	// DefaultPropagation is what a DELETE without a policy means.
-	DefaultPropagation metav1.DeletionPropagation
-	// GracePeriod returns how many seconds a deletion waits by default; nil
-	// means that the kind has no graceful deletion.
-	GracePeriod func(obj Object, options *metav1.DeleteOptions) int64
-	// BeforeDelete decides about a deletion, of which obj is a copy that it may
-	// change; not decided, or nil, leaves it to the rules of all kinds.
-	BeforeDelete func(obj Object, options *metav1.DeleteOptions, now time.Time) (d Deletion, decided bool)
-	// HasFinalizers says that a deleted object waits for more than the
-	// finalizers of its metadata; nil is never.
-	HasFinalizers func(obj Object) bool
-	// ReturnDeletedObject answers a deletion with the object in place of a Status.
-	ReturnDeletedObject bool
+	Subresources []Subresource
+}
 
-	// Columns are the columns of a Table; Row renders one object's cells, in
-	// the order of Columns.
+// Names are the names of a resource, as in a CustomResourceDefinition.
+type Names struct {
+	Kind       string // "Pod"
+	ListKind   string // "" is the kind followed by "List"
+	Plural     string // "pods"
+	Singular   string // "pod"; in a Definition "" is the kind in lower case
+	ShortNames []string
+	Categories []string
+}
+
+// Storage says where and how objects are stored.
+type Storage struct {
+	// Path is the path below /registry/ ("pods", "services/specs"); in a
+	// Definition "" is the plural name.
+	Path string
+	// StoredAsJSON stores objects as JSON although they have a protobuf form.
+	// Upstream does so for kinds that were served by extension API servers.
+	StoredAsJSON bool
+	// Version is the version that is written; the zero value is the hub.
+	Version schema.GroupVersion
+	// ToStored converts an object of any version to the one that is stored,
+	// without changing its argument. Nil stores objects as they are.
+	ToStored func(obj Object) (Object, error)
+	// TTL is how long objects are kept after a write (events); 0 is forever.
+	TTL time.Duration
+}
+
+// Table is the form in which `kubectl get` shows objects. Row returns the cells
+// of one object in the order of Columns.
+type Table[T Object] struct {
 	Columns []metav1.TableColumnDefinition
-	Row     func(obj Object, now time.Time) []any
+	Row     func(obj T, now time.Time) []any
+}
 
-	// SelectableFields lists the values of field selectors besides
-	// metadata.name and metadata.namespace.
-	SelectableFields func(obj Object) fields.Set
-	// SelectableField is one of these values, where it is to be had without
-	// the others; nil else.
-	SelectableField func(obj Object, field string) string
-	// Fields are the labels that SelectableFields can return; a selector on
-	// any other is refused.
+// FieldSelectors are the fields that a field selector may name besides
+// metadata.name and metadata.namespace.
+type FieldSelectors[T Object] struct {
+	// SelectableFields returns the values of all Fields.
+	SelectableFields func(obj T) fields.Set
+	// SelectableField returns the value of one of the Fields. It is for kinds
+	// of which computing all values costs too much in lists of many objects;
+	// nil means that SelectableFields is used. In a Definition it replaces
+	// SelectableFields.
+	SelectableField func(obj T, field string) string
+	// Fields are the supported field labels. Selectors on others are refused.
 	Fields []string
 	// Indexed are the field labels that the watch cache keeps an index of.
 	Indexed []string
-
-	Subresources []Subresource
 }
 
 // Version is one served version of a Resource. Group differs from the
@@ -161,23 +160,23 @@ type Version struct {
 	schema.GroupVersion
 	Hub bool
 	New func() Object // with TypeMeta set
-	// Default fills in what the user left out of an object of this version.
+	// Default sets the fields that the user left out of an object of this version.
 	Default func(obj Object)
-	// ToHub and FromHub convert without loss; identity for the hub. Neither
-	// changes what it is given.
+	// ToHub and FromHub convert without loss and do not change their arguments.
+	// For the hub they are the identity.
 	ToHub   func(obj Object) Object
 	FromHub func(obj Object) Object
-	// Deprecated is the warning for its use, "" for none.
+	// Deprecated is the warning about the use of this version, or "".
 	Deprecated string
-	// Priorities are those of a group that is not the Resource's.
+	// Priorities apply to a group that is not the Resource's.
 	Priorities Priorities
-	// Unserved versions are only found in the store.
+	// Unserved versions are only read from the store.
 	Unserved bool
 	// FieldLabels are the labels of field selectors in this version, with the
 	// Resource's Fields that they stand for; nil is the Fields themselves.
 	FieldLabels map[string]string
 
-	// The following are for custom resources and else nil.
+	// The following are set for custom resources only.
 
 	// Coerce brings an object that was sent by a client into the form that its
 	// schema knows and returns the paths of the fields that it dropped.
@@ -199,7 +198,8 @@ func (v *Version) From(obj Object) (Object, error) {
 	return v.FromHub(obj), nil
 }
 
-// Action is what the API server does where no stored object is read or written.
+// Action names what the API server does for an endpoint that does not read or
+// write a stored object.
 type Action int8
 
 // The actions.
@@ -214,6 +214,7 @@ const (
 	IssueToken            // of a service account
 	Review                // fill in the status of what is asked
 	ReadComponents        // whether the parts of the control plane are healthy
+	ReadMetrics           // what nodes and pods use
 )
 
 // Subresource is a part of an object with its own endpoint. It is one of:
@@ -228,8 +229,8 @@ type Subresource struct {
 	// PrepareForUpdate leaves in obj only those changes against old that this
 	// endpoint may make. It is nil where the object itself is not exchanged
 	// (scale, actions).
-	PrepareForUpdate func(r *Request, obj, old Object)
-	ValidateUpdate   func(r *Request, obj, old Object) field.ErrorList
+	PrepareForUpdate func(r *RequestContext, obj, old Object)
+	ValidateUpdate   func(r *RequestContext, obj, old Object) field.ErrorList
 
 	// Scale maps the object to and from autoscaling/v1 Scale.
 	Scale *Scale
@@ -284,16 +285,16 @@ func (r *Resource) Subresource(name string) *Subresource {
 
 // Field is the value of one selectable field.
 func (r *Resource) Field(obj Object, field string) string {
-	if r.SelectableField != nil {
-		return r.SelectableField(obj, field)
+	if r.FieldSelectors.SelectableField != nil {
+		return r.FieldSelectors.SelectableField(obj, field)
 	}
-	return r.SelectableFields(obj).Get(field)
+	return r.FieldSelectors.SelectableFields(obj).Get(field)
 }
 
 // Key is the storage key of an object, as upstream's storage has it.
 func (r *Resource) Key(namespace, name string) string {
 	if r.Namespaced {
-		return "/registry/" + r.StoragePath + "/" + namespace + "/" + name
+		return "/registry/" + r.Storage.Path + "/" + namespace + "/" + name
 	}
-	return "/registry/" + r.StoragePath + "/" + name
+	return "/registry/" + r.Storage.Path + "/" + name
 }

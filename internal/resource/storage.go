@@ -15,7 +15,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// A stored value is one of two forms, told apart by the first bytes:
+// A stored value is one of two forms, which the first bytes distinguish:
 //
 //	"k8s\x00" + runtime.Unknown{apiVersion, kind, raw: protobuf of the object}
 //	{"kind":..., "apiVersion":..., "metadata":...}\n
@@ -30,10 +30,11 @@ const envelopeOverhead = 48
 
 var errNoObject = errors.New("stored value is empty")
 
-// EncodeStored returns the bytes that storage keeps for a hub object of r, the
-// same that upstream keeps. They never contain a resourceVersion: the store's
-// revision is the one truth about it. obj is not changed; one that has a
-// resourceVersion is copied first, so hot paths clear it before.
+// EncodeStored returns the bytes that are stored for a hub object of r. They
+// are the same that upstream stores. They never contain a resourceVersion,
+// because the store's revision is the only source of it. EncodeStored does not
+// change obj; it copies one that has a resourceVersion, so callers on hot
+// paths clear it first.
 func EncodeStored(r *Resource, obj Object) ([]byte, error) {
 	if obj.GetResourceVersion() != "" {
 		obj = obj.DeepCopyObject().(Object)
@@ -47,14 +48,14 @@ func EncodeStored(r *Resource, obj Object) ([]byte, error) {
 		return nil, fmt.Errorf("encode %T %s for storage: apiVersion or kind is not set", obj, obj.GetName())
 	}
 	message, ok := obj.(runtime.ProtobufMarshaller)
-	if !ok || r.StoredAsJSON {
+	if !ok || r.Storage.StoredAsJSON {
 		return encodeJSON(obj)
 	}
 	return EncodeProtobuf(message, kind)
 }
 
-// EncodeProtobuf returns an object in the first of the two stored forms, for
-// what is kept beside the API's objects.
+// EncodeProtobuf returns an object in the first of the two stored forms. It is
+// for data that is stored besides the API's objects.
 func EncodeProtobuf(message runtime.ProtobufMarshaller, kind schema.GroupVersionKind) ([]byte, error) {
 	envelope := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}}
 	size := message.Size()
@@ -77,10 +78,10 @@ func encodeJSON(v any) ([]byte, error) {
 }
 
 // DecodeStored reads what EncodeStored or upstream wrote for an object of r,
-// in any version of r, and returns it in the hub version with defaults,
-// TypeMeta and resourceVersion set. data is not kept. A panic of the kind's
-// own functions, or of a custom resource's schema, is an error: one value must
-// not keep all others from being read.
+// in any version of r. It returns the object in the hub version with defaults,
+// TypeMeta and resourceVersion set, and does not retain data. A panic in the
+// functions of the kind or in the schema of a custom resource becomes an
+// error, so that one value cannot keep the others from being read.
 func DecodeStored(r *Resource, data []byte, revision int64) (obj Object, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -107,7 +108,8 @@ func DecodeStored(r *Resource, data []byte, revision int64) (obj Object, err err
 	return obj, nil
 }
 
-// panicking names the function that panicked, for the one that recovers.
+// panicking returns the name and line of the function that panicked. Call it
+// in the deferred function that recovers.
 func panicking() string {
 	callers := make([]uintptr, 16)
 	frames := goruntime.CallersFrames(callers[:goruntime.Callers(1, callers)])
@@ -166,9 +168,9 @@ func decodeProtobuf(r *Resource, raw []byte) (Object, *Version, error) {
 	return obj, version, nil
 }
 
-// decodeUnstructured reads a custom resource. One written in a version that
-// its definition no longer names is taken for the hub version, as a
-// definition without conversion promises.
+// decodeUnstructured reads a custom resource. An object in a version that its
+// definition no longer names is taken as one of the hub version, because a
+// definition without conversion promises that all versions are alike.
 func decodeUnstructured(r *Resource, data []byte) (Object, *Version, error) {
 	content := map[string]any{}
 	if err := utiljson.Unmarshal(data, &content); err != nil {
@@ -183,7 +185,7 @@ func decodeUnstructured(r *Resource, data []byte) (Object, *Version, error) {
 	return obj, version, nil
 }
 
-// storedVersion finds the version of r that a stored object says it is in.
+// storedVersion returns the version of r that a stored object is in.
 func storedVersion(r *Resource, meta runtime.TypeMeta) (*Version, error) {
 	gv, err := schema.ParseGroupVersion(meta.APIVersion)
 	if err != nil {

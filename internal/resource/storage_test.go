@@ -15,7 +15,7 @@ import (
 )
 
 var storedConfigMaps = resource.Define(resource.Definition[corev1.ConfigMap, *corev1.ConfigMap]{
-	GroupVersion: corev1.SchemeGroupVersion, Kind: "ConfigMap", Plural: "configmaps",
+	GroupVersion: corev1.SchemeGroupVersion, Names: resource.Names{Kind: "ConfigMap", Plural: "configmaps"},
 })
 
 func storedConfigMap() *corev1.ConfigMap {
@@ -26,7 +26,7 @@ func storedConfigMap() *corev1.ConfigMap {
 	}
 }
 
-// TestStoredBytesAreUpstreams reads with client-go's decoder, which is
+// TestStoredBytesAreUpstreams decodes with client-go's decoder, which is
 // upstream's, and compares with the bytes of its encoder.
 func TestStoredBytesAreUpstreams(t *testing.T) {
 	obj := storedConfigMap()
@@ -95,10 +95,13 @@ func TestDecodeStored(t *testing.T) {
 func TestCustomResourcesAreStoredAsJSON(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v2"}
 	same := func(o resource.Object) resource.Object { return o }
-	boats := &resource.Resource{Group: gv.Group, Kind: "Boat", Plural: "boats", Versions: []resource.Version{{
-		GroupVersion: gv, Hub: true, ToHub: same, FromHub: same,
-		New: func() resource.Object { return &unstructured.Unstructured{} },
-	}}}
+	boats := &resource.Resource{
+		Group: gv.Group, Names: resource.Names{Kind: "Boat", Plural: "boats"},
+		Versions: []resource.Version{{
+			GroupVersion: gv, Hub: true, ToHub: same, FromHub: same,
+			New: func() resource.Object { return &unstructured.Unstructured{} },
+		}},
+	}
 	boat := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v2", "kind": "Boat",
 		"metadata": map[string]any{"name": "a", "resourceVersion": "7"},

@@ -1,169 +1,297 @@
 package scheduler
 
 import (
-	"fmt"
-	"math/rand/v2"
+	"context"
+	"errors"
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
-	"github.com/coracle-io/coracle/internal/scheduler/plugin/all"
+	"github.com/coracle-io/coracle/internal/scheduler/profile"
+	"github.com/coracle-io/coracle/internal/scheduler/queue"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// profile is what one scheduler name decides by.
-type profile struct {
-	filters []framework.Filter
-	scores  []all.WeightedScore
-	// observe, if set, is told how long all plugins of an extension point took.
-	observe func(point string, ok bool, took time.Duration)
+// attempt is one attempt to schedule a pod.
+type attempt struct {
+	pod       *queue.QueuedPodInfo
+	profile   *profile.Profile
+	state     *framework.CycleState
+	began     time.Time
+	node      string // "" until it is chosen
+	nominated string // the node that was reserved for the pod before the attempt
+	delayed   bool   // Permit delays the pod
+	prepares  bool   // something is to be done before the binding
+	withdrawn bool   // the decision is taken back before others could see it
+	bound     bool   // the binding is written
 }
 
-// took tells how long an extension point took, which began then.
-func (p *profile) took(point string, ok bool, began time.Time) {
-	if p.observe != nil {
-		p.observe(point, ok, time.Since(began))
-	}
-}
-
-// fitError says why no node can take a pod. Its text is upstream's.
-type fitError struct {
-	nodes    int
-	failures map[string]*framework.Failure // by node
-}
-
-func (e *fitError) Error() string {
-	if e.nodes == 0 {
-		return "no nodes available to schedule pods"
-	}
-	reasons := map[string]int{}
-	for _, f := range e.failures {
-		for _, reason := range f.Reasons {
-			reasons[reason]++
+// schedule runs the scheduling cycle of a popped pod, or of all pods of its
+// group that wait.
+func (s *Scheduler) schedule(ctx context.Context, pod *queue.QueuedPodInfo) {
+	if p := s.profiles[pod.Pod.Spec.SchedulerName]; p != nil {
+		if plugin := p.DecidesTogether(pod.PodInfo); plugin != nil {
+			s.scheduleGroup(ctx, pod, plugin)
+			return
 		}
 	}
-	return fmt.Sprintf("0/%d nodes are available: %s.", e.nodes, counted(reasons))
+	s.scheduleOne(ctx, pod)
 }
 
-// plugins returns the names of the filters that failed somewhere.
-func (e *fitError) plugins() []string {
-	var names []string
-	for _, f := range e.failures {
-		if !slices.Contains(names, f.Plugin) {
-			names = append(names, f.Plugin)
-		}
+// scheduleOne runs the scheduling cycle of a popped pod and begins its binding
+// cycle.
+func (s *Scheduler) scheduleOne(ctx context.Context, pod *queue.QueuedPodInfo) {
+	if a := s.decide(ctx, pod); a != nil {
+		s.beginBinding(ctx, a)
 	}
-	slices.Sort(names)
-	return names
 }
 
-// choose returns the best node for the pod, or a *fitError. start is where
-// the search for feasible nodes begins; next is where the next one should,
-// so that every node gets its turn when only a sample is looked at.
-func (p *profile) choose(pod *framework.Pod, cluster *framework.Cluster, start int, random *rand.Rand) (best *framework.Node, next int, err error) {
-	began := time.Now()
-	feasible, failures, next := p.feasible(pod, cluster, start)
-	p.took("Filter", len(feasible) > 0, began)
-	switch len(feasible) {
-	case 0:
-		return nil, next, &fitError{nodes: len(cluster.Nodes), failures: failures}
-	case 1:
-		return feasible[0], next, nil
+// decide runs the scheduling cycle of a popped pod. It returns nil if the pod
+// gets no node.
+func (s *Scheduler) decide(ctx context.Context, pod *queue.QueuedPodInfo) *attempt {
+	a, result, err := s.try(ctx, pod, nil)
+	if err != nil {
+		s.fail(ctx, a, err, result)
+		return nil
 	}
-	began = time.Now()
-	ratings := p.rate(pod, cluster, feasible)
-	p.took("Score", true, began)
-	return pick(feasible, ratings, random), next, nil
+	return a
 }
 
-// feasible returns enough nodes that pass every filter, or why none does.
-func (p *profile) feasible(pod *framework.Pod, cluster *framework.Cluster, start int) ([]*framework.Node, map[string]*framework.Failure, int) {
-	checks := make([]framework.NodeFilter, 0, len(p.filters))
-	for _, f := range p.filters {
-		if check := f.Filter(pod, cluster); check != nil {
-			checks = append(checks, check)
+// try is decide, but leaves it to the caller to end an attempt that failed. It
+// returns no attempt for a pod that wants no node. reserve, if set, takes
+// the preemption for the pod, to be executed later.
+func (s *Scheduler) try(ctx context.Context, pod *queue.QueuedPodInfo, reserve func(framework.PendingPreemption)) (a *attempt, result *framework.PostFilterResult, err error) {
+	p := s.profiles[pod.Pod.Spec.SchedulerName]
+	if p == nil || s.cache.HasPod(pod.Pod.UID) { // an update made before the binding under way came late
+		s.queue.Done(pod.Pod.UID)
+		return nil, nil, nil
+	}
+	a = &attempt{pod: pod, profile: p, state: p.NewCycleState(), began: time.Now()}
+	err = supervise.Call(func() (err error) {
+		snapshot := s.cache.UpdateSnapshot()
+		a.nominated = s.nominator.NominatedNode(pod.Pod.UID)
+		node, err := s.algorithm.schedule(ctx, p, a.state, pod.PodInfo, a.nominated, snapshot)
+		s.metrics.algorithm.Observe(time.Since(a.began).Seconds())
+		if err != nil {
+			result = s.postFilter(ctx, a, snapshot, err, reserve)
+			return err
 		}
-	}
-	total := len(cluster.Nodes)
-	enough := sampleSize(total)
-	feasible := make([]*framework.Node, 0, min(enough, total))
-	failed := make([]*framework.Failure, 0, total)
-	visited := 0
-	for ; visited < total && len(feasible) < enough; visited++ {
-		node := cluster.Nodes[(start+visited)%total]
-		failure := firstFailure(checks, node)
-		if failure == nil {
-			feasible = append(feasible, node)
+		if err := s.cache.Assume(pod.PodInfo, node.Name); err != nil {
+			return err
 		}
-		failed = append(failed, failure)
-	}
-	var failures map[string]*framework.Failure
-	if len(feasible) == 0 {
-		failures = make(map[string]*framework.Failure, len(failed))
-		for i, failure := range failed {
-			failures[cluster.Nodes[(start+i)%total].Name] = failure
-		}
-	}
-	next := 0
-	if total > 0 {
-		next = (start + visited) % total
-	}
-	return feasible, failures, next
+		a.node = node.Name
+		s.nominator.DeleteNominatedPod(pod.Pod.UID)
+		return a.reserve(ctx, s.queue)
+	})
+	return a, result, err
 }
 
-func firstFailure(checks []framework.NodeFilter, node *framework.Node) *framework.Failure {
-	for _, check := range checks {
-		if failure := check(node); failure != nil {
-			return failure
-		}
+// reserve asks the plugins whether the pod may be bound to the node that was
+// chosen.
+func (a *attempt) reserve(ctx context.Context, q *queue.Queue) error {
+	p, pod := a.profile, a.pod.PodInfo
+	if status := p.RunReservePlugins(ctx, a.state, pod, a.node); !status.IsSuccess() {
+		return rejection(status)
+	}
+	preFlight := p.RunPreBindPreFlights(ctx, a.state, pod, a.node)
+	if !preFlight.IsSuccess() && !preFlight.IsSkip() {
+		return rejection(preFlight)
+	}
+	permit := p.RunPermitPlugins(ctx, a.state, pod, a.node)
+	if !permit.IsSuccess() && !permit.IsWait() {
+		return rejection(permit)
+	}
+	a.delayed, a.prepares = permit.IsWait(), !preFlight.IsSkip()
+	if w := p.Waiting.Get(pod.Pod.UID); w != nil && !q.Expects(pod.Pod.UID) { // deleted before it waited
+		w.Reject("", "removed")
 	}
 	return nil
 }
 
-// sampleSize is how many feasible nodes are enough: all up to 100, then a
-// share that falls from 50 % to 5 % as clusters grow (percentageOfNodesToScore).
-func sampleSize(nodes int) int {
-	const fewest = 100
-	if nodes <= fewest {
-		return nodes
-	}
-	percent := max(50-nodes/125, 5)
-	return max(nodes*percent/100, fewest)
+// isDelayed reports whether Permit still delays the pod.
+func (a *attempt) isDelayed() bool {
+	w := a.profile.Waiting.Get(a.pod.Pod.UID)
+	return w != nil && len(w.PendingPlugins()) > 0
 }
 
-// rate sums the weighted scores of each feasible node.
-func (p *profile) rate(pod *framework.Pod, cluster *framework.Cluster, feasible []*framework.Node) []int64 {
-	total := make([]int64, len(feasible))
-	ratings := make([]int64, len(feasible))
-	for _, s := range p.scores {
-		rate, normalize := s.Score.Score(pod, cluster, feasible)
-		if rate == nil {
-			continue
-		}
-		for i, n := range feasible {
-			ratings[i] = rate(n)
-		}
-		if normalize != nil {
-			normalize(ratings)
-		}
-		for i := range total {
-			total[i] += ratings[i] * s.Weight
-		}
+// beginBinding begins the binding cycle of a pod that has its node.
+func (s *Scheduler) beginBinding(ctx context.Context, a *attempt) {
+	if a.nominated != a.node {
+		s.nominationEnded(a.nominated, a.pod.Pod)
 	}
-	return total
+	if !a.delayed && !a.prepares {
+		s.bindings <- struct{}{} // before the goroutine, so that decisions do not run ahead of the API
+	}
+	s.runAsync(ctx, a, func() { s.bindingCycle(ctx, a) })
 }
 
-// pick returns one of the nodes with the highest rating, at random.
-func pick(nodes []*framework.Node, ratings []int64, random *rand.Rand) *framework.Node {
-	best, ties := 0, 1
-	for i := 1; i < len(nodes); i++ {
-		switch {
-		case ratings[i] > ratings[best]:
-			best, ties = i, 1
-		case ratings[i] == ratings[best]:
-			if ties++; random.IntN(ties) == 0 {
-				best = i
-			}
+// rejection is a status as an error. A status that rejects the pod becomes a
+// FitError.
+func rejection(status *framework.Status) error {
+	if !status.IsRejected() {
+		return status.AsError()
+	}
+	unfit := &framework.FitError{NumAllNodes: 1, Nodes: framework.NewNodeToStatus(status, 0)}
+	unfit.AddPlugin(status)
+	return unfit
+}
+
+// postFilter tries to make room for a pod that no node can take, and adds to err
+// why that failed. With reserve, a preemption is only reserved if that is possible.
+func (s *Scheduler) postFilter(ctx context.Context, a *attempt, snapshot *framework.Snapshot, err error, reserve func(framework.PendingPreemption)) (result *framework.PostFilterResult) {
+	var unfit *framework.FitError
+	if !errors.As(err, &unfit) || unfit.NumAllNodes == 0 || !s.queue.Expects(a.pod.Pod.UID) {
+		return nil
+	}
+	if reserve != nil || a.profile.HasPostFilterPlugins() {
+		s.metrics.preemptions.Inc()
+	}
+	var status *framework.Status
+	if reserve == nil {
+		result, status = a.profile.RunPostFilterPlugins(ctx, a.state, a.pod.PodInfo, snapshot, unfit.Nodes)
+	} else {
+		var pending framework.PendingPreemption
+		if pending, result, status = a.profile.RunPodGroupPostFilterPlugins(ctx, a.state, a.pod.PodInfo, snapshot, unfit.Nodes); pending != nil {
+			reserve(pending)
 		}
 	}
-	return nodes[best]
+	if status.IsRejected() {
+		unfit.PostFilterMsg = status.Message()
+	} else if !status.IsSuccess() {
+		klog.FromContext(ctx).Error(status.AsError(), "Making room for a pod failed", "pod", klog.KObj(a.pod.Pod))
+	}
+	return result
+}
+
+// bindingCycle writes a decision. If the attempt waits for nothing, the caller
+// has taken its place among the bindings already.
+func (s *Scheduler) bindingCycle(ctx context.Context, a *attempt) {
+	running := s.metrics.goroutines.WithLabelValues("binding")
+	running.Inc()
+	defer running.Dec()
+	if a.delayed || a.prepares {
+		if s.writer.keepsNominations && (a.prepares || a.isDelayed()) { // others see where it goes, and after a restart it is tried there first (KEP-5278)
+			s.writer.writeNominated(ctx, a.pod.Pod, nil, func() string { return a.node })
+		}
+		status := a.profile.WaitOnPermit(ctx, a.pod.PodInfo)
+		if status.IsSuccess() {
+			status = a.profile.RunPreBindPlugins(ctx, a.state, a.pod.PodInfo, a.node)
+		}
+		if !status.IsSuccess() {
+			s.fail(ctx, a, rejection(status), nil)
+			return
+		}
+		s.bindings <- struct{}{}
+	}
+	defer func() { <-s.bindings }()
+	select {
+	case <-s.statuses.settled(a.pod.Pod.UID): // what an earlier attempt writes must not come after the binding
+	case <-ctx.Done():
+	}
+	if status := a.profile.RunBindPlugins(ctx, a.state, a.pod.PodInfo, a.node); !status.IsSuccess() {
+		s.fail(ctx, a, rejection(status), nil)
+		return
+	}
+	s.bound(ctx, a)
+}
+
+// bound finishes the attempt after a binding, by which the API server has
+// ended the pod's nomination.
+func (s *Scheduler) bound(ctx context.Context, a *attempt) {
+	pod := a.pod.Pod
+	a.bound = true
+	s.queue.Done(pod.UID)
+	s.metrics.attempted(scheduled, a.profile.Name, time.Since(a.began))
+	s.metrics.placed(a.pod.Attempts, s.clock.Since(a.pod.InitialAttemptTimestamp), a.pod.Flushed)
+	klog.FromContext(ctx).V(2).Info("Bound pod", "pod", klog.KObj(pod), "node", a.node, "attempts", a.pod.Attempts)
+	s.recorders[a.profile.Name].Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %v/%v to %v", pod.Namespace, pod.Name, a.node)
+	a.profile.RunPostBindPlugins(ctx, a.state, a.pod.PodInfo, a.node)
+}
+
+// fail ends an attempt that did not bind the pod: it undoes what was assumed,
+// puts the pod back into the queue and says why in an event and a condition.
+// result is of PostFilter, nil if the nomination is to stay as it is.
+func (s *Scheduler) fail(ctx context.Context, a *attempt, err error, result *framework.PostFilterResult) {
+	pod := a.pod.Pod
+	if a.node != "" {
+		a.profile.RunUnreservePlugins(ctx, a.state, a.pod.PodInfo, a.node)
+		s.cache.Forget(pod.UID)
+		if !a.withdrawn {
+			s.queue.MoveAllToActiveOrBackoffQueue(framework.ClusterEvent{Resource: framework.AssignedPod, Action: framework.Delete}, pod, nil)
+		}
+	}
+	if ctx.Err() != nil {
+		s.queue.Done(pod.UID)
+		return
+	}
+	if a.node == "" && s.nominator.NominatedNode(pod.UID) != a.nominated { // PostFilter chose another node
+		s.nominationEnded(a.nominated, pod)
+	}
+	switch {
+	case result != nil && result.KeepsNomination:
+	case result != nil && (result.NominatedNodeName != "" || s.writer.withdraws(pod)):
+		s.nominate(a.pod.PodInfo, result.NominatedNodeName)
+	case a.node != "" && !s.writer.withdraws(pod):
+		s.nominate(a.pod.PodInfo, s.statuses.nominated(pod))
+	}
+	var unfit *framework.FitError
+	if errors.As(err, &unfit) {
+		s.metrics.attempted(unschedulable, a.profile.Name, time.Since(a.began))
+		a.pod.UnschedulablePlugins, a.pod.PendingPlugins = unfit.UnschedulablePlugins, unfit.PendingPlugins
+		if unfit.NumAllNodes == 0 {
+			a.pod.UnschedulablePlugins = []string{noNodes}
+		}
+		if result != nil && result.Plugin != "" { // its room may go to another pod
+			a.pod.UnschedulablePlugins = append(slices.Clone(a.pod.UnschedulablePlugins), result.Plugin)
+		}
+	} else {
+		supervise.RecordPanic(ctx, err)
+		s.metrics.attempted(failed, a.profile.Name, time.Since(a.began))
+		a.pod.UnschedulablePlugins, a.pod.PendingPlugins = nil, nil
+		klog.FromContext(ctx).Error(err, "Scheduling failed", "pod", klog.KObj(pod), "node", a.node)
+	}
+	uid := pod.UID
+	s.queue.AddUnschedulable(a.pod) // the attempt must not touch a.pod from here on
+	if !s.queue.Has(uid) {
+		s.leaveGroup(pod)
+		return // the pod is gone, or another scheduler has bound it
+	}
+	klog.FromContext(ctx).V(3).Info("Pod was not scheduled", "pod", klog.KObj(pod), "reason", err.Error())
+	s.recorders[a.profile.Name].Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", truncateMessage(err.Error()))
+	s.writer.report(ctx, pod, failedCondition(pod, unfit != nil, err.Error()))
+}
+
+// nominate reserves room on a node for a pod in flight; "" ends that.
+func (s *Scheduler) nominate(pod *framework.PodInfo, node string) {
+	uid := pod.Pod.UID
+	if node == "" {
+		s.endNomination(uid, pod.Pod)
+		return
+	}
+	s.nominator.AddNominatedPod(pod, node)
+	if !s.queue.Expects(uid) { // deleted during the attempt
+		s.nominator.DeleteNominatedPod(uid)
+	}
+}
+
+// endNomination gives back the room that is reserved for a pod, if any, and
+// tells the queue that others may have it.
+func (s *Scheduler) endNomination(uid types.UID, pod *v1.Pod) {
+	if s.nominator.NominatedNode(uid) == "" {
+		return
+	}
+	s.nominator.DeleteNominatedPod(uid)
+	s.event(framework.AssignedPod, framework.Delete, pod, nil)
+}
+
+// nominationEnded tells the queue that others may have the room on a node that was
+// reserved for a pod. node is "" if there was none.
+func (s *Scheduler) nominationEnded(node string, pod *v1.Pod) {
+	if node != "" {
+		s.event(framework.AssignedPod, framework.Delete, pod, nil)
+	}
 }

@@ -1,17 +1,23 @@
 package scheduler
 
 import (
+	"context"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
 
+	"github.com/coracle-io/coracle/internal/scheduler/cache"
+	"github.com/coracle-io/coracle/internal/scheduler/config"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/all"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/plugintest"
+	"github.com/coracle-io/coracle/internal/scheduler/profile"
+	"github.com/coracle-io/coracle/internal/scheduler/queue"
 )
 
 type podOption func(*v1.Pod)
@@ -114,7 +120,7 @@ func TestChoose(t *testing.T) {
 		nodes   []*v1.Node
 		running []*v1.Pod
 		pod     *v1.Pod
-		want    string // a node, or the text of the refusal
+		want    string // a node, or the text of the error
 	}{
 		{"only one node", []*v1.Node{node("a")}, nil, pod("p"), "a"},
 		{"no nodes", nil, nil, pod("p"), "no nodes available to schedule pods"},
@@ -174,15 +180,8 @@ func TestChoose(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := newCache(nil)
-			for _, n := range test.nodes {
-				c.setNode(n)
-			}
-			for _, p := range test.running {
-				c.setPod(p)
-			}
-			profile := &profile{filters: all.Filters(), scores: all.Scores()}
-			best, _, err := profile.choose(framework.NewPod(test.pod), &c.cluster, 0, rand.New(rand.NewPCG(1, 1)))
+			p := newProfile(t, nil)
+			best, err := newAlgorithm(1).schedule(t.Context(), p, p.NewCycleState(), framework.NewPodInfo(test.pod), "", snapshotOf(test.nodes, test.running))
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -197,15 +196,11 @@ func TestChoose(t *testing.T) {
 }
 
 func TestTiesAreBrokenAtRandom(t *testing.T) {
-	c := newCache(nil)
-	for _, name := range []string{"a", "b", "c"} {
-		c.setNode(node(name))
-	}
-	profile := &profile{filters: all.Filters(), scores: all.Scores()}
-	random := rand.New(rand.NewPCG(7, 7))
+	snapshot := snapshotOf([]*v1.Node{node("a"), node("b"), node("c")}, nil)
+	p, a := newProfile(t, nil), newAlgorithm(7)
 	seen := map[string]bool{}
 	for range 100 {
-		best, _, err := profile.choose(framework.NewPod(pod("p")), &c.cluster, 0, random)
+		best, err := a.schedule(t.Context(), p, p.NewCycleState(), framework.NewPodInfo(pod("p")), "", snapshot)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,19 +211,72 @@ func TestTiesAreBrokenAtRandom(t *testing.T) {
 	}
 }
 
-func BenchmarkChooseOfThousandNodes(b *testing.B) {
-	c := newCache(nil)
-	for i := range 1000 {
-		c.setNode(node("node-" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + resource.NewQuantity(int64(i), resource.DecimalSI).String()))
+// Pods that are nominated for a node count there for pods of the same or a
+// lower priority, and for no others.
+func TestNominatedPodsCount(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		priority int32
+		want     string
+	}{
+		{"lower", 1, "0/1 nodes are available: 1 Insufficient cpu."}, {"same", 5, "0/1 nodes are available: 1 Insufficient cpu."}, {"higher", 9, "a"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			nominator := queue.NewNominator()
+			nominator.AddNominatedPod(framework.NewPodInfo(pod("nominated", requests("2", "1Gi"), priority(5))), "a")
+			p, snapshot := newProfile(t, nominator), snapshotOf([]*v1.Node{node("a")}, nil)
+			best, err := newAlgorithm(1).schedule(t.Context(), p, p.NewCycleState(), framework.NewPodInfo(pod("p", requests("1", "1Gi"), priority(test.priority))), "", snapshot)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			} else {
+				got = best.Name
+			}
+			if got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			if n := snapshot.Node("a"); len(n.Pods) != 0 || n.Requested.CPU != 0 {
+				t.Errorf("the nominated pod stayed on the node: %+v", n)
+			}
+		})
 	}
-	profile := &profile{filters: all.Filters(), scores: all.Scores()}
-	random := rand.New(rand.NewPCG(1, 1))
-	p := framework.NewPod(pod("p", requests("100m", "100Mi")))
-	start := 0
-	for b.Loop() {
-		var err error
-		if _, start, err = profile.choose(p, &c.cluster, start, random); err != nil {
-			b.Fatal(err)
-		}
+}
+
+func newProfile(t testing.TB, nominator *queue.Nominator) *profile.Profile {
+	if nominator == nil {
+		nominator = queue.NewNominator()
 	}
+	return newProfileWith(t, nominator, plugintest.Informers(t), false)
+}
+
+// failer is a testing.TB or a *rapid.T.
+type failer interface {
+	Context() context.Context
+	Fatal(...any)
+}
+
+func newProfileWith(t failer, nominator *queue.Nominator, f informers.SharedInformerFactory, unshared bool) *profile.Profile {
+	p, err := profile.New(t.Context(), profile.Options{
+		Registry: all.Registry(), Default: all.Default(nil), Config: config.Profile{SchedulerName: DefaultName},
+		Handle: &framework.Handle{Nominator: nominator, Informers: f}, Unshared: unshared,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func newAlgorithm(seed uint64) *algorithm {
+	return &algorithm{random: rand.New(rand.NewPCG(seed, seed))}
+}
+
+func snapshotOf(nodes []*v1.Node, pods []*v1.Pod) *framework.Snapshot {
+	c := cache.New()
+	for _, n := range nodes {
+		c.SetNode(n)
+	}
+	for _, p := range pods {
+		c.SetPod(p)
+	}
+	return c.UpdateSnapshot()
 }

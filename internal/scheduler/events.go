@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"os"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,11 +23,14 @@ import (
 
 const (
 	// eventsWaiting and eventsUnderWay bound the events that are still to be
-	// written, and that are being written. More are dropped, as client-go does.
-	eventsWaiting  = 1000
+	// written, and those that were begun. More are dropped, as client-go does.
+	eventsWaiting  = 10_000
 	eventsUnderWay = 1000
-	// eventTries and eventPause are what writing an event is worth while the
-	// API server does not answer.
+	// eventRequests bounds the requests at a time. They are few, so that events
+	// of pods that were bound do not hold up the bindings of others.
+	eventRequests = 8
+	// eventTries is the number of attempts to write an event while the API
+	// server does not answer, and eventPause the time between them.
 	eventTries = 12
 	eventPause = 10 * time.Second
 	// seriesEnd is how long after its last observation an event may repeat as
@@ -43,19 +47,21 @@ const (
 //	                         2nd? ─► patch: series of 2
 //	                         later ─► count; patched once it has ended
 //
-// What it remembers of each event is a few numbers. client-go's recorder keeps
-// whole events for six to twelve minutes, which at thousands of pods a second
-// fill the memory, and after a load hold on to the pages that they lie in.
+// It keeps only a few numbers for each event. client-go's recorder keeps whole
+// events for six to twelve minutes, which at thousands of pods a second fill
+// the memory, and after a load hold on to the pages that they lie in.
 type recorder struct {
 	client     kubernetes.Interface
 	controller string
 	instance   string
 	waiting    chan *eventsv1.Event
 	under      chan struct{}
+	requests   chan struct{}
 	seed       maphash.Seed
 }
 
-// series is what is remembered of an event. It has no pointers unless it repeats.
+// series holds when and how often an event occurred. It has no pointers unless it
+// repeats.
 type series struct {
 	first, last int64 // nanoseconds; the event is named for the first
 	count       int32
@@ -69,7 +75,8 @@ func newRecorder(client kubernetes.Interface, controller string) *recorder {
 	}
 	return &recorder{
 		client: client, controller: controller, instance: controller + "-" + hostname,
-		waiting: make(chan *eventsv1.Event, eventsWaiting), under: make(chan struct{}, eventsUnderWay), seed: maphash.MakeSeed(),
+		waiting: make(chan *eventsv1.Event, eventsWaiting), under: make(chan struct{}, eventsUnderWay),
+		requests: make(chan struct{}, eventRequests), seed: maphash.MakeSeed(),
 	}
 }
 
@@ -94,6 +101,15 @@ func (r *recorder) Eventf(pod, related *v1.Pod, kind, reason, action, note strin
 	case r.waiting <- e:
 	default:
 	}
+}
+
+// truncateMessage shortens a message to what the note of an event may have.
+func truncateMessage(message string) string {
+	const limit, end = 1024, " ..."
+	if len(message) <= limit {
+		return message
+	}
+	return strings.ToValidUTF8(message[:limit-len(end)], "") + end
 }
 
 func podReference(pod *v1.Pod) v1.ObjectReference {
@@ -191,9 +207,15 @@ func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 	})
 }
 
-// try creates an event, or patches its series. One that has expired meanwhile
-// is created again.
+// try creates an event, or patches its series. It creates an event again that
+// has expired.
 func (r *recorder) try(ctx context.Context, e *eventsv1.Event) error {
+	select {
+	case r.requests <- struct{}{}:
+		defer func() { <-r.requests }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	events := r.client.EventsV1().Events(e.Namespace)
 	if e.Series != nil {
 		patch, err := json.Marshal(map[string]any{"series": e.Series})

@@ -9,13 +9,15 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	_ "github.com/coracle-io/coracle/internal/bubble"
 )
 
 // TestEventsRepeatAsSeries: the first two times are written at once, later
 // ones are counted and written when the series has ended.
 func TestEventsRepeatAsSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client, _ := newFake()
 		r := newRecorder(client, "test")
 		go r.run(t.Context())
 		written := func() []eventsv1.Event {
@@ -58,7 +60,7 @@ func TestEventsRepeatAsSeries(t *testing.T) {
 
 // TestRememberedEventsAreBounded: whatever the number of pods.
 func TestRememberedEventsAreBounded(t *testing.T) {
-	r := newRecorder(fake.NewClientset(), "test")
+	r := newRecorder(&fake.Clientset{}, "test")
 	seen := make(map[uint64]series, seriesCount)
 	for i := range uint64(seriesCount) {
 		seen[i] = series{}

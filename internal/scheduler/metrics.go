@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
-// Metrics is what a scheduler counts, by upstream's names.
+// Metrics holds the metrics of a scheduler, with upstream's names.
 type Metrics struct {
 	attempts    *prometheus.CounterVec
 	attempt     *prometheus.HistogramVec
@@ -20,6 +22,13 @@ type Metrics struct {
 	tries       prometheus.Histogram
 	points      *prometheus.HistogramVec
 	incoming    *prometheus.CounterVec
+	handling    *prometheus.HistogramVec
+	permitWait  *prometheus.HistogramVec
+	afterFlush  prometheus.Counter
+	evictions   *prometheus.CounterVec
+	evicting    *prometheus.HistogramVec
+	plugins     *prometheus.HistogramVec
+	evaluations *prometheus.CounterVec
 	// running are the schedulers whose queues are shown.
 	running sync.Map // *Scheduler to true
 }
@@ -39,25 +48,37 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		attempts: counter("schedule_attempts_total", "[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
 		attempt: prometheus.NewHistogramVec(histogram("scheduling_attempt_duration_seconds", "[STABLE] Scheduling attempt latency in seconds (scheduling algorithm + binding)",
 			0.001, 2, 15), []string{"result", "profile"}),
-		algorithm:   prometheus.NewHistogram(histogram("scheduling_algorithm_duration_seconds", "[ALPHA] Scheduling algorithm latency in seconds", 0.001, 2, 15)),
-		victims:     prometheus.NewHistogram(histogram("preemption_victims", "[STABLE] Number of selected preemption victims", 1, 2, 7)),
+		algorithm:   prometheus.NewHistogram(histogram("scheduling_algorithm_duration_seconds", "[BETA] Scheduling algorithm latency in seconds", 0.001, 2, 15)),
+		victims:     prometheus.NewHistogram(histogram("preemption_victims", "[STABLE] Number of selected preemption victims for preemption initiated by a single pod", 1, 2, 7)),
 		preemptions: prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_preemption_attempts_total", Help: "[STABLE] Total preemption attempts in the cluster till now"}),
-		goroutines:  gauge("goroutines", "[ALPHA] Number of running goroutines split by the work they do such as binding.", "operation"),
+		goroutines:  gauge("goroutines", "[BETA] Number of running goroutines split by the work they do such as binding.", "operation"),
 		toPlace: prometheus.NewHistogramVec(histogram("pod_scheduling_sli_duration_seconds", "[BETA] E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
 			0.01, 2, 20), []string{"attempts"}),
 		tries: prometheus.NewHistogram(histogram("pod_scheduling_attempts", "[STABLE] Number of attempts to successfully schedule a pod.", 1, 2, 5)),
 		points: prometheus.NewHistogramVec(histogram("framework_extension_point_duration_seconds", "[STABLE] Latency for running all plugins of a specific extension point.",
 			0.0001, 2, 12), []string{"extension_point", "status", "profile"}),
 		incoming: counter("queue_incoming_pods_total", "[STABLE] Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
+		handling: prometheus.NewHistogramVec(histogram("event_handling_duration_seconds", "[ALPHA] Event handling latency in seconds.", 0.0001, 2, 12), []string{"event"}),
+		permitWait: prometheus.NewHistogramVec(histogram("permit_wait_duration_seconds", "[BETA] Duration of waiting on permit.",
+			0.001, 2, 15), []string{"result"}),
+		afterFlush: prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_pod_scheduled_after_flush_total", Help: "[ALPHA] Number of pods that were scheduled after they had been flushed from the unschedulable pods due to timeout: a queueing hint may have missed an event."}),
+		evictions:  counter("preemption_goroutines_execution_total", "[ALPHA] Number of preemption goroutines executed.", "result"),
+		evicting: prometheus.NewHistogramVec(histogram("preemption_goroutines_duration_seconds", "[ALPHA] (Deprecated since 1.37.0) Duration in seconds for running goroutines for the preemption.",
+			0.01, 2, 20), []string{"result"}),
+		plugins: prometheus.NewHistogramVec(histogram("plugin_execution_duration_seconds", "[BETA] Duration for running a plugin at a specific extension point.",
+			0.00001, 1.5, 20), []string{"plugin", "extension_point", "status"}),
+		evaluations: counter("plugin_evaluation_total", "[ALPHA] Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).", "plugin", "extension_point", "profile"),
 	}
-	r.MustRegister(m.attempts, m.attempt, m.algorithm, m.victims, m.preemptions, m.goroutines, m.toPlace, m.tries, m.points, m.incoming, m)
+	r.MustRegister(m.attempts, m.attempt, m.algorithm, m.victims, m.preemptions, m.goroutines, m.toPlace, m.tries, m.points, m.incoming,
+		m.handling, m.permitWait, m.afterFlush, m.evictions, m.evicting, m.plugins, m.evaluations, m)
 	return m
 }
 
 var (
 	pendingPods = prometheus.NewDesc("scheduler_pending_pods", "[STABLE] Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.", []string{"queue"}, nil)
-	cacheSize   = prometheus.NewDesc("scheduler_scheduler_cache_size", "[ALPHA] Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil)
-	refusedPods = prometheus.NewDesc("scheduler_unschedulable_pods", "[ALPHA] The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.", []string{"plugin", "profile"}, nil)
+	cacheSize   = prometheus.NewDesc("scheduler_cache_size", "[ALPHA] Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil)
+	inflight    = prometheus.NewDesc("scheduler_inflight_events", "[ALPHA] Number of events currently tracked in the scheduling queue.", []string{"event"}, nil)
+	refusedPods = prometheus.NewDesc("scheduler_unschedulable_pods", "[BETA] The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.", []string{"plugin", "profile"}, nil)
 )
 
 // show has the queue and the cache of a scheduler shown until hide is called.
@@ -71,6 +92,7 @@ func (*Metrics) Describe(out chan<- *prometheus.Desc) {
 	out <- pendingPods
 	out <- cacheSize
 	out <- refusedPods
+	out <- inflight
 }
 
 // Collect implements prometheus.Collector.
@@ -80,16 +102,17 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		gauge := func(d *prometheus.Desc, value int, labels ...string) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
 		}
-		active, backoff, unschedulable, refused := s.queue.waitingPods()
-		gated := 0
-		s.gated.Range(func(any, any) bool { gated++; return true })
-		for queue, n := range map[string]int{"active": active, "backoff": backoff, "unschedulable": unschedulable, "gated": gated} {
+		c := s.queue.Counts()
+		for queue, n := range map[string]int{"active": c.Active, "backoff": c.Backoff, "unschedulable": c.Unschedulable, "gated": c.Gated} {
 			gauge(pendingPods, n, queue)
 		}
-		for plugin, n := range refused {
-			gauge(refusedPods, n, plugin, s.name)
+		for rejector, n := range c.Rejected {
+			gauge(refusedPods, n, rejector[1], rejector[0])
 		}
-		nodes, pods, assumed := s.cache.size()
+		for event, n := range c.InFlightEvents {
+			gauge(inflight, n, event)
+		}
+		nodes, pods, assumed := s.cache.Size()
 		for kind, n := range map[string]int{"nodes": nodes, "pods": pods, "assumed_pods": assumed} {
 			gauge(cacheSize, n, kind)
 		}
@@ -110,21 +133,36 @@ func (m *Metrics) attempted(result, profile string, took time.Duration) {
 	m.attempt.WithLabelValues(result, profile).Observe(took.Seconds())
 }
 
-// placed counts a pod that was bound.
-func (m *Metrics) placed(attempts int, took time.Duration) {
+// placed counts a pod that was bound. flushed says that it was tried because
+// it had waited too long.
+func (m *Metrics) placed(attempts int, took time.Duration, flushed bool) {
 	label := strconv.Itoa(attempts)
 	if attempts >= 15 {
 		label = "15+"
 	}
 	m.toPlace.WithLabelValues(label).Observe(took.Seconds())
 	m.tries.Observe(float64(attempts))
+	if flushed {
+		m.afterFlush.Inc()
+	}
 }
 
 // point notes how long the plugins of an extension point took.
-func (m *Metrics) point(name, profile string, ok bool, took time.Duration) {
-	status := "Success"
+func (m *Metrics) point(name, profile string, code framework.Code, took time.Duration) {
+	m.points.WithLabelValues(name, code.String(), profile).Observe(took.Seconds())
+}
+
+// plugin notes how long a plugin took at an extension point, in a sampled attempt.
+func (m *Metrics) plugin(point, plugin string, code framework.Code, took time.Duration) {
+	m.plugins.WithLabelValues(plugin, point, code.String()).Observe(took.Seconds())
+}
+
+// evicted counts a preemption whose victims were evicted, or were not.
+func (m *Metrics) evicted(ok bool, took time.Duration) {
+	result := "success"
 	if !ok {
-		status = "Unschedulable"
+		result = "error"
 	}
-	m.points.WithLabelValues(name, status, profile).Observe(took.Seconds())
+	m.evictions.WithLabelValues(result).Inc()
+	m.evicting.WithLabelValues(result).Observe(took.Seconds())
 }

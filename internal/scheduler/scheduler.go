@@ -1,221 +1,258 @@
 // Package scheduler assigns pods to nodes.
 //
-// One goroutine decides, pod after pod, on the live state of the cache;
-// bindings are written by others, many at a time, while the next pods are
-// being decided on the assumption that those will succeed.
+//	informers ─► cache ──UpdateSnapshot──► Snapshot
+//	    │                                     │
+//	    ▼              ┌──── scheduling goroutine, one pod at a time ────┐      binding goroutines
+//	  queue ──Pop────► PreFilter, Filter ─► Score ─► assume, Reserve, Permit ─► PreBind, Bind
+//	    ▲                    │ no node fits                  │ rejected                │ failed
+//	    │                    ▼                               ▼                         ▼
+//	    └──AddUnschedulable─ PostFilter (preemption)      Unreserve, forget ◄──────────┘
 //
-//	pods without node ──► queue ──► choose (filter, score) ──► assume ──► bind
-//	                        ▲                │ no node fits                │ failed
-//	                        └── events ──────┴─────────────────────────────┘
+// The scheduling goroutine owns the snapshot: it decides without locks, and
+// pods that are assumed count in the next decision. Package framework and the
+// plugins implement the profiles; this package names no plugin.
 package scheduler
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/scheduler/cache"
+	"github.com/coracle-io/coracle/internal/scheduler/config"
+	"github.com/coracle-io/coracle/internal/scheduler/extender"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/all"
+	"github.com/coracle-io/coracle/internal/scheduler/podgroup"
+	"github.com/coracle-io/coracle/internal/scheduler/profile"
+	"github.com/coracle-io/coracle/internal/scheduler/queue"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // DefaultName is the scheduler of pods that name none.
 const DefaultName = v1.DefaultSchedulerName
 
-// bindings is how many bindings may be under way at a time.
-const bindings = 64
+// maxBindings and maxReports are how many bindings, and how many statuses of
+// pods that were not scheduled, are written at a time. With more, the API
+// server's fairness refuses some, which are then repeated a second later.
+const (
+	maxBindings = 64
+	maxReports  = 64
+)
 
-// Config is what a scheduler needs.
+// Config is the configuration of a scheduler.
 type Config struct {
 	Client *client.Client
-	// Name is the schedulerName of the pods it takes; "" is DefaultName.
-	Name string
+	// Configuration has the profiles and settings. Its zero value is kube-scheduler's default.
+	Configuration config.Configuration
 	// Clock is for back-off; nil is the real one.
 	Clock clock.WithTicker
 	// Seed decides between equally good nodes.
 	Seed uint64
-	// Metrics counts what it does; nil counts nowhere.
+	// Metrics counts what the scheduler does; nil is metrics of its own.
 	Metrics *Metrics
 }
 
-// Scheduler assigns the pods of one scheduler name.
+// Scheduler assigns the pods of its profiles' scheduler names.
 type Scheduler struct {
-	client  *client.Client
-	name    string
-	profile *profile
-	cache   *clusterCache
-	queue   *queue
-	random  *rand.Rand
-	events  *recorder
-	metrics *Metrics
-	gated   sync.Map // the UIDs of the pods that wait for their gates
-	start   int      // where the search for nodes goes on
-	// protected reports whether a disruption budget forbids a pod's eviction.
-	protected func(*v1.Pod) bool
+	client    *client.Client
+	profiles  map[string]*profile.Profile
+	events    map[string][]framework.ClusterEventWithHint // all that are registered, by plugin
+	recorders map[string]*recorder
+	cache     *cache.Cache
+	queue     *queue.Queue
+	nominator *queue.Nominator
+	groups    *podgroup.Groups
+	statuses  *podStatuses
+	algorithm *algorithm
+	clock     clock.WithTicker
+	metrics   *Metrics
+	extenders *extender.Extenders // nil: none
+	bindings  chan struct{}       // one for each binding that is being written
+	writer    *statusWriter
 }
 
-// New makes a scheduler; it does nothing until Run.
-func New(c Config) *Scheduler {
-	if c.Name == "" {
-		c.Name = DefaultName
-	}
+// New makes a scheduler; it does nothing until Run. The error says what is
+// wrong with the configuration.
+func New(ctx context.Context, c Config) (*Scheduler, error) {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
-	name := c.Name
 	s := &Scheduler{
-		client:  c.Client,
-		name:    name,
-		events:  newRecorder(c.Client.Kubernetes, name),
-		metrics: c.Metrics,
-		profile: &profile{filters: all.Filters(), scores: all.Scores(), observe: func(point string, ok bool, took time.Duration) {
-			c.Metrics.point(point, name, ok, took)
-		}},
-		cache:  newCache(selectorsFrom(c.Client.Informers)),
-		queue:  newQueue(c.Clock),
-		random: rand.New(rand.NewPCG(c.Seed, 0)),
-
-		protected: protectedBy(c.Client.Informers.Policy().V1().PodDisruptionBudgets().Lister()),
+		client: c.Client, profiles: map[string]*profile.Profile{}, events: map[string][]framework.ClusterEventWithHint{},
+		recorders: map[string]*recorder{}, cache: cache.New(), nominator: queue.NewNominator(), groups: podgroup.New(), clock: c.Clock, metrics: c.Metrics,
+		algorithm: &algorithm{percentage: c.Configuration.PercentageOfNodesToScore, random: rand.New(rand.NewPCG(c.Seed, 0))},
+		bindings:  make(chan struct{}, maxBindings),
 	}
-	s.queue.incoming = func(queue, event string) { c.Metrics.incoming.WithLabelValues(queue, event).Inc() }
-	return s
+	if len(c.Configuration.Extenders) > 0 {
+		var err error
+		if s.extenders, err = extender.New(c.Configuration.Extenders); err != nil {
+			return nil, err
+		}
+	}
+	o := queue.Options{
+		Clock: c.Clock, Profiles: map[string]queue.Profile{},
+		InitialBackoff: c.Configuration.PodInitialBackoff, MaxBackoff: c.Configuration.PodMaxBackoff,
+		MaxUnschedulable: c.Configuration.PodMaxInUnschedulablePods,
+		PopFromBackoff:   c.Configuration.Features.Enabled(feature.SchedulerPopFromBackoffQ),
+		Incoming:         func(queue, event string) { c.Metrics.incoming.WithLabelValues(queue, event).Inc() },
+	}
+	activator, shared := &activator{}, map[string]any{}
+	var sort framework.QueueSortPlugin
+	for _, one := range c.Configuration.Served() {
+		p, err := s.addProfile(ctx, &c, one, activator, shared)
+		if err != nil {
+			return nil, err
+		}
+		if sort != nil && sort.Name() != p.QueueSort().Name() {
+			return nil, fmt.Errorf("profile %q: all profiles must have the same queue sort plugin: %s, not %s", p.Name, sort.Name(), p.QueueSort().Name())
+		}
+		sort = p.QueueSort()
+		hints, err := p.EventsToRegister(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for plugin, events := range hints {
+			s.events[plugin] = append(s.events[plugin], events...)
+		}
+		hints[noNodes] = []framework.ClusterEventWithHint{{Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add}}}
+		if s.extenders != nil && s.extenders.IsFilter() { // any event may help a pod that an extender rejected
+			hints[framework.ExtenderName] = []framework.ClusterEventWithHint{{Event: framework.ClusterEvent{Resource: framework.WildCard, Action: framework.All}}}
+		}
+		o.Profiles[p.Name] = queue.Profile{PreEnqueue: p.PreEnqueue(), EventFilters: p.EventFilters(), Hints: hints}
+	}
+	o.Less = sort.Less
+	s.queue = queue.New(o)
+	activator.queue = s.queue
+	s.statuses = newPodStatuses(s.queue.Has)
+	s.writer = &statusWriter{
+		client: c.Client, nominator: s.nominator, statuses: s.statuses, slots: make(chan struct{}, maxReports),
+		keepsNominations: c.Configuration.Features.Enabled(feature.NominatedNodeNameForExpectation),
+	}
+	return s, nil
 }
+
+func (s *Scheduler) addProfile(ctx context.Context, c *Config, one config.Profile, activator *activator, shared map[string]any) (*profile.Profile, error) {
+	name := one.SchedulerName
+	if s.profiles[name] != nil {
+		return nil, fmt.Errorf("profile %q is there twice", name)
+	}
+	s.recorders[name] = newRecorder(c.Client.Kubernetes, name)
+	o := profile.Options{
+		Registry: all.Registry(), Default: all.Default(c.Configuration.Features), Config: one, AlwaysCheckAllPredicates: c.Configuration.AlwaysCheckAllPredicates,
+		Handle: &framework.Handle{
+			Client: c.Client.Kubernetes, Informers: c.Client.Informers, Recorder: s.recorders[name],
+			Nominator: s.nominator, Queue: activator, WriteNomination: func(ctx context.Context, pod *framework.PodInfo) {
+				s.writer.writeNomination(ctx, pod)
+				s.event(framework.AssignedPod, framework.Delete, pod.Pod, nil)
+			},
+			Shared: shared, PodGroups: podGroups{s.groups, s.cache}, Bound: s.cache,
+			Observe: func(victims int) { c.Metrics.victims.Observe(float64(victims)) }, Features: c.Configuration.Features,
+			IsWanted:         activator.isWanted,
+			ObserveEvictions: c.Metrics.evicted,
+		},
+		Observe: func(point string, code framework.Code, took time.Duration) { c.Metrics.point(point, name, code, took) },
+		ObserveWait: func(code framework.Code, took time.Duration) {
+			c.Metrics.permitWait.WithLabelValues(code.String()).Observe(took.Seconds())
+		},
+		ObservePlugin: c.Metrics.plugin,
+		Evaluations: func(point, plugin string) profile.Counter {
+			return c.Metrics.evaluations.WithLabelValues(plugin, point, name)
+		},
+	}
+	if s.extenders != nil { // no interface may hold a nil pointer
+		o.Extenders, o.Handle.Extenders = s.extenders, s.extenders
+	}
+	p, err := profile.New(ctx, o)
+	s.profiles[name] = p
+	return p, err
+}
+
+// podGroups implements framework.PodGroups.
+type podGroups struct {
+	*podgroup.Groups
+	cache *cache.Cache
+}
+
+// NumPlaced implements framework.PodGroups.
+func (g podGroups) NumPlaced(group types.NamespacedName) int { return g.cache.NumPlaced(group) }
+
+// activator passes on to the queue, which is made after the plugins.
+type activator struct{ queue *queue.Queue }
+
+func (a *activator) Activate(pods ...*v1.Pod) { a.queue.Activate(pods...) }
+
+func (a *activator) isWanted(pod types.UID) bool { return a.queue.Expects(pod) }
 
 // Run schedules until ctx ends. It returns once everything it started has ended.
 func (s *Scheduler) Run(ctx context.Context) error {
 	defer s.metrics.show(s)()
+	if s.extenders != nil {
+		defer s.extenders.CloseIdleConnections()
+	}
 	return supervise.Run(ctx, func(ctx context.Context) error {
-		supervise.Go(ctx, func() { s.events.run(ctx) })
+		for _, r := range s.recorders {
+			supervise.Go(ctx, func() { r.run(ctx) })
+		}
 		return s.work(ctx)
 	})
 }
 
-// work decides about pod after pod.
+// work schedules pod after pod.
 func (s *Scheduler) work(ctx context.Context) error {
 	if err := s.watch(ctx); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).V(1).Info("Scheduling", "schedulerName", s.name)
-	slots := make(chan struct{}, bindings)
+	supervise.Go(ctx, func() { s.forgetGonePods(ctx) })
+	for name := range s.profiles {
+		klog.FromContext(ctx).V(1).Info("Scheduling", "schedulerName", name)
+	}
 	for {
-		it, err := s.queue.pop(ctx)
+		pod, err := s.queue.Pop(ctx)
 		if err != nil {
 			return nil // ctx ended
 		}
-		if s.cache.holds(it.pod.Pod.UID) {
-			continue // an update made before the binding under way came late
-		}
-		began := time.Now()
-		node, err := s.decide(it.pod)
-		decided := time.Since(began)
-		s.metrics.algorithm.Observe(decided.Seconds())
-		if err != nil {
-			s.beside(ctx, it, func() { s.refuse(ctx, it, err, decided) })
-			continue
-		}
-		slots <- struct{}{}
-		s.beside(ctx, it, func() {
-			defer func() { <-slots }()
-			s.bind(ctx, it, node, began)
-		})
+		s.schedule(ctx, pod)
 	}
 }
 
-// beside does the rest of the work on a pod in a goroutine. A panic over one
-// pod must not keep others from being scheduled: the pod is tried again later.
-func (s *Scheduler) beside(ctx context.Context, it *item, work func()) {
+// runAsync runs work for an attempt in its own goroutine. A panic over one pod
+// must not keep others from being scheduled: the attempt fails, and the pod is
+// tried again later.
+func (s *Scheduler) runAsync(ctx context.Context, a *attempt, work func()) {
 	supervise.Go(ctx, func() {
 		err := supervise.Call(func() error { work(); return nil })
-		if err != nil {
-			supervise.Note(ctx, err)
-			s.cache.forget(it.pod.Pod.UID)
-			s.queue.giveBack(it, nil)
+		if err == nil {
+			return
 		}
+		if a.bound { // a plugin panicked over a pod that has its node
+			supervise.RecordPanic(ctx, err)
+			return
+		}
+		again := supervise.Call(func() error { s.fail(ctx, a, err, nil); return nil })
+		if again == nil {
+			return
+		}
+		supervise.RecordPanic(ctx, again)
+		pod := a.pod.Pod
+		s.cache.Forget(pod.UID)
+		a.pod.UnschedulablePlugins, a.pod.PendingPlugins = nil, nil
+		s.queue.AddUnschedulable(a.pod)
+		if !s.queue.Has(pod.UID) {
+			s.leaveGroup(pod)
+		}
+		s.move(framework.ClusterEvent{Resource: framework.WildCard, Action: framework.All, Label: "AssignedPodDelete"}, nil, nil)
 	})
-}
-
-// decide chooses a node and assumes the pod there. A panic over the pod is an
-// error.
-func (s *Scheduler) decide(pod *framework.Pod) (name string, err error) {
-	s.cache.mu.Lock()
-	defer s.cache.mu.Unlock()
-	err = supervise.Call(func() error {
-		node, next, err := s.profile.choose(pod, &s.cache.cluster, s.start, s.random)
-		s.start = next
-		if err != nil {
-			return err
-		}
-		s.cache.place(pod, node.Name, true)
-		name = node.Name
-		return nil
-	})
-	return name, err
-}
-
-// bind writes a decision, the search for which began then.
-func (s *Scheduler) bind(ctx context.Context, it *item, node string, began time.Time) {
-	running := s.metrics.goroutines.WithLabelValues("binding")
-	running.Inc()
-	defer running.Dec()
-	pod, binding := it.pod.Pod, time.Now()
-	log := klog.FromContext(ctx)
-	err := s.client.Kubernetes.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Target:     v1.ObjectReference{Kind: "Node", Name: node},
-	}, metav1.CreateOptions{})
-	s.metrics.point("Bind", s.name, err == nil, time.Since(binding))
-	if err == nil {
-		s.metrics.attempted(scheduled, s.name, time.Since(began))
-		s.metrics.placed(it.attempts, s.queue.clock.Since(it.since))
-		log.V(2).Info("Bound pod", "pod", klog.KObj(pod), "node", node, "attempts", it.attempts)
-		s.events.Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %v/%v to %v", pod.Namespace, pod.Name, node)
-		return
-	}
-	s.cache.forget(pod.UID)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || ctx.Err() != nil {
-		return // the pod is gone, or bound by someone else
-	}
-	s.metrics.attempted(failed, s.name, time.Since(began))
-	log.Error(err, "Binding failed", "pod", klog.KObj(pod), "node", node)
-	s.queue.giveBack(it, nil)
-	s.queue.move("AssignedPodDelete", nil)
-}
-
-// refuse puts a pod that fits nowhere back and says why, in an event and in
-// the pod's condition. The decision took so long.
-func (s *Scheduler) refuse(ctx context.Context, it *item, err error, decided time.Duration) {
-	pod := it.pod.Pod
-	message := err.Error()
-	var unfit *fitError
-	if errors.As(err, &unfit) {
-		s.metrics.attempted(unschedulable, s.name, decided)
-		if unfit.nodes > 0 {
-			if why := s.makeRoom(ctx, it, unfit); why != "" {
-				message += " no new claims to deallocate, preemption: " + why + "."
-			}
-		}
-		s.queue.giveBack(it, append(unfit.plugins(), anyNode))
-	} else {
-		supervise.Note(ctx, err)
-		s.metrics.attempted(failed, s.name, decided)
-		s.queue.giveBack(it, nil)
-	}
-	klog.FromContext(ctx).V(3).Info("Pod fits nowhere", "pod", klog.KObj(pod), "reason", message)
-	s.events.Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
-	if err := s.explain(ctx, pod, message); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).Error(err, "Writing the pod's PodScheduled condition failed", "pod", klog.KObj(pod))
-	}
 }

@@ -14,12 +14,14 @@ import (
 )
 
 const (
-	// lockAgain is how often a lock that others hold is tried.
-	lockAgain = 20 * time.Millisecond
-	maxHolder = 4096 // bytes that are read of who holds a lock
+	// lockRetry is the interval at which a lock that others hold is retried.
+	lockRetry = 20 * time.Millisecond
+	// namingTime bounds how long Acquire waits for a holder's record.
+	namingTime = time.Second
+	maxHolder  = 4096 // bound of a lock file's content, in bytes
 )
 
-// Holder says who holds a lock.
+// Holder is the process that holds a lock.
 type Holder struct {
 	Cluster string `json:"cluster,omitzero"`
 	PID     int    `json:"pid"`
@@ -37,7 +39,7 @@ func (h Holder) String() string {
 	return fmt.Sprintf("cluster %s (process %d)", h.Cluster, h.PID)
 }
 
-// HeldError says that a lock is held by another process.
+// HeldError reports that another process holds a lock.
 type HeldError struct {
 	Path   string
 	Holder Holder
@@ -47,34 +49,45 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s is locked by %s: let it finish, or end it, first", e.Path, e.Holder)
 }
 
-// Lock is a lock that this process holds until it releases it or ends. It is
-// a flock(2) of a file that only its owner can open; whoever inherits the file
-// holds it as well.
+// Lock is a lock that this process holds until it releases it or ends. It is a
+// flock(2) of a file that only its owner can open. A process that inherits the
+// file holds the lock as well.
 type Lock struct{ file *os.File }
 
-// Acquire locks a file, made if it is missing, and waits for others no longer
-// than patience: a HeldError says who they are then. The file may be removed
-// by its holder; who waited for it takes the next one.
-func Acquire(ctx context.Context, path string, holder Holder, patience time.Duration) (*Lock, error) {
-	deadline := time.Now().Add(patience)
-	for {
+// Acquire locks a file, which it creates if it is missing. It waits for another
+// holder up to timeout, and then returns a HeldError. A holder records itself
+// just after it has the lock, so Acquire waits up to a second for the record
+// even if timeout is shorter. The wait is the sum of the intervals between
+// attempts: a machine that stops for seconds leaves the holder no time to finish,
+// and does not end it. The holder may remove the file; waiting processes create
+// it again.
+func Acquire(ctx context.Context, path string, holder Holder, timeout time.Duration) (*Lock, error) {
+	for waited := time.Duration(0); ; waited += lockRetry {
 		l, err := try(path, holder)
 		if err == nil && l != nil {
 			return l, nil
 		}
 		var held *HeldError
-		if err != nil && (!errors.As(err, &held) || time.Now().After(deadline)) {
+		if err != nil && !errors.As(err, &held) {
+			return nil, err
+		}
+		wait := timeout
+		if held != nil && held.Holder.PID == 0 {
+			wait = max(wait, namingTime)
+		}
+		if err != nil && waited > wait {
 			return nil, err
 		}
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(err, ctx.Err())
-		case <-time.After(lockAgain):
+		case <-time.After(lockRetry):
 		}
 	}
 }
 
-// try returns nothing if the file was removed meanwhile.
+// try tries to lock the file once. It returns nil if the file was removed
+// before it was locked.
 func try(path string, holder Holder) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -93,11 +106,12 @@ func try(path string, holder Holder) (*Lock, error) {
 	if there, err := l.isAt(path); !there || err != nil {
 		return nil, errors.Join(err, l.Release())
 	}
-	l.Tell(holder)
+	l.SetHolder(holder)
 	return l, nil
 }
 
-// ownFile checks that nobody else can open a file that this process relies on.
+// ownFile returns an error if other users can open a file that this process
+// relies on.
 func ownFile(f *os.File) error {
 	var st syscall.Stat_t
 	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
@@ -124,11 +138,11 @@ func (l *Lock) isAt(path string) (bool, error) {
 	return err == nil && os.SameFile(mine, there), err
 }
 
-// Tell notes who holds the lock, for the messages of others, as when a process
-// has inherited it. On a full disk they do without; what would make room must
-// not fail for that. What the file says already is not written again: a process
-// that takes a lock often would keep its disk busy.
-func (l *Lock) Tell(holder Holder) {
+// SetHolder records who holds the lock, for messages of other processes, as
+// when a process has inherited it. Errors, as of a full disk, are ignored. It
+// does not write what the file already contains, so that frequent locking does
+// not keep the disk busy.
+func (l *Lock) SetHolder(holder Holder) {
 	if readHolder(l.file) == holder {
 		return
 	}
@@ -138,8 +152,8 @@ func (l *Lock) Tell(holder Holder) {
 	}
 }
 
-// ReadHolder returns what the file of a lock says. It is an error if the file is
-// that of no lock; one that says nothing may be.
+// ReadHolder returns the holder that a lock file names, which may be empty. It
+// returns an error if the file is not a lock.
 func ReadHolder(path string) (Holder, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -168,8 +182,9 @@ func readHolder(f *os.File) Holder {
 	return h
 }
 
-// File is the locked file, for a child process that shall hold the lock too.
+// File returns the locked file, for a child process that shall hold the lock as
+// well.
 func (l *Lock) File() *os.File { return l.file }
 
-// Release gives the lock up, as far as this process holds it.
+// Release releases the lock of this process.
 func (l *Lock) Release() error { return l.file.Close() }

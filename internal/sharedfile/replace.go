@@ -1,7 +1,8 @@
-// Package sharedfile is for files that several processes use: a reader sees
+// Package sharedfile handles files that several processes use: a reader sees
 // the old content or the new one, and one writer at a time holds the lock.
 //
-// The supervisor uses it, so it imports only the standard library's small half.
+// The supervisor uses it, so that it imports only small packages of the
+// standard library.
 package sharedfile
 
 import (
@@ -13,52 +14,50 @@ import (
 	"strings"
 )
 
-// Content is what Replace puts into a file, and how.
+// Content is the new content of a file for Replace.
 type Content struct {
 	Data []byte
-	Mode fs.FileMode // whatever the umask is
-	// Durable content is on the disk when Replace returns, and survives a loss
-	// of power.
+	Mode fs.FileMode // the umask does not apply
+	// Durable makes Replace return only when the content is on the disk, where
+	// it survives a loss of power.
 	Durable bool
-	// Owner is the user and the group that the file belongs to; nil is this
-	// process's.
+	// Owner is the owner of the file; nil is this process's user and group.
 	Owner *Owner
 }
 
 // Owner is a user and a group.
 type Owner struct{ UID, GID int }
 
-// Replace puts content in place of a file, or makes it, in one step. After an
-// error the file is as it was. A symbolic link is replaced, not followed.
+// Replace replaces or creates a file in one step. After an error the file is
+// unchanged. A symbolic link is replaced, not followed.
 func Replace(path string, content Content) error {
 	f, err := create(path)
 	if err != nil {
 		return err
 	}
-	if err = content.fill(f); err == nil {
+	if err = content.writeAndClose(f); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
 	}
 	if content.Durable {
-		return syncDir(filepath.Dir(path))
+		return SyncDir(filepath.Dir(path))
 	}
 	return nil
 }
 
-// unfinished is between the name of a file and a number in the name of what is
-// to be put in its place.
+// unfinished is the infix in the name of a file that will replace another: it
+// follows that one's name and precedes a number.
 const unfinished = ".coracle-"
 
-// create makes the file that is to be put in the place of another.
+// create creates the file that will replace another.
 func create(path string) (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+unfinished+"*")
 }
 
-// Unfinished returns the name of the file that a Replace was to put another in
-// place of, given the name of what it leaves when it is killed; ok is false for
-// every other name.
+// Unfinished returns the name of the file that a killed Replace was to replace,
+// given the name of the file that it has left. ok is false for other names.
 func Unfinished(name string) (of string, ok bool) {
 	hidden, isHidden := strings.CutPrefix(name, ".")
 	i := strings.LastIndex(hidden, unfinished)
@@ -69,8 +68,8 @@ func Unfinished(name string) (of string, ok bool) {
 	return hidden[:i], number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// RemoveUnfinished removes what each Replace of a file has left that was
-// killed. Nobody may be replacing the file meanwhile.
+// RemoveUnfinished removes what killed calls of Replace for a file have left.
+// No Replace of the file may run at the same time.
 func RemoveUnfinished(path string) error {
 	dir, name := filepath.Split(path)
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -85,8 +84,8 @@ func RemoveUnfinished(path string) error {
 	return err
 }
 
-// fill writes and closes a file.
-func (c Content) fill(f *os.File) error {
+// writeAndClose writes and closes a file.
+func (c Content) writeAndClose(f *os.File) error {
 	_, err := f.Write(c.Data)
 	err = errors.Join(err, f.Chmod(c.Mode))
 	if c.Owner != nil {
@@ -98,8 +97,8 @@ func (c Content) fill(f *os.File) error {
 	return errors.Join(err, f.Close())
 }
 
-// syncDir makes the names in a directory survive a loss of power.
-func syncDir(dir string) error {
+// SyncDir makes the names in a directory durable. Its errors name the directory.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -30,7 +31,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// What fails leaves the file, and nothing beside it.
+// TestReplaceThatFails checks that a failed Replace leaves the file, and
+// nothing next to it.
 func TestReplaceThatFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")
@@ -48,7 +50,7 @@ func TestReplaceThatFails(t *testing.T) {
 	}
 }
 
-// What a Replace leaves that was killed is known by its name, and nothing else is.
+// TestUnfinished checks which names Unfinished recognizes.
 func TestUnfinished(t *testing.T) {
 	for name, want := range map[string]string{
 		".a.json.coracle-17": "a.json", ".a.coracle-1.coracle-2": "a.coracle-1",
@@ -87,8 +89,8 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// Nobody waits longer than it wants to for somebody who does not let go, and
-// learns who that is.
+// TestAcquireIsBounded checks that Acquire gives up after its timeout and names
+// the holder.
 func TestAcquireIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	l, err := Acquire(t.Context(), path, Holder{Cluster: "a", PID: 7}, 0)
@@ -103,8 +105,18 @@ func TestAcquireIsBounded(t *testing.T) {
 	if err := l.Release(); err != nil {
 		t.Fatal(err)
 	}
-	// A holder that says nothing, as one that only has the file.
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_TRUNC, 0)
+}
+
+// TestAcquireWaitsForTheHoldersName checks that Acquire, which does not wait for
+// the lock, names a holder that records itself a moment later, and gives up on
+// one that never does.
+func TestAcquireWaitsForTheHoldersName(t *testing.T) {
+	synctest.Test(t, testAcquireWaitsForTheHoldersName)
+}
+
+func testAcquireWaitsForTheHoldersName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,5 +126,10 @@ func TestAcquireIsBounded(t *testing.T) {
 	}
 	if _, err := Acquire(t.Context(), path, Holder{PID: 8}, 0); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a lock of a silent holder: %v", err)
+	}
+	time.AfterFunc(lockRetry, func() { (&Lock{file: f}).SetHolder(Holder{Cluster: "a", PID: 7}) })
+	var held *HeldError
+	if _, err := Acquire(t.Context(), path, Holder{PID: 8}, 0); !errors.As(err, &held) || held.Holder.PID != 7 {
+		t.Errorf("a lock of a holder that records itself late: %v", err)
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Change replaces the value of a key by what next makes of it, and makes it
-// anew from the latest one should another write come first. next is given the
-// zero KeyValue where there is no key; no value leaves it as it is. ttl is as
-// in Create.
+// Change replaces the value of a key by the result of next, and calls next again
+// with the latest value after a conflict with another write. next gets the zero
+// KeyValue if the key does not exist. If it returns no value, Change does nothing.
+// ttl is as in Create.
 func Change(ctx context.Context, s Store, key string, ttl time.Duration, next func(current KeyValue) (value []byte, err error)) error {
 	for {
 		current, err := s.Get(ctx, key)

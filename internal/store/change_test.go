@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-io/coracle/internal/store/mem"
 )
 
-// Writers that change one value at the same time undo nothing of one another's.
+// TestChange checks that no change of concurrent writers is lost.
 func TestChange(t *testing.T) {
 	s := mem.New()
 	increment := func(current store.KeyValue) ([]byte, error) {

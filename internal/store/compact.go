@@ -6,30 +6,25 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Compaction forgets history by itself: every interval it compacts what is
-// older than one interval, so that every revision is kept for at least that
-// long. Several of them on one store agree: each forgets only what is old.
+// Compaction compacts the store until ctx is done. At each interval, it
+// compacts the revisions that are older than one interval. So each revision is
+// kept for at least that time, even if several servers compact the same store.
 func Compaction(ctx context.Context, s Store, interval time.Duration) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
 	var old int64
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	supervise.Every(ctx, interval, func() {
 		now, err := s.CurrentRevision(ctx)
 		if err != nil {
-			continue // the store is away; whoever needs it says so
+			return // the users of the store report that it does not answer
 		}
 		if old > 0 {
 			if err := s.Compact(ctx, old); err != nil && !errors.Is(err, ErrCompacted) && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Cannot compact the store, trying again", "revision", old, "after", interval)
+				klog.FromContext(ctx).Error(err, "Compacting the store failed, will try again", "revision", old, "after", interval)
 			}
 		}
 		old = now
-	}
+	})
 }

@@ -9,29 +9,35 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Failed logs the error of work that one part of a component will do again. A
-// panic is counted as well.
-func Failed(ctx context.Context, part string, err error, message string, values ...any) {
+// LogFailure logs the error of work that a component will retry. A panic is
+// counted as well. part says which work it was.
+func LogFailure(ctx context.Context, part string, err error, message string, values ...any) {
 	if panicked := (*Panic)(nil); errors.As(err, &panicked) {
-		Note(ctx, fmt.Errorf("%s: %s: %w", part, message, err))
+		RecordPanic(ctx, fmt.Errorf("%s: %s: %w", part, message, err))
 		return
 	}
 	klog.FromContext(ctx).Error(err, message, values...)
 }
 
-// Contain does work that one part of a component will do again. A panic of it
-// is counted and ends nothing else.
+// Contain does work that a component will repeat. It recovers from a panic of
+// work, logs and counts it. part says which work it was.
 func Contain(ctx context.Context, part string, work func()) {
 	err := Call(func() error {
 		work()
 		return nil
 	})
 	if err != nil {
-		Failed(ctx, part, err, "going on without it")
+		LogFailure(ctx, part, err, "going on without it")
 	}
 }
 
-// Every calls f once in a period, the first time after one, until ctx ends.
+// Repeat calls f at once and then once in each period until ctx ends.
+func Repeat(ctx context.Context, period time.Duration, f func()) {
+	f()
+	Every(ctx, period, f)
+}
+
+// Every calls f once in each period until ctx ends, first after one period.
 func Every(ctx context.Context, period time.Duration, f func()) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -43,4 +49,13 @@ func Every(ctx context.Context, period time.Duration, f func()) {
 			f()
 		}
 	}
+}
+
+// IgnoreCanceled returns nil for the error of a server whose context was
+// canceled, which is how it is stopped, and any other error as it is.
+func IgnoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }

@@ -7,28 +7,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts shows how often components panicked and were started again, as
-// Prometheus metrics: all of a group, or one with its parts.
-type counts struct {
+// metrics collects the panics and restarts of all components of a group, or of
+// one component and its parts.
+type metrics struct {
 	group            *Group
-	only             string // "" is all
+	only             string // the name of one component; "" is all
 	panics, restarts *prometheus.Desc
 }
 
-// Counts returns the metrics of all components of the group.
-func (g *Group) Counts() prometheus.Collector { return newCounts(g, "") }
+// Metrics returns the metrics of all components of the group.
+func (g *Group) Metrics() prometheus.Collector { return newMetrics(g, "") }
 
-// Counts returns the metrics of the component that ctx belongs to and of its
+// Metrics returns the metrics of the component that ctx belongs to and of its
 // parts.
-func Counts(ctx context.Context) prometheus.Collector {
+func Metrics(ctx context.Context) prometheus.Collector {
 	if s := scopeOf(ctx); s != nil && s.member != nil {
-		return newCounts(s.member.group, s.member.state.Name)
+		return newMetrics(s.member.group, s.member.state.Name)
 	}
-	return newCounts(NewGroup(Options{}), "")
+	return newMetrics(NewGroup(Options{}), "")
 }
 
-func newCounts(g *Group, only string) counts {
-	return counts{
+func newMetrics(g *Group, only string) metrics {
+	return metrics{
 		group: g, only: only,
 		panics: prometheus.NewDesc("coracle_component_panics_total",
 			"[ALPHA] Number of panics in the component, by which it ended or gave up one piece of work.", []string{"component"}, nil),
@@ -38,10 +38,10 @@ func newCounts(g *Group, only string) counts {
 }
 
 // Describe implements prometheus.Collector.
-func (c counts) Describe(out chan<- *prometheus.Desc) { out <- c.panics; out <- c.restarts }
+func (c metrics) Describe(out chan<- *prometheus.Desc) { out <- c.panics; out <- c.restarts }
 
 // Collect implements prometheus.Collector.
-func (c counts) Collect(out chan<- prometheus.Metric) {
+func (c metrics) Collect(out chan<- prometheus.Metric) {
 	status, _ := c.group.Status()
 	for _, m := range status.Components {
 		if c.only != "" && m.Name != c.only && !strings.HasPrefix(m.Name, c.only+"/") {

@@ -11,12 +11,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// patience is how long an instance that has failed may take to end. One that
-// holds a lock over a panic never does; it is left behind then.
-const patience = 10 * time.Second
+// abandonAfter is how long an instance that has failed may take to end. An
+// instance that holds a lock over a panic never ends, and is abandoned.
+const abandonAfter = 10 * time.Second
 
-// ErrLeft is an instance some of whose goroutines would not end.
-var ErrLeft = fmt.Errorf("goroutines that did not end within %v are left behind", patience)
+// ErrAbandoned says that an instance has goroutines that did not end in time.
+var ErrAbandoned = fmt.Errorf("goroutines did not end within %v and were abandoned", abandonAfter)
 
 // Panic is a panic as an error.
 type Panic struct {
@@ -33,24 +33,24 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// Call calls f and returns a panic of it as a *Panic.
+// Call calls f. It recovers from a panic of f and returns it as a *Panic.
 func Call(f func() error) (err error) {
 	defer Catch(&err)
 	return f()
 }
 
-// Catch makes a panic of the function that defers it a *Panic in *err. It is
-// Call for where a closure costs too much.
+// Catch recovers from a panic of the function that defers it and stores it in
+// *err as a *Panic. It does what Call does, without a closure.
 func Catch(err *error) {
 	if value := recover(); value != nil {
 		*err = &Panic{Value: value, Stack: debug.Stack()}
 	}
 }
 
-// Run calls f and returns its error once f and every goroutine begun with Go
+// Run calls f and returns its error once f and every goroutine started with Go
 // in its context have ended. When one of them fails or panics, or f returns,
-// the context of all ends. Those that do not end then are left behind after
-// some seconds, unless ctx itself has ended.
+// their context is canceled. Run returns ErrAbandoned if some have not ended ten
+// seconds later, unless ctx itself is done.
 func Run(ctx context.Context, f func(context.Context) error) error {
 	var m *member
 	if outer := scopeOf(ctx); outer != nil {
@@ -70,7 +70,7 @@ func run(outer context.Context, m *member, f func(context.Context) error) error 
 		defer s.leave()
 		defer cancel(nil)
 		if err := Call(func() error { return f(ctx) }); !s.fail(err) {
-			Note(ctx, err)
+			RecordPanic(ctx, err)
 		}
 		if outer.Err() == nil {
 			close(early)
@@ -82,7 +82,7 @@ func run(outer context.Context, m *member, f func(context.Context) error) error 
 	case <-s.failure:
 	case <-early:
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(abandonAfter)
 	defer late.Stop()
 	select {
 	case <-s.empty:
@@ -92,12 +92,12 @@ func run(outer context.Context, m *member, f func(context.Context) error) error 
 	if s.fail(errEnded); s.isEmpty() {
 		return s.err
 	}
-	return errors.Join(s.err, ErrLeft)
+	return errors.Join(s.err, ErrAbandoned)
 }
 
-// Go runs f in a goroutine of the component that ctx belongs to: a panic of
-// it ends the instance of the component, which is waited for until f has
-// returned. Where ctx belongs to no component, Go is a bare go statement.
+// Go runs f in a goroutine of the component that ctx belongs to. A panic of f
+// ends the instance of the component, and the instance ends only after f has
+// returned. If ctx belongs to no component, Go is a plain go statement.
 func Go(ctx context.Context, f func()) {
 	s := scopeOf(ctx)
 	if s == nil {
@@ -110,13 +110,13 @@ func Go(ctx context.Context, f func()) {
 			defer s.leave()
 		}
 		if err := call(f); err != nil && !s.fail(err) {
-			Note(ctx, err)
+			RecordPanic(ctx, err)
 		}
 	}()
 }
 
-// Fail ends the instance of the component that ctx belongs to with an error.
-// Where ctx belongs to none, the error is logged.
+// Fail ends the instance of the component that ctx belongs to with an error. If
+// ctx belongs to none, Fail logs the error.
 func Fail(ctx context.Context, err error) {
 	if s := scopeOf(ctx); s != nil {
 		s.fail(err)
@@ -125,10 +125,10 @@ func Fail(ctx context.Context, err error) {
 	klog.FromContext(ctx).Error(err, "Failed outside of any component")
 }
 
-// Guard calls f, which works for the component that ctx belongs to in a
-// goroutine of somebody else. A panic of it ends the instance of the component.
-// Where ctx belongs to none, Guard only calls f.
-func Guard(ctx context.Context, f func()) {
+// FailOnPanic calls f, which works for the component that ctx belongs to in a
+// goroutine that Go did not start. A panic of f ends the instance of the
+// component. If ctx belongs to none, FailOnPanic only calls f.
+func FailOnPanic(ctx context.Context, f func()) {
 	if scopeOf(ctx) == nil {
 		f()
 		return
@@ -151,9 +151,9 @@ func scopeOf(ctx context.Context) *scope {
 	return s
 }
 
-// scope is one instance of a component: goroutines that fail together.
+// scope is one instance of a component: a set of goroutines that fail together.
 type scope struct {
-	member  *member // nil if no group shows it
+	member  *member // nil if it is in no group
 	cancel  context.CancelCauseFunc
 	failure chan struct{} // closed at the first failure
 	empty   chan struct{} // closed when the last goroutine has ended
@@ -164,7 +164,7 @@ type scope struct {
 	err     error // the first failure; fixed once failure or empty is closed
 }
 
-// enter counts a goroutine in, unless the last one has ended already.
+// enter counts one more goroutine, unless the last one has ended already.
 func (s *scope) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +190,8 @@ func (s *scope) isEmpty() bool {
 	return s.ended
 }
 
-// fail ends the instance with its first error. It reports whether that was it.
+// fail ends the instance with its first error. It reports whether err is that
+// first error.
 func (s *scope) fail(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,52 +11,53 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Phase is what a component is doing.
+// Phase is the state of a component.
 type Phase string
 
 // The phases of a component.
 const (
-	Starting Phase = "Starting" // it is about to run
+	Starting Phase = "Starting" // about to run
 	Running  Phase = "Running"
-	BackOff  Phase = "BackOff" // it failed and waits for its next start
-	Stopped  Phase = "Stopped" // it was asked to end
+	BackOff  Phase = "BackOff" // failed, and waiting for its next start
+	Stopped  Phase = "Stopped" // stopped on request
 )
 
-// Status is how the components of a group are, ordered by name. It can be
-// written as JSON.
+// Status is the state of the components of a group, sorted by name. It can be
+// encoded as JSON.
 type Status struct {
 	Components []Component `json:"components"`
 }
 
-// Component is how one component is.
+// Component is the state of one component.
 type Component struct {
 	// Name is the component's, or COMPONENT/PART for a part of one.
 	Name  string `json:"name"`
 	Phase Phase  `json:"phase"`
 	// Since is when the phase began.
 	Since time.Time `json:"since"`
-	// NextStart ends the phase BackOff.
+	// NextStart is when the phase BackOff ends.
 	NextStart time.Time `json:"nextStart,omitzero"`
 	Restarts  int       `json:"restarts"`
 	Panics    int       `json:"panics"`
-	// LastError is why it failed last, and Panicked whether by a panic.
+	// LastError is the reason of the last failure, and Panicked whether it was
+	// a panic.
 	LastError     string    `json:"lastError,omitempty"`
 	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
 	Panicked      bool      `json:"panicked,omitempty"`
-	// Conditions are what keeps it from its work although it runs.
+	// Conditions are the external problems of a running component.
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 
-// Condition is something outside that keeps a component from its work, such
-// as a store that does not answer. The component goes on trying.
+// Condition is an external problem that keeps a running component from its
+// work, such as a store that does not respond. The component keeps trying.
 type Condition struct {
 	Name    string    `json:"name"`
 	Message string    `json:"message"`
 	Since   time.Time `json:"since"`
 }
 
-// Status returns how the components are now, and a channel that is closed
-// when that has changed.
+// Status returns the state of the components, and a channel that is closed at
+// the next change.
 func (g *Group) Status() (Status, <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,8 +69,8 @@ func (g *Group) Status() (Status, <-chan struct{}) {
 	return s, g.changed
 }
 
-// Report says that a condition keeps the component that ctx belongs to from
-// its work; nil says that it does so no longer.
+// Report sets a condition of the component that ctx belongs to, or clears it if
+// err is nil.
 func Report(ctx context.Context, condition string, err error) {
 	s := scopeOf(ctx)
 	if s == nil || s.member == nil {
@@ -85,34 +86,33 @@ func Report(ctx context.Context, condition string, err error) {
 		if before, ok := m.conditions[condition]; ok {
 			since = before.Since
 		}
-		m.conditions[condition] = Condition{Name: condition, Message: text(err), Since: since}
+		m.conditions[condition] = Condition{Name: condition, Message: errorText(err), Since: since}
 	})
 }
 
-// maxText bounds a text of a Status, in bytes.
-const maxText = 4 << 10
+// maxErrorText bounds the text of an error in a Status, in bytes.
+const maxErrorText = 4 << 10
 
-// text is an error in words, cut where it is longer than anybody reads.
-func text(err error) string {
+// errorText returns the text of an error, truncated to maxErrorText.
+func errorText(err error) string {
 	const more = "..."
 	s := err.Error()
-	if len(s) > maxText {
-		s = strings.ToValidUTF8(s[:maxText-len(more)], "") + more
+	if len(s) > maxErrorText {
+		s = strings.ToValidUTF8(s[:maxErrorText-len(more)], "") + more
 	}
 	return s
 }
 
-// Note records a panic that the component that ctx belongs to has survived,
-// as one over a single key: it is logged with its stack and counted. Errors
-// that are no panics are ignored; none costs nothing, for it follows each
-// notification of each listener.
-func Note(ctx context.Context, err error) {
+// RecordPanic logs and counts a panic that the component that ctx belongs to
+// has recovered from, as one over a single key. It ignores errors that are not
+// panics. A nil error costs nothing: informers pass one for each notification.
+func RecordPanic(ctx context.Context, err error) {
 	if err == nil {
 		return
 	}
 	log := klog.FromContext(ctx)
 	if s := scopeOf(ctx); s != nil && s.member != nil {
-		s.member.note(log, err)
+		s.member.recordPanic(log, err)
 		return
 	}
 	if panicked := (*Panic)(nil); errors.As(err, &panicked) {
@@ -120,13 +120,13 @@ func Note(ctx context.Context, err error) {
 	}
 }
 
-// failing is the back-off from which on a part is said to fail: it has been
-// started again several times by then.
-const failing = lastDelay / 2
+// failingDelay is the back-off from which FailingParts reports a part. The part
+// has been started several times by then.
+const failingDelay = lastDelay / 2
 
-// Failing returns the parts of the component that ctx belongs to, and of each
-// why it ended, if it has been failing for a while; else nil.
-func Failing(ctx context.Context) map[string]error {
+// FailingParts returns the parts of the component that ctx belongs to. The
+// value of a part is its last error if it has failed repeatedly, or else nil.
+func FailingParts(ctx context.Context) map[string]error {
 	s := scopeOf(ctx)
 	if s == nil || s.member == nil {
 		return nil
@@ -140,7 +140,7 @@ func Failing(ctx context.Context) map[string]error {
 			continue
 		}
 		parts[part] = nil
-		if c.Phase == BackOff && c.NextStart.Sub(c.Since) >= failing {
+		if c.Phase == BackOff && c.NextStart.Sub(c.Since) >= failingDelay {
 			parts[part] = errors.New(c.LastError)
 		}
 	}

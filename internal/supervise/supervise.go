@@ -1,16 +1,15 @@
-// Package supervise keeps components running: an error or a panic of one
-// ends that one alone, and it is started again with back-off.
+// Package supervise keeps components running. An error or a panic of one ends
+// that component alone, and it is started again with back-off.
 //
 //	Group ──► component ──► Run: f(ctx) and every goroutine begun with Go(ctx)
 //	  │          ▲             │ error, or a panic in any of them
 //	  │          │             ▼ ctx is canceled, all are waited for
 //	  │          └─ back-off ◄─┴─ logged with its stack, counted, shown in Status
-//	  └──► Keep(ctx, name, f): a part of a component that restarts on its own
+//	  └──► KeepRunning(ctx, name, f): a part of a component that restarts alone
 //
-// The runtime cannot hand a panic to anyone but its own goroutine, so a
-// component begins its goroutines with Go or with Tasks, never with a bare go
-// statement. What is not a panic but ends the process all the same (memory
-// that has run out, concurrent map writes) is beyond this package.
+// A goroutine can only recover from its own panics, so a component starts its
+// goroutines with Go or with Tasks, never with a bare go statement. Fatal errors
+// of the runtime, such as concurrent map writes, still end the process.
 package supervise
 
 import (
@@ -25,26 +24,26 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Back-off of a component that failed: it doubles from the first delay to the
-// last, and starts over once an instance has lived longer than the last.
+// The back-off of a component that failed doubles from firstDelay to lastDelay.
+// It starts over once an instance has run for longer than lastDelay.
 const (
 	firstDelay = 50 * time.Millisecond
 	lastDelay  = 10 * time.Second
 )
 
-// errEnded is a component that returned while its context was alive.
+// errEnded is the error of a component that returned before its context ended.
 var errEnded = errors.New("it returned without being asked to")
 
-// Options of a Group. The zero value is ready to use.
+// Options are the options of a Group. The zero value is ready to use.
 type Options struct {
-	// Context prepares the context of a component, as with its logger.
+	// Context derives the context of a component, for example with its logger.
 	Context func(ctx context.Context, name string) context.Context
-	// Changed is told of every change of a component's phase, in order. It
+	// Changed is called at every change of a component's phase, in order. It
 	// must not block and must not call the Group.
 	Changed func(Component)
 }
 
-// Group keeps components running and knows how each of them is.
+// Group keeps components running and records the state of each.
 type Group struct {
 	options Options
 	running sync.WaitGroup
@@ -54,7 +53,7 @@ type Group struct {
 	changed chan struct{} // closed at the next change
 }
 
-// NewGroup makes a group without components.
+// NewGroup returns a group without components.
 func NewGroup(o Options) *Group {
 	if o.Context == nil {
 		o.Context = func(ctx context.Context, _ string) context.Context { return ctx }
@@ -66,21 +65,21 @@ func NewGroup(o Options) *Group {
 }
 
 // Go keeps a component running until ctx ends. f blocks until its context
-// ends; any earlier return is a failure, after which f is called again. ended is
-// closed once the component has ended for good.
+// ends; any earlier return is a failure, after which f is called again. The
+// channel is closed once the component has stopped permanently.
 func (g *Group) Go(ctx context.Context, name string, f func(context.Context) error) (ended <-chan struct{}) {
 	m := g.join(name)
 	done := make(chan struct{})
 	g.running.Go(func() {
 		defer close(done)
-		m.keep(g.options.Context(ctx, name), f)
+		m.keepRunning(g.options.Context(ctx, name), f)
 	})
 	return done
 }
 
-// Alone runs a component that is started again by nobody, as all that a process
-// does, and returns why it ended. Its parts, and what it notes, are counted.
-func Alone(ctx context.Context, name string, f func(context.Context) error) error {
+// RunOnce runs a component that is not restarted, such as the only one of a
+// process, and returns its error. Its parts and its panics are counted.
+func RunOnce(ctx context.Context, name string, f func(context.Context) error) error {
 	m := NewGroup(Options{}).join(name)
 	m.begin(false)
 	err := run(ctx, m, f)
@@ -90,22 +89,22 @@ func Alone(ctx context.Context, name string, f func(context.Context) error) erro
 	return err
 }
 
-// Wait returns once every component has ended for good.
+// Wait returns once every component has stopped permanently.
 func (g *Group) Wait() { g.running.Wait() }
 
-// Keep keeps a part of the component that ctx belongs to running until ctx
-// ends, and returns then. The part fails and restarts without the component
-// noticing; it is shown as COMPONENT/NAME.
-func Keep(ctx context.Context, name string, f func(context.Context) error) {
+// KeepRunning keeps a part of the component that ctx belongs to running, and
+// returns when ctx ends. The part restarts without its component. A Status shows
+// it as COMPONENT/NAME.
+func KeepRunning(ctx context.Context, name string, f func(context.Context) error) {
 	if s := scopeOf(ctx); s != nil && s.member != nil {
-		s.member.group.join(s.member.state.Name+"/"+name).keep(ctx, f)
+		s.member.group.join(s.member.state.Name+"/"+name).keepRunning(ctx, f)
 		return
 	}
-	NewGroup(Options{}).join(name).keep(ctx, f)
+	NewGroup(Options{}).join(name).keepRunning(ctx, f)
 }
 
-// join returns the member of that name. One that was there before goes on
-// counting; while it is there still, the next one is called NAME-2.
+// join returns the member of a name. A member that has stopped is used again,
+// with its counts; beside one that has not, the new member is called NAME-2.
 func (g *Group) join(name string) *member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,14 +121,14 @@ func (g *Group) join(name string) *member {
 	return m
 }
 
-// member is one component of a group. The group's mutex guards it.
+// member is one component or part in a group. The group's mutex guards it.
 type member struct {
 	group      *Group
 	state      Component
 	conditions map[string]Condition
 }
 
-func (m *member) keep(ctx context.Context, f func(context.Context) error) {
+func (m *member) keepRunning(ctx context.Context, f func(context.Context) error) {
 	log := klog.FromContext(ctx)
 	delay := firstDelay
 	for again := false; ctx.Err() == nil; again = true {
@@ -137,7 +136,7 @@ func (m *member) keep(ctx context.Context, f func(context.Context) error) {
 		m.begin(again)
 		err := run(ctx, m, f)
 		if ctx.Err() != nil {
-			m.note(log, err)
+			m.recordPanic(log, err)
 			break
 		}
 		if err == nil {
@@ -176,18 +175,18 @@ func (m *member) fail(log klog.Logger, err error, delay time.Duration) {
 	logFailure(log, err, "starting it again", m.state.Name, "after", delay)
 }
 
-// note records and logs a panic that ended nothing but what was being done.
-func (m *member) note(log klog.Logger, err error) {
+// recordPanic records and logs err if it is a panic. The instance goes on.
+func (m *member) recordPanic(log klog.Logger, err error) {
 	if panicked := (*Panic)(nil); errors.As(err, &panicked) {
 		m.update(func() { m.record(err) })
 		logFailure(log, err, "going on", m.state.Name)
 	}
 }
 
-// record keeps an error as the component's last. The caller holds the mutex.
+// record sets the component's last error. The caller holds the mutex.
 func (m *member) record(err error) {
 	panicked := (*Panic)(nil)
-	m.state.LastError, m.state.LastErrorTime = text(err), time.Now()
+	m.state.LastError, m.state.LastErrorTime = errorText(err), time.Now()
 	if m.state.Panicked = errors.As(err, &panicked); m.state.Panicked {
 		m.state.Panics++
 	}

@@ -20,7 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// component is how one of a group's is; it must be there.
+// component returns the state of a component of a group. It fails the test if
+// there is none of that name.
 func component(t *testing.T, g *supervise.Group, name string) supervise.Component {
 	t.Helper()
 	status, _ := g.Status()
@@ -33,22 +34,22 @@ func component(t *testing.T, g *supervise.Group, name string) supervise.Componen
 	return supervise.Component{}
 }
 
-func TestAPanicInAnyGoroutineRestartsItsComponentAlone(t *testing.T) {
+func TestPanicRestartsOneComponent(t *testing.T) {
 	for name, fail := range map[string]func(context.Context) error{
 		"an error": func(context.Context) error { return errors.New("broken") },
 		"a panic":  func(context.Context) error { panic("broken") },
-		"a panic beside": func(ctx context.Context) error {
+		"a panic of another goroutine": func(ctx context.Context) error {
 			supervise.Go(ctx, func() { panic("broken") })
 			<-ctx.Done()
 			return nil
 		},
 		"a panic in a handler": func(ctx context.Context) error {
-			supervise.Guard(ctx, func() { panic("broken") })
+			supervise.FailOnPanic(ctx, func() { panic("broken") })
 			<-ctx.Done()
 			return nil
 		},
 		"a panic in a task": func(ctx context.Context) error {
-			tasks, ctx := supervise.Together(ctx)
+			tasks, ctx := supervise.WithContext(ctx)
 			tasks.Go(func() error { panic("broken") })
 			tasks.Go(func() error { <-ctx.Done(); return nil })
 			return tasks.Wait()
@@ -59,9 +60,9 @@ func TestAPanicInAnyGoroutineRestartsItsComponentAlone(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				g := supervise.NewGroup(supervise.Options{})
-				var calls, beside atomic.Int32
+				var calls, others atomic.Int32
 				g.Go(ctx, "broken", func(ctx context.Context) error {
-					supervise.Go(ctx, func() { beside.Add(1); <-ctx.Done(); beside.Add(-1) })
+					supervise.Go(ctx, func() { others.Add(1); <-ctx.Done(); others.Add(-1) })
 					if calls.Add(1) == 1 {
 						return fail(ctx)
 					}
@@ -71,8 +72,8 @@ func TestAPanicInAnyGoroutineRestartsItsComponentAlone(t *testing.T) {
 				g.Go(ctx, "sound", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 				synctest.Wait()
 				failed := component(t, g, "broken")
-				if failed.Phase != supervise.BackOff || failed.LastError == "" || beside.Load() != 0 {
-					t.Errorf("after a failure: %+v, %d goroutines are left", failed, beside.Load())
+				if failed.Phase != supervise.BackOff || failed.LastError == "" || others.Load() != 0 {
+					t.Errorf("after a failure: %+v, %d goroutines are left", failed, others.Load())
 				}
 				if panicked := strings.Contains(name, "panic"); failed.Panicked != panicked || failed.Panics == 1 != panicked {
 					t.Errorf("counted as a panic: %+v", failed)
@@ -95,7 +96,7 @@ func TestAPanicInAnyGoroutineRestartsItsComponentAlone(t *testing.T) {
 	}
 }
 
-func TestBackOffGrowsAndStartsOverAfterAGoodRun(t *testing.T) {
+func TestBackOffGrowsAndResets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var starts []time.Time
@@ -128,7 +129,7 @@ func TestBackOffGrowsAndStartsOverAfterAGoodRun(t *testing.T) {
 	})
 }
 
-func TestAnInstanceThatHoldsALockOverItsPanicIsLeftBehind(t *testing.T) {
+func TestInstanceHoldingALockIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		held := make(chan struct{})
@@ -144,7 +145,7 @@ func TestAnInstanceThatHoldsALockOverItsPanicIsLeftBehind(t *testing.T) {
 		})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		if c := component(t, g, "stuck"); c.Phase != supervise.Running || !strings.Contains(c.LastError, "left behind") || !c.Panicked {
+		if c := component(t, g, "stuck"); c.Phase != supervise.Running || !strings.Contains(c.LastError, "abandoned") || !c.Panicked {
 			t.Errorf("got %+v", c)
 		}
 		cancel()
@@ -153,7 +154,7 @@ func TestAnInstanceThatHoldsALockOverItsPanicIsLeftBehind(t *testing.T) {
 	})
 }
 
-func TestAnInstanceThatReturnsWithoutItsGoroutinesIsLeftBehind(t *testing.T) {
+func TestGoroutinesAreAbandoned(t *testing.T) {
 	for name, f := range map[string]func(context.Context, func(context.Context) error) error{
 		"itself": func(ctx context.Context, f func(context.Context) error) error { return f(ctx) },
 		"a run":  supervise.Run,
@@ -176,13 +177,13 @@ func TestAnInstanceThatReturnsWithoutItsGoroutinesIsLeftBehind(t *testing.T) {
 				})
 				time.Sleep(11 * time.Second)
 				synctest.Wait()
-				if c := component(t, g, "early"); c.Phase != supervise.Running || c.Restarts != 1 || !strings.Contains(c.LastError, "left behind") {
+				if c := component(t, g, "early"); c.Phase != supervise.Running || c.Restarts != 1 || !strings.Contains(c.LastError, "abandoned") {
 					t.Errorf("got %+v", c)
 				}
 				close(held)
 				synctest.Wait()
 				if c := component(t, g, "early"); c.Panics != 1 || c.Restarts != 1 {
-					t.Errorf("after a panic of what was left behind: %+v", c)
+					t.Errorf("after a panic of an abandoned goroutine: %+v", c)
 				}
 				cancel()
 				g.Wait()
@@ -191,9 +192,9 @@ func TestAnInstanceThatReturnsWithoutItsGoroutinesIsLeftBehind(t *testing.T) {
 	}
 }
 
-// Two at a time never share a name: a restart of one would clear the other's
-// conditions.
-func TestPartsOfOneNameAreToldApart(t *testing.T) {
+// Two running parts never share a name: a restart of one would clear the
+// conditions of the other.
+func TestPartsWithOneNameAreDistinct(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		g := supervise.NewGroup(supervise.Options{})
@@ -201,7 +202,7 @@ func TestPartsOfOneNameAreToldApart(t *testing.T) {
 		g.Go(ctx, "server", func(ctx context.Context) error {
 			for range 2 {
 				supervise.Go(ctx, func() {
-					supervise.Keep(ctx, "file", func(ctx context.Context) error {
+					supervise.KeepRunning(ctx, "file", func(ctx context.Context) error {
 						supervise.Report(ctx, "Unreadable", errors.New("denied"))
 						select {
 						case <-ctx.Done():
@@ -231,9 +232,9 @@ func TestPartsOfOneNameAreToldApart(t *testing.T) {
 	})
 }
 
-// Whoever reads a status, as the supervisor of processes, need not expect
-// more of a component than it can hold.
-func TestTextsOfAStatusAreBounded(t *testing.T) {
+// Readers of a status, such as the supervisor of processes, have buffers of
+// bounded size.
+func TestErrorTextsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		long := errors.New(strings.Repeat("ä", 8<<10))
@@ -261,14 +262,14 @@ func TestTextsOfAStatusAreBounded(t *testing.T) {
 	})
 }
 
-func TestAPartRestartsWithoutItsComponent(t *testing.T) {
+func TestPartRestartsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var whole, part int
 		g := supervise.NewGroup(supervise.Options{})
 		g.Go(ctx, "manager", func(ctx context.Context) error {
 			whole++
-			supervise.Keep(ctx, "deployment", func(ctx context.Context) error {
+			supervise.KeepRunning(ctx, "deployment", func(ctx context.Context) error {
 				if part++; part < 3 {
 					panic("broken")
 				}
@@ -292,7 +293,7 @@ coracle_component_restarts_total{component="manager"} 0
 coracle_component_restarts_total{component="manager/deployment"} 2
 `
 		registry := prometheus.NewPedanticRegistry()
-		registry.MustRegister(g.Counts())
+		registry.MustRegister(g.Metrics())
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(text)); err != nil {
 			t.Error(err)
 		}
@@ -304,7 +305,7 @@ coracle_component_restarts_total{component="manager/deployment"} 2
 	})
 }
 
-func TestAPartThatKeepsFailingIsToldOf(t *testing.T) {
+func TestFailingParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var inner context.Context
@@ -312,21 +313,21 @@ func TestAPartThatKeepsFailingIsToldOf(t *testing.T) {
 		g.Go(ctx, "manager", func(ctx context.Context) error {
 			inner = ctx
 			supervise.Go(ctx, func() {
-				supervise.Keep(ctx, "job", func(context.Context) error { return errors.New("broken") })
+				supervise.KeepRunning(ctx, "job", func(context.Context) error { return errors.New("broken") })
 			})
-			supervise.Keep(ctx, "deployment", func(ctx context.Context) error { <-ctx.Done(); return nil })
+			supervise.KeepRunning(ctx, "deployment", func(ctx context.Context) error { <-ctx.Done(); return nil })
 			return nil
 		})
 		synctest.Wait()
-		if f := supervise.Failing(inner); len(f) != 2 || f["job"] != nil || f["deployment"] != nil {
+		if f := supervise.FailingParts(inner); len(f) != 2 || f["job"] != nil || f["deployment"] != nil {
 			t.Errorf("after the first failure: %v", f)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if f := supervise.Failing(inner); f["job"] == nil || f["deployment"] != nil {
+		if f := supervise.FailingParts(inner); f["job"] == nil || f["deployment"] != nil {
 			t.Errorf("after a minute of failures: %v", f)
 		}
-		if f := supervise.Failing(t.Context()); len(f) != 0 {
+		if f := supervise.FailingParts(t.Context()); len(f) != 0 {
 			t.Errorf("outside of a component: %v", f)
 		}
 		cancel()
@@ -334,7 +335,7 @@ func TestAPartThatKeepsFailingIsToldOf(t *testing.T) {
 	})
 }
 
-func TestConditionsAndChangesAreTold(t *testing.T) {
+func TestConditionsAndChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		away := make(chan error)
@@ -370,7 +371,7 @@ func TestConditionsAndChangesAreTold(t *testing.T) {
 	})
 }
 
-func TestRunWaitsForAllAndReturnsTheFirstFailure(t *testing.T) {
+func TestRunWaitsAndReturnsTheFirstError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
 		var ended atomic.Bool
@@ -387,7 +388,7 @@ func TestRunWaitsForAllAndReturnsTheFirstFailure(t *testing.T) {
 	})
 }
 
-func TestAPanicAfterTheFailureIsNoted(t *testing.T) {
+func TestPanicAfterTheFailureIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		g := supervise.NewGroup(supervise.Options{})
@@ -404,23 +405,23 @@ func TestAPanicAfterTheFailureIsNoted(t *testing.T) {
 	})
 }
 
-// TestNoteOfNothingIsFree: informers note the outcome of every notification.
-func TestNoteOfNothingIsFree(t *testing.T) {
+// Informers call RecordPanic with a nil error for every notification.
+func TestRecordPanicOfNilDoesNotAllocate(t *testing.T) {
 	ctx := t.Context()
-	if allocations := testing.AllocsPerRun(100, func() { supervise.Note(ctx, nil) }); allocations > 0 {
+	if allocations := testing.AllocsPerRun(100, func() { supervise.RecordPanic(ctx, nil) }); allocations > 0 {
 		t.Errorf("%v allocations, want none", allocations)
 	}
 }
 
-// A component alone ends for good, but is supervised all the same.
-func TestAlone(t *testing.T) {
+// RunOnce does not restart the component, but counts its panics.
+func TestRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		err := supervise.Alone(t.Context(), "kubelet", func(ctx context.Context) error {
-			supervise.Note(ctx, supervise.Call(func() error { panic("over one pod") }))
+		err := supervise.RunOnce(t.Context(), "kubelet", func(ctx context.Context) error {
+			supervise.RecordPanic(ctx, supervise.Call(func() error { panic("over one pod") }))
 			supervise.Go(ctx, func() { panic("over all") })
 			<-ctx.Done()
 			registry := prometheus.NewRegistry()
-			registry.MustRegister(supervise.Counts(ctx))
+			registry.MustRegister(supervise.Metrics(ctx))
 			if n, err := testutil.GatherAndCount(registry, "coracle_component_panics_total"); n != 1 || err != nil {
 				t.Errorf("%d components are counted, %v", n, err)
 			}

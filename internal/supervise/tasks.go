@@ -2,32 +2,32 @@ package supervise
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// Tasks are goroutines that somebody waits for, as an errgroup.Group, but a
-// panic is an error: it ends the context of the others, and Wait returns it.
+// Tasks is an errgroup.Group that handles a panic of a task as its error.
 type Tasks struct {
 	group *errgroup.Group
-	scope *scope // waits for them too; nil if there is none
+	scope *scope // also waits for the tasks; nil if there is none
 }
 
-// Together returns Tasks and the context that ends with the first error of
-// one of them, or when Wait returns. An instance of a component does not end
-// before its tasks have.
-func Together(ctx context.Context) (*Tasks, context.Context) {
+// WithContext returns Tasks and a context that ends with the first error of a
+// task, or when Wait returns. The instance of the component that ctx belongs to
+// ends only after its tasks have.
+func WithContext(ctx context.Context) (*Tasks, context.Context) {
 	group, inner := errgroup.WithContext(ctx)
 	return &Tasks{group: group, scope: scopeOf(ctx)}, inner
 }
 
-// Apart returns Tasks that go on when one of them fails.
-func Apart(ctx context.Context) *Tasks {
+// NewTasks returns Tasks that continue when one of them fails.
+func NewTasks(ctx context.Context) *Tasks {
 	return &Tasks{group: &errgroup.Group{}, scope: scopeOf(ctx)}
 }
 
-// SetLimit bounds how many tasks run at a time. It comes before the first Go.
+// SetLimit bounds how many tasks run at a time. It must be called before Go.
 func (t *Tasks) SetLimit(n int) { t.group.SetLimit(n) }
 
 // Go runs f in a goroutine.
@@ -41,12 +41,12 @@ func (t *Tasks) Go(f func() error) {
 	})
 }
 
-// Wait returns the first error once all have ended.
+// Wait returns the first error once all tasks have ended.
 func (t *Tasks) Wait() error { return t.group.Wait() }
 
-// Each calls f for 0 to n-1, all at once, and returns what each call returned.
+// ForEach calls f for 0 to n-1 concurrently, and returns the error of each call.
 // A panic is an error.
-func Each(n int, f func(i int) error) []error {
+func ForEach(n int, f func(i int) error) []error {
 	errs := make([]error, n)
 	var calls sync.WaitGroup
 	for i := range n {
@@ -56,7 +56,13 @@ func Each(n int, f func(i int) error) []error {
 	return errs
 }
 
-// WaitGroup waits for goroutines that are begun as by the function Go.
+// Each calls f concurrently for every item, waits for all calls and returns the
+// joined errors. A panic is an error.
+func Each[T any](items []T, f func(item T) error) error {
+	return errors.Join(ForEach(len(items), func(i int) error { return f(items[i]) })...)
+}
+
+// WaitGroup waits for goroutines that it starts with the function Go.
 type WaitGroup struct{ goroutines sync.WaitGroup }
 
 // Go runs f in a goroutine of the component that ctx belongs to.
@@ -68,5 +74,5 @@ func (w *WaitGroup) Go(ctx context.Context, f func()) {
 	})
 }
 
-// Wait returns once all have ended.
+// Wait returns once all goroutines have ended.
 func (w *WaitGroup) Wait() { w.goroutines.Wait() }

@@ -1,4 +1,4 @@
-// Package timespan reads the spans of time that users write into objects.
+// Package timespan converts the durations of API objects.
 package timespan
 
 import (
@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// longest is the most seconds that a Duration holds: 292 years.
+// longest is the largest number of seconds in a Duration: 292 years.
 const longest = math.MaxInt64 / int64(time.Second)
 
-// Seconds is n seconds. More than a Duration holds is the longest one: without
-// this, a deadline that somebody puts as far off as he can has passed already.
+// Seconds returns n seconds, saturated at the limits of Duration. Without
+// saturation the largest deadline would overflow and lie in the past.
 func Seconds(n int64) time.Duration {
 	switch {
 	case n > longest:

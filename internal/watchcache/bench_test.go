@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// workload is a pod of the usual size.
+// workload returns a pod of typical size.
 func workload(name, node string) *corev1.Pod {
 	p := pod("default", name, node)
 	p.UID = "7d3f1e3c-5b0c-4f6e-9d7e-1a2b3c4d5e6f"
@@ -35,8 +35,8 @@ func workload(name, node string) *corev1.Pod {
 	return p
 }
 
-// fill makes so many pods and returns the cache's kind.
-func fill(b *testing.B, s store.Store, n int) (*watchcache.Cache, *watchcache.Kind) {
+// withPods runs a cache until the end of the benchmark and creates n pods in it.
+func withPods(b *testing.B, s store.Store, n int) (*watchcache.Cache, *watchcache.Kind) {
 	b.Helper()
 	c, stop := start(s, pods)
 	b.Cleanup(stop)
@@ -53,7 +53,7 @@ func fill(b *testing.B, s store.Store, n int) (*watchcache.Cache, *watchcache.Ki
 }
 
 func BenchmarkGet(b *testing.B) {
-	_, k := fill(b, mem.New(), 5000)
+	_, k := withPods(b, mem.New(), 5000)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, ok := k.Get("default", "pod-02500"); !ok {
@@ -63,7 +63,7 @@ func BenchmarkGet(b *testing.B) {
 }
 
 func BenchmarkSnapshotAscend5000(b *testing.B) {
-	_, k := fill(b, mem.New(), 5000)
+	_, k := withPods(b, mem.New(), 5000)
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0
@@ -75,7 +75,7 @@ func BenchmarkSnapshotAscend5000(b *testing.B) {
 }
 
 func BenchmarkLookup50Of5000(b *testing.B) {
-	_, k := fill(b, mem.New(), 5000)
+	_, k := withPods(b, mem.New(), 5000)
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0
@@ -86,10 +86,10 @@ func BenchmarkLookup50Of5000(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdateUnderSnapshots is the cost of copy-on-write at its worst: a
-// snapshot between any two writes.
+// BenchmarkUpdateUnderSnapshots measures the worst case of copy-on-write: a
+// snapshot is taken after each write.
 func BenchmarkUpdateUnderSnapshots(b *testing.B) {
-	c, k := fill(b, mem.New(), 5000)
+	c, k := withPods(b, mem.New(), 5000)
 	e, _ := k.Get("default", "pod-02500")
 	b.ReportAllocs()
 	for b.Loop() {
@@ -104,20 +104,21 @@ func BenchmarkUpdateUnderSnapshots(b *testing.B) {
 	}
 }
 
-// BenchmarkFanOut is one event delivered to so many cursors.
+// BenchmarkFanOut measures the delivery of one event to all cursors.
 func BenchmarkFanOut(b *testing.B) {
 	for _, watchers := range []int{50, 5000} {
 		b.Run(fmt.Sprint(watchers), func(b *testing.B) { fanOut(b, watchers, watchcache.Scope{}) })
 	}
 }
 
-// BenchmarkFanOutScoped is one event that concerns one of 5,000 cursors.
+// BenchmarkFanOutScoped measures an event that is in the scope of one of 5,000
+// cursors.
 func BenchmarkFanOutScoped(b *testing.B) {
 	fanOut(b, 5000, watchcache.Scope{Field: "spec.nodeName"})
 }
 
 func fanOut(b *testing.B, watchers int, scope watchcache.Scope) {
-	c, k := fill(b, mem.New(), 1)
+	c, k := withPods(b, mem.New(), 1)
 	e, _ := k.Get("default", "pod-00000")
 	ctx, cancel := context.WithCancel(b.Context())
 	var wg, delivered sync.WaitGroup
@@ -158,8 +159,8 @@ func fanOut(b *testing.B, watchers int, scope watchcache.Scope) {
 	wg.Wait()
 }
 
-// BenchmarkCreate makes pods from 32 callers at a time and waits until the
-// cache has them all.
+// BenchmarkCreate creates pods concurrently and waits until the cache contains
+// all of them.
 func BenchmarkCreate(b *testing.B) {
 	b.Run("mem", func(b *testing.B) { create(b, mem.New()) })
 	b.Run("etcd", func(b *testing.B) {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
@@ -19,14 +20,16 @@ import (
 )
 
 var configMaps = resource.Define(resource.Definition[corev1.ConfigMap, *corev1.ConfigMap]{
-	GroupVersion: corev1.SchemeGroupVersion, Kind: "ConfigMap", Plural: "configmaps",
+	GroupVersion: corev1.SchemeGroupVersion, Names: resource.Names{Kind: "ConfigMap", Plural: "configmaps"},
 })
 
 var pods = resource.Define(resource.Definition[corev1.Pod, *corev1.Pod]{
-	GroupVersion: corev1.SchemeGroupVersion, Kind: "Pod", Plural: "pods",
-	SelectableFields: func(p *corev1.Pod) fields.Set { return fields.Set{"spec.nodeName": p.Spec.NodeName} },
-	Fields:           []string{"spec.nodeName"},
-	Indexed:          []string{"spec.nodeName"},
+	GroupVersion: corev1.SchemeGroupVersion, Names: resource.Names{Kind: "Pod", Plural: "pods"},
+	FieldSelectors: resource.FieldSelectors[*corev1.Pod]{
+		SelectableFields: func(p *corev1.Pod) fields.Set { return fields.Set{"spec.nodeName": p.Spec.NodeName} },
+		Fields:           []string{"spec.nodeName"},
+		Indexed:          []string{"spec.nodeName"},
+	},
 })
 
 func configMap(namespace, name, value string) *corev1.ConfigMap {
@@ -45,7 +48,7 @@ func pod(namespace, name, node string) *corev1.Pod {
 	}
 }
 
-// run starts a cache over s and stops it at the end of the test.
+// run runs a new cache over s until the end of the test.
 func run(t testing.TB, s store.Store, rs ...*resource.Resource) *watchcache.Cache {
 	t.Helper()
 	c := watchcache.New(s, rs)
@@ -53,7 +56,8 @@ func run(t testing.TB, s store.Store, rs ...*resource.Resource) *watchcache.Cach
 	return c
 }
 
-// runCache runs a cache until the end of the test.
+// runCache runs a cache until the end of the test. It returns once the cache has
+// synced.
 func runCache(t testing.TB, c *watchcache.Cache) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -68,6 +72,8 @@ func runCache(t testing.TB, c *watchcache.Cache) {
 	<-c.Synced()
 }
 
+// must returns a function that fails the test if its error is not nil, and
+// otherwise returns the value.
 func must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -78,13 +84,13 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// script renders events as text, one a line.
-func script(events []*watchcache.Event) (lines []string) {
+// lines renders each event as "TYPE namespace/name resourceVersion".
+func lines(events []*watchcache.Event) (texts []string) {
 	verbs := map[watchcache.EventType]string{watchcache.Added: "ADDED", watchcache.Modified: "MODIFIED", watchcache.Deleted: "DELETED"}
 	for _, e := range events {
-		lines = append(lines, fmt.Sprintf("%s %s/%s %s", verbs[e.Type], e.Entry.Namespace, e.Entry.Name, e.Entry.Object.GetResourceVersion()))
+		texts = append(texts, fmt.Sprintf("%s %s/%s %s", verbs[e.Type], e.Entry.Namespace, e.Entry.Name, e.Entry.Object.GetResourceVersion()))
 	}
-	return lines
+	return texts
 }
 
 func TestWritesAreSeenInOrder(t *testing.T) {
@@ -105,7 +111,7 @@ func TestWritesAreSeenInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := fmt.Sprint(script(events)), "[ADDED default/a 2 MODIFIED default/a 3 DELETED default/a 4]"; got != want {
+		if got, want := fmt.Sprint(lines(events)), "[ADDED default/a 2 MODIFIED default/a 3 DELETED default/a 4]"; got != want {
 			t.Errorf("events %s, want %s", got, want)
 		}
 		if revision != 4 {
@@ -115,7 +121,7 @@ func TestWritesAreSeenInOrder(t *testing.T) {
 			t.Error("the cache does not share the writer's objects")
 		}
 		if k.Snapshot().Len() != 0 {
-			t.Error("deleted object is still there")
+			t.Error("the deleted object is still in the snapshot")
 		}
 	})
 }
@@ -165,13 +171,13 @@ func TestScopedCursorSeesOnlyItsScope(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := fmt.Sprint(script(events)); got != tt.want {
+			if got := fmt.Sprint(lines(events)); got != tt.want {
 				t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
 			}
 		}
 		late := must[*watchcache.Cursor](t)(k.WatchScope(3, watchcache.Scope{Field: "spec.nodeName", Value: "n2"}))
 		events, _, _ := late.Next(t.Context(), nil)
-		if got := fmt.Sprint(script(events)); got != "[MODIFIED one/a 4]" {
+		if got := fmt.Sprint(lines(events)); got != "[MODIFIED one/a 4]" {
 			t.Errorf("late: %s", got)
 		}
 	})
@@ -207,7 +213,7 @@ func TestSnapshotsOfThePast(t *testing.T) {
 			}
 		}
 		if _, ok := k.SnapshotAt(6); ok {
-			t.Error("a snapshot of the future")
+			t.Error("SnapshotAt returned a snapshot of a future revision")
 		}
 	})
 }

@@ -1,7 +1,7 @@
 package watchcache
 
-// Changed is the revision of the last change of an object of this kind. It is
-// what a reader compares to know whether something it derived is still true.
+// Changed returns the revision of the last change of an object of this kind. Readers
+// compare it to find out whether derived data is still valid.
 func (k *Kind) Changed() int64 {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

@@ -6,30 +6,30 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 )
 
-// Cursor reads the log of a kind. It needs no closing. It must not be used by
-// two goroutines at a time.
+// Cursor reads the event log of a kind or scope. It need not be closed. It must not
+// be used by several goroutines at the same time.
 type Cursor struct {
 	kind  *Kind
 	log   *log
 	next  int64 // sequence number of the next event to read
-	after int64 // events up to this revision are not for this cursor
-	taken []*Event
-	atEnd bool // nothing was left in the log
+	after int64 // events up to this revision are skipped
+	batch []*Event
+	atEnd bool // batch contains the last event of the log
 }
 
-// A cursor holds no more of the log than a part of these sizes, so that one
-// that is not read further lets go of the rest.
+// A cursor holds at most this much of the log, so that a cursor that is not read
+// does not keep old events in memory.
 const (
-	takenCount = 256
-	takenSize  = 256 << 10 // bytes of stored objects
+	readCount = 256
+	readSize  = 256 << 10 // bytes of stored objects
 )
 
-// Watch returns a cursor that stands after revision. It fails with
-// store.ErrCompacted if the log no longer reaches back so far.
+// Watch returns a cursor for the events after a revision. It fails with
+// store.ErrCompacted if the log no longer contains all of them.
 func (k *Kind) Watch(after int64) (*Cursor, error) { return k.WatchScope(after, Scope{}) }
 
-// WatchScope is Watch for the events of a scope. Nothing else wakes the
-// cursor, however many of them there are.
+// WatchScope is like Watch for the events of a scope. Other events do not wake the
+// cursor.
 func (k *Kind) WatchScope(after int64, scope Scope) (*Cursor, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -47,7 +47,7 @@ func (k *Kind) WatchScope(after int64, scope Scope) (*Cursor, error) {
 	return &Cursor{kind: k, log: l, next: l.base + int64(l.index(after)), after: after}, nil
 }
 
-// Floor is the oldest revision after which a cursor of a scope can begin.
+// Floor returns the oldest revision at which a cursor of a scope can start.
 func (k *Kind) Floor(scope Scope) int64 {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -55,25 +55,26 @@ func (k *Kind) Floor(scope Scope) int64 {
 	return k.floor(key)
 }
 
-// Next waits for events after the cursor and returns the next of them, and the
-// revision up to which the kind is known with them (for bookmarks). The events
-// are the caller's until the next call. It returns without events when only the wait ended: ctx done (its error) or wake
-// received; what came until then it returns all the same. store.ErrCompacted
-// says that the log has moved past the cursor, ErrRemoved that the resource
-// is gone.
+// Next waits for events and returns the next of them, and the revision up to which
+// the watcher then knows all events (for bookmarks). The events are valid until the
+// next call. Next returns without events if ctx is done (with its error) or if it
+// receives from wake; it still returns events that arrived until then. It returns
+// store.ErrCompacted if the cursor has fallen behind the log, and ErrRemoved if the
+// resource has been removed.
 func (c *Cursor) Next(ctx context.Context, wake <-chan struct{}) (events []*Event, revision int64, err error) {
 	for woken := false; ; {
-		// Known is read before the log, so that no event up to it is missed.
+		// Read known before the log, so that the log contains all events up to
+		// known.
 		known := c.kind.cache.revision.load()
 		more, err := c.read()
-		n := len(c.taken)
+		n := len(c.batch)
 		switch {
 		case err != nil:
 			return nil, known, err
 		case n > 0 && !c.atEnd:
-			return c.taken, c.taken[n-1].Revision, nil
+			return c.batch, c.batch[n-1].Revision, nil
 		case n > 0:
-			return c.taken, max(known, c.taken[n-1].Revision), ctx.Err()
+			return c.batch, max(known, c.batch[n-1].Revision), ctx.Err()
 		case woken || ctx.Err() != nil:
 			return nil, known, ctx.Err()
 		}
@@ -86,17 +87,17 @@ func (c *Cursor) Next(ctx context.Context, wake <-chan struct{}) (events []*Even
 	}
 }
 
-// read takes what is in the log beyond the cursor, or returns the channel that
-// the next append closes.
+// read reads events from the log, or returns the channel that the next append
+// closes.
 func (c *Cursor) read() (more <-chan struct{}, err error) {
-	// What was taken before is let go of, also while waiting.
-	clear(c.taken)
-	c.taken = c.taken[:0]
+	// Release the previous events, also while waiting.
+	clear(c.batch)
+	c.batch = c.batch[:0]
 	k := c.kind
 	k.mu.RLock()
 	more, err = c.take()
 	k.mu.RUnlock()
-	if err == nil && len(c.taken) == 0 && more == nil {
+	if err == nil && len(c.batch) == 0 && more == nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if c.log.more == nil {
@@ -116,13 +117,13 @@ func (c *Cursor) take() (more <-chan struct{}, err error) {
 		return nil, store.ErrCompacted
 	}
 	end := c.log.end()
-	for size := 0; c.next < end && len(c.taken) < takenCount && size < takenSize; c.next++ {
+	for size := 0; c.next < end && len(c.batch) < readCount && size < readSize; c.next++ {
 		e := c.log.events[c.next-c.log.base]
 		if e.Revision <= c.after {
 			continue
 		}
 		e.Entry.seal.check(e.Entry.Object)
-		c.taken = append(c.taken, e)
+		c.batch = append(c.batch, e)
 		if size += e.Entry.size; e.Previous != nil {
 			size += e.Previous.size
 		}

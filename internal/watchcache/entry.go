@@ -11,26 +11,26 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Entry is one object at one revision, with its encodings made at most once.
+// Entry is an object at a revision, with its cached encodings.
 type Entry struct {
 	seal            seal
 	Object          resource.Object // hub version, TypeMeta and resourceVersion set
 	Namespace, Name string
 	Revision        int64
-	size            int      // of the stored value, for the log's budget
+	size            int      // of the stored value in bytes
 	index           []string // values of the kind's indexed fields
 	encodings       atomic.Pointer[encoding]
-	packed          bool        // a copy that repacking made
-	used            atomic.Bool // an encoding was asked for since the last sweep
+	packed          bool        // created by repacking
+	used            atomic.Bool // an encoding was used since the last sweep
 }
 
-// encoding is a link in an entry's list of encodings, newest first. Entries
-// have few of them, so a list costs less than a map.
+// encoding is an element of an entry's list of encodings, newest first. Entries have
+// few encodings, so a list is cheaper than a map.
 type encoding struct {
 	slot int
 	next *encoding
 	made atomic.Bool
-	mu   sync.Mutex // held by the one that makes data
+	mu   sync.Mutex // held while data is created
 	data []byte
 }
 
@@ -42,22 +42,22 @@ func newEntry(r *resource.Resource, obj resource.Object, at Position, revision i
 	return e
 }
 
-// StoredSize is how many bytes the object takes in the store.
+// StoredSize returns the size of the stored value in bytes.
 func (e *Entry) StoredSize() int { return e.size }
 
 func indexValues(r *resource.Resource, obj resource.Object) []string {
-	if len(r.Indexed) == 0 {
+	if len(r.FieldSelectors.Indexed) == 0 {
 		return nil
 	}
-	values := make([]string, len(r.Indexed))
-	for i, field := range r.Indexed {
+	values := make([]string, len(r.FieldSelectors.Indexed))
+	for i, field := range r.FieldSelectors.Indexed {
 		values[i] = r.Field(obj, field)
 	}
 	return values
 }
 
-// shareNames lets the entry's names share memory with the object's, so that
-// the key they were cut from can go.
+// shareNames makes the entry's names share memory with the object's, so that the key
+// that contained them can be freed.
 func (e *Entry) shareNames() {
 	if namespace := e.Object.GetNamespace(); namespace == e.Namespace {
 		e.Namespace = namespace
@@ -67,10 +67,10 @@ func (e *Entry) shareNames() {
 	}
 }
 
-// Encoded returns the encoding kept under slot (a small number that the
-// caller gives to a served version and media type), calling make the first
-// time, and again after an error. The result is shared and must not be changed. Encodings that nobody
-// asks for are dropped within a minute.
+// Encoded returns the encoding for a slot, which is a small number that identifies a
+// served version and media type. It calls make the first time, and again after an
+// error. The result is shared and must not be changed. Unused encodings are dropped
+// within a minute.
 func (e *Entry) Encoded(slot int, make func() ([]byte, error)) ([]byte, error) {
 	if !e.used.Load() {
 		e.used.Store(true)
@@ -108,16 +108,15 @@ func (e *Entry) encoding(slot int) *encoding {
 	}
 }
 
-// sweep drops the encodings if nobody asked for one since the last sweep.
+// sweep drops the encodings if none was used since the last sweep.
 func (e *Entry) sweep() {
 	if !e.used.Swap(false) {
 		e.encodings.Store(nil)
 	}
 }
 
-// atRevision returns a copy of obj with another resourceVersion. The copy
-// shares everything but its metadata's outermost level, which is enough for
-// objects that nobody changes.
+// atRevision returns a copy of obj with another resourceVersion. The copy shares
+// everything but the outermost level of its metadata, so neither may be changed.
 func atRevision(obj resource.Object, revision int64) resource.Object {
 	version := strconv.FormatInt(revision, 10)
 	if u, ok := obj.(*unstructured.Unstructured); ok {

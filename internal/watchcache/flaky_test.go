@@ -9,22 +9,22 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// flaky is a store that can be taken away.
+// flaky is a store that can become unavailable and whose watches can be ended.
 type flaky struct {
 	store.Store
-	mu      sync.Mutex
-	away    bool
-	next    error // what the next watch ends with at once
-	watches []*flakyWatch
+	mu          sync.Mutex // guards the following
+	unavailable bool
+	next        error // the next watch ends with it immediately
+	watches     []*flakyWatch
 }
 
-// flakyWatch is a watch that ends with an error when it is canceled.
+// flakyWatch is a watch that returns end as its last error when it is canceled.
 type flakyWatch struct {
 	cancel context.CancelFunc
 	end    error
 }
 
-// breakWatches ends every watch with err, or with ErrUnavailable.
+// breakWatches ends each watch with err, or with ErrUnavailable if err is nil.
 func (f *flaky) breakWatches(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,31 +41,32 @@ func (f *flaky) breakWatches(err error) {
 	f.watches = nil
 }
 
-// setAway makes the store refuse everything, or come back.
-func (f *flaky) setAway(away bool) {
+// setUnavailable makes the store return ErrUnavailable, or makes it available
+// again.
+func (f *flaky) setUnavailable(unavailable bool) {
 	f.mu.Lock()
-	f.away = away
+	f.unavailable = unavailable
 	f.mu.Unlock()
-	if away {
+	if unavailable {
 		f.breakWatches(nil)
 	}
 }
 
-func (f *flaky) isAway() bool {
+func (f *flaky) isUnavailable() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.away
+	return f.unavailable
 }
 
 func (f *flaky) CurrentRevision(ctx context.Context) (int64, error) {
-	if f.isAway() {
+	if f.isUnavailable() {
 		return 0, store.ErrUnavailable
 	}
 	return f.Store.CurrentRevision(ctx)
 }
 
 func (f *flaky) List(ctx context.Context, prefix string, opts store.ListOptions) (store.Page, error) {
-	if f.isAway() {
+	if f.isUnavailable() {
 		return store.Page{}, store.ErrUnavailable
 	}
 	return f.Store.List(ctx, prefix, opts)
@@ -78,7 +79,7 @@ func (f *flaky) Watch(ctx context.Context, prefix string, after int64) <-chan st
 	defer f.mu.Unlock()
 	w := &flakyWatch{cancel: cancel, end: f.next}
 	f.next = nil
-	if f.away {
+	if f.unavailable {
 		w.end = store.ErrUnavailable
 	}
 	if w.end == nil {
@@ -107,7 +108,8 @@ func (f *flaky) Watch(ctx context.Context, prefix string, after int64) <-chan st
 	return out
 }
 
-// start runs a cache until stop.
+// start runs a new cache until stop is called. It returns once the cache has
+// synced.
 func start(s store.Store, rs ...*resource.Resource) (c *watchcache.Cache, stop func()) {
 	c = watchcache.New(s, rs)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -9,20 +9,20 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 )
 
-// freshTimeout bounds one read of the store's revision, so that callers whose
-// own deadline is far are told when the store is away.
+// freshTimeout limits one read of the store's revision, so that callers with a
+// distant deadline get an error when the store is unavailable.
 const freshTimeout = 3 * time.Second
 
-// freshness shares linearizable reads of the store's revision: whoever asks
-// while one is under way waits for the next, which begins after all of them
-// asked. One goroutine reads, so there are never two reads at a time.
+// freshness shares linearizable reads of the store's revision. A caller that arrives
+// during a read waits for the next one, which starts after all its callers have
+// arrived. There is one goroutine, so there is at most one read at a time.
 type freshness struct {
 	mu     sync.Mutex // guards next
 	next   *reading
 	wanted chan struct{}
 }
 
-// reading is one read of the store's revision and those who wait for it.
+// reading is one read of the store's revision, shared by several callers.
 type reading struct {
 	done     chan struct{}
 	revision int64
@@ -31,7 +31,7 @@ type reading struct {
 
 func newFreshness() *freshness { return &freshness{wanted: make(chan struct{}, 1)} }
 
-// join returns a reading that has not begun.
+// join returns a reading that has not started.
 func (f *freshness) join() *reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *freshness) join() *reading {
 	return f.next
 }
 
-// run answers readings until ctx ends.
+// run performs readings until ctx is done.
 func (f *freshness) run(ctx context.Context, s store.Store) {
 	for {
 		select {
@@ -64,8 +64,8 @@ func (f *freshness) run(ctx context.Context, s store.Store) {
 	}
 }
 
-// Fresh waits until the cache has reached the revision the store has now, and
-// returns it. Concurrent callers share one read of the store.
+// Fresh waits until the cache has reached the current revision of the store, and
+// returns it. Concurrent callers share a read of the store.
 func (c *Cache) Fresh(ctx context.Context) (int64, error) {
 	r := c.fresh.join()
 	select {

@@ -5,44 +5,45 @@ import (
 	"time"
 )
 
-// How long events are kept. A watch that ended for a moment continues where it
-// was, so what is fresh stays however much it is, up to the bound of the whole
-// history. What is older stays only while it is little: a server that is left
-// alone gives back what a load left behind.
+// How long events are kept. Fresh events are kept up to the limit of the whole history,
+// so that an interrupted watch can continue. Of older events, only a small amount is
+// kept, so that the memory is freed after a load.
 //
-//	now        freshAge              logAge
-//	 │◄─ all of it ─►│◄─ restCost a kind ─►│ nothing
+//	now        freshAge               logAge
+//	 │◄─ all events ─►│◄─ restCost a kind ─►│ none
 //
-// Where a bound is reached, the namespaces in which most happens pay for it.
+// If a limit is exceeded, events of the namespaces with the highest cost are dropped.
 //
-// Lists of the past reach back as long as the store does all the same.
+// Lists at past revisions are not affected: they are read from the store.
 const (
-	// freshAge is how long every event is kept, as long as upstream keeps them.
+	// freshAge is how long all events are kept, within historyCost. It is the same
+	// as upstream's.
 	freshAge = 75 * time.Second
 	// logAge is how long any event is kept.
 	logAge = 5 * time.Minute
-	// restCost is how much of a kind's events that are no longer fresh is kept, in bytes.
+	// restCost limits the cost of a kind's events that are older than freshAge, in
+	// bytes.
 	restCost = 1 << 20
-	// logCount bounds the events of a kind.
+	// logCount limits the number of events of a kind.
 	logCount = 100_000
-	// historyCost bounds the events of all kinds together, in bytes.
+	// historyCost limits the cost of the events of all kinds, in bytes.
 	historyCost = 256 << 20
-	// objectCost is how many bytes of memory an object takes for each byte that
-	// is stored of it.
+	// objectCost is the memory of an object in bytes for each byte of its stored
+	// value.
 	objectCost = 8
-	// floorCount bounds the scopes whose floors are known.
+	// floorCount limits the number of scopes with known floors.
 	floorCount = 10_000
-	// eventCost is what an event without objects takes.
+	// eventCost is the memory of an event without objects, in bytes.
 	eventCost = 256
 )
 
-// LimitHistory sets how many bytes of memory superseded objects may take, by
-// estimate. It must be called before Run; the default is 256 MiB.
+// LimitHistory sets the estimated number of bytes of memory for superseded objects.
+// It must be called before Run. The default is 256 MiB.
 func (c *Cache) LimitHistory(bytes int64) { c.historyLimit = min(bytes, historyCost) }
 
-// cost is what keeping an event takes: the object that it superseded. The one
-// that it brought is the state's, or that of the event that superseded it; the
-// last of one that was deleted is about what it was before.
+// cost returns the estimated memory in bytes for keeping an event, which is the memory
+// of the superseded object. The new object is in the state or is superseded by another
+// event. A deletion also keeps the last state of the object.
 func (e *Event) cost() int {
 	cost := eventCost
 	if e.Previous != nil {
@@ -54,8 +55,8 @@ func (e *Event) cost() int {
 	return cost
 }
 
-// trim halves the longest histories until all of them together are within
-// three quarters of their bound.
+// trim halves the largest histories until all together are within three quarters of
+// the limit.
 func (c *Cache) trim() {
 	kinds := c.Kinds()
 	for {
@@ -76,21 +77,22 @@ func (c *Cache) trim() {
 	}
 }
 
-// historyCost is what the kind's events take.
+// historyCost returns the cost of the kind's events.
 func (k *Kind) historyCost() int {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.log.cost
 }
 
-// forget drops as many of the oldest events as count says.
+// forget drops the number of oldest events that count returns.
 func (k *Kind) forget(count func(*log) int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cut(count(&k.log))
 }
 
-// thin has the costliest namespaces forget their oldest events.
+// thin drops the oldest events of the namespaces with the highest cost until the
+// total cost is at most most.
 func (k *Kind) thin(most int, cost func(*Event) int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,7 +104,7 @@ func (k *Kind) thinLog(most int, cost func(*Event) int) {
 	for _, e := range k.log.thin(most, cost) {
 		visitScopes(e, k.state.fields, func(scope Scope) {
 			if scope.Name == "" {
-				// A field's events are of several namespaces, which are cut apart.
+				// The events of a field value may be in several namespaces.
 				k.floors[scope] = max(k.floors[scope], e.Revision)
 			}
 		})
@@ -114,8 +116,7 @@ func (k *Kind) thinLog(most int, cost func(*Event) int) {
 	k.cutScopes()
 }
 
-// cut drops the first n events, from the logs of scopes too, so that nothing
-// keeps them. Callers hold mu.
+// cut drops the first n events, also from the logs of scopes. Callers hold mu.
 func (k *Kind) cut(n int) {
 	if n == 0 {
 		return
@@ -129,18 +130,18 @@ func (k *Kind) cutScopes() {
 	k.scopes.each(func(key Scope, l *log) { l.cutRevision(k.floor(key)) })
 }
 
-// floor is the revision from which on every event of a scope, by its key, is
-// still there. Callers hold mu.
+// floor returns the revision after which all events of a scope are in the log. key
+// is the key of the scope. Callers hold mu.
 func (k *Kind) floor(key Scope) int64 {
 	if key.Namespace == "" && key.Field == "" {
 		return k.log.floor
 	}
-	key.Name = "" // goes with its namespace
+	key.Name = "" // has the floor of its namespace
 	return max(k.log.start, k.floors[key])
 }
 
-// tooOld is how many of the oldest events are to be forgotten by their age.
-func (l *log) tooOld(now time.Time) int {
+// expiredCount returns the number of oldest events to drop because of their age.
+func (l *log) expiredCount(now time.Time) int {
 	n := l.before(now.Add(-logAge))
 	stale := l.before(now.Add(-freshAge))
 	cost := 0

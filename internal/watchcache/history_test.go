@@ -19,10 +19,11 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// large is a value that makes an update cost so many bytes of history.
+// large returns a value of the given size.
 func large(kilobytes int) string { return strings.Repeat("x", kilobytes<<10) }
 
-// update writes the ConfigMap default/a anew so many times.
+// update updates the ConfigMap default/a the given number of times. It creates it
+// if it does not exist.
 func update(t *testing.T, k *watchcache.Kind, times, kilobytes int) {
 	t.Helper()
 	e, ok := k.Get("default", "a")
@@ -34,9 +35,10 @@ func update(t *testing.T, k *watchcache.Kind, times, kilobytes int) {
 	}
 }
 
-// Whoever lost a watch for a moment goes on where it was, however much has
-// happened since; what is older is kept only as long as it is little.
-func TestHistoryIsGivenBack(t *testing.T) {
+// TestHistoryIsReleased checks that an interrupted watch can continue for
+// freshAge, however many events there were, and that only a small amount of older
+// events is kept.
+func TestHistoryIsReleased(t *testing.T) {
 	for _, tt := range []struct {
 		what      string
 		updates   int
@@ -68,7 +70,8 @@ func TestHistoryIsGivenBack(t *testing.T) {
 	}
 }
 
-// The history of all kinds together has a bound, which the longest pays for.
+// TestHistoryIsBoundedByBytes checks that the events of all kinds together are
+// limited, and that the kind with the largest history is cut.
 func TestHistoryIsBoundedByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := watchcache.New(mem.New(), []*resource.Resource{configMaps, pods})
@@ -85,26 +88,26 @@ func TestHistoryIsBoundedByBytes(t *testing.T) {
 			t.Errorf("watch from before a load of 80 MB: %v", err)
 		}
 		if _, _, err := behind.Next(t.Context(), nil); !errors.Is(err, store.ErrCompacted) {
-			t.Errorf("a cursor of a namespace keeps what its kind has forgotten: %v", err)
+			t.Errorf("a cursor of a namespace still has events that its kind has dropped: %v", err)
 		}
 		if _, err := other.Watch(begin); err != nil {
-			t.Errorf("a quiet kind pays for a busy one: %v", err)
+			t.Errorf("the history of a kind with few events was cut: %v", err)
 		}
 		if _, err := k.Watch(c.Revision() - 50); err != nil {
-			t.Errorf("the newest events are gone: %v", err)
+			t.Errorf("the newest events were dropped: %v", err)
 		}
-		// The store knows what the cache has forgotten.
+		// The store still has the revisions that the cache has dropped.
 		if _, ok := k.SnapshotAt(begin + 2); ok {
-			t.Error("a snapshot of what the cache has forgotten")
+			t.Error("SnapshotAt returned a revision that the cache has dropped")
 		}
-		if n, err := k.PastAt(begin+2).Count(t.Context(), "", watchcache.Position{}); n != 1 || err != nil {
+		if n, err := k.HistoricalSnapshotAt(begin+2).Count(t.Context(), "", watchcache.Position{}); n != 1 || err != nil {
 			t.Errorf("the store has %d as of then: %v", n, err)
 		}
 	})
 }
 
-// What happens in one namespace does not cost the watchers of another, or of a
-// value of a field, their history.
+// TestCostlyNamespacePays checks that many events in one namespace do not cut the
+// history of watches of another namespace, or of another value of a field.
 func TestCostlyNamespacePays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := watchcache.New(mem.New(), []*resource.Resource{configMaps, pods})
@@ -149,99 +152,137 @@ func TestCostlyNamespacePays(t *testing.T) {
 				t.Errorf("%+v: %v", tt.scope, err)
 				continue
 			}
-			if events, _, err := cursor.Next(t.Context(), done); err != nil || fmt.Sprint(script(events)) != tt.want {
-				t.Errorf("%+v: %v, %v, want %s", tt.scope, script(events), err, tt.want)
+			if events, _, err := cursor.Next(t.Context(), done); err != nil || fmt.Sprint(lines(events)) != tt.want {
+				t.Errorf("%+v: %v, %v, want %s", tt.scope, lines(events), err, tt.want)
 			}
 		}
 	})
 }
 
-// However the history is cut, a cursor that begins reads every event.
+// TestCursorsOfACutHistoryMissNothing checks that a cursor reads every event
+// since its revision, however the bound of the history cuts the logs. A cursor
+// whose revision is below the floor of its scope is refused.
 func TestCursorsOfACutHistoryMissNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := watchcache.New(mem.New(), []*resource.Resource{pods})
 		c.LimitHistory(256 << 10)
 		runCache(t, c)
-		k := c.Kind(pods)
 		seed := rand.Uint64()
-		random := rand.New(rand.NewPCG(seed, 1))
-		type written struct {
-			revision   int64
-			name, node string
-			namespace  string
-		}
-		var all []written
-		done := make(chan struct{})
-		close(done)
-		begin, refused := c.Revision(), 0
-		var kept []*watchcache.Cursor // so that the logs of their scopes stay
+		t.Logf("seed %d", seed)
+		h := &cutHistory{cache: c, kind: c.Kind(pods), begin: c.Revision(), random: rand.New(rand.NewPCG(seed, 1))}
+		opened, refused := 0, 0
 		for i := range 2000 {
-			w := written{namespace: fmt.Sprint("n", random.IntN(4)), name: fmt.Sprint("p", i), node: fmt.Sprint("node", random.IntN(3))}
-			p := pod(w.namespace, w.name, w.node)
-			if random.IntN(3) == 0 {
-				p.Namespace, w.namespace = "busy", "busy"
-				p.Annotations = map[string]string{"a": large(random.IntN(8))}
-			}
-			e := must[*watchcache.Entry](t)(k.Create(t.Context(), p))
-			w.revision = e.Revision
-			all = append(all, w)
-			w.revision = must[*watchcache.Entry](t)(k.Delete(t.Context(), e, nil)).Revision
-			all = append(all, w)
+			h.createAndDelete(t, fmt.Sprint("p", i))
 			if i%20 > 0 {
 				continue
 			}
 			must[int64](t)(c.Fresh(t.Context()))
-			scope := watchcache.Scope{}
-			switch n := random.IntN(8); {
-			case n < 4:
-				scope.Namespace = fmt.Sprint("n", n)
-			case n < 5:
-				scope.Namespace = "busy"
-			case n < 7:
-				scope.Field, scope.Value = "spec.nodeName", fmt.Sprint("node", n-5)
-			}
-			// half of them near the end, where a history is
-			back := c.Revision() - begin
-			if random.IntN(2) == 0 {
-				back = min(back, 100)
-			}
-			after := c.Revision() - random.Int64N(back+1)
-			cursor, err := k.WatchScope(after, scope)
-			if known := after >= k.Floor(scope); known != (err == nil) {
-				t.Fatalf("%+v after %d of %d: %v (seed %d)", scope, after, k.Floor(scope), err, seed)
-			}
-			if err != nil {
+			if h.checkCursor(t) {
+				opened++
+			} else {
 				refused++
-				continue
-			}
-			kept = append(kept, cursor)
-			var want, got []int64
-			for _, w := range all {
-				if w.revision > after && (scope.Namespace == "" || scope.Namespace == w.namespace) && (scope.Value == "" || scope.Value == w.node) {
-					want = append(want, w.revision)
-				}
-			}
-			for len(got) < len(want) {
-				events, _, err := cursor.Next(t.Context(), done)
-				if err != nil || len(events) == 0 {
-					break
-				}
-				for _, e := range events {
-					got = append(got, e.Revision)
-				}
-			}
-			if !slices.Equal(got, want) {
-				t.Fatalf("%+v after %d: %v, want %v (seed %d)", scope, after, got, want, seed)
 			}
 		}
-		if len(kept) < 10 || refused == 0 {
-			t.Errorf("%d cursors began, %d were refused: this tries nothing (seed %d)", len(kept), refused, seed)
+		if opened < 10 || refused == 0 {
+			t.Errorf("%d cursors were opened and %d refused: the bound is not reached", opened, refused)
 		}
 	})
 }
 
-// A cursor that is behind reads in parts and misses nothing; what it was given
-// before it holds no longer.
+// cutHistory makes random writes to a cache whose history is bounded, and
+// remembers all of them.
+type cutHistory struct {
+	cache   *watchcache.Cache
+	kind    *watchcache.Kind
+	begin   int64
+	random  *rand.Rand
+	writes  []podWrite
+	cursors []*watchcache.Cursor // keep the logs of their scopes alive
+}
+
+// podWrite is one creation or deletion of a pod.
+type podWrite struct {
+	revision        int64
+	namespace, node string
+}
+
+// createAndDelete creates a pod and deletes it. Every third pod is large and in
+// the namespace busy.
+func (h *cutHistory) createAndDelete(t *testing.T, name string) {
+	w := podWrite{namespace: fmt.Sprint("n", h.random.IntN(4)), node: fmt.Sprint("node", h.random.IntN(3))}
+	p := pod(w.namespace, name, w.node)
+	if h.random.IntN(3) == 0 {
+		p.Namespace, w.namespace = "busy", "busy"
+		p.Annotations = map[string]string{"a": large(h.random.IntN(8))}
+	}
+	e := must[*watchcache.Entry](t)(h.kind.Create(t.Context(), p))
+	w.revision = e.Revision
+	h.writes = append(h.writes, w)
+	w.revision = must[*watchcache.Entry](t)(h.kind.Delete(t.Context(), e, nil)).Revision
+	h.writes = append(h.writes, w)
+}
+
+// drawScope returns a random scope.
+func (h *cutHistory) drawScope() (scope watchcache.Scope) {
+	switch n := h.random.IntN(8); {
+	case n < 4:
+		scope.Namespace = fmt.Sprint("n", n)
+	case n < 5:
+		scope.Namespace = "busy"
+	case n < 7:
+		scope.Field, scope.Value = "spec.nodeName", fmt.Sprint("node", n-5)
+	}
+	return scope
+}
+
+// drawRevision returns a random revision. Half of them are recent, so that the
+// history still covers them.
+func (h *cutHistory) drawRevision() int64 {
+	back := h.cache.Revision() - h.begin
+	if h.random.IntN(2) == 0 {
+		back = min(back, 100)
+	}
+	return h.cache.Revision() - h.random.Int64N(back+1)
+}
+
+// checkCursor opens a cursor at a random revision and compares its events with
+// the writes. It returns false if the cursor was refused, as it must be below
+// the floor of its scope.
+func (h *cutHistory) checkCursor(t *testing.T) bool {
+	scope, after := h.drawScope(), h.drawRevision()
+	cursor, err := h.kind.WatchScope(after, scope)
+	if known := after >= h.kind.Floor(scope); known != (err == nil) {
+		t.Fatalf("%+v after %d of %d: %v", scope, after, h.kind.Floor(scope), err)
+	}
+	if err != nil {
+		return false
+	}
+	h.cursors = append(h.cursors, cursor)
+	var want, got []int64
+	for _, w := range h.writes {
+		if w.revision > after && (scope.Namespace == "" || scope.Namespace == w.namespace) && (scope.Value == "" || scope.Value == w.node) {
+			want = append(want, w.revision)
+		}
+	}
+	done := make(chan struct{})
+	close(done)
+	for len(got) < len(want) {
+		events, _, err := cursor.Next(t.Context(), done)
+		if err != nil || len(events) == 0 {
+			break
+		}
+		for _, e := range events {
+			got = append(got, e.Revision)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("%+v after %d: %v, want %v", scope, after, got, want)
+	}
+	return true
+}
+
+// TestCursorsReadInParts checks that a cursor that is behind returns all events
+// in several bounded batches.
 func TestCursorsReadInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := run(t, mem.New(), configMaps)
@@ -278,7 +319,7 @@ func TestCursorsReadInParts(t *testing.T) {
 	})
 }
 
-// How much the objects of a kind take in the store is known without asking.
+// TestStoredBytes checks that Stored follows the size of the stored values.
 func TestStoredBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
@@ -302,11 +343,12 @@ func TestStoredBytes(t *testing.T) {
 }
 
 var expiring = resource.Define(resource.Definition[corev1.ConfigMap, *corev1.ConfigMap]{
-	GroupVersion: corev1.SchemeGroupVersion, Kind: "ConfigMap", Plural: "expiring", TTL: time.Hour,
+	GroupVersion: corev1.SchemeGroupVersion, Names: resource.Names{Kind: "ConfigMap", Plural: "expiring"},
+	Storage: resource.Storage{TTL: time.Hour},
 })
 
-// Objects that go by themselves are copied once a load is over. Nobody can
-// tell but by the pointer.
+// TestRepackingChangesNothing checks that objects that expire are copied after a
+// load, and that the copies behave like the originals.
 func TestRepackingChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := run(t, mem.New(), expiring, configMaps)
@@ -328,7 +370,7 @@ func TestRepackingChangesNothing(t *testing.T) {
 		k.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
 			old, ok := before.Get(e.Namespace, e.Name)
 			if !ok || e.Revision != old.Revision || e.StoredSize() != old.StoredSize() || !reflect.DeepEqual(e.Object, old.Object) {
-				t.Errorf("%s has become another", e.Name)
+				t.Errorf("the copy of %s differs from the original", e.Name)
 			}
 			if e != old {
 				copied++
@@ -347,15 +389,15 @@ func TestRepackingChangesNothing(t *testing.T) {
 		done := make(chan struct{})
 		close(done)
 		if events, _, err := cursor.Next(t.Context(), done); len(events) > 0 || err != nil {
-			t.Errorf("watchers see %v, %v", script(events), err)
+			t.Errorf("repacking caused events %v, %v", lines(events), err)
 		}
-		// The copies are as good as what was there before.
+		// The copies can be updated and deleted.
 		e, _ := k.Get("default", "a7")
 		e = must[*watchcache.Entry](t)(k.Update(t.Context(), configMap("default", "a7", "2"), e))
 		must[*watchcache.Entry](t)(k.Delete(t.Context(), e, nil))
 		must[int64](t)(c.Fresh(t.Context()))
 		events, _, err := cursor.Next(t.Context(), nil)
-		if got, want := fmt.Sprint(script(events)), fmt.Sprintf("[MODIFIED default/a7 %d DELETED default/a7 %d]", e.Revision, e.Revision+1); err != nil || got != want {
+		if got, want := fmt.Sprint(lines(events)), fmt.Sprintf("[MODIFIED default/a7 %d DELETED default/a7 %d]", e.Revision, e.Revision+1); err != nil || got != want {
 			t.Errorf("%s, %v, want %s", got, err, want)
 		}
 	})

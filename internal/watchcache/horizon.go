@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// horizon is the oldest revision as of which the cache answers. Of older ones
-// only the store can say whether they are still kept, however little has
-// changed since: clients count on it that a list which they continue too late,
-// after a compaction, is refused.
+// horizon is the oldest revision for which the cache answers. For older revisions,
+// only the store knows whether they are compacted, even if nothing has changed
+// since: clients rely on an expired continue token being rejected.
 type horizon struct {
 	revision atomic.Int64
-	marks    []mark // oldest first; belong to who calls pass
+	marks    []mark // oldest first; used only by Run
 }
 
-// mark is which revision the cache had reached at a time.
+// mark is the revision that the cache had reached at a time.
 type mark struct {
 	at       time.Time
 	revision int64
@@ -22,8 +21,8 @@ type mark struct {
 
 func (h *horizon) load() int64 { return h.revision.Load() }
 
-// since is the revision that the cache had reached by a time, of those that
-// were noted; 0 if that is not known.
+// since returns the revision that the cache had reached at a time, or 0 if that is
+// unknown.
 func (h *horizon) since(t time.Time) (revision int64) {
 	for _, m := range h.marks {
 		if m.at.After(t) {
@@ -34,8 +33,9 @@ func (h *horizon) since(t time.Time) (revision int64) {
 	return revision
 }
 
-// pass notes how far the cache is now and moves on to where it was logAge ago.
-func (h *horizon) pass(now time.Time, revision int64) {
+// advance records the current revision and moves the horizon to the revision of
+// logAge ago.
+func (h *horizon) advance(now time.Time, revision int64) {
 	h.marks = append(h.marks, mark{now, revision})
 	n := 0
 	for !h.marks[n].at.After(now.Add(-logAge)) {

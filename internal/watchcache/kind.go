@@ -12,55 +12,55 @@ import (
 
 // Kind is the cache of one resource and the way to write it.
 type Kind struct {
-	cache    *Cache
-	resource atomic.Pointer[resource.Resource]
-	loans    loans
-	packed   int64 // how far entries have been repacked; belongs to who applies batches
+	cache         *Cache
+	resource      atomic.Pointer[resource.Resource]
+	pendingWrites pendingWrites
+	packed        int64 // entries up to this revision are repacked; used only by Run
 
 	mu       sync.RWMutex // guards the following
 	state    state
 	revision int64 // of the last change
 	log      log
 	scopes   scopes
-	floors   map[Scope]int64 // of the scopes whose events have been dropped before others
+	floors   map[Scope]int64 // of scopes with fewer events than the log
 	removed  bool
 
-	shared      atomic.Pointer[Snapshot] // of state; nil after a change
-	past        atomic.Pointer[Snapshot] // the last that SnapshotAt made, for the next page
-	stored      atomic.Int64             // bytes of the values of the state
-	undecodable atomic.Int64
-	received    atomic.Int64 // changes made visible
-	initial     atomic.Int64 // objects read while filling
-	fills       atomic.Int64
+	shared          atomic.Pointer[Snapshot] // of state; nil after a change
+	past            atomic.Pointer[Snapshot] // the last result of SnapshotAt, for the next page
+	stored          atomic.Int64             // bytes of the values of the state
+	undecodable     atomic.Int64
+	received        atomic.Int64 // changes made visible
+	initial         atomic.Int64 // objects read by initializations
+	initializations atomic.Int64
 }
 
-// Stats counts what a kind has been told.
+// Stats holds the counters of a kind.
 type Stats struct {
-	Events      int64 // changes, since the process began
-	Initial     int64 // objects that were there when it was filled
-	Fills       int64 // how often that was
-	Undecodable int64 // stored values that could not be decoded
+	Events          int64 // changes since the process started
+	Initial         int64 // objects read by initializations
+	Initializations int64
+	Undecodable     int64 // stored values that could not be decoded
 }
 
-// Stats returns the counts as of now.
+// Stats returns the current counters.
 func (k *Kind) Stats() Stats {
-	return Stats{k.received.Load(), k.initial.Load(), k.fills.Load(), k.undecodable.Load()}
+	return Stats{k.received.Load(), k.initial.Load(), k.initializations.Load(), k.undecodable.Load()}
 }
 
 func newKind(c *Cache, r *resource.Resource) *Kind {
-	k := &Kind{cache: c, state: newState(r.Indexed), scopes: scopes{}, floors: map[Scope]int64{}}
-	k.loans.pending = map[Position][]*loan{}
+	k := &Kind{cache: c, state: newState(r.FieldSelectors.Indexed), scopes: scopes{}, floors: map[Scope]int64{}}
+	k.pendingWrites.pending = map[Position][]*pendingWrite{}
 	k.resource.Store(r)
 	return k
 }
 
-// Stored is how many bytes the objects that are there take in the store.
+// Stored returns the total size of the stored values in bytes.
 func (k *Kind) Stored() int64 { return k.stored.Load() }
 
-// Resource is what the kind was made for, in its latest form.
+// Resource returns the current definition of the resource.
 func (k *Kind) Resource() *resource.Resource { return k.resource.Load() }
 
-// Get returns the object as of now in the cache.
+// Get returns the current object in the cache.
 func (k *Kind) Get(namespace, name string) (*Entry, bool) {
 	k.mu.RLock()
 	e, ok := k.state.get(Position{namespace, name})
@@ -71,14 +71,14 @@ func (k *Kind) Get(namespace, name string) (*Entry, bool) {
 	return e, ok
 }
 
-// Lookup visits the objects whose indexed field (resource.Indexed) has value,
-// as of now. ok is false if there is no such index.
+// Lookup calls visit for the current objects whose indexed field (resource.Indexed)
+// has value, until it returns false. ok is false if there is no such index.
 func (k *Kind) Lookup(field, value string, visit func(*Entry) bool) (ok bool) {
 	return k.Snapshot().Lookup(field, value, Position{}, visit)
 }
 
-// change is one write, decoded: entry is nil for a deletion, for which last
-// may be the final state that the writer lent.
+// change is a decoded write. entry is nil for a deletion, for which last may be the
+// final state that the writer provided.
 type change struct {
 	at       Position
 	revision int64
@@ -86,10 +86,10 @@ type change struct {
 	last     *Entry
 }
 
-// decode turns a write of the store into a change, with the object that its
-// writer lent if there is one. A value that cannot be decoded, or that something
-// panics over, hides the object.
-// before are the changes of this kind that are decoded but not yet visible.
+// decode converts a write of the store to a change. It uses the object of a pending
+// write if there is one. A value that cannot be decoded, also because of a panic,
+// hides the object. before holds the changes of this kind that are decoded but not
+// yet visible.
 func (k *Kind) decode(at Position, e store.Event, before []change) (c change, err error) {
 	r := k.Resource()
 	c = change{at: at, revision: e.Revision}
@@ -100,18 +100,18 @@ func (k *Kind) decode(at Position, e store.Event, before []change) (c change, er
 	}()
 	defer supervise.Catch(&err)
 	if e.Deleted {
-		c.last = k.loans.take(r, at, nil, e.Revision, func() int64 { return k.revisionAt(at, before) })
+		c.last = k.pendingWrites.take(r, at, nil, e.Revision, func() int64 { return k.revisionAt(at, before) })
 		return c, nil
 	}
-	if c.entry = k.loans.take(r, at, e.Value, e.Revision, nil); c.entry != nil {
+	if c.entry = k.pendingWrites.take(r, at, e.Value, e.Revision, nil); c.entry != nil {
 		return c, nil
 	}
-	c.entry, err = k.made(r, at, e.Value, e.Revision)
+	c.entry, err = k.decodeEntry(r, at, e.Value, e.Revision)
 	return c, err
 }
 
-// revisionAt is the revision of the object at a position once the changes are
-// visible; 0 if there is none.
+// revisionAt returns the revision of the object at a position after changes are
+// applied, or 0 if there is none.
 func (k *Kind) revisionAt(at Position, changes []change) int64 {
 	for i := len(changes) - 1; i >= 0; i-- {
 		if changes[i].at != at {
@@ -130,8 +130,8 @@ func (k *Kind) revisionAt(at Position, changes []change) int64 {
 	return 0
 }
 
-// commit makes changes visible, all at once, and returns how many bytes that
-// adds to the history. It is called by one goroutine.
+// commit makes changes visible atomically and returns the added cost of the history.
+// Only one goroutine calls it.
 func (k *Kind) commit(changes []change, now time.Time) (added int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -139,7 +139,7 @@ func (k *Kind) commit(changes []change, now time.Time) (added int) {
 	var touched []*log
 	before := k.log.cost
 	for _, c := range changes {
-		// One by one, so that whoever holds an event holds no others.
+		// Allocate events separately, so that a reference to one does not keep others.
 		e := &Event{Entry: c.entry, Revision: c.revision, seconds: now.Unix()}
 		if !k.replace(e, c) {
 			continue
@@ -159,8 +159,8 @@ func (k *Kind) commit(changes []change, now time.Time) (added int) {
 	return k.log.cost - before
 }
 
-// replace applies c to the state and completes e. It returns false for the
-// deletion of what was not visible.
+// replace applies c to the state and completes e. It returns false for a deletion of
+// an object that was not visible.
 func (k *Kind) replace(e *Event, c change) bool {
 	if c.entry == nil {
 		e.Type = Deleted
@@ -184,22 +184,22 @@ func (k *Kind) replace(e *Event, c change) bool {
 	return true
 }
 
-// reset replaces everything by a listing at a revision. Every cursor is left
-// behind, because what happened in between is not known.
+// reset replaces the state by a listing at a revision. All cursors fail with
+// store.ErrCompacted, because the events in between are unknown.
 func (k *Kind) reset(r *resource.Resource, entries []*Entry, revision int64) {
 	k.replaceState(r, entries, revision, true)
 }
 
 func (k *Kind) replaceState(r *resource.Resource, entries []*Entry, revision int64, forget bool) {
-	s := newState(r.Indexed)
+	s := newState(r.FieldSelectors.Indexed)
 	stored := 0
 	for _, e := range entries {
 		s.load(e)
 		stored += e.size
 	}
-	k.fills.Add(1)
+	k.initializations.Add(1)
 	k.initial.Add(int64(len(entries)))
-	k.loans.settle(revision)
+	k.pendingWrites.forgetUpTo(revision)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.resource.Store(r)
@@ -216,7 +216,7 @@ func (k *Kind) replaceState(r *resource.Resource, entries []*Entry, revision int
 	k.wakeAll()
 }
 
-// remove ends every cursor.
+// remove empties the kind and ends all cursors.
 func (k *Kind) remove() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -234,12 +234,11 @@ func (k *Kind) wakeAll() {
 	k.scopes.each(func(_ Scope, l *log) { l.wake() })
 }
 
-// sweep drops what is too old to be asked for and, if told so, the encodings
-// out of use.
+// sweep drops expired events and, if encodings is true, unused encodings.
 func (k *Kind) sweep(now time.Time, encodings bool) {
 	k.past.Store(nil)
 	k.mu.Lock()
-	k.cut(k.log.tooOld(now))
+	k.cut(k.log.expiredCount(now))
 	events := k.log.events
 	k.mu.Unlock()
 	if !encodings {

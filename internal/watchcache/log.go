@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// EventType is what happened to an object.
+// EventType is the type of an Event.
 type EventType int8
 
 // Kinds of Event.
@@ -18,7 +18,7 @@ const (
 	Deleted
 )
 
-// String is the type as watches say it.
+// String returns the type as in watch events of the API.
 func (t EventType) String() string {
 	switch t {
 	case Added:
@@ -29,46 +29,47 @@ func (t EventType) String() string {
 	return "DELETED"
 }
 
-// Event is one change. Entry is the object after it; for Deleted it is the
-// last state with the resourceVersion of the deletion. Previous is nil for Added.
+// Event is a change of an object. Entry is the object after the change; for Deleted,
+// it is the last state with the resourceVersion of the deletion. Previous is nil for
+// Added.
 type Event struct {
 	Type            EventType
 	Entry, Previous *Entry
 	Revision        int64
-	seconds         int64 // when it was applied, of the clock
+	seconds         int64 // Unix time when it was applied
 }
 
-// log is a window on the events of a kind, or of one scope of it. Events have
-// sequence numbers; a cursor is the number of the next one to read:
+// log holds recent events of a kind or scope. Events have sequence numbers. A cursor
+// holds the number of the next event to read:
 //
 //	sequence   base          base+1        ...   whole        ...   end()
 //	events     events[0]     events[1]           events[i]          (to come)
-//	           of some namespaces alone          of all
+//	           some namespaces only              all events
 //
-// From whole on it has every event. Before, it may have those of namespaces in
-// which little happens, for the cursors of these; the others were dropped.
+// From whole on, the log is complete. Before whole, it contains only events of
+// namespaces with few events, for their cursors.
 //
-// The slice is appended to and replaced, never written in place, so that
-// readers keep parts of it without a lock. The kind's mutex guards the rest.
+// The slice is appended to and replaced but never changed in place, so that readers
+// can use parts of it without a lock. The kind's mutex guards everything else.
 type log struct {
 	base   int64
 	whole  int64
 	start  int64 // events up to this revision have been dropped
-	floor  int64 // some of the events up to this revision have been
+	floor  int64 // some events up to this revision have been dropped
 	cost   int
 	events []*Event
-	more   chan struct{} // closed by the next append; nil until somebody waited
+	more   chan struct{} // closed by the next append; nil until a cursor waits
 }
 
 func (l *log) end() int64 { return l.base + int64(len(l.events)) }
 
-// append adds an event at the end; wake must follow.
+// append adds an event. The caller must call wake afterwards.
 func (l *log) append(e *Event) {
 	l.events = append(l.events, e)
 	l.cost += e.cost()
 }
 
-// last is the revision of the last event, dropped ones included.
+// last returns the revision of the last event, including dropped ones.
 func (l *log) last() int64 {
 	if n := len(l.events); n > 0 {
 		return max(l.floor, l.events[n-1].Revision)
@@ -76,7 +77,7 @@ func (l *log) last() int64 {
 	return l.floor
 }
 
-// prepend puts the events after floor before those that are there.
+// prepend adds events before the existing ones. They must be all events after floor.
 func (l *log) prepend(events []*Event, floor int64) {
 	l.start, l.floor = floor, floor
 	l.base -= int64(len(events))
@@ -90,14 +91,14 @@ func (l *log) prepend(events []*Event, floor int64) {
 // cutRevision drops the events up to a revision.
 func (l *log) cutRevision(revision int64) { l.cut(l.index(revision)) }
 
-// before is how many events were applied before a time.
+// before returns the number of events that were applied before a time.
 func (l *log) before(t time.Time) int {
 	seconds := t.Unix()
 	return sort.Search(len(l.events), func(i int) bool { return l.events[i].seconds >= seconds })
 }
 
-// cut drops the first n events. The rest moves to a slice of its own, so that
-// the dropped ones are free once no reader holds them.
+// cut drops the first n events. It copies the others to a new slice, so that the
+// dropped ones can be freed.
 func (l *log) cut(n int) {
 	if n == 0 {
 		return
@@ -112,15 +113,15 @@ func (l *log) cut(n int) {
 	l.events = append([]*Event(nil), l.events[n:]...)
 }
 
-// thin drops events, the oldest of a namespace first, of the namespaces whose
-// events cost most, until all cost at most so much by a measure. It returns
-// them. What happens in one namespace costs watchers of another nothing.
+// thin drops the oldest events of the namespaces with the highest cost, until the
+// total cost is at most most. It returns the dropped events. Watchers of other
+// namespaces keep their history.
 func (l *log) thin(most int, cost func(*Event) int) (dropped []*Event) {
 	costs := map[string]int{}
 	for _, e := range l.events {
 		costs[e.Entry.Namespace] += cost(e)
 	}
-	level := waterline(costs, most)
+	level := fairShare(costs, most)
 	var kept []*Event
 	for _, e := range l.events {
 		if costs[e.Entry.Namespace] <= level {
@@ -138,14 +139,15 @@ func (l *log) thin(most int, cost func(*Event) int) (dropped []*Event) {
 	return dropped
 }
 
-// cutParts drops the events before those from which on there are all.
+// cutParts drops the events before the first that is followed by all others.
 func (l *log) cutParts() {
 	l.cut(l.index(l.floor))
 	l.start = l.floor
 }
 
-// waterline is the most that each may keep so that all keep at most so much.
-func waterline(costs map[string]int, most int) int {
+// fairShare returns the maximum cost for each namespace so that the total is at most
+// most.
+func fairShare(costs map[string]int, most int) int {
 	left := len(costs)
 	for _, cost := range slices.Sorted(maps.Values(costs)) {
 		if cost*left > most {
@@ -157,18 +159,18 @@ func waterline(costs map[string]int, most int) int {
 	return math.MaxInt
 }
 
-// reset forgets everything up to revision and leaves every cursor behind.
+// reset drops all events up to revision, and makes all cursors fail.
 func (l *log) reset(revision int64) {
 	next := l.end() + 1
 	*l = log{base: next, whole: next, start: revision, floor: revision, more: l.more}
 }
 
-// index is the place of the first event after revision.
+// index returns the index of the first event after revision.
 func (l *log) index(revision int64) int {
 	return sort.Search(len(l.events), func(i int) bool { return l.events[i].Revision > revision })
 }
 
-// wake tells the waiting cursors to look again.
+// wake wakes the waiting cursors.
 func (l *log) wake() {
 	if l.more != nil {
 		close(l.more)

@@ -8,24 +8,24 @@ import (
 )
 
 const (
-	// packObjects is how many objects share their memory: it is free once the
-	// last of them has gone.
+	// packObjects is the number of objects that share an allocation, which is freed
+	// when none of them is referenced.
 	packObjects = 64
-	// packText is how many bytes of text are allocated at once.
+	// packText is the number of bytes of text in an allocation.
 	packText = 16 << 10
 )
 
-// packer copies objects that are never changed into few pieces of memory.
-// Objects that are decoded one by one consist of a dozen pieces each:
+// packer copies immutable objects to few allocations. An object that is decoded on its
+// own consists of a dozen allocations. Equal strings are stored once:
 //
 //	objects   [event event event event ...]
 //	slices    [owner owner][owner][managed managed managed ...]
-//	text      [web-1.18c2 default Pod web-1 ...]     what is equal is there once
+//	text      [web-1.18c2 default Pod web-1 ...]
 //
-// The copies share what has no exported form, such as the time zone of a time.
+// The copies share structs with unexported fields, such as time.Time, with the originals.
 type packer struct {
-	pieces map[reflect.Type]reflect.Value // what is left of the last piece of a type
-	opaque map[reflect.Type]bool          // structs with fields that are not exported
+	pieces map[reflect.Type]reflect.Value // the unused rest of the last allocation of a type
+	opaque map[reflect.Type]bool          // whether a struct has unexported fields
 	text   strings.Builder
 	texts  map[string]string
 	bytes  map[string][]byte
@@ -114,8 +114,7 @@ func (p *packer) isOpaque(of reflect.Type) bool {
 	return opaque
 }
 
-// take returns a slice of n zero values, to which nothing can be appended in
-// place.
+// take returns a slice of n zero values with capacity n.
 func (p *packer) take(of reflect.Type, n int) reflect.Value {
 	piece, ok := p.pieces[of]
 	if !ok || piece.Len() < n {
@@ -126,7 +125,7 @@ func (p *packer) take(of reflect.Type, n int) reflect.Value {
 	return piece.Slice3(0, n, n)
 }
 
-// string returns a copy of a text that lies among others.
+// string returns a copy of a string in shared memory.
 func (p *packer) string(s string) string {
 	if s == "" {
 		return ""
@@ -145,7 +144,7 @@ func (p *packer) string(s string) string {
 	return kept
 }
 
-// shareBytes returns a copy of bytes that others may share.
+// shareBytes returns a copy of bytes that equal slices share.
 func (p *packer) shareBytes(b []byte) []byte {
 	if kept, ok := p.bytes[string(b)]; ok {
 		return kept

@@ -48,17 +48,17 @@ func TestPackedObjectsAreEqual(t *testing.T) {
 			t.Fatalf("%+v has become %+v", e, packed)
 		}
 		if packed == e || packed.Series == e.Series || &packed.ManagedFields[0] == &e.ManagedFields[0] {
-			t.Fatal("what was to be copied is shared")
+			t.Fatal("the copy shares memory with the original")
 		}
-		// Whoever copies the object and appends to it must not write into another.
+		// Appending to a slice of a copy must not overwrite another object.
 		if fields := packed.ManagedFields; cap(fields) != len(fields) || cap(rawOf(fields[0])) != len(rawOf(fields[0])) {
-			t.Fatal("there is room behind a slice that belongs to others")
+			t.Fatal("a slice has capacity beyond its length")
 		}
 	}
 }
 
-// That is what packing is for: what was scattered lies side by side, and equal
-// texts are there once.
+// TestPackedObjectsLieTogether checks that packed objects are contiguous in
+// memory, and that equal strings are stored once.
 func TestPackedObjectsLieTogether(t *testing.T) {
 	entries := make([]*Entry, packObjects)
 	for i := range entries {
@@ -73,15 +73,15 @@ func TestPackedObjectsLieTogether(t *testing.T) {
 			t.Errorf("%+v has become %+v", old, e)
 		}
 		if i > 0 && address(e)-address(packed[i-1]) != reflect.TypeFor[corev1.Event]().Size() {
-			t.Errorf("event %d lies elsewhere than the one before it", i)
+			t.Errorf("event %d does not follow the previous one in memory", i)
 		}
 		if unsafe.StringData(e.index[1]) != unsafe.StringData(object.InvolvedObject.Name) || &rawOf(object.ManagedFields[0])[0] != &rawOf(packed[0].Object.(*corev1.Event).ManagedFields[0])[0] {
-			t.Errorf("event %d has texts of its own", i)
+			t.Errorf("event %d does not share its strings", i)
 		}
 	}
 }
 
-// rawOf is where the fields of a manager are in memory.
+// rawOf returns the managed fields without copying them.
 func rawOf(m metav1.ManagedFieldsEntry) []byte {
 	return m.FieldsV1.Raw //nolint:staticcheck // the accessors return copies
 }

@@ -14,20 +14,23 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// An object that something panics over is hidden as one that cannot be
-// decoded: when the cache is filled, and when the object changes. The others
-// are served.
+// TestAPanicOverOneObject checks that an object that causes a panic is hidden
+// like one that cannot be decoded, both when the cache is initialized and when
+// the object changes, and that the other objects are served.
 func TestAPanicOverOneObject(t *testing.T) {
 	s := mem.New()
 	broken := resource.Define(resource.Definition[corev1.Pod, *corev1.Pod]{
-		GroupVersion: corev1.SchemeGroupVersion, Kind: "Pod", Plural: "pods",
-		SelectableFields: func(p *corev1.Pod) fields.Set {
-			if p.Labels["app"] == "broken" {
-				panic("over one object")
-			}
-			return fields.Set{"spec.nodeName": p.Spec.NodeName}
+		GroupVersion: corev1.SchemeGroupVersion, Names: resource.Names{Kind: "Pod", Plural: "pods"},
+		FieldSelectors: resource.FieldSelectors[*corev1.Pod]{
+			SelectableFields: func(p *corev1.Pod) fields.Set {
+				if p.Labels["app"] == "broken" {
+					panic("over one object")
+				}
+				return fields.Set{"spec.nodeName": p.Spec.NodeName}
+			},
+			Fields:  []string{"spec.nodeName"},
+			Indexed: []string{"spec.nodeName"},
 		},
-		Fields: []string{"spec.nodeName"}, Indexed: []string{"spec.nodeName"},
 	})
 	create := func(name, app string) int64 {
 		t.Helper()
@@ -62,12 +65,12 @@ func TestAPanicOverOneObject(t *testing.T) {
 	kind := cache.Kind(broken)
 	for _, name := range []string{"before", "after"} {
 		if _, ok := kind.Get("default", name); ok {
-			t.Errorf("%s is there", name)
+			t.Errorf("%s is in the cache", name)
 		}
 	}
 	for _, name := range []string{"good-0", "good-9", "last"} {
 		if _, ok := kind.Get("default", name); !ok {
-			t.Errorf("%s is not there", name)
+			t.Errorf("%s is not in the cache", name)
 		}
 	}
 	if got := kind.Stats().Undecodable; got != 2 {

@@ -29,19 +29,19 @@ func TestStoreAway(t *testing.T) {
 		must[int64](t)(c.Fresh(t.Context()))
 		cursor := must[*watchcache.Cursor](t)(k.Watch(c.Revision()))
 
-		s.setAway(true)
+		s.setUnavailable(true)
 		if _, err := c.Fresh(t.Context()); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("consistent read while the store is away: %v", err)
+			t.Errorf("consistent read while the store is unavailable: %v", err)
 		}
 		if k.Snapshot().Len() != 1 {
-			t.Error("the cache forgot what it knew")
+			t.Error("the cache lost its objects")
 		}
 		if _, err := s.Store.Create(t.Context(), configMaps.Key("default", "b"), must[[]byte](t)(resource.EncodeStored(configMaps, configMap("default", "b", ""))), 0); err != nil {
 			t.Fatal(err)
 		}
-		s.setAway(false)
+		s.setUnavailable(false)
 		events, _, err := cursor.Next(t.Context(), nil)
-		if got := fmt.Sprint(script(events)); err != nil || got != "[ADDED default/b 3]" {
+		if got := fmt.Sprint(lines(events)); err != nil || got != "[ADDED default/b 3]" {
 			t.Errorf("after the store came back: %s, %v", got, err)
 		}
 	})
@@ -50,8 +50,8 @@ func TestStoreAway(t *testing.T) {
 func TestStartWhileStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &flaky{Store: mem.New()}
-		s.setAway(true)
-		time.AfterFunc(time.Minute, func() { s.setAway(false) })
+		s.setUnavailable(true)
+		time.AfterFunc(time.Minute, func() { s.setUnavailable(false) })
 		c := run(t, s, configMaps)
 		must[int64](t)(c.Fresh(t.Context()))
 	})
@@ -70,7 +70,7 @@ func TestUndecodableValueIsHidden(t *testing.T) {
 		must[int64](t)(s.Update(t.Context(), configMaps.Key("default", "a"), must[[]byte](t)(resource.EncodeStored(configMaps, configMap("default", "a", "2"))), spoiled, 0))
 		must[int64](t)(c.Fresh(t.Context()))
 		events, _, err := cursor.Next(t.Context(), nil)
-		if got := fmt.Sprint(script(events)); err != nil || got != "[DELETED default/a 4 ADDED default/a 5]" {
+		if got := fmt.Sprint(lines(events)); err != nil || got != "[DELETED default/a 4 ADDED default/a 5]" {
 			t.Errorf("events %s, %v", got, err)
 		}
 		if n := c.Undecodable(); n != 2 {
@@ -82,17 +82,18 @@ func TestUndecodableValueIsHidden(t *testing.T) {
 	})
 }
 
-// custom is a resource as a CustomResourceDefinition makes it.
+// custom returns a resource like the resource of a CustomResourceDefinition.
 func custom(version string) *resource.Resource {
 	gv := schema.GroupVersion{Group: "example.com", Version: version}
 	same := func(o resource.Object) resource.Object { return o }
 	return &resource.Resource{
-		Group: gv.Group, Plural: "boats", Kind: "Boat", Namespaced: true, StoragePath: "example.com/boats",
+		Group: gv.Group, Names: resource.Names{Kind: "Boat", Plural: "boats"}, Namespaced: true,
 		Versions: []resource.Version{{GroupVersion: gv, Hub: true, ToHub: same, FromHub: same, New: func() resource.Object {
 			u := &unstructured.Unstructured{}
 			u.SetGroupVersionKind(gv.WithKind("Boat"))
 			return u
 		}}},
+		Storage: resource.Storage{Path: "example.com/boats"},
 	}
 }
 
@@ -121,7 +122,7 @@ func TestCustomResourceComesAndGoes(t *testing.T) {
 			t.Error("the same storage path became another kind")
 		}
 		events, _, err := cursor.Next(t.Context(), nil)
-		if got := fmt.Sprint(script(events)); err != nil || got != "[ADDED default/new 3]" {
+		if got := fmt.Sprint(lines(events)); err != nil || got != "[ADDED default/new 3]" {
 			t.Errorf("after a new schema: %s, %v", got, err)
 		}
 		c.Add(custom("v2"))
@@ -137,7 +138,7 @@ func TestCustomResourceComesAndGoes(t *testing.T) {
 			t.Errorf("cursor of a removed resource: %v", err)
 		}
 		if c.Kind(v1) != nil {
-			t.Error("removed resource is still there")
+			t.Error("the removed resource is still cached")
 		}
 	})
 }
@@ -167,9 +168,10 @@ func TestOldEventsAreForgotten(t *testing.T) {
 	})
 }
 
-// Whether a revision from long ago is kept is the store's to say, even for a
-// kind that has not changed since.
-func TestOldRevisionsAreTheStores(t *testing.T) {
+// TestOldRevisionsAreReadFromTheStore checks that revisions older than logAge are
+// read from the store, which knows whether they are compacted, even for a kind
+// that has not changed since.
+func TestOldRevisionsAreReadFromTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
 		c := run(t, s, configMaps, pods)
@@ -190,13 +192,13 @@ func TestOldRevisionsAreTheStores(t *testing.T) {
 		if _, ok := quiet.SnapshotAt(now); !ok {
 			t.Error("no snapshot of now")
 		}
-		if n, err := quiet.PastAt(listed).Count(t.Context(), "", watchcache.Position{}); n != 1 || err != nil {
+		if n, err := quiet.HistoricalSnapshotAt(listed).Count(t.Context(), "", watchcache.Position{}); n != 1 || err != nil {
 			t.Errorf("the store has %d as of then: %v", n, err)
 		}
 		if err := s.Compact(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := quiet.PastAt(listed).Count(t.Context(), "", watchcache.Position{}); !errors.Is(err, store.ErrCompacted) {
+		if _, err := quiet.HistoricalSnapshotAt(listed).Count(t.Context(), "", watchcache.Position{}); !errors.Is(err, store.ErrCompacted) {
 			t.Errorf("after compaction: %v", err)
 		}
 	})
@@ -226,7 +228,8 @@ func TestConcurrentFreshReadsShare(t *testing.T) {
 	})
 }
 
-// counting counts the reads of the revision and holds them until release.
+// counting counts the reads of the revision and blocks them until release is
+// closed.
 type counting struct {
 	store.Store
 	reads   int

@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-// Objects that live for a while and then go by themselves, as events do, are
-// what a load leaves behind: each in a dozen pieces, among others that have
-// gone, so that a few bytes keep whole pages of memory.
+// After a load, objects that expire, such as Events, are scattered in memory: each
+// consists of a dozen allocations between freed ones, so that few bytes keep whole
+// pages in use.
 //
 //	before  [e.......][...e....][.e......][......e.]
 //	after   [eeee....]
 //
-// Copied once the load is over they lie together, and the pages are given back.
+// Copying them after the load to contiguous memory frees the pages.
 const (
-	// repackQuiet is how many events between two sweeps are no load.
+	// repackQuiet is the maximum number of events between two sweeps without load.
 	repackQuiet = 1000
-	// repackCount is how many objects are worth it.
+	// repackCount is the minimum number of objects to repack.
 	repackCount = 500
-	// repackSlice is how long events may wait for copies, every repackPause.
+	// repackSlice is the maximum time of one step, every repackPause.
 	repackSlice = 5 * time.Millisecond
 	repackPause = 50 * time.Millisecond
 )
 
-// repacking is the entries that are still to be copied.
+// repacking holds the entries that remain to be copied.
 type repacking struct {
 	applied int64 // events at the last sweep
 	entries []*Entry
 	kinds   []*Kind // of entries
 }
 
-// collect finds what is to be copied: what has been there since before
-// revision, in kinds whose objects go by themselves.
+// collect finds the entries to copy: those from before revision of kinds whose
+// objects expire. It does nothing under load.
 func (r *repacking) collect(kinds map[string]*Kind, revision int64) {
 	if revision == 0 {
 		return
@@ -46,12 +46,12 @@ func (r *repacking) collect(kinds map[string]*Kind, revision int64) {
 		return
 	}
 	for _, k := range kinds {
-		if k.Resource().TTL == 0 || k.packed >= k.Changed() {
+		if k.Resource().Storage.TTL == 0 || k.packed >= k.Changed() {
 			continue
 		}
 		k.packed = min(revision, k.Changed())
-		if entries := k.scattered(revision); len(entries) >= repackCount {
-			// The log has them too: it lets go of what is not fresh any more.
+		if entries := k.unpacked(revision); len(entries) >= repackCount {
+			// The log refers to the entries, too. Drop its events up to revision.
 			k.forget(func(l *log) int { return l.index(revision) })
 			for _, e := range entries {
 				r.entries, r.kinds = append(r.entries, e), append(r.kinds, k)
@@ -60,8 +60,8 @@ func (r *repacking) collect(kinds map[string]*Kind, revision int64) {
 	}
 }
 
-// scattered is the entries from before a revision that are no copies.
-func (k *Kind) scattered(revision int64) (entries []*Entry) {
+// unpacked returns the entries up to a revision that are not copies.
+func (k *Kind) unpacked(revision int64) (entries []*Entry) {
 	k.Snapshot().state.entries.Scan(func(e *Entry) bool {
 		if !e.packed && e.Revision <= revision {
 			entries = append(entries, e)
@@ -71,7 +71,7 @@ func (k *Kind) scattered(revision int64) (entries []*Entry) {
 	return entries
 }
 
-// step copies for a moment, and tells whether there is more to do.
+// step copies entries for up to repackSlice and reports whether there are more.
 func (r *repacking) step() (more bool) {
 	for begun := time.Now(); len(r.entries) > 0 && time.Since(begun) < repackSlice; {
 		k, n := r.kinds[0], 1
@@ -89,8 +89,8 @@ func (r *repacking) step() (more bool) {
 	return true
 }
 
-// repack puts copies in the place of entries, those that are still there.
-// Nobody is told, for nothing has changed.
+// repack replaces entries by copies unless they have changed. It does not notify
+// watchers, because the objects are equal.
 func (k *Kind) repack(entries []*Entry) {
 	copies := packEntries(entries)
 	k.mu.Lock()
@@ -103,7 +103,7 @@ func (k *Kind) repack(entries []*Entry) {
 	k.shared.Store(nil)
 }
 
-// packEntries returns copies of entries that lie together.
+// packEntries returns copies of entries in contiguous memory.
 func packEntries(entries []*Entry) []*Entry {
 	p := newPacker()
 	pieces := make([]Entry, len(entries))

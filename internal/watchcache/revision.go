@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// revision is a number that only grows and that can be waited for.
+// revision is a number that only increases and that goroutines can wait for.
 type revision struct {
 	value   atomic.Int64
 	waiting atomic.Int32
 	mu      sync.Mutex    // guards reached
-	reached chan struct{} // closed when value grows; nil while nobody waits
+	reached chan struct{} // closed when value increases; nil without waiters
 }
 
 func (r *revision) load() int64 { return r.value.Load() }
@@ -33,7 +33,7 @@ func (r *revision) raise(to int64) {
 	}
 }
 
-// wait blocks until the value is at least the given one.
+// wait blocks until the value is at least atLeast, or ctx is done.
 func (r *revision) wait(ctx context.Context, atLeast int64) error {
 	if r.value.Load() >= atLeast {
 		return nil

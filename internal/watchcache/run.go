@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	sweepEvery = 15 * time.Second       // of what is too old; of encodings, each second time
-	retryAfter = 100 * time.Millisecond // while the store is away
+	sweepEvery = 15 * time.Second       // for expired events; every second sweep also drops encodings
+	retryAfter = 100 * time.Millisecond // while the store is unavailable
 )
 
-// Run fills the cache and follows the store until ctx ends. It recovers by
-// itself from every error of the store; while the store is away the cache
-// keeps answering from what it has. After a compaction overtook the cache it
-// is filled again and every cursor fails with store.ErrCompacted.
+// Run initializes the cache and follows the store until ctx is done. It recovers
+// from all errors of the store. While the store is unavailable, the cache answers
+// with its current state. If the cache falls behind a compaction, it is initialized
+// again, and all cursors fail with store.ErrCompacted.
 func (c *Cache) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg supervise.WaitGroup
@@ -30,7 +30,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	defer cancel()
 	away := outage{log: klog.FromContext(ctx), cache: c}
 	for filled := false; ctx.Err() == nil; {
-		if err := c.fill(ctx); err != nil {
+		if err := c.initialize(ctx); err != nil {
 			away.pause(ctx, err)
 			continue
 		}
@@ -43,7 +43,7 @@ func (c *Cache) Run(ctx context.Context) error {
 			known := c.Revision()
 			err := c.follow(ctx)
 			if errors.Is(err, store.ErrCompacted) {
-				away.log.Info("Fell behind the store's compaction, reading everything again", "revision", c.Revision())
+				away.log.Info("Fell behind a compaction of the store, initializing again", "revision", c.Revision())
 				break
 			}
 			if c.Revision() > known {
@@ -55,21 +55,21 @@ func (c *Cache) Run(ctx context.Context) error {
 	return nil
 }
 
-// outage reports once that the store went away, and once that it is back.
+// outage logs when the store becomes unavailable and when it is available again.
 type outage struct {
 	log   klog.Logger
 	cache *Cache
-	since time.Time // zero while the store is there
+	since time.Time // zero while the store is available
 }
 
-// pause notes a failure and waits before the next attempt.
+// pause records a failure and waits before the next attempt.
 func (o *outage) pause(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if o.since.IsZero() {
 		o.since = time.Now()
-		o.log.Error(err, "Lost the store, answering from the cache and trying again", "revision", o.cache.Revision(), "every", retryAfter)
+		o.log.Error(err, "The store is unavailable, answering from the cache and retrying", "revision", o.cache.Revision(), "every", retryAfter)
 	}
 	t := time.NewTimer(retryAfter)
 	defer t.Stop()
@@ -81,16 +81,16 @@ func (o *outage) pause(ctx context.Context, err error) {
 
 func (o *outage) over() {
 	if !o.since.IsZero() {
-		o.log.Info("The store is back", "revision", o.cache.Revision(), "away", time.Since(o.since))
+		o.log.Info("The store is available again", "revision", o.cache.Revision(), "unavailable", time.Since(o.since))
 		o.since = time.Time{}
 	}
 }
 
-// errWatchClosed is a store that broke its promise to say why a watch ended.
+// errWatchClosed is the error for a store that closes a watch without an error.
 var errWatchClosed = errors.New("watch closed without an error")
 
-// follow applies what the store reports after the cache's revision until the
-// watch ends, and returns why.
+// follow applies the events of the store after the cache's revision until the watch
+// ends, and returns the error of the watch.
 func (c *Cache) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	batches := c.store.Watch(ctx, Prefix, c.Revision())
@@ -101,14 +101,13 @@ func (c *Cache) follow(ctx context.Context) error {
 	}()
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
-	var waiting []addition
 	var copies repacking
 	for encodings, more := false, false; ; {
 		var retry, repack <-chan time.Time
 		if more {
 			repack = time.After(repackPause)
 		}
-		if waiting = c.add(ctx, waiting); len(waiting) > 0 {
+		if c.waiting = c.add(ctx, c.waiting); len(c.waiting) > 0 {
 			retry = time.After(retryAfter)
 		}
 		select {
@@ -123,9 +122,9 @@ func (c *Cache) follow(ctx context.Context) error {
 			}
 			c.apply(ctx, batch)
 		case a := <-c.requests:
-			waiting = append(waiting, a)
+			c.waiting = append(c.waiting, a)
 		case now := <-sweep.C:
-			c.horizon.pass(now, c.Revision())
+			c.horizon.advance(now, c.Revision())
 			for _, k := range c.byPath() {
 				k.sweep(now, encodings)
 			}
@@ -140,7 +139,7 @@ func (c *Cache) follow(ctx context.Context) error {
 	}
 }
 
-// apply makes a batch visible, each kind's part of it at once.
+// apply makes a batch visible, for each kind atomically.
 func (c *Cache) apply(ctx context.Context, batch store.Batch) {
 	kinds := c.byPath()
 	now := time.Now()
@@ -158,7 +157,7 @@ func (c *Cache) apply(ctx context.Context, batch store.Batch) {
 	}
 }
 
-// collect decodes the events of k at the start of events.
+// collect decodes the leading events that belong to k.
 func (c *Cache) collect(ctx context.Context, kinds map[string]*Kind, k *Kind, events []store.Event) (changes []change, end int) {
 	for i, e := range events {
 		other, at := route(kinds, e.Key)
@@ -170,7 +169,7 @@ func (c *Cache) collect(ctx context.Context, kinds map[string]*Kind, k *Kind, ev
 		}
 		ch, err := k.decode(at, e, changes)
 		if err != nil {
-			supervise.Note(ctx, err)
+			supervise.RecordPanic(ctx, err)
 			klog.FromContext(ctx).Error(err, "Stored value is hidden from the API until it is overwritten or deleted", "key", e.Key, "revision", e.Revision)
 		}
 		changes = append(changes, ch)
@@ -178,7 +177,7 @@ func (c *Cache) collect(ctx context.Context, kinds map[string]*Kind, k *Kind, ev
 	return changes, len(events)
 }
 
-// route finds the kind and position of a key:
+// route returns the kind and position of a key, or nil if it belongs to no kind:
 //
 //	/registry/pods/default/web           storage path "pods"
 //	/registry/services/specs/default/db  storage path "services/specs"

@@ -2,17 +2,17 @@ package watchcache
 
 import "weak"
 
-// Scope narrows a cursor to what one watcher can want, so that it sleeps
-// through everything else: the events of one object (Name, in Namespace), of
-// the objects whose indexed Field has or had Value, or of one Namespace. The
-// first of these that is set is used; the caller filters by the others. The
-// zero Scope is the whole kind.
+// Scope restricts a cursor to the events that a watcher may need: the events of one
+// object (Name, in Namespace), of the objects whose indexed Field has or had Value,
+// or of one Namespace. Only the first of these that is set applies; the caller must
+// filter by the others. The zero Scope is the whole kind.
 type Scope struct {
 	Namespace, Name string
 	Field, Value    string
 }
 
-// key reduces a scope to what is used of it. ok is false for the whole kind.
+// key returns the scope without the fields that are not used. ok is false for the
+// whole kind.
 func (s Scope) key(indexed []string) (key Scope, ok bool) {
 	if s.Name != "" {
 		return Scope{Namespace: s.Namespace, Name: s.Name}, true
@@ -27,13 +27,12 @@ func (s Scope) key(indexed []string) (key Scope, ok bool) {
 	return Scope{Namespace: s.Namespace}, s.Namespace != ""
 }
 
-// scopes holds the logs of the scopes that cursors watch. A log lives as long
-// as a cursor refers to it; it is dropped at the next event after that.
+// scopes holds the logs of the scopes with cursors. A log is garbage collected when
+// no cursor refers to it, and its element is deleted at the next event.
 type scopes map[Scope]weak.Pointer[log]
 
-// open returns the log of a scope from after a revision on, filled from the
-// kind's own as far as it does not reach back. A watch that begins now costs
-// nothing, however much has happened before.
+// open returns the log of a scope from after a revision on. It copies missing events
+// from the kind's log. A new watch of the current revision copies nothing.
 func (s scopes) open(key Scope, main *log, indexed []string, after int64) *log {
 	l := s[key].Value()
 	if l == nil {
@@ -55,7 +54,7 @@ func (s scopes) open(key Scope, main *log, indexed []string, after int64) *log {
 	return l
 }
 
-// append adds e to the logs of its scopes and collects those to wake.
+// append adds e to the logs of its scopes and returns touched with these logs added.
 func (s scopes) append(e *Event, indexed []string, touched []*log) []*log {
 	if len(s) == 0 {
 		return touched
@@ -75,7 +74,7 @@ func (s scopes) append(e *Event, indexed []string, touched []*log) []*log {
 	return touched
 }
 
-// each visits the logs in use and forgets the others.
+// each visits the logs in use and deletes the others.
 func (s scopes) each(visit func(key Scope, l *log)) {
 	for scope, pointer := range s {
 		if l := pointer.Value(); l != nil {
@@ -86,7 +85,7 @@ func (s scopes) each(visit func(key Scope, l *log)) {
 	}
 }
 
-// visitScopes names every scope that an event belongs to, each once.
+// visitScopes calls visit once for every scope of an event.
 func visitScopes(e *Event, indexed []string, visit func(Scope)) {
 	visit(Scope{Namespace: e.Entry.Namespace, Name: e.Entry.Name})
 	if e.Entry.Namespace != "" {

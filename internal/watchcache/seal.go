@@ -4,8 +4,8 @@ package watchcache
 
 import "github.com/coracle-io/coracle/internal/resource"
 
-// seal proves under the build tag `invariants` that a shared object was not
-// changed. Here it costs nothing.
+// seal checks with the build tag invariants that a shared object is not changed. Without
+// the tag, it does nothing.
 type seal struct{}
 
 func (seal) close(resource.Object) {}

@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// seal is the hash of an object when it became shared.
+// seal is the hash of an object at the time when it became shared.
 type seal struct{ sum uint64 }
 
 func (s *seal) close(obj resource.Object) { s.sum = hash(obj) }
@@ -18,7 +18,7 @@ func (s *seal) close(obj resource.Object) { s.sum = hash(obj) }
 // check panics if the object has changed since it was sealed.
 func (s *seal) check(obj resource.Object) {
 	if hash(obj) != s.sum {
-		panic(fmt.Sprintf("shared object %T %s/%s resourceVersion %s was changed by someone who reads the watch cache",
+		panic(fmt.Sprintf("shared object %T %s/%s resourceVersion %s was changed by a reader of the watch cache",
 			obj, obj.GetNamespace(), obj.GetName(), obj.GetResourceVersion()))
 	}
 }

@@ -12,24 +12,25 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Selection is what a list or watch is about: a namespace and selectors, and
-// what of them narrows the search. It is for one goroutine.
+// Selection is the set of objects of a list or watch: a namespace and selectors. It
+// must not be used by several goroutines at the same time.
 type Selection struct {
 	resource  *resource.Resource
 	namespace string  // "" is all
 	name      string  // "" is every name
-	labels    matcher // nil is everything
+	labels    matcher // nil means everything
 	fields    fields.Selector
-	index     Scope     // an indexed field that is fixed; Field "" for none
-	shown     *fieldsOf // what fields is looking at; nil without fields
+	index     Scope     // an indexed field with a required value; Field is "" if there is none
+	shown     *fieldsOf // argument for fields; nil without a field selector
 }
 
-// NewSelection reads selectors (nil is everything). A field selector for a
-// namespace narrows a search in all of them.
+// NewSelection returns the selection for a namespace ("" means all) and selectors
+// (nil means everything). A field selector for metadata.namespace restricts a
+// selection of all namespaces.
 func NewSelection(r *resource.Resource, namespace string, l labels.Selector, f fields.Selector) Selection {
 	s := Selection{resource: r, namespace: namespace}
 	if l != nil && !l.Empty() {
-		s.labels = quick(l)
+		s.labels = optimize(l)
 	}
 	if f == nil || f.Empty() {
 		return s
@@ -46,25 +47,25 @@ func NewSelection(r *resource.Resource, namespace string, l labels.Selector, f f
 			if s.namespace == "" && r.Namespaced {
 				s.namespace = requirement.Value
 			}
-		case s.index.Field == "" && slices.Contains(r.Indexed, requirement.Field):
+		case s.index.Field == "" && slices.Contains(r.FieldSelectors.Indexed, requirement.Field):
 			s.index = Scope{Field: requirement.Field, Value: requirement.Value}
 		}
 	}
 	return s
 }
 
-// Namespace is the one that is selected; "" is all.
+// Namespace returns the selected namespace; "" means all.
 func (s *Selection) Namespace() string { return s.namespace }
 
-// Everything says that all objects of the namespace are selected.
+// Everything reports whether all objects of the namespace are selected.
 func (s *Selection) Everything() bool { return s.labels == nil && s.fields == nil }
 
-// single says that at most one object can be selected.
+// single reports whether at most one object can be selected.
 func (s *Selection) single() bool {
 	return s.name != "" && (s.namespace != "" || !s.resource.Namespaced)
 }
 
-// matches decides on one object in the namespace.
+// matches reports whether the selectors match an entry.
 func (s *Selection) matches(e *Entry) bool {
 	if s.labels != nil && !s.labels.Matches(labels.Set(e.Object.GetLabels())) {
 		return false
@@ -76,17 +77,17 @@ func (s *Selection) matches(e *Entry) bool {
 	return s.fields.Matches(s.shown)
 }
 
-// inNamespace says whether an entry lies in the selected namespace.
+// inNamespace reports whether an entry is in the selected namespace.
 func (s *Selection) inNamespace(e *Entry) bool {
 	return s.namespace == "" || e.Namespace == s.namespace
 }
 
-// visitsBetweenLooks is how many objects are gone through before it is looked
-// whether anybody still waits for them: a selector may take its time for each.
-const visitsBetweenLooks = 64
+// visitsPerContextCheck is the number of objects between two checks of the context,
+// because a selector may be slow.
+const visitsPerContextCheck = 64
 
-// Visit calls the function with every selected entry of a snapshot after a
-// position, in key order, until it returns false or ctx has ended.
+// Visit calls visit for the selected entries of a snapshot after a position, in key
+// order, until it returns false. It returns an error if ctx is done.
 func (s *Selection) Visit(ctx context.Context, snapshot Snapshot, after Position, visit func(*Entry) bool) error {
 	if s.single() {
 		if e, ok := snapshot.Get(s.namespace, s.name); ok && s.matches(e) && e.Position().Compare(after) > 0 {
@@ -97,7 +98,7 @@ func (s *Selection) Visit(ctx context.Context, snapshot Snapshot, after Position
 	var ended error
 	seen := 0
 	filtered := func(e *Entry) bool {
-		if seen++; seen%visitsBetweenLooks == 0 {
+		if seen++; seen%visitsPerContextCheck == 0 {
 			if ended = ctx.Err(); ended != nil {
 				return false
 			}
@@ -113,13 +114,13 @@ func (s *Selection) Visit(ctx context.Context, snapshot Snapshot, after Position
 	return ended
 }
 
-// VisitPast is Visit for a state that the cache does not reach back to; about
-// is how many entries are wanted; 0 is all.
-func (s *Selection) VisitPast(ctx context.Context, past Past, after Position, about int, visit func(*Entry) bool) error {
+// VisitHistorical is like Visit for a state that is no longer in the cache. about is the
+// expected number of entries; 0 means all.
+func (s *Selection) VisitHistorical(ctx context.Context, past HistoricalSnapshot, after Position, about int, visit func(*Entry) bool) error {
 	return past.Ascend(ctx, s.namespace, after, about, func(e *Entry) bool { return !s.matches(e) || visit(e) })
 }
 
-// Scope is the narrowest log that holds all that can be selected.
+// Scope returns the smallest scope that contains all events of selected objects.
 func (s *Selection) Scope() Scope {
 	if s.single() {
 		return Scope{Namespace: s.namespace, Name: s.name}
@@ -130,9 +131,10 @@ func (s *Selection) Scope() Scope {
 	return Scope{Namespace: s.namespace}
 }
 
-// Seen is what a change is to a watcher of the selection; 0 is nothing. left
-// says that the object is still there but no longer selected.
-func (s *Selection) Seen(e *Event) (what EventType, left bool) {
+// EventFor returns the type of an event for a watcher of the selection, or 0 if the
+// event is not visible to it. left is true if the object still exists but is no
+// longer selected.
+func (s *Selection) EventFor(e *Event) (what EventType, left bool) {
 	if !s.inNamespace(e.Entry) {
 		return 0, false
 	}
@@ -149,15 +151,16 @@ func (s *Selection) Seen(e *Event) (what EventType, left bool) {
 	return 0, false
 }
 
-// matcher decides by labels.
+// matcher matches labels.
 type matcher interface{ Matches(labels.Labels) bool }
 
-// fewValues is how many values a requirement may have that is not worth a set.
+// fewValues is the maximum number of values of a requirement for which no set is
+// built.
 const fewValues = 16
 
-// quick returns what decides as a selector does, in a time that does not grow
-// with the values of its requirements.
-func quick(l labels.Selector) matcher {
+// optimize returns a matcher that is equivalent to a selector and whose cost does
+// not depend on the number of values.
+func optimize(l labels.Selector) matcher {
 	requirements, selectable := l.Requirements()
 	if !selectable || !slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return len(r.ValuesUnsorted()) > fewValues }) {
 		return l
@@ -184,7 +187,7 @@ func (all allOf) Matches(l labels.Labels) bool {
 	return true
 }
 
-// oneOf is a requirement of the operators in and notin.
+// oneOf is a requirement with the operator in or notin.
 type oneOf struct {
 	key    string
 	values sets.Set[string]
@@ -199,8 +202,8 @@ func (o oneOf) Matches(l labels.Labels) bool {
 	return o.values.Has(value) != o.not
 }
 
-// fieldsOf shows an object's selectable fields to a selector, finding out
-// only those that are asked for.
+// fieldsOf implements fields.Fields for an entry. It computes a field when it is
+// requested.
 type fieldsOf struct {
 	resource *resource.Resource
 	entry    *Entry

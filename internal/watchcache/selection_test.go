@@ -18,15 +18,16 @@ import (
 	"github.com/coracle-io/coracle/internal/store/mem"
 )
 
-// asked is a selector that counts how often it is asked.
-type asked struct{ times *int }
+// countingSelector matches nothing and counts its calls.
+type countingSelector struct{ calls *int }
 
-func (a asked) Matches(labels.Labels) bool {
-	*a.times++
+func (s countingSelector) Matches(labels.Labels) bool {
+	*s.calls++
 	return false
 }
 
-// Nothing is searched any more once nobody waits for it.
+// TestSearchEndsWithItsRequest checks that Visit ends soon after its context is
+// canceled.
 func TestSearchEndsWithItsRequest(t *testing.T) {
 	resources := all.All()
 	maps := resources[slices.IndexFunc(resources, func(r *resource.Resource) bool { return r.Plural == "configmaps" })]
@@ -43,7 +44,7 @@ func TestSearchEndsWithItsRequest(t *testing.T) {
 	})
 	<-cache.Synced()
 	kind := cache.Kind(maps)
-	for i := range 10 * visitsBetweenLooks {
+	for i := range 10 * visitsPerContextCheck {
 		m := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i)}}
 		if _, err := kind.Create(ctx, m); err != nil {
 			t.Fatal(err)
@@ -52,20 +53,21 @@ func TestSearchEndsWithItsRequest(t *testing.T) {
 	if _, err := cache.Fresh(ctx); err != nil {
 		t.Fatal(err)
 	}
-	gone, leave := context.WithCancel(ctx)
-	leave()
-	times := 0
-	s := Selection{resource: maps, labels: asked{&times}}
-	if err := s.Visit(gone, kind.Snapshot(), Position{}, func(*Entry) bool { return true }); !errors.Is(err, context.Canceled) {
+	canceled, cancelNow := context.WithCancel(ctx)
+	cancelNow()
+	calls := 0
+	s := Selection{resource: maps, labels: countingSelector{&calls}}
+	if err := s.Visit(canceled, kind.Snapshot(), Position{}, func(*Entry) bool { return true }); !errors.Is(err, context.Canceled) {
 		t.Errorf("the search ended with %v", err)
 	}
-	if times > visitsBetweenLooks {
-		t.Errorf("%d objects were looked at", times)
+	if calls > visitsPerContextCheck {
+		t.Errorf("%d objects were visited", calls)
 	}
 }
 
-// Selectors with a great many values decide as those with few do.
-func TestQuickSelectors(t *testing.T) {
+// TestOptimizedSelectors checks that optimized selectors match the same objects
+// as the originals.
+func TestOptimizedSelectors(t *testing.T) {
 	var values []string
 	for i := range 100 {
 		values = append(values, fmt.Sprintf("v%d", i))
@@ -76,20 +78,21 @@ func TestQuickSelectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made := quick(selector)
-		if _, ok := made.(allOf); !ok {
-			t.Errorf("%.20s… is not made quick", text)
+		optimized := optimize(selector)
+		if _, ok := optimized.(allOf); !ok {
+			t.Errorf("%.20s… is not optimized", text)
 		}
 		for _, set := range []labels.Set{nil, {"a": "v1"}, {"a": "v1", "b": "v2"}, {"a": "other"}, {"a": "v99", "b": "", "n": "4"}, {"b": "v5"}, {"a": "v1", "n": "x"}} {
-			if got, want := made.Matches(set), selector.Matches(set); got != want {
+			if got, want := optimized.Matches(set), selector.Matches(set); got != want {
 				t.Errorf("%.20s… of %v: %v, want %v", text, set, got, want)
 			}
 		}
 	}
 }
 
-// A change is to a watcher what it makes of the objects that are selected.
-func TestSeen(t *testing.T) {
+// TestEventFor checks which event a watcher with a selector gets for a change: an
+// object that starts to match is added, and one that stops to match is deleted.
+func TestEventFor(t *testing.T) {
 	r := all.All()[slices.IndexFunc(all.All(), func(r *resource.Resource) bool { return r.Plural == "pods" })]
 	pod := func(namespace, node string) *Entry {
 		return &Entry{Object: &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}}, Namespace: namespace, Name: "p"}
@@ -112,7 +115,7 @@ func TestSeen(t *testing.T) {
 		"goes":              {Event{Type: Deleted, Entry: pod("default", "n1"), Previous: pod("default", "n1")}, Deleted, false},
 		"goes elsewhere":    {Event{Type: Deleted, Entry: pod("default", "n2"), Previous: pod("default", "n2")}, 0, false},
 	} {
-		if what, left := s.Seen(&test.event); what != test.want || left != test.left {
+		if what, left := s.EventFor(&test.event); what != test.want || left != test.left {
 			t.Errorf("%s: %d, left %t", name, what, left)
 		}
 	}

@@ -2,24 +2,23 @@ package watchcache
 
 import "sort"
 
-// Snapshot is the state of a kind at Revision. It never changes.
+// Snapshot is the immutable state of a kind at Revision.
 type Snapshot struct {
 	Revision int64
 	last     int64 // revision of the last change it contains
 	state    *state
 }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (s Snapshot) Len() int { return s.state.entries.Len() }
 
-// Get returns one object.
+// Get returns an object.
 func (s Snapshot) Get(namespace, name string) (*Entry, bool) {
 	return s.state.get(Position{namespace, name})
 }
 
-// Ascend visits the objects of one namespace ("" is all) in key order, from
-// the one after (namespace, name) given in after ("" is the start) until
-// visit returns false.
+// Ascend calls visit for the objects of a namespace ("" means all) after a position,
+// in key order, until visit returns false. The zero position is the start.
 func (s Snapshot) Ascend(namespace string, after Position, visit func(*Entry) bool) {
 	start := after
 	if first := (Position{Namespace: namespace}); start.Compare(first) < 0 {
@@ -37,8 +36,8 @@ func (s Snapshot) Ascend(namespace string, after Position, visit func(*Entry) bo
 	})
 }
 
-// Count is how many objects of one namespace ("" is all) come after a
-// position. It costs the same however many they are, but for a logarithm.
+// Count returns the number of objects of a namespace ("" means all) after a
+// position, in logarithmic time.
 func (s Snapshot) Count(namespace string, after Position) int {
 	entries := s.state.entries
 	begin := s.rank(func(e *Entry) bool { return e.Position().Compare(after) > 0 })
@@ -50,7 +49,7 @@ func (s Snapshot) Count(namespace string, after Position) int {
 	return s.rank(func(e *Entry) bool { return e.Namespace != namespace && e.Position().Compare(first) > 0 }) - begin
 }
 
-// rank is how many objects come before the first that is beyond a border.
+// rank returns the number of objects before the first for which beyond is true.
 func (s Snapshot) rank(beyond func(*Entry) bool) int {
 	return sort.Search(s.state.entries.Len(), func(i int) bool {
 		e, _ := s.state.entries.GetAt(i)
@@ -58,9 +57,9 @@ func (s Snapshot) rank(beyond func(*Entry) bool) int {
 	})
 }
 
-// Lookup visits the objects after a position whose indexed field
-// (resource.Indexed) has value, in key order, until visit returns false. ok is
-// false if there is no such index.
+// Lookup calls visit for the objects after a position whose indexed field
+// (resource.Indexed) has value, in key order, until visit returns false. ok is false
+// if there is no such index.
 func (s Snapshot) Lookup(field, value string, after Position, visit func(*Entry) bool) (ok bool) {
 	for i, f := range s.state.fields {
 		if f != field {
@@ -83,7 +82,7 @@ func (s Snapshot) Lookup(field, value string, after Position, visit func(*Entry)
 
 // Snapshot returns an immutable view of all objects, in O(1).
 func (k *Kind) Snapshot() Snapshot {
-	// Known is read before the state, which is never behind it.
+	// Read known before the state, so that the state is not older.
 	known := k.cache.revision.load()
 	shared := k.shared.Load()
 	if shared == nil {
@@ -99,9 +98,8 @@ func (k *Kind) Snapshot() Snapshot {
 	return Snapshot{Revision: max(known, shared.last), last: shared.last, state: shared.state}
 }
 
-// SnapshotAt returns the view as of a past revision of the last few minutes, as
-// long as the event log reaches back to it; ok is false otherwise, and for a
-// revision that the cache has not reached.
+// SnapshotAt returns the state at a past revision. ok is false if the log does not
+// reach back to it, or if the cache has not reached it.
 func (k *Kind) SnapshotAt(revision int64) (s Snapshot, ok bool) {
 	now := k.Snapshot()
 	if revision > now.Revision || revision < k.cache.horizon.load() {

@@ -6,11 +6,11 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Position is a place in key order.
+// Position is a position in key order.
 type Position struct{ Namespace, Name string }
 
-// Compare orders positions as the store orders their keys, in which a '/'
-// stands between the two: "a-b/x" comes before "a/x".
+// Compare compares positions in the order of their keys in the store, where '/'
+// separates the two parts: "a-b/x" comes before "a/x".
 func (p Position) Compare(q Position) int {
 	if p.Namespace == q.Namespace {
 		return strings.Compare(p.Name, q.Name)
@@ -25,16 +25,16 @@ func (p Position) Compare(q Position) int {
 	return '/' - int(q.Namespace[common])
 }
 
-// Position is where the entry stands in key order.
+// Position returns the position of the entry in key order.
 func (e *Entry) Position() Position { return Position{e.Namespace, e.Name} }
 
-// indexed is an entry under the value of one of its fields.
+// indexed is an element of an index: an entry and the value of the indexed field.
 type indexed struct {
 	value string
 	entry *Entry
 }
 
-// state is all objects of a kind, in trees that are copied in O(1).
+// state holds all objects of a kind in trees that can be copied in O(1).
 type state struct {
 	entries *btree.BTreeG[*Entry]
 	fields  []string // what is indexed
@@ -56,7 +56,7 @@ func newState(fields []string) state {
 	return s
 }
 
-// copy returns a state that shares everything until either changes.
+// copy returns a copy that shares memory until one of them changes.
 func (s *state) copy() state {
 	c := state{entries: s.entries.IsoCopy(), fields: s.fields, indexes: make([]*btree.BTreeG[indexed], len(s.indexes))}
 	for i, index := range s.indexes {
@@ -69,7 +69,7 @@ func (s *state) get(at Position) (*Entry, bool) {
 	return s.entries.Get(&Entry{Namespace: at.Namespace, Name: at.Name})
 }
 
-// set puts an entry in place of the one before it, which is returned.
+// set replaces the entry at a position and returns the previous one, or nil.
 func (s *state) set(e *Entry) *Entry {
 	previous, _ := s.entries.Set(e)
 	for i, index := range s.indexes {
@@ -81,7 +81,7 @@ func (s *state) set(e *Entry) *Entry {
 	return previous
 }
 
-// load is set for entries that come in order.
+// load is set for entries in ascending order.
 func (s *state) load(e *Entry) {
 	s.entries.Load(e)
 	for i, index := range s.indexes {
@@ -99,7 +99,7 @@ func (s *state) remove(at Position) *Entry {
 	return previous
 }
 
-// undo takes events back, newest first.
+// undo reverts events, newest first.
 func (s *state) undo(events []*Event) {
 	for i := len(events) - 1; i >= 0; i-- {
 		if e := events[i]; e.Previous != nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Create writes through to the store and hands the object to the cache, so
-// that it is decoded nowhere. Errors are the store's. obj must not be changed
-// afterwards, not even when the write failed; its resourceVersion is set.
-// This holds for Update and Delete too.
+// Create writes an object to the store and hands it to the cache, so that it need
+// not be decoded. It sets the resourceVersion of obj, which must not be changed
+// afterwards, even if the write fails. Errors are the store's. The same applies to
+// Update and Delete.
 func (k *Kind) Create(ctx context.Context, obj resource.Object) (*Entry, error) {
 	r := k.Resource()
 	return k.write(ctx, r, obj, func(key string, value []byte) (int64, error) {
-		return k.cache.store.Create(ctx, key, value, r.TTL)
+		return k.cache.store.Create(ctx, key, value, r.Storage.TTL)
 	})
 }
 
@@ -22,7 +22,7 @@ func (k *Kind) Create(ctx context.Context, obj resource.Object) (*Entry, error) 
 func (k *Kind) Update(ctx context.Context, obj resource.Object, old *Entry) (*Entry, error) {
 	r := k.Resource()
 	return k.write(ctx, r, obj, func(key string, value []byte) (int64, error) {
-		return k.cache.store.Update(ctx, key, value, old.Revision, r.TTL)
+		return k.cache.store.Update(ctx, key, value, old.Revision, r.Storage.TTL)
 	})
 }
 
@@ -32,39 +32,39 @@ func (k *Kind) write(ctx context.Context, r *resource.Resource, obj resource.Obj
 	if err != nil {
 		return nil, err
 	}
-	lent := k.loans.lend(&loan{at: Position{obj.GetNamespace(), obj.GetName()}, obj: obj, value: value})
-	resume := compute.Waiting(ctx)
+	w := k.pendingWrites.add(&pendingWrite{r: r, at: Position{obj.GetNamespace(), obj.GetName()}, obj: obj, value: value})
+	resume := compute.Yield(ctx)
 	revision, err := put(r.Key(obj.GetNamespace(), obj.GetName()), value)
-	_ = resume() // what was written counts, even if the request's time is over
+	_ = resume() // a successful write counts even if ctx is done
 	if err != nil {
-		k.loans.failed(lent)
+		k.pendingWrites.failed(w)
 		return nil, err
 	}
-	return k.loans.succeeded(r, lent, revision), nil
+	return k.pendingWrites.succeeded(w, revision), nil
 }
 
-// Delete removes old for good; last is the final state to show watchers (nil: old's object).
+// Delete deletes old. last is the final state for watchers; nil means old's object.
 func (k *Kind) Delete(ctx context.Context, old *Entry, last resource.Object) (*Entry, error) {
 	r := k.Resource()
 	if last == nil || last == old.Object {
 		last = atRevision(old.Object, old.Revision)
 	}
-	lent := k.loans.lend(&loan{at: old.Position(), obj: last, deletes: old.Revision})
-	resume := compute.Waiting(ctx)
+	w := k.pendingWrites.add(&pendingWrite{r: r, at: old.Position(), obj: last, deletes: old.Revision})
+	resume := compute.Yield(ctx)
 	revision, err := k.cache.store.Delete(ctx, r.Key(old.Namespace, old.Name), old.Revision)
 	_ = resume()
 	if err != nil {
-		k.loans.failed(lent)
+		k.pendingWrites.failed(w)
 		return nil, err
 	}
-	return k.loans.succeeded(r, lent, revision), nil
+	return k.pendingWrites.succeeded(w, revision), nil
 }
 
-// Read returns the object linearizably from the store, for a writer whose
-// cached copy was too old. store.ErrNotFound if it does not exist.
+// Read reads an object linearizably from the store. Writers use it if their cached
+// object is stale. It returns store.ErrNotFound if the object does not exist.
 func (k *Kind) Read(ctx context.Context, namespace, name string) (*Entry, error) {
 	r := k.Resource()
-	resume := compute.Waiting(ctx)
+	resume := compute.Yield(ctx)
 	kv, err := k.cache.store.Get(ctx, r.Key(namespace, name))
 	if ended := resume(); err == nil {
 		err = ended

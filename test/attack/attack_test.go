@@ -1,6 +1,6 @@
-// Package attack tries to get into clusters and to take them down, against
-// the real binary. Each test says in its name what is being tried; each checks
-// that the attack is refused and that others are served meanwhile.
+// Package attack attacks clusters of the real binary, to gain access or to stop
+// them from serving. The name of each test says what it tries. Each test checks
+// that the attack fails and that other clients are served during it.
 package attack
 
 import (
@@ -34,10 +34,14 @@ import (
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// patience bounds every wait of a test: what takes longer has failed.
-const patience = 60 * time.Second
+// waitTimeout bounds each wait of a test.
+const waitTimeout = 60 * time.Second
 
-// The clusters that tests share, started by whoever needs them first.
+// maxAnswer bounds the time of one answer. An attack that succeeds delays
+// answers for minutes or forever; a slow machine delays them for seconds.
+const maxAnswer = 20 * time.Second
+
+// The clusters that tests share, started by the first test that needs them.
 var (
 	control  = shared{suffix: "control", arguments: []string{"--nodes=0"}}
 	withNode = shared{suffix: "node"}
@@ -58,7 +62,7 @@ func TestMain(m *testing.M) {
 		if s.cluster == nil {
 			continue
 		}
-		if err := errors.Join(s.cluster.remembered(), s.cluster.down()); err != nil {
+		if err := errors.Join(checkReleased(s.cluster), s.cluster.down()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -66,10 +70,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// controlPlane is a control plane without a node that tests share.
+// controlPlane returns a shared control plane without a node.
 func controlPlane(t *testing.T) *cluster { return control.get(t) }
 
-// node is a cluster with a node and real containers that tests share.
+// node returns a shared cluster with a node and real containers.
 func node(t *testing.T) *cluster {
 	if os.Geteuid() != 0 {
 		t.Fatal("a node needs root: run these tests by make test")
@@ -79,17 +83,21 @@ func node(t *testing.T) *cluster {
 
 func (s *shared) get(t *testing.T) *cluster {
 	t.Helper()
-	s.once.Do(func() { s.cluster, s.err = start(s.suffix, s.arguments...) })
+	s.once.Do(func() {
+		if s.cluster, s.err = start(s.suffix, s.arguments...); s.err == nil {
+			s.cluster.attacked.heap, s.err = liveHeap(s.cluster)
+		}
+	})
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
-	s.cluster.unharmed(t)
+	s.cluster.checkNotRestarted(t)
 	return s.cluster
 }
 
-// own starts a cluster for one test alone, for attacks after which nobody else
-// should be served by it. The test takes it down.
-func own(t *testing.T, arguments ...string) *cluster {
+// startOwn starts a cluster for one test, for attacks that may damage it. The
+// test removes it.
+func startOwn(t *testing.T, arguments ...string) *cluster {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(strings.TrimPrefix(t.Name(), "Test")))
 	c, err := start(name[:min(len(name), 24)], arguments...)
@@ -106,19 +114,18 @@ func own(t *testing.T, arguments ...string) *cluster {
 
 // cluster is a running cluster of the real binary.
 type cluster struct {
-	name, dir, data, kubeconfig string
-	binary                      string
-	admin                       *rest.Config
-	client                      kubernetes.Interface
-	keys                        *pki.Directory
-	started                     string // which life of the API server's process this is
+	clusterProcesses
+	dir, kubeconfig string
+	binary          string
+	admin           *rest.Config
+	client          kubernetes.Interface
+	keys            *pki.Directory
+	started         string // start time of the API server's process
 
-	attacked []string // what its memory was before and after each attack
-	least    int64    // its memory before the attacks, in bytes
-	server   int      // its process
+	attacked memoryRecord
 }
 
-// start brings up a cluster in a folder of its own and waits until it is ready.
+// start starts a cluster in a directory of its own and waits until it is ready.
 func start(suffix string, arguments ...string) (*cluster, error) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -136,10 +143,12 @@ func start(suffix string, arguments ...string) (*cluster, error) {
 		return nil, err
 	}
 	c := &cluster{
-		name: "a" + strconv.Itoa(os.Getpid()) + "-" + suffix, dir: dir, binary: binary,
-		data: filepath.Join(dir, "data"), kubeconfig: filepath.Join(dir, "kubeconfig"),
+		clusterProcesses: clusterProcesses{name: "a" + strconv.Itoa(os.Getpid()) + "-" + suffix, dataDir: filepath.Join(dir, "data")},
+		dir:              dir,
+		binary:           binary,
+		kubeconfig:       filepath.Join(dir, "kubeconfig"),
 	}
-	up := append([]string{"up", "--name=" + c.name, "--data-dir=" + c.data, "--kubeconfig=" + c.kubeconfig}, arguments...)
+	up := append([]string{"up", "--name=" + c.name, "--data-dir=" + c.dataDir, "--kubeconfig=" + c.kubeconfig}, arguments...)
 	if out, err := c.coracle(up...); err != nil {
 		return nil, errors.Join(fmt.Errorf("coracle up: %w\n%s", err, out), c.down())
 	}
@@ -149,7 +158,8 @@ func start(suffix string, arguments ...string) (*cluster, error) {
 	return c, nil
 }
 
-// connect reads who may do everything, and the keys to make others from.
+// connect reads the admin's credentials, and the keys with which tests issue
+// others.
 func (c *cluster) connect() (err error) {
 	if c.admin, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig); err != nil {
 		return err
@@ -158,16 +168,16 @@ func (c *cluster) connect() (err error) {
 	if c.client, err = kubernetes.NewForConfig(c.admin); err != nil {
 		return err
 	}
-	if c.keys, err = pki.Open(filepath.Join(c.data, "pki"), clock.RealClock{}); err != nil {
+	if c.keys, err = pki.Open(filepath.Join(c.dataDir, "pki"), clock.RealClock{}); err != nil {
 		return err
 	}
-	c.started, err = c.life()
+	c.started, err = c.startTime()
 	return err
 }
 
-// coracle runs the binary for this cluster and returns all that it prints.
+// coracle runs the binary for this cluster and returns its output.
 func (c *cluster) coracle(arguments ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.binary, arguments...)
 	cmd.Env = append(os.Environ(), "HOME="+c.dir)
@@ -175,7 +185,7 @@ func (c *cluster) coracle(arguments ...string) (string, error) {
 	return string(out), err
 }
 
-// down takes the cluster away with its folder.
+// down removes the cluster with its directory.
 func (c *cluster) down() error {
 	if out, err := c.coracle("down", "--yes", "--name="+c.name); err != nil {
 		return fmt.Errorf("coracle down --name=%s: %w\n%s", c.name, err, out)
@@ -183,9 +193,9 @@ func (c *cluster) down() error {
 	return os.RemoveAll(c.dir)
 }
 
-// life names this life of the API server's process, by what it says of itself:
-// another value means that it was started anew.
-func (c *cluster) life() (string, error) {
+// startTime returns a value that identifies the current run of the API server's
+// process.
+func (c *cluster) startTime() (string, error) {
 	raw, err := c.client.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(context.Background()).Raw()
 	if err != nil {
 		return "", err
@@ -198,29 +208,29 @@ func (c *cluster) life() (string, error) {
 	return "", errors.New("/metrics does not say when the process was started")
 }
 
-// unharmed fails the test if the API server's process is another one than at
-// the start, or does not answer.
-func (c *cluster) unharmed(t *testing.T) {
+// checkNotRestarted fails the test if the API server's process was restarted
+// since the start of the test, or does not answer.
+func (c *cluster) checkNotRestarted(t *testing.T) {
 	t.Helper()
-	now, err := c.life()
+	now, err := c.startTime()
 	if err != nil {
-		t.Fatalf("the API server does not answer any more: %v\n%s", err, c.log())
+		t.Fatalf("the API server no longer answers: %v\n%s", err, c.log())
 	}
 	if now != c.started {
-		t.Fatalf("the API server's process was started anew\n%s", c.log())
+		t.Fatalf("the API server's process was restarted\n%s", c.log())
 	}
 }
 
-// log is the end of the cluster's log.
+// log returns the end of the cluster's log.
 func (c *cluster) log() string {
-	raw, err := os.ReadFile(filepath.Join(c.data, "coracle.log"))
+	raw, err := os.ReadFile(filepath.Join(c.dataDir, "coracle.log"))
 	if err != nil {
 		return err.Error()
 	}
 	return string(raw[max(0, len(raw)-8<<10):])
 }
 
-// as is a configuration without credentials but those that set puts in.
+// as returns a configuration without credentials except those that set adds.
 func (c *cluster) as(set func(*rest.Config)) *rest.Config {
 	config := rest.AnonymousClientConfig(c.admin)
 	config.QPS = -1
@@ -228,7 +238,7 @@ func (c *cluster) as(set func(*rest.Config)) *rest.Config {
 	return config
 }
 
-// user is somebody with a client certificate of the cluster's authority.
+// user returns a user with a client certificate of the cluster's authority.
 func (c *cluster) user(t *testing.T, name string, groups ...string) *rest.Config {
 	t.Helper()
 	file := "attack-" + strings.NewReplacer(":", "-", "/", "-").Replace(name)
@@ -247,13 +257,14 @@ func (c *cluster) user(t *testing.T, name string, groups ...string) *rest.Config
 	return config
 }
 
-// kubelet is the identity of a node's kubelet.
+// kubelet returns the identity of a node's kubelet.
 func (c *cluster) kubelet(t *testing.T, nodeName string) *rest.Config {
 	return c.user(t, "system:node:"+nodeName, "system:nodes")
 }
 
-// tenant is a service account that may do in one namespace of its own what the
-// ClusterRole says ("" is nothing). The test takes the namespace away.
+// tenant returns a service account with a ClusterRole's permissions in its own
+// namespace. An empty clusterRole gives it none. The test removes the
+// namespace.
 func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string) {
 	t.Helper()
 	ctx := context.Background()
@@ -262,7 +273,7 @@ func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		eventually(t, "the namespace is deleted", func() error { // a webhook of the test may still be asked for a moment
+		eventually(t, "the namespace is deleted", func() error { // the server may still call a webhook of the test for a moment
 			if err := c.client.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 				return err
 			}
@@ -289,28 +300,28 @@ func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string
 	return c.as(func(config *rest.Config) { config.BearerToken = token.Status.Token }), namespace.Name
 }
 
-// trust is how a client verifies the API server.
+// trust returns the configuration with which a client verifies the API server.
 func (c *cluster) trust(t *testing.T) *tls.Config {
 	t.Helper()
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(c.admin.CAData) {
-		t.Fatal("the kubeconfig has no authority")
+		t.Fatal("the kubeconfig has no certificate authority")
 	}
 	return &tls.Config{RootCAs: pool}
 }
 
-// address is the API server's host:port.
+// address returns the API server's host:port.
 func (c *cluster) address() string { return strings.TrimPrefix(c.admin.Host, "https://") }
 
-// send sends one request as config's user and returns the status code and the
-// body; headers are pairs of names and values.
+// send sends a request as config's user and returns the status code and the
+// body. headers are pairs of names and values.
 func send(t *testing.T, config *rest.Config, method, path, body string, headers ...string) (int, string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, config.Host+path, strings.NewReader(body))
 	if err != nil {
@@ -334,11 +345,11 @@ func send(t *testing.T, config *rest.Config, method, path, body string, headers 
 	return response.StatusCode, string(raw)
 }
 
-// eventually waits until a condition holds, and fails with what was wrong with
-// it last.
+// eventually waits until condition returns nil. If it does not, the test fails
+// with the last error.
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(waitTimeout)
 	defer deadline.Stop()
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -349,7 +360,7 @@ func eventually(t *testing.T, what string, condition func() error) {
 		}
 		select {
 		case <-deadline.C:
-			t.Fatalf("%s did not come true in %v: %v", what, patience, err)
+			t.Fatalf("%s: not within %v: %v", what, waitTimeout, err)
 		case <-again.C:
 		}
 	}

@@ -18,39 +18,39 @@ import (
 
 const (
 	ownReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	// siege is how long attacks that consist of waiting last.
-	siege = 3 * time.Second
+	// attackDuration is how long attacks that consist of waiting last.
+	attackDuration = 3 * time.Second
 )
 
-// TestBodiesThatNeverEndHoldSeats: a service account without rights announces
-// bodies and sends a byte of them, on many connections, to what everybody may
-// ask. Seats are for requests that can be served.
-func TestBodiesThatNeverEndHoldSeats(t *testing.T) {
+// TestEndlessBodiesHoldSeats has a service account without rights announce
+// bodies, on many connections, and send a byte of each. They must not occupy
+// the seats of requests that can be served.
+func TestEndlessBodiesHoldSeats(t *testing.T) {
 	c := controlPlane(t)
 	mallory := first(c.tenant(t, ""))
 	before := c.memory(t)
-	c.meanwhile(t, func(ctx context.Context) {
-		group := crowd(ctx, 600, func() (net.Conn, error) {
+	c.checkLatencyDuring(t, func(ctx context.Context) {
+		group := openMany(ctx, 600, func() (net.Conn, error) {
 			conn, err := c.secure(ctx, t, "http/1.1")
 			if err == nil {
 				_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", ownReviews, mallory.BearerToken)
 			}
 			return conn, err
 		})
-		besiege(ctx)
-		group.leave(t)
+		waitForAttack(ctx)
+		group.close(t)
 	})
-	c.remembers(t, before)
+	c.recordMemory(t, before)
 }
 
-// TestStreamsThatNeverEndHoldSeats is the same over HTTP/2, where one
-// connection carries hundreds of bodies.
-func TestStreamsThatNeverEndHoldSeats(t *testing.T) {
+// TestEndlessStreamsHoldSeats does the same over HTTP/2, where one connection
+// carries hundreds of bodies.
+func TestEndlessStreamsHoldSeats(t *testing.T) {
 	c := controlPlane(t)
 	mallory := first(c.tenant(t, ""))
 	before := c.memory(t)
-	c.meanwhile(t, func(ctx context.Context) {
-		group := crowd(ctx, 8, func() (net.Conn, error) {
+	c.checkLatencyDuring(t, func(ctx context.Context) {
+		group := openMany(ctx, 8, func() (net.Conn, error) {
 			s, err := c.frames(ctx, t)
 			if err != nil {
 				return nil, err
@@ -65,20 +65,20 @@ func TestStreamsThatNeverEndHoldSeats(t *testing.T) {
 			}
 			return s.Conn, nil
 		})
-		besiege(ctx)
-		group.leave(t)
+		waitForAttack(ctx)
+		group.close(t)
 	})
-	c.remembers(t, before)
+	c.recordMemory(t, before)
 }
 
-// TestAnswersThatAreNeverRead: a client asks for the largest documents that
-// everybody may read, and for small ones, and opens no window for the answers.
-func TestAnswersThatAreNeverRead(t *testing.T) {
+// TestResponsesThatAreNeverRead requests the largest public documents, and
+// small ones, and opens no flow-control window for the responses.
+func TestResponsesThatAreNeverRead(t *testing.T) {
 	c := controlPlane(t)
 	mallory := first(c.tenant(t, ""))
 	before := c.memory(t)
-	c.meanwhile(t, func(ctx context.Context) {
-		group := crowd(ctx, 8, func() (net.Conn, error) {
+	c.checkLatencyDuring(t, func(ctx context.Context) {
+		group := openMany(ctx, 8, func() (net.Conn, error) {
 			s, err := c.frames(ctx, t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 			if err != nil {
 				return nil, err
@@ -94,14 +94,14 @@ func TestAnswersThatAreNeverRead(t *testing.T) {
 			}
 			return s.Conn, nil
 		})
-		besiege(ctx)
-		group.leave(t)
+		waitForAttack(ctx)
+		group.close(t)
 	})
-	c.remembers(t, before)
+	c.recordMemory(t, before)
 }
 
-// TestBodyOfAForbiddenRequestIsNotRead: who may not do what he asks for is
-// told so before he has sent what he announced.
+// TestBodyOfAForbiddenRequestIsNotRead checks that a client without permission
+// gets the error before it has sent the announced body.
 func TestBodyOfAForbiddenRequestIsNotRead(t *testing.T) {
 	c := controlPlane(t)
 	mallory := first(c.tenant(t, ""))
@@ -113,7 +113,7 @@ func TestBodyOfAForbiddenRequestIsNotRead(t *testing.T) {
 	if _, err := fmt.Fprintf(conn, "POST /api/v1/namespaces/kube-system/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 300000\r\n\r\n{", mallory.BearerToken); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	answer := make([]byte, 12)
@@ -122,9 +122,9 @@ func TestBodyOfAForbiddenRequestIsNotRead(t *testing.T) {
 	}
 }
 
-// besiege waits as long as a siege lasts.
-func besiege(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, siege)
+// waitForAttack waits for the duration of an attack.
+func waitForAttack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, attackDuration)
 	defer cancel()
 	<-ctx.Done()
 }
@@ -136,17 +136,17 @@ func (c *cluster) secure(ctx context.Context, t *testing.T, protocol string) (ne
 	return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", c.address())
 }
 
-// besiegers are connections that stay until they are told to leave.
-type besiegers struct {
-	mu     sync.Mutex // guards the following
+// openConns are connections that stay open until close is called.
+type openConns struct {
+	mu     sync.Mutex // guards the following fields
 	conns  []net.Conn
 	failed int
 }
 
-// crowd opens connections, many at a time. Some may fail: the server defends
-// itself.
-func crowd(ctx context.Context, size int, open func() (net.Conn, error)) *besiegers {
-	b := &besiegers{}
+// openMany opens many connections concurrently. Some may fail, because the
+// server limits them.
+func openMany(ctx context.Context, size int, open func() (net.Conn, error)) *openConns {
+	b := &openConns{}
 	var all sync.WaitGroup
 	places := make(chan struct{}, 32)
 	for range size {
@@ -172,11 +172,11 @@ func crowd(ctx context.Context, size int, open func() (net.Conn, error)) *besieg
 	return b
 }
 
-func (b *besiegers) leave(t *testing.T) {
+func (b *openConns) close(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.conns) == 0 {
-		t.Error("no attacker got in: this tries nothing")
+		t.Error("no connection was opened, so the test proves nothing")
 	}
 	for _, conn := range b.conns {
 		_ = conn.Close()
@@ -184,7 +184,7 @@ func (b *besiegers) leave(t *testing.T) {
 	b.conns = nil
 }
 
-// frames is an HTTP/2 connection whose frames the test writes itself.
+// frames is an HTTP/2 connection on which the test writes raw frames.
 type frames struct {
 	net.Conn
 	*http2.Framer
@@ -192,8 +192,8 @@ type frames struct {
 	block   *strings.Builder
 }
 
-// frames opens an HTTP/2 connection. What the server sends is read and
-// dropped, until the connection ends.
+// frames opens an HTTP/2 connection. It reads and discards what the server
+// sends.
 func (c *cluster) frames(ctx context.Context, t *testing.T, settings ...http2.Setting) (*frames, error) {
 	conn, err := c.secure(ctx, t, "h2")
 	if err != nil {
@@ -218,7 +218,7 @@ func (c *cluster) frames(ctx context.Context, t *testing.T, settings ...http2.Se
 	return f, nil
 }
 
-// request begins a request, or makes a whole one.
+// request sends the headers of a request, and ends the stream if whole is set.
 func (f *frames) request(stream uint32, whole bool, method, path string, who *rest.Config, more ...hpack.HeaderField) error {
 	f.block.Reset()
 	fields := append([]hpack.HeaderField{

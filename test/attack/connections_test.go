@@ -16,14 +16,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestTenThousandIdleConnections: clients that nobody knows connect and say
-// nothing: some not even a TLS hello, some nothing after the handshake.
+// TestTenThousandIdleConnections opens connections without credentials and
+// sends nothing: on some no TLS handshake, on some nothing after it.
 func TestTenThousandIdleConnections(t *testing.T) {
 	c := controlPlane(t)
 	before := c.memory(t)
-	c.meanwhile(t, func(ctx context.Context) {
+	c.checkLatencyDuring(t, func(ctx context.Context) {
 		var opened atomic.Int64
-		group := crowd(ctx, 10_000, func() (net.Conn, error) {
+		group := openMany(ctx, 10_000, func() (net.Conn, error) {
 			if opened.Add(1)%10 == 0 {
 				return c.secure(ctx, t, "h2")
 			}
@@ -32,52 +32,53 @@ func TestTenThousandIdleConnections(t *testing.T) {
 		if now := c.memory(t); now > before+200<<20 {
 			t.Errorf("10,000 idle connections take %d MB", (now-before)>>20)
 		}
-		// Somebody with credentials still gets a connection of his own.
+		// A client with credentials can still connect.
 		if _, err := c.client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
-			t.Errorf("a new client in the crowd: %v", err)
+			t.Errorf("a new client with credentials: %v", err)
 		}
-		group.leave(t)
+		group.close(t)
 	})
-	c.remembers(t, before)
+	c.recordMemory(t, before)
 }
 
-// TestSlowHeaders: a slow-loris of headers, over HTTP/1.1 and HTTP/2.
+// TestSlowHeaders sends endless headers slowly (Slowloris), over HTTP/1.1 and
+// HTTP/2.
 func TestSlowHeaders(t *testing.T) {
 	c := controlPlane(t)
 	before := c.memory(t)
-	c.meanwhile(t, func(ctx context.Context) {
-		group := crowd(ctx, 500, func() (net.Conn, error) {
+	c.checkLatencyDuring(t, func(ctx context.Context) {
+		group := openMany(ctx, 500, func() (net.Conn, error) {
 			conn, err := c.secure(ctx, t, "http/1.1")
 			if err == nil {
 				_, err = conn.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "))
 			}
 			return conn, err
 		})
-		streams := crowd(ctx, 100, func() (net.Conn, error) {
+		streams := openMany(ctx, 100, func() (net.Conn, error) {
 			f, err := c.frames(ctx, t)
 			if err != nil {
 				return nil, err
 			}
 			return f.Conn, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 		})
-		besiege(ctx)
+		waitForAttack(ctx)
 		if _, err := group.conns[0].Read(make([]byte, 1)); err == nil {
-			t.Error("a request whose headers never end is answered")
+			t.Error("a request with endless headers was answered")
 		}
-		group.leave(t)
-		streams.leave(t)
+		group.close(t)
+		streams.close(t)
 	})
-	c.remembers(t, before)
+	c.recordMemory(t, before)
 }
 
-// TestRapidReset: requests that are reset as soon as they are made
+// TestRapidReset resets HTTP/2 requests immediately after they are sent
 // (CVE-2023-44487), with and without credentials.
 func TestRapidReset(t *testing.T) {
 	c := controlPlane(t)
 	mallory := first(c.tenant(t, ""))
 	before := c.memory(t)
-	c.meanwhile(t, func(ctx context.Context) {
-		group := crowd(ctx, 4, func() (net.Conn, error) {
+	c.checkLatencyDuring(t, func(ctx context.Context) {
+		group := openMany(ctx, 4, func() (net.Conn, error) {
 			f, err := c.frames(ctx, t)
 			if err != nil {
 				return nil, err
@@ -92,18 +93,18 @@ func TestRapidReset(t *testing.T) {
 			}
 			return f.Conn, nil
 		})
-		group.leave(t)
+		group.close(t)
 	})
-	c.remembers(t, before)
+	c.recordMemory(t, before)
 }
 
-// TestFloodsOfControlFrames: settings and pings whose answers are not read,
-// and headers that never end (CONTINUATION flood).
+// TestFloodsOfControlFrames sends settings and pings without reading the
+// responses, and endless headers (CONTINUATION flood).
 func TestFloodsOfControlFrames(t *testing.T) {
 	c := controlPlane(t)
 	before := c.memory(t)
-	c.meanwhile(t, func(ctx context.Context) {
-		group := crowd(ctx, 2, func() (net.Conn, error) {
+	c.checkLatencyDuring(t, func(ctx context.Context) {
+		group := openMany(ctx, 2, func() (net.Conn, error) {
 			f, err := c.frames(ctx, t)
 			if err != nil {
 				return nil, err
@@ -126,21 +127,21 @@ func TestFloodsOfControlFrames(t *testing.T) {
 					return f.Conn, err
 				}
 			}
-			return f.Conn, errors.New("headers of 20 MB were taken")
+			return f.Conn, errors.New("headers of 20 MB were accepted")
 		})
-		group.leave(t)
+		group.close(t)
 	})
-	c.remembers(t, before)
+	c.recordMemory(t, before)
 }
 
-// TestLongPathsAndHeaders: what is too long is refused, and nothing of it is
-// multiplied.
+// TestLongPathsAndHeaders checks that long paths, queries and headers are
+// refused or get a short response.
 func TestLongPathsAndHeaders(t *testing.T) {
 	c := controlPlane(t)
 	mallory := first(c.tenant(t, ""))
 	long := strings.Repeat("x", 500<<10)
 	before := c.memory(t)
-	c.meanwhile(t, func(context.Context) {
+	c.checkLatencyDuring(t, func(context.Context) {
 		for range 5 {
 			for _, path := range []string{
 				"/" + long, "/api/v1/namespaces/" + long + "/pods", "/version?" + strings.Repeat("a&", 200<<10),
@@ -159,10 +160,10 @@ func TestLongPathsAndHeaders(t *testing.T) {
 			t.Errorf("headers of 2 MiB: %d", code)
 		}
 	})
-	c.remembers(t, before)
+	c.recordMemory(t, before)
 }
 
-// tooLong sends headers of 2 MiB and returns the answer's code.
+// tooLong sends headers of 2 MiB and returns the status code.
 func tooLong(c *cluster, t *testing.T) (code int) {
 	conn, err := c.secure(context.Background(), t, "http/1.1")
 	if err != nil {

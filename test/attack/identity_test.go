@@ -33,7 +33,7 @@ import (
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// whoAmI asks the API server who it takes config's user for.
+// whoAmI returns the user that the API server authenticates config as.
 func whoAmI(t *testing.T, config *rest.Config, headers ...string) (int, authenticationv1.UserInfo) {
 	t.Helper()
 	code, body := send(t, config, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
@@ -60,9 +60,9 @@ func clientOf(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	return client
 }
 
-// TestForgedTokensAreRefused: tokens without a signature, signed with the
-// public key as if it were a secret, by another key, changed, or of another
-// issuer or for another audience.
+// TestForgedTokensAreRefused tries tokens without a signature, tokens signed
+// with another key or with the public key as an HMAC secret, changed tokens,
+// and tokens of another issuer or audience.
 func TestForgedTokensAreRefused(t *testing.T) {
 	c := controlPlane(t)
 	config, namespace := c.tenant(t, "")
@@ -105,19 +105,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	signed := func(algorithm jose.SignatureAlgorithm, key any, payload []byte) string {
-		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{Key: key, KeyID: head.ID}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := signer.Sign(payload)
-		if err != nil {
-			t.Fatal(err)
-		}
-		token, err := s.CompactSerialize()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return token
+		return signedToken(t, jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{Key: key, KeyID: head.ID}}, payload)
 	}
 	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -128,7 +116,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 		return encode([]byte(`{"alg":"`+alg+`","kid":"`+head.ID+`"}`)) + "." + real[1] + "."
 	}
 	if code, _ := whoAmI(t, c.bearer(signed(head.Alg, keys.Signing, payload))); code != http.StatusCreated {
-		t.Fatalf("the token signed again by the cluster's own key: %d, so that this test shows nothing", code)
+		t.Fatalf("the token signed again with the cluster's own key: %d, so the test proves nothing", code)
 	}
 	for what, token := range map[string]string{
 		"alg none":                          none("none"),
@@ -151,6 +139,13 @@ func TestForgedTokensAreRefused(t *testing.T) {
 			t.Errorf("%s: %d as %q", what, code, who.Username)
 		}
 	}
+}
+
+// TestTokensForOtherAudiencesAreRefused checks that the API server does not accept a
+// genuine token for another audience.
+func TestTokensForOtherAudiencesAreRefused(t *testing.T) {
+	c := controlPlane(t)
+	_, namespace := c.tenant(t, "")
 	other, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "tenant",
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}}, metav1.CreateOptions{})
 	if err != nil {
@@ -161,9 +156,27 @@ func TestForgedTokensAreRefused(t *testing.T) {
 	}
 }
 
-// TestTokensEndWithWhatTheyAreBoundTo: those of a deleted pod, of a pod of the
-// same name made since, of a deleted secret and of a deleted service account.
-func TestTokensEndWithWhatTheyAreBoundTo(t *testing.T) {
+// signedToken returns a JSON web token with a payload.
+func signedToken(t *testing.T, key jose.SigningKey, payload []byte) string {
+	t.Helper()
+	signer, err := jose.NewSigner(key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := signer.Sign(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := s.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// TestTokensEndWithTheirBoundObject tries tokens of a deleted pod, also after a pod
+// with its name was created, of a deleted secret and of a deleted service account.
+func TestTokensEndWithTheirBoundObject(t *testing.T) {
 	c := controlPlane(t)
 	ctx := t.Context()
 	config, namespace := c.tenant(t, "")
@@ -214,30 +227,30 @@ func TestTokensEndWithWhatTheyAreBoundTo(t *testing.T) {
 	expect("the token of a deleted account", config.BearerToken, http.StatusUnauthorized)
 }
 
-// TestNobodyHasTokensOfOthers: a tenant asks for tokens of other accounts, and
-// for tokens of its own bound to what is not its own.
-func TestNobodyHasTokensOfOthers(t *testing.T) {
+// TestTenantRequestsTokensOfOthers has a tenant request tokens of other accounts, and
+// tokens of its own account that are bound to foreign objects.
+func TestTenantRequestsTokensOfOthers(t *testing.T) {
 	c := controlPlane(t)
 	config, namespace := c.tenant(t, "admin")
 	_, other := c.tenant(t, "")
 	mine := clientOf(t, config)
 	_, err := mine.CoreV1().ServiceAccounts(other).CreateToken(t.Context(), "tenant", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	refused(t, "a token of another namespace's account", err, http.StatusForbidden)
+	checkRefused(t, "a token of another namespace's account", err, http.StatusForbidden)
 	_, err = mine.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "clusterrole-aggregation-controller", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	refused(t, "a token of a controller", err, http.StatusForbidden)
+	checkRefused(t, "a token of a controller", err, http.StatusForbidden)
 	if _, err := mine.CoreV1().Pods(namespace).Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{
 		ServiceAccountName: "default", Containers: []v1.Container{{Name: "c", Image: "coracle.internal/pause:1.0"}}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = mine.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "tenant", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p"}}}, metav1.CreateOptions{})
-	refused(t, "a token bound to a pod of another account", err, http.StatusBadRequest)
+	checkRefused(t, "a token bound to a pod of another account", err, http.StatusBadRequest)
 }
 
-// TestSmuggledHeadersNameNobody: front proxies' headers without a front
-// proxy's certificate, and impersonation without the right to it, in all
+// TestSmuggledHeadersAreIgnored sends the headers of front proxies without a front
+// proxy's certificate, and of impersonation without the right to it, in all
 // spellings.
-func TestSmuggledHeadersNameNobody(t *testing.T) {
+func TestSmuggledHeadersAreIgnored(t *testing.T) {
 	c := controlPlane(t)
 	tenant, namespace := c.tenant(t, "")
 	front, err := c.keys.Issue(pki.Profile{Name: "attack-front", Authority: pki.FrontProxyAuthority, CommonName: "mallory", Client: true})
@@ -284,9 +297,9 @@ func TestSmuggledHeadersNameNobody(t *testing.T) {
 	}
 }
 
-// TestImpersonatorsStayWithinTheirRights: who may speak for one user must not
-// add groups, uids or extra fields to it.
-func TestImpersonatorsStayWithinTheirRights(t *testing.T) {
+// TestImpersonationBeyondTheGrant checks that a user who may impersonate another
+// user cannot add groups, a UID or extra fields.
+func TestImpersonationBeyondTheGrant(t *testing.T) {
 	c := controlPlane(t)
 	config, namespace := c.tenant(t, "")
 	for _, args := range [][]string{
@@ -303,7 +316,7 @@ func TestImpersonatorsStayWithinTheirRights(t *testing.T) {
 		})
 	}
 	if code, who := whoAmI(t, config, "Impersonate-User", "ann"); code != http.StatusCreated || who.Username != "ann" {
-		t.Fatalf("the right to speak for ann: %d %v", code, who)
+		t.Fatalf("impersonating ann: %d %v", code, who)
 	}
 	for _, headers := range [][]string{
 		{"Impersonate-Group", "system:masters"}, {"Impersonate-Uid", "7"}, {"Impersonate-Extra-Scopes", "all"}, {"Impersonate-Extra-Acme.com%2fproject", "p"},
@@ -317,11 +330,11 @@ func TestImpersonatorsStayWithinTheirRights(t *testing.T) {
 	}
 }
 
-// TestAggregatedServersSeeNoSmuggledHeaders: on connections of the API server,
-// whose front proxy's certificate they trust, aggregated servers get the
-// sender that was authenticated and no other, under no name that they know.
+// TestAggregatedServersSeeNoSmuggledHeaders checks that the API server sends only the
+// authenticated user to aggregated servers, which trust its front proxy
+// certificate, and removes the client's headers in all spellings.
 func TestAggregatedServersSeeNoSmuggledHeaders(t *testing.T) {
-	c := own(t, "--nodes=0", "--apiserver-arg=requestheader-username-headers=X-Who,X-Remote-User", "--apiserver-arg=requestheader-group-headers=X-Team,X-Remote-Group",
+	c := startOwn(t, "--nodes=0", "--apiserver-arg=requestheader-username-headers=X-Who,X-Remote-User", "--apiserver-arg=requestheader-group-headers=X-Team,X-Remote-Group",
 		"--apiserver-arg=requestheader-extra-headers-prefix=X-More-,X-Remote-Extra-")
 	var mu sync.Mutex // guards seen
 	var seen http.Header
@@ -367,11 +380,11 @@ func TestAggregatedServersSeeNoSmuggledHeaders(t *testing.T) {
 		}
 	}
 	if seen.Get("X-Remote-User") != "mallory" {
-		t.Errorf("the aggregated server sees nobody: %v", seen)
+		t.Errorf("the aggregated server sees no user: %v", seen)
 	}
 }
 
-// aggregate has a server of this machine serve attack.example.com/v1.
+// aggregate registers a local server for attack.example.com/v1.
 func aggregate(t *testing.T, c *cluster, server *httptest.Server) {
 	t.Helper()
 	_, text, err := net.SplitHostPort(server.Listener.Addr().String())
@@ -397,8 +410,9 @@ func aggregate(t *testing.T, c *cluster, server *httptest.Server) {
 	}
 }
 
-// TestHandshakesNameTheClientAuthorities: a client is told whose certificates
-// count, those of front proxies among them.
+// TestHandshakesNameTheClientAuthorities checks that the TLS handshake names the
+// accepted client certificate authorities, including the authority of front
+// proxies.
 func TestHandshakesNameTheClientAuthorities(t *testing.T) {
 	c := controlPlane(t)
 	var named [][]byte

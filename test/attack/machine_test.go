@@ -25,7 +25,7 @@ import (
 	"github.com/coracle-io/coracle/internal/host"
 )
 
-// nobody is another user of the same machine, without rights.
+// nobody is the uid of another user of the machine, without permissions.
 const nobody = 65534
 
 // asNobody runs a program as another user of this machine.
@@ -36,12 +36,13 @@ func asNobody(ctx context.Context, program string, arguments ...string) *exec.Cm
 	return cmd
 }
 
-// TestAnotherUserOpensNoFile: keys, objects, logs, kubeconfigs and volumes are
-// closed to other users of the machine, in folders that these can enter.
+// TestAnotherUserOpensNoFile checks that other users of the machine can neither read
+// nor write keys, objects, logs, kubeconfigs and volumes, in a data directory that
+// they can enter.
 func TestAnotherUserOpensNoFile(t *testing.T) {
 	c := machine(t)
-	for _, dir := range []string{c.data, host.RunDir(c.name), host.Root} {
-		found, _ := asNobody(t.Context(), "find", dir, "-readable", "(", "-type", "f", "-o", "-type", "d", ")").Output() // fails where it may not look
+	for _, dir := range []string{c.dataDir, host.RunDir(c.name), host.Root()} {
+		found, _ := asNobody(t.Context(), "find", dir, "-readable", "(", "-type", "f", "-o", "-type", "d", ")").Output() // find fails where it may not look
 		if len(found) > 0 {
 			t.Errorf("another user can read in %s:\n%s", dir, found)
 		}
@@ -55,8 +56,8 @@ func TestAnotherUserOpensNoFile(t *testing.T) {
 	}
 }
 
-// TestAnotherUserConnectsToNoSocket: etcd, containerd and its shims answer on
-// unix sockets that other users cannot open.
+// TestAnotherUserConnectsToNoSocket checks that other users cannot connect to the
+// unix sockets of etcd, containerd and its shims.
 func TestAnotherUserConnectsToNoSocket(t *testing.T) {
 	c := machine(t)
 	raw, err := os.ReadFile("/proc/net/unix")
@@ -66,36 +67,37 @@ func TestAnotherUserConnectsToNoSocket(t *testing.T) {
 	var sockets []string
 	for line := range strings.Lines(string(raw)) {
 		fields := strings.Fields(line)
-		if path := fields[len(fields)-1]; strings.Contains(path, "/"+c.name+"/") || strings.Contains(path, c.data) {
+		if path := fields[len(fields)-1]; strings.Contains(path, "/"+c.name+"/") || strings.Contains(path, c.dataDir) {
 			sockets = append(sockets, path)
 		}
 	}
-	if !slices.Contains(sockets, host.EtcdSocket(c.name)) {
-		t.Fatalf("etcd does not listen at %s but at %v", host.EtcdSocket(c.name), sockets)
+	if !slices.Contains(sockets, host.EtcdSocket(host.RunDir(c.name))) {
+		t.Fatalf("etcd does not listen at %s but at %v", host.EtcdSocket(host.RunDir(c.name)), sockets)
 	}
 	for _, socket := range slices.Compact(slices.Sorted(slices.Values(sockets))) {
-		// curl fails with 7 where it cannot connect, and otherwise later.
+		// curl exits with code 7 if it cannot connect, and with another code
+		// otherwise.
 		err := asNobody(t.Context(), "curl", "-s", "--max-time", "5", "--unix-socket", socket, "http://localhost/").Run()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 7 {
-			t.Errorf("another user connects to %s: curl ended with %v", socket, err)
+			t.Errorf("another user connects to %s: curl exited with %v", socket, err)
 		}
 	}
 }
 
-// TestAnotherUserFindsNoOpenPort: what a cluster listens on is known, port by
-// port, with what it tells somebody without credentials. A listener that is
-// not in this list is a new door.
+// TestAnotherUserFindsNoOpenPort checks the ports that a cluster listens on,
+// and the response of each to a client without credentials. It fails for a port
+// that is not listed.
 func TestAnotherUserFindsNoOpenPort(t *testing.T) {
 	c := machine(t)
-	settings, err := host.ReadSettings(c.data)
+	settings, err := host.ReadSettings(c.dataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := settings.Ports
+	p := settings.Options.Ports
 	type door struct {
-		path string // what somebody would like to read there
-		code int    // 0: nothing of HTTP is there
+		path string // a path that should not be readable
+		code int    // 0 if the port does not speak HTTP
 	}
 	known := map[int]door{
 		p.Secure:         {"/api/v1/secrets", http.StatusForbidden},
@@ -116,18 +118,18 @@ func TestAnotherUserFindsNoOpenPort(t *testing.T) {
 				t.Errorf("port %d (%s) answers %s with %d, want %d", port, by, d.path, got, d.code)
 			}
 		case by == "containerd":
-			// The streams of exec and attach: their paths are random and good
-			// for one use, told to the kubelet alone.
+			// The streams of exec and attach. Their paths are random, can be
+			// used once, and are known only to the kubelet.
 			if got := plainGet(t, port, "/exec/guess"); got != http.StatusNotFound {
 				t.Errorf("port %d (%s) answers a guessed stream with %d", port, by, got)
 			}
 		default:
-			t.Errorf("%s listens on port %d, which is not known here", by, port)
+			t.Errorf("%s listens on port %d, which is not in the list", by, port)
 		}
 	}
 }
 
-// plainGet asks a port of this machine as another user does, by HTTPS or HTTP.
+// plainGet sends a GET to a port of this machine as another user, by HTTPS or HTTP.
 func plainGet(t *testing.T, port int, path string) int {
 	t.Helper()
 	for _, scheme := range []string{"https", "http"} {
@@ -140,18 +142,18 @@ func plainGet(t *testing.T, port int, path string) int {
 	return 0
 }
 
-// listeners are the TCP ports that the cluster's processes listen on.
+// listeners returns the TCP ports that the cluster's processes listen on.
 func listeners(t *testing.T, c *cluster) map[int]string {
 	t.Helper()
 	inodes := map[string]string{}
 	for pid, program := range processes(t, c) {
-		folder := fmt.Sprintf("/proc/%d/fd", pid)
-		descriptors, err := os.ReadDir(folder)
+		dir := fmt.Sprintf("/proc/%d/fd", pid)
+		descriptors, err := os.ReadDir(dir)
 		if err != nil {
-			continue // it ended
+			continue // it has ended
 		}
 		for _, d := range descriptors {
-			if target, err := os.Readlink(filepath.Join(folder, d.Name())); err == nil {
+			if target, err := os.Readlink(filepath.Join(dir, d.Name())); err == nil {
 				inodes[target] = program
 			}
 		}
@@ -179,12 +181,12 @@ func listeners(t *testing.T, c *cluster) map[int]string {
 		}
 	}
 	if len(ports) < 3 {
-		t.Fatalf("found only %v: this test is blind", ports)
+		t.Fatalf("found only %v, so the test proves nothing", ports)
 	}
 	return ports
 }
 
-// processes are the programs of a cluster, by process id.
+// processes returns the programs of a cluster, by process id.
 func processes(t *testing.T, c *cluster) map[int]string {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -194,7 +196,7 @@ func processes(t *testing.T, c *cluster) map[int]string {
 	found := map[int]string{}
 	for _, path := range lines {
 		line, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(line, []byte(c.name)) && !bytes.Contains(line, []byte(c.data)) {
+		if err != nil || !bytes.Contains(line, []byte(c.name)) && !bytes.Contains(line, []byte(c.dataDir)) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
@@ -206,12 +208,12 @@ func processes(t *testing.T, c *cluster) map[int]string {
 	return found
 }
 
-// TestAnotherUserLocksNothing: locks that any user can have keep no cluster
-// from being started, told or taken down.
+// TestAnotherUserLocksNothing checks that another user's locks do not block the
+// start, the status or the removal of a cluster.
 func TestAnotherUserLocksNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	locked := []string{filepath.Dir(host.Root), "/run", "/tmp"}
+	locked := []string{filepath.Dir(host.Root()), "/run", "/tmp"}
 	for _, dir := range locked {
 		cmd := asNobody(ctx, "flock", "--nonblock", dir, "sh", "-c", "echo locked; exec cat")
 		in, out := hold(t, cmd)
@@ -221,16 +223,16 @@ func TestAnotherUserLocksNothing(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	c := own(t, "--nodes=0")
+	c := startOwn(t, "--nodes=0")
 	if out, err := c.coracle("status", "--name="+c.name); err != nil {
 		t.Errorf("status: %v\n%s", err, out)
 	}
-	if took := time.Since(began); took > patience/2 {
+	if took := time.Since(began); took > waitTimeout/2 {
 		t.Errorf("the start took %v", took)
 	}
 }
 
-// hold starts a program that lasts as long as its input.
+// hold starts a program that runs until its input is closed.
 func hold(t *testing.T, cmd *exec.Cmd) (io.WriteCloser, io.Reader) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
@@ -253,10 +255,10 @@ func readFull(r io.Reader, b []byte) error {
 	return err
 }
 
-// TestSuspendedClusterIsNotCalledUp: a process that is not allowed to run does
-// not answer; status and up say so in bounded time.
-func TestSuspendedClusterIsNotCalledUp(t *testing.T) {
-	c := own(t, "--nodes=0")
+// TestSuspendedClusterIsNotReportedReady checks that status and up report a
+// suspended process within their timeout.
+func TestSuspendedClusterIsNotReportedReady(t *testing.T) {
+	c := startOwn(t, "--nodes=0")
 	for pid := range processes(t, c) {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
@@ -269,34 +271,35 @@ func TestSuspendedClusterIsNotCalledUp(t *testing.T) {
 		if err == nil || !strings.Contains(out, "does not answer") {
 			t.Errorf("%s of a suspended cluster: %v\n%s", command, err, out)
 		}
-		if took := time.Since(began); took > 15*time.Second {
+		if took := time.Since(began); took > maxAnswer {
 			t.Errorf("%s took %v", command, took)
 		}
 	}
 }
 
-// TestAnotherUserPlantsACluster: settings that another user put into a directory
-// do not have root end or remove anything, nor run what they name.
-func TestAnotherUserPlantsACluster(t *testing.T) {
-	c := own(t, "--nodes=0")
-	settings, err := host.ReadSettings(c.data)
+// TestAnotherUserPlantsSettings checks that root does not trust a cluster's
+// settings that another user created: it neither stops, removes nor runs what
+// they name.
+func TestAnotherUserPlantsSettings(t *testing.T) {
+	c := startOwn(t, "--nodes=0")
+	settings, err := host.ReadSettings(c.dataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(c.dir, "planted")
-	settings.Name += "-p"
-	settings.NFTable, settings.CgroupRoot, settings.DataDir, settings.Bundle = "coracle-"+settings.Name, "/coracle-"+settings.Name, dir, dir
+	settings.Options.Name += "-p"
+	settings.Options.Node.NFTable, settings.Options.Node.CgroupRoot, settings.Options.DataDir, settings.Options.Node.BundleDir = "coracle-"+settings.Options.Name, "/coracle-"+settings.Options.Name, dir, dir
 	if err := errors.Join(os.Mkdir(dir, 0o700), settings.Write()); err != nil {
 		t.Fatal(err)
 	}
 	for what, plant := range map[string]error{
-		"his settings":  os.Chown(host.SettingsFile(dir), nobody, nobody),
-		"his directory": nil,
+		"the settings":  os.Chown(host.SettingsFile(dir), nobody, nobody),
+		"the directory": nil,
 	} {
 		if plant != nil {
 			t.Fatal(plant)
 		}
-		for _, command := range [][]string{{"down", "--yes", "--data-dir=" + dir}, {"up", "--name=" + settings.Name, "--data-dir=" + dir}} {
+		for _, command := range [][]string{{"down", "--yes", "--data-dir=" + dir}, {"up", "--name=" + settings.Options.Name, "--data-dir=" + dir}} {
 			if out, err := c.coracle(command...); err == nil || !strings.Contains(out, "belongs to user 65534") {
 				t.Errorf("%s: %s: %v\n%s", what, command[0], err, out)
 			}
@@ -309,17 +312,17 @@ func TestAnotherUserPlantsACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := c.coracle("down", "--yes", "--data-dir="+dir); err == nil || !strings.Contains(out, "can be changed by other users") {
-		t.Errorf("a directory that is open: %v\n%s", err, out)
+		t.Errorf("a directory that all users can write: %v\n%s", err, out)
 	}
 	if _, err := os.Stat(host.SettingsFile(dir)); err != nil {
-		t.Errorf("what was refused is gone: %v", err)
+		t.Errorf("the directory was removed although down was refused: %v", err)
 	}
 }
 
-// TestAnotherUsersKubeconfigRunsPrograms: the kubeconfig of a user names a program
-// that gives his token; root, who asks how the cluster is, does not run it.
+// TestAnotherUsersKubeconfigRunsPrograms checks that root's status and up do not run
+// the credential plugin that another user's kubeconfig names.
 func TestAnotherUsersKubeconfigRunsPrograms(t *testing.T) {
-	c := own(t, "--nodes=0")
+	c := startOwn(t, "--nodes=0")
 	ran, program := filepath.Join(c.dir, "ran"), filepath.Join(c.dir, "program")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o755); err != nil { //nolint:gosec // it is to be run
 		t.Fatal(err)
@@ -344,11 +347,11 @@ func TestAnotherUsersKubeconfigRunsPrograms(t *testing.T) {
 	}
 }
 
-// TestAnotherUserSwapsTheKubeconfigsDirectory: whoever owns the directory of a
-// kubeconfig puts a link in its place while root writes; nothing is written
-// where only root may.
-func TestAnotherUserSwapsTheKubeconfigsDirectory(t *testing.T) {
-	c := own(t, "--nodes=0")
+// TestAnotherUserReplacesTheKubeconfigDirectory replaces the directory of a
+// kubeconfig by a symbolic link while root writes the kubeconfig. Root must not
+// write into the target of the link.
+func TestAnotherUserReplacesTheKubeconfigDirectory(t *testing.T) {
+	c := startOwn(t, "--nodes=0")
 	home, secret := filepath.Join(c.dir, "home"), filepath.Join(c.dir, "secret")
 	kube, link := filepath.Join(home, ".kube"), filepath.Join(home, "link")
 	file := filepath.Join(kube, "config")
@@ -372,16 +375,16 @@ func TestAnotherUserSwapsTheKubeconfigsDirectory(t *testing.T) {
 	})
 	const attempts = 20
 	for range attempts {
-		for _, dir := range []string{kube, link} { // the context is lost, so that it is written again
+		for _, dir := range []string{kube, link} { // without the context, up writes it again
 			if info, err := os.Lstat(dir); err == nil && info.IsDir() {
 				_ = os.Remove(filepath.Join(dir, "config"))
 			}
 		}
-		_, _ = c.coracle("up", "--name="+c.name) // it may well refuse
+		_, _ = c.coracle("up", "--name="+c.name) // it may be refused
 	}
 	cancel()
 	swapping.Wait()
-	if info, err := os.Lstat(kube); err == nil && !info.IsDir() { // or the end of the test would find a link
+	if info, err := os.Lstat(kube); err == nil && !info.IsDir() { // otherwise the cleanup finds a link
 		if err := unix.Renameat2(unix.AT_FDCWD, kube, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
 			t.Fatal(err)
 		}
@@ -394,13 +397,13 @@ func TestAnotherUserSwapsTheKubeconfigsDirectory(t *testing.T) {
 			continue
 		}
 		if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) > 0 {
-			t.Errorf("left beside the kubeconfig are %v, %v", left, err)
+			t.Errorf("files left beside the kubeconfig: %v, %v", left, err)
 		}
 	}
 }
 
-// machine is the cluster with a node, in a folder that other users can enter,
-// as a data directory may be.
+// machine returns the cluster with a node, in a data directory that other users can
+// enter.
 func machine(t *testing.T) *cluster {
 	t.Helper()
 	c := node(t)

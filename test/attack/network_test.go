@@ -18,7 +18,7 @@ import (
 
 const image = "coracle.internal/frontend:1.0"
 
-// runPod starts a pod that serves, in a namespace, and waits until it is ready.
+// runPod creates a pod with a web server and waits until it is ready.
 func (c *cluster) runPod(t *testing.T, namespace string, pod *v1.Pod) *v1.Pod {
 	t.Helper()
 	ctx := context.Background()
@@ -50,7 +50,7 @@ func (c *cluster) inPod(pod *v1.Pod, command ...string) (string, error) {
 	return c.coracle(append([]string{"kubectl", "--kubeconfig=" + c.kubeconfig, "-n", pod.Namespace, "exec", pod.Name, "--"}, command...)...)
 }
 
-// lookUp asks cluster DNS from a pod for the API's Service.
+// lookUp resolves the API server's Service in a pod.
 func (c *cluster) lookUp(pod *v1.Pod) error {
 	api, err := c.client.CoreV1().Services(metav1.NamespaceDefault).Get(context.Background(), "kubernetes", metav1.GetOptions{})
 	if err != nil {
@@ -58,14 +58,15 @@ func (c *cluster) lookUp(pod *v1.Pod) error {
 	}
 	out, err := c.inPod(pod, "busybox", "nslookup", "-type=a", "kubernetes.default.svc.cluster.local")
 	if err != nil || !strings.Contains(out, api.Spec.ClusterIP) {
-		return fmt.Errorf("the name is not resolved to %s (%v): %s", api.Spec.ClusterIP, err, out)
+		return fmt.Errorf("the name does not resolve to %s (%v): %s", api.Spec.ClusterIP, err, out)
 	}
 	return nil
 }
 
-// TestTakingOverClusterDNSByExternalIPs: a tenant's Service that claims the
-// address of cluster DNS, or the API server's, gets none of its connections.
-func TestTakingOverClusterDNSByExternalIPs(t *testing.T) {
+// TestExternalIPsOfClusterDNS checks that a tenant's Service with the
+// address of cluster DNS or of the API server as an external IP gets none of its
+// connections.
+func TestExternalIPsOfClusterDNS(t *testing.T) {
 	c := node(t)
 	ctx := context.Background()
 	config, namespace := c.tenant(t, "edit")
@@ -77,7 +78,7 @@ func TestTakingOverClusterDNSByExternalIPs(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "thief", Labels: map[string]string{"app": "thief"}},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{}}},
 	})
-	eventually(t, "the first look-up", func() error { return c.lookUp(pod) })
+	eventually(t, "the first lookup", func() error { return c.lookUp(pod) })
 	dns, err := c.client.CoreV1().Services(metav1.NamespaceSystem).Get(ctx, "kube-dns", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +101,8 @@ func TestTakingOverClusterDNSByExternalIPs(t *testing.T) {
 	}{
 		{"dns", v1.ServiceSpec{ExternalIPs: []string{dns.Spec.ClusterIP}, Ports: []v1.ServicePort{{Port: 53, Protocol: v1.ProtocolUDP}}}},
 		{"api", v1.ServiceSpec{ExternalIPs: []string{nodes.Items[0].Status.Addresses[0].Address}, Ports: []v1.ServicePort{{Port: int32(port)}}}},
-		// The last one: when its rules are there, so are the others'.
+		// The last Service. Once its rules exist, the rules of the others
+		// exist, too.
 		{"own", v1.ServiceSpec{ExternalIPs: []string{"198.51.100.77"}, Ports: []v1.ServicePort{{Port: 80}}}},
 	} {
 		c.claim.Selector = map[string]string{"app": "thief"}
@@ -108,7 +110,7 @@ func TestTakingOverClusterDNSByExternalIPs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "an external address of the Service's own", func() error {
+	eventually(t, "the Service's own external IP", func() error {
 		out, err := c.inPod(pod, "wget", "-qO-", "http://198.51.100.77")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -120,12 +122,13 @@ func TestTakingOverClusterDNSByExternalIPs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.unharmed(t)
+	c.checkNotRestarted(t)
 }
 
-// TestStrangersAskClusterDNS: a machine of the network that is no node gets no
-// names of the cluster, and cannot have others flooded.
-func TestStrangersAskClusterDNS(t *testing.T) {
+// TestOtherMachineQueriesClusterDNS checks that cluster DNS does not answer a
+// machine of the network that is not a node, so that it neither reveals names
+// nor amplifies floods.
+func TestOtherMachineQueriesClusterDNS(t *testing.T) {
 	c := node(t)
 	slices, err := c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kube-dns"})
 	if err != nil || len(slices.Items) == 0 {
@@ -134,17 +137,17 @@ func TestStrangersAskClusterDNS(t *testing.T) {
 	server := net.JoinHostPort(slices.Items[0].Endpoints[0].Addresses[0], strconv.Itoa(int(*slices.Items[0].Ports[0].Port)))
 	const name = "kubernetes.default.svc.cluster.local"
 	if out, err := exec.Command("busybox", "nslookup", "-type=a", name, server).CombinedOutput(); err != nil {
-		t.Fatalf("this machine itself is not answered: %v\n%s", err, out)
+		t.Fatalf("the node itself gets no response: %v\n%s", err, out)
 	}
 	stranger := neighbour(t)
 	out, err := exec.Command("ip", "netns", "exec", stranger, "busybox", "nslookup", "-type=a", name, server).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "REFUSED") {
-		t.Errorf("a stranger is not refused (%v):\n%s", err, out)
+		t.Errorf("another machine is not refused (%v):\n%s", err, out)
 	}
 }
 
-// neighbour makes a network namespace that reaches this machine over a cable
-// of its own, until the test ends.
+// neighbour creates a network namespace that is connected to this machine by a
+// veth pair. It is removed when the test ends.
 func neighbour(t *testing.T) string {
 	t.Helper()
 	name := "attack" + strconv.Itoa(os.Getpid())
@@ -159,7 +162,7 @@ func neighbour(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := run("netns", "delete", name); err != nil { // the cable goes with it
+		if err := run("netns", "delete", name); err != nil { // this also deletes the veth pair
 			t.Error(err)
 		}
 	})
@@ -176,11 +179,10 @@ func neighbour(t *testing.T) string {
 	return name
 }
 
-// TestPodsOfAnotherClusterOnThisMachine: a pod reaches neither the pods nor
-// the Services of the machine's other cluster, but what is published on the
-// node.
+// TestPodsOfAnotherClusterOnThisMachine checks that a pod can reach the node ports of
+// another cluster on the same machine, but not its pods and cluster IPs.
 func TestPodsOfAnotherClusterOnThisMachine(t *testing.T) {
-	victims, attackers := node(t), own(t)
+	victims, attackers := node(t), startOwn(t)
 	ctx := context.Background()
 	_, namespace := victims.tenant(t, "")
 	victim := victims.runPod(t, namespace, &v1.Pod{
@@ -209,11 +211,11 @@ func TestPodsOfAnotherClusterOnThisMachine(t *testing.T) {
 		return nil
 	}
 	nodeAddress, nodePort := nodes.Items[0].Status.Addresses[0].Address, service.Spec.Ports[0].NodePort
-	eventually(t, "the victims' own way to the Service", func() error { return get(victims, victim, service.Spec.ClusterIP, 80) })
-	eventually(t, "what is published on the node", func() error { return get(attackers, attacker, nodeAddress, nodePort) })
+	eventually(t, "the Service from its own cluster", func() error { return get(victims, victim, service.Spec.ClusterIP, 80) })
+	eventually(t, "the node port", func() error { return get(attackers, attacker, nodeAddress, nodePort) })
 	for what, address := range map[string]string{"the pod": victim.Status.PodIP, "the Service": service.Spec.ClusterIP} {
 		if err := get(attackers, attacker, address, 80); err == nil {
-			t.Errorf("%s of another cluster is reached at %s", what, address)
+			t.Errorf("%s of another cluster can be reached at %s", what, address)
 		}
 	}
 }

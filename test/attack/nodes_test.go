@@ -21,7 +21,8 @@ import (
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// podOn is a pod of an account on a node that is not there.
+// podOn creates a pod of the tenant's service account that is bound to a node
+// that does not exist.
 func podOn(t *testing.T, client kubernetes.Interface, namespace, name, node string, volumes ...v1.VolumeSource) *v1.Pod {
 	t.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
@@ -36,10 +37,10 @@ func podOn(t *testing.T, client kubernetes.Interface, namespace, name, node stri
 	return made
 }
 
-// TestClaimsOpenNoVolumesOfOthers: a tenant's claim that names another
-// tenant's volume gives the node of the tenant's pod neither that volume nor
-// its secret.
-func TestClaimsOpenNoVolumesOfOthers(t *testing.T) {
+// TestClaimOfAnotherTenantsVolume checks that a claim that names another tenant's
+// volume does not allow the node of the claim's pod to read that volume or its
+// secret.
+func TestClaimOfAnotherTenantsVolume(t *testing.T) {
 	c := controlPlane(t)
 	const node = "attack-claims"
 	config, namespace := c.tenant(t, "admin")
@@ -72,13 +73,13 @@ func TestClaimsOpenNoVolumesOfOthers(t *testing.T) {
 	}
 	podOn(t, mine, namespace, "p", node, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
 	ofVolume, ofSecret := read()
-	refused(t, "another tenant's volume", ofVolume, http.StatusForbidden)
-	refused(t, "the secret of another tenant's volume", ofSecret, http.StatusForbidden)
+	checkRefused(t, "another tenant's volume", ofVolume, http.StatusForbidden)
+	checkRefused(t, "the secret of another tenant's volume", ofSecret, http.StatusForbidden)
 	if _, err := kubelet.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{}); err != nil {
 		t.Errorf("the claim of the node's own pod: %v", err)
 	}
 	podOn(t, other, theirs, "p", node, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
-	eventually(t, "the node of the volume's tenant reads volume and secret", func() error {
+	eventually(t, "the node of the volume's tenant can read the volume and the secret", func() error {
 		ofVolume, ofSecret := read()
 		if ofVolume != nil {
 			return ofVolume
@@ -87,9 +88,10 @@ func TestClaimsOpenNoVolumesOfOthers(t *testing.T) {
 	})
 }
 
-// TestNodesGetNoMoreThanTheirPods: tokens for other audiences and of other
-// nodes' pods, mirror pods that bring secrets, other nodes' objects.
-func TestNodesGetNoMoreThanTheirPods(t *testing.T) {
+// TestNodeExceedsItsPods has a node request tokens for other audiences and for
+// pods of other nodes, create mirror pods with secrets, and write objects of
+// other nodes.
+func TestNodeExceedsItsPods(t *testing.T) {
 	c := controlPlane(t)
 	const self, other = "attack-self", "attack-other"
 	_, namespace := c.tenant(t, "")
@@ -101,11 +103,11 @@ func TestNodesGetNoMoreThanTheirPods(t *testing.T) {
 		return err
 	}
 	if err := token(mine); err != nil {
-		t.Errorf("the token of an own pod: %v", err)
+		t.Errorf("the token of the node's own pod: %v", err)
 	}
-	refused(t, "a token for an audience that no volume of the pod is for", token(mine, "vault"), http.StatusForbidden)
-	refused(t, "a token for two audiences", token(mine, "", "vault"), http.StatusForbidden)
-	refused(t, "a token of another node's pod", token(theirs), http.StatusForbidden)
+	checkRefused(t, "a token for an audience of no volume of the pod", token(mine, "vault"), http.StatusForbidden)
+	checkRefused(t, "a token for two audiences", token(mine, "", "vault"), http.StatusForbidden)
+	checkRefused(t, "a token of another node's pod", token(theirs), http.StatusForbidden)
 	node, err := kubelet.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: self}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +133,7 @@ func TestNodesGetNoMoreThanTheirPods(t *testing.T) {
 	name := "x"
 	for what, change := range map[string]func(*v1.Pod){
 		"without an owner":        func(p *v1.Pod) { p.OwnerReferences = nil },
-		"of a node that was":      func(p *v1.Pod) { p.OwnerReferences[0].UID = "x" },
+		"of a former node":        func(p *v1.Pod) { p.OwnerReferences[0].UID = "x" },
 		"without the annotation":  func(p *v1.Pod) { p.Annotations = nil },
 		"on another node":         func(p *v1.Pod) { p.Spec.NodeName = other },
 		"with an account":         func(p *v1.Pod) { p.Spec.ServiceAccountName = "tenant" },
@@ -144,17 +146,17 @@ func TestNodesGetNoMoreThanTheirPods(t *testing.T) {
 			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "attack.example.com"}}}}
 		},
 	} {
-		refused(t, "a mirror pod "+what, mirror(change), http.StatusForbidden)
+		checkRefused(t, "a mirror pod "+what, mirror(change), http.StatusForbidden)
 	}
 	ctx, core := t.Context(), kubelet.CoreV1()
 	_, err = core.Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: other}}, metav1.CreateOptions{})
-	refused(t, "another node", err, http.StatusForbidden)
-	refused(t, "removal of the own node", core.Nodes().Delete(ctx, self, metav1.DeleteOptions{}), http.StatusForbidden)
+	checkRefused(t, "another node", err, http.StatusForbidden)
+	checkRefused(t, "deleting its own node", core.Nodes().Delete(ctx, self, metav1.DeleteOptions{}), http.StatusForbidden)
 	_, err = core.Pods(namespace).UpdateStatus(ctx, theirs, metav1.UpdateOptions{})
-	refused(t, "the status of another node's pod", err, http.StatusForbidden)
-	refused(t, "removal of another node's pod", core.Pods(namespace).Delete(ctx, theirs.Name, metav1.DeleteOptions{}), http.StatusForbidden)
+	checkRefused(t, "the status of another node's pod", err, http.StatusForbidden)
+	checkRefused(t, "deleting another node's pod", core.Pods(namespace).Delete(ctx, theirs.Name, metav1.DeleteOptions{}), http.StatusForbidden)
 	_, err = core.Secrets(namespace).List(ctx, metav1.ListOptions{})
-	refused(t, "all secrets of a pod's namespace", err, http.StatusForbidden)
+	checkRefused(t, "all secrets of a pod's namespace", err, http.StatusForbidden)
 	for what, patch := range map[string]string{
 		"a restricted label": `{"metadata":{"labels":{"node-restriction.kubernetes.io/a":"b"}}}`,
 		"a taint":            `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`,
@@ -167,10 +169,10 @@ func TestNodesGetNoMoreThanTheirPods(t *testing.T) {
 	}
 }
 
-// TestProxiesLeadNowhereElse: a node that gives the API server's own port, or
-// an address that only this machine should reach, as its kubelet's makes no
-// proxy, log or exec lead there.
-func TestProxiesLeadNowhereElse(t *testing.T) {
+// TestProxiesReachNoLocalAddresses checks that proxy, log and exec do not
+// connect to the API server's port or to a local address that a node reports as
+// its kubelet's.
+func TestProxiesReachNoLocalAddresses(t *testing.T) {
 	c := controlPlane(t)
 	const self = "attack-proxy"
 	_, namespace := c.tenant(t, "")
@@ -210,8 +212,8 @@ func TestProxiesLeadNowhereElse(t *testing.T) {
 		}
 	}
 
-	// A kubelet of this machine is reached, and learns nothing but an identity
-	// that may do no more than kubelets let it.
+	// A kubelet on this machine can be reached. It sees an identity that has no
+	// permissions beyond the kubelet API.
 	serving, err := c.keys.Issue(pki.Kubelet(self, nil, []net.IP{net.IPv4(127, 0, 0, 1)}))
 	if err != nil {
 		t.Fatal(err)
@@ -244,5 +246,5 @@ func TestProxiesLeadNowhereElse(t *testing.T) {
 	}
 	shown := c.user(t, "kube-apiserver-kubelet-client", groups...)
 	_, err = clientOf(t, shown).CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{})
-	refused(t, "secrets, as the API server towards kubelets", err, http.StatusForbidden)
+	checkRefused(t, "secrets, as the API server towards kubelets", err, http.StatusForbidden)
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// numberedKinds are objects with the largest numbers that are valid. Each
-// controller that reads them says in the field observed that it has.
+// numberedKinds are objects with the largest valid numbers. The controller of
+// each sets the field observed.
 func numberedKinds() []struct{ path, spec, observed string } {
 	const (
 		most     = "2147483647"
@@ -39,12 +39,13 @@ func numberedKinds() []struct{ path, spec, observed string } {
 	}
 }
 
-// growthBar is how much memory objects with the largest numbers may take.
-const growthBar = 200 << 20
+// maxMemoryGrowth bounds the memory that objects with the largest numbers may
+// take.
+const maxMemoryGrowth = 200 << 20
 
-// What a controller does about an object must not go with a number in it: a
-// StatefulSet of two thousand million replicas ended the control plane, and
-// ended it again each time it came back.
+// TestTenantWritesHugeNumbers checks that a controller's work does not grow
+// with a number in an object. A StatefulSet with two billion replicas used to
+// crash the control plane, again after each restart.
 func TestTenantWritesHugeNumbers(t *testing.T) {
 	c := controlPlane(t)
 	config, namespace := c.tenant(t, "admin")
@@ -58,7 +59,7 @@ func TestTenantWritesHugeNumbers(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the quota holds", func() error {
+	eventually(t, "the quota is in effect", func() error {
 		quota, err := c.client.CoreV1().ResourceQuotas(namespace).Get(t.Context(), "pods", metav1.GetOptions{})
 		if err == nil && quota.Status.Hard.Pods().Value() != 5 {
 			err = fmt.Errorf("its status is %v", quota.Status)
@@ -67,11 +68,11 @@ func TestTenantWritesHugeNumbers(t *testing.T) {
 	})
 	before := c.memory(t)
 	bounded := func() {
-		if now := c.memory(t); now > before+growthBar {
+		if now := c.memory(t); now > before+maxMemoryGrowth {
 			t.Errorf("the control plane took %d MB before the numbers, %d MB with them", before>>20, now>>20)
 		}
 	}
-	c.meanwhile(t, func(ctx context.Context) {
+	c.checkLatencyDuring(t, func(ctx context.Context) {
 		for i, kind := range numberedKinds() {
 			path := "/" + fmt.Sprintf(kind.path, "namespaces/"+namespace)
 			name := fmt.Sprintf("n%d", i)
@@ -83,7 +84,7 @@ func TestTenantWritesHugeNumbers(t *testing.T) {
 			if kind.observed == "" {
 				continue
 			}
-			eventually(t, path+" is dealt with", func() error {
+			eventually(t, path+" is reconciled", func() error {
 				bounded()
 				raw, err := tenant.RESTClient().Get().AbsPath(path, name).DoRaw(ctx)
 				if err != nil {
@@ -105,20 +106,20 @@ func TestTenantWritesHugeNumbers(t *testing.T) {
 				t.Errorf("DELETE %s: %d %s", path, code, answer)
 			}
 		}
-		eventually(t, "all is gone", func() error {
+		eventually(t, "all objects are deleted", func() error {
 			bounded()
 			for i, kind := range numberedKinds() {
 				path := "/" + fmt.Sprintf(kind.path, "namespaces/"+namespace) + fmt.Sprintf("/n%d", i)
 				if _, err := tenant.RESTClient().Get().AbsPath(path).DoRaw(ctx); err == nil {
-					return fmt.Errorf("%s is there", path)
+					return fmt.Errorf("%s still exists", path)
 				}
 			}
 			pods, err := tenant.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 			if err == nil && len(pods.Items) > 0 {
-				err = fmt.Errorf("%d pods are there", len(pods.Items))
+				err = fmt.Errorf("%d pods still exist", len(pods.Items))
 			}
 			return err
 		})
 	})
-	c.remembers(t, before)
+	c.recordMemory(t, before)
 }

@@ -15,8 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// tenantsPods are the pods of a tenant who may do in his namespace what the
-// role edit allows.
+// tenantsPods are the pods of a tenant with the role edit in its namespace.
 type tenantsPods struct {
 	t         *testing.T
 	cluster   *cluster
@@ -36,7 +35,7 @@ func podsOf(t *testing.T, c *cluster) *tenantsPods {
 		_, err := client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
-	t.Cleanup(func() { // its namespace goes too, but not before its containers are gone
+	t.Cleanup(func() { // the namespace is deleted too, but does not wait for the containers
 		zero := int64(0)
 		ctx := context.Background()
 		if err := c.client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{}); err != nil {
@@ -62,7 +61,8 @@ func (p *tenantsPods) create(name, script string, change ...func(*v1.Pod)) {
 	}
 }
 
-// until waits for something about the container "main" of a pod.
+// until waits for a condition of the container "main" of a pod, and returns
+// both.
 func (p *tenantsPods) until(name, what string, holds func(pod *v1.Pod, main v1.ContainerStatus) bool) (*v1.Pod, v1.ContainerStatus) {
 	p.t.Helper()
 	var pod *v1.Pod
@@ -83,7 +83,7 @@ func (p *tenantsPods) until(name, what string, holds func(pod *v1.Pod, main v1.C
 	return pod, main
 }
 
-// restartedTwice says that a container has ended and was started again since.
+// restartedTwice reports whether a container has ended and was restarted since.
 func restartedTwice(_ *v1.Pod, main v1.ContainerStatus) bool {
 	return main.RestartCount >= 2 && main.LastTerminationState.Terminated != nil
 }
@@ -94,8 +94,7 @@ func waitsFor(reasons ...string) func(*v1.Pod, v1.ContainerStatus) bool {
 	}
 }
 
-// inVolume has another container run a script in a volume before, of which the
-// pod gets one file in place of its termination message.
+// inVolume runs a script in a volume in an init container.
 func inVolume(script string) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
@@ -108,16 +107,17 @@ func asMessage(pod *v1.Pod) {
 	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "work", MountPath: "/dev/termination-log", SubPath: "message"}}
 }
 
-// A pod makes all it can of its termination message: a hole of 1 TiB, links,
-// a pipe, a device. The kubelet reads 4 KiB of a regular file.
-func TestPodGivesItselfAMessageWithoutEnd(t *testing.T) {
+// TestEndlessTerminationMessage tries termination messages that are a sparse
+// file of 1 TiB, links, a pipe and a device. The kubelet reads at most 4 KiB of
+// a regular file.
+func TestEndlessTerminationMessage(t *testing.T) {
 	c := node(t)
 	p := podsOf(t, c)
 	fallback := func(pod *v1.Pod) {
 		pod.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
 	}
 	try := 0
-	c.meanwhile(t, func(context.Context) {
+	c.checkLatencyDuring(t, func(context.Context) {
 		try++
 		named := func(name string) string { return fmt.Sprintf("%s-%d", name, try) }
 		p.create(named("hole"), "truncate -s 1024G /dev/termination-log")
@@ -141,8 +141,8 @@ func TestPodGivesItselfAMessageWithoutEnd(t *testing.T) {
 	})
 }
 
-// A variable comes from a file that another container put there: a link to
-// a file of the host, to a device, a pipe, a file without end.
+// TestPodReadsTheHostByAnEnvironmentFile tries environment files that are links
+// to files of the host, devices, pipes and endless files.
 func TestPodReadsTheHostByAnEnvironmentFile(t *testing.T) {
 	c := node(t)
 	p := podsOf(t, c)
@@ -162,16 +162,16 @@ func TestPodReadsTheHostByAnEnvironmentFile(t *testing.T) {
 		if message := main.State.Waiting.Message; strings.Contains(message, "root:") || len(message) > 4096 {
 			t.Errorf("%s: %.500s", name, message)
 		}
-		c.unharmed(t)
+		c.checkNotRestarted(t)
 	}
 }
 
-// A pod that may write to the node's logs puts a link to a file of the host in
-// the place of its own log, and a pipe.
+// TestPodReadsTheHostByItsLog replaces the pod's own log by a link to a file of
+// the host, and by a pipe.
 func TestPodReadsTheHostByItsLog(t *testing.T) {
 	c := node(t)
 	p := podsOf(t, c)
-	logs := filepath.Join(c.data, "logs", "pods")
+	logs := filepath.Join(c.dataDir, "logs", "pods")
 	for name, put := range map[string]string{"link": "ln -s /etc/passwd", "zero": "ln -s /dev/zero", "pipe": "mkfifo"} {
 		script := fmt.Sprintf(`cd /logs/%s_%s_* && rm main/0.log && %s main/0.log && touch /tmp/done && sleep 1000`, p.namespace, name, put)
 		p.create(name, script, func(pod *v1.Pod) {
@@ -183,15 +183,15 @@ func TestPodReadsTheHostByItsLog(t *testing.T) {
 		p.until(name, "has replaced its log", func(_ *v1.Pod, main v1.ContainerStatus) bool { return main.Ready })
 		raw, err := p.client.CoreV1().Pods(p.namespace).GetLogs(name, &v1.PodLogOptions{}).DoRaw(t.Context())
 		if err == nil || strings.Contains(string(raw), "root:") {
-			t.Errorf("%s: %d bytes of a log that is none, %v: %.100s", name, len(raw), err, raw)
+			t.Errorf("%s: %d bytes of a file that is not the log, %v: %.100s", name, len(raw), err, raw)
 		}
 	}
-	c.unharmed(t)
+	c.checkNotRestarted(t)
 }
 
-// A user writes on his pod that it comes from a manifest of the node's, so
-// that the node takes it whatever it asks for and nobody sees what it does.
-func TestPodSaysThatItIsStatic(t *testing.T) {
+// TestPodPretendsToBeStatic has a user mark a pod as a static one, which would
+// bypass admission.
+func TestPodPretendsToBeStatic(t *testing.T) {
 	c := node(t)
 	p := podsOf(t, c)
 	nodes, err := c.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -209,13 +209,14 @@ func TestPodSaysThatItIsStatic(t *testing.T) {
 		return pod.Status.Phase == v1.PodFailed && pod.Status.Reason == "OutOfcpu"
 	})
 	p.create("small", "sleep 1000", claims)
-	p.until("small", "shown as what it is", func(pod *v1.Pod, main v1.ContainerStatus) bool {
+	p.until("small", "started as an ordinary pod", func(pod *v1.Pod, main v1.ContainerStatus) bool {
 		return pod.Status.Phase == v1.PodRunning && main.ContainerID != ""
 	})
 }
 
-// A container whose probe always fails is not started again without a pause.
-func TestPodThatIsNeverWellKeepsTheNodeBusy(t *testing.T) {
+// TestFailingProbesKeepTheNodeBusy checks that a container whose probe always
+// fails is restarted with back-off.
+func TestFailingProbesKeepTheNodeBusy(t *testing.T) {
 	p := podsOf(t, node(t))
 	sick := &v1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"false"}}}}
 	p.create("liveness", "sleep 1000", func(pod *v1.Pod) { pod.Spec.Containers[0].LivenessProbe = sick })
@@ -228,9 +229,9 @@ func TestPodThatIsNeverWellKeepsTheNodeBusy(t *testing.T) {
 	}
 }
 
-// A pod makes a tree that is deeper than a path may be long. It is removed
-// with its pod.
-func TestPodMakesATreeThatCannotBeRemoved(t *testing.T) {
+// TestPodCreatesADeepDirectoryTree creates a directory tree deeper than the
+// longest path. It is removed with the pod.
+func TestPodCreatesADeepDirectoryTree(t *testing.T) {
 	p := podsOf(t, node(t))
 	deep := `cd /scratch; mkdir tree; i=0; while [ $i -lt 200 ]; do mkdir more && mv tree more/` + strings.Repeat("d", 100) + ` && mv more tree || exit 1; i=$((i+1)); done`
 	p.create("deep", "sleep 1000", inVolume(deep))
@@ -247,8 +248,8 @@ func TestPodMakesATreeThatCannotBeRemoved(t *testing.T) {
 	})
 }
 
-// An image that one tenant pulled with his secret is on the node. Another
-// runs it by its name, without the secret or with a wrong one.
+// TestPodRunsAnImageWithoutItsPullSecret runs an image that another tenant has
+// pulled with a secret, without the secret and with a wrong one.
 func TestPodRunsAnImageWithoutItsPullSecret(t *testing.T) {
 	c := node(t)
 	host := registry(t, "owner", "right")
@@ -269,9 +270,10 @@ func TestPodRunsAnImageWithoutItsPullSecret(t *testing.T) {
 			}
 			pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: podName}}
 		})
-		p.until(podName, "has an answer about the image", waitsFor(want...))
+		p.until(podName, "has pulled or not pulled the image", waitsFor(want...))
 	}
-	// The image has no command to run: whoever gets as far as that has it.
+	// The image has no command to run. A container that gets as far as that
+	// error had access to the image.
 	started := []string{"RunContainerError", "CreateContainerError", "CrashLoopBackOff"}
 	refusedPull := []string{"ErrImagePull", "ImagePullBackOff"}
 	pull(owner, "owner", "right", v1.PullIfNotPresent, started...)

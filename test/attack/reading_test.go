@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestReaderOfNodesActsInContainers: the right to get nodes/proxy and
-// pods/exec, as monitoring has it, is tried as a way into containers: kubelets
-// see the API server's identity, which may do everything.
-func TestReaderOfNodesActsInContainers(t *testing.T) {
+// TestNodeReaderRunsCommandsInContainers checks that the permission to get
+// nodes/proxy and pods/exec, which monitoring often has, does not allow
+// commands in containers, although kubelets see the API server's identity.
+func TestNodeReaderRunsCommandsInContainers(t *testing.T) {
 	c := controlPlane(t)
 	ctx := context.Background()
 	const name = "attack-reader"
@@ -34,7 +34,7 @@ func TestReaderOfNodesActsInContainers(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = c.client.RbacV1().ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{}) })
 	const proxy = "/api/v1/nodes/none/proxy"
-	eventually(t, "the reader's rights", func() error { // such a node is not there, but might be
+	eventually(t, "the reader's permissions", func() error { // the node does not exist, which is checked after authorization
 		if code, body := send(t, reader, http.MethodGet, proxy+"/metrics", ""); code != http.StatusNotFound {
 			return fmt.Errorf("%d %s", code, body)
 		}
@@ -63,17 +63,17 @@ func TestReaderOfNodesActsInContainers(t *testing.T) {
 	}
 }
 
-// TestSelectorsThatTakeTheirTime: lists by selectors with as many values as
-// headers hold, over many objects.
-func TestSelectorsThatTakeTheirTime(t *testing.T) {
+// TestExpensiveSelectors lists many objects by selectors with as many values as
+// fit into the headers.
+func TestExpensiveSelectors(t *testing.T) {
 	c := controlPlane(t)
 	mallory, namespace := c.tenant(t, "edit")
 	maps := "/api/v1/namespaces/" + namespace + "/configmaps"
 	for i := range 300 {
-		answered(t, "an object", c.admin, http.MethodPost, maps, fmt.Sprintf(`{"metadata":{"name":"o%d","labels":{"a":"b"}}}`, i), "application/json", http.StatusCreated)
+		checkAnswer(t, "an object", c.admin, http.MethodPost, maps, fmt.Sprintf(`{"metadata":{"name":"o%d","labels":{"a":"b"}}}`, i), "application/json", http.StatusCreated)
 	}
 	values := strings.Repeat("x,", 200<<10) + "x"
-	c.meanwhile(t, func(context.Context) {
+	c.checkLatencyDuring(t, func(context.Context) {
 		for _, operator := range []string{"in", "notin"} {
 			if code, body := send(t, mallory, http.MethodGet, maps+"?limit=1&labelSelector=a+"+operator+"+("+values+")", ""); code != http.StatusOK {
 				t.Errorf("%s: %d %.200s", operator, code, body)

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// registry serves one image without anything to run, under any name, to the
-// one who has the password. It returns its host and port.
+// registry serves an image without a command, under any name, to clients with
+// the password. It returns its host and port.
 func registry(t *testing.T, user, password string) string {
 	t.Helper()
 	blobs := map[string][]byte{}

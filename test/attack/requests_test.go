@@ -17,11 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// marker is in secrets that only the cluster's administrator may read.
+// marker is a text in secrets that only the administrator may read.
 const marker = "bm90LWZvci15b3U="
 
-// hidden puts a secret with the marker into a namespace.
-func (c *cluster) hidden(t *testing.T, namespace, name string) {
+// createMarkedSecret creates a secret with the marker in a namespace.
+func (c *cluster) createMarkedSecret(t *testing.T, namespace, name string) {
 	t.Helper()
 	ctx := context.Background()
 	secrets := c.client.CoreV1().Secrets(namespace)
@@ -35,16 +35,16 @@ func (c *cluster) hidden(t *testing.T, namespace, name string) {
 	})
 }
 
-// wire sends bytes as they are over a connection of its own and returns the
-// answers until the server closes it or says nothing more; "" if it closed at once.
-func (c *cluster) wire(t *testing.T, request string) (codes []int, bodies string) {
+// sendRaw sends raw bytes over a new connection. It returns the responses until
+// the server closes the connection or sends nothing more.
+func (c *cluster) sendRaw(t *testing.T, request string) (codes []int, bodies string) {
 	t.Helper()
 	connection, err := tls.Dial("tcp", c.address(), c.trust(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = connection.Close() }()
-	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(connection, request); err != nil {
@@ -65,12 +65,12 @@ func (c *cluster) wire(t *testing.T, request string) (codes []int, bodies string
 	}
 }
 
-// TestTenantReadsOthersSecretsByPathTricks: however a path is written, who is
-// asked for permission and what is answered are about the same.
+// TestTenantReadsOthersSecretsByPathTricks checks that for any spelling of a path,
+// the authorizer and the handler use the same resource.
 func TestTenantReadsOthersSecretsByPathTricks(t *testing.T) {
 	c := controlPlane(t)
 	config, namespace := c.tenant(t, "admin")
-	c.hidden(t, "kube-system", "path-tricks")
+	c.createMarkedSecret(t, "kube-system", "path-tricks")
 	const target = "kube-system/secrets/path-tricks"
 	own := "/api/v1/namespaces/" + namespace
 	var paths []string
@@ -95,7 +95,7 @@ func TestTenantReadsOthersSecretsByPathTricks(t *testing.T) {
 		"/metrics/../api/v1/secrets", "/api/v1/nodes/x/proxy/../../../namespaces/"+target, own+"/pods/x/proxy/../../../../"+target, own+"/services/x/proxy/..%2f..%2f..%2f..%2f"+target,
 	)
 	for _, path := range paths {
-		codes, bodies := c.wire(t, "GET "+path+" HTTP/1.1\r\nHost: kubernetes\r\nAuthorization: Bearer "+config.BearerToken+"\r\nConnection: close\r\n\r\n")
+		codes, bodies := c.sendRaw(t, "GET "+path+" HTTP/1.1\r\nHost: kubernetes\r\nAuthorization: Bearer "+config.BearerToken+"\r\nConnection: close\r\n\r\n")
 		if strings.Contains(bodies, marker) {
 			t.Errorf("%s answers %d with the secret", path, codes)
 		}
@@ -106,15 +106,15 @@ func TestTenantReadsOthersSecretsByPathTricks(t *testing.T) {
 			t.Errorf("%s answers %d: %.200s", path, codes, bodies)
 		}
 	}
-	c.unharmed(t)
+	c.checkNotRestarted(t)
 }
 
-// TestTenantBecomesAnotherBySmuggledHeaders: headers of proxies, of
-// impersonation and of frameworks change neither who asks nor for what.
+// TestTenantBecomesAnotherBySmuggledHeaders checks that headers of proxies, of
+// impersonation and of frameworks change neither the user nor the request.
 func TestTenantBecomesAnotherBySmuggledHeaders(t *testing.T) {
 	c := controlPlane(t)
 	config, _ := c.tenant(t, "admin")
-	c.hidden(t, "kube-system", "smuggled-headers")
+	c.createMarkedSecret(t, "kube-system", "smuggled-headers")
 	token := "Authorization: Bearer " + config.BearerToken + "\r\n"
 	for _, headers := range []string{
 		token + "X-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n",
@@ -131,29 +131,29 @@ func TestTenantBecomesAnotherBySmuggledHeaders(t *testing.T) {
 		token + "Transfer-Encoding: xchunked\r\n", token + " Impersonate-User: admin\r\n", token + "Impersonate-User : admin\r\n", token + "Host: elsewhere\r\n",
 	} {
 		for _, start := range []string{"GET /api/v1/namespaces/kube-system/secrets", "GET https://kubernetes/api/v1/namespaces/kube-system/secrets", "GET http://127.0.0.1@kubernetes/api/v1/namespaces/kube-system/secrets", "POST /api/v1/namespaces/kube-system/secrets"} {
-			codes, bodies := c.wire(t, start+" HTTP/1.1\r\nHost: kubernetes\r\n"+headers+"Connection: close\r\n\r\n0\r\n\r\n")
+			codes, bodies := c.sendRaw(t, start+" HTTP/1.1\r\nHost: kubernetes\r\n"+headers+"Connection: close\r\n\r\n0\r\n\r\n")
 			if strings.Contains(bodies, marker) || len(codes) > 0 && (codes[0] < 400 || codes[0] >= 500 && codes[0] != http.StatusNotImplemented) {
 				t.Errorf("%s with %q answers %d: %.200s", start, strings.ReplaceAll(headers, config.BearerToken, "TOKEN"), codes, bodies)
 			}
 		}
 	}
-	// A request in the body of another is a body, or the connection ends.
+	// A request in the body of another is not executed.
 	inner := "GET /api/v1/namespaces/kube-system/secrets HTTP/1.1\r\nHost: kubernetes\r\nX-Remote-User: admin\r\nX-Remote-Group: system:masters\r\nConnection: close\r\n\r\n"
 	for _, framing := range []string{fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n", len(inner)+5), "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "Transfer-Encoding:\vchunked\r\n"} {
-		codes, bodies := c.wire(t, "POST /version HTTP/1.1\r\nHost: kubernetes\r\n"+token+framing+"\r\n0\r\n\r\n"+inner)
+		codes, bodies := c.sendRaw(t, "POST /version HTTP/1.1\r\nHost: kubernetes\r\n"+token+framing+"\r\n0\r\n\r\n"+inner)
 		if strings.Contains(bodies, marker) || len(codes) > 1 && codes[1] < 400 {
 			t.Errorf("%q: %d %.200s", framing, codes, bodies)
 		}
 	}
-	c.unharmed(t)
+	c.checkNotRestarted(t)
 }
 
-// TestTenantWritesElsewhereThanThePathSays: the path is what is asked for
-// permission, so nothing in a body may say otherwise.
-func TestTenantWritesElsewhereThanThePathSays(t *testing.T) {
+// TestTenantWritesOutsideThePath checks that a body cannot name another object
+// than the path, because the authorizer sees only the path.
+func TestTenantWritesOutsideThePath(t *testing.T) {
 	c := controlPlane(t)
 	config, namespace := c.tenant(t, "admin")
-	eventually(t, "the tenant's rights", func() error {
+	eventually(t, "the tenant's permissions", func() error {
 		if code, body := send(t, config, "POST", "/api/v1/namespaces/"+namespace+"/configmaps", `{"metadata":{"name":"own"}}`); code != http.StatusCreated {
 			return fmt.Errorf("%d %s", code, body)
 		}
@@ -200,16 +200,16 @@ func TestTenantWritesElsewhereThanThePathSays(t *testing.T) {
 	if err != nil || len(elsewhere.Items) != 0 {
 		t.Errorf("in kube-system: %v, %v", elsewhere.Items, err)
 	}
-	c.unharmed(t)
+	c.checkNotRestarted(t)
 }
 
-// TestWatchOnOneNameShowsAnother: who may read one object by its name does not
-// get others by a list or watch that names it in a selector, too.
-func TestWatchOnOneNameShowsAnother(t *testing.T) {
+// TestWatchOfOneNameShowsAnother checks that a user who may read one object by
+// name does not get others by a list or watch with that name in its selector.
+func TestWatchOfOneNameShowsAnother(t *testing.T) {
 	c := controlPlane(t)
 	ctx := context.Background()
 	config, namespace := c.tenant(t, "")
-	c.hidden(t, namespace, "hidden")
+	c.createMarkedSecret(t, namespace, "hidden")
 	if _, err := c.client.CoreV1().Secrets(namespace).Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "allowed"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestWatchOnOneNameShowsAnother(t *testing.T) {
 	}
 	secrets := "/api/v1/namespaces/" + namespace + "/secrets"
 	selected := "?fieldSelector=" + url.QueryEscape("metadata.name=allowed")
-	eventually(t, "the list of the one that is allowed", func() error {
+	eventually(t, "listing the allowed secret", func() error {
 		if code, body := send(t, config, "GET", secrets+selected, ""); code != http.StatusOK || !strings.Contains(body, "allowed") {
 			return fmt.Errorf("%d %s", code, body)
 		}
@@ -258,8 +258,8 @@ func TestWatchOnOneNameShowsAnother(t *testing.T) {
 	}
 }
 
-// TestYAMLBombs: documents that grow while they are read are refused before
-// they have grown.
+// TestYAMLBombs checks that YAML documents that expand while they are parsed are
+// refused.
 func TestYAMLBombs(t *testing.T) {
 	c := controlPlane(t)
 	config, namespace := c.tenant(t, "admin")
@@ -284,12 +284,12 @@ func TestYAMLBombs(t *testing.T) {
 		{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "application/yaml", "kind: SelfSubjectAccessReview\napiVersion: authorization.k8s.io/v1\n"},
 	}
 	before := c.memory(t)
-	c.meanwhile(t, func(context.Context) {
+	c.checkLatencyDuring(t, func(context.Context) {
 		for name, bomb := range bombs {
 			for _, r := range requests {
 				begun := time.Now()
 				code, body := send(t, config, r.method, r.path, r.head+bomb, "Content-Type", r.contentType)
-				if took := time.Since(begun); code >= 500 && !strings.Contains(body, "failed to create typed patch object") || took > 5*time.Second {
+				if took := time.Since(begun); code >= 500 && !strings.Contains(body, "failed to create typed patch object") || took > maxAnswer {
 					t.Errorf("%s in %s %s: %d after %v: %.200s", name, r.method, r.path, code, took, body)
 				}
 			}

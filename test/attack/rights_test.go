@@ -19,8 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// grant lets a user do what rules in JSON say, in the whole cluster, for as
-// long as the test runs.
+// grant gives a user a ClusterRole with rules in JSON until the test ends.
 func grant(t *testing.T, c *cluster, user, rules string) {
 	t.Helper()
 	var list []rbacv1.PolicyRule
@@ -41,7 +40,7 @@ func grant(t *testing.T, c *cluster, user, rules string) {
 	remove(t, c, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/"+binding.Name, "/apis/rbac.authorization.k8s.io/v1/clusterroles/"+role.Name)
 }
 
-// remove takes objects away when the test ends.
+// remove deletes objects when the test ends.
 func remove(t *testing.T, c *cluster, paths ...string) {
 	t.Cleanup(func() {
 		for _, path := range paths {
@@ -52,7 +51,7 @@ func remove(t *testing.T, c *cluster, paths ...string) {
 	})
 }
 
-// create makes an object as the admin, for as long as the test runs.
+// create creates an object as the admin, until the test ends.
 func create(t *testing.T, c *cluster, path, name, body string) {
 	t.Helper()
 	if code, answer := send(t, c.admin, http.MethodPost, path, body); code != http.StatusCreated {
@@ -64,9 +63,9 @@ func create(t *testing.T, c *cluster, path, name, body string) {
 // write is one way to send a change.
 type write struct{ method, query, mediaType, body string }
 
-// ways are all ways to change an object: body replaces it, merge is laid over
-// it, and patch is a JSON patch.
-func ways(body, merge, patch string) map[string]write {
+// requestsFor returns every kind of request that changes an object: body
+// replaces it, merge is a merge patch, and patch is a JSON patch.
+func requestsFor(body, merge, patch string) map[string]write {
 	all := map[string]write{
 		"replace":         {http.MethodPut, "", "application/json", body},
 		"merge patch":     {http.MethodPatch, "", "application/merge-patch+json", merge},
@@ -83,9 +82,10 @@ func ways(body, merge, patch string) map[string]write {
 
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
 
-// TestNobodyWidensRoles: who may edit all cluster roles and bindings has no
-// more rights afterwards, by rules, aggregation, labels, escalate or bind.
-func TestNobodyWidensRoles(t *testing.T) {
+// TestRoleEscalationIsRefused checks that a user who may edit all cluster roles
+// and bindings cannot extend its own permissions by rules, aggregation, labels,
+// escalate or bind.
+func TestRoleEscalationIsRefused(t *testing.T) {
 	c := controlPlane(t)
 	const name = "attack-editor"
 	editor := c.user(t, name)
@@ -107,7 +107,7 @@ func TestNobodyWidensRoles(t *testing.T) {
 		what, name         string
 		body, merge, patch string
 	}{
-		{"a label on a strong role", "attack-strong", role("attack-strong", label, strong), `{"metadata":{` + label + `}}`,
+		{"a label on a privileged role", "attack-strong", role("attack-strong", label, strong), `{"metadata":{` + label + `}}`,
 			`[{"op":"add","path":"/metadata/labels","value":{"rbac.authorization.k8s.io/aggregate-to-view":"true"}}]`},
 		{"rules not held", "attack-weak", role("attack-weak", "", strong), `{` + strong + `}`, `[{"op":"add","path":"/rules/-","value":{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}}]`},
 		{"aggregation of everything", "attack-weak", role("attack-weak", "", `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{}}]}`),
@@ -117,7 +117,7 @@ func TestNobodyWidensRoles(t *testing.T) {
 		{"another aggregation", "attack-sum", role("attack-sum", "", `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"attack":"yes"}}]},"rules":[]`),
 			`{"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"attack":"yes"}}]}}`, `[{"op":"remove","path":"/aggregationRule"}]`},
 	} {
-		for way, w := range ways(test.body, test.merge, test.patch) {
+		for way, w := range requestsFor(test.body, test.merge, test.patch) {
 			code, body := send(t, editor, w.method, rbacPath+"/clusterroles/"+test.name+"?"+w.query, w.body, "Content-Type", w.mediaType)
 			if code != http.StatusForbidden {
 				t.Errorf("%s by %s: %d %s", test.what, way, code, body)
@@ -125,10 +125,10 @@ func TestNobodyWidensRoles(t *testing.T) {
 		}
 	}
 	for what, attempt := range map[string][2]string{
-		"a new strong role":         {"/clusterroles", role("attack-new", "", strong)},
-		"a new strong labelled one": {"/clusterroles", role("attack-new", label, strong)},
-		"a new aggregated role":     {"/clusterroles", role("attack-new", "", `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{}}]}`)},
-		"escalate for oneself":      {"/clusterroles", role("attack-new", "", `"rules":[{"apiGroups":["rbac.authorization.k8s.io"],"resources":["clusterroles"],"verbs":["escalate","bind"]}]`)},
+		"a new privileged role":                {"/clusterroles", role("attack-new", "", strong)},
+		"a new privileged role with the label": {"/clusterroles", role("attack-new", label, strong)},
+		"a new aggregated role":                {"/clusterroles", role("attack-new", "", `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{}}]}`)},
+		"escalate for oneself":                 {"/clusterroles", role("attack-new", "", `"rules":[{"apiGroups":["rbac.authorization.k8s.io"],"resources":["clusterroles"],"verbs":["escalate","bind"]}]`)},
 		"a binding to it": {"/clusterrolebindings", `{"metadata":{"name":"attack-new"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
 			"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"` + name + `"}]}`},
 		"a binding in a namespace": {"/namespaces/kube-system/rolebindings", `{"metadata":{"name":"attack-new"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"admin"},
@@ -141,14 +141,14 @@ func TestNobodyWidensRoles(t *testing.T) {
 			}
 		}
 	}
-	// What is held may go on: a label on a role of one's own, as who installs
-	// custom resources sets it.
+	// Permissions that the user holds can be aggregated, as installers of
+	// custom resources do with a label.
 	if code, body := send(t, editor, http.MethodPatch, rbacPath+"/clusterroles/attack-weak?dryRun=All", `{"metadata":{`+label+`}}`, "Content-Type", "application/merge-patch+json"); code != http.StatusOK {
-		t.Errorf("a label on a role that is held: %d %s", code, body)
+		t.Errorf("a label on a role whose permissions the user holds: %d %s", code, body)
 	}
 }
 
-// newSigningRequest is a PKCS#10 request for a name in groups.
+// newSigningRequest returns a PKCS#10 request for a name in groups.
 func newSigningRequest(t *testing.T, name string, groups ...string) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -162,9 +162,10 @@ func newSigningRequest(t *testing.T, name string, groups ...string) []byte {
 	return der
 }
 
-// TestNobodyMakesCertificatesForOthers: requests for system:masters and for
-// other nodes, approval and signing without the right to the signer.
-func TestNobodyMakesCertificatesForOthers(t *testing.T) {
+// TestCertificatesForOthersAreRefused requests certificates for system:masters
+// and for other nodes, and approves and signs without permission for the
+// signer.
+func TestCertificatesForOthersAreRefused(t *testing.T) {
 	c := controlPlane(t)
 	const name = "attack-requester"
 	config := c.user(t, name)
@@ -177,10 +178,10 @@ func TestNobodyMakesCertificatesForOthers(t *testing.T) {
 			Username: "kubernetes-admin", Groups: []string{"system:masters"}}}
 	}
 	_, err := requests.Create(t.Context(), csr(certificatesv1.KubeAPIServerClientSignerName, newSigningRequest(t, "mallory", "system:masters"), certificatesv1.UsageClientAuth), metav1.CreateOptions{})
-	refused(t, "a request for system:masters", err, http.StatusForbidden)
+	checkRefused(t, "a request for system:masters", err, http.StatusForbidden)
 	for _, signer := range []string{certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName} {
 		_, err = node.Create(t.Context(), csr(signer, newSigningRequest(t, "system:node:n1", "system:nodes"), certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth), metav1.CreateOptions{})
-		refused(t, "a request of one node for another to "+signer, err, http.StatusForbidden)
+		checkRefused(t, "a request of one node for another to "+signer, err, http.StatusForbidden)
 	}
 	made, err := requests.Create(t.Context(), csr(certificatesv1.KubeAPIServerClientSignerName, newSigningRequest(t, "mallory"), certificatesv1.UsageClientAuth), metav1.CreateOptions{})
 	if err != nil {
@@ -188,7 +189,7 @@ func TestNobodyMakesCertificatesForOthers(t *testing.T) {
 	}
 	remove(t, c, "/apis/certificates.k8s.io/v1/certificatesigningrequests/"+made.Name)
 	if made.Spec.Username != name {
-		t.Errorf("the request is said to be of %s", made.Spec.Username)
+		t.Errorf("the request's username is %s", made.Spec.Username)
 	}
 	path := "/apis/certificates.k8s.io/v1/certificatesigningrequests/" + made.Name
 	condition := `{"type":"Approved","status":"True","reason":"x"}`
@@ -203,7 +204,7 @@ func TestNobodyMakesCertificatesForOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for way, w := range ways(string(body), `{"status":`+status+`}`, `[{"op":"add","path":"/status","value":`+status+`}]`) {
+		for way, w := range requestsFor(string(body), `{"status":`+status+`}`, `[{"op":"add","path":"/status","value":`+status+`}]`) {
 			if code, answer := send(t, config, w.method, path+"/"+sub+"?"+w.query, w.body, "Content-Type", w.mediaType); code != http.StatusForbidden {
 				t.Errorf("%s by %s: %d %s", sub, way, code, answer)
 			}
@@ -211,10 +212,10 @@ func TestNobodyMakesCertificatesForOthers(t *testing.T) {
 	}
 }
 
-// TestNobodyPublishesTrustForOthers: trust bundles and pods' certificates of a
-// signer without the right to it, in every version that can be served.
-func TestNobodyPublishesTrustForOthers(t *testing.T) {
-	c := own(t, "--nodes=0", "--apiserver-arg=runtime-config=certificates.k8s.io/v1beta1=true")
+// TestTrustBundlesOfOthersAreRefused writes trust bundles and pod certificates
+// of a signer without permission for it, in each served version.
+func TestTrustBundlesOfOthersAreRefused(t *testing.T) {
+	c := startOwn(t, "--nodes=0", "--apiserver-arg=runtime-config=certificates.k8s.io/v1beta1=true")
 	const name = "attack-publisher"
 	config := c.user(t, name)
 	grant(t, c, name, `{"apiGroups":["certificates.k8s.io"],"resources":["clustertrustbundles","podcertificaterequests","podcertificaterequests/status"],"verbs":["*"]},
@@ -232,14 +233,14 @@ func TestNobodyPublishesTrustForOthers(t *testing.T) {
 	for _, version := range served(t, c, "clustertrustbundles") {
 		path := "/apis/certificates.k8s.io/" + version + "/clustertrustbundles"
 		if code, body := send(t, config, http.MethodPost, path+"?dryRun=All", bundle(version, "example.com/mine")); code != http.StatusCreated {
-			t.Errorf("%s, one's own signer: %d %s", version, code, body)
+			t.Errorf("%s, the user's own signer: %d %s", version, code, body)
 		}
 		for _, query := range []string{"", "?dryRun=All"} {
 			if code, body := send(t, config, http.MethodPost, path+query, bundle(version, "example.com/others")); code != http.StatusForbidden {
 				t.Errorf("%s, another's signer: %d %s", version, code, body)
 			}
 		}
-		for way, w := range ways(strings.Replace(bundle(version, "example.com/theirs"), `"metadata":{`, `"metadata":{"labels":{"a":"b"},`, 1), `{"metadata":{"labels":{"a":"b"}}}`, `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`) {
+		for way, w := range requestsFor(strings.Replace(bundle(version, "example.com/theirs"), `"metadata":{`, `"metadata":{"labels":{"a":"b"},`, 1), `{"metadata":{"labels":{"a":"b"}}}`, `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`) {
 			if code, body := send(t, config, w.method, path+"/example.com:theirs:b?"+w.query, w.body, "Content-Type", w.mediaType); code != http.StatusForbidden && code != http.StatusUnprocessableEntity {
 				t.Errorf("%s, another's bundle by %s: %d %s", version, way, code, body)
 			}
@@ -250,7 +251,7 @@ func TestNobodyPublishesTrustForOthers(t *testing.T) {
 		const status = `{"conditions":[{"type":"Denied","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`
 		_, stored := send(t, c.admin, http.MethodGet, strings.TrimSuffix(path, "/status"), "")
 		body := withStatus(t, stored, status)
-		for way, w := range ways(body, `{"status":`+status+`}`, `[{"op":"add","path":"/status","value":`+status+`}]`) {
+		for way, w := range requestsFor(body, `{"status":`+status+`}`, `[{"op":"add","path":"/status","value":`+status+`}]`) {
 			code, answer := send(t, config, w.method, path+"?"+w.query, w.body, "Content-Type", w.mediaType)
 			if code != http.StatusUnprocessableEntity || !strings.Contains(answer, `is not permitted to \"sign\" for signer`) {
 				t.Errorf("%s, status by %s: %d %s", version, way, code, answer)
@@ -259,7 +260,7 @@ func TestNobodyPublishesTrustForOthers(t *testing.T) {
 	}
 }
 
-// podCertificateRequest asks the signer example.com/theirs for a certificate.
+// podCertificateRequest returns a request to the signer example.com/theirs.
 func podCertificateRequest(t *testing.T) string {
 	t.Helper()
 	body, err := json.Marshal(&certificatesv1.PodCertificateRequest{
@@ -272,7 +273,7 @@ func podCertificateRequest(t *testing.T) string {
 	return string(body)
 }
 
-// withStatus is an object in JSON with another status and nobody's fields.
+// withStatus returns an object as JSON with another status and without managed fields.
 func withStatus(t *testing.T, object, status string) string {
 	t.Helper()
 	var o map[string]any
@@ -292,7 +293,7 @@ func withStatus(t *testing.T, object, status string) string {
 	return string(body)
 }
 
-// served lists the versions of certificates.k8s.io that have a resource.
+// served returns the versions of certificates.k8s.io that have a resource.
 func served(t *testing.T, c *cluster, resource string) []string {
 	t.Helper()
 	_, lists, err := c.client.Discovery().ServerGroupsAndResources()
@@ -309,7 +310,7 @@ func served(t *testing.T, c *cluster, resource string) []string {
 		}
 	}
 	if len(versions) < 2 {
-		t.Fatalf("%s is served in %v alone", resource, versions)
+		t.Fatalf("%s is served in %v only", resource, versions)
 	}
 	return versions
 }

@@ -12,7 +12,7 @@ const (
 	jsonType       = "application/json"
 )
 
-// namespace makes a namespace and waits until pods can be made in it.
+// namespace creates a namespace and waits until pods can be created in it.
 func (l *load) namespace(ctx context.Context, name string) error {
 	body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
 	if err := l.do(ctx, 0, call{method: http.MethodPost, path: namespacesPath, contentType: jsonType, body: body}); err != nil {
@@ -34,7 +34,7 @@ func (l *load) removeNamespace(ctx context.Context, name string) error {
 	})
 }
 
-// poll asks until the answer is yes.
+// poll repeats a check until it succeeds.
 func poll(ctx context.Context, limit time.Duration, what string, reached func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -50,7 +50,7 @@ func poll(ctx context.Context, limit time.Duration, what string, reached func() 
 	return nil
 }
 
-// benchPod is a pod of ordinary size that no scheduler takes.
+// benchPod returns a pod of ordinary size that no scheduler handles.
 const benchPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"%s","labels":{"app":"web","tier":"front","n":"%d"},
 "annotations":{"note":"a pod of the API benchmark"}},"spec":{"schedulerName":"nobody","containers":[{"name":"main",
 "image":"registry.example/app/web:1.2.3","ports":[{"containerPort":8080}],
@@ -58,7 +58,7 @@ const benchPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"%s","label
 "resources":{"requests":{"cpu":"100m","memory":"64Mi"},"limits":{"cpu":"200m","memory":"128Mi"}},
 "livenessProbe":{"httpGet":{"path":"/healthz","port":8080},"periodSeconds":10}}],"tolerations":[{"key":"a","operator":"Exists"}]}}`
 
-// measureAPI measures each verb on the same pods.
+// measureAPI measures each verb with the same pods.
 func measureAPI(ctx context.Context, s *settings, c *cluster, t *table) error {
 	l, err := newLoad(c.config)
 	if err != nil {

@@ -17,37 +17,41 @@ import (
 	"github.com/coracle-io/coracle/internal/processes"
 )
 
-// cluster is one that was started to be measured.
+// cluster is the cluster under measurement.
 type cluster struct {
 	binary, name string
 	dir          string // holds all of its files
-	node         bool
+	layout       layout
 	processes    []process
 	config       *rest.Config
 	readyAfter   time.Duration // from the start of the command to its return
 }
 
-// process is one of a cluster's.
+// process is a process of a cluster.
 type process struct {
 	name string
 	pid  int
 }
 
-// start starts a cluster with or without a node and waits until it is ready.
-func start(ctx context.Context, s *settings, node bool) (*cluster, error) {
+// start starts a cluster and waits until it is ready.
+func start(ctx context.Context, s *settings, l layout) (*cluster, error) {
 	dir, err := os.MkdirTemp("", "coracle-bench-")
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{binary: s.binary, name: filepath.Base(dir), dir: dir, node: node}
-	nodes := "--nodes=0"
-	if node {
-		nodes = "--nodes=1"
+	c := &cluster{binary: s.binary, name: filepath.Base(dir), dir: dir, layout: l}
+	// nodes without kubelets stay Ready, and the drain takes the scheduler's lease
+	arguments := []string{"up", "--nodes=0", "--controller-manager-arg=controllers=*,-node-lifecycle-controller", "--scheduler-arg=leader-elect=true"}
+	switch l {
+	case withNode:
+		arguments = []string{"up", "--nodes=1"}
+	case simulated:
+		arguments = []string{"up", "--nodes=0", fmt.Sprintf("--simulated-nodes=%d", s.simulated), "--simulated-node-resources=pods=250"}
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	began := time.Now()
-	out, err := exec.CommandContext(ctx, c.binary, "up", "--name="+c.name, nodes, "--bundle="+s.bundle,
-		"--data-dir="+filepath.Join(dir, "data"), "--kubeconfig="+kubeconfig).CombinedOutput()
+	out, err := exec.CommandContext(ctx, c.binary, append(arguments, "--name="+c.name, "--bundle="+s.bundle,
+		"--data-dir="+filepath.Join(dir, "data"), "--kubeconfig="+kubeconfig)...).CombinedOutput()
 	c.readyAfter = time.Since(began)
 	if err == nil {
 		err = c.connect(kubeconfig)
@@ -59,7 +63,7 @@ func start(ctx context.Context, s *settings, node bool) (*cluster, error) {
 }
 
 func (c *cluster) connect(kubeconfig string) error {
-	record, err := host.NewRegistry(host.Root).Get(c.name)
+	record, err := host.NewRegistry(host.Root()).Get(c.name)
 	if err != nil {
 		return err
 	}
@@ -75,7 +79,7 @@ func (c *cluster) connect(kubeconfig string) error {
 	return err
 }
 
-// down takes the cluster and its files away.
+// down removes the cluster and its files.
 func (c *cluster) down() error {
 	out, err := exec.Command(c.binary, "down", "--yes", "--name="+c.name).CombinedOutput()
 	if err != nil {
@@ -84,10 +88,10 @@ func (c *cluster) down() error {
 	return os.RemoveAll(c.dir)
 }
 
-// measureIdle tells what a cluster that nobody uses takes.
+// measureIdle measures the memory and CPU time of an idle cluster.
 func measureIdle(ctx context.Context, s *settings, c *cluster, t *table) error {
 	select {
-	case <-time.After(s.idle / 2): // the work of starting has to settle first
+	case <-time.After(s.idle / 2): // wait until the work of the start is done
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -107,32 +111,42 @@ func measureIdle(ctx context.Context, s *settings, c *cluster, t *table) error {
 		return err
 	}
 	kind := "control plane alone"
-	if c.node {
+	if c.layout == withNode {
 		kind = "with a node"
 	}
 	var used time.Duration
 	for i, p := range c.processes {
-		memory, err := residentMemory(p.pid)
+		m, err := processMemory(p.pid)
 		if err != nil {
 			return err
 		}
 		used += after[i] - before[i]
-		t.add("idle memory (RSS), "+kind+": "+p.name, memoryBudgets()[p.name], "%.0f MB", float64(memory)/1e6)
+		t.add("idle memory (RSS), "+kind+": "+p.name, memoryBudgets()[p.name], "%v", m)
 	}
 	budget := ""
-	if !c.node {
+	if c.layout != withNode {
 		budget = "0.5 % of a core"
 	}
 	t.add("idle CPU, "+kind, budget, "%.2f %%", 100*float64(used)/float64(took))
 	return nil
 }
 
-// memoryBudgets are what the processes may take, by name.
+// memoryBudgets are the memory budgets of the processes, by name.
 func memoryBudgets() map[string]string {
 	return map[string]string{"supervisor": "10 MB", processes.ControlPlane: "80 MB", processes.Node: "60 MB"}
 }
 
-// cpuTimes are those of the processes, in their order.
+// pid returns the id of the process with that name, 0 if there is none.
+func (c *cluster) pid(name string) int {
+	for _, p := range c.processes {
+		if p.name == name {
+			return p.pid
+		}
+	}
+	return 0
+}
+
+// cpuTimes returns the CPU times of the processes, in their order.
 func (c *cluster) cpuTimes() ([]time.Duration, error) {
 	var all []time.Duration
 	for _, p := range c.processes {
@@ -145,30 +159,43 @@ func (c *cluster) cpuTimes() ([]time.Duration, error) {
 	return all, nil
 }
 
-// residentMemory is a process's VmRSS in bytes.
-func residentMemory(pid int) (int64, error) {
+// memory is the resident memory of a process in bytes. The pages of the program
+// file count in full for each process that maps them, although they exist once;
+// how many are mapped depends on the kernel's page cache.
+type memory struct{ resident, anonymous int64 }
+
+func (m memory) String() string {
+	return fmt.Sprintf("%.0f MB, %.0f MB without files", float64(m.resident)/1e6, float64(m.anonymous)/1e6)
+}
+
+// processMemory reads a process's VmRSS and RssAnon.
+func processMemory(pid int) (m memory, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, err
+		return memory{}, err
 	}
-	_, rest, found := strings.Cut(string(status), "VmRSS:")
-	var kibibytes int64
-	if _, err := fmt.Sscan(rest, &kibibytes); !found || err != nil {
-		return 0, fmt.Errorf("process %d: no VmRSS in its status", pid)
+	read := func(field string) int64 {
+		_, rest, found := strings.Cut(string(status), field+":")
+		var kibibytes int64
+		if _, e := fmt.Sscan(rest, &kibibytes); !found || e != nil {
+			err = fmt.Errorf("process %d: no %s in its status", pid, field)
+		}
+		return kibibytes << 10
 	}
-	return kibibytes << 10, nil
+	m = memory{read("VmRSS"), read("RssAnon")}
+	return m, err
 }
 
 // clockTick is the unit of times in /proc/PID/stat (USER_HZ).
 const clockTick = 10 * time.Millisecond
 
-// cpuTime is the time that a process has run so far, in the kernel too.
+// cpuTime returns the user and system time of a process.
 func cpuTime(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// the command's name, in parentheses, may hold blanks
+	// the command's name, in parentheses, may contain spaces
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var user, system int64
 	if len(fields) < 13 {

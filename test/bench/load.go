@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// connections is over how many TCP connections the requests are spread.
+// connections is the number of TCP connections for the requests.
 const connections = 8
 
-// load sends requests over TLS and HTTP/2 with nothing between: what is
-// measured is the server, not a client library.
+// load sends requests over TLS and HTTP/2 without a client library, so that the
+// server is measured.
 type load struct {
 	base    string
 	clients [connections]*http.Client
@@ -48,7 +48,7 @@ func (l *load) close() {
 	}
 }
 
-// call is one request.
+// call is a request.
 type call struct {
 	method, path string
 	contentType  string
@@ -56,8 +56,8 @@ type call struct {
 	accept       string // "" is JSON
 }
 
-// open sends the request over the i-th connection and returns the answer,
-// whose code is below 300.
+// open sends the request over the i-th connection and returns the response. It
+// returns an error if the code is 300 or more.
 func (l *load) open(ctx context.Context, i int, c call) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, c.method, l.base+c.path, bytes.NewReader(c.body))
 	if err != nil {
@@ -79,7 +79,7 @@ func (l *load) open(ctx context.Context, i int, c call) (*http.Response, error) 
 	return response, nil
 }
 
-// do sends the request and reads the answer to its end.
+// do sends the request and reads the response to its end.
 func (l *load) do(ctx context.Context, i int, c call) error {
 	response, err := l.open(ctx, i, c)
 	if err != nil {
@@ -89,7 +89,7 @@ func (l *load) do(ctx context.Context, i int, c call) error {
 	return errors.Join(err, response.Body.Close())
 }
 
-// outcome is how a number of equal steps went.
+// outcome is the result of a number of equal steps.
 type outcome struct {
 	rate      float64 // steps a second
 	latencies latencies
@@ -99,7 +99,7 @@ func (o outcome) String() string {
 	return fmt.Sprintf("%.0f/s (p50 %.1f ms, p99 %.1f ms)", o.rate, milliseconds(o.latencies.quantile(0.5)), milliseconds(o.latencies.quantile(0.99)))
 }
 
-// parallel does steps 0 to n-1, some at a time. An error ends it.
+// parallel runs steps 0 to n-1, a number of them at a time, until one fails.
 func parallel(ctx context.Context, n, atATime int, step func(ctx context.Context, i int) error) (outcome, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

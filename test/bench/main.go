@@ -1,9 +1,10 @@
-// Command bench measures a whole cluster through the real binary and prints
-// one row for each budget: what, the budget, what was measured. It starts
-// clusters of its own, beside any that run, and takes them away again.
+// Command bench measures a whole cluster with the real binary. For each budget
+// it prints a row with the budget and the measured value. It starts clusters of
+// its own and removes them.
 //
-//	start ─ idle ─ api (5,000 pods, 32 clients) ─ watch ─ schedule ─► --nodes=0
-//	start ─ idle ─ pods ─► --nodes=1
+//	start ─ idle ─ api (5,000 pods, 32 clients) ─ watch ─ schedule ─ preempt ─ churn ─ unschedulable ─► --nodes=0
+//	start ─ idle ─ runtime ─ pods ─► --nodes=1
+//	start ─ simulated ─► --nodes=0 --simulated-nodes=100
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +27,8 @@ type settings struct {
 	profile        string
 	only           []string
 	pods, clients  int
+	nodes          []int
+	simulated      int
 	idle           time.Duration
 }
 
@@ -36,11 +40,21 @@ func main() {
 	flag.StringVar(&only, "only", "", "parts to measure, separated by commas: "+strings.Join(partNames(), ", "))
 	flag.StringVar(&s.profile, "profile", "", "file to write a CPU profile of the control plane to")
 	flag.IntVar(&s.pods, "pods", 5000, "pods in the API server's measurements")
+	nodes := flag.String("nodes", "1000", "numbers of nodes to schedule on, separated by commas")
+	flag.IntVar(&s.simulated, "simulated-nodes", 100, "simulated nodes, with a hundred pods each")
 	flag.IntVar(&s.clients, "clients", 32, "requests at a time")
 	flag.DurationVar(&s.idle, "idle", 20*time.Second, "how long to watch an idle cluster")
 	flag.Parse()
 	if only != "" {
 		s.only = strings.Split(only, ",")
+	}
+	for text := range strings.SplitSeq(*nodes, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= 0 {
+			fmt.Fprintf(os.Stderr, "bench: -nodes=%s: want numbers greater than 0\n", *nodes)
+			os.Exit(2)
+		}
+		s.nodes = append(s.nodes, n)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := s.run(ctx)
@@ -51,22 +65,36 @@ func main() {
 	}
 }
 
-// part measures one cluster in one respect.
+// layout says which parts a cluster consists of.
+type layout int
+
+const (
+	alone     layout = iota // the control plane
+	withNode                // and a node
+	simulated               // and simulated nodes
+)
+
+// part measures an aspect of a cluster.
 type part struct {
 	name    string
-	node    bool // measured on a cluster with a node
+	on      layout
 	measure func(ctx context.Context, s *settings, c *cluster, t *table) error
 }
 
-// parts are in the order in which they share a cluster.
+// parts returns the parts in the order in which they use a cluster.
 func parts() []part {
 	return []part{
-		{"idle", false, measureIdle},
-		{"api", false, measureAPI},
-		{"watch", false, measureWatch},
-		{"schedule", false, measureScheduling},
-		{"idle", true, measureIdle},
-		{"pods", true, measurePods},
+		{"idle", alone, measureIdle},
+		{"api", alone, measureAPI},
+		{"watch", alone, measureWatch},
+		{"schedule", alone, withNodes((*scheduling).measureScheduling)},
+		{"preempt", alone, withNodes((*scheduling).measurePreemption)},
+		{"churn", alone, withNodes((*scheduling).measureChurn)},
+		{"unschedulable", alone, withNodes((*scheduling).measureUnschedulable)},
+		{"idle", withNode, measureIdle},
+		{"runtime", withNode, measureRuntime},
+		{"pods", withNode, measurePods},
+		{"simulated", simulated, measureSimulated},
 	}
 }
 
@@ -97,27 +125,27 @@ func (s *settings) run(ctx context.Context) error {
 		*path = absolute
 	}
 	t := newTable(os.Stdout)
-	for _, node := range []bool{false, true} {
-		if err := s.measureCluster(ctx, node, t); err != nil {
+	for _, l := range []layout{alone, withNode, simulated} {
+		if err := s.measureCluster(ctx, l, t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// measureCluster runs the parts of one kind of cluster, each of which cleans
-// up what it made, and takes the cluster away whatever happens.
-func (s *settings) measureCluster(ctx context.Context, node bool, t *table) (err error) {
+// measureCluster runs the parts for one layout of a cluster, and removes the
+// cluster in any case. Each part removes what it created.
+func (s *settings) measureCluster(ctx context.Context, l layout, t *table) (err error) {
 	var wanted []part
 	for _, p := range parts() {
-		if p.node == node && (len(s.only) == 0 || slices.Contains(s.only, p.name)) {
+		if p.on == l && (len(s.only) == 0 || slices.Contains(s.only, p.name)) {
 			wanted = append(wanted, p)
 		}
 	}
 	if len(wanted) == 0 {
 		return nil
 	}
-	c, err := start(ctx, s, node)
+	c, err := start(ctx, s, l)
 	if err != nil {
 		return err
 	}
@@ -126,10 +154,11 @@ func (s *settings) measureCluster(ctx context.Context, node bool, t *table) (err
 			err = downErr
 		}
 	}()
-	if node {
-		t.add("start to node Ready", "1.5 s", "%.2f s", c.readyAfter.Seconds())
-	} else {
+	switch l {
+	case alone:
 		t.add("start to /readyz", "0.4 s", "%.2f s", c.readyAfter.Seconds())
+	case withNode:
+		t.add("start to node Ready", "1.5 s", "%.2f s", c.readyAfter.Seconds())
 	}
 	measure := func() error {
 		for _, p := range wanted {
@@ -139,7 +168,7 @@ func (s *settings) measureCluster(ctx context.Context, node bool, t *table) (err
 		}
 		return nil
 	}
-	if s.profile != "" && !node {
+	if s.profile != "" && l != withNode {
 		return c.profiled(ctx, s.profile, measure)
 	}
 	return measure()

@@ -8,9 +8,8 @@ import (
 	"os"
 )
 
-// profiled does work while the server's CPU is profiled, and writes the
-// profile to a file. Work that takes longer than the profile is done to its
-// end; if it is shorter, the rest of the profile is of an idle server.
+// profiled runs work and writes a CPU profile of the server to a file. If the
+// work ends before the profile, the rest of the profile is of an idle server.
 func (c *cluster) profiled(ctx context.Context, file string, work func() error) error {
 	l, err := newLoad(c.config)
 	if err != nil {

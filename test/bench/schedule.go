@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	schedulingNodes = 1000
-	schedulingPods  = 3000
+	schedulingPods    = 3000
+	schedulingTimeout = 5 * time.Minute
 )
 
-// shape is a kind of pod whose scheduling is measured.
+// shape is a kind of pod for scheduling.
 type shape struct {
 	name, budget string
 	change       func(spec *v1.PodSpec, selector *metav1.LabelSelector)
@@ -26,13 +26,18 @@ type shape struct {
 
 func shapes() []shape {
 	return []shape{
-		{"basic", "4,000/s", func(*v1.PodSpec, *metav1.LabelSelector) {}},
-		{"affinity", "2,000/s", func(spec *v1.PodSpec, selector *metav1.LabelSelector) {
+		{"basic", "2,000/s", func(*v1.PodSpec, *metav1.LabelSelector) {}},
+		{"affinity", "2,000/s, 1,500/s", func(spec *v1.PodSpec, selector *metav1.LabelSelector) {
 			spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
 				{LabelSelector: selector, TopologyKey: v1.LabelTopologyZone},
 			}}}
 		}},
-		{"spread", "2,000/s", func(spec *v1.PodSpec, selector *metav1.LabelSelector) {
+		{"anti-affinity", "2,000/s, 1,500/s", func(spec *v1.PodSpec, selector *metav1.LabelSelector) {
+			spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+				{LabelSelector: selector, TopologyKey: v1.LabelHostname},
+			}}}
+		}},
+		{"spread", "2,000/s, 1,500/s", func(spec *v1.PodSpec, selector *metav1.LabelSelector) {
 			spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
 				MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selector,
 			}}
@@ -40,97 +45,160 @@ func shapes() []shape {
 	}
 }
 
-// measureScheduling binds pods to nodes that nobody serves, and counts from
-// the first create to the last binding: what a user waits for.
-func measureScheduling(ctx context.Context, s *settings, c *cluster, t *table) error {
-	config := rest.CopyConfig(c.config)
-	config.QPS, config.ContentType = -1, runtime.ContentTypeProtobuf
-	client, err := kubernetes.NewForConfig(config)
+// scheduling is a cluster with nodes that have no kubelets.
+type scheduling struct {
+	cluster *cluster
+	client  kubernetes.Interface
+	clients int // requests at a time
+	nodes   int
+	table   *table
+}
+
+// withNodes returns a part that measures with each number of nodes in turn.
+func withNodes(measure func(*scheduling, context.Context) error) func(context.Context, *settings, *cluster, *table) error {
+	return func(ctx context.Context, s *settings, c *cluster, t *table) error {
+		config := rest.CopyConfig(c.config)
+		config.QPS, config.ContentType = -1, runtime.ContentTypeProtobuf
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		for _, nodes := range s.nodes {
+			b := &scheduling{cluster: c, client: client, clients: s.clients, nodes: nodes, table: t}
+			if _, err := parallel(ctx, nodes, s.clients, b.makeNode); err != nil {
+				return err
+			}
+			if err := measure(b, ctx); err != nil {
+				return fmt.Errorf("%d nodes: %w", nodes, err)
+			}
+			if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "bench=nodes"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// add prints a row with what the work cost the control plane.
+func (b *scheduling) add(what, budget string, pods int, w work) {
+	b.table.add(fmt.Sprintf("%d nodes: %s", b.nodes, what), budget, "%.0f/s, %.2f ms CPU each",
+		float64(pods)/w.took.Seconds(), milliseconds(w.used)/float64(pods))
+}
+
+// measureScheduling measures pods that wait before the scheduler begins, from
+// its first binding to the last, and pods of each shape that are created while
+// it works, from the first create to the last binding.
+func (b *scheduling) measureScheduling(ctx context.Context) error {
+	w, err := b.drain(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("drain: %w", err)
 	}
-	if _, err := parallel(ctx, schedulingNodes, s.clients, func(ctx context.Context, i int) error { return makeNode(ctx, client, i) }); err != nil {
-		return err
-	}
+	b.add(fmt.Sprintf("schedule %d waiting pods", schedulingPods), "4,000/s", schedulingPods, w)
 	for _, shape := range shapes() {
-		rate, err := schedule(ctx, s, client, shape)
+		w, err := b.schedule(ctx, shape)
 		if err != nil {
 			return fmt.Errorf("%s: %w", shape.name, err)
 		}
-		t.add(fmt.Sprintf("schedule %d pods on %d nodes, %s, with creates", schedulingPods, schedulingNodes, shape.name), shape.budget, "%.0f/s", rate)
+		b.add("schedule pods as they are created, "+shape.name, shape.budget, schedulingPods, w)
 	}
-	return client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "bench=nodes"})
+	return nil
 }
 
-func schedule(ctx context.Context, s *settings, client kubernetes.Interface, shape shape) (perSecond float64, err error) {
-	namespace := "bench-" + shape.name
-	if err := makeNamespace(ctx, client, namespace); err != nil {
-		return 0, err
-	}
-	w, err := client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!="})
+// drain creates the pods while the bench holds the scheduler's lease.
+func (b *scheduling) drain(ctx context.Context) (work, error) {
+	namespace := fmt.Sprintf("bench-drain-%d", b.nodes)
+	release, err := b.holdLease(ctx)
 	if err != nil {
-		return 0, err
+		return work{}, err
 	}
-	defer w.Stop()
-	began := time.Now()
-	created := make(chan error, 1)
-	go func() {
-		_, err := parallel(ctx, schedulingPods, s.clients, func(ctx context.Context, i int) error {
-			_, err := client.CoreV1().Pods(namespace).Create(ctx, schedulingPod(shape, i), metav1.CreateOptions{})
-			return err
-		})
-		created <- err
-	}()
-	bound := map[string]bool{}
-	patience := time.After(5 * time.Minute)
-	for len(bound) < schedulingPods {
-		select {
-		case event, open := <-w.ResultChan():
-			if !open {
-				return 0, fmt.Errorf("the watch ended with %d pods bound", len(bound))
-			}
-			if pod, ok := event.Object.(*v1.Pod); ok {
-				bound[pod.Name] = true
-			}
-		case err := <-created:
-			if err != nil {
-				return 0, err
-			}
-			created = nil
-		case <-patience:
-			return 0, fmt.Errorf("only %d of %d pods are bound", len(bound), schedulingPods)
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
+	seen, err := b.follow(ctx, namespace)
+	if err != nil {
+		return work{}, err
 	}
-	took := time.Since(began)
+	defer seen.stop()
+	if err := b.create(ctx, namespace, shapes()[0]); err != nil {
+		return work{}, err
+	}
+	if err := release(ctx); err != nil {
+		return work{}, err
+	}
+	if err := seen.until(ctx, 1, nil); err != nil {
+		return work{}, err
+	}
+	first := len(seen.bound)
+	w, err := b.cluster.spend(func() error { return seen.until(ctx, schedulingPods, nil) })
+	if err != nil {
+		return work{}, err
+	}
+	w.took = w.took * schedulingPods / time.Duration(schedulingPods-first)
+	return w, b.deletePods(ctx, namespace)
+}
+
+func (b *scheduling) schedule(ctx context.Context, shape shape) (work, error) {
+	namespace := fmt.Sprintf("bench-%s-%d", shape.name, b.nodes)
+	seen, err := b.follow(ctx, namespace)
+	if err != nil {
+		return work{}, err
+	}
+	defer seen.stop()
+	w, err := b.cluster.spend(func() error {
+		created := make(chan error, 1)
+		go func() { created <- b.create(ctx, namespace, shape) }()
+		return seen.until(ctx, schedulingPods, created)
+	})
+	if err != nil {
+		return work{}, err
+	}
+	return w, b.deletePods(ctx, namespace)
+}
+
+func (b *scheduling) create(ctx context.Context, namespace string, shape shape) error {
+	_, err := parallel(ctx, schedulingPods, b.clients, func(ctx context.Context, i int) error {
+		_, err := b.client.CoreV1().Pods(namespace).Create(ctx, schedulingPod(shape, i), metav1.CreateOptions{})
+		return err
+	})
+	return err
+}
+
+func (b *scheduling) deletePods(ctx context.Context, namespace string) error {
 	now := int64(0)
-	return schedulingPods / took.Seconds(), client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
+	return b.client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
 }
 
 func schedulingPod(shape shape, i int) *v1.Pod {
 	color := fmt.Sprintf("c%d", i%50)
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%06d", i), Labels: map[string]string{"color": color}},
-		Spec: v1.PodSpec{Containers: []v1.Container{{
-			Name: "main", Image: "example/app:1",
-			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
-				v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("500Mi"),
-			}},
-		}}},
-	}
+	pod := benchPodOf(fmt.Sprintf("pod-%06d", i), "100m")
+	pod.Labels = map[string]string{"color": color}
 	shape.change(&pod.Spec, &metav1.LabelSelector{MatchLabels: map[string]string{"color": color}})
 	return pod
 }
 
-// makeNode makes a node that is Ready and stays so: without a kubelet the
-// node lifecycle controller gives it some time before it says otherwise.
-func makeNode(ctx context.Context, client kubernetes.Interface, i int) error {
+// benchPodOf returns a pod without a grace period, which ends when it is
+// deleted.
+func benchPodOf(name, cpu string) *v1.Pod {
+	now := int64(0)
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PodSpec{
+			TerminationGracePeriodSeconds: &now,
+			Containers: []v1.Container{{
+				Name: "main", Image: "example/app:1",
+				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+					v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse("500Mi"),
+				}},
+			}},
+		},
+	}
+}
+
+// makeNode creates a node. The cluster has no node lifecycle controller, so
+// that the node stays Ready.
+func (b *scheduling) makeNode(ctx context.Context, i int) error {
 	name := fmt.Sprintf("bench-node-%05d", i)
 	capacity := v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("256Gi"), v1.ResourcePods: resource.MustParse("110"),
 	}
-	node, err := client.CoreV1().Nodes().Create(ctx, &v1.Node{
+	node, err := b.client.CoreV1().Nodes().Create(ctx, &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			"bench": "nodes", v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3),
 		}},
@@ -141,6 +209,6 @@ func makeNode(ctx context.Context, client kubernetes.Interface, i int) error {
 	if err != nil {
 		return err
 	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, node.Name, "application/merge-patch+json", []byte(`{"spec":{"taints":null}}`), metav1.PatchOptions{})
+	_, err = b.client.CoreV1().Nodes().Patch(ctx, node.Name, "application/merge-patch+json", []byte(`{"spec":{"taints":null}}`), metav1.PatchOptions{})
 	return err
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// table prints rows as they are measured, in columns.
+// table prints rows in columns as they are measured.
 type table struct{ w io.Writer }
 
 func newTable(w io.Writer) *table {
@@ -16,7 +16,7 @@ func newTable(w io.Writer) *table {
 	return t
 }
 
-// add prints a row; an empty budget is a figure that nobody has promised.
+// add prints a row. The budget may be empty.
 func (t *table) add(what, budget, format string, measured ...any) {
 	t.row(what, budget, fmt.Sprintf(format, measured...))
 }
@@ -33,8 +33,7 @@ func sorted(d []time.Duration) latencies {
 	return d
 }
 
-// quantile is the value below which the share q of the durations lie; 0 if
-// there are none.
+// quantile returns the q-quantile of the durations, or 0 if there are none.
 func (l latencies) quantile(q float64) time.Duration {
 	if len(l) == 0 {
 		return 0

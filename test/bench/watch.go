@@ -20,8 +20,8 @@ const (
 	watchPatience = time.Minute
 )
 
-// measureWatch writes objects under the eyes of many watchers, and measures
-// until each has seen all.
+// measureWatch writes objects while many clients watch, and measures until each
+// watch has delivered all of them.
 func measureWatch(ctx context.Context, _ *settings, c *cluster, t *table) error {
 	l, err := newLoad(c.config)
 	if err != nil {
@@ -70,8 +70,8 @@ func measureWatch(ctx context.Context, _ *settings, c *cluster, t *table) error 
 	return l.removeNamespace(ctx, namespace)
 }
 
-// countAdded counts the objects that a watch adds until it has seen all of
-// them or ends.
+// countAdded counts the ADDED events of a watch until it has seen all objects
+// or ends.
 func countAdded(stream io.Reader, n *atomic.Int64) {
 	lines := bufio.NewReaderSize(stream, 64<<10)
 	for seen := 0; seen < watchedEvents; {

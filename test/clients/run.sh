@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Runs clients that others made against a control plane of its own, as their
-# users do: client-go, controller-runtime, an extension API server made with
-# k8s.io/apiserver, Helm, python3-kubernetes and @kubernetes/client-node. Takes
-# the cluster away again. Before that, a module outside of this one uses the
-# package cluster, which needs no cluster but its own.
+# Runs third-party clients against a control plane that it starts and removes:
+# client-go, controller-runtime, an extension API server built with
+# k8s.io/apiserver, Helm, python3-kubernetes and @kubernetes/client-node. First,
+# a separate module tests the package cluster, which starts its own clusters.
 #
-#   run.sh CORACLE    the program to test
+#   run.sh CORACLE    CORACLE is the program to test
 set -euo pipefail
 coracle=$(realpath "$1")
 cd "$(dirname "${BASH_SOURCE[0]}")"

@@ -14,25 +14,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// api speaks to one API server with nothing in between that would try again:
-// a write is sent once.
+// api sends requests to one API server. It never retries, so that each write is
+// sent once.
 type api struct {
 	url  string
 	http *http.Client
 }
 
-// answerTimeout bounds an operation; one that takes longer has an unknown outcome.
+// answerTimeout limits an operation. The outcome of a longer one is unknown.
 const answerTimeout = 5 * time.Second
 
 func newAPI(server string) *api {
 	return &api{url: server + "/api/v1/namespaces/history/configmaps", http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}}
 }
 
-// unknown is an outcome that the client cannot tell: it was not answered, or
-// with a server's error.
+// unknown is the outcome of an operation without an answer, or with a server
+// error.
 const unknown = 0
 
-// call does a request and returns its status code, or unknown.
+// call sends a request and returns the status code, or unknown.
 func (a *api) call(method, path string, body, into any) (code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -99,7 +99,7 @@ func (a *api) get(key string) (item, int) {
 	return itemOf(&c), code
 }
 
-// list reads everything, consistently, in pages of limit (0: one page).
+// list makes a consistent list in pages of limit items (0 means one page).
 func (a *api) list(limit int) (items map[string]item, revision int64, code int) {
 	items = map[string]item{}
 	for next := ""; ; {
@@ -118,7 +118,7 @@ func (a *api) list(limit int) (items map[string]item, revision int64, code int) 
 	}
 }
 
-// item is an object as the history has it.
+// item is an object in the history.
 type item struct {
 	value    string
 	revision int64
@@ -131,17 +131,17 @@ func revisionOf(c *corev1.ConfigMap) int64 {
 	return n
 }
 
-// seen is one event of a watch.
-type seen struct {
+// watchEvent is an event of a watch.
+type watchEvent struct {
 	verb     string
 	key      string
 	value    string
 	revision int64
 }
 
-// watch calls visit for the events after a revision until visit returns
-// false, the connection ends, or the server says 410 (expired is true).
-func (a *api) watch(ctx context.Context, after int64, visit func(seen) bool) (expired bool) {
+// watch calls visit for the events after a revision until visit returns false, the
+// connection ends, or the server answers 410 Gone (expired is true).
+func (a *api) watch(ctx context.Context, after int64, visit func(watchEvent) bool) (expired bool) {
 	request, err := http.NewRequestWithContext(ctx, "GET", fmt.Sprintf("%s?watch=1&resourceVersion=%d", a.url, after), nil)
 	if err != nil {
 		panic(err)
@@ -170,7 +170,7 @@ func (a *api) watch(ctx context.Context, after int64, visit func(seen) bool) (ex
 		if err := json.Unmarshal(e.Object, &c); err != nil {
 			return false
 		}
-		if !visit(seen{e.Type, c.Name, c.Data["value"], revisionOf(&c)}) {
+		if !visit(watchEvent{e.Type, c.Name, c.Data["value"], revisionOf(&c)}) {
 			return false
 		}
 	}

@@ -8,20 +8,22 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// access is an operation on one key, as porcupine sees it.
+// access is an operation on one key, the input of porcupine's model.
 type access struct {
 	verb   verb
 	expect string // the value that update and remove replace
 	value  string // the value written
 }
 
-// outcome is what came back: a code, and the value read ("" for none).
+// outcome is the answer to an access: the code and the value ("" if there is
+// none).
 type outcome struct {
 	code  int
 	value string
 }
 
-// register is the model of one key: its value, "" if it does not exist.
+// register is the model of one key. Its state is the value, or "" if the key does
+// not exist.
 var register = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, output any) (bool, any) {
@@ -48,10 +50,10 @@ var register = porcupine.Model{
 	},
 }
 
-// checkLinearizable checks each key for itself. A list is a read of every
-// key; a write without an answer is left out if it never happened, and else
-// happened at any time after it was sent.
-func (h truth) checkLinearizable(t *testing.T, ops []operation, keys int) {
+// checkLinearizable checks each key separately. A list is a read of each key. A
+// write without an answer is omitted if etcd does not have it. Otherwise it may
+// have been made at any time after it was sent.
+func (h etcdHistory) checkLinearizable(t *testing.T, ops []operation, keys int) {
 	byKey := map[string][]porcupine.Operation{}
 	add := func(op operation, key string, in access, out outcome) {
 		byKey[key] = append(byKey[key], porcupine.Operation{
@@ -88,13 +90,13 @@ func (h truth) checkLinearizable(t *testing.T, ops []operation, keys int) {
 		case porcupine.Illegal:
 			t.Errorf("%s: its %d operations are not linearizable", key, len(history))
 		case porcupine.Unknown:
-			t.Errorf("%s: no verdict within a minute on %d operations", key, len(history))
+			t.Errorf("%s: checking %d operations took more than a minute", key, len(history))
 		}
 	}
 }
 
-// deletions are the values whose deletion nobody was answered to.
-func (h truth) deletions(ops []operation) map[string]bool {
+// deletions returns the values that were deleted without an acknowledgement.
+func (h etcdHistory) deletions(ops []operation) map[string]bool {
 	open := map[string]bool{}
 	for _, e := range h.events {
 		if e.verb == "DELETED" {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// verb is what an operation asks for.
+// verb is the kind of an operation.
 type verb int
 
 const (
@@ -21,44 +21,43 @@ const (
 	list
 )
 
-// operation is one request and what the client was told. A write carries a
-// value that no other has.
+// operation is a request with its answer. Each write has a unique value.
 type operation struct {
 	client      int
 	verb        verb
 	key         string
-	expect      item // update and remove: what they replace
+	expect      item // of update and remove: the item that they replace
 	value       string
 	code        int
-	revision    int64           // answered to a write, or the list's
-	found       map[string]item // get and list: what was there
+	revision    int64           // of a write, or of the list
+	found       map[string]item // the result of get and list
 	start, stop time.Duration
 }
 
-// segment is a part of a watch without a relist: every event after the
-// revision it began at.
+// segment is a part of a watch between two lists. It must contain all events
+// after its first revision.
 type segment struct {
 	after  int64
-	events []seen
+	events []watchEvent
 }
 
-// workload runs clients against servers and keeps what they saw.
+// workload runs clients against servers and records their operations.
 type workload struct {
 	seed    uint64
 	urls    []string
 	begin   time.Time
-	left    atomic.Int64 // operations to do
-	mu      sync.Mutex   // guards the following
+	left    atomic.Int64 // remaining operations
+	mu      sync.Mutex   // guards the following fields
 	done    []operation
 	watched []segment
 }
 
-// last is the key whose creation ends the watches.
+// last is the key of the last write, which ends the watches.
 const last = "the-last-one"
 
 func key(n int) string { return fmt.Sprintf("key-%d", n) }
 
-// write does operations until none is left.
+// write runs operations until none remains.
 func (w *workload) write(client, keys int) {
 	random := rand.New(rand.NewPCG(w.seed, uint64(client)))
 	server := newAPI(w.urls[client%len(w.urls)])
@@ -70,23 +69,23 @@ func (w *workload) write(client, keys int) {
 		op.start = time.Since(w.begin)
 		w.perform(server, &op, random)
 		op.stop = time.Since(w.begin)
-		op.learn(known)
+		op.updateKnown(known)
 		w.mu.Lock()
 		w.done = append(w.done, op)
 		w.mu.Unlock()
 	}
 }
 
-// somethingThere is the revision of a key that exists, not known as what.
-const somethingThere = -1
+// unknownRevision is the revision of a key that exists with an unknown value.
+const unknownRevision = -1
 
-// choose picks what to do with a key by what is known of it.
+// choose returns an operation that is likely to succeed for a key.
 func choose(random *rand.Rand, known item) verb {
 	n := random.IntN(10)
 	switch {
 	case n == 0:
 		return list
-	case n <= 2 || known.revision == somethingThere:
+	case n <= 2 || known.revision == unknownRevision:
 		return get
 	case known.revision == 0:
 		return create
@@ -114,8 +113,8 @@ func (w *workload) perform(server *api, op *operation, random *rand.Rand) {
 	}
 }
 
-// learn keeps what the client now believes.
-func (op *operation) learn(known map[string]item) {
+// updateKnown updates the client's knowledge of the keys after an operation.
+func (op *operation) updateKnown(known map[string]item) {
 	switch {
 	case op.verb == list && op.code == http.StatusOK:
 		clear(known)
@@ -127,13 +126,13 @@ func (op *operation) learn(known map[string]item) {
 	case (op.code == http.StatusOK || op.code == http.StatusCreated) && op.verb != remove:
 		known[op.key] = item{op.value, op.revision}
 	case op.code == http.StatusConflict:
-		known[op.key] = item{revision: somethingThere}
+		known[op.key] = item{revision: unknownRevision}
 	default:
 		delete(known, op.key)
 	}
 }
 
-// follow lists and watches until it has seen the last key.
+// follow lists and watches until it sees the last key.
 func (w *workload) follow(ctx context.Context, watcher int) error {
 	server := newAPI(w.urls[watcher%len(w.urls)])
 	for ctx.Err() == nil {
@@ -145,7 +144,7 @@ func (w *workload) follow(ctx context.Context, watcher int) error {
 		s := segment{after: revision}
 		_, finished := items[last]
 		for expired := false; !expired && !finished && ctx.Err() == nil; {
-			expired = server.watch(ctx, revision, func(e seen) bool {
+			expired = server.watch(ctx, revision, func(e watchEvent) bool {
 				s.events = append(s.events, e)
 				revision = e.revision
 				finished = e.key == last
@@ -165,7 +164,7 @@ func (w *workload) follow(ctx context.Context, watcher int) error {
 	return fmt.Errorf("watcher %d did not see the last write", watcher)
 }
 
-// pause keeps a client whose server is down from spinning.
+// pause delays the next request to a server that is down.
 func pause(ctx context.Context) {
 	select {
 	case <-time.After(10 * time.Millisecond):

@@ -12,19 +12,14 @@ import (
 	"sync"
 	"testing"
 
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/apiserver"
-	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 	"github.com/coracle-io/coracle/internal/store/etcd"
-	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Processes that can be killed are this test binary, told by the environment
-// what to be.
+// The processes that are killed run this test binary. An environment variable
+// selects what a process runs.
 const (
 	roleVariable = "CORACLE_HISTORY_ROLE"
 	dirVariable  = "CORACLE_HISTORY_DIR"
@@ -59,7 +54,8 @@ func endpoint(dir string) etcd.Endpoints {
 	return etcd.Endpoints{URLs: []string{"unix://" + dir + "/etcd.sock"}}
 }
 
-// runServer serves on the listener that it inherited as file 3.
+// runServer runs an API server on the listener that it inherits as file descriptor
+// 3.
 func runServer(dir string) error {
 	listener, err := net.FileListener(os.NewFile(3, "listener"))
 	if err != nil {
@@ -69,28 +65,17 @@ func runServer(dir string) error {
 	if err != nil {
 		return err
 	}
-	resources := all.All()
-	cache := watchcache.New(s, resources)
-	server, err := apiserver.New(apiserver.Config{
-		Resources: resources,
-		Cache:     cache,
-		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
-			return &authenticator.Response{User: &user.DefaultInfo{Name: "admin"}}, true, nil
-		}),
-		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "", nil
-		}),
-	})
+	server, err := apiservertest.New(s)
 	if err != nil {
 		return err
 	}
-	go func() { _ = cache.Run(context.Background()) }()
-	<-cache.Synced()
+	go func() { _ = server.Cache.Run(context.Background()) }()
+	<-server.Cache.Synced()
 	fmt.Println("ready")
 	return http.Serve(listener, server.Handler())
 }
 
-// process is one that is killed and started again.
+// process is a process that can be killed and restarted.
 type process struct {
 	t        *testing.T
 	role     string
@@ -101,7 +86,7 @@ type process struct {
 	cmd *exec.Cmd
 }
 
-// start returns once the process says that it is ready.
+// start starts the process and waits until it reports that it is ready.
 func (p *process) start() {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleVariable+"="+p.role, dirVariable+"="+p.dir)
@@ -125,7 +110,7 @@ func (p *process) start() {
 	}
 }
 
-// kill is kill -9.
+// kill sends SIGKILL and waits for the end of the process.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +124,7 @@ func (p *process) kill() {
 	p.cmd = nil
 }
 
-// cluster is one etcd and some API servers.
+// cluster is an etcd with its API servers.
 type cluster struct {
 	etcd    *process
 	servers []*process

@@ -15,18 +15,57 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/freeport"
 	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/processes"
 )
 
-// adminConfig is the current context of the session's kubeconfig.
+// killProcess kills one process of a cluster with SIGKILL, and waits until its
+// successor is ready: killprocess CLUSTER PROCESS.
+func killProcess(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: killprocess CLUSTER PROCESS")
+	}
+	find := func() processes.Process {
+		st, _, err := processes.Read(host.RunDir(args[0]))
+		ts.Check(err)
+		for _, p := range st.Processes {
+			if p.Name == args[1] {
+				return p
+			}
+		}
+		ts.Fatalf("cluster %s has no process %s", args[0], args[1])
+		return processes.Process{}
+	}
+	before := find()
+	ts.Check(unix.Kill(before.PID, unix.SIGKILL))
+	again, end := time.NewTicker(20*time.Millisecond), time.After(timeout)
+	defer again.Stop()
+	for {
+		if now := find(); now.Ready && now.Start != before.Start {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-end:
+			ts.Fatalf("process %s did not come back within %v", args[1], timeout)
+		}
+	}
+}
+
+// adminConfig returns the current context of the session's kubeconfig.
 func adminConfig(ts *testscript.TestScript) *rest.Config {
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(ts.Getenv("HOME"), ".kube", "config"))
 	ts.Check(err)
@@ -34,10 +73,9 @@ func adminConfig(ts *testscript.TestScript) *rest.Config {
 	return config
 }
 
-// request sends one HTTP request as cluster admin and checks the answer's
-// status code and the Status' reason (- is none):
-// request CODE REASON METHOD PATH [CONTENT-TYPE [FILE]]. The answer's body is
-// left in the file "answer".
+// request sends an HTTP request as cluster admin and checks the response's
+// status code and the Status' reason (- for none): request CODE REASON METHOD
+// PATH [CONTENT-TYPE [FILE]]. It writes the body to the file "answer".
 func request(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 4 {
 		ts.Fatalf("usage: request CODE REASON METHOD PATH [CONTENT-TYPE [FILE]]")
@@ -81,17 +119,14 @@ func large(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(content), 0o600))
 }
 
-// freeport puts the number of a free port of loopback into each variable.
-func freeport(ts *testscript.TestScript, neg bool, args []string) {
-	var held []net.Listener
+// freePort sets each variable to the number of a port that nothing listens on
+// until the session starts a server there.
+func freePort(ts *testscript.TestScript, neg bool, args []string) {
 	for _, name := range args {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port, release, err := freeport.Reserve()
 		ts.Check(err)
-		held = append(held, l)
-		ts.Setenv(name, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-	}
-	for _, l := range held {
-		ts.Check(l.Close())
+		ts.Defer(release)
+		ts.Setenv(name, strconv.Itoa(port))
 	}
 }
 
@@ -103,63 +138,63 @@ func holdport(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 }
 
-// createkilled creates ConfigMaps from eight callers, kills the cluster's
-// process once a third were acknowledged, and leaves the acknowledged ones'
-// names in the file "acknowledged": createkilled CLUSTER COUNT.
+// createkilled creates ConfigMaps from eight callers until it has killed the
+// cluster's control plane, which it does once a number of them is acknowledged.
+// It writes the names of the acknowledged ones to the file "acknowledged":
+// createkilled CLUSTER COUNT.
 func createkilled(ts *testscript.TestScript, neg bool, args []string) {
 	count, err := strconv.Atoi(args[1])
 	ts.Check(err)
 	client, err := kubernetes.NewForConfig(adminConfig(ts))
 	ts.Check(err)
 	const callers = 8
-	names := make(chan string)
 	var mu sync.Mutex
 	var acknowledged []string
-	third := make(chan struct{})
+	enough := make(chan struct{})
+	var next atomic.Int64
+	var killed atomic.Bool
 	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for range callers {
 		wg.Go(func() {
-			for name := range names {
+			for ctx.Err() == nil {
+				name := fmt.Sprintf("cm-%06d", next.Add(1))
 				_, err := client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"name": name, "fill": strings.Repeat("x", 1000)},
 				}, metav1.CreateOptions{})
-				if err != nil {
-					continue // never acknowledged
+				if err != nil { // it was not acknowledged
+					if killed.Load() {
+						return
+					}
+					continue
 				}
 				mu.Lock()
-				if acknowledged = append(acknowledged, name); len(acknowledged) == count/3 {
-					close(third)
+				if acknowledged = append(acknowledged, name); len(acknowledged) == count {
+					close(enough)
 				}
 				mu.Unlock()
 			}
 		})
 	}
-	killed := make(chan error, 1)
-	go func() {
-		<-third
-		record, err := host.NewRegistry(host.Root).Get(args[0])
-		if err == nil {
-			err = record.Kill(context.Background())
-		}
-		killed <- err
-	}()
-	for i := range count {
-		names <- fmt.Sprintf("cm-%04d", i)
+	select {
+	case <-enough:
+	case <-ctx.Done():
+		ts.Fatalf("fewer than %d creates were acknowledged within %v", count, timeout)
 	}
-	close(names)
+	record, err := host.NewRegistry(host.Root()).Get(args[0])
+	if err == nil {
+		err = record.Kill(context.Background())
+	}
+	killed.Store(true)
 	wg.Wait()
-	if len(acknowledged) < count/3 || len(acknowledged) == count {
-		ts.Fatalf("%d of %d creates were acknowledged: the kill did not come in their middle", len(acknowledged), count)
-	}
-	ts.Check(<-killed)
-	ts.Logf("%d of %d creates were acknowledged", len(acknowledged), count)
+	ts.Check(err)
+	ts.Logf("%d creates were acknowledged", len(acknowledged))
 	ts.Check(os.WriteFile(ts.MkAbs("acknowledged"), []byte(strings.Join(acknowledged, "\n")), 0o600))
 }
 
-// acknowledged checks that every ConfigMap of createkilled is there and whole,
-// and that whatever else was stored is whole too.
+// acknowledged checks that each acknowledged ConfigMap of createkilled exists,
+// and that all stored ones are complete.
 func acknowledged(ts *testscript.TestScript, neg bool, args []string) {
 	client, err := kubernetes.NewForConfig(adminConfig(ts))
 	ts.Check(err)
@@ -172,13 +207,13 @@ func acknowledged(ts *testscript.TestScript, neg bool, args []string) {
 			continue
 		}
 		if cm.Data["name"] != cm.Name || len(cm.Data["fill"]) != 1000 || cm.UID == "" {
-			ts.Fatalf("ConfigMap %s is not what was sent", cm.Name)
+			ts.Fatalf("ConfigMap %s differs from the one that was sent", cm.Name)
 		}
 		stored[cm.Name] = true
 	}
 	for _, name := range strings.Fields(ts.ReadFile("acknowledged")) {
 		if !stored[name] {
-			ts.Fatalf("ConfigMap %s was acknowledged and is not there", name)
+			ts.Fatalf("ConfigMap %s was acknowledged and is missing", name)
 		}
 	}
 }
@@ -190,7 +225,7 @@ func noresidue(ts *testscript.TestScript, neg bool, args []string) {
 	holds := func(what string, content []byte) {
 		for line := range strings.Lines(string(content)) {
 			if strings.Contains(line, name) {
-				ts.Fatalf("%s of cluster %s is left: %s", what, name, line)
+				ts.Fatalf("%s of cluster %s was not removed: %s", what, name, line)
 			}
 		}
 	}
@@ -203,15 +238,20 @@ func noresidue(ts *testscript.TestScript, neg bool, args []string) {
 		out, err := exec.Command(line[0], line[1:]...).CombinedOutput()
 		ts.Check(err)
 		holds(what, out)
+		for _, bridge := range []string{clusternames.Bridge(name), clusternames.Segment(name)} {
+			if bytes.Contains(out, []byte(bridge)) {
+				ts.Fatalf("bridge %s of cluster %s was not removed", bridge, name)
+			}
+		}
 	}
 	for _, pattern := range []string{
 		"/sys/fs/cgroup/*" + name + "*", "/sys/fs/cgroup/*/*" + name + "*", "/run/coracle/" + name,
-		host.Root + "/" + name, host.Root + "/clusters/" + name + ".json", "/var/run/netns/*" + name + "*",
+		host.Root() + "/" + name, host.Root() + "/clusters/" + name + ".json", "/var/run/netns/*" + name + "*",
 	} {
 		left, err := filepath.Glob(pattern)
 		ts.Check(err)
 		if len(left) > 0 {
-			ts.Fatalf("of cluster %s is left: %s", name, strings.Join(left, ", "))
+			ts.Fatalf("cluster %s left %s", name, strings.Join(left, ", "))
 		}
 	}
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -219,23 +259,23 @@ func noresidue(ts *testscript.TestScript, neg bool, args []string) {
 	for _, p := range processes {
 		raw, err := os.ReadFile(p)
 		if err != nil {
-			continue // it ended
+			continue // it has ended
 		}
 		line := string(bytes.ReplaceAll(raw, []byte{0}, []byte(" ")))
 		if strings.Contains(line, "--name="+name+" ") || strings.Contains(line, "/run/coracle/"+name+"/") {
-			ts.Fatalf("a process of cluster %s is left: %s", name, line)
+			ts.Fatalf("a process of cluster %s still runs: %s", name, line)
 		}
 	}
 }
 
-// etcdsocket puts the URL of a cluster's own etcd into a variable:
+// etcdsocket sets a variable to the URL of a cluster's embedded etcd:
 // etcdsocket VARIABLE CLUSTER.
 func etcdsocket(ts *testscript.TestScript, neg bool, args []string) {
-	ts.Setenv(args[0], "unix://"+host.EtcdSocket(args[1]))
+	ts.Setenv(args[0], "unix://"+host.EtcdSocket(host.RunDir(args[1])))
 }
 
-// nodeport asks a Service's node port at the node's address until it answers:
-// nodeport SERVICE.
+// nodeport requests a Service's node port at the address of each node until it
+// answers: nodeport SERVICE.
 func nodeport(ts *testscript.TestScript, neg bool, args []string) {
 	client, err := kubernetes.NewForConfig(adminConfig(ts))
 	ts.Check(err)
@@ -244,12 +284,14 @@ func nodeport(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	ts.Check(err)
-	address := net.JoinHostPort(nodes.Items[0].Status.Addresses[0].Address, strconv.Itoa(int(service.Spec.Ports[0].NodePort)))
-	eventually(ts, neg, []string{"", "curl", "-sf", "http://" + address})
+	for _, node := range nodes.Items {
+		address := net.JoinHostPort(node.Status.Addresses[0].Address, strconv.Itoa(int(service.Spec.Ports[0].NodePort)))
+		eventually(ts, neg, []string{"", "curl", "-sf", "http://" + address})
+	}
 }
 
-// affinity runs a command ten times once it works, and wants one and the same
-// output: affinity COMMAND ARG...
+// affinity waits until a command succeeds, runs it ten times, and fails if the
+// outputs differ: affinity COMMAND ARG...
 func affinity(ts *testscript.TestScript, neg bool, args []string) {
 	eventually(ts, neg, append([]string{""}, args...))
 	var first string
@@ -267,8 +309,9 @@ func affinity(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// different repeats a command until it has given a number of different
+// different repeats a command until it has printed a number of different
 // outputs: different NUMBER COMMAND ARG...
+// different NUMBER COMMAND ARG...
 func different(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)

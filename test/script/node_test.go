@@ -2,6 +2,7 @@ package script
 
 import (
 	"archive/tar"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,19 +19,22 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"k8s.io/client-go/util/cert"
 )
 
-// outside is what sessions have around their cluster: an image registry and a
-// gRPC server, both in this process.
-type outside struct {
-	registry *registry
-	health   *health.Server
+// services are the servers that a session uses besides its cluster: an image
+// registry, a gRPC server and a DRA driver, all in this process.
+type services struct {
+	registry   *registry
+	health     *health.Server
+	stopClaims func() // ends the DRA driver
 }
 
-type outsideKey struct{}
+type servicesKey struct{}
 
-// registry serves the bundle's example image under the names that were
-// published. Names that begin with private/ ask for user and secret.
+// registry serves the bundle's example image under the published names. Names
+// with the prefix private/ require user and password, those with the prefix
+// token/ a token for which user and password are exchanged.
 type registry struct {
 	blobs map[string][]byte // by digest
 	index struct {
@@ -81,15 +85,36 @@ func (r *registry) published(name string) bool {
 	return r.names[name]
 }
 
-// ServeHTTP implements the pulling half of the OCI distribution specification.
+// ServeHTTP implements the pull requests of the OCI distribution specification.
 func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	user, password, _ := q.BasicAuth()
+	known := user == "user" && password == "secret"
+	if q.URL.Path == "/token" {
+		if !known {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, `{"token":"granted"}`)
+		return
+	}
 	route := strings.Split(strings.TrimPrefix(q.URL.Path, "/v2/"), "/")
 	if len(route) < 3 {
 		return
 	}
 	name, kind, reference := strings.Join(route[:len(route)-2], "/"), route[len(route)-2], route[len(route)-1]
-	if user, password, _ := q.BasicAuth(); strings.HasPrefix(name, "private/") && (user != "user" || password != "secret") {
-		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+	challenge := ""
+	switch {
+	case strings.HasPrefix(name, "private/") && !known:
+		challenge = `Basic realm="test"`
+	case strings.HasPrefix(name, "token/") && q.Header.Get("Authorization") != "Bearer granted":
+		scheme := "http"
+		if q.TLS != nil {
+			scheme = "https"
+		}
+		challenge = fmt.Sprintf("Bearer realm=%q,service=%q", scheme+"://"+q.Host+"/token", q.Host)
+	}
+	if challenge != "" {
+		w.Header().Set("WWW-Authenticate", challenge)
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
@@ -113,7 +138,7 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// loopback listens until the session ends, and puts the address in a variable.
+// loopback listens until the session ends, and sets a variable to the address.
 func loopback(ts *testscript.TestScript, host, variable string) net.Listener {
 	listener, err := net.Listen("tcp", host+":0")
 	ts.Check(err)
@@ -123,10 +148,11 @@ func loopback(ts *testscript.TestScript, host, variable string) net.Listener {
 	return listener
 }
 
-// startRegistry runs an image registry on loopback: registry PORTVARIABLE.
+// startRegistry runs an image registry on loopback: registry PORTVARIABLE
+// [CAFILE]. With CAFILE it speaks TLS and writes its authority to that file.
 func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: registry PORTVARIABLE")
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: registry PORTVARIABLE [CAFILE]")
 	}
 	root, err := filepath.Abs("../..")
 	ts.Check(err)
@@ -134,20 +160,29 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	server := &http.Server{Handler: r}
 	listener := loopback(ts, "127.0.0.1", args[0])
+	if len(args) == 2 {
+		certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+		ts.Check(err)
+		ts.Check(os.WriteFile(ts.MkAbs(args[1]), certificate, 0o600))
+		pair, err := tls.X509KeyPair(certificate, key)
+		ts.Check(err)
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}})
+	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	ts.Defer(func() {
 		if err := errors.Join(server.Close(), <-done); !errors.Is(err, http.ErrServerClosed) {
-			ts.Logf("web server: %v", err)
+			ts.Logf("registry: %v", err)
 		}
 	})
-	ts.Value(outsideKey{}).(*outside).registry = r
+	ts.Value(servicesKey{}).(*services).registry = r
 }
 
-// startWebServer serves a folder on loopback: webserver PORTVARIABLE FOLDER.
+// startWebServer serves a directory on loopback: webserver PORTVARIABLE
+// DIRECTORY.
 func startWebServer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: webserver PORTVARIABLE FOLDER")
+		ts.Fatalf("usage: webserver PORTVARIABLE DIRECTORY")
 	}
 	server := &http.Server{Handler: http.FileServer(http.Dir(ts.MkAbs(args[1])))}
 	listener := loopback(ts, "127.0.0.1", args[0])
@@ -162,7 +197,7 @@ func startWebServer(ts *testscript.TestScript, neg bool, args []string) {
 
 // publish makes the registry serve its image as NAME: publish NAME.
 func publish(ts *testscript.TestScript, neg bool, args []string) {
-	r := ts.Value(outsideKey{}).(*outside).registry
+	r := ts.Value(servicesKey{}).(*services).registry
 	if len(args) != 1 || r == nil {
 		ts.Fatalf("usage: [!] publish NAME, after registry")
 	}
@@ -189,12 +224,13 @@ func healthServer(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Logf("gRPC server: %v", err)
 		}
 	})
-	ts.Value(outsideKey{}).(*outside).health = state
+	ts.Value(servicesKey{}).(*services).health = state
 }
 
-// serving sets what the gRPC server says of a service: [!] serving [SERVICE].
+// serving sets the health that the gRPC server reports for a service: [!]
+// serving [SERVICE].
 func serving(ts *testscript.TestScript, neg bool, args []string) {
-	state := ts.Value(outsideKey{}).(*outside).health
+	state := ts.Value(servicesKey{}).(*services).health
 	if len(args) > 1 || state == nil {
 		ts.Fatalf("usage: [!] serving [SERVICE], after healthserver")
 	}

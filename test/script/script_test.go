@@ -1,6 +1,6 @@
 // Package script runs sessions of a user (testdata/*.txtar) with the real
-// binary, real containers and the real kubectl. Each session has clusters of
-// its own name and takes them down at its end, whatever happened.
+// binary, real containers and the real kubectl. Each session uses clusters with
+// names of its own and removes them at its end.
 package script
 
 import (
@@ -9,28 +9,36 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc"
 
 	"github.com/coracle-io/coracle/internal/host"
 )
 
-func TestSessions(t *testing.T) {
+// underTest returns the root of the repository and the program that is tested.
+func underTest(t *testing.T) (root, binary string) {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := os.Getenv("CORACLE_BINARY")
-	if binary == "" {
+	if binary = os.Getenv("CORACLE_BINARY"); binary == "" {
 		binary = filepath.Join(root, "bin", "coracle")
 	}
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatalf("%s is missing: run these tests by make test", binary)
 	}
+	return root, binary
+}
+
+func TestSessions(t *testing.T) {
+	root, binary := underTest(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -41,7 +49,8 @@ func TestSessions(t *testing.T) {
 			if err := os.Mkdir(home, 0o755); err != nil {
 				return err
 			}
-			env.Values[outsideKey{}] = &outside{}
+			env.Values[servicesKey{}] = &services{}
+			env.Values[pluginsKey{}] = &plugins{bySock: map[string]*grpc.Server{}}
 			env.Setenv("HOME", home)
 			env.Setenv("CLUSTER", name)
 			env.Setenv("EXAMPLES", filepath.Join(root, "examples"))
@@ -52,7 +61,7 @@ func TestSessions(t *testing.T) {
 			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+filepath.Join(root, "bin", "bundle", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Defer(func() {
 				if failing, ok := env.T().(interface{ Failed() bool }); ok && failing.Failed() {
-					tell(t, binary, name, home)
+					reportCluster(t, binary, name, home)
 				}
 				for _, n := range []string{name, name + "-2", name + "-3"} {
 					down := exec.Command(binary, "down", "--yes", "--name="+n)
@@ -67,10 +76,12 @@ func TestSessions(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"kubectl":      kubectl,
 			"eventually":   eventually,
+			"becomes":      becomes,
 			"kill9":        kill9,
+			"killprocess":  killProcess,
 			"request":      request,
 			"large":        large,
-			"freeport":     freeport,
+			"freeport":     freePort,
 			"holdport":     holdport,
 			"createkilled": createkilled,
 			"acknowledged": acknowledged,
@@ -79,12 +90,17 @@ func TestSessions(t *testing.T) {
 			"nodeport":     nodeport,
 			"affinity":     affinity,
 			"different":    different,
-			"byhand":       byHand,
+			"deviceplugin": devicePlugin,
+			"preparenode":  prepareNode,
 			"registry":     startRegistry,
 			"publish":      publish,
 			"webserver":    startWebServer,
 			"healthserver": healthServer,
 			"serving":      serving,
+			"csidriver":    csiDriver,
+			"dradriver":    draDriver,
+			"otheruser":    otherUser,
+			"noprocesses":  noProcesses,
 		},
 		Condition: func(condition string) (bool, error) {
 			if condition == "root" {
@@ -95,8 +111,8 @@ func TestSessions(t *testing.T) {
 	})
 }
 
-// tell logs what a cluster has to say of a session that failed.
-func tell(t *testing.T, binary, name, home string) {
+// reportCluster logs the state of the cluster of a failed session.
+func reportCluster(t *testing.T, binary, name, home string) {
 	for _, question := range []string{
 		"kubectl get pods -A -o wide", "kubectl get events -A", "kubectl describe nodes", "status --name=" + name,
 	} {
@@ -107,7 +123,7 @@ func tell(t *testing.T, binary, name, home string) {
 	}
 }
 
-// kubectlCommand is the machine's kubectl, or the one in the binary.
+// kubectlCommand returns the machine's kubectl, or the one in the binary.
 func kubectlCommand() []string {
 	if path, err := exec.LookPath("kubectl"); err == nil {
 		return []string{path}
@@ -124,39 +140,63 @@ func kubectl(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-const patience = 60 * time.Second
+// timeout bounds the wait for a condition. It says nothing of speed: sessions
+// run beside each other, on machines that are busy or stop for seconds.
+const timeout = 3 * time.Minute
 
-// eventually repeats a command until its output has a text: eventually TEXT
-// COMMAND ARG... It is for conditions that nothing can be waited for by.
+// eventually repeats a command until its output contains a text: eventually
+// TEXT COMMAND ARG... It is for conditions that cannot be waited for.
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: eventually TEXT COMMAND [ARG...]")
 	}
+	repeat(ts, args, func(out string) bool { return strings.Contains(out, args[0]) })
+}
+
+// becomes repeats a command until its output matches a regular expression, in
+// which ^ and $ also match at lines: becomes REGEXP COMMAND ARG... It is for
+// what may change again, so that a second command would not see it.
+func becomes(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: becomes REGEXP COMMAND [ARG...]")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	repeat(ts, args, want.MatchString)
+}
+
+// repeat runs a command until its output is right. The first of args describes
+// the awaited output, the command follows.
+func repeat(ts *testscript.TestScript, args []string, right func(out string) bool) {
 	line := args[1:]
 	if line[0] == "kubectl" {
 		line = append(kubectlCommand(), line[1:]...)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	again := time.NewTicker(200 * time.Millisecond)
 	defer again.Stop()
+	last := "(none)"
 	for {
 		cmd := exec.CommandContext(ctx, program(ts, line[0]), line[1:]...)
 		cmd.Dir = ts.MkAbs(".")
 		cmd.Env = environment(ts)
 		out, err := cmd.CombinedOutput()
-		if err == nil && strings.Contains(string(out), args[0]) {
+		if err == nil && right(string(out)) {
 			return
+		}
+		if ctx.Err() == nil { // otherwise the command was killed
+			last = fmt.Sprintf("%s(error %v)", out, err)
 		}
 		select {
 		case <-ctx.Done():
-			ts.Fatalf("%q did not come in %v; the last output of %s (%v) was\n%s", args[0], patience, strings.Join(args[1:], " "), err, out)
+			ts.Fatalf("%q did not appear within %v; the last output of %s was\n%s", args[0], timeout, strings.Join(args[1:], " "), last)
 		case <-again.C:
 		}
 	}
 }
 
-// program is where the session's PATH has a program.
+// program returns the path of a program in the session's PATH.
 func program(ts *testscript.TestScript, name string) string {
 	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && !filepath.IsAbs(name) {
@@ -174,12 +214,12 @@ func environment(ts *testscript.TestScript) []string {
 	return env
 }
 
-// kill9 kills the process of a cluster as nobody can prepare for: kill9 NAME.
+// kill9 kills the process of a cluster with SIGKILL: kill9 NAME.
 func kill9(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: kill9 NAME")
 	}
-	record, err := host.NewRegistry(host.Root).Get(args[0])
+	record, err := host.NewRegistry(host.Root()).Get(args[0])
 	ts.Check(err)
 	ts.Check(record.Kill(context.Background()))
 }

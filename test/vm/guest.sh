@@ -1,8 +1,8 @@
 #!/bin/sh
 # The checks inside the virtual machine. Each prints a line that begins with ok
-# or FAILED; the last line is "ok everything" if all of them were. A program
-# starts slowly where every instruction is emulated: control groups are read
-# from their files, and kubectl runs as seldom as can be.
+# or FAILED. The last line is "ok everything" if all checks succeeded. Programs
+# start slowly under emulation, so control groups are read from their files and
+# kubectl is run rarely.
 failed=
 groups=/sys/fs/cgroup
 
@@ -18,7 +18,7 @@ check() {
 	fi
 }
 
-# await NAME WANT COMMAND...: as check, once the command's output is as wanted
+# await NAME WANT COMMAND...: repeats the command until its output is WANT, then checks it
 await() {
 	name=$1 want=$2
 	shift 2
@@ -30,14 +30,14 @@ await() {
 	check "$name" "$want" "$got"
 }
 
-# with VALUE: the pod's group whose memory.max is VALUE
+# with VALUE: the pod's group with VALUE in memory.max
 with() {
 	for group in $(find $groups -type d -name 'pod*'); do
 		[ "$(cat "$group/memory.max")" = "$1" ] && echo "$group"
 	done
 }
 
-# of GROUP: the container in a pod's group, which is not the sandbox
+# of GROUP: the container in a pod's group other than the sandbox
 of() {
 	for container in "$1"/*/; do
 		[ "$(cat "$container/memory.max")" != max ] && echo "$container"

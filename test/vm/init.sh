@@ -1,7 +1,7 @@
 #!/bin/sh
 # The first process of the virtual machine. runc changes the root of containers
-# by pivot_root, which the kernel refuses on an initramfs: all of it moves to
-# another file system in memory first.
+# by pivot_root, which the kernel does not allow on an initramfs. So the files
+# are first moved to another file system in memory.
 if [ ! -e /moved ]; then
 	mount -t tmpfs -o size=85% tmpfs /new
 	for part in bin sbin etc lib root opt init; do

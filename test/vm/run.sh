@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs a cluster where control groups are version 2 alone: in a virtual machine
-# with Debian's kernel, emulated in software, whatever this machine has.
+# Runs a cluster on a machine with only version 2 of control groups: a virtual
+# machine with Debian's kernel, emulated in software.
 #
-#   kernel: Debian's cloud image package, unpacked and not installed
+#   kernel: Debian's cloud image package, unpacked but not installed
 #   disk:   none; an initramfs with coracle, its bundle and busybox
-#   answer: lines of the serial console, ok or FAILED for each check of guest.sh
+#   result: lines on the serial console, ok or FAILED for each check of guest.sh
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,7 +12,7 @@ root=$(dirname "$(dirname "$here")")
 work=${VM_DIR:-$root/bin/vm}
 binary=${CORACLE_BINARY:-$root/bin/coracle}
 bundle=${BUNDLE_DIR:-$root/bin/bundle}
-patience=${VM_TIMEOUT:-900}
+timeout=${VM_TIMEOUT:-900}
 
 say() { echo "vm: $*" >&2; }
 
@@ -30,7 +30,7 @@ for file in "$binary" "$bundle/bin/containerd"; do
 done
 
 # The kernel and its modules, from the package that Debian's cloud kernel
-# depends on today.
+# currently depends on.
 mkdir -p "$work"
 if ! ls "$work"/kernel/boot/vmlinuz-* >/dev/null 2>&1; then
 	package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-.*\)/\1/p' | head -1)
@@ -55,7 +55,7 @@ cp "$(command -v busybox)" "$tree/bin/busybox"
 for applet in $("$tree/bin/busybox" --list); do
 	[ "$applet" = busybox ] || ln -s busybox "$tree/bin/$applet"
 done
-ln -s ../bin/busybox "$tree/sbin/modprobe" # where the kernel looks for it
+ln -s ../bin/busybox "$tree/sbin/modprobe" # the path that the kernel uses
 for part in net drivers/net fs/overlayfs lib crypto arch; do
 	mkdir -p "$tree/lib/modules/$release/kernel/$(dirname $part)"
 	cp -r "$work/kernel/lib/modules/$release/kernel/$part" "$tree/lib/modules/$release/kernel/$part"
@@ -73,7 +73,7 @@ chmod +x "$tree/init" "$tree/root/guest.sh"
 rm -rf "$tree"
 
 say "booting $release; the console goes to $work/console.log"
-timeout "$patience" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m "${VM_MEMORY:-3072}" \
+timeout "$timeout" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m "${VM_MEMORY:-3072}" \
 	-kernel "$kernel" -initrd "$work/initrd.gz" -append "console=ttyS0 quiet panic=-1" \
 	-nographic -no-reboot -nic none </dev/null >"$work/console.log" 2>&1 || say "the machine ended with code $?"
 grep -aE '^(ok|FAILED) ' "$work/console.log" || true

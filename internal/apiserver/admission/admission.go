@@ -1,10 +1,11 @@
-// Package admission changes and refuses writes by the plugins of upstream's
-// API server, in their order. One file is one plugin.
+// Package admission mutates and validates writes by upstream's admission
+// plugins, in upstream's order. Each plugin has a file of its name; those for
+// webhooks and policies are in extensions.go.
 //
-//	decoded object ─► Admit (each plugin may change it) ─► validation ─► Validate ─► store
+//	decoded object ─► Admit (each plugin may mutate it) ─► validation ─► Validate ─► store
 //
-// Plugins read the watch cache and decide without waiting, but for those that
-// must ask others (webhooks) or wait for a controller (ServiceAccount).
+// Plugins read the watch cache and do not block, except for those that are
+// registered so and those for webhooks and policies.
 package admission
 
 import (
@@ -27,77 +28,86 @@ import (
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// Config is what plugins work with.
+// Config configures the plugins.
 type Config struct {
 	// Enable and Disable are --enable-admission-plugins and
-	// --disable-admission-plugins: changes to what is on by default.
+	// --disable-admission-plugins. They change the default set.
 	Enable, Disable []string
 	Objects         objects.Source
-	// Refresh, if set, brings Objects up to what is stored now; called before
-	// a write is refused because of something that another API server may
-	// have just created.
+	// Refresh, if set, updates Objects to the state of the store. It is called
+	// before a write is refused because of a missing object, which another API
+	// server may have just created.
 	Refresh    func(context.Context) error
 	Authorizer authorizer.Authorizer
 	Clock      clock.PassiveClock
-	// RBAC, if set, keeps users from granting what they do not hold.
+	// RBAC, if set, checks writes of roles and bindings for privilege
+	// escalation.
 	RBAC *rbac.Authorizer
-	// QuotaUpdater writes ResourceQuota statuses; nil turns enforcement off.
+	// QuotaUpdater writes ResourceQuota statuses; nil disables enforcement.
 	QuotaUpdater QuotaUpdater
-	// Metrics measures the plugins that may have to wait; nil measures none.
+	// CreateNamespace creates a namespace, for NamespaceAutoProvision. An existing
+	// one is no error.
+	CreateNamespace func(ctx context.Context, name string) error
+	// Metrics measures the plugins that may block; nil disables it.
 	Metrics *metrics.Admission
-	// Features are those that are on; nil is what is on by default.
+	// Features are the feature gates; nil is the default.
 	Features *feature.Set
-	// PodSecurity is the plugin's configuration; nil restricts nothing but what
-	// the labels of namespaces do.
+	// PodSecurity is the plugin's configuration. If nil, only namespace labels
+	// restrict pods.
 	PodSecurity *podsecurity.PodSecurityConfiguration
-	// Extensions are plugins built elsewhere (webhooks, CEL policies), by
-	// name; they take their place in the order.
+	// Extensions are the plugins for webhooks and CEL policies, by name, as
+	// returned by Extensions.
 	Extensions map[string]admission.Interface
 }
 
-// registration is a plugin's place in the order.
+// registration is a plugin in the order.
 type registration struct {
 	name  string
-	on    bool // by default
-	build func(*Config) admission.Interface
+	on    bool                              // enabled by default
+	build func(*Config) admission.Interface // nil for plugins of Config.Extensions
+	// blocks says that the plugin may wait for the store or a controller, or
+	// evaluates rules of users. Only these plugins are measured: the others take
+	// less time than measuring does. Extensions measure themselves.
+	blocks bool
 }
 
-// order is upstream's order of plugins.
+// order returns all plugins in upstream's order.
 func order() []registration {
 	return []registration{
-		{"AlwaysAdmit", false, func(*Config) admission.Interface { return alwaysAdmit{} }},
-		{"NamespaceAutoProvision", false, nil},
-		{"NamespaceLifecycle", true, newNamespaceLifecycle},
-		{"NamespaceExists", false, newNamespaceExists},
-		{"LimitRanger", true, newLimitRanger},
-		{"ServiceAccount", true, newServiceAccount},
-		{"NodeRestriction", true, newNodeRestriction},
-		{"TaintNodesByCondition", true, func(*Config) admission.Interface { return taintNodesByCondition{} }},
-		{"PodSecurity", true, newPodSecurity},
-		{"Priority", true, newPriority},
-		{"DefaultTolerationSeconds", true, func(*Config) admission.Interface { return defaultTolerationSeconds{} }},
-		{"ExtendedResourceToleration", false, func(*Config) admission.Interface { return extendedResourceToleration{} }},
-		{"DefaultStorageClass", true, newDefaultStorageClass},
-		{"StorageObjectInUseProtection", true, func(*Config) admission.Interface { return storageObjectInUseProtection{} }},
-		{"PersistentVolumeClaimResize", true, newPersistentVolumeClaimResize},
-		{"RuntimeClass", true, newRuntimeClass},
-		{"CertificateApproval", true, newCertificateApproval},
-		{"CertificateSigning", true, newCertificateSigning},
-		{"ClusterTrustBundleAttest", true, newClusterTrustBundleAttest},
-		{"CertificateSubjectRestriction", true, func(*Config) admission.Interface { return certificateSubjectRestriction{} }},
-		{"DefaultIngressClass", true, newDefaultIngressClass},
-		{"DenyServiceExternalIPs", false, func(*Config) admission.Interface { return denyServiceExternalIPs{} }},
-		{"PodTopologyLabels", true, newPodTopologyLabels},
-		{"MutatingAdmissionPolicy", true, nil},
-		{"MutatingAdmissionWebhook", true, nil},
-		{"ValidatingAdmissionPolicy", true, nil},
-		{"ValidatingAdmissionWebhook", true, nil},
-		{"ResourceQuota", true, newResourceQuota},
-		{"AlwaysDeny", false, func(*Config) admission.Interface { return alwaysDeny{} }},
+		{name: "AlwaysAdmit", build: func(*Config) admission.Interface { return alwaysAdmit{} }},
+		{name: "NamespaceAutoProvision", build: newNamespaceAutoProvision, blocks: true},
+		{name: "NamespaceLifecycle", on: true, build: newNamespaceLifecycle, blocks: true},
+		{name: "NamespaceExists", build: newNamespaceExists},
+		{name: "LimitRanger", on: true, build: newLimitRanger},
+		{name: "ServiceAccount", on: true, build: newServiceAccount, blocks: true},
+		{name: "NodeRestriction", on: true, build: newNodeRestriction},
+		{name: "TaintNodesByCondition", on: true, build: func(*Config) admission.Interface { return taintNodesByCondition{} }},
+		{name: "AlwaysPullImages", build: func(*Config) admission.Interface { return alwaysPullImages{} }},
+		{name: "PodSecurity", on: true, build: newPodSecurity, blocks: true},
+		{name: "Priority", on: true, build: newPriority},
+		{name: "DefaultTolerationSeconds", on: true, build: func(*Config) admission.Interface { return defaultTolerationSeconds{} }},
+		{name: "ExtendedResourceToleration", build: func(*Config) admission.Interface { return extendedResourceToleration{} }},
+		{name: "DefaultStorageClass", on: true, build: newDefaultStorageClass},
+		{name: "StorageObjectInUseProtection", on: true, build: func(*Config) admission.Interface { return storageObjectInUseProtection{} }},
+		{name: "PersistentVolumeClaimResize", on: true, build: newPersistentVolumeClaimResize},
+		{name: "RuntimeClass", on: true, build: newRuntimeClass},
+		{name: "CertificateApproval", on: true, build: newCertificateApproval},
+		{name: "CertificateSigning", on: true, build: newCertificateSigning},
+		{name: "ClusterTrustBundleAttest", on: true, build: newClusterTrustBundleAttest},
+		{name: "CertificateSubjectRestriction", on: true, build: func(*Config) admission.Interface { return certificateSubjectRestriction{} }},
+		{name: "DefaultIngressClass", on: true, build: newDefaultIngressClass},
+		{name: "DenyServiceExternalIPs", build: func(*Config) admission.Interface { return denyServiceExternalIPs{} }},
+		{name: "PodTopologyLabels", on: true, build: newPodTopologyLabels},
+		{name: "MutatingAdmissionPolicy", on: true},
+		{name: "MutatingAdmissionWebhook", on: true},
+		{name: "ValidatingAdmissionPolicy", on: true},
+		{name: "ValidatingAdmissionWebhook", on: true},
+		{name: "ResourceQuota", on: true, build: newResourceQuota, blocks: true},
+		{name: "AlwaysDeny", build: func(*Config) admission.Interface { return alwaysDeny{} }},
 	}
 }
 
-// Names lists the plugins in their order.
+// Names returns the names of all plugins in their order.
 func Names() []string {
 	var names []string
 	for _, r := range order() {
@@ -106,25 +116,20 @@ func Names() []string {
 	return names
 }
 
-// Chain runs the plugins that are on.
+// Chain runs the enabled plugins.
 type Chain struct {
 	names   []string
 	plugins []admission.Interface
 	config  *Config
 }
 
-// waiting are the plugins that may have to wait for others: the store, a
-// controller, users' servers and expressions. They are measured; what the
-// others do takes less time than measuring it.
-var waiting = []string{"NamespaceLifecycle", "ServiceAccount", "PodSecurity", "ResourceQuota"}
-
 var (
 	_ admission.MutationInterface   = (*Chain)(nil)
 	_ admission.ValidationInterface = (*Chain)(nil)
 )
 
-// Check reports plugins in --enable-admission-plugins and
-// --disable-admission-plugins that there are not, and one that is in both.
+// Check returns an error for unknown plugins in --enable-admission-plugins and
+// --disable-admission-plugins, and for a plugin in both.
 func Check(enable, disable []string) error {
 	known := Names()
 	for _, flag := range []struct {
@@ -145,7 +150,7 @@ func Check(enable, disable []string) error {
 	return nil
 }
 
-// New builds the chain. It fails on what Check reports.
+// New builds the chain. It fails if Check does.
 func New(c *Config) (*Chain, error) {
 	if err := Check(c.Enable, c.Disable); err != nil {
 		return nil, err
@@ -160,7 +165,7 @@ func New(c *Config) (*Chain, error) {
 		if !ok && r.build != nil {
 			plugin = r.build(c)
 		}
-		if plugin != nil && c.Metrics != nil && slices.Contains(waiting, r.name) {
+		if plugin != nil && c.Metrics != nil && r.blocks {
 			plugin = measure(plugin, c.Metrics.Plugin(r.name))
 		}
 		if plugin != nil {
@@ -176,14 +181,13 @@ func (c *Chain) Handles(op admission.Operation) bool {
 	return slices.ContainsFunc(c.plugins, func(p admission.Interface) bool { return p.Handles(op) })
 }
 
-// Plugins lists the names of the plugins that are on, in their order.
+// Plugins returns the names of the enabled plugins in their order.
 func (c *Chain) Plugins() []string { return c.names }
 
-// Admit lets every plugin change the object, once more if a webhook or policy
-// changed what another that wants to see such changes has passed
-// (reinvocationPolicy: IfNeeded); the first error ends it. Then roles and
-// bindings are held against what their writer may grant, and policies against
-// what their writer may read.
+// Admit runs the mutating plugins, up to the first error. It runs them a second
+// time if a webhook or policy with reinvocationPolicy IfNeeded must see a later
+// change. Then it checks roles and bindings for privilege escalation, and
+// policies for parameters that their writer may not read.
 func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if err := c.admit(ctx, a, o); err != nil {
 		return err
@@ -217,7 +221,8 @@ func (c *Chain) admit(ctx context.Context, a admission.Attributes, o admission.O
 	return nil
 }
 
-// Validate asks every plugin about the final object; the first error ends it.
+// Validate runs the validating plugins on the final object, up to the first
+// error.
 func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	for _, p := range c.plugins {
 		if v, ok := p.(admission.ValidationInterface); ok && p.Handles(a.GetOperation()) {
@@ -229,11 +234,11 @@ func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admissio
 	return nil
 }
 
-// onCreate, onUpdate and onWrite say which operations a plugin handles.
+// onCreate, onUpdate, onWrite and always implement Handles for plugins.
 type (
 	onCreate struct{}
 	onUpdate struct{}
-	onWrite  struct{} // both
+	onWrite  struct{} // create and update
 	always   struct{}
 )
 
@@ -244,28 +249,12 @@ func (onWrite) Handles(op admission.Operation) bool {
 }
 func (always) Handles(admission.Operation) bool { return true }
 
-// is says whether a is about this resource and subresource.
+// is reports whether a is about the resource and subresource.
 func is(a admission.Attributes, group, resource, subresource string) bool {
 	return a.GetSubresource() == subresource && a.GetResource().GroupResource() == schema.GroupResource{Group: group, Resource: resource}
 }
 
-// refused is a 403 that names the object and gives the reason.
+// refused returns a Forbidden error that names the object and the reason.
 func refused(a admission.Attributes, format string, args ...any) error {
 	return admission.NewForbidden(a, fmt.Errorf(format, args...))
-}
-
-type alwaysAdmit struct{ always }
-
-func (alwaysAdmit) Admit(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
-	return nil
-}
-
-type alwaysDeny struct{ always }
-
-func (alwaysDeny) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	return refused(a, "admission control is denying all modifications")
-}
-
-func (p alwaysDeny) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	return p.Admit(ctx, a, o)
 }

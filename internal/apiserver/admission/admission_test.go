@@ -15,9 +15,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 )
 
-func config(m *objects.Memory) *Config {
+func config(m *objectstest.Memory) *Config {
 	return &Config{Objects: m, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(), Clock: clock.RealClock{}}
 }
 
@@ -91,7 +92,7 @@ func namespace(name string, phase corev1.NamespacePhase, labels map[string]strin
 }
 
 func TestPluginsByFlag(t *testing.T) {
-	c := config(objects.NewMemory())
+	c := config(objectstest.NewMemory())
 	c.Enable, c.Disable = []string{"NamespaceExists"}, []string{"ServiceAccount", "LimitRanger"}
 	chain, err := New(c)
 	if err != nil {
@@ -109,8 +110,59 @@ func TestPluginsByFlag(t *testing.T) {
 	}
 }
 
+// TestEnabledPluginsRun enables each plugin that --enable-admission-plugins
+// accepts, and checks that it runs.
+func TestEnabledPluginsRun(t *testing.T) {
+	c := config(objectstest.NewMemory())
+	c.Enable, c.QuotaUpdater = Names(), CacheQuotas{}
+	c.Extensions = Extensions(t.Context(), c.Objects, nil, nil)
+	chain, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := chain.Plugins(); !slices.Equal(got, Names()) {
+		t.Errorf("%v run, want %v", got, Names())
+	}
+}
+
+func TestAlwaysPullImages(t *testing.T) {
+	pod := func(image string, policy corev1.PullPolicy) *corev1.Pod {
+		return pod(func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: image, ImagePullPolicy: policy}}
+			p.Spec.Containers[0].Image, p.Spec.Containers[0].ImagePullPolicy = image, policy
+			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: image, PullPolicy: policy}}}}
+		})
+	}
+	for name, test := range map[string]struct {
+		w    write
+		want corev1.PullPolicy
+	}{
+		"create":                  {write{resource: "pods", obj: pod("a", corev1.PullNever)}, corev1.PullAlways},
+		"update with a new image": {write{op: admission.Update, resource: "pods", obj: pod("b", corev1.PullNever), old: pod("a", corev1.PullNever)}, corev1.PullAlways},
+		"update without one":      {write{op: admission.Update, resource: "pods", obj: pod("a", corev1.PullNever), old: pod("a", corev1.PullNever)}, corev1.PullNever},
+		"status":                  {write{op: admission.Update, resource: "pods/status", obj: pod("b", corev1.PullNever), old: pod("a", corev1.PullNever)}, corev1.PullNever},
+	} {
+		if got := run(t, alwaysPullImages{}, test.w); got != "" {
+			t.Errorf("%s: %s", name, got)
+		}
+		spec := test.w.obj.(*corev1.Pod).Spec
+		for _, got := range []corev1.PullPolicy{spec.InitContainers[0].ImagePullPolicy, spec.Containers[0].ImagePullPolicy, spec.Volumes[0].Image.PullPolicy} {
+			if got != test.want {
+				t.Errorf("%s: %s, want %s", name, got, test.want)
+			}
+		}
+	}
+	changed := write{kind: "Pod", resource: "pods", obj: pod("a", corev1.PullIfNotPresent)}
+	err := alwaysPullImages{}.Validate(t.Context(), changed.attributes(), nil)
+	for _, path := range []string{"spec.initContainers[0].imagePullPolicy", "spec.containers[0].imagePullPolicy", "spec.volumes[0].image.pullPolicy"} {
+		if err == nil || !strings.Contains(err.Error(), path+`: Unsupported value: "IfNotPresent": supported values: "Always"`) {
+			t.Errorf("%v does not name %s", err, path)
+		}
+	}
+}
+
 func TestNamespaceLifecycle(t *testing.T) {
-	p := newNamespaceLifecycle(config(objects.NewMemory().Put(objects.Namespaces,
+	p := newNamespaceLifecycle(config(objectstest.NewMemory().Put(objects.Namespaces,
 		namespace("web", corev1.NamespaceActive, nil), namespace("going", corev1.NamespaceTerminating, nil))))
 	in := func(ns string) *corev1.Pod { return pod(func(p *corev1.Pod) { p.Namespace = ns }) }
 	for name, test := range map[string]struct {

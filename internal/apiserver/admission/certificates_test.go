@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 )
 
 // signers allows verbs on signers, written "verb signer".
@@ -27,7 +27,7 @@ func signers(allowed ...string) authorizer.Authorizer {
 	})
 }
 
-// TestSigners shows who may do what in the name of a signer.
+// Users need the plugin's verb on the signer.
 func TestSigners(t *testing.T) {
 	request := func(status certificatesv1.CertificateSigningRequestStatus) *certificatesv1.CertificateSigningRequest {
 		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "r"},
@@ -64,7 +64,7 @@ func TestSigners(t *testing.T) {
 		{"fail without the right", newCertificateSigning, "", write{op: admission.Update, resource: csrs + "/status", obj: request(failed), old: request(certificatesv1.CertificateSigningRequestStatus{})}, refusedSign},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := config(objects.NewMemory())
+			c := config(objectstest.NewMemory())
 			c.Authorizer = signers(test.may)
 			test.w.user = &user.DefaultInfo{Name: "mallory"}
 			if got := run(t, test.plugin(c), test.w); got != test.want {
@@ -74,10 +74,9 @@ func TestSigners(t *testing.T) {
 	}
 }
 
-// TestUnknownTypesAreRefused shows that checks which meet an object of a type
-// that they do not know refuse it.
+// Checks refuse objects of types that they do not know.
 func TestUnknownTypesAreRefused(t *testing.T) {
-	c := config(objects.NewMemory())
+	c := config(objectstest.NewMemory())
 	c.Authorizer = signers("sign example.com/*", "approve example.com/*", "attest example.com/*")
 	for _, test := range []struct {
 		plugin admission.Interface

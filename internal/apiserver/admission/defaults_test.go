@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 )
 
 func claim(class *string, size string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
@@ -37,7 +38,7 @@ func TestStorage(t *testing.T) {
 		}
 		return c
 	}
-	c := config(objects.NewMemory().Put(objects.StorageClasses, class("old", true, time.Hour, false), class("new", true, time.Minute, true), class("newest", false, 0, false)))
+	c := config(objectstest.NewMemory().Put(objects.StorageClasses, class("old", true, time.Hour, false), class("new", true, time.Minute, true), class("newest", false, 0, false)))
 	for _, test := range []struct{ given, want *string }{{nil, ptr.To("new")}, {ptr.To(""), ptr.To("")}, {ptr.To("old"), ptr.To("old")}} {
 		o := claim(test.given, "1Gi", "")
 		run(t, newDefaultStorageClass(c), write{kind: "PersistentVolumeClaim", resource: "persistentvolumeclaims", obj: o})
@@ -75,7 +76,7 @@ func TestStorage(t *testing.T) {
 func TestNetworking(t *testing.T) {
 	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: "nginx", Annotations: map[string]string{"ingressclass.kubernetes.io/is-default-class": "true"}}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "a", "other": "x"}}}
-	c := config(objects.NewMemory().Put(objects.IngressClasses, class).Put(objects.Nodes, node))
+	c := config(objectstest.NewMemory().Put(objects.IngressClasses, class).Put(objects.Nodes, node))
 	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "i"}}
 	run(t, newDefaultIngressClass(c), write{kind: "Ingress", resource: "networking.k8s.io/ingresses", obj: i})
 	if i.Spec.IngressClassName == nil || *i.Spec.IngressClassName != "nginx" {
@@ -98,7 +99,7 @@ func TestNetworking(t *testing.T) {
 func TestRuntimeClass(t *testing.T) {
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "vm"}, Overhead: &nodev1.Overhead{PodFixed: list("cpu", "100m")},
 		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"vm": "yes"}, Tolerations: []corev1.Toleration{{Key: "vm"}}}}
-	p := newRuntimeClass(config(objects.NewMemory().Put(objects.RuntimeClasses, class)))
+	p := newRuntimeClass(config(objectstest.NewMemory().Put(objects.RuntimeClasses, class)))
 	for name, test := range map[string]struct {
 		change func(*corev1.Pod)
 		want   string
@@ -138,7 +139,7 @@ func signingRequest(t *testing.T, signer string, organization ...string) *certif
 }
 
 func TestCertificates(t *testing.T) {
-	c := config(objects.NewMemory()) // whose authorizer denies everything
+	c := config(objectstest.NewMemory()) // whose authorizer denies everything
 	const path, client = "certificates.k8s.io/certificatesigningrequests", "kubernetes.io/kube-apiserver-client"
 	r := signingRequest(t, client, "devs")
 	signed := r.DeepCopy()

@@ -3,13 +3,16 @@ package admission
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
@@ -32,7 +35,8 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Access is what the plugins for users' webhooks and policies need of the server.
+// Access holds the clients and informers that the plugins for webhooks and CEL
+// policies use, and the server's authorizer and version.
 type Access struct {
 	Kubernetes kubernetes.Interface
 	Dynamic    dynamic.Interface
@@ -40,17 +44,16 @@ type Access struct {
 	Mapper     meta.RESTMapper
 	Authorizer authorizer.Authorizer
 	Version    compatibility.EffectiveVersion
-	// Services finds the address of a webhook's service; Authentication adds
-	// credentials to calls (nil: none).
+	// Services resolves the addresses of webhooks' services. Authentication
+	// adds credentials to calls; nil adds none.
 	Services       webhook.ServiceResolver
 	Authentication webhook.AuthenticationInfoResolverWrapper
 }
 
-// Extensions are the plugins that run users' webhooks and CEL policies, by
-// name, for Config.Extensions. They cost nothing until the first object of
-// their kind exists: then connect is called, once, and the plugin that has
-// work is started. It runs until ctx ends. Plugins at work are measured by m,
-// unless it is nil.
+// Extensions returns the plugins for webhooks and CEL policies, by name, for
+// Config.Extensions. A plugin starts when the first objects of its kinds exist,
+// and runs until ctx ends. connect is called once, when the first plugin
+// starts. m measures the started plugins unless it is nil.
 func Extensions(ctx context.Context, source objects.Source, m *metrics.Admission, connect func() (*Access, error)) map[string]admission.Interface {
 	access := sync.OnceValues(connect)
 	lazy := func(name string, build func() (admission.Interface, error), kinds ...string) *extension {
@@ -67,9 +70,9 @@ func Extensions(ctx context.Context, source objects.Source, m *metrics.Admission
 		"ValidatingAdmissionWebhook": validatingExtension{lazy("ValidatingAdmissionWebhook", func() (admission.Interface, error) {
 			return validatingwebhook.NewValidatingAdmissionWebhook(nil)
 		}, objects.ValidatingWebhooks)},
-		"MutatingAdmissionPolicy": mutatingExtension{lazy("MutatingAdmissionPolicy", func() (admission.Interface, error) {
+		"MutatingAdmissionPolicy": mutatingPolicyExtension{mutatingExtension{lazy("MutatingAdmissionPolicy", func() (admission.Interface, error) {
 			return mutatingpolicy.NewPlugin(nil)
-		}, objects.MutatingPolicies, objects.MutatingPolicyBindings)},
+		}, objects.MutatingPolicies, objects.MutatingPolicyBindings)}},
 		"ValidatingAdmissionPolicy": validatingExtension{lazy("ValidatingAdmissionPolicy", func() (admission.Interface, error) {
 			return validatingpolicy.NewPlugin(nil)
 		}, objects.ValidatingPolicies, objects.ValidatingPolicyBindings)},
@@ -82,18 +85,18 @@ type extension struct {
 	ctx    context.Context
 	name   string
 	source objects.Source
-	kinds  []string // all of them must have an object before there is work
+	kinds  []string // the plugin is needed once each of them has an object
 	build  func() (admission.Interface, error)
 	access func() (*Access, error)
-	// metrics measures the plugin; nil does not.
+	// metrics measures the plugin, if it is set.
 	metrics *metrics.Plugin
 
-	plugin   atomic.Pointer[admission.Interface] // nil until it has been started
-	starting chan struct{}                       // holds a value while somebody starts it
+	plugin   atomic.Pointer[admission.Interface] // nil until it has started
+	starting chan struct{}                       // a semaphore of one for starting
 }
 
-// get returns the plugin; nil while there is no work for it. The first caller
-// that finds work starts the plugin, others wait for that until ctx ends.
+// get returns the plugin, or nil while it is not needed. The first caller that
+// needs it starts it. Other callers wait for that until ctx ends.
 func (e *extension) get(ctx context.Context) (admission.Interface, error) {
 	if plugin := e.plugin.Load(); plugin != nil {
 		return *plugin, nil
@@ -123,16 +126,7 @@ func (e *extension) get(ctx context.Context) (admission.Interface, error) {
 
 func (e *extension) needed() bool {
 	for _, path := range e.kinds {
-		kind := e.source.Kind(path)
-		if kind == nil {
-			return false
-		}
-		some := false
-		for range kind.All("") {
-			some = true
-			break
-		}
-		if !some {
+		if kind := e.source.Kind(path); kind == nil || kind.Len() == 0 {
 			return false
 		}
 	}
@@ -168,16 +162,19 @@ func (e *extension) start(ctx context.Context) (admission.Interface, error) {
 	return plugin, ctx.Err()
 }
 
-// survive turns a panic of a plugin into the refusal of the write. What users
-// wrote, or a webhook answered, can be more than the libraries that read it are
-// prepared for: some JSON patches that make no sense panic in theirs.
-func (e *extension) survive(ctx context.Context, err *error) {
+// recoverPanic turns a panic of a plugin into an internal error. Some JSON
+// patches that users write or webhooks return make the libraries panic.
+func (e *extension) recoverPanic(ctx context.Context, err *error) {
 	reason := recover()
-	if reason == nil || reason == http.ErrAbortHandler { //nolint:errorlint // the sentinel of net/http
+	if reason == nil {
 		return
 	}
-	// It is the server's, whoever asks: in one process ctx may be another component's.
-	supervise.Note(klog.NewContext(e.ctx, klog.FromContext(ctx)), fmt.Errorf("admission plugin %s: %w", e.name, &supervise.Panic{Value: reason, Stack: debug.Stack()}))
+	if reason == http.ErrAbortHandler { //nolint:errorlint // the sentinel of net/http
+		panic(reason) // ends the request; a return without an error would admit the write
+	}
+	// Count it for the server's component: in one process, ctx may belong to
+	// another one.
+	supervise.RecordPanic(klog.NewContext(e.ctx, klog.FromContext(ctx)), fmt.Errorf("admission plugin %s: %w", e.name, &supervise.Panic{Value: reason, Stack: debug.Stack()}))
 	*err = apierrors.NewInternalError(fmt.Errorf("admission plugin %s failed on this request: the log has the details", e.name))
 }
 
@@ -192,8 +189,40 @@ func (e mutatingExtension) Admit(ctx context.Context, a admission.Attributes, o 
 	if !ok {
 		return fmt.Errorf("%T does not mutate", plugin)
 	}
-	defer e.survive(ctx, &err)
+	defer e.recoverPanic(ctx, &err)
 	return m.Admit(ctx, a, o)
+}
+
+// mutatingPolicyExtension waits for the schemas of the kinds that policies
+// change. The library reads the list of schemas in the background when it
+// starts, and every five seconds after. Until then it refuses writes of kinds
+// that the list lacks as unavailable: writes of all kinds right after the first
+// policy, and writes of custom resources right after their definition.
+type mutatingPolicyExtension struct{ mutatingExtension }
+
+// schemasRead bounds the time until the library has read the list of schemas
+// once more.
+const schemasRead = 6 * time.Second
+
+func (e mutatingPolicyExtension) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	err := e.mutatingExtension.Admit(ctx, a, o)
+	if !apierrors.IsServiceUnavailable(err) || a.GetOperation() == admission.Connect { // the options of connections have no schemas
+		return err
+	}
+	again := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: math.MaxInt32, Cap: time.Second / 2}
+	limit := time.NewTimer(schemasRead)
+	defer limit.Stop()
+	for apierrors.IsServiceUnavailable(err) {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-limit.C:
+			return err
+		case <-time.After(again.Step()):
+			err = e.mutatingExtension.Admit(ctx, a, o)
+		}
+	}
+	return err
 }
 
 type validatingExtension struct{ *extension }
@@ -207,6 +236,6 @@ func (e validatingExtension) Validate(ctx context.Context, a admission.Attribute
 	if !ok {
 		return fmt.Errorf("%T does not validate", plugin)
 	}
-	defer e.survive(ctx, &err)
+	defer e.recoverPanic(ctx, &err)
 	return v.Validate(ctx, a, o)
 }

@@ -4,14 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,20 +31,25 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-var podResource = &resource.Resource{Plural: "pods", Kind: "Pod", Namespaced: true, Versions: []resource.Version{{
-	GroupVersion: corev1.SchemeGroupVersion, Hub: true,
-	New:     func() resource.Object { return &corev1.Pod{} },
-	ToHub:   func(o resource.Object) resource.Object { return o },
-	FromHub: func(o resource.Object) resource.Object { return o },
-}}}
+var podResource = &resource.Resource{
+	Names:      resource.Names{Kind: "Pod", Plural: "pods"},
+	Namespaced: true,
+	Versions: []resource.Version{{
+		GroupVersion: corev1.SchemeGroupVersion, Hub: true,
+		New:     func() resource.Object { return &corev1.Pod{} },
+		ToHub:   func(o resource.Object) resource.Object { return o },
+		FromHub: func(o resource.Object) resource.Object { return o },
+	}},
+}
 
-// started counts how often the extensions asked for access to the server.
+// started counts the calls of connect.
 type started struct{ times int }
 
-func newExtensions(t *testing.T, m *objects.Memory, s *started, stored ...resource.Object) map[string]admission.Interface {
+func newExtensions(t *testing.T, m *objectstest.Memory, s *started, stored ...resource.Object) map[string]admission.Interface {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
@@ -67,7 +76,7 @@ func createPod(name string) admission.Attributes {
 	return write{kind: "Pod", resource: "pods", obj: p, user: &user.DefaultInfo{Name: "alice"}}.attributes()
 }
 
-func TestPolicyStartsWithItsFirstBinding(t *testing.T) {
+func TestPolicyPluginStartsWithFirstBinding(t *testing.T) {
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "names"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: ptr.To(admissionregistrationv1.Fail),
@@ -79,7 +88,7 @@ func TestPolicyStartsWithItsFirstBinding(t *testing.T) {
 	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "names"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "names",
 			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}}
-	m, s := objects.NewMemory(), &started{}
+	m, s := objectstest.NewMemory(), &started{}
 	p := newExtensions(t, m, s, policy, binding)["ValidatingAdmissionPolicy"].(admission.ValidationInterface)
 	o := newObjectInterfaces(scheme.Scheme, []*resource.Resource{podResource})
 	if err := p.Validate(t.Context(), createPod("bad"), o); err != nil || s.times != 0 {
@@ -131,7 +140,7 @@ func TestWebhookChangesAPod(t *testing.T) {
 			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 			TimeoutSeconds: ptr.To[int32](5), ReinvocationPolicy: ptr.To(admissionregistrationv1.NeverReinvocationPolicy),
 		}}}
-	m := objects.NewMemory().Put(objects.MutatingWebhooks, hook)
+	m := objectstest.NewMemory().Put(objects.MutatingWebhooks, hook)
 	p := newExtensions(t, m, &started{}, hook)["MutatingAdmissionWebhook"].(admission.MutationInterface)
 	a := createPod("p")
 	if err := p.Admit(t.Context(), a, newObjectInterfaces(scheme.Scheme, []*resource.Resource{podResource})); err != nil {
@@ -139,5 +148,95 @@ func TestWebhookChangesAPod(t *testing.T) {
 	}
 	if got := a.GetObject().(*corev1.Pod); got.Labels["seen"] != "yes" || !strings.HasPrefix(got.Spec.Containers[0].Name, "c") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// aborting is a plugin that aborts the request.
+type aborting struct{ always }
+
+func (aborting) Admit(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+	panic(http.ErrAbortHandler)
+}
+
+// A plugin that aborts the request does not admit the write.
+func TestAbortedRequestIsNotAdmitted(t *testing.T) {
+	e := mutatingExtension{&extension{name: "aborting"}}
+	var plugin admission.Interface = aborting{}
+	e.plugin.Store(&plugin)
+	defer func() {
+		if reason := recover(); reason != http.ErrAbortHandler { //nolint:errorlint // the sentinel of net/http
+			t.Errorf("panic: %v", reason)
+		}
+	}()
+	err := e.Admit(t.Context(), createPod("p"), nil)
+	t.Errorf("the write was admitted: %v", err)
+}
+
+// withoutSchema is a plugin that has not read the schemas before a time.
+type withoutSchema struct {
+	always
+	read  time.Time
+	err   error
+	calls *int
+}
+
+func (p withoutSchema) Admit(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+	*p.calls++
+	if time.Now().Before(p.read) {
+		return p.err
+	}
+	return nil
+}
+
+// A write waits for the schema of its kind, and for nothing else.
+func TestMutatingPolicyWaitsForSchemas(t *testing.T) {
+	unavailable := apierrors.NewServiceUnavailable("Resource kind /v1, Kind=Pod not found.")
+	for _, tt := range []struct {
+		name    string
+		read    time.Duration // when the schemas are read
+		err     error
+		timeout time.Duration // of the request
+		connect bool
+		admit   bool
+		within  time.Duration
+		calls   int // at most
+	}{
+		{name: "read just after", read: time.Millisecond, err: unavailable, admit: true, within: 20 * time.Millisecond, calls: 2},
+		{name: "read with the next list", read: 5 * time.Second, err: unavailable, admit: true, within: 6 * time.Second, calls: 20},
+		{name: "never read", read: time.Hour, err: unavailable, within: 6 * time.Second, calls: 20},
+		{name: "request ends", read: time.Hour, err: unavailable, timeout: time.Second, within: time.Second, calls: 10},
+		{name: "connection", read: time.Hour, err: unavailable, connect: true, calls: 1},
+		{name: "other error", read: time.Hour, err: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil), calls: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				if tt.timeout > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tt.timeout)
+					defer cancel()
+				}
+				calls := 0
+				e := mutatingPolicyExtension{mutatingExtension{&extension{name: "schemas"}}}
+				var plugin admission.Interface = withoutSchema{read: time.Now().Add(tt.read), err: tt.err, calls: &calls}
+				e.plugin.Store(&plugin)
+				begun := time.Now()
+				attributes := createPod("p")
+				if tt.connect {
+					attributes = admission.NewAttributesRecord(&corev1.PodExecOptions{}, nil, corev1.SchemeGroupVersion.WithKind("PodExecOptions"), "web", "p",
+						corev1.SchemeGroupVersion.WithResource("pods"), "exec", admission.Connect, nil, false, nil)
+				}
+				err := e.Admit(ctx, attributes, nil)
+				if tt.admit && err != nil || !tt.admit && !errors.Is(err, tt.err) {
+					t.Errorf("admission ended with %v", err)
+				}
+				if took := time.Since(begun); took > tt.within {
+					t.Errorf("admission took %v, more than %v", took, tt.within)
+				}
+				if calls > tt.calls {
+					t.Errorf("the plugin was asked %d times, more than %d", calls, tt.calls)
+				}
+			})
+		})
 	}
 }

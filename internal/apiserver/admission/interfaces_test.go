@@ -11,8 +11,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// newObjectInterfaces tells webhooks and policies about the kinds of a list of
-// resources: how to make, default and convert their objects.
+// newObjectInterfaces returns how webhooks and policies create, default and
+// convert the objects of a list of resources.
 func newObjectInterfaces(scheme *runtime.Scheme, resources []*resource.Resource) admission.ObjectInterfaces {
 	k := &kinds{Scheme: scheme, versions: map[schema.GroupVersionKind]*resource.Version{}, equivalent: runtime.NewEquivalentResourceRegistry()}
 	for _, r := range resources {
@@ -54,8 +54,7 @@ func (k *kinds) Default(obj runtime.Object) {
 	}
 }
 
-// Convert implements runtime.ObjectConvertor: it makes out, which is of a
-// served version, what in says.
+// Convert implements runtime.ObjectConvertor for out of a served version.
 func (k *kinds) Convert(in, out, _ any) error {
 	from, ok := in.(runtime.Object)
 	to, ok2 := out.(runtime.Object)

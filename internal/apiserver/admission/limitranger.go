@@ -9,17 +9,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/coracle-io/coracle/internal/apiserver/faults"
+	"github.com/coracle-io/coracle/internal/apiserver/errorlist"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
-// limitRanger fills in what containers leave out and holds containers, pods
-// and claims to the limits of their namespace.
+// limitRanger sets default resources of containers and enforces the limits of
+// the namespace for containers, pods and claims.
 type limitRanger struct {
 	onWrite
 	ranges objects.Reader[*corev1.LimitRange]
@@ -41,6 +42,10 @@ func (p limitRanger) Admit(_ context.Context, a admission.Attributes, _ admissio
 }
 
 func (p limitRanger) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	// A limit must not keep an object from losing its finalizers.
+	if old, ok := a.GetOldObject().(metav1.Object); ok && old.GetDeletionTimestamp() != nil {
+		return nil
+	}
 	var check func(*corev1.LimitRange) []error
 	switch o := a.GetObject().(type) {
 	case *corev1.Pod:
@@ -59,15 +64,15 @@ func (p limitRanger) Validate(_ context.Context, a admission.Attributes, _ admis
 		return nil
 	}
 	for r := range p.ranges.All(a.GetNamespace()) {
-		if err := faults.Join(check(r)); err != nil {
+		if err := errorlist.Aggregate(check(r)); err != nil {
 			return admission.NewForbidden(a, err)
 		}
 	}
 	return nil
 }
 
-// defaultResources fills in requests and limits of containers and says so in
-// an annotation.
+// defaultResources sets the default requests and limits of containers and lists
+// them in an annotation.
 func defaultResources(pod *corev1.Pod, r *corev1.LimitRange) {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	for _, item := range r.Spec.Limits {
@@ -83,13 +88,13 @@ func defaultResources(pod *corev1.Pod, r *corev1.LimitRange) {
 	}{{"container", pod.Spec.Containers}, {"init container", pod.Spec.InitContainers}} {
 		for i := range list.containers {
 			c := &list.containers[i]
-			// Set limits mean that requests have been defaulted to them already.
+			// Requests have already been defaulted to limits that are set.
 			for _, part := range []struct {
 				name string
 				list *corev1.ResourceList
 				from corev1.ResourceList
 			}{{"request", &c.Resources.Requests, requests}, {"limit", &c.Resources.Limits, limits}} {
-				if set := fillIn(part.list, part.from); len(set) > 0 {
+				if set := setDefaults(part.list, part.from); len(set) > 0 {
 					notes = append(notes, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), part.name, list.what, c.Name))
 				}
 			}
@@ -103,7 +108,7 @@ func defaultResources(pod *corev1.Pod, r *corev1.LimitRange) {
 	}
 }
 
-func fillIn(list *corev1.ResourceList, from corev1.ResourceList) (set []string) {
+func setDefaults(list *corev1.ResourceList, from corev1.ResourceList) (set []string) {
 	for name, quantity := range from {
 		if _, has := (*list)[name]; has {
 			continue
@@ -143,18 +148,18 @@ func claimLimits(r *corev1.LimitRange, claim *corev1.PersistentVolumeClaim) []er
 		if item.Type != corev1.LimitTypePersistentVolumeClaim {
 			continue
 		}
-		for name, least := range item.Min {
-			if err := minimum(item.Type, name, least, claim.Spec.Resources.Requests, nil); err != nil {
+		for name, lowest := range item.Min {
+			if err := minimum(item.Type, name, lowest, claim.Spec.Resources.Requests, nil); err != nil {
 				errs = append(errs, err)
 			}
 		}
-		for name, most := range item.Max {
+		for name, highest := range item.Max {
 			request, ok := claim.Spec.Resources.Requests[name]
 			switch {
 			case !ok:
-				errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s.  No request is specified", name, item.Type, most.String()))
-			case request.Cmp(most) > 0:
-				errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, item.Type, most.String(), request.String()))
+				errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s.  No request is specified", name, item.Type, highest.String()))
+			case request.Cmp(highest) > 0:
+				errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, item.Type, highest.String(), request.String()))
 			}
 		}
 	}
@@ -184,45 +189,45 @@ func sortedNames(l corev1.ResourceList) []corev1.ResourceName {
 	return slices.Sorted(maps.Keys(l))
 }
 
-func minimum(kind corev1.LimitType, name corev1.ResourceName, least resource.Quantity, requests, limits corev1.ResourceList) error {
+func minimum(kind corev1.LimitType, name corev1.ResourceName, lowest resource.Quantity, requests, limits corev1.ResourceList) error {
 	request, ok := requests[name]
 	if !ok {
-		return fmt.Errorf("minimum %s usage per %s is %s.  No request is specified", name, kind, least.String())
+		return fmt.Errorf("minimum %s usage per %s is %s.  No request is specified", name, kind, lowest.String())
 	}
-	if request.Cmp(least) < 0 {
-		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, kind, least.String(), request.String())
+	if request.Cmp(lowest) < 0 {
+		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, kind, lowest.String(), request.String())
 	}
-	if limit, ok := limits[name]; ok && limit.Cmp(least) < 0 {
-		return fmt.Errorf("minimum %s usage per %s is %s, but limit is %s", name, kind, least.String(), limit.String())
+	if limit, ok := limits[name]; ok && limit.Cmp(lowest) < 0 {
+		return fmt.Errorf("minimum %s usage per %s is %s, but limit is %s", name, kind, lowest.String(), limit.String())
 	}
 	return nil
 }
 
-func maximum(kind corev1.LimitType, name corev1.ResourceName, most resource.Quantity, requests, limits corev1.ResourceList) error {
+func maximum(kind corev1.LimitType, name corev1.ResourceName, highest resource.Quantity, requests, limits corev1.ResourceList) error {
 	limit, ok := limits[name]
 	if !ok {
-		return fmt.Errorf("maximum %s usage per %s is %s.  No limit is specified", name, kind, most.String())
+		return fmt.Errorf("maximum %s usage per %s is %s.  No limit is specified", name, kind, highest.String())
 	}
-	if limit.Cmp(most) > 0 {
-		return fmt.Errorf("maximum %s usage per %s is %s, but limit is %s", name, kind, most.String(), limit.String())
+	if limit.Cmp(highest) > 0 {
+		return fmt.Errorf("maximum %s usage per %s is %s, but limit is %s", name, kind, highest.String(), limit.String())
 	}
-	if request, ok := requests[name]; ok && request.Cmp(most) > 0 {
-		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, most.String(), request.String())
+	if request, ok := requests[name]; ok && request.Cmp(highest) > 0 {
+		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, highest.String(), request.String())
 	}
 	return nil
 }
 
-func ratio(kind corev1.LimitType, name corev1.ResourceName, most resource.Quantity, requests, limits corev1.ResourceList) error {
+func ratio(kind corev1.LimitType, name corev1.ResourceName, highest resource.Quantity, requests, limits corev1.ResourceList) error {
 	request, limit := requests[name], limits[name]
 	if request.IsZero() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name, kind, most.String())
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name, kind, highest.String())
 	}
 	if limit.IsZero() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, most.String())
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, highest.String())
 	}
 	observed := limit.AsApproximateFloat64() / request.AsApproximateFloat64()
-	if observed > most.AsApproximateFloat64() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind, most.String(), observed)
+	if observed > highest.AsApproximateFloat64() {
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind, highest.String(), observed)
 	}
 	return nil
 }

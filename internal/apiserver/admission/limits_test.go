@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/store"
@@ -35,7 +36,7 @@ func sized(requests, limits corev1.ResourceList) *corev1.Pod {
 
 func TestLimitRanger(t *testing.T) {
 	p := func(items ...corev1.LimitRangeItem) *Config {
-		return config(objects.NewMemory().Put(objects.LimitRanges, &corev1.LimitRange{
+		return config(objectstest.NewMemory().Put(objects.LimitRanges, &corev1.LimitRange{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: items}}))
 	}
 	o := pod(nil)
@@ -67,10 +68,30 @@ func TestLimitRanger(t *testing.T) {
 	}
 }
 
+// A claim that violates a later limit can still lose its finalizers once it is
+// being deleted.
+func TestLimitRangerIgnoresDeletedClaims(t *testing.T) {
+	p := newLimitRanger(config(objectstest.NewMemory().Put(objects.LimitRanges, &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "l"},
+		Spec:       corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypePersistentVolumeClaim, Max: list("storage", "1Gi")}}}})))
+	old := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "c", Finalizers: []string{"kubernetes.io/pvc-protection"}}}
+	old.Spec.Resources.Requests = list("storage", "2Gi")
+	freed := old.DeepCopy()
+	freed.Finalizers = nil
+	update := write{op: admission.Update, kind: "PersistentVolumeClaim", resource: "persistentvolumeclaims", obj: freed, old: old}
+	if got := run(t, p, update); got != `persistentvolumeclaims "c" is forbidden: maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi` {
+		t.Errorf("while the claim is in use: %q", got)
+	}
+	old.DeletionTimestamp = &metav1.Time{}
+	if got := run(t, p, update); got != "" {
+		t.Errorf("while the claim is being deleted: %q", got)
+	}
+}
+
 // quotaStore is a QuotaUpdater over a Memory.
 type quotaStore struct {
 	mu sync.Mutex
-	*objects.Memory
+	*objectstest.Memory
 }
 
 func (s *quotaStore) Update(_ context.Context, namespace, name string, next func(*corev1.ResourceQuota) (*corev1.ResourceQuota, error)) error {
@@ -116,7 +137,7 @@ func TestResourceQuota(t *testing.T) {
 		"not limited":  {quotaOf("q", list("services", "0"), list("services", "0")), pod(nil), "", "services=0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &quotaStore{Memory: objects.NewMemory().Put(objects.ResourceQuotas, test.quota)}
+			s := &quotaStore{Memory: objectstest.NewMemory().Put(objects.ResourceQuotas, test.quota)}
 			c := config(s.Memory)
 			c.QuotaUpdater = s
 			if got := run(t, newResourceQuota(c), write{kind: "Pod", resource: "pods", obj: test.pod}); got != test.want {
@@ -142,12 +163,12 @@ func quotaServer(t *testing.T, s store.Store) (admission.Interface, *watchcache.
 		running.Wait()
 	})
 	<-cache.Synced()
-	c := config(objects.NewMemory())
+	c := config(objectstest.NewMemory())
 	c.Objects, c.QuotaUpdater = objects.Cache{Cache: cache}, CacheQuotas{Cache: cache}
 	return newResourceQuota(c), cache
 }
 
-func TestQuotaIsNeverGivenTwice(t *testing.T) {
+func TestConcurrentQuotaCharges(t *testing.T) {
 	s := mem.New()
 	_, cache := quotaServer(t, s)
 	q := quotaOf("q", list("pods", "10"), list("pods", "0"))
@@ -186,7 +207,7 @@ func TestQuotaIsNeverGivenTwice(t *testing.T) {
 }
 
 func TestRefusedWriteIsNotCharged(t *testing.T) {
-	s := &quotaStore{Memory: objects.NewMemory().Put(objects.ResourceQuotas,
+	s := &quotaStore{Memory: objectstest.NewMemory().Put(objects.ResourceQuotas,
 		quotaOf("a", list("pods", "10"), list("pods", "0")), quotaOf("b", list("pods", "0"), list("pods", "0")))}
 	c := config(s.Memory)
 	c.QuotaUpdater = s

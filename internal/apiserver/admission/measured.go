@@ -9,8 +9,8 @@ import (
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// measure returns the plugin with its time measured. What it returns changes
-// or checks objects if the plugin does.
+// measure returns a plugin that measures the time of the given one. It
+// implements the same interfaces.
 func measure(plugin admission.Interface, m *metrics.Plugin) admission.Interface {
 	_, mutates := plugin.(admission.MutationInterface)
 	_, validates := plugin.(admission.ValidationInterface)
@@ -39,7 +39,7 @@ type measuredMutation struct{ measured }
 func (m measuredMutation) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	began := time.Now()
 	err := m.Interface.(admission.MutationInterface).Admit(ctx, a, o)
-	m.observe(metrics.Pass{Operation: a.GetOperation(), Rejected: err != nil}, began)
+	m.observe(metrics.Pass{Operation: string(a.GetOperation()), Rejected: err != nil}, began)
 	return err
 }
 
@@ -49,7 +49,7 @@ type measuredValidation struct{ measured }
 func (m measuredValidation) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	began := time.Now()
 	err := m.Interface.(admission.ValidationInterface).Validate(ctx, a, o)
-	m.observe(metrics.Pass{Validate: true, Operation: a.GetOperation(), Rejected: err != nil}, began)
+	m.observe(metrics.Pass{Validate: true, Operation: string(a.GetOperation()), Rejected: err != nil}, began)
 	return err
 }
 

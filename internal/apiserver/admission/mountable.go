@@ -14,8 +14,8 @@ func restrictsSecrets(account *corev1.ServiceAccount) bool {
 	return account.Annotations[core.MountableSecretsAnnotation] == "true"
 }
 
-// mountable are the secrets that a service account lists, to use and to pull
-// images with.
+// mountable is the set of secrets and image pull secrets that a service account
+// lists.
 type mountable struct {
 	account        string
 	secrets, pulls map[string]bool
@@ -32,8 +32,8 @@ func mountableOf(account *corev1.ServiceAccount) mountable {
 	return m
 }
 
-// checkPod says which secret in a pod's volumes, environments or pulls is none
-// of the account's.
+// checkPod returns an error if the pod refers to a secret that the service
+// account does not list, in a volume, an environment or an image pull.
 func (m mountable) checkPod(s *corev1.PodSpec) error {
 	for i := range s.Volumes {
 		if secret := s.Volumes[i].Secret; secret != nil {
@@ -61,7 +61,7 @@ func (m mountable) checkPod(s *corev1.PodSpec) error {
 	return nil
 }
 
-// checkEphemeral is checkPod for the containers that are put into a pod that runs.
+// checkEphemeral checks the ephemeral containers like checkPod.
 func (m mountable) checkEphemeral(s *corev1.PodSpec) error {
 	for i := range s.EphemeralContainers {
 		c := &s.EphemeralContainers[i]

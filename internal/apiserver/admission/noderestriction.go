@@ -20,13 +20,14 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz/node"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 const nodeRestrictionDomain = "node-restriction.kubernetes.io"
 
-// nodeRestriction limits what a kubelet may write to its own node, its own
-// pods and what belongs to them.
+// nodeRestriction limits the writes of a kubelet to its own node, its own pods
+// and their objects.
 type nodeRestriction struct {
 	always
 	pods     objects.Reader[*corev1.Pod]
@@ -37,7 +38,7 @@ type nodeRestriction struct {
 	drivers  objects.Reader[*storagev1.CSIDriver]
 
 	authorizer authorizer.UnconditionalAuthorizer
-	// audiences limits tokens to the audiences that pods are for.
+	// audiences restricts tokens to the audiences in the specs of pods.
 	audiences bool
 }
 
@@ -50,7 +51,7 @@ func newNodeRestriction(c *Config) admission.Interface {
 		volumes:    objects.Of[*corev1.PersistentVolume](c.Objects, objects.PersistentVolumes),
 		drivers:    objects.Of[*storagev1.CSIDriver](c.Objects, objects.CSIDrivers),
 		authorizer: c.Authorizer,
-		audiences:  c.Features.Enabled("ServiceAccountNodeAudienceRestriction"),
+		audiences:  c.Features.Enabled(feature.ServiceAccountNodeAudienceRestriction),
 	}
 }
 
@@ -100,7 +101,8 @@ func (p nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ ad
 	return nil
 }
 
-// nameOf is the name of the object, which the request of a creation does not carry.
+// nameOf returns the name of the object, which the request of a create does not
+// have.
 func nameOf(a admission.Attributes) string {
 	if a.GetName() == "" {
 		if o, ok := a.GetObject().(metav1.Object); ok {
@@ -132,7 +134,7 @@ func (p nodeRestriction) mirrorPod(self string, a admission.Attributes) error {
 	if err != nil {
 		return err
 	}
-	if !podutil.IsMirror(pod) {
+	if !podquery.IsMirror(pod) {
 		return refused(a, "pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, self)
 	}
 	if pod.Spec.NodeName != self {
@@ -141,14 +143,15 @@ func (p nodeRestriction) mirrorPod(self string, a admission.Attributes) error {
 	if err := p.mirrorOwner(self, pod, a); err != nil {
 		return err
 	}
-	if kind := apiReference(&pod.Spec); kind != "" {
+	// A mirror pod must not give its node access to objects.
+	if kind := podquery.APIReference(&pod.Spec); kind != "" {
 		return refused(a, "node %q can not create pods that reference %s", self, kind)
 	}
 	return nil
 }
 
-// mirrorOwner requires a mirror pod to belong to its node as it is now, so
-// that the pod goes when the node does.
+// mirrorOwner requires the current Node as the owner of a mirror pod, so that
+// the pod is deleted with the node.
 func (p nodeRestriction) mirrorOwner(self string, pod *corev1.Pod, a admission.Attributes) error {
 	if len(pod.OwnerReferences) > 1 {
 		return refused(a, "node %q can only create pods with a single owner reference set to itself", self)
@@ -194,7 +197,7 @@ func (p nodeRestriction) podStatus(self string, a admission.Attributes) error {
 	if !maps.Equal(old.Labels, pod.Labels) {
 		return refused(a, "node %q cannot update labels through pod status", self)
 	}
-	// Both say which claims the node may read.
+	// The claims in these fields decide what the node may read.
 	if !equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
 		!equality.Semantic.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
 		return refused(a, "node %q cannot update resource claim statues", self)
@@ -234,7 +237,7 @@ func (p nodeRestriction) node(self string, a admission.Attributes) error {
 	}
 	switch a.GetOperation() {
 	case admission.Create:
-		if n.Spec.ConfigSource != nil { //nolint:staticcheck // deprecated, and still to be refused
+		if n.Spec.ConfigSource != nil { //nolint:staticcheck // deprecated, but must still be refused
 			return refused(a, "node %q is not allowed to create pods with a non-nil configSource", self)
 		}
 		if bad := forbiddenLabels(nil, n.Labels); len(bad) > 0 {
@@ -248,7 +251,7 @@ func (p nodeRestriction) node(self string, a admission.Attributes) error {
 		if err != nil {
 			return err
 		}
-		if n.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(old.Spec.ConfigSource, n.Spec.ConfigSource) { //nolint:staticcheck // likewise
+		if n.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(old.Spec.ConfigSource, n.Spec.ConfigSource) { //nolint:staticcheck // deprecated, but must still be refused
 			return refused(a, "node %q is not allowed to update configSource to a new non-nil configSource", self)
 		}
 		if !equality.Semantic.DeepEqual(old.Spec.Taints, n.Spec.Taints) {
@@ -264,22 +267,27 @@ func (p nodeRestriction) node(self string, a admission.Attributes) error {
 	return nil
 }
 
-// kubeletLabels are the labels in Kubernetes' own domains that a kubelet may
-// set on its node, besides all in kubelet.kubernetes.io and node.kubernetes.io.
-var kubeletLabels = sets.New(
-	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
-	corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
-	corev1.LabelInstanceType, corev1.LabelInstanceTypeStable,
-	corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-	corev1.LabelWindowsBuild,
-)
+// kubeletLabel reports whether a kubelet may set a label in Kubernetes' own
+// domains on its node, besides all labels in kubelet.kubernetes.io and
+// node.kubernetes.io.
+func kubeletLabel(key string) bool {
+	switch key {
+	case corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+		corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+		corev1.LabelInstanceType, corev1.LabelInstanceTypeStable,
+		corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+		corev1.LabelWindowsBuild:
+		return true
+	}
+	return false
+}
 
-// forbiddenLabels are the changed labels that only others than the node may set.
+// forbiddenLabels returns the changed labels that a node may not change itself.
 func forbiddenLabels(before, after map[string]string) []string {
 	bad := sets.New[string]()
 	check := func(key string) {
 		domain, _, found := strings.Cut(key, "/")
-		if !found || kubeletLabels.Has(key) {
+		if !found || kubeletLabel(key) {
 			return
 		}
 		within := func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }
@@ -304,7 +312,8 @@ func forbiddenLabels(before, after map[string]string) []string {
 	return sets.List(bad)
 }
 
-// claimStatus lets a node report the size of a volume and nothing else.
+// claimStatus restricts a node's update of a claim to the fields of the
+// volume's size.
 func claimStatus(self string, a admission.Attributes) error {
 	if a.GetSubresource() != "status" || a.GetOperation() != admission.Update {
 		return refused(a, "unexpected operation %q on subresource %q, node %q can only update the status", a.GetOperation(), a.GetSubresource(), self)

@@ -12,11 +12,13 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/resource/certificates"
 )
 
-// token lets a node have tokens bound to its own pods, for the audiences that
-// these pods are for (KEP-4412).
+// token restricts a node to tokens that are bound to its own pods, for the
+// audiences in their specs (KEP-4412).
 func (p nodeRestriction) token(ctx context.Context, self string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "token" {
 		return nil
@@ -49,11 +51,11 @@ func (p nodeRestriction) token(ctx context.Context, self string, a admission.Att
 	if len(request.Spec.Audiences) > 1 {
 		return refused(a, "node may only request 0 or 1 audiences")
 	}
-	audience := "" // of the API server
+	audience := "" // the API server's
 	if len(request.Spec.Audiences) == 1 {
 		audience = request.Spec.Audiences[0]
 	}
-	if p.isFor(pod, audience) || p.may(ctx, a, authorizer.AttributesRecord{
+	if p.hasAudience(pod, audience) || p.may(ctx, a, authorizer.AttributesRecord{
 		Verb: "request-serviceaccounts-token-audience", APIVersion: "v1", Resource: audience, Name: a.GetName(),
 	}) {
 		return nil
@@ -61,16 +63,18 @@ func (p nodeRestriction) token(ctx context.Context, self string, a admission.Att
 	return refused(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.GetUserInfo().GetName())
 }
 
-// may asks whether the node may do something in the namespace of the write.
+// may reports whether the authorizer allows the node a request in the namespace
+// of the write.
 func (p nodeRestriction) may(ctx context.Context, a admission.Attributes, wanted authorizer.AttributesRecord) bool {
 	wanted.User, wanted.Namespace, wanted.ResourceRequest = a.GetUserInfo(), a.GetNamespace(), true
 	decision, _, _ := p.authorizer.Authorize(ctx, wanted)
 	return decision == authorizer.DecisionAllow
 }
 
-// isFor says whether a volume of the pod holds a token for the audience: a
-// projected one, or one of a CSI driver that asks for such tokens.
-func (p nodeRestriction) isFor(pod *corev1.Pod, audience string) bool {
+// hasAudience reports whether a volume of the pod needs a token for the
+// audience: a projected volume, or one of a CSI driver that requests such
+// tokens.
+func (p nodeRestriction) hasAudience(pod *corev1.Pod, audience string) bool {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.Projected != nil {
@@ -93,17 +97,13 @@ func (p nodeRestriction) isFor(pod *corev1.Pod, audience string) bool {
 	return false
 }
 
-// driverOf is the CSI driver behind a volume of a pod; "" for none.
+// driverOf returns the CSI driver of a pod's volume; "" if it has none.
 func (p nodeRestriction) driverOf(pod *corev1.Pod, v *corev1.Volume) string {
-	name := ""
-	switch {
-	case v.CSI != nil:
+	if v.CSI != nil {
 		return v.CSI.Driver
-	case v.PersistentVolumeClaim != nil:
-		name = v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		name = pod.Name + "-" + v.Name
-	default:
+	}
+	name, _ := podquery.ClaimName(pod, v)
+	if name == "" {
 		return ""
 	}
 	claim, ok := p.claims.Get(pod.Namespace, name)
@@ -117,8 +117,7 @@ func (p nodeRestriction) driverOf(pod *corev1.Pod, v *corev1.Volume) string {
 	return volume.Spec.CSI.Driver
 }
 
-// nodeSigningRequest lets a node ask for certificates of kubelets in its own name
-// alone.
+// nodeSigningRequest restricts a node to kubelet certificates in its own name.
 func nodeSigningRequest(self string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
 		return nil
@@ -132,19 +131,19 @@ func nodeSigningRequest(self string, a admission.Attributes) error {
 	default:
 		return nil
 	}
-	request, err := parseRequest(csr.Spec.Request)
+	request, err := certificates.ParseRequest(csr.Spec.Request)
 	if err != nil {
 		return refused(a, "unable to parse csr: %w", err)
 	}
-	if request.Subject.CommonName != "system:node:"+self {
+	if request.Subject.CommonName != pki.NodePrefix+self {
 		return refused(a, "can only create a node CSR with CN=system:node:%s", self)
 	}
 	return nil
 }
 
-// podCertificate lets a node ask for certificates of its own pods alone, from
-// the signers that these name. What the watch cache may not have heard of yet
-// is an internal error, which clients try again.
+// podCertificate restricts a node to certificates for its own pods, from the
+// signers in their specs. If the watch cache may be behind, it returns an
+// internal error, which clients retry.
 func (p nodeRestriction) podCertificate(ctx context.Context, self string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create {
 		return refused(a, "unexpected operation %v", a.GetOperation())
@@ -163,22 +162,22 @@ func (p nodeRestriction) podCertificate(ctx context.Context, self string, a admi
 	}
 	node, ok := p.nodes.Get("", self)
 	if !ok || node.UID != spec.NodeUID {
-		return later("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node", name, spec.NodeUID)
+		return retryLater("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node", name, spec.NodeUID)
 	}
 	pod, ok := p.pods.Get(a.GetNamespace(), spec.PodName)
 	switch {
 	case !ok || pod.UID != spec.PodUID:
-		return later("PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod", name, spec.PodUID)
+		return retryLater("PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod", name, spec.PodUID)
 	case pod.Spec.NodeName != self:
 		return refused(a, "pod %q is not running on node %q named in the PodCertificateRequest", name, spec.NodeName)
-	case podutil.IsMirror(pod):
+	case podquery.IsMirror(pod):
 		return refused(a, "pod %q is a mirror pod", name)
 	case pod.Spec.ServiceAccountName != spec.ServiceAccountName:
 		return refused(a, "PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from running pod (%q)", name, spec.ServiceAccountName, pod.Spec.ServiceAccountName)
 	}
 	account, ok := p.accounts.Get(a.GetNamespace(), spec.ServiceAccountName)
 	if !ok || account.UID != spec.ServiceAccountUID {
-		return later("PodCertificateRequest for pod %q names service account UID %q, which differs from the running service account", name, spec.ServiceAccountUID)
+		return retryLater("PodCertificateRequest for pod %q names service account UID %q, which differs from the running service account", name, spec.ServiceAccountUID)
 	}
 	if namesSigner(pod, spec.SignerName) || p.may(ctx, a, authorizer.AttributesRecord{
 		Verb: "request-serviceaccounts-podcertificate-signer", APIGroup: certificatesv1.GroupName, APIVersion: "*",
@@ -189,7 +188,8 @@ func (p nodeRestriction) podCertificate(ctx context.Context, self string, a admi
 	return refused(a, "pod %q has no projected volume with a certificate of signer %q", name, spec.SignerName)
 }
 
-// namesSigner says whether a volume of the pod holds a certificate of the signer.
+// namesSigner reports whether a volume of the pod has a certificate of the
+// signer.
 func namesSigner(pod *corev1.Pod, signer string) bool {
 	for i := range pod.Spec.Volumes {
 		if from := pod.Spec.Volumes[i].Projected; from != nil {
@@ -203,6 +203,6 @@ func namesSigner(pod *corev1.Pod, signer string) bool {
 	return false
 }
 
-func later(format string, args ...any) error {
+func retryLater(format string, args ...any) error {
 	return apierrors.NewInternalError(fmt.Errorf(format, args...))
 }

@@ -26,148 +26,22 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
-func TestNodeRestriction(t *testing.T) {
-	self := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}
-	bound := func(node string) *corev1.Pod { return pod(func(p *corev1.Pod) { p.Spec.NodeName = node }) }
-	mirror := func(change func(*corev1.Pod)) *corev1.Pod {
-		p := bound("n1")
-		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u1", Controller: ptr.To(true)}}
-		if change != nil {
-			change(p)
-		}
-		return p
-	}
-	node := func(name string, labels map[string]string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-	}
-	tainted := node("n1", nil)
-	tainted.Spec.Taints = []corev1.Taint{{Key: "x"}}
-	registered := node("n1", nil)
-	registered.UID = "u1"
-	owned := node("n1", nil)
-	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p1"}}
-	configured := node("n1", nil)
-	configured.Spec.ConfigSource = &corev1.NodeConfigSource{} //nolint:staticcheck // deprecated, and still to be refused
-	owner := func(change func(*metav1.OwnerReference)) *corev1.Pod {
-		return mirror(func(p *corev1.Pod) { change(&p.OwnerReferences[0]) })
-	}
-	volume := func(s corev1.VolumeSource) *corev1.Pod {
-		return mirror(func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: s}} })
-	}
-	projected := func(s corev1.VolumeProjection) *corev1.Pod {
-		return volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{s}}})
-	}
-	claiming := func(change func(*corev1.PodStatus)) *corev1.Pod {
-		p := bound("n1")
-		change(&p.Status)
-		return p
-	}
-	reference := func(kind string) string {
-		return `pods "p" is forbidden: node "n1" can not create pods that reference ` + kind
-	}
-	lease := func(namespace, name string) *coordinationv1.Lease {
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	}
-	slice := func(node string) *resourcev1.ResourceSlice {
-		return &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{NodeName: &node}}
-	}
-	claim := func(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
-		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "data"}}
-		if change != nil {
-			change(c)
-		}
-		return c
-	}
-	p := newNodeRestriction(config(objects.NewMemory().Put(objects.Pods, bound("n2")).Put(objects.Nodes, registered)))
-	for name, test := range map[string]struct {
-		w    write
-		want string
-	}{
-		"mirror pod": {write{kind: "Pod", resource: "pods", obj: mirror(nil)}, ""},
-		"other pod":  {write{kind: "Pod", resource: "pods", obj: bound("n1")}, `pods "p" is forbidden: pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
-		"mirror pod elsewhere": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.Spec.NodeName = "n2" })},
-			`pods "p" is forbidden: node "n1" can only create pods with spec.nodeName set to itself`},
-		"mirror pod with account": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" })},
-			`pods "p" is forbidden: node "n1" can not create pods that reference a service account`},
-		"mirror pod without owner": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.OwnerReferences = nil })},
-			`pods "p" is forbidden: node "n1" can only create pods with an owner reference set to itself`},
-		"mirror pod of two owners": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) })},
-			`pods "p" is forbidden: node "n1" can only create pods with a single owner reference set to itself`},
-		"mirror pod of another node": {write{kind: "Pod", resource: "pods", obj: owner(func(o *metav1.OwnerReference) { o.Name = "n2" })},
-			`pods "p" is forbidden: node "n1" can only create pods with an owner reference set to itself`},
-		"mirror pod of a former node": {write{kind: "Pod", resource: "pods", obj: owner(func(o *metav1.OwnerReference) { o.UID = "u0" })},
-			`pods "p" is forbidden: node n1 UID mismatch: expected u0 got u1`},
-		"mirror pod not controlled": {write{kind: "Pod", resource: "pods", obj: owner(func(o *metav1.OwnerReference) { o.Controller = nil })},
-			`pods "p" is forbidden: node "n1" can only create pods with a controller owner reference set to itself`},
-		"mirror pod that keeps the node": {write{kind: "Pod", resource: "pods", obj: owner(func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = ptr.To(true) })},
-			`pods "p" is forbidden: node "n1" must not set blockOwnerDeletion on an owner reference`},
-		"mirror pod with a secret":      {write{kind: "Pod", resource: "pods", obj: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}})}, reference("secrets")},
-		"mirror pod with a pull secret": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}} })}, reference("secrets")},
-		"mirror pod with a config map":  {write{kind: "Pod", resource: "pods", obj: projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{}})}, reference("configmaps")},
-		"mirror pod with a token": {write{kind: "Pod", resource: "pods", obj: projected(corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}})},
-			reference("serviceaccounts (via projected volumes)")},
-		"mirror pod with a trust bundle": {write{kind: "Pod", resource: "pods", obj: projected(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}})}, reference("clustertrustbundles")},
-		"mirror pod with a certificate":  {write{kind: "Pod", resource: "pods", obj: projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}})}, reference("podcertificates")},
-		"mirror pod with a claim": {write{kind: "Pod", resource: "pods", obj: volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})},
-			reference("persistentvolumeclaims")},
-		"mirror pod with an ephemeral claim": {write{kind: "Pod", resource: "pods", obj: volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})}, reference("persistentvolumeclaims")},
-		"mirror pod with a CSI volume":       {write{kind: "Pod", resource: "pods", obj: volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}})}, reference("csidrivers (via CSI volumes)")},
-		"mirror pod with devices": {write{kind: "Pod", resource: "pods", obj: mirror(func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c"}} })},
-			reference("resourceclaims")},
-		"resource claims in status": {write{op: admission.Update, kind: "Pod", resource: "pods/status", old: bound("n1"), obj: claiming(func(s *corev1.PodStatus) {
-			s.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "c", ResourceClaimName: ptr.To("other")}}
-		})}, `pods "p" is forbidden: node "n1" cannot update resource claim statues`},
-		"extended resource claim in status": {write{op: admission.Update, kind: "Pod", resource: "pods/status", old: bound("n1"), obj: claiming(func(s *corev1.PodStatus) {
-			s.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "other"}
-		})}, `pods "p" is forbidden: node "n1" cannot update resource claim statues`},
-		"labels by status": {write{op: admission.Update, kind: "Pod", resource: "pods/status", old: bound("n1"), obj: pod(func(p *corev1.Pod) { p.Spec.NodeName, p.Labels = "n1", map[string]string{"app": "db"} })},
-			`pods "p" is forbidden: node "n1" cannot update labels through pod status`},
-		"ephemeral containers": {write{op: admission.Update, kind: "Pod", resource: "pods/ephemeralcontainers", old: bound("n1"), obj: bound("n1")},
-			`pods "p" is forbidden: unexpected pod subresource "ephemeralcontainers", only 'status' and 'eviction' are allowed`},
-		"eviction of another's pod": {write{kind: "Eviction", resource: "pods/eviction", name: "p", obj: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "p"}}},
-			`pods "p" is forbidden: node n1 can only evict pods with spec.nodeName set to itself`},
-		"update of a pod": {write{op: admission.Update, kind: "Pod", resource: "pods", old: bound("n1"), obj: bound("n1")},
-			`pods "p" is forbidden: unexpected operation "UPDATE", node "n1" can only create and delete mirror pods`},
-		"pod of an unknown type": {write{kind: "Pod", resource: "pods", obj: node("p", nil)}, `pods "p" is forbidden: unexpected type *v1.Node`},
-		"owner of the node":      {write{op: admission.Update, kind: "Node", resource: "nodes/status", obj: owned, old: node("n1", nil)}, `nodes "n1" is forbidden: node "n1" is not allowed to modify ownerReferences`},
-		"owner at registration":  {write{kind: "Node", resource: "nodes", obj: owned}, `nodes "n1" is forbidden: node "n1" is not allowed to set owner references`},
-		"config source":          {write{op: admission.Update, kind: "Node", resource: "nodes", obj: configured, old: node("n1", nil)}, `nodes "n1" is forbidden: node "n1" is not allowed to update configSource to a new non-nil configSource`},
-		"deletion of another":    {write{op: admission.Delete, kind: "Node", resource: "nodes", old: node("n2", nil)}, `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`},
-		"own lease":              {write{resource: "coordination.k8s.io/leases", obj: lease("kube-node-lease", "n1")}, ""},
-		"lease of another": {write{resource: "coordination.k8s.io/leases", obj: lease("kube-node-lease", "n2")},
-			`leases.coordination.k8s.io "n2" is forbidden: can only access node lease with the same name as the requesting node`},
-		"lease of a component": {write{op: admission.Update, resource: "coordination.k8s.io/leases", obj: lease("kube-system", "n1"), old: lease("kube-system", "n1")},
-			`leases.coordination.k8s.io "n1" is forbidden: can only access leases in the "kube-node-lease" system namespace`},
-		"CSINode of another": {write{resource: "storage.k8s.io/csinodes", obj: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}},
-			`csinodes.storage.k8s.io "n2" is forbidden: can only access CSINode with the same name as the requesting node`},
-		"own devices": {write{resource: "resource.k8s.io/resourceslices", obj: slice("n1")}, ""},
-		"devices of another": {write{resource: "resource.k8s.io/resourceslices", obj: slice("n2")},
-			`resourceslices.resource.k8s.io "s" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node`},
-		"deletion of another's devices": {write{op: admission.Delete, resource: "resource.k8s.io/resourceslices", old: slice("n2")},
-			`resourceslices.resource.k8s.io "s" is forbidden: can only delete ResourceSlice with the same NodeName as the requesting node`},
-		"size of a volume": {write{op: admission.Update, resource: "persistentvolumeclaims/status", old: claim(nil), obj: claim(func(c *corev1.PersistentVolumeClaim) {
-			c.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
-		})}, ""},
-		"phase of a volume": {write{op: admission.Update, resource: "persistentvolumeclaims/status", old: claim(nil), obj: claim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })},
-			`persistentvolumeclaims "data" is forbidden: node "n1" is not allowed to update fields other than status.quantity and status.conditions`},
-		"delete of another's pod": {write{op: admission.Delete, kind: "Pod", resource: "pods", old: bound("n2")},
-			`pods "p" is forbidden: node "n1" can only delete pods with spec.nodeName set to itself`},
-		"status of another's pod": {write{op: admission.Update, kind: "Pod", resource: "pods/status", obj: bound("n2"), old: bound("n2")},
-			`pods "p" is forbidden: node "n1" can only update pod status for pods with spec.nodeName set to itself`},
-		"status":       {write{op: admission.Update, kind: "Pod", resource: "pods/status", obj: bound("n1"), old: bound("n1")}, ""},
-		"own node":     {write{kind: "Node", resource: "nodes", obj: node("n1", map[string]string{"kubernetes.io/hostname": "n1", "mine": "x", "node.kubernetes.io/x": "y"})}, ""},
-		"another node": {write{kind: "Node", resource: "nodes", obj: node("n2", nil)}, `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`},
-		"restricted labels": {write{kind: "Node", resource: "nodes", obj: node("n1", map[string]string{"node-restriction.kubernetes.io/a": "", "x.k8s.io/b": ""})},
-			`nodes "n1" is forbidden: node "n1" is not allowed to set the following labels: node-restriction.kubernetes.io/a, x.k8s.io/b`},
-		"taints":  {write{op: admission.Update, kind: "Node", resource: "nodes", obj: tainted, old: node("n1", nil)}, `nodes "n1" is forbidden: node "n1" is not allowed to modify taints`},
-		"removal": {write{op: admission.Update, kind: "Node", resource: "nodes", obj: node("n1", nil), old: node("n1", map[string]string{"kubernetes.io/role": "x"})}, `nodes "n1" is forbidden: is not allowed to modify labels: kubernetes.io/role`},
-	} {
+// nodeRestrictionCase is a write of node n1 and the error that it gets; "" for none.
+type nodeRestrictionCase struct {
+	w    write
+	want string
+}
+
+func checkNodeRestriction(t *testing.T, cases map[string]nodeRestrictionCase) {
+	t.Helper()
+	p := newNodeRestriction(config(objectstest.NewMemory().Put(objects.Pods, boundPod("n2")).Put(objects.Nodes, registeredNode())))
+	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			test.w.user = self
+			test.w.user = &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}
 			if got := run(t, p, test.w); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
@@ -175,10 +49,185 @@ func TestNodeRestriction(t *testing.T) {
 	}
 }
 
-// TestNodeTokens shows which tokens a node gets: bound to its own pods, for
-// the audiences that these are for.
-func TestNodeTokens(t *testing.T) {
-	self := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}
+func boundPod(node string) *corev1.Pod { return pod(func(p *corev1.Pod) { p.Spec.NodeName = node }) }
+
+func mirrorPod(change func(*corev1.Pod)) *corev1.Pod {
+	p := boundPod("n1")
+	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u1", Controller: ptr.To(true)}}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func ownedMirrorPod(change func(*metav1.OwnerReference)) *corev1.Pod {
+	return mirrorPod(func(p *corev1.Pod) { change(&p.OwnerReferences[0]) })
+}
+
+func mirrorPodWithVolume(s corev1.VolumeSource) *corev1.Pod {
+	return mirrorPod(func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: s}} })
+}
+
+func mirrorPodWithProjection(s corev1.VolumeProjection) *corev1.Pod {
+	return mirrorPodWithVolume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{s}}})
+}
+
+func refusedReference(kind string) string {
+	return `pods "p" is forbidden: node "n1" can not create pods that reference ` + kind
+}
+
+func podWithStatus(change func(*corev1.PodStatus)) *corev1.Pod {
+	p := boundPod("n1")
+	change(&p.Status)
+	return p
+}
+
+func newNode(name string, labels map[string]string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+}
+
+func taintedNode() *corev1.Node {
+	n := newNode("n1", nil)
+	n.Spec.Taints = []corev1.Taint{{Key: "x"}}
+	return n
+}
+
+func registeredNode() *corev1.Node {
+	n := newNode("n1", nil)
+	n.UID = "u1"
+	return n
+}
+
+func ownedNode() *corev1.Node {
+	n := newNode("n1", nil)
+	n.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p1"}}
+	return n
+}
+
+func nodeWithConfigSource() *corev1.Node {
+	n := newNode("n1", nil)
+	n.Spec.ConfigSource = &corev1.NodeConfigSource{} //nolint:staticcheck // deprecated, but must still be refused
+	return n
+}
+
+func newLease(namespace, name string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+func newSlice(node string) *resourcev1.ResourceSlice {
+	return &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{NodeName: &node}}
+}
+
+func newClaim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "data"}}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+func TestNodeRestrictionOfMirrorPods(t *testing.T) {
+	checkNodeRestriction(t, map[string]nodeRestrictionCase{
+		"mirror pod": {write{kind: "Pod", resource: "pods", obj: mirrorPod(nil)}, ""},
+		"mirror pod elsewhere": {write{kind: "Pod", resource: "pods", obj: mirrorPod(func(p *corev1.Pod) { p.Spec.NodeName = "n2" })},
+			`pods "p" is forbidden: node "n1" can only create pods with spec.nodeName set to itself`},
+		"mirror pod with account": {write{kind: "Pod", resource: "pods", obj: mirrorPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" })},
+			`pods "p" is forbidden: node "n1" can not create pods that reference a service account`},
+		"mirror pod without owner": {write{kind: "Pod", resource: "pods", obj: mirrorPod(func(p *corev1.Pod) { p.OwnerReferences = nil })},
+			`pods "p" is forbidden: node "n1" can only create pods with an owner reference set to itself`},
+		"mirror pod of two owners": {write{kind: "Pod", resource: "pods", obj: mirrorPod(func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) })},
+			`pods "p" is forbidden: node "n1" can only create pods with a single owner reference set to itself`},
+		"mirror pod of another node": {write{kind: "Pod", resource: "pods", obj: ownedMirrorPod(func(o *metav1.OwnerReference) { o.Name = "n2" })},
+			`pods "p" is forbidden: node "n1" can only create pods with an owner reference set to itself`},
+		"mirror pod of a former node": {write{kind: "Pod", resource: "pods", obj: ownedMirrorPod(func(o *metav1.OwnerReference) { o.UID = "u0" })},
+			`pods "p" is forbidden: node n1 UID mismatch: expected u0 got u1`},
+		"mirror pod not controlled": {write{kind: "Pod", resource: "pods", obj: ownedMirrorPod(func(o *metav1.OwnerReference) { o.Controller = nil })},
+			`pods "p" is forbidden: node "n1" can only create pods with a controller owner reference set to itself`},
+		"mirror pod that keeps the node": {write{kind: "Pod", resource: "pods", obj: ownedMirrorPod(func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = ptr.To(true) })},
+			`pods "p" is forbidden: node "n1" must not set blockOwnerDeletion on an owner reference`},
+		"mirror pod with a secret":      {write{kind: "Pod", resource: "pods", obj: mirrorPodWithVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}})}, refusedReference("secrets")},
+		"mirror pod with a pull secret": {write{kind: "Pod", resource: "pods", obj: mirrorPod(func(p *corev1.Pod) { p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}} })}, refusedReference("secrets")},
+		"mirror pod with a config map":  {write{kind: "Pod", resource: "pods", obj: mirrorPodWithProjection(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{}})}, refusedReference("configmaps")},
+		"mirror pod with a token": {write{kind: "Pod", resource: "pods", obj: mirrorPodWithProjection(corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}})},
+			refusedReference("serviceaccounts (via projected volumes)")},
+		"mirror pod with a trust bundle": {write{kind: "Pod", resource: "pods", obj: mirrorPodWithProjection(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}})}, refusedReference("clustertrustbundles")},
+		"mirror pod with a certificate":  {write{kind: "Pod", resource: "pods", obj: mirrorPodWithProjection(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}})}, refusedReference("podcertificates")},
+		"mirror pod with a claim": {write{kind: "Pod", resource: "pods", obj: mirrorPodWithVolume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})},
+			refusedReference("persistentvolumeclaims")},
+		"mirror pod with an ephemeral claim": {write{kind: "Pod", resource: "pods", obj: mirrorPodWithVolume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})}, refusedReference("persistentvolumeclaims")},
+		"mirror pod with a CSI volume":       {write{kind: "Pod", resource: "pods", obj: mirrorPodWithVolume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}})}, refusedReference("csidrivers (via CSI volumes)")},
+		"mirror pod with devices": {write{kind: "Pod", resource: "pods", obj: mirrorPod(func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c"}} })},
+			refusedReference("resourceclaims")},
+	})
+}
+
+func TestNodeRestrictionOfPods(t *testing.T) {
+	checkNodeRestriction(t, map[string]nodeRestrictionCase{
+		"other pod": {write{kind: "Pod", resource: "pods", obj: boundPod("n1")}, `pods "p" is forbidden: pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
+		"resource claims in status": {write{op: admission.Update, kind: "Pod", resource: "pods/status", old: boundPod("n1"), obj: podWithStatus(func(s *corev1.PodStatus) {
+			s.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "c", ResourceClaimName: ptr.To("other")}}
+		})}, `pods "p" is forbidden: node "n1" cannot update resource claim statues`},
+		"extended resource claim in status": {write{op: admission.Update, kind: "Pod", resource: "pods/status", old: boundPod("n1"), obj: podWithStatus(func(s *corev1.PodStatus) {
+			s.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "other"}
+		})}, `pods "p" is forbidden: node "n1" cannot update resource claim statues`},
+		"labels by status": {write{op: admission.Update, kind: "Pod", resource: "pods/status", old: boundPod("n1"), obj: pod(func(p *corev1.Pod) { p.Spec.NodeName, p.Labels = "n1", map[string]string{"app": "db"} })},
+			`pods "p" is forbidden: node "n1" cannot update labels through pod status`},
+		"ephemeral containers": {write{op: admission.Update, kind: "Pod", resource: "pods/ephemeralcontainers", old: boundPod("n1"), obj: boundPod("n1")},
+			`pods "p" is forbidden: unexpected pod subresource "ephemeralcontainers", only 'status' and 'eviction' are allowed`},
+		"eviction of another's pod": {write{kind: "Eviction", resource: "pods/eviction", name: "p", obj: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "p"}}},
+			`pods "p" is forbidden: node n1 can only evict pods with spec.nodeName set to itself`},
+		"update of a pod": {write{op: admission.Update, kind: "Pod", resource: "pods", old: boundPod("n1"), obj: boundPod("n1")},
+			`pods "p" is forbidden: unexpected operation "UPDATE", node "n1" can only create and delete mirror pods`},
+		"pod of an unknown type": {write{kind: "Pod", resource: "pods", obj: newNode("p", nil)}, `pods "p" is forbidden: unexpected type *v1.Node`},
+		"delete of another's pod": {write{op: admission.Delete, kind: "Pod", resource: "pods", old: boundPod("n2")},
+			`pods "p" is forbidden: node "n1" can only delete pods with spec.nodeName set to itself`},
+		"status of another's pod": {write{op: admission.Update, kind: "Pod", resource: "pods/status", obj: boundPod("n2"), old: boundPod("n2")},
+			`pods "p" is forbidden: node "n1" can only update pod status for pods with spec.nodeName set to itself`},
+		"status": {write{op: admission.Update, kind: "Pod", resource: "pods/status", obj: boundPod("n1"), old: boundPod("n1")}, ""},
+	})
+}
+
+func TestNodeRestrictionOfNodes(t *testing.T) {
+	checkNodeRestriction(t, map[string]nodeRestrictionCase{
+		"owner of the node":     {write{op: admission.Update, kind: "Node", resource: "nodes/status", obj: ownedNode(), old: newNode("n1", nil)}, `nodes "n1" is forbidden: node "n1" is not allowed to modify ownerReferences`},
+		"owner at registration": {write{kind: "Node", resource: "nodes", obj: ownedNode()}, `nodes "n1" is forbidden: node "n1" is not allowed to set owner references`},
+		"config source":         {write{op: admission.Update, kind: "Node", resource: "nodes", obj: nodeWithConfigSource(), old: newNode("n1", nil)}, `nodes "n1" is forbidden: node "n1" is not allowed to update configSource to a new non-nil configSource`},
+		"deletion of another":   {write{op: admission.Delete, kind: "Node", resource: "nodes", old: newNode("n2", nil)}, `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`},
+		"own node":              {write{kind: "Node", resource: "nodes", obj: newNode("n1", map[string]string{"kubernetes.io/hostname": "n1", "mine": "x", "node.kubernetes.io/x": "y"})}, ""},
+		"another node":          {write{kind: "Node", resource: "nodes", obj: newNode("n2", nil)}, `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`},
+		"restricted labels": {write{kind: "Node", resource: "nodes", obj: newNode("n1", map[string]string{"node-restriction.kubernetes.io/a": "", "x.k8s.io/b": ""})},
+			`nodes "n1" is forbidden: node "n1" is not allowed to set the following labels: node-restriction.kubernetes.io/a, x.k8s.io/b`},
+		"taints":  {write{op: admission.Update, kind: "Node", resource: "nodes", obj: taintedNode(), old: newNode("n1", nil)}, `nodes "n1" is forbidden: node "n1" is not allowed to modify taints`},
+		"removal": {write{op: admission.Update, kind: "Node", resource: "nodes", obj: newNode("n1", nil), old: newNode("n1", map[string]string{"kubernetes.io/role": "x"})}, `nodes "n1" is forbidden: is not allowed to modify labels: kubernetes.io/role`},
+	})
+}
+
+func TestNodeRestrictionOfOtherObjects(t *testing.T) {
+	checkNodeRestriction(t, map[string]nodeRestrictionCase{
+		"own lease": {write{resource: "coordination.k8s.io/leases", obj: newLease("kube-node-lease", "n1")}, ""},
+		"lease of another": {write{resource: "coordination.k8s.io/leases", obj: newLease("kube-node-lease", "n2")},
+			`leases.coordination.k8s.io "n2" is forbidden: can only access node lease with the same name as the requesting node`},
+		"lease of a component": {write{op: admission.Update, resource: "coordination.k8s.io/leases", obj: newLease("kube-system", "n1"), old: newLease("kube-system", "n1")},
+			`leases.coordination.k8s.io "n1" is forbidden: can only access leases in the "kube-node-lease" system namespace`},
+		"CSINode of another": {write{resource: "storage.k8s.io/csinodes", obj: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}},
+			`csinodes.storage.k8s.io "n2" is forbidden: can only access CSINode with the same name as the requesting node`},
+		"own devices": {write{resource: "resource.k8s.io/resourceslices", obj: newSlice("n1")}, ""},
+		"devices of another": {write{resource: "resource.k8s.io/resourceslices", obj: newSlice("n2")},
+			`resourceslices.resource.k8s.io "s" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node`},
+		"deletion of another's devices": {write{op: admission.Delete, resource: "resource.k8s.io/resourceslices", old: newSlice("n2")},
+			`resourceslices.resource.k8s.io "s" is forbidden: can only delete ResourceSlice with the same NodeName as the requesting node`},
+		"size of a volume": {write{op: admission.Update, resource: "persistentvolumeclaims/status", old: newClaim(nil), obj: newClaim(func(c *corev1.PersistentVolumeClaim) {
+			c.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+		})}, ""},
+		"phase of a volume": {write{op: admission.Update, resource: "persistentvolumeclaims/status", old: newClaim(nil), obj: newClaim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })},
+			`persistentvolumeclaims "data" is forbidden: node "n1" is not allowed to update fields other than status.quantity and status.conditions`},
+	})
+}
+
+// newTokenConfig has pods p and bare on node n1, and other on n2. The volumes of
+// p request tokens for several audiences.
+func newTokenConfig() *Config {
 	token := func(audience string) corev1.VolumeSource {
 		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: audience}}}}}
@@ -205,9 +254,15 @@ func TestNodeTokens(t *testing.T) {
 	driver := func(name, audience string) *storagev1.CSIDriver {
 		return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: audience}}}}
 	}
-	c := config(objects.NewMemory().Put(objects.Pods, mine, others, bare).
+	return config(objectstest.NewMemory().Put(objects.Pods, mine, others, bare).
 		Put(objects.Claims, claim("data"), claim("p-e")).Put(objects.PersistentVolumes, volume("data"), volume("p-e")).
 		Put(objects.CSIDrivers, driver("inline", "of-inline"), driver("data", "of-claim"), driver("p-e", "of-ephemeral"), driver("unused", "of-unused")))
+}
+
+// A node gets tokens bound to its own pods, for their audiences.
+func TestNodeTokens(t *testing.T) {
+	self := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}
+	c := newTokenConfig()
 	c.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if a.GetVerb() == "request-serviceaccounts-token-audience" && a.GetResource() == "registry" && a.GetNamespace() == "web" && a.GetName() == "robot" {
 			return authorizer.DecisionAllow, "", nil
@@ -261,8 +316,8 @@ func TestNodeTokens(t *testing.T) {
 	}
 }
 
-// TestNodeSigningRequests shows that a node asks for certificates of kubelets
-// in its own name alone, in which version ever.
+// A node may request kubelet certificates in its own name only, in every
+// version.
 func TestNodeSigningRequests(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -290,7 +345,7 @@ func TestNodeSigningRequests(t *testing.T) {
 		"another signer":   {request("example.com/one", "anything"), ""},
 		"nonsense":         {broken, refused + "unable to parse csr: PEM block type must be CERTIFICATE REQUEST"},
 	} {
-		got := run(t, newNodeRestriction(config(objects.NewMemory())), write{resource: "certificates.k8s.io/certificatesigningrequests", obj: test.csr,
+		got := run(t, newNodeRestriction(config(objectstest.NewMemory())), write{resource: "certificates.k8s.io/certificatesigningrequests", obj: test.csr,
 			user: &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}})
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
@@ -298,8 +353,8 @@ func TestNodeSigningRequests(t *testing.T) {
 	}
 }
 
-// TestNodePodCertificates shows that a node asks for certificates of its own
-// pods alone, as they are now, and of the signers that they name.
+// A node may request certificates for its own current pods only, from their
+// signers.
 func TestNodePodCertificates(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "nu"}}
 	running := func(name string, change func(*corev1.Pod)) *corev1.Pod {
@@ -310,7 +365,7 @@ func TestNodePodCertificates(t *testing.T) {
 			change(p)
 		})
 	}
-	m := objects.NewMemory().Put(objects.Nodes, node).
+	m := objectstest.NewMemory().Put(objects.Nodes, node).
 		Put(objects.ServiceAccounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "robot", UID: "au"}}).
 		Put(objects.Pods, running("p", func(*corev1.Pod) {}), running("elsewhere", func(p *corev1.Pod) { p.Spec.NodeName = "n2" }),
 			running("mirror", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }))

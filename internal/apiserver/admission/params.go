@@ -19,22 +19,21 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// A resolver is the server that admits an object, who knows the kinds that it
-// serves.
+// resolver knows the kinds that the server has.
 type resolver interface {
-	// ResourceOf is the plural name of the resource of a kind.
+	// ResourceOf returns the plural name of the resource of a kind.
 	ResourceOf(kind schema.GroupVersionKind) (plural string, ok bool)
 }
 
-// params are what a policy or its binding says of parameters.
+// params are the parameters of a policy or a binding.
 type params struct {
 	kind   *admissionregistrationv1.ParamKind // of a policy
 	ref    *admissionregistrationv1.ParamRef  // of a binding
 	policy string
 }
 
-// paramsOf returns what o says of parameters, and where the policies of a
-// binding are stored.
+// paramsOf returns the parameters of a policy or binding and, for a binding,
+// the storage path of its policies.
 func paramsOf(o runtime.Object) (p params, policies string) {
 	switch o := o.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicy:
@@ -49,10 +48,10 @@ func paramsOf(o runtime.Object) (p params, policies string) {
 	return params{}, ""
 }
 
-// checkParams refuses policies and bindings whose parameters their writer may
-// not read: a policy's answers can show what is in them. The group
-// system:masters may write all, and updates that leave the parameters as they
-// were pass.
+// checkParams refuses policies and bindings with parameters that their writer
+// may not read, since the decisions of a policy can reveal them. Members of
+// system:masters may use all. Updates that do not change the parameters are
+// allowed.
 func (c *Chain) checkParams(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	u := a.GetUserInfo()
 	if u == nil || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
@@ -72,8 +71,8 @@ func (c *Chain) checkParams(ctx context.Context, a admission.Attributes, o admis
 		if kind := c.config.Objects.Kind(policies); kind != nil {
 			var policy resource.Object
 			if policy, known = kind.Get("", p.policy); known {
-				said, _ := paramsOf(policy)
-				p.kind = said.kind
+				declared, _ := paramsOf(policy)
+				p.kind = declared.kind
 			}
 		}
 		err = c.mayReadParams(ctx, u, p, known, o)
@@ -84,62 +83,63 @@ func (c *Chain) checkParams(ctx context.Context, a admission.Attributes, o admis
 	return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), field.ErrorList{field.Forbidden(path, err.Error())})
 }
 
-// mayReadKind says what keeps a user from reading all objects of a kind.
+// mayReadKind returns an error unless the user may read all objects of a kind.
 func (c *Chain) mayReadKind(ctx context.Context, u user.Info, kind *admissionregistrationv1.ParamKind, o admission.ObjectInterfaces) error {
-	asked, _ := readOf(kind, o)
-	asked.User, asked.Verb, asked.Name, asked.Namespace = u, "get", "*", "*"
-	if c.allows(ctx, asked) {
+	requested, _ := readOf(kind, o)
+	requested.User, requested.Verb, requested.Name, requested.Namespace = u, "get", "*", "*"
+	if c.allows(ctx, requested) {
 		return nil
 	}
 	return fmt.Errorf(`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, u, kind.Kind, kind.APIVersion)
 }
 
-// mayReadParams says what keeps a user from reading what a binding refers to,
-// which is of a kind that the policy says, if it is known.
+// mayReadParams returns an error unless the user may read the parameters that a
+// binding refers to. The policy, if it is known, says their kind.
 func (c *Chain) mayReadParams(ctx context.Context, u user.Info, p params, known bool, o admission.ObjectInterfaces) error {
-	asked, problem := anyRead(), ""
+	requested, problem := anyRead(), ""
 	switch {
 	case !known:
 		problem = "unable to get policy " + p.policy
 	case p.kind != nil:
-		asked, problem = readOf(p.kind, o)
+		requested, problem = readOf(p.kind, o)
 	}
-	asked.User, asked.Verb, asked.Name, asked.Namespace = u, "get", p.ref.Name, p.ref.Namespace
+	requested.User, requested.Verb, requested.Name, requested.Namespace = u, "get", p.ref.Name, p.ref.Namespace
 	if p.ref.Name == "" {
-		asked.Verb = "list"
+		requested.Verb = "list"
 	}
-	if c.allows(ctx, asked) {
+	if c.allows(ctx, requested) {
 		return nil
 	}
 	if problem != "" {
-		return fmt.Errorf("%s to determine minimum required permissions and user %v does not have %q permission for all groups, versions and resources", problem, u, asked.Verb)
+		return fmt.Errorf("%s to determine minimum required permissions and user %v does not have %q permission for all groups, versions and resources", problem, u, requested.Verb)
 	}
-	return fmt.Errorf("user %v does not have %q permission on the object referenced by paramRef", u, asked.Verb)
+	return fmt.Errorf("user %v does not have %q permission on the object referenced by paramRef", u, requested.Verb)
 }
 
-func (c *Chain) allows(ctx context.Context, asked authorizer.AttributesRecord) bool {
-	decision, _, err := c.config.Authorizer.Authorize(ctx, asked)
+func (c *Chain) allows(ctx context.Context, requested authorizer.AttributesRecord) bool {
+	decision, _, err := c.config.Authorizer.Authorize(ctx, requested)
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// anyRead asks for objects of all resources.
+// anyRead returns the attributes of a request for objects of all resources.
 func anyRead() authorizer.AttributesRecord {
 	return authorizer.AttributesRecord{ResourceRequest: true, APIGroup: "*", APIVersion: "*", Resource: "*"}
 }
 
-// readOf asks for objects of a kind, or else for more; then problem says why.
-func readOf(kind *admissionregistrationv1.ParamKind, o admission.ObjectInterfaces) (asked authorizer.AttributesRecord, problem string) {
-	asked = anyRead()
+// readOf returns the attributes of a request for objects of a kind. If the kind
+// is not known, they cover more, and problem says why.
+func readOf(kind *admissionregistrationv1.ParamKind, o admission.ObjectInterfaces) (requested authorizer.AttributesRecord, problem string) {
+	requested = anyRead()
 	gv, err := schema.ParseGroupVersion(kind.APIVersion)
 	if err != nil {
-		return asked, fmt.Sprintf("unable to parse paramKind %v", kind)
+		return requested, fmt.Sprintf("unable to parse paramKind %v", kind)
 	}
-	asked.APIGroup, asked.APIVersion = gv.Group, gv.Version
+	requested.APIGroup, requested.APIVersion = gv.Group, gv.Version
 	if r, ok := o.(resolver); ok {
 		if plural, served := r.ResourceOf(gv.WithKind(kind.Kind)); served {
-			asked.Resource = plural
-			return asked, ""
+			requested.Resource = plural
+			return requested, ""
 		}
 	}
-	return asked, fmt.Sprintf("unable to resolve paramKind %v", kind)
+	return requested, fmt.Sprintf("unable to resolve paramKind %v", kind)
 }

@@ -15,17 +15,17 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 )
 
-// knowsConfigMaps serves one kind.
+// knowsConfigMaps is a resolver of one kind.
 type knowsConfigMaps struct{ admission.ObjectInterfaces }
 
 func (knowsConfigMaps) ResourceOf(kind schema.GroupVersionKind) (string, bool) {
 	return "configmaps", kind == schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 }
 
-// TestParamsAreReadable shows what the writer of a policy or binding must be
-// allowed to read.
+// The writer of a policy or binding must be able to read its parameters.
 func TestParamsAreReadable(t *testing.T) {
 	type (
 		policy  = admissionregistrationv1.ValidatingAdmissionPolicy
@@ -52,7 +52,7 @@ func TestParamsAreReadable(t *testing.T) {
 		{name: "none of the kind", obj: with(maps), want: `spec.paramKind: Forbidden: user &{jane  [] map[]} must have "get" permission on all objects of the referenced paramKind (kind=ConfigMap, apiVersion=v1)`},
 		{name: "none of the kind, mutating", obj: mutating, want: `must have "get" permission`},
 		{name: "kind as it was", obj: with(maps), old: with(maps)},
-		{name: "kind anew", obj: with(maps), old: with(nil), want: `must have "get" permission`},
+		{name: "changed kind", obj: with(maps), old: with(nil), want: `must have "get" permission`},
 		{name: "masters", obj: with(maps), masters: true},
 		{name: "one object", may: "get /v1/configmaps default/x", obj: of("p", "x")},
 		{name: "another object", may: "get /v1/configmaps default/x", obj: of("p", "y"),
@@ -72,7 +72,7 @@ func TestParamsAreReadable(t *testing.T) {
 				}
 				return authorizer.DecisionNoOpinion, "", nil
 			})
-			c := &Chain{config: &Config{Authorizer: allow, Objects: objects.NewMemory().Put(objects.ValidatingPolicies, with(maps))}}
+			c := &Chain{config: &Config{Authorizer: allow, Objects: objectstest.NewMemory().Put(objects.ValidatingPolicies, with(maps))}}
 			writer, op := &user.DefaultInfo{Name: "jane"}, admission.Create
 			if test.masters {
 				writer.Groups = []string{"system:masters"}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
+	_ "github.com/coracle-io/coracle/internal/bubble"
 )
 
 func account(name string) *corev1.ServiceAccount {
@@ -23,7 +25,7 @@ func account(name string) *corev1.ServiceAccount {
 }
 
 func TestServiceAccount(t *testing.T) {
-	p := newServiceAccount(config(objects.NewMemory().Put(objects.ServiceAccounts, account("default"))))
+	p := newServiceAccount(config(objectstest.NewMemory().Put(objects.ServiceAccounts, account("default"))))
 	got := pod(func(p *corev1.Pod) {
 		p.Spec.InitContainers = []corev1.Container{{Name: "own", VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: tokenMountPath}}}}
 	})
@@ -82,7 +84,7 @@ func TestServiceAccountRestrictsSecrets(t *testing.T) {
 	strict := account("default")
 	strict.Annotations = map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}
 	strict.Secrets = []corev1.ObjectReference{{Name: "known"}}
-	p := newServiceAccount(config(objects.NewMemory().Put(objects.ServiceAccounts, strict)))
+	p := newServiceAccount(config(objectstest.NewMemory().Put(objects.ServiceAccounts, strict)))
 	ref := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 	env := func(secret string) []corev1.EnvVar {
 		return []corev1.EnvVar{{Name: "E", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref(secret)}}}}
@@ -135,9 +137,9 @@ func TestServiceAccountRestrictsSecrets(t *testing.T) {
 	}
 }
 
-func TestDefaultServiceAccountIsWaitedFor(t *testing.T) {
+func TestWaitForDefaultServiceAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := objects.NewMemory()
+		m := objectstest.NewMemory()
 		p := newServiceAccount(config(m))
 		go func() {
 			time.Sleep(300 * time.Millisecond)
@@ -161,7 +163,7 @@ func TestPriority(t *testing.T) {
 	class := func(name string, value int32, global bool) *schedulingv1.PriorityClass {
 		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, GlobalDefault: global, PreemptionPolicy: ptr.To(corev1.PreemptNever)}
 	}
-	m := objects.NewMemory().Put(objects.PriorityClasses, class("high", 1000, false))
+	m := objectstest.NewMemory().Put(objects.PriorityClasses, class("high", 1000, false))
 	p := newPriority(config(m))
 	for name, test := range map[string]struct {
 		change   func(*corev1.Pod)
@@ -223,7 +225,7 @@ func TestTolerationsAndTaints(t *testing.T) {
 }
 
 func TestPodSecurity(t *testing.T) {
-	p := newPodSecurity(config(objects.NewMemory().Put(objects.Namespaces,
+	p := newPodSecurity(config(objectstest.NewMemory().Put(objects.Namespaces,
 		namespace("web", corev1.NamespaceActive, map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}),
 		namespace("free", corev1.NamespaceActive, nil))))
 	privileged := func(ns string) *corev1.Pod {

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -22,22 +23,27 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
-// podSecurity applies the Pod Security Standards that a namespace's labels ask for.
+// podSecurity enforces the Pod Security Standards of a namespace's labels.
 type podSecurity struct {
 	onWrite
 	library func() *podsecurity.Admission
-	// byDefault says that namespaces without labels are restricted, too.
+	// byDefault means that namespaces without labels are restricted, too.
 	byDefault  bool
 	namespaces objects.Reader[*corev1.Namespace]
 }
 
-// podKinds are the kinds that hold pods or pod templates, and namespaces,
-// whose labels say what pods must be.
-var podKinds = map[schema.GroupResource]bool{
-	{Resource: "namespaces"}: true, {Resource: "pods"}: true, {Resource: "replicationcontrollers"}: true, {Resource: "podtemplates"}: true,
-	{Group: appsv1.GroupName, Resource: "replicasets"}: true, {Group: appsv1.GroupName, Resource: "deployments"}: true,
-	{Group: appsv1.GroupName, Resource: "statefulsets"}: true, {Group: appsv1.GroupName, Resource: "daemonsets"}: true,
-	{Group: batchv1.GroupName, Resource: "jobs"}: true, {Group: batchv1.GroupName, Resource: "cronjobs"}: true,
+// appliesTo reports whether the plugin checks a resource: pods, objects with
+// pod templates, and namespaces, whose labels select the standard.
+func appliesTo(r schema.GroupResource) bool {
+	switch r.Group {
+	case corev1.GroupName:
+		return slices.Contains([]string{"namespaces", "pods", "replicationcontrollers", "podtemplates"}, r.Resource)
+	case appsv1.GroupName:
+		return slices.Contains([]string{"replicasets", "deployments", "statefulsets", "daemonsets"}, r.Resource)
+	case batchv1.GroupName:
+		return r.Resource == "jobs" || r.Resource == "cronjobs"
+	}
+	return false
 }
 
 func newPodSecurity(c *Config) admission.Interface {
@@ -51,7 +57,7 @@ func newPodSecurity(c *Config) admission.Interface {
 		namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces),
 		byDefault:  d.Enforce != "privileged" || d.Audit != "privileged" || d.Warn != "privileged",
 	}
-	// The checks of every version are only put together if a namespace asks for them.
+	// The checks are only built once a namespace needs them.
 	p.library = sync.OnceValue(func() *podsecurity.Admission {
 		return newPodSecurityLibrary(configuration, p.namespaces, objects.Of[*corev1.Pod](c.Objects, objects.Pods))
 	})
@@ -61,7 +67,7 @@ func newPodSecurity(c *Config) admission.Interface {
 func newPodSecurityLibrary(configuration *api.PodSecurityConfiguration, namespaces objects.Reader[*corev1.Namespace], pods objects.Reader[*corev1.Pod]) *podsecurity.Admission {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
-		panic(err) // the library's own checks
+		panic(err) // cannot happen with the library's own checks
 	}
 	library := &podsecurity.Admission{
 		Configuration:    configuration,
@@ -72,13 +78,13 @@ func newPodSecurityLibrary(configuration *api.PodSecurityConfiguration, namespac
 		PodLister:        podLister(pods),
 	}
 	if err := errors.Join(library.CompleteConfiguration(), library.ValidateConfiguration()); err != nil {
-		panic(err) // the configuration was validated when it was read
+		panic(err) // the configuration was validated before
 	}
 	return library
 }
 
 func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !podKinds[a.GetResource().GroupResource()] || p.unrestricted(a) {
+	if !appliesTo(a.GetResource().GroupResource()) || p.unrestricted(a) {
 		return nil
 	}
 	response := p.library().Validate(ctx, &psapi.AttributesRecord{
@@ -102,7 +108,8 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	return refused(a, "denied by Pod Security")
 }
 
-// unrestricted says that the namespace asks for nothing, as most do.
+// unrestricted reports whether the namespace has no labels for the plugin, as
+// most.
 func (p *podSecurity) unrestricted(a admission.Attributes) bool {
 	if p.byDefault || a.GetNamespace() == "" || a.GetResource().Resource == "namespaces" {
 		return false

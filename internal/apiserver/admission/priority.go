@@ -11,7 +11,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
-// priority computes a pod's priority from its class.
+// priority sets the priority of a pod from its priority class.
 type priority struct {
 	onWrite
 	classes objects.Reader[*schedulingv1.PriorityClass]
@@ -53,18 +53,18 @@ func (p priority) Admit(ctx context.Context, a admission.Attributes, _ admission
 			policy = *class.PreemptionPolicy
 		}
 	}
-	if given := pod.Spec.Priority; given != nil && *given != value {
-		return refused(a, "the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *given, value)
+	if specified := pod.Spec.Priority; specified != nil && *specified != value {
+		return refused(a, "the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *specified, value)
 	}
-	if given := pod.Spec.PreemptionPolicy; given != nil && *given != policy {
-		return refused(a, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *given, policy)
+	if specified := pod.Spec.PreemptionPolicy; specified != nil && *specified != policy {
+		return refused(a, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *specified, policy)
 	}
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = ptr.To(value), ptr.To(policy)
 	return nil
 }
 
-// classOf returns the class of a name, or the global default for none; nil if
-// there is none.
+// classOf returns the priority class of a name. For no name it returns the
+// global default, or nil if there is none.
 func (p priority) classOf(ctx context.Context, a admission.Attributes, name string) (*schedulingv1.PriorityClass, error) {
 	if name == "" {
 		return p.globalDefault(), nil
@@ -79,7 +79,7 @@ func (p priority) classOf(ctx context.Context, a admission.Attributes, name stri
 	return class, nil
 }
 
-// globalDefault is the one of the lowest value if there are several.
+// globalDefault returns the global default with the lowest value.
 func (p priority) globalDefault() *schedulingv1.PriorityClass {
 	var found *schedulingv1.PriorityClass
 	for c := range p.classes.All("") {
@@ -90,7 +90,7 @@ func (p priority) globalDefault() *schedulingv1.PriorityClass {
 	return found
 }
 
-// Validate allows one global default.
+// Validate refuses a second global default.
 func (p priority) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	class, ok := a.GetObject().(*schedulingv1.PriorityClass)
 	if !ok || !class.GlobalDefault || !is(a, schedulingv1.GroupName, "priorityclasses", "") {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// groupPriority is where a group of pods names its class and has its priority;
-// nil for other kinds.
+// groupPriority returns the priority class and the priority of a pod group; nil
+// for other kinds.
 func groupPriority(obj runtime.Object) (class *string, value **int32) {
 	switch obj := obj.(type) {
 	case *schedulingv1beta1.PodGroup:
@@ -22,8 +22,8 @@ func groupPriority(obj runtime.Object) (class *string, value **int32) {
 	return nil, nil
 }
 
-// admitGroup computes the priority of a new group. One that is there keeps its
-// priority where an update does not name it.
+// admitGroup sets the priority of a new pod group. An update that does not set
+// it keeps the old one.
 func (p priority) admitGroup(ctx context.Context, a admission.Attributes, name *string, value **int32) error {
 	if a.GetOperation() == admission.Update {
 		if _, old := groupPriority(a.GetOldObject()); old != nil && *value == nil {
@@ -39,8 +39,8 @@ func (p priority) admitGroup(ctx context.Context, a admission.Attributes, name *
 	if class != nil {
 		*name, computed = class.Name, class.Value
 	}
-	if given := *value; given != nil && *given != computed {
-		return refused(a, "the integer value of priority (%d) must not be provided in spec; priority admission controller computed %d from the given PriorityClass name", *given, computed)
+	if specified := *value; specified != nil && *specified != computed {
+		return refused(a, "the integer value of priority (%d) must not be provided in spec; priority admission controller computed %d from the given PriorityClass name", *specified, computed)
 	}
 	*value = ptr.To(computed)
 	return nil

@@ -19,7 +19,7 @@ type CacheQuotas struct{ Cache *watchcache.Cache }
 // Update implements QuotaUpdater.
 func (c CacheQuotas) Update(ctx context.Context, namespace, name string, next func(*corev1.ResourceQuota) (*corev1.ResourceQuota, error)) error {
 	w := registry.Writer{Clock: clock.RealClock{}}
-	return w.GuaranteedUpdate(ctx, c.Cache.At(objects.ResourceQuotas), namespace, name, func(current resource.Object) (resource.Object, error) {
+	return w.UpdateUnchecked(ctx, c.Cache.At(objects.ResourceQuotas), namespace, name, func(current resource.Object) (resource.Object, error) {
 		q, ok := current.(*corev1.ResourceQuota)
 		if !ok {
 			return nil, fmt.Errorf("resource quota %s/%s is stored as a %T", namespace, name, current)

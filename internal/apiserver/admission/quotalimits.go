@@ -8,21 +8,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resources "k8s.io/apiserver/pkg/quota/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// mustSpecify are the resources that every container has to state if a quota
-// limits them.
-var mustSpecify = []corev1.ResourceName{
-	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
-	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+// mustSpecify reports whether every container must specify a resource if a
+// quota limits it.
+func mustSpecify(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+		return true
+	}
+	return false
 }
 
-// unspecified names what the pod's containers leave out of the limited
-// resources; nil if nothing.
+// unspecified returns an error that lists the limited resources that containers
+// do not specify.
 func unspecified(pod *corev1.Pod, limited []corev1.ResourceName) error {
 	missing := map[string][]string{}
-	for c := range podutil.Containers(&pod.Spec) {
+	for c := range podquery.Containers(&pod.Spec) {
 		have := map[corev1.ResourceName]bool{}
 		for name := range c.Resources.Requests {
 			have[name], have["requests."+name] = true, true
@@ -31,7 +35,7 @@ func unspecified(pod *corev1.Pod, limited []corev1.ResourceName) error {
 			have["limits."+name] = true
 		}
 		for _, name := range limited {
-			if slices.Contains(mustSpecify, name) && !have[name] {
+			if mustSpecify(name) && !have[name] {
 				missing[string(name)] = append(missing[string(name)], c.Name)
 			}
 		}
@@ -48,12 +52,12 @@ func unspecified(pod *corev1.Pod, limited []corev1.ResourceName) error {
 	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
 }
 
-// limitedBy are the quota's resources that the object has a part in.
+// limitedBy returns the resources of the quota that the object uses.
 func limitedBy(q *corev1.ResourceQuota, used corev1.ResourceList, obj any) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	_, isPod := obj.(*corev1.Pod)
 	for _, name := range resources.ResourceNames(q.Status.Hard) {
-		if _, ok := used[name]; ok || isPod && slices.Contains(mustSpecify, name) {
+		if _, ok := used[name]; ok || isPod && mustSpecify(name) {
 			out = append(out, name)
 		}
 	}

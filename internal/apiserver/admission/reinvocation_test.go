@@ -17,10 +17,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// patching serves a webhook that answers with a JSON patch, and counts its calls.
+// patching serves a webhook that responds with a JSON patch, and counts its
+// calls.
 func patching(t *testing.T, patch string, calls *atomic.Int32) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,9 +44,10 @@ func patching(t *testing.T, patch string, calls *atomic.Int32) admissionregistra
 		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
 }
 
-// What a later webhook changes is shown to earlier ones that want to see it,
-// and to the plugins before it: a container that was put in gets its token.
-func TestChangesAreShownToThoseBefore(t *testing.T) {
+// Changes by a later webhook are shown to earlier ones with reinvocationPolicy
+// IfNeeded, and to the plugins before. A container that is added gets its
+// token.
+func TestReinvocation(t *testing.T) {
 	var never, again, injects atomic.Int32
 	hook := func(name string, policy admissionregistrationv1.ReinvocationPolicyType, client admissionregistrationv1.WebhookClientConfig) admissionregistrationv1.MutatingWebhook {
 		return admissionregistrationv1.MutatingWebhook{
@@ -60,7 +63,7 @@ func TestChangesAreShownToThoseBefore(t *testing.T) {
 		hook("injects.example.com", admissionregistrationv1.NeverReinvocationPolicy,
 			patching(t, `[{"op":"add","path":"/spec/initContainers","value":[{"name":"sidecar","image":"example/sidecar"}]}]`, &injects)),
 	}}
-	m := objects.NewMemory().Put(objects.MutatingWebhooks, hooks).
+	m := objectstest.NewMemory().Put(objects.MutatingWebhooks, hooks).
 		Put(objects.Namespaces, namespace("web", corev1.NamespaceActive, nil)).
 		Put(objects.ServiceAccounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "default"}})
 	c := config(m)

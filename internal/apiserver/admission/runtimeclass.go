@@ -13,7 +13,8 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
-// runtimeClass adds a pod's runtime overhead and where its runtime is installed.
+// runtimeClass sets the overhead of a pod's runtime class, and its node
+// selector and tolerations.
 type runtimeClass struct {
 	onCreate
 	classes objects.Reader[*nodev1.RuntimeClass]

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 const (
@@ -20,16 +20,16 @@ const (
 	tokenVolumePrefix     = "kube-api-access-"
 	tokenMountPath        = "/var/run/secrets/kubernetes.io/serviceaccount"
 	rootCAConfigMap       = "kube-root-ca.crt"
-	// tokenExpirationSeconds asks for a token that is renewed hourly.
+	// tokenExpirationSeconds requests a token that is renewed every hour.
 	tokenExpirationSeconds = 60*60 + 7
-	// The default service account of a new namespace is made by a controller
-	// moments later; a pod that comes first waits for it so long.
-	defaultAccountPatience = time.Second
-	defaultAccountPoll     = 10 * time.Millisecond
+	// A controller creates the default service account of a new namespace. A
+	// pod that is created before waits for this long.
+	defaultAccountTimeout = time.Second
+	defaultAccountPoll    = 10 * time.Millisecond
 )
 
-// serviceAccount gives every pod a service account, its pull secrets and a
-// volume with a token.
+// serviceAccount sets the service account of every pod, its image pull secrets
+// and a volume with a token.
 type serviceAccount struct {
 	onWrite
 	accounts objects.Reader[*corev1.ServiceAccount]
@@ -45,7 +45,7 @@ func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o adm
 	if !ok || !is(a, "", "pods", "") || a.GetOperation() != admission.Create {
 		return nil
 	}
-	if podutil.IsMirror(pod) {
+	if podquery.IsMirror(pod) {
 		return p.Validate(ctx, a, o)
 	}
 	if pod.Spec.ServiceAccountName == "" {
@@ -65,8 +65,8 @@ func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o adm
 	return nil
 }
 
-// Validate keeps mirror pods, which no API server gives a token, from using
-// one, and pods from secrets that their service account keeps from them.
+// Validate refuses tokens in mirror pods, and secrets that the service account
+// does not list if it restricts them.
 func (p serviceAccount) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	switch {
@@ -77,14 +77,14 @@ func (p serviceAccount) Validate(ctx context.Context, a admission.Attributes, _ 
 	case a.GetOperation() != admission.Create || !is(a, "", "pods", ""):
 		return nil
 	}
-	if !podutil.IsMirror(pod) {
+	if !podquery.IsMirror(pod) {
 		return p.validateSecrets(ctx, a, pod, mountable.checkPod)
 	}
 	return validateMirror(a, pod)
 }
 
-// validateSecrets has check look at the pod if its service account restricts
-// which secrets it may use.
+// validateSecrets applies check to the pod if its service account restricts
+// secrets.
 func (p serviceAccount) validateSecrets(ctx context.Context, a admission.Attributes, pod *corev1.Pod, check func(mountable, *corev1.PodSpec) error) error {
 	account, err := p.find(ctx, a.GetNamespace(), pod.Spec.ServiceAccountName)
 	if err != nil {
@@ -103,9 +103,9 @@ func validateMirror(a admission.Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return refused(a, "a mirror pod may not reference service accounts")
 	}
-	if refs := referencesOf(&pod.Spec); refs.secrets {
+	if refs := podquery.ReferencesOf(&pod.Spec); refs.Secrets {
 		return refused(a, "a mirror pod may not reference secrets")
-	} else if refs.tokens {
+	} else if refs.Tokens {
 		return refused(a, "a mirror pod may not use ServiceAccountToken volume projections")
 	}
 	return nil
@@ -122,7 +122,7 @@ func (p serviceAccount) find(ctx context.Context, namespace, name string) (*core
 		}
 	}
 	if name == defaultServiceAccount {
-		for range defaultAccountPatience / defaultAccountPoll {
+		for range defaultAccountTimeout / defaultAccountPoll {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -146,8 +146,8 @@ func automount(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	return true
 }
 
-// mountToken mounts the token volume into every container that has nothing
-// else in its place. suffix makes the volume's name unique.
+// mountToken mounts the token volume into every container that mounts nothing
+// at its path. suffix returns a random suffix of the volume's name.
 func mountToken(pod *corev1.Pod, suffix func(n int) string) {
 	name, exists := "", false
 	for _, v := range pod.Spec.Volumes {
@@ -160,7 +160,7 @@ func mountToken(pod *corev1.Pod, suffix func(n int) string) {
 		name = tokenVolumePrefix + suffix(5)
 	}
 	mounted := false
-	for c := range podutil.Containers(&pod.Spec) {
+	for c := range podquery.Containers(&pod.Spec) {
 		if !mountsAt(c, tokenMountPath) {
 			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
 			mounted = true

@@ -12,12 +12,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 )
 
-// TestWritesDoNotWaitLongForAPluginToStart: a plugin that cannot be started
-// now holds a write up until the write's own deadline, and no longer.
-func TestWritesDoNotWaitLongForAPluginToStart(t *testing.T) {
-	m := objects.NewMemory().Put(objects.MutatingWebhooks, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"}})
+// A plugin that cannot be started delays a write until the write's deadline at
+// most.
+func TestPluginStartTimeout(t *testing.T) {
+	m := objectstest.NewMemory().Put(objects.MutatingWebhooks, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"}})
 	begun, release := make(chan struct{}), make(chan struct{})
 	p := Extensions(t.Context(), m, nil, func() (*Access, error) {
 		close(begun)

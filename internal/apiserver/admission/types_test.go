@@ -19,24 +19,24 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
-	"github.com/coracle-io/coracle/internal/resource/preview"
+	"github.com/coracle-io/coracle/internal/resource/runtimeconfig"
 )
 
-// served lists all resources in all versions that can be turned on.
+// served returns all resources in all versions that can be enabled.
 func served(t *testing.T) []*resource.Resource {
 	t.Helper()
 	gates, err := feature.Parse([]string{"AllAlpha=true", "AllBeta=true"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	resources, err := preview.Serve(all.All(), []string{"api/all=true"}, gates)
+	resources, err := runtimeconfig.Serve(all.All(), []string{"api/all=true"}, gates)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return resources
 }
 
-// typeName is how a type of the API is written down here.
+// typeName returns the package and name of an API type.
 type typeName struct{ pkg, name string }
 
 func nameOfType(o any) typeName {
@@ -44,9 +44,9 @@ func nameOfType(o any) typeName {
 	return typeName{t.PkgPath(), t.Name()}
 }
 
-// TestEveryVersionReachesPluginsAsTheHub shows that a client chooses by none
-// of the versions in which a kind is served what plugins see of its objects.
-func TestEveryVersionReachesPluginsAsTheHub(t *testing.T) {
+// Plugins see the objects of a kind in the hub version, whichever version the
+// client uses.
+func TestPluginsSeeTheHubVersion(t *testing.T) {
 	for _, r := range served(t) {
 		if r.Virtual() {
 			continue
@@ -64,22 +64,22 @@ func TestEveryVersionReachesPluginsAsTheHub(t *testing.T) {
 	}
 }
 
-// TestTypeAssertionsCanMatch walks the type assertions, type switches and
-// readers of objects in all that decides what a request may do. One that names
-// a type in which no object arrives would let everything through in silence.
+// Code that decides about requests must assert only types that objects have. An
+// assertion of another type would let every request through. The test parses
+// all type assertions, type switches and object readers of that code.
 func TestTypeAssertionsCanMatch(t *testing.T) {
 	arrives := map[typeName]bool{}
 	hubs := map[string]typeName{} // by storage path
 	for _, r := range served(t) {
 		arrives[nameOfType(r.Hub().New())] = true
-		hubs[r.StoragePath] = nameOfType(r.Hub().New())
+		hubs[r.Storage.Path] = nameOfType(r.Hub().New())
 		for _, s := range r.Subresources {
 			if obj, err := scheme.Scheme.New(s.Kind); err == nil {
 				arrives[nameOfType(obj)] = true
 			}
 		}
 	}
-	// What admission is shown of connections, and the items of lists.
+	// Connection options and the items of lists.
 	for _, kind := range []string{"PodExecOptions", "PodAttachOptions", "PodPortForwardOptions", "PodLogOptions", "PodProxyOptions", "NodeProxyOptions", "ServiceProxyOptions"} {
 		obj, err := scheme.Scheme.New(schema.GroupVersionKind{Version: "v1", Kind: kind})
 		if err != nil {
@@ -132,7 +132,7 @@ type source struct {
 	constants map[string]string
 }
 
-// sources parses the files below dir, but for tests.
+// sources parses the files below dir, except tests.
 func sources(t *testing.T, dir string) []source {
 	t.Helper()
 	var out []source
@@ -180,7 +180,7 @@ func sources(t *testing.T, dir string) []source {
 
 func (s source) at(n ast.Node) token.Position { return s.files.Position(n.Pos()) }
 
-// named is the type *alias.Name, if it is one of the API's objects.
+// named returns the API type for *alias.Name.
 func (s source) named(e ast.Expr) (typeName, bool) {
 	star, ok := e.(*ast.StarExpr)
 	if !ok {

@@ -1,7 +1,7 @@
-// Package aggregator lets other API servers serve part of the API. An
-// APIService (apiregistration.k8s.io/v1) names a group version and the Service
-// whose server answers for it; one without a Service says that this server
-// does.
+// Package aggregator is the aggregation layer: other API servers serve a part of
+// the API. An APIService (apiregistration.k8s.io/v1) names a group version and
+// the Service of the server that serves it. An APIService without a Service is
+// served by this server.
 //
 //	APIServices ──► Server.sync ─┬─► autoregister: one for each group version of custom resources
 //	                             ├─► table: group version ─► backend ─► proxy
@@ -9,10 +9,10 @@
 //
 //	backend, one for each APIService with a Service:
 //	  check ─► Available condition ─► discovery of the server ─► its OpenAPI documents
-//	    ▲ every 30 s, and when the Service, its EndpointSlices or a proxied request say so
+//	    ▲ every 30 s, and after a change of the Service or its EndpointSlices, or a failed request
 //
-// A proxied request carries who sent it in the X-Remote-* headers and is
-// authenticated by the front proxy's client certificate.
+// A proxied request has its user in the X-Remote-* headers, and is
+// authenticated by the client certificate of the front proxy.
 package aggregator
 
 import (
@@ -31,79 +31,79 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/discovery"
-	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
-	"github.com/coracle-io/coracle/internal/apiserver/reach"
+	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
+	"github.com/coracle-io/coracle/internal/apiserver/serviceresolver"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Documents takes the OpenAPI documents of aggregated servers.
+// Documents publishes the OpenAPI documents of aggregated servers.
 type Documents interface {
-	// SetV2 adds a part to the version 2 document; a nil render takes it out.
+	// SetV2 adds a part to the version 2 document. A nil render removes it.
 	SetV2(name string, render func() (*spec.Swagger, error))
-	// SetV3 publishes a version 3 document, of which tag says what it is made
-	// of; a nil render takes it out.
+	// SetV3 publishes a version 3 document. tag identifies its content. A nil
+	// render removes it.
 	SetV3(path, tag string, render func() ([]byte, error))
-	// SetV3Remote publishes the documents that h answers for, by path, with
-	// their URLs; no paths take them out.
+	// SetV3Remote publishes the documents that h serves, with their URLs by
+	// path. An empty map removes them.
 	SetV3Remote(name string, urls map[string]string, h http.Handler)
 }
 
-// Discovery is told what APIServices register.
+// Discovery publishes the group versions of APIServices.
 type Discovery interface {
 	SetAPIServices([]discovery.APIService)
 }
 
-// Config says what an aggregator works on. Fields are required unless their
-// comment says otherwise.
+// Config configures a Server. Fields are required unless their comment says
+// otherwise.
 type Config struct {
 	Cache *watchcache.Cache
-	// BuiltIn are the resources that this server brings.
+	// BuiltIn are the built-in resources of this server.
 	BuiltIn []*resource.Resource
 	// ClientCertificate authenticates this server as a front proxy.
 	ClientCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-	// Documents may be nil.
+	// Documents publishes OpenAPI documents; it may be nil.
 	Documents Documents
-	// Managers records who owns the fields of a status; nil records nothing.
+	// Managers tracks the field managers of statuses; nil tracks none.
 	Managers registry.FieldManagers
 	Clock    clock.Clock
-	// Unavailable counts how often an APIService became unavailable, by name
-	// and reason; nil counts nowhere.
+	// Unavailable counts the transitions of APIServices to unavailable, by name
+	// and reason; nil disables it.
 	Unavailable *prometheus.CounterVec
-	// Dial connects to the servers; nil is the network.
+	// Dial connects to the servers; nil uses the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Server proxies to the servers behind APIServices. It implements
+// Server proxies to the servers of APIServices. It implements
 // apiserver.Aggregated.
 type Server struct {
 	Config
-	services *reach.Services
+	services *serviceresolver.Resolver
 	table    atomic.Pointer[table]
-	local    atomic.Pointer[resource.GroupVersions] // of custom resources
+	local    atomic.Pointer[resource.GroupVersions] // the group versions of custom resources
 	builtIn  resource.GroupVersions
-	wake     chan struct{} // has room for one
+	wake     chan struct{} // buffered for one; see enqueue
 
-	// The following belong to Run's goroutine.
+	// Only Run's goroutine uses the following.
 	kind     *watchcache.Kind
-	starting bool // nothing has been registered yet
+	starting bool // until the first registration
 	backends map[string]*backend
 	wait     supervise.WaitGroup
 	watching bool
 }
 
-// table finds backends by group version. It never changes.
+// table maps group versions to backends. It is immutable.
 type table map[schema.GroupVersion]*backend
 
-// New makes an aggregator; Run must follow.
+// New returns a Server. Run starts it.
 func New(c Config) *Server {
 	s := &Server{
 		Config:   c,
-		services: reach.New(objects.Cache{Cache: c.Cache}),
+		services: serviceresolver.New(objects.Cache{Cache: c.Cache}),
 		builtIn:  resource.Served(c.BuiltIn),
 		wake:     make(chan struct{}, 1),
 		backends: map[string]*backend{},
@@ -113,19 +113,19 @@ func New(c Config) *Server {
 	return s
 }
 
-// SetResources tells which resources this server serves, for the APIServices
-// of custom ones.
+// SetResources sets the resources that this server serves, including custom
+// ones, from which it registers APIServices.
 func (s *Server) SetResources(rs []*resource.Resource) {
 	custom := resource.Served(rs)
 	for gv := range s.builtIn {
 		delete(custom, gv)
 	}
 	s.local.Store(&custom)
-	s.again()
+	s.enqueue()
 }
 
-// again asks Run to look at everything once more.
-func (s *Server) again() {
+// enqueue makes Run sync once more.
+func (s *Server) enqueue() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -140,10 +140,10 @@ func (s *Server) Handler(gv schema.GroupVersion) http.Handler {
 	return nil
 }
 
-// Run follows the APIServices until ctx ends, and returns when everything
-// that it started has ended. The cache must be synced, and the resources of
-// the custom resource definitions be set. registered is called each time there
-// is an APIService for everything that is served and all are followed.
+// Run syncs the APIServices until ctx ends, and returns when all its goroutines
+// have ended. Before, the cache must be synced and SetResources called for the
+// custom resource definitions. Run calls registered each time after a sync for
+// which every served group version has an APIService.
 func (s *Server) Run(ctx context.Context, d Discovery, registered func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.wait.Wait()
@@ -153,7 +153,7 @@ func (s *Server) Run(ctx context.Context, d Discovery, registered func()) error 
 	}
 	s.starting = true
 	s.watching = false
-	clear(s.backends) // those of a run that failed have ended with it
+	clear(s.backends) // a former, failed run has ended them
 	for ctx.Err() == nil {
 		cursor, err := s.kind.Watch(s.kind.Snapshot().Revision)
 		if errors.Is(err, watchcache.ErrRemoved) {
@@ -166,7 +166,7 @@ func (s *Server) Run(ctx context.Context, d Discovery, registered func()) error 
 			_, _, err = cursor.Next(ctx, s.wake)
 		}
 		if ctx.Err() == nil && !errors.Is(err, store.ErrCompacted) {
-			klog.FromContext(ctx).Error(err, "Reading the APIServices anew")
+			klog.FromContext(ctx).Error(err, "Reading the APIServices again")
 		}
 	}
 	return nil
@@ -182,11 +182,11 @@ func (s *Server) registered() map[string]*watchcache.Entry {
 	return all
 }
 
-// settlingInFlight is how many statuses are written at a time.
-const settlingInFlight = 64
+// statusWrites is how many statuses are written concurrently.
+const statusWrites = 64
 
-// sync makes the backends, what is routed and what discovery says what the
-// APIServices say. registered says that all are there that must be.
+// sync updates the APIServices, the backends, the proxy's table and discovery.
+// It reports whether every served group version has its APIService.
 func (s *Server) sync(ctx context.Context, d Discovery) (registered bool) {
 	all := s.registered()
 	registered = s.register(ctx, all)
@@ -198,8 +198,8 @@ func (s *Server) sync(ctx context.Context, d Discovery) (registered bool) {
 		}
 	}
 	next := table{}
-	settling := supervise.Apart(ctx)
-	settling.SetLimit(settlingInFlight)
+	writes := supervise.NewTasks(ctx)
+	writes.SetLimit(statusWrites)
 	var entries []discovery.APIService
 	for name, e := range all {
 		service := e.Object.(*apiregistrationv1.APIService)
@@ -209,8 +209,8 @@ func (s *Server) sync(ctx context.Context, d Discovery) (registered bool) {
 			Priority:     resource.Priority{Group: service.Spec.GroupPriorityMinimum, Version: service.Spec.VersionPriority},
 		}
 		if service.Spec.Service == nil {
-			settling.Go(func() error {
-				return guard.Call(ctx, "settling APIService "+name, func() error { s.settleLocal(ctx, e); return nil })
+			writes.Go(func() error {
+				return recovery.Call(ctx, "reporting APIService "+name, func() error { s.reportLocal(ctx, e); return nil })
 			})
 		} else {
 			b := s.backends[name]
@@ -218,16 +218,16 @@ func (s *Server) sync(ctx context.Context, d Discovery) (registered bool) {
 				b = s.start(ctx, service)
 				s.backends[name] = b
 			} else if available(service) == nil {
-				b.checkSoon() // somebody wrote the status without the condition
+				b.checkSoon() // a client removed the condition
 			}
 			b.available.Store(isAvailable(service))
 			next[gv] = b
-			entry.Remote = b.described()
+			entry.Remote = b.description()
 		}
 		entries = append(entries, entry)
 	}
 	s.table.Store(&next)
 	d.SetAPIServices(entries)
-	_ = settling.Wait() // failures are tried again
+	_ = writes.Wait() // failures are retried
 	return registered
 }

@@ -15,25 +15,26 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// managedLabel says who keeps an APIService: this server from its start on
-// only, or all the time. Those without it are their makers' own.
+// managedLabel says when this server manages an APIService: only when it
+// starts, or always. APIServices without the label belong to users.
 const (
 	managedLabel   = "kube-aggregator.kubernetes.io/automanaged"
 	managedOnStart = "onstart"
 	managedAlways  = "true"
 )
 
-// change is something to do to a registered APIService.
+// change is a write to an APIService.
 type change struct {
 	create *apiregistrationv1.APIService
 	update *apiregistrationv1.APIService
 	delete bool
 }
 
-// decide returns what is to be done so that there is an APIService for each
-// group version of custom resources and, if starting, of the built-in ones.
-// A deleted one is made again, except for the built-in ones, which stay away
-// until the next start.
+// decide returns the changes for an APIService for each group version of custom
+// resources and, if starting, of built-in ones. A deleted APIService of custom
+// resources or of replaceable ones is created again at once, one of other
+// built-in resources at the next start. A replaceable group version belongs to
+// the user once its APIService names a Service.
 func decide(all map[string]*apiregistrationv1.APIService, builtIn, custom resource.GroupVersions, starting bool) map[string]change {
 	changes := map[string]change{}
 	wanted := map[string]bool{}
@@ -43,6 +44,10 @@ func decide(all map[string]*apiregistrationv1.APIService, builtIn, custom resour
 		spec := apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: p.Group, VersionPriority: p.Version}
 		have := all[name]
 		switch {
+		case have != nil && have.Labels[managedLabel] == managedAlways && have.Spec.Service != nil && bootstrap.Replaceable(gv):
+			next := have.DeepCopy()
+			delete(next.Labels, managedLabel)
+			changes[name] = change{update: next}
 		case have == nil && (starting || managed == managedAlways):
 			changes[name] = change{create: &apiregistrationv1.APIService{
 				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedLabel: managed}}, Spec: spec,
@@ -57,13 +62,16 @@ func decide(all map[string]*apiregistrationv1.APIService, builtIn, custom resour
 		want(gv, p, managedAlways)
 	}
 	for gv, p := range builtIn {
-		if gv.Group != apiregistrationv1.GroupName {
+		switch {
+		case bootstrap.Replaceable(gv):
+			want(gv, p, managedAlways)
+		case gv.Group != apiregistrationv1.GroupName:
 			want(gv, p, managedOnStart)
 		}
 	}
 	for name, have := range all {
 		managed := have.Labels[managedLabel]
-		if !wanted[name] && (managed == managedAlways || managed == managedOnStart && starting) {
+		if !wanted[name] && have.Spec.Service == nil && (managed == managedAlways || managed == managedOnStart && starting) {
 			changes[name] = change{delete: true}
 		}
 	}
@@ -75,8 +83,8 @@ func sameSpec(have *apiregistrationv1.APIService, spec apiregistrationv1.APIServ
 		have.Spec.GroupPriorityMinimum == spec.GroupPriorityMinimum && have.Spec.VersionPriority == spec.VersionPriority
 }
 
-// register does what decide says, and says whether all of it could be done.
-// Its writes come back as events.
+// register applies the changes of decide, and reports whether all succeeded.
+// The resulting events cause another sync.
 func (s *Server) register(ctx context.Context, entries map[string]*watchcache.Entry) (done bool) {
 	done = true
 	all := make(map[string]*apiregistrationv1.APIService, len(entries))
@@ -106,13 +114,13 @@ func (s *Server) register(ctx context.Context, entries map[string]*watchcache.En
 
 const retryAfter = time.Second
 
-// retry looks at everything again after a failed write.
+// retry syncs again a while after a failed write.
 func (s *Server) retry(ctx context.Context) {
 	s.wait.Go(ctx, func() {
 		select {
 		case <-ctx.Done():
 		case <-s.Clock.After(retryAfter):
-			s.again()
+			s.enqueue()
 		}
 	})
 }

@@ -16,12 +16,12 @@ import (
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/coracle-io/coracle/internal/apiserver/guard"
+	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// backend is the server behind one APIService. It never changes; another
-// takes its place when the APIService does.
+// backend is the server of one APIService. Its configuration is immutable: when
+// the spec of the APIService changes, a new backend replaces it.
 type backend struct {
 	server    *Server
 	name      string
@@ -29,22 +29,22 @@ type backend struct {
 	spec      apiregistrationv1.APIServiceSpec
 	transport *http.Transport
 	cancel    context.CancelFunc
-	done      chan struct{} // closed when run has ended
-	poke      chan struct{} // has room for one; asks for a check now
+	done      chan struct{} // closed when run has returned
+	checkNow  chan struct{} // buffered for one; requests a check
 
-	// available is what the stored APIService says, so that all API servers
-	// of a cluster say the same.
-	available atomic.Bool
-	found     atomic.Pointer[apidiscoveryv2.APIVersionDiscovery] // nil as long as nothing has been found
+	// available is the stored condition of the APIService, so that all API
+	// servers of a cluster agree.
+	available  atomic.Bool
+	discovered atomic.Pointer[apidiscoveryv2.APIVersionDiscovery] // nil until discovered
 
-	// The following belong to run.
-	tags      map[string]string // ETags of what was fetched, by path
-	converted bool              // the version 3 document is made of the server's version 2
+	// Only run's goroutine uses the following.
+	tags      map[string]string // ETags of fetched documents, by path
+	converted bool              // the version 3 document is converted from version 2
 }
 
-// How often a server is looked at.
+// How often a server is checked.
 const (
-	checkInterval = 30 * time.Second // as long as it answers
+	checkInterval = 30 * time.Second // while it is available
 	firstRetry    = 100 * time.Millisecond
 	lastRetry     = 5 * time.Second
 )
@@ -57,27 +57,28 @@ func (s *Server) start(ctx context.Context, service *apiregistrationv1.APIServic
 	ctx, cancel := context.WithCancel(ctx)
 	b := &backend{
 		server: s, name: service.Name, uid: service.UID, spec: service.Spec, cancel: cancel,
-		transport: s.newTransport(&service.Spec), done: make(chan struct{}), poke: make(chan struct{}, 1), tags: map[string]string{},
+		transport: s.newTransport(&service.Spec), done: make(chan struct{}), checkNow: make(chan struct{}, 1), tags: map[string]string{},
 	}
 	s.wait.Go(ctx, func() {
 		defer close(b.done)
-		supervise.Guard(ctx, func() { b.run(ctx) })
+		supervise.FailOnPanic(ctx, func() { b.run(ctx) })
 		b.transport.CloseIdleConnections()
 	})
 	return b
 }
 
-// stop ends a backend and forgets its documents.
+// stop ends a backend and removes its documents.
 func (s *Server) stop(b *backend) {
 	b.cancel()
 	<-b.done
 	if s.Documents != nil {
-		b.withdraw()
+		b.removeDocuments()
 	}
 }
 
-// newTransport speaks TLS with the servers of an APIService. It is closed by
-// nobody: its connections end when they are idle or the other side is gone.
+// newTransport returns a TLS transport for the server of an APIService. It is
+// never closed as a whole: its connections end when they are idle or closed by
+// the server.
 func (s *Server) newTransport(spec *apiregistrationv1.APIServiceSpec) *http.Transport {
 	dial := s.Dial
 	if dial == nil {
@@ -86,7 +87,7 @@ func (s *Server) newTransport(spec *apiregistrationv1.APIServiceSpec) *http.Tran
 	config := &tls.Config{
 		MinVersion:           tls.VersionTLS12,
 		ServerName:           spec.Service.Name + "." + spec.Service.Namespace + ".svc",
-		InsecureSkipVerify:   spec.InsecureSkipTLSVerify, //nolint:gosec // the APIService asks for it
+		InsecureSkipVerify:   spec.InsecureSkipTLSVerify, //nolint:gosec // the APIService requests it
 		GetClientCertificate: s.ClientCertificate,
 	}
 	if len(spec.CABundle) > 0 {
@@ -96,12 +97,12 @@ func (s *Server) newTransport(spec *apiregistrationv1.APIServiceSpec) *http.Tran
 	return &http.Transport{
 		DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second,
-		// A server that vanished without a word is noticed under its watches.
+		// Pings detect a server that vanished, also under watches.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 }
 
-// serves says whether the backend is the one that an APIService describes.
+// serves reports whether the backend is up to date with an APIService.
 func (b *backend) serves(service *apiregistrationv1.APIService) bool {
 	return b.uid == service.UID && equality.Semantic.DeepEqual(b.spec, service.Spec)
 }
@@ -110,24 +111,24 @@ func (b *backend) groupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: b.spec.Group, Version: b.spec.Version}
 }
 
-// described is what discovery says of the group version.
-func (b *backend) described() *apidiscoveryv2.APIVersionDiscovery {
-	if found := b.found.Load(); found != nil {
-		return found
+// description returns the discovery of the group version.
+func (b *backend) description() *apidiscoveryv2.APIVersionDiscovery {
+	if discovered := b.discovered.Load(); discovered != nil {
+		return discovered
 	}
 	return &apidiscoveryv2.APIVersionDiscovery{Version: b.spec.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
 }
 
-// checkSoon asks for a check before it is due.
+// checkSoon requests a check before it is due.
 func (b *backend) checkSoon() {
 	select {
-	case b.poke <- struct{}{}:
+	case b.checkNow <- struct{}{}:
 	default:
 	}
 }
 
-// run looks at the server, writes what it finds into the APIService and keeps
-// what discovery and OpenAPI know of it, until ctx ends.
+// run checks the server, writes the APIService's condition, and updates
+// discovery and OpenAPI, until ctx ends.
 func (b *backend) run(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	retry := firstRetry
@@ -142,15 +143,15 @@ func (b *backend) run(ctx context.Context) {
 		wait := checkInterval
 		if condition.Status == apiregistrationv1.ConditionTrue {
 			retry = firstRetry
-			_ = guard.Call(ctx, "learning of APIService "+b.name, func() error { b.learn(ctx); return nil }) // what it says is not known then
+			_ = recovery.Call(ctx, "refreshing APIService "+b.name, func() error { b.refresh(ctx); return nil }) // a panic leaves the discovery as it was
 		} else {
 			log.V(2).Info("APIService is not available", "apiService", b.name, "reason", condition.Reason, "message", condition.Message)
-			b.forget()
+			b.clearDescription()
 			wait, retry = retry, min(2*retry, lastRetry)
 		}
 		select {
 		case <-ctx.Done():
-		case <-b.poke:
+		case <-b.checkNow:
 		case <-b.server.Clock.After(wait):
 		}
 	}

@@ -14,18 +14,19 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/coracle-io/coracle/internal/apiserver/guard"
+	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// check finds out whether the server answers for its group version.
+// check reports whether the server serves its group version, as the condition
+// Available.
 func (b *backend) check(ctx context.Context) apiregistrationv1.APIServiceCondition {
 	ref := b.spec.Service
 	service, ok := b.server.services.Get(ref.Namespace, ref.Name)
 	if !ok {
 		service = nil
 	}
-	if c := judge(ref, service, b.server.services.Slices(ref.Namespace, ref.Name)); c != nil {
+	if c := endpointProblem(ref, service, b.server.services.Slices(ref.Namespace, ref.Name)); c != nil {
 		return *c
 	}
 	if err := b.probe(ctx); err != nil {
@@ -42,9 +43,9 @@ func unavailable(reason, format string, args ...any) *apiregistrationv1.APIServi
 	}
 }
 
-// judge says why a service, nil if there is none, cannot be reached; nil if
-// it is worth trying.
-func judge(ref *apiregistrationv1.ServiceReference, service *corev1.Service, all []*discoveryv1.EndpointSlice) *apiregistrationv1.APIServiceCondition {
+// endpointProblem returns why a Service, nil if it does not exist, has no
+// usable endpoint; nil if it may have one.
+func endpointProblem(ref *apiregistrationv1.ServiceReference, service *corev1.Service, all []*discoveryv1.EndpointSlice) *apiregistrationv1.APIServiceCondition {
 	if service == nil {
 		return unavailable("ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)
 	}
@@ -66,7 +67,7 @@ func judge(ref *apiregistrationv1.ServiceReference, service *corev1.Service, all
 	return nil
 }
 
-// reachable says that a slice has a ready endpoint and the named port.
+// reachable reports whether a slice has a ready endpoint and the named port.
 func reachable(s *discoveryv1.EndpointSlice, portName string) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Ready, true) }) &&
 		slices.ContainsFunc(s.Ports, func(p discoveryv1.EndpointPort) bool {
@@ -76,23 +77,23 @@ func reachable(s *discoveryv1.EndpointSlice, portName string) bool {
 
 const (
 	probeTimeout  = 5 * time.Second
-	probeAttempts = 5 // each may reach another endpoint
+	probeAttempts = 5 // each may use another endpoint
 )
 
-// probe asks for the group version's discovery document. One success is
-// enough; the attempts after the first are made at the same time.
+// probe requests the discovery document of the group version. If the
+// first attempt fails, it makes the others concurrently, and one must succeed.
 func (b *backend) probe(ctx context.Context) error {
 	err := b.probeOnce(ctx)
 	if err == nil {
 		return nil
 	}
-	for _, again := range supervise.Each(probeAttempts-1, func(int) error {
-		return guard.Call(ctx, "probing APIService "+b.name, func() error { return b.probeOnce(ctx) })
+	for _, attempt := range supervise.ForEach(probeAttempts-1, func(int) error {
+		return recovery.Call(ctx, "probing APIService "+b.name, func() error { return b.probeOnce(ctx) })
 	}) {
-		if again == nil {
+		if attempt == nil {
 			return nil
 		}
-		err = again
+		err = attempt
 	}
 	return err
 }
@@ -132,10 +133,11 @@ func (b *backend) ask(ctx context.Context, u *url.URL) error {
 	return nil
 }
 
-// aggregatorName is who asks the servers on this server's own behalf.
+// aggregatorName is the user of this server's own requests.
 const aggregatorName = "system:kube-aggregator"
 
-// client does not follow redirects: nobody may send this server elsewhere.
+// client returns a client that does not follow redirects, since a server must
+// not redirect this one elsewhere.
 func (b *backend) client() *http.Client {
 	return &http.Client{Transport: b.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"k8s.io/utils/ptr"
@@ -56,15 +57,15 @@ func TestDecide(t *testing.T) {
 			all:      map[string]*apiregistrationv1.APIService{"v1beta1.apps": registered(schema.GroupVersion{Group: "apps", Version: "v1beta1"}, managedOnStart, 17800, 9), appsName: registered(apps, managedOnStart, 17800, 15)},
 			starting: true, want: map[string]string{"v1beta1.apps": "delete"},
 		},
-		"changed by somebody": {
+		"changed by a user": {
 			all:    map[string]*apiregistrationv1.APIService{boatsName: registered(boats, managedAlways, 5, 5)},
 			custom: []schema.GroupVersion{boats}, want: map[string]string{boatsName: "update"},
 		},
-		"pointed elsewhere by somebody": {
+		"redirected by a user": {
 			all:    map[string]*apiregistrationv1.APIService{boatsName: with(registered(boats, managedAlways, 1000, 100), "mine")},
 			custom: []schema.GroupVersion{boats}, want: map[string]string{boatsName: "update"},
 		},
-		"made by somebody": {
+		"created by a user": {
 			all:    map[string]*apiregistrationv1.APIService{boatsName: with(registered(boats, "", 1000, 100), "mine")},
 			custom: []schema.GroupVersion{boats}, want: map[string]string{},
 		},
@@ -94,6 +95,43 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestReplaceable checks that another server serves metrics.k8s.io if an
+// APIService names its Service, and that this server serves it when that
+// APIService is gone.
+func TestReplaceable(t *testing.T) {
+	gv, name := metricsv1beta1.SchemeGroupVersion, "v1beta1.metrics.k8s.io"
+	builtIn := resource.GroupVersions{gv: {Group: 100, Version: 100}}
+	in := func(s *apiregistrationv1.APIService) map[string]*apiregistrationv1.APIService {
+		return map[string]*apiregistrationv1.APIService{name: s}
+	}
+	create := decide(nil, builtIn, nil, false)[name].create
+	if create == nil || create.Spec.Service != nil {
+		t.Fatalf("without an APIService: %+v, want one without a Service at once", create)
+	}
+	if changes := decide(in(create), builtIn, nil, true); len(changes) > 0 {
+		t.Errorf("with its own: %+v, want no change", changes)
+	}
+	applied := create.DeepCopy()
+	applied.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "kube-system", Name: "metrics-server"}
+	for _, starting := range []bool{false, true} {
+		if changes := decide(in(applied), nil, nil, starting); len(changes) > 0 {
+			t.Errorf("another server takes over what this one has turned off: %+v, want no change", changes)
+		}
+	}
+	given := decide(in(applied), builtIn, nil, false)[name].update
+	if given == nil || given.Spec.Service == nil || given.Labels[managedLabel] != "" {
+		t.Fatalf("another server takes over: %+v, want it to be the user's", given)
+	}
+	for _, starting := range []bool{false, true} {
+		if changes := decide(in(given), builtIn, nil, starting); len(changes) > 0 {
+			t.Errorf("another server serves: %+v, want no change", changes)
+		}
+		if changes := decide(in(given), nil, nil, starting); len(changes) > 0 {
+			t.Errorf("another server serves, and this one has turned the group off: %+v, want no change", changes)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	ref := &apiregistrationv1.ServiceReference{Namespace: "orchard", Name: "api", Port: ptr.To(int32(443))}
 	service := func(port int32) *corev1.Service {
@@ -113,7 +151,7 @@ func TestJudge(t *testing.T) {
 		"no service":        {nil, nil, "ServiceNotFound", `service/api in "orchard" is not present`},
 		"another port":      {service(80), nil, "ServicePortError", `service/api in "orchard" is not listening on port 443`},
 		"no slices":         {service(443), nil, "EndpointsNotFound", `cannot find endpointslices for service/api in "orchard"`},
-		"nobody is ready":   {service(443), slice("https", ptr.To(false)), "MissingEndpoints", `endpointslices for service/api in "orchard" have no addresses with port name "https"`},
+		"no ready endpoint": {service(443), slice("https", ptr.To(false)), "MissingEndpoints", `endpointslices for service/api in "orchard" have no addresses with port name "https"`},
 		"another port name": {service(443), slice("http", nil), "MissingEndpoints", `endpointslices for service/api in "orchard" have no addresses with port name "https"`},
 		"ready":             {service(443), slice("https", ptr.To(true)), "", ""},
 		"readiness unknown": {service(443), slice("https", nil), "", ""},
@@ -121,7 +159,7 @@ func TestJudge(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := judge(ref, test.service, test.slices)
+			c := endpointProblem(ref, test.service, test.slices)
 			if c == nil {
 				c = &apiregistrationv1.APIServiceCondition{}
 			}

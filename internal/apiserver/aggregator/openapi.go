@@ -15,7 +15,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// openAPIUser is who asks for the servers' OpenAPI documents; everybody may.
+// openAPIUser is the user of requests for OpenAPI documents, which any user may
+// read.
 const openAPIUser = "system:aggregator"
 
 const (
@@ -23,9 +24,9 @@ const (
 	openAPIV3 = "/openapi/v3"
 )
 
-// publish passes on the server's OpenAPI documents: version 3 by its URLs,
-// version 2 as what it says of the group version. A server without version 3
-// has its version 2 converted.
+// publish publishes the server's OpenAPI documents: the URLs of version 3, and
+// the part of version 2 for the group version. For a server without version 3,
+// version 2 is converted.
 func (b *backend) publish(ctx context.Context) error {
 	v3, err := b.fetch(ctx, openAPIV3, "application/json", openAPIUser)
 	if err != nil {
@@ -43,13 +44,13 @@ func (b *backend) publish(ctx context.Context) error {
 	if v2.code != http.StatusOK {
 		return nil
 	}
-	packed, err := pack(v2.body)
+	compressed, err := compress(v2.body)
 	if err != nil {
 		return err
 	}
 	path := "apis/" + b.groupVersion().String()
 	read := func() (*spec.Swagger, error) {
-		all, err := unpack(packed)
+		all, err := decompress(compressed)
 		if err != nil {
 			return nil, fmt.Errorf("%s of %s: %w", openAPIV2, b.name, err)
 		}
@@ -85,8 +86,8 @@ func (b *backend) publishV3(raw []byte) error {
 	return nil
 }
 
-// withdraw takes the server's documents back.
-func (b *backend) withdraw() {
+// removeDocuments removes the server's documents.
+func (b *backend) removeDocuments() {
 	b.server.Documents.SetV2(b.name, nil)
 	b.server.Documents.SetV3Remote(b.name, nil, nil)
 	if b.converted {
@@ -94,8 +95,8 @@ func (b *backend) withdraw() {
 	}
 }
 
-// pack compresses a document that is rarely looked at.
-func pack(raw []byte) ([]byte, error) {
+// compress compresses a document that is rarely read.
+func compress(raw []byte) ([]byte, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	if _, err := z.Write(raw); err != nil {
@@ -105,8 +106,8 @@ func pack(raw []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func unpack(packed []byte) (*spec.Swagger, error) {
-	z, err := gzip.NewReader(bytes.NewReader(packed))
+func decompress(compressed []byte) (*spec.Swagger, error) {
+	z, err := gzip.NewReader(bytes.NewReader(compressed))
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 )
 
-// ServeHTTP passes a request on to the server, on behalf of the user in its
-// context and for as long as its context lasts. Redirects are not passed back.
+// ServeHTTP proxies a request to the server as the user in its context, until
+// its context ends. It rejects redirects.
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, ok := apirequest.UserFrom(r.Context())
 	switch {
@@ -41,22 +41,22 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if id := w.Header().Get("Audit-Id"); id != "" {
 		request.Header.Set("Audit-Id", id)
 	}
-	// An upgraded connection is dialled by the handler, which knows the
-	// transport's TLS but not what is wrapped around it.
+	// The handler itself dials an upgraded connection. It uses the transport's
+	// TLS but not the round tripper around it.
 	upgrade := httpstream.IsUpgradeRequest(r)
-	var way http.RoundTripper = b.transport
+	var roundTripper http.RoundTripper = b.transport
 	if upgrade {
 		transport.SetAuthProxyHeaders(request, user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra())
 	} else {
-		way = replacing{w.Header(), transport.NewAuthProxyRoundTripper(user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra(), b.transport)}
+		roundTripper = replacing{w.Header(), transport.NewAuthProxyRoundTripper(user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra(), b.transport)}
 	}
-	handler := proxy.NewUpgradeAwareHandler(location, way, true, upgrade, failure{b})
+	handler := proxy.NewUpgradeAwareHandler(location, roundTripper, true, upgrade, failure{b})
 	handler.RejectForwardingRedirects = true
 	handler.ServeHTTP(w, request)
 }
 
-// replacing lets the headers of an answer take the place of those that are
-// set already.
+// replacing removes response headers that are already set and that the server's
+// response has too.
 type replacing struct {
 	set http.Header
 	http.RoundTripper
@@ -72,7 +72,7 @@ func (t replacing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// failure answers requests that did not reach the server.
+// failure responds to requests that did not reach the server.
 type failure struct{ *backend }
 
 // Error implements proxy.ErrorResponder.
@@ -92,5 +92,5 @@ func (f failure) Error(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Content-Type", codec.JSON.String())
 	w.WriteHeader(http.StatusGatewayTimeout)
-	_, _ = w.Write(body) // a client that has gone needs no answer
+	_, _ = w.Write(body) // the client may be gone
 }

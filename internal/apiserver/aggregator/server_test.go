@@ -32,10 +32,10 @@ import (
 const (
 	name     = "v1.orchard.example.com"
 	path     = "/apis/orchard.example.com/v1"
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 )
 
-// extension is a server behind an APIService.
+// extension is the server of an APIService.
 type extension struct {
 	*testing.T
 	*httptest.Server
@@ -45,8 +45,8 @@ type extension struct {
 	documents *openapi.Handler
 }
 
-// start runs an API server with an aggregator, and a server that answers
-// discovery and what a test adds to its mux.
+// start runs an API server with an aggregator, and a server with discovery and
+// the handlers of a test.
 func start(t *testing.T) *extension {
 	t.Helper()
 	x := &extension{T: t, mux: http.NewServeMux()}
@@ -73,13 +73,13 @@ func start(t *testing.T) *extension {
 	var a *aggregator.Server
 	x.front = apiservertest.Start(t, func(c *apiserver.Config) {
 		a = aggregator.New(aggregator.Config{
-			Cache: c.Cache, BuiltIn: c.Resources, Documents: x.documents, Clock: clock.RealClock{},
+			Cache: c.Registry.Cache, BuiltIn: c.Resources, Documents: x.documents, Clock: clock.RealClock{},
 			Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, network, x.Listener.Addr().String())
 			},
 		})
-		c.Aggregated = a
-		c.Handlers = map[string]http.Handler{"/openapi/v2": x.documents, "/openapi/v3": x.documents, "/openapi/v3/": x.documents}
+		c.Handlers.Aggregated = a
+		c.Handlers.Paths = map[string]http.Handler{"/openapi/v2": x.documents, "/openapi/v3": x.documents, "/openapi/v3/": x.documents}
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -106,7 +106,7 @@ func (x *extension) must(err error) {
 	}
 }
 
-// register makes the APIService, and whatever it needs to be reached.
+// register creates the APIService, its Service and its EndpointSlice.
 func (x *extension) register() {
 	x.Helper()
 	client := kubernetes.NewForConfigOrDie(x.front.Config)
@@ -135,7 +135,7 @@ func (x *extension) register() {
 	x.await("Passed")
 }
 
-// eventually asks until the answer is yes.
+// eventually polls until the condition holds.
 func (x *extension) eventually(what string, ask func() bool) {
 	x.Helper()
 	deadline := time.After(patience)
@@ -150,7 +150,7 @@ func (x *extension) eventually(what string, ask func() bool) {
 	}
 }
 
-// await waits for the reason of the Available condition.
+// await waits for a reason of the condition Available.
 func (x *extension) await(reason string) {
 	x.Helper()
 	x.eventually(reason, func() bool {
@@ -181,7 +181,8 @@ func (x *extension) get(path string) (code int, body string) {
 	return response.StatusCode, string(raw)
 }
 
-// A request reaches the server with its user and comes back as it is answered.
+// A request reaches the server with its user, and its response comes back
+// unchanged.
 func TestProxy(t *testing.T) {
 	x := start(t)
 	x.mux.HandleFunc("GET "+path+"/namespaces/n/apples", func(w http.ResponseWriter, r *http.Request) {
@@ -213,7 +214,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// A watch lasts as long as both sides do, and nothing is left of it.
+// A watch lasts until either side ends it, and leaves nothing behind.
 func TestStreamsEnd(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 	t.Run("streams", func(t *testing.T) {
@@ -236,7 +237,7 @@ func TestStreamsEnd(t *testing.T) {
 		select {
 		case <-ended:
 		case <-time.After(patience):
-			t.Fatal("the server never heard that the client has gone")
+			t.Fatal("the server did not notice that the client disconnected")
 		}
 		_ = response.Body.Close()
 
@@ -246,7 +247,7 @@ func TestStreamsEnd(t *testing.T) {
 		}
 		x.CloseClientConnections()
 		if _, err := io.ReadAll(response.Body); err == nil {
-			t.Error("the client never heard that the server has gone")
+			t.Error("the client did not notice that the server disconnected")
 		}
 		_ = response.Body.Close()
 	})
@@ -281,8 +282,8 @@ func TestUpgrade(t *testing.T) {
 	x.must(conn.Close())
 }
 
-// Discovery and OpenAPI tell of the server as long as it is registered, and
-// that it does not answer when it does not.
+// Discovery and OpenAPI have the server's documents while it is registered, and
+// discovery is stale while it does not respond.
 func TestDocuments(t *testing.T) {
 	x := start(t)
 	x.register()
@@ -335,6 +336,6 @@ func TestDocuments(t *testing.T) {
 		return code == http.StatusNotFound && !strings.Contains(body, "com.example.Apple")
 	})
 	if code, _ := x.get(path); code != http.StatusNotFound {
-		t.Errorf("after it is gone: %d", code)
+		t.Errorf("after its removal: %d", code)
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// settleLocal says of an APIService without a Service that it is available.
-func (s *Server) settleLocal(ctx context.Context, e *watchcache.Entry) {
+// reportLocal sets the condition of an APIService without a Service to
+// available.
+func (s *Server) reportLocal(ctx context.Context, e *watchcache.Entry) {
 	local := apiregistrationv1.APIServiceCondition{
 		Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue,
 		Reason: "Local", Message: "Local APIServices are always available",
@@ -28,8 +29,8 @@ func (s *Server) settleLocal(ctx context.Context, e *watchcache.Entry) {
 	}
 }
 
-// report writes the Available condition of an APIService that is the wanted
-// one, unless it is there.
+// report writes the condition Available of an APIService if it differs and the
+// APIService satisfies wanted.
 func (s *Server) report(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition, wanted func(*apiregistrationv1.APIService) bool) error {
 	c.LastTransitionTime = resource.Seconds(s.Clock.Now())
 	changed := false
@@ -56,11 +57,12 @@ func (s *Server) writer() registry.Writer {
 	return registry.Writer{Managers: s.Managers, Clock: s.Clock}
 }
 
-// fieldManager owns what the API server writes into an APIService's status.
+// fieldManager owns the fields that the API server writes into an APIService's
+// status.
 const fieldManager = "kube-apiserver"
 
-// withCondition returns the conditions with c among them; nil if it is there
-// as it should be. The time of the last transition changes with the status only.
+// withCondition returns the conditions with c added or replaced, or nil if c is
+// there already. Its transition time changes only with its status.
 func withCondition(have []apiregistrationv1.APIServiceCondition, c apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
 	next := slices.Clone(have)
 	for i := range next {
@@ -79,23 +81,26 @@ func withCondition(have []apiregistrationv1.APIServiceCondition, c apiregistrati
 	return append(next, c)
 }
 
-var unavailableService = prometheus.NewDesc("aggregator_unavailable_apiservice", "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.", []string{"name"}, nil)
+func unavailableDesc() *prometheus.Desc {
+	return prometheus.NewDesc("aggregator_unavailable_apiservice", "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.", []string{"name"}, nil)
+}
 
 // Describe implements prometheus.Collector.
-func (*Server) Describe(out chan<- *prometheus.Desc) { out <- unavailableService }
+func (*Server) Describe(out chan<- *prometheus.Desc) { out <- unavailableDesc() }
 
-// Collect implements prometheus.Collector: which APIServices are unavailable.
+// Collect implements prometheus.Collector.
 func (s *Server) Collect(out chan<- prometheus.Metric) {
 	kind := s.Cache.At(objects.APIServices)
 	if kind == nil {
 		return
 	}
+	desc := unavailableDesc()
 	kind.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
 		value := 0.0
 		if !isAvailable(e.Object.(*apiregistrationv1.APIService)) {
 			value = 1
 		}
-		out <- prometheus.MustNewConstMetric(unavailableService, prometheus.GaugeValue, value, e.Name)
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, e.Name)
 		return true
 	})
 }
@@ -105,8 +110,7 @@ func isAvailable(service *apiregistrationv1.APIService) bool {
 	return c != nil && c.Status == apiregistrationv1.ConditionTrue
 }
 
-// available is the condition that says whether the service is; nil if there
-// is none.
+// available returns the condition Available; nil if there is none.
 func available(service *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCondition {
 	for i := range service.Status.Conditions {
 		if c := &service.Status.Conditions[i]; c.Type == apiregistrationv1.Available {

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Who writes the status anew takes the condition out for a moment only, not
-// until the next check is due.
-func TestConditionThatWasTakenOutComesBack(t *testing.T) {
+// A client that replaces the status removes the condition until the immediate
+// next check.
+func TestRemovedConditionIsRestored(t *testing.T) {
 	x := start(t)
 	x.register()
 	began := time.Now()

@@ -1,4 +1,11 @@
-// Package apiservertest runs an API server over a store in memory for tests.
+// Package apiservertest runs the request path of an API server, with a store in
+// memory, for tests of that path: without default objects, and with only the
+// admission and extensions that a test configures.
+//
+// It wires apiserver.New itself because tests replace parts that a whole API
+// server builds from flags: the store, the clock, limits, admission, and what
+// connects to nodes. Tests of a whole API server use component/apiserver, and
+// tests of a control plane use cluster/clustertest.
 package apiservertest
 
 import (
@@ -14,67 +21,97 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coracle-io/coracle/internal/apiserver"
+	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Server is a running API server.
+// Server is an API server over a store.
 type Server struct {
 	*apiserver.Server
 	Store store.Store
 	Cache *watchcache.Cache
-	// URL and Config reach it over HTTP.
+	// URL and Config are for clients over HTTP; zero without a listener.
 	URL    string
 	Config *rest.Config
 }
 
-// Start runs an API server until the test ends. The header X-Test-User says
-// who sends a request: "admin", who may do everything, if it is missing;
-// others may only ask who they are, and "unknown" is not let in. configure
-// may change the configuration.
+// New returns an API server. It answers once Cache, which the caller runs, is
+// synced. The header X-Test-User names the user of a request. The default is
+// "admin", who may do everything. Other users may only create
+// selfsubjectreviews, and "unknown" is not authenticated. There is no priority
+// and fairness. configure may change the configuration.
+func New(on store.Store, configure ...func(*apiserver.Config)) (*Server, error) {
+	resources := all.All()
+	s := &Server{Store: on, Cache: watchcache.New(on, resources)}
+	config := apiserver.Config{
+		Resources: resources,
+		Registry:  registry.Config{Cache: s.Cache, Authorizer: authorizer.AuthorizerFunc(authorize), AllowPrivileged: true, GarbageCollector: true},
+		Access:    apiserver.AccessConfig{Authenticator: authenticator.RequestFunc(authenticate)},
+		Limits:    apiserver.DefaultLimits(),
+	}
+	config.Limits.PriorityAndFairness = false
+	for _, c := range configure {
+		c(&config)
+	}
+	var err error
+	s.Server, err = apiserver.New(config)
+	return s, err
+}
+
+// Start runs the API server of New over HTTP until the test ends, with a store
+// in memory.
 func Start(t testing.TB, configure ...func(*apiserver.Config)) *Server {
 	t.Helper()
 	return StartOn(t, mem.New(), configure...)
 }
 
-// StartOn is Start over a store that may be shared with other servers.
+// StartOn is Start with a store that several servers may share.
 func StartOn(t testing.TB, on store.Store, configure ...func(*apiserver.Config)) *Server {
 	t.Helper()
+	s, stop := start(t, on, configure)
+	listener := httptest.NewServer(s.Handler())
+	t.Cleanup(func() {
+		listener.CloseClientConnections()
+		stop()
+		listener.Close() // waits for requests
+	})
+	s.URL = listener.URL
+	s.Config = &rest.Config{Host: s.URL, QPS: -1}
+	return s
+}
+
+// StartInProcess is Start without a listener: requests go to Handler. It is for
+// testing/synctest, whose clock stands still while a goroutine waits for the
+// network.
+func StartInProcess(t testing.TB, configure ...func(*apiserver.Config)) *Server {
+	t.Helper()
+	s, _ := start(t, mem.New(), configure)
+	return s
+}
+
+// start returns a server whose cache is synced. The cache runs until stop is
+// called or the test ends.
+func start(t testing.TB, on store.Store, configure []func(*apiserver.Config)) (s *Server, stop func()) {
+	t.Helper()
+	s, err := New(on, configure...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{Store: on}
-	resources := all.All()
-	s.Cache = watchcache.New(s.Store, resources)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = s.Cache.Run(ctx)
 	}()
-	config := apiserver.Config{
-		Resources:     resources,
-		Cache:         s.Cache,
-		Authenticator: authenticator.RequestFunc(authenticate),
-		Authorizer:    authorizer.AuthorizerFunc(authorize),
-	}
-	for _, c := range configure {
-		c(&config)
-	}
-	var err error
-	if s.Server, err = apiserver.New(config); err != nil {
-		t.Fatal(err)
-	}
-	<-s.Cache.Synced()
-	listener := httptest.NewServer(s.Handler())
 	t.Cleanup(func() {
-		listener.CloseClientConnections()
 		cancel()
-		listener.Close()
 		<-done
 	})
-	s.URL = listener.URL
-	s.Config = &rest.Config{Host: s.URL, QPS: -1}
-	return s
+	<-s.Cache.Synced()
+	return s, cancel
 }
 
 func authenticate(r *http.Request) (*authenticator.Response, bool, error) {

@@ -1,7 +1,7 @@
-// Package apply tracks which manager owns which fields of an object and
-// merges applied configurations by that (server-side apply, KEP-555). The
-// merging itself is k8s.io/apimachinery's; this package gives it schemas, by
-// group version and on first use, and conversions.
+// Package apply implements server-side apply (KEP-555): it tracks the managers
+// of fields and merges applied configurations. k8s.io/apimachinery does the
+// merging. This package provides the schemas, which it reads at the first use
+// of a group version, and the conversions.
 package apply
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Schemas returns the OpenAPI v3 schemas of a group version by definition
-// name; none means that its fields are merged as they come.
+// Schemas returns the OpenAPI v3 schemas of a group version by definition name.
+// If there are none, the types of fields are deduced.
 type Schemas func(gv schema.GroupVersion) (map[string]*spec.Schema, error)
 
 // Managers implements registry.FieldManagers.
@@ -36,24 +36,25 @@ type Managers struct {
 
 var _ registry.FieldManagers = (*Managers)(nil)
 
-// New returns managers that read schemas when a group version is first written.
+// New returns Managers that read the schemas of a group version when it is
+// first written.
 func New(schemas Schemas) *Managers {
 	return &Managers{schemas: schemas, converters: map[schema.GroupVersion]managedfields.TypeConverter{}}
 }
 
-// tracker tracks one form of objects.
+// tracker tracks the fields of objects of one ManagedKind.
 type tracker struct {
 	fields      *managedfields.FieldManager
-	shape       *shape // nil if only the merging knows how the objects differ
+	shape       *shape // of the version's objects; nil if only the library can compare them
 	version     *resource.Version
 	conversion  conversion
-	root        *typed.TypedValue // an empty object; nil if the types have none
+	root        *typed.TypedValue // an empty object; nil if there is no type for it
 	subresource string
 	outcomes    outcomes
 }
 
-// Update implements registry.FieldManagers. Where tracking fails the
-// ownership stays as it was; where it would take too long the error says so.
+// Update implements registry.FieldManagers. If tracking fails, the managers
+// stay as they were. It returns an error only if tracking would take too long.
 func (m *Managers) Update(k registry.ManagedKind, live, obj resource.Object, manager string) error {
 	t, err := m.tracker(k)
 	if err != nil {
@@ -81,7 +82,7 @@ func (t *tracker) update(live, obj resource.Object, manager string) error {
 	w, described := t.describe(live, obj, manager)
 	if described {
 		if known, ok := t.outcomes.get(w.key); ok {
-			obj.SetManagedFields(known.managers(w.before))
+			obj.SetManagedFields(known.managers(w))
 			return nil
 		}
 	}
@@ -95,7 +96,9 @@ func (t *tracker) update(live, obj resource.Object, manager string) error {
 	after := updated.(metav1.Object).GetManagedFields()
 	obj.SetManagedFields(after)
 	if described && decodable(w.before) {
-		t.outcomes.put(w.key, outcomeOf(w.before, after))
+		if made, ok := outcomeOf(w, after); ok {
+			t.outcomes.put(w.key, made)
+		}
 	}
 	return nil
 }
@@ -126,7 +129,7 @@ func (m *Managers) KeepTimes(live, obj resource.Object) {
 	obj.SetManagedFields(kept)
 }
 
-// sameEntry says whether two entries differ at most in their times.
+// sameEntry reports whether two entries are equal except for their times.
 func sameEntry(a, b *metav1.ManagedFieldsEntry) bool {
 	if !sameManager(a, b) || a.FieldsType != b.FieldsType || (a.FieldsV1 == nil) != (b.FieldsV1 == nil) {
 		return false
@@ -161,7 +164,7 @@ func (m *Managers) tracker(k registry.ManagedKind) (*tracker, error) {
 		return nil, fmt.Errorf("track fields of %s: %w", k.Resource.Plural, err)
 	}
 	made := &tracker{fields: fields, version: k.Version, conversion: c, root: rootOf(types, k.Version, k.Resource.Kind), subresource: k.Subresource}
-	if sample := k.Version.New(); k.Version.Hub {
+	if sample := k.Version.New(); k.Version.Hub || k.Version.Convert == nil { // conversion by a webhook is not repeated
 		if value, err := types.ObjectToTyped(sample, typed.AllowDuplicates); err == nil {
 			made.shape = shapeOf(value, reflect.TypeOf(sample))
 		}
@@ -170,10 +173,10 @@ func (m *Managers) tracker(k registry.ManagedKind) (*tracker, error) {
 	return known.(*tracker), nil
 }
 
-// resetFields are those that an endpoint ignores, so that nobody comes to own
-// them by it: the status in a write of the object or of a namespace's
-// finalizers, the spec in a write of the status, and with it the metadata of
-// custom resources.
+// resetFields returns the fields that an endpoint ignores. Writes through it do
+// not gain ownership of them: the status in a write of the object or of a
+// namespace's finalizers; the spec in a write of the status, and there for
+// custom resources also the metadata.
 func resetFields(k registry.ManagedKind) map[fieldpath.APIVersion]fieldpath.Filter {
 	ignored := fieldpath.NewSet()
 	switch {
@@ -194,7 +197,7 @@ func resetFields(k registry.ManagedKind) map[fieldpath.APIVersion]fieldpath.Filt
 	return filters
 }
 
-// converter returns the types of a group version.
+// converter returns the type converter of a group version.
 func (m *Managers) converter(gv schema.GroupVersion) (managedfields.TypeConverter, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +219,7 @@ func (m *Managers) converter(gv schema.GroupVersion) (managedfields.TypeConverte
 	return made, nil
 }
 
-// Forget drops what is known of a group version whose schemas have changed.
+// Forget drops the cached types of a group version whose schemas have changed.
 func (m *Managers) Forget(gv schema.GroupVersion) {
 	m.mu.Lock()
 	delete(m.converters, gv)

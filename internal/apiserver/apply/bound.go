@@ -15,21 +15,20 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// maxMapKeys and maxListItems are how many keys one map, and items one list, may
-// have whose owners are tracked one by one. etcd's 1.5 MiB have room for fewer:
-// with its owner a key takes 20 bytes, an item 24.
+// maxMapKeys and maxListItems bound the keys of one map, and the items of one
+// list, whose owners are tracked one by one. An object of etcd's default limit of
+// 1.5 MiB has fewer: a key with its owner takes 20 bytes, an item 24.
 //
-// The sets of owned fields are sorted slices. What is added at the end costs
-// nothing; what is added before others moves them, so that the time for a list
-// in the wrong order grows with the square of its length. Maps are gone through
-// in order.
+// Sets of owned fields are sorted slices. Appending is cheap, but an insertion
+// moves the elements after it, so that the time for a list in the wrong order
+// is quadratic in its length. Maps are iterated in order.
 const (
 	maxMapKeys   = 128 << 10
 	maxListItems = 64 << 10
-	// maxMoves bounds what the items of one list move: a list of 14,000 in
-	// reverse order, or of 20,000 in any.
+	// maxMoves bounds how many elements the insertions of one list move: a list
+	// of 14,000 items in reverse order, or of 20,000 in any order.
 	maxMoves = 100_000_000
-	// maxOwnersBytes bounds the owners that a client sends.
+	// maxOwnersBytes bounds the managed fields that a client sends.
 	maxOwnersBytes = 1536 << 10
 )
 
@@ -43,9 +42,9 @@ func errOutOfOrder() error {
 	return apierrors.NewRequestEntityTooLargeError("merged lists of more than about 14000 items are stored only in the order of their keys, sort or split them")
 }
 
-// checkUpdate refuses a write after which an object's owners would take too
-// long to track. What is stored without owners stays so, and what is too wide
-// already can be made smaller.
+// checkUpdate refuses a write if tracking the managers of the object would take
+// too long. Objects that are stored without managers may stay so, and objects
+// that are already too wide may become smaller.
 func (t *tracker) checkUpdate(live, obj resource.Object) error {
 	var owners int
 	for _, e := range obj.GetManagedFields() {
@@ -68,19 +67,19 @@ func (t *tracker) checkUpdate(live, obj resource.Object) error {
 	return nil
 }
 
-// checkWidth refuses an object whose owners would take too long to track.
+// checkWidth refuses an object whose managers would take too long to track.
 func (t *tracker) checkWidth(obj resource.Object) error {
 	if !long(reflect.ValueOf(content(obj))) {
 		return nil
 	}
 	versioned, err := t.conversion.ConvertToVersion(obj, t.version.GroupVersion)
 	if err != nil {
-		return nil // the merging says what is wrong
+		return nil // the merge returns the error
 	}
 	return t.checkValue(content(versioned.(resource.Object)))
 }
 
-// checkConfiguration is checkWidth for what is applied.
+// checkConfiguration is checkWidth for an applied configuration.
 func (t *tracker) checkConfiguration(configuration map[string]any) error {
 	if !long(reflect.ValueOf(configuration)) {
 		return nil
@@ -101,7 +100,7 @@ func (t *tracker) checkValue(of any) error {
 	return checkFields(t.root.Schema(), t.root.TypeRef(), v)
 }
 
-// content is what an object's fields are found in.
+// content returns the value with the object's fields.
 func content(obj resource.Object) any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object
@@ -109,14 +108,14 @@ func content(obj resource.Object) any {
 	return obj
 }
 
-// bounds are the most keys of a map and items of a list.
+// bounds are the maximal numbers of keys of a map and of items of a list.
 type bounds struct{ keys, items int }
 
-// long says that a value has a map or list that may be too long to be tracked,
-// whether or not its elements are tracked one by one.
+// long reports whether a value has a map or list that may be too long to be
+// tracked, including atomic ones.
 func long(v reflect.Value) bool { return longer(v, bounds{maxMapKeys, wideList}) }
 
-// longer says that a value has a map or list that is longer than most.
+// longer reports whether a value has a map or list beyond the bounds.
 func longer(v reflect.Value, most bounds) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -158,8 +157,8 @@ func longer(v reflect.Value, most bounds) bool {
 	return false
 }
 
-// checkFields refuses a value with a map or list that is too long, or in too
-// bad an order, for its elements to be tracked one by one.
+// checkFields refuses a value with a map or list that is too long, or too
+// unordered, for its elements to be tracked one by one.
 func checkFields(types *schema.Schema, ref schema.TypeRef, v value.Value) error {
 	atom, ok := types.Resolve(ref)
 	switch {
@@ -196,8 +195,7 @@ func checkFields(types *schema.Schema, ref schema.TypeRef, v value.Value) error 
 	return nil
 }
 
-// rootOf is an empty object in the types that fields are merged by; nil if
-// there is none.
+// rootOf returns an empty object of the merge's types; nil if there is none.
 func rootOf(types managedfields.TypeConverter, version *resource.Version, kind string) *typed.TypedValue {
 	empty := &unstructured.Unstructured{}
 	empty.SetGroupVersionKind(version.GroupVersion.WithKind(kind))

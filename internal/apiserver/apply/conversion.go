@@ -11,14 +11,14 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// conversion lets the merging convert, default and make objects of one
-// resource. Objects that need no conversion are handed on, not copied.
+// conversion converts, defaults and creates the objects of one resource for the
+// library. It returns objects that need no conversion without a copy.
 type conversion struct {
 	resource *resource.Resource
 	version  *resource.Version
 }
 
-// Convert implements runtime.ObjectConvertor; the merging never calls it.
+// Convert implements runtime.ObjectConvertor. The library never calls it.
 func (c conversion) Convert(_, _, _ any) error {
 	return fmt.Errorf("%s: only conversion to a version is known", c.resource.Plural)
 }
@@ -37,7 +37,8 @@ func (c conversion) ConvertToVersion(in runtime.Object, target runtime.GroupVers
 	from := c.find(in.GetObjectKind().GroupVersionKind().GroupVersion())
 	to := c.find(gv)
 	if from == nil || to == nil {
-		// the merging takes this for a version that is no longer served
+		// The library takes this error to mean that the version is no longer
+		// served.
 		return nil, runtime.NewNotRegisteredGVKErrForTarget(c.resource.Plural, gv.WithKind(c.resource.Kind), target)
 	}
 	obj, err := c.typed(in, from)
@@ -50,8 +51,8 @@ func (c conversion) ConvertToVersion(in runtime.Object, target runtime.GroupVers
 	return to.From(from.ToHub(obj))
 }
 
-// withoutManagers returns an object without its managed fields, which nobody
-// owns, so that the merging does not walk through them. It shares the rest.
+// withoutManagers returns a shallow copy of an object without its managed
+// fields, which have no managers, so that the library need not walk them.
 func withoutManagers(obj resource.Object) resource.Object {
 	v := reflect.ValueOf(obj).Elem()
 	if len(obj.GetManagedFields()) == 0 || v.Kind() != reflect.Struct {
@@ -76,7 +77,7 @@ func (c conversion) find(gv schema.GroupVersion) *resource.Version {
 	return nil
 }
 
-// typed turns what came out of a merge into an object of the version's type.
+// typed converts the result of a merge to the version's type.
 func (c conversion) typed(in runtime.Object, v *resource.Version) (resource.Object, error) {
 	obj, ok := in.(resource.Object)
 	if !ok {

@@ -6,11 +6,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// jsonName is a struct field's name in JSON, "-" for none.
+// jsonName returns a struct field's name in JSON, "-" for none.
 func jsonName(f reflect.StructField) (name string, embedded bool) {
 	tag := f.Tag.Get("json")
 	if tag == "-" || f.PkgPath != "" && !f.Anonymous {
@@ -23,27 +25,30 @@ func jsonName(f reflect.StructField) (name string, embedded bool) {
 	return name, false
 }
 
-// difference writes down which fields two objects of one type do not have in
-// common, as far as the ownership of fields depends on it: which were added,
-// removed or modified and by which keys they are found, but no values. Two
-// pairs of objects with the same difference have the same effect on
-// metadata.managedFields.
+// difference encodes in which fields two objects of one type differ, as far as
+// field ownership depends on it: which fields were added, removed or modified,
+// and the keys to find them, but no values. Two pairs of objects with the same
+// difference have the same effect on metadata.managedFields.
 //
 //	object     ::= structure
 //	structure  ::= states { field number, difference of the field } 0
 //	mapping    ::= states { key, leaf } 0
 //	listing    ::= states { keys of the item, difference of the item } 0
+//	             | states { 1, rank of the item's identity, difference of the item } 0
 //	leaf       ::= added | removed | modified
 //
-// What is the same on both sides is left out.
+// Equal parts are omitted.
 type difference struct {
 	out []byte
-	// unknown says that the difference holds something that is not written
-	// down, so that nothing can be concluded from it.
-	unknown bool
+	// unknown means that a difference could not be encoded, so that the
+	// encoding must not be used.
+	unknown   bool
+	positions []position // of identities in out
 }
 
-// How a value is there on one side.
+func (d *difference) reset() { d.out, d.unknown, d.positions = d.out[:0], false, d.positions[:0] }
+
+// The states of a value on one side.
 const (
 	absent = iota
 	null
@@ -51,7 +56,7 @@ const (
 	full
 )
 
-// What happened to a leaf.
+// The changes of a leaf.
 const (
 	added    = 1
 	removed  = 2
@@ -60,8 +65,8 @@ const (
 
 const end = 0
 
-// add writes down the difference of two values, either of which may be
-// absent: the zero reflect.Value.
+// add encodes the difference of two values, either of which may be absent: the
+// zero reflect.Value.
 func (d *difference) add(s *shape, l, r reflect.Value) {
 	switch s.form {
 	case leaf:
@@ -90,7 +95,7 @@ func (d *difference) addLeaf(l, r reflect.Value) {
 	}
 }
 
-// equalLeaves says whether two values are the same in JSON.
+// equalLeaves reports whether two values are equal in JSON.
 func equalLeaves(l, r reflect.Value) bool {
 	if l.Kind() == reflect.Pointer {
 		if l.IsNil() || r.IsNil() {
@@ -106,10 +111,28 @@ func equalLeaves(l, r reflect.Value) bool {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return l.Int() == r.Int()
 	}
+	if equal, ok := equalTimes(l, r); ok {
+		return equal
+	}
 	return reflect.DeepEqual(l.Interface(), r.Interface()) || value.Equals(valueOf(l), valueOf(r))
 }
 
-// valueOf is v as the merging sees it.
+// equalTimes reports whether two times are equal in JSON, where they have
+// seconds or microseconds, and the zero time is null. ok is false if they are
+// no times.
+func equalTimes(l, r reflect.Value) (equal, ok bool) {
+	switch l.Type() {
+	case reflect.TypeFor[metav1.Time]():
+		left, right := l.Field(0).Interface().(time.Time), r.Field(0).Interface().(time.Time)
+		return left.IsZero() == right.IsZero() && left.Unix() == right.Unix(), true
+	case reflect.TypeFor[metav1.MicroTime]():
+		left, right := l.Field(0).Interface().(time.Time), r.Field(0).Interface().(time.Time)
+		return left.IsZero() == right.IsZero() && left.UnixMicro() == right.UnixMicro(), true
+	}
+	return false, false
+}
+
+// valueOf returns v as the library's value.
 func valueOf(v reflect.Value) value.Value {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -126,8 +149,8 @@ func valueOf(v reflect.Value) value.Value {
 	return made
 }
 
-// follow returns what a pointer points to; ok is false for nil.
-func follow(v reflect.Value) (to reflect.Value, ok bool) {
+// deref returns the value that a pointer points to; ok is false for nil.
+func deref(v reflect.Value) (to reflect.Value, ok bool) {
 	switch v.Kind() {
 	case reflect.Invalid:
 		return v, false
@@ -139,9 +162,9 @@ func follow(v reflect.Value) (to reflect.Value, ok bool) {
 	return v, true
 }
 
-// state is how v is there; some says whether there is anything in it.
+// state returns the state of v. some reports whether it has any elements.
 func state(v reflect.Value, some bool) byte {
-	switch _, ok := follow(v); {
+	switch _, ok := deref(v); {
 	case !v.IsValid():
 		return absent
 	case !ok:
@@ -152,8 +175,8 @@ func state(v reflect.Value, some bool) byte {
 	return full
 }
 
-// open begins a value that has others in it; close takes the beginning back if
-// neither they nor the states differ.
+// open starts the encoding of a value with elements. close completes it, or
+// removes it if neither the elements nor the states differ.
 func (d *difference) open() int {
 	d.out = append(d.out, 0)
 	return len(d.out)
@@ -169,8 +192,8 @@ func (d *difference) close(opened int, before, after byte) {
 }
 
 func (d *difference) addStructure(s *shape, l, r reflect.Value) {
-	left, leftOK := follow(l)
-	right, rightOK := follow(r)
+	left, leftOK := deref(l)
+	right, rightOK := deref(r)
 	opened := d.open()
 	someLeft, someRight := false, false
 	for i := range s.fields {
@@ -196,7 +219,7 @@ func (d *difference) addStructure(s *shape, l, r reflect.Value) {
 	d.close(opened, state(l, someLeft), state(r, someRight))
 }
 
-// field returns a struct's field, or the zero Value if JSON leaves it out.
+// field returns a struct's field, or the zero Value if JSON omits it.
 func field(f *fieldShape, in reflect.Value) reflect.Value {
 	v := in.FieldByIndex(f.index)
 	if f.entry.CanOmit(v) {
@@ -206,33 +229,20 @@ func field(f *fieldShape, in reflect.Value) reflect.Value {
 }
 
 func (d *difference) addMapping(s *shape, l, r reflect.Value) {
-	left, leftOK := follow(l)
-	right, rightOK := follow(r)
-	var keys []string
+	left, leftOK := deref(l)
+	right, rightOK := deref(r)
 	if leftOK && rightOK && sameStrings(left, right) {
 		return
 	}
-	if rightOK {
-		for it := right.MapRange(); it.Next(); {
-			keys = append(keys, it.Key().String())
-		}
-	}
-	if leftOK {
-		for it := left.MapRange(); it.Next(); {
-			if !rightOK || !right.MapIndex(it.Key()).IsValid() {
-				keys = append(keys, it.Key().String())
-			}
-		}
-	}
-	slices.Sort(keys)
 	opened := d.open()
-	for _, key := range keys {
+	var at reflect.Value // a key, for all lookups
+	for _, key := range mapKeys(left, right) {
 		var lv, rv reflect.Value
 		if leftOK {
-			lv = left.MapIndex(reflect.ValueOf(key).Convert(left.Type().Key()))
+			lv = lookUp(left, key, &at)
 		}
 		if rightOK {
-			rv = right.MapIndex(reflect.ValueOf(key).Convert(right.Type().Key()))
+			rv = lookUp(right, key, &at)
 		}
 		before := len(d.out)
 		d.out = appendText(d.out, key)
@@ -244,7 +254,39 @@ func (d *difference) addMapping(s *shape, l, r reflect.Value) {
 	d.close(opened, state(l, leftOK && left.Len() > 0), state(r, rightOK && right.Len() > 0))
 }
 
-// sameStrings recognizes equal labels and annotations.
+// mapKeys returns the keys of two maps in order. Either may be absent.
+func mapKeys(left, right reflect.Value) []string {
+	n := 0
+	for _, m := range []reflect.Value{left, right} {
+		if m.IsValid() {
+			n += m.Len()
+		}
+	}
+	keys := make([]string, 0, n)
+	for _, m := range []reflect.Value{left, right} {
+		if !m.IsValid() || m.Len() == 0 {
+			continue
+		}
+		key := reflect.New(m.Type().Key()).Elem()
+		for it := m.MapRange(); it.Next(); {
+			key.SetIterKey(it)
+			keys = append(keys, key.String())
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// lookUp returns the entry of a map. at is room for a key, which is made once.
+func lookUp(m reflect.Value, key string, at *reflect.Value) reflect.Value {
+	if t := m.Type().Key(); !at.IsValid() || at.Type() != t {
+		*at = reflect.New(t).Elem()
+	}
+	at.SetString(key)
+	return m.MapIndex(*at)
+}
+
+// sameStrings reports whether two maps of strings, such as labels, are equal.
 func sameStrings(l, r reflect.Value) bool {
 	if l.Len() != r.Len() || !l.CanInterface() {
 		return false
@@ -263,8 +305,8 @@ func sameStrings(l, r reflect.Value) bool {
 }
 
 func (d *difference) addListing(s *shape, l, r reflect.Value) {
-	left, leftOK := follow(l)
-	right, rightOK := follow(r)
+	left, leftOK := deref(l)
+	right, rightOK := deref(r)
 	opened := d.open()
 	leftLen, rightLen := 0, 0
 	if leftOK {
@@ -274,7 +316,7 @@ func (d *difference) addListing(s *shape, l, r reflect.Value) {
 		rightLen = right.Len()
 	}
 	leftKeys, rightKeys := d.keys(s, left, leftLen), d.keys(s, right, rightLen)
-	paired := leftLen == rightLen // in the same order
+	paired := leftLen == rightLen // the items are in the same order
 	for i, key := range leftKeys {
 		j := i
 		if i >= len(rightKeys) || !bytes.Equal(key, rightKeys[i]) {
@@ -302,18 +344,23 @@ func (d *difference) addListing(s *shape, l, r reflect.Value) {
 }
 
 func (d *difference) addItem(s *shape, key []byte, l, r reflect.Value) {
-	before := len(d.out)
-	d.out = append(binary.AppendUvarint(d.out, uint64(len(key))+1), key...)
+	before, positions := len(d.out), len(d.positions)
+	if s.identities {
+		d.out = append(d.out, 1)
+		d.addIdentity(string(key))
+	} else {
+		d.out = append(binary.AppendUvarint(d.out, uint64(len(key))+1), key...)
+	}
 	begun := len(d.out)
 	if d.add(s.items, l, r); len(d.out) == begun {
-		d.out = d.out[:before]
+		d.out, d.positions = d.out[:before], d.positions[:positions]
 	}
 }
 
-// maxItems bounds the lists whose items are paired by looking for each other.
+// maxItems bounds the lists whose items are compared pairwise.
 const maxItems = 64
 
-// keys returns what tells the items of a list apart.
+// keys returns the keys of the items of a list.
 func (d *difference) keys(s *shape, list reflect.Value, n int) [][]byte {
 	if n > maxItems {
 		d.unknown = true
@@ -332,9 +379,13 @@ func (d *difference) keys(s *shape, list reflect.Value, n int) [][]byte {
 			for k, index := range s.keys {
 				part := item.FieldByIndex(index)
 				if s.entry[k].CanOmit(part) {
-					d.unknown = true // the schema's default
+					d.unknown = true // the schema has a default for it
 				}
-				all = d.appendKey(all, part)
+				if s.identities {
+					all = append(all, part.String()...)
+				} else {
+					all = d.appendKey(all, part)
+				}
 			}
 		}
 		keys[i] = all[start:len(all):len(all)]
@@ -369,8 +420,8 @@ func repeats(keys [][]byte) bool {
 	return false
 }
 
-// appendText appends a text in a form that shows where it ends and differs
-// from the end of a value.
+// appendText appends a text with its length, which differs from the end of a
+// value.
 func appendText(out []byte, text string) []byte {
 	out = binary.AppendUvarint(out, uint64(len(text))+1)
 	return append(out, text...)

@@ -11,24 +11,25 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// An applied configuration can change only what it names and what its manager
-// applied the last time. So only the outermost fields that hold these, and the
-// metadata, go through the merging:
+// An apply can change only the fields in the configuration and those that its
+// manager applied before. So only the outermost fields that contain these, and
+// the metadata, are merged:
 //
 //	live ─┬─ metadata, touched fields ── merging with the configuration ─┐
 //	      └─ everything else ────────────────────────────────────────────┴─► result
 //
-// The merging turns each field that it is given into a typed value, compares
-// it, and back: for a label of a pod that would be the whole pod.
+// The library converts each field to a typed value, compares it, and converts
+// it back. For a label of a pod that would be the whole pod.
 
 // narrowed is the outermost fields that an apply may change, as fields of the
 // Go type.
 type narrowed struct {
 	fields []int
-	rest   bool // there are other fields
+	rest   bool // whether there are other fields
 }
 
-// narrow finds what an apply may change; ok is false if it is everything.
+// narrow returns the fields that an apply may change; ok is false if it is all
+// fields.
 func (t *tracker) narrow(live resource.Object, configuration map[string]any, manager string) (n narrowed, ok bool) {
 	managers := live.GetManagedFields()
 	if !t.foreseeable(managers, manager) {
@@ -69,14 +70,16 @@ func (t *tracker) narrow(live resource.Object, configuration map[string]any, man
 	return n, n.rest && len(names) == 0
 }
 
-// foreseeable says whether an apply depends on no more than the managers and
-// what it names. That of kubectl does: it keeps and takes over what was once
-// applied on the client's side.
+// foreseeable reports whether the result of an apply depends only on the
+// managers and the fields in the configuration. For kubectl's manager it does
+// not: the library migrates fields of client-side apply. In a version other
+// than the hub's, the fields of the configuration have other names than the
+// fields of the live object.
 func (t *tracker) foreseeable(before []metav1.ManagedFieldsEntry, manager string) bool {
-	return t.shape != nil && manager != "kubectl" && len(before) > 0 && t.countable(before)
+	return t.shape != nil && t.version.Hub && manager != "kubectl" && len(before) > 0 && t.cacheable(before)
 }
 
-// copy takes the fields of one object for another.
+// copy copies the narrowed fields from one object to another.
 func (n narrowed) copy(to, from resource.Object) {
 	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
 	for _, i := range n.fields {
@@ -84,20 +87,20 @@ func (n narrowed) copy(to, from resource.Object) {
 	}
 }
 
-// apply merges a configuration into a live object of the version that is
-// applied, and leaves live as it is.
+// apply merges a configuration into a live object of the same version, and does
+// not change live.
 func (t *tracker) apply(live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error) {
 	o, overlaid := t.overlay(live, configuration, manager, force)
 	if overlaid {
 		if known, ok := t.outcomes.get(o.key); ok {
 			made := o.over(live)
-			made.SetManagedFields(known.managers(live.GetManagedFields()))
+			made.SetManagedFields(known.managers(o.write))
 			return made, nil
 		}
 	}
 	merged, err := t.applyNarrowly(live, configuration, manager, force)
 	if err == nil && overlaid {
-		t.learn(o, live, merged, manager)
+		t.cache(o, live, merged, manager)
 	}
 	return merged, err
 }

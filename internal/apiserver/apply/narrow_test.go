@@ -13,28 +13,29 @@ import (
 	resources "github.com/coracle-io/coracle/internal/resource"
 )
 
-// configurations are what managers apply in TestNarrowedIsWhole.
-var configurations = []string{
-	`{"metadata":{"name":"pod-0","labels":{"applied":"yes"}}}`,
-	`{"metadata":{"name":"pod-0","labels":{"applied":"no","other":"1"}}}`,
-	`{"metadata":{"name":"pod-0","labels":{"a":"1"}}}`,
-	`{"metadata":{"name":"pod-0","labels":{"a":"2","applied":"yes"},"annotations":{"a":"1","b":"2"}}}`,
-	`{"metadata":{"name":"pod-0","annotations":{"a":"1"}}}`,
-	`{"metadata":{"name":"pod-0","labels":null,"annotations":{"a":"1"}}}`,
-	`{"metadata":{"name":"pod-0"}}`,
-	`{"metadata":{"name":"pod-0"},"spec":{"containers":[{"name":"main","image":"web:2"}]}}`,
-	`{"metadata":{"name":"pod-0"},"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"z"}]}}`,
-	`{"metadata":{"name":"pod-0"},"spec":{"containers":[{"name":"side","image":"x","ports":[{"containerPort":1}]}]}}`,
-	`{"metadata":{"name":"pod-0","finalizers":["x/a"]},"status":{"phase":"Running"}}`,
-	`{"metadata":{"name":"pod-0","finalizers":["x/b"]},"spec":null}`,
-	`{"metadata":{"name":"pod-0"},"spec":{"unknown":1}}`,
-	`{"metadata":{"name":"pod-0","labels":{"applied":7}}}`,
+// configurations returns what managers apply in TestNarrowMatchesFullMerge.
+func configurations() []string {
+	return []string{
+		`{"metadata":{"name":"pod-0","labels":{"applied":"yes"}}}`,
+		`{"metadata":{"name":"pod-0","labels":{"applied":"no","other":"1"}}}`,
+		`{"metadata":{"name":"pod-0","labels":{"a":"1"}}}`,
+		`{"metadata":{"name":"pod-0","labels":{"a":"2","applied":"yes"},"annotations":{"a":"1","b":"2"}}}`,
+		`{"metadata":{"name":"pod-0","annotations":{"a":"1"}}}`,
+		`{"metadata":{"name":"pod-0","labels":null,"annotations":{"a":"1"}}}`,
+		`{"metadata":{"name":"pod-0"}}`,
+		`{"metadata":{"name":"pod-0"},"spec":{"containers":[{"name":"main","image":"web:2"}]}}`,
+		`{"metadata":{"name":"pod-0"},"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"z"}]}}`,
+		`{"metadata":{"name":"pod-0"},"spec":{"containers":[{"name":"side","image":"x","ports":[{"containerPort":1}]}]}}`,
+		`{"metadata":{"name":"pod-0","finalizers":["x/a"]},"status":{"phase":"Running"}}`,
+		`{"metadata":{"name":"pod-0","finalizers":["x/b"]},"spec":null}`,
+		`{"metadata":{"name":"pod-0"},"spec":{"unknown":1}}`,
+		`{"metadata":{"name":"pod-0","labels":{"applied":7}}}`,
+	}
 }
 
-// TestNarrowedIsWhole applies configurations of a few managers to a pod, in
-// turn with plain writes, and compares the result with that of merging the
-// whole object.
-func TestNarrowedIsWhole(t *testing.T) {
+// Narrowed applies and updates by several managers have the same result as
+// merging the whole object.
+func TestNarrowMatchesFullMerge(t *testing.T) {
 	k := kind(t, "pods", "")
 	tracker, err := newManagers(t).tracker(k)
 	if err != nil {
@@ -60,7 +61,7 @@ func TestNarrowedIsWhole(t *testing.T) {
 				live = next
 				continue
 			}
-			text := rapid.SampledFrom(configurations).Draw(t, "configuration")
+			text := rapid.SampledFrom(configurations()).Draw(t, "configuration")
 			manager := rapid.SampledFrom([]string{"one", "two", "kubectl"}).Draw(t, "manager")
 			force := rapid.Bool().Draw(t, "force")
 			if _, ok := tracker.narrow(live, configuration(t, text), manager); ok {
@@ -125,7 +126,7 @@ func BenchmarkApply(b *testing.B) {
 		name  string
 		apply func(resources.Object, map[string]any, string, bool) (resources.Object, error)
 	}{
-		{"remembered", tracker.apply},
+		{"cached", tracker.apply},
 		{"narrowed", tracker.applyNarrowly},
 		{"whole", func(live resources.Object, c map[string]any, manager string, force bool) (resources.Object, error) {
 			return tracker.merge(live.DeepCopyObject().(resources.Object), c, manager, force)
@@ -134,7 +135,7 @@ func BenchmarkApply(b *testing.B) {
 		b.Run(how.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := how.apply(live, configuration(b, configurations[0]), "one", true); err != nil {
+				if _, err := how.apply(live, configuration(b, configurations()[0]), "one", true); err != nil {
 					b.Fatal(err)
 				}
 			}

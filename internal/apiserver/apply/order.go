@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// wideList is how many items a list has whose order is looked at.
+	// wideList is the length from which the order of a list is checked.
 	wideList = 4096
-	// wideOwners is how many bytes the owners of a client take whose order is.
+	// wideOwners is the size in bytes from which managed fields of a client are
+	// sorted.
 	wideOwners = 64 << 10
 )
 
-// keysOf are the items of a list as sets of fields name them.
+// keysOf returns the items of a list as path elements.
 func keysOf(of *schema.List, list value.List) []fieldpath.PathElement {
 	keys := make([]fieldpath.PathElement, list.Length())
 	for i := range keys {
@@ -41,8 +42,8 @@ func keysOf(of *schema.List, list value.List) []fieldpath.PathElement {
 	return keys
 }
 
-// moves is how many elements are moved when keys are inserted one by one into
-// a sorted slice: the pairs that are in the wrong order. It sorts the keys.
+// moves returns how many elements are moved if keys are inserted one by one
+// into a sorted slice: the number of inversions. It sorts the keys.
 func moves(keys []fieldpath.PathElement) int {
 	if len(keys) < 2 {
 		return 0
@@ -60,9 +61,9 @@ func moves(keys []fieldpath.PathElement) int {
 	return sum
 }
 
-// sortOwners brings the owners that a client sends, and live does not have,
-// into the order in which they are read fastest. It refuses those of a great
-// many items of lists, whose order their text does not tell.
+// sortOwners sorts managed fields that a client sends, and live does not have,
+// into the order that parses fastest. It refuses those with very many items of
+// one list, since their order is not visible in the text.
 func sortOwners(live, obj resource.Object) error {
 	before, entries := live.GetManagedFields(), obj.GetManagedFields()
 	cloned := false
@@ -75,7 +76,7 @@ func sortOwners(live, obj resource.Object) error {
 		}
 		var owned any
 		if json.Unmarshal(fields.GetRawBytes(), &owned) != nil {
-			continue // the merging says what is wrong
+			continue // the library returns the error
 		}
 		if manyItems(owned) {
 			return errTooWide()
@@ -93,7 +94,7 @@ func sortOwners(live, obj resource.Object) error {
 	return nil
 }
 
-// manyItems says that owned fields have a great many items of one list.
+// manyItems reports whether owned fields have very many items of one list.
 func manyItems(owned any) bool {
 	fields, _ := owned.(map[string]any)
 	items := 0

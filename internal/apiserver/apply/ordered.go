@@ -12,12 +12,12 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// wideMap is how many keys a map has for which order matters.
+// wideMap is the number of keys from which the order of a map matters.
 const wideMap = 4096
 
-// ordered goes through the keys of wide maps in their order. A set of fields
-// is a sorted slice, and Go's maps are gone through in random order: each key
-// would move half of the others, so that the time grew with the square of
+// ordered is a TypeConverter whose values iterate over the keys of wide maps in
+// order. Go iterates over maps in random order, and sets of fields are sorted
+// slices: each insertion would move half of the elements, in time quadratic in
 // their number.
 type ordered struct{ managedfields.TypeConverter }
 
@@ -35,7 +35,7 @@ func wider(obj runtime.Object) bool {
 	return ok && longer(reflect.ValueOf(content(of)), bounds{keys: wideMap, items: maxListItems})
 }
 
-// inOrder is a value whose wide maps are gone through in order.
+// inOrder returns a value that iterates over wide maps in order.
 func inOrder(v value.Value) value.Value {
 	if v == nil || !v.IsMap() && !v.IsList() {
 		return v

@@ -3,7 +3,6 @@ package apply
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"reflect"
 	"slices"
 	"sync"
@@ -15,34 +14,39 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// What a write does to the managers of an object depends on little: who they
-// were, who writes, and which fields differ, not on what they hold. Pods of
-// one template have the same managed fields, and so do they after the same
-// change. So what the merging found out once is kept:
+// The effect of a write on the managers of an object depends on few things: the
+// managers before, the writer, and which fields differ, but not on values. Pods
+// of one template have the same managed fields, also after the same change,
+// except for identities (identity.go). So the results of the library are cached:
 //
 //	managers before, writer, difference ──► managers after
 //
 // Objects with the same managed fields share their memory.
 
-// outcome is managers after a write.
+// outcome is the managers after a write.
 type outcome []outcomeEntry
 
 type outcomeEntry struct {
 	entry metav1.ManagedFieldsEntry
-	// timeFrom is the entry before the write whose time this one keeps, or one
-	// of the constants below.
+	// timeFrom is the index of the entry before the write whose time this one
+	// keeps, or one of the constants below.
 	timeFrom int
+	// fieldsFrom is the index of the entry before the write whose fields this
+	// one keeps, if they name identities; else noFields.
+	fieldsFrom int
+	owned      *template // of other fields that name identities
 }
 
 const (
 	timeOfWrite = -1
-	noTime      = -2 // of who applied what was there already
+	noTime      = -2 // of an apply that changed nothing
+	noFields    = -1
 )
 
 type outcomeKey [sha256.Size]byte
 
-// Bounds of each of the two generations of outcomes that are kept, in number
-// and in bytes. A single one that is large is not kept: clients choose how many
+// The bounds of each of the two generations of the cache, in number and in
+// bytes. A single large outcome is not cached, since clients choose how many
 // fields they own.
 const (
 	maxOutcomes     = 256
@@ -50,11 +54,11 @@ const (
 	largeOutcome    = 64 << 10
 )
 
-// outcomes remembers the latest outcomes.
+// outcomes is a cache of recent outcomes.
 type outcomes struct {
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the following
 	young, aged map[outcomeKey]outcome
-	bytes       int // of the young
+	bytes       int // of the young generation
 }
 
 func (o *outcomes) get(key outcomeKey) (outcome, bool) {
@@ -65,7 +69,7 @@ func (o *outcomes) get(key outcomeKey) (outcome, bool) {
 	}
 	found, ok := o.aged[key]
 	if ok {
-		o.keep(key, found)
+		o.add(key, found)
 	}
 	return found, ok
 }
@@ -76,10 +80,10 @@ func (o *outcomes) put(key outcomeKey, made outcome) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.keep(key, made)
+	o.add(key, made)
 }
 
-func (o *outcomes) keep(key outcomeKey, made outcome) {
+func (o *outcomes) add(key outcomeKey, made outcome) {
 	bytes := made.size()
 	if o.young == nil || len(o.young) >= maxOutcomes || o.bytes+bytes > maxOutcomeBytes {
 		o.young, o.aged, o.bytes = map[outcomeKey]outcome{}, o.young, 0
@@ -90,7 +94,7 @@ func (o *outcomes) keep(key outcomeKey, made outcome) {
 	o.young[key] = made
 }
 
-// size is what an outcome takes, about, in bytes.
+// size returns the approximate size of an outcome in bytes.
 func (o outcome) size() (bytes int) {
 	for i := range o {
 		e := &o[i].entry
@@ -98,20 +102,26 @@ func (o outcome) size() (bytes int) {
 		if e.FieldsV1 != nil {
 			bytes += len(e.FieldsV1.GetRawBytes())
 		}
+		if t := o[i].owned; t != nil {
+			for _, text := range t.texts {
+				bytes += len(text)
+			}
+		}
 	}
 	return bytes
 }
 
-// write is a plain write as far as its outcome depends on it.
+// write is the part of an update on which its outcome depends.
 type write struct {
-	before []metav1.ManagedFieldsEntry // the managers that it begins with
-	key    outcomeKey
+	before     []metav1.ManagedFieldsEntry // the managers before it
+	identities []string                    // in their order
+	key        outcomeKey
 }
 
 var differences = sync.Pool{New: func() any { return new(difference) }}
 
-// describe finds what the outcome of a write depends on; ok is false if that
-// is more than can be told.
+// describe returns the part of a write on which its outcome depends; ok is
+// false if that cannot be determined.
 func (t *tracker) describe(live, obj resource.Object, manager string) (w write, ok bool) {
 	if t.shape == nil {
 		return w, false
@@ -120,12 +130,16 @@ func (t *tracker) describe(live, obj resource.Object, manager string) (w write, 
 	if given := obj.GetManagedFields(); given != nil && t.subresource == "" {
 		w.before = given
 	}
-	if !t.countable(w.before) {
+	if !t.cacheable(w.before) {
 		return w, false
+	}
+	before, after := live, obj
+	if !t.version.Hub { // the library compares objects of the written version
+		before, after = t.version.FromHub(live), t.version.FromHub(obj)
 	}
 	d := differences.Get().(*difference)
 	defer differences.Put(d)
-	d.out, d.unknown = d.out[:0], false
+	d.reset()
 	d.out = appendText(d.out, manager)
 	if live.GetUID() == "" {
 		d.out = append(d.out, 1)
@@ -133,20 +147,21 @@ func (t *tracker) describe(live, obj resource.Object, manager string) (w write, 
 		d.out = append(d.out, 0)
 	}
 	for i := range w.before {
-		d.out = appendManager(d.out, &w.before[i])
+		d.addManager(&w.before[i])
 	}
 	d.out = append(d.out, end)
-	d.add(t.shape, reflect.ValueOf(live), reflect.ValueOf(obj))
+	d.add(t.shape, reflect.ValueOf(before), reflect.ValueOf(after))
+	w.identities = d.rank()
 	w.key = sha256.Sum256(d.out)
 	return w, !d.unknown
 }
 
-// countable says whether managers are so that their outcome can be kept: not
-// so many that the oldest are merged, all of the version that is written, and
-// none twice.
-func (t *tracker) countable(before []metav1.ManagedFieldsEntry) bool {
+// cacheable reports whether the outcome for managers can be cached: there are
+// so few that the oldest are not merged, all have the written version, and none
+// is repeated.
+func (t *tracker) cacheable(before []metav1.ManagedFieldsEntry) bool {
 	version := t.version.GroupVersion.String()
-	const few = 9 // one below the number at which entries of updates are merged
+	const few = 9 // one below the number from which entries of updates are merged
 	if len(before) > few || before != nil && len(before) == 0 {
 		return false
 	}
@@ -168,16 +183,15 @@ func sameManager(a, b *metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource && a.APIVersion == b.APIVersion
 }
 
-func appendManager(out []byte, e *metav1.ManagedFieldsEntry) []byte {
-	out = appendText(out, e.Manager)
-	out = appendText(out, string(e.Operation))
-	out = appendText(out, e.Subresource)
-	owned := e.FieldsV1.GetRawBytes()
-	return append(binary.AppendUvarint(out, uint64(len(owned))), owned...)
+func (d *difference) addManager(e *metav1.ManagedFieldsEntry) {
+	d.out = appendText(d.out, e.Manager)
+	d.out = appendText(d.out, string(e.Operation))
+	d.out = appendText(d.out, e.Subresource)
+	d.addOwned(e.FieldsV1.GetRawBytes())
 }
 
-// decodable says whether the merging can read the managers. It begins with
-// others if not.
+// decodable reports whether the library can parse the managers. If not, it
+// discards them.
 func decodable(entries []metav1.ManagedFieldsEntry) bool {
 	for i := range entries {
 		e := &entries[i]
@@ -191,11 +205,13 @@ func decodable(entries []metav1.ManagedFieldsEntry) bool {
 	return true
 }
 
-// outcomeOf is what became of the managers before a write.
-func outcomeOf(before, after []metav1.ManagedFieldsEntry) outcome {
-	made := make(outcome, len(after))
+// outcomeOf returns the outcome of a write; ok is false if that names an
+// identity that the write does not.
+func outcomeOf(w write, after []metav1.ManagedFieldsEntry) (made outcome, ok bool) {
+	before := w.before
+	made = make(outcome, len(after))
 	for i := range after {
-		made[i] = outcomeEntry{entry: after[i], timeFrom: timeOfWrite}
+		made[i] = outcomeEntry{entry: after[i], timeFrom: timeOfWrite, fieldsFrom: noFields}
 		made[i].entry.Time = nil
 		if after[i].Time == nil {
 			made[i].timeFrom = noTime
@@ -205,16 +221,33 @@ func outcomeOf(before, after []metav1.ManagedFieldsEntry) outcome {
 				made[i].timeFrom = j
 			}
 		}
+		if !made[i].detach(w) {
+			return nil, false
+		}
 	}
-	return made
+	return made, true
+}
+
+// detach replaces fields that name identities. It returns false if it cannot.
+func (o *outcomeEntry) detach(w write) bool {
+	owned, ok := templateOf(o.entry.FieldsV1, w.identities)
+	if owned == nil {
+		return ok
+	}
+	o.fieldsFrom = slices.IndexFunc(w.before, func(e metav1.ManagedFieldsEntry) bool { return e.FieldsV1.Equal(*o.entry.FieldsV1) })
+	if o.fieldsFrom < 0 {
+		o.owned = owned
+	}
+	o.entry.FieldsV1 = nil
+	return true
 }
 
 func sameTime(a, b *metav1.Time) bool {
 	return a == b || a != nil && b != nil && a.Time.Equal(b.Time)
 }
 
-// managers is an outcome as the managed fields of one object.
-func (o outcome) managers(before []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+// managers returns the managed fields of an object for the outcome of a write.
+func (o outcome) managers(w write) []metav1.ManagedFieldsEntry {
 	if len(o) == 0 {
 		return nil
 	}
@@ -230,14 +263,20 @@ func (o outcome) managers(before []metav1.ManagedFieldsEntry) []metav1.ManagedFi
 			}
 			made[i].Time = now
 		default:
-			made[i].Time = before[from].Time
+			made[i].Time = w.before[from].Time
+		}
+		switch from := o[i].fieldsFrom; {
+		case from != noFields:
+			made[i].FieldsV1 = w.before[from].FieldsV1
+		case o[i].owned != nil:
+			made[i].FieldsV1 = o[i].owned.fields(w.identities)
 		}
 	}
 	slices.SortFunc(made, order)
 	return made
 }
 
-// order is the one in which managed fields are listed.
+// order compares managed fields in the order in which they are listed.
 func order(a, b metav1.ManagedFieldsEntry) int {
 	return cmp.Or(
 		cmp.Compare(a.Operation, b.Operation),

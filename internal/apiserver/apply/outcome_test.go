@@ -3,6 +3,7 @@ package apply
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
@@ -20,7 +22,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/all"
 )
 
-// managers returns managers of the built-in kinds.
+// newManagers returns Managers of the built-in kinds.
 func newManagers(t testing.TB) *Managers {
 	t.Helper()
 	documents, err := openapi.New()
@@ -30,7 +32,7 @@ func newManagers(t testing.TB) *Managers {
 	return New(documents.Schemas)
 }
 
-// kind is how the API server speaks of a plural's main version.
+// kind returns the ManagedKind of a plural's hub version.
 func kind(t testing.TB, plural, subresource string) registry.ManagedKind {
 	t.Helper()
 	for _, r := range all.All() {
@@ -42,7 +44,12 @@ func kind(t testing.TB, plural, subresource string) registry.ManagedKind {
 	return registry.ManagedKind{}
 }
 
-// mutation changes an object in one of a few ways.
+// version returns the version of a resource in a group.
+func version(r *resources.Resource, group string) *resources.Version {
+	return &r.Versions[slices.IndexFunc(r.Versions, func(v resources.Version) bool { return v.Group == group })]
+}
+
+// mutation changes an object in one of several ways.
 type mutation struct {
 	name string
 	do   func(resources.Object)
@@ -71,6 +78,25 @@ func metaMutations() (made []mutation) {
 		yes := true
 		o.SetOwnerReferences([]metav1.OwnerReference{{UID: "u1", Controller: &yes}, {UID: "u2"}})
 	})
+	for _, uids := range [][2]types.UID{{"u3", "u1"}, {"u30", "u4"}, {"u5", "u5"}, {"", "u1"}, {"u\"1", "u1"}, {"u 1", "u2"}, {"ü", "u2"}} {
+		add(fmt.Sprintf("owners %q", uids), func(o resources.Object) {
+			o.SetOwnerReferences([]metav1.OwnerReference{{UID: uids[0], Name: string(uids[1])}, {UID: uids[1]}})
+		})
+	}
+	for _, text := range [][2]string{
+		{`\"uid\":\"`, `\"uid\": \"`}, {`\"uid\"`, `\"\u0075id\"`}, {`"k:`, `"\u006b:`}, {`\"}`, `\" }`},
+		{`\"uid\":\"u1\"`, `\"uid\":\"u1\",\"zone\":\"a\"`}, {`\"uid\":\"u1\"`, `\"uid\":1`}, {`\"uid\":\"u1\"`, `\"uid\":\"u2\"`},
+	} {
+		add("managers with "+text[1], func(o resources.Object) {
+			m := slices.Clone(o.GetManagedFields())
+			for i := range m {
+				if m[i].FieldsV1 != nil {
+					m[i].FieldsV1 = metav1.NewFieldsV1(strings.ReplaceAll(m[i].FieldsV1.GetRawString(), text[0], text[1]))
+				}
+			}
+			o.SetManagedFields(m)
+		})
+	}
 	add("resource version", func(o resources.Object) { o.SetResourceVersion(o.GetResourceVersion() + "1") })
 	add("reset managers", func(o resources.Object) { o.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) })
 	add("no managers given", func(o resources.Object) { o.SetManagedFields(nil) })
@@ -151,9 +177,30 @@ func podSpecMutations(spec func(resources.Object) *corev1.PodSpec) (made []mutat
 	return made
 }
 
-// TestOutcomesAreTheMergings writes objects again and again, by a few managers
-// and in a few ways, and compares what is remembered with what the merging says.
-func TestOutcomesAreTheMergings(t *testing.T) {
+// Cached outcomes of random writes by several managers equal the outcomes that
+// the library computes. eventMutations changes events, whose fields have other
+// names in events.k8s.io.
+func eventMutations() (made []mutation) {
+	add := func(name string, do func(*corev1.Event)) {
+		made = append(made, mutation{name, func(o resources.Object) { do(o.(*corev1.Event)) }})
+	}
+	for _, v := range []string{"1", "2"} {
+		add("message "+v, func(e *corev1.Event) { e.Message = v })
+		add("object "+v, func(e *corev1.Event) { e.InvolvedObject.Name = v })
+		add("source "+v, func(e *corev1.Event) { e.Source.Component = v })
+		add("controller "+v, func(e *corev1.Event) { e.ReportingController = v })
+		add("related "+v, func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: v} })
+	}
+	add("no message", func(e *corev1.Event) { e.Message = "" })
+	add("time", func(e *corev1.Event) { e.EventTime = metav1.MicroTime{Time: time.Unix(1e9, 0)} })
+	add("first time", func(e *corev1.Event) { e.FirstTimestamp = metav1.Unix(1e9, 0) })
+	add("count", func(e *corev1.Event) { e.Count++ })
+	add("series", func(e *corev1.Event) { e.Series = &corev1.EventSeries{Count: 2} })
+	add("no series", func(e *corev1.Event) { e.Series = nil })
+	return made
+}
+
+func TestOutcomesMatchTheLibrary(t *testing.T) {
 	podSpec := podSpecMutations(func(o resources.Object) *corev1.PodSpec { return &o.(*corev1.Pod).Spec })
 	template := podSpecMutations(func(o resources.Object) *corev1.PodSpec { return &o.(*appsv1.Deployment).Spec.Template.Spec })
 	statuses := []mutation{
@@ -169,41 +216,52 @@ func TestOutcomesAreTheMergings(t *testing.T) {
 		{"addresses", func(o resources.Object) {
 			o.(*corev1.Pod).Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}
 		}},
+		{"other addresses", func(o resources.Object) {
+			o.(*corev1.Pod).Status.PodIPs = []corev1.PodIP{{IP: "fd00::2"}, {IP: "10.0.0.17"}}
+		}},
+		{"one address", func(o resources.Object) { o.(*corev1.Pod).Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.17"}} }},
+		{"no address", func(o resources.Object) { o.(*corev1.Pod).Status.PodIPs = []corev1.PodIP{{}} }},
 	}
+	hub := ""
 	for _, tt := range []struct {
-		plural, subresource string
-		mutations           []mutation
+		plural, group, subresource string
+		mutations                  []mutation
 	}{
-		{"pods", "", slices.Concat(metaMutations(), podSpec, statuses)},
-		{"pods", "status", slices.Concat(metaMutations(), podSpec[:4], statuses)},
-		{"deployments", "", slices.Concat(metaMutations(), template)},
+		{"pods", hub, "", slices.Concat(metaMutations(), podSpec, statuses)},
+		{"pods", hub, "status", slices.Concat(metaMutations(), podSpec[:4], statuses)},
+		{"deployments", hub, "", slices.Concat(metaMutations(), template)},
+		{"events", hub, "", slices.Concat(metaMutations(), eventMutations())},
+		{"events", "events.k8s.io", "", slices.Concat(metaMutations(), eventMutations())},
 	} {
-		t.Run(tt.plural+"/"+tt.subresource, func(t *testing.T) {
+		t.Run(tt.plural+"/"+tt.group+tt.subresource, func(t *testing.T) {
 			m := newManagers(t)
 			k := kind(t, tt.plural, tt.subresource)
-			remembering, err := m.tracker(k)
+			if tt.group != hub {
+				k.Version = version(k.Resource, tt.group)
+			}
+			cached, err := m.tracker(k)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if remembering.shape == nil {
+			if cached.shape == nil {
 				t.Fatal("the kind cannot be walked")
 			}
 			known := 0
-			rapid.Check(t, func(t *rapid.T) { known += checkWrites(t, k, remembering, tt.mutations) })
+			rapid.Check(t, func(t *rapid.T) { known += checkWrites(t, k, cached, tt.mutations) })
 			if known == 0 {
 				t.Error("no outcome was ever known")
 			}
 			var unknown []string
-			opaques(remembering.shape, k.Resource.Plural, map[*shape]bool{}, &unknown)
+			opaques(cached.shape, k.Resource.Plural, map[*shape]bool{}, &unknown)
 			if len(unknown) > 0 {
-				t.Errorf("differences in these fields are always left to the merging: %v", unknown)
+				t.Errorf("differences in these fields are never cached: %v", unknown)
 			}
 			t.Logf("%d writes had a known outcome", known)
 		})
 	}
 }
 
-// opaques finds what cannot be walked.
+// opaques returns the fields whose shape is not supported.
 func opaques(s *shape, path string, seen map[*shape]bool, found *[]string) {
 	if s.form == opaque {
 		*found = append(*found, path)
@@ -220,8 +278,8 @@ func opaques(s *shape, path string, seen map[*shape]bool, found *[]string) {
 	}
 }
 
-// checkWrites makes a few writes, and returns how many outcomes were known.
-func checkWrites(t *rapid.T, k registry.ManagedKind, remembering *tracker, mutations []mutation) (known int) {
+// checkWrites makes some writes, and returns how many outcomes were cached.
+func checkWrites(t *rapid.T, k registry.ManagedKind, cached *tracker, mutations []mutation) (known int) {
 	live := k.Resource.Hub().New()
 	for i := range rapid.IntRange(1, 4).Draw(t, "writes") {
 		next := live.DeepCopyObject().(resources.Object)
@@ -231,15 +289,15 @@ func checkWrites(t *rapid.T, k registry.ManagedKind, remembering *tracker, mutat
 			mutations[one].do(next)
 		}
 		manager := rapid.SampledFrom([]string{"one", "two", ""}).Draw(t, "manager")
-		if w, ok := remembering.describe(live, next, manager); ok {
-			if _, ok := remembering.outcomes.get(w.key); ok {
+		if w, ok := cached.describe(live, next, manager); ok {
+			if _, ok := cached.outcomes.get(w.key); ok {
 				known++
 			}
 		}
 		merged := next.DeepCopyObject().(resources.Object)
 		merged.SetManagedFields(next.GetManagedFields())
-		updated, wantErr := remembering.fields.Update(live, merged, manager)
-		err := remembering.update(live, next, manager)
+		updated, wantErr := cached.fields.Update(live, merged, manager)
+		err := cached.update(live, next, manager)
 		if (err == nil) != (wantErr == nil) {
 			t.Fatalf("error %v, want %v", err, wantErr)
 		}
@@ -248,11 +306,11 @@ func checkWrites(t *rapid.T, k registry.ManagedKind, remembering *tracker, mutat
 		}
 		want := updated.(metav1.Object).GetManagedFields()
 		if diff := cmp.Diff(timeless(want, live), timeless(next.GetManagedFields(), live)); diff != "" {
-			t.Fatalf("managed fields (-merging +remembered):\n%s", diff)
+			t.Fatalf("managed fields (-library +cached):\n%s", diff)
 		}
 		next.SetUID("uid")
 		for j := range next.GetManagedFields() {
-			// Stored objects have whole seconds; older entries come first.
+			// Stored times have whole seconds; older entries come first.
 			next.GetManagedFields()[j].Time = &metav1.Time{Time: time.Unix(int64(1e9+i), 0)}
 		}
 		live = next
@@ -260,8 +318,8 @@ func checkWrites(t *rapid.T, k registry.ManagedKind, remembering *tracker, mutat
 	return known
 }
 
-// timeless renders managed fields with their times as old, new or none. Their
-// order depends on the second that it is.
+// timeless renders managed fields with their times as old, new or none, since
+// their order depends on the current second.
 func timeless(entries []metav1.ManagedFieldsEntry, live resources.Object) (lines []string) {
 	if !slices.IsSortedFunc(entries, order) {
 		lines = append(lines, "not in order")
@@ -282,7 +340,7 @@ func timeless(entries []metav1.ManagedFieldsEntry, live resources.Object) (lines
 	return lines
 }
 
-// usual is a pod as benchmarks make them.
+// usual returns a typical pod of benchmarks.
 func usual(i int) *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
@@ -304,8 +362,8 @@ func usual(i int) *corev1.Pod {
 	}
 }
 
-// BenchmarkUpdate tracks the fields of pods of one template: as they are
-// created, and as one label of theirs is changed.
+// BenchmarkUpdate tracks the fields of pods of one template: when they are
+// created, when one label changes, and when each gets an address.
 func BenchmarkUpdate(b *testing.B) {
 	m, k := newManagers(b), kind(b, "pods", "")
 	tracker, err := m.tracker(k)
@@ -322,8 +380,8 @@ func BenchmarkUpdate(b *testing.B) {
 		name   string
 		update func(live, obj resources.Object, manager string) error
 	}{
-		{"remembered", tracker.update},
-		{"merging", func(live, obj resources.Object, manager string) error {
+		{"cached", tracker.update},
+		{"library", func(live, obj resources.Object, manager string) error {
 			_, err := tracker.fields.Update(live, obj, manager)
 			return err
 		}},
@@ -338,17 +396,85 @@ func BenchmarkUpdate(b *testing.B) {
 				}
 			})
 		}
-		created, labelled := usual(1), live.DeepCopy()
+		created, labelled, addressed := usual(1), live.DeepCopy(), live.DeepCopy()
 		run("create", empty, func(int) resources.Object { created.ManagedFields = nil; return created })
 		run("label", live, func(i int) resources.Object {
 			labelled.Labels["touched"], labelled.ManagedFields = fmt.Sprint(i), live.ManagedFields
 			return labelled
 		})
+		run("address", live, func(i int) resources.Object {
+			addressed.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprintf("10.0.%d.%d", i>>8&255, i&255)}}
+			addressed.ManagedFields = live.ManagedFields
+			return addressed
+		})
 	}
 }
 
-// TestOutcomesAreKeptWithinBounds keeps those of objects with many fields.
-func TestOutcomesAreKeptWithinBounds(t *testing.T) {
+// BenchmarkUpdateOtherVersion tracks the fields of events that are created in
+// another version than the one that is stored.
+func BenchmarkUpdateOtherVersion(b *testing.B) {
+	m, k := newManagers(b), kind(b, "events", "")
+	k.Version = version(k.Resource, "events.k8s.io")
+	event := &corev1.Event{
+		TypeMeta:       metav1.TypeMeta{Kind: "Event", APIVersion: "v1"},
+		ObjectMeta:     metav1.ObjectMeta{Name: "e", Namespace: "default"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "pod", UID: "uid"},
+		EventTime:      metav1.NowMicro(), Reason: "Scheduled", Action: "Binding", Message: "message", Type: "Normal",
+		ReportingController: "scheduler", ReportingInstance: "host",
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		event.ManagedFields = nil
+		if err := m.Update(k, nil, event, "client"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// Pods of one template whose owners and addresses differ have one outcome.
+func TestOutcomesServeAllPodsOfATemplate(t *testing.T) {
+	m, k := newManagers(t), kind(t, "pods", "status")
+	tracker, err := m.tracker(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := kind(t, "pods", "")
+	keys := map[outcomeKey]bool{}
+	for i := range 30 {
+		pod := usual(0)
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: types.UID(fmt.Sprintf("%08x-owner", 7919*i))}}
+		if err := m.Update(created, nil, pod, "controller"); err != nil {
+			t.Fatal(err)
+		}
+		pod.UID = "uid"
+		addressed := pod.DeepCopy()
+		addressed.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprint("10.0.0.", i)}}
+		w, ok := tracker.describe(pod, addressed, "kubelet")
+		if !ok {
+			t.Fatal("the write is not described")
+		}
+		keys[w.key] = true
+		if err := m.Update(k, pod, addressed, "kubelet"); err != nil {
+			t.Fatal(err)
+		}
+		all := fmt.Sprint(addressed.ManagedFields)
+		for _, identity := range []string{string(pod.OwnerReferences[0].UID), addressed.Status.PodIPs[0].IP + `\"`} {
+			if !strings.Contains(all, identity) {
+				t.Errorf("nobody owns %s: %s", identity, all)
+			}
+		}
+		if unchanged := slices.ContainsFunc(addressed.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.FieldsV1 == pod.ManagedFields[0].FieldsV1 }); i > 0 && !unchanged {
+			t.Error("the unchanged managed fields have memory of their own")
+		}
+	}
+	// The address may come before or after the owner in the order of identities.
+	if len(keys) > 2 {
+		t.Errorf("%d different outcomes for 30 pods", len(keys))
+	}
+}
+
+// The cache is bounded also for objects with many fields.
+func TestOutcomeCacheIsBounded(t *testing.T) {
 	var kept outcomes
 	for i := range 10 * maxOutcomes {
 		fields := &metav1.FieldsV1{}

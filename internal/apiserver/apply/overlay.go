@@ -11,26 +11,27 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Configurations that only set entries of maps of strings (labels,
-// annotations, the data of a config map) are laid over the live object:
+// Configurations that only set entries of maps of strings (labels, annotations,
+// the data of a config map) are overlaid on the live object:
 //
-//	managers before, manager, which entries are there and the same ──► managers after
+//	managers before, manager, which entries exist and are equal ──► managers after
 //
-// What becomes of the managers is remembered as for plain writes. The first
-// time, and whenever entries are to be removed, the merging decides.
+// The effect on the managers is cached as for updates. The library merges the
+// first time, and whenever entries are removed.
 
-// overlay is such a configuration, and what its outcome depends on.
+// overlay is such a configuration, with the part on which its outcome depends.
 type overlay struct {
 	maps []overlaidMap
-	key  outcomeKey
+	write
 }
 
 type overlaidMap struct {
-	index   []int // of the field in the object
+	index   []int // index of the field in the object
 	entries map[string]any
 }
 
-// overlay describes a configuration; ok is false if it is not of this kind.
+// overlay returns the overlay of a configuration; ok is false if it is no such
+// configuration.
 func (t *tracker) overlay(live resource.Object, configuration map[string]any, manager string, force bool) (o overlay, ok bool) {
 	before := live.GetManagedFields()
 	if !t.foreseeable(before, manager) {
@@ -57,17 +58,17 @@ func (t *tracker) overlay(live resource.Object, configuration map[string]any, ma
 			return o, false
 		}
 	}
-	o.key = o.describe(live, before, manager, force)
-	return o, len(o.maps) > 0
+	o.before = before
+	return o, o.describe(live, manager, force) && len(o.maps) > 0
 }
 
-// in returns the map of an object; ok is false if it is not one of strings.
+// in returns the map of an object; ok is false if it is not a map of strings.
 func (m *overlaidMap) in(obj resource.Object) (there *map[string]string, ok bool) {
 	there, ok = reflect.ValueOf(obj).Elem().FieldByIndex(m.index).Addr().Interface().(*map[string]string)
 	return there, ok
 }
 
-// field finds a field of a structure; nil if there is none.
+// field returns a field of a structure; nil if there is none.
 func (s *shape) field(name string) *fieldShape {
 	for i := range s.fields {
 		if s.fields[i].entry.JsonName == name {
@@ -98,7 +99,7 @@ func (o *overlay) addMetadata(f *fieldShape, live resource.Object, value any) bo
 	return true
 }
 
-// add takes the entries for one field, which is within another.
+// add adds the entries of one field, which is within another.
 func (o *overlay) add(f *fieldShape, within []int, value any) bool {
 	entries, ok := value.(map[string]any)
 	if !ok || len(entries) == 0 || f == nil || f.shape.form != mapping {
@@ -113,26 +114,28 @@ func (o *overlay) add(f *fieldShape, within []int, value any) bool {
 	return true
 }
 
-// How an entry of a configuration is found in the live object.
+// The states of a configuration's entry in the live object.
 const (
 	absentEntry byte = iota
 	sameEntryThere
 	otherEntry
 )
 
-// describe makes the key of the outcome.
-func (o *overlay) describe(live resource.Object, before []metav1.ManagedFieldsEntry, manager string, force bool) outcomeKey {
+// describe sets the key of the outcome. It returns false if it cannot be
+// determined.
+func (o *overlay) describe(live resource.Object, manager string, force bool) bool {
 	d := differences.Get().(*difference)
 	defer differences.Put(d)
-	out := append(d.out[:0], "apply"...)
-	out = appendText(out, manager)
+	d.reset()
+	d.out = append(d.out, "apply"...)
+	d.out = appendText(d.out, manager)
 	if force {
-		out = append(out, '!')
+		d.out = append(d.out, '!')
 	}
-	for i := range before {
-		out = appendManager(out, &before[i])
+	for i := range o.before {
+		d.addManager(&o.before[i])
 	}
-	out = append(out, end)
+	out := append(d.out, end)
 	slices.SortFunc(o.maps, func(a, b overlaidMap) int { return slices.Compare(a.index, b.index) })
 	for _, m := range o.maps {
 		for _, i := range m.index {
@@ -155,7 +158,9 @@ func (o *overlay) describe(live resource.Object, before []metav1.ManagedFieldsEn
 		out = append(out, end)
 	}
 	d.out = out
-	return sha256.Sum256(out)
+	o.identities = d.rank()
+	o.key = sha256.Sum256(d.out)
+	return !d.unknown
 }
 
 // over returns a copy of the live object with the configuration's entries.
@@ -173,9 +178,9 @@ func (o *overlay) over(live resource.Object) resource.Object {
 	return made
 }
 
-// learn keeps what the merging made of an overlay, if that was nothing but to
-// lay it over: the manager gave up nothing that it had applied before.
-func (t *tracker) learn(o overlay, live, merged resource.Object, manager string) {
+// cache caches the outcome of a merge if it only overlaid the configuration:
+// the manager gave up no fields that it had applied before.
+func (t *tracker) cache(o overlay, live, merged resource.Object, manager string) {
 	before, after := live.GetManagedFields(), merged.GetManagedFields()
 	applied := func(entries []metav1.ManagedFieldsEntry) *metav1.ManagedFieldsEntry {
 		for i := range entries {
@@ -192,6 +197,8 @@ func (t *tracker) learn(o overlay, live, merged resource.Object, manager string)
 	expected := o.over(live)
 	expected.SetManagedFields(after)
 	if resource.Same(expected, merged) {
-		t.outcomes.put(o.key, outcomeOf(before, after))
+		if made, ok := outcomeOf(o.write, after); ok {
+			t.outcomes.put(o.key, made)
+		}
 	}
 }

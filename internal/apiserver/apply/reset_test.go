@@ -11,7 +11,8 @@ import (
 	resources "github.com/coracle-io/coracle/internal/resource"
 )
 
-// Nobody comes to own fields by an endpoint that ignores them.
+// A write through an endpoint gains no ownership of fields that the endpoint
+// ignores.
 func TestResetFields(t *testing.T) {
 	m := newManagers(t)
 	for _, test := range []struct {

@@ -12,24 +12,26 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// form is how the fields below a value are owned.
+// form is the granularity at which the fields of a value are owned.
 type form uint8
 
 const (
 	leaf      form = iota // owned as a whole: scalars, atomic lists and maps
-	structure             // a field each
-	mapping               // a key each
-	listing               // an item each, told apart by keys or, in sets, by its value
-	opaque                // not known here
+	structure             // field by field
+	mapping               // key by key
+	listing               // item by item, identified by keys or, in sets, by value
+	opaque                // unsupported
 )
 
-// shape says how a Go type and its schema are walked together.
+// shape describes how to walk the values of a Go type by its schema.
 type shape struct {
 	form   form
 	fields []fieldShape
-	items  *shape                   // of a mapping or listing
-	keys   [][]int                  // of a listing's items: where the keys are; none in sets
-	entry  []*value.FieldCacheEntry // of the keys, to tell whether they are there
+	items  *shape                   // of mappings and listings
+	keys   [][]int                  // the indexes of the keys in a listing's items; none in sets
+	entry  []*value.FieldCacheEntry // of the keys, to find out whether JSON omits them
+	// identities means that the key of a listing's items is an identity.
+	identities bool
 }
 
 type fieldShape struct {
@@ -38,22 +40,21 @@ type fieldShape struct {
 	shape *shape
 }
 
-// shapes makes the shapes of one schema. Types may contain themselves.
+// shapes builds the shapes of one schema. Types may be recursive.
 type shapes struct {
 	schema *schema.Schema
 	known  map[shapeKey]*shape
 }
 
-// shapeKey identifies a named type in a schema, which may be used with a
-// relationship of its own.
+// shapeKey identifies a named type of a schema with the relationship at the
+// place of its use.
 type shapeKey struct {
 	goType       reflect.Type
 	name         string
 	relationship schema.ElementRelationship
 }
 
-// shapeOf returns the shape of objects like sample; nil if they cannot be
-// walked.
+// shapeOf returns the shape of objects like sample; nil if it is not supported.
 func shapeOf(sample *typed.TypedValue, goType reflect.Type) *shape {
 	s := shapes{schema: sample.Schema(), known: map[shapeKey]*shape{}}
 	made := s.of(goType, sample.TypeRef())
@@ -94,9 +95,9 @@ func (s *shapes) fill(made *shape, t reflect.Type, ref schema.TypeRef) {
 	converted := value.TypeReflectEntryOf(t).CanConvertToUnstructured()
 	switch {
 	case atom.Scalar != nil && t == reflect.TypeFor[intstr.IntOrString]():
-		made.form = leaf // the schema allows anything, the type only scalars
+		made.form = leaf // the schema allows all values, but the type only scalars
 	case atom.Scalar != nil && atom.List == nil && atom.Map == nil:
-		if isScalar(t) && !converted || slices.Contains(scalarTypes, t) {
+		if isScalar(t) && !converted || slices.Contains(scalarTypes(), t) {
 			made.form = leaf
 		}
 	case converted || atom.Scalar != nil:
@@ -107,12 +108,14 @@ func (s *shapes) fill(made *shape, t reflect.Type, ref schema.TypeRef) {
 	}
 }
 
-// scalarTypes are written as scalars by methods of their own.
-var scalarTypes = []reflect.Type{
-	reflect.TypeFor[resource.Quantity](),
-	reflect.TypeFor[metav1.Time](),
-	reflect.TypeFor[metav1.MicroTime](),
-	reflect.TypeFor[metav1.Duration](),
+// scalarTypes returns the types that marshal themselves as scalars.
+func scalarTypes() []reflect.Type {
+	return []reflect.Type{
+		reflect.TypeFor[resource.Quantity](),
+		reflect.TypeFor[metav1.Time](),
+		reflect.TypeFor[metav1.MicroTime](),
+		reflect.TypeFor[metav1.Duration](),
+	}
 }
 
 func isScalar(t reflect.Type) bool {
@@ -152,6 +155,7 @@ func (s *shapes) fillList(made *shape, t reflect.Type, list *schema.List) {
 		made.entry = append(made.entry, entry)
 	}
 	made.form, made.items = listing, items
+	made.identities = len(list.Keys) == 1 && isIdentity(list.Keys[0]) && item.FieldByIndex(made.keys[0]).Type.Kind() == reflect.String
 }
 
 func (s *shapes) fillMap(made *shape, t reflect.Type, m *schema.Map) {
@@ -173,7 +177,7 @@ func (s *shapes) fillStructure(made *shape, t reflect.Type, m *schema.Map) {
 	if !jsonFields(t, nil, indexes) {
 		return
 	}
-	// Known before its fields, which may lead back here.
+	// Register the shape before its fields, which may be recursive.
 	made.form = structure
 	for _, entry := range value.TypeReflectEntryOf(t).OrderedFields() {
 		index, ok := indexes[entry.JsonName]
@@ -186,14 +190,14 @@ func (s *shapes) fillStructure(made *shape, t reflect.Type, m *schema.Map) {
 			f.shape = s.of(t.FieldByIndex(index).Type, declared.Type)
 		}
 		if entry.JsonName == "managedFields" && t == reflect.TypeFor[metav1.ObjectMeta]() {
-			continue // of no manager, and removed before objects are compared
+			continue // has no managers, and is removed before objects are compared
 		}
 		made.fields = append(made.fields, f)
 	}
 }
 
-// jsonFields finds where a struct's fields are by their names in JSON; false
-// if some are behind an embedded pointer.
+// jsonFields returns the indexes of a struct's fields by their names in JSON;
+// false if some are behind an embedded pointer.
 func jsonFields(t reflect.Type, at []int, found map[string][]int) bool {
 	for i := range t.NumField() {
 		f := t.Field(i)

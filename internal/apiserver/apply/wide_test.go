@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// plain takes the order of maps as it comes.
+// plain iterates over maps in random order.
 func plain(t *testing.T, m *Managers) {
 	t.Helper()
 	for gv, made := range m.converters {
@@ -24,9 +24,9 @@ func plain(t *testing.T, m *Managers) {
 	m.trackers.Clear()
 }
 
-// The keys of wide maps are gone through in their order, alone and beside
-// those of another object, whichever form the objects have.
-func TestWideMapsAreGoneThroughInOrder(t *testing.T) {
+// Wide maps are iterated in order, alone and zipped with the map of another
+// object, in all forms of objects.
+func TestWideMapsIterateInOrder(t *testing.T) {
 	m := newManagers(t)
 	types, err := m.converter(corev1.SchemeGroupVersion)
 	if err != nil {
@@ -66,8 +66,8 @@ func TestWideMapsAreGoneThroughInOrder(t *testing.T) {
 	}
 }
 
-// What comes of wide objects does not depend on the order.
-func TestOrderChangesNothing(t *testing.T) {
+// The result for wide objects does not depend on the order.
+func TestResultDoesNotDependOnOrder(t *testing.T) {
 	type step func(m *Managers) ([]metav1.ManagedFieldsEntry, error)
 	maps, pods := kind(t, "configmaps", ""), kind(t, "pods", "")
 	created, changed := wide(wideMap+1), wide(wideMap+1)
@@ -139,8 +139,8 @@ func TestOrderChangesNothing(t *testing.T) {
 	}
 }
 
-// Owners that a client sends are read in their order, whatever theirs was, and
-// long lists are refused in a bad one.
+// Managed fields that a client sends are sorted before parsing. Managed fields
+// of long lists in a bad order are refused.
 func TestOrderOfLongListsAndOwners(t *testing.T) {
 	m := newManagers(t)
 	maps, pods := kind(t, "configmaps", ""), kind(t, "pods", "")

@@ -1,15 +1,15 @@
-// Package audit records who asked the API server for what, and what came of
-// it, as events of the API group audit.k8s.io
+// Package audit records requests to the API server and their outcome as events
+// of the API group audit.k8s.io
 // (https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/).
 //
 //	Begin ─ authenticate ─┬─ Refuse ──────────────────► ResponseStarted
 //	                      └─ Serve ─ policy ─ level ─┬─► RequestReceived
-//	                                                 ├─► ResponseStarted   of what may take long
+//	                                                 ├─► ResponseStarted   for long-running requests
 //	                                                 └─► ResponseComplete or Panic
 //
-// The rules of a policy, the events' fields and the backends are those of
-// k8s.io/apiserver; this package fits them to requests that are served by
-// stages and whose answers are encoded already.
+// The policy rules, the fields of events and the backends come from
+// k8s.io/apiserver. This package adapts them to requests that are served in
+// stages and to responses that are encoded already.
 package audit
 
 import (
@@ -24,19 +24,20 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Auditor makes the events of requests. It may be used by many goroutines.
+// Auditor records requests. It is safe for concurrent use.
 type Auditor struct {
 	sink   audit.Sink
 	policy audit.PolicyRuleEvaluator
 }
 
-// New returns an auditor that sends to sink the events that policy asks for.
+// New returns an Auditor that sends the events that policy selects to sink.
 func New(sink audit.Sink, policy audit.PolicyRuleEvaluator) *Auditor {
 	return &Auditor{sink: sink, policy: policy}
 }
 
-// Request is the record of one request, for the goroutine that serves it. Nil
-// records nothing.
+// Request is the audit record of one request. It is not safe for concurrent use.
+// On nil, Object, Patch, Status, Answer and Impersonated do nothing, and
+// Responses is false.
 type Request struct {
 	auditor     *Auditor
 	longRunning bool
@@ -44,9 +45,9 @@ type Request struct {
 	context     *audit.AuditContext
 }
 
-// Begin starts the record of a request that was received just now and carries
-// the id. The context that it returns collects annotations; everything that is
-// done for the request must run under it.
+// Begin starts the record of a request with an audit ID, received at the given
+// time. The request must be served with the returned context, which collects
+// annotations.
 func (a *Auditor) Begin(ctx context.Context, info *apirequest.RequestInfo, id string, received time.Time, longRunning bool) (context.Context, *Request) {
 	ctx = audit.WithAuditContext(ctx)
 	audit.WithAuditID(ctx, types.UID(id))
@@ -56,21 +57,21 @@ func (a *Auditor) Begin(ctx context.Context, info *apirequest.RequestInfo, id st
 	return ctx, &Request{auditor: a, longRunning: longRunning, context: audit.AuditContextFrom(ctx)}
 }
 
-// Serve records what next does. The request's context must say who the user
-// is. next is not called, and the answer is an internal error, if the event
-// that the request was received cannot be kept and has to be.
+// Serve calls next and records the request. The request's context must have the
+// user. If the backend must but cannot record RequestReceived, Serve responds
+// with an internal error and does not call next.
 func (r *Request) Serve(w http.ResponseWriter, req *http.Request, next http.HandlerFunc) {
 	isLongRunning := func(*http.Request, *apirequest.RequestInfo) bool { return r.longRunning }
 	filters.WithAudit(next, r.auditor.sink, r, isLongRunning).ServeHTTP(w, req)
 }
 
-// Refuse records that a request got no further, for it cannot be understood
-// or its sender is unknown. next answers it.
+// Refuse records a request that is invalid or not authenticated. next writes
+// the response.
 func (r *Request) Refuse(w http.ResponseWriter, req *http.Request, next http.HandlerFunc) {
 	filters.WithFailedAuthenticationAudit(next, r.auditor.sink, r).ServeHTTP(w, req)
 }
 
-// records says that the event has a place for what belongs to a level.
+// records reports whether events have the content of a level.
 func (r *Request) records(level auditapi.Level) bool {
 	return r != nil && r.config.Level != "" && !r.config.Level.Less(level)
 }

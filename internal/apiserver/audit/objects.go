@@ -17,8 +17,8 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
 )
 
-// Object records what the client sent: its name always, and the object itself
-// where the policy asks for it. obj is not kept.
+// Object records the name of the object that the client sent and, if the policy
+// requires it, the object. It does not retain obj.
 func (r *Request) Object(ctx context.Context, obj runtime.Object, kind schema.GroupVersionKind, gvr schema.GroupVersionResource, subresource string) {
 	if !r.records(auditapi.LevelMetadata) {
 		return
@@ -31,7 +31,7 @@ func (r *Request) Object(ctx context.Context, obj runtime.Object, kind schema.Gr
 	audit.LogRequestObject(ctx, obj, kind.GroupVersion(), gvr, subresource, encoding{whole: r.records(auditapi.LevelRequest)})
 }
 
-// Patch records a patch; encode makes it JSON.
+// Patch records a patch. encode returns it as JSON.
 func (r *Request) Patch(encode func() ([]byte, error)) {
 	if !r.records(auditapi.LevelRequest) {
 		return
@@ -41,17 +41,17 @@ func (r *Request) Patch(encode func() ([]byte, error)) {
 	}
 }
 
-// Responses says that answers are recorded whole.
+// Responses reports whether response bodies are recorded.
 func (r *Request) Responses() bool { return r.records(auditapi.LevelRequestResponse) }
 
-// Response records an answer, as JSON, if it could be encoded.
+// Response records a response body in JSON, unless err is set.
 func (r *Request) Response(body []byte, err error) {
 	if err == nil {
 		r.respond(nil, body)
 	}
 }
 
-// Status records an answer that says what became of the request.
+// Status records a status as the response.
 func (r *Request) Status(status *metav1.Status) {
 	if !r.records(auditapi.LevelMetadata) {
 		return
@@ -66,7 +66,7 @@ func (r *Request) Status(status *metav1.Status) {
 	r.respond(status, body)
 }
 
-// Answer notes an answer that is not stored.
+// Answer records an object that is not stored as the response.
 func (r *Request) Answer(obj runtime.Object) {
 	if r == nil {
 		return
@@ -89,15 +89,15 @@ func (r *Request) respond(status *metav1.Status, body []byte) {
 	r.context.LogResponseObject(status, object)
 }
 
-// Impersonated records whom the sender speaks for.
+// Impersonated records the user that the request impersonates.
 func (r *Request) Impersonated(i impersonation.Identity) {
 	if r.records(auditapi.LevelMetadata) {
 		r.context.LogImpersonatedUser(i.User, i.Constraint)
 	}
 }
 
-// encoding is a runtime.NegotiatedSerializer that knows JSON, in the version
-// that an object has. Unless whole is set, it writes nothing.
+// encoding is a runtime.NegotiatedSerializer for JSON in the version of the
+// object. Unless whole is set, it writes nothing.
 type encoding struct{ whole bool }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
@@ -126,8 +126,8 @@ func (e encoding) Encode(obj runtime.Object, w io.Writer) error {
 // Identifier implements runtime.Encoder.
 func (encoding) Identifier() runtime.Identifier { return "audit" }
 
-// withoutManagedFields takes metadata.managedFields out of an object, a list's
-// items and a table's rows. What it cannot read it leaves as it is.
+// withoutManagedFields removes metadata.managedFields from an object, the items
+// of a list and the rows of a table. It leaves what it cannot parse unchanged.
 func withoutManagedFields(body []byte) []byte {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(body, &object) != nil {

@@ -5,8 +5,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// EvaluatePolicyRule implements audit.PolicyRuleEvaluator and remembers what
-// the policy says about this request.
+// EvaluatePolicyRule implements audit.PolicyRuleEvaluator, and keeps the result
+// for the request.
 func (r *Request) EvaluatePolicyRule(a authorizer.Attributes) audit.RequestAuditConfig {
 	r.config = r.auditor.policy.EvaluatePolicyRule(a)
 	return r.config

@@ -1,5 +1,5 @@
-// Package authn finds out who sent a request, by the means of upstream's API
-// server and in its order:
+// Package authn authenticates requests by the methods of upstream's API server,
+// in the same order:
 //
 //	front-proxy headers ─ client certificate ─ bearer token ─ anonymous
 //	                                            ├ token file
@@ -8,8 +8,8 @@
 //	                                            ├ issuers of JWTs
 //	                                            └ webhook
 //
-// The first that recognises its credential answers. A credential that is
-// there and bad fails the request even if anonymous requests are allowed.
+// The first method that recognises its credential decides. An invalid credential
+// fails the request even if anonymous requests are allowed.
 package authn
 
 import (
@@ -34,28 +34,30 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
-// Config says which credentials count. What is left out is off.
+// Config configures the accepted credentials. Methods that are not set are off.
 type Config struct {
-	// ClientCA checks client certificates.
+	// ClientCA verifies client certificates.
 	ClientCA x509.VerifyOptionFunc
-	// FrontProxy lets holders of certain certificates speak for others.
+	// FrontProxy accepts user names in headers from holders of certain
+	// certificates.
 	FrontProxy *FrontProxy
-	// ServiceAccounts checks service account tokens.
+	// ServiceAccounts accepts service account tokens.
 	ServiceAccounts *serviceaccount.Options
-	// BootstrapTokens accepts the tokens of kube-system's secrets.
+	// BootstrapTokens accepts bootstrap tokens, which are secrets in
+	// kube-system.
 	BootstrapTokens bool
 	// TokenFile is a CSV file: token,user,uid,"group1,group2".
 	TokenFile string
-	// Anonymous lets requests without a credential through as
-	// system:anonymous, unless Configured says who may.
+	// Anonymous accepts requests without a credential as system:anonymous.
+	// Configured, if set, decides instead.
 	Anonymous bool
-	// Configured is what an AuthenticationConfiguration says.
+	// Configured applies an AuthenticationConfiguration.
 	Configured *Configured
-	// Webhook is asked for tokens that nobody else knows.
+	// Webhook authenticates tokens that no other method recognises.
 	Webhook *Webhook
 
-	// CertificateLeft, if set, is told of each request with a client
-	// certificate for how long that is still good.
+	// CertificateLeft, if set, is called for each request that is authenticated
+	// by a client certificate, with the certificate's remaining lifetime.
 	CertificateLeft func(time.Duration)
 
 	Audiences authenticator.Audiences
@@ -63,7 +65,7 @@ type Config struct {
 	Clock     clock.PassiveClock
 }
 
-// Authenticators are the same means for requests and for TokenReviews.
+// Authenticators are the configured methods, for requests and for TokenReviews.
 type Authenticators struct {
 	Request authenticator.Request
 	Token   authenticator.Token // nil if there are no tokens
@@ -132,7 +134,8 @@ func New(c Config) (*Authenticators, error) {
 	return out, nil
 }
 
-// Audiences makes requests ask for the API server's own audiences.
+// Audiences returns a request that must be authenticated for the API server's
+// own audiences.
 func Audiences(r *http.Request, audiences authenticator.Audiences) *http.Request {
 	if len(audiences) == 0 {
 		return r

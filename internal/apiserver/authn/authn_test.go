@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -32,6 +33,31 @@ func bootstrapSecret(id string, change func(map[string][]byte)) *corev1.Secret {
 		change(data)
 	}
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: bootstrapSecretType, Data: data}
+}
+
+// newAuthenticators accepts client certificates, front-proxy headers, a token
+// file, bootstrap tokens and anonymous requests.
+func newAuthenticators(t *testing.T, dir string, keys *pki.Directory) *Authenticators {
+	t.Helper()
+	file := filepath.Join(dir, "tokens.csv")
+	if err := os.WriteFile(file, []byte("s3cret,alice,7,\"dev,ops\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expired := func(d map[string][]byte) { d["expiration"] = []byte(time.Now().Add(-time.Hour).Format(time.RFC3339)) }
+	memory := objectstest.NewMemory().Put(objects.Secrets,
+		bootstrapSecret("abcdef", nil),
+		bootstrapSecret("expire", expired),
+		bootstrapSecret("groups", func(d map[string][]byte) { d["auth-extra-groups"] = []byte("system:masters") }),
+		bootstrapSecret("signer", func(d map[string][]byte) { delete(d, "usage-bootstrap-authentication") }),
+	)
+	a, err := New(Config{
+		ClientCA: keys.Cluster().VerifyOptions, FrontProxy: DefaultFrontProxy(keys.FrontProxy().VerifyOptions),
+		TokenFile: file, BootstrapTokens: true, Anonymous: true, Objects: memory, Clock: clock.RealClock{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 func TestRequests(t *testing.T) {
@@ -51,49 +77,32 @@ func TestRequests(t *testing.T) {
 		}
 		return c.Leaf()
 	}
-	file := filepath.Join(dir, "tokens.csv")
-	if err := os.WriteFile(file, []byte("s3cret,alice,7,\"dev,ops\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	expired := func(d map[string][]byte) { d["expiration"] = []byte(time.Now().Add(-time.Hour).Format(time.RFC3339)) }
-	memory := objects.NewMemory().Put(objects.Secrets,
-		bootstrapSecret("abcdef", nil),
-		bootstrapSecret("expire", expired),
-		bootstrapSecret("groups", func(d map[string][]byte) { d["auth-extra-groups"] = []byte("system:masters") }),
-		bootstrapSecret("signer", func(d map[string][]byte) { delete(d, "usage-bootstrap-authentication") }),
-	)
-	a, err := New(Config{
-		ClientCA: keys.Cluster().VerifyOptions, FrontProxy: DefaultFrontProxy(keys.FrontProxy().VerifyOptions),
-		TokenFile: file, BootstrapTokens: true, Anonymous: true, Objects: memory, Clock: clock.RealClock{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAuthenticators(t, dir, keys)
 	proxy := leaf(keys, pki.FrontProxyClient())
 	admin := leaf(keys, pki.Admin())
 	for name, test := range map[string]struct {
 		cert   *cryptox509.Certificate
 		header http.Header
-		want   string // user and groups; "" is refused
+		want   string // user and groups; "" means refused
 	}{
 		"nothing":             {want: "system:anonymous system:unauthenticated"},
 		"certificate":         {cert: admin, want: "kubernetes-admin system:masters system:authenticated"},
 		"foreign certificate": {cert: leaf(stranger, pki.Admin())},
 		"certificate before token": {cert: admin, header: http.Header{"Authorization": {"Bearer s3cret"}},
 			want: "kubernetes-admin system:masters system:authenticated"},
-		"token file":          {header: http.Header{"Authorization": {"Bearer s3cret"}}, want: "alice dev ops system:authenticated"},
-		"unknown token":       {header: http.Header{"Authorization": {"Bearer nothing"}}},
-		"bootstrap token":     {header: http.Header{"Authorization": {"Bearer abcdef.0123456789abcdef"}}, want: "system:bootstrap:abcdef system:bootstrappers system:bootstrappers:workers system:authenticated"},
-		"wrong secret":        {header: http.Header{"Authorization": {"Bearer abcdef.0000000000000000"}}},
-		"expired":             {header: http.Header{"Authorization": {"Bearer expire.0123456789abcdef"}}},
-		"group not allowed":   {header: http.Header{"Authorization": {"Bearer groups.0123456789abcdef"}}},
-		"other usage":         {header: http.Header{"Authorization": {"Bearer signer.0123456789abcdef"}}},
-		"front proxy":         {cert: proxy, header: http.Header{"X-Remote-User": {"bob"}, "X-Remote-Group": {"dev"}}, want: "bob dev system:authenticated"},
-		"headers of a user":   {cert: admin, header: http.Header{"X-Remote-User": {"bob"}}, want: "kubernetes-admin system:masters system:authenticated"},
-		"headers of a nobody": {header: http.Header{"X-Remote-User": {"bob"}}, want: "system:anonymous system:unauthenticated"},
+		"token file":                  {header: http.Header{"Authorization": {"Bearer s3cret"}}, want: "alice dev ops system:authenticated"},
+		"unknown token":               {header: http.Header{"Authorization": {"Bearer nothing"}}},
+		"bootstrap token":             {header: http.Header{"Authorization": {"Bearer abcdef.0123456789abcdef"}}, want: "system:bootstrap:abcdef system:bootstrappers system:bootstrappers:workers system:authenticated"},
+		"wrong secret":                {header: http.Header{"Authorization": {"Bearer abcdef.0000000000000000"}}},
+		"expired":                     {header: http.Header{"Authorization": {"Bearer expire.0123456789abcdef"}}},
+		"group not allowed":           {header: http.Header{"Authorization": {"Bearer groups.0123456789abcdef"}}},
+		"other usage":                 {header: http.Header{"Authorization": {"Bearer signer.0123456789abcdef"}}},
+		"front proxy":                 {cert: proxy, header: http.Header{"X-Remote-User": {"bob"}, "X-Remote-Group": {"dev"}}, want: "bob dev system:authenticated"},
+		"headers of a user":           {cert: admin, header: http.Header{"X-Remote-User": {"bob"}}, want: "kubernetes-admin system:masters system:authenticated"},
+		"headers without certificate": {header: http.Header{"X-Remote-User": {"bob"}}, want: "system:anonymous system:unauthenticated"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time from what is remembered
+			for range 2 { // the second response comes from the cache
 				r := httptest.NewRequest("GET", "https://127.0.0.1/api", nil)
 				r.TLS = &tls.ConnectionState{}
 				if test.cert != nil {
@@ -118,7 +127,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-func TestCertificatesAreForgottenWithTheirAuthority(t *testing.T) {
+func TestCertificateCacheFollowsTheAuthority(t *testing.T) {
 	dir := t.TempDir()
 	one, err := pki.Open(filepath.Join(dir, "one"), clock.RealClock{})
 	if err != nil {
@@ -145,9 +154,8 @@ func TestCertificatesAreForgottenWithTheirAuthority(t *testing.T) {
 	}
 }
 
-// TestCertificatesAreForgottenWithTheirConnection: each keeps the whole
-// message that it came in.
-func TestCertificatesAreForgottenWithTheirConnection(t *testing.T) {
+// A cached certificate would keep the whole handshake message in memory.
+func TestCertificateCacheFollowsTheConnection(t *testing.T) {
 	keys, err := pki.Open(filepath.Join(t.TempDir(), "pki"), clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
@@ -157,10 +165,10 @@ func TestCertificatesAreForgottenWithTheirConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCertificates(keys.Cluster().VerifyOptions, clock.RealClock{}, nil)
-	remembered := func() int {
+	cached := func() int {
 		c.mu.RLock()
 		defer c.mu.RUnlock()
-		return len(c.checked)
+		return len(c.verified)
 	}
 	connection := func() {
 		leaf, err := cryptox509.ParseCertificate(slices.Clone(admin.Leaf().Raw))
@@ -169,22 +177,22 @@ func TestCertificatesAreForgottenWithTheirConnection(t *testing.T) {
 		}
 		r := httptest.NewRequest("GET", "https://127.0.0.1/", nil)
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*cryptox509.Certificate{leaf}}
-		before := remembered()
+		before := cached()
 		for range 3 {
 			if _, ok, err := c.AuthenticateRequest(r); !ok {
 				t.Fatal(err)
 			}
 		}
-		if remembered() != before+1 {
-			t.Errorf("%d certificates are remembered, want %d", remembered(), before+1)
+		if cached() != before+1 {
+			t.Errorf("%d certificates are cached, want %d", cached(), before+1)
 		}
 		runtime.KeepAlive(leaf)
 	}
 	connection()
 	deadline := time.Now().Add(time.Minute)
-	for remembered() > 0 {
+	for cached() > 0 {
 		if time.Now().After(deadline) {
-			t.Fatal("the certificate is still remembered")
+			t.Fatal("the certificate is still cached")
 		}
 		runtime.GC()
 	}

@@ -23,18 +23,19 @@ const (
 )
 
 var (
-	bootstrapTokenForm = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
-	bootstrapGroupForm = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
+	bootstrapTokenPattern = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
+	bootstrapGroupPattern = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 )
 
-// newBootstrapTokens authenticates the tokens with which nodes join: ID.SECRET,
-// kept in the secret kube-system/bootstrap-token-ID. A token that has
-// expired, is not for authentication or asks for groups outside
-// system:bootstrappers is no token.
+// newBootstrapTokens returns an authenticator of bootstrap tokens, with which
+// nodes join. A token is ID.SECRET and is stored in the secret
+// kube-system/bootstrap-token-ID. Tokens that have expired, are not for
+// authentication, or have groups outside system:bootstrappers are not
+// recognised.
 func newBootstrapTokens(source objects.Source, c clock.PassiveClock) authenticator.Token {
 	secrets := objects.Of[*corev1.Secret](source, objects.Secrets)
 	return authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		parts := bootstrapTokenForm.FindStringSubmatch(token)
+		parts := bootstrapTokenPattern.FindStringSubmatch(token)
 		if parts == nil {
 			return nil, false, nil
 		}
@@ -68,7 +69,7 @@ func bootstrapGroups(data map[string][]byte, id, secret string, now time.Time) (
 		if g == "" {
 			continue
 		}
-		if !bootstrapGroupForm.MatchString(g) {
+		if !bootstrapGroupPattern.MatchString(g) {
 			return nil, false
 		}
 		groups = append(groups, g)

@@ -13,36 +13,37 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// certificates authenticates by client certificate: common name is the user,
-// organizations are the groups, and the extension 1.3.6.1.4.1.57683.2 the uid.
-// All requests of a connection carry the same certificate value, so that a
-// chain is verified once a connection, not once a request. What was found out
-// is kept for as long as the certificate itself, which is with its connection:
-// clients choose how large their handshakes are.
+// certificates authenticates by client certificate. The common name is the
+// user, organizations are the groups, and the extension 1.3.6.1.4.1.57683.2 is
+// the UID. All requests of a connection carry the same certificate value, so
+// that a chain is verified once per connection. The result is cached for as
+// long as the connection keeps the certificate in memory, since clients choose
+// how large their certificates are.
 type certificates struct {
-	verify x509.VerifyOptionFunc
-	slow   authenticator.Request
-	clock  clock.PassiveClock
-	// left is told of each request for how long its certificate is still good.
-	left func(time.Duration)
+	verify   x509.VerifyOptionFunc
+	verifier authenticator.Request
+	clock    clock.PassiveClock
+	// observeRemaining is called for each request with the remaining lifetime
+	// of its certificate.
+	observeRemaining func(time.Duration)
 
-	mu      sync.RWMutex // guards checked
-	checked map[weak.Pointer[cryptox509.Certificate]]checked
+	mu       sync.RWMutex // guards verified
+	verified map[weak.Pointer[cryptox509.Certificate]]verified
 }
 
-type checked struct {
-	roots    *cryptox509.CertPool // the authorities it was checked against
+type verified struct {
+	roots    *cryptox509.CertPool // the authorities that it was verified against
 	until    time.Time
 	response *authenticator.Response
 }
 
-func newCertificates(verify x509.VerifyOptionFunc, c clock.PassiveClock, left func(time.Duration)) *certificates {
-	if left == nil {
-		left = func(time.Duration) {}
+func newCertificates(verify x509.VerifyOptionFunc, c clock.PassiveClock, observeRemaining func(time.Duration)) *certificates {
+	if observeRemaining == nil {
+		observeRemaining = func(time.Duration) {}
 	}
 	return &certificates{
-		verify: verify, clock: c, left: left, slow: x509.NewDynamic(verify, x509.CommonNameUserConversion),
-		checked: map[weak.Pointer[cryptox509.Certificate]]checked{},
+		verify: verify, clock: c, observeRemaining: observeRemaining, verifier: x509.NewDynamic(verify, x509.CommonNameUserConversion),
+		verified: map[weak.Pointer[cryptox509.Certificate]]verified{},
 	}
 }
 
@@ -59,17 +60,17 @@ func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Re
 	now := c.clock.Now()
 	key := weak.Make(leaf)
 	c.mu.RLock()
-	known, hit := c.checked[key]
+	cached, hit := c.verified[key]
 	c.mu.RUnlock()
-	if hit && known.roots == options.Roots && now.Before(known.until) {
-		c.left(leaf.NotAfter.Sub(now))
-		return known.response, true, nil
+	if hit && cached.roots == options.Roots && now.Before(cached.until) {
+		c.observeRemaining(leaf.NotAfter.Sub(now))
+		return cached.response, true, nil
 	}
-	response, ok, err := c.slow.AuthenticateRequest(req)
+	response, ok, err := c.verifier.AuthenticateRequest(req)
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	c.left(leaf.NotAfter.Sub(now))
+	c.observeRemaining(leaf.NotAfter.Sub(now))
 	until := leaf.NotAfter
 	for _, intermediate := range req.TLS.PeerCertificates[1:] {
 		if intermediate.NotAfter.Before(until) {
@@ -78,15 +79,15 @@ func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Re
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, again := c.checked[key]; !again {
-		runtime.AddCleanup(leaf, c.forget, key)
+	if _, again := c.verified[key]; !again {
+		runtime.AddCleanup(leaf, c.remove, key)
 	}
-	c.checked[key] = checked{roots: options.Roots, until: until, response: response}
+	c.verified[key] = verified{roots: options.Roots, until: until, response: response}
 	return response, true, nil
 }
 
-func (c *certificates) forget(key weak.Pointer[cryptox509.Certificate]) {
+func (c *certificates) remove(key weak.Pointer[cryptox509.Certificate]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.checked, key)
+	delete(c.verified, key)
 }

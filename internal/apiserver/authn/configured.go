@@ -20,37 +20,39 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 )
 
-// JWTOptions are what an AuthenticationConfiguration does not say.
+// JWTOptions are the settings of Configured that an AuthenticationConfiguration
+// does not contain.
 type JWTOptions struct {
-	// SigningAlgorithms may sign tokens.
+	// SigningAlgorithms are the algorithms with which tokens may be signed.
 	SigningAlgorithms []string
-	// OwnIssuers issue service account tokens; no other may be configured
-	// under their names.
+	// OwnIssuers are the issuers of service account tokens. A configuration
+	// must not name them.
 	OwnIssuers []string
 	Audiences  authenticator.Audiences
-	// Anonymous counts where the configuration says nothing about it.
+	// Anonymous applies if the configuration does not mention anonymous
+	// requests.
 	Anonymous bool
-	// ServerID tells this server's metrics from others'.
+	// ServerID labels the metrics of this server.
 	ServerID string
 }
 
-// Configured authenticates by the AuthenticationConfiguration that holds now:
-// the tokens of its issuers, and requests without a credential.
+// Configured authenticates by the current AuthenticationConfiguration: tokens
+// of its issuers, and requests without a credential.
 type Configured struct {
 	options JWTOptions
 	current atomic.Pointer[configuration]
 }
 
-// configuration is one AuthenticationConfiguration at work.
+// configuration is one AuthenticationConfiguration with its authenticators.
 type configuration struct {
 	tokens    authenticator.Token   // nil if there is no issuer
-	anonymous authenticator.Request // nil if they are refused
+	anonymous authenticator.Request // nil if anonymous requests are refused
 	issuers   []oidc.AuthenticatorTokenWithHealthCheck
 	cancel    context.CancelFunc
 }
 
-// NewConfigured begins with a configuration, whose issuers need not answer
-// yet. What it starts ends with ctx.
+// NewConfigured returns a Configured with a first configuration, whose issuers
+// need not be reachable yet. Its goroutines end with ctx.
 func NewConfigured(ctx context.Context, c *apiserver.AuthenticationConfiguration, o JWTOptions) (*Configured, error) {
 	a := &Configured{options: o}
 	first, err := a.build(ctx, c)
@@ -62,24 +64,25 @@ func NewConfigured(ctx context.Context, c *apiserver.AuthenticationConfiguration
 }
 
 const (
-	// reachIssuers is how long the issuers of a new configuration may take to answer.
-	reachIssuers = time.Minute
-	// finishRequests is how long requests that began under an old
-	// configuration may still need it.
-	finishRequests = time.Minute
-	// remembered is how long a token that was accepted is not checked again.
-	remembered = 10 * time.Second
+	// issuerTimeout bounds the time in which the issuers of a new configuration
+	// must respond.
+	issuerTimeout = time.Minute
+	// requestTimeout is how long requests that began under an old configuration
+	// may still use it.
+	requestTimeout = time.Minute
+	// tokenCacheTTL is how long an accepted token is not checked again.
+	tokenCacheTTL = 10 * time.Second
 )
 
-// Set replaces the configuration once all its issuers answer. It blocks until
-// then; if they do not, or the configuration is faulty, nothing changes.
+// Set replaces the configuration once all its issuers respond, and blocks until
+// then. On an error the old configuration stays.
 func (a *Configured) Set(ctx context.Context, c *apiserver.AuthenticationConfiguration) error {
 	next, err := a.build(ctx, c)
 	if err != nil {
 		return err
 	}
 	var unhealthy error
-	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, reachIssuers, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, issuerTimeout, true, func(context.Context) (bool, error) {
 		unhealthy = nil
 		for _, issuer := range next.issuers {
 			unhealthy = errors.Join(unhealthy, issuer.HealthCheck())
@@ -88,10 +91,10 @@ func (a *Configured) Set(ctx context.Context, c *apiserver.AuthenticationConfigu
 	})
 	if err != nil {
 		next.cancel()
-		return fmt.Errorf("the issuers do not answer: %w", errors.Join(unhealthy, err))
+		return fmt.Errorf("the issuers do not respond: %w", errors.Join(unhealthy, err))
 	}
 	before := a.current.Swap(next)
-	time.AfterFunc(finishRequests, before.cancel)
+	time.AfterFunc(requestTimeout, before.cancel)
 	return nil
 }
 
@@ -120,14 +123,14 @@ func (a *Configured) build(ctx context.Context, c *apiserver.AuthenticationConfi
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(a.options.Audiences, token))
 	}
 	if len(tokens) > 0 {
-		built.tokens = cache.New(tokenunion.New(tokens...), true, remembered, 0)
+		built.tokens = cache.New(tokenunion.New(tokens...), true, tokenCacheTTL, 0)
 	}
-	anyone := c.Anonymous
-	if anyone == nil {
-		anyone = &apiserver.AnonymousAuthConfig{Enabled: a.options.Anonymous}
+	anonymousConfig := c.Anonymous
+	if anonymousConfig == nil {
+		anonymousConfig = &apiserver.AnonymousAuthConfig{Enabled: a.options.Anonymous}
 	}
-	if anyone.Enabled {
-		built.anonymous = anonymous.NewAuthenticator(slices.Clone(anyone.Conditions))
+	if anonymousConfig.Enabled {
+		built.anonymous = anonymous.NewAuthenticator(slices.Clone(anonymousConfig.Conditions))
 	}
 	return built, nil
 }
@@ -143,13 +146,13 @@ func (a *Configured) AuthenticateToken(ctx context.Context, token string) (*auth
 // AuthenticateRequest implements authenticator.Request for a request without
 // a credential.
 func (a *Configured) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	if anyone := a.current.Load().anonymous; anyone != nil {
-		return anyone.AuthenticateRequest(r)
+	if anonymousConfig := a.current.Load().anonymous; anonymousConfig != nil {
+		return anonymousConfig.AuthenticateRequest(r)
 	}
 	return nil, false, nil
 }
 
-// authority is the PEM of a certificate authority.
+// authority is a certificate authority in PEM.
 type authority string
 
 // CurrentCABundleContent implements oidc.CAContentProvider.

@@ -11,11 +11,12 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/headers"
 )
 
-// FrontProxy is who may name the user in request headers, and in which.
+// FrontProxy configures which clients may name the user of a request in its
+// headers, and which headers (the --requestheader flags).
 type FrontProxy struct {
 	CA x509.VerifyOptionFunc // --requestheader-client-ca-file
-	// AllowedNames are the common names let in; none lets in every
-	// certificate of CA.
+	// AllowedNames are the common names of accepted certificates. An empty list
+	// accepts every certificate of CA.
 	AllowedNames        []string
 	UsernameHeaders     []string
 	UIDHeaders          []string
@@ -23,7 +24,7 @@ type FrontProxy struct {
 	ExtraHeaderPrefixes []string
 }
 
-// DefaultFrontProxy is a FrontProxy with the usual headers.
+// DefaultFrontProxy returns a FrontProxy with the usual headers.
 func DefaultFrontProxy(ca x509.VerifyOptionFunc) *FrontProxy {
 	return &FrontProxy{
 		CA:                  ca,
@@ -35,14 +36,14 @@ func DefaultFrontProxy(ca x509.VerifyOptionFunc) *FrontProxy {
 	}
 }
 
-// Headers are those that say who sent a request: the front proxy's, and the
-// usual ones in any case.
+// Headers returns the headers that identify the user: those configured, and the
+// usual ones.
 func (f *FrontProxy) Headers() headers.Set {
 	return headers.FrontProxy().With(slices.Concat(f.UsernameHeaders, f.UIDHeaders, f.GroupHeaders), f.ExtraHeaderPrefixes)
 }
 
-// authenticator looks at certificates only when a request names a user, so
-// that other requests pay nothing.
+// authenticator verifies certificates only for requests that name a user, so
+// that others cost nothing.
 func (f *FrontProxy) authenticator() authenticator.Request {
 	verified := headerrequest.NewDynamicVerifyOptionsSecure(f.CA,
 		headerrequest.StaticStringSlice(f.AllowedNames),

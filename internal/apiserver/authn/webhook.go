@@ -11,15 +11,15 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 )
 
-// Webhook is a server that is asked whose a token is, by TokenReviews.
+// Webhook is a server that authenticates tokens by TokenReviews.
 type Webhook struct {
-	// ConfigFile is the kubeconfig that says where it is.
+	// ConfigFile is the kubeconfig with its address.
 	ConfigFile string
-	// Version of the TokenReviews that it understands: v1 or v1beta1.
+	// Version is the API version of TokenReviews sent to the webhook: v1 or v1beta1.
 	Version string
-	// CacheTTL is how long its answers are remembered; 0 is not at all.
+	// CacheTTL is how long its responses are cached; 0 disables the cache.
 	CacheTTL time.Duration
-	// Backoff is how long to wait between attempts to reach it.
+	// Backoff is the back-off between attempts to reach it.
 	Backoff wait.Backoff
 }
 

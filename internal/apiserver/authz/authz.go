@@ -1,8 +1,8 @@
-// Package authz puts together who may do what: the authorizers of
-// --authorization-mode or --authorization-config, in their order, behind the
-// shortcut for system:masters.
+// Package authz authorizes requests by the authorizers of
+// --authorization-mode or --authorization-config, in their order, after a
+// shortcut for system:masters:
 //
-//	system:masters ─► Node ─► Webhook ─► RBAC ...   the first that allows or denies decides
+//	system:masters ─► Node ─► Webhook ─► RBAC ...   the first to allow or deny decides
 package authz
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// Modes of --authorization-mode.
+// The modes of --authorization-mode.
 const (
 	ModeNode        = "Node"
 	ModeRBAC        = "RBAC"
@@ -37,27 +37,30 @@ const (
 	ModeAlwaysDeny  = "AlwaysDeny"
 )
 
-// Modes lists what --authorization-mode may hold.
-var Modes = []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeABAC, ModeWebhook, ModeRBAC, ModeNode}
+// Modes returns the modes that --authorization-mode accepts.
+func Modes() []string {
+	return []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeABAC, ModeWebhook, ModeRBAC, ModeNode}
+}
 
-// Config says who decides. Fields without a comment that says otherwise are
-// required.
+// Config configures the authorizers. Fields are required unless their comment
+// says otherwise.
 type Config struct {
-	// Authorizers decide in this order.
+	// Authorizers are the authorizers in their order.
 	Authorizers []apiserver.AuthorizerConfiguration
-	// Source has the objects that rules are made of.
+	// Source has the roles, bindings and other objects that authorizers read.
 	Source objects.Source
 	// NodeRules are the rules of the cluster role system:node.
 	NodeRules []rbacv1.PolicyRule
-	// PolicyFile holds the policies of ABAC; "" if that is not used.
+	// PolicyFile is the policy file of ABAC; "" if ABAC is not used.
 	PolicyFile string
-	// WebhookBackoff is how long to wait between attempts to reach a webhook.
+	// WebhookBackoff is the back-off between attempts to reach a webhook.
 	WebhookBackoff wait.Backoff
 	// Metrics counts the decisions of each authorizer; nil counts none.
 	Metrics *metrics.Access
 }
 
-// InOrder is the configuration of authorizers that need none but their mode.
+// InOrder returns the configuration of authorizers that only need a mode, in
+// the order of modes.
 func InOrder(modes ...string) []apiserver.AuthorizerConfiguration {
 	var all []apiserver.AuthorizerConfiguration
 	for _, mode := range modes {
@@ -66,9 +69,9 @@ func InOrder(modes ...string) []apiserver.AuthorizerConfiguration {
 	return all
 }
 
-// Authorizer decides every request and knows what a user may do.
+// Authorizer authorizes requests and resolves the rules of users.
 type Authorizer struct {
-	// RBAC is nil unless the mode is among those that New was given.
+	// RBAC is nil unless the mode is in the configuration given to New.
 	RBAC *rbac.Authorizer
 
 	config  Config
@@ -77,7 +80,7 @@ type Authorizer struct {
 	current atomic.Pointer[chain]
 }
 
-// chain is an order of authorizers.
+// chain is the authorizers in their order.
 type chain struct {
 	authorizer.Authorizer
 	rules authorizer.RuleResolver
@@ -94,11 +97,11 @@ func New(c Config) (*Authorizer, error) {
 	return z, z.Set(c.Authorizers)
 }
 
-// Set replaces the authorizers. Requests under way are decided by those they
-// began with; on an error nothing changes.
+// Set replaces the authorizers. Requests in progress keep the former ones. If
+// Set fails, it changes nothing.
 func (z *Authorizer) Set(authorizers []apiserver.AuthorizerConfiguration) error {
 	if len(authorizers) == 0 {
-		return fmt.Errorf("at least one authorization mode must be defined, out of %q", Modes)
+		return fmt.Errorf("at least one authorization mode must be defined, out of %q", Modes())
 	}
 	named := []union.NamedAuthorizer{{AuthorizerName: "SystemMasters", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)}}
 	var resolvers []authorizer.RuleResolver
@@ -106,7 +109,7 @@ func (z *Authorizer) Set(authorizers []apiserver.AuthorizerConfiguration) error 
 		if slices.ContainsFunc(authorizers[:i], func(other apiserver.AuthorizerConfiguration) bool { return other.Type == a.Type }) && a.Type != ModeWebhook {
 			return fmt.Errorf("authorization mode %q is specified more than once", a.Type)
 		}
-		decides, knows, err := z.build(a)
+		decides, resolver, err := z.build(a)
 		if err != nil {
 			return err
 		}
@@ -118,7 +121,7 @@ func (z *Authorizer) Set(authorizers []apiserver.AuthorizerConfiguration) error 
 			name = a.Name
 		}
 		named = append(named, union.NamedAuthorizer{AuthorizerName: name, Authorizer: decides})
-		resolvers = append(resolvers, knows)
+		resolvers = append(resolvers, resolver)
 	}
 	combined, err := union.New(named...)
 	if err != nil {
@@ -128,8 +131,8 @@ func (z *Authorizer) Set(authorizers []apiserver.AuthorizerConfiguration) error 
 	return nil
 }
 
-// build makes one authorizer. Those that are not configured further are the
-// same for as long as the server runs.
+// build returns one authorizer with its rule resolver. Authorizers that need no
+// further configuration are built once and reused.
 func (z *Authorizer) build(a apiserver.AuthorizerConfiguration) (authorizer.Authorizer, authorizer.RuleResolver, error) {
 	switch a.Type {
 	case ModeNode:
@@ -160,7 +163,7 @@ func (z *Authorizer) build(a apiserver.AuthorizerConfiguration) (authorizer.Auth
 		always := authorizerfactory.NewAlwaysDenyAuthorizer()
 		return always, always, nil
 	}
-	return nil, nil, fmt.Errorf("authorization mode %q is not a valid mode, use any of %q", a.Type, Modes)
+	return nil, nil, fmt.Errorf("authorization mode %q is not a valid mode, use any of %q", a.Type, Modes())
 }
 
 // Authorize implements authorizer.Authorizer.
@@ -183,7 +186,7 @@ func (z *Authorizer) RulesFor(ctx context.Context, u user.Info, namespace string
 	return z.current.Load().rules.RulesFor(ctx, u, namespace)
 }
 
-// incompleteRules says of nodes that their rules cannot be listed.
+// incompleteRules reports that the rules of nodes cannot be listed.
 type incompleteRules struct{}
 
 func (incompleteRules) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// counted is an authorizer whose final decisions are counted.
+// counted is an authorizer that counts its final decisions.
 type counted struct {
 	authorizer.Authorizer
 	allowed, denied prometheus.Counter

@@ -14,11 +14,11 @@ import (
 	webhookmetrics "k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 )
 
-// newWebhook makes an authorizer that asks a server by SubjectAccessReviews.
-func newWebhook(a apiserver.AuthorizerConfiguration, backoff wait.Backoff) (*briefly, error) {
+// newWebhook returns an authorizer that asks a server by SubjectAccessReviews.
+func newWebhook(a apiserver.AuthorizerConfiguration, backoff wait.Backoff) (*boundedCache, error) {
 	c := a.Webhook
 	if c == nil || c.ConnectionInfo.KubeConfigFile == nil {
-		return nil, fmt.Errorf("authorization webhook %s: no kubeconfig file says where it is", a.Name)
+		return nil, fmt.Errorf("authorization webhook %s: no kubeconfig file is given", a.Name)
 	}
 	config, err := webhookutil.LoadKubeconfig(*c.ConnectionInfo.KubeConfigFile, nil)
 	if err != nil {
@@ -45,55 +45,57 @@ func newWebhook(a apiserver.AuthorizerConfiguration, backoff wait.Backoff) (*bri
 	if err != nil {
 		return nil, fmt.Errorf("authorization webhook %s: %w", a.Name, err)
 	}
-	return &briefly{w}, nil
+	return &boundedCache{w}, nil
 }
 
-// briefly is a webhook whose answers to long questions are not remembered. It
-// keeps the last 8192 questions and looks at how long their other parts are,
-// but who asks for a review chooses the user, and whoever lists the selectors.
-type briefly struct{ *webhook.WebhookAuthorizer }
+// boundedCache is a webhook authorizer that does not cache decisions on long
+// requests. The webhook's cache holds the last 8192 requests and bounds the
+// size of some attributes, but not of the user, which the sender of a review
+// chooses, nor of the selectors of a list.
+type boundedCache struct{ *webhook.WebhookAuthorizer }
 
 // Authorize implements authorizer.Authorizer.
-func (b *briefly) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if questionSize(a) > maxQuestion {
-		a = long{a}
+func (b *boundedCache) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if requestSize(a) > maxCachedSize {
+		a = uncacheable{a}
 	}
 	return b.WebhookAuthorizer.Authorize(ctx, a)
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer.
-func (b *briefly) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (b *boundedCache) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(b.Authorize(ctx, a))
 }
 
-// maxQuestion bounds the user and the selectors of a question whose answer is
-// remembered, in bytes.
-const maxQuestion = 10_000
+// maxCachedSize bounds the user and the selectors of a request whose decision
+// is cached, in bytes.
+const maxCachedSize = 10_000
 
-// long is a question that is too long to be remembered, by an attribute that is
-// not asked about.
-type long struct{ authorizer.Attributes }
+// uncacheable is a request that is too long to be cached, because of an
+// attribute that the webhook is not asked about.
+type uncacheable struct{ authorizer.Attributes }
 
-func padding() string { return strings.Repeat(" ", maxQuestion) }
+func padding() string { return strings.Repeat(" ", maxCachedSize) }
 
 // GetPath implements authorizer.Attributes.
-func (l long) GetPath() string {
-	if l.IsResourceRequest() {
+func (u uncacheable) GetPath() string {
+	if u.IsResourceRequest() {
 		return padding()
 	}
-	return l.Attributes.GetPath()
+	return u.Attributes.GetPath()
 }
 
 // GetName implements authorizer.Attributes.
-func (l long) GetName() string {
-	if l.IsResourceRequest() {
-		return l.Attributes.GetName()
+func (u uncacheable) GetName() string {
+	if u.IsResourceRequest() {
+		return u.Attributes.GetName()
 	}
 	return padding()
 }
 
-// questionSize is what the user and the selectors take, about.
-func questionSize(a authorizer.Attributes) (bytes int) {
+// requestSize returns the approximate size of the user and the selectors in
+// bytes.
+func requestSize(a authorizer.Attributes) (bytes int) {
 	const perValue = 8
 	add := func(values ...string) {
 		for _, value := range values {

@@ -20,9 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// TestLongQuestionsAreNotRemembered: the webhook's cache is bounded by their
-// number.
-func TestLongQuestionsAreNotRemembered(t *testing.T) {
+// The webhook bounds its cache by the number of requests.
+func TestLongRequestsAreNotCached(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -43,9 +42,9 @@ func TestLongQuestionsAreNotRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := &user.DefaultInfo{Name: "one"}
-	many := &user.DefaultInfo{Name: "one", Groups: strings.Split(strings.Repeat("g ", maxQuestion), " ")}
+	many := &user.DefaultInfo{Name: "one", Groups: strings.Split(strings.Repeat("g ", maxCachedSize), " ")}
 	var values []string
-	for i := range maxQuestion {
+	for i := range maxCachedSize {
 		values = append(values, strconv.Itoa(i))
 	}
 	selector, err := labels.ParseToRequirements("a in (" + strings.Join(values, ",") + ")")
@@ -60,7 +59,7 @@ func TestLongQuestionsAreNotRemembered(t *testing.T) {
 		"url":       {authorizer.AttributesRecord{User: one, Verb: "get", Path: "/x"}, 1},
 		"groups":    {authorizer.AttributesRecord{User: many, Verb: "get", Resource: "pods", ResourceRequest: true}, 3},
 		"url, too":  {authorizer.AttributesRecord{User: many, Verb: "get", Path: "/x"}, 3},
-		"extra":     {authorizer.AttributesRecord{User: &user.DefaultInfo{Extra: map[string][]string{strings.Repeat("x", maxQuestion): {""}}}, Verb: "get", Path: "/x"}, 3},
+		"extra":     {authorizer.AttributesRecord{User: &user.DefaultInfo{Extra: map[string][]string{strings.Repeat("x", maxCachedSize): {""}}}, Verb: "get", Path: "/x"}, 3},
 		"selectors": {authorizer.AttributesRecord{User: one, Verb: "list", Resource: "pods", ResourceRequest: true, LabelSelectorRequirements: selector}, 3},
 	} {
 		asked.Store(0)

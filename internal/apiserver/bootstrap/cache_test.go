@@ -21,7 +21,7 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// newCache runs a watch cache over s until the test ends.
+// newCache runs a watch cache on s until the test ends.
 func newCache(t *testing.T, s store.Store) *watchcache.Cache {
 	t.Helper()
 	c := watchcache.New(s, slices.Concat(rbac.Resources(), scheduling.Resources(), flowcontrol.Resources(), apiregistration.Resources(), networking.Resources()))
@@ -38,7 +38,7 @@ func newCache(t *testing.T, s store.Store) *watchcache.Cache {
 
 func reconcileCache(t *testing.T, c *watchcache.Cache) int64 {
 	t.Helper()
-	if err := Reconcile(t.Context(), objects.Cache{Cache: c}, CacheWriter{Cache: c, Clock: clock.RealClock{}}, options); err != nil {
+	if err := Reconcile(t.Context(), objects.Cache{Cache: c}, CacheWriter{Cache: c, Clock: clock.RealClock{}}, options()); err != nil {
 		t.Fatal(err)
 	}
 	revision, err := c.Fresh(t.Context())
@@ -48,7 +48,7 @@ func reconcileCache(t *testing.T, c *watchcache.Cache) int64 {
 	return revision
 }
 
-func TestComponentsMayWorkOnAFreshServer(t *testing.T) {
+func TestComponentsAreAuthorized(t *testing.T) {
 	s := mem.New()
 	c := newCache(t, s)
 	first := reconcileCache(t, c)
@@ -92,7 +92,7 @@ func TestComponentsMayWorkOnAFreshServer(t *testing.T) {
 
 func BenchmarkFreshServer(b *testing.B) {
 	for b.Loop() {
-		if _, err := wantedObjects(options); err != nil {
+		if _, err := wantedObjects(options()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -8,20 +8,26 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
-// priorityLevels are shares of the server's concurrency: nominal shares, the
-// percentage that may be lent, and the queues of who waits (no queues: refuse).
-var priorityLevels = []struct {
+// priorityLevel is a limited priority level.
+type priorityLevel struct {
 	name                            string
 	shares, lendable                int32
 	queues, handSize, queueCapacity int32
-}{
-	{"catch-all", 5, 0, 0, 0, 0},
-	{"global-default", 20, 50, 128, 6, 50},
-	{"leader-election", 10, 0, 16, 4, 50},
-	{"node-high", 40, 25, 64, 6, 50},
-	{"system", 30, 33, 64, 6, 50},
-	{"workload-high", 40, 50, 128, 6, 50},
-	{"workload-low", 100, 90, 128, 6, 50},
+}
+
+// priorityLevels returns the limited priority levels: the nominal shares of the
+// server's concurrency, the percentage of them that may be lent, and the queues
+// of waiting requests. Without queues, requests are rejected.
+func priorityLevels() []priorityLevel {
+	return []priorityLevel{
+		{"catch-all", 5, 0, 0, 0, 0},
+		{"global-default", 20, 50, 128, 6, 50},
+		{"leader-election", 10, 0, 16, 4, 50},
+		{"node-high", 40, 25, 64, 6, 50},
+		{"system", 30, 33, 64, 6, 50},
+		{"workload-high", 40, 50, 128, 6, 50},
+		{"workload-low", 100, 90, 128, 6, 50},
+	}
 }
 
 func flowControl() []wanted {
@@ -31,7 +37,7 @@ func flowControl() []wanted {
 			Type:   flowcontrolv1.PriorityLevelEnablementExempt,
 			Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{NominalConcurrencyShares: ptr.To[int32](0), LendablePercent: ptr.To[int32](0)},
 		}}}}
-	for _, l := range priorityLevels {
+	for _, l := range priorityLevels() {
 		response := flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}
 		if l.queues > 0 {
 			response = flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue, Queuing: &flowcontrolv1.QueuingConfiguration{
@@ -49,10 +55,10 @@ func flowControl() []wanted {
 	system, everybody := flowAccounts("kube-system"), []flowcontrolv1.Subject{flowGroup("system:unauthenticated"), flowGroup("system:authenticated")}
 	nodes := flowGroup("system:nodes")
 	byUser, byNamespace := flowcontrolv1.FlowDistinguisherMethodByUserType, flowcontrolv1.FlowDistinguisherMethodByNamespaceType
-	const nobody = flowcontrolv1.FlowDistinguisherMethodType("")
+	const noDistinguisher = flowcontrolv1.FlowDistinguisherMethodType("")
 	for _, s := range []*flowcontrolv1.FlowSchema{
-		flowSchema("exempt", "exempt", 1, nobody, anything(), flowGroup("system:masters")),
-		flowSchema("probes", "exempt", 2, nobody, flowcontrolv1.PolicyRulesWithSubjects{NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{
+		flowSchema("exempt", "exempt", 1, noDistinguisher, anything(), flowGroup("system:masters")),
+		flowSchema("probes", "exempt", 2, noDistinguisher, flowcontrolv1.PolicyRulesWithSubjects{NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{
 			{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/readyz", "/livez"}}}}, everybody...),
 		flowSchema("system-leader-election", "leader-election", 100, byUser, on(inNamespaces("coordination.k8s.io", []string{"leases"}, "get", "create", "update")),
 			manager, scheduler, system),

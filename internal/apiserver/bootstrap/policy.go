@@ -19,8 +19,8 @@ const (
 	labelPrefix = rbacv1.GroupName + "/"
 )
 
-// NodeRules are the rules of the cluster role system:node, by which the Node
-// authorizer lets nodes do what is not tied to their pods.
+// NodeRules returns the rules of the cluster role system:node, by which the
+// Node authorizer allows requests that do not depend on pods.
 func NodeRules() []rbacv1.PolicyRule {
 	for _, w := range policy() {
 		if r, ok := w.obj.(*rbacv1.ClusterRole); ok && r.Name == nodeRole {
@@ -30,7 +30,7 @@ func NodeRules() []rbacv1.PolicyRule {
 	panic("the policy has no role " + nodeRole)
 }
 
-// policy reads the embedded table of roles and bindings.
+// policy returns the roles and bindings of the embedded table.
 func policy() []wanted {
 	all, err := parsePolicy(policyText)
 	if err != nil {

@@ -19,24 +19,24 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// writesInFlight is how many objects are written at a time: a durable store
-// takes many concurrent writes in the time of one.
-const writesInFlight = 64
+// concurrentWrites is how many objects are written concurrently. A durable
+// store handles many concurrent writes in the time of one.
+const concurrentWrites = 64
 
-// Writer stores objects. It fills in what every stored object has (uid,
-// creation time, defaults). Creating what another server has just created, or
-// changing or deleting what another has just changed, is no error: all
-// servers want the same.
+// Writer stores objects. It sets the fields that every stored object has: UID,
+// creation time, defaults. Conflicts with another server are not errors, since
+// all servers write the same: creating an object that exists, or updating or
+// deleting one that has changed.
 type Writer interface {
 	Create(ctx context.Context, storagePath string, obj resource.Object) error
 	Update(ctx context.Context, storagePath string, obj, old resource.Object) error
 	Delete(ctx context.Context, storagePath string, old resource.Object) error
 }
 
-// Reconcile creates what is missing and completes what is there: default
-// roles get back missing rules, and bindings missing subjects, unless their
-// annotation rbac.authorization.kubernetes.io/autoupdate is "false"; nothing
-// that somebody added is taken away. source must be filled.
+// Reconcile creates missing default objects and completes existing ones. It
+// adds missing rules to default roles and missing subjects to default bindings,
+// unless their annotation rbac.authorization.kubernetes.io/autoupdate is
+// "false". It removes nothing that users have added. source must be synced.
 func Reconcile(ctx context.Context, source objects.Source, w Writer, o Options) error {
 	all, err := wantedObjects(o)
 	if err != nil {
@@ -45,10 +45,10 @@ func Reconcile(ctx context.Context, source objects.Source, w Writer, o Options) 
 	return ensure(ctx, source, w, all)
 }
 
-// ensure has all objects as they are wanted.
+// ensure creates or updates all objects.
 func ensure(ctx context.Context, source objects.Source, w Writer, all []wanted) error {
-	g, ctx := supervise.Together(ctx)
-	g.SetLimit(writesInFlight)
+	g, ctx := supervise.WithContext(ctx)
+	g.SetLimit(concurrentWrites)
 	for _, want := range all {
 		kind := source.Kind(want.storagePath)
 		if kind == nil {
@@ -83,8 +83,9 @@ func wrap(err error, doing string, w wanted) error {
 	return fmt.Errorf("%s the default object %s %s: %w", doing, w.storagePath, w.obj.GetName(), err)
 }
 
-// reconcile returns what have must become, nil if it is good as it is.
-// recreate says that it must be made anew: a binding's role cannot change.
+// reconcile returns the new state of an object, or nil if it need not change.
+// recreate means that it must be deleted and created: the role of a binding
+// cannot change.
 func reconcile(have, want resource.Object) (next resource.Object, recreate bool) {
 	if have.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false" {
 		return nil, false

@@ -4,18 +4,18 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
+	"github.com/coracle-io/coracle/internal/apiserver/status"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// CacheWriter writes default objects through the watch cache, before the
-// server serves anybody. Validation applies, admission does not.
+// CacheWriter is a Writer that writes through the watch cache. It validates
+// objects but runs no admission.
 type CacheWriter struct {
 	Cache *watchcache.Cache
 	Clock clock.PassiveClock
@@ -38,7 +38,7 @@ func (w CacheWriter) Create(ctx context.Context, storagePath string, obj resourc
 	if err != nil {
 		return err
 	}
-	return overtaken(w.writer().Create(ctx, k, obj))
+	return status.IgnoreRace(w.writer().Create(ctx, k, obj))
 }
 
 // Update implements Writer.
@@ -47,7 +47,7 @@ func (w CacheWriter) Update(ctx context.Context, storagePath string, obj, old re
 	if err != nil {
 		return err
 	}
-	return overtaken(w.writer().Update(ctx, k, old.GetNamespace(), old.GetName(), func(current resource.Object) (resource.Object, error) {
+	return status.IgnoreRace(w.writer().Update(ctx, k, old.GetNamespace(), old.GetName(), func(current resource.Object) (resource.Object, error) {
 		if current.GetResourceVersion() != old.GetResourceVersion() {
 			return nil, nil
 		}
@@ -62,15 +62,7 @@ func (w CacheWriter) Delete(ctx context.Context, storagePath string, old resourc
 	if err != nil {
 		return err
 	}
-	return overtaken(w.writer().Delete(ctx, k, old.GetNamespace(), old.GetName(), &metav1.Preconditions{
+	return status.IgnoreRace(w.writer().Delete(ctx, k, old.GetNamespace(), old.GetName(), &metav1.Preconditions{
 		UID: ptr.To(old.GetUID()), ResourceVersion: ptr.To(old.GetResourceVersion()),
 	}))
-}
-
-// overtaken says that it is no error if another server was faster.
-func overtaken(err error) error {
-	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -18,15 +17,15 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// CBOR (KEP-4222) is put together like the other forms. Maps have their keys
-// in the order of their encoding, which is that of their length first:
+// CBOR (KEP-4222) is assembled like the other media types. Map keys are in
+// the order of their encoding, which is by length first:
 //
 //	d9d9f7  {kind, metadata, apiVersion, ...}                    an object
 //	d9d9f7  {kind, items: [{metadata, ...}, ...], metadata, apiVersion}   a list
 //	d9d9f7  {type, object: d9d9f7 {...}}                         an event; events follow each other
 
-// selfDescribed is the tag that every document begins with (RFC 8949, 3.4.6).
-var selfDescribed = []byte{0xd9, 0xd9, 0xf7}
+// selfDescribed is the tag at the start of every document (RFC 8949, 3.4.6).
+const selfDescribed = "\xd9\xd9\xf7"
 
 // Heads of CBOR maps and arrays (RFC 8949, 3.1).
 const (
@@ -35,7 +34,7 @@ const (
 	mapOfFour  = 5<<5 | 4
 )
 
-// marshalCBOR writes CBOR as upstream's serializer does, with its tag.
+// marshalCBOR encodes an object as upstream's serializer does, with the tag.
 func marshalCBOR(obj any) ([]byte, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		obj = u.Object
@@ -44,7 +43,7 @@ func marshalCBOR(obj any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(bytes.Clone(selfDescribed), data...), nil
+	return append([]byte(selfDescribed), data...), nil
 }
 
 // CBOR returns an entry as a CBOR document.
@@ -58,8 +57,8 @@ func (v *Version) CBOR(e *watchcache.Entry) ([]byte, error) {
 	})
 }
 
-// itemCBOR returns an entry as an item of a list: without its type, if the
-// list says it.
+// itemCBOR returns an entry as an item of a list. Items of typed lists have
+// no type.
 func (v *Version) itemCBOR(e *watchcache.Entry) ([]byte, error) {
 	return e.Encoded(v.slotItemCBOR, func() ([]byte, error) {
 		obj, err := v.Object(e)
@@ -73,7 +72,7 @@ func (v *Version) itemCBOR(e *watchcache.Entry) ([]byte, error) {
 	})
 }
 
-// withoutTypeMeta returns a copy of an object that shares everything but its type.
+// withoutTypeMeta returns a shallow copy of an object without its type.
 func withoutTypeMeta(obj resource.Object) runtime.Object {
 	c := reflect.New(reflect.TypeOf(obj).Elem())
 	c.Elem().Set(reflect.ValueOf(obj).Elem())
@@ -84,7 +83,7 @@ func withoutTypeMeta(obj resource.Object) runtime.Object {
 
 func newCBORList(kind schema.GroupVersionKind, entries []*watchcache.Entry, meta metav1.ListMeta, encode encoder) (*List, error) {
 	l := &List{media: CBOR, entries: entries, encode: encode}
-	l.start = append(bytes.Clone(selfDescribed), mapOfFour)
+	l.start = append([]byte(selfDescribed), mapOfFour)
 	for _, part := range []string{"kind", kind.Kind, "items"} {
 		l.start = appendCBORString(l.start, part)
 	}
@@ -95,19 +94,10 @@ func newCBORList(kind schema.GroupVersionKind, entries []*watchcache.Entry, meta
 	}
 	l.end = append(appendCBORString(nil, "metadata"), metadata...)
 	l.end = appendCBORString(appendCBORString(l.end, "apiVersion"), kind.GroupVersion().String())
-	l.size = len(l.start) + len(l.end)
-	for _, e := range entries {
-		item, err := encode(e)
-		if err != nil {
-			return nil, err
-		}
-		l.size += len(item)
-	}
-	return l, nil
+	return l.measured(0)
 }
 
-// appendCBORString appends a string in the form that upstream gives all
-// strings: as bytes.
+// appendCBORString appends a string as a byte string, as upstream does.
 func appendCBORString(dst []byte, s string) []byte {
 	const majorBytes = 2 << 5
 	return append(appendCBORHead(dst, majorBytes, len(s)), s...)
@@ -131,18 +121,18 @@ func appendCBORFrame(dst []byte, eventType string, object []byte) []byte {
 	return append(appendCBORString(dst, "object"), object...)
 }
 
-// cborTable is a Table in CBOR; the parts are put into its own type.
+// cborTable returns a Table in CBOR.
 func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o TableOptions) ([]byte, error) {
 	table := metav1.Table{ListMeta: meta, Rows: make([]metav1.TableRow, 0, len(entries))}
 	table.SetGroupVersionKind(o.Version.WithKind("Table"))
 	if !o.NoHeaders {
-		table.ColumnDefinitions = v.Resource.Columns
+		table.ColumnDefinitions = v.Resource.Table.Columns
 		if table.ColumnDefinitions == nil {
 			table.ColumnDefinitions = []metav1.TableColumnDefinition{}
 		}
 	}
 	for _, e := range entries {
-		row := metav1.TableRow{Cells: v.Resource.Row(e.Object, o.Now)}
+		row := metav1.TableRow{Cells: v.Resource.Table.Row(e.Object, o.Now)}
 		var err error
 		switch o.IncludeObject {
 		case metav1.IncludeNone:
@@ -159,7 +149,7 @@ func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o
 	return marshalCBOR(&table)
 }
 
-// decodeCBOR reads CBOR into obj and returns the kind that the body says.
+// decodeCBOR decodes CBOR into obj and returns the kind in the body.
 func decodeCBOR(obj runtime.Object, expected schema.GroupVersionKind, body []byte, wantStrict bool) (strict []error, actual schema.GroupVersionKind, err error) {
 	s := serializercbor.NewSerializer(oneKind{expected}, oneKind{expected}, serializercbor.Strict(wantStrict))
 	_, said, err := s.Decode(body, &expected, obj)
@@ -172,7 +162,7 @@ func decodeCBOR(obj runtime.Object, expected schema.GroupVersionKind, body []byt
 	return nil, actual, err
 }
 
-// oneKind is a scheme for an object of one kind that is there already.
+// oneKind is a scheme of one kind, whose object exists already.
 type oneKind struct{ kind schema.GroupVersionKind }
 
 // ObjectKinds implements runtime.ObjectTyper.
@@ -188,7 +178,8 @@ func (oneKind) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	return nil, runtime.NewNotRegisteredErrForKind(schemeName, kind)
 }
 
-// CBORToJSON turns the map of a CBOR document into a JSON object.
+// CBORToJSON converts a CBOR document, whose value is a map, to a JSON
+// object.
 func CBORToJSON(body []byte) ([]byte, error) {
 	var content map[string]any
 	if err := direct.Unmarshal(body, &content); err != nil {

@@ -1,16 +1,16 @@
-// Package codec turns objects into the bytes that clients see and back.
+// Package codec encodes and decodes the objects of requests and responses.
 //
-// One object is encoded at most once for each served version and media type;
-// the bytes live in its cache entry and everything else is put together from
-// them:
+// An object is encoded at most once for each served version and media type.
+// The bytes are kept in its cache entry, and all other responses are
+// assembled from them:
 //
 //	entry ──► {"kind":"Pod","apiVersion":"v1","metadata":...}\n        get, create, update
 //	              │ without the first two fields
 //	              ├──► {"kind":"PodList",...,"items":[{"metadata":...},...]}\n
 //	              └──► {"type":"ADDED","object":{"kind":"Pod",...}}\n   watch
 //
-// and the same in protobuf: an envelope around a get, a field tag and length
-// before each item of a list, a frame around each event of a watch.
+// The same holds for protobuf: an envelope around a get, a field tag and
+// length before each item of a list, a frame around each event of a watch.
 package codec
 
 import (
@@ -31,8 +31,8 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Slots counts out the numbers under which entries keep encodings, so that
-// two versions (or two generations of a custom resource) never share one.
+// Slots allocates the numbers of the slots in which entries keep encodings.
+// Two versions, or two generations of a custom resource, never share one.
 type Slots struct{ last atomic.Int64 }
 
 func (s *Slots) take() int { return int(s.last.Add(1)) }
@@ -58,7 +58,7 @@ type Version struct {
 	slotCBOR, slotItemCBOR      int
 }
 
-// NewVersion makes the codec of a version of r.
+// NewVersion returns the codec of a version of r.
 func NewVersion(r *resource.Resource, v *resource.Version, slots *Slots) *Version {
 	c := &Version{
 		Resource: r, Version: v,
@@ -74,11 +74,12 @@ func NewVersion(r *resource.Resource, v *resource.Version, slots *Slots) *Versio
 	c.listTypeMeta = append(typeMetaJSON(c.ListKind), `"metadata":`...)
 	c.envelope = envelopeStart(c.Kind)
 	c.listEnvelope = envelopeStart(c.ListKind)
-	c.table = tableColumns(r.Columns)
+	c.table = tableColumns(r.Table.Columns)
 	return c
 }
 
-// HasProtobuf says whether the kind has a protobuf form (custom resources do not).
+// HasProtobuf reports whether the kind has a protobuf form. Custom resources
+// have none.
 func (v *Version) HasProtobuf() bool { return v.protobuf }
 
 func typeMetaJSON(kind schema.GroupVersionKind) []byte {
@@ -114,8 +115,8 @@ func (v *Version) Raw(e *watchcache.Entry) ([]byte, error) {
 	})
 }
 
-// MetadataJSON returns an entry as a v1 PartialObjectMetadata with a final newline.
-func (v *Version) MetadataJSON(e *watchcache.Entry) ([]byte, error) {
+// metadataJSON returns an entry as a v1 PartialObjectMetadata with a final newline.
+func (v *Version) metadataJSON(e *watchcache.Entry) ([]byte, error) {
 	return e.Encoded(v.slotMetaJSON, func() ([]byte, error) {
 		return marshalJSON(PartialMetadata(e.Object, metav1.SchemeGroupVersion))
 	})
@@ -128,8 +129,9 @@ func (v *Version) metadataRaw(e *watchcache.Entry) ([]byte, error) {
 	})
 }
 
-// LeftSlot is the slot of an event's entry for the state that the object had
-// before it left a watcher's selection; ok is false for converted outputs.
+// LeftSlot returns the slot for the encoding of a DELETED event with the last
+// state of an object before it left a watch's selection. ok is false for
+// converted outputs.
 func (v *Version) LeftSlot(o Output) (slot int, ok bool) {
 	switch o.Media {
 	case Protobuf:
@@ -140,7 +142,7 @@ func (v *Version) LeftSlot(o Output) (slot int, ok bool) {
 	return v.slotLeftJSON, o.Convert.Kind == ""
 }
 
-// Entry returns the whole body of a response with one object; for YAML it is JSON.
+// Entry returns the body of a response with one object. For YAML it is JSON.
 func (v *Version) Entry(e *watchcache.Entry, media Media) ([]byte, error) {
 	switch media {
 	case JSON, YAML:
@@ -157,7 +159,8 @@ func (v *Version) Entry(e *watchcache.Entry, media Media) ([]byte, error) {
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// marshalJSON writes JSON as upstream's serializer does, with its final newline.
+// marshalJSON encodes an object as upstream's serializer does, with a final
+// newline.
 func marshalJSON(obj any) ([]byte, error) {
 	b := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(b)
@@ -180,13 +183,15 @@ func marshalProtobuf(obj runtime.Object) ([]byte, error) {
 
 const protobufPrefix = "k8s\x00"
 
-// Tags of runtime.Unknown's fields and of the lists' items, all of wire type 2.
+// Tags of the fields of runtime.Unknown and of the items of lists, all of
+// wire type 2.
 const (
 	tagField1 = 0x0a
 	tagField2 = 0x12
 )
 
-// envelopeTail is the empty contentEncoding and contentType after the object.
+// envelopeTail is the empty contentEncoding and contentType that follow the
+// object.
 const envelopeTail = "\x1a\x00\x22\x00"
 
 func envelopeStart(kind schema.GroupVersionKind) []byte {
@@ -203,7 +208,7 @@ func appendBytes(dst []byte, tag byte, data []byte) []byte {
 	return append(dst, data...)
 }
 
-// sizeOf is the length of n as a varint.
+// sizeOf returns the length of n as a varint.
 func sizeOf(n int) int {
 	size := 1
 	for ; n >= 0x80; n >>= 7 {
@@ -219,7 +224,7 @@ func wrap(envelope, raw []byte) []byte {
 	return append(out, envelopeTail...)
 }
 
-// PartialMetadata returns an object's metadata alone. It shares the metadata.
+// PartialMetadata returns the metadata of an object, which it shares.
 func PartialMetadata(obj resource.Object, version schema.GroupVersion) *metav1.PartialObjectMetadata {
 	p := &metav1.PartialObjectMetadata{}
 	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
@@ -244,8 +249,8 @@ func unstructuredMetadata(u *unstructured.Unstructured) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}
 }
 
-// Encode returns the whole body of a response with any other object; its
-// TypeMeta is set.
+// Encode returns the body of a response with an object that is no cache
+// entry. Its TypeMeta must be set.
 func Encode(obj runtime.Object, media Media) ([]byte, error) {
 	switch media {
 	case Protobuf:

@@ -19,7 +19,7 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// configMaps returns objects and what holds them, with the codec of their kind.
+// configMaps returns objects and their entries, with the codec of their kind.
 func configMaps(count int) (*codec.Version, []corev1.ConfigMap, []*watchcache.Entry) {
 	r := core.ConfigMaps()
 	var items []corev1.ConfigMap
@@ -55,8 +55,8 @@ func encode(t *testing.T, s runtime.Encoder, obj runtime.Object) []byte {
 	return b.Bytes()
 }
 
-// What is put together from cached pieces is byte for byte what upstream's
-// serializers write.
+// Responses assembled from cached encodings have the same bytes as the output
+// of upstream's serializers.
 func TestSameBytesAsUpstream(t *testing.T) {
 	remaining := int64(7)
 	for _, count := range []int{0, 1, 50} {

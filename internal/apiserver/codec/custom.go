@@ -7,9 +7,9 @@ import (
 	serializerjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// customKind is the kind that a custom resource says it is of. Unlike objects
-// of built-in kinds it must say one; which one is left to the rules of the
-// endpoint's kind. body is only shown.
+// customKind returns the kind in a custom resource, which must have one,
+// unlike objects of built-in kinds. The caller checks whether it is the right
+// one. body is used in errors only.
 func customKind(u *unstructured.Unstructured, body []byte) (schema.GroupVersionKind, error) {
 	var none schema.GroupVersionKind
 	kind, _ := u.Object["kind"].(string)
@@ -29,8 +29,7 @@ func customKind(u *unstructured.Unstructured, body []byte) (schema.GroupVersionK
 	return gv.WithKind(kind), nil
 }
 
-// CheckVersion refuses an object that says to be of another version than the
-// endpoint's.
+// CheckVersion refuses an object of another version than the endpoint's.
 func CheckVersion(obj runtime.Object, expected schema.GroupVersionKind) error {
 	actual := obj.GetObjectKind().GroupVersionKind()
 	if actual.GroupVersion() == expected.GroupVersion() {

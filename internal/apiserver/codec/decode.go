@@ -16,17 +16,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Known tells whether a kind exists anywhere in the API, for the message
-// about an object that was sent to the wrong place.
+// Known reports whether a kind is served. It is used in the error for an
+// object that was sent to the wrong endpoint.
 type Known func(schema.GroupVersionKind) bool
 
-// schemeName is how upstream's messages name the list of known kinds.
+// schemeName is the name of the list of known kinds in upstream's messages.
 const schemeName = "pkg/api/legacyscheme/scheme.go:30"
 
-// DecodeInto reads a request body into obj, which is new, of the kind that
-// the endpoint expects and has its TypeMeta set. strict lists unknown and
-// duplicate fields (only looked for if wanted); err is a BadRequest. A custom
-// resource keeps the kind that it says it is of (see CheckVersion).
+// DecodeInto decodes a request body into obj, a new object of the expected
+// kind with its TypeMeta set. strict lists unknown and duplicate fields, if
+// wantStrict is set. err is a BadRequest. A custom resource keeps the kind in
+// the body (see CheckVersion).
 func DecodeInto(obj runtime.Object, expected schema.GroupVersionKind, body []byte, media Media, wantStrict bool, known Known) (strict []error, err error) {
 	var actual schema.GroupVersionKind
 	switch media {
@@ -52,8 +52,8 @@ func DecodeInto(obj runtime.Object, expected schema.GroupVersionKind, body []byt
 	return strict, nil
 }
 
-// DecodeJSON reads JSON into obj, which is new and of the expected kind, and
-// returns the kind that the body says. Errors are those of the decoder.
+// DecodeJSON decodes JSON into obj, a new object of the expected kind, and
+// returns the kind in the body. It returns the errors of the decoder unchanged.
 func DecodeJSON(obj runtime.Object, expected schema.GroupVersionKind, body []byte, wantStrict bool) ([]error, schema.GroupVersionKind, error) {
 	var strict []error
 	var err error
@@ -66,7 +66,7 @@ func DecodeJSON(obj runtime.Object, expected schema.GroupVersionKind, body []byt
 			err = kjson.UnmarshalCaseSensitivePreserveInts(body, &content)
 		}
 		u.Object = content
-	case decodeFaultless(obj, body):
+	case decodeFast(obj, body):
 	case wantStrict:
 		strict, err = kjson.UnmarshalStrict(body, obj)
 	default:
@@ -136,7 +136,7 @@ func decodeProtobuf(obj runtime.Object, expected schema.GroupVersionKind, body [
 	return actual, message.Unmarshal(envelope.Raw)
 }
 
-// withDefaults fills in what the body did not say about its kind.
+// withDefaults returns actual with its empty fields set from expected.
 func withDefaults(actual, expected schema.GroupVersionKind) schema.GroupVersionKind {
 	if actual.Kind == "" {
 		actual.Kind = expected.Kind
@@ -147,7 +147,8 @@ func withDefaults(actual, expected schema.GroupVersionKind) schema.GroupVersionK
 	return actual
 }
 
-// WrongKind says what is wrong with an object of another kind than expected.
+// WrongKind returns the error for an object of another kind than expected, or
+// nil.
 func WrongKind(actual, expected schema.GroupVersionKind, known Known) error {
 	switch {
 	case actual == expected || actual.Kind == "":
@@ -184,17 +185,17 @@ func decodeError(err error, actual, expected schema.GroupVersionKind, body []byt
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", expected.Kind, err, summary(body)))
 }
 
-// StrictError is the refusal of an object with unknown or duplicate fields.
+// StrictError returns the error for unknown or duplicate fields.
 func StrictError(strict []error, actual, expected schema.GroupVersionKind, body []byte) error {
 	return decodeError(runtime.NewStrictDecodingError(strict), actual, expected, body)
 }
 
-// CoerceError is the refusal of an object that its schema cannot hold.
+// CoerceError returns the error for an object that does not fit its schema.
 func CoerceError(err error, actual, expected schema.GroupVersionKind, body []byte) error {
 	return decodeError(err, actual, expected, body)
 }
 
-// summary shows the beginning of a body that was not understood.
+// summary returns the start of a body for an error message.
 func summary(body []byte) string {
 	const limit = 30
 	if len(body) == 0 {
@@ -210,8 +211,8 @@ func summary(body []byte) string {
 	return render(body)
 }
 
-// DecodeDeleteOptions reads the body of a DELETE. Any group may have sent its
-// own version of the options, and leaving out the kind is allowed.
+// DecodeDeleteOptions decodes the body of a DELETE. The options may be of any
+// group's version, or without a kind.
 func DecodeDeleteOptions(options *metav1.DeleteOptions, body []byte, media Media) error {
 	var err error
 	switch media {

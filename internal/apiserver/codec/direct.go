@@ -7,19 +7,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// faultless are the rules of a decoder that takes no unknown and no duplicate
-// fields, no field in another case, no wrong type and no invalid UTF-8.
-var faultless = json.JoinOptions(json.RejectUnknownMembers(true))
+// strictOptions makes the decoder refuse unknown and duplicate fields, names
+// in another case, wrong types and invalid UTF-8.
+var strictOptions = json.JoinOptions(json.RejectUnknownMembers(true))
 
-// decodeFaultless reads JSON into obj, which is new, if nothing at all is wrong
-// with it. Where it returns true, obj is what sigs.k8s.io/json would have made
-// of the same body, which takes twice as long, and there is nothing to be said
-// of the body; else obj is as it was before, and sigs.k8s.io/json, whose
-// words clients know, has to find out what is wrong.
-func decodeFaultless(obj runtime.Object, body []byte) bool {
+// decodeFast decodes valid JSON into obj, a new object, in half the time of
+// sigs.k8s.io/json, with the same result. If it returns false, obj is
+// unchanged, and sigs.k8s.io/json must find the errors, whose messages
+// clients know.
+func decodeFast(obj runtime.Object, body []byte) bool {
 	kind := obj.GetObjectKind().GroupVersionKind()
-	if json.Unmarshal(body, obj, faultless) == nil {
-		// A null takes away the kind that was there, which it must not.
+	if json.Unmarshal(body, obj, strictOptions) == nil {
+		// A null would remove the kind, which must stay.
 		if now := obj.GetObjectKind().GroupVersionKind(); now.Kind != "" && now.Version != "" || now == kind {
 			return true
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// typed maps "apps/v1 Deployment" to the version of a built-in kind.
-func typed() map[string]*resource.Version {
+// versionsByKind maps "apps/v1 Deployment" to the version of a built-in kind.
+func versionsByKind() map[string]*resource.Version {
 	versions := map[string]*resource.Version{}
 	for _, r := range all.All() {
 		for i := range r.Versions {
@@ -31,13 +31,14 @@ func typed() map[string]*resource.Version {
 	return versions
 }
 
-// sameDecoded fails if the two decoders disagree on a body that one of them
-// finds nothing wrong with.
-func sameDecoded(t *testing.T, v *resource.Version, body []byte) (faultless bool) {
+// sameDecoded fails if decodeFast accepts a body that sigs.k8s.io/json
+// decodes differently or with errors. It returns whether decodeFast accepted
+// it.
+func sameDecoded(t *testing.T, v *resource.Version, body []byte) (accepted bool) {
 	t.Helper()
 	got, want := v.New(), v.New()
-	faultless = decodeFaultless(got, body)
-	if !faultless {
+	accepted = decodeFast(got, body)
+	if !accepted {
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("a body with faults left something behind: %s", body)
 		}
@@ -45,17 +46,16 @@ func sameDecoded(t *testing.T, v *resource.Version, body []byte) (faultless bool
 	}
 	strict, err := kjson.UnmarshalStrict(body, want)
 	if err != nil || len(strict) > 0 {
-		t.Errorf("taken for faultless, but %v %v: %s", err, strict, body)
+		t.Errorf("accepted, but %v %v: %s", err, strict, body)
 	} else if !reflect.DeepEqual(got, want) {
 		t.Errorf("decoded otherwise: %s\n%+v\n%+v", body, got, want)
 	}
 	return true
 }
 
-// The bodies that upstream took are faultless, whatever their kind; where one
-// is not, both decoders agree.
-func TestDecodeFaultless(t *testing.T) {
-	versions := typed()
+// decodeFast accepts the bodies that upstream accepted, of all kinds.
+func TestDecodeFast(t *testing.T) {
+	versions := versionsByKind()
 	for _, file := range []string{"create", "update"} {
 		answers, err := resourcetest.Answers(file)
 		if err != nil {
@@ -67,44 +67,44 @@ func TestDecodeFaultless(t *testing.T) {
 				continue
 			}
 			if !sameDecoded(t, v, a.Request) && a.Code < 300 {
-				t.Errorf("%s %s is not faultless: %s", a.Kind, a.Case, a.Request)
+				t.Errorf("%s %s is not accepted: %s", a.Kind, a.Case, a.Request)
 			}
 		}
 	}
 }
 
-// Bodies in which a value or a name was changed at random.
-func TestDecodeFaultlessDamaged(t *testing.T) {
+// decodeFast agrees with sigs.k8s.io/json on bodies with a random change.
+func TestDecodeFastCorrupted(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
-	versions := typed()
+	versions := versionsByKind()
 	answers, err := resourcetest.Answers("create")
 	if err != nil {
 		t.Fatal(err)
 	}
-	faultless := 0
+	accepted := 0
 	for range 20_000 {
 		a := answers[random.IntN(len(answers))]
 		v := versions[a.Kind]
 		if v == nil {
 			continue
 		}
-		if sameDecoded(t, v, damage(random, a.Request)) {
-			faultless++
+		if sameDecoded(t, v, corrupt(random, a.Request)) {
+			accepted++
 		}
 	}
-	if faultless == 0 {
-		t.Error("no changed body was faultless")
+	if accepted == 0 {
+		t.Error("no changed body was accepted")
 	}
 }
 
-// damages are what takes the place of a value.
-var damages = []string{"null", "true", "7", "-1", "1.5", "1e3", "99999999999999999999", `""`, `"a"`, `"1"`, `"2024-01-02T03:04:05Z"`, `"\ud800"`, "\"\xff\"", "{}", "[]", "[null]", `[""]`, `{"a":null}`, `{"a":"b","a":"c"}`}
+// replacements are values that replace a value of a body.
+var replacements = []string{"null", "true", "7", "-1", "1.5", "1e3", "99999999999999999999", `""`, `"a"`, `"1"`, `"2024-01-02T03:04:05Z"`, `"\ud800"`, "\"\xff\"", "{}", "[]", "[null]", `[""]`, `{"a":null}`, `{"a":"b","a":"c"}`}
 
-// damage changes one token of a JSON text: a value becomes another, or a name
-// is written in another case or twice.
-func damage(random *rand.Rand, body []byte) []byte {
+// corrupt changes one token of a JSON text: it replaces a value, changes the
+// case of a name, or repeats a name.
+func corrupt(random *rand.Rand, body []byte) []byte {
 	var spans [][2]int
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	for {
@@ -125,7 +125,7 @@ func damage(random *rand.Rand, body []byte) []byte {
 	}
 	at := spans[random.IntN(len(spans))]
 	token := body[at[0]:at[1]]
-	changed := damages[random.IntN(len(damages))]
+	changed := replacements[random.IntN(len(replacements))]
 	if name := at[1] < len(body) && body[at[1]] == ':'; name {
 		changed = string(bytes.ToUpper(token))
 		if random.IntN(2) == 0 {
@@ -140,7 +140,7 @@ func BenchmarkDecodeJSON(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	v := typed()["v1 Pod"]
+	v := versionsByKind()["v1 Pod"]
 	var body []byte
 	for _, a := range answers {
 		if a.Kind == "v1 Pod" && a.Code < 300 {
@@ -156,7 +156,7 @@ func BenchmarkDecodeJSON(b *testing.B) {
 			}
 		}
 	}
-	b.Run("faultless", func(b *testing.B) {
+	b.Run("accepted", func(b *testing.B) {
 		decode(b, func(obj runtime.Object) error {
 			_, _, err := DecodeJSON(obj, v.GroupVersion.WithKind("Pod"), body, true)
 			return err

@@ -14,23 +14,23 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// flushSize is how many bytes of a list are gathered before they are written:
-// enough that a write costs little next to what it carries.
+// flushSize is the number of bytes of a list that are buffered before a
+// write, so that the cost of a write is small in comparison.
 const flushSize = 256 << 10
 
-// ListBuffer is how many bytes of a list are in memory for one writing of it.
+// ListBuffer is the maximal memory in bytes for writing one list.
 const ListBuffer = flushSize + 64<<10
 
-var gatherers = sync.Pool{New: func() any { b := make([]byte, 0, ListBuffer); return &b }}
+var listBuffers = sync.Pool{New: func() any { b := make([]byte, 0, ListBuffer); return &b }}
 
-// gatherer joins small pieces to large writes.
-type gatherer struct {
+// batchWriter combines small pieces to large writes.
+type batchWriter struct {
 	w   io.Writer
 	buf []byte
 	err error
 }
 
-func (g *gatherer) add(piece []byte) {
+func (g *batchWriter) add(piece []byte) {
 	if len(g.buf)+len(piece) > flushSize {
 		g.flush()
 	}
@@ -41,42 +41,42 @@ func (g *gatherer) add(piece []byte) {
 	g.buf = append(g.buf, piece...)
 }
 
-func (g *gatherer) addByte(b byte) { g.buf = append(g.buf, b) }
+func (g *batchWriter) addByte(b byte) { g.buf = append(g.buf, b) }
 
-func (g *gatherer) flush() {
+func (g *batchWriter) flush() {
 	g.write(g.buf)
 	g.buf = g.buf[:0]
 }
 
-func (g *gatherer) write(data []byte) {
+func (g *batchWriter) write(data []byte) {
 	if g.err == nil && len(data) > 0 {
 		_, g.err = g.w.Write(data)
 	}
 }
 
-// List is a list response, ready to be written. It holds what the entries
-// have encoded only while that is written: hundreds of clients that list the
-// same objects share it all.
+// List is a list response. It refers to the encodings of entries only while
+// it is written, so that hundreds of clients that list the same objects share
+// them.
 type List struct {
 	media      Media
 	start, end []byte
 	entries    []*watchcache.Entry
 	encode     encoder
-	bare       bool // the items have lost their opening brace with their type
+	bare       bool // items lack the opening brace, which was cut off with the type
 	size       int
 }
 
-// encoder returns an entry as an item. More calls return the same, and cost
-// little where the entry keeps it.
+// encoder returns the encoding of an entry as an item. Repeated calls return
+// the same bytes and are cheap if the entry keeps them.
 type encoder func(*watchcache.Entry) ([]byte, error)
 
-// Size is the length of the body in bytes.
+// Size returns the length of the body in bytes.
 func (l *List) Size() int { return l.size }
 
 // WriteTo writes the body in few large writes.
 func (l *List) WriteTo(w io.Writer) (int64, error) {
-	pooled := gatherers.Get().(*[]byte)
-	g := gatherer{w: w, buf: (*pooled)[:0]}
+	pooled := listBuffers.Get().(*[]byte)
+	g := batchWriter{w: w, buf: (*pooled)[:0]}
 	g.add(l.start)
 	var header [16]byte
 	for i, e := range l.entries {
@@ -104,7 +104,7 @@ func (l *List) WriteTo(w io.Writer) (int64, error) {
 		return int64(l.size), g.err
 	}
 	*pooled = g.buf
-	gatherers.Put(pooled)
+	listBuffers.Put(pooled)
 	return int64(l.size), g.err
 }
 
@@ -124,7 +124,7 @@ func appendHeader(dst []byte, tag byte, size int) []byte {
 	return append(dst, byte(size))
 }
 
-// List puts a list together from what the entries have encoded.
+// List assembles a list from the encodings of entries.
 func (v *Version) List(entries []*watchcache.Entry, meta metav1.ListMeta, media Media) (*List, error) {
 	switch media {
 	case Protobuf:
@@ -150,8 +150,8 @@ func (v *Version) List(entries []*watchcache.Entry, meta metav1.ListMeta, media 
 	return l, nil
 }
 
-// withoutType cuts the opening brace, kind and version off an object: items of
-// typed lists have no type.
+// withoutType removes the opening brace, kind and version of an object,
+// because items of typed lists have no type.
 func (v *Version) withoutType(data []byte) ([]byte, error) {
 	rest, ok := bytes.CutPrefix(data, v.typeMeta)
 	if !ok {
@@ -178,9 +178,15 @@ func newJSONList(typeMeta []byte, entries []*watchcache.Entry, meta metav1.ListM
 
 func jsonList(start, end []byte, entries []*watchcache.Entry, encode encoder) (*List, error) {
 	l := &List{media: JSON, start: start, end: end, entries: entries, encode: encode}
-	l.size = len(l.start) + len(l.end) + max(len(entries)-1, 0)
-	for _, e := range entries {
-		item, err := encode(e)
+	return l.measured(max(len(entries)-1, 0))
+}
+
+// measured encodes the items of a list, and returns it with its size. separators
+// is the size of what is between the items.
+func (l *List) measured(separators int) (*List, error) {
+	l.size = len(l.start) + len(l.end) + separators
+	for _, e := range l.entries {
+		item, err := l.encode(e)
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +195,8 @@ func jsonList(start, end []byte, entries []*watchcache.Entry, encode encoder) (*
 	return l, nil
 }
 
-// unstructuredList has its fields in the order of a sorted map, and complete items.
+// unstructuredList returns a list of custom resources: its fields are sorted,
+// and its items have types.
 func (v *Version) unstructuredList(entries []*watchcache.Entry, meta metav1.ListMeta) (*List, error) {
 	fields := map[string]any{"continue": meta.Continue, "resourceVersion": meta.ResourceVersion}
 	if meta.RemainingItemCount != nil {
@@ -232,7 +239,8 @@ func newProtobufList(envelope []byte, entries []*watchcache.Entry, meta metav1.L
 	return l, nil
 }
 
-// MetadataList is a list of PartialObjectMetadata in a version of meta.k8s.io.
+// MetadataList returns a list of PartialObjectMetadata in a version of
+// meta.k8s.io.
 func (v *Version) MetadataList(entries []*watchcache.Entry, meta metav1.ListMeta, media Media, version schema.GroupVersion) (*List, error) {
 	kind := version.WithKind("PartialObjectMetadataList")
 	switch media {
@@ -249,15 +257,16 @@ func (v *Version) MetadataList(entries []*watchcache.Entry, meta metav1.ListMeta
 	})
 }
 
-// metadataIn encodes an entry's metadata in v1, which is kept, or in another version.
+// metadataIn encodes an entry's metadata. The encoding in v1 is kept in the
+// entry.
 func (v *Version) metadataIn(e *watchcache.Entry, version schema.GroupVersion) ([]byte, error) {
 	if version == metav1.SchemeGroupVersion {
-		return v.MetadataJSON(e)
+		return v.metadataJSON(e)
 	}
 	return marshalJSON(PartialMetadata(e.Object, version))
 }
 
-// Metadata returns the body of a response with an entry's metadata alone.
+// Metadata returns the body of a response with an entry's metadata.
 func (v *Version) Metadata(e *watchcache.Entry, media Media, version schema.GroupVersion) ([]byte, error) {
 	switch media {
 	case JSON, YAML:

@@ -19,39 +19,50 @@ import (
 // Media is a media type of request and response bodies.
 type Media int8
 
-// The media types, in the order in which the server prefers them.
+// Media types in the server's order of preference.
 const (
 	JSON Media = iota
 	YAML
 	Protobuf
-	CBOR // only where it is turned on
+	CBOR // if enabled
 )
 
-var mediaNames = [...]string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"}
+// String returns the name of the media type.
+func (m Media) String() string {
+	switch m {
+	case JSON:
+		return runtime.ContentTypeJSON
+	case YAML:
+		return runtime.ContentTypeYAML
+	case Protobuf:
+		return runtime.ContentTypeProtobuf
+	case CBOR:
+		return runtime.ContentTypeCBOR
+	}
+	return ""
+}
 
-func (m Media) String() string { return mediaNames[m] }
-
-// Output is how a client wants its answer.
+// Output is the form of a response that a client requests.
 type Output struct {
 	Media  Media
 	Pretty bool
 	// Convert is Table, PartialObjectMetadata or PartialObjectMetadataList in
-	// a version of meta.k8s.io; zero for the object itself.
+	// a version of meta.k8s.io; zero means the object itself.
 	Convert schema.GroupVersionKind
 }
 
-// Accepted describes what an endpoint can answer with.
+// Accepted describes the forms of responses that an endpoint supports.
 type Accepted struct {
-	Protobuf bool // the plain object has a protobuf form
+	Protobuf bool // the object has a protobuf form
 	Stream   bool // a watch: no YAML
-	Convert  bool // Table and PartialObjectMetadata can be had
-	NoTable  bool // Convert holds, but for Table: the kind has no columns
-	CBOR     bool // CBOR is turned on
+	Convert  bool // Table and PartialObjectMetadata are supported
+	NoTable  bool // except Table: the kind has no columns
+	CBOR     bool // CBOR is enabled
 }
 
-// NotAcceptable lists the media types for the error message of a 406.
+// NotAcceptable returns the media types for the message of a 406.
 func NotAcceptable(stream, cbor bool) []string {
-	names := append([]string(nil), mediaNames[:CBOR]...)
+	names := []string{JSON.String(), YAML.String(), Protobuf.String()}
 	if stream {
 		names = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
 	}
@@ -64,8 +75,8 @@ func NotAcceptable(stream, cbor bool) []string {
 	return names
 }
 
-// Negotiate chooses the form of the answer from the Accept header; ok is
-// false if there is none that the client would take.
+// Negotiate returns the form of the response for the Accept header. ok is
+// false if the client accepts none that the endpoint supports.
 func Negotiate(r *http.Request, a Accepted) (o Output, ok bool) {
 	o, ok = negotiate(r.Header["Accept"], a)
 	if ok && o.Media == JSON && !o.Pretty {
@@ -106,7 +117,7 @@ func matches(mainType, subType string, m Media) bool {
 	if mainType != "application" {
 		return false
 	}
-	return subType == "*" || subType == mediaNames[m][len("application/"):] || m == CBOR && subType == "cbor-seq"
+	return subType == "*" || subType == m.String()[len("application/"):] || m == CBOR && subType == "cbor-seq"
 }
 
 func clauseOutput(params map[string]string, m Media, a Accepted) (Output, bool) {
@@ -147,7 +158,8 @@ func clauseOutput(params map[string]string, m Media, a Accepted) (Output, bool) 
 	return Output{}, false
 }
 
-// wantsPretty is the rule for people with a browser or curl.
+// wantsPretty reports whether JSON should be indented: as the query says, or
+// else for browsers and curl.
 func wantsPretty(r *http.Request) bool {
 	if strings.Contains(r.URL.RawQuery, "pretty") {
 		if pretty := r.URL.Query().Get("pretty"); pretty != "" {
@@ -159,8 +171,8 @@ func wantsPretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// InputMedia reads a Content-Type header; ok is false for types that the
-// server does not take.
+// InputMedia parses a Content-Type header. ok is false for types that the
+// server does not support.
 func InputMedia(contentType string, protobuf, cbor bool) (m Media, ok bool) {
 	switch contentType {
 	case "", "application/json":
@@ -171,16 +183,15 @@ func InputMedia(contentType string, protobuf, cbor bool) (m Media, ok bool) {
 		return 0, false
 	}
 	for m := JSON; m <= CBOR; m++ {
-		if name == mediaNames[m] {
+		if name == m.String() {
 			return m, (m != Protobuf || protobuf) && (m != CBOR || cbor)
 		}
 	}
 	return 0, false
 }
 
-// Dress turns compact JSON into the form that o asks for: indented, YAML or
-// as it is.
-func (o Output) Dress(data []byte) ([]byte, error) {
+// Format converts compact JSON to the form of o: indented, YAML or unchanged.
+func (o Output) Format(data []byte) ([]byte, error) {
 	switch {
 	case o.Media == YAML:
 		return yaml.JSONToYAML(data)
@@ -195,7 +206,7 @@ func (o Output) Dress(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-// Plain says that cached bytes can be sent as they are.
+// Plain reports whether cached encodings can be sent unchanged.
 func (o Output) Plain() bool {
 	return o.Convert.Kind == "" && (o.Media == Protobuf || o.Media == CBOR || o.Media == JSON && !o.Pretty)
 }

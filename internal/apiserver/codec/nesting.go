@@ -6,19 +6,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// maxNesting is how deep messages may lie in each other, as deep as JSON may
-// nest. The generated decoders call themselves for each level and know no
-// bound: a body of 2.5 MiB would take all of a goroutine's stack, which ends
-// the process.
+// maxNesting is the maximal depth of nested messages, as for JSON. The
+// generated decoders recurse without a bound: a body of 2.5 MiB would
+// overflow the stack of a goroutine, which ends the process.
 const maxNesting = 10000
 
-// leastLevel is how many bytes a level takes: a tag and a length.
+// leastLevel is the minimal number of bytes of a level: a tag and a length.
 const leastLevel = 2
 
 var errNesting = errors.New("exceeded max depth")
 
-// nestsTooDeep says that a message may hold messages more than so many levels
-// deep. What is text or bytes is taken for a message as far as it reads as one.
+// nestsTooDeep reports whether a message contains messages nested deeper than
+// levels. It treats strings and bytes that parse as messages like messages.
 func nestsTooDeep(message []byte, levels int) bool {
 	if levels == 0 {
 		return len(message) > 0

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// nested is a schema that says not of not of not ..., with so many levels.
+// nested returns a schema with nested fields "not".
 func nested(t *testing.T, levels int) []byte {
 	t.Helper()
 	const notField, schemaField, versionSchemaField, versionsField, specField = 28, 1, 4, 7, 2
@@ -36,8 +36,8 @@ func nested(t *testing.T, levels int) []byte {
 	return append([]byte(protobufPrefix), raw...)
 }
 
-// A protobuf body that nests without end is refused before a decoder that
-// knows no end of it gets to see it: the stack that it would take ends the process.
+// A protobuf body with deep nesting is refused before it is decoded, since
+// the decoder would overflow the stack.
 func TestProtobufNesting(t *testing.T) {
 	kind := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	if _, err := decodeProtobuf(&apiextensionsv1.CustomResourceDefinition{}, kind, nested(t, 500000)); !errors.Is(err, errNesting) {

@@ -6,18 +6,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// FrameHeader is the size of the length before a protobuf frame.
+// FrameHeader is the size of the length before a protobuf frame, in bytes.
 const FrameHeader = 4
 
-// AppendFrame appends one event of a watch to dst in the form that is sent: a JSON line, or a
-// length and a WatchEvent message.
+// AppendFrame appends one watch event to dst: a line of JSON, a CBOR
+// document, or a length and a WatchEvent message.
 //
 //	{"type":"ADDED","object":{...}}\n
 //	uint32 length │ 0a type │ 12 ( 0a object in its envelope )
 //	d9d9f7 {type, object}
 //
-// object is the encoded object, with its envelope if media is Protobuf, with
-// its tag if it is CBOR.
+// object is the encoded object: with its envelope for Protobuf, and with its
+// tag for CBOR.
 func AppendFrame(dst []byte, media Media, eventType string, object []byte) []byte {
 	switch media {
 	case CBOR:
@@ -32,14 +32,14 @@ func AppendFrame(dst []byte, media Media, eventType string, object []byte) []byt
 	return appendProtobufFrame(dst, eventType, object, nil, nil)
 }
 
-// AppendEnveloped is AppendFrame for a bare protobuf message of this version,
-// without first joining message and envelope.
+// AppendEnveloped is like AppendFrame for a protobuf message of this version
+// without an envelope. It avoids a copy of both.
 func (v *Version) AppendEnveloped(dst []byte, eventType string, raw []byte) []byte {
 	return appendProtobufFrame(dst, eventType, v.envelope, raw, []byte(envelopeTail))
 }
 
-// appendProtobufFrame writes head as it is and, if tail is given, raw as the
-// second field between head and tail.
+// appendProtobufFrame appends a frame with head and, if tail is not nil, raw
+// as the second field between head and tail.
 func appendProtobufFrame(dst []byte, eventType string, head, raw, tail []byte) []byte {
 	object := len(head) + len(tail)
 	if tail != nil {
@@ -61,7 +61,7 @@ func appendProtobufFrame(dst []byte, eventType string, head, raw, tail []byte) [
 	return dst
 }
 
-// StreamType is the Content-Type of a watch.
+// StreamType returns the Content-Type of a watch.
 func StreamType(media Media) string {
 	switch media {
 	case Protobuf:

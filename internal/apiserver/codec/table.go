@@ -11,7 +11,7 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// TableOptions says what a Table carries.
+// TableOptions are a client's options for a Table.
 type TableOptions struct {
 	Version       schema.GroupVersion // of meta.k8s.io
 	IncludeObject metav1.IncludeObjectPolicy
@@ -30,7 +30,7 @@ func tableColumns(columns []metav1.TableColumnDefinition) []byte {
 	return data
 }
 
-// Table renders entries as a Table: in CBOR, or for the other media types in
+// Table encodes entries as a Table: in CBOR or, for the other media types, in
 // JSON with a final newline.
 func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media Media, o TableOptions) ([]byte, error) {
 	if media == CBOR {
@@ -57,7 +57,7 @@ func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media
 			b.WriteByte(',')
 		}
 		b.WriteString(`{"cells":`)
-		if err := cells.Encode(v.Resource.Row(e.Object, o.Now)); err != nil {
+		if err := cells.Encode(v.Resource.Table.Row(e.Object, o.Now)); err != nil {
 			return nil, err
 		}
 		b.Truncate(b.Len() - 1)

@@ -1,6 +1,6 @@
-// Package componentstatus has upstream's deprecated list of components: the
-// store and the parts of the control plane, as far as the server knows where
-// they are.
+// Package componentstatus implements the deprecated resource componentstatuses:
+// the health of the store and of the components whose addresses the server
+// knows.
 package componentstatus
 
 import (
@@ -16,17 +16,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coracle-io/coracle/internal/apiserver/guard"
+	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Checks say whether the components are healthy, by name.
+// Checks are health checks of components by name.
 type Checks map[string]func(context.Context) error
 
-// NewChecks returns the checks of the store and of the components that serve
-// health at an address (host:port).
+// NewChecks returns checks of the store and of components, given the addresses
+// (host:port) of their health endpoints by name.
 func NewChecks(store func(context.Context) error, addresses map[string]string) Checks {
 	checks := Checks{"etcd-0": store}
 	for name, address := range addresses {
@@ -35,18 +35,18 @@ func NewChecks(store func(context.Context) error, addresses map[string]string) C
 	return checks
 }
 
-// List runs all checks at the same time.
+// List runs all checks concurrently.
 func (c Checks) List(ctx context.Context) []*watchcache.Entry {
 	names := slices.Sorted(maps.Keys(c))
 	entries := make([]*watchcache.Entry, len(names))
-	supervise.Each(len(names), func(i int) error {
+	supervise.ForEach(len(names), func(i int) error {
 		entries[i] = componentStatus(ctx, names[i], c[names[i]])
 		return nil
 	})
 	return entries
 }
 
-// Get runs the check of one component; false says that there is none.
+// Get runs the check of one component. It returns false if there is none.
 func (c Checks) Get(ctx context.Context, name string) (*watchcache.Entry, bool) {
 	check, ok := c[name]
 	if !ok {
@@ -57,7 +57,7 @@ func (c Checks) Get(ctx context.Context, name string) (*watchcache.Entry, bool) 
 
 func componentStatus(ctx context.Context, name string, check func(context.Context) error) *watchcache.Entry {
 	condition := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
-	if err := guard.Call(ctx, "asking "+name, func() error { return check(ctx) }); err != nil {
+	if err := recovery.Call(ctx, "asking "+name, func() error { return check(ctx) }); err != nil {
 		condition.Status, condition.Message = corev1.ConditionFalse, err.Error()
 	}
 	return registry.Unstored(&corev1.ComponentStatus{
@@ -67,12 +67,11 @@ func componentStatus(ctx context.Context, name string, check func(context.Contex
 	})
 }
 
-// healthTimeout is how long a component may take to say how it is.
+// healthTimeout bounds a health check of a component.
 const healthTimeout = 20 * time.Second
 
-// askHealth asks a component at its address. Who answers there is not
-// verified, as upstream does not: components serve with certificates that
-// they sign themselves.
+// askHealth requests /healthz of a component. It does not verify the certificate,
+// as upstream, because components serve with self-signed certificates.
 func askHealth(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()

@@ -1,11 +1,11 @@
-// Package connect reaches into nodes, pods and services for API clients: the
-// subresources log, exec, attach, portforward and proxy.
+// Package connect connects API clients to nodes, pods and services: it
+// implements the subresources log, exec, attach, portforward and proxy.
 //
 //	client ── SPDY or WebSocket ──► API server ── SPDY, HTTPS ──► kubelet :10250
 //	          log over HTTP                                      or a pod's or service's address
 //
-// WebSocket streams (v5.channel.k8s.io) are translated to SPDY and tunnelled
-// port forwards (v2) are unwrapped on the way, as kubelets speak SPDY.
+// WebSocket streams (v5.channel.k8s.io) are translated to SPDY, and tunnelled
+// port forwards (v2) are unwrapped, because kubelets speak SPDY.
 package connect
 
 import (
@@ -30,37 +30,43 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// Config says how kubelets, pods and services are reached.
+// Config configures the connections to kubelets, pods and services.
 type Config struct {
-	// KubeletTLS authenticates this server to kubelets, and checks them.
+	// KubeletTLS authenticates this server to kubelets and verifies their
+	// certificates.
 	KubeletTLS *tls.Config
-	// AddressTypes is the order in which a node's addresses are preferred;
-	// nil is InternalIP, Hostname, InternalDNS, ExternalDNS, ExternalIP.
+	// AddressTypes are the types of node addresses in the order of
+	// preference; nil means InternalIP, Hostname, InternalDNS, ExternalDNS,
+	// ExternalIP.
 	AddressTypes []corev1.NodeAddressType
 	Objects      objects.Source
-	// Features are those that are on; nil is what is on by default.
+	// Features are the feature gates; nil means the defaults.
 	Features *feature.Set
-	// Own says whether API servers of this cluster listen at an address, to
-	// which no client is connected; nil knows none.
+	// Own reports whether an API server of this cluster listens at an
+	// address. The connector refuses to connect to such addresses. Nil means
+	// that no address is known.
 	Own func(netip.AddrPort) bool
-	// Dial connects to nodes and pods; nil is the network, to addresses that
-	// are allowed.
+	// Dial connects to nodes and pods; nil dials the network and refuses
+	// addresses that are not allowed.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Local returns what answers for the kubelet of a simulated node in this
+	// process, nil for other nodes. It has no logs and runs no commands. Nil
+	// means that there are no such nodes.
+	Local func(node string) http.RoundTripper
 }
 
 const (
-	kubeletPort    = 10250
-	dialTimeout    = 30 * time.Second
-	endpointSlices = "endpointslices"
-	// maxIdle bounds the connections to pods and services that wait for
-	// another request: a pod has 65,535 ports to be asked at.
+	kubeletPort = 10250
+	dialTimeout = 30 * time.Second
+	// maxIdle bounds the idle connections to pods and services, because each
+	// pod has 65,535 ports.
 	maxIdle = 25
 )
 
 // Connector implements apiserver.Connector.
 type Connector struct {
 	kubelets  *http.Transport
-	unchecked *http.Transport // to kubelets whose certificate a client does not care about
+	unchecked *http.Transport // to kubelets whose certificate is not verified (insecureSkipTLSVerifyBackend)
 	direct    *http.Transport // to pods and services
 	addresses []corev1.NodeAddressType
 	pods      objects.Reader[*corev1.Pod]
@@ -68,13 +74,17 @@ type Connector struct {
 	services  objects.Reader[*corev1.Service]
 	slices    objects.Reader[*discoveryv1.EndpointSlice]
 	features  *feature.Set
+	local     func(node string) http.RoundTripper
 }
 
-// New makes a connector.
+// New returns a connector.
 func New(c Config) *Connector {
 	toKubelets, toPods := c.Dial, c.Dial
 	if c.Dial == nil {
 		toKubelets, toPods = c.dialer(isKubelets), c.dialer(netip.Addr.IsGlobalUnicast)
+	}
+	if c.Local == nil {
+		c.Local = func(string) http.RoundTripper { return nil }
 	}
 	addresses := c.AddressTypes
 	if addresses == nil {
@@ -97,17 +107,18 @@ func New(c Config) *Connector {
 		pods:      objects.Of[*corev1.Pod](c.Objects, objects.Pods),
 		nodes:     objects.Of[*corev1.Node](c.Objects, objects.Nodes),
 		services:  objects.Of[*corev1.Service](c.Objects, objects.Services),
-		slices:    objects.Of[*discoveryv1.EndpointSlice](c.Objects, endpointSlices),
+		slices:    objects.Of[*discoveryv1.EndpointSlice](c.Objects, objects.EndpointSlices),
 		features:  c.Features,
+		local:     c.Local,
 	}
 }
 
-// Options decodes a request's query, for admission.
+// Options decodes a request's query into the options that admission sees.
 func (c *Connector) Options(info *apirequest.RequestInfo, r *http.Request) (runtime.Object, error) {
 	q := query(r.URL.Query())
 	switch info.Subresource {
 	case "log":
-		return q.logOptions(info.Name, c.features.Enabled("PodLogsQuerySplitStreams"))
+		return q.logOptions(info.Name, c.features.Enabled(feature.PodLogsQuerySplitStreams))
 	case "exec":
 		return q.execOptions(), nil
 	case "attach":
@@ -118,8 +129,8 @@ func (c *Connector) Options(info *apirequest.RequestInfo, r *http.Request) (runt
 	return proxyOptions(info, r), nil
 }
 
-// Handler finds where a request goes and returns what answers it; fail
-// answers with an error.
+// Handler returns the handler that serves a request. The handler reports
+// errors to fail.
 func (c *Connector) Handler(ctx context.Context, info *apirequest.RequestInfo, options runtime.Object, r *http.Request, fail func(error)) (http.Handler, error) {
 	if info.Subresource == "proxy" {
 		return c.proxy(info, proxiedPath(options), r, fail)
@@ -141,17 +152,39 @@ func (c *Connector) Handler(ctx context.Context, info *apirequest.RequestInfo, o
 	return nil, apierrors.NewInternalError(fmt.Errorf("no way to serve %s of a pod", info.Subresource))
 }
 
-// kubeletURL is the address of the kubelet of a node.
+// kubeletURL returns the URL of a node's kubelet.
 func (c *Connector) kubeletURL(nodeName string) (*url.URL, error) {
 	node, ok := c.nodes.Get("", nodeName)
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, nodeName)
+	}
+	if c.local(nodeName) != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("node %s is simulated: its pods have no logs and no processes", nodeName))
 	}
 	host, err := nodeAddress(node, c.addresses)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(portOf(node)))}, nil
+}
+
+// GetFromKubelet requests a path of a node's kubelet. It follows no redirects.
+// The caller closes the body.
+func (c *Connector) GetFromKubelet(ctx context.Context, nodeName, path string) (*http.Response, error) {
+	u, transport := &url.URL{Scheme: "https", Host: nodeName}, c.local(nodeName)
+	if transport == nil {
+		var err error
+		if u, err = c.kubeletURL(nodeName); err != nil {
+			return nil, err
+		}
+		transport = c.kubelets
+	}
+	u.Path = path
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	return transport.RoundTrip(r)
 }
 
 func portOf(node *corev1.Node) int {
@@ -161,7 +194,8 @@ func portOf(node *corev1.Node) int {
 	return kubeletPort
 }
 
-// nodeAddress is the first address of the most preferred type there is.
+// nodeAddress returns the first address of the most preferred type that the
+// node has.
 func nodeAddress(node *corev1.Node, preferred []corev1.NodeAddressType) (string, error) {
 	for _, wanted := range preferred {
 		for _, a := range node.Status.Addresses {
@@ -173,7 +207,7 @@ func nodeAddress(node *corev1.Node, preferred []corev1.NodeAddressType) (string,
 	return "", fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses)
 }
 
-// location is a path of the kubelet that runs a pod.
+// location returns the URL of a path of the kubelet that runs a pod.
 func (c *Connector) location(pod *corev1.Pod, path string, params url.Values) (*url.URL, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
@@ -186,8 +220,8 @@ func (c *Connector) location(pod *corev1.Pod, path string, params url.Values) (*
 	return u, nil
 }
 
-// containerOf chooses the container a request is about: the one it names, the
-// only one, or the one that the pod declares to be its default.
+// containerOf returns the container of a request: the one it names, or else
+// the pod's only one or its default one.
 func containerOf(pod *corev1.Pod, name string) (string, error) {
 	names, initNames := containerNames(pod)
 	if name != "" {

@@ -24,6 +24,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 )
 
 func pod(name string, containers ...string) *corev1.Pod {
@@ -80,8 +81,9 @@ func TestLogOptions(t *testing.T) {
 	}
 }
 
-// kubelet is a server that stands in for a kubelet and a pod.
-func kubelet(t *testing.T, handler http.HandlerFunc) (*Connector, *objects.Memory) {
+// kubelet returns a connector to a test server that acts as a kubelet and a
+// pod.
+func kubelet(t *testing.T, handler http.HandlerFunc) (*Connector, *objectstest.Memory) {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
@@ -99,7 +101,7 @@ func kubelet(t *testing.T, handler http.HandlerFunc) (*Connector, *objects.Memor
 	running.Spec.NodeName, running.Status.PodIP = "one", "10.0.0.9"
 	lost := pod("lost", "main")
 	lost.Spec.NodeName = "gone"
-	memory := objects.NewMemory().
+	memory := objectstest.NewMemory().
 		Put(objects.Nodes, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "one"},
 			Status: corev1.NodeStatus{
@@ -183,7 +185,7 @@ func TestProxy(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
 	})
-	memory.Put(endpointSlices, &discoveryv1.EndpointSlice{
+	memory.Put(objects.EndpointSlices, &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
@@ -207,7 +209,7 @@ func TestProxy(t *testing.T) {
 	for _, test := range []struct{ resource, name, message string }{
 		{"services", "web:81", `no service port 81 found for service "web"`},
 		{"services", "web:ftp", `no endpoints available for service "web"`},
-		{"services", "web", `no endpoints available for service "web"`}, // its port has a name
+		{"services", "web", `no endpoints available for service "web"`}, // the port has a name
 		{"services", "missing", `services "missing" not found`},
 		{"pods", "a:b:c:d", `invalid pod request "a:b:c:d"`},
 		{"pods", "web:http", `invalid pod request "web:http"`},
@@ -225,8 +227,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// A page at the root links to what is below it, so its path has to end in a
-// slash for a browser.
+// The page at the root has relative links, so its path must end in a slash.
 func TestProxyOfTheRootEndsInASlash(t *testing.T) {
 	c, _ := kubelet(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/moved" {
@@ -260,8 +261,8 @@ func TestProxyOfTheRootEndsInASlash(t *testing.T) {
 	}
 }
 
-// Services lead nobody to hosts that he could not reach himself: endpoints that
-// are not addresses of pods of the namespace are passed over.
+// The proxy of a Service ignores endpoints that are not addresses of pods of
+// the namespace, so that clients cannot reach other hosts through it.
 func TestEndpointsOfPodsAreProxied(t *testing.T) {
 	of := func(namespace, name string) *corev1.ObjectReference {
 		return &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: name}
@@ -284,7 +285,7 @@ func TestEndpointsOfPodsAreProxied(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
 		})
-		memory.Put(endpointSlices, &discoveryv1.EndpointSlice{
+		memory.Put(objects.EndpointSlices, &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
@@ -297,8 +298,7 @@ func TestEndpointsOfPodsAreProxied(t *testing.T) {
 	}
 }
 
-// TestDialedAddresses shows where connections are made to whatever names and
-// addresses nodes and pods give.
+// TestDialedAddresses tests which addresses of nodes and pods are dialed.
 func TestDialedAddresses(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -332,7 +332,7 @@ func TestDialedAddresses(t *testing.T) {
 	}
 }
 
-// counted is a connection that is counted as long as it is open.
+// counted is a connection that is counted while it is open.
 type counted struct {
 	net.Conn
 	open *atomic.Int64
@@ -344,8 +344,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// However many ports of pods are asked at, few connections wait for another
-// request.
+// The number of idle connections is bounded, however many ports of pods are
+// used.
 func TestIdleConnectionsAreBounded(t *testing.T) {
 	c, _ := kubelet(t, func(http.ResponseWriter, *http.Request) {})
 	var open atomic.Int64
@@ -363,7 +363,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 			t.Fatalf("%v %+v", err, w)
 		}
 	}
-	if n := open.Load(); n > maxIdle+5 { // the last may not be waiting yet
+	if n := open.Load(); n > maxIdle+5 { // the last ones may not be idle yet
 		t.Errorf("%d connections are open", n)
 	}
 }

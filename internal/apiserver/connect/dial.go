@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// dialer connects to addresses that are allowed and no API server's own. It
-// looks at the address that a connection is about to be made to, so that no
-// name leads elsewhere than when it was checked.
+// dialer returns a dial function that refuses addresses that are not allowed
+// and addresses of API servers. It checks the resolved address just before
+// connecting, so that a name cannot resolve to another address afterwards.
 func (c Config) dialer(allowed func(netip.Addr) bool) func(context.Context, string, string) (net.Conn, error) {
 	d := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -26,7 +26,7 @@ func (c Config) dialer(allowed func(netip.Addr) bool) func(context.Context, stri
 	return d.DialContext
 }
 
-// isKubelets says whether a kubelet may be at an address, which nodes say
-// themselves: not where clouds tell machines their secrets. Kubelets of this
-// machine may listen on loopback alone.
+// isKubelets reports whether a kubelet may listen at an address. Nodes choose
+// their addresses, so link-local ones are refused: clouds serve secrets of
+// machines there. Kubelets of this machine may listen on loopback only.
 func isKubelets(a netip.Addr) bool { return a.IsGlobalUnicast() || a.IsLoopback() }

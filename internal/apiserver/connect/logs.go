@@ -22,8 +22,8 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// log streams a container's log from its kubelet. A pod that is on no node yet
-// has none: the answer is empty, and no error.
+// log streams a container's log from its kubelet. For a pod without a node
+// the log is empty.
 func (c *Connector) log(pod *corev1.Pod, o *corev1.PodLogOptions, fail func(error)) (http.Handler, error) {
 	container, err := containerOf(pod, o.Container)
 	if err != nil {
@@ -68,11 +68,11 @@ func logParameters(o *corev1.PodLogOptions) url.Values {
 	return params
 }
 
-// errorBody bounds how much of a kubelet's error is read.
+// errorBody is how many bytes of a kubelet's error are read.
 const errorBody = 32 << 10
 
-// copyLog copies a log as it comes, as messages to who asked for a WebSocket.
-// Errors after the first byte end it.
+// copyLog streams a log: as WebSocket messages if the client asked for that,
+// else as the response body. Errors after the first byte end the stream.
 func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper, u *url.URL, pod string, follow bool) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -98,7 +98,7 @@ func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(http.StatusOK)
 	control := http.NewResponseController(w)
-	_ = control.Flush() // the log may have no line for long
+	_ = control.Flush() // the first line may come late
 	var out io.Writer = w
 	if follow {
 		out = flushing{w, control}
@@ -107,9 +107,9 @@ func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper
 	return nil
 }
 
-// messages sends a stream over a WebSocket: binary messages, or texts in base64,
-// after an empty one. end is called when the client has gone. Errors after the
-// handshake end it.
+// messages sends a stream over a WebSocket: as binary messages or as text in
+// base64, after an empty message. It calls end when the client has
+// disconnected. Errors after the handshake end the stream.
 func messages(w http.ResponseWriter, r *http.Request, stream io.Reader, end func()) error {
 	known := wsstream.NewDefaultReaderProtocols()
 	var chosen []string
@@ -131,7 +131,7 @@ func messages(w http.ResponseWriter, r *http.Request, stream io.Reader, end func
 	}
 	reading := func() error {
 		defer end()
-		defer func() { _ = conn.Close() }() // also under what is being sent
+		defer func() { _ = conn.Close() }() // also interrupts a write
 		for {
 			if _, _, err := conn.NextReader(); err != nil {
 				return err
@@ -142,11 +142,11 @@ func messages(w http.ResponseWriter, r *http.Request, stream io.Reader, end func
 		defer func() { _ = conn.Close() }()
 		return sendMessages(conn, stream, known[conn.Subprotocol()].Binary)
 	}
-	supervise.Each(2, func(i int) error { return []func() error{reading, sending}[i]() })
+	supervise.ForEach(2, func(i int) error { return []func() error{reading, sending}[i]() })
 	return nil
 }
 
-// messageSize is how much of a log is sent at a time, in bytes.
+// messageSize is the maximal size of a message in bytes before encoding.
 const messageSize = 2 << 10
 
 func sendMessages(conn *websocket.Conn, stream io.Reader, binary bool) error {
@@ -169,7 +169,7 @@ func sendMessages(conn *websocket.Conn, stream io.Reader, binary bool) error {
 	return errors.Join(err, conn.WriteControl(websocket.CloseMessage, end, time.Now().Add(time.Second)))
 }
 
-// kubeletError is what a kubelet answered, in the words of the API.
+// kubeletError converts a kubelet's error response to an API error.
 func kubeletError(response *http.Response, pod string) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, errorBody))
 	message := string(body)
@@ -182,7 +182,7 @@ func kubeletError(response *http.Response, pod string) error {
 	return apierrors.NewGenericServerResponse(response.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, pod, message, 0, true)
 }
 
-// flushing sends what is written at once.
+// flushing is a writer that flushes after each write.
 type flushing struct {
 	io.Writer
 	control *http.ResponseController

@@ -18,8 +18,8 @@ import (
 	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
-// logServer serves the log of a pod until the test ends. Each request that has
-// been answered, and its error, is sent to answered.
+// logServer serves the log of a pod until the test ends. It sends the error
+// of each finished request to answered.
 func logServer(t *testing.T, kubeletServes http.HandlerFunc) (address string, answered <-chan error) {
 	t.Helper()
 	c, _ := kubelet(t, kubeletServes)
@@ -89,8 +89,8 @@ func TestLogAsMessages(t *testing.T) {
 	}
 }
 
-// A handshake that fails, and a client that leaves while nothing is logged, end
-// the request and what the kubelet does for it.
+// The request to the kubelet ends after a failed handshake, and when the
+// client disconnects while the log is quiet.
 func TestLogAsMessagesEnds(t *testing.T) {
 	begun, ended := make(chan struct{}, 10), make(chan struct{}, 10)
 	address, answered := logServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -102,7 +102,7 @@ func TestLogAsMessagesEnds(t *testing.T) {
 	})
 	ends := func(what string) {
 		t.Helper()
-		late := time.After(10 * time.Second)
+		late := time.After(time.Minute)
 		for _, c := range []<-chan struct{}{begun, ended} {
 			select {
 			case <-c:
@@ -142,19 +142,19 @@ func TestLogAsMessagesEnds(t *testing.T) {
 	ends("a client that leaves")
 }
 
-// taken is a writer whose connection can be taken over.
-type taken struct {
+// hijackable is a ResponseWriter whose connection can be hijacked.
+type hijackable struct {
 	http.ResponseWriter
 	conn net.Conn
 }
 
 // Hijack implements http.Hijacker.
-func (t taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (t hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return t.conn, bufio.NewReadWriter(bufio.NewReader(t.conn), bufio.NewWriter(t.conn)), nil
 }
 
-// A client that reads nothing ends the log by saying so, or at the limit of
-// those that ask by HTTP.
+// The stream to a client that reads nothing ends when the client closes it,
+// or at the limit for HTTP clients.
 func TestLogAsMessagesUnread(t *testing.T) {
 	const limit = time.Hour
 	for name, c := range map[string]struct {
@@ -171,10 +171,10 @@ func TestLogAsMessagesUnread(t *testing.T) {
 				}
 				answered := make(chan error, 1)
 				go func() {
-					w := httpserver.LimitUnread(taken{httptest.NewRecorder(), ours}, limit)
+					w := httpserver.LimitUnread(hijackable{httptest.NewRecorder(), ours}, limit)
 					answered <- messages(w, r, strings.NewReader("a line\n"), func() {})
 				}()
-				response, err := http.ReadResponse(bufio.NewReaderSize(theirs, 16), nil) //nolint:bodyclose // the test reads it as it comes
+				response, err := http.ReadResponse(bufio.NewReaderSize(theirs, 16), nil) //nolint:bodyclose // the test reads the stream
 				if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
 					t.Fatal(response, err)
 				}

@@ -16,12 +16,12 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// query reads the parameters of connections as upstream does.
+// query parses the query parameters of connections as upstream does.
 type query url.Values
 
 func (q query) text(name string) string { return url.Values(q).Get(name) }
 
-// is reads a boolean: everything that is given and not "false" or "0" is true.
+// is parses a boolean: any value other than "false" and "0" is true.
 func (q query) is(name string) bool {
 	values := q[name]
 	return len(values) > 0 && !strings.EqualFold(values[0], "false") && values[0] != "0"
@@ -79,8 +79,8 @@ func (q query) portForwardOptions() (*corev1.PodPortForwardOptions, error) {
 	return o, nil
 }
 
-// logOptions reads what is wanted of a pod's log. Only where split is set may
-// it be one of the streams (KEP-3288).
+// logOptions parses the options of a pod's log. Only with split may they
+// select one of the streams (KEP-3288).
 func (q query) logOptions(pod string, split bool) (*corev1.PodLogOptions, error) {
 	o := &corev1.PodLogOptions{
 		TypeMeta:  typeMeta("PodLogOptions"),
@@ -145,7 +145,7 @@ func validateLogOptions(o *corev1.PodLogOptions, split bool) field.ErrorList {
 	return errs
 }
 
-// proxyOptions shows admission where a proxied request goes.
+// proxyOptions returns the options that admission sees for a proxy request.
 func proxyOptions(info *apirequest.RequestInfo, _ *http.Request) runtime.Object {
 	path := proxyPath(info)
 	switch info.Resource {
@@ -157,8 +157,8 @@ func proxyOptions(info *apirequest.RequestInfo, _ *http.Request) runtime.Object 
 	return &corev1.NodeProxyOptions{TypeMeta: typeMeta("NodeProxyOptions"), Path: path}
 }
 
-// proxyPath is what follows /proxy in a request's path: nothing, or a path that
-// begins with a slash.
+// proxyPath returns what follows /proxy in a request's path: "", or a path
+// that starts with a slash.
 func proxyPath(info *apirequest.RequestInfo) string {
 	path := ""
 	if len(info.Parts) > 3 {
@@ -173,7 +173,7 @@ func proxyPath(info *apirequest.RequestInfo) string {
 	return path
 }
 
-// proxiedPath is the path that admission has let pass.
+// proxiedPath returns the path in options after admission.
 func proxiedPath(options runtime.Object) string {
 	switch o := options.(type) {
 	case *corev1.PodProxyOptions:

@@ -20,9 +20,9 @@ import (
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
 )
 
-// proxy passes a request on to a pod, a service or a node, named as
-// [scheme:]name[:port]. A GET or HEAD without a path is sent to the path with a
-// slash, below which the links of what answers lead.
+// proxy returns a handler that proxies to a pod, a service or a node, named
+// as [scheme:]name[:port]. A GET or HEAD without a path is redirected to the
+// path with a slash, so that relative links work.
 func (c *Connector) proxy(info *apirequest.RequestInfo, path string, r *http.Request, fail func(error)) (http.Handler, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(info.Name)
 	if !ok || info.Resource != "services" && !isPort(port) {
@@ -56,8 +56,8 @@ func (c *Connector) proxy(info *apirequest.RequestInfo, path string, r *http.Req
 	return handler, nil
 }
 
-// isPort says that a port is a number or left out. Only services have names for
-// their ports here.
+// isPort reports whether a port is a number or empty. Only services have
+// named ports here.
 func isPort(port string) bool {
 	_, err := strconv.ParseUint(port, 10, 16)
 	return port == "" || err == nil
@@ -65,10 +65,10 @@ func isPort(port string) bool {
 
 func notProxied() error { return apierrors.NewBadRequest("address not allowed") }
 
-// checkProxied keeps clients from reaching what only this machine should: hosts
-// at addresses that are not of one host for all to reach, such as loopback and
-// link-local ones, and pods that have no address. Services need no check, as
-// they lead to pods alone and such addresses are not allowed in EndpointSlices.
+// checkProxied refuses hosts whose addresses are not global unicast ones,
+// such as loopback and link-local addresses, which only this machine should
+// reach, and pods without an address. Services need no check: they have only
+// pods as endpoints, and EndpointSlices cannot contain such addresses.
 func checkProxied(ctx context.Context, host string) error {
 	if ip := net.ParseIP(host); ip != nil {
 		return checkAddress(ip)
@@ -128,10 +128,10 @@ func firstPort(pod *corev1.Pod) string {
 	return ""
 }
 
-// serviceURL is the address of a random ready endpoint of a service's port,
-// which is given by its name, or by a number. Only endpoints that are pods of
-// the namespace count: who may write EndpointSlices must not reach other hosts
-// through this server.
+// serviceURL returns the URL of a random ready endpoint of a service's port,
+// given by name or number. Only endpoints that are pods of the namespace
+// count, so that authors of EndpointSlices cannot reach other hosts through
+// this server.
 func (c *Connector) serviceURL(namespace, name, port string) (*url.URL, error) {
 	service, ok := c.services.Get(namespace, name)
 	if !ok {
@@ -160,8 +160,8 @@ func (c *Connector) serviceURL(namespace, name, port string) (*url.URL, error) {
 	return &url.URL{Host: host}, nil
 }
 
-// isPod says that an endpoint is a pod of the namespace at an address of its
-// own.
+// isPod reports whether an endpoint is a pod of the namespace, at the pod's
+// own address.
 func (c *Connector) isPod(namespace string, e *discoveryv1.Endpoint) bool {
 	if e.TargetRef == nil || e.TargetRef.Namespace != namespace || len(e.Addresses) == 0 {
 		return false
@@ -170,8 +170,8 @@ func (c *Connector) isPod(namespace string, e *discoveryv1.Endpoint) bool {
 	return ok && (pod.Status.PodIP == e.Addresses[0] || slices.Contains(pod.Status.PodIPs, corev1.PodIP{IP: e.Addresses[0]}))
 }
 
-// servicePort is the name that a service's port has in its endpoints; one that
-// is left out is the port without a name.
+// servicePort returns the name of a service's port in its endpoints. An empty
+// port means the port without a name.
 func servicePort(s *corev1.Service, port string) (string, error) {
 	number, err := strconv.ParseInt(port, 10, 64)
 	if err != nil {
@@ -185,8 +185,8 @@ func servicePort(s *corev1.Service, port string) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, s.Name))
 }
 
-// nodeURL is the address of a node's port; kubelet says that it is the
-// kubelet's.
+// nodeURL returns the URL of a node's port. kubelet reports whether that is
+// the kubelet's port.
 func (c *Connector) nodeURL(ctx context.Context, name, port string) (u *url.URL, kubelet bool, err error) {
 	u, err = c.kubeletURL(name)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/coracle-io/coracle/internal/logging"
 )
 
-// Parameters of the kubelet's exec and attach.
+// Query parameters of the kubelet's exec and attach.
 const (
 	stdinParameter   = "input"
 	stdoutParameter  = "output"
@@ -24,14 +24,14 @@ const (
 	commandParameter = "command"
 )
 
-// responder answers with the errors of proxying.
+// responder reports the errors of a proxy.
 type responder func(error)
 
 // Error implements proxy.ErrorResponder.
 func (fail responder) Error(_ http.ResponseWriter, _ *http.Request, err error) { fail(asStatus(err)) }
 
-// asStatus keeps errors that say what they are and takes the others for an
-// unreachable backend.
+// asStatus returns API errors as they are, and other errors as an unreachable
+// backend.
 func asStatus(err error) error {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {
@@ -78,8 +78,8 @@ func streamParameters(stdin, stdout, stderr, tty bool) url.Values {
 	return params
 }
 
-// streams proxies an upgraded connection; WebSocket streams that can be
-// closed one by one are translated to SPDY.
+// streams proxies an upgraded connection. WebSocket streams with the v5
+// protocol, which can close single streams, are translated to SPDY.
 func (c *Connector) streams(u *url.URL, o streamproxy.Options, fail func(error)) http.Handler {
 	translator := streamproxy.NewStreamTranslatorHandler(u, c.kubelets, 0, o)
 	return logging.Streams(streamproxy.NewTranslatingHandler(c.upgrade(u, fail), translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol))

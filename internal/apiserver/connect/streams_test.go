@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
-// chatter is a kubelet whose command writes until its connection ends.
+// chatter is a kubelet whose command writes until its connection is closed.
 func chatter(ended chan<- struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, err := httpstream.Handshake(r, w, []string{"v4.channel.k8s.io"}); err != nil {
@@ -31,7 +31,7 @@ func chatter(ended chan<- struct{}) http.HandlerFunc {
 		if conn == nil {
 			return
 		}
-		for range 2 { // errors and output
+		for range 2 { // error and output
 			s := <-streams
 			if s.Headers().Get(corev1.StreamType) != corev1.StreamTypeStdout {
 				continue
@@ -47,8 +47,8 @@ func chatter(ended chan<- struct{}) http.HandlerFunc {
 	}
 }
 
-// A client that leaves ends its command's stream, however much there is still
-// to come.
+// A disconnected client ends the stream of its command, however much output
+// is left.
 func TestExecEndsWithItsClient(t *testing.T) {
 	ended := make(chan struct{}, 1)
 	c, _ := kubelet(t, chatter(ended))
@@ -84,7 +84,7 @@ func TestExecEndsWithItsClient(t *testing.T) {
 	if err := errors.Join(response.Body.Close(), conn.Close()); err != nil {
 		t.Error(err)
 	}
-	late := time.After(10 * time.Second)
+	late := time.After(time.Minute)
 	for what, c := range map[string]<-chan struct{}{"request": answered, "command's stream": ended} {
 		select {
 		case <-c:

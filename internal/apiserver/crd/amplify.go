@@ -8,21 +8,21 @@ import (
 )
 
 // maxDefaulted bounds the bytes that the defaults of a schema may add to an
-// object, as many as a client may send. Without a bound a default of a few
-// hundred kilobytes below a list multiplies by the list's items, each of which
-// takes a client three bytes.
+// object, to the size that a client may send. Without a bound, a default of
+// several hundred kilobytes would be repeated for each item of a list, for
+// which a client sends three bytes.
 const maxDefaulted = 3 << 20
 
-// leastDefault is what a default takes besides its value.
-const leastDefault = 64
+// defaultOverhead is the size of a default besides its value.
+const defaultOverhead = 64
 
-// tooMuch is the refusal of an object with too many defaults.
-func tooMuch() *field.Error {
+// tooManyDefaults is the error for an object with too many defaults.
+func tooManyDefaults() *field.Error {
 	return field.Forbidden(field.NewPath("spec"), fmt.Sprintf("the defaults of the schema would add more than %d bytes to the object", maxDefaulted))
 }
 
-// multiplies says that a schema has defaults that an object can have more
-// than once: those below lists and maps.
+// multiplies reports whether an object can have defaults of a schema more than
+// once: those below lists and maps.
 func multiplies(s *structuralschema.Structural, within bool) bool {
 	if s == nil {
 		return false
@@ -39,11 +39,11 @@ func multiplies(s *structuralschema.Structural, within bool) bool {
 	return false
 }
 
-// room is how many bytes more defaults may add.
+// room is how many more bytes defaults may add.
 type room int
 
-// fill takes the room that a value's defaults need; false says that there is
-// not enough. It follows what defaulting does (structural schemas' Default).
+// fill subtracts the size of a value's defaults; false means that they exceed
+// the room. It follows the defaulting of structural schemas.
 func (r *room) fill(value any, s *structuralschema.Structural) bool {
 	if s == nil {
 		return true
@@ -74,7 +74,8 @@ func (r *room) fill(value any, s *structuralschema.Structural) bool {
 	return true
 }
 
-// replace fills a value that is there, or a null that its default replaces.
+// replace subtracts the size of the defaults of an existing value, or of a null
+// that its default replaces.
 func (r *room) replace(value any, s *structuralschema.Structural) bool {
 	if value == nil && s != nil && !s.Nullable {
 		return r.insert(s)
@@ -82,16 +83,16 @@ func (r *room) replace(value any, s *structuralschema.Structural) bool {
 	return r.fill(value, s)
 }
 
-// insert takes the room of a default and of what defaults it gets itself.
+// insert subtracts the size of a default and of its own defaults.
 func (r *room) insert(s *structuralschema.Structural) bool {
 	if s.Default.Object == nil {
 		return true
 	}
-	*r -= room(leastDefault + bytesOf(s.Default.Object))
+	*r -= room(defaultOverhead + bytesOf(s.Default.Object))
 	return *r >= 0 && r.fill(s.Default.Object, s)
 }
 
-// bytesOf is about how many bytes a value takes.
+// bytesOf returns the approximate size of a value in bytes.
 func bytesOf(value any) int {
 	total := 8
 	switch v := value.(type) {

@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A schema's defaults may not make a small body a large object: with a default
-// of 100 kB for each item of a list, 300 kB would become 10 GB.
-func TestDefaultsThatMultiply(t *testing.T) {
+// The defaults of a schema may not make a small body a large object. With a
+// default of 100 kB for each item of a list, 300 kB would become 10 GB.
+func TestMultipliedDefaults(t *testing.T) {
 	c := start(t)
 	c.define(`
 metadata: {name: bombs.shop.example}

@@ -10,13 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/apiserver/guard"
+	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// clean removes the instances of a deleted definition, and then the
-// definition, in the background.
+// clean removes the instances of a deleted definition, and then the definition,
+// in the background.
 func (s *Server) clean(ctx context.Context, kind *watchcache.Kind, crd *apiextensionsv1.CustomResourceDefinition) {
 	if crd.DeletionTimestamp == nil || !apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) || s.cleanups[crd.UID] {
 		return
@@ -28,7 +28,7 @@ func (s *Server) clean(ctx context.Context, kind *watchcache.Kind, crd *apiexten
 	}
 	s.wait.Go(ctx, func() {
 		for ctx.Err() == nil {
-			err := guard.Call(ctx, "removing definition "+crd.Name, func() error { return c.run(ctx) })
+			err := recovery.Call(ctx, "removing definition "+crd.Name, func() error { return c.run(ctx) })
 			if err == nil || ctx.Err() != nil {
 				return
 			}
@@ -43,12 +43,12 @@ func (s *Server) clean(ctx context.Context, kind *watchcache.Kind, crd *apiexten
 
 const cleanupRetry = time.Second
 
-// cleanup is the end of one definition.
+// cleanup is the termination of one definition.
 type cleanup struct {
 	server      *Server
 	definitions *watchcache.Kind
 	crd         *apiextensionsv1.CustomResourceDefinition
-	instances   *watchcache.Kind // nil if it was never served
+	instances   *watchcache.Kind // nil if the definition was never served
 }
 
 func terminating(status apiextensionsv1.ConditionStatus, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
@@ -60,17 +60,17 @@ func (c *cleanup) run(ctx context.Context) error {
 	if c.instances != nil {
 		done = terminating(apiextensionsv1.ConditionFalse, "InstanceDeletionCompleted", "removed all instances")
 		progress := terminating(apiextensionsv1.ConditionTrue, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
-		if err := c.conclude(ctx, progress, false); err != nil {
+		if err := c.updateStatus(ctx, progress, false); err != nil {
 			return err
 		}
 		if err := c.removeInstances(ctx); err != nil && !errors.Is(err, watchcache.ErrRemoved) {
 			return err
 		}
 	}
-	return c.conclude(ctx, done, true)
+	return c.updateStatus(ctx, done, true)
 }
 
-// removeInstances deletes every instance and waits until the last is gone.
+// removeInstances deletes all instances and waits until the last is gone.
 func (c *cleanup) removeInstances(ctx context.Context) error {
 	for {
 		if _, err := c.server.Cache.Fresh(ctx); err != nil {
@@ -98,11 +98,11 @@ func (c *cleanup) removeInstances(ctx context.Context) error {
 	}
 }
 
-// removeInstance deletes an object, or marks one as deleted that has
+// removeInstance deletes an object, or marks it as deleted if it has
 // finalizers.
 func (c *cleanup) removeInstance(ctx context.Context, e *watchcache.Entry) error {
 	if len(e.Object.GetFinalizers()) > 0 && e.Object.GetDeletionTimestamp() != nil {
-		return nil // it waits for them
+		return nil // it waits for its finalizers
 	}
 	err := c.server.writer().Delete(ctx, c.instances, e.Namespace, e.Name, nil)
 	if apierrors.IsNotFound(err) {
@@ -111,9 +111,9 @@ func (c *cleanup) removeInstance(ctx context.Context, e *watchcache.Entry) error
 	return err
 }
 
-// conclude notes how far the cleanup is; finished takes the finalizer away,
-// with the last of which the definition goes.
-func (c *cleanup) conclude(ctx context.Context, condition apiextensionsv1.CustomResourceDefinitionCondition, finished bool) error {
+// updateStatus sets the condition of the cleanup. If finished, it removes the
+// finalizer; the definition is deleted with its last finalizer.
+func (c *cleanup) updateStatus(ctx context.Context, condition apiextensionsv1.CustomResourceDefinitionCondition, finished bool) error {
 	condition.LastTransitionTime = resource.Seconds(c.server.Clock.Now())
 	return c.server.update(ctx, c.definitions, c.crd.Name, func(current resource.Object) (resource.Object, error) {
 		next := current.(*apiextensionsv1.CustomResourceDefinition).DeepCopy()

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A definition that nobody uses costs little memory.
+// An unused definition costs little memory.
 func TestCostOfADefinition(t *testing.T) {
 	const definitions, limit = 100, 200 << 10
 	c := start(t)

@@ -1,19 +1,19 @@
-// Package crd serves custom resources: it makes a resource.Resource out of
-// each version of a CustomResourceDefinition (apiextensions.k8s.io/v1) and
-// lets the API server serve it like any other.
+// Package crd serves custom resources. It builds a resource.Resource for each
+// version of a CustomResourceDefinition (apiextensions.k8s.io/v1), which the API
+// server serves like a built-in one.
 //
 //	CustomResourceDefinition ─event─► Server.sync ─┬─► names, conditions ─► status
 //	                                               ├─► watchcache.Add, SetResources
 //	                                               └─► cleanup of the instances, once it is deleted
 //
-// A version is compiled (structural schema, validators, CEL programs,
-// conversion) by the first request that needs it:
+// The first request that needs a version compiles it: structural schema,
+// validators, CEL programs, conversion.
 //
 //	body ─Coerce─► pruned ─Default─► admission ─Validate─► ToStored ─► store
-//	                        all in the version that the client speaks
+//	                        all in the client's version
 //
-// Objects stay in the watch cache in the version that they were stored in and
-// are converted when they are read in another.
+// The watch cache has objects in the version in which they are stored. Reads in
+// another version convert them.
 package crd
 
 import (
@@ -35,7 +35,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
-	"github.com/coracle-io/coracle/internal/apiserver/guard"
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/webhooks"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -44,51 +45,53 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Routes is told of the resources that are to be served.
+// Routes serves resources.
 type Routes interface{ SetResources([]*resource.Resource) }
 
-// Documents takes the OpenAPI documents of group versions, made on demand.
+// Documents publishes the OpenAPI documents of group versions, which are
+// rendered on demand.
 type Documents interface {
 	SetV3(path, tag string, render func() ([]byte, error))
 	SetV2(name string, render func() (*spec.Swagger, error))
 }
 
-// Managers tracks the fields of objects. Forget is told of group versions
-// whose schemas have changed.
+// Managers tracks field managers. Forget drops the cached types of a group
+// version whose schemas have changed.
 type Managers interface {
 	registry.FieldManagers
 	Forget(schema.GroupVersion)
 }
 
-// Config is what custom resources are served with.
+// Config configures a Server.
 type Config struct {
-	BuiltIn []*resource.Resource // served besides, and before custom ones
+	BuiltIn []*resource.Resource // the built-in resources, which precede custom ones
 	Cache   *watchcache.Cache
-	// Documents, if given, gets the OpenAPI documents.
+	// Documents, if set, publishes the OpenAPI documents.
 	Documents Documents
-	// Services finds the Services of conversion webhooks; it is called when
-	// the first is needed. nil knows webhooks by URL only.
+	// Services resolves the services of conversion webhooks. It is called once,
+	// when the first is needed. If nil, webhooks need URLs.
 	Services func() (webhook.ServiceResolver, error)
 	Clock    clock.PassiveClock
 }
 
-// Server keeps the API server serving what the definitions say.
+// Server serves the custom resources of all definitions.
 type Server struct {
 	Config
 	converters func() (*conversion.CRConverterFactory, error)
 	builtIn    map[schema.GroupResource]bool
 
-	// The following belong to Run's goroutine, except for served, which mu guards.
+	// Only Run's goroutine uses the following, except for served, which mu
+	// guards.
 	routes   Routes
 	managers Managers
 	mu       sync.RWMutex
 	served   map[string]*definition // by the name of the CustomResourceDefinition
-	seen     map[string]int64       // revisions at which there was nothing left to do
+	seen     map[string]int64       // revisions that need no further work
 	cleanups map[types.UID]bool
 	wait     supervise.WaitGroup
 }
 
-// New makes a server; Run must follow.
+// New returns a Server. Run starts it.
 func New(c Config) *Server {
 	s := &Server{
 		Config: c, builtIn: map[schema.GroupResource]bool{}, served: map[string]*definition{},
@@ -112,21 +115,18 @@ func (s *Server) newConverters() (*conversion.CRConverterFactory, error) {
 	return conversion.NewCRConverterFactory(services, webhooks.Bounded)
 }
 
-const (
-	definitionsPath = "apiextensions.k8s.io/customresourcedefinitions"
-	retryAfter      = 200 * time.Millisecond
-)
+const retryAfter = 200 * time.Millisecond
 
-// Run serves custom resources through routes until ctx ends; managers may be
-// nil. The cache must be synced. ready is called once all definitions that
-// were there at the start are served.
+// Run serves custom resources through routes until ctx ends. managers may be
+// nil. The cache must be synced. Run calls ready once all definitions that
+// existed at the start are served.
 func (s *Server) Run(ctx context.Context, routes Routes, managers Managers, ready func()) error {
 	s.routes, s.managers = routes, managers
-	clear(s.cleanups) // those of a run that failed have ended with it
+	clear(s.cleanups) // a former, failed run has ended them
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.wait.Wait()
 	defer cancel()
-	kind := s.Cache.At(definitionsPath)
+	kind := s.Cache.At(objects.CustomResourceDefinitions)
 	if kind == nil {
 		return errors.New("customresourcedefinitions are not among the resources")
 	}
@@ -144,13 +144,13 @@ func (s *Server) Run(ctx context.Context, routes Routes, managers Managers, read
 			err = next(ctx, cursor, again)
 		}
 		if ctx.Err() == nil && !errors.Is(err, store.ErrCompacted) {
-			klog.FromContext(ctx).Error(err, "Reading the custom resource definitions anew")
+			klog.FromContext(ctx).Error(err, "Reading the custom resource definitions again")
 		}
 	}
 	return nil
 }
 
-// next waits for a change of a definition, or for the time of another attempt.
+// next waits for a change of a definition, or for the time of a retry.
 func next(ctx context.Context, cursor *watchcache.Cursor, again bool) error {
 	if !again {
 		_, _, err := cursor.Next(ctx, nil)
@@ -165,8 +165,8 @@ func next(ctx context.Context, cursor *watchcache.Cursor, again bool) error {
 	return err
 }
 
-// sync makes what is served, and the definitions' status, what the
-// definitions say. again says that something failed that is worth another try.
+// sync updates the served resources and the status of the definitions. again
+// means that something failed and must be retried.
 func (s *Server) sync(ctx context.Context, kind *watchcache.Kind) (again bool) {
 	var entries []*watchcache.Entry
 	kind.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
@@ -194,7 +194,7 @@ func (s *Server) sync(ctx context.Context, kind *watchcache.Kind) (again bool) {
 	return again
 }
 
-// state is a definition as it is and as it should be.
+// state is a definition with its current and its new status.
 type state struct {
 	entry *watchcache.Entry
 	next  *apiextensionsv1.CustomResourceDefinition
@@ -206,8 +206,8 @@ func (st *state) current() *apiextensionsv1.CustomResourceDefinition {
 
 func (st *state) changed() bool { return st.next != st.current() }
 
-// decide judges each definition in turn, by age, so that the older of two
-// keeps a name that both want.
+// decide computes the new status of each definition. The oldest is first, so
+// that it keeps a name that a younger one wants, too.
 func (s *Server) decide(ctx context.Context, entries []*watchcache.Entry) []*state {
 	slices.SortStableFunc(entries, func(a, b *watchcache.Entry) int {
 		return a.Object.GetCreationTimestamp().Compare(b.Object.GetCreationTimestamp().Time)
@@ -232,21 +232,21 @@ func (s *Server) decide(ctx context.Context, entries []*watchcache.Entry) []*sta
 			}
 		}
 		var next *apiextensionsv1.CustomResourceDefinition
-		err := guard.Call(ctx, "settling definition "+st.next.Name, func() error {
-			next = settle(st.next, others, s.Clock.Now())
+		err := recovery.Call(ctx, "computing the status of definition "+st.next.Name, func() error {
+			next = withStatus(st.next, others, s.Clock.Now())
 			return nil
 		})
 		if err == nil && next != nil {
 			st.next = next
-			released = true // an accepted change of names may have freed others
+			released = true // a change of accepted names may free others
 		}
 		s.seen[st.next.Name] = st.entry.Revision
 	}
 	return states
 }
 
-// anyGone says whether a definition that was served is no longer there, whose
-// names others may now have.
+// anyGone reports whether a served definition no longer exists, so that its
+// names are free.
 func (s *Server) anyGone(entries []*watchcache.Entry) bool {
 	names := map[string]bool{}
 	for _, e := range entries {
@@ -262,7 +262,7 @@ func (s *Server) anyGone(entries []*watchcache.Entry) bool {
 	return gone
 }
 
-// serve brings the API server's resources up to date.
+// serve updates the API server's resources.
 func (s *Server) serve(ctx context.Context, states []*state) {
 	next := map[string]*definition{}
 	for _, st := range states {
@@ -327,7 +327,8 @@ func (s *Server) serve(ctx context.Context, states []*state) {
 	klog.FromContext(ctx).V(2).Info("Serving custom resources", "definitions", len(next), "changed", len(added), "gone", len(gone))
 }
 
-// replace makes next what is served and returns what no longer is.
+// replace sets the served definitions and returns those that are no longer
+// served.
 func (s *Server) replace(next map[string]*definition) (gone []*definition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -340,8 +341,8 @@ func (s *Server) replace(next map[string]*definition) (gone []*definition) {
 	return gone
 }
 
-// Schemas returns the OpenAPI v3 schemas of a group version of custom
-// resources in all their versions; none if it is not one.
+// Schemas returns the OpenAPI v3 schemas of all custom resources of a group
+// version; none if it has none.
 func (s *Server) Schemas(gv schema.GroupVersion) (map[string]*spec.Schema, error) {
 	all := map[string]*spec.Schema{}
 	for _, d := range s.inGroup(gv.Group) {
@@ -359,8 +360,8 @@ func (s *Server) Schemas(gv schema.GroupVersion) (map[string]*spec.Schema, error
 	return all, nil
 }
 
-// SchemasOr returns Schemas for group versions of custom resources, and what
-// other says for the others.
+// SchemasOr returns Schemas for the group versions of custom resources, and
+// other for all others.
 func (s *Server) SchemasOr(other apply.Schemas) apply.Schemas {
 	return func(gv schema.GroupVersion) (map[string]*spec.Schema, error) {
 		if found, err := s.Schemas(gv); err != nil || len(found) > 0 {
@@ -370,7 +371,7 @@ func (s *Server) SchemasOr(other apply.Schemas) apply.Schemas {
 	}
 }
 
-// inGroup lists the served definitions of a group by name.
+// inGroup returns the served definitions of a group, sorted by name.
 func (s *Server) inGroup(group string) []*definition {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

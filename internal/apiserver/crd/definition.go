@@ -21,28 +21,28 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// definition is what is served for one CustomResourceDefinition. It never
-// changes; another takes its place.
+// definition is a served CustomResourceDefinition. It is immutable; a change
+// replaces it.
 type definition struct {
 	crd         *apiextensionsv1.CustomResourceDefinition
 	uid         types.UID
 	terminating bool
 	versions    map[string]*version
 	storage     *version
-	views       []*resource.Resource // one for each served version
-	stored      *resource.Resource   // what the watch cache decodes by
+	views       []*resource.Resource // one per served version
+	stored      *resource.Resource   // by which the watch cache decodes
 	webhook     func() (runtime.ObjectConvertor, error)
 }
 
-// same says whether the definition would be made the same for crd.
+// same reports whether define would return the same for crd.
 func (d *definition) same(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return d.uid == crd.UID && d.crd.Generation == crd.Generation && d.terminating == (crd.DeletionTimestamp != nil) &&
 		equality.Semantic.DeepEqual(d.crd.Status.AcceptedNames, crd.Status.AcceptedNames)
 }
 
-// define makes the resources of an established CustomResourceDefinition. It
-// compiles nothing; ctx is of the component that a schema which cannot be
-// compiled is counted for.
+// define builds the resources of an established CustomResourceDefinition. It
+// compiles nothing. Later compilations that panic are counted for the component
+// of ctx.
 func (s *Server) define(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) *definition {
 	d := &definition{crd: crd, uid: crd.UID, terminating: crd.DeletionTimestamp != nil, versions: map[string]*version{}}
 	d.webhook = sync.OnceValues(func() (runtime.ObjectConvertor, error) { return newWebhook(crd, s.converters) })
@@ -92,32 +92,40 @@ func (d *definition) view(name string) *resource.Resource {
 	return nil
 }
 
-// resource makes the resource as one of its versions shows it: columns,
-// subresources and rules differ from version to version. In memory objects
-// are in that version; the others are only read from the store.
+// resource builds the resource for one of the served versions, since columns,
+// subresources and rules differ between versions. Objects in memory have that
+// version; the others are only decoded from the store.
 func (d *definition) resource(shown *version) *resource.Resource {
 	names := d.crd.Status.AcceptedNames
 	r := &resource.Resource{
-		Group: d.crd.Spec.Group, Plural: names.Plural, Singular: names.Singular, Kind: names.Kind, ListKind: names.ListKind,
-		ShortNames: names.ShortNames, Categories: names.Categories,
-		Namespaced:         d.crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
-		Verbs:              []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
-		StoragePath:        d.crd.Spec.Group + "/" + names.Plural,
-		StorageVersion:     d.storage.gvk().GroupVersion(),
-		ToStored:           d.storage.convert,
-		PrepareForCreate:   shown.prepareForCreate,
-		PrepareForUpdate:   shown.prepareForUpdate,
-		Validate:           shown.validate,
-		ValidateUpdate:     shown.validateUpdate,
-		Warnings:           warnings,
-		ValidateName:       validation.NameIsDNSSubdomain,
-		DefaultPropagation: metav1.DeletePropagationBackground,
-		Subresources:       shown.subresources(),
+		Group: d.crd.Spec.Group,
+		Names: resource.Names{
+			Kind: names.Kind, ListKind: names.ListKind, Plural: names.Plural, Singular: names.Singular,
+			ShortNames: names.ShortNames, Categories: names.Categories,
+		},
+		Namespaced: d.crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+		Verbs:      []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
+		Storage: resource.Storage{
+			Path:     d.crd.Spec.Group + "/" + names.Plural,
+			Version:  d.storage.gvk().GroupVersion(),
+			ToStored: d.storage.convert,
+		},
+		Strategy: resource.Strategy[resource.Object]{
+			PrepareForCreate:          shown.prepareForCreate,
+			PrepareForUpdate:          shown.prepareForUpdate,
+			Validate:                  shown.validate,
+			ValidateUpdate:            shown.validateUpdate,
+			Warnings:                  warnings,
+			ValidateName:              validation.NameIsDNSSubdomain,
+			ForbidUnconditionalUpdate: true,
+		},
+		DeleteStrategy: resource.DeleteStrategy[resource.Object]{DefaultPropagation: metav1.DeletePropagationBackground},
+		Subresources:   shown.subresources(),
 	}
 	shown.defineTable(r)
 	shown.defineSelection(r)
 	if d.terminating {
-		r.ForbidCreate = "create not allowed while custom resource definition is terminating"
+		r.Strategy.ForbidCreate = "create not allowed while custom resource definition is terminating"
 	}
 	for i := range d.crd.Spec.Versions {
 		v := d.versions[d.crd.Spec.Versions[i].Name]
@@ -126,8 +134,8 @@ func (d *definition) resource(shown *version) *resource.Resource {
 	return r
 }
 
-// schemaOf is the schema for an object of apiVersion and kind; nil for a version
-// that is not defined. ofKind is false for an object of another kind.
+// schemaOf returns the schema for an object of apiVersion and kind; nil for an
+// undefined version. ofKind is false for an object of another kind.
 func (d *definition) schemaOf(apiVersion, kind string) (shape *structuralschema.Structural, ofKind bool, err error) {
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil || gv.Group != d.crd.Spec.Group || kind != d.crd.Status.AcceptedNames.Kind {
@@ -144,7 +152,7 @@ func (d *definition) schemaOf(apiVersion, kind string) (shape *structuralschema.
 	return c.schema, true, nil
 }
 
-// deprecation is the warning for the use of a deprecated version; "" for none.
+// deprecation returns the warning of a deprecated version; "" for others.
 func (d *definition) deprecation(v *apiextensionsv1.CustomResourceDefinitionVersion) string {
 	switch {
 	case !v.Deprecated:

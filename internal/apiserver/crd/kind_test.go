@@ -25,10 +25,10 @@ spec:
     subresources: {scale: {specReplicasPath: .spec.size, statusReplicasPath: .status.size}}
 `
 
-// Custom resources must say of what kind they are; those of another one are
-// refused by the rules of the kind, in the name of the kind that they say. So
-// are scales.
-func TestKindsThatObjectsSay(t *testing.T) {
+// Custom resources must have their kind. Those with another kind are refused by
+// the rules of the served kind, in the name of the kind that they have, and
+// scales as well.
+func TestKindsOfObjects(t *testing.T) {
 	c := start(t)
 	c.define(pegs)
 	client, err := rest.HTTPClientFor(c.server.Config)

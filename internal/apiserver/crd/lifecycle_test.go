@@ -12,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/coracle-io/coracle/internal/store"
 )
 
 const boats = `
@@ -140,6 +143,14 @@ func TestLifeOfACustomResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, watched, watch.Deleted, "coracle")
+	c.checkLists(boats)
+	c.deleteDefinition(boats)
+}
+
+// checkLists lists boats by selectable and by other fields.
+func (c *cluster) checkLists(boats dynamic.ResourceInterface) {
+	t, ctx := c.T, c.Context()
+	t.Helper()
 	list, err := boats.List(ctx, metav1.ListOptions{FieldSelector: "spec.hull=wood"})
 	if err != nil || len(list.Items) != 1 || list.GetKind() != "BoatList" {
 		t.Errorf("list by field: %v %v", list, err)
@@ -149,12 +160,18 @@ func TestLifeOfACustomResource(t *testing.T) {
 	if !apierrors.IsBadRequest(err) || !strings.HasSuffix(err.Error(), "field label not supported: spec.crew") {
 		t.Errorf("list by another field: %v", err)
 	}
+}
 
+// deleteDefinition deletes the definition of boats, and waits until the boats are
+// removed and no longer served.
+func (c *cluster) deleteDefinition(boats dynamic.ResourceInterface) {
+	t, ctx := c.T, c.Context()
+	t.Helper()
 	if err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, "boats.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.await("boats.example.com", func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
-	page, err := c.server.Store.List(ctx, "/registry/example.com/", listAll)
+	page, err := c.server.Store.List(ctx, "/registry/example.com/", store.ListOptions{})
 	if err != nil || len(page.Items) != 0 {
 		t.Errorf("left in the store: %v %v", page.Items, err)
 	}

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// acceptNames decides which of the names that a definition wants it gets, and
-// says so in the condition NamesAccepted. It keeps an accepted name in place
-// of one that another definition of its group has.
+// acceptNames returns the accepted names of a definition and the condition
+// NamesAccepted. It keeps an accepted name if another definition of the group
+// has the wanted one.
 func acceptNames(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition) (apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition) {
 	resources, kinds := sets.New[string](), sets.New[string]()
 	for _, other := range others {
@@ -69,11 +69,11 @@ func free(wanted, accepted string, taken sets.Set[string]) error {
 	return fmt.Errorf("%q is already in use", wanted)
 }
 
-// nonStructural is the condition of a definition whose schemas are not
-// structural; nil if they are.
+// nonStructural returns the condition of a definition with schemas that are not
+// structural; nil if all are.
 func nonStructural(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
 	if !crd.Spec.PreserveUnknownFields && apihelpers.FindCRDCondition(crd, apiextensionsv1.NonStructuralSchema) == nil {
-		return nil // validation has seen to it
+		return nil // validated already
 	}
 	var errs field.ErrorList
 	if crd.Spec.PreserveUnknownFields {
@@ -104,8 +104,8 @@ func nonStructural(crd *apiextensionsv1.CustomResourceDefinition) *apiextensions
 	return condition
 }
 
-// internalSchema returns a version's schema in the form that the libraries
-// take; nil if it has none.
+// internalSchema returns a version's schema in the libraries' form; nil if it
+// has none.
 func internalSchema(v *apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensionsinternal.CustomResourceValidation, error) {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 		return nil, nil
@@ -117,7 +117,7 @@ func internalSchema(v *apiextensionsv1.CustomResourceDefinitionVersion) (*apiext
 	return out, nil
 }
 
-// approval is the condition of a definition in a group that belongs to the
+// approval returns the condition of a definition in a protected group of the
 // Kubernetes community (KEP-1111); nil for others.
 func approval(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {

@@ -12,14 +12,14 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// openAPI is the OpenAPI v3 document of one version of a definition.
+// openAPI returns the OpenAPI v3 document of one version of a definition.
 func (d *definition) openAPI(version string) (*spec3.OpenAPI, error) {
 	return builder.BuildOpenAPIV3(d.crd, version, builder.Options{IncludeSelectableFields: true})
 }
 
-// openAPIV2 is what the versions that the definition serves add to the
-// OpenAPI v2 document. The kinds of the API itself, which they refer to, are
-// there already.
+// openAPIV2 returns the part of the OpenAPI v2 document for the served versions
+// of the definition. The document has the built-in kinds that they refer to
+// already.
 func (d *definition) openAPIV2() (*spec.Swagger, error) {
 	all := &spec.Swagger{}
 	all.Paths = &spec.Paths{Paths: map[string]spec.PathItem{}}
@@ -40,8 +40,8 @@ func (d *definition) openAPIV2() (*spec.Swagger, error) {
 	return all, nil
 }
 
-// publish sets the OpenAPI v3 document of a group version to that of the
-// definitions which are served in it now.
+// publish sets the OpenAPI v3 document of a group version to the document of
+// its served definitions, or removes it if there are none.
 func (s *Server) publish(gv schema.GroupVersion) {
 	if s.Documents == nil {
 		return
@@ -74,7 +74,7 @@ func (s *Server) publish(gv schema.GroupVersion) {
 	})
 }
 
-// tag says what a document of definitions is made of.
+// tag identifies the content of a document of definitions.
 func tag(in []*definition) string {
 	var b strings.Builder
 	for _, d := range in {
@@ -83,8 +83,8 @@ func tag(in []*definition) string {
 	return b.String()
 }
 
-// publishV2 sets what a definition adds to the OpenAPI v2 document; nil takes
-// away what one of the name added.
+// publishV2 sets the part of a definition in the OpenAPI v2 document; nil
+// removes it.
 func (s *Server) publishV2(name string, d *definition) {
 	switch {
 	case s.Documents == nil:

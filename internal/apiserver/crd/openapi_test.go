@@ -90,9 +90,9 @@ spec:
       openAPIV3Schema: {type: object}
 `
 
-// OpenAPI v2 follows the served versions of definitions, renamed ones too.
-// A version that keeps unknown fields has no properties, so that old clients
-// do not refuse any.
+// OpenAPI v2 has the served versions of definitions, also of renamed ones. A
+// version that keeps unknown fields has no properties, so that old clients
+// accept all fields.
 func TestPublishedOpenAPI(t *testing.T) {
 	c := start(t)
 	c.define(published)

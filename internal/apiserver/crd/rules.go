@@ -31,7 +31,7 @@ func (v *version) hasStatus() bool {
 	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
 }
 
-func (v *version) prepareForCreate(_ *resource.Request, obj resource.Object) {
+func (v *version) prepareForCreate(_ *resource.RequestContext, obj resource.Object) {
 	u := obj.(*unstructured.Unstructured)
 	if v.hasStatus() {
 		delete(u.Object, "status")
@@ -39,9 +39,10 @@ func (v *version) prepareForCreate(_ *resource.Request, obj resource.Object) {
 	u.SetGeneration(1)
 }
 
-// prepareForUpdate keeps the old status if it has an endpoint of its own, and
-// raises the generation for a change of anything but the metadata.
-func (v *version) prepareForUpdate(_ *resource.Request, o, p resource.Object) {
+// prepareForUpdate keeps the old status if the version has a status
+// subresource, and increments the generation if anything but the metadata has
+// changed.
+func (v *version) prepareForUpdate(_ *resource.RequestContext, o, p resource.Object) {
 	obj, old := o.(*unstructured.Unstructured), v.in(p)
 	if v.hasStatus() {
 		if status, ok := old.Object["status"]; ok {
@@ -65,8 +66,8 @@ func withoutMetadata(u *unstructured.Unstructured) map[string]any {
 	return content
 }
 
-// prepareStatus takes only the status, and who manages it, from obj.
-func (v *version) prepareStatus(_ *resource.Request, o, p resource.Object) {
+// prepareStatus keeps everything but the status and its managed fields.
+func (v *version) prepareStatus(_ *resource.RequestContext, o, p resource.Object) {
 	obj, old := o.(*unstructured.Unstructured), v.in(p)
 	status, ok := obj.Object["status"]
 	managed := obj.GetManagedFields()
@@ -81,7 +82,7 @@ func (v *version) prepareStatus(_ *resource.Request, o, p resource.Object) {
 	}
 }
 
-func (v *version) validate(r *resource.Request, obj resource.Object) field.ErrorList {
+func (v *version) validate(r *resource.RequestContext, obj resource.Object) field.ErrorList {
 	u := obj.(*unstructured.Unstructured)
 	c, errs := v.ready(u)
 	if len(errs) > 0 {
@@ -95,7 +96,7 @@ func (v *version) validate(r *resource.Request, obj resource.Object) field.Error
 	return append(errs, c.evaluate(r.Ends(), u, nil, errs)...)
 }
 
-func (v *version) validateUpdate(r *resource.Request, obj, old resource.Object) field.ErrorList {
+func (v *version) validateUpdate(r *resource.RequestContext, obj, old resource.Object) field.ErrorList {
 	return v.compare(r, obj, old, func(c *compiled, u, before *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList {
 		errs := validation.ValidateCustomResourceUpdate(nil, u.Object, before.Object, c.validator, validation.WithRatcheting(correlated))
 		errs = append(errs, v.validateScale(u, true)...)
@@ -103,7 +104,7 @@ func (v *version) validateUpdate(r *resource.Request, obj, old resource.Object) 
 	})
 }
 
-func (v *version) validateStatus(r *resource.Request, obj, old resource.Object) field.ErrorList {
+func (v *version) validateStatus(r *resource.RequestContext, obj, old resource.Object) field.ErrorList {
 	return v.compare(r, obj, old, func(c *compiled, u, before *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList {
 		var errs field.ErrorList
 		if status, ok := u.Object["status"]; ok && c.status != nil {
@@ -117,10 +118,10 @@ func (v *version) validateStatus(r *resource.Request, obj, old resource.Object) 
 	})
 }
 
-// compare holds the rules of an update against the old object: what was
-// wrong before and has not changed is let pass (ratcheting, KEP-4008).
+// compare applies the rules of an update with the old object. Errors of
+// unchanged values are ignored (ratcheting, KEP-4008).
 func (v *version) compare(
-	r *resource.Request, obj, old resource.Object,
+	r *resource.RequestContext, obj, old resource.Object,
 	schema func(c *compiled, u, before *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList,
 ) field.ErrorList {
 	u := obj.(*unstructured.Unstructured)
@@ -143,7 +144,7 @@ func (v *version) compare(
 	return append(errs, c.evaluate(r.Ends(), u, before, errs, cel.WithRatcheting(correlated))...)
 }
 
-// ready returns the compiled version, if obj is of its kind.
+// ready returns the compiled version if obj is of its kind.
 func (v *version) ready(u *unstructured.Unstructured) (*compiled, field.ErrorList) {
 	var errs field.ErrorList
 	if kind := v.gvk().Kind; u.GetKind() != kind {
@@ -156,7 +157,7 @@ func (v *version) ready(u *unstructured.Unstructured) (*compiled, field.ErrorLis
 	if err != nil {
 		errs = append(errs, field.InternalError(nil, err))
 	} else if !c.defaultsFit(u) {
-		errs = append(errs, tooMuch())
+		errs = append(errs, tooManyDefaults())
 	}
 	return c, errs
 }
@@ -192,18 +193,23 @@ func metadataOf(u *unstructured.Unstructured) (*metav1.ObjectMeta, field.ErrorLi
 	return meta, nil
 }
 
-// blocking are the faults after which CEL rules could not be trusted.
-var blocking = []field.ErrorType{
-	field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
+// blocks reports whether CEL rules cannot be evaluated after an error of this
+// type.
+func blocks(t field.ErrorType) bool {
+	switch t {
+	case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+		return true
+	}
+	return false
 }
 
-// evaluate checks the CEL rules of an object that has no blocking fault so
-// far. It ends with ctx.
+// evaluate evaluates the CEL rules of an object unless an error so far prevents
+// it. It ends with ctx.
 func (c *compiled) evaluate(ctx context.Context, u, old *unstructured.Unstructured, found field.ErrorList, options ...cel.Option) field.ErrorList {
 	if c.cel == nil {
 		return nil
 	}
-	if slices.ContainsFunc(found, func(e *field.Error) bool { return slices.Contains(blocking, e.Type) }) {
+	if slices.ContainsFunc(found, func(e *field.Error) bool { return blocks(e.Type) }) {
 		return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 	}
 	var before any
@@ -214,7 +220,7 @@ func (c *compiled) evaluate(ctx context.Context, u, old *unstructured.Unstructur
 	return errs
 }
 
-// validateScale checks the fields that the Scale of an object is made of.
+// validateScale validates the fields of the Scale subresource.
 func (v *version) validateScale(u *unstructured.Unstructured, withSpec bool) field.ErrorList {
 	if v.spec.Subresources == nil || v.spec.Subresources.Scale == nil {
 		return nil
@@ -246,9 +252,9 @@ func validateReplicas(u *unstructured.Unstructured, path string) field.ErrorList
 	return nil
 }
 
-// warnings are about finalizers that an update adds and whose names others
-// might use too.
-func warnings(_ *resource.Request, obj, old resource.Object) []string {
+// warnings returns warnings for finalizers that an update adds without a
+// domain.
+func warnings(_ *resource.RequestContext, obj, old resource.Object) []string {
 	var out []string
 	path := field.NewPath("metadata", "finalizers")
 	added := slices.Clone(obj.GetFinalizers())

@@ -12,8 +12,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// TestRulesEndWithTheRequest: nobody computes for a client who has gone.
-func TestRulesEndWithTheRequest(t *testing.T) {
+// The evaluation of rules ends when the client disconnects.
+func TestRulesEndWithContext(t *testing.T) {
 	most := int64(1000)
 	schema, err := structuralschema.NewStructural(&apiextensions.JSONSchemaProps{
 		Type: "object",

@@ -24,12 +24,11 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
 	"github.com/coracle-io/coracle/internal/apiserver/crd"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
-	"github.com/coracle-io/coracle/internal/store"
 )
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
-// cluster is an API server with custom resources, and clients of it.
+// cluster is an API server with custom resources, and its clients.
 type cluster struct {
 	*testing.T
 	server      *apiservertest.Server
@@ -46,10 +45,10 @@ func start(t *testing.T) *cluster {
 	var custom *crd.Server
 	var managers *apply.Managers
 	server := apiservertest.Start(t, func(c *apiserver.Config) {
-		custom = crd.New(crd.Config{BuiltIn: c.Resources, Cache: c.Cache, Documents: documents, Clock: clock.RealClock{}})
+		custom = crd.New(crd.Config{BuiltIn: c.Resources, Cache: c.Registry.Cache, Documents: documents, Clock: clock.RealClock{}})
 		managers = apply.New(custom.SchemasOr(documents.Schemas))
-		c.Managers = managers
-		c.Handlers = map[string]http.Handler{"/openapi/v2": documents, "/openapi/v3": documents, "/openapi/v3/": documents}
+		c.Registry.Managers = managers
+		c.Handlers.Paths = map[string]http.Handler{"/openapi/v2": documents, "/openapi/v3": documents, "/openapi/v3/": documents}
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
@@ -86,7 +85,8 @@ func (c *cluster) create(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// await watches a definition until it is as wanted; nil stands for none.
+// await watches a definition until it satisfies a condition; nil stands for its
+// deletion.
 func (c *cluster) await(name string, good func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), patience)
@@ -140,8 +140,6 @@ func wantInvalid(t *testing.T, err error, message string) {
 	}
 }
 
-var listAll = store.ListOptions{}
-
 func decode(t *testing.T, text string, into any) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
@@ -149,7 +147,7 @@ func decode(t *testing.T, text string, into any) {
 	}
 }
 
-// pemOf is the CA bundle that trusts a test server.
+// pemOf returns the CA bundle that trusts a test server.
 func pemOf(s *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }

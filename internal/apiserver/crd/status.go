@@ -15,13 +15,14 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// fieldManager owns what the API server writes into a definition's status.
+// fieldManager owns the fields that the API server writes into a definition's
+// status.
 const fieldManager = "kube-apiserver"
 
-// settle returns a definition with the names and conditions that it should
-// have besides others of its group; nil if it has them. The result shares all
-// but its status with crd.
-func settle(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition, now time.Time) *apiextensionsv1.CustomResourceDefinition {
+// withStatus returns a definition with the names and conditions that it should
+// have given the others of its group; nil if it has them. The result shares
+// everything but its status with crd.
+func withStatus(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition, now time.Time) *apiextensionsv1.CustomResourceDefinition {
 	copied := *crd
 	next := &copied
 	next.Status = *crd.Status.DeepCopy()
@@ -76,20 +77,21 @@ func established(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 }
 
-// writeStatus stores a definition's new status. A definition that has changed
-// meanwhile is left: its event comes.
+// writeStatus writes the new status of a definition. It skips a definition that
+// has changed since st was read, because the event of that change causes
+// another sync.
 func (s *Server) writeStatus(ctx context.Context, kind *watchcache.Kind, st *state) error {
 	return s.update(ctx, kind, st.entry.Name, func(current resource.Object) (resource.Object, error) {
 		if current.GetResourceVersion() != st.entry.Object.GetResourceVersion() {
 			return nil, nil
 		}
-		next := *st.next // the write sets its revision
+		next := *st.next // a copy, since the write sets its revision
 		return &next, nil
 	})
 }
 
-// update writes what next makes of a definition's status. One that is gone is
-// left.
+// update updates the status of a definition by next. It ignores a definition
+// that does not exist.
 func (s *Server) update(ctx context.Context, kind *watchcache.Kind, name string, next func(current resource.Object) (resource.Object, error)) error {
 	err := s.writer().UpdateStatus(ctx, kind, "", name, fieldManager, next)
 	if apierrors.IsNotFound(err) {

@@ -10,9 +10,11 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+func scaleKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+}
 
-// subresources are those that the version declares.
+// subresources returns the subresources of the version.
 func (v *version) subresources() []resource.Subresource {
 	declared := v.spec.Subresources
 	if declared == nil {
@@ -26,13 +28,13 @@ func (v *version) subresources() []resource.Subresource {
 		})
 	}
 	if declared.Scale != nil {
-		out = append(out, resource.Subresource{Name: "scale", Kind: scaleKind, Verbs: verbs, Scale: v.scale(declared.Scale)})
+		out = append(out, resource.Subresource{Name: "scale", Kind: scaleKind(), Verbs: verbs, Scale: v.scale(declared.Scale)})
 	}
 	return out
 }
 
-// scale reads and writes the fields at a definition's paths; what is missing
-// reads as zero.
+// scale returns the Scale subresource of the fields at a definition's paths. A
+// missing field reads as zero.
 func (v *version) scale(paths *apiextensionsv1.CustomResourceSubresourceScale) *resource.Scale {
 	replicas := func(path string) func(resource.Object) int32 {
 		return func(obj resource.Object) int32 {

@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// ageColumn is what a version without columns of its own shows.
+// ageColumn returns the column of a version that defines none.
 func ageColumn() apiextensionsv1.CustomResourceColumnDefinition {
 	return apiextensionsv1.CustomResourceColumnDefinition{
 		Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp",
@@ -25,26 +25,26 @@ func ageColumn() apiextensionsv1.CustomResourceColumnDefinition {
 	}
 }
 
-// defineTable gives the resource the version's printer columns. Paths that
-// cannot be parsed end the list of columns, as clients know it from upstream.
+// defineTable sets the printer columns of the resource. As upstream, it stops
+// at the first path that cannot be parsed.
 func (v *version) defineTable(r *resource.Resource) {
 	declared := v.spec.AdditionalPrinterColumns
 	if len(declared) == 0 {
 		declared = []apiextensionsv1.CustomResourceColumnDefinition{ageColumn()}
 	}
-	r.Columns = []metav1.TableColumnDefinition{resource.NameColumn()}
+	r.Table.Columns = []metav1.TableColumnDefinition{resource.NameColumn()}
 	var shown []apiextensionsv1.CustomResourceColumnDefinition
 	for _, column := range declared {
 		if _, err := parsePath(column.Name, column.JSONPath); err != nil {
 			break
 		}
 		shown = append(shown, column)
-		r.Columns = append(r.Columns, metav1.TableColumnDefinition{
+		r.Table.Columns = append(r.Table.Columns, metav1.TableColumnDefinition{
 			Name: column.Name, Type: column.Type, Format: column.Format, Priority: column.Priority,
 			Description: cmp.Or(column.Description, "Custom resource definition column (in JSONPath format): "+column.JSONPath),
 		})
 	}
-	r.Row = func(obj resource.Object, now time.Time) []any {
+	r.Table.Row = func(obj resource.Object, now time.Time) []any {
 		content := v.in(obj).Object
 		cells := make([]any, 1, 1+len(shown))
 		cells[0] = obj.GetName()
@@ -55,16 +55,16 @@ func (v *version) defineTable(r *resource.Resource) {
 	}
 }
 
-// parsePath parses a simple JSON path such as .spec.replicas. The result must
-// be used by one goroutine at a time.
+// parsePath parses a simple JSON path such as .spec.replicas. The result is not
+// safe for concurrent use.
 func parsePath(name, path string) (*jsonpath.JSONPath, error) {
 	p := jsonpath.New(name)
 	p.AllowMissingKeys(true)
 	return p, p.Parse("{" + path + "}")
 }
 
-// cellOf renders the value of a column; nil for a missing one or one of
-// another type.
+// cellOf renders the value of a column; nil if it is missing or of another
+// type.
 func cellOf(column apiextensionsv1.CustomResourceColumnDefinition, content map[string]any, now time.Time) any {
 	path, err := parsePath(column.Name, column.JSONPath)
 	if err != nil {
@@ -117,8 +117,8 @@ func cell(kind string, value any, now time.Time) any {
 	return nil
 }
 
-// fieldLabels are the labels that the version's field selectors may have besides
-// those of metadata.
+// fieldLabels returns the labels of the version's field selectors besides those
+// of metadata.
 func (v *version) fieldLabels() map[string]string {
 	labels := make(map[string]string, len(v.spec.SelectableFields))
 	for _, f := range v.spec.SelectableFields {
@@ -128,17 +128,17 @@ func (v *version) fieldLabels() map[string]string {
 	return labels
 }
 
-// defineSelection gives the resource the version's selectable fields.
+// defineSelection sets the selectable fields of the resource.
 func (v *version) defineSelection(r *resource.Resource) {
 	declared := v.spec.SelectableFields
 	for _, f := range declared {
-		r.Fields = append(r.Fields, strings.TrimPrefix(f.JSONPath, "."))
+		r.FieldSelectors.Fields = append(r.FieldSelectors.Fields, strings.TrimPrefix(f.JSONPath, "."))
 	}
 	if len(declared) == 0 {
-		r.SelectableFields = func(resource.Object) fields.Set { return nil }
+		r.FieldSelectors.SelectableFields = func(resource.Object) fields.Set { return nil }
 		return
 	}
-	r.Indexed = r.Fields
+	r.FieldSelectors.Indexed = r.FieldSelectors.Fields
 	paths := sync.Pool{New: func() any {
 		parsed := make([]*jsonpath.JSONPath, len(declared))
 		for i, f := range declared {
@@ -146,13 +146,13 @@ func (v *version) defineSelection(r *resource.Resource) {
 		}
 		return &parsed
 	}}
-	r.SelectableFields = func(obj resource.Object) fields.Set {
+	r.FieldSelectors.SelectableFields = func(obj resource.Object) fields.Set {
 		pooled := paths.Get().(*[]*jsonpath.JSONPath)
 		defer paths.Put(pooled)
 		parsed := *pooled
 		content := v.in(obj).Object
 		set := make(fields.Set, len(parsed))
-		for i, label := range r.Fields {
+		for i, label := range r.FieldSelectors.Fields {
 			set[label] = ""
 			results, err := parsed[i].FindResults(content)
 			if err == nil && len(results) > 0 && len(results[0]) > 0 {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
-	"github.com/coracle-io/coracle/internal/apiserver/guard"
+	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -25,23 +25,23 @@ import (
 type version struct {
 	of       *definition
 	spec     *apiextensionsv1.CustomResourceDefinitionVersion
-	compiled func() (*compiled, error) // made at first use
+	compiled func() (*compiled, error) // built at first use
 }
 
-// compiled is what a version's schema was made into.
+// compiled is a compiled schema of a version.
 type compiled struct {
 	schema    *structuralschema.Structural // nil for a version without a schema
 	validator validation.SchemaValidator
-	status    validation.SchemaValidator // of .status alone; nil without a schema of it
+	status    validation.SchemaValidator // for .status; nil if it has no schema
 	cel       *cel.Validator             // nil without rules
-	// multiplies says that defaults can take more room than the objects.
+	// multiplies means that defaults can be larger than the objects.
 	multiplies bool
 }
 
 func newVersion(ctx context.Context, d *definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *version {
 	v := &version{of: d, spec: spec}
 	v.compiled = sync.OnceValues(func() (c *compiled, err error) {
-		err = guard.Call(ctx, fmt.Sprintf("the schema of %s cannot be used", v.gvk()), func() error {
+		err = recovery.Call(ctx, fmt.Sprintf("the schema of %s cannot be used", v.gvk()), func() error {
 			c, err = v.compile()
 			return err
 		})
@@ -54,11 +54,11 @@ func (v *version) gvk() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: v.of.crd.Spec.Group, Version: v.spec.Name, Kind: v.of.crd.Status.AcceptedNames.Kind}
 }
 
-// preserves says that fields outside the schema are kept.
+// preserves reports whether fields outside the schema are kept.
 func (v *version) preserves() bool { return v.of.crd.Spec.PreserveUnknownFields }
 
-// version is the version as resources name it. In the resource that shows it
-// it is the hub; else it is found in the store only.
+// version returns the resource.Version. In the resource of this version it is
+// the hub; in others it is only decoded from the store.
 func (v *version) version(hub bool) resource.Version {
 	return resource.Version{
 		GroupVersion: v.gvk().GroupVersion(),
@@ -84,9 +84,8 @@ func (v *version) new() resource.Object {
 	return u
 }
 
-// compile makes the version's validators. A schema that the libraries cannot
-// take is an error like one that they refuse: it must not end the process that
-// reads the objects of all definitions.
+// compile compiles the version's schema. A panic of the libraries is returned
+// as an error, since it must not end the process, which serves all definitions.
 func (v *version) compile() (*compiled, error) {
 	validationSchema, err := internalSchema(v.spec)
 	if err != nil {
@@ -113,7 +112,7 @@ func (v *version) compile() (*compiled, error) {
 	return c, nil
 }
 
-// structural returns the structural schema with its defaults pruned. Old
+// structural returns the structural schema with pruned defaults. Old
 // definitions that preserve unknown fields may have none.
 func (v *version) structural(props *apiextensionsinternal.JSONSchemaProps) (*structuralschema.Structural, error) {
 	s, err := structuralschema.NewStructural(props)
@@ -127,19 +126,20 @@ func (v *version) structural(props *apiextensionsinternal.JSONSchemaProps) (*str
 	return s, defaulting.PruneDefaults(s)
 }
 
-// origin is where an object comes from, and so how strictly it is taken.
+// origin is where an object comes from, which decides how strictly it is
+// handled.
 type origin int8
 
 const (
-	fromClient origin = iota // dropped fields are named
-	fromStore                // faulty metadata is dropped
+	fromClient origin = iota // dropped fields are reported
+	fromStore                // invalid metadata is dropped
 	fromConversion
 )
 
-// coerce does to an object what decoding does to a typed one: unknown fields
-// and nulls go, metadata gets its types. unknown names the fields that went.
-// An object that says to be of another kind keeps its fields, and one of
-// another version is held against that version's schema.
+// coerce does what decoding does to a typed object: it drops unknown fields and
+// nulls, and gives metadata its types. unknown lists the dropped fields. An
+// object of another kind keeps its fields, and one of another version is
+// handled by that version's schema.
 func (v *version) coerce(u *unstructured.Unstructured, from origin) (unknown []string, err error) {
 	kind, foundKind, err := unstructured.NestedString(u.Object, "kind")
 	if err != nil {
@@ -160,7 +160,7 @@ func (v *version) coerce(u *unstructured.Unstructured, from origin) (unknown []s
 		return nil, err
 	}
 	if ofKind {
-		paths, err := v.fit(u, shape, from)
+		paths, err := v.prune(u, shape, from)
 		if err != nil {
 			return nil, err
 		}
@@ -183,8 +183,8 @@ func (v *version) coerce(u *unstructured.Unstructured, from origin) (unknown []s
 	return unknown, nil
 }
 
-// fit drops what a schema does not know.
-func (v *version) fit(u *unstructured.Unstructured, shape *structuralschema.Structural, from origin) (unknown []string, err error) {
+// prune drops the fields that a schema does not have.
+func (v *version) prune(u *unstructured.Unstructured, shape *structuralschema.Structural, from origin) (unknown []string, err error) {
 	if !v.preserves() {
 		unknown = pruning.PruneWithOptions(u.Object, shape, true, structuralschema.UnknownFieldPathOptions{
 			TrackUnknownFieldPaths: from == fromClient,
@@ -200,15 +200,15 @@ func (v *version) fit(u *unstructured.Unstructured, shape *structuralschema.Stru
 	return append(unknown, paths...), nil
 }
 
-// defaultsFit says whether the defaults that an object lacks are no more than
-// it may have.
+// defaultsFit reports whether the missing defaults of an object are within the
+// bound.
 func (c *compiled) defaultsFit(u *unstructured.Unstructured) bool {
 	left := room(maxDefaulted)
 	return !c.multiplies || left.fill(u.Object, c.schema)
 }
 
-// setDefaults fills in the schema's defaults. An object for which they are too
-// many gets none, and is refused when it is validated.
+// setDefaults sets the schema's defaults. It sets none if they exceed the
+// bound; validation then refuses the object.
 func (v *version) setDefaults(u *unstructured.Unstructured) error {
 	c, err := v.compiled()
 	if err == nil && c.schema != nil && c.defaultsFit(u) {
@@ -217,8 +217,8 @@ func (v *version) setDefaults(u *unstructured.Unstructured) error {
 	return err
 }
 
-// fromStored leaves a stored object in its version: converting may need a
-// webhook that runs in this very cluster.
+// fromStored returns a stored object in its version, since its conversion may
+// need a webhook that runs in this cluster.
 func (v *version) fromStored(obj resource.Object) (resource.Object, error) {
 	u := obj.(*unstructured.Unstructured)
 	if _, err := v.coerce(u, fromStore); err != nil {
@@ -227,7 +227,7 @@ func (v *version) fromStored(obj resource.Object) (resource.Object, error) {
 	return u, v.setDefaults(u)
 }
 
-// convert makes an object of any version one of this version.
+// convert converts an object of any version to this version.
 func (v *version) convert(obj resource.Object) (resource.Object, error) {
 	u := obj.(*unstructured.Unstructured)
 	if u.GroupVersionKind() == v.gvk() {
@@ -255,8 +255,8 @@ func (v *version) convert(obj resource.Object) (resource.Object, error) {
 	return out, err
 }
 
-// in returns obj in this version for rules that cannot fail, or as it is if
-// it cannot be converted: validation says so then.
+// in returns obj in this version, for rules that cannot fail, or obj itself if
+// it cannot be converted. Validation reports that.
 func (v *version) in(obj resource.Object) *unstructured.Unstructured {
 	if converted, err := v.convert(obj); err == nil {
 		return converted.(*unstructured.Unstructured)

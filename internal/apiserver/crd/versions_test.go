@@ -48,8 +48,8 @@ func oar(version, name string) *unstructured.Unstructured {
 	}}
 }
 
-// A definition changes while it is watched: the storage version moves on, and
-// objects stored before are still there.
+// The storage version changes while objects are watched, and objects that were
+// stored before remain.
 func TestVersions(t *testing.T) {
 	c := start(t)
 	ctx := t.Context()
@@ -92,8 +92,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Unchanged watches outlive a change of the schema.
-func TestWatchOutlivesSchema(t *testing.T) {
+// A watch continues after a change of the schema.
+func TestWatchAcrossSchemaChange(t *testing.T) {
 	c := start(t)
 	ctx := t.Context()
 	c.define(oars)
@@ -230,7 +230,7 @@ func TestApplyAndOwnership(t *testing.T) {
 	}
 }
 
-func TestPublished(t *testing.T) {
+func TestPublishedDocuments(t *testing.T) {
 	c := start(t)
 	c.define(boats)
 	client := discovery.NewDiscoveryClientForConfigOrDie(c.server.Config)
@@ -285,8 +285,8 @@ func tableOf(config *rest.Config) (*metav1.Table, error) {
 	return table, json.NewDecoder(response.Body).Decode(table)
 }
 
-// Objects that hold out with finalizers hold the definition, and no new ones
-// come meanwhile.
+// Objects with finalizers delay the deletion of the definition, and no new ones
+// can be created.
 func TestTermination(t *testing.T) {
 	c := start(t)
 	ctx := t.Context()

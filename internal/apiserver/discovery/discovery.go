@@ -1,14 +1,14 @@
-// Package discovery serves the documents that tell clients which groups,
-// versions and resources there are:
+// Package discovery serves the documents that list groups, versions and
+// resources:
 //
 //	/api  /apis                    group lists, or everything at once (KEP-3352)
 //	/apis/{group}                  one group
 //	/api/v1  /apis/{group}/{version}   one version's resources
 //
-// It merges what this server serves with what the servers behind APIServices
-// say of themselves; groups and versions come in the order of the APIServices'
-// priorities. Documents are made by the first request after a change, which
-// may be one of hundreds in a row.
+// It merges the resources of this server with the resources of the servers
+// behind APIServices. Groups and versions are in the order of the APIServices'
+// priorities. A document is made by the first request after a change, since
+// there may be hundreds of changes in a row.
 package discovery
 
 import (
@@ -27,22 +27,22 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Documents answers discovery requests. It is an http.Handler.
+// Documents serves discovery requests. It implements http.Handler.
 type Documents struct {
 	current atomic.Pointer[func() *documents]
 
-	mu        sync.Mutex // guards what the documents are made of
+	mu        sync.Mutex // guards the fields from which the documents are made
 	resources []*resource.Resource
 	services  []APIService
 }
 
-// documents are the answers by path. They never change.
+// documents are the responses by path. They are immutable.
 type documents struct {
 	plain      map[string]*document
 	aggregated map[string]*document // /api and /apis
 }
 
-// New makes the documents of the resources.
+// New returns the documents of resources.
 func New(rs []*resource.Resource) *Documents {
 	d := &Documents{}
 	d.Set(rs)
@@ -57,8 +57,8 @@ func (d *Documents) Set(rs []*resource.Resource) {
 	d.renew()
 }
 
-// SetAPIServices replaces what is registered by APIServices. Group versions
-// that this server serves are listed without one, too.
+// SetAPIServices replaces the group versions that APIServices register. Group
+// versions of this server are listed also without one.
 func (d *Documents) SetAPIServices(services []APIService) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,10 +74,10 @@ func (d *Documents) renew() {
 
 func (d *Documents) load() *documents { return (*d.current.Load())() }
 
-// Serves says whether there is a document at a path.
+// Serves reports whether there is a document at a path.
 func (d *Documents) Serves(path string) bool { return d.load().plain[trim(path)] != nil }
 
-// Paths lists the paths of all documents, sorted.
+// Paths returns the paths of all documents, sorted.
 func (d *Documents) Paths() []string { return slices.Sorted(maps.Keys(d.load().plain)) }
 
 // group is one API group with the resources of each of its versions.
@@ -95,7 +95,7 @@ type served struct {
 	version  *resource.Version
 }
 
-// groupsOf sorts resources and registered services into groups and versions.
+// groupsOf returns the groups of resources and registered services.
 func groupsOf(rs []*resource.Resource, services []APIService) []*group {
 	byName := map[string]*group{}
 	in := func(gv schema.GroupVersion, p resource.Priority) *group {
@@ -170,7 +170,7 @@ func (g *group) apiGroup() metav1.APIGroup {
 	return a
 }
 
-// resourceList is the document of one version.
+// resourceList returns the document of one version.
 func (g *group) resourceList(v string) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{
 		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
@@ -215,11 +215,11 @@ func subresourceKind(s served, sub *resource.Subresource) schema.GroupVersionKin
 	return sub.Kind
 }
 
-// storageHash tells clients when the stored version of a resource changes. The
-// storage version migrator compares it with hashes that upstream's servers
-// gave, so it is worked out as theirs.
+// storageHash returns the hash of a resource's storage version. It is
+// computed as by upstream's servers, because the storage version migrator
+// compares it with their hashes.
 func storageHash(r *resource.Resource) string {
-	stored := r.StorageVersion
+	stored := r.Storage.Version
 	if stored.Empty() {
 		stored = r.Hub().GroupVersion
 	}
@@ -227,7 +227,7 @@ func storageHash(r *resource.Resource) string {
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-// discoveryGroup is the group's part of the aggregated document.
+// discoveryGroup returns the group's part of the aggregated document.
 func (g *group) discoveryGroup() apidiscoveryv2.APIGroupDiscovery {
 	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 	for _, v := range g.versions {

@@ -9,7 +9,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/all"
 )
 
-// The hashes that upstream's servers publish.
+// Hashes that upstream's servers publish.
 func TestStorageHash(t *testing.T) {
 	resources := map[schema.GroupResource]*resource.Resource{}
 	for _, r := range all.All() {

@@ -18,7 +18,8 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 )
 
-// document is one answer. The JSON and its ETag are made once it is asked for.
+// document is one response. The JSON and its ETag are made by the first
+// request.
 type document struct {
 	obj     runtime.Object
 	encoded func() encoded
@@ -81,7 +82,7 @@ func trim(path string) string { return strings.TrimSuffix(path, "/") }
 
 const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// ServeHTTP answers with the document at the request's path.
+// ServeHTTP serves the document at the request's path.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := trim(r.URL.Path)
 	all := d.load()
@@ -110,7 +111,7 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if output.Media == codec.Protobuf {
 		body, err = codec.Encode(plain.obj, codec.Protobuf)
 	} else {
-		body, err = output.Dress(body)
+		body, err = output.Format(body)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -120,14 +121,15 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// withAddress fills in where clients reach the server, as they did.
+// withAddress returns the document with the address at which the client
+// reached the server.
 func (d *document) withAddress(r *http.Request) *document {
 	versions := *d.obj.(*metav1.APIVersions)
 	versions.ServerAddressByClientCIDRs = []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: r.Host}}
 	return newDocument(&versions)
 }
 
-// serve answers with an ETag, or that nothing has changed since the client's.
+// serve sends the document with an ETag, or 304 if the client has it.
 func (d *document) serve(w http.ResponseWriter, r *http.Request) {
 	header, encoded := w.Header(), d.encoded()
 	header.Set("ETag", encoded.etag)
@@ -142,8 +144,8 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(encoded.json)
 }
 
-// wantsAggregated says whether a client prefers everything at once to the
-// plain list.
+// wantsAggregated reports whether a client prefers the aggregated document to
+// the plain list.
 func wantsAggregated(accept string) bool {
 	if !strings.Contains(accept, "APIGroupDiscoveryList") {
 		return false

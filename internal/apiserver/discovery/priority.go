@@ -10,21 +10,21 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// APIService is a group version that is registered by an APIService.
+// APIService is a group version that an APIService registers.
 type APIService struct {
 	schema.GroupVersion
 	resource.Priority
-	// Remote is what the server behind it says of it; nil if this server
-	// serves the group version itself.
+	// Remote is the discovery document of the server behind it; nil if this
+	// server serves the group version itself.
 	Remote *apidiscoveryv2.APIVersionDiscovery
 }
 
-// compareVersions orders the versions of a group, most preferred first.
+// compareVersions orders the versions of a group, the most preferred first.
 func (g *group) compareVersions(a, b string) int {
 	return cmp.Or(cmp.Compare(g.priorities[b].Version, g.priorities[a].Version), version.CompareKubeAwareVersionStrings(b, a))
 }
 
-// priority is the highest that one of the group's versions asks for it.
+// priority returns the highest groupPriorityMinimum of the group's versions.
 func (g *group) priority() int32 {
 	var highest int32
 	for _, p := range g.priorities {

@@ -2,28 +2,28 @@ package fairness
 
 import "math"
 
-// claim is what one level wants of the seats that levels share.
+// claim is the demand of one level for the shared seats.
 type claim struct {
 	target       float64
 	lower, upper int // lower <= upper
 }
 
-// leastTarget keeps levels that want nothing in proportion, too.
+// leastTarget is the least target of a level, so that levels without demand get
+// a proportional part, too.
 const leastTarget = 0.001
 
-// allocate divides seats among claims: each gets the same fraction of its
-// target, or the bound that this fraction is beyond. If even the lower bounds
-// are too much, each gets its lower bound; if the upper are too little, its
-// upper bound.
-func allocate(seats int, claims []claim) (allotted []int, fraction float64) {
+// allocate divides seats among claims. Each claim gets the same fraction of its
+// target, within its bounds. If the seats are fewer than the lower bounds or
+// more than the upper ones, each gets that bound.
+func allocate(seats int, claims []claim) (allocated []int, fraction float64) {
 	sum := func(f float64) (total float64) {
 		for _, c := range claims {
 			total += c.at(f)
 		}
 		return total
 	}
-	// The sum grows with the fraction, from the lower bounds at none to the
-	// upper ones at enough.
+	// The sum grows with the fraction, from the lower bounds at zero to the
+	// upper bounds at enough.
 	enough := 0.0
 	for _, c := range claims {
 		enough = max(enough, float64(c.upper)/max(c.target, leastTarget))
@@ -37,9 +37,9 @@ func allocate(seats int, claims []claim) (allotted []int, fraction float64) {
 		}
 	}
 	for _, c := range claims {
-		allotted = append(allotted, int(math.Round(c.at(fraction))))
+		allocated = append(allocated, int(math.Round(c.at(fraction))))
 	}
-	return allotted, fraction
+	return allocated, fraction
 }
 
 func (c claim) at(fraction float64) float64 {

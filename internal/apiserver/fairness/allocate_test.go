@@ -20,12 +20,12 @@ func TestAllocate(t *testing.T) {
 		want   []int
 	}{
 		{"in proportion to the targets", 90, []claim{{10, 0, 90}, {20, 0, 90}}, []int{30, 60}},
-		{"nobody wants anything: equally", 90, []claim{{0, 0, 90}, {0, 0, 90}}, []int{45, 45}},
+		{"no demand: equally", 90, []claim{{0, 0, 90}, {0, 0, 90}}, []int{45, 45}},
 		{"not below a lower bound", 90, []claim{{10, 10, 90}, {1000, 0, 90}}, []int{10, 80}},
 		{"not above an upper bound", 90, []claim{{10, 0, 15}, {10, 0, 90}}, []int{15, 75}},
 		{"upper bounds leave seats over", 90, []claim{{10, 0, 15}, {10, 0, 20}}, []int{15, 20}},
 		{"lower bounds are too much", 90, []claim{{60, 60, 90}, {50, 50, 90}}, []int{60, 50}},
-		{"nobody", 90, nil, nil},
+		{"no claims", 90, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, _ := allocate(test.seats, test.claims)
@@ -38,8 +38,8 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
-// What KEP-1040 asks of an allocation: it is within the bounds, and of two
-// levels none gets less of its target than the other unless a bound says so.
+// KEP-1040: an allocation is within the bounds, and no level gets a smaller
+// fraction of its target than another unless a bound requires it.
 func TestAllocationsAreFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) claim {
@@ -47,17 +47,17 @@ func TestAllocationsAreFair(t *testing.T) {
 			return claim{float64(lower + rapid.IntRange(0, 100).Draw(t, "more")), lower, lower + rapid.IntRange(0, 200).Draw(t, "room")}
 		}), 1, 8).Draw(t, "claims")
 		seats := rapid.IntRange(0, 600).Draw(t, "seats")
-		allotted, fraction := allocate(seats, claims)
+		allocated, fraction := allocate(seats, claims)
 		lowest, highest, total := 0, 0, 0
 		for i, c := range claims {
-			lowest, highest, total = lowest+c.lower, highest+c.upper, total+allotted[i]
+			lowest, highest, total = lowest+c.lower, highest+c.upper, total+allocated[i]
 			fair := fraction * max(c.target, leastTarget)
 			switch {
-			case allotted[i] < c.lower || allotted[i] > c.upper:
-				t.Fatalf("%d seats for %+v", allotted[i], c)
-			case allotted[i] == c.lower || allotted[i] == c.upper:
-			case math.Abs(float64(allotted[i])-fair) > 0.501:
-				t.Fatalf("%d seats for %+v, want %.2f", allotted[i], c, fair)
+			case allocated[i] < c.lower || allocated[i] > c.upper:
+				t.Fatalf("%d seats for %+v", allocated[i], c)
+			case allocated[i] == c.lower || allocated[i] == c.upper:
+			case math.Abs(float64(allocated[i])-fair) > 0.501:
+				t.Fatalf("%d seats for %+v, want %.2f", allocated[i], c, fair)
 			}
 		}
 		if want := min(max(seats, lowest), highest); math.Abs(float64(total-want)) > float64(len(claims)) {
@@ -83,7 +83,7 @@ func TestLimits(t *testing.T) {
 		{"or to a limit", limited("a", 40, func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
 			l.LendablePercent, l.BorrowingLimitPercent = ptr.To[int32](100), ptr.To[int32](50)
 		}), 245, limits{98, 0, 147}},
-		{"nobody has shares", limited("a", 0), 0, limits{0, 0, 0}},
+		{"no shares", limited("a", 0), 0, limits{0, 0, 0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := sharesOf(test.level).limits(600, test.total); got != test.want {
@@ -135,8 +135,8 @@ func TestDemand(t *testing.T) {
 	}
 }
 
-// A busy level gets what an idle one lends, gives it back when that one is
-// busy again, and never gets what is not lent.
+// A busy level gets what an idle one lends, returns it when that one is busy
+// again, and never gets seats that are not lendable.
 func TestBorrowing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		share := func(lendable int32) func(*flowcontrolv1.LimitedPriorityLevelConfiguration) {

@@ -14,16 +14,15 @@ import (
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// rules are all flow schemas, in the order in which they are asked. They never
-// change.
+// rules are all flow schemas in matching order. They are immutable.
 type rules struct {
 	schemas []*schema
-	// rest takes what no schema matches: catch-all.
+	// rest is catch-all, for requests that no schema matches.
 	rest *schema
 }
 
-// newRules compiles flow schemas. Those whose level is missing take no part.
-// Lower matchingPrecedence goes first, then the name decides.
+// newRules compiles flow schemas, except those without an existing level. It
+// sorts them by matchingPrecedence, then by name.
 func newRules(all []*flowcontrolv1.FlowSchema, levels map[string]*level, seed maphash.Seed, counts func(level, schema string) *metrics.Flow) *rules {
 	ordered := slices.SortedFunc(slices.Values(all), func(a, b *flowcontrolv1.FlowSchema) int {
 		return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), cmp.Compare(a.Name, b.Name))
@@ -44,7 +43,7 @@ func newRules(all []*flowcontrolv1.FlowSchema, levels map[string]*level, seed ma
 	return r
 }
 
-// classify finds the schema of a request.
+// classify returns the schema of a request.
 func (r *rules) classify(u user.Info, info *apirequest.RequestInfo) *schema {
 	for _, s := range r.schemas {
 		if s.matches(u, info) {
@@ -54,15 +53,15 @@ func (r *rules) classify(u user.Info, info *apirequest.RequestInfo) *schema {
 	return r.rest
 }
 
-// schema is a FlowSchema made ready for matching.
+// schema is a FlowSchema compiled for matching.
 type schema struct {
 	name string
-	// uid and levelUID are values of response headers.
+	// uid and levelUID are UIDs as values of response headers.
 	uid, levelUID []string
 	level         *level
 	counts        *metrics.Flow
 	policies      []policy
-	by            flowcontrolv1.FlowDistinguisherMethodType // "" makes one flow of all requests
+	by            flowcontrolv1.FlowDistinguisherMethodType // "" means one flow for all requests
 	hash          uint64
 }
 
@@ -86,7 +85,7 @@ func (s *schema) matches(u user.Info, info *apirequest.RequestInfo) bool {
 	return false
 }
 
-// distinguisher tells the flows of a schema apart.
+// distinguisher returns the flow distinguisher of a request.
 func (s *schema) distinguisher(u user.Info, info *apirequest.RequestInfo) string {
 	switch s.by {
 	case flowcontrolv1.FlowDistinguisherMethodByUserType:
@@ -97,13 +96,13 @@ func (s *schema) distinguisher(u user.Info, info *apirequest.RequestInfo) string
 	return ""
 }
 
-// flow is the hash of one flow of the schema. The seed is the server's own,
-// so that nobody can choose names that share the queues of somebody else.
+// flow returns the hash of a flow of the schema. The seed is secret, so that
+// users cannot choose names that share the queues of others.
 func (s *schema) flow(seed maphash.Seed, distinguisher string) uint64 {
 	return s.hash ^ maphash.String(seed, distinguisher)
 }
 
-// policy matches requests of its subjects for what any of its rules names.
+// policy matches the requests of its subjects that match one of its rules.
 type policy struct {
 	who       subjects
 	resources []resourceRule
@@ -215,7 +214,7 @@ func (r *pathRule) matches(info *apirequest.RequestInfo) bool {
 	return r.verbs.contain(info.Verb) && r.paths.contain(info.Path)
 }
 
-// names are those that a rule lists; "*" is all.
+// names are the names that a rule lists; "*" is all.
 type names struct {
 	all  bool
 	list []string
@@ -225,8 +224,8 @@ func newNames(list []string) names { return names{slices.Contains(list, "*"), li
 
 func (n *names) contain(name string) bool { return n.all || slices.Contains(n.list, name) }
 
-// containResource looks for RESOURCE, or RESOURCE/SUBRESOURCE of a request for
-// a subresource.
+// containResource reports whether the list has RESOURCE or, for a request for a
+// subresource, RESOURCE/SUBRESOURCE.
 func (n *names) containResource(info *apirequest.RequestInfo) bool {
 	if n.all || info.Subresource == "" {
 		return n.contain(info.Resource)
@@ -240,7 +239,7 @@ func (n *names) containResource(info *apirequest.RequestInfo) bool {
 	return false
 }
 
-// paths are those that a rule lists, and all below them.
+// paths are the URL paths that a rule lists, with all paths below them.
 type paths struct {
 	all   bool
 	exact []string

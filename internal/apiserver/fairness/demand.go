@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// demand follows how many seats a level could use: those of its requests that
-// are executing or waiting.
+// demand tracks how many seats the executing and waiting requests of a level
+// would use.
 type demand struct {
 	seats          int
 	highest        int
 	began, changed time.Time
-	sum, squares   float64 // of the seats, in seat and square seat seconds since began
+	sum, squares   float64 // integrals of the seats and of their square since began, in seconds
 }
 
-// observed is the demand over a time.
+// observed is the demand over a period.
 type observed struct {
 	highest            int
 	average, deviation float64
@@ -36,7 +36,7 @@ func (d *demand) add(seats int, now time.Time) {
 	d.highest = max(d.highest, d.seats)
 }
 
-// take returns the demand since the last call, and begins anew.
+// take returns the demand since the last call, and starts a new period.
 func (d *demand) take(now time.Time) observed {
 	d.advance(now)
 	o := observed{highest: d.highest, average: float64(d.seats)}
@@ -48,12 +48,12 @@ func (d *demand) take(now time.Time) observed {
 	return o
 }
 
-// smoothing makes what is left of a demand that has gone halve every 5
-// minutes.
+// smoothing is the part of the former demand that remains after a period: it
+// halves in five minutes.
 const smoothing = 0.977
 
-// smoothed is the demand to plan for: at once what is needed now with some
-// room, and only slowly less than before.
+// smoothed returns the demand to plan for. It rises at once with the current
+// demand plus a deviation, and falls slowly.
 func (o observed) smoothed(before float64) float64 {
 	envelope := o.average + o.deviation
 	return max(envelope, smoothing*before+(1-smoothing)*envelope)

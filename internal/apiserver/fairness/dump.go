@@ -12,11 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DumpPath is where the dumps are served.
+// DumpPath is the path prefix of the dumps.
 const DumpPath = "/debug/api_priority_and_fairness/"
 
-// Dumps serves what goes on as text, in upstream's columns: dump_priority_levels,
-// dump_queues and dump_requests below DumpPath.
+// Dumps returns a handler of text dumps in upstream's columns:
+// dump_priority_levels, dump_queues and dump_requests below DumpPath.
 func (c *Controller) Dumps() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(DumpPath+"dump_priority_levels", func(w http.ResponseWriter, _ *http.Request) { c.table(w, c.dumpLevels) })
@@ -40,7 +40,7 @@ func (c *Controller) table(w io.Writer, rows func(row func(cells ...any))) {
 		}
 		_, _ = io.WriteString(t, "\n")
 	})
-	_ = t.Flush() // a client that has gone needs no answer
+	_ = t.Flush() // the client may be gone
 }
 
 func headings(row func(...any), names string) {
@@ -53,32 +53,32 @@ func headings(row func(...any), names string) {
 
 func (c *Controller) dumpLevels(row func(...any)) {
 	headings(row, "PriorityLevelName ActiveQueues IsIdle IsQuiescing WaitingRequests ExecutingRequests DispatchedRequests RejectedRequests TimedoutRequests CancelledRequests")
-	for _, l := range c.all() {
-		gone := c.isGone(l)
+	for _, l := range c.sortedLevels() {
+		removed := c.isRemoved(l)
 		l.mu.Lock()
 		idle := l.waiting == 0 && l.executing.length == 0
-		row(l.name, len(l.active), idle, gone, l.waiting, l.executing.length,
+		row(l.name, len(l.active), idle, removed, l.waiting, l.executing.length,
 			l.counts.dispatched, l.counts.rejected, l.counts.timedOut, l.counts.cancelled)
 		l.mu.Unlock()
 	}
 }
 
-func (c *Controller) isGone(l *level) bool {
+func (c *Controller) isRemoved(l *level) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return l.gone
+	return l.removed
 }
 
 func (c *Controller) dumpQueues(row func(...any)) {
 	headings(row, "PriorityLevelName Index PendingRequests ExecutingRequests SeatsInUse NextDispatchR InitialSeatsSum MaxSeatsSum TotalWorkSum")
-	for _, l := range c.all() {
+	for _, l := range c.sortedLevels() {
 		l.mu.Lock()
 		for i, q := range l.dealt {
 			if q == nil {
-				q = &queue{} // nothing was dealt to it yet
+				q = &queue{} // not used yet
 			}
 			row(l.name, i, q.waiting.length, q.executing, q.seats, inSeatSeconds(q.start),
-				q.waitingSeats, q.waitingSeats, inSeatSeconds(seatSeconds(q.waitingSeats, guess)))
+				q.waitingSeats, q.waitingSeats, inSeatSeconds(seatSeconds(q.waitingSeats, expectedDuration)))
 		}
 		l.mu.Unlock()
 	}
@@ -92,7 +92,7 @@ func (c *Controller) dumpRequests(row func(...any), details bool) {
 		names += " UserName Verb APIPath Namespace Name APIVersion Resource SubResource"
 	}
 	headings(row, names)
-	for _, l := range c.all() {
+	for _, l := range c.sortedLevels() {
 		l.each(func(r *Request, place int) {
 			index := -1
 			if r.queue != nil {

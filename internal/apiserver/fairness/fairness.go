@@ -1,17 +1,18 @@
-// Package fairness divides a server's capacity among its clients: API
+// Package fairness shares a server's capacity among its clients: API
 // priority and fairness (KEP-1040).
 //
 //	request ─ classify ─► FlowSchema ─► PriorityLevelConfiguration
-//	                          │               ├─ Exempt   begins at once
-//	                          │               └─ Limited  takes seats ─┬─ all taken, Reject: refused
-//	                          ▼ flow                                   └─ all taken, Queue: waits
-//	                 hand of queues (shuffle sharding) ─► queue ─► the one furthest behind goes next
+//	                          │               ├─ Exempt   starts at once
+//	                          │               └─ Limited  takes seats ─┬─ none free, Reject: refused
+//	                          ▼ flow                                   └─ none free, Queue: waits
+//	                 hand of queues (shuffle sharding) ─► queue ─► the queue with the least service goes next
 //
-// Every ten seconds the levels' seats are divided anew by what each could
-// have used of late, within what the configuration lets it lend and borrow.
+// Every ten seconds the seats are divided among the levels again, according to
+// the recent demand of each, within the limits on lending and borrowing in the
+// configuration.
 //
-// A request that need not wait costs a walk along the compiled schemas and
-// two short locks of its level. It allocates nothing.
+// A request that does not wait costs a scan of the compiled schemas and two
+// short locks of its level. It allocates nothing.
 package fairness
 
 import (
@@ -29,53 +30,53 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Config is what a controller is made of. All fields are required.
+// Config configures a Controller. All fields are required.
 type Config struct {
-	// Seats are how many requests of ordinary width the server executes at a time.
+	// Seats is how many requests of width one the server executes concurrently.
 	Seats int
-	// Patience bounds the time in a queue of requests without a deadline.
-	Patience time.Duration
-	Clock    clock.PassiveClock
-	Metrics  *metrics.Fairness
+	// QueueTimeout bounds the time in a queue of requests without a deadline.
+	QueueTimeout time.Duration
+	Clock        clock.PassiveClock
+	Metrics      *metrics.Fairness
 }
 
-// Controller lets requests begin. Its methods may be called from any
-// goroutine.
+// Controller admits requests. It is safe for concurrent use.
 type Controller struct {
-	seats    int
-	patience time.Duration
-	clock    clock.PassiveClock
-	metrics  *metrics.Fairness
-	seed     maphash.Seed
-	rules    atomic.Pointer[rules]
+	seats        int
+	queueTimeout time.Duration
+	clock        clock.PassiveClock
+	metrics      *metrics.Fairness
+	seed         maphash.Seed
+	rules        atomic.Pointer[rules]
 
 	mu      sync.Mutex // guards the following
 	schemas []*flowcontrolv1.FlowSchema
 	objects []*flowcontrolv1.PriorityLevelConfiguration
-	// levels are those that are configured, and those that no longer are but
-	// still have requests.
+	// levels are the configured levels, and former ones that still have
+	// requests.
 	levels map[string]*level
 	counts map[flowName]*metrics.Flow
 }
 
-// flowName is a schema at a level.
+// flowName identifies a schema of a level.
 type flowName struct{ level, schema string }
 
-// New returns a controller that knows the mandatory objects alone.
+// New returns a controller with the mandatory objects only.
 func New(c Config) *Controller {
 	controller := &Controller{
-		seats: c.Seats, patience: c.Patience, clock: c.Clock, metrics: c.Metrics, seed: maphash.MakeSeed(),
+		seats: c.Seats, queueTimeout: c.QueueTimeout, clock: c.Clock, metrics: c.Metrics, seed: maphash.MakeSeed(),
 		levels: map[string]*level{}, counts: map[flowName]*metrics.Flow{},
 	}
 	controller.Configure(nil, nil)
 	return controller
 }
 
-// Configure replaces what requests are classified by. The mandatory objects
-// are there even if they are missing. Requests under way stay where they are.
-// The objects must not change afterwards.
+// Configure replaces the flow schemas and priority levels, and adds mandatory
+// ones that are missing. Requests in progress keep their level. The caller must
+// not change the objects afterwards.
 func (c *Controller) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.PriorityLevelConfiguration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +96,7 @@ func withMandatory[T any](have, mandatory []T, name func(T) string) []T {
 	return all
 }
 
-// configure makes levels and rules of the objects. The caller holds mu.
+// configure builds levels and rules from the objects. Callers hold mu.
 func (c *Controller) configure() {
 	now := c.clock.Now()
 	configured := map[string]*level{}
@@ -103,7 +104,7 @@ func (c *Controller) configure() {
 	total := 0.0
 	for _, o := range c.objects {
 		if (o.Spec.Type == flowcontrolv1.PriorityLevelEnablementLimited) != (o.Spec.Limited != nil) {
-			continue // which validation does not let through
+			continue // validation refuses this
 		}
 		s := sharesOf(o)
 		l := c.levels[o.Name]
@@ -115,7 +116,7 @@ func (c *Controller) configure() {
 	}
 	for name, l := range c.levels {
 		if configured[name] == nil && !l.idle() {
-			total += float64(l.shares.nominal) // it keeps its seats as long as it has requests
+			total += float64(l.shares.nominal) // a former level keeps its seats while it has requests
 		}
 	}
 	for _, o := range c.objects {
@@ -123,7 +124,7 @@ func (c *Controller) configure() {
 		if l == nil {
 			continue
 		}
-		l.gone, l.uid = false, []string{string(o.UID)}
+		l.removed, l.uid = false, []string{string(o.UID)}
 		l.shares = parts[o.Name]
 		l.configure(l.shares.limits(c.seats, total), queueingOf(o))
 	}
@@ -134,7 +135,7 @@ func (c *Controller) configure() {
 			c.metrics.Forget(name)
 		default:
 			configured[name] = l
-			l.gone = true
+			l.removed = true
 		}
 	}
 	c.levels = configured
@@ -144,7 +145,7 @@ func (c *Controller) configure() {
 
 func (c *Controller) newRules() *rules {
 	usable := maps.Clone(c.levels)
-	maps.DeleteFunc(usable, func(_ string, l *level) bool { return l.gone })
+	maps.DeleteFunc(usable, func(_ string, l *level) bool { return l.removed })
 	known := map[flowName]*metrics.Flow{}
 	r := newRules(c.schemas, usable, c.seed, func(level, schema string) *metrics.Flow {
 		name := flowName{level, schema}
@@ -157,28 +158,20 @@ func (c *Controller) newRules() *rules {
 	return r
 }
 
-// period is how often the seats are divided anew.
+// period is how often the seats are divided.
 const period = 10 * time.Second
 
-// Run divides the seats by demand until ctx ends.
+// Run divides the seats by demand every ten seconds, until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			c.divide(klog.FromContext(ctx))
-		}
-	}
+	supervise.Every(ctx, period, func() { c.divide(klog.FromContext(ctx)) })
+	return nil
 }
 
 func (c *Controller) divide(log klog.Logger) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, l := range c.levels {
-		if l.gone && l.idle() {
+		if l.removed && l.idle() {
 			log.V(3).Info("The last request of a removed priority level has ended", "priorityLevel", name)
 			c.configure()
 			return
@@ -187,12 +180,12 @@ func (c *Controller) divide(log klog.Logger) {
 	c.adjust(c.clock.Now())
 }
 
-// adjust gives each level the seats that its demand since the last time calls
-// for. The caller holds mu.
+// adjust gives each level seats according to its demand since the last call.
+// Callers hold mu.
 //
-// A level keeps at least what it needed at most, up to its nominal seats, and
-// what it does not lend. The rest is divided in proportion to the smoothed
-// demands. Levels that are exempt take what they take.
+// A level gets at least its highest demand, up to its nominal seats, and the
+// seats that it does not lend. The rest is divided in proportion to the
+// smoothed demands. Exempt levels get what they use.
 func (c *Controller) adjust(now time.Time) {
 	names := slices.Sorted(maps.Keys(c.levels))
 	remaining, least := 0, 0
@@ -204,31 +197,32 @@ func (c *Controller) adjust(now time.Time) {
 		o, lim := l.observe(now)
 		l.smoothed = o.smoothed(l.smoothed)
 		remaining += lim.nominal
-		var wanted claim
+		var demanded claim
 		if l.exempt {
-			wanted = claim{lower: max(lim.lower, o.highest)}
-			wanted.target = float64(wanted.lower)
-			remaining -= wanted.lower
-			l.allow(wanted.lower, now)
+			demanded = claim{lower: max(lim.lower, o.highest)}
+			demanded.target = float64(demanded.lower)
+			remaining -= demanded.lower
+			l.allow(demanded.lower, now)
 		} else {
-			wanted = claim{lower: max(lim.lower, min(lim.nominal, o.highest)), upper: lim.upper}
-			wanted.target = max(float64(wanted.lower), l.smoothed)
-			least += wanted.lower
-			claims, limited = append(claims, wanted), append(limited, l)
+			demanded = claim{lower: max(lim.lower, min(lim.nominal, o.highest)), upper: lim.upper}
+			demanded.target = max(float64(demanded.lower), l.smoothed)
+			least += demanded.lower
+			claims, limited = append(claims, demanded), append(limited, l)
 		}
 		demands[name] = metrics.SeatDemand{
-			Highest: float64(o.highest), Average: o.average, Deviation: o.deviation, Smoothed: l.smoothed, Target: wanted.target,
+			Highest: float64(o.highest), Average: o.average, Deviation: o.deviation, Smoothed: l.smoothed, Target: demanded.target,
 		}
 	}
 	if remaining < least {
-		// Not even what is needed is there: all lend the same part of it.
+		// There are not enough seats for the lower bounds: reduce all in
+		// proportion.
 		for i, l := range limited {
 			claims[i] = claim{target: float64(claims[i].lower), lower: l.bounds().lower, upper: claims[i].lower}
 		}
 	}
-	allotted, fraction := allocate(remaining, claims)
+	allocated, fraction := allocate(remaining, claims)
 	for i, l := range limited {
-		l.allow(allotted[i], now)
+		l.allow(allocated[i], now)
 	}
 	c.metrics.FairFraction(fraction)
 	for _, name := range names {

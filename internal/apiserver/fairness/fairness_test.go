@@ -18,18 +18,18 @@ import (
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// cluster is a controller of a server with so many seats, whose users are
-// each a flow of their own at one level, "shop".
+// cluster is a controller with a number of seats. Each user is a flow of one
+// level, "shop".
 type cluster struct {
 	*Controller
 	t  testing.TB
 	mu sync.Mutex // guards what requests in the background note
 }
 
-const patience = 15 * time.Second
+const queueTimeout = 15 * time.Second
 
 func newCluster(t testing.TB, seats int, objects ...any) *cluster {
-	c := &cluster{Controller: New(Config{Seats: seats, Patience: patience, Clock: clock.RealClock{}, Metrics: metrics.NewAPIServer(nil).Fairness}), t: t}
+	c := &cluster{Controller: New(Config{Seats: seats, QueueTimeout: queueTimeout, Clock: clock.RealClock{}, Metrics: metrics.NewAPIServer(nil).Fairness}), t: t}
 	c.configure(objects...)
 	return c
 }
@@ -48,7 +48,7 @@ func (c *cluster) configure(objects ...any) {
 	c.Configure(schemas, levels)
 }
 
-// toLevel puts each of these users into a flow of his own at a level.
+// toLevel returns a schema that makes each of the users a flow of a level.
 func toLevel(level string, users ...string) *flowcontrolv1.FlowSchema {
 	return made("to-"+level, level, 10, func(s *flowcontrolv1.FlowSchemaSpec) {
 		s.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType}
@@ -59,7 +59,8 @@ func toLevel(level string, users ...string) *flowcontrolv1.FlowSchema {
 	})
 }
 
-// limited is a level that refuses; change may let requests wait.
+// limited returns a level that refuses requests without a seat; change may
+// configure queues.
 func limited(name string, shares int32, change ...func(*flowcontrolv1.LimitedPriorityLevelConfiguration)) *flowcontrolv1.PriorityLevelConfiguration {
 	l := &flowcontrolv1.LimitedPriorityLevelConfiguration{
 		NominalConcurrencyShares: ptr.To(shares),
@@ -87,7 +88,7 @@ func (c *cluster) begin(ctx context.Context, r *Request, name string, objects in
 	return c.Begin(ctx, r, someone(name), resourceRequest("list", "", "pods", "default"), objects, time.Now())
 }
 
-// hold takes a seat until the function it returns is called.
+// hold takes a seat until the returned function is called.
 func (c *cluster) hold(name string, objects int) (release func()) {
 	c.t.Helper()
 	r := &Request{}
@@ -97,7 +98,7 @@ func (c *cluster) hold(name string, objects int) (release func()) {
 	return func() { r.End(time.Now()) }
 }
 
-// later begins a request in the background; the channel tells whether it could.
+// later begins a request in the background; the channel receives the result.
 func (c *cluster) later(ctx context.Context, name string, objects int, order *[]string) <-chan bool {
 	done := make(chan bool, 1)
 	go func() {
@@ -115,7 +116,7 @@ func (c *cluster) later(ctx context.Context, name string, objects int, order *[]
 }
 
 func (c *cluster) level(name string) *level {
-	for _, l := range c.all() {
+	for _, l := range c.sortedLevels() {
 		if l.name == name {
 			return l
 		}
@@ -153,7 +154,7 @@ func TestExemptIsNeverRefused(t *testing.T) {
 	}
 }
 
-// One queue keeps the order in which requests came.
+// A queue dispatches requests in the order of their arrival.
 func TestFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2, toLevel("shop", "a", "b", "c"), limited("shop", 5, queues(1, 1, 10)))
@@ -171,14 +172,14 @@ func TestFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// served is what clients got.
+// served is the service that clients received.
 type served struct {
 	requests, seats int
 	waited          time.Duration // longest
 }
 
-// load has clients of each user send requests of a tenth of a second one
-// after the other, and says what they got in so much time.
+// load lets clients of each user send requests of a tenth of a second in
+// sequence, and returns the service that they received in the given time.
 func (c *cluster) load(duration time.Duration, clients map[string]int, objects map[string]int) map[string]served {
 	ctx, stop := context.WithCancel(c.t.Context())
 	time.AfterFunc(duration, stop)
@@ -206,14 +207,14 @@ func (c *cluster) load(duration time.Duration, clients map[string]int, objects m
 	return got
 }
 
-// An elephant that keeps hundreds of requests waiting does not keep a mouse
-// with a request now and then from its half of the seats.
-func TestMouseBesideElephant(t *testing.T) {
+// A user with hundreds of waiting requests does not keep a user with few
+// requests from half of the seats.
+func TestSmallUserBesideLargeUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 8, toLevel("shop", "elephant", "mouse"), limited("shop", 5, queues(64, 4, 1000)))
 		got := c.load(10*time.Second, map[string]int{"elephant": 200, "mouse": 2}, nil)
-		// Four seats, ten requests a second each: the mouse's two clients could
-		// do 200 in ten seconds if it were alone.
+		// Four seats serve ten requests per second each. Alone, the two clients
+		// of the small user could do 200 in ten seconds.
 		if m := got["mouse"]; m.requests < 90 || m.waited > 500*time.Millisecond {
 			t.Errorf("the mouse did %d requests and waited up to %v", m.requests, m.waited)
 		}
@@ -224,7 +225,7 @@ func TestMouseBesideElephant(t *testing.T) {
 }
 
 // A flow of wide requests gets as many seat seconds as one of narrow ones.
-func TestWideAndNarrowShareSeats(t *testing.T) {
+func TestWideAndNarrowRequestsShareSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 160, toLevel("shop", "wide", "narrow"), limited("shop", 5, queues(1<<20, 2, 1000)))
 		got := c.load(20*time.Second, map[string]int{"wide": 200, "narrow": 200}, map[string]int{"wide": 1000})
@@ -234,7 +235,7 @@ func TestWideAndNarrowShareSeats(t *testing.T) {
 	})
 }
 
-// What is too wide for the seats that are free is not overtaken for ever.
+// A request that is too wide for the free seats is not overtaken forever.
 func TestWideRequestIsNotOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 80, toLevel("shop", "wide", "narrow"), limited("shop", 5, queues(1, 1, 100)))
@@ -278,7 +279,7 @@ func TestWaitingEnds(t *testing.T) {
 		want time.Duration
 	}{
 		{"after a quarter of the request's time", func(t *testing.T) context.Context { return within(t, 20*time.Second) }, 5 * time.Second},
-		{"after the server's patience where there is no deadline", func(t *testing.T) context.Context { return t.Context() }, patience},
+		{"after the server's patience where there is no deadline", func(t *testing.T) context.Context { return t.Context() }, queueTimeout},
 		{"after a minute at the latest", func(t *testing.T) context.Context { return within(t, time.Hour) }, time.Minute},
 		{"at once with the client", func(t *testing.T) context.Context {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -291,13 +292,13 @@ func TestWaitingEnds(t *testing.T) {
 				c := full(t)
 				began := time.Now()
 				if <-c.later(test.ctx(t), "b", 0, nil) {
-					t.Fatal("it began on a seat that was taken")
+					t.Fatal("it started without a free seat")
 				}
 				if took := time.Since(began); took != test.want {
 					t.Errorf("after %v, want %v", took, test.want)
 				}
 				if l := c.level("shop"); l.waiting != 0 || len(l.active) != 0 {
-					t.Errorf("%d requests are left in %d queues", l.waiting, len(l.active))
+					t.Errorf("%d requests remain in %d queues", l.waiting, len(l.active))
 				}
 			})
 		})
@@ -317,9 +318,9 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// Flows are dealt to few queues each, so that one that fills its own leaves
-// most others room.
-func TestFlowsHaveHandsOfTheirOwn(t *testing.T) {
+// Flows are dealt to few queues each, so that a flow that fills its queues
+// leaves room for most others.
+func TestShuffleSharding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		users := []string{"elephant"}
 		for i := range 100 {
@@ -354,7 +355,7 @@ func TestFlowsHaveHandsOfTheirOwn(t *testing.T) {
 	})
 }
 
-func TestRequestsOutliveTheirLevel(t *testing.T) {
+func TestRequestsOfARemovedLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 20, toLevel("shop", "a"), limited("shop", 5, queues(8, 2, 10)))
 		var releases []func()
@@ -364,7 +365,7 @@ func TestRequestsOutliveTheirLevel(t *testing.T) {
 		done := c.later(t.Context(), "a", 0, nil)
 		synctest.Wait()
 		c.configure(toLevel("shop", "a"))
-		if l := c.level("shop"); !l.gone {
+		if l := c.level("shop"); !l.removed {
 			t.Error("the level is still there")
 		}
 		c.hold("a", 0) // at catch-all
@@ -379,7 +380,7 @@ func TestRequestsOutliveTheirLevel(t *testing.T) {
 	})
 }
 
-func TestQueuesOfAnotherNumberKeepWhoWaits(t *testing.T) {
+func TestChangedNumberOfQueues(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		level *flowcontrolv1.PriorityLevelConfiguration

@@ -6,37 +6,38 @@ import (
 	"time"
 )
 
-// level is a priority level: seats, and queues for those who find none.
+// level is a priority level with its seats and queues.
 type level struct {
 	name   string
 	exempt bool
-	queues atomic.Bool // there is queueing, for who does not hold mu
+	queues atomic.Bool // whether there is queueing, for readers without mu
 
-	// The controller's, guarded by its mutex: the uid as a response header,
-	// what is configured, that it no longer is, the smoothed demand.
+	// The controller's mutex guards the following: the UID as a response
+	// header, the configured shares, whether the level was removed from the
+	// configuration, and the smoothed demand.
 	uid      []string
 	shares   shares
-	gone     bool
+	removed  bool
 	smoothed float64
 
 	mu       sync.Mutex // guards the following
 	limits   limits
-	limit    int // of seats now
+	limit    int // of seats, currently
 	widest   int
-	queueing *queueing // nil refuses at once
+	queueing *queueing // nil refuses requests that find no seat
 
 	executing list
 	inUse     int      // seats
 	waiting   int      // requests
-	dealt     []*queue // by card; nil until it is dealt
-	active    []*queue // those in which requests wait
-	// virtual is the virtual time of the request that started last.
+	dealt     []*queue // by index; nil until first used
+	active    []*queue // with waiting requests
+	// virtual is the virtual time of the request that was dispatched last.
 	virtual float64
 	demand  demand
 	counts  counts
 }
 
-// counts are what a level has done since it is there.
+// counts are the totals of a level.
 type counts struct{ dispatched, rejected, timedOut, cancelled int }
 
 func newLevel(name string, exempt bool, now time.Time) *level {
@@ -55,12 +56,12 @@ func (l *level) configure(lim limits, q *queueing) {
 		l.dealt = nil
 	case len(l.dealt) != q.queues:
 		all := make([]*queue, q.queues)
-		copy(all, l.dealt) // queues that no longer are drain
+		copy(all, l.dealt) // removed queues drain
 		l.dealt = all
 	}
 }
 
-// allow sets how many seats the level has now.
+// allow sets the level's current number of seats.
 func (l *level) allow(seats int, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +69,7 @@ func (l *level) allow(seats int, now time.Time) {
 	l.dispatch(now)
 }
 
-// begin starts a request or lets it wait; otherwise it says why not.
+// begin starts or enqueues a request, or returns the reason of its refusal.
 func (l *level) begin(r *Request, objects int, hash uint64) (refusal string) {
 	now := r.arrived
 	l.mu.Lock()
@@ -106,8 +107,8 @@ func (l *level) begin(r *Request, objects int, hash uint64) (refusal string) {
 	return refusal
 }
 
-// fits says that there are seats for a request. One that is wider than its
-// level goes alone.
+// fits reports whether there are seats for a request. A request that is wider
+// than its level runs alone.
 func (l *level) fits(r *Request) bool {
 	return l.inUse+r.width <= l.limit || l.inUse == 0
 }
@@ -124,11 +125,11 @@ func (l *level) start(r *Request, now time.Time) {
 	}
 }
 
-// dispatch starts who waits, as long as there are seats. Nobody overtakes a
-// request that is too wide for the seats that are left, or it would never go.
+// dispatch starts waiting requests while there are seats. It stops at the first
+// that does not fit, which would otherwise be overtaken forever.
 func (l *level) dispatch(now time.Time) {
 	for l.waiting > 0 {
-		q := l.furthestBehind()
+		q := l.nextQueue()
 		r := q.waiting.first
 		if !l.fits(r) {
 			r.schema.counts.NoRoom.Inc()
@@ -140,16 +141,16 @@ func (l *level) dispatch(now time.Time) {
 	}
 }
 
-// abandon takes a waiting request out of its queue; false says that it has
-// been started meanwhile.
-func (l *level) abandon(r *Request, refusal string, now time.Time) bool {
+// giveUp removes a waiting request from its queue. It returns false if the
+// request no longer waits.
+func (l *level) giveUp(r *Request, refusal string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.stage != waiting {
 		return false
 	}
 	l.dequeue(r)
-	r.stage = outside
+	r.stage = inactive
 	l.demand.add(-r.width, now)
 	l.counts.rejected++
 	if refusal == timedOut {
@@ -161,30 +162,31 @@ func (l *level) abandon(r *Request, refusal string, now time.Time) bool {
 	return true
 }
 
-// end takes an executing request's seats and says how long it had them.
+// end releases the seats of an executing request, and returns how long it has
+// executed.
 func (l *level) end(r *Request, now time.Time) (took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	took = max(now.Sub(r.started), 0)
 	l.executing.remove(r)
-	r.stage = outside
+	r.stage = inactive
 	l.inUse -= r.width
 	l.demand.add(-r.width, now)
 	if r.queue != nil {
-		r.queue.settle(r, took)
+		r.queue.correct(r, took)
 	}
 	l.dispatch(now)
 	return took
 }
 
-// idle says that the level has no requests.
+// idle reports whether the level has no requests.
 func (l *level) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.executing.length == 0 && l.waiting == 0
 }
 
-// observe takes the demand since it was last taken.
+// observe returns the demand since the last call, and the limits.
 func (l *level) observe(now time.Time) (observed, limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

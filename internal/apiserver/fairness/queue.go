@@ -5,44 +5,46 @@ import (
 	"time"
 )
 
-// queue is one of a level's queues: the requests of those flows that were
+// queue is one of a level's queues. It has the requests of the flows that are
 // dealt to it.
 //
-// Start-time fair queueing (Goyal, Vin, Cheng 1996) decides whose turn it is.
-// A queue has a virtual time, in seat seconds of service that it has had. The
-// queue that is furthest behind goes next. A queue that comes back after
-// having had nothing to do starts where the others are, so that nobody saves
-// up service.
+// Start-time fair queuing (Goyal, Vin, Cheng 1996) decides which queue is next.
+// The virtual time of a queue is the service that it has received, in seat
+// seconds. The queue with the least virtual time is next. An idle queue that
+// becomes active starts at the current virtual time, so that it cannot save up
+// service.
 type queue struct {
 	index   int
 	waiting list
-	// start is the virtual time at which the next request starts.
+	// start is the virtual start time of the next request.
 	start float64
-	// executing and the seats of executing and of waiting requests.
+	// The number of executing requests, their seats, and the seats of waiting
+	// requests.
 	executing, seats, waitingSeats int
 }
 
-// guess is how long a request is taken to last while it is executing; the
-// queue is charged for what it really took when it ends.
-const guess = 3 * time.Millisecond
+// expectedDuration is the assumed duration of an executing request. The queue
+// is charged for the actual one at its end.
+const expectedDuration = 3 * time.Millisecond
 
-// charge notes that a request of the queue starts.
+// charge charges the queue for a request that starts.
 func (q *queue) charge(r *Request) {
 	q.executing++
 	q.seats += r.width
-	q.start += seatSeconds(r.width, guess)
+	q.start += seatSeconds(r.width, expectedDuration)
 }
 
-// settle notes that a request has ended, which took so long.
-func (q *queue) settle(r *Request, took time.Duration) {
+// correct charges the queue for the actual duration of a request that has
+// ended.
+func (q *queue) correct(r *Request, took time.Duration) {
 	q.executing--
 	q.seats -= r.width
-	q.start += seatSeconds(r.width, took-guess)
+	q.start += seatSeconds(r.width, took-expectedDuration)
 }
 
 func seatSeconds(width int, d time.Duration) float64 { return float64(width) * d.Seconds() }
 
-// deal chooses the least loaded queue of a flow's hand.
+// deal returns the least loaded queue of a flow's hand.
 func (l *level) deal(hash uint64) *queue {
 	var cards [16]int
 	var best *queue
@@ -59,10 +61,10 @@ func (l *level) deal(hash uint64) *queue {
 	return best
 }
 
-// join lets a queue that had nobody waiting take part again.
+// join sets the start time of a queue that becomes active.
 func (l *level) join(q *queue) { q.start = max(q.start, l.virtual) }
 
-// enqueue lets a request wait.
+// enqueue adds a request to its queue.
 func (l *level) enqueue(r *Request) {
 	q := r.queue
 	if q.waiting.length == 0 {
@@ -76,7 +78,7 @@ func (l *level) enqueue(r *Request) {
 	r.schema.counts.Length.Observe(float64(q.waiting.length))
 }
 
-// dequeue takes a request out of its queue.
+// dequeue removes a request from its queue.
 func (l *level) dequeue(r *Request) {
 	q := r.queue
 	q.waiting.remove(r)
@@ -88,8 +90,9 @@ func (l *level) dequeue(r *Request) {
 	}
 }
 
-// furthestBehind is the queue whose turn it is; nil if nobody waits.
-func (l *level) furthestBehind() (next *queue) {
+// nextQueue returns the active queue with the least virtual time; nil if no
+// request waits.
+func (l *level) nextQueue() (next *queue) {
 	for _, q := range l.active {
 		if next == nil || q.start < next.start {
 			next = q

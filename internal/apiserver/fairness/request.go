@@ -8,12 +8,12 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Request is one request between Begin and End. The zero value is ready; it
-// is used once. It must stay where it is until End: levels link it into their
-// lists, so that following requests allocates nothing.
+// Request is one request between Begin and End. The zero value is ready for one
+// use. It must not be moved before End: levels link requests into lists, so
+// that tracking them allocates nothing.
 type Request struct {
-	// What it is, for who asks what is going on. Whoever begins the request
-	// must not change what these point at before its end.
+	// For dumps. The caller of Begin must not change what these point to before
+	// End.
 	user          user.Info
 	info          *apirequest.RequestInfo
 	name          string
@@ -21,34 +21,34 @@ type Request struct {
 
 	schema *schema
 	width  int
-	// Waited is how long it was in a queue.
+	// Waited is the time in a queue.
 	Waited  time.Duration
 	arrived time.Time
 
-	// Guarded by the level's mutex.
+	// The level's mutex guards the following.
 	stage      stage
 	started    time.Time
-	queue      *queue // nil where the level has none
+	queue      *queue // nil if the level has none
 	next, prev *Request
-	decided    chan struct{} // of a waiting request; closed when it may go on
+	decided    chan struct{} // closed when a waiting request starts
 }
 
-// stage says where a request is.
+// stage is the state of a request.
 type stage uint8
 
 const (
-	outside stage = iota
+	inactive stage = iota
 	waiting
 	executing
 )
 
-// Begin finds the request's place and returns once it may be executed, or
-// false if it must be refused. objects is about how many objects the server
-// will go through for it. Where all seats of its level are taken it waits in
-// its queue: at most for a quarter of the time until ctx's deadline, and not
-// after ctx has ended. now is when it arrived.
+// Begin classifies the request and returns true once it may be executed, or
+// false if it must be refused. objects is the approximate number of objects
+// that it processes, and now the time of its arrival. If its level has no free
+// seat, Begin blocks while the request waits in a queue: for at most a quarter
+// of the time until ctx's deadline, and until ctx ends.
 //
-// After true, End must be called.
+// If it returns true, the caller must call End.
 func (c *Controller) Begin(ctx context.Context, r *Request, u user.Info, info *apirequest.RequestInfo, objects int, now time.Time) bool {
 	s := c.rules.Load().classify(u, info)
 	r.schema, r.user, r.info, r.name, r.arrived = s, u, info, info.Name, now
@@ -74,7 +74,7 @@ func (c *Controller) Begin(ctx context.Context, r *Request, u user.Info, info *a
 	return true
 }
 
-// Reasons of refusals.
+// The reasons of refusals, as in metrics.
 const (
 	noSeat    = "concurrency-limit"
 	queueFull = "queue-full"
@@ -82,13 +82,14 @@ const (
 	cancelled = "cancelled"
 )
 
-// wait returns why the request must be refused, "" if it need not be.
+// wait waits until the request starts, and returns the reason if it must be
+// refused instead.
 func (c *Controller) wait(ctx context.Context, r *Request) (refusal string) {
-	patience := c.patience
+	queueTimeout := c.queueTimeout
 	if deadline, ok := ctx.Deadline(); ok {
-		patience = deadline.Sub(r.arrived) / 4
+		queueTimeout = deadline.Sub(r.arrived) / 4
 	}
-	timer := time.NewTimer(min(patience, longestWait))
+	timer := time.NewTimer(min(queueTimeout, maxQueueTime))
 	defer timer.Stop()
 	select {
 	case <-r.decided:
@@ -99,18 +100,18 @@ func (c *Controller) wait(ctx context.Context, r *Request) (refusal string) {
 	}
 	now := c.clock.Now()
 	r.Waited = now.Sub(r.arrived)
-	if refusal != "" && r.schema.level.abandon(r, refusal, now) {
+	if refusal != "" && r.schema.level.giveUp(r, refusal, now) {
 		r.schema.counts.GaveUp.Observe(r.Waited.Seconds())
 		return refusal
 	}
 	return ""
 }
 
-// longestWait bounds the time in a queue whatever the deadline.
-const longestWait = time.Minute
+// maxQueueTime bounds the time in a queue for any deadline.
+const maxQueueTime = time.Minute
 
-// End gives the request's seats back. More calls, and calls for requests that
-// were refused, do nothing.
+// End releases the request's seats. It does nothing for requests that were
+// refused or have ended.
 func (r *Request) End(now time.Time) {
 	if r.schema == nil || r.stage != executing {
 		return
@@ -123,8 +124,8 @@ func (r *Request) End(now time.Time) {
 	}
 }
 
-// Schema and Level name where a request that has begun, or was refused,
-// belongs; "" of others.
+// Schema returns the name of the flow schema of a request that has begun or was
+// refused; "" for others.
 func (r *Request) Schema() string {
 	if r.schema == nil {
 		return ""
@@ -132,7 +133,7 @@ func (r *Request) Schema() string {
 	return r.schema.name
 }
 
-// Level is the priority level.
+// Level returns the name of the priority level, like Schema.
 func (r *Request) Level() string {
 	if r.schema == nil {
 		return ""
@@ -140,11 +141,11 @@ func (r *Request) Level() string {
 	return r.schema.level.name
 }
 
-// Seats is how many seats the request takes.
+// Seats returns how many seats the request takes.
 func (r *Request) Seats() int { return r.width }
 
-// UIDs are those of the flow schema and of the priority level, as values of
-// response headers, which must not be changed.
+// UIDs returns the UIDs of the flow schema and of the priority level as values
+// of response headers. They must not be changed.
 func (r *Request) UIDs() (flowSchema, priorityLevel []string) {
 	return r.schema.uid, r.schema.levelUID
 }

@@ -7,20 +7,20 @@ import (
 	"k8s.io/apiserver/pkg/util/shufflesharding"
 )
 
-// limits are how many seats a priority level has.
+// limits are the numbers of seats of a priority level.
 type limits struct {
 	nominal int
-	// lower and upper bound the seats that it has at a time, as others borrow
+	// lower and upper bound its current seats, given what others may borrow
 	// from it and it from others.
 	lower, upper int
 }
 
-// shares is what the configuration of a level says of its part of the
-// server's seats. Absent fields have the API's defaults.
+// shares is a level's share of the server's seats in its configuration, with
+// the API's defaults.
 type shares struct {
 	exempt              bool
 	nominal             int32
-	lendable, borrowing int32 // percentages; borrowing below 0 is without a limit
+	lendable, borrowing int32 // percentages; borrowing below 0 is unlimited
 }
 
 func sharesOf(p *flowcontrolv1.PriorityLevelConfiguration) shares {
@@ -44,7 +44,8 @@ func sharesOf(p *flowcontrolv1.PriorityLevelConfiguration) shares {
 	}
 }
 
-// limits divides the server's seats: total is the sum of all levels' shares.
+// limits returns the limits of a level. seats is the number of the server's
+// seats, and total the sum of all levels' nominal shares.
 func (s shares) limits(seats int, total float64) limits {
 	nominal := 0
 	if total > 0 {
@@ -59,10 +60,10 @@ func (s shares) limits(seats int, total float64) limits {
 	return l
 }
 
-// queueing is how requests wait at a level; nil if they do not.
+// queueing is the configuration of a level's queues.
 type queueing struct {
 	queues, hand int
-	length       int // of one queue
+	length       int // the limit of one queue
 	dealer       *shufflesharding.Dealer
 }
 
@@ -73,22 +74,23 @@ func queueingOf(p *flowcontrolv1.PriorityLevelConfiguration) *queueing {
 	c := p.Spec.Limited.LimitResponse.Queuing
 	dealer, err := shufflesharding.NewDealer(int(c.Queues), int(c.HandSize))
 	if err != nil {
-		return nil // which validation does not let through
+		return nil // validation refuses this
 	}
 	return &queueing{queues: int(c.Queues), hand: int(c.HandSize), length: int(c.QueueLengthLimit), dealer: dealer}
 }
 
-// ObjectsPerSeat and the other widths of requests are upstream's, so that
-// levels made for it serve as many requests here.
+// ObjectsPerSeat and the other constants of request widths are upstream's, so
+// that priority levels have the same effect.
 const (
 	ObjectsPerSeat = 100
 	widestOfAll    = 10
-	// widestShare is how much of a level's seats one request may take.
+	// widestShare is the part of a level's seats that one request may take.
 	widestShare = 0.15
 )
 
-// widest is how many seats one request may take at a level: no more than its
-// part of them, and so few that a hand of such requests fits.
+// widest returns the maximum number of seats of one request at a level: at most
+// widestShare of the level's nominal seats, and few enough that the requests of one
+// hand of queues fit into the level.
 func widest(l limits, q *queueing) int {
 	most := int(math.Ceil(float64(l.nominal) * widestShare))
 	if q != nil {
@@ -97,8 +99,8 @@ func widest(l limits, q *queueing) int {
 	return min(max(most, 1), widestOfAll)
 }
 
-// width is how many seats a request takes that has the server go through so
-// many objects.
+// width returns how many seats a request takes that processes a number of
+// objects.
 func width(objects, widest int) int {
 	return min(max((objects+ObjectsPerSeat-1)/ObjectsPerSeat, 1), widest)
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
-// all returns the levels by name.
-func (c *Controller) all() []*level {
+// sortedLevels returns the levels, sorted by name.
+func (c *Controller) sortedLevels() []*level {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.SortedFunc(maps.Values(c.levels), func(a, b *level) int { return cmp.Compare(a.name, b.name) })
 }
 
-// Use says what the requests of each flow schema are doing now.
-func (c *Controller) Use() []metrics.FlowUse {
+// Usage returns what the requests of each flow schema are doing.
+func (c *Controller) Usage() []metrics.FlowUse {
 	uses := map[flowName]*metrics.FlowUse{}
 	of := func(level, schema string) *metrics.FlowUse {
 		name := flowName{level, schema}
@@ -28,7 +28,7 @@ func (c *Controller) Use() []metrics.FlowUse {
 	for _, s := range c.rules.Load().schemas {
 		of(s.level.name, s.name)
 	}
-	for _, l := range c.all() {
+	for _, l := range c.sortedLevels() {
 		l.each(func(r *Request, _ int) {
 			u := of(l.name, r.schema.name)
 			switch {
@@ -56,7 +56,7 @@ func isReading(verb string) bool {
 	return verb == "get" || verb == "list" || verb == "watch" || verb == "head" || verb == "options"
 }
 
-// each visits the level's requests: those that wait, with their places in
+// each visits the level's requests: those that wait, with their positions in
 // their queues, and those that are executing, with -1.
 func (l *level) each(visit func(r *Request, place int)) {
 	l.mu.Lock()

@@ -1,6 +1,6 @@
-// Package flowschemas follows FlowSchemas and priority levels (KEP-1040): it
-// says in the status of each schema whether the level that it refers to exists
-// (condition Dangling), and tells whoever classifies requests.
+// Package flowschemas watches FlowSchemas and priority levels (KEP-1040). It
+// maintains the condition Dangling of each schema, which says whether the
+// schema's level exists, and notifies the classifier of requests of changes.
 package flowschemas
 
 import (
@@ -16,37 +16,37 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/apiserver/guard"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// consumer owns the condition, producer the rest of the schemas that each
-// cluster has.
+// consumer is the field manager of the condition, producer the field manager of
+// the default schemas.
 const (
 	consumer = "api-priority-and-fairness-config-consumer-v1"
 	producer = "api-priority-and-fairness-config-producer-v1"
 )
 
-// retry is when conditions that could not be written are tried again.
+// retry is how long to wait after a failed write of a condition.
 const retry = 5 * time.Second
 
-// Watcher keeps the conditions. Fields without a comment that says otherwise
-// are required.
+// Watcher maintains the conditions. Fields are required unless their comment
+// says otherwise.
 type Watcher struct {
 	Cache    *watchcache.Cache
 	Managers registry.FieldManagers
 	Clock    clock.PassiveClock
-	// Classify is told of all objects after each change; nil tells nobody. The
+	// Classify is called with all objects after each change, if it is set. The
 	// objects are the cache's and must not be changed.
 	Classify func([]*flowcontrolv1.FlowSchema, []*flowcontrolv1.PriorityLevelConfiguration)
 }
 
-// Tell tells Classify what there is now. The cache must be synced.
-func (w *Watcher) Tell() {
+// Notify calls Classify with the current objects. The cache must be synced.
+func (w *Watcher) Notify() {
 	if w.Classify == nil {
 		return
 	}
@@ -56,8 +56,8 @@ func (w *Watcher) Tell() {
 		slices.Collect(objects.Of[*flowcontrolv1.PriorityLevelConfiguration](cached, objects.PriorityLevels).All("")))
 }
 
-// Run looks at all FlowSchemas whenever one of them or a priority level
-// changes, until ctx ends. The cache must be synced.
+// Run syncs all FlowSchemas whenever one of them or a priority level changes,
+// until ctx ends. The cache must be synced.
 func (w *Watcher) Run(ctx context.Context) error {
 	schemas := w.Cache.At(objects.FlowSchemas)
 	levels := w.Cache.At(objects.PriorityLevels)
@@ -65,9 +65,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 		return errors.New("flow schemas and priority levels are not among the resources")
 	}
 	changed := make(chan struct{}, 1)
-	g, ctx := supervise.Together(ctx)
+	g, ctx := supervise.WithContext(ctx)
 	for _, kind := range []*watchcache.Kind{schemas, levels} {
-		g.Go(func() error { return follow(ctx, kind, changed) })
+		g.Go(func() error { return watchKind(ctx, kind, changed) })
 	}
 	g.Go(func() error {
 		again := time.NewTimer(0)
@@ -80,8 +80,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 			case <-again.C:
 			}
 			done := false
-			_ = guard.Call(ctx, "following the FlowSchemas", func() error {
-				w.Tell()
+			_ = recovery.Call(ctx, "syncing the FlowSchemas", func() error {
+				w.Notify()
 				done = w.sync(ctx, schemas, levels)
 				return nil
 			})
@@ -93,8 +93,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// follow tells of each change of a kind; changed has room for one.
-func follow(ctx context.Context, kind *watchcache.Kind, changed chan<- struct{}) error {
+// watchKind sends to changed after each change of a kind. changed is buffered for
+// one.
+func watchKind(ctx context.Context, kind *watchcache.Kind, changed chan<- struct{}) error {
 	for ctx.Err() == nil {
 		cursor, err := kind.Watch(kind.Snapshot().Revision)
 		for err == nil {
@@ -111,8 +112,8 @@ func follow(ctx context.Context, kind *watchcache.Kind, changed chan<- struct{})
 	return nil
 }
 
-// sync writes the conditions that are missing or wrong, and says whether it
-// could.
+// sync writes the conditions that are missing or wrong. It returns false if a
+// write failed.
 func (w *Watcher) sync(ctx context.Context, schemas, levels *watchcache.Kind) (ok bool) {
 	var all []*watchcache.Entry
 	schemas.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
@@ -136,7 +137,8 @@ func (w *Watcher) sync(ctx context.Context, schemas, levels *watchcache.Kind) (o
 	return ok
 }
 
-// dangling is the condition that a schema should have, nil if it has it.
+// dangling returns the condition that a schema should have, or nil if it has
+// it.
 func dangling(s *flowcontrolv1.FlowSchema, found bool, now time.Time) *flowcontrolv1.FlowSchemaCondition {
 	level := s.Spec.PriorityLevelConfiguration.Name
 	want := flowcontrolv1.FlowSchemaCondition{
@@ -164,8 +166,9 @@ func dangling(s *flowcontrolv1.FlowSchema, found bool, now time.Time) *flowcontr
 	return &want
 }
 
-// write applies the condition to the status of a schema. One that has changed
-// meanwhile is left: its event comes.
+// write applies the condition to the status of a schema. It skips a schema that
+// has changed since s was read, because the event of that change causes another
+// sync.
 func (w *Watcher) write(ctx context.Context, schemas *watchcache.Kind, s *flowcontrolv1.FlowSchema, c *flowcontrolv1.FlowSchemaCondition) error {
 	r := schemas.Resource()
 	applied := map[string]any{
@@ -177,7 +180,7 @@ func (w *Watcher) write(ctx context.Context, schemas *watchcache.Kind, s *flowco
 		}}},
 	}
 	writer := registry.Writer{Managers: w.Managers, Clock: w.Clock}
-	return writer.GuaranteedUpdate(ctx, schemas, "", s.Name, func(live resource.Object) (resource.Object, error) {
+	return writer.UpdateUnchecked(ctx, schemas, "", s.Name, func(live resource.Object) (resource.Object, error) {
 		if live.GetResourceVersion() != s.ResourceVersion {
 			return nil, nil
 		}

@@ -1,4 +1,4 @@
-// Package headers takes request headers away however a client writes them.
+// Package headers removes request headers, in all spellings that servers accept.
 package headers
 
 import (
@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Set is headers by their names and by how they begin.
+// Set is a set of headers, given by names and by prefixes of names.
 type Set struct {
 	Names    []string
 	Prefixes []string
 }
 
-// FrontProxy are the headers in which a front proxy names users unless it is
-// told others, and Authorization: what says who sent a request.
+// FrontProxy returns the headers that identify the sender of a request: the
+// default headers of front proxies, and Authorization.
 func FrontProxy() Set {
 	return Set{
 		Names:    []string{"Authorization", "X-Remote-User", "X-Remote-Uid", "X-Remote-Group"},
@@ -21,7 +21,7 @@ func FrontProxy() Set {
 	}
 }
 
-// With is the headers of s and others.
+// With returns the union of s and the given names and prefixes.
 func (s Set) With(names, prefixes []string) Set {
 	return Set{Names: union(s.Names, names), Prefixes: union(s.Prefixes, prefixes)}
 }
@@ -36,8 +36,8 @@ func union(a, b []string) []string {
 	return all
 }
 
-// Strip takes the headers of the set away, in any case and with underscores
-// for hyphens: many servers behind this one take these for the same.
+// Strip deletes the headers of the set from h. It ignores case and treats
+// underscores as hyphens, as many servers behind this one do.
 func (s *Set) Strip(h http.Header) {
 	for name := range h {
 		if s.has(name) {
@@ -60,8 +60,8 @@ func (s *Set) has(name string) bool {
 	return false
 }
 
-// Begins says whether a header's name begins with a prefix, whatever their
-// case, with underscores taken for hyphens.
+// Begins reports whether a header's name begins with a prefix. It ignores case and
+// treats underscores as hyphens.
 func Begins(name, prefix string) bool {
 	if len(name) < len(prefix) {
 		return false

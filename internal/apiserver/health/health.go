@@ -1,5 +1,5 @@
-// Package health serves /healthz, /livez and /readyz: whether a server lives
-// and can answer, as a whole and check by check.
+// Package health serves /healthz, /livez and /readyz, the health of a server as a
+// whole and by check.
 //
 //	GET /readyz                    ok, or 500 with every check
 //	GET /readyz?verbose            every check
@@ -18,17 +18,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Check is one condition of being healthy.
+// Check is one health check.
 type Check struct {
 	Name string
-	// Outside says that a restart of the server cannot mend what the check
-	// finds: a failure is shown as that of an excluded check.
+	// Outside marks a check whose failure a restart of the server cannot fix. Its
+	// failure is shown like the failure of an excluded check.
 	Outside bool
-	// Run returns what is wrong, soon.
+	// Run returns the error that makes the server unhealthy. It must not block
+	// for long.
 	Run func(ctx context.Context) error
 }
 
-// Ping is the check that never fails.
+// Ping is a check that never fails.
 func Ping() Check {
 	return Check{Name: "ping", Run: func(context.Context) error { return nil }}
 }

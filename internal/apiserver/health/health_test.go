@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a restart cannot mend does not make a server look dead.
+// A failure that a restart cannot repair does not fail the liveness check.
 func TestWhatIsOutsideIsShownAndDoesNotFail(t *testing.T) {
 	h := Handler("/livez", Ping(), Check{Name: "etcd", Outside: true, Run: func(context.Context) error { return errUnfinished }})
 	for path, want := range map[string]int{"/livez": 200, "/livez/etcd": 500} {

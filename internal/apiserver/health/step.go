@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Step is a part of a server's start, which is finished once.
+// Step is a step of a server's start, which is finished once.
 type Step struct {
 	finished chan struct{}
 	finish   func()
@@ -19,15 +19,15 @@ func NewStep() *Step {
 	return s
 }
 
-// Finish finishes the step; again, it does nothing.
+// Finish finishes the step. Further calls do nothing.
 func (s *Step) Finish() { s.finish() }
 
-// Finished is closed once the step is finished.
+// Finished returns a channel that is closed when the step is finished.
 func (s *Step) Finished() <-chan struct{} { return s.finished }
 
 var errUnfinished = errors.New("not finished")
 
-// After is a check that fails until a step of the start is finished.
+// After returns a check that fails until finished is closed.
 func After(finished <-chan struct{}, name string) Check {
 	return Check{Name: name, Run: func(context.Context) error {
 		select {

@@ -17,13 +17,13 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 )
 
-// many groups or values of extra fields are worth asking for all of them at
-// once first.
+// many is the number of groups or extra values from which all are first checked
+// at once.
 const many = 4
 
-// mayBe asks for everything that the sender needs in a mode to be the wanted
-// user for the request.
-func (g *Gate) mayBe(ctx context.Context, m mode, wanted *user.DefaultInfo, request *authorizer.AttributesRecord) error {
+// mayImpersonate checks all permissions of a mode that the sender needs to
+// impersonate the requested user.
+func (g *Impersonator) mayImpersonate(ctx context.Context, m mode, requested *user.DefaultInfo, request *authorizer.AttributesRecord) error {
 	if m != legacy {
 		on := *request
 		on.User = m.asker(request.User)
@@ -32,21 +32,22 @@ func (g *Gate) mayBe(ctx context.Context, m mode, wanted *user.DefaultInfo, requ
 			return err
 		}
 	}
-	if err := g.allowed(ctx, m.ofName(wanted.Name, request.User)); err != nil {
+	if err := g.allowed(ctx, m.ofName(requested.Name, request.User)); err != nil {
 		return err
 	}
-	if wanted.UID != "" {
-		if err := g.allowed(ctx, m.of("uids", wanted.UID, request.User)); err != nil {
+	if requested.UID != "" {
+		if err := g.allowed(ctx, m.of("uids", requested.UID, request.User)); err != nil {
 			return err
 		}
 	}
-	if err := g.mayJoin(ctx, m, wanted.Groups, request.User); err != nil {
+	if err := g.mayUseGroups(ctx, m, requested.Groups, request.User); err != nil {
 		return err
 	}
-	return g.mayCarry(ctx, m, wanted.Extra, request.User)
+	return g.mayUseExtra(ctx, m, requested.Extra, request.User)
 }
 
-// of are the attributes of speaking for one thing in authentication.k8s.io.
+// of returns the attributes for impersonating one item of a resource in
+// authentication.k8s.io.
 func (m mode) of(resource, name string, sender user.Info) *authorizer.AttributesRecord {
 	group := authenticationv1.SchemeGroupVersion
 	if m == legacy && (resource == "users" || resource == "groups" || resource == "serviceaccounts") {
@@ -72,7 +73,7 @@ func (m mode) ofName(name string, sender user.Info) *authorizer.AttributesRecord
 	return m.of("users", name, sender)
 }
 
-func (g *Gate) mayJoin(ctx context.Context, m mode, groups []string, sender user.Info) error {
+func (g *Impersonator) mayUseGroups(ctx context.Context, m mode, groups []string, sender user.Info) error {
 	if m != legacy {
 		if slices.Contains(groups, "") {
 			return responsewriters.ForbiddenStatusError(m.of("groups", "", sender), "impersonating the empty string group is not allowed")
@@ -92,7 +93,7 @@ func (g *Gate) mayJoin(ctx context.Context, m mode, groups []string, sender user
 	return nil
 }
 
-func (g *Gate) mayCarry(ctx context.Context, m mode, extra map[string][]string, sender user.Info) error {
+func (g *Impersonator) mayUseExtra(ctx context.Context, m mode, extra map[string][]string, sender user.Info) error {
 	if m != legacy {
 		if err := checkExtra(extra); err != nil {
 			return responsewriters.ForbiddenStatusError(m.of("userextras", "", sender), err.Error())

@@ -1,7 +1,7 @@
-// Package impersonation decides who may speak for whom: by the modes of
+// Package impersonation authorizes impersonation: by the modes of
 // constrained impersonation (KEP-5284) or by the verb impersonate alone.
 //
-//	Impersonate-* headers ─Wanted─► who is wanted ─Gate.Check─► who the request is of, and by which verb
+//	Impersonate-* headers ─Requested─► requested user ─Impersonator.Check─► identity of the request
 package impersonation
 
 import (
@@ -19,15 +19,15 @@ import (
 
 const headerPrefix = "Impersonate-"
 
-// Wanted reads who a request wants to be, and takes all headers that say so
-// away, however they are written: servers behind this one would take them for
-// what this one allowed. It returns nil for a request that wants to be nobody else, and
-// BadRequest for one that leaves out the name.
-func Wanted(h http.Header) (*user.DefaultInfo, error) {
-	if !asked(h) {
+// Requested returns the user that a request impersonates, and removes all
+// impersonation headers in any spelling, since servers behind this one would
+// trust them. It returns nil if there are none, and BadRequest if the user name
+// is missing.
+func Requested(h http.Header) (*user.DefaultInfo, error) {
+	if !hasHeaders(h) {
 		return nil, nil
 	}
-	wanted := &user.DefaultInfo{
+	requested := &user.DefaultInfo{
 		Name:   h.Get(authenticationv1.ImpersonateUserHeader),
 		UID:    h.Get(authenticationv1.ImpersonateUIDHeader),
 		Groups: h[authenticationv1.ImpersonateGroupHeader],
@@ -37,24 +37,24 @@ func Wanted(h http.Header) (*user.DefaultInfo, error) {
 		if !ok || len(values) == 0 {
 			continue
 		}
-		if wanted.Extra == nil {
-			wanted.Extra = map[string][]string{}
+		if requested.Extra == nil {
+			requested.Extra = map[string][]string{}
 		}
 		key := unescape(strings.ToLower(escaped))
-		wanted.Extra[key] = append(wanted.Extra[key], values...)
+		requested.Extra[key] = append(requested.Extra[key], values...)
 	}
-	nobody := wanted.Name == ""
-	if nobody && (wanted.UID != "" || len(wanted.Groups) > 0 || len(wanted.Extra) > 0) {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name", wanted))
+	unnamed := requested.Name == ""
+	if unnamed && (requested.UID != "" || len(requested.Groups) > 0 || len(requested.Extra) > 0) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name", requested))
 	}
 	(&headers.Set{Prefixes: []string{headerPrefix}}).Strip(h)
-	if nobody {
+	if unnamed {
 		return nil, nil
 	}
-	return wanted, nil
+	return requested, nil
 }
 
-func asked(h http.Header) bool {
+func hasHeaders(h http.Header) bool {
 	for header := range h {
 		if headers.Begins(header, headerPrefix) {
 			return true
@@ -63,7 +63,8 @@ func asked(h http.Header) bool {
 	return false
 }
 
-// unescape reads a key of extra fields; one that is not escaped well is itself.
+// unescape decodes a key of extra fields. It returns an invalid encoding as it
+// is.
 func unescape(key string) string {
 	if plain, err := url.PathUnescape(key); err == nil {
 		return plain

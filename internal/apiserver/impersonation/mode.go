@@ -8,21 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// mode is a way to be allowed to speak for others. A constrained one asks
-// twice: for the verb impersonate-on:MODE:VERB on what the request is about,
-// and for impersonate:MODE on who is wanted.
+// mode is a way to authorize impersonation. A constrained mode requires two
+// permissions: the verb impersonate-on:MODE:VERB on the object of the request,
+// and impersonate:MODE on the impersonated user.
 type mode string
 
 const (
-	// associatedNode is for service accounts that are the node their token is
-	// bound to.
+	// associatedNode is for service accounts that impersonate the node that
+	// their token is bound to.
 	associatedNode mode = "associated-node"
 	arbitraryNode  mode = "arbitrary-node"
 	serviceAccount mode = "serviceaccount"
-	// userInfo is for users that are neither node nor service account. It
-	// alone lets the sender choose uid, groups and extra fields.
+	// userInfo is for users that are neither nodes nor service accounts. Only
+	// in this mode may the sender set the UID, groups and extra fields.
 	userInfo mode = "user-info"
 	// legacy is for every user and every request.
 	legacy mode = ""
@@ -35,11 +37,11 @@ func (m mode) verb() string {
 	return "impersonate:" + string(m)
 }
 
-// serves says whether the mode is for users like the wanted one.
-func (m mode) serves(wanted *user.DefaultInfo, sender user.Info) bool {
-	node, isNode := nodeOf(wanted.Name)
-	_, _, isAccount := accountOf(wanted.Name)
-	nameAlone := wanted.UID == "" && len(wanted.Groups) == 0 && len(wanted.Extra) == 0
+// serves reports whether the mode applies to the requested user.
+func (m mode) serves(requested *user.DefaultInfo, sender user.Info) bool {
+	node, isNode := nodeOf(requested.Name)
+	_, _, isAccount := accountOf(requested.Name)
+	nameAlone := requested.UID == "" && len(requested.Groups) == 0 && len(requested.Extra) == 0
 	switch m {
 	case associatedNode:
 		_, _, fromAccount := accountOf(sender.GetName())
@@ -55,9 +57,9 @@ func (m mode) serves(wanted *user.DefaultInfo, sender user.Info) bool {
 	return true
 }
 
-// asker is the sender as authorizers see it. Which node a service account's
-// token is bound to was looked at already, so that decisions are the same for
-// all its pods: they see the keys of its extra fields only.
+// asker returns the sender for the authorizer. In the mode associatedNode,
+// serves has checked the node of the token, so the extra fields are reduced to
+// their keys. Decisions are then the same for all pods of a service account.
 func (m mode) asker(sender user.Info) user.Info {
 	if m != associatedNode {
 		return sender
@@ -70,10 +72,10 @@ func (m mode) asker(sender user.Info) user.Info {
 	}
 }
 
-// identity is who the wanted user turns out to be: nodes and service accounts
-// are in the groups that they always are in.
-func (m mode) identity(wanted *user.DefaultInfo) Identity {
-	u := *wanted
+// identity returns the identity of the requested user, with the groups that
+// nodes and service accounts always have.
+func (m mode) identity(requested *user.DefaultInfo) Identity {
+	u := *requested
 	if namespace, _, ok := accountOf(u.Name); ok && len(u.Groups) == 0 {
 		u.Groups = serviceaccount.MakeGroupNames(namespace)
 	} else if _, ok := nodeOf(u.Name); ok && m != legacy {
@@ -86,8 +88,8 @@ func (m mode) identity(wanted *user.DefaultInfo) Identity {
 	return Identity{User: &u, Constraint: m.verb()}
 }
 
-// withAuthenticationGroup adds the group that says whether a user is known,
-// unless one of the two was asked for.
+// withAuthenticationGroup adds system:authenticated or system:unauthenticated
+// unless one of them was requested.
 func withAuthenticationGroup(name string, groups []string) []string {
 	group := user.AllAuthenticated
 	if name == user.Anonymous {
@@ -105,6 +107,6 @@ func accountOf(name string) (namespace, account string, ok bool) {
 }
 
 func nodeOf(name string) (node string, ok bool) {
-	node, ok = strings.CutPrefix(name, "system:node:")
+	node, ok = strings.CutPrefix(name, pki.NodePrefix)
 	return node, ok && len(validation.NameIsDNSSubdomain(node, false)) == 0
 }

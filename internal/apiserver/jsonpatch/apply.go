@@ -12,12 +12,13 @@ import (
 
 // The bounds of a JSON patch.
 const (
-	// MaxOperations is how many operations it may have.
+	// MaxOperations bounds the operations of a patch.
 	MaxOperations = 10000
-	// maxCopied is how many bytes its copies may add (CVE-2019-1002100).
+	// maxCopied bounds the bytes that copy operations may add
+	// (CVE-2019-1002100).
 	maxCopied = 3 << 20
-	// maxMoved is how many elements of lists may move up or down for what is
-	// put in front of them or taken away.
+	// maxMoved bounds how many elements of lists move when others are inserted
+	// before them or removed.
 	maxMoved = 100_000_000
 )
 
@@ -39,7 +40,7 @@ func Parse(data []byte) (Patch, error) {
 	return p, json.Unmarshal(data, &p)
 }
 
-// Apply applies the patch to a document. It ends early if ctx does.
+// Apply applies the patch to a document. It returns ctx's error once ctx ends.
 func (p Patch) Apply(ctx context.Context, document []byte) ([]byte, error) {
 	root, err := parse(document)
 	if err != nil {
@@ -57,7 +58,7 @@ func (p Patch) Apply(ctx context.Context, document []byte) ([]byte, error) {
 	return encode(a.root)
 }
 
-// application is a patch that is being applied.
+// application is the state of applying a patch.
 type application struct {
 	root          any
 	copied, moved int
@@ -78,7 +79,7 @@ func (a *application) do(o operation) error {
 	case "copy":
 		return a.copy(o)
 	default:
-		return fmt.Errorf("Unexpected kind: %s", kind) //nolint:staticcheck // the library's sentence
+		return fmt.Errorf("Unexpected kind: %s", kind) //nolint:staticcheck // the library's message
 	}
 }
 
@@ -115,8 +116,8 @@ func (o operation) value() (any, error) {
 	return nil, nil
 }
 
-// place is a field of an object or an element of a list, which need not be there.
-type place struct {
+// location is a field of an object or an element of a list. It need not exist.
+type location struct {
 	fields map[string]any // nil for a list
 	list   *list
 	key    string
@@ -124,52 +125,52 @@ type place struct {
 
 var unescaped = strings.NewReplacer("~1", "/", "~0", "~") // RFC 6901, section 4
 
-// find finds a place; false says that what should hold it is not there.
-func (a *application) find(path string) (place, bool) {
+// find returns the location of a path; false if its container does not exist.
+func (a *application) find(path string) (location, bool) {
 	parts := strings.Split(path, "/")
 	if len(parts) < 2 {
-		return place{}, false
+		return location{}, false
 	}
 	holder := a.root
 	for _, part := range parts[1 : len(parts)-1] {
-		at, ok := placeIn(holder, unescaped.Replace(part))
+		at, ok := locationIn(holder, unescaped.Replace(part))
 		if !ok {
-			return place{}, false
+			return location{}, false
 		}
 		if holder, _ = at.get(); holder == nil {
-			return place{}, false
+			return location{}, false
 		}
 	}
-	return placeIn(holder, unescaped.Replace(parts[len(parts)-1]))
+	return locationIn(holder, unescaped.Replace(parts[len(parts)-1]))
 }
 
-func placeIn(holder any, key string) (place, bool) {
+func locationIn(holder any, key string) (location, bool) {
 	switch h := holder.(type) {
 	case map[string]any:
-		return place{fields: h, key: key}, true
+		return location{fields: h, key: key}, true
 	case *list:
-		return place{list: h, key: key}, true
+		return location{list: h, key: key}, true
 	}
-	return place{}, false
+	return location{}, false
 }
 
-// index is the element of a list that the key names; a negative one counts
-// from the end. size is how many there are to choose from.
-func (p place) index(size int) (int, error) {
+// index returns the index that the key means in a list; a negative key counts
+// from the end. size is the number of valid indexes.
+func (p location) index(size int) (int, error) {
 	i, err := strconv.Atoi(p.key)
 	switch {
 	case err != nil:
 		return 0, err
 	case i >= size || i < -size:
-		return 0, fmt.Errorf("Unable to access invalid index: %d: %w", i, errInvalidIndex) //nolint:staticcheck // the library's sentence
+		return 0, fmt.Errorf("Unable to access invalid index: %d: %w", i, errInvalidIndex) //nolint:staticcheck // the library's message
 	case i < 0:
 		i += size
 	}
 	return i, nil
 }
 
-// get returns the value; a field that is not there is nil.
-func (p place) get() (any, error) {
+// get returns the value; nil for a missing field.
+func (p location) get() (any, error) {
 	if p.fields != nil {
 		return p.fields[p.key], nil
 	}
@@ -180,7 +181,7 @@ func (p place) get() (any, error) {
 	return p.list.items[i], nil
 }
 
-func (p place) set(value any) error {
+func (p location) set(value any) error {
 	if p.fields != nil {
 		p.fields[p.key] = value
 		return nil
@@ -192,7 +193,7 @@ func (p place) set(value any) error {
 	return err
 }
 
-func (a *application) insert(p place, value any) error {
+func (a *application) insert(p location, value any) error {
 	if p.fields != nil {
 		p.fields[p.key] = value
 		return nil
@@ -212,10 +213,10 @@ func (a *application) insert(p place, value any) error {
 	return a.shifted(len(p.list.items) - i)
 }
 
-func (a *application) takeOut(p place) error {
+func (a *application) removeAt(p location) error {
 	if p.fields != nil {
 		if _, ok := p.fields[p.key]; !ok {
-			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", p.key, errMissing) //nolint:staticcheck // the library's sentence
+			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", p.key, errMissing) //nolint:staticcheck // the library's message
 		}
 		delete(p.fields, p.key)
 		return nil
@@ -263,7 +264,7 @@ func (a *application) remove(o operation) error {
 	if !ok {
 		return fmt.Errorf("remove operation does not apply: doc is missing path: \"%s\": %w", path, errMissing)
 	}
-	if err := a.takeOut(at); err != nil {
+	if err := a.removeAt(at); err != nil {
 		return fmt.Errorf("error in remove for path: '%s': %w", path, err)
 	}
 	return nil
@@ -307,7 +308,7 @@ func (a *application) move(o operation) error {
 	}
 	value, err := at.get()
 	if err == nil {
-		err = a.takeOut(at)
+		err = a.removeAt(at)
 	}
 	if err != nil {
 		return fmt.Errorf("error in move for path: '%s': %w", at.key, err)
@@ -377,7 +378,7 @@ func (a *application) copy(o operation) error {
 		a.copied += size(value)
 	}
 	if a.copied > maxCopied {
-		return fmt.Errorf("Unable to complete the copy, the accumulated size increase of copy is %d, exceeding the limit %d", a.copied, maxCopied) //nolint:staticcheck // the library's sentence
+		return fmt.Errorf("Unable to complete the copy, the accumulated size increase of copy is %d, exceeding the limit %d", a.copied, maxCopied) //nolint:staticcheck // the library's message
 	}
 	if err := a.insert(at, clone(value)); err != nil {
 		return fmt.Errorf("error while adding value during copy: %w", err)

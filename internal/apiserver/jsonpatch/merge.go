@@ -3,8 +3,8 @@ package jsonpatch
 import "errors"
 
 var (
-	errBadDocument = errors.New("Invalid JSON Document") //nolint:staticcheck // the library's sentence
-	errBadPatch    = errors.New("Invalid JSON Patch")    //nolint:staticcheck // the library's sentence
+	errBadDocument = errors.New("Invalid JSON Document") //nolint:staticcheck // the library's message
+	errBadPatch    = errors.New("Invalid JSON Patch")    //nolint:staticcheck // the library's message
 )
 
 // Merge applies a merge patch.
@@ -44,7 +44,7 @@ func mergeFields(into, changes map[string]any) {
 		case ok && isMap:
 			mergeFields(fields, inner)
 		case ok:
-			into[key] = change // nulls in a list that replaces an object stay
+			into[key] = change // nulls in a list that replaces an object remain
 		default:
 			pruneNulls(change)
 			into[key] = change
@@ -52,7 +52,7 @@ func mergeFields(into, changes map[string]any) {
 	}
 }
 
-// pruneNulls takes the nulls out of objects; those in lists are values.
+// pruneNulls removes null fields of objects. Nulls in lists are values.
 func pruneNulls(value any) {
 	switch v := value.(type) {
 	case map[string]any:

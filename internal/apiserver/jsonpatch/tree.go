@@ -1,9 +1,9 @@
 // Package jsonpatch applies JSON patches (RFC 6902) and merge patches (RFC
-// 7386) to documents that clients send or made: in time and memory that grow
-// with the sizes of document and patch, within bounds for what copies and long
-// lists would multiply. What it makes of a patch, and its words about one that
-// cannot be applied, are those of gopkg.in/evanphx/json-patch.v4, which clients
-// know; that library takes time with the depth of a document times its size.
+// 7386). Its time and memory are linear in the sizes of the document and the
+// patch, except for copies and insertions into long lists, which are bounded.
+// Results and error messages equal those of gopkg.in/evanphx/json-patch.v4,
+// which clients know. That library needs time in proportion to the depth of a
+// document times its size.
 package jsonpatch
 
 import (
@@ -12,7 +12,7 @@ import (
 	"errors"
 )
 
-// maxNesting is how deep a document may nest, as where it is decoded.
+// maxNesting bounds the depth of a document, as its decoder does.
 const maxNesting = 10000
 
 var errNesting = errors.New("exceeded max depth")
@@ -37,7 +37,7 @@ func parse(data []byte) (any, error) {
 	return withLists(document), nil
 }
 
-// withLists replaces the slices of a tree.
+// withLists replaces the slices of a tree by lists.
 func withLists(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -56,7 +56,8 @@ func withLists(value any) any {
 	return value
 }
 
-// encode writes a document, which is no tree of this package any more then.
+// encode encodes a document. It converts the document in place, so that it
+// cannot be used afterwards.
 func encode(document any) ([]byte, error) {
 	if deeper(document, maxNesting) {
 		return nil, errNesting
@@ -64,7 +65,7 @@ func encode(document any) ([]byte, error) {
 	return json.Marshal(withSlices(document))
 }
 
-// deeper says that values lie more than so many levels deep in each other.
+// deeper reports whether a value is nested more deeply than a number of levels.
 func deeper(value any, levels int) bool {
 	switch v := value.(type) {
 	case map[string]any:
@@ -83,7 +84,7 @@ func deeper(value any, levels int) bool {
 	return false
 }
 
-// withSlices is a tree as encoding/json takes it.
+// withSlices converts a tree for encoding/json.
 func withSlices(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -105,7 +106,7 @@ func withSlices(value any) any {
 	return value
 }
 
-// size is how many bytes a value takes as JSON.
+// size returns the size of a value's JSON in bytes.
 func size(value any) int {
 	switch v := value.(type) {
 	case map[string]any:
@@ -145,7 +146,7 @@ func textSize(text string) int {
 	return len(text) + len(`""`)
 }
 
-// clone copies a value.
+// clone returns a deep copy of a value.
 func clone(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -164,8 +165,7 @@ func clone(value any) any {
 	return value
 }
 
-// equal says whether two values are the same. Numbers are compared as they
-// are written.
+// equal reports whether two values are equal. It compares the text of numbers.
 func equal(a, b any) bool {
 	switch v := a.(type) {
 	case map[string]any:

@@ -29,6 +29,8 @@ func (c cached) Get(namespace, name string) (resource.Object, bool) {
 	return e.Object, true
 }
 
+func (c cached) Len() int { return c.kind.Snapshot().Len() }
+
 func (c cached) All(namespace string) iter.Seq[resource.Object] {
 	s := c.kind.Snapshot()
 	return func(yield func(resource.Object) bool) {

@@ -1,7 +1,6 @@
-// Package objects gives the stages of a request (authentication,
-// authorization, admission) typed, read-only sight of the API server's own
-// objects. Reads never block and never fail: they show what the watch cache
-// knows now.
+// Package objects gives the stages of a request (authentication, authorization,
+// admission) typed, read-only access to the API server's own objects. Reads never
+// block and never fail. They return the current state of the watch cache.
 package objects
 
 import (
@@ -40,7 +39,6 @@ const (
 	PriorityLevels      = "prioritylevelconfigurations"
 	ServiceCIDRs        = "servicecidrs"
 	APIServices         = "apiregistration.k8s.io/apiservices"
-	SigningRequests     = "certificatesigningrequests"
 	PodCertificates     = "podcertificaterequests"
 	TrustBundles        = "clustertrustbundles"
 
@@ -53,18 +51,19 @@ const (
 	CustomResourceDefinitions = "apiextensions.k8s.io/customresourcedefinitions"
 	ReplicationControllers    = "controllers"
 	PodNodeNameField          = "spec.nodeName"
-	VolumeAttachmentNodeField = "spec.nodeName"
 )
 
 // Kind is one kind's objects. Objects are shared and must never be changed.
 type Kind interface {
 	Get(namespace, name string) (resource.Object, bool)
-	// All visits one namespace ("" is all) in key order, as of one moment.
+	// Len returns how many objects there are in all namespaces.
+	Len() int
+	// All iterates over one namespace ("" is all) in key order, from one snapshot.
 	All(namespace string) iter.Seq[resource.Object]
-	// Lookup visits the objects whose selectable field has the value. ok is
-	// false if the kind keeps no index of the field.
+	// Lookup iterates over the objects whose selectable field has the value. ok
+	// is false if the kind has no index of the field.
 	Lookup(field, value string) (found iter.Seq[resource.Object], ok bool)
-	// Revision rises with every change of an object of this kind.
+	// Revision increases with every change of an object of this kind.
 	Revision() int64
 }
 
@@ -95,7 +94,7 @@ func (r Reader[T]) Get(namespace, name string) (obj T, ok bool) {
 	return obj, ok
 }
 
-// All visits one namespace ("" is all) in key order, as of one moment.
+// All iterates over one namespace ("" is all) in key order, from one snapshot.
 func (r Reader[T]) All(namespace string) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		if r.kind == nil {
@@ -109,8 +108,8 @@ func (r Reader[T]) All(namespace string) iter.Seq[T] {
 	}
 }
 
-// Where visits the objects whose selectable field has the value; match must
-// say the same of one object, for kinds without an index of the field.
+// Where iterates over the objects whose selectable field has the value. match
+// must report the same for one object; it is used for kinds without an index.
 func (r Reader[T]) Where(field, value string, match func(T) bool) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		if r.kind == nil {
@@ -128,7 +127,7 @@ func (r Reader[T]) Where(field, value string, match func(T) bool) iter.Seq[T] {
 	}
 }
 
-// Revision rises with every change of an object of this kind.
+// Revision increases with every change of an object of this kind.
 func (r Reader[T]) Revision() int64 {
 	if r.kind == nil {
 		return 0

@@ -17,12 +17,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// document is one document, kept compressed.
+// document is one compressed document.
 type document struct {
 	gzipped []byte
-	hash    func() string // made at first use
+	hash    func() string // computed at the first use
 
-	asProto atomic.Pointer[document] // a version 3 document as protobuf, once it was asked for
+	asProto atomic.Pointer[document] // a version 3 document as protobuf, after the first request for it
 }
 
 func newDocument(gzipped []byte) *document {
@@ -31,9 +31,10 @@ func newDocument(gzipped []byte) *document {
 	})}
 }
 
-// write sends a document as it is kept to a client that takes gzip, and
-// unpacked to any other, at that client's pace: what it does not read takes no
-// memory. Ranges are not served, as each would unpack the document anew.
+// write sends a document: compressed if the client accepts gzip, else
+// decompressed at the speed of the client, so that slow clients take no
+// memory. It does not serve ranges, because each would need another
+// decompression.
 func write(w http.ResponseWriter, r *http.Request, d *document, contentType string) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Etag", fmt.Sprintf("%q", d.hash()))
@@ -47,8 +48,8 @@ func write(w http.ResponseWriter, r *http.Request, d *document, contentType stri
 	http.ServeContent(w, r, "", time.Time{}, &unpacked{gzipped: d.gzipped})
 }
 
-// unpacked reads a document while it is unpacked. It can be read from its
-// beginning alone; its end tells how long it is.
+// unpacked decompresses a document while it is read. It can be read from the
+// beginning only; seeking the end returns the length.
 type unpacked struct {
 	gzipped []byte
 	reader  *gzip.Reader // nil before the first Read
@@ -76,8 +77,8 @@ func (u *unpacked) Read(p []byte) (n int, err error) {
 	return u.reader.Read(p)
 }
 
-// v3Protobuf returns a version 3 document as protobuf. To parse one takes a
-// hundred times its size in memory, so that it is done once, and for one
+// v3Protobuf returns a version 3 document as protobuf. Parsing takes a
+// hundred times the document's memory, so it is done once, and for one
 // document at a time.
 func (h *Handler) v3Protobuf(d *document) (*document, error) {
 	if made := d.asProto.Load(); made != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// nobody is a client that reads nothing more after the first bytes.
+// nobody is a client that stops reading after the first bytes.
 type nobody struct {
 	header http.Header
 	after  func()
@@ -21,8 +21,8 @@ func (n nobody) Write([]byte) (int, error) {
 	return 0, fmt.Errorf("the client has left")
 }
 
-// Documents are unpacked while they are read: a client that reads nothing
-// costs little, and many ranges cost no more than one answer.
+// Documents are decompressed while they are read: a client that does not read
+// takes little memory, and many ranges cost no more than one response.
 func TestDocumentsTakeLittleMemory(t *testing.T) {
 	h, err := New()
 	if err != nil {
@@ -50,7 +50,7 @@ func TestDocumentsTakeLittleMemory(t *testing.T) {
 	}
 }
 
-// Version 3 documents become protobuf once, not for each who asks.
+// Version 3 documents are converted to protobuf once, not for each client.
 func TestProtobufIsMadeOnce(t *testing.T) {
 	h, err := New()
 	if err != nil {

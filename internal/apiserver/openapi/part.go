@@ -12,7 +12,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// part is an addition to the version 2 document, made when it is first needed.
+// part is an addition to the version 2 document, made at the first use.
 type part struct {
 	render func() (*spec.Swagger, error)
 	once   sync.Once
@@ -22,7 +22,7 @@ type part struct {
 
 func newPart(render func() (*spec.Swagger, error)) *part { return &part{render: render} }
 
-// fragment returns what the part adds to the known members.
+// fragment returns the members that the part adds to the known ones.
 func (p *part) fragment(known members) (fragment, error) {
 	p.once.Do(func() {
 		p.made, p.err = renderFragment(p.render, known)
@@ -47,7 +47,7 @@ func renderFragment(render func() (*spec.Swagger, error), known members) (fragme
 	return m.against(known).pack()
 }
 
-// fragment is a version 2 document of a part's additions alone, compressed.
+// fragment is a compressed version 2 document with the additions of a part.
 type fragment struct{ gzipped []byte }
 
 func (f fragment) members() (members, error) {
@@ -72,8 +72,8 @@ func (m members) pack() (fragment, error) {
 	return fragment{gzipped}, err
 }
 
-// against returns the members that are not known. Definitions that differ
-// from known ones of their name get another.
+// against returns the members that are not known. A definition that differs
+// from the known one of the same name is renamed.
 func (m members) against(known members) members {
 	renames := m.renames(known.Definitions)
 	out := members{Paths: map[string]json.RawMessage{}, Definitions: map[string]json.RawMessage{}, Parameters: map[string]json.RawMessage{}}
@@ -98,7 +98,8 @@ func (m members) against(known members) members {
 	return out
 }
 
-// conflicts lists the definitions that differ from known ones of their name.
+// conflicts returns the definitions that differ from known ones of the same
+// name.
 func (m members) conflicts(known map[string]json.RawMessage) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(m.Definitions)) {
@@ -109,7 +110,7 @@ func (m members) conflicts(known map[string]json.RawMessage) []string {
 	return names
 }
 
-// renames gives each conflicting definition a name that nobody has.
+// renames returns an unused name for each conflicting definition.
 func (m members) renames(known map[string]json.RawMessage) map[string]string {
 	renames := map[string]string{}
 	for _, name := range m.conflicts(known) {
@@ -125,7 +126,7 @@ func (m members) renames(known map[string]json.RawMessage) map[string]string {
 	return renames
 }
 
-// rename changes the references to renamed definitions.
+// rename renames the references to definitions.
 func rename(raw json.RawMessage, renames map[string]string) json.RawMessage {
 	for _, name := range slices.Sorted(maps.Keys(renames)) {
 		raw = bytes.ReplaceAll(raw, fmt.Appendf(nil, `"#/definitions/%s"`, name), fmt.Appendf(nil, `"#/definitions/%s"`, renames[name]))
@@ -135,7 +136,7 @@ func rename(raw json.RawMessage, renames map[string]string) json.RawMessage {
 
 const kindExtension = "x-kubernetes-group-version-kind"
 
-// sameDefinition compares definitions but for the kinds that they are used for.
+// sameDefinition compares definitions, except for the kinds that use them.
 func sameDefinition(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true

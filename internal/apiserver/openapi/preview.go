@@ -10,9 +10,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// TurnOn adds the documents of group versions that are served only when asked
-// for, and those of their groups if these have no other version. Nothing is
-// unpacked before somebody asks.
+// TurnOn adds the documents of group versions that are not served by default.
+// It also adds the documents of their groups that have no other version.
+// Documents are decompressed by the first request.
 func (h *Handler) TurnOn(versions []schema.GroupVersion) error {
 	for _, gv := range versions {
 		path := Path(gv)

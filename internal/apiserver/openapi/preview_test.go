@@ -11,22 +11,21 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource/all"
-	"github.com/coracle-io/coracle/internal/resource/preview"
+	"github.com/coracle-io/coracle/internal/resource/runtimeconfig"
 )
 
-// Every version that can be turned on has its documents, and none has them
-// before.
+// TurnOn adds the documents of each optional version.
 func TestTurnOn(t *testing.T) {
 	features, err := feature.Parse([]string{"AllAlpha=true", "AllBeta=true"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	usual := all.All()
-	resources, err := preview.Serve(usual, []string{"api/all=true"}, features)
+	resources, err := runtimeconfig.Serve(usual, []string{"api/all=true"}, features)
 	if err != nil {
 		t.Fatal(err)
 	}
-	on, _ := preview.Changed(usual, resources)
+	on, _ := runtimeconfig.Changed(usual, resources)
 	h, err := New()
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +62,7 @@ func TestTurnOn(t *testing.T) {
 	}
 }
 
-// Version 2 holds what is on and nothing else.
+// The version 2 document has the enabled versions only.
 func TestTurnOnSome(t *testing.T) {
 	h, err := New()
 	if err != nil {

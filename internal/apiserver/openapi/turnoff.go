@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// TurnOff takes built-in group versions and resources that are not served out
-// of the documents, and with them the definitions that nothing else refers to
-// and the groups that have no version left. It is called once, after TurnOn.
-// Nothing is unpacked before somebody asks.
+// TurnOff removes built-in group versions and resources from the documents,
+// with the definitions that only they refer to and the groups without other
+// versions. Call it once, after TurnOn. Documents are decompressed by the
+// first request.
 func (h *Handler) TurnOff(versions []schema.GroupVersion, resources []schema.GroupVersionResource) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +54,7 @@ func (h *Handler) TurnOff(versions []schema.GroupVersion, resources []schema.Gro
 	h.renewV2()
 }
 
-// parent is the path of a version's group.
+// parent returns the path of a version's group.
 func parent(path string) string { return path[:strings.LastIndex(path, "/")] }
 
 func (h *Handler) documentsBelow(group string) bool {
@@ -66,19 +66,20 @@ func (h *Handler) documentsBelow(group string) bool {
 	return false
 }
 
-// unserved are the resources that are not served by the paths of their group
-// versions, such as "apis/apps/v1". Of a path without resources nothing is.
+// unserved are the resources that are not served, by the paths of their group
+// versions, such as "apis/apps/v1". A path without resources is not served at
+// all.
 type unserved map[string]sets.Set[string]
 
-// has says whether a path of a document, such as "/apis/apps/v1/deployments",
-// belongs to what is not served.
+// has reports whether a path of a document, such as
+// "/apis/apps/v1/deployments", belongs to something that is not served.
 func (u unserved) has(path string) bool {
 	version, rest := split(path)
 	resources, ok := u[version]
 	return ok && (resources == nil || resources.Has(resourceOf(rest)))
 }
 
-// split takes the path of a group or of a version off another one.
+// split splits a path after its group or version.
 func split(path string) (version string, rest []string) {
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	most := 3 // apis, group, version
@@ -89,7 +90,7 @@ func split(path string) (version string, rest []string) {
 	return strings.Join(segments[:most], "/"), segments[most:]
 }
 
-// resourceOf is the resource of what follows the version in a path:
+// resourceOf returns the resource of a path below a version:
 //
 //	pods  watch/namespaces/{namespace}/pods/{name}  namespaces/{name}/status
 func resourceOf(segments []string) string {
@@ -105,7 +106,7 @@ func resourceOf(segments []string) string {
 	return segments[0]
 }
 
-// fromV3 is a version 3 document without what is not served.
+// fromV3 returns a version 3 document without what is not served.
 func (u unserved) fromV3(whole entry) entry {
 	made := sync.OnceValues(func() (*document, error) {
 		d, err := whole.made()
@@ -135,7 +136,7 @@ func (u unserved) fromV3(whole entry) entry {
 	}}
 }
 
-// fromV2 is the version 2 document without what is not served.
+// fromV2 returns the version 2 document without what is not served.
 func (u unserved) fromV2(whole func() (*v2Documents, error)) func() (*v2Documents, error) {
 	return sync.OnceValues(func() (*v2Documents, error) {
 		documents, err := whole()
@@ -172,8 +173,8 @@ func (u unserved) fromV2(whole func() (*v2Documents, error)) func() (*v2Document
 	})
 }
 
-// from takes the paths of what is not served out of a document, and the
-// definitions, which are at the end of keys, that only those paths refer to.
+// from removes the paths of what is not served from a document, with the
+// definitions, which are at the end of keys, that only they refer to.
 func (u unserved) from(raw []byte, keys ...string) ([]byte, error) {
 	var top, paths, definitions map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &top); err != nil {
@@ -213,10 +214,11 @@ func (u unserved) from(raw []byte, keys ...string) ([]byte, error) {
 	return json.Marshal(top)
 }
 
-// reference finds the names of definitions in references to them.
+// reference matches references to definitions.
 var reference = regexp.MustCompile(`"\$ref":\s*"#/(?:definitions|components/schemas)/([^"]+)"`)
 
-// reachable are the definitions that paths refer to, and those that these do.
+// reachable returns the definitions that paths refer to, directly or through
+// other definitions.
 func reachable(paths, definitions map[string]json.RawMessage) sets.Set[string] {
 	seen := sets.New[string]()
 	waiting := slices.Collect(maps.Values(paths))

@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coracle-io/coracle/internal/resource/all"
-	"github.com/coracle-io/coracle/internal/resource/preview"
+	"github.com/coracle-io/coracle/internal/resource/runtimeconfig"
 )
 
-// serving is a handler as --runtime-config makes it.
+// serving returns a handler configured with --runtime-config.
 func serving(t *testing.T, config ...string) *Handler {
 	t.Helper()
 	usual := all.All()
-	served, err := preview.Serve(usual, config, nil)
+	served, err := runtimeconfig.Serve(usual, config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	on, off := preview.Changed(usual, served)
+	on, off := runtimeconfig.Changed(usual, served)
 	h, err := New()
 	if err != nil {
 		t.Fatal(err)
@@ -28,19 +28,20 @@ func serving(t *testing.T, config ...string) *Handler {
 	if err := h.TurnOn(on); err != nil {
 		t.Fatal(err)
 	}
-	h.TurnOff(off, preview.Unserved(usual, served))
+	h.TurnOff(off, runtimeconfig.Unserved(usual, served))
 	return h
 }
 
-// What is off is in no document, with what only it needs; the rest stays.
+// Disabled versions and resources are in no document, and neither are the
+// definitions that only they need.
 func TestTurnOff(t *testing.T) {
 	const meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 	for name, test := range map[string]struct {
 		config      []string
 		off, on     []string // paths
 		forgotten   []string // definitions
-		index       []string // paths that the index of version 3 has not
-		v3, without string   // a document of version 3, and a path that it has not
+		index       []string // paths that the index lacks
+		v3, without string   // a version 3 document, and a path that it lacks
 	}{
 		"a group": {
 			config:    []string{"autoscaling/v1=false", "autoscaling/v2=false"},
@@ -113,7 +114,7 @@ func TestTurnOff(t *testing.T) {
 	}
 }
 
-// Nothing changes where everything is served.
+// Nothing changes if everything is served.
 func TestTurnOffNothing(t *testing.T) {
 	h := serving(t)
 	if h.off != nil {

@@ -16,11 +16,10 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// The version 2 document is that of the built-in resources with parts added:
-// custom resources and aggregated servers. Nothing of it is parsed that is
-// not touched: a part adds members to three of the document's objects, in
-// JSON by text and in protobuf, where fields may follow in any order, by
-// appending.
+// The version 2 document describes the built-in resources, with added parts for
+// custom resources and aggregated servers. Unchanged content is not parsed. A
+// part adds members to three of the document's objects: in JSON by editing
+// the text, and in protobuf, where fields may have any order, by appending.
 //
 //	{"swagger":…,"paths":{built-in…  ,"/apis/example.com/v1/boats":…},
 //	             "definitions":{built-in…  ,"com.example.v1.Boat":…},
@@ -32,9 +31,10 @@ type v2Documents struct {
 	proto func() (*document, error)
 }
 
-// SetV2 adds what render returns to the version 2 document; nil takes it out.
-// render is called once, when the document is asked for. Paths that are there
-// already are left out, and definitions renamed whose names are taken.
+// SetV2 adds the result of render to the version 2 document; nil removes it.
+// render is called once, by the first request for the document. Existing
+// paths are skipped, and definitions with the name of a different one are
+// renamed.
 func (h *Handler) SetV2(name string, render func() (*spec.Swagger, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +46,7 @@ func (h *Handler) SetV2(name string, render func() (*spec.Swagger, error)) {
 	h.renewV2()
 }
 
-// renewV2 lets the next request merge the parts anew.
+// renewV2 makes the next request merge the parts again.
 func (h *Handler) renewV2() {
 	if len(h.parts) == 0 {
 		h.v2 = h.own
@@ -87,15 +87,15 @@ func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) {
 	write(w, r, asProto, typeV2)
 }
 
-// members are the parts of a version 2 document that are merged.
+// members are the objects of a version 2 document that are merged.
 type members struct {
 	Paths       map[string]json.RawMessage `json:"paths,omitempty"`
 	Definitions map[string]json.RawMessage `json:"definitions,omitempty"`
 	Parameters  map[string]json.RawMessage `json:"parameters,omitempty"`
 }
 
-// merge adds parts to the document of the built-in resources. A part that
-// cannot be made is left out.
+// merge adds parts to the document of the built-in resources. It skips parts
+// whose render fails.
 func (own *v2Documents) merge(parts map[string]*part) (*v2Documents, error) {
 	raw, err := decompress(own.json.gzipped)
 	if err != nil {
@@ -118,7 +118,7 @@ func (own *v2Documents) merge(parts map[string]*part) (*v2Documents, error) {
 			return nil, err
 		}
 		if conflicts := m.conflicts(added.Definitions); len(conflicts) > 0 {
-			// Two parts want the same name for different things.
+			// Two parts use the same name for different definitions.
 			if f, err = m.against(added).pack(); err != nil {
 				return nil, err
 			}
@@ -145,7 +145,7 @@ func (own *v2Documents) merge(parts map[string]*part) (*v2Documents, error) {
 	}, nil
 }
 
-// appended is the protobuf form of the document with fragments.
+// appended returns the document with fragments as protobuf.
 func (own *v2Documents) appended(fragments []fragment) (*document, error) {
 	whole, err := own.proto()
 	if err != nil {
@@ -164,7 +164,7 @@ func (own *v2Documents) appended(fragments []fragment) (*document, error) {
 		if err != nil {
 			return nil, fmt.Errorf("OpenAPI v2 as protobuf: %w", err)
 		}
-		parsed.Swagger, parsed.Info = "", nil // as the built-in ones say
+		parsed.Swagger, parsed.Info = "", nil // the built-in document has them
 		if all, err = (proto.MarshalOptions{}).MarshalAppend(all, parsed); err != nil {
 			return nil, err
 		}
@@ -176,8 +176,8 @@ func (own *v2Documents) appended(fragments []fragment) (*document, error) {
 	return newDocument(gzipped), nil
 }
 
-// extend writes members into a document. It is put together by hand: what is
-// added is valid already, and there may be much of it.
+// extend adds members to a document. It edits the text, because the members
+// are valid JSON already and may be large.
 func extend(raw []byte, added members) ([]byte, error) {
 	var top map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &top); err != nil {
@@ -204,7 +204,7 @@ func extend(raw []byte, added members) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// appendMembers appends an object with further members.
+// appendMembers appends an object with additional members.
 func appendMembers(out, object []byte, more map[string]json.RawMessage) []byte {
 	if len(more) == 0 {
 		return append(out, object...)
@@ -225,7 +225,7 @@ func appendMembers(out, object []byte, more map[string]json.RawMessage) []byte {
 func appendName(out []byte, name string) []byte {
 	quoted, err := json.Marshal(name)
 	if err != nil {
-		panic(err) // every string is JSON
+		panic(err) // strings can always be encoded
 	}
 	return append(append(out, quoted...), ':')
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// rendered is a part given as JSON.
+// rendered returns a part given as JSON.
 func rendered(t *testing.T, text string) func() (*spec.Swagger, error) {
 	t.Helper()
 	return func() (*spec.Swagger, error) {
@@ -63,7 +63,8 @@ const (
 		"definitions":{"a.Apple":{"type":"string","description":"what others call a pear"}}}`
 )
 
-// Parts are added in both media types, give way to what is there, and go.
+// Parts are added to both media types, give way to existing members, and can
+// be removed.
 func TestPartsOfV2(t *testing.T) {
 	h, err := New()
 	if err != nil {
@@ -126,8 +127,8 @@ func TestPartsOfV2(t *testing.T) {
 	}
 }
 
-// The index of version 3 waits for no document, and each can be kept for ever
-// under its hash.
+// The index of version 3 needs no documents, and each document can be cached
+// forever under its hash.
 func TestV3IsMadeWhenAskedFor(t *testing.T) {
 	h, err := New()
 	if err != nil {

@@ -18,19 +18,19 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Evict deletes the pod that the request names, as an Eviction says, if its
-// disruption budget allows.
+// Evict deletes the pod that the request names if its disruption budget
+// allows that.
 func Evict(q *registry.Request, eviction *policyv1.Eviction, options *metav1.CreateOptions) error {
 	if err := q.PlaceInNamespace(eviction); err != nil {
 		return err
 	}
 	dryRun := len(options.DryRun) > 0
-	g := q.Gate(admission.Create, options, dryRun)
+	g := q.Admitter(admission.Create, options, dryRun)
 	if err := g.Mutate(eviction, nil, q.Info.Name); err != nil {
 		return err
 	}
@@ -53,11 +53,12 @@ func Evict(q *registry.Request, eviction *policyv1.Eviction, options *metav1.Cre
 	return evict(q, deletion)
 }
 
-// evictionTries is how often a pod is judged that changes while it is evicted.
+// evictionTries is the number of attempts to evict a pod that changes between
+// the read and the write.
 const evictionTries = 20
 
-// evict deletes the pod if it may go. Should it change in a way that counts,
-// it is judged anew.
+// evict deletes the pod if its budget allows that. It starts again if the pod
+// changes in a way that matters.
 func evict(q *registry.Request, options *metav1.DeleteOptions) error {
 	var judged types.UID
 	for try := 1; ; try++ {
@@ -69,7 +70,7 @@ func evict(q *registry.Request, options *metav1.DeleteOptions) error {
 		switch {
 		case !ok:
 			return status.NoSuchResource()
-		case try > 1 && pod.UID != judged: // it is gone, and the next one has its name
+		case try > 1 && pod.UID != judged: // another pod of the same name
 			return apierrors.NewNotFound(q.Endpoint.GroupResource(), pod.Name)
 		}
 		judged = pod.UID
@@ -87,8 +88,8 @@ func evict(q *registry.Request, options *metav1.DeleteOptions) error {
 	}
 }
 
-// only returns options that delete no other pod of the same name and, if the
-// pod may go only as it was judged, no later state of it.
+// only returns options that delete no other pod of the same name and, with
+// asJudged, no other state of the pod.
 func only(pod *corev1.Pod, asJudged bool, options *metav1.DeleteOptions) *metav1.DeleteOptions {
 	options = options.DeepCopy()
 	if options.Preconditions == nil {
@@ -101,19 +102,16 @@ func only(pod *corev1.Pod, asJudged bool, options *metav1.DeleteOptions) *metav1
 	return options
 }
 
-// deleteEvicted notes on the pod why it goes, and deletes it. A revision that
-// options demand is the one before the note.
+// deleteEvicted sets the condition DisruptionTarget of the pod and deletes
+// the pod. A resourceVersion in the preconditions is that before the change.
 func deleteEvicted(q *registry.Request, pod *corev1.Pod, options *metav1.DeleteOptions) error {
 	if len(options.DryRun) == 0 && pod.DeletionTimestamp == nil {
-		e, err := q.GuaranteedUpdate("", nil, func(current resource.Object) (resource.Object, error) {
+		e, err := q.UpdateUnchecked("", nil, func(current resource.Object) (resource.Object, error) {
 			if err := registry.CheckPreconditions(q.Endpoint, current, options); err != nil {
 				return nil, err
 			}
 			next := current.DeepCopyObject().(*corev1.Pod)
-			podutil.SetCondition(&next.Status, corev1.PodCondition{
-				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: next.Generation,
-				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting", LastTransitionTime: resource.Seconds(q.Now),
-			})
+			podquery.SetCondition(&next.Status, podquery.DisruptionTarget(next, "EvictionByEvictionAPI", "Eviction API: evicting", resource.Seconds(q.Now)))
 			return next, nil
 		})
 		if err != nil {
@@ -128,9 +126,10 @@ func deleteEvicted(q *registry.Request, pod *corev1.Pod, options *metav1.DeleteO
 	return err
 }
 
-// disrupt takes one disruption from the pod's budget, if it has one, or says
-// why there is none to take. asJudged says that a pod goes without one because
-// it is not ready, and may no more once it is.
+// disrupt uses one disruption of the pod's budget, if there is a budget, or
+// returns why the eviction is refused. asJudged reports that the pod needs no
+// disruption because it is not ready, which must still hold when it is
+// deleted.
 func disrupt(q *registry.Request, pod *corev1.Pod, dryRun []string) (asJudged bool, err error) {
 	if needsNoBudget(pod) {
 		return pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil, nil
@@ -145,20 +144,20 @@ func disrupt(q *registry.Request, pod *corev1.Pod, dryRun []string) (asJudged bo
 	}
 	budget := *q
 	budget.Endpoint, budget.Subresource, budget.Info.Name = budgets, nil, e.Name
-	_, err = budget.GuaranteedUpdate("", dryRun, func(current resource.Object) (resource.Object, error) {
+	_, err = budget.UpdateUnchecked("", dryRun, func(current resource.Object) (resource.Object, error) {
 		next, err := disrupted(current.(*policyv1.PodDisruptionBudget), pod, q.Now)
 		if asJudged = err == nil && next == nil; err != nil || asJudged {
 			return nil, err
 		}
 		return next, nil
 	})
-	if apierrors.IsNotFound(err) { // there is no budget any more
+	if apierrors.IsNotFound(err) { // the budget was deleted
 		err = nil
 	}
 	return asJudged, err
 }
 
-// needsNoBudget says that a pod that goes disrupts nothing.
+// needsNoBudget reports whether a pod can be evicted regardless of budgets.
 func needsNoBudget(pod *corev1.Pod) bool {
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
@@ -167,10 +166,11 @@ func needsNoBudget(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil
 }
 
-// errManyBudgets is answered as an internal error without a reason.
+// errManyBudgets becomes an internal error without a reason.
 var errManyBudgets = errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.") //nolint:staticcheck // upstream's sentence
 
-// budgetOf finds the budget that selects a pod. More than one is an error.
+// budgetOf returns the budget that selects a pod, or nil. More than one is an
+// error.
 func budgetOf(budgets *registry.Endpoint, pod *corev1.Pod) (*watchcache.Entry, error) {
 	var found []*watchcache.Entry
 	budgets.Kind.Snapshot().Ascend(pod.Namespace, watchcache.Position{}, func(e *watchcache.Entry) bool {
@@ -193,17 +193,17 @@ func budgetOf(budgets *registry.Endpoint, pod *corev1.Pod) (*watchcache.Entry, e
 	return nil, errManyBudgets
 }
 
-// maxDisruptedPods bounds the evictions that the budget's controller has not
-// confirmed.
+// maxDisruptedPods bounds the evictions that the disruption controller has
+// not yet observed.
 const maxDisruptedPods = 2000
 
-// retrySeconds is when to ask again for a disruption that may be allowed soon.
+// retrySeconds is the suggested delay before another attempt.
 const retrySeconds = 10
 
 // disrupted returns the budget with one disruption less, nil if the pod needs
-// none of it, or an error that says why it has none.
+// none, or an error if the budget allows none.
 func disrupted(budget *policyv1.PodDisruptionBudget, pod *corev1.Pod, now time.Time) (*policyv1.PodDisruptionBudget, error) {
-	if !podutil.IsReady(pod) && allowsUnhealthy(budget) {
+	if !podquery.IsReady(pod) && allowsUnhealthy(budget) {
 		return nil, nil
 	}
 	gr := schema.GroupResource{Group: "policy", Resource: "poddisruptionbudget"}
@@ -232,8 +232,8 @@ func disrupted(budget *policyv1.PodDisruptionBudget, pod *corev1.Pod, now time.T
 	return next, nil
 }
 
-// allowsUnhealthy says that a pod that is not ready may go without taking a
-// disruption (KEP-3017).
+// allowsUnhealthy reports whether a pod that is not ready may be evicted
+// without a disruption (KEP-3017).
 func allowsUnhealthy(budget *policyv1.PodDisruptionBudget) bool {
 	if policy := budget.Spec.UnhealthyPodEvictionPolicy; policy != nil && *policy == policyv1.AlwaysAllow {
 		return true

@@ -8,21 +8,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/pods"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/registry/registrytest"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
-	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 // create stores a pod as a client would send it.
@@ -52,7 +54,7 @@ func TestBind(t *testing.T) {
 	g := registrytest.Start(t)
 	create(t, g, "web", nil)
 	bind := func(name, node string) error {
-		b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"by": "test"}}, Target: corev1.ObjectReference{Name: node}}
+		b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"by": "test"}, Labels: map[string]string{corev1.LabelTopologyZone: "z"}}, Target: corev1.ObjectReference{Name: node}}
 		return pods.Bind(action(t, g, "web", "binding"), b, &metav1.CreateOptions{})
 	}
 	if err := bind("other", "one"); !apierrors.IsBadRequest(err) {
@@ -61,23 +63,43 @@ func TestBind(t *testing.T) {
 	if err := bind("web", ""); !apierrors.IsInvalid(err) {
 		t.Errorf("to no node: %v", err)
 	}
+	if _, err := g.Request(t, "update", "", "pods", "default", "web").UpdateUnchecked("", nil, func(current resource.Object) (resource.Object, error) {
+		pod := current.(*corev1.Pod).DeepCopy()
+		pod.Status.NominatedNodeName = "two"
+		pod.Annotations, pod.Labels = map[string]string{"a": "1"}, map[string]string{"b": "2"}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
+		return pod, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := g.Request(t, "get", "", "pods", "default", "web").Get("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unbound := before.Object.DeepCopyObject()
 	if err := bind("web", "one"); err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff(unbound, before.Object.(runtime.Object)); diff != "" {
+		t.Errorf("the binding changed the stored pod (-before +after):\n%s", diff)
 	}
 	e, err := g.Request(t, "get", "", "pods", "default", "web").Get("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod := e.Object.(*corev1.Pod)
-	if c := pod.Status.Conditions; pod.Spec.NodeName != "one" || pod.Annotations["by"] != "test" || len(c) != 1 || c[0].Type != corev1.PodScheduled || c[0].Status != corev1.ConditionTrue {
+	if c := pod.Status.Conditions; pod.Spec.NodeName != "one" || pod.Annotations["by"] != "test" || pod.Labels[corev1.LabelTopologyZone] != "z" || len(c) != 1 || c[0].Type != corev1.PodScheduled || c[0].Status != corev1.ConditionTrue || c[0].ObservedGeneration != pod.Generation || pod.Generation == 0 {
 		t.Errorf("%q %v %+v", pod.Spec.NodeName, pod.Annotations, c)
+	}
+	if pod.Status.NominatedNodeName != "" {
+		t.Errorf("a bound pod is still nominated for %q", pod.Status.NominatedNodeName)
 	}
 	if err := bind("web", "two"); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `already assigned to node "one"`) {
 		t.Errorf("a second time: %v", err)
 	}
 }
 
-// A pod with a budget goes only if the budget has a disruption left.
+// A pod with a budget is evicted only if the budget allows a disruption.
 func TestEvict(t *testing.T) {
 	g := registrytest.Start(t)
 	labels := map[string]string{"app": "web"}
@@ -104,10 +126,10 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// amend changes what is stored.
+// amend changes a stored object.
 func amend[T resource.Object](t *testing.T, g *registrytest.Registry, group, plural, name string, change func(T)) {
 	t.Helper()
-	_, err := g.Request(t, "update", group, plural, "default", name).GuaranteedUpdate("", nil, func(current resource.Object) (resource.Object, error) {
+	_, err := g.Request(t, "update", group, plural, "default", name).UpdateUnchecked("", nil, func(current resource.Object) (resource.Object, error) {
 		next := current.DeepCopyObject().(T)
 		change(next)
 		return next, nil
@@ -117,7 +139,7 @@ func amend[T resource.Object](t *testing.T, g *registrytest.Registry, group, plu
 	}
 }
 
-// run makes a pod one that runs, ready or not.
+// run makes a pod running, ready or not.
 func run(t *testing.T, g *registrytest.Registry, name string, ready corev1.ConditionStatus) {
 	t.Helper()
 	amend(t, g, "", "pods", name, func(p *corev1.Pod) {
@@ -126,8 +148,8 @@ func run(t *testing.T, g *registrytest.Registry, name string, ready corev1.Condi
 	})
 }
 
-// budget stores a budget of the pods with the labels, which its controller has
-// not seen yet.
+// budget stores a budget for the pods with the labels, which its controller
+// has not observed yet.
 func budget(t *testing.T, g *registrytest.Registry, labels map[string]string, policy policyv1.UnhealthyPodEvictionPolicyType) {
 	t.Helper()
 	b := &policyv1.PodDisruptionBudget{
@@ -142,7 +164,7 @@ func budget(t *testing.T, g *registrytest.Registry, labels map[string]string, po
 	}
 }
 
-// allow does what the controller of the budget does.
+// allow sets the allowed disruptions, as the disruption controller does.
 func allow(t *testing.T, g *registrytest.Registry, disruptions int32) {
 	t.Helper()
 	amend(t, g, "policy", "poddisruptionbudgets", "web", func(b *policyv1.PodDisruptionBudget) {
@@ -150,8 +172,8 @@ func allow(t *testing.T, g *registrytest.Registry, disruptions int32) {
 	})
 }
 
-// What an eviction demands of a pod is checked before anything is written, and
-// the eviction's own note on the pod does not break it.
+// Preconditions of an eviction are checked before anything is written, and
+// hold after the eviction's own change of the pod.
 func TestEvictPreconditions(t *testing.T) {
 	labels := map[string]string{"app": "web"}
 	for name, c := range map[string]struct {
@@ -193,7 +215,7 @@ func TestEvictPreconditions(t *testing.T) {
 	}
 }
 
-// object returns what is stored.
+// object returns a stored object.
 func object[T resource.Object](t *testing.T, g *registrytest.Registry, group, plural, name string) T {
 	t.Helper()
 	e, err := g.Request(t, "get", group, plural, "default", name).Get("")
@@ -203,10 +225,10 @@ func object[T resource.Object](t *testing.T, g *registrytest.Registry, group, pl
 	return e.Object.(T)
 }
 
-// rival is a store to which somebody else writes just before a pod changes.
+// rival is a store with a concurrent write just before a pod changes.
 type rival struct {
 	store.Store
-	write func() // once; nil from then on
+	write func() // called once, then nil
 }
 
 func (s *rival) first(key string) {
@@ -222,9 +244,9 @@ func (s *rival) Update(ctx context.Context, key string, value []byte, revision i
 	return s.Store.Update(ctx, key, value, revision, ttl)
 }
 
-// A pod that goes without its budget's leave because it is not ready is judged
-// anew once it is ready, and the next pod of its name is none of the eviction's
-// business.
+// A pod that is evicted without a disruption because it is not ready is
+// checked again once it is ready. The next pod of the same name is not
+// evicted.
 func TestEvictWhileItChanges(t *testing.T) {
 	labels := map[string]string{"app": "web"}
 	for name, c := range map[string]struct {
@@ -263,7 +285,7 @@ func TestEvictWhileItChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &rival{Store: mem.New()}
-			g := registrytest.Start(t, func(c *registry.Config) { c.Cache = watchcache.New(s, c.Resources) })
+			g := registrytest.StartOn(t, s, all.All())
 			create(t, g, "a", labels)
 			budget(t, g, labels, policyv1.AlwaysAllow)
 			allow(t, g, 0)
@@ -279,14 +301,15 @@ func TestEvictWhileItChanges(t *testing.T) {
 				t.Errorf("it is still there: %v", err)
 			case c.stays && err != nil:
 				t.Error(err)
-			case c.stays && podutil.HasCondition(&e.Object.(*corev1.Pod).Status, corev1.DisruptionTarget):
+			case c.stays && podquery.HasCondition(&e.Object.(*corev1.Pod).Status, corev1.DisruptionTarget):
 				t.Error("it is said to be disrupted")
 			}
 		})
 	}
 }
 
-// refusedFor says that an eviction was refused for a budget, with that cause.
+// refusedFor reports whether an eviction was refused because of a budget,
+// with a cause.
 func refusedFor(err error, cause string) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsTooManyRequests(err) || !errors.As(err, &status) || len(status.Status().Details.Causes) != 1 {

@@ -14,24 +14,25 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Gate passes one write through admission. Plugins see hub objects; those
-// that need the served version convert through the object interfaces.
-type Gate struct {
+// Admitter passes one write through admission. Plugins see hub objects.
+// Plugins that need the served version convert with the object interfaces.
+type Admitter struct {
 	q         *Request
 	ctx       context.Context
 	operation admission.Operation
 	options   runtime.Object
 	dryRun    bool
 	nameless  bool // the write is one of a collection
-	skip      bool // the write follows from one that has been admitted
+	skip      bool // admission has already seen the write that causes this one
 }
 
-// Gate returns the way through admission for one write of the request.
-func (q *Request) Gate(operation admission.Operation, options runtime.Object, dryRun bool) *Gate {
-	return &Gate{q: q, operation: operation, options: options, dryRun: dryRun}
+// Admitter returns an Admitter for one write of the request.
+func (q *Request) Admitter(operation admission.Operation, options runtime.Object, dryRun bool) *Admitter {
+	return &Admitter{q: q, operation: operation, options: options, dryRun: dryRun}
 }
 
-// AdmissionContext carries what admission plugins look for in a context.
+// AdmissionContext returns a context with the values that admission plugins
+// read from it.
 func (q *Request) AdmissionContext() context.Context {
 	ctx := apirequest.WithRequestInfo(q.Context, &q.Info)
 	ctx = apirequest.WithUser(ctx, q.User)
@@ -49,7 +50,7 @@ func (q *Request) AdmissionContext() context.Context {
 	return warning.WithWarningRecorder(ctx, q.Warnings)
 }
 
-// callsWebhooks says that users have webhooks for admission.
+// callsWebhooks reports whether there are admission webhooks.
 func (g *Registry) callsWebhooks() bool {
 	for _, kind := range g.webhooks {
 		if kind.Snapshot().Len() > 0 {
@@ -59,14 +60,14 @@ func (g *Registry) callsWebhooks() bool {
 	return false
 }
 
-func (g *Gate) context() context.Context {
+func (g *Admitter) context() context.Context {
 	if g.ctx == nil {
 		g.ctx = g.q.AdmissionContext()
 	}
 	return g.ctx
 }
 
-func (g *Gate) attributes(obj, old runtime.Object, name string) admission.Attributes {
+func (g *Admitter) attributes(obj, old runtime.Object, name string) admission.Attributes {
 	q := g.q
 	namespace := q.Info.Namespace
 	if q.Endpoint.Resource.IsNamespace && namespace == "" {
@@ -82,37 +83,39 @@ func (g *Gate) attributes(obj, old runtime.Object, name string) admission.Attrib
 	return admission.NewAttributesRecord(obj, old, kind, namespace, name, q.Endpoint.GVR(), q.Info.Subresource, g.operation, g.options, g.dryRun, q.User)
 }
 
-// Mutate lets admission change obj; old is nil except for updates.
-func (g *Gate) Mutate(obj, old runtime.Object, name string) error {
+// Mutate calls the mutating plugins, which may change obj. old is nil except
+// for updates.
+func (g *Admitter) Mutate(obj, old runtime.Object, name string) error {
 	m, ok := g.q.Registry.Admission.(admission.MutationInterface)
 	if !ok || g.skip || !m.Handles(g.operation) {
 		return g.q.Context.Err()
 	}
 	ctx, began := g.context(), g.sinceRequest()
-	err := g.waiting(func() error { return m.Admit(ctx, g.attributes(obj, old, name), g.q.Registry) })
-	g.passed(metrics.Pass{Operation: g.operation, Rejected: err != nil}, began)
+	err := g.yielding(func() error { return m.Admit(ctx, g.attributes(obj, old, name), g.q.Registry) })
+	g.observe(metrics.Pass{Operation: string(g.operation), Rejected: err != nil}, began)
 	return err
 }
 
-// Validate lets admission refuse obj.
-func (g *Gate) Validate(obj, old runtime.Object, name string) error {
+// Validate calls the validating plugins, which may refuse obj.
+func (g *Admitter) Validate(obj, old runtime.Object, name string) error {
 	v, ok := g.q.Registry.Admission.(admission.ValidationInterface)
 	if !ok || g.skip || !v.Handles(g.operation) {
 		return g.q.Context.Err()
 	}
 	ctx, began := g.context(), g.sinceRequest()
-	err := g.waiting(func() error { return v.Validate(ctx, g.attributes(obj, old, name), g.q.Registry) })
-	g.passed(metrics.Pass{Validate: true, Operation: g.operation, Rejected: err != nil}, began)
+	err := g.yielding(func() error { return v.Validate(ctx, g.attributes(obj, old, name), g.q.Registry) })
+	g.observe(metrics.Pass{Validate: true, Operation: string(g.operation), Rejected: err != nil}, began)
 	return err
 }
 
-// waiting passes the write through plugins, which may wait for webhooks, while
-// others compute. A request whose time is over goes no further.
-func (g *Gate) waiting(pass func() error) error {
+// yielding calls pass, which may wait for webhooks. It yields the request's
+// compute slot while pass runs. It returns the error of the request's context
+// if that has ended.
+func (g *Admitter) yielding(pass func() error) error {
 	if err := g.q.Context.Err(); err != nil {
 		return err
 	}
-	resume := compute.Waiting(g.q.Context)
+	resume := compute.Yield(g.q.Context)
 	err := pass()
 	if ended := resume(); err == nil {
 		err = ended
@@ -120,15 +123,16 @@ func (g *Gate) waiting(pass func() error) error {
 	return err
 }
 
-func (g *Gate) sinceRequest() time.Duration { return g.q.Registry.Clock.Since(g.q.Now) }
+func (g *Admitter) sinceRequest() time.Duration { return g.q.Registry.Clock.Since(g.q.Now) }
 
-// passed counts a way through all plugins that began so long after the request.
-func (g *Gate) passed(p metrics.Pass, began time.Duration) {
-	g.q.Registry.Metrics.Step(p, g.sinceRequest()-began)
+// observe records the time that a step of admission took. began is the time
+// from the start of the request to the start of the step.
+func (g *Admitter) observe(p metrics.Pass, began time.Duration) {
+	g.q.Registry.Metrics.Admission.Step(p, g.sinceRequest()-began)
 }
 
-// admitDeletion lets admission refuse the deletion of an object.
-func (g *Gate) admitDeletion(old resource.Object, name string) error {
+// admitDeletion calls the plugins for the deletion of an object.
+func (g *Admitter) admitDeletion(old resource.Object, name string) error {
 	if err := g.Mutate(nil, old, name); err != nil {
 		return err
 	}

@@ -11,13 +11,15 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Authorize asks for one decision; a refusal is Forbidden in upstream's words.
+// Authorize asks the authorizer. A refusal is a Forbidden error with
+// upstream's message.
 func (q *Request) Authorize(a *authorizer.AttributesRecord) error {
 	decision, reason, err := q.Registry.Authorizer.Authorize(q.Context, a)
 	return Refusal(a, decision, reason, err)
 }
 
-// Refusal is what a decision means for a request: nil if it may go on.
+// Refusal converts a decision to an error, or to nil if the request is
+// allowed.
 func Refusal(a *authorizer.AttributesRecord, decision authorizer.Decision, reason string, err error) error {
 	switch {
 	case decision == authorizer.DecisionAllow:
@@ -28,7 +30,7 @@ func Refusal(a *authorizer.AttributesRecord, decision authorizer.Decision, reaso
 	return forbidden(a, reason)
 }
 
-// Attributes are what authorizers are asked about the request as a whole.
+// Attributes returns the attributes of the request for authorizers.
 func (q *Request) Attributes() *authorizer.AttributesRecord {
 	a := &authorizer.AttributesRecord{
 		User:            q.User,
@@ -59,10 +61,10 @@ func (q *Request) Attributes() *authorizer.AttributesRecord {
 	return a
 }
 
-// notHTML keeps what a client sent from looking like HTML in a message.
+// notHTML escapes HTML in messages that contain client input.
 var notHTML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// forbidden says what was refused:
+// forbidden returns the Forbidden error of a request:
 //
 //	pods is forbidden: User "x" cannot list resource "pods" in API group "" in the namespace "y"
 func forbidden(a authorizer.Attributes, reason string) error {

@@ -9,36 +9,37 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// maxCompared bounds the pairs of elements that the merging of lists compares:
-// it sorts each list anew, and looks through all of it for the place of each
-// element. A list of 20,000 takes ten seconds, however short the patch.
+// maxCompared bounds the pairs of elements that a strategic merge compares.
+// The library sorts each list and searches it once for each element, so that
+// a list of 20,000 elements takes ten seconds, however short the patch.
 const maxCompared = 25_000_000
 
 func errLongLists() error {
 	return apierrors.NewRequestEntityTooLargeError("lists of more than about 5000 elements cannot be merged, use a merge patch or apply")
 }
 
-// mergesTooMuch says that a strategic merge patch is for lists that are too
-// long to be merged. sample tells which lists are merged, not replaced.
-func mergesTooMuch(object, patch map[string]any, sample any) bool {
+// exceedsMergeLimit reports whether a strategic merge patch compares more than
+// maxCompared pairs. sample determines which lists are merged rather than
+// replaced.
+func exceedsMergeLimit(object, patch map[string]any, sample any) bool {
 	inPatch := elements(patch)
-	if inPatch == 0 || inPatch+elements(object) < few {
+	if inPatch == 0 || inPatch+elements(object) < smallMerge {
 		return false
 	}
 	types, err := strategicpatch.NewPatchMetaFromStruct(sample)
 	if err != nil {
-		return false // the merging says what is wrong
+		return false // the merge reports the error
 	}
 	o := &outline{}
 	o.add(object, false)
 	return o.compared(patch, types) > maxCompared
 }
 
-// few is a number of elements of lists that are merged at once, whatever the
-// patch: few × few pairs, for each of few that are merged with the same one.
-const few = 290
+// smallMerge is a number of list elements that is always merged: smallMerge²
+// pairs for each of smallMerge lists stay below maxCompared.
+const smallMerge = 290
 
-// elements counts those of all lists in a value.
+// elements returns the number of elements of all lists in a value.
 func elements(value any) (n int) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -54,14 +55,16 @@ func elements(value any) (n int) {
 	return n
 }
 
-// outline is what an object has at one path, seen through all elements of the
-// lists on the way: the length of the longest list, and what is below.
+// outline describes what an object has at one path, over all elements of the
+// lists on that path: the length of the longest list, and the outlines of
+// fields.
 type outline struct {
 	length int
 	fields map[string]*outline
 }
 
-// add adds a value; sum adds up the lengths of lists.
+// add adds a value to the outline. With sum, it adds the lengths of lists
+// instead of taking the longest.
 func (o *outline) add(value any, sum bool) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -88,10 +91,11 @@ func (o *outline) add(value any, sum bool) {
 	}
 }
 
-// compared is how many pairs of elements a patch compares at most.
+// compared returns an upper bound of the pairs of elements that a patch
+// compares.
 func (o *outline) compared(patch map[string]any, types strategicpatch.LookupPatchMeta) (pairs int) {
 	for name, value := range patch {
-		order := 0 // the length of a directive, as $setElementOrder/containers
+		order := 0 // the length of a $setElementOrder directive
 		if strings.HasPrefix(name, "$") {
 			list, _ := value.([]any)
 			order = len(list)
@@ -116,10 +120,10 @@ func (o *outline) compared(patch map[string]any, types strategicpatch.LookupPatc
 	return pairs
 }
 
-// comparedList is compared for one list; o is nil if the object has none.
+// comparedList is compared for one list. o is nil if the object has none.
 func (o *outline) comparedList(name string, patch []any, order int, types strategicpatch.LookupPatchMeta) (pairs int) {
 	if o == nil {
-		return (len(patch) + order) * order // an order is made of what is there; the rest is taken as it is
+		return (len(patch) + order) * order // without elements in the object, only the order is compared with itself and the patch
 	}
 	inner, meta, err := types.LookupPatchMetadataForSlice(name)
 	if err != nil || order == 0 && !slices.Contains(meta.GetPatchStrategies(), "merge") {
@@ -127,7 +131,7 @@ func (o *outline) comparedList(name string, patch []any, order int, types strate
 	}
 	if repeats(patch, meta.GetPatchMergeKey()) {
 		for _, element := range patch {
-			o.add(element, true) // each is merged with what was made of those before
+			o.add(element, true) // an element is merged with the result of the earlier ones
 		}
 	}
 	length := o.length + len(patch) + order
@@ -140,7 +144,8 @@ func (o *outline) comparedList(name string, patch []any, order int, types strate
 	return pairs
 }
 
-// repeats says that elements of a list may be merged with each other.
+// repeats reports whether two elements of a list have the same merge key, so
+// that they are merged with each other.
 func repeats(list []any, key string) bool {
 	seen := make(map[string]bool, len(list))
 	for _, element := range list {

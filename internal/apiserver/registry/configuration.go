@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// configuration reads what is applied. Clients send it as YAML by its content
-// type and, most of them, as JSON in fact, which is read many times faster.
-// plain says that it was such JSON, without duplicate fields.
+// configuration decodes the body of an apply. Its content type is YAML, but
+// most clients send JSON, which is decoded many times faster. plain reports
+// that the body was JSON without duplicate fields.
 func (p *Patch) configuration() (content map[string]any, plain bool, err error) {
 	if content, plain = plainJSON(p.body); plain {
 		return content, true, nil
@@ -23,7 +23,7 @@ func (p *Patch) configuration() (content map[string]any, plain bool, err error) 
 	return content, false, kjson.UnmarshalCaseSensitivePreserveInts(body, &content)
 }
 
-// plainJSON reads a JSON object that means the same in YAML beyond doubt:
+// plainJSON decodes a JSON object that certainly means the same in YAML: one
 // without tabs, escapes, merge keys, duplicate fields and numbers other than
 // integers.
 func plainJSON(body []byte) (map[string]any, bool) {
@@ -37,7 +37,7 @@ func plainJSON(body []byte) (map[string]any, bool) {
 	return content, onlyIntegers(content)
 }
 
-// onlyIntegers says whether there is no number but integers in a JSON value.
+// onlyIntegers reports whether all numbers in a JSON value are integers.
 func onlyIntegers(value any) bool {
 	switch v := value.(type) {
 	case float64:

@@ -9,11 +9,12 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// A continue token is upstream's: {"v":"meta.k8s.io/v1","rv":7,"start":"default/web\u0000"}
-// in base64, where start is the key below the listed prefix at which the next
-// page begins and rv -1 means the latest revision.
+// A continue token has upstream's format:
+// {"v":"meta.k8s.io/v1","rv":7,"start":"default/web\u0000"} in base64. start
+// is the key below the listed prefix at which the next page begins. rv -1
+// means the latest revision.
 
-// tokenPrefix stands in for the storage prefix, which tokens never contain.
+// tokenPrefix replaces the storage prefix, which tokens never contain.
 const tokenPrefix = "/"
 
 // decodeToken returns the revision of a token and the position after which
@@ -33,7 +34,7 @@ func decodeToken(token, namespace string) (watchcache.Position, int64, error) {
 	return watchcache.Position{Name: start}, revision, nil
 }
 
-// encodeToken makes the token of the page after an entry.
+// encodeToken returns the token of the page after a position.
 func encodeToken(last watchcache.Position, namespace string, revision int64) (string, error) {
 	start := last.Name
 	if namespace == "" && last.Namespace != "" {
@@ -42,14 +43,15 @@ func encodeToken(last watchcache.Position, namespace string, revision int64) (st
 	return storage.EncodeContinue(tokenPrefix+start+"\x00", tokenPrefix, revision)
 }
 
-// The messages of expired lists.
+// Messages of expired lists.
 const (
 	listExpired      = "The resourceVersion for the provided list is too old."
 	continueExpired  = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
 	errRevisionGiven = "specifying resource version is not allowed when using continue"
 )
 
-// errContinueExpired carries a token that continues at the latest revision.
+// errContinueExpired returns an error with a token that continues at the
+// latest revision.
 func errContinueExpired(after watchcache.Position, namespace string) error {
 	err := apierrors.NewResourceExpired(continueExpired)
 	if token, tokenErr := encodeToken(after, namespace, -1); tokenErr == nil {

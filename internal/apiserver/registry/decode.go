@@ -13,15 +13,15 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 )
 
-// Body is an object as a client sent it.
+// Body is an object as sent by a client.
 type Body struct {
 	Data  []byte
 	Media codec.Media
 }
 
-// DecodeInto reads a body as an object of any kind. Unknown and duplicate
-// fields are refused, warned of or ignored, as validation says
-// (metav1.FieldValidationStrict and so on).
+// DecodeInto decodes a body into obj, an object of any kind. validation
+// (metav1.FieldValidationStrict and so on) says whether unknown and duplicate
+// fields are refused, cause warnings, or are ignored.
 func (q *Request) DecodeInto(obj runtime.Object, kind schema.GroupVersionKind, body Body, validation string) error {
 	wantStrict := validation != metav1.FieldValidationIgnore
 	strict, err := codec.DecodeInto(obj, kind, body.Data, body.Media, wantStrict, q.Registry.Routes().known)
@@ -45,8 +45,8 @@ func (q *Request) DecodeInto(obj runtime.Object, kind schema.GroupVersionKind, b
 	return codec.CheckVersion(obj, kind)
 }
 
-// coerce brings a custom resource into the form of its schema. unknown names
-// the fields that this drops.
+// coerce converts a custom resource to the form of its schema. unknown has an
+// error for each field that it drops.
 func (e *Endpoint) coerce(obj runtime.Object) (unknown []error, err error) {
 	custom, ok := obj.(*unstructured.Unstructured)
 	if !ok || e.Version.Coerce == nil {
@@ -59,8 +59,8 @@ func (e *Endpoint) coerce(obj runtime.Object) (unknown []error, err error) {
 	return unknown, err
 }
 
-// CheckName refuses an object that is not the one the path names.
-func (q *Request) CheckName(obj metav1.Object) error {
+// checkName refuses an object whose name differs from the one in the path.
+func (q *Request) checkName(obj metav1.Object) error {
 	switch name := obj.GetName(); {
 	case name == "":
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", q.Info.Name))
@@ -70,8 +70,8 @@ func (q *Request) CheckName(obj metav1.Object) error {
 	return nil
 }
 
-// PlaceInNamespace gives an object the namespace of the request, or refuses
-// one that says another.
+// PlaceInNamespace sets the namespace of the request on an object. It refuses
+// an object with another namespace.
 func (q *Request) PlaceInNamespace(obj metav1.Object) error {
 	wanted := q.Namespace()
 	switch namespace := obj.GetNamespace(); {
@@ -84,11 +84,12 @@ func (q *Request) PlaceInNamespace(obj metav1.Object) error {
 	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 }
 
-// warnStrict warns of unknown and duplicate fields, one warning each.
+// warnStrict adds a warning for each unknown or duplicate field.
 func (q *Request) warnStrict(errs []error) {
 	for _, err := range errs {
 		text := err.Error()
-		for _, prefix := range yamlPrefixes {
+		// YAML's decoder lists its findings line by line after a prefix.
+		for _, prefix := range []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"} {
 			if rest, ok := strings.CutPrefix(text, prefix); ok {
 				text = rest
 				break
@@ -99,7 +100,3 @@ func (q *Request) warnStrict(errs []error) {
 		}
 	}
 }
-
-// yamlPrefixes begin the messages of YAML's decoder, which lists its findings
-// line by line.
-var yamlPrefixes = []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"}

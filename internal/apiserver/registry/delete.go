@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -8,77 +9,121 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/apiserver/status"
+	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Delete deletes the object that the request names, or marks it as being
-// deleted. gone says that the object is no more; otherwise e is the object
-// that waits for finalizers or its grace period.
+// Delete deletes the object that the request names, or sets its deletion
+// timestamp. gone reports whether the object was removed; otherwise e is the
+// object that waits for finalizers or the end of its grace period.
 func (q *Request) Delete(options *metav1.DeleteOptions) (e *watchcache.Entry, gone bool, err error) {
-	if forbid := q.Endpoint.Resource.ForbidDelete; forbid != nil {
+	if forbid := q.Endpoint.Resource.DeleteStrategy.ForbidDelete; forbid != nil {
 		if why := forbid(q.Info.Name); why != "" {
 			return nil, false, apierrors.NewForbidden(q.Endpoint.GroupResource(), q.Info.Name, errors.New(why))
 		}
 	}
-	return q.deleteObject(q.Gate(admission.Delete, options, len(options.DryRun) > 0), q.Info.Name, options)
+	return newDeletion(q, options).store(q.Info.Name)
 }
 
-// DeleteAdmitted is Delete for what follows from a write that admission has
-// seen, and for kinds whose deletion nothing forbids.
+// DeleteAdmitted is like Delete, but calls no admission plugins and ignores
+// ForbidDelete. It is for deletions that follow from a write that admission
+// has seen.
 func (q *Request) DeleteAdmitted(options *metav1.DeleteOptions) (e *watchcache.Entry, gone bool, err error) {
-	g := q.Gate(admission.Delete, options, len(options.DryRun) > 0)
-	g.skip = true
-	return q.deleteObject(g, q.Info.Name, options)
+	d := newDeletion(q, options)
+	d.gate.skip = true
+	return d.store(q.Info.Name)
 }
 
-// DeleteCollection deletes the objects of entries. Those that others delete
-// meanwhile count as deleted; the first other error ends it.
+// deletionsAtATime is how many objects of a collection are deleted concurrently.
+// Each deletion waits for the store most of the time.
+const deletionsAtATime = 16
+
+// DeleteCollection deletes the objects of entries, several at a time. Objects
+// that are already gone count as deleted. After another error it begins no
+// further deletions, and returns the error when those that it began have ended.
 func (q *Request) DeleteCollection(entries []*watchcache.Entry, options *metav1.DeleteOptions) error {
+	ctx := q.AdmissionContext()
+	resume := compute.Yield(q.Context) // the deletions are small, and may wait for webhooks
+	tasks, stopped := supervise.WithContext(q.Context)
+	tasks.SetLimit(deletionsAtATime)
 	for _, e := range entries {
-		g := q.Gate(admission.Delete, options, len(options.DryRun) > 0)
-		g.nameless = true
-		if _, _, err := q.deleteObject(g, e.Name, options); err != nil && !apierrors.IsNotFound(err) {
-			return err
+		if stopped.Err() != nil {
+			break
 		}
+		tasks.Go(func() error {
+			if stopped.Err() != nil {
+				return nil
+			}
+			d := newDeletion(q, options)
+			d.gate.ctx, d.gate.nameless = ctx, true
+			_, _, err := d.store(e.Name)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
 	}
-	return nil
+	err := cmp.Or(tasks.Wait(), resume(), q.Context.Err())
+	if p, ok := errors.AsType[*supervise.Panic](err); ok { // handled as in a single deletion
+		klog.FromContext(q.Context).Error(p, "Panic while deleting an object of a collection", "stack", string(p.Stack))
+		panic(p.Value)
+	}
+	return err
 }
 
-// deleteObject deletes an object, again if it changes meanwhile.
-func (q *Request) deleteObject(g *Gate, name string, options *metav1.DeleteOptions) (e *watchcache.Entry, gone bool, err error) {
+// deletion deletes an object once gate admits it.
+type deletion struct {
+	gate    *Admitter
+	options *metav1.DeleteOptions
+}
+
+func newDeletion(q *Request, options *metav1.DeleteOptions) deletion {
+	return deletion{q.Admitter(admission.Delete, options, len(options.DryRun) > 0), options}
+}
+
+// store deletes the object with a name, and retries if the object changes
+// between the decision and the write.
+func (d deletion) store(name string) (e *watchcache.Entry, gone bool, err error) {
+	q := d.gate.q
 	err = q.Endpoint.guaranteed(q.Context, "delete", q.Namespace(), name, func(current *watchcache.Entry) (err error) {
 		if current == nil {
 			return apierrors.NewNotFound(q.Endpoint.GroupResource(), name)
 		}
-		e, gone, err = q.tryDelete(g, current, options)
+		e, gone, err = d.attempt(current)
 		return err
 	})
 	return e, gone, err
 }
 
-// tryDelete deletes one state of the object.
-func (q *Request) tryDelete(g *Gate, current *watchcache.Entry, options *metav1.DeleteOptions) (*watchcache.Entry, bool, error) {
+// attempt tries the deletion against one state of the object.
+func (d deletion) attempt(current *watchcache.Entry) (*watchcache.Entry, bool, error) {
+	q, options := d.gate.q, d.options
 	if err := CheckPreconditions(q.Endpoint, current.Object, options); err != nil {
 		return nil, false, err
 	}
-	if err := g.admitDeletion(current.Object, current.Name); err != nil {
+	if err := d.gate.admitDeletion(current.Object, current.Name); err != nil {
 		return nil, false, err
+	}
+	if !q.Registry.GarbageCollector {
+		options = resource.KeepFinalizers(current.Object, options)
 	}
 	decision := resource.BeforeDelete(q.Endpoint.Resource, current.Object, options, q.Now)
 	switch {
 	case decision.Action == resource.LeaveAsIs:
 		return current, false, nil
-	case g.dryRun && decision.Object != nil:
+	case d.gate.dryRun && decision.Object != nil:
 		return Unstored(decision.Object), decision.Action == resource.DeleteNow, nil
-	case g.dryRun:
+	case d.gate.dryRun:
 		return current, true, nil
 	case decision.Action == resource.MarkObject:
 		e, err := q.Endpoint.Kind.Update(q.Context, decision.Object, current)
-		return e, false, q.writeError(err, "delete")
+		return e, false, q.Endpoint.writeError(err, "delete", current.Name)
 	}
 	last, err := q.Endpoint.Kind.Delete(q.Context, current, decision.Object)
 	if err != nil {
@@ -91,7 +136,8 @@ func (q *Request) tryDelete(g *Gate, current *watchcache.Entry, options *metav1.
 	return last, true, nil
 }
 
-// CheckPreconditions compares an object with what a deletion demands of it.
+// CheckPreconditions returns a Conflict if an object does not meet the
+// preconditions of a deletion.
 func CheckPreconditions(e *Endpoint, obj resource.Object, options *metav1.DeleteOptions) error {
 	p := options.Preconditions
 	if p == nil {

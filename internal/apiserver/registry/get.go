@@ -11,8 +11,8 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Get finds the object that the request names: the current one for "", or one
-// at least as new as resourceVersion.
+// Get returns the object that the request names. With resourceVersion "" it
+// is the current one, else it is at least as new as resourceVersion.
 func (q *Request) Get(resourceVersion string) (*watchcache.Entry, error) {
 	if err := q.WaitFor(resourceVersion, "get"); err != nil {
 		return nil, err
@@ -24,11 +24,13 @@ func (q *Request) Get(resourceVersion string) (*watchcache.Entry, error) {
 	return e, nil
 }
 
-// futureWait is how long a read waits for a revision that is not known yet.
+// futureWait is how long a read waits for a revision that the cache has not
+// reached.
 const futureWait = 3 * time.Second
 
-// WaitFor lets the cache catch up with what a read asks for: "" is everything
-// that has been written, "0" whatever is there, else a revision.
+// WaitFor waits until the cache is as new as a read with the given
+// resourceVersion requires: "" means everything written before the call, "0"
+// means any state, and anything else is a revision.
 func (q *Request) WaitFor(resourceVersion, verb string) error {
 	cache := q.Registry.Cache
 	switch resourceVersion {
@@ -42,15 +44,15 @@ func (q *Request) WaitFor(resourceVersion, verb string) error {
 	if err != nil {
 		return err
 	}
-	return q.waitForRevision(revision)
+	return waitForRevision(q.Context, cache, revision)
 }
 
-func (q *Request) waitForRevision(revision int64) error {
-	cache := q.Registry.Cache
+// waitForRevision waits up to futureWait until the cache has a revision.
+func waitForRevision(ctx context.Context, cache *watchcache.Cache, revision int64) error {
 	if cache.Revision() >= revision {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(q.Context, futureWait)
+	ctx, cancel := context.WithTimeout(ctx, futureWait)
 	defer cancel()
 	if err := cache.WaitFor(ctx, revision); errors.Is(err, context.DeadlineExceeded) {
 		return status.Future(revision, cache.Revision())

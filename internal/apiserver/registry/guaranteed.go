@@ -11,17 +11,18 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// errRetry says that an object changed under a write.
+// errRetry reports that an object changed during a write.
 var errRetry = errors.New("the object changed during the write")
 
-// guaranteed tries a write to an object until it meets no other one:
+// guaranteed calls try with the current object until there is no conflicting
+// write:
 //
 //	cached object ─► try: rules, admission, write if unchanged
 //	      ▲                                         │ errRetry, or any refusal
 //	      └──── read from the store ◄───────────────┘ of a cached object
 //
-// try is given nil where there is no object. The cached object may be old: a
-// refusal that is based on it counts only if the store holds the same.
+// try gets nil if there is no object. The cached object may be outdated, so a
+// refusal that is based on it counts only if the store has the same revision.
 func (e *Endpoint) guaranteed(ctx context.Context, verb, namespace, name string, try func(current *watchcache.Entry) error) error {
 	current, cached := e.Kind.Get(namespace, name)
 	if !cached {
@@ -49,9 +50,18 @@ func (e *Endpoint) guaranteed(ctx context.Context, verb, namespace, name string,
 	}
 }
 
-// outcomeUnknown says that a write may have happened. It must not be tried
-// again: the second attempt would meet the first one's result and refuse what
-// was done.
+// writeError returns errRetry for a conflicting write, else the API error of a
+// verb on an object.
+func (e *Endpoint) writeError(err error, verb, name string) error {
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		return errRetry
+	}
+	return status.FromStore(err, verb, e.GroupResource(), name)
+}
+
+// outcomeUnknown reports whether a failed write may have happened. Such a
+// write must not be retried: the second attempt would see the result of the
+// first and refuse it.
 func outcomeUnknown(err error) bool { return apierrors.IsServerTimeout(err) }
 
 func sameEntry(a, b *watchcache.Entry) bool {

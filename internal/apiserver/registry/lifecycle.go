@@ -2,14 +2,16 @@ package registry
 
 import (
 	"context"
+	"errors"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Lifecycle takes part in the writes of one resource, for what must be
-// allocated outside the object (cluster IPs, node ports). Begin functions may
-// change obj, which the resource's own rules have prepared; finish is called
-// with whether the object was stored.
+// Lifecycle takes part in the writes of one resource that needs allocations
+// outside the object, such as cluster IPs and node ports. The Begin functions
+// may change obj, which the resource's own rules have prepared. finish must
+// be called with whether the object was stored. It is not called if that is
+// unknown: the object may have the allocations, so they stay until a repair.
 type Lifecycle interface {
 	BeginCreate(ctx context.Context, obj resource.Object, dryRun bool) (finish func(stored bool), err error)
 	BeginUpdate(ctx context.Context, obj, old resource.Object, dryRun bool) (finish func(stored bool), err error)
@@ -18,8 +20,14 @@ type Lifecycle interface {
 
 func nothing(bool) {}
 
-// begin lets the resource's lifecycle take part in a write; old is nil for a
-// new object.
+// mayBeStored reports whether a write that failed with err may have been
+// stored all the same.
+func mayBeStored(err error) bool {
+	return outcomeUnknown(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// begin calls the lifecycle of the resource for a write. old is nil for a new
+// object.
 func (e *Endpoint) begin(ctx context.Context, obj, old resource.Object, dryRun bool) (finish func(stored bool), err error) {
 	switch {
 	case e.lifecycle == nil:
@@ -30,7 +38,7 @@ func (e *Endpoint) begin(ctx context.Context, obj, old resource.Object, dryRun b
 	return e.lifecycle.BeginUpdate(ctx, obj, old, dryRun)
 }
 
-// afterDelete tells the resource's lifecycle of an object that is gone.
+// afterDelete calls the lifecycle of the resource after a deletion.
 func (e *Endpoint) afterDelete(ctx context.Context, obj resource.Object) {
 	if e.lifecycle != nil {
 		e.lifecycle.AfterDelete(context.WithoutCancel(ctx), obj)

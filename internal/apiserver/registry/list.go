@@ -14,16 +14,17 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Page is a part of a listing.
+// Page is one page of a list.
 type Page struct {
 	Entries []*watchcache.Entry
 	Meta    metav1.ListMeta
 }
 
-// List finds the objects that the options ask for, or as many as fit a page.
+// List returns the objects that the options select, or the first page of
+// them.
 func (q *Request) List(options *internalversion.ListOptions) (*Page, error) {
 	s := watchcache.NewSelection(q.Endpoint.Resource, q.Namespace(), options.LabelSelector, options.FieldSelector)
-	start, err := q.listStart(options, s.Namespace())
+	start, err := startOfList(q, options, s.Namespace())
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (q *Request) List(options *internalversion.ListOptions) (*Page, error) {
 	return p, status.FromStore(err, "list", q.Endpoint.GroupResource(), q.Info.Name)
 }
 
-// collect takes one page out of a view; limit 0 is everything.
+// collect returns one page of a view. Limit 0 means no limit.
 func collect(ctx context.Context, v *view, s *watchcache.Selection, after watchcache.Position, limit int) (*Page, error) {
 	p := &Page{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(v.revision(), 10)}}
 	if v.snapshot != nil && s.Everything() && s.Namespace() == "" && limit == 0 {
@@ -75,13 +76,13 @@ func collect(ctx context.Context, v *view, s *watchcache.Selection, after watchc
 	return p, nil
 }
 
-// listStart is where a list begins: a state and a position in it.
+// listStart is the state that a list reads and a position in it.
 type listStart struct {
 	view  view
 	after watchcache.Position
 }
 
-// listStart applies resourceVersion, resourceVersionMatch and continue:
+// startOfList applies resourceVersion, resourceVersionMatch and continue:
 //
 //	rv      match          limit   state
 //	""      -              -       everything written before the request
@@ -89,9 +90,9 @@ type listStart struct {
 //	N       "" or NotOlder none    at least N
 //	N       ""             given   exactly N
 //	N       Exact          -       exactly N
-func (q *Request) listStart(options *internalversion.ListOptions, namespace string) (listStart, error) {
+func startOfList(q *Request, options *internalversion.ListOptions, namespace string) (listStart, error) {
 	if options.Continue != "" {
-		return q.continued(options, namespace)
+		return continued(q, options, namespace)
 	}
 	revision, err := status.ParseRevision(options.ResourceVersion)
 	if err != nil {
@@ -108,7 +109,8 @@ func (q *Request) listStart(options *internalversion.ListOptions, namespace stri
 	return asOf(q.Endpoint.Kind, revision, watchcache.Position{}), nil
 }
 
-func (q *Request) continued(options *internalversion.ListOptions, namespace string) (listStart, error) {
+// continued starts after the position of a continue token.
+func continued(q *Request, options *internalversion.ListOptions, namespace string) (listStart, error) {
 	after, revision, err := decodeToken(options.Continue, namespace)
 	if err != nil {
 		return listStart{}, err
@@ -122,23 +124,23 @@ func (q *Request) continued(options *internalversion.ListOptions, namespace stri
 		}
 		return latest(q.Endpoint.Kind, after), nil
 	}
-	if err := q.waitForRevision(revision); err != nil {
+	if err := waitForRevision(q.Context, q.Registry.Cache, revision); err != nil {
 		return listStart{}, err
 	}
 	return asOf(q.Endpoint.Kind, revision, after), nil
 }
 
-// latest begins in what the cache knows now.
+// latest starts at the current state of the cache.
 func latest(kind *watchcache.Kind, after watchcache.Position) listStart {
 	snapshot := kind.Snapshot()
 	return listStart{view{snapshot: &snapshot}, after}
 }
 
-// asOf begins in a past state: the cache's if it reaches back so far, else
-// the store's, which may have been compacted.
+// asOf starts at a past state: from the cache if it still has the revision,
+// else from the store, which may have compacted it.
 func asOf(kind *watchcache.Kind, revision int64, after watchcache.Position) listStart {
 	if snapshot, ok := kind.SnapshotAt(revision); ok {
 		return listStart{view{snapshot: &snapshot}, after}
 	}
-	return listStart{view{past: kind.PastAt(revision)}, after}
+	return listStart{view{past: kind.HistoricalSnapshotAt(revision)}, after}
 }

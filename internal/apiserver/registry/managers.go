@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// ManagedKind is the form in which a request speaks of an object's fields.
+// ManagedKind describes the versions in which a request identifies fields.
 type ManagedKind struct {
 	Resource    *resource.Resource
 	Version     *resource.Version
@@ -21,22 +21,22 @@ type ManagedKind struct {
 // (metadata.managedFields, KEP-555). Objects are hub objects; live is nil for
 // an object that is being created and is never changed.
 type FieldManagers interface {
-	// Update notes in obj what manager changed against live. obj may carry
-	// other managed fields than live if the client means to change them. An
-	// error refuses the write.
+	// Update records in obj which fields manager changed since live. obj may
+	// have other managedFields than live if the client changed them. An error
+	// refuses the write.
 	Update(k ManagedKind, live, obj resource.Object, manager string) error
-	// KeepTimes takes live's times for entries that differ in nothing else,
-	// so that a write that changes nothing stays one.
+	// KeepTimes copies the times of live to the entries of obj that differ only
+	// in their time, so that a write without changes is recognized.
 	KeepTimes(live, obj resource.Object)
 	// Apply merges a configuration (a JSON object) into live and returns the
 	// result, or a Conflict that names the managers of contested fields.
 	Apply(k ManagedKind, live resource.Object, configuration map[string]any, manager string, force bool) (resource.Object, error)
 }
 
-// manage is the one place where plain writes track ownership.
+// manage records the field ownership of a create, update or patch.
 func (q *Request) manage(live, obj resource.Object, manager string) error {
 	if m := q.Registry.Managers; m != nil {
-		return m.Update(q.managedKind(), live, obj, managerOrUserAgent(manager, q.UserAgent))
+		return m.Update(managedKind(q), live, obj, managerOrUserAgent(manager, q.UserAgent))
 	}
 	if live == nil {
 		obj.SetManagedFields(nil)
@@ -46,12 +46,13 @@ func (q *Request) manage(live, obj resource.Object, manager string) error {
 	return nil
 }
 
-func (q *Request) managedKind() ManagedKind {
+func managedKind(q *Request) ManagedKind {
 	return ManagedKind{q.Endpoint.Resource, q.Endpoint.Version, q.Info.Subresource}
 }
 
-// managerOrUserAgent is the field manager of a write: the given one, or the first
-// part of the user agent as far as it can be printed and fits.
+// managerOrUserAgent returns the field manager of a write: the given one, or
+// else the printable start of the first part of the user agent, up to the
+// maximal length.
 func managerOrUserAgent(given, userAgent string) string {
 	if given != "" {
 		return given

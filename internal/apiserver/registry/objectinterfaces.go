@@ -12,9 +12,9 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// The registry is admission.ObjectInterfaces: it shows admission plugins the
-// versions that its resources are served in. Kinds that are exchanged but not
-// resources (Scale, Eviction, ...) come from client-go's scheme.
+// Registry implements admission.ObjectInterfaces. It gives admission plugins
+// access to the versions in which its resources are served. Kinds that are no
+// resources, such as Scale and Eviction, come from client-go's scheme.
 
 // GetObjectCreater implements admission.ObjectInterfaces.
 func (g *Registry) GetObjectCreater() runtime.ObjectCreater { return kindMap{g} }
@@ -28,9 +28,10 @@ func (g *Registry) GetObjectDefaulter() runtime.ObjectDefaulter { return kindMap
 // GetObjectConvertor implements admission.ObjectInterfaces.
 func (g *Registry) GetObjectConvertor() runtime.ObjectConvertor { return kindMap{g} }
 
-// ResourceOf is the plural name of the resource that has a kind, if it is served.
+// ResourceOf returns the plural name of the resource that has a kind. ok is
+// false if the kind is not served.
 func (g *Registry) ResourceOf(kind schema.GroupVersionKind) (plural string, ok bool) {
-	e := g.Routes().OfKind(kind)
+	e := g.Routes().ofKind(kind)
 	if e == nil {
 		return "", false
 	}
@@ -40,11 +41,11 @@ func (g *Registry) ResourceOf(kind schema.GroupVersionKind) (plural string, ok b
 // GetEquivalentResourceMapper implements admission.ObjectInterfaces.
 func (g *Registry) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return kindMap{g} }
 
-// kindMap answers what plugins ask about kinds and versions.
+// kindMap implements the interfaces of runtime for kinds and versions.
 type kindMap struct{ registry *Registry }
 
 func (k kindMap) endpoint(kind schema.GroupVersionKind) *Endpoint {
-	return k.registry.Routes().OfKind(kind)
+	return k.registry.Routes().ofKind(kind)
 }
 
 // New implements runtime.ObjectCreater.
@@ -72,8 +73,8 @@ func (k kindMap) Recognizes(kind schema.GroupVersionKind) bool {
 	return k.endpoint(kind) != nil || scheme.Scheme.Recognizes(kind)
 }
 
-// Default implements runtime.ObjectDefaulter. A webhook can make an object say
-// that it is of another kind than it is; such an object gets no defaults.
+// Default implements runtime.ObjectDefaulter. An object whose kind, as a webhook
+// set it, does not belong to its type gets no defaults.
 func (k kindMap) Default(obj runtime.Object) {
 	e := k.endpoint(obj.GetObjectKind().GroupVersionKind())
 	if o, ok := obj.(resource.Object); ok && e != nil && reflect.TypeOf(o) == reflect.TypeOf(e.Version.New()) {
@@ -91,10 +92,10 @@ func (k kindMap) ConvertToVersion(in runtime.Object, target runtime.GroupVersion
 	return k.convert(in, wanted)
 }
 
-// convert makes an object of a kind one of another version. The result has the
-// type that New gives the wanted kind, whatever type in has.
+// convert converts an object to another version. The result has the type that
+// New returns for the wanted kind, whatever the type of in.
 func (k kindMap) convert(in runtime.Object, wanted schema.GroupVersionKind) (runtime.Object, error) {
-	in, err := k.typed(in)
+	in, err := k.toTyped(in)
 	if err != nil {
 		return nil, err
 	}
@@ -115,10 +116,10 @@ func (k kindMap) convert(in runtime.Object, wanted schema.GroupVersionKind) (run
 	return to.Version.FromHub(from.Version.ToHub(obj)), nil
 }
 
-// typed makes an unstructured object one of its kind's own type. A policy's
-// ApplyConfiguration gives unstructured objects of every kind. Custom
-// resources, and kinds that are unknown, have no other form.
-func (k kindMap) typed(in runtime.Object) (runtime.Object, error) {
+// toTyped converts an unstructured object to the Go type of its kind.
+// ApplyConfigurations of policies return unstructured objects of every kind.
+// Custom resources and unknown kinds have no Go type and stay unstructured.
+func (k kindMap) toTyped(in runtime.Object) (runtime.Object, error) {
 	u, ok := in.(*unstructured.Unstructured)
 	if !ok {
 		return in, nil
@@ -136,7 +137,8 @@ func (k kindMap) typed(in runtime.Object) (runtime.Object, error) {
 	return out, nil
 }
 
-// Convert implements runtime.ObjectConvertor: out becomes in, in out's version.
+// Convert implements runtime.ObjectConvertor. It sets out to in, converted to
+// the version of out.
 func (k kindMap) Convert(in, out, _ any) error {
 	from, ok := in.(runtime.Object)
 	to, toOK := out.(runtime.Object)
@@ -144,7 +146,7 @@ func (k kindMap) Convert(in, out, _ any) error {
 		return fmt.Errorf("converting %T to %T: not objects", in, out)
 	}
 	if u, ok := out.(*unstructured.Unstructured); ok {
-		return k.fill(u, from)
+		return k.toUnstructured(u, from)
 	}
 	converted, err := k.convert(from, to.GetObjectKind().GroupVersionKind())
 	if err != nil {
@@ -153,14 +155,14 @@ func (k kindMap) Convert(in, out, _ any) error {
 	return assign(converted, to)
 }
 
-// fill makes a custom resource what from says, in the resource's version. What
-// a webhook or policy gave from beyond its schema is dropped, as it is of what
-// clients send.
-func (k kindMap) fill(out *unstructured.Unstructured, from runtime.Object) error {
+// toUnstructured sets out to from, converted to the version of out. Fields
+// that a webhook or policy added and that the schema does not have are
+// dropped, as they are from clients' objects.
+func (k kindMap) toUnstructured(out *unstructured.Unstructured, from runtime.Object) error {
 	wanted := out.GroupVersionKind()
 	from = from.DeepCopyObject()
-	// An object of another kind of the group is taken as it is: validation says
-	// what is wrong with it.
+	// An object of another kind of the group is not converted, so that
+	// validation reports the wrong kind.
 	if have := from.GetObjectKind().GroupVersionKind(); !wanted.Empty() && have.GroupVersion() != wanted.GroupVersion() {
 		converted, err := k.convert(from, wanted)
 		if err != nil {
@@ -226,7 +228,7 @@ func (k kindMap) KindFor(r schema.GroupVersionResource, subresource string) sche
 	return sub.Kind
 }
 
-// assign copies the struct that from points to into the one that to points to.
+// assign copies *from to *to. Both must be pointers of the same type.
 func assign(from, to any) error {
 	f, t := reflect.ValueOf(from), reflect.ValueOf(to)
 	if f.Kind() != reflect.Pointer || f.Type() != t.Type() {

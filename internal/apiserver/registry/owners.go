@@ -14,7 +14,8 @@ const (
 	duplicateOwnersAdmitted = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
 )
 
-// dedupOwnerReferences keeps the first of equal owner references and warns.
+// dedupOwnerReferences removes duplicate owner references and warns about
+// them.
 func (q *Request) dedupOwnerReferences(obj resource.Object, warning string) {
 	owners := obj.GetOwnerReferences()
 	if len(owners) < 2 {
@@ -47,7 +48,7 @@ func distinctOwners(owners []metav1.OwnerReference) (kept []metav1.OwnerReferenc
 	return kept, duplicates
 }
 
-// ternary is what a *bool says: 0 is nothing.
+// ternary is the value of a *bool; 0 is nil.
 type ternary int8
 
 func ternaryOf(b *bool) ternary {

@@ -25,7 +25,8 @@ func TestDistinctOwners(t *testing.T) {
 	}
 }
 
-// As many as a body has room for take no time.
+// An object with as many owner references as fit in a body is deduplicated at
+// once.
 func TestManyDistinctOwners(t *testing.T) {
 	owners := make([]metav1.OwnerReference, 200_000)
 	for i := range owners {

@@ -16,51 +16,51 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Most patches touch one of an object's outermost fields (metadata, status),
-// and often one field in it. Such a patch is applied to that part alone:
+// Most patches change one of an object's top-level fields (metadata, status),
+// and often one field within it. Such a patch is applied to that part alone:
 //
 //	object ── copy ─────────────────────────────────────► object with the new part
 //	   └ {"metadata":{"labels":{...}}} ── patch ── decode ──────▲
 //
-// The result is that of the whole way, which is taken for everything unusual:
-// patches of the kind or of unknown fields, directives, and every failure, so
-// that messages show the whole object.
+// The result is the same as if the whole object was patched, which is the
+// fallback for unusual patches (of the kind or of unknown fields, or with
+// directives) and for all failures, so that messages show the whole object.
 
-// part is a field of an object that a patch touches: an outermost one, or one
-// within it. JSON names go with the indexes of the Go fields.
+// part is a field of an object that a patch changes: a top-level field, or a
+// field within one. index is the index of the Go field.
 type part struct {
-	name, inner string // inner is "" for the whole outermost field
+	name, inner string // "" for the whole top-level field
 	index       []int
 }
 
-// parts are the parts that one patch touches.
+// parts are the parts that one patch changes.
 type parts []part
 
-// patchedPartly applies the patch to the parts it touches; ok is false if the
-// whole way must be taken.
-func (q patcher) patchedPartly(current *watchcache.Entry) (obj resource.Object, ok bool) {
-	if q.Endpoint.fields == nil {
+// patchedByParts applies the patch to the parts that it changes. ok is false
+// if the whole object must be patched.
+func (p patcher) patchedByParts(current *watchcache.Entry) (obj resource.Object, ok bool) {
+	if p.q.Endpoint.fields == nil {
 		return nil, false
 	}
-	touched, ok := q.touches(q.Endpoint.fields)
+	touched, ok := p.touchedParts(p.q.Endpoint.fields)
 	if !ok {
 		return nil, false
 	}
-	before, err := q.Endpoint.Codec.Object(current)
+	before, err := p.q.Endpoint.Codec.Object(current)
 	if err != nil {
 		return nil, false
 	}
-	if q.kind != types.JSONPatchType && touched.areStrings(before) {
+	if p.kind != types.JSONPatchType && touched.areStrings(before) {
 		next := before.DeepCopyObject().(resource.Object)
-		if q.mergeStrings(touched, next) {
+		if p.mergeStrings(touched, next) {
 			return next, true
 		}
 	}
-	changed := q.Endpoint.Version.New()
-	if q.kind == types.StrategicMergePatchType {
-		ok = q.mergeParts(before, touched, changed)
+	changed := p.q.Endpoint.Version.New()
+	if p.kind == types.StrategicMergePatchType {
+		ok = p.mergeParts(before, touched, changed)
 	} else {
-		ok = q.patchParts(current, touched, changed)
+		ok = p.patchParts(current, touched, changed)
 	}
 	if !ok {
 		return nil, false
@@ -70,7 +70,7 @@ func (q patcher) patchedPartly(current *watchcache.Entry) (obj resource.Object, 
 	return next, true
 }
 
-// copy takes the parts of one object for another.
+// copy copies the parts of one object to another.
 func (ps parts) copy(to, from resource.Object) {
 	target, source := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
 	for _, p := range ps {
@@ -78,11 +78,11 @@ func (ps parts) copy(to, from resource.Object) {
 	}
 }
 
-// touches lists the parts that a patch reads or writes, as narrow as they can
-// be told.
-func (p *Patch) touches(known knownFields) (touched parts, ok bool) {
+// touchedParts returns the smallest parts that a patch reads or writes. ok is
+// false if the parts cannot be determined.
+func (p *Patch) touchedParts(known knownFields) (touched parts, ok bool) {
 	if p.kind == types.JSONPatchType {
-		return p.operationsTouch(known)
+		return p.operationParts(known)
 	}
 	var outer map[string]json.RawMessage
 	if json.Unmarshal(p.body, &outer) != nil {
@@ -102,8 +102,8 @@ func (p *Patch) touches(known knownFields) (touched parts, ok bool) {
 	return touched, len(touched) > 0
 }
 
-// partsOf lists the parts of one outermost field that its patch touches; ok is
-// false if that is the whole field.
+// partsOf returns the parts of one top-level field that its patch changes. ok
+// is false if that is the whole field.
 func (f outerField) partsOf(name string, value json.RawMessage) (touched parts, ok bool) {
 	var inner map[string]json.RawMessage
 	if f.inner == nil || json.Unmarshal(value, &inner) != nil || len(inner) == 0 {
@@ -119,7 +119,7 @@ func (f outerField) partsOf(name string, value json.RawMessage) (touched parts, 
 	return touched, true
 }
 
-func (p *Patch) operationsTouch(known knownFields) (touched parts, ok bool) {
+func (p *Patch) operationParts(known knownFields) (touched parts, ok bool) {
 	var operations []struct{ Path, From string }
 	if json.Unmarshal(p.body, &operations) != nil {
 		return nil, false
@@ -147,8 +147,8 @@ func (p *Patch) operationsTouch(known knownFields) (touched parts, ok bool) {
 
 // patchParts applies a JSON or merge patch to some of the object's fields and
 // decodes them into changed.
-func (q patcher) patchParts(current *watchcache.Entry, touched parts, changed resource.Object) bool {
-	data, err := q.Endpoint.Codec.JSON(current)
+func (p patcher) patchParts(current *watchcache.Entry, touched parts, changed resource.Object) bool {
+	data, err := p.q.Endpoint.Codec.JSON(current)
 	if err != nil {
 		return false
 	}
@@ -156,23 +156,23 @@ func (q patcher) patchParts(current *watchcache.Entry, touched parts, changed re
 	if !ok {
 		return false
 	}
-	data, strict, err := q.applyJSON(q.Context, data)
+	data, strict, err := p.applyJSON(p.q.Context, data)
 	if err != nil || len(strict) > 0 {
 		return false
 	}
-	strict, _, err = codec.DecodeJSON(changed, q.Endpoint.GVK(), data, q.wantsStrict())
+	strict, _, err = codec.DecodeJSON(changed, p.q.Endpoint.GVK(), data, p.wantsStrict())
 	return err == nil && len(strict) == 0
 }
 
 // mergeParts applies a strategic merge patch to some of the object's fields
 // and decodes them into changed.
-func (q patcher) mergeParts(before resource.Object, touched parts, changed resource.Object) bool {
+func (p patcher) mergeParts(before resource.Object, touched parts, changed resource.Object) bool {
 	changes := map[string]any{}
-	strict, err := kjson.UnmarshalStrict(q.body, &changes)
+	strict, err := kjson.UnmarshalStrict(p.body, &changes)
 	if err != nil || len(strict) > 0 {
 		return false
 	}
-	sample := q.Endpoint.Version.New()
+	sample := p.q.Endpoint.Version.New()
 	touched.copy(sample, before)
 	original, err := runtime.DefaultUnstructuredConverter.ToUnstructured(sample)
 	if err != nil {
@@ -183,23 +183,23 @@ func (q patcher) mergeParts(before resource.Object, touched parts, changed resou
 			delete(original, name)
 		}
 	}
-	if mergesTooMuch(original, changes, changed) {
+	if exceedsMergeLimit(original, changes, changed) {
 		return false
 	}
 	merged, err := strategicMerge(original, changes, changed)
-	return err == nil && runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, changed, q.wantsStrict()) == nil
+	return err == nil && runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, changed, p.wantsStrict()) == nil
 }
 
-// knownFields are the outermost fields of a type by their JSON names.
+// knownFields are the top-level fields of a type by their JSON names.
 type knownFields map[string]outerField
 
 type outerField struct {
 	index []int
-	inner map[string][]int // the fields within; nil if they cannot be told apart
+	inner map[string][]int // the fields within; nil if they cannot be patched separately
 }
 
-// outerFields finds the outermost fields of a type; nil for types that are not
-// structs of such fields.
+// outerFields returns the top-level fields of a type, or nil for types that
+// are not structs of fields with JSON names.
 func outerFields(obj resource.Object) knownFields {
 	t := reflect.TypeOf(obj).Elem()
 	if t.Kind() != reflect.Struct {
@@ -219,7 +219,7 @@ func outerFields(obj resource.Object) knownFields {
 	return found
 }
 
-// innerFields finds the fields of a field that is a struct.
+// innerFields returns the fields of a field that is a struct.
 func innerFields(outer reflect.StructField) map[string][]int {
 	t := outer.Type
 	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
@@ -236,9 +236,9 @@ func innerFields(outer reflect.StructField) map[string][]int {
 	return found
 }
 
-// extract returns a JSON object with only the parts of another, which the
-// server itself has encoded: without white space and with field names that
-// need no escapes.
+// extract returns a JSON object with only some parts of another one. The
+// other one must be encoded by this server: without white space, and with
+// field names that need no escapes.
 func (ps parts) extract(object []byte) (part []byte, ok bool) {
 	part = append(make([]byte, 0, 256), '{')
 	ok = eachField(object, func(name string, field, value []byte) bool {
@@ -270,7 +270,8 @@ func comma(out []byte) []byte {
 	return out
 }
 
-// within says whether an outermost field is a part, or holds some.
+// within reports whether a top-level field is a part, and whether it contains
+// parts.
 func (ps parts) within(name string) (whole, some bool) {
 	for i := range ps {
 		if ps[i].name == name {
@@ -287,9 +288,9 @@ func (ps parts) contain(name, inner string) bool {
 	return slices.ContainsFunc(ps, func(p part) bool { return p.name == name && p.inner == inner })
 }
 
-// eachField calls visit with the fields of a JSON object: each whole, and its
-// value. It returns false if the object is not as the server encodes it, or
-// visit returned false.
+// eachField calls visit with each field of a JSON object, and the field's
+// value. It returns false if the object is not encoded as this server does
+// it, or if visit returned false.
 func eachField(object []byte, visit func(name string, field, value []byte) bool) bool {
 	if len(object) < 2 || object[0] != '{' {
 		return false
@@ -308,7 +309,7 @@ func eachField(object []byte, visit func(name string, field, value []byte) bool)
 	return true
 }
 
-// valueEnd returns where the JSON value that begins at a place ends.
+// valueEnd returns the end of the JSON value that starts at an index.
 func valueEnd(data []byte, at int) int {
 	depth, inString := 0, false
 	for ; at < len(data); at++ {

@@ -40,7 +40,7 @@ func TestTouches(t *testing.T) {
 	for _, test := range []struct {
 		kind types.PatchType
 		body string
-		want string // none: the whole object
+		want string // "" means the whole object
 	}{
 		{types.MergePatchType, `{"metadata":{"labels":{}},"spec":{}}`, "metadata.labels spec"},
 		{types.MergePatchType, `{"metadata":{"labels":null,"name":"a"},"status":null}`, "metadata.labels metadata.name status"},
@@ -55,7 +55,7 @@ func TestTouches(t *testing.T) {
 		{types.JSONPatchType, `[{"op":"replace","path":""}]`, ""},
 		{types.JSONPatchType, `[{"op":"remove","path":"/a~1b/c"}]`, ""},
 	} {
-		touched, _ := (&Patch{kind: test.kind, body: []byte(test.body)}).touches(known)
+		touched, _ := (&Patch{kind: test.kind, body: []byte(test.body)}).touchedParts(known)
 		var names []string
 		for _, p := range touched {
 			names = append(names, strings.TrimSuffix(p.name+"."+p.inner, "."))

@@ -27,15 +27,15 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Patch is how an object is to be changed, with what and under which options.
+// Patch is a patch with its type and options.
 type Patch struct {
 	kind    types.PatchType
 	body    []byte
 	options *metav1.PatchOptions
 }
 
-// ParsePatch reads a patch that a client sent. One that is not even of its
-// format is a BadRequest.
+// ParsePatch parses a client's patch. It returns a BadRequest if the body is
+// not valid JSON, YAML or CBOR.
 func ParsePatch(kind types.PatchType, body []byte, options *metav1.PatchOptions) (*Patch, error) {
 	p := &Patch{kind: kind, body: body, options: options}
 	if p.kind == types.ApplyCBORPatchType {
@@ -58,7 +58,7 @@ func ParsePatch(kind types.PatchType, body []byte, options *metav1.PatchOptions)
 	return p, nil
 }
 
-// PatchAsJSON is what a patch says, as JSON.
+// PatchAsJSON converts the body of a patch to JSON.
 func PatchAsJSON(kind types.PatchType, body []byte) ([]byte, error) {
 	switch kind {
 	case types.ApplyYAMLPatchType:
@@ -72,8 +72,8 @@ func PatchAsJSON(kind types.PatchType, body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// PatchTypes are the types of patches that the endpoint takes, with or without
-// those in CBOR.
+// PatchTypes returns the media types of patches that the endpoint accepts.
+// cbor includes those in CBOR.
 func (e *Endpoint) PatchTypes(cbor bool) []string {
 	accepted := []string{string(types.JSONPatchType), string(types.MergePatchType)}
 	if _, custom := e.Version.New().(*unstructured.Unstructured); !custom {
@@ -86,60 +86,62 @@ func (e *Endpoint) PatchTypes(cbor bool) []string {
 	return accepted
 }
 
-// Patch changes an object by one of the four kinds of patches. created says
-// that an apply has made it.
+// Patch applies a patch of any type. created reports whether an apply created
+// the object.
 func (q *Request) Patch(p *Patch) (e *watchcache.Entry, created bool, err error) {
 	return (&update{
+		q:           q,
 		options:     updateOptionsOf(p.options),
 		allowCreate: p.kind == types.ApplyYAMLPatchType && q.Subresource == nil,
 		next:        func(current *watchcache.Entry) (resource.Object, error) { return patcher{q, p}.patched(current) },
-	}).store(q)
+	}).store()
 }
 
-// patcher applies a patch for a request.
+// patcher applies a patch in a request.
 type patcher struct {
-	*Request
+	q *Request
 	*Patch
 }
 
-// patched makes the object that the patch turns the current one into.
-func (q patcher) patched(current *watchcache.Entry) (resource.Object, error) {
-	obj, err := q.patchedObject(current)
+// patched returns the current object with the patch applied, and checks its
+// name, namespace and UID.
+func (p patcher) patched(current *watchcache.Entry) (resource.Object, error) {
+	obj, err := p.patchedObject(current)
 	if err != nil {
 		return nil, err
 	}
 	if obj.GetUID() != "" && current == nil {
-		return nil, apierrors.NewConflict(q.Endpoint.GroupResource(), q.Info.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
+		return nil, apierrors.NewConflict(p.q.Endpoint.GroupResource(), p.q.Info.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
 	}
-	if err := q.PlaceInNamespace(obj); err != nil {
+	if err := p.q.PlaceInNamespace(obj); err != nil {
 		return nil, err
 	}
-	if err := q.CheckName(obj); err != nil {
+	if err := p.q.checkName(obj); err != nil {
 		return nil, err
 	}
-	if q.kind != types.ApplyYAMLPatchType {
-		return obj, q.manage(current.Object, obj, q.options.FieldManager)
+	if p.kind != types.ApplyYAMLPatchType {
+		return obj, p.q.manage(current.Object, obj, p.options.FieldManager)
 	}
 	return obj, nil
 }
 
 // patchedObject applies the patch.
-func (q patcher) patchedObject(current *watchcache.Entry) (resource.Object, error) {
-	if q.kind == types.ApplyYAMLPatchType {
-		return q.applied(current)
+func (p patcher) patchedObject(current *watchcache.Entry) (resource.Object, error) {
+	if p.kind == types.ApplyYAMLPatchType {
+		return p.applied(current)
 	}
-	v := q.Endpoint.Version
-	obj, ok := q.patchedPartly(current)
+	v := p.q.Endpoint.Version
+	obj, ok := p.patchedByParts(current)
 	if !ok {
 		obj = v.New()
 		var err error
-		if q.kind == types.StrategicMergePatchType {
+		if p.kind == types.StrategicMergePatchType {
 			var before resource.Object
-			if before, err = q.Endpoint.Codec.Object(current); err == nil {
-				err = q.mergeStrategically(before, v.New(), obj)
+			if before, err = p.q.Endpoint.Codec.Object(current); err == nil {
+				err = p.mergeStrategically(before, v.New(), obj)
 			}
 		} else {
-			err = q.patchJSON(current, obj)
+			err = p.patchJSON(current, obj)
 		}
 		if err != nil {
 			return nil, err
@@ -151,43 +153,44 @@ func (q patcher) patchedObject(current *watchcache.Entry) (resource.Object, erro
 
 // patchJSON applies a JSON patch or a merge patch to the object's JSON and
 // decodes the result into obj.
-func (q patcher) patchJSON(current *watchcache.Entry, obj resource.Object) error {
-	data, err := q.Endpoint.Codec.JSON(current)
+func (p patcher) patchJSON(current *watchcache.Entry, obj resource.Object) error {
+	data, err := p.q.Endpoint.Codec.JSON(current)
 	if err != nil {
 		return err
 	}
-	data, strict, err := q.applyJSON(q.Context, data)
+	data, strict, err := p.applyJSON(p.q.Context, data)
 	if err != nil {
 		return err
 	}
-	return q.decodePatched(obj, q.Endpoint.GVK(), data, strict)
+	return p.decodePatched(obj, p.q.Endpoint.GVK(), data, strict)
 }
 
-// decodePatched reads the JSON that a patch made.
-func (q patcher) decodePatched(obj runtime.Object, kind schema.GroupVersionKind, data []byte, strict []error) error {
-	found, actual, err := codec.DecodeJSON(obj, kind, data, q.wantsStrict())
+// decodePatched decodes the patched JSON into obj.
+func (p patcher) decodePatched(obj runtime.Object, kind schema.GroupVersionKind, data []byte, strict []error) error {
+	found, actual, err := codec.DecodeJSON(obj, kind, data, p.wantsStrict())
 	if _, custom := obj.(*unstructured.Unstructured); err == nil && !custom {
-		err = codec.WrongKind(actual, kind, q.Registry.Routes().known)
+		err = codec.WrongKind(actual, kind, p.q.Registry.Routes().known)
 	}
 	var unknown []error
 	if err == nil {
-		unknown, err = q.Endpoint.coerce(obj)
+		unknown, err = p.q.Endpoint.coerce(obj)
 	}
 	if err != nil {
 		return invalidPatch(string(data), err)
 	}
-	return q.judgeStrict(slices.Concat(strict, found, unknown), string(data))
+	return p.checkStrict(slices.Concat(strict, found, unknown), string(data))
 }
 
-// judgeStrict refuses or warns of unknown and duplicate fields.
-func (q patcher) judgeStrict(strict []error, value string) error {
+// checkStrict refuses unknown and duplicate fields, or warns of them, as the
+// field validation of the request says.
+func (p patcher) checkStrict(strict []error, value string) error {
 	switch {
-	case len(strict) == 0 || !q.wantsStrict():
+	case len(strict) == 0 || !p.wantsStrict():
 		return nil
-	case q.options.FieldValidation == metav1.FieldValidationStrict:
+	case p.options.FieldValidation == metav1.FieldValidationStrict:
 		return invalidPatch(value, runtime.NewStrictDecodingError(strict))
 	}
-	q.warnStrict(strict)
+	p.q.warnStrict(strict)
 	return nil
 }
 
@@ -197,8 +200,8 @@ func invalidPatch(value string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
 }
 
-// patchOperation is one operation of a JSON patch (RFC 6902). Messages about
-// it carry upstream's name of the type.
+// patchOperation is one operation of a JSON patch (RFC 6902). Error messages
+// contain upstream's name of this type.
 type patchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -206,8 +209,8 @@ type patchOperation struct {
 	Value any    `json:"value"`
 }
 
-// applyJSON patches a document; strict lists unknown and duplicate fields of
-// the patch itself.
+// applyJSON applies a JSON patch or a merge patch to a document. strict lists
+// unknown and duplicate fields of the patch itself.
 func (p *Patch) applyJSON(ctx context.Context, data []byte) (patched []byte, strict []error, err error) {
 	data = bytes.TrimSuffix(data, []byte("\n"))
 	if p.kind == types.MergePatchType {
@@ -246,32 +249,32 @@ func (p *Patch) applyJSON(ctx context.Context, data []byte) (patched []byte, str
 	return patched, strict, err
 }
 
-// mergeStrategically applies a strategic merge patch to current, by the merge
-// keys of its type, and decodes the result into next; both are of the type of
-// sample.
-func (q patcher) mergeStrategically(current, sample, next runtime.Object) error {
+// mergeStrategically applies a strategic merge patch to current, with the
+// merge keys of the type of sample, and decodes the result into next. Both
+// have the type of sample.
+func (p patcher) mergeStrategically(current, sample, next runtime.Object) error {
 	original, err := runtime.DefaultUnstructuredConverter.ToUnstructured(current)
 	if err != nil {
 		return err
 	}
 	changes := map[string]any{}
 	var strict []error
-	if q.wantsStrict() {
-		strict, err = kjson.UnmarshalStrict(q.body, &changes)
+	if p.wantsStrict() {
+		strict, err = kjson.UnmarshalStrict(p.body, &changes)
 	} else {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(q.body, &changes)
+		err = kjson.UnmarshalCaseSensitivePreserveInts(p.body, &changes)
 	}
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if mergesTooMuch(original, changes, sample) {
+	if exceedsMergeLimit(original, changes, sample) {
 		return errLongLists()
 	}
 	merged, err := strategicMerge(original, changes, sample)
 	if err != nil {
 		return strategicError(err)
 	}
-	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, next, q.wantsStrict())
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, next, p.wantsStrict())
 	if err != nil {
 		unknown, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
@@ -279,7 +282,7 @@ func (q patcher) mergeStrategically(current, sample, next runtime.Object) error 
 		}
 		strict = append(strict, unknown.Errors()...)
 	}
-	return q.judgeStrict(strict, fmt.Sprintf("%+v", changes))
+	return p.checkStrict(strict, fmt.Sprintf("%+v", changes))
 }
 
 func strategicError(err error) error {
@@ -290,26 +293,26 @@ func strategicError(err error) error {
 	return apierrors.NewBadRequest(err.Error())
 }
 
-// applied carries out a server-side apply.
-func (q patcher) applied(current *watchcache.Entry) (resource.Object, error) {
-	if q.Registry.Managers == nil {
-		return nil, status.UnsupportedMediaType(slices.DeleteFunc(q.Endpoint.PatchTypes(false), func(t string) bool { return strings.HasPrefix(t, "application/apply-") }))
+// applied returns the result of a server-side apply.
+func (p patcher) applied(current *watchcache.Entry) (resource.Object, error) {
+	if p.q.Registry.Managers == nil {
+		return nil, status.UnsupportedMediaType(slices.DeleteFunc(p.q.Endpoint.PatchTypes(false), func(t string) bool { return strings.HasPrefix(t, "application/apply-") }))
 	}
-	configuration, plain, err := q.configuration()
+	configuration, plain, err := p.configuration()
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
-	force := q.options.Force != nil && *q.options.Force
-	obj, err := q.Registry.Managers.Apply(q.managedKind(), objectOf(current), configuration, q.options.FieldManager, force)
+	force := p.options.Force != nil && *p.options.Force
+	obj, err := p.q.Registry.Managers.Apply(managedKind(p.q), objectOf(current), configuration, p.options.FieldManager, force)
 	if err != nil {
 		return nil, err
 	}
-	if q.wantsStrict() && !plain {
-		if err := yaml.UnmarshalStrict(q.body, &map[string]any{}); err != nil {
-			if q.options.FieldValidation == metav1.FieldValidationStrict {
+	if p.wantsStrict() && !plain {
+		if err := yaml.UnmarshalStrict(p.body, &map[string]any{}); err != nil {
+			if p.options.FieldValidation == metav1.FieldValidationStrict {
 				return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
 			}
-			q.warnStrict([]error{err})
+			p.q.warnStrict([]error{err})
 		}
 	}
 	return obj, nil

@@ -11,10 +11,9 @@ import (
 )
 
 // Patches of labels, annotations and the data of config maps are the most
-// usual ones. They need neither be encoded nor decoded.
+// frequent ones. They are applied without encoding or decoding the object.
 
-// areStrings says whether a merge patch of these parts is of strings and maps
-// of strings only.
+// areStrings reports whether the parts are strings and maps of strings.
 func (ps parts) areStrings(obj resource.Object) bool {
 	object := reflect.ValueOf(obj).Elem()
 	for _, p := range ps {
@@ -26,8 +25,9 @@ func (ps parts) areStrings(obj resource.Object) bool {
 	return true
 }
 
-// mergeStrings applies a merge patch, strategic or not, to parts that are
-// strings. If ok is false the object is of no more use.
+// mergeStrings applies a merge patch, strategic or not, to parts for which
+// areStrings is true. If it returns false, obj may be partly changed and must
+// be discarded.
 func (p *Patch) mergeStrings(touched parts, obj resource.Object) (ok bool) {
 	var changes map[string]any
 	if strict, err := kjson.UnmarshalStrict(p.body, &changes); err != nil || len(strict) > 0 {

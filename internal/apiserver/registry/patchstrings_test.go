@@ -13,8 +13,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// TestMergeStrings compares what is merged directly with what the libraries
-// merge.
+// TestMergeStrings compares mergeStrings with the libraries.
 func TestMergeStrings(t *testing.T) {
 	known := outerFields(&corev1.ConfigMap{})
 	keys := rapid.SampledFrom([]string{"a", "b", "$c"})
@@ -37,7 +36,7 @@ func TestMergeStrings(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &Patch{kind: rapid.SampledFrom([]types.PatchType{types.MergePatchType, types.StrategicMergePatchType}).Draw(t, "kind"), body: body}
-		touched, ok := p.touches(known)
+		touched, ok := p.touchedParts(known)
 		if !ok || !touched.areStrings(before) {
 			t.Fatalf("%s is not taken for strings", body)
 		}
@@ -64,7 +63,7 @@ func TestMergeStrings(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(before.Data) == 0 && change["data"] == nil {
-			want.Data = before.Data // JSON does not tell empty from absent
+			want.Data = before.Data // JSON does not distinguish empty and absent
 		}
 		if len(before.Labels) == 0 && len(want.Labels) == 0 {
 			want.Labels = got.Labels
@@ -90,7 +89,7 @@ func TestMergeStringsLeavesTheRest(t *testing.T) {
 		`{"data":"text"}`,
 	} {
 		p := &Patch{kind: types.MergePatchType, body: []byte(body)}
-		touched, ok := p.touches(known)
+		touched, ok := p.touchedParts(known)
 		if !ok || !touched.areStrings(&corev1.ConfigMap{}) {
 			t.Fatalf("%s is not taken for strings", body)
 		}
@@ -99,7 +98,7 @@ func TestMergeStringsLeavesTheRest(t *testing.T) {
 		}
 	}
 	p := &Patch{kind: types.MergePatchType, body: []byte(`{"metadata":{"finalizers":[]},"data":{}}`)}
-	if touched, ok := p.touches(known); !ok || touched.areStrings(&corev1.ConfigMap{}) {
+	if touched, ok := p.touchedParts(known); !ok || touched.areStrings(&corev1.ConfigMap{}) {
 		t.Error("a list was taken for strings")
 	}
 }

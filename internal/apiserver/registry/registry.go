@@ -1,16 +1,18 @@
-// Package registry carries out what clients ask of API objects. It is the
-// place of upstream's generic registry (k8s.io/apiserver/pkg/registry) and is
-// free of HTTP: the request path above it reads bodies and sends answers, and
-// parts of the server use it for writes of their own.
+// Package registry implements the operations on API objects. It corresponds
+// to upstream's generic registry (k8s.io/apiserver/pkg/registry) and is
+// independent of HTTP: the request path above it reads bodies and sends
+// responses, and other parts of the server use it for their own writes.
 //
-//	Request.Create ────────────────┐
-//	Request.Update, Patch, Scale ──┼─ field managers ─ admission mutates ─ BeforeCreate,
-//	   └ GuaranteedUpdate          │  BeforeUpdate ─ admission validates ─► watchcache ─► store
-//	Request.Delete ─ admission ─ beforeDelete ─ mark or delete ────────────►
-//	Request.Get, List ◄─ snapshot ◄──────────────────────────────────────── watchcache
+//	Request.Create ────────────────┬─ field managers ─ admission mutates ─ PrepareForCreate or
+//	Request.Update, Patch, Scale ──┘  PrepareUpdate ─ ValidateCreate or ValidateUpdate ─
+//	   └ UpdateUnchecked              admission validates ────────────────► watchcache ─► store
+//	Request.Delete ─ admission ─ BeforeDelete ─ mark or delete ───────────►
+//	Request.Get, List ◄─ snapshot ◄─────────────────────────────────────── watchcache
 //
-// A Registry holds what all requests share. A Request is one call: who asks,
-// for what, upon which endpoint, that is a resource in one of its versions.
+// Package resource has what is done to the object: PrepareUpdate and others.
+//
+// A Registry holds what all requests share. A Request is one operation of a
+// user on an Endpoint, which is a resource in one of its versions.
 package registry
 
 import (
@@ -35,42 +37,56 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Config is what a registry is made of. Fields without a comment that says
-// otherwise are required.
+// Config holds what the requests of a server share. Fields are required unless
+// their comment says what their zero value means.
 type Config struct {
-	Resources []*resource.Resource
-	Cache     *watchcache.Cache
-	// Authorizer decides on rights that follow from what an object says.
+	Cache *watchcache.Cache
+	// Authorizer says what users may do. The request path asks it about the
+	// request, and the registry where the answer depends on the content of an
+	// object.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Admission changes and checks writes; nil admits everything.
+	// Admission mutates and validates writes; nil admits everything.
 	Admission admission.Interface
-	// Managers tracks the ownership of fields; nil keeps what is stored.
+	// Managers tracks the ownership of fields; nil leaves managedFields as
+	// stored.
 	Managers FieldManagers
-	// Lifecycles take part in the writes of resources.
+	// Lifecycles take part in the writes of their resources.
 	Lifecycles map[schema.GroupResource]Lifecycle
-	// Features are what the rules of kinds may use; nil is the defaults.
+	// AllowPrivileged allows privileged containers.
+	AllowPrivileged bool
+	// GarbageCollector says that one runs, so that deletions may wait for it.
+	GarbageCollector bool
+
+	// Features are the feature gates; nil means the defaults.
 	Features *feature.Set
-	Clock    clock.PassiveClock
-	// Metrics measures admission.
-	Metrics *metrics.Admission
+	// Clock is the wall clock if nil.
+	Clock clock.PassiveClock
+	// Metrics counts what the server does; nil means a new set.
+	Metrics *metrics.APIServer
 }
 
-// Registry is what the requests of a server share. It may be used by many
-// goroutines.
+// Registry holds what the requests of a server share. It is safe for
+// concurrent use.
 type Registry struct {
 	Config
 	slots  codec.Slots
 	routes atomic.Pointer[Routes]
 	change sync.Mutex // serializes the writers of routes
-	// webhooks are the kinds that make admission ask others.
+	// webhooks are the kinds of admission webhook configurations.
 	webhooks []*watchcache.Kind
 }
 
-// New makes a registry of the configuration's resources. It serves when the
-// cache is running.
-func New(c Config) *Registry {
+// New returns a registry that serves resources until SetResources is called. The
+// cache must be running before requests are made.
+func New(c Config, resources []*resource.Resource) *Registry {
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Metrics == nil {
+		c.Metrics = metrics.NewAPIServer(c.Features)
+	}
 	g := &Registry{Config: c}
-	g.routes.Store((&Routes{}).replaced(g, c.Resources))
+	g.routes.Store((&Routes{}).replaced(g, resources))
 	for _, path := range []string{objects.MutatingWebhooks, objects.ValidatingWebhooks} {
 		if kind := c.Cache.At(path); kind != nil {
 			g.webhooks = append(g.webhooks, kind)
@@ -79,42 +95,41 @@ func New(c Config) *Registry {
 	return g
 }
 
-// Routes are the endpoints that are served now.
+// Routes returns the endpoints that are served now.
 func (g *Registry) Routes() *Routes { return g.routes.Load() }
 
-// SetResources replaces the resources that are served. Requests under way
-// finish with what they began with. The stored ones must be in the cache already.
+// SetResources replaces the served resources. Requests in flight finish with
+// the former ones. The cache must already have the stored resources.
 func (g *Registry) SetResources(rs []*resource.Resource) {
 	g.change.Lock()
 	defer g.change.Unlock()
 	g.routes.Store(g.routes.Load().replaced(g, rs))
 }
 
-// Request is one call upon an endpoint. It is for one goroutine.
+// Request is one operation on an endpoint. It must not be used concurrently.
 type Request struct {
 	Registry    *Registry
 	Endpoint    *Endpoint
 	Subresource *resource.Subresource // nil for the object itself
 
 	Context context.Context // ends with the request's deadline
-	// Info says what is asked for, and about which object or collection.
+	// Info says what is requested, and for which object or collection.
 	Info apirequest.RequestInfo
 	User user.Info
-	// UserAgent names the field manager of writes that do not give one.
+	// UserAgent determines the field manager of writes that give none.
 	UserAgent string
-	// Now is when the request began.
+	// Now is the start of the request.
 	Now time.Time
-	// Warnings takes what the client should be told besides the answer; nil
-	// drops it.
+	// Warnings receives warnings for the client; nil drops them.
 	Warnings warning.Recorder
-	// WebhookLatency is how long users' webhooks took, once admission has
+	// WebhookLatency is the time that webhooks took, once admission has
 	// begun; nil if there are none.
 	WebhookLatency *apirequest.LatencyTrackers
 }
 
-// Namespace is the one of the object that the request names. For a Namespace
-// the path names itself as the namespace of what is below it, which counts
-// for authorization, but the object has none.
+// Namespace returns the namespace of the object that the request names. For
+// requests for a Namespace, authorization uses the name in the path as the
+// namespace, but the object has none.
 func (q *Request) Namespace() string {
 	if !q.Endpoint.Resource.Namespaced {
 		return ""
@@ -122,7 +137,7 @@ func (q *Request) Namespace() string {
 	return q.Info.Namespace
 }
 
-// warn tells the client something besides the answer.
+// warn sends a warning to the client.
 func (q *Request) warn(text string) {
 	if q.Warnings != nil {
 		q.Warnings.AddWarning("", text)

@@ -2,8 +2,12 @@ package registry_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,6 +27,9 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/registry/registrytest"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/store/mem"
+	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 func configMap(name string, data map[string]string) *corev1.ConfigMap {
@@ -109,7 +116,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// An update that creates needs the right to create.
+// An update that creates needs the permission to create.
 func TestCreateByUpdate(t *testing.T) {
 	var asked []string
 	g := registrytest.Start(t, func(c *registry.Config) {
@@ -138,12 +145,12 @@ func TestCreateByUpdate(t *testing.T) {
 	}
 }
 
-// A write that another one overtakes is made again from what that one left.
-func TestGuaranteedUpdate(t *testing.T) {
+// A conflicting write is repeated with the result of the other one.
+func TestUpdateUnchecked(t *testing.T) {
 	g := registrytest.Start(t)
 	made := create(t, g, "", "configmaps", configMap("x", nil))
 	set := func(key string, before func()) error {
-		_, err := g.Request(t, "update", "", "configmaps", "default", "x").GuaranteedUpdate(made.UID, nil, func(current resource.Object) (resource.Object, error) {
+		_, err := g.Request(t, "update", "", "configmaps", "default", "x").UpdateUnchecked(made.UID, nil, func(current resource.Object) (resource.Object, error) {
 			before()
 			next := current.DeepCopyObject().(*corev1.ConfigMap)
 			if next.Data == nil {
@@ -165,7 +172,7 @@ func TestGuaranteedUpdate(t *testing.T) {
 	if data := get(t, g); err != nil || times != 2 || len(data) != 2 {
 		t.Errorf("%v after %d times: %v", data, times, err)
 	}
-	_, err = g.Request(t, "update", "", "configmaps", "default", "x").GuaranteedUpdate("other", nil, func(current resource.Object) (resource.Object, error) { return current, nil })
+	_, err = g.Request(t, "update", "", "configmaps", "default", "x").UpdateUnchecked("other", nil, func(current resource.Object) (resource.Object, error) { return current, nil })
 	if !apierrors.IsConflict(err) {
 		t.Errorf("of another object: %v", err)
 	}
@@ -206,7 +213,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// An object with finalizers stays until the last of them is taken away.
+// An object with finalizers stays until the last one is removed.
 func TestDelete(t *testing.T) {
 	g := registrytest.Start(t)
 	given := configMap("x", nil)
@@ -255,7 +262,76 @@ func TestDeleteCollection(t *testing.T) {
 	}
 }
 
-// steps notes the calls of admission.
+// admitted calls validate for each write.
+type admitted struct {
+	validate func(admission.Attributes) error
+}
+
+func (admitted) Handles(o admission.Operation) bool { return o == admission.Delete }
+
+func (p admitted) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	return p.validate(a)
+}
+
+// collection returns a request for a number of ConfigMaps, and their entries.
+func collection(t *testing.T, n int, validate func(admission.Attributes) error) (*registry.Request, []*watchcache.Entry) {
+	g := registrytest.Start(t, func(c *registry.Config) { c.Admission = admitted{validate} })
+	for i := range n {
+		create(t, g, "", "configmaps", configMap(fmt.Sprint("x", i), nil))
+	}
+	request := g.Request(t, "deletecollection", "", "configmaps", "default", "")
+	page, err := request.List(&internalversion.ListOptions{})
+	if err != nil || len(page.Entries) != n {
+		t.Fatal(page, err)
+	}
+	return request, page.Entries
+}
+
+// A deletion of a collection does not wait for the one before.
+func TestDeleteCollectionConcurrently(t *testing.T) {
+	var begun sync.WaitGroup
+	begun.Add(2)
+	request, entries := collection(t, 2, func(admission.Attributes) error {
+		begun.Done()
+		begun.Wait() // until the other one is here
+		return nil
+	})
+	if err := request.DeleteCollection(entries, &metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Once an object of a collection cannot be deleted, no more deletions begin.
+func TestDeleteCollectionStopsAtAnError(t *testing.T) {
+	var calls atomic.Int32
+	request, entries := collection(t, 100, func(a admission.Attributes) error {
+		calls.Add(1)
+		return apierrors.NewForbidden(corev1.Resource("configmaps"), a.GetName(), errors.New("no"))
+	})
+	if err := request.DeleteCollection(entries, &metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("error %v", err)
+	}
+	if n := calls.Load(); n > 50 {
+		t.Errorf("%d deletions of 100 were tried", n)
+	}
+	if page, err := request.List(&internalversion.ListOptions{}); err != nil || len(page.Entries) != 100 {
+		t.Errorf("%v, %v", page, err)
+	}
+}
+
+// A panic while one object of a collection is deleted reaches the request.
+func TestDeleteCollectionPanics(t *testing.T) {
+	request, entries := collection(t, 3, func(admission.Attributes) error { panic("an admission plugin") })
+	defer func() {
+		if reason := recover(); reason != "an admission plugin" {
+			t.Errorf("panic %v", reason)
+		}
+	}()
+	err := request.DeleteCollection(entries, &metav1.DeleteOptions{})
+	t.Errorf("no panic, error %v", err)
+}
+
+// steps records the calls of admission.
 type steps struct{ taken []string }
 
 func (s *steps) Handles(admission.Operation) bool { return true }
@@ -270,8 +346,8 @@ func (s *steps) Validate(_ context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// Each write passes both steps of admission, but for what follows from one
-// that has passed them.
+// Each write calls both steps of admission, except for writes that follow
+// from an admitted one.
 func TestAdmission(t *testing.T) {
 	s := &steps{}
 	g := registrytest.Start(t, func(c *registry.Config) { c.Admission = s })
@@ -328,7 +404,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// order notes when an object's rules and what takes part in its lifecycle see it.
+// order records when the resource's rules and its lifecycle see an object.
 type order struct {
 	seen   []string
 	stored []bool
@@ -345,26 +421,27 @@ func (o *order) BeginUpdate(ctx context.Context, obj, _ resource.Object, dryRun 
 
 func (o *order) AfterDelete(context.Context, resource.Object) { o.seen = append(o.seen, "deleted") }
 
-// A resource's rules prepare an object once, before its lifecycle begins, and
-// check what that made of it.
+// The resource's rules prepare an object once, before its lifecycle begins,
+// and validate the result of the lifecycle.
 func TestLifecycle(t *testing.T) {
 	o := &order{}
-	g := registrytest.Start(t, func(c *registry.Config) {
-		r := c.Resources[slices.IndexFunc(c.Resources, func(r *resource.Resource) bool { return r.Plural == "configmaps" })]
+	resources := all.All()
+	r := resources[slices.IndexFunc(resources, func(r *resource.Resource) bool { return r.Plural == "configmaps" })]
+	prepare, validate, prepareUpdate := r.Strategy.PrepareForCreate, r.Strategy.Validate, r.Strategy.PrepareForUpdate
+	r.Strategy.PrepareForCreate = func(q *resource.RequestContext, obj resource.Object) {
+		o.seen = append(o.seen, "prepare")
+		prepare(q, obj)
+	}
+	r.Strategy.PrepareForUpdate = func(q *resource.RequestContext, obj, old resource.Object) {
+		o.seen = append(o.seen, "prepare")
+		prepareUpdate(q, obj, old)
+	}
+	r.Strategy.Validate = func(q *resource.RequestContext, obj resource.Object) field.ErrorList {
+		o.seen = append(o.seen, "validate")
+		return validate(q, obj)
+	}
+	g := registrytest.StartOn(t, mem.New(), resources, func(c *registry.Config) {
 		c.Lifecycles = map[schema.GroupResource]registry.Lifecycle{r.GroupResource(): o}
-		prepare, validate, prepareUpdate := r.PrepareForCreate, r.Validate, r.PrepareForUpdate
-		r.PrepareForCreate = func(q *resource.Request, obj resource.Object) {
-			o.seen = append(o.seen, "prepare")
-			prepare(q, obj)
-		}
-		r.PrepareForUpdate = func(q *resource.Request, obj, old resource.Object) {
-			o.seen = append(o.seen, "prepare")
-			prepareUpdate(q, obj, old)
-		}
-		r.Validate = func(q *resource.Request, obj resource.Object) field.ErrorList {
-			o.seen = append(o.seen, "validate")
-			return validate(q, obj)
-		}
 	})
 	made := create(t, g, "", "configmaps", configMap("x", nil))
 	change := made.DeepCopy()

@@ -22,28 +22,31 @@ type Endpoint struct {
 	lifecycle Lifecycle   // nil for nothing
 }
 
-// GVK is the kind of the objects that clients exchange.
+// GVK returns the kind of the objects that clients exchange.
 func (e *Endpoint) GVK() schema.GroupVersionKind { return e.Codec.Kind }
 
-// GVR names the resource in the endpoint's version.
+// GVR returns the resource in the endpoint's version.
 func (e *Endpoint) GVR() schema.GroupVersionResource {
 	return e.Version.WithResource(e.Resource.Plural)
 }
 
-// GroupResource names the resource in errors, in the group it was asked for in.
+// GroupResource returns the resource as named in errors, in the group of the
+// request.
 func (e *Endpoint) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: e.Version.Group, Resource: e.Resource.Plural}
 }
 
-// Allows says that the resource has the verb.
+// Allows reports whether the resource has the verb.
 func (e *Endpoint) Allows(verb string) bool { return slices.Contains(e.Resource.Verbs, verb) }
 
-// IsCustom says that the objects are custom resources, which have no Go struct.
+// IsCustom reports whether the objects are custom resources, which have no Go
+// struct.
 func (e *Endpoint) IsCustom() bool { return e.fields == nil }
 
-// FieldLabel returns the field that the version's label selects by, or refuses
-// one that cannot be selected by. A version that lists its labels, as those of
-// custom resources do, has no metadata.namespace where the kind has none.
+// FieldLabel returns the field of a field label in this version, or an error
+// for labels that are not supported. A version with its own labels, such as
+// one of a custom resource, has metadata.namespace only if the kind is
+// namespaced.
 func (e *Endpoint) FieldLabel(label string) (string, error) {
 	r, v := e.Resource, e.Version
 	field, known := v.FieldLabels[label]
@@ -52,22 +55,23 @@ func (e *Endpoint) FieldLabel(label string) (string, error) {
 		return label, nil
 	case known:
 		return field, nil
-	case v.FieldLabels == nil && slices.Contains(r.Fields, label):
+	case v.FieldLabels == nil && slices.Contains(r.FieldSelectors.Fields, label):
 		return label, nil
-	case len(r.Fields) > 0, v.FieldLabels != nil:
+	case len(r.FieldSelectors.Fields) > 0, v.FieldLabels != nil:
 		return "", fmt.Errorf("field label not supported: %s", label)
 	}
 	return "", fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, label)
 }
 
-// Routes finds endpoints. It never changes.
+// Routes maps group versions, resources and kinds to endpoints. It is
+// immutable.
 type Routes struct {
 	versions map[schema.GroupVersion]map[string]*Endpoint
 	kinds    map[schema.GroupVersionKind]*Endpoint
 }
 
-// replaced returns routes to other resources. Endpoints of resources that
-// stay are kept, with the encodings that entries hold for them.
+// replaced returns routes for other resources. It keeps the endpoints of
+// unchanged resources, and with them the encodings that cache entries hold.
 func (t *Routes) replaced(g *Registry, rs []*resource.Resource) *Routes {
 	next := &Routes{
 		versions: map[schema.GroupVersion]map[string]*Endpoint{},
@@ -99,16 +103,17 @@ func (t *Routes) replaced(g *Registry, rs []*resource.Resource) *Routes {
 	return next
 }
 
-// Find returns the endpoint of a resource by its plural name; nil for none.
+// Find returns the endpoint of a resource by its plural name, or nil.
 func (t *Routes) Find(gv schema.GroupVersion, plural string) *Endpoint { return t.versions[gv][plural] }
 
-// OfKind returns the endpoint of a kind; nil for none.
-func (t *Routes) OfKind(kind schema.GroupVersionKind) *Endpoint { return t.kinds[kind] }
+// ofKind returns the endpoint of a kind, or nil.
+func (t *Routes) ofKind(kind schema.GroupVersionKind) *Endpoint { return t.kinds[kind] }
 
-// Serves says that there is an endpoint in the group version.
+// Serves reports whether the group version has an endpoint.
 func (t *Routes) Serves(gv schema.GroupVersion) bool { return t.versions[gv] != nil }
 
-// Stored returns the hub endpoint of a built-in resource by its group and plural.
+// Stored returns the hub endpoint of a built-in resource by its group and
+// plural name, or nil.
 func (t *Routes) Stored(group, plural string) *Endpoint {
 	for gv, plurals := range t.versions {
 		if gv.Group == group && plurals[plural] != nil && plurals[plural].Version.Hub {
@@ -125,6 +130,6 @@ func (t *Routes) All(visit func(*Endpoint)) {
 	}
 }
 
-// known tells whether a kind is served, for messages about objects in the
-// wrong place.
+// known reports whether a kind is served. It is used in messages about
+// objects sent to the wrong endpoint.
 func (t *Routes) known(kind schema.GroupVersionKind) bool { return t.kinds[kind] != nil }

@@ -19,7 +19,7 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// ScaleOf shows an object as a Scale.
+// ScaleOf returns the Scale of an object.
 func ScaleOf(s *resource.Subresource, obj resource.Object) *autoscalingv1.Scale {
 	scale := &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{
@@ -39,44 +39,45 @@ func ScaleOf(s *resource.Subresource, obj resource.Object) *autoscalingv1.Scale 
 	return scale
 }
 
-// UpdateScale gives an object the replicas of a Scale that a client sent.
+// UpdateScale sets the replicas of an object to the replicas in a client's
+// Scale.
 func (q *Request) UpdateScale(scale *autoscalingv1.Scale, options *metav1.UpdateOptions) (*watchcache.Entry, error) {
 	if err := q.PlaceInNamespace(scale); err != nil {
 		return nil, err
 	}
-	if err := q.CheckName(scale); err != nil {
+	if err := q.checkName(scale); err != nil {
 		return nil, err
 	}
-	e, _, err := (&update{options: options, uid: scale.UID, next: func(current *watchcache.Entry) (resource.Object, error) {
+	e, _, err := (&update{q: q, options: options, uid: scale.UID, next: func(current *watchcache.Entry) (resource.Object, error) {
 		return q.scaled(scale.DeepCopy(), current, options)
-	}}).store(q)
+	}}).store()
 	return e, err
 }
 
-// PatchScale changes the replicas of an object by a patch of its Scale.
+// PatchScale applies a patch to the Scale of an object.
 func (q *Request) PatchScale(p *Patch) (*watchcache.Entry, error) {
 	options := updateOptionsOf(p.options)
-	e, _, err := (&update{options: options, next: func(current *watchcache.Entry) (resource.Object, error) {
+	e, _, err := (&update{q: q, options: options, next: func(current *watchcache.Entry) (resource.Object, error) {
 		scale, err := patcher{q, p}.patchedScale(ScaleOf(q.Subresource, current.Object))
 		if err != nil {
 			return nil, err
 		}
-		if err := q.CheckName(scale); err != nil {
+		if err := q.checkName(scale); err != nil {
 			return nil, err
 		}
 		return q.scaled(scale, current, options)
-	}}).store(q)
+	}}).store()
 	return e, err
 }
 
-func (q patcher) patchedScale(scale *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+func (p patcher) patchedScale(scale *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	next := &autoscalingv1.Scale{}
-	if q.kind == types.StrategicMergePatchType {
-		return next, q.mergeStrategically(scale, &autoscalingv1.Scale{}, next)
+	if p.kind == types.StrategicMergePatchType {
+		return next, p.mergeStrategically(scale, &autoscalingv1.Scale{}, next)
 	}
-	merge := *q.Patch
-	if q.kind == types.ApplyYAMLPatchType {
-		body, err := yamlToJSON(q.body)
+	merge := *p.Patch
+	if p.kind == types.ApplyYAMLPatchType {
+		body, err := yamlToJSON(p.body)
 		if err != nil {
 			return nil, err
 		}
@@ -86,19 +87,19 @@ func (q patcher) patchedScale(scale *autoscalingv1.Scale) (*autoscalingv1.Scale,
 	if err != nil {
 		return nil, err
 	}
-	data, strict, err := merge.applyJSON(q.Context, data)
+	data, strict, err := merge.applyJSON(p.q.Context, data)
 	if err != nil {
 		return nil, err
 	}
-	return next, q.decodePatched(next, q.Subresource.Kind, data, strict)
+	return next, p.decodePatched(next, p.q.Subresource.Kind, data, strict)
 }
 
-// scaled makes the object with the replicas that a Scale wants once admission
-// has seen it.
+// scaled passes a Scale through admission and returns the object with its
+// replicas.
 func (q *Request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, options *metav1.UpdateOptions) (resource.Object, error) {
 	scale.SetGroupVersionKind(q.Subresource.Kind)
-	g := q.Gate(admission.Update, options, len(options.DryRun) > 0)
-	if err := g.Mutate(scale, q.admitted(current.Object), q.Info.Name); err != nil {
+	g := q.Admitter(admission.Update, options, len(options.DryRun) > 0)
+	if err := g.Mutate(scale, admitted(q.Subresource, current.Object), q.Info.Name); err != nil {
 		return nil, err
 	}
 	if scale.Spec.Replicas < 0 && !q.Subresource.Scale.Unchecked {
@@ -117,14 +118,14 @@ func (q *Request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, 
 	return obj, q.manage(current.Object, obj, options.FieldManager)
 }
 
-// isScale says whether a subresource, nil for the object itself, is its Scale.
+// isScale reports whether s, which may be nil, is the subresource scale.
 func isScale(s *resource.Subresource) bool { return s != nil && s.Scale != nil }
 
-// admitted is what admission sees of an object: its Scale if that is what the
-// request is about.
-func (q *Request) admitted(obj resource.Object) runtime.Object {
-	if isScale(q.Subresource) {
-		return ScaleOf(q.Subresource, obj)
+// admitted returns what admission sees of an object in a request for s: its
+// Scale if that is the subresource scale, else the object.
+func admitted(s *resource.Subresource, obj resource.Object) runtime.Object {
+	if isScale(s) {
+		return ScaleOf(s, obj)
 	}
 	return obj
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // strategicMerge applies a strategic merge patch. The library panics on some
-// that make no sense, such as a list or map in the place of a merge key.
+// malformed patches, such as those with a list or map as a merge key.
+// strategicMerge returns an error for them.
 func strategicMerge(original, changes map[string]any, sample runtime.Object) (merged map[string]any, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -1,16 +1,26 @@
 package registry
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"errors"
+	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/coracle-io/coracle/internal/apiserver/status"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 // Update replaces an object, or the part of it that the request's subresource
-// is. decode returns the new object as the client sent it, as a hub object with
-// its defaults; it is called again, for another copy, if the stored object
-// changes meanwhile. created says that there was none.
+// covers. decode returns the client's object as a defaulted hub object. It is
+// called again, for another copy, if the stored object changes before the
+// write. created reports whether the object was new.
 func (q *Request) Update(options *metav1.UpdateOptions, decode func() (resource.Object, error)) (e *watchcache.Entry, created bool, err error) {
 	obj, err := q.replacement(decode)
 	if err != nil {
@@ -18,11 +28,13 @@ func (q *Request) Update(options *metav1.UpdateOptions, decode func() (resource.
 	}
 	uid := obj.GetUID()
 	return (&update{
+		q:           q,
 		options:     options,
 		uid:         uid,
-		allowCreate: q.Endpoint.Resource.AllowCreateOnUpdate && q.Subresource == nil,
+		allowCreate: q.Endpoint.Resource.Strategy.AllowCreateOnUpdate && q.Subresource == nil,
 		next: func(current *watchcache.Entry) (resource.Object, error) {
-			// A retry begins with the body again: the first try has changed the object.
+			// A retry needs a new copy, because the first try has changed the
+			// object.
 			next := obj
 			if obj = nil; next == nil {
 				var err error
@@ -32,10 +44,10 @@ func (q *Request) Update(options *metav1.UpdateOptions, decode func() (resource.
 			}
 			return next, q.manage(objectOf(current), next, options.FieldManager)
 		},
-	}).store(q)
+	}).store()
 }
 
-// replacement decodes the object that is to be the new one.
+// replacement decodes and checks the new object.
 func (q *Request) replacement(decode func() (resource.Object, error)) (resource.Object, error) {
 	obj, err := decode()
 	if err != nil {
@@ -44,14 +56,249 @@ func (q *Request) replacement(decode func() (resource.Object, error)) (resource.
 	if err := q.PlaceInNamespace(obj); err != nil {
 		return nil, err
 	}
-	if err := q.CheckName(obj); err != nil {
+	if err := q.checkName(obj); err != nil {
 		return nil, err
 	}
 	q.dedupOwnerReferences(obj, duplicateOwners)
 	return obj, nil
 }
 
-// objectOf returns an entry's object; nil for none.
+// UpdateUnchecked writes the object that next returns for the object that
+// the request names. It calls next again with the latest state after a
+// conflicting write. If next returns nil, the object stays as it is. uid is
+// the required UID of the object, or "". A dry run writes nothing.
+// UpdateUnchecked calls neither field managers nor admission nor the
+// resource's rules.
+func (q *Request) UpdateUnchecked(uid types.UID, dryRun []string, next func(current resource.Object) (resource.Object, error)) (*watchcache.Entry, error) {
+	e, _, err := (&update{
+		q:        q,
+		options:  &metav1.UpdateOptions{DryRun: dryRun},
+		uid:      uid,
+		internal: true,
+		next:     func(current *watchcache.Entry) (resource.Object, error) { return next(current.Object) },
+	}).store()
+	return e, err
+}
+
+// update is a write to an object that exists, or may exist.
+type update struct {
+	q           *Request
+	options     *metav1.UpdateOptions
+	uid         types.UID // required UID of the object; "" is any
+	allowCreate bool      // create the object if there is none
+	// next returns the new object, given the current one (nil if there is
+	// none), or nil to leave the object unchanged. If the current object
+	// turns out to be outdated, next is called again with the latest one, and
+	// must not reuse its earlier result.
+	next func(current *watchcache.Entry) (resource.Object, error)
+	// internal changes (bindings, finalizers) bypass the field manager,
+	// admission and the resource's rules. The caller is responsible for them.
+	internal bool
+}
+
+// store runs the update, and retries it after conflicts.
+func (u *update) store() (e *watchcache.Entry, created bool, err error) {
+	q := u.q
+	err = q.Endpoint.guaranteed(q.Context, "update", q.Namespace(), q.Info.Name, func(current *watchcache.Entry) (err error) {
+		e, created, err = u.try(current)
+		return err
+	})
+	return e, created, err
+}
+
+// try runs the update against one state of the object.
+func (u *update) try(current *watchcache.Entry) (*watchcache.Entry, bool, error) {
+	q := u.q
+	gr := q.Endpoint.GroupResource()
+	if current == nil && !u.allowCreate {
+		return nil, false, apierrors.NewNotFound(gr, q.Info.Name)
+	}
+	if u.uid != "" && (current == nil || current.Object.GetUID() != u.uid) {
+		return nil, false, u.uidConflict(current)
+	}
+	obj, err := u.next(current)
+	if err != nil {
+		return nil, false, err
+	}
+	if obj == nil {
+		return current, false, nil
+	}
+	if current == nil {
+		e, err := u.create(obj)
+		return e, err == nil, err
+	}
+	if err := u.checkRevision(obj, current); err != nil {
+		return nil, false, err
+	}
+	dryRun := len(u.options.DryRun) > 0
+	finish := nothing
+	if !u.internal {
+		if finish, err = u.prepare(obj, current, dryRun); err != nil {
+			return nil, false, err
+		}
+	}
+	stored := false
+	defer func() { finish(stored) }()
+	e, err := u.write(obj, current, dryRun)
+	if mayBeStored(err) {
+		finish = nothing
+	}
+	stored = err == nil && !dryRun
+	return e, false, err
+}
+
+// prepare passes the new object through admission and the resource's rules.
+func (u *update) prepare(obj resource.Object, current *watchcache.Entry, dryRun bool) (finish func(bool), err error) {
+	q, old, r := u.q, current.Object, u.q.Endpoint.Resource
+	g := q.Admitter(admission.Update, u.options, dryRun)
+	if !isScale(q.Subresource) { // admission has already seen the Scale
+		if err := g.Mutate(obj, old, q.Info.Name); err != nil {
+			return nothing, err
+		}
+	}
+	if err := q.PlaceInNamespace(obj); err != nil { // admission may have moved it
+		return nothing, err
+	}
+	q.dedupOwnerReferences(obj, duplicateOwnersAdmitted)
+	rules := q.rules()
+	resource.PrepareUpdate(r, q.Subresource, rules, obj, old)
+	finish = nothing
+	if q.Subresource == nil {
+		if finish, err = q.Endpoint.begin(q.Context, obj, old, dryRun); err != nil {
+			return nothing, err
+		}
+	}
+	checked := false
+	defer func() { // also after a panic
+		if !checked {
+			finish(false)
+		}
+	}()
+	if err := u.check(g, rules, obj, old); err != nil {
+		return nothing, err
+	}
+	checked = true
+	return finish, nil
+}
+
+func (u *update) check(g *Admitter, rules *resource.RequestContext, obj, old resource.Object) error {
+	q, r := u.q, u.q.Endpoint.Resource
+	if errs := resource.ValidateUpdate(r, q.Subresource, rules, obj, old); len(errs) > 0 {
+		return invalid(q.Context, kindOf(r, obj), obj.GetName(), errs)
+	}
+	if q.Subresource == nil {
+		for _, w := range r.Strategy.Warnings(rules, obj, old) {
+			q.warn(w)
+		}
+	}
+	if m := q.Registry.Managers; m != nil {
+		m.KeepTimes(old, obj)
+	}
+	return g.Validate(admitted(q.Subresource, obj), admitted(q.Subresource, old), q.Info.Name)
+}
+
+// write stores the new object. It deletes the object if that was waiting only
+// for its last finalizer, and does nothing if nothing changed.
+func (u *update) write(obj resource.Object, current *watchcache.Entry, dryRun bool) (*watchcache.Entry, error) {
+	q := u.q
+	obj.SetResourceVersion(current.Object.GetResourceVersion())
+	obj, err := q.Endpoint.stored(obj)
+	if err != nil {
+		return nil, err
+	}
+	if resource.DeletesDuringUpdate(q.Endpoint.Resource, obj, current.Object) {
+		if dryRun {
+			return Unstored(obj), nil
+		}
+		return u.remove(obj, current)
+	}
+	if resource.Same(obj, current.Object) {
+		return current, nil
+	}
+	if dryRun {
+		return Unstored(obj), nil
+	}
+	e, err := q.Endpoint.Kind.Update(q.Context, obj, current)
+	return e, q.Endpoint.writeError(err, "update", q.Info.Name)
+}
+
+// remove deletes an object whose last finalizer the update removed. It
+// returns the entry that answers the update.
+func (u *update) remove(obj resource.Object, current *watchcache.Entry) (*watchcache.Entry, error) {
+	q := u.q
+	answer := Unstored(obj.DeepCopyObject().(resource.Object))
+	_, err := q.Endpoint.Kind.Delete(q.Context, current, obj)
+	switch {
+	case err == nil:
+		q.Endpoint.afterDelete(q.Context, answer.Object)
+	case !errors.Is(err, store.ErrNotFound): // another request has deleted it
+		return nil, q.Endpoint.writeError(err, "delete", q.Info.Name)
+	}
+	return answer, nil
+}
+
+// checkRevision compares the client's resourceVersion with the current one.
+// It sets the current one on an object of an unconditional update.
+func (u *update) checkRevision(obj resource.Object, current *watchcache.Entry) error {
+	q := u.q
+	seen, err := status.ParseRevision(obj.GetResourceVersion())
+	switch {
+	case err != nil:
+		return err
+	case seen == current.Revision:
+		return nil
+	case seen != 0:
+		return status.Modified(q.Endpoint.GroupResource(), q.Info.Name)
+	case q.Endpoint.Resource.Strategy.ForbidUnconditionalUpdate:
+		return apierrors.NewInvalid(schema.GroupKind{Group: q.Endpoint.Version.Group, Kind: q.Endpoint.Resource.Plural}, q.Info.Name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update"),
+		})
+	}
+	obj.SetResourceVersion(current.Object.GetResourceVersion())
+	return nil
+}
+
+// create creates an object for a PUT or an apply. The user needs the
+// permission to create.
+func (u *update) create(obj resource.Object) (*watchcache.Entry, error) {
+	q := u.q
+	a := q.Attributes()
+	a.Verb = "create"
+	if err := q.Authorize(a); err != nil {
+		return nil, err
+	}
+	if err := q.Endpoint.mayCreate(obj); err != nil {
+		return nil, err
+	}
+	wipeObjectMetaSystemFields(obj)
+	obj.SetResourceVersion("")
+	g := q.Admitter(admission.Create, createOptionsOf(u.options), len(u.options.DryRun) > 0)
+	if err := g.Mutate(obj, nil, obj.GetName()); err != nil {
+		return nil, err
+	}
+	if err := q.checkName(obj); err != nil { // admission may have changed it
+		return nil, err
+	}
+	q.dedupOwnerReferences(obj, duplicateOwnersAdmitted)
+	e, err := creation{g}.storeNamed(obj)
+	if apierrors.IsAlreadyExists(err) {
+		return nil, errRetry
+	}
+	return e, err
+}
+
+func (u *update) uidConflict(current *watchcache.Entry) error {
+	q := u.q
+	var actual types.UID
+	if current != nil {
+		actual = current.Object.GetUID()
+	}
+	return apierrors.NewConflict(q.Endpoint.GroupResource(), q.Info.Name, fmt.Errorf(
+		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s",
+		q.Endpoint.Resource.Key(q.Namespace(), q.Info.Name), u.uid, actual))
+}
+
+// objectOf returns an entry's object; nil for a nil entry.
 func objectOf(e *watchcache.Entry) resource.Object {
 	if e == nil {
 		return nil

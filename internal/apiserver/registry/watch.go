@@ -7,14 +7,14 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// WatchStart is where a watch begins.
+// WatchStart is the start of a watch.
 type WatchStart struct {
-	After    int64                // the revision whose successors are sent
-	Initial  *watchcache.Snapshot // to be sent first; nil for none
-	Announce bool                 // the end of the initial events
+	After    int64                // events after this revision are sent
+	Initial  *watchcache.Snapshot // sent first; nil for none
+	Announce bool                 // send the bookmark that ends the initial events
 }
 
-// StartWatch finds out where a watch begins:
+// StartWatch determines the start of a watch:
 //
 //	resourceVersion  sendInitialEvents  begins with
 //	"" or "0"        -                  everything there is

@@ -13,7 +13,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// A Writer keeps the rules of kinds and meets other writers, but no admission.
+// A Writer follows the rules of kinds and retries after conflicts, without
+// admission.
 func TestWriter(t *testing.T) {
 	admission := &steps{}
 	g := registrytest.Start(t, func(c *registry.Config) { c.Admission = admission })
@@ -40,7 +41,7 @@ func TestWriter(t *testing.T) {
 	err = w.Update(t.Context(), kind, "default", "x", func(current resource.Object) (resource.Object, error) {
 		if !met {
 			met = true
-			if err := w.GuaranteedUpdate(t.Context(), kind, "default", "x", append1); err != nil {
+			if err := w.UpdateUnchecked(t.Context(), kind, "default", "x", append1); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -67,7 +68,7 @@ func TestWriter(t *testing.T) {
 	if err := w.Delete(t.Context(), kind, "default", "x", nil); err != nil {
 		t.Error(err)
 	}
-	if err := w.GuaranteedUpdate(t.Context(), kind, "default", "x", append1); !apierrors.IsNotFound(err) {
+	if err := w.UpdateUnchecked(t.Context(), kind, "default", "x", append1); !apierrors.IsNotFound(err) {
 		t.Errorf("of none: %v", err)
 	}
 	if len(admission.taken) > 0 {

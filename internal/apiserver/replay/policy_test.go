@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// expressions are what policies may say that makes no sense, or values that
-// JSON does not have.
+// expressions returns mutations that are invalid or whose values JSON cannot
+// represent.
 func expressions() map[string]string {
 	apply := func(expression string) string {
 		return fmt.Sprintf(`{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": %q}}`, expression)
@@ -36,9 +36,9 @@ func expressions() map[string]string {
 	return all
 }
 
-// TestPoliciesOfAllSorts applies policies that give what they should not, to
-// built-in kinds and to custom resources.
-func TestPoliciesOfAllSorts(t *testing.T) {
+// TestInvalidPolicies applies policies with invalid results to built-in kinds
+// and to custom resources.
+func TestInvalidPolicies(t *testing.T) {
 	s := start(t)
 	s.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", sails)
 	const registration = "/apis/admissionregistration.k8s.io/v1/"
@@ -50,13 +50,13 @@ func TestPoliciesOfAllSorts(t *testing.T) {
 	for name, mutation := range expressions() {
 		o := s.do(http.MethodPost, registration+"mutatingadmissionpolicies", "application/json", body(name, mutation))
 		s.noServerError("policy "+name, o)
-		if o.Code == http.StatusCreated { // others cannot be compiled
+		if o.Code == http.StatusCreated { // the others do not compile
 			policies[name] = true
 			s.post(registration+"mutatingadmissionpolicybindings", binding(name))
 		}
 	}
 	if len(policies) < 50 {
-		t.Errorf("only %d policies were taken", len(policies))
+		t.Errorf("only %d policies were accepted", len(policies))
 	}
 	s.post(registration+"mutatingadmissionpolicies", string(body("last", applyMark())))
 	s.post(registration+"mutatingadmissionpolicybindings", binding("last"))
@@ -67,14 +67,14 @@ func TestPoliciesOfAllSorts(t *testing.T) {
 		"/apis/apps/v1/namespaces/" + namespace + "/deployments": `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "it", "labels": {"mode": "MODE"}}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}`,
 	}
 	for path, object := range kinds {
-		s.await("policies are at work on "+path, func() bool {
+		s.await("policies are in effect for "+path, func() bool {
 			o := s.do(http.MethodPost, path+"?dryRun=All", "application/json", []byte(strings.Replace(object, "MODE", "last", 1)))
 			made, _ := o.Object.(map[string]any)
-			return marked(made, byApply)
+			return hasMark(made, byApply)
 		})
 		for name := range policies {
 			o := s.do(http.MethodPost, path+"?dryRun=All", "application/json", []byte(strings.Replace(object, "MODE", name, 1)))
-			refused := name == "operation-0" // which panics in the library for patches
+			refused := name == "operation-0" // this patch panics in the library
 			if strings.Contains(o.Status.Message, "panic") || strings.Contains(o.Status.Message, "failed on this request") != refused {
 				t.Errorf("%s on %s: %d %s", name, path, o.Code, o.Status.Message)
 			}

@@ -1,5 +1,5 @@
-// Package replay sends the requests to which upstream's answers are known
-// through the whole API server: admission, allocation, storage and all.
+// Package replay sends recorded requests, whose answers by upstream are known,
+// through the whole API server, including admission, allocation and storage.
 package replay
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// dry is how the answers were recorded.
+// dry is the query of the recorded requests.
 const dry = "?dryRun=All&fieldValidation=Strict"
 
 func TestUpstreamAnswers(t *testing.T) {
@@ -24,7 +24,7 @@ func TestUpstreamAnswers(t *testing.T) {
 			report.Check(&a, s.do(http.MethodPost, s.collection(&a)+dry, "application/json", a.Request))
 		}
 	}
-	var base *based
+	var base *baseObject
 	for _, a := range answers(t, "update") {
 		if a.Case == "base" {
 			base.remove()
@@ -32,12 +32,12 @@ func TestUpstreamAnswers(t *testing.T) {
 			continue
 		}
 		if a.Case == "as is" {
-			base.recorded(a.Request)
+			base.learnAllocated(a.Request)
 		}
 		if report.Wants(&a) {
 			base.translate(&a)
 			got := base.put(a.Request)
-			forgetAvailability(&got)
+			removeAvailability(&got)
 			report.Check(&a, got)
 		}
 	}
@@ -45,9 +45,9 @@ func TestUpstreamAnswers(t *testing.T) {
 	report.Finish()
 }
 
-// forgetAvailability takes the condition Available out of an APIService. Both
-// servers find it out while the requests run: sooner or later, as it happens.
-func forgetAvailability(o *resourcetest.Outcome) {
+// removeAvailability removes the conditions from an APIService. Both servers
+// determine the availability asynchronously.
+func removeAvailability(o *resourcetest.Outcome) {
 	object, _ := o.Object.(map[string]any)
 	if status, _ := object["status"].(map[string]any); object["kind"] == "APIService" && status != nil {
 		delete(status, "conditions")
@@ -71,36 +71,36 @@ func (s *server) collection(a *resourcetest.Answer) string {
 	return path
 }
 
-// based is an object in the store that PUTs are tried on.
-type based struct {
+// baseObject is a stored object that the recorded PUTs update.
+type baseObject struct {
 	server     *server
 	collection string
 	stored     map[string]any
-	// allocated are the values that the recording server chose, and those
-	// which this one chose in their place.
+	// allocated maps the values that the recording server chose to those that
+	// this server chose.
 	allocated map[any]any
 }
 
-func newBase(s *server, a *resourcetest.Answer) *based {
-	b := &based{server: s, collection: s.collection(a), allocated: map[any]any{}}
+func newBase(s *server, a *resourcetest.Answer) *baseObject {
+	b := &baseObject{server: s, collection: s.collection(a), allocated: map[any]any{}}
 	b.stored = s.must(http.MethodPost, b.collection+"?fieldValidation=Strict", a.Request)
 	return b
 }
 
-func (b *based) remove() {
+func (b *baseObject) remove() {
 	if b != nil {
 		b.server.remove(b.collection + "/" + name(b.stored))
 	}
 }
 
-// recorded learns from the recording server's own form of the object what
-// that server had allocated.
-func (b *based) recorded(request []byte) {
-	match("", decode(b.server.t, request), b.stored, b.allocated)
+// learnAllocated finds out, from the recording server's form of the object,
+// which values that server allocated.
+func (b *baseObject) learnAllocated(request []byte) {
+	matchAllocated("", decode(b.server.t, request), b.stored, b.allocated)
 }
 
-// translate puts this server's values into the answer's messages.
-func (b *based) translate(a *resourcetest.Answer) {
+// translate replaces the recording server's values in the answer's messages.
+func (b *baseObject) translate(a *resourcetest.Answer) {
 	for theirs, ours := range b.allocated {
 		from, text := theirs.(string)
 		to, _ := ours.(string)
@@ -113,10 +113,10 @@ func (b *based) translate(a *resourcetest.Answer) {
 	}
 }
 
-// put sends a PUT that carries what only a server writes, as a client has it
-// from this server.
-func (b *based) put(request []byte) resourcetest.Outcome {
-	object := replace(decode(b.server.t, request), b.allocated).(map[string]any)
+// put sends a PUT with the fields that only a server sets, as a client would
+// have read them from this server.
+func (b *baseObject) put(request []byte) resourcetest.Outcome {
+	object := replaceAllocated(decode(b.server.t, request), b.allocated).(map[string]any)
 	metadata, _ := object["metadata"].(map[string]any)
 	own := b.stored["metadata"].(map[string]any)
 	for _, key := range []string{"uid", "resourceVersion", "creationTimestamp"} {
@@ -127,7 +127,7 @@ func (b *based) put(request []byte) resourcetest.Outcome {
 	uri := b.collection + "/" + url.PathEscape(name(object))
 	out := b.server.do(http.MethodPut, uri+dry, "application/json", encode(b.server.t, object))
 	if out.Code == http.StatusConflict && metadata != nil && metadata["resourceVersion"] == own["resourceVersion"] {
-		// The server itself may have written a status since.
+		// The server itself may have written the status since.
 		latest, _ := b.server.do(http.MethodGet, uri, "", nil).Object.(map[string]any)
 		if fresh, _ := latest["metadata"].(map[string]any); fresh != nil {
 			own["resourceVersion"], metadata["resourceVersion"] = fresh["resourceVersion"], fresh["resourceVersion"]

@@ -18,24 +18,25 @@ import (
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
-	"github.com/coracle-io/coracle/internal/resource/preview"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
+	"github.com/coracle-io/coracle/internal/resource/runtimeconfig"
 	"github.com/coracle-io/coracle/internal/store/mem"
 )
 
 const namespace = "diffapi"
 
-// server is a whole API server, as the program wires it, without controllers.
+// server is a whole API server without controllers.
 type server struct {
 	t       testing.TB
 	handler http.Handler
-	// resources are what is served besides custom resources.
+	// resources are the served resources, without custom ones.
 	resources []*resource.Resource
-	// collections are the paths of the kinds' collections, by "apps/v1 Deployment".
+	// collections are the paths of the collections, by version and kind, such
+	// as "apps/v1 Deployment".
 	collections map[string]string
 }
 
-// TestMain gives the process what an API server's own has: bounds of libraries.
+// TestMain sets the process-wide limits that an API server's process has.
 func TestMain(m *testing.M) {
 	if err := apiserver.SetProcess(nil); err != nil {
 		panic(err)
@@ -46,11 +47,11 @@ func TestMain(m *testing.M) {
 // start runs a server with a --runtime-config.
 func start(t testing.TB, runtimeConfig ...string) *server {
 	t.Helper()
-	flags := apiserver.NewFlags()
-	flags.BindAddress = net.IPv4(127, 0, 0, 1)
-	flags.AdvertiseAddress = net.IPv4(10, 1, 2, 3)
-	flags.ServiceClusterIPRange = "10.96.0.0/16"
-	flags.RuntimeConfig = runtimeConfig
+	flags := apiserver.NewOptions()
+	flags.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
+	flags.Serving.AdvertiseAddress = net.IPv4(10, 1, 2, 3)
+	flags.Services.ClusterIPRange = "10.96.0.0/16"
+	flags.APIs.RuntimeConfig = runtimeConfig
 	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +80,7 @@ func start(t testing.TB, runtimeConfig ...string) *server {
 		t.Fatal("the API server ended before it was ready")
 	}
 	s := &server{t: t, handler: api.Handler(), collections: map[string]string{}}
-	if s.resources, err = preview.Serve(all.All(), runtimeConfig, nil); err != nil {
+	if s.resources, err = runtimeconfig.Serve(all.All(), runtimeConfig, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range s.resources {
@@ -123,7 +124,8 @@ func (s *server) do(method, uri, contentType string, body []byte) resourcetest.O
 	return o
 }
 
-// must sends a request that has to succeed, and returns the answer's object.
+// must sends a request that must succeed, and returns the object in the
+// response.
 func (s *server) must(method, uri string, object any) map[string]any {
 	s.t.Helper()
 	o := s.do(method, uri, "application/json", encode(s.t, object))
@@ -133,13 +135,13 @@ func (s *server) must(method, uri string, object any) map[string]any {
 	return o.Object.(map[string]any)
 }
 
-// remove deletes an object now, whatever its finalizers wait for.
+// remove deletes an object at once, in spite of its finalizers.
 func (s *server) remove(uri string) {
 	s.t.Helper()
 	s.must(http.MethodDelete, uri, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 	o := s.do(http.MethodPatch, uri, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
 	if o.Code != http.StatusOK && o.Code != http.StatusNotFound {
-		s.t.Errorf("take the finalizers off %s: %d %s", uri, o.Code, o.Status.Message)
+		s.t.Errorf("removing the finalizers of %s: %d %s", uri, o.Code, o.Status.Message)
 	}
 }
 

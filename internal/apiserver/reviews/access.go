@@ -16,11 +16,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/coracle-io/coracle/internal/apiserver/faults"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/apiserver/errorlist"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// subjectAccess says whether somebody may do something.
+// subjectAccess answers a SubjectAccessReview.
 func (v *Reviewer) subjectAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) error {
 	errs := validateSubject(r.Spec)
 	if !isBlank(&r.ObjectMeta, "") {
@@ -33,7 +33,7 @@ func (v *Reviewer) subjectAccess(ctx context.Context, r *authorizationv1.Subject
 	return nil
 }
 
-// localSubjectAccess is subjectAccess within a namespace.
+// localSubjectAccess answers a LocalSubjectAccessReview.
 func (v *Reviewer) localSubjectAccess(ctx context.Context, r *authorizationv1.LocalSubjectAccessReview) error {
 	errs := validateSubject(r.Spec)
 	if !isBlank(&r.ObjectMeta, r.Namespace) {
@@ -43,7 +43,7 @@ func (v *Reviewer) localSubjectAccess(ctx context.Context, r *authorizationv1.Lo
 		errs = append(errs, field.Invalid(field.NewPath("spec", "resourceAttributes", "namespace"), a.Namespace, "must match metadata.namespace"))
 	}
 	if r.Spec.NonResourceAttributes != nil {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "nonResourceAttributes"), rule.Shown(r.Spec.NonResourceAttributes), "disallowed on this kind of request"))
+		errs = append(errs, field.Invalid(field.NewPath("spec", "nonResourceAttributes"), validators.Shown(r.Spec.NonResourceAttributes), "disallowed on this kind of request"))
 	}
 	if len(errs) > 0 {
 		return invalidReview(errs)
@@ -55,7 +55,7 @@ func (v *Reviewer) localSubjectAccess(ctx context.Context, r *authorizationv1.Lo
 	return nil
 }
 
-// selfSubjectAccess says whether the client may do something.
+// selfSubjectAccess answers a SelfSubjectAccessReview.
 func (v *Reviewer) selfSubjectAccess(ctx context.Context, u user.Info, r *authorizationv1.SelfSubjectAccessReview) error {
 	errs := validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	if !isBlank(&r.ObjectMeta, "") {
@@ -68,7 +68,8 @@ func (v *Reviewer) selfSubjectAccess(ctx context.Context, u user.Info, r *author
 	return nil
 }
 
-// isBlank says that an object has no metadata but what a server may fill in.
+// isBlank reports whether an object has no metadata except managed fields and
+// the given namespace.
 func isBlank(meta *metav1.ObjectMeta, namespace string) bool {
 	rest := *meta
 	rest.ManagedFields = nil
@@ -78,9 +79,10 @@ func isBlank(meta *metav1.ObjectMeta, namespace string) bool {
 	return equality.Semantic.DeepEqual(&rest, &metav1.ObjectMeta{})
 }
 
-// invalidReview names neither kind nor name, as clients know it from upstream.
+// invalidReview returns the error of an invalid review. Like upstream's, it has
+// no kind and no name.
 func invalidReview(errs field.ErrorList) error {
-	return faults.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
+	return errorlist.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
 func validateSubject(spec authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
@@ -96,7 +98,7 @@ func validateAttributes(r *authorizationv1.ResourceAttributes, n *authorizationv
 	spec := field.NewPath("spec")
 	switch {
 	case r != nil && n != nil:
-		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), rule.Shown(n), "cannot be specified in combination with resourceAttributes"))
+		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), validators.Shown(n), "cannot be specified in combination with resourceAttributes"))
 	case r == nil && n == nil:
 		errs = append(errs, field.Invalid(spec.Child("resourceAttributes"), n, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}
@@ -158,8 +160,8 @@ func (v *Reviewer) access(ctx context.Context, u user.Info, r *authorizationv1.R
 	}
 }
 
-// evaluationError says what went wrong with a decision, and which selectors
-// were not understood and so not taken into account.
+// evaluationError returns the error of a decision and the selectors that were
+// ignored because they cannot be parsed.
 func evaluationError(err error, a *authorizer.AttributesRecord) string {
 	var problems []string
 	if err != nil {
@@ -208,7 +210,8 @@ func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requi
 	return requirements, err
 }
 
-// labelRequirements reads those that are understood.
+// labelRequirements converts the requirements of a label selector. It skips
+// those with unknown operators and returns their errors.
 func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
 	if s.RawSelector != "" {
 		parsed, err := labels.Parse(s.RawSelector)
@@ -229,5 +232,5 @@ func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requi
 		requirements, _ := selector.Requirements()
 		understood = append(understood, requirements...)
 	}
-	return understood, faults.Join(failed)
+	return understood, errorlist.Aggregate(failed)
 }

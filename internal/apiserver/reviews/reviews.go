@@ -1,7 +1,6 @@
-// Package reviews answers the resources that are not stored and that clients
-// create to ask something: whose a token is (TokenReview), who they are
-// (SelfSubjectReview), what somebody may do (the access reviews and
-// SelfSubjectRulesReview).
+// Package reviews implements the resources that are not stored and whose
+// creation is a query: TokenReview, SelfSubjectReview, SelfSubjectRulesReview
+// and the access reviews.
 package reviews
 
 import (
@@ -18,24 +17,25 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Reviewer knows the answers to reviews.
+// Reviewer answers reviews.
 type Reviewer struct {
-	// Tokens answers TokenReviews; nil says that no token is known.
+	// Tokens authenticates the tokens of TokenReviews; nil rejects all.
 	Tokens authenticator.Token
-	// Audiences are the API server's own, for tokens that name an audience.
+	// Audiences are the audiences of the API server.
 	Audiences  authenticator.Audiences
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Rules answers SelfSubjectRulesReviews; nil says that rules are unknown.
+	// Rules resolves the rules for SelfSubjectRulesReviews; nil means that
+	// rules are unknown.
 	Rules authorizer.RuleResolver
 }
 
-// Create passes a review through admission and fills in its status. Nothing
-// is stored, so a dry run is like any other.
+// Create passes a review through admission and sets its status. Nothing is
+// stored, so a dry run makes no difference.
 func (v *Reviewer) Create(q *registry.Request, obj resource.Object, options *metav1.CreateOptions) error {
 	if err := q.PlaceInNamespace(obj); err != nil {
 		return err
 	}
-	g := q.Gate(admission.Create, options, len(options.DryRun) > 0)
+	g := q.Admitter(admission.Create, options, len(options.DryRun) > 0)
 	if err := g.Mutate(obj, nil, obj.GetName()); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (v *Reviewer) Create(q *registry.Request, obj resource.Object, options *met
 	return g.Validate(obj, nil, obj.GetName())
 }
 
-// answer fills in the status.
+// answer sets the status of a review.
 func (v *Reviewer) answer(q *registry.Request, obj resource.Object) error {
 	switch r := obj.(type) {
 	case *authenticationv1.TokenReview:

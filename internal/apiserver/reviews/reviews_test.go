@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/reviews"
 )
 
-// reads lets everybody read, and nothing else.
+// reads allows all users to read, and denies everything else.
 func reads(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a.GetVerb() == "get" {
 		return authorizer.DecisionAllow, "reading is free", nil
@@ -24,8 +24,7 @@ func reads(_ context.Context, a authorizer.Attributes) (authorizer.Decision, str
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// Each case is the spec of a review and a part of its status, or of why it is
-// refused.
+// Each case has the spec of a review and a part of its status or error.
 func TestReviewedSelectors(t *testing.T) {
 	g := registrytest.Start(t)
 	reviewer := &reviews.Reviewer{Authorizer: authorizer.AuthorizerFunc(reads)}

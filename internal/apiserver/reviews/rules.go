@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// selfSubjectRules lists what the client may do in a namespace.
+// selfSubjectRules answers a SelfSubjectRulesReview.
 func (v *Reviewer) selfSubjectRules(ctx context.Context, u user.Info, r *authorizationv1.SelfSubjectRulesReview) error {
 	if r.Spec.Namespace == "" {
 		return apierrors.NewBadRequest("no namespace on request")
@@ -40,8 +40,9 @@ func (v *Reviewer) selfSubjectRules(ctx context.Context, u user.Info, r *authori
 	return nil
 }
 
-// metav1FieldRequirements reads those of a review's field requirements that a
-// selector can express; others are left out, which asks for more, not less.
+// metav1FieldRequirements converts those requirements that a field selector
+// can express. It skips others and returns an error for them; the review then
+// asks about more, not fewer, objects.
 func metav1FieldRequirements(in []metav1.FieldSelectorRequirement) (fields.Requirements, error) {
 	var out fields.Requirements
 	var failed error

@@ -15,7 +15,7 @@ var (
 	errInvalidToken = errors.New("invalid bearer token")
 )
 
-// token says whose a token is.
+// token answers a TokenReview.
 func (v *Reviewer) token(ctx context.Context, r *authenticationv1.TokenReview) error {
 	if r.Namespace != "" {
 		return apierrors.NewBadRequest("namespace is not allowed on this type: " + r.Namespace)

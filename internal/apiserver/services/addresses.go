@@ -20,7 +20,7 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// addresses takes cluster IPs by creating IPAddress objects.
+// addresses allocates cluster IPs by creating IPAddress objects.
 type addresses struct {
 	cidrs  []netip.Prefix
 	kind   *watchcache.Kind
@@ -34,10 +34,11 @@ var (
 	errNoRange      = errors.New("the provided network does not match the current range")
 )
 
-// Labels of IPAddress objects that this package makes.
+// managedBy is the label value of IPAddress objects that this package
+// creates.
 const managedBy = "ipallocator.k8s.io"
 
-func (a *Allocator) allocateAddresses(ctx context.Context, t *taken, s, old *corev1.Service, dryRun bool) error {
+func (a *Allocator) allocateAddresses(ctx context.Context, t *allocation, s, old *corev1.Service, dryRun bool) error {
 	if !needsAddresses(s) || old != nil && isHeadless(old) {
 		return nil
 	}
@@ -76,8 +77,8 @@ func allocationError(s *corev1.Service, w wantedAddress, err error) error {
 	return invalid(s, field.ErrorList{field.Invalid(path, s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate a serviceIP: %v", err))})
 }
 
-// take takes the given address, or any of the family. As upstream, a dry run
-// does not ask whether a given address is taken.
+// take allocates the given address, or any one of the family. As upstream, a
+// dry run does not check whether a given address is free.
 func (a *addresses) take(ctx context.Context, w wantedAddress, s *corev1.Service, dryRun bool) (netip.Addr, error) {
 	if w.given.IsValid() {
 		return w.given, a.takeGiven(ctx, w.given, s, dryRun)
@@ -91,8 +92,8 @@ func (a *addresses) take(ctx context.Context, w wantedAddress, s *corev1.Service
 	return netip.Addr{}, errRangeFull
 }
 
-// within says why no range has an address to give: it is outside of them all, or
-// it is the address of a range's network or for its broadcasts.
+// within returns an error if no range contains the address, or if it is the
+// network or broadcast address of a range.
 func within(prefixes []netip.Prefix, ip netip.Addr) error {
 	err := errNoRange
 	for _, p := range prefixes {
@@ -116,8 +117,9 @@ func (a *addresses) takeGiven(ctx context.Context, ip netip.Addr, s *corev1.Serv
 	return a.create(ctx, ip, s)
 }
 
-// takeAny tries a random address and those after it, in the upper part of the
-// range first, so that the lower part stays free for addresses that are given.
+// takeAny allocates the first free address from a random one on. It tries the
+// upper part of the range first, so that the lower part stays free for
+// addresses that users choose.
 func (a *addresses) takeAny(ctx context.Context, p netip.Prefix, s *corev1.Service, dryRun bool) (netip.Addr, error) {
 	first, size := span(p)
 	reserved := reservedSize(size)
@@ -144,7 +146,7 @@ func (a *addresses) takeAny(ctx context.Context, p netip.Prefix, s *corev1.Servi
 	return netip.Addr{}, errRangeFull
 }
 
-// create takes one address for a service.
+// create allocates one address for a service.
 func (a *addresses) create(ctx context.Context, ip netip.Addr, s *corev1.Service) error {
 	_, err := a.kind.Create(ctx, newAddress(ip, s, a.clock.Now()))
 	if errors.Is(err, store.ErrExists) {
@@ -169,7 +171,8 @@ func newAddress(ip netip.Addr, s *corev1.Service, now time.Time) *networkingv1.I
 	}
 }
 
-// release gives an address back if it is still the service's.
+// release deletes the IPAddress of an address if it still belongs to the
+// service.
 func (a *addresses) release(ctx context.Context, ip netip.Addr, s *corev1.Service) error {
 	e, err := a.kind.Read(ctx, "", ip.String())
 	if errors.Is(err, store.ErrNotFound) {
@@ -193,8 +196,8 @@ func isParent(a *networkingv1.IPAddress, namespace, name string) bool {
 	return p != nil && p.Group == "" && p.Resource == "services" && p.Namespace == namespace && p.Name == name
 }
 
-// prefixes lists the ranges of a family: the configured one, then those of
-// ServiceCIDRs.
+// prefixes returns the ranges of a family: the configured range, then the
+// ranges of ServiceCIDRs.
 func (a *addresses) prefixes(family corev1.IPFamily) []netip.Prefix {
 	var out []netip.Prefix
 	add := func(p netip.Prefix) {
@@ -227,12 +230,12 @@ func (a *addresses) prefixes(family corev1.IPFamily) []netip.Prefix {
 	return out
 }
 
-// maxSpan bounds how many addresses of a range are used: more than a cluster
-// can have services.
+// maxSpan bounds the number of addresses of a range that are used. It exceeds
+// the number of services of any cluster.
 const maxSpan = 1 << 32
 
-// span returns the first address of a range that may be given and how many
-// there are: not the network's own, and not IPv4's broadcast address.
+// span returns the first usable address of a range and the number of usable
+// ones. The network address and IPv4's broadcast address are not usable.
 func span(p netip.Prefix) (first netip.Addr, size uint64) {
 	bits := p.Addr().BitLen() - p.Bits()
 	if bits >= 32 {
@@ -247,7 +250,7 @@ func span(p netip.Prefix) (first netip.Addr, size uint64) {
 	return p.Masked().Addr().Next(), size
 }
 
-// usable says whether an address of a range may be given.
+// usable reports whether an address of a range may be allocated.
 func usable(p netip.Prefix, ip netip.Addr) bool {
 	if !p.Contains(ip) || ip == p.Masked().Addr() {
 		return false
@@ -256,8 +259,9 @@ func usable(p netip.Prefix, ip netip.Addr) bool {
 	return !ip.Is4() || size == 0 || ip.Compare(offset(first, size-1)) <= 0
 }
 
-// reservedSize is how much of the lower part of a range is left to addresses
-// that are given: a sixteenth, at least 16 and at most 256 (KEP-3070).
+// reservedSize returns how many addresses of the lower part of a range are
+// left for addresses that users choose: a sixteenth, at least 16 and at most
+// 256 (KEP-3070).
 func reservedSize(size uint64) uint64 {
 	reserved := min(max(size/16, 16), 256)
 	if reserved >= size {
@@ -266,7 +270,7 @@ func reservedSize(size uint64) uint64 {
 	return reserved
 }
 
-// offset is the n-th address after first.
+// offset returns the n-th address after first.
 func offset(first netip.Addr, n uint64) netip.Addr {
 	sum := new(big.Int).SetBytes(first.AsSlice())
 	sum.Add(sum, new(big.Int).SetUint64(n))

@@ -22,7 +22,7 @@ func addressesOf(s *corev1.Service) []netip.Addr {
 	return ips
 }
 
-// portsOf returns the node ports that a service holds, each once.
+// portsOf returns the node ports that a service holds, without duplicates.
 func portsOf(s *corev1.Service) []int32 {
 	var numbers []int32
 	for _, p := range s.Spec.Ports {
@@ -48,7 +48,7 @@ func needsAddresses(s *corev1.Service) bool {
 	return false
 }
 
-// needsPorts says that ports without a node port are given one.
+// needsPorts reports whether ports without a node port get one.
 func needsPorts(s *corev1.Service) bool {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeNodePort:
@@ -59,7 +59,8 @@ func needsPorts(s *corev1.Service) bool {
 	return false
 }
 
-// mayHavePorts says that node ports that were asked for are taken.
+// mayHavePorts reports whether node ports that the service specifies are
+// allocated.
 func mayHavePorts(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
@@ -68,8 +69,8 @@ func needsHealthCheckPort(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// trimFamilies drops the second family and address of a service that becomes
-// single-stack without saying so in every field.
+// trimFamilies removes the second family and address of a service that
+// changes to single-stack without a change of those fields.
 func trimFamilies(s, old *corev1.Service) {
 	if old == nil || s.Spec.IPFamilyPolicy == nil || *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
 		return
@@ -101,17 +102,17 @@ func checkFamilies(s *corev1.Service, cluster []corev1.IPFamily) field.ErrorList
 	return errs
 }
 
-// wantedAddress is a place in clusterIPs to be filled: with the given
-// address, or with any of the family.
+// wantedAddress is an element of clusterIPs to be allocated: the given
+// address, or any one of the family.
 type wantedAddress struct {
 	index  int
 	family corev1.IPFamily
 	given  netip.Addr
 }
 
-// wantedAddresses lists what a service needs beyond what it holds already: an
-// address once held is kept, or validation tells that it may not change.
-// ok is false for addresses that make no sense; validation tells why.
+// wantedAddresses returns the addresses that a service needs besides those it
+// holds. A held address stays; validation refuses changes of it. ok is false
+// for invalid addresses, which validation refuses, too.
 func wantedAddresses(s *corev1.Service, held []netip.Addr) (wanted []wantedAddress, ok bool) {
 	families := map[corev1.IPFamily]bool{}
 	for i, text := range s.Spec.ClusterIPs {

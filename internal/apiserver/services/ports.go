@@ -22,10 +22,10 @@ type PortRange struct{ First, Last int32 }
 
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// portsKey is where upstream keeps which node ports are taken.
+// portsKey is the key under which upstream stores the allocated node ports.
 const portsKey = "/registry/ranges/servicenodeports"
 
-// ports takes node ports by setting bits of one stored value.
+// ports allocates node ports by setting bits of one stored value.
 type ports struct {
 	limits PortRange
 	store  store.Store
@@ -33,13 +33,13 @@ type ports struct {
 
 var errPortTaken = errors.New("provided port is already allocated")
 
-// bitmap says which ports of a range are taken, in the form that is stored:
-// a big-endian number whose bit 0 is the first port.
+// bitmap has the allocated ports of a range in the stored form: a big-endian
+// number whose bit 0 is the first port.
 type bitmap struct {
 	limits PortRange
 	bits   *big.Int
-	// dryRun lets ports outside of limits be set, without effect: upstream asks
-	// in a dry run only whether a port is taken.
+	// dryRun makes setting ports outside of limits succeed without effect. As
+	// upstream, a dry run checks only whether a port is allocated.
 	dryRun bool
 }
 
@@ -73,7 +73,7 @@ func (b *bitmap) clear(numbers ...int32) {
 	}
 }
 
-// setAny takes a port at random, in the upper part of the range first.
+// setAny allocates a random port, in the upper part of the range first.
 func (b *bitmap) setAny() (int32, error) {
 	size := b.limits.Last - b.limits.First + 1
 	reserved := min(max(size/32, 16), 128)
@@ -105,8 +105,8 @@ func (p *ports) read(ctx context.Context) (*bitmap, error) {
 	return b, err
 }
 
-// decode returns a stored value and the bitmap that it holds; both are new if
-// there is none.
+// decode returns a stored value and its bitmap. Both are new if there is
+// none.
 func (p *ports) decode(kv store.KeyValue) (*bitmap, *corev1.RangeAllocation, error) {
 	b := &bitmap{limits: p.limits, bits: new(big.Int)}
 	if kv.Revision == 0 {
@@ -122,8 +122,8 @@ func (p *ports) decode(kv store.KeyValue) (*bitmap, *corev1.RangeAllocation, err
 	return b, stored, nil
 }
 
-// change changes the stored bitmap; decide is called again if another server
-// changed it first.
+// change updates the stored bitmap. decide is called again after a
+// conflicting write.
 func (p *ports) change(ctx context.Context, decide func(*bitmap) error) error {
 	return store.Change(ctx, p.store, portsKey, 0, func(current store.KeyValue) ([]byte, error) {
 		b, stored, err := p.decode(current)
@@ -162,8 +162,9 @@ func decodeRange(value []byte) (*corev1.RangeAllocation, error) {
 	return stored, stored.Unmarshal(envelope.Raw)
 }
 
-// allocatePorts takes the node ports that a service needs beyond the old one's.
-func (a *Allocator) allocatePorts(ctx context.Context, t *taken, s, old *corev1.Service, dryRun bool) error {
+// allocatePorts allocates the node ports that a service needs besides those
+// of the old one.
+func (a *Allocator) allocatePorts(ctx context.Context, t *allocation, s, old *corev1.Service, dryRun bool) error {
 	if !mayHavePorts(s) {
 		return nil
 	}
@@ -185,17 +186,17 @@ func (a *Allocator) allocatePorts(ctx context.Context, t *taken, s, old *corev1.
 		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
 	}
 	fillPorts(s, own)
-	a.undoPorts(ctx, t, s, without(own, append(held, 0)), dryRun)
+	a.undoPorts(ctx, t, s, subtract(own, append(held, 0)), dryRun)
 	return nil
 }
 
-func (a *Allocator) undoPorts(ctx context.Context, t *taken, s *corev1.Service, numbers []int32, dryRun bool) {
+func (a *Allocator) undoPorts(ctx context.Context, t *allocation, s *corev1.Service, numbers []int32, dryRun bool) {
 	if !dryRun && len(numbers) > 0 {
 		t.undo = append(t.undo, func() { a.release(context.WithoutCancel(ctx), s, nil, numbers) })
 	}
 }
 
-// try is change, or only a look at what it would do.
+// try is change, or, in a dry run, applies decide to a copy.
 func (p *ports) try(ctx context.Context, dryRun bool, decide func(*bitmap) error) error {
 	if !dryRun {
 		return p.change(ctx, decide)
@@ -208,7 +209,8 @@ func (p *ports) try(ctx context.Context, dryRun bool, decide func(*bitmap) error
 	return decide(b)
 }
 
-// portError is a node port that cannot be had, and where it was asked for.
+// portError is the error of allocating a node port, with the field that
+// specifies it.
 type portError struct {
 	index int
 	port  int32
@@ -217,9 +219,9 @@ type portError struct {
 
 func (e portError) Error() string { return e.err.Error() }
 
-// takePorts takes in b the node ports of each of the service's ports and
-// returns them in their order (0 for none). Ports that differ only in
-// protocol share a node port.
+// takePorts allocates the node ports of each of the service's ports in b, and
+// returns them in order (0 for none). Ports that differ only in protocol
+// share a node port.
 func takePorts(b *bitmap, s *corev1.Service, held []int32) ([]int32, error) {
 	numbers := make([]int32, len(s.Spec.Ports))
 	mine := map[int32]bool{}
@@ -258,7 +260,7 @@ func takePorts(b *bitmap, s *corev1.Service, held []int32) ([]int32, error) {
 }
 
 // sharedPort returns the node port of another port with the same number and
-// another protocol.
+// another protocol, or 0.
 func sharedPort(all []corev1.ServicePort, numbers []int32, i int) int32 {
 	for j, other := range all {
 		if j != i && numbers[j] != 0 && other.Port == all[i].Port && other.Protocol != all[i].Protocol {
@@ -274,9 +276,9 @@ func fillPorts(s *corev1.Service, numbers []int32) {
 	}
 }
 
-// allocateHealthCheckPort takes the port on which a service's load balancer
-// asks nodes whether they have endpoints.
-func (a *Allocator) allocateHealthCheckPort(ctx context.Context, t *taken, s, old *corev1.Service, dryRun bool) error {
+// allocateHealthCheckPort allocates the port at which a service's load
+// balancer asks nodes whether they have endpoints.
+func (a *Allocator) allocateHealthCheckPort(ctx context.Context, t *allocation, s, old *corev1.Service, dryRun bool) error {
 	if !needsHealthCheckPort(s) || old != nil && old.Spec.HealthCheckNodePort != 0 && old.Spec.HealthCheckNodePort == s.Spec.HealthCheckNodePort {
 		return nil
 	}

@@ -11,24 +11,23 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
 const (
 	repairPeriod = 3 * time.Minute
-	// addressGrace is how old an address without a service must be to be
-	// released: its service may be about to be stored.
+	// addressGrace is the minimal age of an address without a service for its
+	// release. The service of a younger one may not be stored yet.
 	addressGrace = time.Minute
 )
 
-// Run repairs what crashes left behind, at once and periodically, until ctx
-// ends: addresses and ports that no service has are released, those that a
-// service has are taken. repaired is called each time all has been repaired.
+// Run repairs the allocations after crashes, at once and periodically, until
+// ctx ends. It releases addresses and ports without a service, and allocates
+// those that a service has. It calls repaired after each complete repair.
 func (a *Allocator) Run(ctx context.Context, repaired func()) error {
-	ticker := time.NewTicker(repairPeriod)
-	defer ticker.Stop()
 	leaked := map[int32]bool{}
-	for {
+	supervise.Repeat(ctx, repairPeriod, func() {
 		addressesErr := a.repairAddresses(ctx)
 		if addressesErr != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(addressesErr, "Cannot repair cluster IPs; trying again later")
@@ -41,15 +40,11 @@ func (a *Allocator) Run(ctx context.Context, repaired func()) error {
 			repaired()
 		}
 		leaked = next
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	})
+	return nil
 }
 
-// repairAddresses compares addresses with services.
+// repairAddresses makes the IPAddress objects agree with the services.
 func (a *Allocator) repairAddresses(ctx context.Context) error {
 	var failed []error
 	owners := map[netip.Addr]*corev1.Service{}
@@ -76,7 +71,7 @@ func (a *Allocator) repairAddresses(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// claim takes the address that a service says it has, if nobody has it.
+// claim allocates an address of a service if it is free.
 func (a *Allocator) claim(ctx context.Context, ip netip.Addr, s *corev1.Service) error {
 	e, ok := a.addresses.kind.Get("", ip.String())
 	if !ok {
@@ -92,7 +87,8 @@ func (a *Allocator) claim(ctx context.Context, ip netip.Addr, s *corev1.Service)
 	return nil
 }
 
-// isAbandoned says that an address was taken for a service that does not have it.
+// isAbandoned reports whether an address was allocated for a service that
+// does not have it.
 func isAbandoned(a *networkingv1.IPAddress, owners map[netip.Addr]*corev1.Service, now time.Time) bool {
 	if a.Labels[networkingv1.LabelManagedBy] != managedBy || now.Sub(a.CreationTimestamp.Time) < addressGrace {
 		return false
@@ -105,9 +101,9 @@ func isAbandoned(a *networkingv1.IPAddress, owners map[netip.Addr]*corev1.Servic
 	return owner == nil || !isParent(a, owner.Namespace, owner.Name)
 }
 
-// repairPorts compares node ports with services. A port without a service is
-// released when it was without one the last time too, since its service may
-// be about to be stored; the next call is given those found now.
+// repairPorts makes the bitmap agree with the services. It releases ports that
+// no service has and that are in before, the result of the previous call. leaked
+// are the other ports without a service, whose service may not be stored yet.
 func (a *Allocator) repairPorts(ctx context.Context, before map[int32]bool) (leaked map[int32]bool, err error) {
 	err = a.ports.change(ctx, func(b *bitmap) error {
 		leaked = map[int32]bool{}
@@ -115,7 +111,7 @@ func (a *Allocator) repairPorts(ctx context.Context, before map[int32]bool) (lea
 		a.each(func(s *corev1.Service) {
 			for _, port := range portsOf(s) {
 				held[port] = true
-				_ = b.set(port) // taken already, or out of a range that was made smaller
+				_ = b.set(port) // allocated already, or outside of a range that has shrunk
 			}
 		})
 		for port := b.limits.First; port <= b.limits.Last; port++ {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/networking"
@@ -21,8 +22,8 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// What a crash left behind is repaired: what nobody has is released, what a
-// service has is taken.
+// After a crash, allocations without a service are released, and missing
+// allocations of services are restored.
 func TestRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -57,19 +58,19 @@ func TestRepair(t *testing.T) {
 		if err := a.ports.change(ctx, func(b *bitmap) error { return b.set(30005) }); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // until the cache shows the service
+		synctest.Wait() // wait until the cache has the service
 		var repaired atomic.Bool
 		go func() { done <- a.Run(ctx, func() { repaired.Store(true) }) }()
 		synctest.Wait()
 		if !repaired.Load() {
 			t.Error("nothing was repaired at once")
 		}
-		if got := takenNow(t, a); !slices.Equal(got, []string{"10.96.0.7", "10.96.0.9", "30003", "30005"}) {
+		if got := allocated(t, a); !slices.Equal(got, []string{"10.96.0.7", "10.96.0.9", "30003", "30005"}) {
 			t.Errorf("at once, when the lost ones may still become a service's: %v", got)
 		}
 		time.Sleep(repairPeriod + time.Second)
 		synctest.Wait()
-		if got := takenNow(t, a); !slices.Equal(got, []string{"10.96.0.7", "30003"}) {
+		if got := allocated(t, a); !slices.Equal(got, []string{"10.96.0.7", "30003"}) {
 			t.Errorf("later: %v", got)
 		}
 		cancel()
@@ -78,8 +79,8 @@ func TestRepair(t *testing.T) {
 	})
 }
 
-// takenNow lists the addresses and ports that are taken.
-func takenNow(t *testing.T, a *Allocator) []string {
+// allocated returns the allocated addresses and ports.
+func allocated(t *testing.T, a *Allocator) []string {
 	t.Helper()
 	var all []string
 	a.addresses.kind.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {

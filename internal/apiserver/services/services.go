@@ -1,13 +1,12 @@
-// Package services allocates what Services need outside of themselves:
-// cluster IPs and node ports. Any number of API servers on one store never
-// give one of them twice:
+// Package services allocates cluster IPs and node ports of Services. API
+// servers with the same store never allocate one of them twice:
 //
 //	cluster IP   an IPAddress object of that name (KEP-1880): creating it is taking it
 //	node port    a bit in /registry/ranges/servicenodeports, which is replaced
 //	             only at the revision it was read at
 //
-// What was taken for a write that failed is given back at once; what a crash
-// left behind is found by Run.
+// Allocations of a failed write are released at once. Run finds those that
+// remain after a crash.
 package services
 
 import (
@@ -21,13 +20,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/apiserver/faults"
+	"github.com/coracle-io/coracle/internal/apiserver/errorlist"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Config says what may be allocated. All fields are required.
+// Config configures an Allocator. All fields are required.
 type Config struct {
 	// CIDRs are the ranges of cluster IPs, one for each family, the preferred
 	// family first.
@@ -42,7 +41,7 @@ type Config struct {
 	Clock  clock.PassiveClock
 }
 
-// Allocator allocates for Services. It takes part in their writes as
+// Allocator allocates cluster IPs and node ports. It implements
 // registry.Lifecycle.
 type Allocator struct {
 	addresses *addresses
@@ -53,8 +52,8 @@ type Allocator struct {
 	clock     clock.PassiveClock
 }
 
-// New makes an allocator. assign fills in the families of a service before it
-// is given addresses, or says why they make no sense.
+// New returns an allocator. assign sets the families of a service before the
+// allocation of addresses, or returns what is wrong with them.
 func New(c Config, assign func(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList) (*Allocator, error) {
 	a := &Allocator{
 		addresses: &addresses{cidrs: c.CIDRs, kind: c.Addresses, ranges: c.Ranges, clock: c.Clock},
@@ -80,12 +79,12 @@ func familyOf(a netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// taken is what a write has allocated so far, and how to give it back.
-type taken struct {
+// allocation holds the functions that undo what a write has allocated so far.
+type allocation struct {
 	undo []func()
 }
 
-func (t *taken) giveBack() {
+func (t *allocation) rollback() {
 	for _, undo := range t.undo {
 		undo()
 	}
@@ -97,13 +96,13 @@ func (a *Allocator) BeginCreate(ctx context.Context, obj resource.Object, dryRun
 	return a.begin(ctx, obj.(*corev1.Service), nil, dryRun)
 }
 
-// BeginUpdate allocates what the new service needs beyond the old one. What
-// it no longer needs is released when it is stored.
+// BeginUpdate allocates what the new service needs besides the old one's
+// allocations. It releases what the service no longer needs after the write.
 func (a *Allocator) BeginUpdate(ctx context.Context, obj, old resource.Object, dryRun bool) (func(stored bool), error) {
 	return a.begin(ctx, obj.(*corev1.Service), old.(*corev1.Service), dryRun)
 }
 
-// AfterDelete releases everything a service had.
+// AfterDelete releases all allocations of a service.
 func (a *Allocator) AfterDelete(ctx context.Context, obj resource.Object) {
 	s := obj.(*corev1.Service)
 	a.release(ctx, s, addressesOf(s), portsOf(s))
@@ -117,23 +116,23 @@ func (a *Allocator) begin(ctx context.Context, s, old *corev1.Service, dryRun bo
 	if errs := checkFamilies(s, a.families); len(errs) > 0 {
 		return nil, invalid(s, errs)
 	}
-	t := &taken{}
+	t := &allocation{}
 	if err := a.allocate(ctx, t, s, old, dryRun); err != nil {
-		t.giveBack()
+		t.rollback()
 		return nil, err
 	}
 	return func(stored bool) {
 		if !stored {
-			t.giveBack()
+			t.rollback()
 			return
 		}
 		if old != nil {
-			a.release(context.WithoutCancel(ctx), old, without(addressesOf(old), addressesOf(s)), without(portsOf(old), portsOf(s)))
+			a.release(context.WithoutCancel(ctx), old, subtract(addressesOf(old), addressesOf(s)), subtract(portsOf(old), portsOf(s)))
 		}
 	}, nil
 }
 
-func (a *Allocator) allocate(ctx context.Context, t *taken, s, old *corev1.Service, dryRun bool) error {
+func (a *Allocator) allocate(ctx context.Context, t *allocation, s, old *corev1.Service, dryRun bool) error {
 	if err := a.allocateAddresses(ctx, t, s, old, dryRun); err != nil {
 		return err
 	}
@@ -143,8 +142,7 @@ func (a *Allocator) allocate(ctx context.Context, t *taken, s, old *corev1.Servi
 	return a.allocateHealthCheckPort(ctx, t, s, old, dryRun)
 }
 
-// release gives back addresses and ports. What cannot be given back now is
-// found by Run.
+// release releases addresses and ports. Run retries what fails.
 func (a *Allocator) release(ctx context.Context, s *corev1.Service, ips []netip.Addr, numbers []int32) {
 	log := klog.FromContext(ctx)
 	for _, ip := range ips {
@@ -161,11 +159,11 @@ func (a *Allocator) release(ctx context.Context, s *corev1.Service, ips []netip.
 }
 
 func invalid(s *corev1.Service, errs field.ErrorList) error {
-	return faults.Invalid(schema.GroupKind{Kind: "Service"}, s.Name, errs)
+	return errorlist.Invalid(schema.GroupKind{Kind: "Service"}, s.Name, errs)
 }
 
-// without returns what of a is not in b.
-func without[T comparable](a, b []T) []T {
+// subtract returns the elements of a that are not in b.
+func subtract[T comparable](a, b []T) []T {
 	in := make(map[T]bool, len(b))
 	for _, x := range b {
 		in[x] = true

@@ -30,7 +30,7 @@ func start(t *testing.T, on store.Store, ports services.PortRange, cidrs ...stri
 	return apiservertest.StartOn(t, on, func(c *apiserver.Config) {
 		config := services.Config{
 			NodePorts: ports, Store: on, Clock: clock.RealClock{},
-			Services: c.Cache.At("services/specs"), Addresses: c.Cache.At("ipaddresses"), Ranges: c.Cache.At("servicecidrs"),
+			Services: c.Registry.Cache.At("services/specs"), Addresses: c.Registry.Cache.At("ipaddresses"), Ranges: c.Registry.Cache.At("servicecidrs"),
 		}
 		for _, cidr := range cidrs {
 			config.CIDRs = append(config.CIDRs, netip.MustParsePrefix(cidr))
@@ -39,7 +39,7 @@ func start(t *testing.T, on store.Store, ports services.PortRange, cidrs ...stri
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Lifecycles = map[schema.GroupResource]registry.Lifecycle{{Resource: "services"}: allocator}
+		c.Registry.Lifecycles = map[schema.GroupResource]registry.Lifecycle{{Resource: "services"}: allocator}
 	})
 }
 
@@ -85,7 +85,7 @@ func service(t *testing.T, s *apiservertest.Server, want int, method, path, body
 	return out
 }
 
-// addresses lists the cluster IPs that are taken.
+// addresses returns the allocated cluster IPs.
 func addresses(t *testing.T, s *apiservertest.Server) string {
 	t.Helper()
 	_, data := send(t, s, "GET", "/apis/networking.k8s.io/v1/ipaddresses", "")
@@ -132,7 +132,7 @@ func TestAddresses(t *testing.T) {
 	if headless.Spec.ClusterIP != "None" || external.Spec.ClusterIP != "" || external.Spec.ClusterIPs != nil {
 		t.Errorf("%+v %+v", headless.Spec, external.Spec)
 	}
-	// What a refused or dry write would have taken stays free.
+	// A refused write and a dry run allocate nothing.
 	if code, data := send(t, s, "POST", path, body("BAD", "")); code != 422 {
 		t.Errorf("%d %s", code, data)
 	}
@@ -140,7 +140,7 @@ func TestAddresses(t *testing.T) {
 	if got := strings.Fields(addresses(t, s)); len(got) != 2 {
 		t.Errorf("taken: %s", got)
 	}
-	// A change of type releases and takes.
+	// A change of type releases and allocates.
 	changed := service(t, s, 200, "PATCH", path+"/a", `{"spec":{"type":"ExternalName","externalName":"example.com","clusterIP":null,"clusterIPs":null}}`)
 	if changed.Spec.ClusterIP != "" || addresses(t, s) != "10.96.0.10" {
 		t.Errorf("%+v %s", changed.Spec, addresses(t, s))
@@ -215,8 +215,7 @@ func TestNodePorts(t *testing.T) {
 	}
 }
 
-// Two API servers on one store give every address and port once, until none
-// is left.
+// Two API servers with one store allocate every address and port once.
 func TestTwoServers(t *testing.T) {
 	shared := mem.New()
 	servers := []*apiservertest.Server{
@@ -249,4 +248,15 @@ func TestTwoServers(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+// A dry run of an update releases nothing that the service still has.
+func TestDryRunOfAnUpdateReleasesNothing(t *testing.T) {
+	s := start(t, mem.New(), nodePorts, "10.96.0.0/24")
+	a := service(t, s, 201, "POST", path, body("a", `,"type":"NodePort"`))
+	service(t, s, 200, "PATCH", path+"/a?dryRun=All", `{"spec":{"type":"ClusterIP"}}`)
+	taken := fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"b"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":%d}]}}`, a.Spec.Ports[0].NodePort)
+	if code, data := send(t, s, "POST", path, taken); code != http.StatusUnprocessableEntity {
+		t.Errorf("another service took the port of a: %d %s", code, data)
+	}
 }

@@ -1,5 +1,5 @@
-// Package status says what went wrong with a request in the API's terms: errors
-// that carry a metav1.Status with upstream's code, reason and message.
+// Package status makes the API's errors: errors with a metav1.Status that has
+// upstream's code, reason and message.
 package status
 
 import (
@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/coracle-io/coracle/internal/apiserver/faults"
+	"github.com/coracle-io/coracle/internal/apiserver/errorlist"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-// Of turns an error into the Status that tells a client of it. An error
-// that names no status is a 500 without a reason.
+// Of returns the Status of an error. An error without a Status is a 500 without a
+// reason.
 func Of(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	var status metav1.Status
@@ -46,8 +46,8 @@ func Of(err error) *metav1.Status {
 	return &status
 }
 
-// FromStore tells what an error of the store means for a verb on an object;
-// nil for nil.
+// FromStore converts an error of the store to an API error of a verb on an object.
+// It returns nil for nil.
 func FromStore(err error, verb string, gr schema.GroupResource, name string) error {
 	switch {
 	case err == nil:
@@ -59,7 +59,7 @@ func FromStore(err error, verb string, gr schema.GroupResource, name string) err
 	case errors.Is(err, store.ErrConflict):
 		return Modified(gr, name)
 	case errors.Is(err, store.ErrFull):
-		return apierrors.NewInternalError(err) // trying again is of no use, and the reason is
+		return apierrors.NewInternalError(err) // retrying does not help, but the reason does
 	case errors.Is(err, store.ErrUnavailable):
 		return apierrors.NewServerTimeout(gr, verb, 2)
 	case errors.Is(err, watchcache.ErrRemoved):
@@ -68,34 +68,34 @@ func FromStore(err error, verb string, gr schema.GroupResource, name string) err
 	return err
 }
 
-// Modified is the conflict of a write with one that came before it.
+// Modified is the conflict of a write with an earlier one.
 func Modified(gr schema.GroupResource, name string) error {
 	return apierrors.NewConflict(gr, name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
 }
 
-// NoSuchResource says that a path leads to nothing that is served.
+// NoSuchResource is the error of a path that is not served.
 func NoSuchResource() error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
 }
 
-// MethodNotAllowed says that a resource has no such verb.
+// MethodNotAllowed is the error of a verb that a resource does not have.
 func MethodNotAllowed() error {
 	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
 }
 
-// NotAcceptable lists the media types that answers can have.
+// NotAcceptable is the error that lists the media types of answers.
 func NotAcceptable(accepted []string) error {
 	return NotAcceptableMessage("only the following media types are accepted: " + strings.Join(accepted, ", "))
 }
 
-// NotAcceptableMessage says why there is no answer of the form that is wanted.
+// NotAcceptableMessage is a 406 with a message.
 func NotAcceptableMessage(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable, Message: message,
 	}}
 }
 
-// UnsupportedMediaType lists the media types that bodies can have.
+// UnsupportedMediaType is the error that lists the media types of bodies.
 func UnsupportedMediaType(accepted []string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
@@ -103,26 +103,27 @@ func UnsupportedMediaType(accepted []string) error {
 	}}
 }
 
-// Unprocessable says that a body is understood and makes no sense.
+// Unprocessable is the error of a well-formed body that cannot be applied.
 func Unprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
-// InvalidOptions lists what is wrong with the options of a request; nil for nothing.
+// InvalidOptions is the error of invalid options of a request. It is nil if errs
+// is empty.
 func InvalidOptions(kind string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return faults.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+	return errorlist.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
-// Future says that a client asked for a revision that is not known yet.
+// Future is the error of a resourceVersion that the server does not have yet.
 func Future(wanted, current int64) error {
 	return storage.NewTooLargeResourceVersionError(uint64(wanted), uint64(current), 1)
 }
 
-// ParseRevision reads a resourceVersion; "" and "0" are 0. What is no
-// revision is a BadRequest.
+// ParseRevision parses a resourceVersion. "" and "0" are 0; invalid ones are
+// BadRequest.
 func ParseRevision(text string) (int64, error) {
 	if text == "" || text == "0" {
 		return 0, nil
@@ -134,7 +135,7 @@ func ParseRevision(text string) (int64, error) {
 	return int64(n), nil
 }
 
-// Created answers an action that has been carried out.
+// Created is the Status of a successful action.
 func Created() *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},

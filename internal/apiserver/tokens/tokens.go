@@ -1,5 +1,5 @@
-// Package tokens answers serviceaccounts/token, by which clients ask for the
-// token of a service account (KEP-1205).
+// Package tokens implements the subresource serviceaccounts/token, which issues
+// tokens of service accounts (KEP-1205).
 package tokens
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/status"
 )
 
-// Issuer issues the tokens of service accounts. The request's spec is filled
-// in and checked by it.
+// Issuer issues tokens of service accounts. It defaults and validates the
+// request's spec.
 type Issuer interface {
 	Answer(ctx context.Context, sa *corev1.ServiceAccount, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
-// Issue answers a TokenRequest for the service account that the request
-// names. Nothing is stored, so a dry run is like any other.
+// Issue issues a token for the service account that the request names. It stores
+// nothing, so a dry run issues a token, too.
 func Issue(q *registry.Request, issuer Issuer, wanted *authenticationv1.TokenRequest, options *metav1.CreateOptions) (*authenticationv1.TokenRequest, error) {
 	if err := q.PlaceInNamespace(wanted); err != nil {
 		return nil, err
 	}
-	g := q.Gate(admission.Create, options, len(options.DryRun) > 0)
+	g := q.Admitter(admission.Create, options, len(options.DryRun) > 0)
 	if err := g.Mutate(wanted, nil, q.Info.Name); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
-// Package webhooks bounds what users' webhooks, those for admission and those
-// that convert custom resources, may answer: the process that calls them
-// serves everybody.
+// Package webhooks bounds the responses of users' webhooks, for admission and
+// for the conversion of custom resources. The process that calls them serves
+// all users.
 package webhooks
 
 import (
@@ -14,12 +14,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// MaxAnswer bounds the body of an answer in bytes, after decompression. It has
-// room for a review that is sent back whole, with an object and its predecessor
-// of the largest size that the API takes, and a patch of that size.
-const MaxAnswer = 16 << 20
+// maxResponse bounds the body of a response in bytes, after decompression. It
+// has room for a review that is returned whole, with two objects of the largest
+// size that the API accepts, and a patch of that size.
+const maxResponse = 16 << 20
 
-// Bounded gives calls the bounds of this package. It is a
+// Bounded applies the bounds of this package to calls. It is a
 // webhook.AuthenticationInfoResolverWrapper.
 func Bounded(resolver webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 	bounded := func(config *rest.Config, err error) (*rest.Config, error) {
@@ -38,33 +38,33 @@ func Bounded(resolver webhook.AuthenticationInfoResolver) webhook.Authentication
 	}
 }
 
-// transport refuses redirects to other hosts, to which a webhook would make
-// this server send requests, and answers that are too large.
+// transport refuses responses that are too large, and redirects to other hosts,
+// by which a webhook could make this server send requests elsewhere.
 type transport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := t.next.RoundTrip(r)
+	response, err := t.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRedirect(r.URL, answer); err != nil {
-		_ = answer.Body.Close()
+	if err := checkRedirect(r.URL, response); err != nil {
+		_ = response.Body.Close()
 		return nil, err
 	}
-	if answer.ContentLength > MaxAnswer {
-		_ = answer.Body.Close()
+	if response.ContentLength > maxResponse {
+		_ = response.Body.Close()
 		return nil, errTooLarge(r.URL)
 	}
-	answer.Body = &body{ReadCloser: answer.Body, left: MaxAnswer, from: r.URL}
-	return answer, nil
+	response.Body = &body{ReadCloser: response.Body, left: maxResponse, from: r.URL}
+	return response, nil
 }
 
-func checkRedirect(from *url.URL, answer *http.Response) error {
-	if answer.StatusCode < http.StatusMultipleChoices || answer.StatusCode >= http.StatusBadRequest {
+func checkRedirect(from *url.URL, response *http.Response) error {
+	if response.StatusCode < http.StatusMultipleChoices || response.StatusCode >= http.StatusBadRequest {
 		return nil
 	}
-	to, err := from.Parse(answer.Header.Get("Location"))
+	to, err := from.Parse(response.Header.Get("Location"))
 	if err != nil || to.Scheme != from.Scheme || hostPort(to) != hostPort(from) {
 		return fmt.Errorf("the webhook at %s redirects to another host, which is not followed", from.Host)
 	}
@@ -80,10 +80,10 @@ func hostPort(u *url.URL) string {
 }
 
 func errTooLarge(from *url.URL) error {
-	return fmt.Errorf("the webhook at %s answers with more than %d bytes", from.Host, MaxAnswer)
+	return fmt.Errorf("the webhook at %s responds with more than %d bytes", from.Host, maxResponse)
 }
 
-// body fails once more has been read than an answer may have.
+// body is a response body that fails once it exceeds the limit.
 type body struct {
 	io.ReadCloser
 	left int

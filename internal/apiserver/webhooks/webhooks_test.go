@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// call sends a request as webhooks are called and returns the size of the answer.
+// call sends a request as webhooks are called, and returns the size of the
+// response.
 func call(t *testing.T, handler http.HandlerFunc) (int, error) {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -28,16 +29,16 @@ func call(t *testing.T, handler http.HandlerFunc) (int, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := client.Post(server.URL+"/hook", "application/json", strings.NewReader("{}"))
+	response, err := client.Post(server.URL+"/hook", "application/json", strings.NewReader("{}"))
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = answer.Body.Close() }()
-	n, err := io.Copy(io.Discard, answer.Body)
+	defer func() { _ = response.Body.Close() }()
+	n, err := io.Copy(io.Discard, response.Body)
 	return int(n), err
 }
 
-func TestAnswersAreBounded(t *testing.T) {
+func TestResponsesAreBounded(t *testing.T) {
 	write := func(w io.Writer, size int) {
 		chunk := make([]byte, 1<<20)
 		for size > 0 {
@@ -53,8 +54,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		handler http.HandlerFunc
 		size    int // 0 is a refusal
 	}{
-		{"as large as may be", func(w http.ResponseWriter, _ *http.Request) { write(w, MaxAnswer) }, MaxAnswer},
-		{"one more", func(w http.ResponseWriter, _ *http.Request) { write(w, MaxAnswer+1) }, 0},
+		{"as large as may be", func(w http.ResponseWriter, _ *http.Request) { write(w, maxResponse) }, maxResponse},
+		{"one more", func(w http.ResponseWriter, _ *http.Request) { write(w, maxResponse+1) }, 0},
 		{"announced", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "99999999999") }, 0},
 		{"without end", func(w http.ResponseWriter, _ *http.Request) { write(w, 1<<40) }, 0},
 		{"compressed", func(w http.ResponseWriter, _ *http.Request) {
@@ -66,7 +67,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n, err := call(t, c.handler)
-			if c.size == 0 && (err == nil || !strings.Contains(err.Error(), "answers with more than")) || c.size > 0 && (err != nil || n != c.size) {
+			if c.size == 0 && (err == nil || !strings.Contains(err.Error(), "responds with more than")) || c.size > 0 && (err != nil || n != c.size) {
 				t.Errorf("%d, %v", n, err)
 			}
 		})

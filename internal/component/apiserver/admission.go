@@ -6,31 +6,61 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	podsecurity "k8s.io/pod-security-admission/admission/api"
 	"k8s.io/pod-security-admission/admission/api/load"
 	"k8s.io/pod-security-admission/admission/api/validation"
+
+	"github.com/coracle-io/coracle/internal/apiserver/admission"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
-// podSecurity is what the file of --admission-control-config-file says about
-// the plugin PodSecurity; nil is nothing. Configurations of other plugins are
-// refused, as they would have no effect.
-func (f *Flags) podSecurity() (*podsecurity.PodSecurityConfiguration, error) {
-	if f.AdmissionConfigFile == "" {
+// AdmissionOptions say which admission plugins run, and how.
+type AdmissionOptions struct {
+	Enable     []string // plugins besides the default ones
+	Disable    []string
+	ConfigFile string // of an AdmissionConfiguration, or empty
+
+	// AllowPrivileged allows privileged containers in pods and templates. It is
+	// true by default, unlike upstream's.
+	AllowPrivileged bool
+}
+
+func (o *AdmissionOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&o.Enable, "enable-admission-plugins", o.Enable, "admission plugins to run besides the default ones")
+	fs.StringSliceVar(&o.Disable, "disable-admission-plugins", o.Disable, "default admission plugins not to run")
+	fs.StringVar(&o.ConfigFile, "admission-control-config-file", o.ConfigFile, "AdmissionConfiguration; the plugin PodSecurity may have one")
+	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "allow privileged containers in pods and in templates of pods")
+	flagvalue.Is(fs, flagvalue.File, "admission-control-config-file")
+}
+
+func (o *AdmissionOptions) validate() []error {
+	if err := admission.Check(o.Enable, o.Disable); err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
+// podSecurity returns the configuration of the plugin PodSecurity in the file of
+// --admission-control-config-file, or nil. It refuses configurations of other
+// plugins, because they would have no effect.
+func (o *AdmissionOptions) podSecurity() (*podsecurity.PodSecurityConfiguration, error) {
+	if o.ConfigFile == "" {
 		return nil, nil
 	}
-	content, err := os.ReadFile(f.AdmissionConfigFile)
+	content, err := os.ReadFile(o.ConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("--admission-control-config-file: %w", err)
 	}
 	configuration, err := decodeConfiguration[apiserver.AdmissionConfiguration](content)
 	if err != nil {
-		return nil, fmt.Errorf("--admission-control-config-file %s: %w", f.AdmissionConfigFile, err)
+		return nil, fmt.Errorf("--admission-control-config-file %s: %w", o.ConfigFile, err)
 	}
 	var found *podsecurity.PodSecurityConfiguration
 	var errs []error
 	for _, plugin := range configuration.Plugins {
-		raw, err := pluginConfiguration(plugin, filepath.Dir(f.AdmissionConfigFile))
+		raw, err := pluginConfiguration(plugin, filepath.Dir(o.ConfigFile))
 		switch {
 		case err != nil:
 		case len(raw) == 0:
@@ -43,14 +73,14 @@ func (f *Flags) podSecurity() (*podsecurity.PodSecurityConfiguration, error) {
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--admission-control-config-file %s: plugin %s: %w", f.AdmissionConfigFile, plugin.Name, err))
+			errs = append(errs, fmt.Errorf("--admission-control-config-file %s: plugin %s: %w", o.ConfigFile, plugin.Name, err))
 		}
 	}
 	return found, errors.Join(errs...)
 }
 
-// pluginConfiguration is a plugin's own part: in the same file, or in another
-// whose path may begin at the folder of the first.
+// pluginConfiguration returns a plugin's configuration, from the same file or
+// from another one, whose path may be relative to folder.
 func pluginConfiguration(plugin apiserver.AdmissionPluginConfiguration, folder string) ([]byte, error) {
 	if plugin.Configuration != nil {
 		return plugin.Configuration.Raw, nil

@@ -47,8 +47,8 @@ func TestAdmissionConfigurationIsValidated(t *testing.T) {
 		admissionConfiguration + "- {name: PodSecurity, path: missing.yaml}\n- {name: ResourceQuota, configuration: {a: b}}\n":                                                               {"plugin PodSecurity", "missing.yaml", "plugin ResourceQuota: this plugin takes no configuration here"},
 		admissionConfiguration + "- {name: PodSecurity, configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: harsh}}}\n": {"plugin PodSecurity", "defaults.enforce", "harsh"},
 	} {
-		f := apiserver.NewFlags()
-		f.AdmissionConfigFile = file(t, "admission.yaml", content)
+		f := apiserver.NewOptions()
+		f.Admission.ConfigFile = file(t, "admission.yaml", content)
 		got := refusal(t, f)
 		for _, part := range want {
 			if !strings.Contains(got, part) {

@@ -9,10 +9,10 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// newAggregator makes what passes requests on to the servers behind
-// APIServices, with a certificate of the front proxy's authority.
+// newAggregator returns the proxy to the servers behind APIServices. It presents
+// a certificate of the front proxy's authority.
 func (a *Server) newAggregator(builtIn []*resource.Resource, documents *openapi.Handler) (*aggregator.Server, error) {
-	identity, err := a.flags.FrontProxy.identity(a.keys)
+	identity, err := a.options.FrontProxy.identity(a.keys)
 	if err != nil {
 		return nil, err
 	}
@@ -23,8 +23,7 @@ func (a *Server) newAggregator(builtIn []*resource.Resource, documents *openapi.
 	}), nil
 }
 
-// served tells both the API server and the aggregator which resources there
-// are, custom ones among them.
+// served implements crd.Routes for the API server and the aggregator.
 type served struct {
 	*apiserver.Server
 	aggregated *aggregator.Server

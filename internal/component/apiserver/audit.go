@@ -3,16 +3,30 @@ package apiserver
 import (
 	"fmt"
 
+	"github.com/spf13/pflag"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/server"
 
 	"github.com/coracle-io/coracle/internal/apiserver/audit"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
-// newAuditor makes what --audit-policy-file and a backend's flags ask for. It
-// is nil, and records nothing, without a policy or without a backend.
+// auditFlags says what the values of the library's audit flags are.
+func auditFlags(fs *pflag.FlagSet) {
+	flagvalue.Is(fs, flagvalue.Path, "audit-log-path")
+	flagvalue.Is(fs, flagvalue.File, "audit-policy-file", "audit-webhook-config-file")
+	flagvalue.OneOf(fs, "audit-log-format", "legacy", "json")
+	for _, backend := range []string{"audit-log", "audit-webhook"} {
+		flagvalue.OneOf(fs, backend+"-mode", "batch", "blocking", "blocking-strict")
+		flagvalue.OneOf(fs, backend+"-version", auditv1.SchemeGroupVersion.String())
+	}
+}
+
+// newAuditor returns the auditor of the audit options, or nil if there is no
+// policy or no backend.
 func (a *Server) newAuditor() (*audit.Auditor, error) {
 	var c server.Config
-	if err := a.flags.Audit.ApplyTo(&c); err != nil {
+	if err := a.options.Audit.ApplyTo(&c); err != nil {
 		return nil, err
 	}
 	if c.AuditBackend == nil || c.AuditPolicyRuleEvaluator == nil {
@@ -22,8 +36,8 @@ func (a *Server) newAuditor() (*audit.Auditor, error) {
 	return audit.New(c.AuditBackend, c.AuditPolicyRuleEvaluator), nil
 }
 
-// startAudit starts the backends. stop, for the time when the last request
-// has been answered, waits until they have delivered what they hold.
+// startAudit starts the audit backend. stop waits until the backend has
+// delivered its events. Call it after the last request.
 func (a *Server) startAudit() (stop func(), err error) {
 	if a.auditBackend == nil {
 		return func() {}, nil

@@ -45,8 +45,8 @@ rules:
   omitStages: ["RequestReceived"]
 `
 
-// told sums up an event in a line, for comparing.
-func told(e auditv1.Event) string {
+// summary returns an event in one line.
+func summary(e auditv1.Event) string {
 	parts := []string{string(e.Level), string(e.Stage), e.Verb}
 	if o := e.ObjectRef; o != nil {
 		resource := o.Resource
@@ -72,42 +72,60 @@ func told(e auditv1.Event) string {
 	return strings.Join(parts, " ")
 }
 
-func TestAuditLog(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "logs", "audit.log")
-	s := startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", policy), "--audit-log-path="+log)
-	admin := s.clientset(s.admin())
-	ctx := t.Context()
+// audited is an API server with the audit policy, and the events of its log.
+type audited struct {
+	*whole
+	log    string
+	events []auditv1.Event
+}
 
+func startAudited(t *testing.T) *audited {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "logs", "audit.log")
+	return &audited{whole: startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", policy), "--audit-log-path="+log), log: log}
+}
+
+// waitFor waits for as many events as there are summaries and fails unless they
+// are the same, in any order.
+func (s *audited) waitFor(want ...string) {
+	s.t.Helper()
+	var got []string
+	eventually(s.t, "all events in the audit log", func() bool {
+		s.events, got = lines[auditv1.Event](s.t, s.log), nil
+		for _, e := range s.events {
+			got = append(got, summary(e))
+		}
+		return len(got) >= len(want)
+	})
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		s.t.Errorf("the log has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// find returns the event with a summary.
+func (s *audited) find(want string) auditv1.Event {
+	s.t.Helper()
+	for _, e := range s.events {
+		if summary(e) == want {
+			return e
+		}
+	}
+	s.t.Fatalf("no event %q", want)
+	return auditv1.Event{}
+}
+
+func TestAuditLogOfWrites(t *testing.T) {
+	s := startAudited(t)
+	admin := s.clientset(s.admin())
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Data: map[string]string{"a": "b"}}
-	if _, err := admin.CoreV1().ConfigMaps("default").Create(ctx, configMap, metav1.CreateOptions{FieldManager: "test"}); err != nil {
+	if _, err := admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap, metav1.CreateOptions{FieldManager: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "one"}, StringData: map[string]string{"a": "hidden"}}
-	if _, err := admin.CoreV1().Secrets("default").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
-	}
-	eventually(t, "the Service of the API server", func() bool {
-		_, err := s.store.Get(ctx, "/registry/services/specs/default/kubernetes")
-		return err == nil
-	})
-	if _, err := admin.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	watchCtx, end := context.WithCancel(ctx)
-	watching, err := admin.CoreV1().Services("default").Watch(watchCtx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	watching.Stop()
-	end()
-	impersonating := s.admin()
-	impersonating.Impersonate = rest.ImpersonationConfig{UserName: "jane", Groups: []string{"dev"}}
-	if code, body := s.do(impersonating, "POST", "/api/v1/namespaces/default/pods/web/exec?command=sh&stdout=true", ""); code != http.StatusForbidden {
-		t.Fatalf("exec as jane: %d %s", code, body)
-	}
-	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"bare"},"spec":{"serviceAccountName":"nobody","containers":[{"name":"c","image":"i"}]}}`
-	if code, body := s.do(s.admin(), "POST", "/api/v1/namespaces/default/pods", pod); code != http.StatusForbidden {
-		t.Fatalf("a pod of no service account: %d %s", code, body)
 	}
 	if code, body := s.do(s.admin(), "PATCH", "/api/v1/namespaces/default/configmaps/one", `{"data":{"c":"d"}}`, "Content-Type", "application/merge-patch+json", "Audit-ID", "mine"); code != http.StatusOK {
 		t.Fatalf("patch: %d %s", code, body)
@@ -115,85 +133,100 @@ func TestAuditLog(t *testing.T) {
 	if code, body := s.do(s.admin(), "DELETE", "/api/v1/namespaces/default/configmaps/one", `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}`); code != http.StatusOK {
 		t.Fatalf("delete: %d %s", code, body)
 	}
-	if code, _ := s.do(s.withToken("nonsense"), "GET", "/api/v1/nodes", ""); code != http.StatusUnauthorized {
-		t.Fatalf("a token of nobody: %d", code)
-	}
-	if code, _ := s.do(s.admin(), "GET", "/api/v1/nodes?timeout=soon", ""); code != http.StatusBadRequest {
-		t.Fatalf("a timeout that is none: %d", code)
-	}
-	s.metrics()
+	s.metrics() // not audited
 
 	const ended = "Request ResponseComplete "
-	want := []string{
-		ended + "create configmaps default/one 201 request",
+	s.waitFor(
+		ended+"create configmaps default/one 201 request",
 		"Metadata RequestReceived create secrets default/",
 		"Metadata ResponseComplete create secrets default/one 201",
-		"RequestResponse ResponseComplete get services default/kubernetes 200 response",
-		"RequestResponse ResponseStarted watch services default/ 200",
-		"RequestResponse ResponseComplete watch services default/ 200",
-		"RequestResponse ResponseStarted create pods/exec default/web 403 as jane response",
-		"RequestResponse ResponseComplete create pods/exec default/web 403 as jane response",
-		"RequestResponse ResponseComplete create pods default/bare 403 request response",
-		ended + "patch configmaps default/one 200 request",
-		ended + "delete configmaps default/one 200 request",
-		"Metadata ResponseStarted list nodes / 401",
-		"Metadata ResponseStarted list nodes / 400",
-	}
-	var events []auditv1.Event
-	var got []string
-	eventually(t, "the end of the watch in the audit log", func() bool {
-		events, got = lines[auditv1.Event](t, log), nil
-		for _, e := range events {
-			got = append(got, told(e))
-		}
-		return len(got) >= len(want)
-	})
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("the log tells\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-
-	find := func(summary string) auditv1.Event {
-		for _, e := range events {
-			if told(e) == summary {
-				return e
-			}
-		}
-		t.Fatalf("no event %q", summary)
-		return auditv1.Event{}
-	}
-	created := find(ended + "create configmaps default/one 201 request")
+		ended+"patch configmaps default/one 200 request",
+		ended+"delete configmaps default/one 200 request",
+	)
+	created := s.find(ended + "create configmaps default/one 201 request")
 	if created.Kind != "Event" || created.APIVersion != "audit.k8s.io/v1" || len(created.AuditID) != 36 || created.User.Username != "kubernetes-admin" ||
 		!slices.Contains(created.User.Groups, "system:masters") || !slices.Equal(created.SourceIPs, []string{"127.0.0.1"}) || created.UserAgent != "test" ||
 		created.RequestURI != "/api/v1/namespaces/default/configmaps?fieldManager=test" || created.Annotations["authorization.k8s.io/decision"] != "allow" ||
 		created.StageTimestamp.Before(&created.RequestReceivedTimestamp) {
-		t.Errorf("the creation is told so: %+v", created)
+		t.Errorf("event of the creation: %+v", created)
 	}
 	var sent corev1.ConfigMap
 	if err := json.Unmarshal(created.RequestObject.Raw, &sent); err != nil || sent.Kind != "ConfigMap" || !maps.Equal(sent.Data, configMap.Data) {
-		t.Errorf("the object sent is told as %s (%v)", created.RequestObject.Raw, err)
+		t.Errorf("request object: %s (%v)", created.RequestObject.Raw, err)
 	}
-	if patched := find(ended + "patch configmaps default/one 200 request"); patched.AuditID != "mine" || string(patched.RequestObject.Raw) != `{"data":{"c":"d"}}` {
-		t.Errorf("the patch is told so: %+v", patched)
-	}
-	got200 := find("RequestResponse ResponseComplete get services default/kubernetes 200 response")
-	if raw := string(got200.ResponseObject.Raw); !strings.Contains(raw, `"kind":"Service"`) || strings.Contains(raw, "managedFields") {
-		t.Errorf("the answer is told as %s", raw)
-	}
-	refused := find("RequestResponse ResponseComplete create pods/exec default/web 403 as jane response")
-	if refused.Annotations["authorization.k8s.io/decision"] != "forbid" || refused.ResponseStatus.Reason != metav1.StatusReasonForbidden ||
-		refused.User.Username != "kubernetes-admin" || !slices.Equal(refused.ImpersonatedUser.Groups, []string{"dev", "system:authenticated"}) {
-		t.Errorf("the refusal is told so: %+v", refused)
-	}
-	if e := find("RequestResponse ResponseComplete create pods default/bare 403 request response"); !strings.Contains(e.ResponseStatus.Message, "nobody") {
-		t.Errorf("failed admission is told so: %+v", e)
+	if patched := s.find(ended + "patch configmaps default/one 200 request"); patched.AuditID != "mine" || string(patched.RequestObject.Raw) != `{"data":{"c":"d"}}` {
+		t.Errorf("event of the patch: %+v", patched)
 	}
 	text := s.metrics()
 	for _, name := range []string{"apiserver_audit_event_total ", `apiserver_audit_level_total{level="Metadata"} `, "apiserver_audit_requests_rejected_total "} {
 		if !strings.Contains(text, "\n"+name) {
 			t.Errorf("/metrics lacks %s", name)
 		}
+	}
+}
+
+func TestAuditLogOfReads(t *testing.T) {
+	s := startAudited(t)
+	services := s.clientset(s.admin()).CoreV1().Services("default")
+	eventually(t, "the Service of the API server", func() bool {
+		_, err := s.store.Get(t.Context(), "/registry/services/specs/default/kubernetes")
+		return err == nil
+	})
+	if _, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	watching, err := services.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watching.Stop()
+	end()
+	s.waitFor(
+		"RequestResponse ResponseComplete get services default/kubernetes 200 response",
+		"RequestResponse ResponseStarted watch services default/ 200",
+		"RequestResponse ResponseComplete watch services default/ 200",
+	)
+	got := s.find("RequestResponse ResponseComplete get services default/kubernetes 200 response")
+	if raw := string(got.ResponseObject.Raw); !strings.Contains(raw, `"kind":"Service"`) || strings.Contains(raw, "managedFields") {
+		t.Errorf("response object: %s", raw)
+	}
+}
+
+func TestAuditLogOfRefusals(t *testing.T) {
+	s := startAudited(t)
+	impersonating := s.admin()
+	impersonating.Impersonate = rest.ImpersonationConfig{UserName: "jane", Groups: []string{"dev"}}
+	const pods = "/api/v1/namespaces/default/pods"
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"bare"},"spec":{"serviceAccountName":"nobody","containers":[{"name":"c","image":"i"}]}}`
+	for _, r := range []struct {
+		config             *rest.Config
+		method, path, body string
+		code               int
+	}{
+		{impersonating, "POST", pods + "/web/exec?command=sh&stdout=true", "", http.StatusForbidden},
+		{s.admin(), "POST", pods, pod, http.StatusForbidden},
+		{s.withToken("nonsense"), "GET", "/api/v1/nodes", "", http.StatusUnauthorized},
+		{s.admin(), "GET", "/api/v1/nodes?timeout=soon", "", http.StatusBadRequest},
+	} {
+		if code, body := s.do(r.config, r.method, r.path, r.body); code != r.code {
+			t.Fatalf("%s %s: %d %s", r.method, r.path, code, body)
+		}
+	}
+	s.waitFor(
+		"RequestResponse ResponseStarted create pods/exec default/web 403 as jane response",
+		"RequestResponse ResponseComplete create pods/exec default/web 403 as jane response",
+		"RequestResponse ResponseComplete create pods default/bare 403 request response",
+		"Metadata ResponseStarted list nodes / 401",
+		"Metadata ResponseStarted list nodes / 400",
+	)
+	refused := s.find("RequestResponse ResponseComplete create pods/exec default/web 403 as jane response")
+	if refused.Annotations["authorization.k8s.io/decision"] != "forbid" || refused.ResponseStatus.Reason != metav1.StatusReasonForbidden ||
+		refused.User.Username != "kubernetes-admin" || !slices.Equal(refused.ImpersonatedUser.Groups, []string{"dev", "system:authenticated"}) {
+		t.Errorf("event of the refusal: %+v", refused)
+	}
+	if e := s.find("RequestResponse ResponseComplete create pods default/bare 403 request response"); !strings.Contains(e.ResponseStatus.Message, "nobody") {
+		t.Errorf("event of refused admission: %+v", e)
 	}
 }
 
@@ -286,7 +319,7 @@ func TestAuditWebhook(t *testing.T) {
 	}
 	eventually(t, "both events", func() bool { return len(r.all()) == 2 })
 	events := r.all()
-	if got := told(events[0]); got != "RequestResponse ResponseComplete create roles default/small 201 request response" {
+	if got := summary(events[0]); got != "RequestResponse ResponseComplete create roles default/small 201 request response" {
 		t.Errorf("first %s", got)
 	}
 	if got := events[1]; got.RequestObject != nil || got.Annotations["audit.k8s.io/truncated"] != "true" {
@@ -294,7 +327,8 @@ func TestAuditWebhook(t *testing.T) {
 	}
 }
 
-// Where events must be kept, a request is refused whose event cannot be.
+// With the mode blocking-strict, a request whose event cannot be written is
+// refused.
 func TestAuditStrictly(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
@@ -312,7 +346,7 @@ func TestAuditStrictly(t *testing.T) {
 }
 
 func TestAuditFlags(t *testing.T) {
-	f := apiserver.NewFlags()
+	f := apiserver.NewOptions()
 	f.Audit.LogOptions.Path, f.Audit.LogOptions.Format, f.Audit.LogOptions.MaxAge, f.Audit.LogOptions.BatchOptions.Mode = "-", "xml", -1, "sometimes"
 	err := fmt.Sprint(f.Validate())
 	for _, want := range []string{"invalid audit log format xml", "--audit-log-maxage -1", "invalid audit log mode sometimes"} {
@@ -324,7 +358,7 @@ func TestAuditFlags(t *testing.T) {
 
 func TestAuditPolicyErrors(t *testing.T) {
 	bad := `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["Later"],"rules":[{"level":"Loud"},{"level":"None","nonResourceURLs":["healthz"],"namespaces":["x"]}]}`
-	f := apiserver.NewFlags()
+	f := apiserver.NewOptions()
 	f.Audit.PolicyFile = file(t, "policy.yaml", bad)
 	err := refusal(t, f)
 	for _, field := range []string{"omitStages[0]", "rules[0].level", "rules[1].nonResourceURLs"} {

@@ -19,10 +19,16 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/component/base"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
-// AuthenticationFlags are the API server's flags about tokens of others.
-type AuthenticationFlags struct {
+// AuthenticationOptions say how clients prove who they are.
+type AuthenticationOptions struct {
+	ClientCAFile    string
+	Anonymous       bool
+	TokenFile       string // CSV
+	BootstrapTokens bool
+	// ConfigFile is the file of an AuthenticationConfiguration, or empty.
 	ConfigFile string
 
 	OIDCIssuerURL      string
@@ -35,135 +41,137 @@ type AuthenticationFlags struct {
 	OIDCSigningAlgs    []string
 	OIDCRequiredClaims map[string]string
 
-	WebhookConfigFile string
-	WebhookVersion    string
-	WebhookCacheTTL   time.Duration
+	Webhook authn.Webhook // none without a ConfigFile
 
 	commandLine base.CommandLine
 }
 
-func newAuthenticationFlags() AuthenticationFlags {
-	return AuthenticationFlags{
+func newAuthenticationOptions() AuthenticationOptions {
+	return AuthenticationOptions{
+		Anonymous: true, BootstrapTokens: true,
 		OIDCUsernameClaim: "sub", OIDCSigningAlgs: []string{"RS256"},
-		WebhookVersion: "v1beta1", WebhookCacheTTL: 2 * time.Minute,
+		Webhook: authn.Webhook{Version: "v1beta1", CacheTTL: 2 * time.Minute, Backoff: *options.DefaultAuthWebhookRetryBackoff()},
 	}
 }
 
-func (f *AuthenticationFlags) addFlags(fs *pflag.FlagSet) {
-	f.commandLine.Bind(fs)
-	fs.StringVar(&f.ConfigFile, "authentication-config", f.ConfigFile, "AuthenticationConfiguration of the issuers of JWTs and of anonymous requests; read again when it changes")
-	fs.StringVar(&f.OIDCIssuerURL, "oidc-issuer-url", f.OIDCIssuerURL, "URL of an OpenID issuer, with the scheme https, whose tokens are accepted")
-	fs.StringVar(&f.OIDCClientID, "oidc-client-id", f.OIDCClientID, "client ID that the issuer's tokens must be for")
-	fs.StringVar(&f.OIDCCAFile, "oidc-ca-file", f.OIDCCAFile, "authority of the issuer's certificate; the default is the host's authorities")
-	fs.StringVar(&f.OIDCUsernameClaim, "oidc-username-claim", f.OIDCUsernameClaim, "claim that is the user's name")
-	fs.StringVar(&f.OIDCUsernamePrefix, "oidc-username-prefix", f.OIDCUsernamePrefix, "put before the names of users, - for nothing; the default is the issuer's URL and # unless the claim is email")
-	fs.StringVar(&f.OIDCGroupsClaim, "oidc-groups-claim", f.OIDCGroupsClaim, "claim that lists the user's groups")
-	fs.StringVar(&f.OIDCGroupsPrefix, "oidc-groups-prefix", f.OIDCGroupsPrefix, "put before the names of groups")
-	fs.StringSliceVar(&f.OIDCSigningAlgs, "oidc-signing-algs", f.OIDCSigningAlgs, "algorithms that may sign tokens: "+strings.Join(oidc.AllValidSigningAlgorithms(), ", "))
-	fs.StringToStringVar(&f.OIDCRequiredClaims, "oidc-required-claim", f.OIDCRequiredClaims, "claims that a token must have, as key=value")
-	fs.StringVar(&f.WebhookConfigFile, "authentication-token-webhook-config-file", f.WebhookConfigFile, "kubeconfig of a server that is asked whose a token is")
-	fs.StringVar(&f.WebhookVersion, "authentication-token-webhook-version", f.WebhookVersion, "version of the TokenReviews that it is sent: v1 or v1beta1")
-	fs.DurationVar(&f.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", f.WebhookCacheTTL, "how long its answers are remembered")
+func (o *AuthenticationOptions) addFlags(fs *pflag.FlagSet) {
+	o.commandLine.Bind(fs)
+	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "authority of client certificates; the default is the cluster's own")
+	fs.BoolVar(&o.Anonymous, "anonymous-auth", o.Anonymous, "accept requests without credentials as system:anonymous")
+	fs.StringVar(&o.TokenFile, "token-auth-file", o.TokenFile, "CSV file of static tokens")
+	fs.BoolVar(&o.BootstrapTokens, "enable-bootstrap-token-auth", o.BootstrapTokens, "accept the bootstrap tokens of kube-system")
+	fs.StringVar(&o.ConfigFile, "authentication-config", o.ConfigFile, "AuthenticationConfiguration of the issuers of JWTs and of anonymous requests; read again when it changes")
+	fs.StringVar(&o.OIDCIssuerURL, "oidc-issuer-url", o.OIDCIssuerURL, "URL of an OpenID issuer, with the scheme https, whose tokens are accepted")
+	fs.StringVar(&o.OIDCClientID, "oidc-client-id", o.OIDCClientID, "client ID that the issuer's tokens must be for")
+	fs.StringVar(&o.OIDCCAFile, "oidc-ca-file", o.OIDCCAFile, "authority of the issuer's certificate; the default is the host's authorities")
+	fs.StringVar(&o.OIDCUsernameClaim, "oidc-username-claim", o.OIDCUsernameClaim, "claim that is the user's name")
+	fs.StringVar(&o.OIDCUsernamePrefix, "oidc-username-prefix", o.OIDCUsernamePrefix, "prefix of user names; - means no prefix; the default is the issuer's URL and # unless the claim is email")
+	fs.StringVar(&o.OIDCGroupsClaim, "oidc-groups-claim", o.OIDCGroupsClaim, "claim that lists the user's groups")
+	fs.StringVar(&o.OIDCGroupsPrefix, "oidc-groups-prefix", o.OIDCGroupsPrefix, "prefix of group names")
+	fs.StringSliceVar(&o.OIDCSigningAlgs, "oidc-signing-algs", o.OIDCSigningAlgs, "algorithms that may sign tokens: "+strings.Join(oidc.AllValidSigningAlgorithms(), ", "))
+	fs.StringToStringVar(&o.OIDCRequiredClaims, "oidc-required-claim", o.OIDCRequiredClaims, "claims that a token must have, such as key=value")
+	fs.StringVar(&o.Webhook.ConfigFile, "authentication-token-webhook-config-file", o.Webhook.ConfigFile, "kubeconfig of a server that authenticates tokens")
+	fs.StringVar(&o.Webhook.Version, "authentication-token-webhook-version", o.Webhook.Version, "API version of the TokenReviews sent to the webhook: v1 or v1beta1")
+	fs.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL, "how long responses of the webhook token authenticator are cached")
+	flagvalue.Is(fs, flagvalue.File, "client-ca-file", "token-auth-file", "authentication-config", "oidc-ca-file", "authentication-token-webhook-config-file")
 }
 
-func (f *AuthenticationFlags) validate() []error {
+func (o *AuthenticationOptions) validate() []error {
 	var errs []error
 	var oidcFlags bool
 	for _, name := range []string{"issuer-url", "client-id", "ca-file", "username-claim", "username-prefix", "groups-claim", "groups-prefix", "signing-algs", "required-claim"} {
-		oidcFlags = oidcFlags || f.commandLine.Gave("oidc-"+name)
+		oidcFlags = oidcFlags || o.commandLine.Gave("oidc-"+name)
 	}
-	oidcFlags = oidcFlags || f.OIDCIssuerURL != "" || f.OIDCClientID != ""
-	if oidcFlags && (f.OIDCIssuerURL == "" || f.OIDCClientID == "") {
+	oidcFlags = oidcFlags || o.OIDCIssuerURL != "" || o.OIDCClientID != ""
+	if oidcFlags && (o.OIDCIssuerURL == "" || o.OIDCClientID == "") {
 		errs = append(errs, errors.New("oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"))
 	}
-	if oidcFlags && f.ConfigFile != "" {
+	if oidcFlags && o.ConfigFile != "" {
 		errs = append(errs, errors.New("authentication-config file and oidc-* flags are mutually exclusive"))
 	}
-	for _, algorithm := range f.OIDCSigningAlgs {
+	for _, algorithm := range o.OIDCSigningAlgs {
 		if !slices.Contains(oidc.AllValidSigningAlgorithms(), algorithm) {
 			errs = append(errs, fmt.Errorf("--oidc-signing-algs=%s: want any of %s", algorithm, strings.Join(oidc.AllValidSigningAlgorithms(), ", ")))
 		}
 	}
-	if f.WebhookVersion != "v1" && f.WebhookVersion != "v1beta1" {
-		errs = append(errs, fmt.Errorf("--authentication-token-webhook-version=%s: want v1 or v1beta1", f.WebhookVersion))
+	if o.Webhook.Version != "v1" && o.Webhook.Version != "v1beta1" {
+		errs = append(errs, fmt.Errorf("--authentication-token-webhook-version=%s: want v1 or v1beta1", o.Webhook.Version))
 	}
 	return errs
 }
 
-// issuer is what the --oidc-* flags say, as a configuration says it.
-func (f *AuthenticationFlags) issuer() (*apiserver.AuthenticationConfiguration, error) {
-	prefix := f.OIDCUsernamePrefix
+// issuer returns the --oidc-* flags as an AuthenticationConfiguration.
+func (o *AuthenticationOptions) issuer() (*apiserver.AuthenticationConfiguration, error) {
+	prefix := o.OIDCUsernamePrefix
 	switch {
 	case prefix == "-":
 		prefix = ""
-	case prefix == "" && f.OIDCUsernameClaim != "email":
-		prefix = f.OIDCIssuerURL + "#"
+	case prefix == "" && o.OIDCUsernameClaim != "email":
+		prefix = o.OIDCIssuerURL + "#"
 	}
 	jwt := apiserver.JWTAuthenticator{
-		Issuer:        apiserver.Issuer{URL: f.OIDCIssuerURL, Audiences: []string{f.OIDCClientID}},
-		ClaimMappings: apiserver.ClaimMappings{Username: apiserver.PrefixedClaimOrExpression{Claim: f.OIDCUsernameClaim, Prefix: &prefix}},
+		Issuer:        apiserver.Issuer{URL: o.OIDCIssuerURL, Audiences: []string{o.OIDCClientID}},
+		ClaimMappings: apiserver.ClaimMappings{Username: apiserver.PrefixedClaimOrExpression{Claim: o.OIDCUsernameClaim, Prefix: &prefix}},
 	}
-	if f.OIDCGroupsClaim != "" {
-		jwt.ClaimMappings.Groups = apiserver.PrefixedClaimOrExpression{Claim: f.OIDCGroupsClaim, Prefix: &f.OIDCGroupsPrefix}
+	if o.OIDCGroupsClaim != "" {
+		jwt.ClaimMappings.Groups = apiserver.PrefixedClaimOrExpression{Claim: o.OIDCGroupsClaim, Prefix: &o.OIDCGroupsPrefix}
 	}
-	if f.OIDCCAFile != "" {
-		pem, err := os.ReadFile(f.OIDCCAFile)
+	if o.OIDCCAFile != "" {
+		pem, err := os.ReadFile(o.OIDCCAFile)
 		if err != nil {
 			return nil, fmt.Errorf("--oidc-ca-file: %w", err)
 		}
 		jwt.Issuer.CertificateAuthority = string(pem)
 	}
-	for claim, value := range f.OIDCRequiredClaims {
+	for claim, value := range o.OIDCRequiredClaims {
 		jwt.ClaimValidationRules = append(jwt.ClaimValidationRules, apiserver.ClaimValidationRule{Claim: claim, RequiredValue: value})
 	}
 	slices.SortFunc(jwt.ClaimValidationRules, func(a, b apiserver.ClaimValidationRule) int { return strings.Compare(a.Claim, b.Claim) })
 	return &apiserver.AuthenticationConfiguration{JWT: []apiserver.JWTAuthenticator{jwt}}, nil
 }
 
-// anonymous says whether requests without a credential are let through where
-// no configuration says so. Where everything is allowed, they are not.
-func (f *Flags) anonymous() bool {
-	return f.AnonymousAuth && (f.Authorization.ConfigFile != "" || !slices.Contains(f.AuthorizationMode, authz.ModeAlwaysAllow))
+// anonymous reports whether requests without credentials are allowed unless a
+// configuration says otherwise. They are not with the mode AlwaysAllow.
+func (o *Options) anonymous() bool {
+	return o.Authentication.Anonymous && (o.Authorization.ConfigFile != "" || !slices.Contains(o.Authorization.Modes, authz.ModeAlwaysAllow))
 }
 
-// addIssuers adds to c what the flags say about the tokens of others, and
-// notes what follows the configuration's file.
+// addIssuers adds the token authenticators of the options to c: the webhook and
+// the issuers of JWTs.
 func (a *Server) addIssuers(ctx context.Context, c *authn.Config, audiences authenticator.Audiences) error {
-	f := &a.flags.Authentication
-	if f.WebhookConfigFile != "" {
-		c.Webhook = &authn.Webhook{
-			ConfigFile: f.WebhookConfigFile, Version: f.WebhookVersion, CacheTTL: f.WebhookCacheTTL, Backoff: *options.DefaultAuthWebhookRetryBackoff(),
-		}
+	o := &a.options.Authentication
+	if o.Webhook.ConfigFile != "" {
+		c.Webhook = &o.Webhook
 	}
 	server, err := serverID()
 	if err != nil {
 		return err
 	}
-	o := authn.JWTOptions{
-		SigningAlgorithms: oidc.AllValidSigningAlgorithms(), OwnIssuers: a.flags.ServiceAccounts.Issuers, Audiences: audiences,
+	jwt := authn.JWTOptions{
+		SigningAlgorithms: oidc.AllValidSigningAlgorithms(), OwnIssuers: a.options.ServiceAccounts.Issuers, Audiences: audiences,
 		Anonymous: c.Anonymous, ServerID: server,
 	}
 	switch {
-	case f.ConfigFile != "":
-		return a.configureIssuers(ctx, c, o)
-	case f.OIDCIssuerURL != "":
-		o.SigningAlgorithms = f.OIDCSigningAlgs
-		issuer, err := f.issuer()
+	case o.ConfigFile != "":
+		return a.configureIssuers(ctx, c, jwt)
+	case o.OIDCIssuerURL != "":
+		jwt.SigningAlgorithms = o.OIDCSigningAlgs
+		issuer, err := o.issuer()
 		if err != nil {
 			return err
 		}
-		if c.Configured, err = authn.NewConfigured(ctx, issuer, o); err != nil {
-			return fmt.Errorf("--oidc-issuer-url=%s: %w", f.OIDCIssuerURL, err)
+		if c.Configured, err = authn.NewConfigured(ctx, issuer, jwt); err != nil {
+			return fmt.Errorf("--oidc-issuer-url=%s: %w", o.OIDCIssuerURL, err)
 		}
 	}
 	return nil
 }
 
-// configureIssuers adds to c what --authentication-config says.
-func (a *Server) configureIssuers(ctx context.Context, c *authn.Config, o authn.JWTOptions) error {
+// configureIssuers adds the issuers of --authentication-config to c.
+func (a *Server) configureIssuers(ctx context.Context, c *authn.Config, jwt authn.JWTOptions) error {
 	decode := func(content []byte) (*apiserver.AuthenticationConfiguration, error) {
 		configuration, err := decodeConfiguration[apiserver.AuthenticationConfiguration](content)
-		if err == nil && configuration.Anonymous != nil && a.flags.Authentication.commandLine.Gave("anonymous-auth") {
+		if err == nil && configuration.Anonymous != nil && a.options.Authentication.commandLine.Gave("anonymous-auth") {
 			err = errors.New("--anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file")
 		}
 		return configuration, err
@@ -173,10 +181,10 @@ func (a *Server) configureIssuers(ctx context.Context, c *authn.Config, o authn.
 		read:     reloads.RecordAuthenticationConfigLastConfigInfo, again: reloads.RecordAuthenticationConfigAutomaticReloadSuccess,
 		failed: reloads.RecordAuthenticationConfigAutomaticReloadFailure,
 	}
-	return a.configure("authentication-config", a.flags.Authentication.ConfigFile, counts, func(content []byte) error {
+	return a.configure("authentication-config", a.options.Authentication.ConfigFile, counts, func(content []byte) error {
 		first, err := decode(content)
 		if err == nil {
-			c.Configured, err = authn.NewConfigured(ctx, first, o)
+			c.Configured, err = authn.NewConfigured(ctx, first, jwt)
 		}
 		return err
 	}, func(content []byte) error {

@@ -31,7 +31,7 @@ func (s *whole) whoami(c *rest.Config) string {
 	return fmt.Sprint(review.Status.UserInfo.Username, " ", review.Status.UserInfo.Groups)
 }
 
-// reviewed says whose a token is by a TokenReview, as whoami does.
+// reviewed returns the user of a token by a TokenReview, as whoami does.
 func (s *whole) reviewed(token string) string {
 	s.t.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
@@ -145,7 +145,7 @@ func TestAuthenticationConfig(t *testing.T) {
 	change(configuration("system:", false))
 	eventually(t, "the configuration that reserves every name", func() bool { return as("jane", "a") == "" })
 	if live := get("/livez"); live != http.StatusUnauthorized {
-		t.Errorf("without a credential when nobody may: /livez %d", live)
+		t.Errorf("without a credential when it is forbidden: /livez %d", live)
 	}
 	change("kind: AuthenticationConfiguration\napiVersion: apiserver.config.k8s.io/v1\njwt: [{}]\n")
 	failure := "\napiserver_authentication_config_controller_automatic_reloads_total{apiserver_id_hash="
@@ -158,7 +158,7 @@ func TestAuthenticationConfig(t *testing.T) {
 }
 
 func TestAuthenticationConfigErrors(t *testing.T) {
-	f := apiserver.NewFlags()
+	f := apiserver.NewOptions()
 	f.Authentication.ConfigFile = file(t, "authentication.yaml", `
 apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
@@ -205,9 +205,9 @@ func TestTokenWebhook(t *testing.T) {
 }
 
 func TestAuthenticationFlags(t *testing.T) {
-	f := apiserver.NewFlags()
+	f := apiserver.NewOptions()
 	f.Authentication.OIDCClientID, f.Authentication.ConfigFile = "cluster", "authentication.yaml"
-	f.Authentication.OIDCSigningAlgs, f.Authentication.WebhookVersion = []string{"HS256"}, "v2"
+	f.Authentication.OIDCSigningAlgs, f.Authentication.Webhook.Version = []string{"HS256"}, "v2"
 	err := fmt.Sprint(f.Validate())
 	for _, want := range []string{"oidc-issuer-url and oidc-client-id must be specified together", "mutually exclusive", "--oidc-signing-algs=HS256", "--authentication-token-webhook-version=v2"} {
 		if !strings.Contains(err, want) {
@@ -216,7 +216,7 @@ func TestAuthenticationFlags(t *testing.T) {
 	}
 }
 
-// A review of a token that nobody knows says so.
+// A review of an unknown token says so.
 func TestReviewOfAnUnknownToken(t *testing.T) {
 	s := startWhole(t)
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "unknown"}}

@@ -18,8 +18,8 @@ import (
 
 const tokens = "a,alice,1,dev\nb,bob,2\nc,carol,3\n"
 
-// judge is an authorization webhook: alice may do everything, bob nothing,
-// about others it has no opinion. asked is what it was asked last.
+// judge is an authorization webhook that allows alice everything, denies bob
+// everything, and has no opinion about others. asked is the last request.
 type judge struct {
 	mu    sync.Mutex // guards the following
 	asked authorizationv1.SubjectAccessReviewSpec
@@ -158,7 +158,7 @@ func TestAuthorizationConfig(t *testing.T) {
 }
 
 func TestAuthorizationConfigErrors(t *testing.T) {
-	f := apiserver.NewFlags()
+	f := apiserver.NewOptions()
 	f.Authorization.ConfigFile = file(t, "authorization.yaml", fmt.Sprintf(authorizers, "Sometimes", "", "x' + "))
 	err := refusal(t, f)
 	for _, field := range []string{"authorizers[0].failurePolicy", "authorizers[0].connectionInfo.kubeConfigFile", "authorizers[0].matchConditions[0].expression"} {
@@ -170,19 +170,20 @@ func TestAuthorizationConfigErrors(t *testing.T) {
 
 func TestAuthorizationFlags(t *testing.T) {
 	for name, test := range map[string]struct {
-		modes []string
-		flags apiserver.AuthorizationFlags
-		want  []string
+		modes   []string
+		options apiserver.AuthorizationOptions
+		want    []string
 	}{
-		"none":    {nil, apiserver.AuthorizationFlags{WebhookVersion: "v1"}, []string{"at least one authorization-mode must be passed"}},
-		"unknown": {[]string{"Nobody", "RBAC", "RBAC"}, apiserver.AuthorizationFlags{WebhookVersion: "v3"}, []string{"--authorization-mode=Nobody", "specified more than once", "--authorization-webhook-version=v3"}},
-		"missing": {[]string{"ABAC", "Webhook"}, apiserver.AuthorizationFlags{WebhookVersion: "v1"}, []string{"ABAC's authorization policy file not passed", "Webhook's authorization config file not passed"}},
-		"unused": {[]string{"RBAC"}, apiserver.AuthorizationFlags{WebhookVersion: "v1", PolicyFile: "x", WebhookConfigFile: "y"},
+		"none":    {nil, apiserver.AuthorizationOptions{WebhookVersion: "v1"}, []string{"at least one authorization-mode must be passed"}},
+		"unknown": {[]string{"Nobody", "RBAC", "RBAC"}, apiserver.AuthorizationOptions{WebhookVersion: "v3"}, []string{"--authorization-mode=Nobody", "specified more than once", "--authorization-webhook-version=v3"}},
+		"missing": {[]string{"ABAC", "Webhook"}, apiserver.AuthorizationOptions{WebhookVersion: "v1"}, []string{"ABAC's authorization policy file not passed", "Webhook's authorization config file not passed"}},
+		"unused": {[]string{"RBAC"}, apiserver.AuthorizationOptions{WebhookVersion: "v1", PolicyFile: "x", WebhookConfigFile: "y"},
 			[]string{"cannot specify --authorization-policy-file without mode ABAC", "cannot specify --authorization-webhook-config-file without mode Webhook"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := apiserver.NewFlags()
-			f.AuthorizationMode, f.Authorization = test.modes, test.flags
+			f := apiserver.NewOptions()
+			f.Authorization = test.options
+			f.Authorization.Modes = test.modes
 			err := fmt.Sprint(f.Validate())
 			for _, want := range test.want {
 				if !strings.Contains(err, want) {

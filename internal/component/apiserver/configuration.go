@@ -13,12 +13,12 @@ import (
 	"k8s.io/apiserver/pkg/util/filesystem"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/apiserver/selfservice"
+	"github.com/coracle-io/coracle/internal/apiserver/kubernetesservice"
 	"github.com/coracle-io/coracle/internal/component/base"
 )
 
-// decodeConfiguration reads a configuration of the API group
-// apiserver.config.k8s.io. Fields that it does not have are refused.
+// decodeConfiguration decodes a configuration of the API group
+// apiserver.config.k8s.io. It refuses unknown fields.
 func decodeConfiguration[T any](content []byte) (*T, error) {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
@@ -33,22 +33,22 @@ func decodeConfiguration[T any](content []byte) (*T, error) {
 	return configuration, nil
 }
 
-// reloadCounts count what becomes of a configuration, by the server's ID.
+// reloadCounts counts reloads of a configuration, by the server's ID.
 type reloadCounts struct {
 	register    func()
 	read, again func(server, content string)
 	failed      func(server string)
 }
 
-// followed is a file of a flag that is read again when it has changed.
+// followed is the file of a flag that is reloaded when it changes.
 type followed struct {
 	flag string
 	run  func(context.Context) error
 }
 
-// configure calls begin with what the file of a flag holds, and change with
-// each other content while the server runs. What change refuses is logged, and
-// leaves the configuration as it was.
+// configure calls begin with the content of a flag's file and, while the server
+// runs, change with each new content. Errors of change are logged and leave the
+// configuration as it was.
 func (a *Server) configure(flag, path string, counts reloadCounts, begin, change func(content []byte) error) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -76,21 +76,21 @@ func (a *Server) configure(flag, path string, counts reloadCounts, begin, change
 	return nil
 }
 
-// serverID tells the metrics of this host's server from others'.
+// serverID returns the identity of this host's API server, for metrics.
 func serverID() (string, error) {
 	host, err := base.HostName("")
-	return selfservice.LeaseName(host), err
+	return kubernetesservice.LeaseName(host), err
 }
 
-// follow calls change with what a file holds, each time that this is something
-// else than was last taken over, until ctx ends. It looks at least once a
-// minute. What change reports is logged.
+// follow calls change with the content of a file each time that it differs from
+// the content last applied, until ctx ends. It checks at least once a minute.
+// Errors of change are logged.
 func follow(ctx context.Context, path string, content []byte, change func(content []byte) error) error {
 	log := klog.FromContext(ctx)
 	filesystem.WatchUntil(ctx, time.Minute, path, func() {
 		now, err := os.ReadFile(path)
 		if err == nil && (len(now) == 0 || bytes.Equal(now, content)) {
-			return // it is being written, or is as it was
+			return // being written, or unchanged
 		}
 		if err == nil {
 			err = change(now)

@@ -1,11 +1,6 @@
 package apiserver
 
 import (
-	"context"
-	"fmt"
-	"os"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -13,25 +8,11 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/coracle-io/coracle/internal/apiserver/admission"
-	"github.com/coracle-io/coracle/internal/apiserver/reach"
-	"github.com/coracle-io/coracle/internal/store"
-	"github.com/coracle-io/coracle/internal/store/encrypt"
+	"github.com/coracle-io/coracle/internal/apiserver/serviceresolver"
 )
 
-// encrypted puts the encryption of --encryption-provider-config over a store.
-func (f *Flags) encrypted(ctx context.Context, s store.Store, resources map[string]schema.GroupResource) (*encrypt.Store, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
-	e, err := encrypt.New(ctx, s, encrypt.Config{File: f.EncryptionConfig, Resources: resources, ServerID: host})
-	if err != nil {
-		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
-	}
-	return e, nil
-}
-
-// admissionAccess is how users' webhooks and policies see the cluster.
+// admissionAccess returns the clients and resolvers that webhook and policy
+// admission use.
 func (a *Server) admissionAccess(authorizer authorizer.Authorizer) (*admission.Access, error) {
 	c, err := a.Provider.As("system:apiserver", "system:masters", "system:authenticated")
 	if err != nil {
@@ -41,11 +22,11 @@ func (a *Server) admissionAccess(authorizer authorizer.Authorizer) (*admission.A
 		Kubernetes: c.Kubernetes, Dynamic: c.Dynamic, Informers: c.Informers, Authorizer: authorizer,
 		Version:  compatibility.DefaultBuildEffectiveVersion(),
 		Mapper:   restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.Kubernetes.Discovery())),
-		Services: reach.New(a.storage.objects()),
+		Services: serviceresolver.New(a.storage.objects()),
 	}, nil
 }
 
-// webhookServices finds the Services of conversion webhooks.
+// webhookServices returns the service resolver of conversion webhooks.
 func (a *Server) webhookServices() (webhook.ServiceResolver, error) {
-	return reach.New(a.storage.objects()), nil
+	return serviceresolver.New(a.storage.objects()), nil
 }

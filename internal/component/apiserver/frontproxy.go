@@ -9,57 +9,59 @@ import (
 	"k8s.io/apiserver/pkg/server/options"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// FrontProxyFlags are the API server's flags about front proxies: whose
-// requests name their users in headers, and as which of them this server
-// speaks to aggregated ones.
-type FrontProxyFlags struct {
+// FrontProxyOptions say which front proxies may name users in headers, and with
+// which certificate this server proxies to aggregated API servers.
+type FrontProxyOptions struct {
 	options.RequestHeaderAuthenticationOptions
 	CertFile string
 	KeyFile  string
 }
 
-func newFrontProxyFlags() FrontProxyFlags {
+func newFrontProxyOptions() FrontProxyOptions {
 	usual := authn.DefaultFrontProxy(nil)
-	return FrontProxyFlags{RequestHeaderAuthenticationOptions: options.RequestHeaderAuthenticationOptions{
+	return FrontProxyOptions{RequestHeaderAuthenticationOptions: options.RequestHeaderAuthenticationOptions{
 		UsernameHeaders: usual.UsernameHeaders, UIDHeaders: usual.UIDHeaders, GroupHeaders: usual.GroupHeaders, ExtraHeaderPrefixes: usual.ExtraHeaderPrefixes,
 	}}
 }
 
-func (f *FrontProxyFlags) addFlags(fs *pflag.FlagSet) {
-	f.AddFlags(fs)
-	fs.StringVar(&f.CertFile, "proxy-client-cert-file", f.CertFile, "certificate to show to aggregated API servers; the default is one of the cluster's own front proxy authority")
-	fs.StringVar(&f.KeyFile, "proxy-client-key-file", f.KeyFile, "key of --proxy-client-cert-file")
+func (o *FrontProxyOptions) addFlags(fs *pflag.FlagSet) {
+	o.AddFlags(fs)
+	fs.StringVar(&o.CertFile, "proxy-client-cert-file", o.CertFile, "client certificate for aggregated API servers; the default is one signed by the cluster's front proxy authority")
+	fs.StringVar(&o.KeyFile, "proxy-client-key-file", o.KeyFile, "key of --proxy-client-cert-file")
+	flagvalue.Is(fs, flagvalue.File, "requestheader-client-ca-file", "proxy-client-cert-file", "proxy-client-key-file")
+	flagvalue.Is(fs, flagvalue.Header, "requestheader-extra-headers-prefix", "requestheader-group-headers", "requestheader-uid-headers", "requestheader-username-headers")
 }
 
-func (f *FrontProxyFlags) validate() []error {
-	errs := f.Validate()
-	if (f.CertFile == "") != (f.KeyFile == "") {
+func (o *FrontProxyOptions) validate() []error {
+	errs := o.Validate()
+	if (o.CertFile == "") != (o.KeyFile == "") {
 		errs = append(errs, errors.New("--proxy-client-cert-file and --proxy-client-key-file go together: give both or neither"))
 	}
 	return errs
 }
 
-// trusting is who may name users, by certificates of an authority. With the
-// cluster's own authority, only this cluster's servers may unless names are
-// given.
-func (f *FrontProxyFlags) trusting(ca trusted) *authn.FrontProxy {
-	names := f.AllowedNames
-	if f.ClientCAFile == "" && len(names) == 0 {
+// trusting returns the front proxies whose certificates ca signed. Without
+// --requestheader-client-ca-file, only this cluster's servers are trusted unless
+// names are given.
+func (o *FrontProxyOptions) trusting(ca trusted) *authn.FrontProxy {
+	names := o.AllowedNames
+	if o.ClientCAFile == "" && len(names) == 0 {
 		names = authn.DefaultFrontProxy(nil).AllowedNames
 	}
 	return &authn.FrontProxy{
 		CA: ca.verify, AllowedNames: names,
-		UsernameHeaders: f.UsernameHeaders, UIDHeaders: f.UIDHeaders, GroupHeaders: f.GroupHeaders, ExtraHeaderPrefixes: f.ExtraHeaderPrefixes,
+		UsernameHeaders: o.UsernameHeaders, UIDHeaders: o.UIDHeaders, GroupHeaders: o.GroupHeaders, ExtraHeaderPrefixes: o.ExtraHeaderPrefixes,
 	}
 }
 
-// identity is what this server shows to aggregated ones.
-func (f *FrontProxyFlags) identity(keys *pki.Directory) (func(*tls.CertificateRequestInfo) (*tls.Certificate, error), error) {
-	if f.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(f.CertFile, f.KeyFile)
+// identity returns the client certificate for aggregated API servers.
+func (o *FrontProxyOptions) identity(keys *pki.Directory) (func(*tls.CertificateRequestInfo) (*tls.Certificate, error), error) {
+	if o.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
 		}

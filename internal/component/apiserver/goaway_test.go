@@ -11,8 +11,8 @@ import (
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 )
 
-// Now and then a client has to connect anew, and loses nothing by it. That none
-// of this many requests is chosen has a chance of 1 to 10¹³.
+// Now and then a client has to reconnect, and loses nothing by it. The
+// probability that none of these requests is chosen is 1 to 10¹³.
 func TestGoaway(t *testing.T) {
 	s := startWhole(t, "--goaway-chance=0.02")
 	client, err := rest.HTTPClientFor(s.admin())
@@ -45,8 +45,8 @@ func TestGoaway(t *testing.T) {
 }
 
 func TestGoawayChanceIsSmall(t *testing.T) {
-	flags := apiserver.NewFlags()
-	flags.GoawayChance = 0.5
+	flags := apiserver.NewOptions()
+	flags.Requests.HTTP.GoawayChance = 0.5
 	if err := flags.Validate(); err == nil || !strings.Contains(err.Error(), "--goaway-chance can not be less than 0 or greater than 0.02") {
 		t.Errorf("got %v", err)
 	}

@@ -8,9 +8,10 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// handlers are what the API server answers besides the API.
+// handlers returns the handlers of non-resource paths: OpenAPI, token keys,
+// profiles and z-pages.
 func (a *Server) handlers(issuer *serviceaccount.Issuer, documents http.Handler, gates *feature.Set) (map[string]http.Handler, error) {
-	external, err := a.flags.external()
+	external, err := a.options.external()
 	if err != nil {
 		return nil, err
 	}
@@ -20,17 +21,17 @@ func (a *Server) handlers(issuer *serviceaccount.Issuer, documents http.Handler,
 		"/openapi/v3/":    documents,
 		"/openid/v1/jwks": document("application/jwk-set+json", issuer.KeysDocument),
 		"/.well-known/openid-configuration": document("application/json", func() ([]byte, error) {
-			return issuer.ConfigurationDocument(a.flags.ServiceAccounts.JWKSURI, external)
+			return issuer.ConfigurationDocument(a.options.ServiceAccounts.JWKSURI, external)
 		}),
 	}
-	if a.flags.Profiling {
+	if a.options.Profiling.Enabled {
 		base.AddProfiles(handlers)
 	}
-	base.AddZPages(handlers, "apiserver", base.FlagValuesOf(a.flags.AddFlags), gates, "/healthz", "/livez", "/metrics", "/readyz", "/version")
+	base.AddZPages(handlers, "apiserver", base.FlagValuesOf(a.options.AddFlags), gates, "/healthz", "/livez", "/metrics", "/readyz", "/version")
 	return handlers, nil
 }
 
-// document serves a small document that is made anew for each request.
+// document serves a small document, which it reads for each request.
 func document(contentType string, read func() ([]byte, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		raw, err := read()

@@ -21,8 +21,8 @@ func TestIgnoredFlagsSaySoAndAreValidated(t *testing.T) {
 		}
 	}
 	set := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-	apiserver.NewFlags().AddFlags(set)
-	for _, flag := range []string{"watch-cache", "enable-garbage-collector", "enable-aggregator-routing", "shutdown-send-retry-after"} {
+	apiserver.NewOptions().AddFlags(set)
+	for _, flag := range []string{"watch-cache", "enable-aggregator-routing", "shutdown-send-retry-after"} {
 		if f := set.Lookup(flag); f == nil || !strings.HasPrefix(f.Usage, "has no effect: ") {
 			t.Errorf("--%s does not say that it has no effect", flag)
 		}

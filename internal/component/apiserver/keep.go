@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -14,17 +13,21 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// makeDefaults makes the objects that every server starts with.
+// makeDefaults creates the default objects, and waits until the cache shows them:
+// the authorizers read it, and components start once the server is ready.
 func (a *Server) makeDefaults(ctx context.Context) error {
-	source, w, options := a.defaults()
-	if err := bootstrap.Reconcile(ctx, source, w, options); err != nil {
+	source, w := a.defaultsWriter()
+	if err := bootstrap.Reconcile(ctx, source, w, a.defaultsOptions()); err != nil {
 		return fmt.Errorf("make the default objects: %w", err)
+	}
+	if _, err := a.storage.cache.Fresh(ctx); err != nil {
+		return fmt.Errorf("wait for the default objects: %w", err)
 	}
 	return nil
 }
 
-// untilDefaults makes the default objects, and tries again while the store
-// refuses them, until ctx ends.
+// untilDefaults creates the default objects. It retries every second until it
+// succeeds or ctx ends.
 func (a *Server) untilDefaults(ctx context.Context) error {
 	const condition, again = "DefaultObjects", time.Second
 	for {
@@ -41,15 +44,27 @@ func (a *Server) untilDefaults(ctx context.Context) error {
 	}
 }
 
-// keepSystem puts back, until ctx ends, what of them the cluster cannot do without.
+// keepSystem restores required default objects when they are deleted or changed,
+// until ctx ends.
 func (a *Server) keepSystem(ctx context.Context) error {
-	source, w, options := a.defaults()
-	return bootstrap.KeepSystem(ctx, source, w, options)
+	source, w := a.defaultsWriter()
+	return bootstrap.MaintainSystem(ctx, source, w, a.defaultsOptions)
 }
 
-func (a *Server) defaults() (objects.Source, bootstrap.Writer, bootstrap.Options) {
-	return a.storage.objects(), bootstrap.CacheWriter{Cache: a.storage.cache, Clock: clock.RealClock{}}, bootstrap.Options{
-		ServiceCIDRs: strings.Split(a.flags.ServiceClusterIPRange, ","),
+func (a *Server) defaultsWriter() (objects.Source, bootstrap.Writer) {
+	return a.storage.objects(), bootstrap.CacheWriter{Cache: a.storage.cache, Clock: clock.RealClock{}}
+}
+
+// defaultsOptions returns the options of the default objects, with the current
+// authorities.
+func (a *Server) defaultsOptions() bootstrap.Options {
+	var cidrs []string
+	ranges, _ := a.options.Services.Ranges() // Validate has checked them
+	for _, r := range ranges {
+		cidrs = append(cidrs, r.String())
+	}
+	return bootstrap.Options{
+		ServiceCIDRs: cidrs,
 		ClientCA:     a.identity.clientCA.pem(), RequestHeaderCA: a.identity.frontProxyCA.pem(), Now: time.Now(),
 		RequestHeaders: map[string][]string{
 			"requestheader-allowed-names":        a.identity.frontProxy.AllowedNames,

@@ -73,8 +73,8 @@ func TestANodeWhoseMachineMoves(t *testing.T) {
 	if !inOwnNetwork(t) {
 		return
 	}
-	flags := apiserver.NewFlags()
-	flags.ServiceClusterIPRange = "10.96.0.0/16"
+	flags := apiserver.NewOptions()
+	flags.Services.ClusterIPRange = "10.96.0.0/16"
 	keysDir, dir := t.TempDir(), t.TempDir()
 	startControlPlane := func() {
 		t.Helper()
@@ -119,9 +119,9 @@ func TestANodeWhoseMachineMoves(t *testing.T) {
 // A certificate of the user's need not be for loopback: the node asks the
 // address that the server advertises then.
 func TestANodeOfAServerWithTheUsersCertificate(t *testing.T) {
-	flags := apiserver.NewFlags()
-	flags.ServiceClusterIPRange, flags.AdvertiseAddress = "10.96.0.0/16", net.IPv4(10, 0, 0, 5)
-	flags.TLSCertFile, flags.TLSKeyFile = "/etc/users.crt", "/etc/users.key"
+	flags := apiserver.NewOptions()
+	flags.Services.ClusterIPRange, flags.Serving.AdvertiseAddress = "10.96.0.0/16", net.IPv4(10, 0, 0, 5)
+	flags.Serving.TLS.CertFile, flags.Serving.TLS.KeyFile = "/etc/users.crt", "/etc/users.key"
 	dir := t.TempDir()
 	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
 	must(t, err)
@@ -135,13 +135,14 @@ func TestANodeOfAServerWithTheUsersCertificate(t *testing.T) {
 	}
 }
 
-// Without a default route any address will do, that of a cluster's bridge last:
-// it goes with the cluster.
+// Without a default route, any address of the machine is advertised. The
+// address of a cluster's bridge comes last, because the bridge is removed with
+// its cluster.
 func TestAdvertisedWithoutARoute(t *testing.T) {
 	if !inOwnNetwork(t) {
 		return
 	}
-	flags := apiserver.NewFlags()
+	flags := apiserver.NewOptions()
 	check := func(want string) {
 		t.Helper()
 		if got, err := flags.Advertised(); err != nil || got.String() != want {
@@ -156,8 +157,8 @@ func TestAdvertisedWithoutARoute(t *testing.T) {
 	check("10.244.0.1")
 }
 
-// A server that listens at one address alone is asked there, and has a
-// certificate for it.
+// Clients reach a server that listens at one address at that address, and its
+// certificate is valid for it.
 func TestANodeOfAServerAtOneAddress(t *testing.T) {
 	const bind = "127.0.0.5"
 	s := startWhole(t, "--bind-address="+bind)
@@ -174,4 +175,28 @@ func TestANodeOfAServerAtOneAddress(t *testing.T) {
 	certificates, err := certutil.CertsFromFile(s.keys.File("apiserver.crt"))
 	must(t, err)
 	must(t, certificates[0].VerifyHostname(bind))
+}
+
+// A further node of a machine reaches the API server at the address that is for
+// it, and has a certificate for its own address.
+func TestAFurtherNode(t *testing.T) {
+	flags := apiserver.NewOptions()
+	flags.Services.ClusterIPRange, flags.Serving.NodesAddress = "10.96.0.0/16", net.IPv4(10, 9, 0, 1)
+	dir := t.TempDir()
+	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
+	must(t, err)
+	must(t, flags.KeepFurtherNode(keys, dir, "n1-2", net.IPv4(10, 9, 0, 2)))
+	config, err := clientcmd.LoadFromFile(filepath.Join(dir, apiserver.NodeKubelet))
+	must(t, err)
+	for _, c := range config.Clusters {
+		if c.Server != "https://10.9.0.1:6443" {
+			t.Errorf("the node looks for its API server at %s", c.Server)
+		}
+	}
+	certificates, err := certutil.CertsFromFile(filepath.Join(dir, apiserver.NodeServing))
+	must(t, err)
+	must(t, certificates[0].VerifyHostname("10.9.0.2"))
+	if certificates[0].Subject.CommonName != "system:node:n1-2" {
+		t.Errorf("the certificate is that of %s", certificates[0].Subject)
+	}
 }

@@ -12,31 +12,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
-	"github.com/coracle-io/coracle/internal/apiserver/reach"
+	"github.com/coracle-io/coracle/internal/apiserver/serviceresolver"
 )
 
-// ownAddresses are where the cluster's API servers listen: this one, and those
-// behind the Service kubernetes. Whoever may choose where this server connects
-// to (a node its address, an APIService its Service) must not make it talk to
-// one of them with its own credentials.
+// ownAddresses knows where the cluster's API servers listen: this one, and those
+// behind the Service kubernetes. Users choose some of the addresses that this
+// server connects to (a node's address, an APIService's Service). They must not
+// make it connect to an API server with its own credentials.
 type ownAddresses struct {
-	services *reach.Services
-	port     atomic.Uint32 // of this server, 0 as long as it does not listen
+	services *serviceresolver.Resolver
+	port     atomic.Uint32 // of this server; 0 until it listens
 }
 
 func newOwnAddresses(source objects.Source) *ownAddresses {
-	return &ownAddresses{services: reach.New(source)}
+	return &ownAddresses{services: serviceresolver.New(source)}
 }
 
-// listen notes where this server listens.
+// listen records the port of this server.
 func (o *ownAddresses) listen(at net.Addr) {
 	if tcp, ok := at.(*net.TCPAddr); ok {
 		o.port.Store(uint32(tcp.Port))
 	}
 }
 
-// has says whether an API server listens at an address. It is asked when a
-// connection is made, not for each request.
+// has reports whether an API server listens at an address. It is called for each
+// new connection, not for each request.
 func (o *ownAddresses) has(to netip.AddrPort) bool {
 	if port := o.port.Load(); port != 0 && uint32(to.Port()) == port && ofThisMachine(to.Addr()) {
 		return true
@@ -76,7 +76,7 @@ func ofThisMachine(a netip.Addr) bool {
 	}
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return true // then nothing is known to be another machine
+		return true // refuse, because no address is known to be another machine's
 	}
 	for _, one := range all {
 		if n, ok := one.(*net.IPNet); ok && n.IP.Equal(a.AsSlice()) {
@@ -86,7 +86,7 @@ func ofThisMachine(a netip.Addr) bool {
 	return false
 }
 
-// dialOthers connects to other servers than the cluster's API servers.
+// dialOthers dials an address, but not an address of the cluster's API servers.
 func (o *ownAddresses) dialOthers(ctx context.Context, network, address string) (net.Conn, error) {
 	d := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)

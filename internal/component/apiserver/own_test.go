@@ -11,12 +11,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 )
 
 // TestOwnAddresses shows which addresses an API server takes for its own.
 func TestOwnAddresses(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}}
-	o := newOwnAddresses(objects.NewMemory().
+	o := newOwnAddresses(objectstest.NewMemory().
 		Put(objects.Services, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.1"}, Ports: []corev1.ServicePort{{Port: 443}}}}).
 		Put(objects.EndpointSlices, &discoveryv1.EndpointSlice{ObjectMeta: meta, Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](6443)}},
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.7"}}}}))

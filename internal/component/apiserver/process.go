@@ -13,39 +13,38 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// maxCopied is how many bytes the copies of one JSON patch of a webhook or
-// policy add to an object, as of clients' patches: upstream's figure.
+// maxCopied bounds the bytes that copy operations of one JSON patch of a webhook
+// or policy add to an object. The value is upstream's.
 const maxCopied = 3 << 20
 
-// SetProcess sets what libraries of the API server keep once per process: the
-// feature gates of k8s.io/apiserver, the bound on patches of webhooks, and
-// whether the Go runtime records where goroutines wait for each other. It is for
-// a process that is an API server's alone, with these arguments (see Set), and
-// comes before the server is made.
+// SetProcess sets process-wide state of the API server's libraries: the feature
+// gates of k8s.io/apiserver, the bound on patches of webhooks, and contention
+// profiling. Call it before New, in a process that runs only an API server with
+// these arguments (see base.Set).
 func SetProcess(arguments []string) error {
-	f := NewFlags()
+	o := NewOptions()
 	fs := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-	f.AddFlags(fs)
-	return errors.Join(base.Set("apiserver", fs, arguments), f.setProcess())
+	o.AddFlags(fs)
+	return errors.Join(base.Set("apiserver", fs, arguments), o.setProcess())
 }
 
-func (f *Flags) setProcess() error {
+func (o *Options) setProcess() error {
 	jsonpatch.AccumulatedCopySizeLimit = maxCopied
-	if f.Profiling && f.ContentionProfiling {
+	if o.Profiling.Enabled && o.Profiling.Contention {
 		runtime.SetBlockProfileRate(1)
 	}
-	gates, err := feature.Parse(f.FeatureGates)
+	gates, err := feature.Parse(o.APIs.FeatureGates)
 	if err != nil {
 		return err
 	}
-	given := gates.Given()
-	theirs := map[string]bool{}
+	named := gates.Named()
+	ofLibraries := map[string]bool{}
 	for name := range utilfeature.DefaultMutableFeatureGate.GetAll() {
-		if on, ok := given[string(name)]; ok {
-			theirs[string(name)] = on
+		if on, ok := named[feature.Gate(name)]; ok {
+			ofLibraries[string(name)] = on
 		}
 	}
-	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(theirs); err != nil {
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(ofLibraries); err != nil {
 		return fmt.Errorf("--feature-gates: %w", err)
 	}
 	return nil

@@ -58,8 +58,8 @@ func TestRequestFlags(t *testing.T) {
 	}
 }
 
-// A server that was told to end says that it is not ready, and serves as ever
-// for the time of --shutdown-delay-duration.
+// A server that is shutting down reports not ready, and still serves for the
+// time of --shutdown-delay-duration.
 func TestShutdownDelay(t *testing.T) {
 	s := startWhole(t, "--shutdown-delay-duration=2s")
 	admin := s.admin()
@@ -85,6 +85,7 @@ func TestShutdownDelay(t *testing.T) {
 
 func TestRequestFlagsAreValidated(t *testing.T) {
 	for flag, want := range map[string]string{
+		"--request-timeout=0":                          "--request-timeout=0s: want more than 0",
 		"--min-request-timeout=-1":                     "--min-request-timeout can not be negative value",
 		"--livez-grace-period=-1s":                     "--livez-grace-period can not be a negative value",
 		"--shutdown-delay-duration=-1s":                "--shutdown-delay-duration can not be negative value",

@@ -18,8 +18,8 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/admission"
-	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	apihealth "github.com/coracle-io/coracle/internal/apiserver/health"
+	"github.com/coracle-io/coracle/internal/apiserver/metricsserver"
 	"github.com/coracle-io/coracle/internal/apiserver/services"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/base"
@@ -31,11 +31,12 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Server is an API server over a store and a directory of certificates. New
-// builds it stage by stage; each stage uses what those before it made.
+// Server is an API server with a store and a directory of keys. New builds it in
+// stages: APIs, storage, identity, admission, extensions, server. Each stage uses
+// the earlier ones and its own part of Options.
 type Server struct {
-	flags *Flags
-	keys  *pki.Directory
+	options *Options
+	keys    *pki.Directory
 
 	apis       apis
 	storage    storage
@@ -43,82 +44,71 @@ type Server struct {
 	admission  *admission.Chain
 	extensions extensions
 
-	// Provider hands out clients of this server that need no socket.
+	// Provider returns in-process clients of this server.
 	Provider *client.InProcess
 
-	services *services.Allocator
-	own      *ownAddresses
-	fairness *fairness.Controller // nil if it is turned off
-	// auditBackend is where the events of requests go, or nil.
+	services          *services.Allocator
+	nodeAndPodMetrics *metricsserver.Server
+	own               *ownAddresses
+	// auditBackend receives audit events; nil if auditing is off.
 	auditBackend k8saudit.Backend
 	metrics      *metrics.APIServer
 	server       *apiserver.Server
 	tls          *tls.Config
-	// follow reads configurations again when their files change.
+	// follow lists the configuration files that are reloaded when they change.
 	follow  []followed
 	startup *startup
 	ready   chan struct{}
 }
 
 // Run runs the API server of a process of its own.
-func Run(ctx context.Context, f *Flags) error {
-	if err := f.Validate(); err != nil {
+func Run(ctx context.Context, o *Options) error {
+	if err := o.Validate(); err != nil {
 		return err
 	}
-	if err := f.setProcess(); err != nil {
+	if err := o.setProcess(); err != nil {
 		return err
 	}
-	if len(f.EtcdServers) == 0 {
+	if len(o.Storage.Etcd.URLs) == 0 {
 		return errors.New("the API server alone needs --etcd-servers; coracle up brings an etcd of its own")
 	}
-	external, err := etcd.Dial(f.etcd(), klog.FromContext(ctx))
+	external, err := etcd.Dial(o.Storage.Etcd, klog.FromContext(ctx))
 	if err != nil {
 		return fmt.Errorf("--etcd-servers: %w", err)
 	}
 	defer func() { _ = external.Close() }()
-	keys, err := pki.Open(f.CertDir, clock.RealClock{})
+	keys, err := pki.Open(o.Serving.CertDir, clock.RealClock{})
 	if err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
-	// What admission needs lasts as long as requests are served.
+	// Admission is needed as long as requests are served.
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	s, err := New(lasting, f, external, keys)
+	s, err := New(lasting, o, external, keys)
 	if err != nil {
 		return err
 	}
-	listener, err := f.Listen()
+	listener, err := o.Listen()
 	if err != nil {
-		return fmt.Errorf("port %d is taken: stop what listens there, or choose another with --secure-port (%w)", f.SecurePort, err)
+		return fmt.Errorf("port %d is taken: stop what listens there, or choose another with --secure-port (%w)", o.Serving.Port, err)
 	}
+	defer func() { _ = listener.Close() }()
 	node, err := base.HostName("")
 	if err != nil {
 		return err
 	}
-	if err := f.KeepKubeconfigs(ctx, keys, node); err != nil {
+	if err := o.KeepKubeconfigs(ctx, keys, node); err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
 	return base.Together(ctx, keys.Run, func(ctx context.Context) error { return s.Run(ctx, listener) })
 }
 
-func (f *Flags) etcd() etcd.Endpoints {
-	return etcd.Endpoints{URLs: f.EtcdServers, CAFile: f.EtcdCAFile, CertFile: f.EtcdCertFile, KeyFile: f.EtcdKeyFile}
-}
-
-// Dial opens the store of --etcd-servers.
-func (f *Flags) Dial(ctx context.Context) (*etcd.External, error) {
-	return etcd.Dial(f.etcd(), klog.FromContext(ctx))
-}
-
-// Listen opens the secure port.
-func (f *Flags) Listen() (net.Listener, error) {
-	return net.ListenTCP("tcp", &net.TCPAddr{IP: f.BindAddress, Port: f.SecurePort})
-}
-
-// New builds an API server; Run must follow. What users' webhooks and policies
-// start lives until ctx ends.
-func New(ctx context.Context, f *Flags, s store.Store, keys *pki.Directory) (*Server, error) {
-	a := &Server{flags: f, keys: keys, ready: make(chan struct{})}
+// New builds an API server over a store. Callers must call Run. ctx is the life
+// of what requests use: clients of webhooks, token issuers and key services, and
+// the informers of policies, which start with the first policy. It must end only
+// after Run has returned.
+func New(ctx context.Context, o *Options, s store.Store, keys *pki.Directory) (*Server, error) {
+	a := &Server{options: o, keys: keys, ready: make(chan struct{})}
 	if err := a.chooseAPIs(ctx); err != nil {
 		return nil, err
 	}
@@ -137,8 +127,7 @@ func New(ctx context.Context, f *Flags, s store.Store, keys *pki.Directory) (*Se
 	return a, nil
 }
 
-// checks are the conditions of this server being ready besides those of every
-// API server.
+// checks returns the readiness checks that depend on flags.
 func (a *Server) checks() []apihealth.Check {
 	if a.storage.encryption == nil {
 		return nil
@@ -146,21 +135,21 @@ func (a *Server) checks() []apihealth.Check {
 	return []apihealth.Check{{Name: encrypt.KMS, Run: a.storage.encryption.Check}}
 }
 
-// Show lets /metrics show what else is counted in the process.
+// Show adds a collector to /metrics.
 func (a *Server) Show(c prometheus.Collector) error { return a.metrics.Register(c) }
 
-// Ready is closed once /readyz says ok.
+// Ready returns a channel that is closed when /readyz succeeds.
 func (a *Server) Ready() <-chan struct{} { return a.ready }
 
-// Handler answers requests without a socket.
+// Handler serves requests without a socket.
 func (a *Server) Handler() http.Handler { return a.server.Handler() }
 
-// Run fills the cache, makes the default objects and serves until
-// --shutdown-delay-duration after ctx ends; without a listener, only requests to
-// Handler and by Provider. What only keeps something in order beside the
-// requests fails and restarts on its own.
+// Run fills the cache, creates the default objects and serves until
+// --shutdown-delay-duration after ctx ends. Without a listener it serves only
+// requests to Handler and of Provider's clients. The controllers of the API
+// server fail and restart on their own.
 func (a *Server) Run(ctx context.Context, listener net.Listener) error {
-	ctx, end := outlasting(ctx, a.flags.Requests.ShutdownDelay, a.server.Leave)
+	ctx, end := outlasting(ctx, a.options.Requests.ShutdownDelay, a.server.Leave)
 	defer end()
 	if listener != nil {
 		defer func() { _ = listener.Close() }()
@@ -171,7 +160,7 @@ func (a *Server) Run(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	defer stopAudit()
-	// What requests need lasts until those under way have been answered.
+	// Storage and clients run until the requests in flight are answered.
 	lasting, endAll := context.WithCancel(context.WithoutCancel(ctx))
 	defer endAll()
 	return supervise.Run(lasting, func(lasting context.Context) error {
@@ -184,16 +173,17 @@ func (a *Server) Run(ctx context.Context, listener net.Listener) error {
 	})
 }
 
-// begin starts what works beside the requests, until ctx ends.
+// begin starts the cache, the clients and the maintenance of the store. They run
+// until ctx ends.
 func (a *Server) begin(ctx context.Context) {
 	supervise.Go(ctx, func() { supervise.Fail(ctx, a.storage.cache.Run(ctx)) })
 	supervise.Go(ctx, func() { supervise.Fail(ctx, a.Provider.Run(ctx)) })
 	for _, file := range a.follow {
 		keep(ctx, file.flag, file.run)
 	}
-	if a.flags.Storage.CompactionInterval > 0 {
+	if a.options.Storage.CompactionInterval > 0 {
 		keep(ctx, "compaction", func(ctx context.Context) error {
-			store.Compaction(ctx, a.storage.store, a.flags.Storage.CompactionInterval)
+			store.Compaction(ctx, a.storage.store, a.options.Storage.CompactionInterval)
 			return nil
 		})
 	}
@@ -202,13 +192,12 @@ func (a *Server) begin(ctx context.Context) {
 	}
 }
 
-// keep keeps a part of the API server running beside the others.
+// keep runs a part of the API server, and restarts it when it fails.
 func keep(ctx context.Context, part string, run func(context.Context) error) {
-	supervise.Go(ctx, func() { supervise.Keep(ctx, part, run) })
+	supervise.Go(ctx, func() { supervise.KeepRunning(ctx, part, run) })
 }
 
-// serve takes the steps of the start one after the other, and then serves
-// until ctx ends.
+// serve takes the steps of the start in order, and then serves until ctx ends.
 func (a *Server) serve(ctx context.Context, listener net.Listener) error {
 	select {
 	case <-ctx.Done():
@@ -222,7 +211,7 @@ func (a *Server) serve(ctx context.Context, listener net.Listener) error {
 	keepFlowSchemas := a.followFlowSchemas()
 	a.startup.classified.Finish()
 	keep(ctx, "services", func(ctx context.Context) error { return a.services.Run(ctx, a.startup.repaired.Finish) })
-	keep(ctx, "self-service", a.keepSelfService)
+	keep(ctx, "kubernetes-service", a.keepKubernetesService)
 	keep(ctx, "system-objects", a.keepSystem)
 	keep(ctx, "token-uses", a.noteTokenUses)
 	keep(ctx, "custom-resources", func(ctx context.Context) error {
@@ -236,6 +225,7 @@ func (a *Server) serve(ctx context.Context, listener net.Listener) error {
 	keep(ctx, "aggregator", func(ctx context.Context) error {
 		return a.extensions.aggregated.Run(ctx, a.server, a.startup.registered.Finish)
 	})
+	keep(ctx, "metrics-server", a.nodeAndPodMetrics.Run)
 	keep(ctx, "flow-schemas", keepFlowSchemas)
 	supervise.Go(ctx, func() {
 		if a.startup.wait(ctx) == nil {
@@ -245,11 +235,11 @@ func (a *Server) serve(ctx context.Context, listener net.Listener) error {
 	if listener == nil {
 		return a.server.Run(ctx, nil, nil)
 	}
-	// A listener that fails is opened again at the same address.
-	supervise.Keep(ctx, "https", func(ctx context.Context) (err error) {
+	// If the listener fails, listen again at the same address.
+	supervise.KeepRunning(ctx, "https", func(ctx context.Context) (err error) {
 		l := listener
 		if listener = nil; l == nil {
-			if l, err = a.flags.Listen(); err != nil {
+			if l, err = a.options.Listen(); err != nil {
 				return err
 			}
 		}

@@ -11,90 +11,88 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// ServiceAccountFlags are the API server's flags about the tokens that it
-// issues itself.
-type ServiceAccountFlags struct {
-	// Issuers are accepted; the first issues.
-	Issuers       []string
-	JWKSURI       string
-	Audiences     []string // none are the issuers
-	MaxExpiration time.Duration
-	Extend        bool
-	Lookup        bool
+// ServiceAccountOptions configure the tokens that the API server issues.
+type ServiceAccountOptions struct {
+	serviceaccount.Options // Audiences default to Issuers
+	JWKSURI                string
+	Lookup                 bool
 
 	// KeyFiles verify and SigningKeyFile signs, in place of the keys of --cert-dir.
 	KeyFiles       []string
 	SigningKeyFile string
 }
 
-func newServiceAccountFlags() ServiceAccountFlags {
-	return ServiceAccountFlags{Issuers: []string{"https://kubernetes.default.svc.cluster.local"}, Extend: true, Lookup: true}
+func newServiceAccountOptions() ServiceAccountOptions {
+	return ServiceAccountOptions{
+		Options: serviceaccount.Options{Issuers: []string{"https://kubernetes.default.svc.cluster.local"}, ExtendExpiration: true}, Lookup: true,
+	}
 }
 
-func (f *ServiceAccountFlags) addFlags(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.Issuers, "service-account-issuer", f.Issuers, "issuer of service account tokens; the first issues, all are accepted")
-	fs.StringVar(&f.JWKSURI, "service-account-jwks-uri", f.JWKSURI, "where the discovery document says that the token keys are, with the scheme https; the default is this server")
-	fs.StringArrayVar(&f.KeyFiles, "service-account-key-file", f.KeyFiles, "PEM file of public or private keys that verify service account tokens, besides that of --service-account-signing-key-file; may be given several times; the default is sa.pub of --cert-dir")
-	fs.StringVar(&f.SigningKeyFile, "service-account-signing-key-file", f.SigningKeyFile, "PEM file of the private key that signs service account tokens; the default is sa.key of --cert-dir")
-	fs.BoolVar(&f.Lookup, "service-account-lookup", f.Lookup, "refuse a token that is kept in a secret when the secret or the service account is gone; other tokens are always looked up")
-	fs.DurationVar(&f.MaxExpiration, "service-account-max-token-expiration", f.MaxExpiration, "longest life of a service account token; 0 is no limit")
-	fs.BoolVar(&f.Extend, "service-account-extend-token-expiration", f.Extend, "let pods' tokens for the API server live a year")
-	fs.StringSliceVar(&f.Audiences, "api-audiences", f.Audiences, "audiences of this server; the default is the issuers")
+func (o *ServiceAccountOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&o.Issuers, "service-account-issuer", o.Issuers, "issuer of service account tokens; the first issues, all are accepted")
+	fs.StringVar(&o.JWKSURI, "service-account-jwks-uri", o.JWKSURI, "where the discovery document says that the token keys are, with the scheme https; the default is this server")
+	fs.StringArrayVar(&o.KeyFiles, "service-account-key-file", o.KeyFiles, "PEM file of public or private keys that verify service account tokens, besides that of --service-account-signing-key-file; may be given several times; the default is sa.pub of --cert-dir")
+	fs.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", o.SigningKeyFile, "PEM file of the private key that signs service account tokens; the default is sa.key of --cert-dir")
+	fs.BoolVar(&o.Lookup, "service-account-lookup", o.Lookup, "refuse a token that is kept in a secret when the secret or the service account is gone; other tokens are always looked up")
+	fs.DurationVar(&o.MaxExpiration, "service-account-max-token-expiration", o.MaxExpiration, "longest life of a service account token; 0 is no limit")
+	fs.BoolVar(&o.ExtendExpiration, "service-account-extend-token-expiration", o.ExtendExpiration, "extend the expiration of pods' tokens for the API server to a year")
+	fs.StringSliceVar(&o.Audiences, "api-audiences", o.Audiences, "audiences of this server; the default is the issuers")
+	flagvalue.Is(fs, flagvalue.File, "service-account-key-file", "service-account-signing-key-file")
 }
 
-func (f *ServiceAccountFlags) validate() []error {
+func (o *ServiceAccountOptions) validate() []error {
 	var errs []error
-	if len(f.Issuers) == 0 {
+	if len(o.Issuers) == 0 {
 		errs = append(errs, fmt.Errorf("--service-account-issuer: at least one is needed"))
 	}
-	for _, issuer := range f.Issuers {
+	for _, issuer := range o.Issuers {
 		if issuer == "" {
 			errs = append(errs, fmt.Errorf("service-account-issuer should not be an empty string"))
 		} else if _, err := url.Parse(issuer); strings.Contains(issuer, ":") && err != nil {
 			errs = append(errs, fmt.Errorf("service-account-issuer %q contained a ':' but was not a valid URL: %w", issuer, err))
 		}
 	}
-	if f.JWKSURI != "" {
-		if uri, err := url.Parse(f.JWKSURI); err != nil {
+	if o.JWKSURI != "" {
+		if uri, err := url.Parse(o.JWKSURI); err != nil {
 			errs = append(errs, fmt.Errorf("service-account-jwks-uri must be a valid URL: %w", err))
 		} else if uri.Scheme != "https" {
 			errs = append(errs, fmt.Errorf("service-account-jwks-uri requires https scheme, parsed as: %v", uri))
 		}
 	}
-	if m := f.MaxExpiration; m != 0 && (m < time.Hour || m > 1<<32*time.Second) {
+	if m := o.MaxExpiration; m != 0 && (m < time.Hour || m > 1<<32*time.Second) {
 		errs = append(errs, fmt.Errorf("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"))
 	}
 	return errs
 }
 
-// options are what the flags say. Objects are for the caller to set.
-func (f *ServiceAccountFlags) options(keys *pki.Directory) (serviceaccount.Options, error) {
-	o := serviceaccount.Options{
-		Issuers: f.Issuers, Audiences: f.Audiences, Keys: keys.TokenKeys(), Clock: clock.RealClock{},
-		MaxExpiration: f.MaxExpiration, ExtendExpiration: f.Extend, LegacyUnchecked: !f.Lookup,
+// options completes the options. The caller must set Objects.
+func (o *ServiceAccountOptions) options(keys *pki.Directory) (serviceaccount.Options, error) {
+	config := o.Options
+	config.Keys, config.Clock, config.LegacyUnchecked = keys.TokenKeys(), clock.RealClock{}, !o.Lookup
+	if len(config.Audiences) == 0 {
+		config.Audiences = o.Issuers
 	}
-	if len(o.Audiences) == 0 {
-		o.Audiences = f.Issuers
+	if o.SigningKeyFile == "" && len(o.KeyFiles) == 0 {
+		return config, nil
 	}
-	if f.SigningKeyFile == "" && len(f.KeyFiles) == 0 {
-		return o, nil
-	}
-	signing := f.SigningKeyFile
+	signing := o.SigningKeyFile
 	if signing == "" {
 		signing = keys.File("sa.key")
 	}
 	var err error
-	o.Keys, err = pki.ReadTokenKeys(signing, f.KeyFiles...)
+	config.Keys, err = pki.ReadTokenKeys(signing, o.KeyFiles...)
 	if err != nil {
 		err = fmt.Errorf("--service-account-signing-key-file, --service-account-key-file: %w", err)
 	}
-	return o, err
+	return config, err
 }
 
-// noteTokenUses writes on secrets, until ctx ends, when their tokens are used.
+// noteTokenUses records on secrets when their tokens were last used, until ctx
+// ends.
 func (a *Server) noteTokenUses(ctx context.Context) error {
 	c, err := a.Provider.As("system:apiserver", "system:masters")
 	if err != nil {

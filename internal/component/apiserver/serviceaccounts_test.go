@@ -30,8 +30,8 @@ func keyFile(t *testing.T, name, kind string, der []byte, err error) string {
 	return file(t, name, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
 }
 
-// Tokens are signed with the key that the flags name, verified with every one
-// of the others, and those of --cert-dir count for nothing.
+// Tokens are signed with the signing key that the flags name and verified with
+// every key that they name. The keys in --cert-dir are not used.
 func TestServiceAccountKeyFiles(t *testing.T) {
 	signing, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -123,7 +123,8 @@ func TestServiceAccountFlags(t *testing.T) {
 	}
 }
 
-// What the command line gave is known also after /flagz has read the flags.
+// The server still knows which flags were given after /flagz has read the
+// flags.
 func TestFlagsGivenAfterFlagz(t *testing.T) {
 	f := commandLine(t, "--oidc-username-claim=name")
 	f.AddFlags(pflag.NewFlagSet("flagz", pflag.ContinueOnError))

@@ -2,8 +2,9 @@ package apiserver
 
 import (
 	"context"
-	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -17,6 +18,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
+	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/crd"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
@@ -26,7 +28,7 @@ import (
 	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
-	"github.com/coracle-io/coracle/internal/resource/preview"
+	"github.com/coracle-io/coracle/internal/resource/runtimeconfig"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/encrypt"
 	"github.com/coracle-io/coracle/internal/store/measured"
@@ -36,16 +38,16 @@ import (
 )
 
 // apis are the built-in resources that --runtime-config and --feature-gates
-// leave.
+// select.
 type apis struct {
 	features  *feature.Set
-	usual     []*resource.Resource // those of no flags
-	resources []*resource.Resource // those that are served
+	usual     []*resource.Resource // served by default
+	resources []*resource.Resource // served
 	versions  resource.GroupVersions
 }
 
 func (a *Server) chooseAPIs(ctx context.Context) error {
-	features, err := feature.Parse(a.flags.FeatureGates)
+	features, err := feature.Parse(a.options.APIs.FeatureGates)
 	if err != nil {
 		return err
 	}
@@ -53,40 +55,45 @@ func (a *Server) chooseAPIs(ctx context.Context) error {
 		klog.FromContext(ctx).Info(warning)
 	}
 	usual := all.All()
-	served, err := preview.Serve(usual, a.flags.RuntimeConfig, features)
+	served, err := runtimeconfig.Serve(usual, a.options.APIs.RuntimeConfig, features)
 	if err != nil {
 		return err
+	}
+	for _, r := range served {
+		if r.Storage.TTL > 0 { // events
+			r.Storage.TTL = a.options.Storage.EventTTL
+		}
 	}
 	a.apis = apis{features: features, usual: usual, resources: served, versions: resource.Served(served)}
 	return nil
 }
 
-// byPath are the resources that are served by where they are stored.
+// byPath returns the served resources by storage path.
 func (a *apis) byPath() map[string]schema.GroupResource {
 	resources := map[string]schema.GroupResource{}
 	for _, r := range a.resources {
-		resources[r.StoragePath] = r.GroupResource()
+		resources[r.Storage.Path] = r.GroupResource()
 	}
 	return resources
 }
 
-// storage is where objects are kept: in a store, of which a cache follows
-// every change.
+// storage is the store of objects and the watch cache over it.
 type storage struct {
 	store store.Store
-	// encryption is the part of store that --encryption-provider-config asks
-	// for, or nil.
+	// encryption is the layer of store that --encryption-provider-config
+	// configures, or nil.
 	encryption *encrypt.Store
 	cache      *watchcache.Cache
 }
 
-// historyShare is the part of the process's memory that superseded objects may take.
+// historyShare is the divisor of the process's memory that superseded objects
+// may take.
 const historyShare = 8
 
 func (a *Server) openStorage(ctx context.Context, s store.Store) error {
-	under := prefixed.New(s, a.flags.Storage.Prefix)
-	if a.flags.EncryptionConfig != "" {
-		encrypted, err := a.flags.encrypted(ctx, under, a.apis.byPath())
+	under := prefixed.New(s, a.options.Storage.Prefix)
+	if a.options.Storage.EncryptionConfig != "" {
+		encrypted, err := a.options.Storage.encrypted(ctx, under, a.apis.byPath())
 		if err != nil {
 			return err
 		}
@@ -100,18 +107,18 @@ func (a *Server) openStorage(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// objects reads the cache.
+// objects returns readers of the cache.
 func (s *storage) objects() objects.Cache { return objects.Cache{Cache: s.cache} }
 
-// refresh waits until the cache has all that is stored.
+// refresh waits until the cache has the current revision of the store.
 func (s *storage) refresh(ctx context.Context) error {
 	_, err := s.cache.Fresh(ctx)
 	return err
 }
 
-// identity is who clients are, and what they may do.
+// identity is authentication and authorization.
 type identity struct {
-	// clientCA and frontProxyCA are published for aggregated API servers.
+	// clientCA and frontProxyCA are published to aggregated API servers.
 	clientCA, frontProxyCA trusted
 	frontProxy             *authn.FrontProxy
 	issuer                 *serviceaccount.Issuer // of service account tokens
@@ -122,8 +129,8 @@ type identity struct {
 }
 
 func (a *Server) newIdentity(ctx context.Context) error {
-	f, who := a.flags, &a.identity
-	tokens, err := f.ServiceAccounts.options(a.keys)
+	o, who := a.options, &a.identity
+	tokens, err := o.ServiceAccounts.options(a.keys)
 	if err != nil {
 		return err
 	}
@@ -131,18 +138,18 @@ func (a *Server) newIdentity(ctx context.Context) error {
 	tokens.Objects, tokens.Refresh, tokens.Uses, tokens.Counts = a.storage.objects(), a.storage.refresh, who.tokenUses, a.metrics.Tokens
 	who.issuer = serviceaccount.NewIssuer(tokens)
 	who.audiences = authenticator.Audiences(tokens.Audiences)
-	if who.clientCA, err = a.trust("client-ca-file", f.ClientCAFile, a.keys.Cluster()); err != nil {
+	if who.clientCA, err = a.trust("client-ca-file", o.Authentication.ClientCAFile, a.keys.Cluster()); err != nil {
 		return err
 	}
-	if who.frontProxyCA, err = a.trust("requestheader-client-ca-file", f.FrontProxy.ClientCAFile, a.keys.FrontProxy()); err != nil {
+	if who.frontProxyCA, err = a.trust("requestheader-client-ca-file", o.FrontProxy.ClientCAFile, a.keys.FrontProxy()); err != nil {
 		return err
 	}
-	who.frontProxy = f.FrontProxy.trusting(who.frontProxyCA)
+	who.frontProxy = o.FrontProxy.trusting(who.frontProxyCA)
 	credentials := authn.Config{
 		ClientCA: who.clientCA.verify, FrontProxy: who.frontProxy,
-		ServiceAccounts: &tokens, BootstrapTokens: f.BootstrapTokens, TokenFile: f.TokenAuthFile,
+		ServiceAccounts: &tokens, BootstrapTokens: o.Authentication.BootstrapTokens, TokenFile: o.Authentication.TokenFile,
 		CertificateLeft: a.metrics.Access.Certificate,
-		Anonymous:       f.anonymous(), Audiences: who.audiences, Objects: a.storage.objects(), Clock: clock.RealClock{},
+		Anonymous:       o.anonymous(), Audiences: who.audiences, Objects: a.storage.objects(), Clock: clock.RealClock{},
 	}
 	if err := a.addIssuers(ctx, &credentials, who.audiences); err != nil {
 		return err
@@ -155,22 +162,29 @@ func (a *Server) newIdentity(ctx context.Context) error {
 }
 
 func (a *Server) newAdmission(ctx context.Context) error {
-	podSecurity, err := a.flags.podSecurity()
+	podSecurity, err := a.options.Admission.podSecurity()
 	if err != nil {
 		return err
 	}
 	source, authorizer := a.storage.objects(), a.identity.authorizer
 	a.admission, err = admission.New(&admission.Config{
-		Enable: a.flags.EnableAdmission, Disable: a.flags.DisableAdmission, Objects: source, Refresh: a.storage.refresh,
+		Enable: a.options.Admission.Enable, Disable: a.options.Admission.Disable, Objects: source, Refresh: a.storage.refresh,
 		Authorizer: authorizer, RBAC: authorizer.RBAC, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.storage.cache},
-		Metrics: a.metrics.Admission, PodSecurity: podSecurity, Features: a.apis.features,
+		CreateNamespace: a.createNamespace,
+		Metrics:         a.metrics.Admission, PodSecurity: podSecurity, Features: a.apis.features,
 		Extensions: admission.Extensions(ctx, source, a.metrics.Admission, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
 	})
 	return err
 }
 
-// extensions are the APIs that users add, and the documents that describe
-// these and the built-in ones.
+// createNamespace creates a namespace unless it exists.
+func (a *Server) createNamespace(ctx context.Context, name string) error {
+	writer := bootstrap.CacheWriter{Cache: a.storage.cache, Clock: clock.RealClock{}}
+	return writer.Create(ctx, objects.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// extensions are custom resources, aggregated API servers, and the OpenAPI
+// documents of all APIs.
 type extensions struct {
 	documents  *openapi.Handler
 	managers   *apply.Managers
@@ -183,11 +197,11 @@ func (a *Server) newExtensions() error {
 	if err != nil {
 		return err
 	}
-	turnedOn, turnedOff := preview.Changed(a.apis.usual, a.apis.resources)
+	turnedOn, turnedOff := runtimeconfig.Changed(a.apis.usual, a.apis.resources)
 	if err := documents.TurnOn(turnedOn); err != nil {
 		return err
 	}
-	documents.TurnOff(turnedOff, preview.Unserved(a.apis.usual, a.apis.resources))
+	documents.TurnOff(turnedOff, runtimeconfig.Unserved(a.apis.usual, a.apis.resources))
 	custom := crd.New(crd.Config{
 		BuiltIn: a.apis.resources, Cache: a.storage.cache, Documents: documents, Services: a.webhookServices, Clock: clock.RealClock{},
 	})
@@ -201,11 +215,11 @@ func (a *Server) newExtensions() error {
 }
 
 func (a *Server) newServer() (err error) {
-	f := a.flags
-	if a.services, err = f.newAllocator(a.storage.store, a.storage.cache, a.apis.resources); err != nil {
+	o := a.options
+	if a.services, err = o.Services.newAllocator(a.storage.store, a.storage.cache, a.apis.resources); err != nil {
 		return err
 	}
-	connector, err := f.newConnector(a.keys, a.storage.objects(), a.own.has)
+	connector, err := o.KubeletClient.newConnector(a.keys, a.storage.objects(), a.apis.features, a.own.has)
 	if err != nil {
 		return err
 	}
@@ -213,23 +227,31 @@ func (a *Server) newServer() (err error) {
 	if err != nil {
 		return err
 	}
+	a.nodeAndPodMetrics = a.newMetricsServer(connector)
 	auditor, err := a.newAuditor()
 	if err != nil {
 		return err
 	}
-	a.fairness = a.newFairness()
 	if a.server, err = apiserver.New(apiserver.Config{
-		Resources: a.apis.resources, Cache: a.storage.cache, Features: a.apis.features, CBOR: a.apis.features.Enabled("CBORServingAndStorage"),
-		Authenticator: a.identity.authenticators.Request, Credentials: a.identity.frontProxy.Headers(), Tokens: a.identity.authenticators.Token,
-		Audiences: a.identity.audiences, ServiceAccountTokens: a.identity.issuer,
-		Authorizer: a.identity.authorizer, Rules: a.identity.authorizer, Audit: auditor, Admission: a.admission,
-		Managers: a.extensions.managers, Handlers: handlers, Aggregated: a.extensions.aggregated,
-		Lifecycles: map[schema.GroupResource]registry.Lifecycle{{Resource: "services"}: a.services}, Connect: connector, Components: f.Components,
-		Fairness: a.fairness, MaxInFlight: inFlight(f.MaxRequestsInFlight), MaxMutatingInFlight: inFlight(f.MaxMutatingInFlight),
-		RequestTimeout: f.RequestTimeout, MinRequestTimeout: time.Duration(f.Requests.MinTimeout) * time.Second,
-		MaxStreamsPerConnection: f.Requests.MaxStreams, GoawayChance: f.GoawayChance,
-		LivezGracePeriod: f.Requests.LivezGrace, AllowedOrigins: f.Requests.Origins, StrictTransportSecurity: f.Requests.HSTS,
-		Checks: a.checks(), Steps: a.startup.checks(a.fairness != nil), Metrics: a.metrics,
+		Resources: a.apis.resources,
+		Registry: registry.Config{
+			Cache: a.storage.cache, Authorizer: a.identity.authorizer, Admission: a.admission, Managers: a.extensions.managers,
+			Lifecycles:      map[schema.GroupResource]registry.Lifecycle{{Resource: "services"}: a.services},
+			AllowPrivileged: o.Admission.AllowPrivileged, GarbageCollector: o.Storage.GarbageCollector,
+			Features: a.apis.features, Metrics: a.metrics,
+		},
+		Access: apiserver.AccessConfig{
+			Authenticator: a.identity.authenticators.Request, Credentials: a.identity.frontProxy.Headers(), Tokens: a.identity.authenticators.Token,
+			Audiences: a.identity.audiences, Rules: a.identity.authorizer, Audit: auditor, ServiceAccountTokens: a.identity.issuer,
+		},
+		Handlers: apiserver.HandlerConfig{
+			Connect: connector, Aggregated: a.extensions.aggregated, NodeAndPodMetrics: a.nodeAndPodMetrics, Paths: handlers,
+		},
+		Health: apiserver.HealthConfig{
+			Checks: a.checks(), Steps: a.startup.checks(o.Requests.Limits.PriorityAndFairness), LivezGracePeriod: o.Requests.LivezGrace, Components: o.Components,
+		},
+		Limits: o.Requests.Limits,
+		HTTP:   o.Requests.HTTP,
 	}); err != nil {
 		return err
 	}

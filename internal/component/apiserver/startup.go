@@ -6,20 +6,16 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 )
 
-// startup is how far the start of an API server is.
+// startup has the steps of an API server's start.
 type startup struct {
-	filled <-chan struct{} // the cache has all objects
-	// defaults: the objects that every server starts with are there.
-	defaults *health.Step
-	// classified: requests are told apart by flow schemas.
-	classified *health.Step
-	// defined: all custom resources are served.
-	defined *health.Step
-	// registered: there is an APIService for everything that is served, and
-	// the servers behind others are known.
+	filled     <-chan struct{} // the cache has all objects
+	defaults   *health.Step    // the default objects exist
+	classified *health.Step    // requests are classified by flow schemas
+	defined    *health.Step    // all custom resources are served
+	// registered: each served group version has an APIService, and the
+	// availability of aggregated servers is known.
 	registered *health.Step
-	// repaired: addresses and ports are taken by the Services that have them.
-	repaired *health.Step
+	repaired   *health.Step // cluster IPs and node ports of Services are allocated
 }
 
 func newStartup(filled <-chan struct{}) *startup {
@@ -29,7 +25,7 @@ func newStartup(filled <-chan struct{}) *startup {
 	}
 }
 
-// wait returns when the start is finished, or ctx ends.
+// wait waits until all steps are finished, or returns the error of ctx.
 func (s *startup) wait(ctx context.Context) error {
 	for _, step := range []*health.Step{s.defaults, s.classified, s.defined, s.registered, s.repaired} {
 		select {
@@ -41,8 +37,9 @@ func (s *startup) wait(ctx context.Context) error {
 	return nil
 }
 
-// checks are the parts of the start under the names of upstream's hooks that
-// do the same, in upstream's order. fair says that requests are told apart.
+// checks returns health checks of the steps, with the names and the order of the
+// corresponding post-start hooks of upstream. fair includes the checks of
+// priority and fairness.
 func (s *startup) checks(fair bool) []health.Check {
 	const hook = "poststarthook/"
 	var all []health.Check

@@ -2,34 +2,46 @@ package apiserver
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
-// TLSFlags say how a server speaks TLS, and with which certificate to whom.
-type TLSFlags struct {
-	MinVersion   string   // "" is TLS 1.2
-	CipherSuites []string // none are Go's own choice
+// TLSOptions select the versions, cipher suites and certificates of TLS.
+type TLSOptions struct {
+	CertFile     string
+	KeyFile      string
+	MinVersion   string   // "" means TLS 1.2
+	CipherSuites []string // none means Go's default
 	SNI          []cliflag.NamedCertKey
 }
 
-func (f *TLSFlags) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&f.MinVersion, "tls-min-version", f.MinVersion, "lowest version of TLS to speak: "+strings.Join(cliflag.TLSPossibleVersions(), ", ")+" (default VersionTLS12)")
-	fs.StringSliceVar(&f.CipherSuites, "tls-cipher-suites", f.CipherSuites, "cipher suites to speak up to TLS 1.2; the default is Go's choice; preferred: "+
+func (o *TLSOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "serving certificate; the default is one of the cluster's own authority")
+	fs.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "key of --tls-cert-file")
+	fs.StringVar(&o.MinVersion, "tls-min-version", o.MinVersion, "lowest version of TLS to speak: "+strings.Join(cliflag.TLSPossibleVersions(), ", ")+" (default VersionTLS12)")
+	fs.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "cipher suites to speak up to TLS 1.2; the default is Go's choice; preferred: "+
 		strings.Join(cliflag.PreferredTLSCipherNames(), ", ")+"; insecure: "+strings.Join(cliflag.InsecureTLSCipherNames(), ", "))
-	fs.Var(cliflag.NewNamedCertKeyArray(&f.SNI), "tls-sni-cert-key", "certificate and key for clients that ask for certain names, as CERT,KEY or CERT,KEY:*.example.com,example.com; without names those of the certificate; may be given several times")
+	fs.Var(cliflag.NewNamedCertKeyArray(&o.SNI), "tls-sni-cert-key", "certificate and key for clients that ask for certain names, such as CERT,KEY or CERT,KEY:*.example.com,example.com; without names those of the certificate; may be given several times")
+	flagvalue.Is(fs, flagvalue.File, "tls-cert-file", "tls-private-key-file")
+	flagvalue.Is(fs, flagvalue.KeyPair, "tls-sni-cert-key")
 }
 
-func (f *TLSFlags) validate() []error {
+func (o *TLSOptions) validate() []error {
 	var errs []error
-	if _, err := cliflag.TLSVersion(f.MinVersion); err != nil {
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together: give both or neither"))
+	}
+	if _, err := cliflag.TLSVersion(o.MinVersion); err != nil {
 		errs = append(errs, fmt.Errorf("--tls-min-version: %w", err))
 	}
-	for _, name := range f.CipherSuites {
+	for _, name := range o.CipherSuites {
 		if _, err := cliflag.TLSCipherSuites([]string{name}); err != nil {
 			errs = append(errs, fmt.Errorf("--tls-cipher-suites: %w", err))
 		}
@@ -37,22 +49,22 @@ func (f *TLSFlags) validate() []error {
 	return errs
 }
 
-// config serves with what usual returns to clients that no certificate of the
-// flags is for. Clients are asked for a certificate of any authority, which is
-// not checked: that is the authenticator's work.
-func (f *TLSFlags) config(usual certificateFunc) (*tls.Config, error) {
-	version, err := cliflag.TLSVersion(f.MinVersion)
+// config returns the TLS configuration. Clients whose server name matches no SNI
+// certificate get the certificate that usual returns. Clients may present a
+// certificate of any authority; the authenticator verifies it.
+func (o *TLSOptions) config(usual certificateFunc) (*tls.Config, error) {
+	version, err := cliflag.TLSVersion(o.MinVersion)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-min-version: %w", err)
 	}
 	c := &tls.Config{MinVersion: version, GetCertificate: usual, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
-	if len(f.CipherSuites) > 0 {
-		if c.CipherSuites, err = cliflag.TLSCipherSuites(f.CipherSuites); err != nil {
+	if len(o.CipherSuites) > 0 {
+		if c.CipherSuites, err = cliflag.TLSCipherSuites(o.CipherSuites); err != nil {
 			return nil, fmt.Errorf("--tls-cipher-suites: %w", err)
 		}
 	}
-	if len(f.SNI) > 0 {
-		named, err := loadNamed(f.SNI)
+	if len(o.SNI) > 0 {
+		named, err := loadNamed(o.SNI)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-sni-cert-key: %w", err)
 		}
@@ -64,12 +76,12 @@ func (f *TLSFlags) config(usual certificateFunc) (*tls.Config, error) {
 // certificateFunc is tls.Config.GetCertificate.
 type certificateFunc = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// namedCertificates are certificates by what clients ask for: a name, a
-// pattern such as *.example.com, or an address of this server.
+// namedCertificates maps server names to certificates: a name, a pattern such as
+// *.example.com, or an address of this server.
 type namedCertificates map[string]*tls.Certificate
 
-// loadNamed reads the certificates. Names that were given go before names in
-// certificates, and earlier ones before later ones.
+// loadNamed reads the certificates. Given names precede names in certificates,
+// and earlier certificates precede later ones.
 func loadNamed(all []cliflag.NamedCertKey) (namedCertificates, error) {
 	given, extracted := namedCertificates{}, namedCertificates{}
 	for _, one := range all {
@@ -109,7 +121,7 @@ func (n namedCertificates) add(name string, pair *tls.Certificate) {
 func (n namedCertificates) or(usual certificateFunc) certificateFunc {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		name := strings.TrimSuffix(strings.ToLower(hello.ServerName), ".")
-		if name == "" { // who asks for an address sends no name
+		if name == "" { // clients send no name for an address
 			name, _, _ = net.SplitHostPort(hello.Conn.LocalAddr().String())
 		}
 		if pair := n[name]; pair != nil {

@@ -34,7 +34,8 @@ func issue(t *testing.T, d *pki.Directory, p pki.Profile) string {
 	return cert + "," + key
 }
 
-// handshake is what a client that asks for a name sees of the server.
+// handshake returns the TLS state of a client that connects to the server with
+// c.
 func (s *whole) handshake(c *tls.Config) (tls.ConnectionState, error) {
 	s.t.Helper()
 	c.InsecureSkipVerify = true //nolint:gosec // it is looked at what the server shows
@@ -101,7 +102,7 @@ func TestFlagsOfServingAreValidated(t *testing.T) {
 	}
 }
 
-// Whom the flags trust may name users, in the headers of the flags, and
+// Clients that the flags trust may name users, in the headers of the flags, and
 // aggregated API servers are told so.
 func TestFrontProxyFlags(t *testing.T) {
 	d := others(t)

@@ -34,7 +34,7 @@ type whole struct {
 	t    *testing.T
 	url  string
 	keys *pki.Directory
-	// store is what the server keeps, and end tells it to end.
+	// store holds the objects of the server; end stops the server.
 	store *mem.Store
 	end   func()
 }
@@ -76,7 +76,7 @@ func startWhole(t *testing.T, args ...string) *whole {
 	return &whole{t: t, url: "https://" + listener.Addr().String(), keys: keys, store: kept, end: cancel}
 }
 
-func newAPIServer(ctx context.Context, flags *apiserver.Flags, keys *pki.Directory, s *mem.Store) (*apiserver.Server, error) {
+func newAPIServer(ctx context.Context, flags *apiserver.Options, keys *pki.Directory, s *mem.Store) (*apiserver.Server, error) {
 	if err := flags.Validate(); err != nil {
 		return nil, err
 	}
@@ -84,9 +84,9 @@ func newAPIServer(ctx context.Context, flags *apiserver.Flags, keys *pki.Directo
 }
 
 // commandLine are the flags of an API server that was started with args.
-func commandLine(t *testing.T, args ...string) *apiserver.Flags {
+func commandLine(t *testing.T, args ...string) *apiserver.Options {
 	t.Helper()
-	flags := apiserver.NewFlags()
+	flags := apiserver.NewOptions()
 	set := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
 	flags.AddFlags(set)
 	if err := set.Parse(args); err != nil {
@@ -96,7 +96,7 @@ func commandLine(t *testing.T, args ...string) *apiserver.Flags {
 }
 
 // refusal is why an API server does not start with these flags.
-func refusal(t *testing.T, flags *apiserver.Flags) string {
+func refusal(t *testing.T, flags *apiserver.Options) string {
 	t.Helper()
 	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
 	if err != nil {
@@ -104,14 +104,14 @@ func refusal(t *testing.T, flags *apiserver.Flags) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	flags.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
+	flags.Serving.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
 	if _, err = newAPIServer(ctx, flags, keys, mem.New()); err == nil {
 		t.Fatal("the flags are accepted")
 	}
 	return err.Error()
 }
 
-// config is that of a client without an identity.
+// config returns the configuration of a client without an identity.
 func (s *whole) config() *rest.Config {
 	return &rest.Config{Host: s.url, QPS: -1, UserAgent: "test", TLSClientConfig: rest.TLSClientConfig{CAData: s.keys.Cluster().PEM()}}
 }
@@ -172,7 +172,7 @@ func (s *whole) do(c *rest.Config, method, path, body string, header ...string) 
 	return answer.StatusCode, string(raw)
 }
 
-// metrics is what /metrics says.
+// metrics returns the content of /metrics.
 func (s *whole) metrics() string {
 	s.t.Helper()
 	code, body := s.do(s.admin(), "GET", "/metrics", "")
@@ -185,7 +185,7 @@ func (s *whole) metrics() string {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}

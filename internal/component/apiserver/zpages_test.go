@@ -22,7 +22,7 @@ func TestZPages(t *testing.T) {
 			}
 		}
 		if code, body := s.do(s.config(), "GET", path, ""); code != 403 {
-			t.Errorf("%s is for everybody: %d %s", path, code, body)
+			t.Errorf("%s is open to all: %d %s", path, code, body)
 		}
 	}
 	code, body := s.do(admin, "GET", "/flagz", "", "Accept", "application/json;v=v1beta1;g=config.k8s.io;as=Flagz")

@@ -17,24 +17,23 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
-// access decides who may read what of a component's server: client
-// certificates are verified here, tokens and rights are asked of the API
-// server (TokenReview and SubjectAccessReview, remembered for ten seconds).
+// access authenticates and authorizes requests to a component's server. It
+// verifies client certificates itself and delegates tokens and authorization to
+// the API server (TokenReview and SubjectAccessReview, cached for ten seconds).
 type access struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
 	open          []string
 	// clients verifies client certificates.
 	clients x509request.VerifyOptionFunc
-	// published follows the authority that the API server publishes; nil when
-	// the authority is known already.
+	// published watches the authority that the API server publishes; nil if
+	// the authority is configured.
 	published *dynamiccertificates.ConfigMapCAController
 }
 
@@ -65,7 +64,7 @@ func (s *Serving) newAccess(_ context.Context, own *client.Client) (*access, err
 	tokens, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous: &apiserverconfig.AnonymousAuthConfig{Enabled: true}, CacheTTL: rememberAccess,
 		TokenAccessReviewClient: own.Kubernetes.AuthenticationV1(), TokenAccessReviewTimeout: 10 * time.Second,
-		WebhookRetryBackoff: options.DefaultAuthWebhookRetryBackoff(),
+		WebhookRetryBackoff: client.ReviewBackoff(),
 	}.New()
 	if err != nil {
 		return nil, err
@@ -74,12 +73,12 @@ func (s *Serving) newAccess(_ context.Context, own *client.Client) (*access, err
 	a.authenticator = union.New(x509request.NewDynamic(verify, x509request.CommonNameUserConversion), tokens)
 	a.authorizer, err = authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: own.Kubernetes.AuthorizationV1(), AllowCacheTTL: rememberAccess, DenyCacheTTL: rememberAccess,
-		WebhookRetryBackoff: options.DefaultAuthWebhookRetryBackoff(),
+		WebhookRetryBackoff: client.ReviewBackoff(),
 	}.New()
 	return a, err
 }
 
-// run keeps the published authority up to date until ctx ends.
+// run watches the published authority until ctx ends.
 func (a *access) run(ctx context.Context) error {
 	if a.published != nil {
 		a.published.Run(ctx, 1)
@@ -88,7 +87,7 @@ func (a *access) run(ctx context.Context) error {
 	return nil
 }
 
-// guard lets through what a request's user may do.
+// guard serves requests that their user is authorized to make.
 func (a *access) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.Contains(a.open, r.URL.Path) {
@@ -114,16 +113,16 @@ func (a *access) guard(next http.Handler) http.Handler {
 			http.Error(w, "forbidden: User \""+who.User.GetName()+"\" cannot "+verb+" path \""+r.URL.Path+"\"", http.StatusForbidden)
 			return
 		}
-		if who.User.GetName() != user.Anonymous && !httpserver.Known(r.Context(), who.User) {
+		if who.User.GetName() != user.Anonymous && !httpserver.MarkAuthenticated(r.Context(), who.User) {
 			w.Header().Set("Connection", "close")
-			http.Error(w, httpserver.TooMany, http.StatusTooManyRequests)
+			http.Error(w, httpserver.TooManyConnections, http.StatusTooManyRequests)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// verified are the authorities behind a way to verify certificates; nil for none.
+// verified returns the authorities of verify options, or nil.
 func verified(verify x509request.VerifyOptionFunc) func() *x509.CertPool {
 	return func() *x509.CertPool {
 		options, _ := verify()

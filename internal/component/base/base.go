@@ -1,6 +1,6 @@
-// Package base is what the components share (upstream: k8s.io/component-base):
-// how command lines are read and checked, and the HTTPS server through which a
-// component shows its health, metrics and flags.
+// Package base has what the components share, as upstream's
+// k8s.io/component-base: parsing and validation of command lines, and the HTTPS
+// server of a component's health, metrics and flags.
 package base
 
 import (
@@ -13,24 +13,25 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// Set applies arguments in the form "name=value" or "name" (as --apiserver-arg
-// and its like hand them through) to a component's flags.
+// Set applies arguments of the form "name=value" or "name", as given with
+// --apiserver-arg, to a component's flags.
 func Set(component string, fs *pflag.FlagSet, arguments []string) error {
 	for _, a := range arguments {
 		name, value, given := strings.Cut(strings.TrimPrefix(a, "--"), "=")
 		flag := fs.Lookup(name)
 		if was, removed := strings.CutSuffix(name, "-"); flag == nil && removed && !given && fs.Lookup(was) != nil {
-			return BadArgument(component, a, "the cluster is new and has no such argument that could be taken away: leave it out")
+			return BadArgument(component, a, "the cluster is new and has no argument to remove: leave it out")
 		}
 		if flag == nil {
 			return unknownFlag(component, fs, a, name)
 		}
 		if !given {
 			if flag.NoOptDefVal == "" {
-				return BadArgument(component, a, "needs a value, as %s=VALUE", name)
+				return BadArgument(component, a, "needs a value, such as %s=VALUE", name)
 			}
 			value = flag.NoOptDefVal
 		}
@@ -38,11 +39,11 @@ func Set(component string, fs *pflag.FlagSet, arguments []string) error {
 			return BadArgument(component, a, "%w", err)
 		}
 	}
-	return CheckValues(fs)
+	return flagvalue.Check(fs)
 }
 
-// ArgumentError is an error in an argument that was handed through to a
-// component.
+// ArgumentError is an error in an argument of a component, as given with
+// --COMPONENT-arg.
 type ArgumentError struct {
 	Component string // as in --COMPONENT-arg
 	Argument  string // "" if it is about several
@@ -61,18 +62,19 @@ func (e *ArgumentError) Error() string {
 // Unwrap returns what is wrong with the argument.
 func (e *ArgumentError) Unwrap() error { return e.Err }
 
+// BadArgument returns an ArgumentError.
 func BadArgument(component, argument, format string, args ...any) error {
 	return &ArgumentError{Component: component, Argument: argument, Err: fmt.Errorf(format, args...)}
 }
 
-// names lists the flags of a set.
+// names returns the names of the flags of a set.
 func names(fs *pflag.FlagSet) string {
 	var all []string
 	fs.VisitAll(func(f *pflag.Flag) { all = append(all, f.Name) })
 	return strings.Join(all, ", ")
 }
 
-// HostName is the name of a node: the one given, or else the host's.
+// HostName returns the name of a node: the given one, or the host's if it is "".
 func HostName(given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -97,18 +99,27 @@ func Remote(kubeconfig, component string) (client.Provider, error) {
 	return client.NewRemote(config)
 }
 
-// AuthorityOf is the authority by which a kubeconfig trusts the API server,
-// read again when its file changes; nil if it names none.
+// AuthorityOf returns the authority of the API server in a kubeconfig, or nil if
+// there is none. It is reloaded when its file changes. The credentials in the
+// kubeconfig need not exist yet.
 func AuthorityOf(kubeconfig string) (func() *x509.CertPool, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err == nil {
+		err = clientcmd.ResolveLocalPaths(config)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig=%s: %w", kubeconfig, err)
 	}
-	if config.CAFile != "" && len(config.CAData) == 0 {
-		return pki.FollowAuthority(config.CAFile)
+	current := config.Contexts[config.CurrentContext]
+	if current == nil || config.Clusters[current.Cluster] == nil {
+		return nil, nil
+	}
+	api := config.Clusters[current.Cluster]
+	if len(api.CertificateAuthorityData) == 0 && api.CertificateAuthority != "" {
+		return pki.ReloadingAuthority(api.CertificateAuthority)
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(config.CAData) {
+	if !pool.AppendCertsFromPEM(api.CertificateAuthorityData) {
 		return nil, nil
 	}
 	return func() *x509.CertPool { return pool }, nil

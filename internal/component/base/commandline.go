@@ -2,8 +2,8 @@ package base
 
 import "github.com/spf13/pflag"
 
-// CommandLine knows which flags were given. The first set that is bound is the
-// command line's: later ones, as that of /flagz, only read values.
+// CommandLine records which flags were given. The first set that is bound is
+// the command line's: later ones, such as the set of /flagz, only read values.
 type CommandLine struct{ flags *pflag.FlagSet }
 
 // Bind notes the flags of the command line.

@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Counts is what a component other than the API server counts.
+// Counts are the metrics of a component other than the API server.
 type Counts struct {
 	*metrics.Registry
 	Queues  *metrics.Queues
@@ -19,19 +19,21 @@ type Counts struct {
 	checks  *metrics.Checks
 }
 
-// NewCounts makes what the component that ctx belongs to counts.
+// NewCounts returns the metrics of the component that ctx belongs to.
 func NewCounts(ctx context.Context) *Counts {
 	r := metrics.NewRegistry(nil)
-	r.MustRegister(supervise.Counts(ctx))
+	r.MustRegister(supervise.Metrics(ctx))
 	return &Counts{
 		Registry: r, Queues: metrics.NewQueues(r), Clients: metrics.NewClients(r), leading: metrics.NewLeading(r), checks: metrics.NewChecks(),
 	}
 }
 
-// Of returns the provider with the requests of its clients counted.
-func (c *Counts) Of(p client.Provider) (client.Provider, error) { return p.Through(c.Clients.Wrap) }
+// Of wraps a provider so that the requests of its clients are counted.
+func (c *Counts) Of(p client.Provider) (client.Provider, error) {
+	return p.WithTransport(c.Clients.Wrap)
+}
 
-// Leads notes whether the component holds the lease of that name.
+// Leads records whether the component holds the lease of that name.
 func (c *Counts) Leads(name string, leading bool) {
 	value := 0.0
 	if leading {

@@ -1,30 +1,19 @@
 package base
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
-// PathFlags are the flags, of whichever component, that name a file or a
-// directory.
-var PathFlags = []string{
-	"admission-control-config-file", "audit-log-path", "audit-policy-file", "audit-webhook-config-file", "authentication-config",
-	"authentication-token-webhook-config-file", "authorization-config", "authorization-policy-file", "authorization-webhook-config-file",
-	"cert-dir", "cert-file", "client-ca-file", "cluster-signing-cert-file", "cluster-signing-key-file", "config",
-	"encryption-provider-config", "etcd-cafile", "etcd-certfile", "etcd-keyfile", "key-file", "kubeconfig", "kubelet-certificate-authority",
-	"kubelet-client-certificate", "kubelet-client-key", "oidc-ca-file", "peer-cert-file", "peer-key-file", "peer-trusted-ca-file",
-	"pod-manifest-path", "proxy-client-cert-file", "proxy-client-key-file", "requestheader-client-ca-file", "resolv-conf", "root-ca-file",
-	"root-dir", "service-account-key-file", "service-account-private-key-file", "service-account-signing-key-file", "tls-cert-file",
-	"tls-private-key-file", "token-auth-file", "trusted-ca-file",
-}
-
-// Given checks arguments in the form that Set takes, and NAME-, which takes
-// NAME away, before they are kept: each must name a flag of the component. The
-// paths among the values become absolute.
-func Given(component string, fs *pflag.FlagSet, arguments []string) ([]string, error) {
+// Given checks arguments before they are stored. They have the form that Set
+// takes, or the form NAME-, which removes NAME. Each must name a flag of the
+// component. Paths in values become absolute: relative ones begin at dir, or at the
+// working directory if dir is "".
+func Given(component string, fs *pflag.FlagSet, arguments []string, dir string) ([]string, error) {
 	given := slices.Clone(arguments)
 	for i, a := range given {
 		if name, removed := strings.CutSuffix(strings.TrimPrefix(a, "--"), "-"); removed && !strings.Contains(name, "=") {
@@ -34,10 +23,11 @@ func Given(component string, fs *pflag.FlagSet, arguments []string) ([]string, e
 			continue
 		}
 		name, value, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
-		if fs.Lookup(name) == nil {
+		flag := fs.Lookup(name)
+		if flag == nil {
 			return nil, unknownFlag(component, fs, a, name)
 		}
-		absolute, err := absolutePath(name, value)
+		absolute, err := flagvalue.AbsolutePath(flag, dir, value)
 		if err != nil {
 			return nil, BadArgument(component, a, "%w", err)
 		}
@@ -46,27 +36,6 @@ func Given(component string, fs *pflag.FlagSet, arguments []string) ([]string, e
 		}
 	}
 	return given, nil
-}
-
-// absolutePath makes the path in the value of a flag absolute. A value that is
-// none, such as "-" for standard output, stays as it is.
-func absolutePath(flag, value string) (string, error) {
-	if flag == "tls-sni-cert-key" { // CERT,KEY or CERT,KEY:NAMES
-		files, _, _ := strings.Cut(value, ":")
-		var paths []string
-		for file := range strings.SplitSeq(files, ",") {
-			absolute, err := filepath.Abs(file)
-			if err != nil {
-				return "", err
-			}
-			paths = append(paths, absolute)
-		}
-		return strings.Join(paths, ",") + value[len(files):], nil
-	}
-	if !slices.Contains(PathFlags, flag) || value == "" || value == "-" {
-		return value, nil
-	}
-	return filepath.Abs(value)
 }
 
 func unknownFlag(component string, fs *pflag.FlagSet, argument, name string) error {

@@ -19,31 +19,35 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Serving is the HTTPS server of a component that is none itself: /healthz,
-// /livez and /readyz for everybody, /metrics, /statusz, /flagz and
-// /debug/pprof/ for whom the API server lets read those paths.
+// Serving is the HTTPS server of a component other than the API server. It serves
+// /healthz, /livez and /readyz to all clients, and /metrics, /statusz, /flagz and
+// /debug/pprof/ to clients that the API server authorizes.
 type Serving struct {
 	BindAddress  string
-	Port         int // 0 is none
+	Port         int // 0 means no server
 	CertFile     string
 	KeyFile      string
 	ClientCAFile string
 	// AlwaysAllowPaths are served without asking the API server.
 	AlwaysAllowPaths []string
 	Profiling        bool
+	// Pages are more pages by path, such as /configz.
+	Pages map[string]http.Handler
 
-	// GetCertificate serves; nil is CertFile, or else a certificate that the
-	// component signs itself.
+	// GetCertificate returns the serving certificate. If it is nil, CertFile is
+	// used or, without that, a self-signed certificate.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// ClientCA verifies client certificates; nil is ClientCAFile, or else the
-	// authority that the API server publishes.
+	// ClientCA verifies client certificates. If it is nil, ClientCAFile is used
+	// or, without that, the authority that the API server publishes.
 	ClientCA x509request.VerifyOptionFunc
 }
 
+// NewServing returns upstream's defaults for a port.
 func NewServing(port int) Serving {
 	return Serving{
 		BindAddress: "0.0.0.0", Port: port, Profiling: true,
@@ -51,19 +55,24 @@ func NewServing(port int) Serving {
 	}
 }
 
-// AddFlags binds the flags.
+// ProfilingUsage is the usage of --profiling.
+const ProfilingUsage = "serve profiles at /debug/pprof/ to users who may get that path"
+
+// AddFlags binds the flags to fs, except for --profiling, which the configuration
+// of some components has.
 func (s *Serving) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.BindAddress, "bind-address", s.BindAddress, "address of /healthz and /metrics")
 	fs.IntVar(&s.Port, "secure-port", s.Port, "port of /healthz and /metrics; 0 is none")
 	fs.StringVar(&s.CertFile, "tls-cert-file", s.CertFile, "certificate to serve with (default: one that the component signs itself)")
 	fs.StringVar(&s.KeyFile, "tls-private-key-file", s.KeyFile, "key of --tls-cert-file")
-	fs.StringVar(&s.ClientCAFile, "client-ca-file", s.ClientCAFile, "authority of client certificates (default: that which the API server publishes)")
-	fs.StringSliceVar(&s.AlwaysAllowPaths, "authorization-always-allow-paths", s.AlwaysAllowPaths, "paths that everybody may read")
-	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "serve profiles at /debug/pprof/ to whoever may read that path")
+	fs.StringVar(&s.ClientCAFile, "client-ca-file", s.ClientCAFile, "authority of client certificates (default: the one in the ConfigMap kube-system/extension-apiserver-authentication)")
+	fs.StringSliceVar(&s.AlwaysAllowPaths, "authorization-always-allow-paths", s.AlwaysAllowPaths, "paths that need no authorization")
+	flagvalue.Is(fs, flagvalue.Address, "bind-address")
+	flagvalue.Is(fs, flagvalue.File, "tls-cert-file", "tls-private-key-file", "client-ca-file")
 }
 
-// Run serves until ctx ends. own is the component's identity, flags are what
-// it was started with, c is what it counts.
+// Run serves until ctx ends. own is the component's client, flags are the flags
+// it was started with, and c are its metrics.
 func (s *Serving) Run(ctx context.Context, component string, own *client.Client, flags FlagValues, c *Counts) error {
 	if s.Port == 0 {
 		<-ctx.Done()
@@ -83,12 +92,12 @@ func (s *Serving) Run(ctx context.Context, component string, own *client.Client,
 		return err
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
-	httpserver.Announce(config, verified(access.clients))
+	httpserver.AdvertiseClientCAs(config, verified(access.clients))
 	server := httpserver.New(ctx, access.guard(s.handlers(ctx, component, flags, c)), config)
 	return Together(ctx, access.run, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()
-		if err := server.ServeTLS(httpserver.NewDoor(listener), "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.ServeTLS(httpserver.NewListener(listener), "", ""); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
@@ -101,12 +110,13 @@ func (s *Serving) handlers(ctx context.Context, component string, flags FlagValu
 		handlers["/"+kind] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			c.checks.Observe(kind, "ping", nil)
 			checks := []health.Check{health.Ping()}
-			if kind != "livez" { // a part that fails is started again as often as the whole would be
+			if kind != "livez" { // failed parts are restarted without the process
 				checks = append(checks, parts(ctx)...)
 			}
 			health.Handler("/"+kind, checks...).ServeHTTP(w, r)
 		})
 	}
+	maps.Copy(handlers, s.Pages)
 	if s.Profiling {
 		AddProfiles(handlers)
 	}
@@ -118,8 +128,8 @@ func (s *Serving) handlers(ctx context.Context, component string, flags FlagValu
 	return mux
 }
 
-// AddProfiles adds the Go runtime's profiles below /debug/pprof/. The paths
-// pass authentication and authorization as all others do.
+// AddProfiles adds the Go runtime's profiles below /debug/pprof/. The server
+// authenticates and authorizes requests for them as for other paths.
 func AddProfiles(handlers map[string]http.Handler) {
 	handlers["/debug/pprof/"] = http.HandlerFunc(pprof.Index)
 	handlers["/debug/pprof/cmdline"] = http.HandlerFunc(pprof.Cmdline)
@@ -128,9 +138,9 @@ func AddProfiles(handlers map[string]http.Handler) {
 	handlers["/debug/pprof/trace"] = httpserver.Stream(http.HandlerFunc(pprof.Trace))
 }
 
-// parts are checks of the parts of the component that ctx belongs to.
+// parts returns checks of the parts of the component that ctx belongs to.
 func parts(ctx context.Context) []health.Check {
-	failing := supervise.Failing(ctx)
+	failing := supervise.FailingParts(ctx)
 	var checks []health.Check
 	for _, name := range slices.Sorted(maps.Keys(failing)) {
 		checks = append(checks, health.Check{Name: name, Run: func(context.Context) error { return failing[name] }})
@@ -138,8 +148,8 @@ func parts(ctx context.Context) []health.Check {
 	return checks
 }
 
-// certificate is what to serve with. One of the component's own is made when
-// the first client asks.
+// certificate returns the function for the serving certificate. It creates a
+// self-signed one on the first connection.
 func (s *Serving) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if s.GetCertificate != nil && s.CertFile == "" {
 		return s.GetCertificate, nil
@@ -162,9 +172,10 @@ func (s *Serving) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, e
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own() }, nil
 }
 
-// Together runs functions until one fails or ctx ends, and waits for all.
+// Together runs functions concurrently until one fails or ctx ends. It waits for
+// all of them and returns the first error.
 func Together(ctx context.Context, run ...func(context.Context) error) error {
-	g, ctx := supervise.Together(ctx)
+	g, ctx := supervise.WithContext(ctx)
 	for _, r := range run {
 		g.Go(func() error { return r(ctx) })
 	}

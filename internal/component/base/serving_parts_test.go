@@ -10,11 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// A controller that fails again and again makes its component unhealthy, by
-// name and without the reason, and does not have the whole started again.
+// A controller that fails again and again makes its component unhealthy, but
+// does not cause its restart. The health check names the controller without the
+// reason.
 func TestHealthNamesThePartThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -22,7 +24,7 @@ func TestHealthNamesThePartThatFails(t *testing.T) {
 		g := supervise.NewGroup(supervise.Options{})
 		g.Go(ctx, "controller-manager", func(ctx context.Context) error {
 			handler = new(Serving).handlers(ctx, "kube-controller-manager", nil, NewCounts(ctx))
-			supervise.Keep(ctx, "job-controller", func(context.Context) error { return errors.New("a secret reason") })
+			supervise.KeepRunning(ctx, "job-controller", func(context.Context) error { return errors.New("a secret reason") })
 			return nil
 		})
 		get := func(path string) (int, string) {

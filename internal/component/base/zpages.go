@@ -21,15 +21,14 @@ type pages map[string]http.Handler
 // Handle adds a page.
 func (p pages) Handle(path string, h http.Handler) { p[path] = h }
 
-// AddZPages adds the pages that tell people how a component was started:
-// /flagz (KEP-4828), every flag with its value, and /statusz (KEP-4827), since
-// when it runs, its version, and the first segments of its paths, which are
-// those in handlers and more. They are made when they are first asked for.
+// AddZPages adds /flagz (KEP-4828), every flag with its value, and /statusz
+// (KEP-4827), the component's start time, version and paths: those in handlers
+// and more. The pages are created on the first request.
 func AddZPages(handlers pages, component string, flags FlagValues, gates *feature.Set, more ...string) {
-	if gates.Enabled("ComponentFlagz") {
+	if gates.Enabled(feature.ComponentFlagz) {
 		handlers.Handle(flagz.DefaultFlagzPath, onDemand(flagz.DefaultFlagzPath, func(p pages) { flagz.Install(p, component, flags) }))
 	}
-	if gates.Enabled("ComponentStatusz") {
+	if gates.Enabled(feature.ComponentStatusz) {
 		paths := slices.AppendSeq(more, maps.Keys(handlers))
 		handlers.Handle(statusz.DefaultStatuszPath, onDemand(statusz.DefaultStatuszPath, func(p pages) {
 			running := compatibility.NewEffectiveVersionFromString(version.Kubernetes, "", "")
@@ -53,8 +52,8 @@ type FlagValues map[string]string
 // GetFlagz implements flagz.Reader.
 func (f FlagValues) GetFlagz() map[string]string { return f }
 
-// FlagValuesOf reads the flags that a component binds. They keep their values, but
-// nobody else may read or write them meanwhile.
+// FlagValuesOf returns the values of the flags that addFlags binds. It does not
+// change them, but nothing else may access them concurrently.
 func FlagValuesOf(bind func(*pflag.FlagSet)) FlagValues {
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	bind(set)

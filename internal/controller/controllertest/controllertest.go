@@ -1,7 +1,7 @@
-// Package controllertest runs a controller against client-go's fake
-// clientset, made to behave a little more like an API server: it generates
-// names, sets UIDs, resource versions and creation times, refuses stale
-// updates and keeps spec and status apart.
+// Package controllertest runs a controller against client-go's fake clientset
+// with some behaviour of an API server added: it generates names, sets UIDs,
+// generations, resource versions and creation times, rejects stale updates and
+// separates spec and status.
 package controllertest
 
 import (
@@ -20,37 +20,51 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
-// Cluster is a fake API server and what a controller needs of it.
+// Cluster is a fake API server and a controller environment that uses it.
 type Cluster struct {
 	Fake   *fake.Clientset
 	Env    *controller.Env
 	Events *record.FakeRecorder
 
 	t      *testing.T
-	mu     sync.Mutex // makes updates and patches one at a time
+	mu     sync.Mutex // serializes updates and patches, and guards lists
 	writes atomic.Int64
+	// lists holds the objects of each list by its resource version.
+	lists map[string][]runtime.Object
 }
 
-// New makes a cluster that holds objects. It is taken down when the test
-// ends.
+// New returns a cluster that holds objects. It is stopped when the test ends.
 func New(t *testing.T, objects ...runtime.Object) *Cluster {
-	c := &Cluster{t: t, Fake: fake.NewClientset(), Events: record.NewFakeRecorder(10000)}
+	c := &Cluster{
+		t: t, Fake: fake.NewClientset(), Events: record.NewFakeRecorder(10000),
+		lists: map[string][]runtime.Object{},
+	}
 	c.Fake.PrependReactor("create", "*", c.create)
 	c.Fake.PrependReactor("update", "*", c.update)
 	c.Fake.PrependReactor("patch", "*", c.patch)
+	c.Fake.PrependReactor("list", "*", c.list)
+	c.Fake.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := c.watch(action)
+		return true, w, err
+	})
 	for _, o := range objects {
-		c.fill(o.(metav1.Object))
+		c.setMetadata(o.(metav1.Object))
 		if err := c.Fake.Tracker().Add(o); err != nil {
 			t.Fatalf("adding %T: %v", o, err)
 		}
@@ -72,17 +86,17 @@ func New(t *testing.T, objects ...runtime.Object) *Cluster {
 	return c
 }
 
-// create fills in what the API server would.
+// create sets the metadata that the API server would set.
 func (c *Cluster) create(action clienttesting.Action) (bool, runtime.Object, error) {
 	if o, ok := action.(clienttesting.CreateAction).GetObject().(metav1.Object); ok {
-		c.fill(o)
+		c.setMetadata(o)
 	}
 	return false, nil, nil
 }
 
-// update refuses what is not based on the latest version, and lets an update
-// of the status change nothing but the status and annotations, and any other
-// everything but the status.
+// update rejects objects that are not based on the latest version. An update of
+// the status changes only status and annotations; any other update leaves the
+// status unchanged.
 func (c *Cluster) update(action clienttesting.Action) (bool, runtime.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,11 +121,18 @@ func (c *Cluster) update(action clienttesting.Action) (bool, runtime.Object, err
 	if status := reflect.ValueOf(result).Elem().FieldByName("Status"); status.IsValid() {
 		status.Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
 	}
-	c.fill(result.(metav1.Object))
+	if spec := reflect.ValueOf(result).Elem().FieldByName("Spec"); spec.IsValid() {
+		generation := current.(metav1.Object).GetGeneration()
+		if !equality.Semantic.DeepEqual(spec.Interface(), reflect.ValueOf(current).Elem().FieldByName("Spec").Interface()) {
+			generation++
+		}
+		result.(metav1.Object).SetGeneration(generation)
+	}
+	c.setMetadata(result.(metav1.Object))
 	return true, result, c.Fake.Tracker().Update(resource, result, namespace)
 }
 
-// patch gives a patched object a new version.
+// patch sets a new resource version on the patched object.
 func (c *Cluster) patch(action clienttesting.Action) (bool, runtime.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,14 +140,119 @@ func (c *Cluster) patch(action clienttesting.Action) (bool, runtime.Object, erro
 	if err != nil || !handled {
 		return handled, result, err
 	}
-	c.fill(result.(metav1.Object))
+	c.setMetadata(result.(metav1.Object))
 	return true, result, c.Fake.Tracker().Update(action.GetResource(), result, action.GetNamespace())
 }
 
-func (c *Cluster) fill(o metav1.Object) {
+// list gives a list a resource version and remembers what was in it.
+func (c *Cluster) list(action clienttesting.Action) (bool, runtime.Object, error) {
+	handled, list, err := clienttesting.ObjectReaction(c.Fake.Tracker())(action)
+	if err != nil || !handled {
+		return handled, list, err
+	}
+	objects, err := meta.ExtractList(list)
+	if err != nil {
+		return true, nil, err
+	}
+	version := strconv.FormatInt(c.writes.Add(1), 10)
+	list.(metav1.ListInterface).SetResourceVersion(version)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lists[version] = objects
+	return true, list, nil
+}
+
+// watch returns a watch that begins with what has changed since the list. The watch of the
+// fake lacks that.
+func (c *Cluster) watch(action clienttesting.Action) (watch.Interface, error) {
+	w, err := c.Fake.Tracker().Watch(action.GetResource(), action.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	missed, err := c.since(action.(clienttesting.WatchActionImpl))
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan watch.Event)
+	proxy := watch.NewProxyWatcher(out)
+	send := func(e watch.Event) bool {
+		select {
+		case out <- e:
+			return true
+		case <-proxy.StopChan():
+			return false
+		}
+	}
+	go func() {
+		defer close(out)
+		defer w.Stop()
+		for _, e := range missed {
+			if !send(e) {
+				return
+			}
+		}
+		for {
+			select {
+			case e, ok := <-w.ResultChan():
+				if !ok || !send(e) {
+					return
+				}
+			case <-proxy.StopChan():
+				return
+			}
+		}
+	}()
+	return proxy, nil
+}
+
+// since returns the changes from the list with the resource version of a watch until now.
+func (c *Cluster) since(action clienttesting.WatchActionImpl) (changes []watch.Event, err error) {
+	c.mu.Lock()
+	key := func(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() + "/" + string(o.GetUID()) }
+	listed := map[string]metav1.Object{}
+	for _, o := range c.lists[action.ListOptions.ResourceVersion] {
+		listed[key(o.(metav1.Object))] = o.(metav1.Object)
+	}
+	c.mu.Unlock()
+	gv := action.GetResource().GroupVersion()
+	for kind := range scheme.Scheme.KnownTypes(gv) {
+		if plural, _ := meta.UnsafeGuessKindToResource(gv.WithKind(kind)); plural != action.GetResource() {
+			continue
+		}
+		list, err := c.Fake.Tracker().List(action.GetResource(), gv.WithKind(kind), action.GetNamespace())
+		if err != nil {
+			return nil, err
+		}
+		objects, err := meta.ExtractList(list)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objects {
+			now := o.(metav1.Object)
+			before := listed[key(now)]
+			delete(listed, key(now))
+			switch {
+			case before == nil:
+				changes = append(changes, watch.Event{Type: watch.Added, Object: o})
+			case before.GetResourceVersion() != now.GetResourceVersion():
+				changes = append(changes, watch.Event{Type: watch.Modified, Object: o})
+			}
+		}
+	}
+	var deleted []watch.Event // ahead of a new object of the same name
+	for _, o := range listed {
+		deleted = append(deleted, watch.Event{Type: watch.Deleted, Object: o.(runtime.Object)})
+	}
+	return append(deleted, changes...), nil
+}
+
+func (c *Cluster) setMetadata(o metav1.Object) {
 	n := c.writes.Add(1)
 	if o.GetName() == "" {
 		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), n))
+	}
+	if o.GetGeneration() == 0 {
+		o.SetGeneration(1)
 	}
 	if o.GetUID() == "" {
 		o.SetUID(types.UID(fmt.Sprintf("uid-%s-%d", o.GetName(), n)))
@@ -137,8 +263,8 @@ func (c *Cluster) fill(o metav1.Object) {
 	o.SetResourceVersion(strconv.FormatInt(n, 10))
 }
 
-// Run runs a controller with flags, as "--name=value", until the test ends. It
-// fails the test if the controller returns earlier, fails or does not stop.
+// Run runs a controller with flags of the form "--name=value" until the test
+// ends. The test fails if the controller returns an error.
 func (c *Cluster) Run(d controller.Descriptor, flags ...string) {
 	c.t.Helper()
 	var none []string
@@ -167,12 +293,23 @@ func (c *Cluster) Run(d controller.Descriptor, flags ...string) {
 	})
 }
 
-// Eventually waits until get returns want. Failing that, it shows the
-// difference.
+// WaitSynced waits until informers have their first lists.
+func WaitSynced(t *testing.T, informers ...cache.SharedInformer) {
+	t.Helper()
+	for _, informer := range informers {
+		if !cache.WaitFor(t.Context(), "", informer.HasSyncedChecker()) {
+			t.Fatal("an informer has no first list")
+		}
+	}
+}
+
+// Eventually waits up to two minutes until get returns want. Otherwise the test fails
+// and shows the difference. It polls, so that tests of something that does not run in
+// a bubble of testing/synctest can use it, too.
 func Eventually[T any](t *testing.T, get func() T, want T) {
 	t.Helper()
 	var got T
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if got = get(); equality.Semantic.DeepEqual(got, want) {
 			return
 		}
@@ -180,8 +317,9 @@ func Eventually[T any](t *testing.T, get func() T, want T) {
 	t.Fatalf("want and got differ (-want +got):\n%s", cmp.Diff(want, got))
 }
 
-// Recorded drains the events recorded so far: "type reason message" each.
-func (c *Cluster) Recorded() []string {
+// DrainEvents returns and removes the events recorded so far, each in the form
+// "type reason message".
+func (c *Cluster) DrainEvents() []string {
 	var events []string
 	for {
 		select {
@@ -193,7 +331,7 @@ func (c *Cluster) Recorded() []string {
 	}
 }
 
-// Pods lists the pods of a namespace.
+// Pods returns the pods of a namespace.
 func (c *Cluster) Pods(namespace string) []v1.Pod {
 	c.t.Helper()
 	list, err := c.Fake.CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{})
@@ -203,7 +341,8 @@ func (c *Cluster) Pods(namespace string) []v1.Pod {
 	return list.Items
 }
 
-// SetReady makes a pod Running and ready since a time, if it is still there.
+// SetReady makes a pod Running and ready since a time. It does nothing if the
+// pod does not exist.
 func (c *Cluster) SetReady(namespace, name string, since time.Time) {
 	c.t.Helper()
 	p, err := c.Fake.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})

@@ -1,5 +1,6 @@
-// Package kinds finds out which resources an API server serves, for the
-// controllers that work on all of them.
+// Package kinds discovers and watches the resources that an API server serves,
+// for controllers that handle all of them (garbage collector, namespace,
+// resource quota).
 package kinds
 
 import (
@@ -10,7 +11,7 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Kind is one resource, in the version that its group prefers.
+// Kind is a resource in the preferred version of its group.
 type Kind struct {
 	schema.GroupVersionKind
 	Resource   schema.GroupVersionResource
@@ -18,20 +19,20 @@ type Kind struct {
 	Verbs      []string
 }
 
-// Can reports whether the resource has all of the verbs.
-func (k Kind) Can(verbs ...string) bool {
+// SupportsAll reports whether the resource supports all of the verbs.
+func (k Kind) SupportsAll(verbs ...string) bool {
 	return !slices.ContainsFunc(verbs, func(v string) bool { return !slices.Contains(k.Verbs, v) })
 }
 
-// Served lists the resources that are served, without subresources, in the
-// order of discovery. If some groups could not be read, it returns the
-// others and an error for which discovery.IsGroupDiscoveryFailedError holds.
+// Served returns the served resources, without subresources, in discovery
+// order. If the discovery of some groups fails, it returns the resources of the
+// others and an error for which discovery.IsGroupDiscoveryFailedError is true.
 func Served(client discovery.DiscoveryInterface) ([]Kind, error) {
 	groups, lists, err := client.ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, err
 	}
-	rank := map[string]int{} // of a group version within its group
+	rank := map[string]int{} // group version to its preference within the group
 	for _, g := range groups {
 		for i, v := range g.Versions {
 			rank[v.GroupVersion] = i + 1
@@ -39,7 +40,7 @@ func Served(client discovery.DiscoveryInterface) ([]Kind, error) {
 		rank[g.PreferredVersion.GroupVersion] = 0
 	}
 	var kinds []Kind
-	at := map[schema.GroupResource]int{}
+	at := map[schema.GroupResource]int{} // index in kinds
 	for _, list := range lists {
 		gv, parseErr := schema.ParseGroupVersion(list.GroupVersion)
 		if parseErr != nil {

@@ -15,19 +15,19 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Monitor is the watch of all objects of one resource, whatever it is.
+// Monitor watches all objects of one resource.
 type Monitor struct {
-	// Objects are those there are, indexed by namespace
-	// (cache.NamespaceIndex). They are shared and must never be changed.
+	// Objects holds the current objects, indexed by namespace
+	// (cache.NamespaceIndex). They are shared and must not be changed.
 	Objects cache.Indexer
 	synced  cache.DoneChecker
-	end     func()
+	stop    func()
 }
 
-// Watch watches a resource until ctx ends or Close: a built-in one through the
-// informers that the whole process shares, as typed objects, any other by an
-// informer of its own, as metav1.PartialObjectMetadata. A panic of the handler
-// ends the component that ctx belongs to.
+// Watch watches a resource until ctx is done or the monitor is closed. Built-in
+// resources are watched through the shared informers, as typed objects. Other
+// resources get their own informer of metav1.PartialObjectMetadata. A panic in
+// the handler fails the supervised component of ctx.
 func Watch(ctx context.Context, shared informers.SharedInformerFactory, objects metadata.Interface, resource schema.GroupVersionResource, changed cache.ResourceEventHandler) (*Monitor, error) {
 	var informer cache.SharedIndexInformer
 	watch := client.Subscribe
@@ -42,7 +42,7 @@ func Watch(ctx context.Context, shared informers.SharedInformerFactory, objects 
 	watching, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	ready := make(chan error, 1)
-	m.end = func() { cancel(); <-ended }
+	m.stop = func() { cancel(); <-ended }
 	supervise.Go(ctx, func() {
 		defer close(ended)
 		err := supervise.Run(watching, func(ctx context.Context) (err error) {
@@ -64,8 +64,9 @@ func Watch(ctx context.Context, shared informers.SharedInformerFactory, objects 
 	return m, nil
 }
 
-// Synced is done when every object that was there at first has been handled.
+// Synced returns a checker that is done once the handler has processed the
+// initial list.
 func (m *Monitor) Synced() cache.DoneChecker { return m.synced }
 
-// Close ends the monitor; no event of it is being handled afterwards.
-func (m *Monitor) Close() { m.end() }
+// Close stops the monitor and waits for its handler to return.
+func (m *Monitor) Close() { m.stop() }

@@ -1,4 +1,5 @@
-// Package leader lets one of several instances of a component work at a time.
+// Package leader runs leader election, so that only one of several instances of
+// a component is active.
 package leader
 
 import (
@@ -9,83 +10,71 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	componentbaseconfig "k8s.io/component-base/config/v1alpha1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Options are the --leader-elect flags, with upstream's names and defaults.
+// Options configure leader election for one instance of a component.
 type Options struct {
-	LeaderElect       bool
-	LeaseDuration     time.Duration
-	RenewDeadline     time.Duration
-	RetryPeriod       time.Duration
-	ResourceLock      string
-	ResourceName      string
-	ResourceNamespace string
-	// Identity tells the instances apart; empty is the host's name and a
-	// random part. It has no flag.
+	// Configuration has the values of the --leader-elect flags. LeaderElect is
+	// not nil.
+	Configuration componentbaseconfig.LeaderElectionConfiguration
+	// Identity identifies this instance. The default is the host name with a
+	// random suffix.
 	Identity string
-	// Observe, if set, is told whether this instance leads: first that it does
-	// not. It has no flag.
+	// Observe, if set, is called with the name of the lease whenever this
+	// instance starts or stops leading, and with false at the start.
 	Observe func(lease string, leads bool)
 }
 
-// DefaultOptions are the defaults for a component, whose lock is the Lease of
-// that name in kube-system.
-func DefaultOptions(component string) Options {
-	return Options{
-		LeaderElect:       true,
-		LeaseDuration:     15 * time.Second,
-		RenewDeadline:     10 * time.Second,
-		RetryPeriod:       2 * time.Second,
+// DefaultConfiguration returns upstream's defaults for a component. The lock is
+// the Lease in kube-system with the component's name.
+func DefaultConfiguration(component string) componentbaseconfig.LeaderElectionConfiguration {
+	return componentbaseconfig.LeaderElectionConfiguration{
+		LeaderElect:       new(true),
+		LeaseDuration:     metav1.Duration{Duration: 15 * time.Second},
+		RenewDeadline:     metav1.Duration{Duration: 10 * time.Second},
+		RetryPeriod:       metav1.Duration{Duration: 2 * time.Second},
 		ResourceLock:      resourcelock.LeasesResourceLock,
 		ResourceName:      component,
 		ResourceNamespace: "kube-system",
 	}
 }
 
-// AddFlags adds the flags, with the present values as defaults.
-func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "Start a leader election client and gain leadership before executing the main loop. Enable this when running replicated components for high availability.")
-	fs.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration, "The duration that non-leader candidates will wait after observing a leadership renewal until attempting to acquire leadership of a led but unrenewed leader slot.")
-	fs.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline, "The interval between attempts by the acting leader to renew a leadership slot before it stops leading. This must be less than the lease duration.")
-	fs.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod, "The duration the clients should wait between attempting acquisition and renewal of a leadership.")
-	fs.StringVar(&o.ResourceLock, "leader-elect-resource-lock", o.ResourceLock, "The type of resource object that is used for locking during leader election. Only 'leases' is supported.")
-	fs.StringVar(&o.ResourceName, "leader-elect-resource-name", o.ResourceName, "The name of resource object that is used for locking during leader election.")
-	fs.StringVar(&o.ResourceNamespace, "leader-elect-resource-namespace", o.ResourceNamespace, "The namespace of resource object that is used for locking during leader election.")
-}
-
-// Validate reports what is wrong with the flags.
-func (o *Options) Validate() error {
-	if !o.LeaderElect {
+// Validate returns an error if a value is invalid. It names the flags.
+func Validate(c *componentbaseconfig.LeaderElectionConfiguration) error {
+	if !*c.LeaderElect {
 		return nil
 	}
 	var errs []error
-	if o.LeaseDuration <= o.RenewDeadline {
-		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be greater than --leader-elect-renew-deadline=%v", o.LeaseDuration, o.RenewDeadline))
+	duration, deadline, period := c.LeaseDuration.Duration, c.RenewDeadline.Duration, c.RetryPeriod.Duration
+	if duration <= deadline {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be greater than --leader-elect-renew-deadline=%v", duration, deadline))
 	}
-	if least := time.Duration(leaderelection.JitterFactor * float64(o.RetryPeriod)); o.RenewDeadline <= least || o.RetryPeriod <= 0 {
-		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline=%v must be greater than --leader-elect-retry-period=%v times %v, and that greater than 0", o.RenewDeadline, o.RetryPeriod, leaderelection.JitterFactor))
+	if least := time.Duration(leaderelection.JitterFactor * float64(period)); deadline <= least || period <= 0 {
+		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline=%v must be greater than --leader-elect-retry-period=%v times %v, and that greater than 0", deadline, period, leaderelection.JitterFactor))
 	}
-	if o.ResourceLock != resourcelock.LeasesResourceLock {
-		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock=%s is not supported, use %s", o.ResourceLock, resourcelock.LeasesResourceLock))
+	if c.ResourceLock != resourcelock.LeasesResourceLock {
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock=%s is not supported, use %s", c.ResourceLock, resourcelock.LeasesResourceLock))
 	}
 	return errors.Join(errs...)
 }
 
-// Run calls work while this instance leads, and only then. When leadership
-// is lost, work's context ends; Run waits for work to return and contends
-// again. When ctx ends, work has returned before the lease is given up, so
-// that two instances never work at once. Run returns nil when ctx is done and
-// work's error if work fails by itself, or panics.
+// Run calls work while this instance is the leader. When leadership is lost,
+// Run cancels work's context, waits for work to return and tries to become the
+// leader again. When ctx is done, Run releases the lease after work has
+// returned, so that two instances are never active at once. Run returns nil
+// when ctx is done, and an error if work fails or panics.
 func Run(ctx context.Context, o Options, kube kubernetes.Interface, work func(context.Context) error) error {
-	if !o.LeaderElect {
+	c := &o.Configuration
+	if !*c.LeaderElect {
 		return work(ctx)
 	}
 	identity := o.Identity
@@ -99,8 +88,8 @@ func Run(ctx context.Context, o Options, kube kubernetes.Interface, work func(co
 	if o.Observe == nil {
 		o.Observe = func(string, bool) {}
 	}
-	o.Observe(o.ResourceName, false)
-	lock, err := resourcelock.New(o.ResourceLock, o.ResourceNamespace, o.ResourceName, kube.CoreV1(), kube.CoordinationV1(),
+	o.Observe(c.ResourceName, false)
+	lock, err := resourcelock.New(c.ResourceLock, c.ResourceNamespace, c.ResourceName, kube.CoreV1(), kube.CoordinationV1(),
 		resourcelock.ResourceLockConfig{Identity: identity})
 	if err != nil {
 		return err
@@ -114,19 +103,20 @@ func Run(ctx context.Context, o Options, kube kubernetes.Interface, work func(co
 	return nil
 }
 
-// term is one attempt to lead: waiting, working, giving up.
+// term is one attempt to lead: acquire the lease, call work, release the lease.
 type term struct {
 	work func(context.Context) error
 	done chan error
 
-	// mu guards leading, which decides who ends the election when ctx is
-	// done: the gate if nothing runs yet, else the work when it has returned.
+	// mu guards leading, which decides who ends the election when ctx is done:
+	// the AfterFunc in run if work has not started, otherwise lead once work has
+	// returned.
 	mu      sync.Mutex
 	leading bool
 }
 
 func (t *term) run(ctx context.Context, o Options, lock resourcelock.Interface) error {
-	// The election outlives ctx by the time that work needs to return.
+	// The election outlives ctx until work has returned.
 	election, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	stop := context.AfterFunc(ctx, func() {
@@ -137,21 +127,22 @@ func (t *term) run(ctx context.Context, o Options, lock resourcelock.Interface) 
 		}
 	})
 	defer stop()
+	c := &o.Configuration
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:            lock,
-		LeaseDuration:   o.LeaseDuration,
-		RenewDeadline:   o.RenewDeadline,
-		RetryPeriod:     o.RetryPeriod,
+		LeaseDuration:   c.LeaseDuration.Duration,
+		RenewDeadline:   c.RenewDeadline.Duration,
+		RetryPeriod:     c.RetryPeriod.Duration,
 		ReleaseOnCancel: true,
-		Name:            o.ResourceName,
+		Name:            c.ResourceName,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(led context.Context) {
-				o.Observe(o.ResourceName, true)
+				o.Observe(c.ResourceName, true)
 				t.lead(ctx, led, end)
 			},
-			OnStoppedLeading: func() { o.Observe(o.ResourceName, false) },
+			OnStoppedLeading: func() { o.Observe(c.ResourceName, false) },
 			OnNewLeader: func(identity string) {
-				klog.FromContext(ctx).V(1).Info("Leader observed", "lease", o.ResourceName, "leader", identity)
+				klog.FromContext(ctx).V(1).Info("Leader observed", "lease", c.ResourceName, "leader", identity)
 			},
 		},
 	})
@@ -159,8 +150,8 @@ func (t *term) run(ctx context.Context, o Options, lock resourcelock.Interface) 
 		return fmt.Errorf("leader election: %w", err)
 	}
 	elector.Run(election)
-	// The elector calls lead in a goroutine of its own once it has acquired
-	// the lease. If it never did, the gate has closed and ctx is done.
+	// The elector calls lead in its own goroutine once it has acquired the
+	// lease. If it never did, the AfterFunc has ended the election.
 	t.mu.Lock()
 	leading := t.leading
 	t.mu.Unlock()

@@ -10,26 +10,27 @@ import (
 
 	"k8s.io/client-go/kubernetes/fake"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/controller/leader"
 )
 
-// worker notes whether an instance works.
+// worker records whether an instance is active.
 type worker struct{ working atomic.Bool }
 
-// Two instances: the second works only when the first has returned.
-func TestOneWorksAtATime(t *testing.T) {
+// Of two instances, the second becomes active only after the first has returned.
+func TestOnlyOneInstanceIsActive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		var first, second worker
 		start := func(ctx context.Context, name string, w *worker) <-chan error {
-			o := leader.DefaultOptions("kube-controller-manager")
+			o := leader.Options{Configuration: leader.DefaultConfiguration("kube-controller-manager")}
 			o.Identity = name
 			ended := make(chan error, 1)
 			go func() {
 				ended <- leader.Run(ctx, o, kube, func(ctx context.Context) error {
 					w.working.Store(true)
 					<-ctx.Done()
-					time.Sleep(time.Second) // a task that takes a while to stop
+					time.Sleep(time.Second) // work may take a while to stop
 					w.working.Store(false)
 					return nil
 				})
@@ -44,31 +45,31 @@ func TestOneWorksAtATime(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if !first.working.Load() || second.working.Load() {
-			t.Fatal("after a minute the first should work, and it alone")
+			t.Fatal("after a minute only the first instance should be active")
 		}
 		stopFirst()
 		time.Sleep(500 * time.Millisecond)
 		if second.working.Load() {
-			t.Fatal("the second works while the first is still stopping")
+			t.Fatal("the second instance is active while the first is still stopping")
 		}
 		if err := <-firstEnded; err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
 		if !second.working.Load() {
-			t.Fatal("the lease was released, but the second did not take it")
+			t.Fatal("the lease was released, but the second instance is not active")
 		}
 		stopSecond()
 		if err := <-secondEnded; err != nil || second.working.Load() {
-			t.Fatal(err, "or it works on")
+			t.Fatal(err, "or the second instance is still active")
 		}
 	})
 }
 
-func TestStopsWhileWaiting(t *testing.T) {
+func TestCanceledWhileWaitingForLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
-		o := leader.DefaultOptions("kube-scheduler")
+		o := leader.Options{Configuration: leader.DefaultConfiguration("kube-scheduler")}
 		o.Identity = "holder"
 		holding, release := context.WithCancel(t.Context())
 		held := make(chan error, 1)
@@ -94,9 +95,9 @@ func TestStopsWhileWaiting(t *testing.T) {
 	})
 }
 
-func TestWorkFails(t *testing.T) {
+func TestWorkFailureEndsRun(t *testing.T) {
 	broken := errors.New("broken")
-	err := leader.Run(t.Context(), leader.DefaultOptions("x"), fake.NewClientset(), func(context.Context) error { return broken })
+	err := leader.Run(t.Context(), leader.Options{Configuration: leader.DefaultConfiguration("x")}, fake.NewClientset(), func(context.Context) error { return broken })
 	if !errors.Is(err, broken) {
 		t.Fatalf("got %v", err)
 	}

@@ -9,28 +9,35 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/order"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// Victims returns the n pods that a controller should delete first when it
-// has too many, by upstream's order: those that lose least work first.
-// Per node, colocated says how many active pods of the same owner (or of
-// owners of the same Deployment) run there.
-func Victims(candidates []*v1.Pod, n int, colocated map[string]int, now time.Time) []*v1.Pod {
+// SelectForDeletion returns the n pods that a controller should delete when it
+// has too many, in upstream's order (ActivePodsWithRanks). colocated is the
+// number of active pods of the same owner, or of owners of the same Deployment,
+// for each node name.
+func SelectForDeletion(candidates []*v1.Pod, n int, colocated map[string]int, now time.Time) []*v1.Pod {
 	if n >= len(candidates) {
 		return candidates
 	}
-	sorted := slices.Clone(candidates)
-	slices.SortStableFunc(sorted, func(a, b *v1.Pod) int { return compareForDeletion(a, b, colocated, now) })
-	return sorted[:max(n, 0)]
+	return SortForDeletion(candidates, colocated, now)[:max(n, 0)]
 }
 
-// compareForDeletion is negative if a should be deleted before b.
+// SortForDeletion returns pods in the order in which SelectForDeletion selects
+// them.
+func SortForDeletion(candidates []*v1.Pod, colocated map[string]int, now time.Time) []*v1.Pod {
+	sorted := slices.Clone(candidates)
+	slices.SortStableFunc(sorted, func(a, b *v1.Pod) int { return compareForDeletion(a, b, colocated, now) })
+	return sorted
+}
+
+// compareForDeletion returns a negative number if a should be deleted before b.
 func compareForDeletion(a, b *v1.Pod, colocated map[string]int, now time.Time) int {
 	return cmp.Or(
-		falseFirst(a.Spec.NodeName != "", b.Spec.NodeName != ""),
+		order.FalseFirst(a.Spec.NodeName != "", b.Spec.NodeName != ""),
 		cmp.Compare(phaseRank(a), phaseRank(b)),
-		falseFirst(podutil.IsReady(a), podutil.IsReady(b)),
+		order.FalseFirst(podquery.IsReady(a), podquery.IsReady(b)),
 		cmp.Compare(deletionCost(a), deletionCost(b)),
 		cmp.Compare(colocated[b.Spec.NodeName], colocated[a.Spec.NodeName]),
 		youngerFirst(ReadySince(a).Time, ReadySince(b).Time, now),
@@ -38,16 +45,6 @@ func compareForDeletion(a, b *v1.Pod, colocated map[string]int, now time.Time) i
 		youngerFirst(a.CreationTimestamp.Time, b.CreationTimestamp.Time, now),
 		cmp.Compare(a.UID, b.UID),
 	)
-}
-
-func falseFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case !a:
-		return -1
-	}
-	return 1
 }
 
 func phaseRank(p *v1.Pod) int {
@@ -60,8 +57,9 @@ func phaseRank(p *v1.Pod) int {
 	return 0
 }
 
-// deletionCost is the annotation controller.kubernetes.io/pod-deletion-cost,
-// 0 if absent or malformed (KEP-2255).
+// deletionCost returns the value of the annotation
+// controller.kubernetes.io/pod-deletion-cost (KEP-2255), or 0 if it is absent or
+// malformed.
 func deletionCost(p *v1.Pod) int32 {
 	cost, err := strconv.ParseInt(p.Annotations[v1.PodDeletionCost], 10, 32)
 	if err != nil {
@@ -70,8 +68,8 @@ func deletionCost(p *v1.Pod) int32 {
 	return int32(cost)
 }
 
-// compareRestarts puts the pod with more restarts first, those of regular
-// containers before those of init containers.
+// compareRestarts orders the pod with more restarts first. Restarts of sidecar
+// containers only decide between equal restarts of regular containers.
 func compareRestarts(a, b *v1.Pod) int {
 	regularA, initA := maxRestarts(a)
 	regularB, initB := maxRestarts(b)
@@ -84,7 +82,7 @@ func maxRestarts(p *v1.Pod) (regular, sidecar int32) {
 	}
 	restartable := map[string]bool{}
 	for _, c := range p.Spec.InitContainers {
-		restartable[c.Name] = podutil.IsSidecar(&c)
+		restartable[c.Name] = podquery.IsSidecar(&c)
 	}
 	for _, s := range p.Status.InitContainerStatuses {
 		if restartable[s.Name] {
@@ -94,9 +92,8 @@ func maxRestarts(p *v1.Pod) (regular, sidecar int32) {
 	return regular, sidecar
 }
 
-// youngerFirst compares ages on a logarithmic scale, so that among pods of
-// about the same age the choice is spread (KEP-2185). A zero time is the
-// youngest.
+// youngerFirst compares ages on a logarithmic scale, so that the choice among
+// pods of similar age is random (KEP-2185). A zero time is the youngest.
 func youngerFirst(a, b, now time.Time) int {
 	return cmp.Compare(ageBucket(a, now), ageBucket(b, now))
 }

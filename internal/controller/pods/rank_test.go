@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Every pod is to be deleted before the one that follows it.
-func TestVictimsOrder(t *testing.T) {
+// Each pod must be deleted before the one that follows it.
+func TestSelectForDeletion(t *testing.T) {
 	now := time.Unix(1000000, 0)
 	pod := func(name string, change func(p *v1.Pod)) *v1.Pod {
 		p := &v1.Pod{
@@ -49,7 +49,7 @@ func TestVictimsOrder(t *testing.T) {
 		}
 		return strings.Join(out, " ")
 	}
-	got := Victims(shuffled, len(want)-1, map[string]int{"quiet": 1, "crowded": 2}, now)
+	got := SelectForDeletion(shuffled, len(want)-1, map[string]int{"quiet": 1, "crowded": 2}, now)
 	if names(got) != names(want[:len(want)-1]) {
 		t.Errorf("got  %s\nwant %s", names(got), names(want))
 	}

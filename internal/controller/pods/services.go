@@ -2,14 +2,37 @@ package pods
 
 import (
 	v1 "k8s.io/api/core/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	endpointsliceutil "k8s.io/endpointslice/util"
+
+	"github.com/coracle-io/coracle/internal/controller"
 )
 
-// ServicesOf returns the Services whose endpoints the change of a pod may
-// alter; old is nil for a new pod, new for one that is gone.
-func ServicesOf(services corelisters.ServiceLister, old, new *v1.Pod) []cache.ObjectName {
+// ServiceSources returns sources that enqueue each Service that changes, and the
+// Services whose endpoints may change with a pod.
+func ServiceSources(core coreinformers.Interface, queue *controller.Queue[controller.Key]) []controller.Source {
+	services := core.Services().Lister()
+	return []controller.Source{
+		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
+			if new == nil {
+				new = old
+			}
+			queue.Add(cache.MetaObjectToName(new))
+		}),
+		controller.On(core.Pods().Informer(), func(old, new *v1.Pod) {
+			for _, service := range servicesOf(services, old, new) {
+				queue.Add(service)
+			}
+		}),
+	}
+}
+
+// servicesOf returns the keys of the Services whose endpoints may change when a
+// pod changes from old to new. old is nil for an added pod, new is nil for a
+// deleted one.
+func servicesOf(services corelisters.ServiceLister, old, new *v1.Pod) []cache.ObjectName {
 	var projection *endpointsliceutil.PodProjectionKey
 	switch {
 	case old == nil:

@@ -1,6 +1,6 @@
-// Package pods has what controllers of pods share: since when a pod is ready,
-// making pods from templates, choosing which to delete, and remembering what
-// the cache does not show yet.
+// Package pods answers questions about pods that several controllers have:
+// readiness and availability, which pods to delete first, the pods of a node
+// and the Services of a pod.
 package pods
 
 import (
@@ -9,22 +9,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// ReadySince is when a pod became ready; zero if it is not ready.
+// ReadySince returns when a pod became ready, or zero if it is not ready.
 func ReadySince(p *v1.Pod) metav1.Time {
-	if c := podutil.Condition(&p.Status, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
+	if c := podquery.Condition(&p.Status, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
 		return c.LastTransitionTime
 	}
 	return metav1.Time{}
 }
 
-// AvailableIn says how long it takes, from now, until a pod has been ready
-// for minReadySeconds: 0 if it is available already. ok is false if the pod
-// is not ready.
+// AvailableIn returns the time from now until a pod has been ready for
+// minReadySeconds, or 0 if it is already available. ok is false if the pod is
+// not ready.
 func AvailableIn(p *v1.Pod, minReadySeconds int32, now time.Time) (wait time.Duration, ok bool) {
-	if !podutil.IsReady(p) {
+	if !podquery.IsReady(p) {
 		return 0, false
 	}
 	if minReadySeconds == 0 {

@@ -1,6 +1,6 @@
-// Package revision keeps the ControllerRevisions of an object: one immutable
-// copy of its pod template for each that it had, so that pods can be told
-// apart by template and an update can be undone.
+// Package revision maintains the ControllerRevisions of an object. Each holds an
+// immutable copy of a pod template that the object has or had. They identify the
+// template of a pod and allow an update to be rolled back.
 package revision
 
 import (
@@ -17,21 +17,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 )
 
-// HashLabel is the label that the revisions of all owners but DaemonSets carry
-// their hash in.
+// HashLabel is the label with a revision's hash, for all owners but DaemonSets.
 const HashLabel = "controller.kubernetes.io/hash"
 
 // History reads and writes the revisions of one owner.
 type History struct {
-	// Label holds a revision's hash, which its name ends in.
+	// Label is the label with a revision's hash. The name of a revision ends in
+	// the same hash.
 	Label    string
 	Kube     kubernetes.Interface
 	Lister   appslisters.ControllerRevisionLister
@@ -39,9 +39,13 @@ type History struct {
 	Kind     schema.GroupVersionKind
 	Selector *metav1.LabelSelector
 	Template *v1.PodTemplateSpec
+	// CanAdopt returns an error if the owner must not adopt revisions, because it has
+	// been replaced or is being deleted.
+	CanAdopt func(ctx context.Context) error
 }
 
-// data is the stored form of a template: a patch that puts it back.
+// data returns the stored form of a template: a strategic merge patch that
+// restores it.
 func data(template *v1.PodTemplateSpec) ([]byte, error) {
 	raw, err := json.Marshal(template)
 	if err != nil {
@@ -55,7 +59,7 @@ func data(template *v1.PodTemplateSpec) ([]byte, error) {
 	return json.Marshal(map[string]any{"spec": map[string]any{"template": fields}})
 }
 
-// Template returns the pod template that a revision keeps.
+// Template returns the pod template stored in a revision.
 func Template(r *apps.ControllerRevision) (*v1.PodTemplateSpec, error) {
 	var holder struct {
 		Spec struct {
@@ -77,30 +81,64 @@ func hash(raw []byte, collisions *int32) string {
 	return rand.SafeEncodeString(fmt.Sprint(h.Sum32()))
 }
 
-// List returns the owner's revisions, oldest first.
-func (h *History) List() ([]*apps.ControllerRevision, error) {
+// List returns the owner's revisions, oldest first. It adopts matching revisions without a
+// controlling owner, which remain when an owner is deleted with the policy Orphan. A new
+// owner with the same template then keeps the pods.
+func (h *History) List(ctx context.Context) ([]*apps.ControllerRevision, error) {
 	selector, err := metav1.LabelSelectorAsSelector(h.Selector)
 	if err != nil {
 		return nil, err
 	}
-	all, err := h.Lister.ControllerRevisions(h.Owner.GetNamespace()).List(labels.Everything())
+	matching, err := h.Lister.ControllerRevisions(h.Owner.GetNamespace()).List(selector)
 	if err != nil {
 		return nil, err
 	}
-	owned := slices.DeleteFunc(all, func(r *apps.ControllerRevision) bool {
-		return !metav1.IsControlledBy(r, h.Owner) || !selector.Matches(labels.Set(r.Labels))
-	})
+	var owned []*apps.ControllerRevision
+	for _, r := range matching {
+		switch {
+		case metav1.IsControlledBy(r, h.Owner):
+			owned = append(owned, r)
+		case isOrphan(r):
+			adopted, err := h.adopt(ctx, r)
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			owned = append(owned, adopted)
+		}
+	}
 	slices.SortFunc(owned, func(a, b *apps.ControllerRevision) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return owned, nil
 }
 
-// Current returns the revision of the owner's present template. It makes one
-// if there is none, and makes an older one the latest if the owner went back
-// to its template. collisions counts names taken by other data; it is raised
-// if one more is.
-func (h *History) Current(ctx context.Context, all []*apps.ControllerRevision, collisions *int32) (current *apps.ControllerRevision, raised *int32, err error) {
+func isOrphan(r *apps.ControllerRevision) bool {
+	return metav1.GetControllerOfNoCopy(r) == nil && r.DeletionTimestamp == nil
+}
+
+// adopt makes the owner the controlling owner of an orphan.
+func (h *History) adopt(ctx context.Context, r *apps.ControllerRevision) (*apps.ControllerRevision, error) {
+	if err := h.CanAdopt(ctx); err != nil {
+		return nil, fmt.Errorf("can't adopt ControllerRevision %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             r.UID,
+		"ownerReferences": []metav1.OwnerReference{*metav1.NewControllerRef(h.Owner, h.Kind)},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return h.Kube.AppsV1().ControllerRevisions(r.Namespace).Patch(ctx, r.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+}
+
+// Current returns the revision of the owner's current template. It creates a revision if
+// there is none, and makes an older one the latest if the owner has been rolled back.
+// collisions is the number of names that were taken by other data; newCollisions is larger
+// if there is a further collision.
+func (h *History) Current(ctx context.Context, all []*apps.ControllerRevision, collisions *int32) (current *apps.ControllerRevision, newCollisions *int32, err error) {
 	raw, err := data(h.Template)
 	if err != nil {
 		return nil, collisions, err
@@ -130,8 +168,11 @@ func (h *History) Current(ctx context.Context, all []*apps.ControllerRevision, c
 		if err != nil {
 			return nil, collisions, err
 		}
-		if metav1.IsControlledBy(existing, h.Owner) && bytes.Equal(existing.Data.Raw, raw) {
+		if same := bytes.Equal(existing.Data.Raw, raw); same && metav1.IsControlledBy(existing, h.Owner) {
 			return existing, collisions, nil
+		} else if same && isOrphan(existing) {
+			current, err = h.adopt(ctx, existing)
+			return current, collisions, err
 		}
 		more := int32(1)
 		if collisions != nil {
@@ -168,18 +209,19 @@ func (h *History) create(ctx context.Context, raw []byte, number int64, collisio
 	return h.Kube.AppsV1().ControllerRevisions(r.Namespace).Create(ctx, r, metav1.CreateOptions{})
 }
 
-// Trim deletes the oldest revisions above a limit, except those in use.
-func (h *History) Trim(ctx context.Context, all []*apps.ControllerRevision, limit *int32, inUse map[string]bool) error {
+// Truncate deletes the oldest revisions above a limit, except those in use. A nil
+// limit means no limit.
+func (h *History) Truncate(ctx context.Context, all []*apps.ControllerRevision, limit *int32, inUse map[string]bool) error {
 	if limit == nil {
 		return nil
 	}
-	idle := slices.DeleteFunc(slices.Clone(all), func(r *apps.ControllerRevision) bool { return inUse[r.Name] })
-	for len(idle) > int(*limit) {
-		err := h.Kube.AppsV1().ControllerRevisions(idle[0].Namespace).Delete(ctx, idle[0].Name, metav1.DeleteOptions{})
+	unused := slices.DeleteFunc(slices.Clone(all), func(r *apps.ControllerRevision) bool { return inUse[r.Name] })
+	for len(unused) > int(*limit) {
+		err := h.Kube.AppsV1().ControllerRevisions(unused[0].Namespace).Delete(ctx, unused[0].Name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		idle = idle[1:]
+		unused = unused[1:]
 	}
 	return nil
 }

@@ -1,12 +1,12 @@
-// Package workload is the skeleton of the controllers whose objects own
+// Package workload is the common part of the controllers whose objects own
 // others: ReplicaSets, DaemonSets, StatefulSets and Jobs own pods, Deployments
 // own ReplicaSets, CronJobs own Jobs.
 //
-//	owner changed ──────────────────────────────▶ Queue ──▶ get or forget ──▶ Config.Sync
+//	owner changed ──────────────────────────────▶ Queue ──▶ get the owner ──▶ Config.Sync
 //	dependent changed ──▶ Expectations ──▶ owner ───▲                              │
 //	orphan appeared ──▶ owners that may adopt it ───▲      adopt and release: Claim ◀──┤
 //	                                         create and delete pods: PodControl ◀──┤
-//	                                                  report: UpdateStatus ◀──┘
+//	                                            write the status: UpdateStatus ◀──┘
 package workload
 
 import (
@@ -40,48 +40,47 @@ type Config[O, D Object] struct {
 	// Kind is the kind of the owners.
 	Kind schema.GroupVersionKind
 	// Queue is the name of the work queue in metrics. Workers is the number of
-	// owners that are synced at once.
+	// owners that are synced concurrently.
 	Queue   string
 	Workers int
 	// Owners and Dependents are the informers of the two kinds.
 	Owners, Dependents cache.SharedIndexInformer
-	// Sources are what the controller watches besides.
+	// Sources lists what else the controller watches, and Tasks what else it runs.
 	Sources []controller.Source
+	Tasks   []func(ctx context.Context) error
 	// Client returns the client of the owners in a namespace.
 	Client func(namespace string) Client[O]
 	// Sync reconciles an owner. The owner is shared and must not be changed.
 	Sync func(ctx context.Context, owner O) error
-	// Gone, if not nil, is called for a key of the queue without an owner.
-	Gone func(ctx context.Context, key controller.Key) error
+	// OwnerGone, if not nil, is called for a key whose owner does not exist.
+	OwnerGone func(ctx context.Context, key controller.Key) error
 
-	// Selector returns what an owner selects. If it is nil, the controller
-	// adopts and releases nothing.
+	// Selector returns the label selector of an owner. If it is nil, the
+	// controller neither adopts nor releases dependents.
 	Selector func(owner O) *metav1.LabelSelector
-	// Matches narrows the selector. It may be nil.
+	// Matches, if not nil, further restricts which dependents an owner selects.
 	Matches func(owner O, dependent D) bool
 	// Patch sends a strategic merge patch for a dependent.
 	Patch func(ctx context.Context, dependent D, patch []byte) error
-	// Finalizers are added to what is adopted.
+	// Finalizers are added to adopted dependents.
 	Finalizers []string
-	// Unadopted, if not nil, is called for an orphan that no owner may adopt.
-	Unadopted func(orphan D)
-	// Expectations are told which creations and deletions the informer shows.
-	// They are nil if the controller has none.
+	// Expectations, if not nil, observe the creations and deletions that the
+	// informer of the dependents shows.
 	Expectations *Expectations
 }
 
-// Controller keeps owners O and the dependents D that they control. It
+// Controller reconciles owners O and the dependents D that they control. It
 // implements controller.Controller.
 type Controller[O, D Object] struct {
-	// Queue has the keys of the owners to sync.
+	// Queue holds the keys of the owners to sync.
 	Queue  *controller.Queue[controller.Key]
 	config Config[O, D]
 }
 
-// New builds a controller. It starts nothing.
+// New builds a controller. It does not start goroutines.
 func New[O, D Object](env *controller.Env, config Config[O, D]) (*Controller[O, D], error) {
 	c := &Controller[O, D]{config: config}
-	c.Queue = controller.NewQueue(config.Queue, c.sync)
+	c.Queue = controller.NewQueue(env.Queues, config.Queue, c.sync)
 	return c, IndexByController(env, config.Dependents)
 }
 
@@ -91,7 +90,7 @@ func (c *Controller[O, D]) Run(ctx context.Context) error {
 		controller.On(c.config.Owners, c.ownerChanged),
 		controller.On(c.config.Dependents, c.dependentChanged),
 	}, c.config.Sources...)
-	return controller.Serve(ctx, sources, c.Queue.Workers(c.config.Workers))
+	return controller.Serve(ctx, sources, append([]func(context.Context) error{c.Queue.Workers(c.config.Workers)}, c.config.Tasks...)...)
 }
 
 func (c *Controller[O, D]) sync(ctx context.Context, key controller.Key) error {
@@ -100,15 +99,20 @@ func (c *Controller[O, D]) sync(ctx context.Context, key controller.Key) error {
 	case err != nil:
 		return err
 	case exists:
-		return c.config.Sync(ctx, owner.(O))
-	case c.config.Gone != nil:
-		return c.config.Gone(ctx, key)
+		err := c.config.Sync(ctx, owner.(O))
+		// Sync again when the expectations time out, in case that no event meets them.
+		if wait := c.config.Expectations.expiry(owner.(O).GetUID()); wait > 0 {
+			c.Queue.AddAfter(key, wait)
+		}
+		return err
+	case c.config.OwnerGone != nil:
+		return c.config.OwnerGone(ctx, key)
 	}
 	return nil
 }
 
-// ownerChanged takes an event of an owner: old is nil for one that was added,
-// new for one that was deleted.
+// ownerChanged handles an event of an owner. old is nil for an addition, new is
+// nil for a deletion.
 func (c *Controller[O, D]) ownerChanged(old, new O) {
 	var none O
 	if old != none && (new == none || new.GetUID() != old.GetUID()) && c.config.Expectations != nil {
@@ -120,15 +124,15 @@ func (c *Controller[O, D]) ownerChanged(old, new O) {
 	c.Queue.Add(cache.MetaObjectToName(new))
 }
 
-// dependentChanged takes an event of a dependent. It queues the owner that the
-// dependent has, the one that it had, or those that may adopt it.
+// dependentChanged handles an event of a dependent. It enqueues the current and
+// the previous owner, or the owners that may adopt the dependent.
 func (c *Controller[O, D]) dependentChanged(old, new D) {
 	var none D
 	if old != none && new != none && old.GetResourceVersion() == new.GetResourceVersion() {
 		return
 	}
 	x := c.config.Expectations
-	before, after := c.controllerRef(old), c.controllerRef(new)
+	before, after := c.ControllerRef(old), c.ControllerRef(new)
 	if before != nil && (after == nil || after.UID != before.UID) {
 		if new == none && x != nil {
 			x.ObserveDeletion(before.UID, old.GetUID())
@@ -152,20 +156,16 @@ func (c *Controller[O, D]) dependentChanged(old, new D) {
 	}
 }
 
-// orphaned queues the owners that may adopt an orphan.
+// orphaned enqueues the owners that may adopt an orphan.
 func (c *Controller[O, D]) orphaned(orphan D) {
-	adopters := c.Adopters(orphan)
-	for _, owner := range adopters {
+	for _, owner := range c.Adopters(orphan) {
 		c.Queue.Add(cache.MetaObjectToName(owner))
-	}
-	if len(adopters) == 0 && c.config.Unadopted != nil {
-		c.config.Unadopted(orphan)
 	}
 }
 
-// controllerRef returns the reference to the controller of an object if that
-// is of the owners' kind.
-func (c *Controller[O, D]) controllerRef(object D) *metav1.OwnerReference {
+// ControllerRef returns the reference to the controlling owner of an object, or
+// nil if there is none of the owners' kind. object may be nil.
+func (c *Controller[O, D]) ControllerRef(object D) *metav1.OwnerReference {
 	var none D
 	if object == none {
 		return nil
@@ -180,10 +180,10 @@ func (c *Controller[O, D]) controllerRef(object D) *metav1.OwnerReference {
 	return ref
 }
 
-// UpdateStatus writes the status that set gives to a copy of owner. If the
-// cached owner is not the latest, the latest gets that status, so set must not
-// depend on what the status was. An owner that is gone or replaced is not an
-// error.
+// UpdateStatus calls set on a copy of owner and writes the copy's status. After
+// a conflict, it does the same with the latest version, so set must not depend
+// on the previous status. It is not an error if the owner has been deleted or
+// replaced.
 func (c *Controller[O, D]) UpdateStatus(ctx context.Context, owner O, set func(owner O)) error {
 	client := c.config.Client(owner.GetNamespace())
 	update := func(owner O) error {
@@ -200,8 +200,5 @@ func (c *Controller[O, D]) UpdateStatus(ctx context.Context, owner O, set func(o
 			err = update(latest)
 		}
 	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }

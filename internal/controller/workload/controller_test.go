@@ -18,13 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
 // server is an API server with one DaemonSet.
 type server struct {
 	set       *apps.DaemonSet
-	conflicts int // so many updates are refused
+	conflicts int // number of updates to reject
 	reads     int
 	written   []*apps.DaemonSet
 }
@@ -56,7 +57,7 @@ func daemonSet(name string) *apps.DaemonSet {
 	}
 }
 
-// pod makes a pod with a label and, if owner is not "", a controller.
+// pod returns a pod with a label and, if owner is not empty, a controlling owner.
 func pod(name, owner, label string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Labels: map[string]string{"app": label}}}
 	if owner != "" {
@@ -65,7 +66,7 @@ func pod(name, owner, label string) *v1.Pod {
 	return p
 }
 
-// build makes a controller of DaemonSets whose informers hold objects.
+// build returns a controller of DaemonSets whose informers hold objects.
 func build(t *testing.T, config Config[*apps.DaemonSet, *v1.Pod], s *server, objects ...metav1.Object) *Controller[*apps.DaemonSet, *v1.Pod] {
 	t.Helper()
 	config.Kind = apps.SchemeGroupVersion.WithKind("DaemonSet")
@@ -89,8 +90,7 @@ func build(t *testing.T, config Config[*apps.DaemonSet, *v1.Pod], s *server, obj
 	return c
 }
 
-// Of each change of a pod, those owners hear that it concerns.
-func TestDependentsWakeTheirOwners(t *testing.T) {
+func TestDependentChangedEnqueuesOwners(t *testing.T) {
 	at := func(version string, p *v1.Pod) *v1.Pod { p.ResourceVersion = version; return p }
 	deleted := func(p *v1.Pod) *v1.Pod {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
@@ -108,14 +108,14 @@ func TestDependentsWakeTheirOwners(t *testing.T) {
 		{"changed", at("1", pod("p", "a", "a")), at("2", pod("p", "a", "a")), "a"},
 		{"being deleted", at("1", pod("p", "a", "a")), at("2", deleted(pod("p", "a", "a"))), "a; deleted"},
 		{"gone", pod("p", "a", "a"), nil, "a; deleted"},
-		{"handed over", at("1", pod("p", "a", "a")), at("2", pod("p", "b", "a")), "a b"},
+		{"owner changed", at("1", pod("p", "a", "a")), at("2", pod("p", "b", "a")), "a b"},
 		{"released", at("1", pod("p", "a", "a")), at("2", pod("p", "", "b")), "a b"},
 		{"an orphan", nil, pod("p", "", "a"), "a"},
 		{"an orphan with a new label", at("1", pod("p", "", "a")), at("2", pod("p", "", "b")), "b"},
 		{"an orphan with a new status", at("1", pod("p", "", "a")), at("2", pod("p", "", "a")), ""},
-		{"an orphan that nobody matches", nil, pod("p", "", "x"), "; unadopted"},
-		{"an orphan of an owner being deleted", nil, pod("p", "", "c"), "; unadopted"},
-		{"of a kind of the same name in another group", nil, foreign, ""},
+		{"an orphan without a matching owner", nil, pod("p", "", "x"), ""},
+		{"an orphan of an owner being deleted", nil, pod("p", "", "c"), ""},
+		{"owned by a kind of another group", nil, foreign, ""},
 	} {
 		t.Run(test.about, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -129,7 +129,6 @@ func TestDependentsWakeTheirOwners(t *testing.T) {
 						synced = append(synced, set.Name)
 						return nil
 					},
-					Unadopted:    func(*v1.Pod) { got += "; unadopted" },
 					Expectations: expected,
 				}, &server{}, daemonSet("a"), daemonSet("b"), leaving)
 				expected.ExpectCreations("a", 1)
@@ -158,13 +157,13 @@ func TestDependentsWakeTheirOwners(t *testing.T) {
 	}
 }
 
-// A key without an owner is forgotten, and so is what was expected of it.
-func TestOwnersThatAreGone(t *testing.T) {
+// The expectations of an owner that is deleted or replaced are dropped.
+func TestDeletedOwner(t *testing.T) {
 	var gone []string
 	expected := newExpectations()
 	c := build(t, Config[*apps.DaemonSet, *v1.Pod]{
 		Sync:         func(context.Context, *apps.DaemonSet) error { return errors.New("synced") },
-		Gone:         func(_ context.Context, key controller.Key) error { gone = append(gone, key.String()); return nil },
+		OwnerGone:    func(_ context.Context, key controller.Key) error { gone = append(gone, key.String()); return nil },
 		Expectations: expected,
 	}, &server{})
 	expected.ExpectCreations("a", 1)
@@ -177,7 +176,7 @@ func TestOwnersThatAreGone(t *testing.T) {
 	expected.ExpectCreations("a", 1)
 	c.ownerChanged(daemonSet("a"), again)
 	if !expected.Satisfied("a") {
-		t.Error("expectations of an owner that was replaced")
+		t.Error("the expectations of a replaced owner remain")
 	}
 	if err := c.sync(t.Context(), controller.Key{Namespace: "ns", Name: "a"}); err != nil || fmt.Sprint(gone) != "[ns/a]" {
 		t.Error(gone, err)
@@ -204,24 +203,24 @@ func TestClaim(t *testing.T) {
 		live    *apps.DaemonSet // as the API server has it
 		pods    []*v1.Pod
 		patches map[string]error // that fail
-		want    string           // claimed; patches; error
+		want    string           // by name: errors of patches
 		reads   int
 	}{
-		{"its own", same, same, []*v1.Pod{pod("p", "a", "a")}, nil, "p; ; <nil>", 0},
-		{"another's", same, same, []*v1.Pod{pod("p", "b", "a")}, nil, "; ; <nil>", 0},
+		{"already owned", same, same, []*v1.Pod{pod("p", "a", "a")}, nil, "p; ; <nil>", 0},
+		{"owned by another", same, same, []*v1.Pod{pod("p", "b", "a")}, nil, "; ; <nil>", 0},
 		{"adopted", same, same, []*v1.Pod{pod("p", "", "a"), pod("q", "", "a")}, nil, "p q; p=adopt q=adopt; <nil>", 1},
 		{"not matched", same, same, []*v1.Pod{pod("p", "", "x")}, nil, "; ; <nil>", 0},
 		{"excluded", same, same, []*v1.Pod{pod("excluded", "", "a")}, nil, "; ; <nil>", 0},
 		{"released", same, same, []*v1.Pod{pod("p", "a", "x")}, nil, "; p=release; <nil>", 0},
-		{"orphans that end", same, same, []*v1.Pod{ending}, nil, "; ; <nil>", 0},
+		{"orphans being deleted", same, same, []*v1.Pod{ending}, nil, "; ; <nil>", 0},
 		{"in another namespace", same, same, []*v1.Pod{elsewhere}, nil, "; ; <nil>", 0},
 		{"by an owner being deleted", owner(dead), owner(dead), []*v1.Pod{pod("p", "", "a"), pod("q", "a", "x"), pod("r", "a", "a")}, nil, "r; ; <nil>", 0},
-		{"by an owner deleted meanwhile", same, owner(dead), []*v1.Pod{pod("p", "", "a")}, nil,
+		{"by an owner that was just deleted", same, owner(dead), []*v1.Pod{pod("p", "", "a")}, nil,
 			"; ; can't adopt ns/p: ns/a has just been deleted at " + metav1.Time{Time: time.Unix(1, 0)}.String(), 1},
-		{"by an owner replaced meanwhile", same, owner(func(set *apps.DaemonSet) { set.UID = "new" }), []*v1.Pod{pod("p", "", "a")}, nil,
+		{"by an owner that was just replaced", same, owner(func(set *apps.DaemonSet) { set.UID = "new" }), []*v1.Pod{pod("p", "", "a")}, nil,
 			"; ; can't adopt ns/p: original DaemonSet ns/a is gone: got uid new, wanted a", 1},
-		{"gone before adoption", same, same, []*v1.Pod{pod("p", "", "a")}, fails(notFound), "; p=adopt; <nil>", 1},
-		{"gone before release", same, same, []*v1.Pod{pod("p", "a", "x")}, fails(notFound), "; p=release; <nil>", 0},
+		{"deleted before adoption", same, same, []*v1.Pod{pod("p", "", "a")}, fails(notFound), "; p=adopt; <nil>", 1},
+		{"deleted before release", same, same, []*v1.Pod{pod("p", "a", "x")}, fails(notFound), "; p=release; <nil>", 0},
 		{"adoption fails", same, same, []*v1.Pod{pod("p", "", "a"), pod("q", "", "a")}, fails(errors.New("no")), "q; p=adopt q=adopt; no", 1},
 	} {
 		t.Run(test.about, func(t *testing.T) {
@@ -271,12 +270,12 @@ func TestUpdateStatus(t *testing.T) {
 		written   string // versions
 		fails     bool
 	}{
-		{"at once", daemonSet("a"), 0, "[1]", false},
-		{"to the latest", newer, 1, "[2]", false},
-		{"never to another of the same name", replaced, 1, "[]", false},
-		{"gone", nil, 0, "[]", false},
-		{"gone after a conflict", nil, 1, "[]", false},
-		{"again and again", newer, 2, "[]", true},
+		{"without a conflict", daemonSet("a"), 0, "[1]", false},
+		{"after a conflict", newer, 1, "[2]", false},
+		{"the owner was replaced", replaced, 1, "[]", false},
+		{"the owner was deleted", nil, 0, "[]", false},
+		{"the owner was deleted after a conflict", nil, 1, "[]", false},
+		{"repeated conflicts", newer, 2, "[]", true},
 	} {
 		t.Run(test.about, func(t *testing.T) {
 			s := &server{set: test.live, conflicts: test.conflicts}
@@ -302,4 +301,36 @@ func TestUpdateStatus(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An owner is synced again once its expectations have timed out, even without
+// an event, because the watch may have missed the expected changes.
+func TestLostEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		expected := newExpectations()
+		start := time.Now()
+		var satisfied []time.Duration
+		c := build(t, Config[*apps.DaemonSet, *v1.Pod]{
+			Sync: func(context.Context, *apps.DaemonSet) error {
+				if expected.Satisfied("a") {
+					satisfied = append(satisfied, time.Since(start).Truncate(time.Second))
+					expected.ExpectCreations("a", 1)
+				}
+				return nil
+			},
+			Expectations: expected,
+		}, &server{}, daemonSet("a"))
+		c.Queue.Add(controller.Key{Namespace: "ns", Name: "a"})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Queue.Workers(1)(ctx) }()
+		time.Sleep(2*expectationTimeout + time.Minute)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if want := []time.Duration{0, expectationTimeout, 2 * expectationTimeout}; !slices.Equal(satisfied, want) {
+			t.Errorf("may act at %v, want %v", satisfied, want)
+		}
+	})
 }

@@ -16,12 +16,12 @@ import (
 )
 
 // byController is the name of the index by the UID of the controlling owner.
-// The orphans of a namespace are found under orphans(namespace).
+// Orphans are indexed by orphansKey of their namespace.
 const byController = "controllerUID"
 
-func orphans(namespace string) string { return "orphan/" + namespace }
+func orphansKey(namespace string) string { return "orphan/" + namespace }
 
-// IndexByController gives an informer the index that Controlled needs.
+// IndexByController adds the index that Controlled needs to an informer.
 func IndexByController(env *controller.Env, informer cache.SharedIndexInformer) error {
 	return env.Index(informer, byController, func(o any) ([]string, error) {
 		object, ok := o.(metav1.Object)
@@ -31,14 +31,20 @@ func IndexByController(env *controller.Env, informer cache.SharedIndexInformer) 
 		if ref := metav1.GetControllerOfNoCopy(object); ref != nil {
 			return []string{string(ref.UID)}, nil
 		}
-		return []string{orphans(object.GetNamespace())}, nil
+		return []string{orphansKey(object.GetNamespace())}, nil
 	})
 }
 
-// Controlled returns the objects of an informer whose controlling owner has a
-// UID. The informer must have the index of IndexByController.
+// Controlled returns the objects of an informer that are controlled by the
+// owner with a UID. The informer must have been passed to IndexByController.
 func Controlled[D metav1.Object](informer cache.SharedIndexInformer, owner types.UID) ([]D, error) {
 	return indexed[D](informer, string(owner))
+}
+
+// Orphans returns the objects of an informer in a namespace that have no
+// controlling owner. The informer must have been passed to IndexByController.
+func Orphans[D metav1.Object](informer cache.SharedIndexInformer, namespace string) ([]D, error) {
+	return indexed[D](informer, orphansKey(namespace))
 }
 
 func indexed[D metav1.Object](informer cache.SharedIndexInformer, key string) ([]D, error) {
@@ -53,8 +59,8 @@ func indexed[D metav1.Object](informer cache.SharedIndexInformer, key string) ([
 	return found, nil
 }
 
-// Adopters returns the owners that may adopt an orphan: those that match it and
-// are not being deleted.
+// Adopters returns the owners that may adopt an orphan, which are those that
+// match it and are not being deleted.
 func (c *Controller[O, D]) Adopters(orphan D) []O {
 	if c.config.Selector == nil {
 		return nil
@@ -74,20 +80,20 @@ func (c *Controller[O, D]) matches(owner O, selector labels.Selector, dependent 
 	return selector.Matches(labels.Set(dependent.GetLabels())) && (c.config.Matches == nil || c.config.Matches(owner, dependent))
 }
 
-// verdict is what an owner does about an object.
-type verdict int
+// claimAction is an owner's decision about an object.
+type claimAction int
 
 const (
-	ignore verdict = iota // it is none of the owner's business
+	ignore claimAction = iota
 	keep
 	adopt
 	release
 )
 
-// judge applies the controllerRef rules of the API: an object has at most one
-// controlling owner. An owner adopts an orphan that it matches, and releases
-// what it owns and no longer matches.
-func judge(owner, object metav1.Object, matches bool) verdict {
+// claimActionFor applies the controllerRef rules of the API. An object has at
+// most one controlling owner. An owner adopts orphans that it matches, and
+// releases objects that it controls but no longer matches.
+func claimActionFor(owner, object metav1.Object, matches bool) claimAction {
 	ref := metav1.GetControllerOfNoCopy(object)
 	switch {
 	case ref != nil && ref.UID != owner.GetUID():
@@ -104,18 +110,17 @@ func judge(owner, object metav1.Object, matches bool) verdict {
 	return adopt
 }
 
-// Claim adopts and releases dependents as needed (upstream's
-// ControllerRefManager) and returns those that the owner controls afterwards.
-// Before the first adoption it asks the API server whether the owner is still
-// the same object and not being deleted. Objects that are gone are left out.
-// With an error, the objects returned are controlled nonetheless.
+// Claim adopts and releases dependents (upstream's ControllerRefManager) and
+// returns those that the owner controls afterwards. Before the first adoption
+// it calls CanAdopt. Dependents that no longer exist are skipped. The returned
+// dependents are valid even if there is an error.
 func (c *Controller[O, D]) Claim(ctx context.Context, owner O) ([]D, error) {
 	selector, err := metav1.LabelSelectorAsSelector(c.config.Selector(owner))
 	if err != nil {
 		return nil, fmt.Errorf("selector of %s %s/%s: %w", c.config.Kind.Kind, owner.GetNamespace(), owner.GetName(), err)
 	}
 	var candidates []D
-	for _, key := range []string{string(owner.GetUID()), orphans(owner.GetNamespace())} {
+	for _, key := range []string{string(owner.GetUID()), orphansKey(owner.GetNamespace())} {
 		found, err := indexed[D](c.config.Dependents, key)
 		if err != nil {
 			return nil, err
@@ -126,7 +131,7 @@ func (c *Controller[O, D]) Claim(ctx context.Context, owner O) ([]D, error) {
 	var errs []error
 	checked := false
 	for _, d := range candidates {
-		switch judge(owner, d, c.matches(owner, selector, d)) {
+		switch claimActionFor(owner, d, c.matches(owner, selector, d)) {
 		case keep:
 			claimed = append(claimed, d)
 		case release:
@@ -135,7 +140,7 @@ func (c *Controller[O, D]) Claim(ctx context.Context, owner O) ([]D, error) {
 			}
 		case adopt:
 			if !checked {
-				if err := c.mayAdopt(ctx, owner); err != nil {
+				if err := c.CanAdopt(ctx, owner); err != nil {
 					errs = append(errs, fmt.Errorf("can't adopt %s/%s: %w", d.GetNamespace(), d.GetName(), err))
 					return claimed, errors.Join(errs...)
 				}
@@ -152,9 +157,9 @@ func (c *Controller[O, D]) Claim(ctx context.Context, owner O) ([]D, error) {
 	return claimed, errors.Join(errs...)
 }
 
-// mayAdopt makes sure, at the API server, that the owner is still the same
-// object and is not being deleted.
-func (c *Controller[O, D]) mayAdopt(ctx context.Context, owner O) error {
+// CanAdopt reads the owner from the API server. It returns an error if the owner
+// has been replaced or is being deleted, and so must not adopt objects.
+func (c *Controller[O, D]) CanAdopt(ctx context.Context, owner O) error {
 	fresh, err := c.config.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
 	if err != nil {
 		return err

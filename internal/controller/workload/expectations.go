@@ -8,17 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// expectationTimeout is how long a controller waits for the watch to show
-// what it wrote before it trusts the cache again.
+// expectationTimeout is how long a controller waits for the informer to show
+// its writes before it trusts the cache again.
 const expectationTimeout = 5 * time.Minute
 
-// Expectations remember, for each owner, the creations and deletions that
-// were sent and that the informer has not shown yet. As long as there are
-// any, the cache is known to be stale and the owner's controller must neither
-// create nor delete, or it would do so twice.
+// Expectations track, for each owner, the creations and deletions that were
+// requested but that the informer has not shown yet. While there are any, the
+// cache is stale and the controller must neither create nor delete dependents
+// of the owner; otherwise it would do so twice.
 //
-// The order is: Expect..., then the request, then Observe... either by the
-// informer's event or because the request failed.
+// A controller calls an Expect method before it sends a request. The Observe
+// method is called when the informer shows the change or when the request has
+// failed.
 type Expectations struct {
 	mu     sync.Mutex // guards owners
 	owners map[types.UID]*expectation
@@ -34,6 +35,18 @@ func newExpectations() *Expectations {
 	return &Expectations{owners: map[types.UID]*expectation{}}
 }
 
+// expect changes the expectations of an owner. Earlier ones that have timed out are
+// dropped, so that an event that was missed does not delay later changes.
+func (e *Expectations) expect(owner types.UID, f func(x *expectation)) {
+	e.change(owner, func(x *expectation) {
+		if time.Since(x.since) > expectationTimeout {
+			x.creations, x.deletions = 0, sets.New[types.UID]()
+		}
+		f(x)
+		x.since = time.Now()
+	})
+}
+
 func (e *Expectations) change(owner types.UID, f func(x *expectation)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -43,33 +56,36 @@ func (e *Expectations) change(owner types.UID, f func(x *expectation)) {
 		e.owners[owner] = x
 	}
 	f(x)
-	if x.creations <= 0 && len(x.deletions) == 0 {
+	if x.creations == 0 && len(x.deletions) == 0 {
 		delete(e.owners, owner)
 	}
 }
 
-// ExpectCreations announces n creations.
+// ExpectCreations records n creations that are about to be requested.
 func (e *Expectations) ExpectCreations(owner types.UID, n int) {
-	e.change(owner, func(x *expectation) { x.creations += n; x.since = time.Now() })
+	e.expect(owner, func(x *expectation) { x.creations += n })
 }
 
-// ExpectDeletions announces the deletions of the given objects.
+// ExpectDeletions records objects whose deletion is about to be requested.
 func (e *Expectations) ExpectDeletions(owner types.UID, objects ...types.UID) {
-	e.change(owner, func(x *expectation) { x.deletions.Insert(objects...); x.since = time.Now() })
+	e.expect(owner, func(x *expectation) { x.deletions.Insert(objects...) })
 }
 
-// ObserveCreation says that one announced creation was seen, or failed.
+// ObserveCreation records that one expected creation was observed or failed. A creation
+// that was not expected, as after the answer to a request was lost, does not count for
+// those that are expected later.
 func (e *Expectations) ObserveCreation(owner types.UID) {
-	e.change(owner, func(x *expectation) { x.creations-- })
+	e.change(owner, func(x *expectation) { x.creations = max(0, x.creations-1) })
 }
 
-// ObserveDeletion says that an object was seen to be deleted or being
-// deleted, or that deleting it failed.
+// ObserveDeletion records that an object has been deleted or marked for
+// deletion, or that the request to delete it failed.
 func (e *Expectations) ObserveDeletion(owner, object types.UID) {
 	e.change(owner, func(x *expectation) { x.deletions.Delete(object) })
 }
 
-// Satisfied reports whether the cache shows all that was written.
+// Satisfied reports whether the informer has shown all expected changes, or
+// expectationTimeout has passed since the last were recorded.
 func (e *Expectations) Satisfied(owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,7 +93,31 @@ func (e *Expectations) Satisfied(owner types.UID) bool {
 	return x == nil || time.Since(x.since) > expectationTimeout
 }
 
-// Forget drops what is known about an owner that is gone.
+// expiry returns how long it takes until the expectations of an owner time out,
+// or 0 if it has none. A nil Expectations has none.
+func (e *Expectations) expiry(owner types.UID) time.Duration {
+	if e == nil {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.owners[owner]
+	if x == nil {
+		return 0
+	}
+	return max(expectationTimeout-time.Since(x.since)+time.Nanosecond, 0)
+}
+
+// Deleting reports whether the deletion of an object was requested and the
+// informer has not shown it.
+func (e *Expectations) Deleting(owner, object types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.owners[owner]
+	return x != nil && x.deletions.Has(object) && time.Since(x.since) <= expectationTimeout
+}
+
+// Forget drops the expectations of a deleted owner.
 func (e *Expectations) Forget(owner types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

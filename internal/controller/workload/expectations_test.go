@@ -1,6 +1,10 @@
 package workload
 
-import "testing"
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 func TestExpectations(t *testing.T) {
 	e := newExpectations()
@@ -26,4 +30,41 @@ func TestExpectations(t *testing.T) {
 	e.ExpectCreations("rs", 1)
 	e.Forget("rs")
 	check("forgotten", true)
+}
+
+// Expectations that were never fulfilled and have timed out do not add to later ones.
+func TestExpiredExpectations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newExpectations()
+		for range 3 {
+			e.ExpectCreations("rs", 1)
+			e.ExpectDeletions("rs", "lost")
+			time.Sleep(expectationTimeout + time.Second)
+			if !e.Satisfied("rs") {
+				t.Error("not satisfied after the timeout")
+			}
+		}
+		e.ExpectCreations("rs", 1)
+		e.ExpectDeletions("rs", "a")
+		e.ObserveDeletion("rs", "a")
+		if e.Satisfied("rs") {
+			t.Error("satisfied before the creation was observed")
+		}
+		e.ObserveCreation("rs")
+		if !e.Satisfied("rs") {
+			t.Error("not satisfied after all changes were observed")
+		}
+	})
+}
+
+// A creation that was not expected is not taken for one that is expected later.
+func TestUnexpectedCreation(t *testing.T) {
+	e := newExpectations()
+	e.ExpectDeletions("set", "a")
+	e.ObserveCreation("set")
+	e.ExpectCreations("set", 1)
+	e.ObserveDeletion("set", "a")
+	if e.Satisfied("set") {
+		t.Error("satisfied before the creation was observed")
+	}
 }

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,11 +18,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Reasons of events and conditions about a controller's pods.
+// Reasons of events and conditions about the pods of a controller.
 const (
 	FailedCreate     = "FailedCreate"
 	SuccessfulCreate = "SuccessfulCreate"
@@ -29,8 +29,8 @@ const (
 	SuccessfulDelete = "SuccessfulDelete"
 )
 
-// PodControl creates and deletes pods for owners, expects the informer to show
-// that, and records events about it.
+// PodControl creates and deletes pods for owners. It maintains Expectations and
+// records events on the owners.
 type PodControl struct {
 	Expectations *Expectations
 
@@ -38,19 +38,19 @@ type PodControl struct {
 	events record.EventRecorder
 }
 
-// NewPodControl returns a PodControl that expects nothing yet.
+// NewPodControl returns a PodControl without expectations.
 func NewPodControl(env *controller.Env) *PodControl {
 	return &PodControl{Expectations: newExpectations(), kube: env.Client.Kubernetes, events: env.Events}
 }
 
-// Owner is an object that pods are created for.
+// Owner is an object for which pods are created.
 type Owner interface {
 	metav1.Object
 	runtime.Object
 }
 
-// PodFromTemplate makes a pod of a template for an owner, who becomes its
-// controlling owner. The name is generated from the owner's name.
+// PodFromTemplate returns a new pod with the template of an owner and ref as its
+// only owner reference. The API server generates the name from the owner's name.
 func PodFromTemplate(template *v1.PodTemplateSpec, owner metav1.Object, ref metav1.OwnerReference) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -65,8 +65,8 @@ func PodFromTemplate(template *v1.PodTemplateSpec, owner metav1.Object, ref meta
 	}
 }
 
-// namePrefix is an owner's name and a hyphen, or the name alone if that would
-// not be a valid beginning of a pod's name.
+// namePrefix returns an owner's name and a hyphen, or the name alone if the
+// result would not be a valid prefix of a pod name.
 func namePrefix(owner string) string {
 	prefix := owner + "-"
 	if len(validation.IsDNS1123Subdomain(prefix+"x")) != 0 {
@@ -75,21 +75,20 @@ func namePrefix(owner string) string {
 	return prefix
 }
 
-// CreatePods creates n pods for an owner, in batches as SlowStartBatch does.
-// newPod makes the i-th. It returns how many requests succeeded and the first
-// error. That the namespace is being deleted is not an error.
+// CreatePods creates n pods for an owner, in batches (see SlowStartBatch).
+// newPod returns the i-th pod. CreatePods returns the number of created pods and
+// the first error. It is not an error if the namespace is being deleted. The
+// remaining pods are then not tried, because they would be refused as well.
 func (c *PodControl) CreatePods(ctx context.Context, owner Owner, n int, newPod func(i int) *v1.Pod) (created int, err error) {
 	c.Expectations.ExpectCreations(owner.GetUID(), n)
 	created, err = SlowStartBatch(ctx, n, func(ctx context.Context, i int) error {
-		err := c.create(ctx, newPod(i), owner)
-		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			c.Expectations.ObserveCreation(owner.GetUID())
-			return nil
-		}
-		return err
+		return c.create(ctx, newPod(i), owner)
 	})
 	for range n - created {
 		c.Expectations.ObserveCreation(owner.GetUID())
+	}
+	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		return created, nil
 	}
 	return created, err
 }
@@ -107,17 +106,19 @@ func (c *PodControl) create(ctx context.Context, pod *v1.Pod, owner Owner) error
 	return nil
 }
 
-// DeletePods deletes pods of an owner gracefully, all at once. before, if not
-// nil, is called ahead of each deletion; a pod for which it fails stays. Pods
-// that are gone already are not an error.
-func (c *PodControl) DeletePods(ctx context.Context, owner Owner, doomed []*v1.Pod, before func(*v1.Pod) error) error {
-	uids := make([]types.UID, len(doomed))
-	for i, p := range doomed {
+// DeletePods deletes pods of an owner gracefully and concurrently. before, if
+// not nil, is called ahead of each deletion; if it fails, the pod is not
+// deleted. It is not an error if a pod does not exist. DeletePods returns the
+// pods that it could not delete. They may nevertheless be terminating, if the
+// answer of the API server was lost.
+func (c *PodControl) DeletePods(ctx context.Context, owner Owner, toDelete []*v1.Pod, before func(*v1.Pod) error) (failed []*v1.Pod, err error) {
+	uids := make([]types.UID, len(toDelete))
+	for i, p := range toDelete {
 		uids[i] = p.UID
 	}
 	c.Expectations.ExpectDeletions(owner.GetUID(), uids...)
-	return pods.All(doomed, func(pod *v1.Pod) error {
-		err := error(nil)
+	errs := supervise.ForEach(len(toDelete), func(i int) error {
+		pod, err := toDelete[i], error(nil)
 		if before != nil {
 			err = before(pod)
 		}
@@ -127,11 +128,14 @@ func (c *PodControl) DeletePods(ctx context.Context, owner Owner, doomed []*v1.P
 		if err != nil {
 			c.Expectations.ObserveDeletion(owner.GetUID(), pod.UID)
 		}
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
+		return controller.IgnoreNotFound(err)
 	})
+	for i, err := range errs {
+		if err != nil {
+			failed = append(failed, toDelete[i])
+		}
+	}
+	return failed, errors.Join(errs...)
 }
 
 func (c *PodControl) delete(ctx context.Context, pod *v1.Pod, owner Owner) error {
@@ -156,14 +160,15 @@ func (c *PodControl) Patch(ctx context.Context, pod *v1.Pod, patch []byte) error
 	return err
 }
 
-// SlowStartBatch calls f for 0 to count-1 in batches of 1, 2, 4, ... at once
-// and stops after the first batch in which a call failed, so that a thousand
-// creations that all run into one quota cost one request. It returns how many
-// calls succeeded and the first error. A panic of f is an error.
+// SlowStartBatch calls f for 0 to count-1 in batches of 1, 2, 4, ... The calls
+// of a batch are concurrent. It stops after the first batch with a failed call,
+// so that a thousand creations that exceed a quota cost only one request. It
+// returns the number of successful calls and the first error. A panic of f
+// counts as an error.
 func SlowStartBatch(ctx context.Context, count int, f func(ctx context.Context, i int) error) (succeeded int, err error) {
 	for batch := 1; succeeded < count; batch *= 2 {
 		first := succeeded
-		for _, result := range supervise.Each(min(batch, count-first), func(i int) error { return f(ctx, first+i) }) {
+		for _, result := range supervise.ForEach(min(batch, count-first), func(i int) error { return f(ctx, first+i) }) {
 			if result == nil {
 				succeeded++
 			} else if err == nil {

@@ -3,11 +3,15 @@ package all
 
 import (
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controllers/attachdetach"
+	"github.com/coracle-io/coracle/internal/controllers/bootstrap"
 	"github.com/coracle-io/coracle/internal/controllers/certificates"
+	"github.com/coracle-io/coracle/internal/controllers/cloud"
 	"github.com/coracle-io/coracle/internal/controllers/clusterroleaggregation"
 	"github.com/coracle-io/coracle/internal/controllers/cronjob"
 	"github.com/coracle-io/coracle/internal/controllers/daemonset"
 	"github.com/coracle-io/coracle/internal/controllers/deployment"
+	"github.com/coracle-io/coracle/internal/controllers/devicetainteviction"
 	"github.com/coracle-io/coracle/internal/controllers/disruption"
 	"github.com/coracle-io/coracle/internal/controllers/endpoints"
 	"github.com/coracle-io/coracle/internal/controllers/endpointslice"
@@ -19,29 +23,35 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/namespace"
 	"github.com/coracle-io/coracle/internal/controllers/nodeipam"
 	"github.com/coracle-io/coracle/internal/controllers/nodelifecycle"
+	"github.com/coracle-io/coracle/internal/controllers/podautoscaler"
 	"github.com/coracle-io/coracle/internal/controllers/podgc"
+	"github.com/coracle-io/coracle/internal/controllers/podgroupprotection"
 	"github.com/coracle-io/coracle/internal/controllers/policystatus"
 	"github.com/coracle-io/coracle/internal/controllers/replicaset"
 	"github.com/coracle-io/coracle/internal/controllers/replication"
+	"github.com/coracle-io/coracle/internal/controllers/resourceclaim"
 	"github.com/coracle-io/coracle/internal/controllers/resourcequota"
 	"github.com/coracle-io/coracle/internal/controllers/rootca"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccounttoken"
 	"github.com/coracle-io/coracle/internal/controllers/servicecidr"
+	"github.com/coracle-io/coracle/internal/controllers/servicelb"
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
-	"github.com/coracle-io/coracle/internal/controllers/tokencleaner"
+	"github.com/coracle-io/coracle/internal/controllers/ttl"
 	"github.com/coracle-io/coracle/internal/controllers/ttlafterfinished"
 	"github.com/coracle-io/coracle/internal/controllers/volumebinder"
+	"github.com/coracle-io/coracle/internal/controllers/volumeexpand"
 	"github.com/coracle-io/coracle/internal/controllers/volumeprotection"
 )
 
-// Options are those options of controllers that a program sets which runs them.
-// All others have flags alone; see controller.Descriptor.
+// Options holds the controller options that a program can set. All other options
+// are set by flags only; see controller.Descriptor.
 type Options struct {
 	NodeIPAM             nodeipam.Options
 	ServiceAccountTokens serviceaccounttoken.Options
 	Signing              certificates.SigningOptions
+	ServiceLB            servicelb.Options
 }
 
 // DefaultOptions returns upstream's defaults.
@@ -49,16 +59,18 @@ func DefaultOptions() Options {
 	return Options{ServiceAccountTokens: serviceaccounttoken.DefaultOptions(), Signing: certificates.DefaultSigningOptions()}
 }
 
-// Controllers returns all controllers, those that others wait for first. They
-// use o, and their flags change it.
+// Controllers returns all controllers; those that others wait for come first.
+// They use o, and their flags set its fields.
 func Controllers(o *Options) []controller.Descriptor {
-	return []controller.Descriptor{
+	return append([]controller.Descriptor{
 		serviceaccount.Descriptor(),
 		serviceaccounttoken.Descriptor(&o.ServiceAccountTokens),
 		rootca.Descriptor(),
 		nodeipam.Descriptor(&o.NodeIPAM),
 		nodelifecycle.Descriptor(),
 		tainteviction.Descriptor(),
+		ttl.Descriptor(),
+		devicetainteviction.Descriptor(),
 		replicaset.Descriptor(),
 		replication.Descriptor(),
 		deployment.Descriptor(),
@@ -67,15 +79,22 @@ func Controllers(o *Options) []controller.Descriptor {
 		job.Descriptor(),
 		cronjob.Descriptor(),
 		ttlafterfinished.Descriptor(),
-		tokencleaner.Descriptor(),
+		bootstrap.Signer(),
+		bootstrap.TokenCleaner(),
 		legacytokencleaner.Descriptor(),
 		clusterroleaggregation.Descriptor(),
 		certificates.Approving(),
 		certificates.Signing(&o.Signing),
 		certificates.Cleaning(),
+		certificates.PodCleaning(),
+		certificates.Publishing(),
 		disruption.Descriptor(),
+		podautoscaler.Descriptor(),
 		volumebinder.Descriptor(),
+		volumeexpand.Descriptor(),
+		attachdetach.Descriptor(),
 		ephemeralvolume.Descriptor(),
+		resourceclaim.Descriptor(),
 		volumeprotection.Claims(),
 		volumeprotection.Volumes(),
 		volumeprotection.Classes(),
@@ -83,10 +102,12 @@ func Controllers(o *Options) []controller.Descriptor {
 		endpointslice.Descriptor(),
 		endpointslicemirroring.Descriptor(),
 		servicecidr.Descriptor(),
+		servicelb.Descriptor(&o.ServiceLB),
 		podgc.Descriptor(),
+		podgroupprotection.Descriptor(),
 		resourcequota.Descriptor(),
 		policystatus.Descriptor(),
 		namespace.Descriptor(),
 		garbagecollector.Descriptor(),
-	}
+	}, cloud.Descriptors()...)
 }

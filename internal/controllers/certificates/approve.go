@@ -1,6 +1,6 @@
-// Package certificates has the controllers of CertificateSigningRequests: one
-// approves kubelets' client certificates, one signs what is approved with the
-// cluster's authority, one deletes requests that nobody needs any longer.
+// Package certificates contains the controllers of CertificateSigningRequests.
+// One approves client certificates of kubelets, one signs approved requests with
+// the cluster's authority, and one deletes old requests.
 //
 //	created ──approve (or kubectl)──▶ Approved ──sign──▶ certificate ──clean──▶ gone
 package certificates
@@ -15,9 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	definition "github.com/coracle-io/coracle/internal/resource/certificates"
 )
 
-// Approving describes the controller that approves kubelets' requests.
+// Approving describes the controller that approves requests of kubelets.
 func Approving() controller.Descriptor {
 	return controller.Descriptor{
 		Name:           "certificatesigningrequest-approving-controller",
@@ -28,18 +29,18 @@ func Approving() controller.Descriptor {
 	}
 }
 
-// newApproving builds the controller that approves.
+// newApproving builds the approving controller.
 func newApproving(env *controller.Env) (controller.Controller, error) {
-	return onRequests(env, "certificate_approving", func(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
+	return newRequestController(env, "certificate_approving", func(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
 		return approve(ctx, env, csr)
 	}), nil
 }
 
-// onRequests makes a controller that calls sync for each request that is new
-// or has changed. sync must not change what it gets.
-func onRequests(env *controller.Env, name string, sync func(context.Context, *certificatesv1.CertificateSigningRequest) error) controller.Controller {
+// newRequestController returns a controller that calls sync for each request that
+// is new or has changed. sync must not change the request.
+func newRequestController(env *controller.Env, name string, sync func(context.Context, *certificatesv1.CertificateSigningRequest) error) controller.Controller {
 	requests := env.Client.Informers.Certificates().V1().CertificateSigningRequests()
-	queue := controller.NewQueue(name, controller.Existing[string](requests.Informer(), sync))
+	queue := controller.NewQueue(env.Queues, name, controller.Existing[string](requests.Informer(), sync))
 	return controller.Func(func(ctx context.Context) error {
 		return controller.Serve(ctx, []controller.Source{
 			controller.On(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
@@ -51,17 +52,18 @@ func onRequests(env *controller.Env, name string, sync func(context.Context, *ce
 	})
 }
 
-// permission is what whoever asks for a certificate must be allowed to create
-// for the request to be approved, and what the approval then says.
+// permission is a subresource that the requestor must be allowed to create for the
+// request to be approved, and the message of the approval.
 type permission struct{ subresource, message string }
 
-// permissions are what would let a request be approved, the weakest first;
-// none if it is not a kubelet's.
+// permissions returns the permissions, one of which is needed for the approval of a
+// request, the weakest first. It returns none for requests that are not for a
+// kubelet's client certificate.
 func permissions(csr *certificatesv1.CertificateSigningRequest) []permission {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
-	r, err := parse(csr.Spec.Request)
+	r, err := definition.ParseRequest(csr.Spec.Request)
 	if err != nil || kubeletClient(r, csr.Spec.Usages) != nil {
 		return nil
 	}
@@ -89,15 +91,15 @@ func approve(ctx context.Context, env *controller.Env, csr *certificatesv1.Certi
 			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: p.message,
 		})
 		if _, err := env.Client.Kubernetes.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("approving the request %s: %w", csr.Name, err)
+			return fmt.Errorf("approving request %s: %w", csr.Name, err)
 		}
 		return nil
 	}
 	return nil
 }
 
-// mayCreate asks whether the author of a request may create requests of the
-// subresource.
+// mayCreate reports whether the requestor may create requests with the
+// subresource. It asks the API server with a SubjectAccessReview.
 func mayCreate(ctx context.Context, env *controller.Env, csr *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for k, v := range csr.Spec.Extra {
@@ -112,7 +114,7 @@ func mayCreate(ctx context.Context, env *controller.Env, csr *certificatesv1.Cer
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("asking whether %s may create %s: %w", csr.Spec.Username, subresource, err)
+		return false, fmt.Errorf("checking whether %s may create %s: %w", csr.Spec.Username, subresource, err)
 	}
 	return review.Status.Allowed, nil
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -24,6 +25,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	definition "github.com/coracle-io/coracle/internal/resource/certificates"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,11 +58,11 @@ var node = pkix.Name{CommonName: "system:node:n1", Organization: []string{"syste
 const (
 	kubeletSigner = certificatesv1.KubeAPIServerClientKubeletSignerName
 	signature     = certificatesv1.UsageDigitalSignature
-	client        = certificatesv1.UsageClientAuth
-	server        = certificatesv1.UsageServerAuth
+	clientAuth    = certificatesv1.UsageClientAuth
+	serverAuth    = certificatesv1.UsageServerAuth
 )
 
-func TestFits(t *testing.T) {
+func TestValidateForSigner(t *testing.T) {
 	names := []string{"n1"}
 	for name, test := range map[string]struct {
 		signer   string
@@ -68,25 +70,25 @@ func TestFits(t *testing.T) {
 		usages   []certificatesv1.KeyUsage
 		want     string
 	}{
-		"kubelet":                 {kubeletSigner, x509.CertificateRequest{Subject: node}, []certificatesv1.KeyUsage{signature, client}, ""},
-		"kubelet with a name":     {kubeletSigner, x509.CertificateRequest{Subject: node, DNSNames: names}, []certificatesv1.KeyUsage{signature, client}, "DNS subjectAltNames are not allowed"},
-		"not a node":              {kubeletSigner, x509.CertificateRequest{Subject: pkix.Name{CommonName: "me", Organization: node.Organization}}, []certificatesv1.KeyUsage{signature, client}, "subject common name does not begin with system:node:"},
-		"not among the nodes":     {kubeletSigner, x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1"}}, []certificatesv1.KeyUsage{signature, client}, "subject organization is not system:nodes"},
-		"serving":                 {certificatesv1.KubeletServingSignerName, x509.CertificateRequest{Subject: node, DNSNames: names}, []certificatesv1.KeyUsage{signature, server}, ""},
-		"serving nothing":         {certificatesv1.KubeletServingSignerName, x509.CertificateRequest{Subject: node}, []certificatesv1.KeyUsage{signature, server}, "DNS or IP subjectAltName is required"},
-		"serving without purpose": {certificatesv1.KubeletServingSignerName, x509.CertificateRequest{Subject: node, DNSNames: names}, []certificatesv1.KeyUsage{signature}, `usages did not include "server auth"`},
-		"any client":              {certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: pkix.Name{CommonName: "me"}}, []certificatesv1.KeyUsage{client}, ""},
-		"a server as client": {certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: pkix.Name{CommonName: "me"}}, []certificatesv1.KeyUsage{client, server},
+		"kubelet":                   {kubeletSigner, x509.CertificateRequest{Subject: node}, []certificatesv1.KeyUsage{signature, clientAuth}, ""},
+		"kubelet with a DNS name":   {kubeletSigner, x509.CertificateRequest{Subject: node, DNSNames: names}, []certificatesv1.KeyUsage{signature, clientAuth}, "DNS subjectAltNames are not allowed"},
+		"common name of no node":    {kubeletSigner, x509.CertificateRequest{Subject: pkix.Name{CommonName: "me", Organization: node.Organization}}, []certificatesv1.KeyUsage{signature, clientAuth}, "subject common name does not begin with system:node:"},
+		"not in system:nodes":       {kubeletSigner, x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1"}}, []certificatesv1.KeyUsage{signature, clientAuth}, "subject organization is not system:nodes"},
+		"serving":                   {certificatesv1.KubeletServingSignerName, x509.CertificateRequest{Subject: node, DNSNames: names}, []certificatesv1.KeyUsage{signature, serverAuth}, ""},
+		"serving without SANs":      {certificatesv1.KubeletServingSignerName, x509.CertificateRequest{Subject: node}, []certificatesv1.KeyUsage{signature, serverAuth}, "DNS or IP subjectAltName is required"},
+		"serving without the usage": {certificatesv1.KubeletServingSignerName, x509.CertificateRequest{Subject: node, DNSNames: names}, []certificatesv1.KeyUsage{signature}, `usages did not include "server auth"`},
+		"any client":                {certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: pkix.Name{CommonName: "me"}}, []certificatesv1.KeyUsage{clientAuth}, ""},
+		"a server as client": {certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: pkix.Name{CommonName: "me"}}, []certificatesv1.KeyUsage{clientAuth, serverAuth},
 			`usage "server auth" is not allowed; allowed are ["digital signature" "key encipherment" "client auth"]`},
-		"anything": {"kubernetes.io/legacy-unknown", x509.CertificateRequest{}, []certificatesv1.KeyUsage{server, client}, ""},
+		"anything": {"kubernetes.io/legacy-unknown", x509.CertificateRequest{}, []certificatesv1.KeyUsage{serverAuth, clientAuth}, ""},
 	} {
 		csr := request(t, test.signer, "", test.template, test.usages...)
-		r, err := parse(csr.Spec.Request)
+		r, err := definition.ParseRequest(csr.Spec.Request)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := ""
-		if err := fits(test.signer, r, test.usages); err != nil {
+		if err := validateForSigner(test.signer, r, test.usages); err != nil {
 			got = err.Error()
 		}
 		if got != test.want {
@@ -95,7 +97,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-func TestOutdated(t *testing.T) {
+func TestDeletionReason(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 	for name, test := range map[string]struct {
@@ -104,13 +106,13 @@ func TestOutdated(t *testing.T) {
 		signed    bool
 		want      string
 	}{
-		"new":                    {"", time.Hour, false, ""},
-		"undecided":              {"", 25 * time.Hour, false, "nobody approved or denied it"},
-		"just signed":            {"Approved", time.Minute, true, ""},
-		"signed":                 {"Approved", 2 * time.Hour, true, "it was signed"},
-		"approved, yet unsigned": {"Approved", 48 * time.Hour, false, ""},
-		"denied":                 {"Denied", 2 * time.Hour, false, "it was denied"},
-		"failed":                 {"Failed", 2 * time.Hour, false, "it failed"},
+		"new":                  {"", time.Hour, false, ""},
+		"pending":              {"", 25 * time.Hour, false, "it was neither approved nor denied"},
+		"recently signed":      {"Approved", time.Minute, true, ""},
+		"signed":               {"Approved", 2 * time.Hour, true, "it was signed"},
+		"approved, not signed": {"Approved", 48 * time.Hour, false, ""},
+		"denied":               {"Denied", 2 * time.Hour, false, "it was denied"},
+		"failed":               {"Failed", 2 * time.Hour, false, "it failed"},
 	} {
 		csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: ago(test.since)}}
 		if test.condition != "" {
@@ -119,13 +121,13 @@ func TestOutdated(t *testing.T) {
 		if test.signed {
 			csr.Status.Certificate = []byte("-")
 		}
-		if got := outdated(csr, now); got != test.want {
+		if got := deletionReason(csr, now); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 }
 
-// authority writes an authority's files.
+// authority writes the certificate and key files of a new authority.
 func authority(t *testing.T) (cert, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	k := key(t)
@@ -153,64 +155,103 @@ func authority(t *testing.T) (cert, keyFile string, pool *x509.CertPool) {
 	return cert, keyFile, pool
 }
 
-// A kubelet's request is approved and signed without anybody's doing.
+// A kubelet's request is approved and signed automatically.
 func TestKubeletGetsItsCertificate(t *testing.T) {
-	csr := request(t, kubeletSigner, "system:node:n1", x509.CertificateRequest{Subject: node}, signature, client)
-	csr.Spec.ExpirationSeconds = new(int32(3600))
-	c := controllertest.New(t, csr)
-	c.Fake.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
-		review.Status.Allowed = review.Spec.User == "system:node:n1" && review.Spec.ResourceAttributes.Subresource == "selfnodeclient"
-		return true, review, nil
-	})
-	// the fake API server takes approvals for plain updates
-	c.Fake.PrependReactor("update", "certificatesigningrequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if a.GetSubresource() != "approval" {
-			return false, nil, nil
+	synctest.Test(t, func(t *testing.T) {
+		csr := request(t, kubeletSigner, "system:node:n1", x509.CertificateRequest{Subject: node}, signature, clientAuth)
+		csr.Spec.ExpirationSeconds = new(int32(3600))
+		c := controllertest.New(t, csr)
+		c.Fake.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
+			review.Status.Allowed = review.Spec.User == "system:node:n1" && review.Spec.ResourceAttributes.Subresource == "selfnodeclient"
+			return true, review, nil
+		})
+		// The fake API server treats approvals as plain updates.
+		c.Fake.PrependReactor("update", "certificatesigningrequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetSubresource() != "approval" {
+				return false, nil, nil
+			}
+			next := a.(clienttesting.UpdateAction).GetObject()
+			return true, next, c.Fake.Tracker().Update(a.GetResource(), next, "")
+		})
+		certFile, keyFile, pool := authority(t)
+		c.Run(Approving())
+		c.Run(Signing(new(DefaultSigningOptions())), "--cluster-signing-cert-file="+certFile, "--cluster-signing-key-file="+keyFile)
+		c.Run(Cleaning())
+		var got *certificatesv1.CertificateSigningRequest
+		controllertest.Eventually(t, func() bool {
+			var err error
+			if got, err = c.Fake.CertificatesV1().CertificateSigningRequests().Get(context.Background(), "r", metav1.GetOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			return len(got.Status.Certificate) > 0
+		}, true)
+		if a := got.Status.Conditions[0]; a.Type != "Approved" || a.Reason != "AutoApproved" || a.Message != "Auto approving self kubelet client certificate after SubjectAccessReview." {
+			t.Errorf("approval: %+v", a)
 		}
-		next := a.(clienttesting.UpdateAction).GetObject()
-		return true, next, c.Fake.Tracker().Update(a.GetResource(), next, "")
-	})
-	certFile, keyFile, pool := authority(t)
-	c.Run(Approving())
-	c.Run(Signing(new(DefaultSigningOptions())), "--cluster-signing-cert-file="+certFile, "--cluster-signing-key-file="+keyFile)
-	c.Run(Cleaning())
-	var got *certificatesv1.CertificateSigningRequest
-	controllertest.Eventually(t, func() bool {
-		var err error
-		if got, err = c.Fake.CertificatesV1().CertificateSigningRequests().Get(context.Background(), "r", metav1.GetOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		return len(got.Status.Certificate) > 0
-	}, true)
-	if a := got.Status.Conditions[0]; a.Type != "Approved" || a.Reason != "AutoApproved" || a.Message != "Auto approving self kubelet client certificate after SubjectAccessReview." {
-		t.Errorf("approval: %+v", a)
-	}
-	block, _ := pem.Decode(got.Status.Certificate)
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := cert.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-		t.Error(err)
-	}
-	if life := time.Until(cert.NotAfter); cert.Subject.CommonName != "system:node:n1" || life > time.Hour || life < 55*time.Minute {
-		t.Errorf("subject %s, valid for %v", cert.Subject, life)
-	}
-}
-
-func TestRequestsThatDoNotFitFail(t *testing.T) {
-	csr := request(t, certificatesv1.KubeletServingSignerName, "me", x509.CertificateRequest{}, server)
-	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
-	c := controllertest.New(t, csr)
-	certFile, keyFile, _ := authority(t)
-	c.Run(Signing(new(DefaultSigningOptions())), "--cluster-signing-cert-file="+certFile, "--cluster-signing-key-file="+keyFile)
-	controllertest.Eventually(t, func() string {
-		got, err := c.Fake.CertificatesV1().CertificateSigningRequests().Get(context.Background(), "r", metav1.GetOptions{})
+		block, _ := pem.Decode(got.Status.Certificate)
+		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		last := got.Status.Conditions[len(got.Status.Conditions)-1]
-		return string(last.Type) + " " + last.Reason + ": " + last.Message
-	}, "Failed SignerValidationFailure: subject organization is not system:nodes")
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			t.Error(err)
+		}
+		if life := time.Until(cert.NotAfter); cert.Subject.CommonName != "system:node:n1" || life > time.Hour || life < 55*time.Minute {
+			t.Errorf("subject %s, valid for %v", cert.Subject, life)
+		}
+	})
+}
+
+// TestSignersHaveAuthorities checks that requests are signed with the authority
+// of their signer, and not signed if their signer has none.
+func TestSignersHaveAuthorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		approved := []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+		client := request(t, kubeletSigner, "system:node:n1", x509.CertificateRequest{Subject: node}, signature, clientAuth)
+		serving := request(t, certificatesv1.KubeletServingSignerName, "system:node:n1", x509.CertificateRequest{Subject: node, DNSNames: []string{"n1"}}, signature, serverAuth)
+		client.Name, serving.Name = "client", "serving"
+		client.Status.Conditions, serving.Status.Conditions = approved, approved
+		c := controllertest.New(t, client, serving)
+		certFile, keyFile, pool := authority(t)
+		c.Run(Signing(new(DefaultSigningOptions())), "--cluster-signing-kubelet-serving-cert-file="+certFile, "--cluster-signing-kubelet-serving-key-file="+keyFile)
+		certificate := func(name string) []byte {
+			got, err := c.Fake.CertificatesV1().CertificateSigningRequests().Get(context.Background(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.Status.Certificate
+		}
+		controllertest.Eventually(t, func() bool { return len(certificate("serving")) > 0 }, true)
+		block, _ := pem.Decode(certificate("serving"))
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: pool, DNSName: "n1"}); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(certificate("client")) > 0 {
+			t.Error("a signer without an authority signs")
+		}
+	})
+}
+
+func TestInvalidRequestFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		csr := request(t, certificatesv1.KubeletServingSignerName, "me", x509.CertificateRequest{}, serverAuth)
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+		c := controllertest.New(t, csr)
+		certFile, keyFile, _ := authority(t)
+		c.Run(Signing(new(DefaultSigningOptions())), "--cluster-signing-cert-file="+certFile, "--cluster-signing-key-file="+keyFile)
+		controllertest.Eventually(t, func() string {
+			got, err := c.Fake.CertificatesV1().CertificateSigningRequests().Get(context.Background(), "r", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := got.Status.Conditions[len(got.Status.Conditions)-1]
+			return string(last.Type) + " " + last.Reason + ": " + last.Message
+		}, "Failed SignerValidationFailure: subject organization is not system:nodes")
+	})
 }

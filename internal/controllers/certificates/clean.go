@@ -9,12 +9,12 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Cleaning describes the controller that deletes old requests.
@@ -29,14 +29,12 @@ func Cleaning() controller.Descriptor {
 }
 
 const (
-	// settledLife is how long a request stays after it was signed, denied or
-	// failed, pendingLife how long one stays that nobody decides on.
-	settledLife = time.Hour
-	pendingLife = 24 * time.Hour
-	cleanPeriod = time.Hour
+	decidedExpiration = time.Hour      // of requests that were signed, denied or failed
+	pendingExpiration = 24 * time.Hour // of requests that were neither approved nor denied
+	pollingInterval   = time.Hour
 )
 
-// newCleaning builds the controller that deletes requests.
+// newCleaning builds the cleaning controller.
 func newCleaning(env *controller.Env) (controller.Controller, error) {
 	requests := env.Client.Informers.Certificates().V1().CertificateSigningRequests()
 	clean := func(ctx context.Context) error {
@@ -46,44 +44,40 @@ func newCleaning(env *controller.Env) (controller.Controller, error) {
 		}
 		var errs []error
 		for _, csr := range all {
-			why := outdated(csr, time.Now())
-			if why == "" {
+			reason := deletionReason(csr, time.Now())
+			if reason == "" {
 				continue
 			}
-			klog.FromContext(ctx).V(2).Info("Deleting certificate signing request", "name", csr.Name, "reason", why)
-			err := env.Client.Kubernetes.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{})
-			if err != nil && !apierrors.IsNotFound(err) {
-				errs = append(errs, fmt.Errorf("deleting the request %s: %w", csr.Name, err))
+			klog.FromContext(ctx).V(2).Info("Deleting certificate signing request", "name", csr.Name, "reason", reason)
+			err := env.Client.Kubernetes.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &csr.UID},
+			})
+			if err = controller.IgnoreNotFoundOrConflict(err); err != nil {
+				errs = append(errs, fmt.Errorf("deleting request %s: %w", csr.Name, err))
 			}
 		}
 		return errors.Join(errs...)
 	}
 	return controller.Func(func(ctx context.Context) error {
 		return controller.Serve(ctx, []controller.Source{controller.Reads(requests.Informer())}, func(ctx context.Context) error {
-			tick := time.NewTicker(cleanPeriod)
-			defer tick.Stop()
-			for {
+			supervise.Repeat(ctx, pollingInterval, func() {
 				if err := clean(ctx); err != nil {
-					klog.FromContext(ctx).Error(err, "Some old requests stay until the next time")
+					klog.FromContext(ctx).Error(err, "Cannot delete some old certificate signing requests, retrying later", "after", pollingInterval)
 				}
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-tick.C:
-				}
-			}
+			})
+			return nil
 		})
 	}), nil
 }
 
-// outdated says why a request is not needed any longer; "" if it is.
-func outdated(csr *certificatesv1.CertificateSigningRequest, now time.Time) string {
-	if len(csr.Status.Conditions) == 0 && now.Sub(csr.CreationTimestamp.Time) > pendingLife {
-		return "nobody approved or denied it"
+// deletionReason returns why a request must be deleted, or "" if it must be kept.
+func deletionReason(csr *certificatesv1.CertificateSigningRequest, now time.Time) string {
+	if len(csr.Status.Conditions) == 0 && now.Sub(csr.CreationTimestamp.Time) > pendingExpiration {
+		return "it was neither approved nor denied"
 	}
 	issued := len(csr.Status.Certificate) > 0
 	for _, c := range csr.Status.Conditions {
-		old := now.Sub(c.LastUpdateTime.Time) > settledLife
+		old := now.Sub(c.LastUpdateTime.Time) > decidedExpiration
 		switch {
 		case c.Type == certificatesv1.CertificateApproved && issued && (old || expired(csr.Status.Certificate, now)):
 			return "it was signed"

@@ -20,9 +20,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/flagvalue"
+	definition "github.com/coracle-io/coracle/internal/resource/certificates"
 )
 
-// Signing describes the controller that signs for the built-in signers.
+// Signing describes the controller that implements the built-in signers.
 func Signing(o *SigningOptions) controller.Descriptor {
 	return controller.Descriptor{
 		Name:           "certificatesigningrequest-signing-controller",
@@ -35,77 +37,138 @@ func Signing(o *SigningOptions) controller.Descriptor {
 	}
 }
 
-// SigningOptions are the options of the controller that signs.
+// SigningOptions are the options of the signing controller.
 type SigningOptions struct {
-	// CertFile and KeyFile are the authority, PEM. Without them nothing is
-	// signed.
-	CertFile, KeyFile string
-	// Duration is how long certificates live at most.
+	// Authority signs for all signers. If it is given, the others must not be.
+	Authority Authority
+	// The authorities of single signers. A signer without one signs nothing.
+	KubeletServing, KubeletClient, KubeAPIServerClient, LegacyUnknown Authority
+	// Duration is the maximum lifetime of certificates.
 	Duration time.Duration
 }
+
+// Authority is the PEM files of a certificate authority. The zero value is none.
+type Authority struct{ CertFile, KeyFile string }
 
 // DefaultSigningOptions returns upstream's defaults.
 func DefaultSigningOptions() SigningOptions { return SigningOptions{Duration: 365 * 24 * time.Hour} }
 
+// HasAuthority reports whether there is one for any signer.
+func (o *SigningOptions) HasAuthority() bool {
+	return slices.ContainsFunc(o.authorities(), func(a namedAuthority) bool { return *a.Authority != Authority{} })
+}
+
+// namedAuthority is an authority with the beginning of its flags' names.
+type namedAuthority struct {
+	*Authority
+	prefix string
+	signer string // "" is all of them
+}
+
+func (a namedAuthority) certFlag() string { return a.prefix + "-cert-file" }
+func (a namedAuthority) keyFlag() string  { return a.prefix + "-key-file" }
+
+// authorities returns the authority of all signers, then the authorities of single
+// signers.
+func (o *SigningOptions) authorities() []namedAuthority {
+	return []namedAuthority{
+		{&o.Authority, "cluster-signing", ""},
+		{&o.KubeletServing, "cluster-signing-kubelet-serving", certificatesv1.KubeletServingSignerName},
+		{&o.KubeletClient, "cluster-signing-kubelet-client", certificatesv1.KubeAPIServerClientKubeletSignerName},
+		{&o.KubeAPIServerClient, "cluster-signing-kube-apiserver-client", certificatesv1.KubeAPIServerClientSignerName},
+		{&o.LegacyUnknown, "cluster-signing-legacy-unknown", legacyUnknown},
+	}
+}
+
+// authorityOf returns the authority of a signer, or the zero value.
+func (o *SigningOptions) authorityOf(signer string) Authority {
+	for _, a := range o.authorities() {
+		if a.signer == signer && *a.Authority != (Authority{}) {
+			return *a.Authority
+		}
+	}
+	if slices.Contains(signers(), signer) {
+		return o.Authority
+	}
+	return Authority{}
+}
+
 func (o *SigningOptions) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.CertFile, "cluster-signing-cert-file", o.CertFile, "Filename containing a PEM-encoded X509 CA certificate used to issue cluster-scoped certificates.")
-	fs.StringVar(&o.KeyFile, "cluster-signing-key-file", o.KeyFile, "Filename containing a PEM-encoded RSA or ECDSA private key used to sign cluster-scoped certificates.")
-	fs.DurationVar(&o.Duration, "cluster-signing-duration", o.Duration, "The max length of duration signed certificates will be given.")
+	for _, a := range o.authorities() {
+		signer, only := "certificates of the cluster", ""
+		if a.signer != "" {
+			signer, only = "for "+a.signer, "; not together with --cluster-signing-cert-file"
+		}
+		fs.StringVar(&a.CertFile, a.certFlag(), a.CertFile, "file with the CA certificate that signs "+signer+", in PEM"+only)
+		fs.StringVar(&a.KeyFile, a.keyFlag(), a.KeyFile, "file with the RSA or ECDSA key of --"+a.certFlag()+", in PEM")
+		flagvalue.Is(fs, flagvalue.File, a.certFlag(), a.keyFlag())
+	}
+	fs.DurationVar(&o.Duration, "cluster-signing-duration", o.Duration, "longest validity of signed certificates")
 }
 
 func (o *SigningOptions) validate() error {
-	if (o.CertFile == "") != (o.KeyFile == "") {
-		return errors.New("--cluster-signing-cert-file and --cluster-signing-key-file must both be given, or neither")
+	var all []error
+	for _, a := range o.authorities() {
+		switch {
+		case (a.CertFile == "") != (a.KeyFile == ""):
+			all = append(all, fmt.Errorf("--%s and --%s must both be given, or neither", a.certFlag(), a.keyFlag()))
+		case a.signer != "" && a.CertFile != "" && o.Authority != (Authority{}):
+			all = append(all, fmt.Errorf("--%s and --cluster-signing-cert-file must not both be given: the latter signs for all", a.certFlag()))
+		}
 	}
-	return nil
+	return errors.Join(all...)
 }
 
 const (
-	// backdate lets machines whose clocks are a little behind accept a new
-	// certificate.
+	// backdate is subtracted from the start of a certificate's validity, so that
+	// machines with slow clocks accept it.
 	backdate = 5 * time.Minute
-	// shortLived certificates are not shortened by the backdating.
-	shortLived = 8 * time.Hour
-	// shortest is the least life that a certificate gets.
-	shortest = 10 * time.Minute
+	// short is the lifetime below which backdating does not make a certificate
+	// expire earlier.
+	short = 8 * time.Hour
+	// minLifetime is the minimum lifetime of a certificate.
+	minLifetime = 10 * time.Minute
 )
 
-// signers are whom this controller signs for.
+const legacyUnknown = "kubernetes.io/legacy-unknown"
+
+// signers returns the names of the built-in signers.
 func signers() []string {
 	return []string{
 		certificatesv1.KubeAPIServerClientSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName,
-		certificatesv1.KubeletServingSignerName, "kubernetes.io/legacy-unknown",
+		certificatesv1.KubeletServingSignerName, legacyUnknown,
 	}
 }
 
-// newSigning builds the controller that signs. It reads the authority's files
-// each time, so that a renewed authority is used at once.
+// newSigning builds the signing controller. It reads the authority's files for
+// each request, so that a renewed authority is used at once.
 func newSigning(env *controller.Env, o *SigningOptions) (controller.Controller, error) {
-	if o.CertFile == "" || o.KeyFile == "" {
+	if !o.HasAuthority() {
 		return controller.Func(func(ctx context.Context) error {
-			klog.FromContext(ctx).Info("No authority to sign certificates with; set --cluster-signing-cert-file and --cluster-signing-key-file")
+			klog.FromContext(ctx).Info("Signing of certificates is disabled; set --cluster-signing-cert-file and --cluster-signing-key-file")
 			<-ctx.Done()
 			return nil
 		}), nil
 	}
-	return onRequests(env, "certificate_signing", func(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
-		if !due(csr) {
+	return newRequestController(env, "certificate_signing", func(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
+		authority := o.authorityOf(csr.Spec.SignerName)
+		if authority == (Authority{}) || !awaitsSignature(csr) {
 			return nil
 		}
 		next := csr.DeepCopy()
-		r, err := parse(csr.Spec.Request)
+		r, err := definition.ParseRequest(csr.Spec.Request)
 		if err != nil {
 			return fmt.Errorf("unable to parse csr %q: %w", csr.Name, err)
 		}
-		if reason := fits(csr.Spec.SignerName, r, csr.Spec.Usages); reason != nil {
+		if reason := validateForSigner(csr.Spec.SignerName, r, csr.Spec.Usages); reason != nil {
 			next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 				Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue,
 				Reason: "SignerValidationFailure", Message: reason.Error(), LastUpdateTime: metav1.Now(),
 			})
 		} else {
-			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+			pair, err := tls.LoadX509KeyPair(authority.CertFile, authority.KeyFile)
 			if err != nil {
-				return fmt.Errorf("the authority that signs: %w", err)
+				return fmt.Errorf("loading the signing authority: %w", err)
 			}
 			if next.Status.Certificate, err = sign(pair, r, &csr.Spec, o.Duration, time.Now()); err != nil {
 				return fmt.Errorf("error auto signing csr %s: %w", csr.Name, err)
@@ -118,16 +181,16 @@ func newSigning(env *controller.Env, o *SigningOptions) (controller.Controller, 
 	}), nil
 }
 
-// due says whether a request waits for its signature.
-func due(csr *certificatesv1.CertificateSigningRequest) bool {
-	return slices.Contains(signers(), csr.Spec.SignerName) && len(csr.Status.Certificate) == 0 &&
+// awaitsSignature reports whether a request is approved but not signed yet.
+func awaitsSignature(csr *certificatesv1.CertificateSigningRequest) bool {
+	return len(csr.Status.Certificate) == 0 &&
 		has(csr, certificatesv1.CertificateApproved) && !has(csr, certificatesv1.CertificateDenied) && !has(csr, certificatesv1.CertificateFailed)
 }
 
-// sign makes the certificate, PEM, that a request asks for. It lives as long
-// as asked, at least ten minutes and at most longest, and never longer than
-// the authority.
-func sign(authority tls.Certificate, r *x509.CertificateRequest, spec *certificatesv1.CertificateSigningRequestSpec, longest time.Duration, now time.Time) ([]byte, error) {
+// sign returns the PEM-encoded certificate for a request. Its lifetime is the
+// requested one, limited to minLifetime and maxLifetime. It does not outlive the
+// authority.
+func sign(authority tls.Certificate, r *x509.CertificateRequest, spec *certificatesv1.CertificateSigningRequestSpec, maxLifetime time.Duration, now time.Time) ([]byte, error) {
 	if err := r.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("unable to verify certificate request signature: %w", err)
 	}
@@ -142,18 +205,18 @@ func sign(authority tls.Certificate, r *x509.CertificateRequest, spec *certifica
 	if err != nil {
 		return nil, err
 	}
-	life := longest
+	lifetime := maxLifetime
 	if spec.ExpirationSeconds != nil {
-		life = min(max(time.Duration(*spec.ExpirationSeconds)*time.Second, shortest), longest)
+		lifetime = min(max(time.Duration(*spec.ExpirationSeconds)*time.Second, minLifetime), maxLifetime)
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: r.Subject,
 		DNSNames: r.DNSNames, IPAddresses: r.IPAddresses, EmailAddresses: r.EmailAddresses, URIs: r.URIs,
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(life),
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(lifetime),
 		BasicConstraintsValid: true,
 	}
-	if life >= shortLived {
-		template.NotAfter = template.NotBefore.Add(life)
+	if lifetime >= short {
+		template.NotAfter = template.NotBefore.Add(lifetime)
 	}
 	if template.NotAfter.After(ca.NotAfter) {
 		template.NotAfter = ca.NotAfter
@@ -172,7 +235,7 @@ func sign(authority tls.Certificate, r *x509.CertificateRequest, spec *certifica
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// usagesOf translates the API's usages into those of X.509.
+// usagesOf converts usages of the API to usages of X.509.
 func usagesOf(usages []certificatesv1.KeyUsage) (x509.KeyUsage, []x509.ExtKeyUsage, error) {
 	plain := map[certificatesv1.KeyUsage]x509.KeyUsage{
 		certificatesv1.UsageSigning:           x509.KeyUsageDigitalSignature,

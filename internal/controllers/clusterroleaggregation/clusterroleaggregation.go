@@ -1,5 +1,6 @@
-// Package clusterroleaggregation fills the rules of ClusterRoles that are
-// made of others by label selectors.
+// Package clusterroleaggregation is the ClusterRole aggregation controller. It
+// sets the rules of each ClusterRole with an aggregation rule to the rules of
+// the ClusterRoles that it selects.
 package clusterroleaggregation
 
 import (
@@ -9,7 +10,6 @@ import (
 
 	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -38,7 +38,7 @@ type aggregator struct {
 
 func newController(env *controller.Env) (controller.Controller, error) {
 	c := &aggregator{env: env, kube: env.Client.Kubernetes, roles: env.Client.Informers.Rbac().V1().ClusterRoles().Lister()}
-	c.queue = controller.NewQueue("ClusterRoleAggregator", controller.Existing[string](env.Client.Informers.Rbac().V1().ClusterRoles().Informer(), c.sync))
+	c.queue = controller.NewQueue(env.Queues, "ClusterRoleAggregator", controller.Existing[string](env.Client.Informers.Rbac().V1().ClusterRoles().Informer(), c.sync))
 	return c, nil
 }
 
@@ -59,8 +59,8 @@ func (c *aggregator) Run(ctx context.Context) error {
 	}, c.queue.Workers(5))
 }
 
-// aggregate is the union of the rules of all roles that a role's selectors
-// match, in the order of selectors and names.
+// aggregate returns the union of the rules of all roles that the selectors of a
+// role match, ordered by selector and name.
 func aggregate(role *rbac.ClusterRole, all []*rbac.ClusterRole) ([]rbac.PolicyRule, error) {
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b *rbac.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	var rules []rbac.PolicyRule
@@ -98,8 +98,5 @@ func (c *aggregator) sync(ctx context.Context, role *rbac.ClusterRole) error {
 	next := role.DeepCopy()
 	next.Rules = rules
 	_, err = c.kube.RbacV1().ClusterRoles().Update(ctx, next, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }

@@ -1,4 +1,5 @@
-// Package cronjob starts Jobs at the times of CronJobs' schedules.
+// Package cronjob is the CronJob controller. It creates Jobs at the times of the
+// CronJobs' schedules.
 package cronjob
 
 import (
@@ -11,15 +12,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/reference"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/workload"
@@ -28,52 +32,75 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	workers := 5
+	workers, skew := 5, newSkew()
 	return controller.Descriptor{
 		Name:           "cronjob-controller",
 		Aliases:        []string{"cronjob"},
 		ServiceAccount: "cronjob-controller",
 		EventSource:    "cronjob-controller",
 		AddFlags:       controller.WorkersFlag(&workers, "concurrent-cron-job-syncs", "cron job objects"),
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers, skew) },
 	}
+}
+
+// newSkew returns the metric of how late Jobs are created.
+func newSkew() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Subsystem: "cronjob_controller", Name: "job_creation_skew_duration_seconds",
+		Help:    "[STABLE] Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+	})
 }
 
 var kind = batch.SchemeGroupVersion.WithKind("CronJob")
 
-// late is added to the wait for the next time, so that it has surely come.
-const late = 100 * time.Millisecond
+// nextScheduleDelta is added to the delay until the next scheduled time, so that
+// the time has passed when the CronJob is synced.
+const nextScheduleDelta = 100 * time.Millisecond
 
 type cronJobs struct {
 	*workload.Controller[*batch.CronJob, *batch.Job]
-	env  *controller.Env
-	kube kubernetes.Interface
-	jobs cache.SharedIndexInformer
+	env       *controller.Env
+	kube      kubernetes.Interface
+	jobs      cache.SharedIndexInformer
+	schedules schedules
+	skew      prometheus.Histogram
 }
 
-// newController builds the controller. CronJobs adopt nothing: they have no selector.
-func newController(env *controller.Env, workers int) (controller.Controller, error) {
+// newController builds the controller. CronJobs have no selector and so never
+// adopt Jobs.
+func newController(env *controller.Env, workers int, skew prometheus.Histogram) (controller.Controller, error) {
 	informers := env.Client.Informers.Batch().V1()
-	c := &cronJobs{env: env, kube: env.Client.Kubernetes, jobs: informers.Jobs().Informer()}
-	var err error
+	c := &cronJobs{env: env, kube: env.Client.Kubernetes, jobs: informers.Jobs().Informer(), skew: skew}
+	err := env.Expose(skew)
+	if err != nil {
+		return nil, err
+	}
 	c.Controller, err = workload.New(env, workload.Config[*batch.CronJob, *batch.Job]{
 		Kind: kind, Queue: "cronjob", Workers: workers,
 		Owners: informers.CronJobs().Informer(), Dependents: c.jobs,
 		Sync: c.sync,
+		OwnerGone: func(_ context.Context, key controller.Key) error {
+			c.schedules.forget(key)
+			return nil
+		},
 	})
 	return c, err
 }
 
 func (c *cronJobs) sync(ctx context.Context, before *batch.CronJob) error {
+	changed := c.schedules.changed(before, time.Now())
 	owned, err := workload.Controlled[*batch.Job](c.jobs, before.UID)
 	if err != nil {
 		return err
 	}
 	cj := before.DeepCopy()
+	// Jobs that are deleted because of the history limit are neither completed nor missing.
+	workErr := c.cleanupFinishedJobs(ctx, cj, owned)
 	if err := c.reconcileActive(ctx, cj, owned); err != nil {
-		return err
+		return errors.Join(workErr, err)
 	}
-	workErr := errors.Join(c.trim(ctx, cj, owned), c.start(ctx, cj))
+	workErr = errors.Join(workErr, c.startDue(ctx, cj, changed))
 	if !equality.Semantic.DeepEqual(cj.Status, before.Status) {
 		if _, err := c.kube.BatchV1().CronJobs(cj.Namespace).UpdateStatus(ctx, cj, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return errors.Join(workErr, err)
@@ -82,38 +109,33 @@ func (c *cronJobs) sync(ctx context.Context, before *batch.CronJob) error {
 	return workErr
 }
 
-// end is the condition with which a Job is over, or "".
-func end(job *batch.Job) batch.JobConditionType {
-	for _, c := range job.Status.Conditions {
-		if (c.Type == batch.JobComplete || c.Type == batch.JobFailed) && c.Status == v1.ConditionTrue {
-			return c.Type
-		}
-	}
-	return ""
+// finishedCondition returns the type of the condition with which a Job has
+// finished, or "" if it has not.
+func finishedCondition(job *batch.Job) batch.JobConditionType {
+	return ptr.Deref(workload.FinishedCondition(job), batch.JobCondition{}).Type
 }
 
-// reconcileActive takes Jobs that are over or gone out of the status.
+// reconcileActive removes Jobs that are finished or gone from status.active.
 func (c *cronJobs) reconcileActive(ctx context.Context, cj *batch.CronJob, owned []*batch.Job) error {
 	byUID := map[string]*batch.Job{}
 	for _, job := range owned {
 		byUID[string(job.UID)] = job
 		isActive := slices.ContainsFunc(cj.Status.Active, func(r v1.ObjectReference) bool { return r.UID == job.UID })
-		switch outcome := end(job); {
+		outcome := finishedCondition(job)
+		if end := job.Status.CompletionTime; outcome == batch.JobComplete && end != nil &&
+			(cj.Status.LastSuccessfulTime == nil || end.After(cj.Status.LastSuccessfulTime.Time)) {
+			cj.Status.LastSuccessfulTime = end
+		}
+		switch {
 		case !isActive && outcome == "":
-			latest, err := c.kube.BatchV1().CronJobs(cj.Namespace).Get(ctx, cj.Name, metav1.GetOptions{})
-			if err != nil {
+			if err := c.checkActive(ctx, cj, job.UID, false); err != nil {
 				return err
 			}
-			if slices.ContainsFunc(latest.Status.Active, func(r v1.ObjectReference) bool { return r.UID == job.UID }) {
-				return controller.ErrStale
+			if err := c.recoverActive(ctx, cj, job); err != nil {
+				return err
 			}
-			c.env.Events.Eventf(cj, v1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
 		case isActive && outcome != "":
-			drop(cj, job)
-			if outcome == batch.JobComplete && job.Status.CompletionTime != nil &&
-				(cj.Status.LastSuccessfulTime == nil || job.Status.CompletionTime.After(cj.Status.LastSuccessfulTime.Time)) {
-				cj.Status.LastSuccessfulTime = job.Status.CompletionTime
-			}
+			removeActive(cj, job.UID)
 			c.env.Events.Eventf(cj, v1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, outcome)
 		}
 	}
@@ -124,8 +146,11 @@ func (c *cronJobs) reconcileActive(ctx context.Context, cj *batch.CronJob, owned
 		job, err := c.kube.BatchV1().Jobs(cj.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err), err == nil && job.UID != ref.UID:
+			if err := c.checkActive(ctx, cj, ref.UID, true); err != nil {
+				return err
+			}
 			c.env.Events.Eventf(cj, v1.EventTypeNormal, "MissingJob", "Active job went missing: %v", ref.Name)
-			drop(cj, &batch.Job{ObjectMeta: metav1.ObjectMeta{UID: ref.UID}})
+			removeActive(cj, ref.UID)
 		case err != nil:
 			return err
 		}
@@ -133,27 +158,70 @@ func (c *cronJobs) reconcileActive(ctx context.Context, cj *batch.CronJob, owned
 	return nil
 }
 
-func drop(cj *batch.CronJob, job *batch.Job) {
-	cj.Status.Active = slices.DeleteFunc(cj.Status.Active, func(r v1.ObjectReference) bool { return r.UID == job.UID })
+// recoverActive adds a running Job to status.active that this controller has created for a scheduled
+// time, but whose status it could not write. Otherwise the concurrency policy would not see the Job.
+// A Job that is being deleted, or that is gone although the cache shows it, is not added: the
+// controller has taken it out to replace it.
+func (c *cronJobs) recoverActive(ctx context.Context, cj *batch.CronJob, job *batch.Job) error {
+	at, err := time.Parse(time.RFC3339, job.Annotations[batch.CronJobScheduledTimestampAnnotation])
+	if err != nil || job.Name != jobName(cj, at) {
+		c.env.Events.Eventf(cj, v1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
+		return nil //nolint:nilerr // somebody else has created the Job
+	}
+	latest, err := c.kube.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (latest.UID != job.UID || latest.DeletionTimestamp != nil) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ref, err := reference.GetReference(scheme.Scheme, job)
+	if err != nil {
+		return err
+	}
+	cj.Status.Active = append(cj.Status.Active, *ref)
+	if last := cj.Status.LastScheduleTime; last == nil || last.Time.Before(at) {
+		cj.Status.LastScheduleTime = &metav1.Time{Time: at}
+	}
+	return nil
 }
 
-// trim deletes the oldest finished Jobs above the history limits.
-func (c *cronJobs) trim(ctx context.Context, cj *batch.CronJob, owned []*batch.Job) error {
+// checkActive returns ErrStale if the stored CronJob differs from the cached one in whether a
+// Job is active, because this controller has just written it.
+func (c *cronJobs) checkActive(ctx context.Context, cj *batch.CronJob, job types.UID, active bool) error {
+	latest, err := c.kube.BatchV1().CronJobs(cj.Namespace).Get(ctx, cj.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(latest.Status.Active, func(r v1.ObjectReference) bool { return r.UID == job }) != active {
+		return controller.ErrStale
+	}
+	return nil
+}
+
+func removeActive(cj *batch.CronJob, job types.UID) {
+	cj.Status.Active = slices.DeleteFunc(cj.Status.Active, func(r v1.ObjectReference) bool { return r.UID == job })
+}
+
+// cleanupFinishedJobs deletes the oldest finished Jobs above the history limits.
+func (c *cronJobs) cleanupFinishedJobs(ctx context.Context, cj *batch.CronJob, owned []*batch.Job) error {
 	for outcome, limit := range map[batch.JobConditionType]*int32{
 		batch.JobComplete: cj.Spec.SuccessfulJobsHistoryLimit, batch.JobFailed: cj.Spec.FailedJobsHistoryLimit,
 	} {
 		if limit == nil {
 			continue
 		}
-		over := slices.DeleteFunc(slices.Clone(owned), func(j *batch.Job) bool { return end(j) != outcome || j.DeletionTimestamp != nil })
-		slices.SortFunc(over, func(a, b *batch.Job) int {
+		finished := slices.DeleteFunc(slices.Clone(owned), func(j *batch.Job) bool {
+			return finishedCondition(j) != outcome || j.DeletionTimestamp != nil
+		})
+		slices.SortFunc(finished, func(a, b *batch.Job) int {
 			return cmp.Or(startOf(a).Compare(startOf(b)), strings.Compare(a.Name, b.Name))
 		})
-		for len(over) > int(*limit) {
-			if err := c.delete(ctx, cj, over[0].Name); err != nil {
+		for len(finished) > int(*limit) {
+			if err := c.delete(ctx, cj, finished[0].Name, finished[0].UID); err != nil {
 				return err
 			}
-			over = over[1:]
+			finished = finished[1:]
 		}
 	}
 	return nil
@@ -166,22 +234,39 @@ func startOf(job *batch.Job) time.Time {
 	return job.CreationTimestamp.Time
 }
 
-func (c *cronJobs) delete(ctx context.Context, cj *batch.CronJob, name string) error {
+// delete deletes a Job and removes it from status.active.
+func (c *cronJobs) delete(ctx context.Context, cj *batch.CronJob, name string, uid types.UID) error {
 	background := metav1.DeletePropagationBackground
-	err := c.kube.BatchV1().Jobs(cj.Namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background})
-	if err != nil && !apierrors.IsNotFound(err) {
+	err := c.kube.BatchV1().Jobs(cj.Namespace).Delete(ctx, name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
+	})
+	if err = controller.IgnoreNotFoundOrConflict(err); err != nil {
 		c.env.Events.Eventf(cj, v1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
 		return fmt.Errorf("deleting job %s: %w", name, err)
 	}
+	removeActive(cj, uid)
 	c.env.Events.Eventf(cj, v1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", name)
 	return nil
 }
 
-// start starts the Job of the latest time that has come, and comes back at
-// the next.
-func (c *cronJobs) start(ctx context.Context, cj *batch.CronJob) error {
-	if cj.DeletionTimestamp != nil || cj.Spec.Suspend != nil && *cj.Spec.Suspend {
+// startDue creates the Job of the latest scheduled time if it has not been created
+// yet, and enqueues the CronJob for the next scheduled time. changed is when the
+// CronJob got its schedule, or zero if that is not known.
+func (c *cronJobs) startDue(ctx context.Context, cj *batch.CronJob, changed time.Time) error {
+	if cj.DeletionTimestamp != nil {
 		return nil
+	}
+	if zone := cj.Spec.TimeZone; zone != nil {
+		if _, err := time.LoadLocation(*zone); err != nil {
+			c.env.Events.Eventf(cj, v1.EventTypeWarning, "UnknownTimeZone", "invalid timeZone: %q: %s", *zone, err)
+			return nil
+		}
+	}
+	if cj.Spec.Suspend != nil && *cj.Spec.Suspend {
+		return nil
+	}
+	if strings.Contains(cj.Spec.Schedule, "TZ") {
+		c.env.Events.Eventf(cj, v1.EventTypeWarning, "UnsupportedSchedule", "CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", cj.Spec.Schedule)
 	}
 	s, err := schedule(cj)
 	if err != nil {
@@ -189,10 +274,12 @@ func (c *cronJobs) start(ctx context.Context, cj *batch.CronJob) error {
 		return nil
 	}
 	now := time.Now()
-	at, missed, next := due(cj, s, now)
-	if !next.IsZero() {
-		c.Queue.AddAfter(cache.MetaObjectToName(cj), next.Sub(now)+late)
+	if s.Next(now).IsZero() { // for example 31 February
+		c.env.Events.Eventf(cj, v1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cj.Spec.Schedule, "time difference between two schedules is less than 1 second")
+		return nil
 	}
+	at, missed, next := mostRecentScheduleTime(cj, s, changed, now)
+	c.Queue.AddAfter(cache.MetaObjectToName(cj), next.Sub(now)+nextScheduleDelta)
 	if missed {
 		c.env.Events.Eventf(cj, v1.EventTypeWarning, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
@@ -210,18 +297,17 @@ func (c *cronJobs) start(ctx context.Context, cj *batch.CronJob) error {
 			return nil
 		case batch.ReplaceConcurrent:
 			for _, ref := range slices.Clone(cj.Status.Active) {
-				if err := c.delete(ctx, cj, ref.Name); err != nil {
+				if err := c.delete(ctx, cj, ref.Name, ref.UID); err != nil {
 					return err
 				}
-				drop(cj, &batch.Job{ObjectMeta: metav1.ObjectMeta{UID: ref.UID}})
 			}
 		}
 	}
 	return c.create(ctx, cj, at)
 }
 
-// create makes the Job of a time. Its name is that time's, so that it cannot
-// be made twice.
+// create creates the Job of a scheduled time. Its name contains that time, so that
+// it cannot be created twice.
 func (c *cronJobs) create(ctx context.Context, cj *batch.CronJob, at time.Time) error {
 	job := newJob(cj, at)
 	created, err := c.kube.BatchV1().Jobs(cj.Namespace).Create(ctx, job, metav1.CreateOptions{})
@@ -231,7 +317,7 @@ func (c *cronJobs) create(ctx context.Context, cj *batch.CronJob, at time.Time) 
 		if err != nil {
 			return err
 		}
-		if !metav1.IsControlledBy(created, cj) || end(created) != "" {
+		if !metav1.IsControlledBy(created, cj) || finishedCondition(created) != "" {
 			cj.Status.LastScheduleTime = &metav1.Time{Time: at}
 			return nil
 		}
@@ -241,19 +327,25 @@ func (c *cronJobs) create(ctx context.Context, cj *batch.CronJob, at time.Time) 
 		c.env.Events.Eventf(cj, v1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return err
 	default:
+		c.skew.Observe(created.CreationTimestamp.Sub(at).Seconds())
 		c.env.Events.Eventf(cj, v1.EventTypeNormal, "SuccessfulCreate", "Created job %v", created.Name)
 	}
 	ref, err := reference.GetReference(scheme.Scheme, created)
 	if err != nil {
 		return err
 	}
-	drop(cj, created)
+	removeActive(cj, created.UID)
 	cj.Status.Active = append(cj.Status.Active, *ref)
 	cj.Status.LastScheduleTime = &metav1.Time{Time: at}
 	return nil
 }
 
-// newJob is the Job of a CronJob for a time.
+// jobName returns the name of the Job for a scheduled time.
+func jobName(cj *batch.CronJob, at time.Time) string {
+	return fmt.Sprintf("%s-%d", cj.Name, at.Unix()/60)
+}
+
+// newJob returns the Job of a CronJob for a scheduled time.
 func newJob(cj *batch.CronJob, at time.Time) *batch.Job {
 	annotations := maps.Clone(cj.Spec.JobTemplate.Annotations)
 	if annotations == nil {
@@ -269,7 +361,7 @@ func newJob(cj *batch.CronJob, at time.Time) *batch.Job {
 	return &batch.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       cj.Namespace,
-			Name:            fmt.Sprintf("%s-%d", cj.Name, at.Unix()/60),
+			Name:            jobName(cj, at),
 			Labels:          maps.Clone(cj.Spec.JobTemplate.Labels),
 			Annotations:     annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cj, kind)},

@@ -1,42 +1,88 @@
 package cronjob
 
 import (
-	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/robfig/cron/v3"
 	batch "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-// tooManyMissed is the number of missed times above which something is wrong
-// with the clock or the schedule; the user is told.
+// tooManyMissed is the number of missed times above which the controller records
+// an event, because the clock or the schedule may be wrong.
 const tooManyMissed = 100
 
-// schedule parses a CronJob's schedule in its time zone.
+// schedule parses the schedule of a CronJob in its time zone, which must exist.
 func schedule(cj *batch.CronJob) (cron.Schedule, error) {
 	spec := cj.Spec.Schedule
 	if zone := cj.Spec.TimeZone; zone != nil && !strings.Contains(spec, "TZ") {
-		if _, err := time.LoadLocation(*zone); err != nil {
-			return nil, fmt.Errorf("unknown time zone %q: %w", *zone, err)
-		}
 		spec = "TZ=" + *zone + " " + spec
 	}
 	return cron.ParseStandard(spec)
 }
 
-// due is the latest scheduled time that has passed and for which no Job was
-// started yet; zero if there is none. missed says that there were suspiciously
-// many since the last start. next is the first scheduled time after now.
-func due(cj *batch.CronJob, s cron.Schedule, now time.Time) (latest time.Time, missed bool, next time.Time) {
+// schedules remembers the schedules of CronJobs, so that a changed one counts only from
+// the change. Otherwise a Job would be started at once for a time of the new schedule
+// that had passed before. The zero value is empty.
+type schedules struct {
+	mu    sync.Mutex // guards known
+	known map[controller.Key]known
+}
+
+// known is the schedule of a CronJob and when it replaced another one.
+type known struct {
+	cronJob        types.UID
+	schedule, zone string
+	since          time.Time // zero: it is the first that the controller has seen
+}
+
+// changed records the schedule of a CronJob, and returns when the CronJob got it. The time
+// is zero if the controller has not seen another one.
+func (s *schedules) changed(cj *batch.CronJob, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, next := cache.MetaObjectToName(cj), known{cronJob: cj.UID, schedule: cj.Spec.Schedule, zone: ptr.Deref(cj.Spec.TimeZone, "")}
+	if before, ok := s.known[key]; ok && before.cronJob == cj.UID {
+		next.since = before.since
+		if before.schedule != next.schedule || before.zone != next.zone {
+			next.since = now
+		}
+	}
+	if s.known == nil {
+		s.known = map[controller.Key]known{}
+	}
+	s.known[key] = next
+	return next.since
+}
+
+// forget drops the state of a deleted CronJob.
+func (s *schedules) forget(key controller.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, key)
+}
+
+// mostRecentScheduleTime returns the latest scheduled time that has passed and for
+// which no Job was created, or zero. missed is true if more than tooManyMissed
+// times have passed since the last Job. next is the first scheduled time after now.
+// Times before changed, which may be zero, do not count.
+func mostRecentScheduleTime(cj *batch.CronJob, s cron.Schedule, changed, now time.Time) (latest time.Time, missed bool, next time.Time) {
 	from := cj.CreationTimestamp.Time
 	if last := cj.Status.LastScheduleTime; last != nil {
 		from = last.Time
 	}
+	if changed.After(from) {
+		from = changed
+	}
 	if d := cj.Spec.StartingDeadlineSeconds; d != nil {
-		// What is older than the deadline is not started any more.
+		// Jobs of times before the deadline are not created any more.
 		if earliest := now.Add(-timespan.Seconds(*d)); earliest.After(from) {
 			from = earliest
 		}
@@ -50,8 +96,8 @@ func due(cj *batch.CronJob, s cron.Schedule, now time.Time) (latest time.Time, m
 	latest = first
 	count := 1
 	if !second.IsZero() && !second.After(now) {
-		// Skip what is far in the past in one jump: schedules are periodic
-		// enough that the last few periods hold the latest time.
+		// Skip times far in the past at once. Schedules are periodic enough that
+		// the latest time is within the last few periods.
 		period := second.Sub(first)
 		if jump := now.Add(-period * 3); jump.After(first) {
 			count += int(jump.Sub(first) / period)

@@ -1,5 +1,6 @@
-// Package daemonset keeps one pod of each DaemonSet on every node that fits.
-// The scheduler binds the pods; node affinity tells it where to.
+// Package daemonset is the DaemonSet controller. It runs one pod of each DaemonSet
+// on every matching node. The scheduler binds the pods; each has a node affinity
+// for its node.
 package daemonset
 
 import (
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -42,14 +42,13 @@ func Descriptor() controller.Descriptor {
 
 var kind = apps.SchemeGroupVersion.WithKind("DaemonSet")
 
-// Replacing a pod that failed is put off, for each node, from the first to
-// the last of these.
+// Initial and maximum back-off before a failed pod of a node is replaced.
 const (
-	firstBackoff = time.Second
-	lastBackoff  = 15 * time.Minute
+	initialBackoff = time.Second
+	maxBackoff     = 15 * time.Minute
 )
 
-// burst is the most pods that one sync creates or deletes.
+// burst is the maximum number of pods that one sync creates or deletes.
 const burst = 250
 
 type daemonSets struct {
@@ -72,7 +71,7 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		revisions: informers.Apps().V1().ControllerRevisions().Lister(),
 		nodes:     informers.Core().V1().Nodes().Lister(),
 		control:   workload.NewPodControl(env),
-		backoff:   flowcontrol.NewBackOff(firstBackoff, lastBackoff),
+		backoff:   flowcontrol.NewBackOff(initialBackoff, maxBackoff),
 	}
 	var err error
 	c.Controller, err = workload.New(env, workload.Config[*apps.DaemonSet, *v1.Pod]{
@@ -92,7 +91,7 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 	return c, err
 }
 
-// nodeChanged queues the sets for which a node began or ceased to fit.
+// nodeChanged enqueues the sets for which the result of nodeShouldRun changes.
 func (c *daemonSets) nodeChanged(old, new *v1.Node) {
 	if old != nil && new != nil && maps.Equal(old.Labels, new.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, new.Spec.Taints) {
 		return
@@ -102,14 +101,14 @@ func (c *daemonSets) nodeChanged(old, new *v1.Node) {
 		return
 	}
 	for _, set := range all {
-		var ran, stayed, runs, stays bool
+		var oldRun, oldContinue, newRun, newContinue bool
 		if old != nil {
-			ran, stayed = fits(set, old)
+			oldRun, oldContinue = nodeShouldRun(set, old)
 		}
 		if new != nil {
-			runs, stays = fits(set, new)
+			newRun, newContinue = nodeShouldRun(set, new)
 		}
-		if ran != runs || stayed != stays || old == nil || new == nil {
+		if oldRun != newRun || oldContinue != newContinue || old == nil || new == nil {
 			c.Queue.Add(cache.MetaObjectToName(set))
 		}
 	}
@@ -123,7 +122,7 @@ func (c *daemonSets) sync(ctx context.Context, set *apps.DaemonSet) error {
 	if set.DeletionTimestamp != nil {
 		return nil
 	}
-	current := c.control.Expectations.Satisfied(set.UID)
+	satisfied := c.control.Expectations.Satisfied(set.UID)
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
 		return err
@@ -135,22 +134,24 @@ func (c *daemonSets) sync(ctx context.Context, set *apps.DaemonSet) error {
 	history := &revision.History{
 		Label: apps.DefaultDaemonSetUniqueLabelKey,
 		Kube:  c.kube, Lister: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
+		CanAdopt: func(ctx context.Context) error { return c.CanAdopt(ctx, set) },
 	}
-	all, err := history.List()
+	all, err := history.List(ctx)
 	if err != nil {
 		return err
 	}
-	now, collisions, err := history.Current(ctx, all, set.Status.CollisionCount)
+	current, collisions, err := history.Current(ctx, all, set.Status.CollisionCount)
 	if err != nil {
 		return err
 	}
-	hash := hashOf(now)
+	hash := hashOf(current)
 	s := snapshot{set: set, nodes: nodes, pods: owned, hash: hash, now: time.Now()}
 	var stepErr error
-	if current {
+	if satisfied {
 		next := manage(s)
+		next.delete = c.deletable(set, next.delete)
 		if len(next.create) == 0 && len(next.delete) == 0 {
-			next = update(s)
+			next = rollingUpdate(s)
 		}
 		stepErr = c.apply(ctx, set, hash, next)
 	}
@@ -159,10 +160,10 @@ func (c *daemonSets) sync(ctx context.Context, set *apps.DaemonSet) error {
 	if wait > 0 {
 		c.Queue.AddAfter(cache.MetaObjectToName(set), wait)
 	}
-	if err := errors.Join(stepErr, c.report(ctx, set, st)); err != nil {
+	if err := errors.Join(stepErr, c.updateStatus(ctx, set, st)); err != nil {
 		return err
 	}
-	inUse := map[string]bool{now.Name: true}
+	inUse := map[string]bool{current.Name: true}
 	for _, r := range all {
 		for _, p := range owned {
 			if p.Labels[apps.ControllerRevisionHashLabelKey] == hashOf(r) {
@@ -170,51 +171,63 @@ func (c *daemonSets) sync(ctx context.Context, set *apps.DaemonSet) error {
 			}
 		}
 	}
-	return history.Trim(ctx, all, set.Spec.RevisionHistoryLimit, inUse)
+	return history.Truncate(ctx, all, set.Spec.RevisionHistoryLimit, inUse)
 }
 
 // apply carries out a step.
 func (c *daemonSets) apply(ctx context.Context, set *apps.DaemonSet, hash string, next step) error {
-	doomed := c.putOff(set, next)
 	ref := *metav1.NewControllerRef(set, kind)
 	_, createErr := c.control.CreatePods(ctx, set, min(len(next.create), burst), func(i int) *v1.Pod {
 		return newPod(set, ref, hash, next.create[i])
 	})
-	deleteErr := c.control.DeletePods(ctx, set, doomed[:min(len(doomed), burst)], nil)
+	_, deleteErr := c.control.DeletePods(ctx, set, next.delete[:min(len(next.delete), burst)], nil)
 	return errors.Join(createErr, deleteErr)
 }
 
-// putOff takes out of the pods to delete those that failed and whose node's
-// back-off is not over yet.
-func (c *daemonSets) putOff(set *apps.DaemonSet, next step) []*v1.Pod {
-	failed := map[types.UID]bool{}
-	for _, p := range next.failed {
-		failed[p.UID] = true
-	}
-	var out []*v1.Pod
-	for _, p := range next.delete {
-		if failed[p.UID] {
-			id := string(set.UID) + "/" + strconv.FormatInt(set.Status.ObservedGeneration, 10) + "/" + nodeOf(p)
-			now := time.Now()
-			if c.backoff.IsInBackOffSinceUpdate(id, now) {
-				c.Queue.AddAfter(cache.MetaObjectToName(set), c.backoff.Get(id))
+// deletable returns the pods to delete in one sync: at most burst, and no failed pods on
+// nodes in back-off. It records events about finished pods. Only the failed pods that it
+// returns increase the back-off of their nodes.
+func (c *daemonSets) deletable(set *apps.DaemonSet, toDelete []*v1.Pod) []*v1.Pod {
+	var now []*v1.Pod
+	for _, p := range toDelete {
+		if len(now) == burst {
+			break
+		}
+		switch p.Status.Phase {
+		case v1.PodFailed:
+			if !c.endBackoff(set, nodeOf(p)) {
 				continue
 			}
-			c.backoff.Next(id, now)
 			c.env.Events.Eventf(set, v1.EventTypeWarning, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", p.Namespace, p.Name, nodeOf(p))
+		case v1.PodSucceeded:
+			c.env.Events.Eventf(set, v1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", p.Namespace, p.Name, nodeOf(p))
 		}
-		out = append(out, p)
+		now = append(now, p)
 	}
-	return out
+	return now
 }
 
-// hashOf is what the pods of a revision are labelled with. Coracle's first
-// versions kept it as StatefulSets do.
+// endBackoff reports whether a failed pod of a node may be replaced, and begins the next
+// back-off if so. Otherwise it enqueues the set for the end of the current one.
+func (c *daemonSets) endBackoff(set *apps.DaemonSet, node string) bool {
+	id := string(set.UID) + "/" + strconv.FormatInt(set.Status.ObservedGeneration, 10) + "/" + node
+	now := time.Now()
+	if c.backoff.IsInBackOffSinceUpdate(id, now) {
+		c.Queue.AddAfter(cache.MetaObjectToName(set), c.backoff.Get(id))
+		return false
+	}
+	c.backoff.GC()
+	c.backoff.Next(id, now)
+	return true
+}
+
+// hashOf returns the hash in the label of a revision's pods. Coracle's first
+// versions stored it in the label that StatefulSets use.
 func hashOf(r *apps.ControllerRevision) string {
 	return cmp.Or(r.Labels[apps.DefaultDaemonSetUniqueLabelKey], r.Labels[revision.HashLabel])
 }
 
-// newPod is a set's pod for a node.
+// newPod returns a new pod of a set for a node.
 func newPod(set *apps.DaemonSet, ref metav1.OwnerReference, hash, node string) *v1.Pod {
 	pod := workload.PodFromTemplate(&set.Spec.Template, set, ref)
 	if pod.Labels == nil {
@@ -225,11 +238,11 @@ func newPod(set *apps.DaemonSet, ref metav1.OwnerReference, hash, node string) *
 		pod.Labels["pod-template-generation"] = generation
 	}
 	pod.Spec.Tolerations = tolerations(&set.Spec.Template.Spec)
-	bindTo(pod, node)
+	setNodeAffinity(pod, node)
 	return pod
 }
 
-func (c *daemonSets) report(ctx context.Context, set *apps.DaemonSet, want apps.DaemonSetStatus) error {
+func (c *daemonSets) updateStatus(ctx context.Context, set *apps.DaemonSet, want apps.DaemonSetStatus) error {
 	if equality.Semantic.DeepEqual(set.Status, want) {
 		return nil
 	}

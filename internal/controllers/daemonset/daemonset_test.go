@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -37,7 +38,7 @@ func nodeOfDisk(name, disk string, taints ...v1.Taint) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": disk}}, Spec: v1.NodeSpec{Taints: taints}}
 }
 
-func TestFits(t *testing.T) {
+func TestNodeShouldRun(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		node      *v1.Node
@@ -47,75 +48,77 @@ func TestFits(t *testing.T) {
 		{"does not match", nodeOfDisk("n", "slow"), false, false},
 		{"cordoned", nodeOfDisk("n", "fast", v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}), true, true},
 		{"unreachable", nodeOfDisk("n", "fast", v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}), true, true},
-		{"reserved", nodeOfDisk("n", "fast", v1.Taint{Key: "x", Effect: v1.TaintEffectNoSchedule}), false, true},
-		{"emptied", nodeOfDisk("n", "fast", v1.Taint{Key: "x", Effect: v1.TaintEffectNoExecute}), false, false},
+		{"NoSchedule taint", nodeOfDisk("n", "fast", v1.Taint{Key: "x", Effect: v1.TaintEffectNoSchedule}), false, true},
+		{"NoExecute taint", nodeOfDisk("n", "fast", v1.Taint{Key: "x", Effect: v1.TaintEffectNoExecute}), false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if run, stay := fits(setOf(), c.node); run != c.run || stay != c.stay {
+			if run, stay := nodeShouldRun(setOf(), c.node); run != c.run || stay != c.stay {
 				t.Errorf("run %v, stay %v", run, stay)
 			}
 		})
 	}
 }
 
-func TestOneOnEachNode(t *testing.T) {
-	c := controllertest.New(t, setOf(), nodeOfDisk("a", "fast"), nodeOfDisk("b", "fast"), nodeOfDisk("c", "slow"))
-	c.Run(Descriptor())
-	where := func() string {
-		var out []string
-		for _, p := range c.Pods("default") {
-			image := ""
-			if len(p.Spec.Containers) > 0 {
-				image = "=" + p.Spec.Containers[0].Image
+func TestOnePodPerNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, setOf(), nodeOfDisk("a", "fast"), nodeOfDisk("b", "fast"), nodeOfDisk("c", "slow"))
+		c.Run(Descriptor())
+		where := func() string {
+			var out []string
+			for _, p := range c.Pods("default") {
+				image := ""
+				if len(p.Spec.Containers) > 0 {
+					image = "=" + p.Spec.Containers[0].Image
+				}
+				out = append(out, nodeOf(&p)+image)
 			}
-			out = append(out, nodeOf(&p)+image)
+			slices.Sort(out)
+			return strings.Join(out, " ")
 		}
-		slices.Sort(out)
-		return strings.Join(out, " ")
-	}
-	controllertest.Eventually(t, where, "a b")
-	if _, err := c.Fake.CoreV1().Nodes().Create(t.Context(), nodeOfDisk("d", "fast"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, where, "a b d")
-	for _, p := range c.Pods("default") {
-		c.SetReady("default", p.Name, time.Now())
-	}
-	status := func() string {
-		set, err := c.Fake.AppsV1().DaemonSets("default").Get(t.Context(), "agent", metav1.GetOptions{})
-		if err != nil {
+		controllertest.Eventually(t, where, "a b")
+		if _, err := c.Fake.CoreV1().Nodes().Create(t.Context(), nodeOfDisk("d", "fast"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		st := set.Status
-		return fmt.Sprintf("desired %d current %d ready %d updated %d available %d", st.DesiredNumberScheduled, st.CurrentNumberScheduled, st.NumberReady, st.UpdatedNumberScheduled, st.NumberAvailable)
-	}
-	controllertest.Eventually(t, status, "desired 3 current 3 ready 3 updated 3 available 3")
-
-	set, _ := c.Fake.AppsV1().DaemonSets("default").Get(t.Context(), "agent", metav1.GetOptions{})
-	set.Spec.Template.Spec.Containers = []v1.Container{{Name: "c", Image: "two"}}
-	if _, err := c.Fake.AppsV1().DaemonSets("default").Update(t.Context(), set, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		var fresh string
-		controllertest.Eventually(t, func() bool {
-			for _, p := range c.Pods("default") {
-				if len(p.Spec.Containers) > 0 && p.Status.Phase == "" {
-					fresh = p.Name
-					return true
-				}
-			}
-			return false
-		}, true)
-		if n := len(c.Pods("default")); n != 3 {
-			t.Errorf("%d pods in the middle of an update", n)
+		controllertest.Eventually(t, where, "a b d")
+		for _, p := range c.Pods("default") {
+			c.SetReady("default", p.Name, time.Now())
 		}
-		c.SetReady("default", fresh, time.Now())
-	}
-	controllertest.Eventually(t, where, "a=two b=two d=two")
-	revisions, err := c.Fake.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{LabelSelector: apps.DefaultDaemonSetUniqueLabelKey})
-	if err != nil || len(revisions.Items) != 2 {
-		t.Errorf("revisions whose label is that of their pods: %v, %v", revisions, err)
-	}
-	controllertest.Eventually(t, status, "desired 3 current 3 ready 3 updated 3 available 3")
+		status := func() string {
+			set, err := c.Fake.AppsV1().DaemonSets("default").Get(t.Context(), "agent", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			st := set.Status
+			return fmt.Sprintf("desired %d current %d ready %d updated %d available %d", st.DesiredNumberScheduled, st.CurrentNumberScheduled, st.NumberReady, st.UpdatedNumberScheduled, st.NumberAvailable)
+		}
+		controllertest.Eventually(t, status, "desired 3 current 3 ready 3 updated 3 available 3")
+
+		set, _ := c.Fake.AppsV1().DaemonSets("default").Get(t.Context(), "agent", metav1.GetOptions{})
+		set.Spec.Template.Spec.Containers = []v1.Container{{Name: "c", Image: "two"}}
+		if _, err := c.Fake.AppsV1().DaemonSets("default").Update(t.Context(), set, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			var fresh string
+			controllertest.Eventually(t, func() bool {
+				for _, p := range c.Pods("default") {
+					if len(p.Spec.Containers) > 0 && p.Status.Phase == "" {
+						fresh = p.Name
+						return true
+					}
+				}
+				return false
+			}, true)
+			if n := len(c.Pods("default")); n != 3 {
+				t.Errorf("%d pods in the middle of an update", n)
+			}
+			c.SetReady("default", fresh, time.Now())
+		}
+		controllertest.Eventually(t, where, "a=two b=two d=two")
+		revisions, err := c.Fake.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{LabelSelector: apps.DefaultDaemonSetUniqueLabelKey})
+		if err != nil || len(revisions.Items) != 2 {
+			t.Errorf("revisions with the hash label: %v, %v", revisions, err)
+		}
+		controllertest.Eventually(t, status, "desired 3 current 3 ready 3 updated 3 available 3")
+	})
 }

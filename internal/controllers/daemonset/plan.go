@@ -14,11 +14,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/order"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// fits says whether a node should run a DaemonSet's pod, and whether a pod
-// that runs there already may stay.
-func fits(set *apps.DaemonSet, node *v1.Node) (run, stay bool) {
+// nodeShouldRun reports whether a node should run a pod of a DaemonSet, and whether
+// an existing pod there should continue to run. The operators Lt and Gt of
+// tolerations always count: the API server's gate decides who may have them.
+func nodeShouldRun(set *apps.DaemonSet, node *v1.Node) (run, continueRunning bool) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace}, Spec: set.Spec.Template.Spec}
 	if name := pod.Spec.NodeName; name != "" && name != node.Name {
 		return false, false
@@ -38,8 +41,9 @@ func fits(set *apps.DaemonSet, node *v1.Node) (run, stay bool) {
 	return true, true
 }
 
-// tolerations are those of the template and those that every DaemonSet's pod
-// gets: it stays on nodes that are not ready, short of something or cordoned.
+// tolerations returns the tolerations of the template and the tolerations that
+// every DaemonSet pod has, so that it runs on nodes that are not ready, under
+// pressure or cordoned.
 func tolerations(spec *v1.PodSpec) []v1.Toleration {
 	out := slices.Clone(spec.Tolerations)
 	add := func(key string, effect v1.TaintEffect) {
@@ -60,7 +64,8 @@ func tolerations(spec *v1.PodSpec) []v1.Toleration {
 	return out
 }
 
-// nodeOf is the node that a pod runs on or is meant for.
+// nodeOf returns the node to which a pod is bound, or for which it has a node
+// affinity.
 func nodeOf(pod *v1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -78,8 +83,8 @@ func nodeOf(pod *v1.Pod) string {
 	return ""
 }
 
-// bindTo makes a pod run on one node only.
-func bindTo(pod *v1.Pod, node string) {
+// setNodeAffinity sets the node affinity of a pod so that it runs only on one node.
+func setNodeAffinity(pod *v1.Pod, node string) {
 	requirement := v1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node}}
 	if pod.Spec.Affinity == nil {
 		pod.Spec.Affinity = &v1.Affinity{}
@@ -91,14 +96,14 @@ func bindTo(pod *v1.Pod, node string) {
 	if affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		affinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{}
 	}
-	// The node's name takes the place of what the template asked of nodes:
-	// that was looked at when the node was chosen.
+	// The node's name replaces the node selector terms of the template, which
+	// nodeShouldRun has already evaluated.
 	affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = []v1.NodeSelectorTerm{{
 		MatchFields: []v1.NodeSelectorRequirement{requirement},
 	}}
 }
 
-// snapshot is all that a DaemonSet's next step depends on.
+// snapshot is the input of manage and rollingUpdate.
 type snapshot struct {
 	set   *apps.DaemonSet
 	nodes []*v1.Node
@@ -107,50 +112,46 @@ type snapshot struct {
 	now   time.Time
 }
 
-// step is what to do next.
+// step is the set of changes to make now.
 type step struct {
 	create []string // names of nodes
 	delete []*v1.Pod
-	// failed are those of the deleted that had failed; they are replaced
-	// with a back-off.
-	failed []*v1.Pod
 }
 
+// byNode returns the pods of each node, without finished pods that are being
+// deleted: a finalizer may hold them for any time.
 func (s snapshot) byNode() map[string][]*v1.Pod {
 	out := map[string][]*v1.Pod{}
 	for _, p := range s.pods {
-		if node := nodeOf(p); node != "" {
+		if node := nodeOf(p); node != "" && (p.DeletionTimestamp == nil || !podquery.IsFinished(p)) {
 			out[node] = append(out[node], p)
 		}
 	}
 	return out
 }
 
-// manage decides which nodes lack a pod and which pods are too many.
+// manage decides which nodes need a pod and which pods are superfluous.
 func manage(s snapshot) (out step) {
 	byNode := s.byNode()
-	known := map[string]bool{}
+	existing := map[string]bool{}
 	surge, _ := limits(s)
 	for _, node := range s.nodes {
-		known[node.Name] = true
-		run, stay := fits(s.set, node)
+		existing[node.Name] = true
+		run, continueRunning := nodeShouldRun(s.set, node)
 		var alive []*v1.Pod
 		terminating := false
 		for _, p := range byNode[node.Name] {
 			switch {
 			case p.DeletionTimestamp != nil:
 				terminating = true
-			case p.Status.Phase == v1.PodFailed:
-				out.delete = append(out.delete, p)
-				out.failed = append(out.failed, p)
-			case run && p.Status.Phase == v1.PodSucceeded:
+			case podquery.IsFinished(p):
 				out.delete = append(out.delete, p)
 			default:
 				alive = append(alive, p)
 			}
 		}
 		switch {
-		case !stay:
+		case !continueRunning:
 			out.delete = append(out.delete, alive...)
 		case run && len(byNode[node.Name]) == 0, run && len(alive) == 0 && terminating && surge > 0 && len(byNode[node.Name]) == 1:
 			out.create = append(out.create, node.Name)
@@ -158,10 +159,10 @@ func manage(s snapshot) (out step) {
 			out.delete = append(out.delete, s.surplus(alive, surge > 0)...)
 		}
 	}
-	// Pods of nodes that are gone and that were never bound have no other
-	// end; the bound ones are the pod collector's.
+	// The pod garbage collector deletes bound pods of deleted nodes. Unbound ones
+	// must be deleted here.
 	for node, list := range byNode {
-		if known[node] {
+		if existing[node] {
 			continue
 		}
 		for _, p := range list {
@@ -173,9 +174,10 @@ func manage(s snapshot) (out step) {
 	return out
 }
 
-// surplus are the pods of one node to delete so that one stays: the oldest of
-// those that are bound. In the middle of a surge an old pod stays beside the
-// new one until that is available.
+// surplus returns the pods of one node to delete so that one remains, which is the
+// oldest bound one. During a rolling update with surge, an outdated pod that is ready
+// also remains until the current one is available. An outdated pod that is not ready is
+// deleted so that the current one fits.
 func (s snapshot) surplus(alive []*v1.Pod, surging bool) []*v1.Pod {
 	sorted := slices.SortedFunc(slices.Values(alive), func(a, b *v1.Pod) int {
 		bound := func(p *v1.Pod) int {
@@ -201,7 +203,7 @@ func (s snapshot) surplus(alive []*v1.Pod, surging bool) []*v1.Pod {
 		return old[1:]
 	}
 	out := current[1:]
-	if pods.IsAvailable(current[0], s.set.Spec.MinReadySeconds, s.now) || len(old) == 0 {
+	if len(old) == 0 || !podquery.IsReady(old[0]) || pods.IsAvailable(current[0], s.set.Spec.MinReadySeconds, s.now) {
 		return append(out, old...)
 	}
 	return append(out, old[1:]...)
@@ -211,8 +213,8 @@ func (s snapshot) isCurrent(p *v1.Pod) bool {
 	return p.Labels[apps.ControllerRevisionHashLabelKey] == s.hash
 }
 
-// limits resolve how many nodes may run two pods during an update, and how
-// many none. One of the two is zero.
+// limits returns maxSurge and maxUnavailable as numbers of nodes. One of them is
+// zero.
 func limits(s snapshot) (surge, unavailable int) {
 	r := s.set.Spec.UpdateStrategy.RollingUpdate
 	if s.set.Spec.UpdateStrategy.Type != apps.RollingUpdateDaemonSetStrategyType || r == nil {
@@ -220,7 +222,7 @@ func limits(s snapshot) (surge, unavailable int) {
 	}
 	desired := 0
 	for _, node := range s.nodes {
-		if run, _ := fits(s.set, node); run {
+		if run, _ := nodeShouldRun(s.set, node); run {
 			desired++
 		}
 	}
@@ -238,18 +240,19 @@ func limits(s snapshot) (surge, unavailable int) {
 	return surge, unavailable
 }
 
-// update decides which pods of older templates make room now (or, with
-// surge, which nodes get a second pod).
-func update(s snapshot) (out step) {
+// rollingUpdate decides which outdated pods to delete now or, with surge, which
+// nodes get a second pod. maxSurge limits the nodes that have an available outdated
+// pod and a second one; other outdated pods are replaced at once.
+func rollingUpdate(s snapshot) (out step) {
 	if s.set.Spec.UpdateStrategy.Type != apps.RollingUpdateDaemonSetStrategyType {
 		return out
 	}
 	surge, unavailable := limits(s)
 	byNode := s.byNode()
-	var available, broken []*v1.Pod
-	lacking, surging := 0, 0
+	var available, unavailableOld []*v1.Pod
+	numUnavailable, numSurge := 0, 0
 	for _, node := range s.nodes {
-		if run, _ := fits(s.set, node); !run {
+		if run, _ := nodeShouldRun(s.set, node); !run {
 			continue
 		}
 		var old, current *v1.Pod
@@ -264,46 +267,44 @@ func update(s snapshot) (out step) {
 		}
 		switch {
 		case surge > 0 && old != nil && current != nil:
-			surging++
+			if pods.IsAvailable(old, s.set.Spec.MinReadySeconds, s.now) {
+				numSurge++
+			}
 		case current != nil:
 			if !pods.IsAvailable(current, s.set.Spec.MinReadySeconds, s.now) {
-				lacking++
+				numUnavailable++
 			}
 		case old == nil:
-			lacking++
+			numUnavailable++
 		case pods.IsAvailable(old, s.set.Spec.MinReadySeconds, s.now):
 			available = append(available, old)
 		default:
-			broken = append(broken, old)
-			lacking++
+			unavailableOld = append(unavailableOld, old)
+			numUnavailable++
 		}
 	}
 	if surge > 0 {
-		for _, p := range append(broken, available...) {
-			if surging >= surge {
-				break
-			}
-			surging++
+		for _, p := range append(unavailableOld, available[:min(max(surge-numSurge, 0), len(available))]...) {
 			out.create = append(out.create, nodeOf(p))
 		}
 		return out
 	}
-	out.delete = append(out.delete, broken...)
-	if room := unavailable - lacking; room > 0 {
-		out.delete = append(out.delete, available[:min(room, len(available))]...)
+	out.delete = append(out.delete, unavailableOld...)
+	if remaining := unavailable - numUnavailable; remaining > 0 {
+		out.delete = append(out.delete, available[:min(remaining, len(available))]...)
 	}
 	return out
 }
 
-// status works out a set's status. next is how long until a ready pod becomes
-// available; 0 if none does.
+// status computes the status of a set. next is the time until a ready pod becomes
+// available, or 0 if there is no such pod.
 func status(s snapshot) (st apps.DaemonSetStatus, next time.Duration) {
 	st = apps.DaemonSetStatus{
 		ObservedGeneration: s.set.Generation, CollisionCount: s.set.Status.CollisionCount, Conditions: s.set.Status.Conditions,
 	}
 	byNode := s.byNode()
 	for _, node := range s.nodes {
-		run, _ := fits(s.set, node)
+		run, _ := nodeShouldRun(s.set, node)
 		list := byNode[node.Name]
 		if !run {
 			if len(list) > 0 {
@@ -316,8 +317,10 @@ func status(s snapshot) (st apps.DaemonSetStatus, next time.Duration) {
 			continue
 		}
 		st.CurrentNumberScheduled++
-		slices.SortFunc(list, func(a, b *v1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-		pod := list[0]
+		// The oldest pod counts. With surge, it is outdated until the current one replaces it.
+		pod := slices.MinFunc(list, func(a, b *v1.Pod) int {
+			return cmp.Or(order.FalseFirst(a.DeletionTimestamp != nil, b.DeletionTimestamp != nil), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+		})
 		if wait, ready := pods.AvailableIn(pod, s.set.Spec.MinReadySeconds, s.now); ready && pod.DeletionTimestamp == nil {
 			st.NumberReady++
 			if wait == 0 {
@@ -326,7 +329,7 @@ func status(s snapshot) (st apps.DaemonSetStatus, next time.Duration) {
 				next = wait
 			}
 		}
-		if slices.ContainsFunc(list, s.isCurrent) {
+		if s.isCurrent(pod) {
 			st.UpdatedNumberScheduled++
 		}
 	}

@@ -18,21 +18,20 @@ const (
 	maxAnnotation      = "deployment.kubernetes.io/max-replicas"
 )
 
-// historyLength bounds the revision-history annotation, in bytes.
-const historyLength = 2000
+// maxHistoryLength is the maximum length of the revision-history annotation, in bytes.
+const maxHistoryLength = 2000
 
-// notCopied are the annotations that belong to one object alone.
-var notCopied = map[string]bool{
-	v1.LastAppliedConfigAnnotation:             true,
-	revisionAnnotation:                         true,
-	historyAnnotation:                          true,
-	desiredAnnotation:                          true,
-	maxAnnotation:                              true,
-	apps.DeprecatedRollbackTo:                  true,
-	"deprecated.daemonset.template.generation": true,
+// copied reports whether an annotation of a Deployment is copied to its ReplicaSets.
+func copied(annotation string) bool {
+	switch annotation {
+	case v1.LastAppliedConfigAnnotation, revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation,
+		apps.DeprecatedRollbackTo, "deprecated.daemonset.template.generation":
+		return false
+	}
+	return true
 }
 
-// revision is an object's revision, 0 if it has none.
+// revision returns the revision of an object, or 0 if it has none.
 func revision(o metav1.Object) int64 {
 	n, err := strconv.ParseInt(o.GetAnnotations()[revisionAnnotation], 10, 64)
 	if err != nil {
@@ -41,7 +40,7 @@ func revision(o metav1.Object) int64 {
 	return n
 }
 
-// nextRevision is one more than any old ReplicaSet has.
+// nextRevision returns the highest revision of the old ReplicaSets plus one.
 func nextRevision(old []*apps.ReplicaSet) int64 {
 	n := int64(0)
 	for _, rs := range old {
@@ -58,7 +57,7 @@ func numberAnnotation(rs *apps.ReplicaSet, name string) (int32, bool) {
 	return int32(n), true
 }
 
-// set sets an annotation and reports whether that changed anything.
+// set sets an annotation and reports whether it has changed.
 func set(o metav1.Object, name, value string) bool {
 	annotations := o.GetAnnotations()
 	if have, ok := annotations[name]; ok && have == value {
@@ -72,21 +71,21 @@ func set(o metav1.Object, name, value string) bool {
 	return true
 }
 
-// annotateSizes notes in a ReplicaSet how many pods its Deployment has.
+// annotateSizes sets the annotations desired-replicas and max-replicas of a ReplicaSet and
+// reports whether they have changed.
 func annotateSizes(rs *apps.ReplicaSet, d *apps.Deployment) bool {
 	surge, _ := limits(d)
-	a := set(rs, desiredAnnotation, strconv.Itoa(int(wanted(d))))
-	b := set(rs, maxAnnotation, strconv.Itoa(int(wanted(d)+surge)))
+	a := set(rs, desiredAnnotation, strconv.Itoa(int(desired(d))))
+	b := set(rs, maxAnnotation, strconv.Itoa(int(desired(d)+surge)))
 	return a || b
 }
 
-// annotateCurrent copies a Deployment's annotations to its current ReplicaSet
-// and raises its revision to at least next. It reports whether that changed
-// anything.
-func annotateCurrent(rs *apps.ReplicaSet, d *apps.Deployment, next int64) bool {
+// annotateNewReplicaSet copies the annotations of a Deployment to its new ReplicaSet and sets
+// its revision to next if it is lower. It reports whether anything has changed.
+func annotateNewReplicaSet(rs *apps.ReplicaSet, d *apps.Deployment, next int64) bool {
 	changed := false
 	for name, value := range d.Annotations {
-		if !notCopied[name] {
+		if copied(name) {
 			changed = set(rs, name, value) || changed
 		}
 	}
@@ -101,7 +100,7 @@ func annotateCurrent(rs *apps.ReplicaSet, d *apps.Deployment, next int64) bool {
 		} else {
 			history += "," + strconv.FormatInt(before, 10)
 		}
-		for len(history) > historyLength {
+		for len(history) > maxHistoryLength {
 			_, history, _ = strings.Cut(history, ",")
 		}
 		set(rs, historyAnnotation, history)

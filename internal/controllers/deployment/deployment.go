@@ -1,12 +1,11 @@
-// Package deployment rolls out Deployments: one ReplicaSet for each pod
-// template, sized so that the change from one template to the next keeps
-// within maxSurge and maxUnavailable.
+// Package deployment is the Deployment controller. It creates a ReplicaSet for each pod
+// template and scales the ReplicaSets within maxSurge and maxUnavailable.
 //
-//	Deployment ──owns──▶ ReplicaSet web-6c54bd5869 (current)  0 ▲ 3
-//	           ──owns──▶ ReplicaSet web-5f7cdcd4b8 (old)      3 ▼ 0
+//	Deployment ──owns──▶ ReplicaSet web-6c54bd5869 (new)  0 ▲ 3
+//	           ──owns──▶ ReplicaSet web-5f7cdcd4b8 (old)  3 ▼ 0
 //
-// Sizes are decided by pure functions (scale.go), conditions by others
-// (status.go); rollout.go carries out one step and reports.
+// Pure functions decide the sizes (scale.go) and conditions (status.go). rollout.go applies
+// one step and writes the status.
 package deployment
 
 import (
@@ -47,6 +46,7 @@ type deployments struct {
 	deployments appslisters.DeploymentLister
 	replicaSets cache.SharedIndexInformer
 	pods        cache.SharedIndexInformer
+	writes      *writes
 }
 
 func newController(env *controller.Env, workers int) (controller.Controller, error) {
@@ -57,6 +57,7 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		deployments: informers.Apps().V1().Deployments().Lister(),
 		replicaSets: informers.Apps().V1().ReplicaSets().Informer(),
 		pods:        informers.Core().V1().Pods().Informer(),
+		writes:      &writes{replicas: map[controller.Key]map[types.UID]written{}},
 	}
 	if err := workload.IndexByController(env, c.pods); err != nil {
 		return nil, err
@@ -69,7 +70,11 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		Client: func(namespace string) workload.Client[*apps.Deployment] {
 			return c.kube.AppsV1().Deployments(namespace)
 		},
-		Sync:     c.sync,
+		Sync: c.sync,
+		OwnerGone: func(_ context.Context, key controller.Key) error {
+			c.writes.forget(key)
+			return nil
+		},
 		Selector: func(d *apps.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
 		Patch: func(ctx context.Context, rs *apps.ReplicaSet, patch []byte) error {
 			_, err := c.kube.AppsV1().ReplicaSets(rs.Namespace).Patch(ctx, rs.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
@@ -79,7 +84,8 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 	return c, err
 }
 
-// podChanged wakes a Recreate that waits for the last of its old pods.
+// podChanged enqueues a Deployment with the strategy Recreate when a pod is deleted, because
+// it may have waited for that.
 func (c *deployments) podChanged(old, new *v1.Pod) {
 	if new != nil {
 		return
@@ -116,10 +122,21 @@ func (c *deployments) sync(ctx context.Context, before *apps.Deployment) error {
 	if err != nil {
 		return err
 	}
+	// A Deployment that is being deleted writes only its status. It neither releases ReplicaSets that
+	// it no longer selects nor counts them, so it would wait for them without end.
+	if d.DeletionTimestamp == nil {
+		seen, err := c.writes.seen(ctx, cache.MetaObjectToName(d), d.UID, owned, c.kube.AppsV1().ReplicaSets(d.Namespace).Get)
+		if err != nil {
+			return err
+		}
+		if !seen {
+			return controller.ErrStale
+		}
+	}
 	r := &rollout{deployments: c, before: before, d: d, sets: classify(d, owned)}
-	recheck, err := r.run(ctx)
-	if recheck > 0 {
-		c.Queue.AddAfter(cache.MetaObjectToName(d), recheck)
+	requeueAfter, err := r.run(ctx)
+	if requeueAfter > 0 {
+		c.Queue.AddAfter(cache.MetaObjectToName(d), requeueAfter)
 	}
 	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return nil

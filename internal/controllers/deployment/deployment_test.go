@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -42,7 +43,7 @@ func web(image string, strategy apps.DeploymentStrategyType) *apps.Deployment {
 	return d
 }
 
-// kubelet makes every pod ready as soon as it is there.
+// kubelet makes every pod ready when it is created.
 func kubelet(t *testing.T, c *controllertest.Cluster) {
 	t.Helper()
 	w, err := c.Fake.CoreV1().Pods("").Watch(context.Background(), metav1.ListOptions{})
@@ -87,53 +88,55 @@ func progress(t *testing.T, c *controllertest.Cluster) func() string {
 	}
 }
 
-func TestRollsOutUndoesAndPauses(t *testing.T) {
+// TestRollout rolls out, undoes, pauses, scales and resumes.
+func TestRollout(t *testing.T) {
 	for _, strategy := range []apps.DeploymentStrategyType{apps.RollingUpdateDeploymentStrategyType, apps.RecreateDeploymentStrategyType} {
 		t.Run(string(strategy), func(t *testing.T) {
-			c := controllertest.New(t, web("one", strategy))
-			kubelet(t, c)
-			c.Run(replicaset.Descriptor())
-			c.Run(deployment.Descriptor())
-			change := func(f func(d *apps.Deployment)) {
-				t.Helper()
-				for {
-					d, err := c.Fake.AppsV1().Deployments("default").Get(context.Background(), "web", metav1.GetOptions{})
-					if err != nil {
-						t.Fatal(err)
-					}
-					f(d)
-					d.Generation++
-					if _, err = c.Fake.AppsV1().Deployments("default").Update(context.Background(), d, metav1.UpdateOptions{}); err == nil {
-						return
+			synctest.Test(t, func(t *testing.T) {
+				c := controllertest.New(t, web("one", strategy))
+				kubelet(t, c)
+				c.Run(replicaset.Descriptor())
+				c.Run(deployment.Descriptor())
+				change := func(f func(d *apps.Deployment)) {
+					t.Helper()
+					for {
+						d, err := c.Fake.AppsV1().Deployments("default").Get(context.Background(), "web", metav1.GetOptions{})
+						if err != nil {
+							t.Fatal(err)
+						}
+						f(d)
+						if _, err = c.Fake.AppsV1().Deployments("default").Update(context.Background(), d, metav1.UpdateOptions{}); err == nil {
+							return
+						}
 					}
 				}
-			}
-			controllertest.Eventually(t, progress(t, c), "NewReplicaSetAvailable 1")
-			controllertest.Eventually(t, images(c), "one one one")
+				controllertest.Eventually(t, progress(t, c), "NewReplicaSetAvailable 1")
+				controllertest.Eventually(t, images(c), "one one one")
 
-			change(func(d *apps.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "two" })
-			controllertest.Eventually(t, images(c), "two two two")
-			controllertest.Eventually(t, progress(t, c), "NewReplicaSetAvailable 2")
+				change(func(d *apps.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "two" })
+				controllertest.Eventually(t, images(c), "two two two")
+				controllertest.Eventually(t, progress(t, c), "NewReplicaSetAvailable 2")
 
-			change(func(d *apps.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "one" })
-			controllertest.Eventually(t, images(c), "one one one")
-			controllertest.Eventually(t, progress(t, c), "NewReplicaSetAvailable 3")
-			sets, _ := c.Fake.AppsV1().ReplicaSets("default").List(context.Background(), metav1.ListOptions{})
-			if len(sets.Items) != 2 {
-				t.Errorf("%d ReplicaSets after an undo, want 2", len(sets.Items))
-			}
+				change(func(d *apps.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "one" })
+				controllertest.Eventually(t, images(c), "one one one")
+				controllertest.Eventually(t, progress(t, c), "NewReplicaSetAvailable 3")
+				sets, _ := c.Fake.AppsV1().ReplicaSets("default").List(context.Background(), metav1.ListOptions{})
+				if len(sets.Items) != 2 {
+					t.Errorf("%d ReplicaSets after an undo, want 2", len(sets.Items))
+				}
 
-			change(func(d *apps.Deployment) {
-				d.Spec.Paused = true
-				d.Spec.Template.Spec.Containers[0].Image = "three"
+				change(func(d *apps.Deployment) {
+					d.Spec.Paused = true
+					d.Spec.Template.Spec.Containers[0].Image = "three"
+				})
+				controllertest.Eventually(t, progress(t, c), "DeploymentPaused 3")
+				four := int32(4)
+				change(func(d *apps.Deployment) { d.Spec.Replicas = &four })
+				controllertest.Eventually(t, images(c), "one one one one")
+				change(func(d *apps.Deployment) { d.Spec.Paused = false })
+				controllertest.Eventually(t, images(c), "three three three three")
+				controllertest.Eventually(t, progress(t, c), "NewReplicaSetAvailable 4")
 			})
-			controllertest.Eventually(t, progress(t, c), "DeploymentPaused 3")
-			four := int32(4)
-			change(func(d *apps.Deployment) { d.Spec.Replicas = &four })
-			controllertest.Eventually(t, images(c), "one one one one")
-			change(func(d *apps.Deployment) { d.Spec.Paused = false })
-			controllertest.Eventually(t, images(c), "three three three three")
-			controllertest.Eventually(t, progress(t, c), "NewReplicaSetAvailable 4")
 		})
 	}
 }

@@ -18,9 +18,9 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// templateHash is the value of the label pod-template-hash and the end of a
-// ReplicaSet's name. It must stay upstream's, or a cluster that is taken over
-// would roll out every Deployment anew.
+// templateHash returns the value of the label pod-template-hash, which is also the suffix of
+// a ReplicaSet's name. It must be the same as upstream's; otherwise all Deployments would be
+// rolled out again after a migration.
 func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(*template))
@@ -32,7 +32,7 @@ func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	return rand.SafeEncodeString(fmt.Sprint(h.Sum32()))
 }
 
-// sameTemplate compares templates, leaving out the hash label.
+// sameTemplate reports whether templates are equal except for the hash label.
 func sameTemplate(a, b *v1.PodTemplateSpec) bool {
 	x, y := a.DeepCopy(), b.DeepCopy()
 	delete(x.Labels, apps.DefaultDeploymentUniqueLabelKey)
@@ -40,22 +40,22 @@ func sameTemplate(a, b *v1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(x, y)
 }
 
-// sets are the ReplicaSets of one Deployment. current has the Deployment's
-// template; it is nil if there is none yet. old are all others, oldest first.
+// sets holds the ReplicaSets of a Deployment. newRS has the Deployment's template, or is nil
+// if there is no such ReplicaSet. oldRSs holds all others, oldest first.
 type sets struct {
-	current *apps.ReplicaSet
-	old     []*apps.ReplicaSet
+	newRS  *apps.ReplicaSet
+	oldRSs []*apps.ReplicaSet
 }
 
-// classify finds the current one among a Deployment's ReplicaSets: the oldest
-// with its template.
+// classify returns the sets of a Deployment. The new ReplicaSet is the oldest with its
+// template.
 func classify(d *apps.Deployment, owned []*apps.ReplicaSet) sets {
 	var s sets
 	for _, rs := range slices.SortedFunc(slices.Values(owned), compareAge) {
-		if s.current == nil && sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
-			s.current = rs
+		if s.newRS == nil && sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
+			s.newRS = rs
 		} else {
-			s.old = append(s.old, rs)
+			s.oldRSs = append(s.oldRSs, rs)
 		}
 	}
 	return s
@@ -65,21 +65,21 @@ func compareAge(a, b *apps.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// all are the old ones and the current one.
+// all returns the old ReplicaSets followed by the new one.
 func (s sets) all() []*apps.ReplicaSet {
-	if s.current == nil {
-		return slices.Clone(s.old)
+	if s.newRS == nil {
+		return slices.Clone(s.oldRSs)
 	}
-	return append(slices.Clone(s.old), s.current)
+	return append(slices.Clone(s.oldRSs), s.newRS)
 }
 
-// active are those that are not scaled to zero.
+// active returns the ReplicaSets that are not scaled to zero.
 func active(all []*apps.ReplicaSet) []*apps.ReplicaSet {
-	return slices.DeleteFunc(slices.Clone(all), func(rs *apps.ReplicaSet) bool { return size(rs) == 0 })
+	return slices.DeleteFunc(slices.Clone(all), func(rs *apps.ReplicaSet) bool { return replicas(rs) == 0 })
 }
 
-// size is how many replicas a ReplicaSet is asked for.
-func size(rs *apps.ReplicaSet) int32 {
+// replicas returns spec.replicas of a ReplicaSet, or 0 for nil.
+func replicas(rs *apps.ReplicaSet) int32 {
 	if rs == nil {
 		return 0
 	}
@@ -89,14 +89,15 @@ func size(rs *apps.ReplicaSet) int32 {
 	return *rs.Spec.Replicas
 }
 
-func wanted(d *apps.Deployment) int32 {
+// desired returns spec.replicas of a Deployment.
+func desired(d *apps.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1
 	}
 	return *d.Spec.Replicas
 }
 
-// total sums a number over ReplicaSets. It does not go above the largest.
+// total returns the sum of a number of ReplicaSets, at most math.MaxInt32.
 func total(all []*apps.ReplicaSet, number func(*apps.ReplicaSet) int32) int32 {
 	sum := int64(0)
 	for _, rs := range all {
@@ -107,26 +108,47 @@ func total(all []*apps.ReplicaSet, number func(*apps.ReplicaSet) int32) int32 {
 
 func available(rs *apps.ReplicaSet) int32 { return rs.Status.AvailableReplicas }
 
-// limits resolves how many pods above the wanted number there may be and how
-// many below it may be missing. At least one of the two is not zero for a
-// rolling update; for Recreate both are. Wanted and surge together never
+// availableAfterScaleDown returns how many available pods a ReplicaSet has once it has deleted the
+// pods above spec.replicas. It deletes unavailable pods first.
+func availableAfterScaleDown(rs *apps.ReplicaSet) int32 { return min(available(rs), replicas(rs)) }
+
+// podsIncludingTerminating returns how many pods a ReplicaSet has or is about to have. While it is scaled down,
+// these are more than spec.replicas. A ReplicaSet that is being deleted deletes no pods, so the controller does
+// not wait for it.
+func podsIncludingTerminating(rs *apps.ReplicaSet) int32 {
+	if rs.DeletionTimestamp != nil {
+		return replicas(rs)
+	}
+	return max(replicas(rs), rs.Status.Replicas)
+}
+
+// allObserved reports whether all ReplicaSets have acted on their spec.replicas. Until then, their
+// statuses do not say how many pods there are, as after a ReplicaSet was scaled down and up again.
+func allObserved(s sets) bool {
+	return !slices.ContainsFunc(s.all(), func(rs *apps.ReplicaSet) bool {
+		return rs.DeletionTimestamp == nil && rs.Status.ObservedGeneration < rs.Generation
+	})
+}
+
+// limits returns maxSurge and maxUnavailable as numbers of pods. For a rolling update, at
+// least one is not zero. For Recreate, both are zero. The sum of desired and surge does not
 // overflow.
 func limits(d *apps.Deployment) (surge, unavailable int32) {
-	if d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType || d.Spec.Strategy.RollingUpdate == nil || wanted(d) == 0 {
+	if d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType || d.Spec.Strategy.RollingUpdate == nil || desired(d) == 0 {
 		return 0, 0
 	}
 	zero := intstr.FromInt32(0)
 	r := d.Spec.Strategy.RollingUpdate
-	up, _ := intstr.GetScaledValueFromIntOrPercent(cmp.Or(r.MaxSurge, &zero), int(wanted(d)), true)
-	down, _ := intstr.GetScaledValueFromIntOrPercent(cmp.Or(r.MaxUnavailable, &zero), int(wanted(d)), false)
+	up, _ := intstr.GetScaledValueFromIntOrPercent(cmp.Or(r.MaxSurge, &zero), int(desired(d)), true)
+	down, _ := intstr.GetScaledValueFromIntOrPercent(cmp.Or(r.MaxUnavailable, &zero), int(desired(d)), false)
 	if up == 0 && down == 0 {
 		down = 1
 	}
-	return int32(min(up, math.MaxInt32-int(wanted(d)))), int32(min(down, int(wanted(d))))
+	return int32(min(up, math.MaxInt32-int(desired(d)))), int32(min(down, int(desired(d))))
 }
 
-// newReplicaSet is a Deployment's ReplicaSet for its present template, with
-// no replicas yet.
+// newReplicaSet returns a new ReplicaSet for the template of a Deployment, with zero
+// replicas.
 func newReplicaSet(d *apps.Deployment) *apps.ReplicaSet {
 	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
 	template := *d.Spec.Template.DeepCopy()

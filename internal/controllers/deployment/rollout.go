@@ -13,119 +13,121 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
+	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/workload"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // rollout is one sync of one Deployment.
 type rollout struct {
 	*deployments
-	// before is the Deployment as it was read; d is a copy that collects
-	// what the sync changes in annotations and status.
+	// before is the cached Deployment. d is a copy with the changed annotations and status.
 	before, d *apps.Deployment
 	sets      sets
 }
 
-// run takes the next step and returns after how long the Deployment has to be
-// looked at again (0: when something changes).
-func (r *rollout) run(ctx context.Context) (recheck time.Duration, err error) {
+// run applies the next step. requeueAfter is the time until the next sync without an event, or
+// 0.
+func (r *rollout) run(ctx context.Context) (requeueAfter time.Duration, err error) {
 	if r.d.DeletionTimestamp != nil {
-		return 0, r.report(ctx, summarize(r.d, r.sets, time.Now()))
+		return 0, r.updateStatus(ctx, summarize(r.d, r.sets, time.Now()))
 	}
-	notePause(r.d, time.Now())
+	setPaused(r.d, time.Now())
 	switch {
 	case r.d.Spec.Paused || needsRescale(r.d, r.sets):
-		if err := r.updateCurrent(ctx); err != nil {
+		if err := r.updateNewReplicaSet(ctx); err != nil {
 			return 0, err
 		}
-		if err := r.resize(ctx, rescale(r.d, r.sets)...); err != nil {
+		if err := r.scale(ctx, rescale(r.d, r.sets)...); err != nil {
 			return 0, err
 		}
 		if r.d.Spec.Paused {
-			if err := r.cleanUp(ctx); err != nil {
-				return 0, err
-			}
+			err = r.cleanUp(ctx)
 		}
-		return 0, r.report(ctx, summarize(r.d, r.sets, time.Now()))
+		return 0, errors.Join(err, r.updateStatus(ctx, summarize(r.d, r.sets, time.Now())))
 	case r.d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType:
 		err = r.recreate(ctx)
 	default:
-		err = r.roll(ctx)
+		err = r.rollingUpdate(ctx)
 	}
 	if err != nil {
-		// What was found out about the failure is worth reporting too.
-		return 0, errors.Join(err, r.report(ctx, r.d.Status))
+		// The status contains the conditions for the failure.
+		return 0, errors.Join(err, r.updateStatus(ctx, r.d.Status))
 	}
-	status, recheck := rolloutStatus(r.d, r.sets, time.Now())
+	status, requeueAfter := rolloutStatus(r.d, r.sets, time.Now())
 	if complete(r.d, &r.d.Status) {
-		if err := r.cleanUp(ctx); err != nil {
-			return 0, err
-		}
+		err = r.cleanUp(ctx)
 	}
-	return recheck, r.report(ctx, status)
+	return requeueAfter, errors.Join(err, r.updateStatus(ctx, status))
 }
 
-// roll takes the next step of a rolling update: the new grows, else the old
-// shrink.
-func (r *rollout) roll(ctx context.Context) error {
-	if err := r.ensureCurrent(ctx); err != nil {
+// rollingUpdate applies the next step of a rolling update. It scales up the new ReplicaSet
+// if possible, otherwise it scales down the old ones.
+func (r *rollout) rollingUpdate(ctx context.Context) error {
+	if err := r.ensureNewReplicaSet(ctx); err != nil {
 		return err
 	}
-	if to := growCurrent(r.d, r.sets); to != size(r.sets.current) {
-		return r.resize(ctx, scaling{r.sets.current, to})
+	if to := newReplicas(r.d, r.sets); to != replicas(r.sets.newRS) {
+		return r.scale(ctx, scaling{r.sets.newRS, to})
 	}
-	return r.resize(ctx, shrinkOld(r.d, r.sets)...)
+	return r.scale(ctx, scaleDownOld(r.d, r.sets)...)
 }
 
-// recreate takes the next step of a Recreate: all old pods must be gone
-// before the first new one is made.
+// recreate applies the next step of a Recreate. All old pods must be gone before the first new
+// pod is created.
 func (r *rollout) recreate(ctx context.Context) error {
-	if err := r.updateCurrent(ctx); err != nil {
+	if err := r.updateNewReplicaSet(ctx); err != nil {
 		return err
 	}
 	var stop []scaling
-	for _, rs := range active(r.sets.old) {
+	for _, rs := range active(r.sets.oldRSs) {
 		stop = append(stop, scaling{rs, 0})
 	}
 	if len(stop) > 0 {
-		return r.resize(ctx, stop...)
+		return r.scale(ctx, stop...)
 	}
 	running, err := r.oldPodsRunning()
 	if err != nil || running {
 		return err
 	}
-	if err := r.ensureCurrent(ctx); err != nil {
+	if err := r.ensureNewReplicaSet(ctx); err != nil {
 		return err
 	}
-	return r.resize(ctx, scaling{r.sets.current, wanted(r.d)})
+	return r.scale(ctx, scaling{r.sets.newRS, desired(r.d)})
 }
 
-// oldPodsRunning reports whether there are pods of old ReplicaSets that have
-// not finished.
+// oldPodsRunning reports whether an old ReplicaSet has unfinished pods. A ReplicaSet that has
+// not acted on its size yet, or that counts pods, may have pods that the cache does not show.
 func (r *rollout) oldPodsRunning() (bool, error) {
-	for _, rs := range r.sets.old {
+	if !allObserved(sets{oldRSs: r.sets.oldRSs}) {
+		return true, nil
+	}
+	for _, rs := range r.sets.oldRSs {
+		if rs.DeletionTimestamp == nil && rs.Status.Replicas > 0 {
+			return true, nil
+		}
 		owned, err := workload.Controlled[*v1.Pod](r.pods, rs.UID)
 		if err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(owned, func(p *v1.Pod) bool { return !podutil.IsFinished(p) }) {
+		if slices.ContainsFunc(owned, func(p *v1.Pod) bool { return !podquery.IsFinished(p) }) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// ensureCurrent makes the current ReplicaSet if there is none, and brings its
-// annotations up to date if there is.
-func (r *rollout) ensureCurrent(ctx context.Context) error {
-	if r.sets.current != nil {
-		return r.updateCurrent(ctx)
+// ensureNewReplicaSet creates the new ReplicaSet if it does not exist, and otherwise updates it.
+func (r *rollout) ensureNewReplicaSet(ctx context.Context) error {
+	if r.sets.newRS != nil {
+		return r.updateNewReplicaSet(ctx)
 	}
 	rs := newReplicaSet(r.d)
-	to := growCurrent(r.d, sets{current: rs, old: r.sets.old})
+	to := newReplicas(r.d, sets{newRS: rs, oldRSs: r.sets.oldRSs})
 	rs.Spec.Replicas = &to
-	annotateCurrent(rs, r.d, nextRevision(r.sets.old))
+	annotateNewReplicaSet(rs, r.d, nextRevision(r.sets.oldRSs))
 	annotateSizes(rs, r.d)
 	created, err := r.kube.AppsV1().ReplicaSets(r.d.Namespace).Create(ctx, rs, metav1.CreateOptions{})
 	switch {
@@ -145,7 +147,8 @@ func (r *rollout) ensureCurrent(ctx context.Context) error {
 	if to > 0 {
 		r.env.Events.Eventf(r.before, v1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", created.Name, to)
 	}
-	r.sets.current = created
+	r.writes.wrote(cache.MetaObjectToName(r.d), created)
+	r.sets.newRS = created
 	set(r.d, revisionAnnotation, strconv.FormatInt(revision(created), 10))
 	if hasDeadline(r.d) {
 		setCondition(&r.d.Status, apps.DeploymentCondition{Type: apps.DeploymentProgressing, Status: v1.ConditionTrue,
@@ -154,17 +157,17 @@ func (r *rollout) ensureCurrent(ctx context.Context) error {
 	return nil
 }
 
-// resolveCollision finds out why the ReplicaSet to be created exists: it may
-// be the right one, which the cache does not show yet, or one whose template
-// has the same hash by accident. Then the next try uses another hash.
+// resolveCollision handles a ReplicaSet that already exists. It may be the new one, which
+// the cache does not show yet. Otherwise its template has the same hash by accident, and the
+// next sync uses another hash.
 func (r *rollout) resolveCollision(ctx context.Context, name string, exists error) error {
 	rs, err := r.kube.AppsV1().ReplicaSets(r.d.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	if metav1.IsControlledBy(rs, r.d) && sameTemplate(&rs.Spec.Template, &r.d.Spec.Template) {
-		r.sets.current = rs
-		return r.updateCurrent(ctx)
+		r.sets.newRS = rs
+		return r.updateNewReplicaSet(ctx)
 	}
 	count := int32(1)
 	if r.d.Status.CollisionCount != nil {
@@ -174,14 +177,14 @@ func (r *rollout) resolveCollision(ctx context.Context, name string, exists erro
 	return exists
 }
 
-// updateCurrent brings the current ReplicaSet's annotations, revision and
-// minReadySeconds up to date, and the Deployment's revision with it.
-func (r *rollout) updateCurrent(ctx context.Context) error {
-	if r.sets.current == nil {
+// updateNewReplicaSet updates the annotations, revision and minReadySeconds of the new
+// ReplicaSet, and the revision of the Deployment.
+func (r *rollout) updateNewReplicaSet(ctx context.Context) error {
+	if r.sets.newRS == nil {
 		return nil
 	}
-	rs := r.sets.current.DeepCopy()
-	changed := annotateCurrent(rs, r.d, nextRevision(r.sets.old))
+	rs := r.sets.newRS.DeepCopy()
+	changed := annotateNewReplicaSet(rs, r.d, nextRevision(r.sets.oldRSs))
 	if rs.Spec.MinReadySeconds != r.d.Spec.MinReadySeconds {
 		rs.Spec.MinReadySeconds = r.d.Spec.MinReadySeconds
 		changed = true
@@ -191,9 +194,10 @@ func (r *rollout) updateCurrent(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.sets.current = updated
+		r.writes.wrote(cache.MetaObjectToName(r.d), updated)
+		r.sets.newRS = updated
 	}
-	set(r.d, revisionAnnotation, r.sets.current.Annotations[revisionAnnotation])
+	set(r.d, revisionAnnotation, r.sets.newRS.Annotations[revisionAnnotation])
 	if hasDeadline(r.d) && condition(&r.d.Status, apps.DeploymentProgressing) == nil {
 		setCondition(&r.d.Status, apps.DeploymentCondition{Type: apps.DeploymentProgressing, Status: v1.ConditionTrue,
 			Reason: reasonReplicaSetFound, Message: fmt.Sprintf("Found new replica set %q", rs.Name)}, time.Now())
@@ -201,10 +205,10 @@ func (r *rollout) updateCurrent(ctx context.Context) error {
 	return nil
 }
 
-// resize gives ReplicaSets their sizes and notes the Deployment's in them.
-func (r *rollout) resize(ctx context.Context, scalings ...scaling) error {
+// scale sets spec.replicas and the annotations about it of ReplicaSets.
+func (r *rollout) scale(ctx context.Context, scalings ...scaling) error {
 	for _, s := range scalings {
-		from := size(s.rs)
+		from := replicas(s.rs)
 		rs := s.rs.DeepCopy()
 		rs.Spec.Replicas = &s.to
 		if !annotateSizes(rs, r.d) && from == s.to {
@@ -214,6 +218,7 @@ func (r *rollout) resize(ctx context.Context, scalings ...scaling) error {
 		if err != nil {
 			return err
 		}
+		r.writes.wrote(cache.MetaObjectToName(r.d), updated)
 		r.replace(updated)
 		direction := "up"
 		if s.to < from {
@@ -226,32 +231,33 @@ func (r *rollout) resize(ctx context.Context, scalings ...scaling) error {
 	return nil
 }
 
-// replace puts a ReplicaSet that was written in the place of its old state.
+// replace replaces a ReplicaSet in sets by its updated version.
 func (r *rollout) replace(rs *apps.ReplicaSet) {
-	if r.sets.current != nil && r.sets.current.UID == rs.UID {
-		r.sets.current = rs
+	if r.sets.newRS != nil && r.sets.newRS.UID == rs.UID {
+		r.sets.newRS = rs
 	}
-	for i := range r.sets.old {
-		if r.sets.old[i].UID == rs.UID {
-			r.sets.old[i] = rs
+	for i := range r.sets.oldRSs {
+		if r.sets.oldRSs[i].UID == rs.UID {
+			r.sets.oldRSs[i] = rs
 		}
 	}
 }
 
-// cleanUp deletes the ReplicaSets that the history has no room for.
+// cleanUp deletes old ReplicaSets above the history limit.
 func (r *rollout) cleanUp(ctx context.Context) error {
-	for _, rs := range expired(r.d, r.sets.old) {
-		err := r.kube.AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &rs.UID}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
+	var errs []error
+	for _, rs := range expired(r.d, r.sets.oldRSs) {
+		err := r.kube.AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name, metav1.DeleteOptions{
+			// It may have been scaled up by another writer.
+			Preconditions: &metav1.Preconditions{UID: &rs.UID, ResourceVersion: &rs.ResourceVersion},
+		})
+		errs = append(errs, controller.IgnoreNotFound(err))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// report writes the status, and the revision in the Deployment's annotation,
-// if either changed.
-func (r *rollout) report(ctx context.Context, status apps.DeploymentStatus) error {
+// updateStatus writes the status and the revision annotation if they have changed.
+func (r *rollout) updateStatus(ctx context.Context, status apps.DeploymentStatus) error {
 	r.d.Status = status
 	if equality.Semantic.DeepEqual(r.d.Status, r.before.Status) && r.d.Annotations[revisionAnnotation] == r.before.Annotations[revisionAnnotation] {
 		return nil

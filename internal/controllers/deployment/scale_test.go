@@ -29,8 +29,7 @@ func deploymentOf(replicas int32, surge, unavailable string) *apps.Deployment {
 	}
 }
 
-// replicaSetOf makes a ReplicaSet of "size/available", created at the age-th
-// second.
+// replicaSetOf returns a ReplicaSet of "size/available", created at the age-th second.
 func replicaSetOf(name, sizes string, age int) *apps.ReplicaSet {
 	var replicas, available int32
 	if _, err := fmt.Sscanf(sizes, "%d/%d", &replicas, &available); err != nil {
@@ -46,9 +45,17 @@ func replicaSetOf(name, sizes string, age int) *apps.ReplicaSet {
 func setsOf(current string, old ...string) sets {
 	var s sets
 	for i, o := range old {
-		s.old = append(s.old, replicaSetOf(fmt.Sprintf("old%d", i), o, i))
+		s.oldRSs = append(s.oldRSs, replicaSetOf(fmt.Sprintf("old%d", i), o, i))
 	}
-	s.current = replicaSetOf("new", current, len(old))
+	s.newRS = replicaSetOf("new", current, len(old))
+	return s
+}
+
+// deleting adds an old ReplicaSet of size 0 that has not deleted its pods.
+func deleting(pods int32, s sets) sets {
+	rs := replicaSetOf("deleting", "0/0", -1)
+	rs.Status.Replicas = pods
+	s.oldRSs = append(s.oldRSs, rs)
 	return s
 }
 
@@ -73,19 +80,22 @@ func TestRollingUpdateSteps(t *testing.T) {
 		{"surge by one", 3, "25%", "25%", setsOf("0/0", "3/3"), 1, ""},
 		{"wait for the new pod", 3, "25%", "25%", setsOf("1/0", "3/3"), 1, ""},
 		{"new pod is available", 3, "25%", "25%", setsOf("1/1", "3/3"), 1, "old0=2"},
-		{"half", 10, "0", "50%", setsOf("0/0", "10/10"), 0, "old0=5"},
-		{"unhealthy old ones go first", 10, "0", "20%", setsOf("0/0", "5/5", "5/3"), 0, "old1=3"},
-		{"all old are broken", 3, "1", "0", setsOf("1/0", "3/0"), 1, ""},
-		{"several old", 4, "0", "50%", setsOf("2/2", "1/1", "1/1"), 2, "old0=0 old1=0"},
-		{"too many new", 2, "1", "0", setsOf("5/5"), 2, ""},
-		{"both zero is one unavailable", 2, "0", "0%", setsOf("0/0", "2/2"), 0, "old0=1"},
+		{"50%", 10, "0", "50%", setsOf("0/0", "10/10"), 0, "old0=5"},
+		{"unhealthy old pods are removed first", 10, "0", "20%", setsOf("0/0", "5/5", "5/3"), 0, "old1=3"},
+		{"all old pods are unhealthy", 3, "1", "0", setsOf("1/0", "3/0"), 1, ""},
+		{"several old ReplicaSets", 4, "0", "50%", setsOf("2/2", "1/1", "1/1"), 2, "old0=0 old1=0"},
+		{"too many new pods", 2, "1", "0", setsOf("5/5"), 2, ""},
+		{"an old ReplicaSet is still being scaled down", 5, "25%", "25%", setsOf("2/2", "5/15"), 2, "old0=2"},
+		{"both are still being scaled down", 5, "25%", "25%", setsOf("2/8", "5/15"), 2, "old0=2"},
+		{"the new one is still being scaled down", 5, "25%", "25%", setsOf("2/8", "5/0"), 2, "old0=2"},
+		{"if both are zero, one may be unavailable", 2, "0", "0%", setsOf("0/0", "2/2"), 0, "old0=1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := deploymentOf(c.replicas, c.surge, c.unavailable)
-			if got := growCurrent(d, c.sets); got != c.grow {
-				t.Errorf("current grows to %d, want %d", got, c.grow)
+			if got := newReplicas(d, c.sets); got != c.grow {
+				t.Errorf("the new ReplicaSet grows to %d, want %d", got, c.grow)
 			}
-			if got := words(shrinkOld(d, c.sets)); got != c.shrink {
+			if got := words(scaleDownOld(d, c.sets)); got != c.shrink {
 				t.Errorf("old shrink to %q, want %q", got, c.shrink)
 			}
 		})
@@ -100,9 +110,12 @@ func TestProportionalScaling(t *testing.T) {
 		sets sets
 		want string
 	}{
-		{"up in the middle of a roll-out", 15, "13", setsOf("5/5", "8/8"), "old0=11 new=7"},
-		{"down in the middle of a roll-out", 5, "13", setsOf("5/5", "8/8"), "old0=5 new=3"},
+		{"scale up during a roll-out", 15, "13", setsOf("5/5", "8/8"), "old0=11 new=7"},
+		{"scale down during a roll-out", 5, "13", setsOf("5/5", "8/8"), "old0=5 new=3"},
+		{"scale down with unavailable new pods", 5, "13", setsOf("8/0", "5/5"), "new=5 old0=3"},
+		{"scale down with unavailable old pods", 5, "13", setsOf("4/4", "8/0"), "old0=5 new=3"},
 		{"to zero", 0, "13", setsOf("5/5", "8/8"), "old0=0 new=0"},
+		{"up beside pods that are being deleted", 14, "13", deleting(3, setsOf("5/5", "8/8")), "old0=9 new=5"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, rs := range c.sets.all() {
@@ -116,6 +129,29 @@ func TestProportionalScaling(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A Deployment that is scaled down and up again keeps the pods that its ReplicaSet has not deleted yet,
+// or cannot delete.
+func TestScaleBackUp(t *testing.T) {
+	for _, c := range []struct {
+		to, size, pods, want int32
+	}{
+		{10, 5, 10, 10},
+		{10, 5, 20, 10},
+		{10, 5, 5, 10},
+		{8, 5, 10, 8},
+	} {
+		s := sets{newRS: replicaSetOf("new", fmt.Sprintf("%d/%d", c.size, c.size), 0)}
+		s.newRS.Status.Replicas = c.pods
+		d := deploymentOf(c.to, "0", "1")
+		if got := words(rescale(d, s)); got != fmt.Sprint("new=", c.want) {
+			t.Errorf("%+v: rescaled to %s", c, got)
+		}
+		if got := newReplicas(d, s); got != c.want {
+			t.Errorf("%+v: grown to %d", c, got)
+		}
 	}
 }
 
@@ -139,7 +175,7 @@ func TestHistoryLimit(t *testing.T) {
 	}
 }
 
-// The hash depends on the template and the number of collisions alone.
+// The hash depends only on the template and the number of collisions.
 func TestTemplateHashIsStable(t *testing.T) {
 	d := deploymentOf(1, "1", "0")
 	first := templateHash(&d.Spec.Template, nil)
@@ -160,10 +196,10 @@ func TestProgressDeadline(t *testing.T) {
 	start := time.Unix(1000000, 0)
 	s := setsOf("2/0")
 	step := func(now time.Time) string {
-		status, recheck := rolloutStatus(d, s, now)
+		status, requeueAfter := rolloutStatus(d, s, now)
 		d.Status = status
 		c := condition(&status, apps.DeploymentProgressing)
-		return fmt.Sprintf("%s %s %v", c.Status, c.Reason, recheck)
+		return fmt.Sprintf("%s %s %v", c.Status, c.Reason, requeueAfter)
 	}
 	if got := step(start); got != "True ReplicaSetUpdated 10m1s" {
 		t.Error(got)
@@ -174,7 +210,7 @@ func TestProgressDeadline(t *testing.T) {
 	if got := step(start.Add(601 * time.Second)); got != "False ProgressDeadlineExceeded 0s" {
 		t.Error(got)
 	}
-	s.current.Status.ReadyReplicas, s.current.Status.AvailableReplicas = 2, 2
+	s.newRS.Status.ReadyReplicas, s.newRS.Status.AvailableReplicas = 2, 2
 	if got := step(start.Add(700 * time.Second)); got != "True NewReplicaSetAvailable 0s" {
 		t.Error(got)
 	}

@@ -33,8 +33,8 @@ func condition(s *apps.DeploymentStatus, t apps.DeploymentConditionType) *apps.D
 	return nil
 }
 
-// setCondition puts a condition in unless one of the same status and reason
-// is there. The transition time is kept if the status is the same.
+// setCondition sets a condition unless there is one with the same status and reason. It keeps
+// the transition time if the status is the same.
 func setCondition(s *apps.DeploymentStatus, c apps.DeploymentCondition, now time.Time) {
 	c.LastUpdateTime = metav1.NewTime(now)
 	c.LastTransitionTime = metav1.NewTime(now)
@@ -45,21 +45,21 @@ func setCondition(s *apps.DeploymentStatus, c apps.DeploymentCondition, now time
 		if have.Status == c.Status {
 			c.LastTransitionTime = have.LastTransitionTime
 		}
-		dropCondition(s, c.Type)
+		removeCondition(s, c.Type)
 	}
 	s.Conditions = append(s.Conditions, c)
 }
 
-func dropCondition(s *apps.DeploymentStatus, t apps.DeploymentConditionType) {
+func removeCondition(s *apps.DeploymentStatus, t apps.DeploymentConditionType) {
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c apps.DeploymentCondition) bool { return c.Type == t })
 }
 
-// hasDeadline reports whether a Deployment's progress is watched.
+// hasDeadline reports whether a Deployment has a progress deadline.
 func hasDeadline(d *apps.Deployment) bool {
 	return d.Spec.ProgressDeadlineSeconds != nil && *d.Spec.ProgressDeadlineSeconds != 1<<31-1
 }
 
-// summarize works out the numbers of a status and the condition Available.
+// summarize returns the status with updated numbers and condition Available.
 func summarize(d *apps.Deployment, s sets, now time.Time) apps.DeploymentStatus {
 	all := s.all()
 	status := *d.Status.DeepCopy()
@@ -67,10 +67,10 @@ func summarize(d *apps.Deployment, s sets, now time.Time) apps.DeploymentStatus 
 	status.Replicas = total(all, func(rs *apps.ReplicaSet) int32 { return rs.Status.Replicas })
 	status.ReadyReplicas = total(all, func(rs *apps.ReplicaSet) int32 { return rs.Status.ReadyReplicas })
 	status.AvailableReplicas = total(all, available)
-	status.UnavailableReplicas = max(0, total(all, size)-status.AvailableReplicas)
+	status.UnavailableReplicas = max(0, total(all, replicas)-status.AvailableReplicas)
 	status.UpdatedReplicas = 0
-	if s.current != nil {
-		status.UpdatedReplicas = s.current.Status.Replicas
+	if s.newRS != nil {
+		status.UpdatedReplicas = s.newRS.Status.Replicas
 	}
 	terminating, known := int32(0), true
 	for _, rs := range all {
@@ -85,7 +85,7 @@ func summarize(d *apps.Deployment, s sets, now time.Time) apps.DeploymentStatus 
 		status.TerminatingReplicas = &terminating
 	}
 	_, unavailable := limits(d)
-	if status.AvailableReplicas >= wanted(d)-unavailable {
+	if status.AvailableReplicas >= desired(d)-unavailable {
 		setCondition(&status, apps.DeploymentCondition{Type: apps.DeploymentAvailable, Status: v1.ConditionTrue,
 			Reason: reasonAvailable, Message: "Deployment has minimum availability."}, now)
 	} else {
@@ -95,14 +95,14 @@ func summarize(d *apps.Deployment, s sets, now time.Time) apps.DeploymentStatus 
 	return status
 }
 
-// complete reports whether all of a Deployment's pods are of its present
-// template and available.
+// complete reports whether all pods of a Deployment have its template and are
+// available.
 func complete(d *apps.Deployment, s *apps.DeploymentStatus) bool {
-	return s.UpdatedReplicas == wanted(d) && s.Replicas == wanted(d) && s.AvailableReplicas == wanted(d) &&
+	return s.UpdatedReplicas == desired(d) && s.Replicas == desired(d) && s.AvailableReplicas == desired(d) &&
 		s.ObservedGeneration >= d.Generation
 }
 
-// progressed reports whether a status is closer to complete than the last.
+// progressed reports whether after is closer to completion than before.
 func progressed(before, after *apps.DeploymentStatus) bool {
 	return after.UpdatedReplicas > before.UpdatedReplicas ||
 		after.Replicas-after.UpdatedReplicas < before.Replicas-before.UpdatedReplicas ||
@@ -110,8 +110,8 @@ func progressed(before, after *apps.DeploymentStatus) bool {
 		after.AvailableReplicas > before.AvailableReplicas
 }
 
-// timedOut reports whether nothing has progressed for the deadline. A roll-out
-// that was complete does not time out, one that has timed out stays so.
+// timedOut reports whether the progress deadline is exceeded. A roll-out that was complete does
+// not time out. A rollout that has timed out remains timed out until it progresses.
 func timedOut(d *apps.Deployment, now time.Time) bool {
 	c := condition(&d.Status, apps.DeploymentProgressing)
 	if c == nil || !hasDeadline(d) || c.Reason == reasonReplicaSetComplete {
@@ -124,21 +124,20 @@ func deadline(d *apps.Deployment, c *apps.DeploymentCondition) time.Time {
 	return c.LastUpdateTime.Add(time.Duration(*d.Spec.ProgressDeadlineSeconds) * time.Second)
 }
 
-// rolloutStatus is the status during a roll-out, with the conditions
-// Progressing and ReplicaFailure. recheck is how long from now the deadline
-// has to be looked at again; 0 if not at all.
-func rolloutStatus(d *apps.Deployment, s sets, now time.Time) (status apps.DeploymentStatus, recheck time.Duration) {
+// rolloutStatus returns the status during a roll-out, with the conditions Progressing and
+// ReplicaFailure. requeueAfter is the time until the deadline must be checked again, or 0.
+func rolloutStatus(d *apps.Deployment, s sets, now time.Time) (status apps.DeploymentStatus, requeueAfter time.Duration) {
 	status = summarize(d, s, now)
 	subject := fmt.Sprintf("Deployment %q", d.Name)
-	if s.current != nil {
-		subject = fmt.Sprintf("ReplicaSet %q", s.current.Name)
+	if s.newRS != nil {
+		subject = fmt.Sprintf("ReplicaSet %q", s.newRS.Name)
 	}
 	progressing := apps.DeploymentCondition{Type: apps.DeploymentProgressing, Status: v1.ConditionTrue}
 	have := condition(&d.Status, apps.DeploymentProgressing)
 	done := status.Replicas == status.UpdatedReplicas && have != nil && have.Reason == reasonReplicaSetComplete
 	switch {
 	case !hasDeadline(d):
-		dropCondition(&status, apps.DeploymentProgressing)
+		removeCondition(&status, apps.DeploymentProgressing)
 	case done:
 	case complete(d, &status):
 		progressing.Reason, progressing.Message = reasonReplicaSetComplete, subject+" has successfully progressed."
@@ -146,8 +145,8 @@ func rolloutStatus(d *apps.Deployment, s sets, now time.Time) (status apps.Deplo
 	case progressed(&d.Status, &status):
 		progressing.Reason, progressing.Message = reasonReplicaSetUpdated, subject+" is progressing."
 		if have != nil {
-			// Each step of progress starts the deadline anew.
-			dropCondition(&status, apps.DeploymentProgressing)
+			// Any progress restarts the deadline.
+			removeCondition(&status, apps.DeploymentProgressing)
 		}
 		setCondition(&status, progressing, now)
 		if have != nil && have.Status == v1.ConditionTrue {
@@ -161,13 +160,13 @@ func rolloutStatus(d *apps.Deployment, s sets, now time.Time) (status apps.Deplo
 	setFailure(&status, s, now)
 	if c := condition(&status, apps.DeploymentProgressing); hasDeadline(d) && c != nil &&
 		c.Reason != reasonTimedOut && !complete(d, &status) && c.Reason != reasonReplicaSetComplete {
-		recheck = max(time.Second, deadline(d, c).Sub(now)+time.Second)
+		requeueAfter = max(time.Second, deadline(d, c).Sub(now)+time.Second)
 	}
-	return status, recheck
+	return status, requeueAfter
 }
 
-// setFailure copies the condition ReplicaFailure from the current ReplicaSet,
-// or else from any other.
+// setFailure copies the condition ReplicaFailure from the new ReplicaSet, or from another
+// one if the new one does not have it.
 func setFailure(status *apps.DeploymentStatus, s sets, now time.Time) {
 	candidates := s.all()
 	slices.Reverse(candidates)
@@ -181,12 +180,12 @@ func setFailure(status *apps.DeploymentStatus, s sets, now time.Time) {
 			}
 		}
 	}
-	dropCondition(status, apps.DeploymentReplicaFailure)
+	removeCondition(status, apps.DeploymentReplicaFailure)
 }
 
-// notePause sets Progressing to Unknown when a Deployment is paused and when
-// it is resumed, so that the time in between does not count.
-func notePause(d *apps.Deployment, now time.Time) {
+// setPaused sets Progressing to Unknown when a Deployment is paused or resumed, so that the
+// paused time does not count for the deadline.
+func setPaused(d *apps.Deployment, now time.Time) {
 	have := condition(&d.Status, apps.DeploymentProgressing)
 	if !hasDeadline(d) || have != nil && have.Reason == reasonTimedOut {
 		return

@@ -33,13 +33,13 @@ func TestStatus(t *testing.T) {
 		expected        int
 		want            string
 	}{
-		{"at least two", budget("2", ""), 3, 0, 0, "allowed 1, healthy 3 of 2, expected 3, SufficientPods"},
-		{"not enough", budget("2", ""), 1, 1, 0, "allowed 0, healthy 1 of 2, expected 2, InsufficientPods"},
-		{"half", budget("50%", ""), 3, 0, 5, "allowed 0, healthy 3 of 3, expected 5, InsufficientPods"},
-		{"one at a time", budget("", "1"), 3, 0, 3, "allowed 1, healthy 3 of 2, expected 3, SufficientPods"},
-		{"one is broken already", budget("", "1"), 2, 1, 3, "allowed 0, healthy 2 of 2, expected 3, InsufficientPods"},
-		{"nothing there", budget("", "1"), 0, 0, 0, "allowed 0, healthy 0 of 0, expected 0, InsufficientPods"},
-		{"one is going", evicted, 4, 0, 0, "allowed 1, healthy 3 of 2, expected 4, SufficientPods"},
+		{"minAvailable 2", budget("2", ""), 3, 0, 0, "allowed 1, healthy 3 of 2, expected 3, SufficientPods"},
+		{"too few healthy", budget("2", ""), 1, 1, 0, "allowed 0, healthy 1 of 2, expected 2, InsufficientPods"},
+		{"minAvailable 50%", budget("50%", ""), 3, 0, 5, "allowed 0, healthy 3 of 3, expected 5, InsufficientPods"},
+		{"maxUnavailable 1", budget("", "1"), 3, 0, 3, "allowed 1, healthy 3 of 2, expected 3, SufficientPods"},
+		{"maxUnavailable 1, one unhealthy", budget("", "1"), 2, 1, 3, "allowed 0, healthy 2 of 2, expected 3, InsufficientPods"},
+		{"no pods", budget("", "1"), 0, 0, 0, "allowed 0, healthy 0 of 0, expected 0, InsufficientPods"},
+		{"one is being evicted", evicted, 4, 0, 0, "allowed 1, healthy 3 of 2, expected 4, SufficientPods"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var matching []*v1.Pod
@@ -50,11 +50,11 @@ func TestStatus(t *testing.T) {
 				}
 				matching = append(matching, p)
 			}
-			wanted, healthy, err := demand(c.pdb, len(matching), func() (int, error) { return c.expected, nil })
+			expected, desiredHealthy, err := expectedPods(c.pdb, len(matching), func() (int, error) { return c.expected, nil })
 			if err != nil {
 				t.Fatal(err)
 			}
-			st, _ := status(c.pdb, matching, wanted, healthy, now)
+			st, _ := status(c.pdb, matching, expected, desiredHealthy, now)
 			got := fmt.Sprintf("allowed %d, healthy %d of %d, expected %d, %s", st.DisruptionsAllowed, st.CurrentHealthy, st.DesiredHealthy, st.ExpectedPods, st.Conditions[0].Reason)
 			if got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
@@ -62,7 +62,7 @@ func TestStatus(t *testing.T) {
 		})
 	}
 	unknown := errors.New("no scale")
-	if _, _, err := demand(budget("", "1"), 1, func() (int, error) { return 0, unknown }); !errors.Is(err, unknown) {
+	if _, _, err := expectedPods(budget("", "1"), 1, func() (int, error) { return 0, unknown }); !errors.Is(err, unknown) {
 		t.Errorf("got %v", err)
 	}
 }

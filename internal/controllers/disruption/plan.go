@@ -10,68 +10,71 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	pdbhelper "k8s.io/component-helpers/apps/poddisruptionbudget"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// disruptionTimeout is how long a pod whose eviction was granted is taken for
-// going, if it does not.
+// disruptionTimeout is how long a pod with a granted eviction counts as disrupted
+// if it is not deleted.
 const disruptionTimeout = 2 * time.Minute
 
-// demand is how many pods there should be and how many of them healthy.
-// expected counts what the pods' controllers want; it matters for
-// maxUnavailable and for percentages.
-func demand(pdb *policy.PodDisruptionBudget, matching int, expected func() (int, error)) (wanted, healthy int, err error) {
+// pending reports whether an eviction that was granted at a time may still delete the pod.
+func pending(at metav1.Time, now time.Time) bool { return now.Before(at.Add(disruptionTimeout)) }
+
+// expectedPods returns the expected number of pods and how many of them must be
+// healthy. scale returns the replicas of the pods' controllers. It is called only
+// for maxUnavailable and percentages.
+func expectedPods(pdb *policy.PodDisruptionBudget, matching int, scale func() (int, error)) (expected, desiredHealthy int, err error) {
 	switch {
 	case pdb.Spec.MaxUnavailable != nil:
-		if wanted, err = expected(); err != nil {
+		if expected, err = scale(); err != nil {
 			return 0, 0, err
 		}
-		n, err := intstr.GetScaledValueFromIntOrPercent(pdb.Spec.MaxUnavailable, wanted, true)
+		n, err := intstr.GetScaledValueFromIntOrPercent(pdb.Spec.MaxUnavailable, expected, true)
 		if err != nil {
 			return 0, 0, fmt.Errorf("maxUnavailable: %w", err)
 		}
-		return wanted, max(0, wanted-n), nil
+		return expected, max(0, expected-n), nil
 	case pdb.Spec.MinAvailable == nil:
 		return matching, 0, nil
 	case pdb.Spec.MinAvailable.Type == intstr.Int:
 		return matching, pdb.Spec.MinAvailable.IntValue(), nil
 	}
-	if wanted, err = expected(); err != nil {
+	if expected, err = scale(); err != nil {
 		return 0, 0, err
 	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(pdb.Spec.MinAvailable, wanted, true)
+	n, err := intstr.GetScaledValueFromIntOrPercent(pdb.Spec.MinAvailable, expected, true)
 	if err != nil {
 		return 0, 0, fmt.Errorf("minAvailable: %w", err)
 	}
-	return wanted, n, nil
+	return expected, n, nil
 }
 
-// status works out a budget's status. next is when a granted eviction that
-// does not happen is forgotten; zero if there is none.
-func status(pdb *policy.PodDisruptionBudget, matching []*v1.Pod, wanted, healthy int, now time.Time) (st policy.PodDisruptionBudgetStatus, next time.Time) {
-	going := map[string]metav1.Time{}
+// status computes the status of a budget. next is when the next granted eviction
+// times out, or zero if there is none.
+func status(pdb *policy.PodDisruptionBudget, matching []*v1.Pod, expected, desiredHealthy int, now time.Time) (st policy.PodDisruptionBudgetStatus, next time.Time) {
+	disrupted := map[string]metav1.Time{}
 	current := 0
 	for _, p := range matching {
 		at, granted := pdb.Status.DisruptedPods[p.Name]
-		if granted && p.DeletionTimestamp == nil && now.Before(at.Add(disruptionTimeout)) {
-			going[p.Name] = at
+		if granted && p.DeletionTimestamp == nil && pending(at, now) {
+			disrupted[p.Name] = at
 			if end := at.Add(disruptionTimeout); next.IsZero() || end.Before(next) {
 				next = end
 			}
 			continue
 		}
-		if p.DeletionTimestamp == nil && podutil.IsReady(p) {
+		if p.DeletionTimestamp == nil && podquery.IsReady(p) {
 			current++
 		}
 	}
 	st = *pdb.Status.DeepCopy()
 	st.DisruptedPods = nil
-	if len(going) > 0 {
-		st.DisruptedPods = going
+	if len(disrupted) > 0 {
+		st.DisruptedPods = disrupted
 	}
-	st.CurrentHealthy, st.DesiredHealthy, st.ExpectedPods = int32(current), int32(healthy), int32(wanted)
-	st.DisruptionsAllowed = int32(max(0, current-healthy))
-	if wanted <= 0 {
+	st.CurrentHealthy, st.DesiredHealthy, st.ExpectedPods = int32(current), int32(desiredHealthy), int32(expected)
+	st.DisruptionsAllowed = int32(max(0, current-desiredHealthy))
+	if expected <= 0 {
 		st.DisruptionsAllowed = 0
 	}
 	st.ObservedGeneration = pdb.Generation

@@ -1,6 +1,7 @@
-// Package endpoints keeps the Endpoints objects of Services with selectors.
+// Package endpoints is the Endpoints controller. It maintains the Endpoints of Services with
+// selectors.
 //
-//nolint:staticcheck // Endpoints are deprecated, and are still to be kept.
+//nolint:staticcheck // Endpoints are deprecated but must be maintained.
 package endpoints
 
 import (
@@ -21,7 +22,7 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	podsof "github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/controller/pods"
 )
 
 // Descriptor describes the controller.
@@ -37,7 +38,7 @@ func Descriptor() controller.Descriptor {
 	}
 }
 
-// Labels of the objects that this controller writes.
+// Label of the objects that this controller manages.
 const (
 	labelManagedBy = "endpoints.kubernetes.io/managed-by"
 	managedBy      = "endpoint-controller"
@@ -69,12 +70,12 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		endpoints: core.Endpoints().Lister(),
 		triggers:  endpointsliceutil.NewTriggerTimeTracker(),
 	}
-	c.queue = controller.NewQueue("endpoint", c.sync)
+	c.queue = controller.NewQueue(env.Queues, "endpoint", c.sync)
 	return c, nil
 }
 
-// withoutWarnings returns a client that does not log, for every write, that
-// Endpoints are deprecated: keeping them is what this controller is for.
+// withoutWarnings returns a client that does not log the deprecation warning for every write of
+// Endpoints.
 func withoutWarnings(env *controller.Env) (kubernetes.Interface, error) {
 	if env.Client.Config == nil {
 		return env.Client.Kubernetes, nil
@@ -91,30 +92,17 @@ func withoutWarnings(env *controller.Env) (kubernetes.Interface, error) {
 // Run implements controller.Controller.
 func (c *endpoints) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, []controller.Source{
-		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
-			if new == nil {
-				new = old
-			}
-			c.queue.Add(cache.MetaObjectToName(new))
-		}),
-		controller.On(core.Pods().Informer(), c.podChanged),
+	return controller.Serve(ctx, append(pods.ServiceSources(core, c.queue),
 		controller.On(core.Endpoints().Informer(), func(old, new *v1.Endpoints) {
-			// Objects whose Service went away while nobody watched, and
-			// objects that somebody else deleted.
+			// The Service of a new object may not exist, and a deleted object must be
+			// created again.
 			if old == nil {
 				c.queue.Add(cache.MetaObjectToName(new))
 			} else if new == nil {
 				c.queue.Add(cache.MetaObjectToName(old))
 			}
 		}),
-	}, c.queue.Workers(c.workers))
-}
-
-func (c *endpoints) podChanged(old, new *v1.Pod) {
-	for _, service := range podsof.ServicesOf(c.services, old, new) {
-		c.queue.Add(service)
-	}
+	), c.queue.Workers(c.workers))
 }
 
 func (c *endpoints) sync(ctx context.Context, key controller.Key) error {
@@ -147,8 +135,8 @@ func (c *endpoints) sync(ctx context.Context, key controller.Key) error {
 	return c.write(ctx, service, have, want)
 }
 
-// remove deletes the object of a Service that is gone. Objects that this
-// controller did not write belong to whoever did.
+// remove deletes the Endpoints of a deleted Service, unless this controller does not manage
+// them.
 func (c *endpoints) remove(ctx context.Context, key controller.Key) error {
 	c.triggers.DeleteService(key.Namespace, key.Name)
 	have, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
@@ -157,10 +145,7 @@ func (c *endpoints) remove(ctx context.Context, key controller.Key) error {
 			Preconditions: &metav1.Preconditions{UID: &have.UID},
 		})
 	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }
 
 func (c *endpoints) write(ctx context.Context, service *v1.Service, have, want *v1.Endpoints) error {
@@ -182,9 +167,8 @@ func (c *endpoints) write(ctx context.Context, service *v1.Service, have, want *
 	return err
 }
 
-// desired is the object of a Service as it should be, on the metadata of the
-// one that is there. changed is when what caused the last change happened;
-// zero if that is not known.
+// desired returns the Endpoints of a Service. It keeps metadata of the existing ones, which may
+// be nil. changed is the trigger time of the last change, or zero if it is unknown.
 func desired(service *v1.Service, pods []*v1.Pod, have *v1.Endpoints, changed time.Time) *v1.Endpoints {
 	want := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
 	if have != nil {
@@ -218,7 +202,7 @@ func desired(service *v1.Service, pods []*v1.Pod, have *v1.Endpoints, changed ti
 	return want
 }
 
-// upToDate reports whether nothing but the trigger time differs.
+// upToDate reports whether Endpoints differ at most in the trigger time.
 func upToDate(have, want *v1.Endpoints) bool {
 	return equality.Semantic.DeepEqual(have.Subsets, want.Subsets) &&
 		maps.Equal(have.Labels, want.Labels) &&

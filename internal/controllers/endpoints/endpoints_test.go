@@ -1,10 +1,12 @@
-//nolint:staticcheck // Endpoints are deprecated, and are still to be kept.
+//nolint:staticcheck // Endpoints are deprecated but must be maintained.
 package endpoints
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -79,18 +81,18 @@ func TestSubsets(t *testing.T) {
 		change func(s *v1.Service)
 		want   string
 	}{
-		{"by name of the port", nil, "http:8080 10.0.0.2 10.0.0.10 !10.0.0.3 http:9090 10.0.0.4"},
-		{"by number", func(s *v1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(1) }, "http:1 10.0.0.2 10.0.0.4 10.0.0.10 !10.0.0.3"},
-		{"publishes not ready addresses", func(s *v1.Service) {
+		{"by port name", nil, "http:9090 10.0.0.4 http:8080 10.0.0.10 10.0.0.2 !10.0.0.3"},
+		{"by port number", func(s *v1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(1) }, "http:1 10.0.0.10 10.0.0.2 10.0.0.4 !10.0.0.3"},
+		{"publishNotReadyAddresses", func(s *v1.Service) {
 			s.Spec.PublishNotReadyAddresses = true
 			s.Spec.Ports[0].TargetPort = intstr.FromInt32(1)
-		}, "http:1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.9 10.0.0.10"},
-		{"headless without ports", func(s *v1.Service) { s.Spec.Ports, s.Spec.ClusterIP = nil, "None" }, "10.0.0.2 10.0.0.4 10.0.0.10 !10.0.0.3"},
+		}, "http:1 10.0.0.10 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.9"},
+		{"headless without ports", func(s *v1.Service) { s.Spec.Ports, s.Spec.ClusterIP = nil, "None" }, "10.0.0.10 10.0.0.2 10.0.0.4 !10.0.0.3"},
 		{"a port that no pod has", func(s *v1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromString("nope") }, ""},
 		{"IPv6", func(s *v1.Service) {
 			s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol}
 			s.Spec.Ports[0].TargetPort = intstr.FromInt32(1)
-		}, "http:1 fd00::10:0:0:2 fd00::10:0:0:4 fd00::10:0:0:10 !fd00::10:0:0:3"},
+		}, "http:1 fd00::10:0:0:10 fd00::10:0:0:2 fd00::10:0:0:4 !fd00::10:0:0:3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, truncated := subsets(service(c.change), pods)
@@ -98,6 +100,33 @@ func TestSubsets(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", words(got), c.want)
 			}
 		})
+	}
+}
+
+// Ports with the same addresses are in one subset, whichever pods have them.
+func TestPortsWithTheSameAddresses(t *testing.T) {
+	both := service(func(s *v1.Service) {
+		s.Spec.Ports = append(s.Spec.Ports,
+			v1.ServicePort{Name: "metrics", Port: 9, TargetPort: intstr.FromString("metrics"), Protocol: v1.ProtocolTCP},
+			v1.ServicePort{Name: "more", Port: 10, TargetPort: intstr.FromString("metrics"), Protocol: v1.ProtocolTCP})
+	})
+	measured := pod("a", "10.0.0.2", true, 8080)
+	ports := &measured.Spec.Containers[0].Ports
+	*ports = append(*ports, v1.ContainerPort{Name: "metrics", ContainerPort: 9, Protocol: v1.ProtocolTCP})
+	got, _ := subsets(both, []*v1.Pod{pod("b", "10.0.0.3", true, 8080), measured})
+	again, _ := subsets(both, []*v1.Pod{measured, pod("b", "10.0.0.3", true, 8080)})
+	if words(got) != words(again) || len(got) != 2 {
+		t.Errorf("%s, and in another order %s", words(got), words(again))
+	}
+	for _, want := range []string{"http:8080 10.0.0.2 10.0.0.3", "metrics:9 more:9 10.0.0.2"} {
+		var ports []string
+		for i := range got {
+			slices.SortFunc(got[i].Ports, func(a, b v1.EndpointPort) int { return strings.Compare(a.Name, b.Name) })
+			ports = append(ports, words(got[i:i+1]))
+		}
+		if !slices.Contains(ports, want) {
+			t.Errorf("subsets %q, want %q", ports, want)
+		}
 	}
 }
 
@@ -113,37 +142,41 @@ func TestTruncation(t *testing.T) {
 }
 
 func TestFollowsPods(t *testing.T) {
-	c := controllertest.New(t, service(nil), pod("a", "10.0.0.2", false, 8080), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelTopologyZone: "z"}}})
-	c.Run(Descriptor())
-	c.Run(endpointslice.Descriptor())
-	endpoints := func() string {
-		e, err := c.Fake.CoreV1().Endpoints("default").Get(t.Context(), "web", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		return words(e.Subsets) + " " + e.Labels["team"] + " " + e.Labels[labelManagedBy]
-	}
-	slices := func() string {
-		list, err := c.Fake.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		var out []string
-		for _, s := range list.Items {
-			for _, e := range s.Endpoints {
-				out = append(out, fmt.Sprintf("%s:%d ready=%v serving=%v terminating=%v zone=%s", e.Addresses[0], *s.Ports[0].Port, *e.Conditions.Ready, *e.Conditions.Serving, *e.Conditions.Terminating, *e.Zone))
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, service(nil), pod("a", "10.0.0.2", false, 8080), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelTopologyZone: "z"}}})
+		c.Run(Descriptor())
+		synctest.Wait()
+		c.Run(endpointslice.Descriptor())
+		synctest.Wait()
+		endpoints := func() string {
+			e, err := c.Fake.CoreV1().Endpoints("default").Get(t.Context(), "web", metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
 			}
-			out = append(out, s.Labels[discovery.LabelServiceName])
+			return words(e.Subsets) + " " + e.Labels["team"] + " " + e.Labels[labelManagedBy]
 		}
-		return strings.Join(out, " ")
-	}
-	controllertest.Eventually(t, endpoints, "http:8080 !10.0.0.2 a endpoint-controller")
-	controllertest.Eventually(t, slices, "10.0.0.2:8080 ready=false serving=false terminating=false zone=z web")
-	c.SetReady("default", "a", time.Now())
-	controllertest.Eventually(t, endpoints, "http:8080 10.0.0.2 a endpoint-controller")
-	controllertest.Eventually(t, slices, "10.0.0.2:8080 ready=true serving=true terminating=false zone=z web")
-	if err := c.Fake.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, endpoints, `endpoints "web" not found`)
+		endpointSlices := func() string {
+			list, err := c.Fake.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			var out []string
+			for _, s := range list.Items {
+				for _, e := range s.Endpoints {
+					out = append(out, fmt.Sprintf("%s:%d ready=%v serving=%v terminating=%v zone=%s", e.Addresses[0], *s.Ports[0].Port, *e.Conditions.Ready, *e.Conditions.Serving, *e.Conditions.Terminating, *e.Zone))
+				}
+				out = append(out, s.Labels[discovery.LabelServiceName])
+			}
+			return strings.Join(out, " ")
+		}
+		controllertest.Eventually(t, endpoints, "http:8080 !10.0.0.2 a endpoint-controller")
+		controllertest.Eventually(t, endpointSlices, "10.0.0.2:8080 ready=false serving=false terminating=false zone=z web")
+		c.SetReady("default", "a", time.Now())
+		controllertest.Eventually(t, endpoints, "http:8080 10.0.0.2 a endpoint-controller")
+		controllertest.Eventually(t, endpointSlices, "10.0.0.2:8080 ready=true serving=true terminating=false zone=z web")
+		if err := c.Fake.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, endpoints, `endpoints "web" not found`)
+	})
 }

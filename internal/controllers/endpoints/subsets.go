@@ -1,27 +1,28 @@
-//nolint:staticcheck // Endpoints are deprecated, and are still to be kept.
+//nolint:staticcheck // Endpoints are deprecated but must be maintained.
 package endpoints
 
 import (
+	"bytes"
 	"cmp"
-	"fmt"
-	"net/netip"
+	"crypto/md5"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	reconciler "k8s.io/endpointslice"
 	endpointsliceutil "k8s.io/endpointslice/util"
+	"k8s.io/utils/dump"
 )
 
-// capacity is the most addresses that one Endpoints object holds.
+// capacity is the maximum number of addresses in an Endpoints object.
 const capacity = 1000
 
-// subsets works out the endpoints of a Service from the pods that its
-// selector matches. Pods with the same ports are one subset. Addresses, ports
-// and subsets are sorted. truncated says that there were more addresses than
-// one object may hold; ready ones are kept first.
+// subsets returns the endpoints of a Service for the pods that its selector matches, in
+// upstream's canonical form: ports with the same addresses are in one subset. truncated is
+// true if there were more addresses than capacity; addresses that are not ready are dropped
+// first.
 func subsets(service *v1.Service, pods []*v1.Pod) (out []v1.EndpointSubset, truncated bool) {
-	byPorts := map[string]*v1.EndpointSubset{}
+	byPort := map[portKey]*v1.EndpointSubset{}
 	for _, pod := range pods {
 		if !endpointsliceutil.ShouldPodBeInEndpoints(pod, service.Spec.PublishNotReadyAddresses) {
 			continue
@@ -34,28 +35,64 @@ func subsets(service *v1.Service, pods []*v1.Pod) (out []v1.EndpointSubset, trun
 		if !ok {
 			continue
 		}
-		key := fmt.Sprint(ports)
-		subset := byPorts[key]
-		if subset == nil {
-			subset = &v1.EndpointSubset{Ports: ports}
-			byPorts[key] = subset
-		}
-		if service.Spec.PublishNotReadyAddresses || endpointsliceutil.IsPodReady(pod) {
-			subset.Addresses = append(subset.Addresses, address)
-		} else {
-			subset.NotReadyAddresses = append(subset.NotReadyAddresses, address)
+		ready := service.Spec.PublishNotReadyAddresses || endpointsliceutil.IsPodReady(pod)
+		for key, port := range ports {
+			subset := byPort[key]
+			if subset == nil {
+				subset = &v1.EndpointSubset{Ports: port}
+				byPort[key] = subset
+			}
+			if ready {
+				subset.Addresses = append(subset.Addresses, address)
+			} else {
+				subset.NotReadyAddresses = append(subset.NotReadyAddresses, address)
+			}
 		}
 	}
-	for _, subset := range byPorts {
+	byAddresses := map[string]*v1.EndpointSubset{}
+	for _, subset := range byPort {
 		slices.SortFunc(subset.Addresses, compareAddresses)
 		slices.SortFunc(subset.NotReadyAddresses, compareAddresses)
+		key := namesOf(subset.Addresses) + "/" + namesOf(subset.NotReadyAddresses)
+		if same := byAddresses[key]; same != nil {
+			same.Ports = append(same.Ports, subset.Ports...)
+		} else {
+			byAddresses[key] = subset
+		}
+	}
+	for _, subset := range byAddresses {
+		sortByHash(subset.Ports)
 		out = append(out, *subset)
 	}
-	slices.SortFunc(out, func(a, b v1.EndpointSubset) int { return cmp.Compare(fmt.Sprint(a.Ports), fmt.Sprint(b.Ports)) })
+	sortByHash(out)
 	return truncate(out)
 }
 
-// addressOf is a pod's endpoint address of the Service's IP family.
+// portKey identifies a port. It is empty for the pods of a headless Service without ports.
+type portKey struct {
+	name     string
+	number   int32
+	protocol v1.Protocol
+}
+
+// namesOf returns a string that is the same for the same addresses.
+func namesOf(addresses []v1.EndpointAddress) string {
+	var out strings.Builder
+	for _, a := range addresses {
+		out.WriteString(a.IP + "," + string(a.TargetRef.UID) + "," + a.TargetRef.Name + ";")
+	}
+	return out.String()
+}
+
+// sortByHash sorts ports or subsets as upstream does, by a hash of their contents.
+func sortByHash[T any](items []T) {
+	slices.SortFunc(items, func(a, b T) int {
+		x, y := md5.Sum([]byte(dump.ForHash(a))), md5.Sum([]byte(dump.ForHash(b)))
+		return bytes.Compare(x[:], y[:])
+	})
+}
+
+// addressOf returns the endpoint address of a pod for the Service's IP family.
 func addressOf(service *v1.Service, pod *v1.Pod) (v1.EndpointAddress, bool) {
 	ip, ok := podIP(service, pod)
 	if !ok {
@@ -75,8 +112,8 @@ func addressOf(service *v1.Service, pod *v1.Pod) (v1.EndpointAddress, bool) {
 	return address, true
 }
 
-// podIP picks the pod's address of the Service's first IP family. A Service
-// from before dual-stack has none; its cluster IP tells, else IPv4.
+// podIP returns the pod's address of the Service's first IP family. For a Service without IP
+// families, it uses the family of the cluster IP, or of the pod's primary address.
 func podIP(service *v1.Service, pod *v1.Pod) (string, bool) {
 	ipv6 := false
 	switch {
@@ -95,35 +132,33 @@ func podIP(service *v1.Service, pod *v1.Pod) (string, bool) {
 	return "", false
 }
 
-// portsOf resolves the Service's ports on a pod. ok is false if the Service
+// portsOf returns the Service's ports of a pod, each in a slice. ok is false if the Service
 // has ports but the pod has none of them.
-func portsOf(service *v1.Service, pod *v1.Pod) (ports []v1.EndpointPort, ok bool) {
+func portsOf(service *v1.Service, pod *v1.Pod) (ports map[portKey][]v1.EndpointPort, ok bool) {
+	if len(service.Spec.Ports) == 0 {
+		return map[portKey][]v1.EndpointPort{{}: nil}, true
+	}
+	ports = map[portKey][]v1.EndpointPort{}
 	for i := range service.Spec.Ports {
 		port := &service.Spec.Ports[i]
 		number, err := reconciler.FindPort(pod, port)
 		if err != nil {
 			continue
 		}
-		resolved := v1.EndpointPort{Name: port.Name, Port: int32(number), Protocol: port.Protocol, AppProtocol: port.AppProtocol}
-		if !slices.ContainsFunc(ports, func(p v1.EndpointPort) bool {
-			return p.Name == resolved.Name && p.Port == resolved.Port && p.Protocol == resolved.Protocol
-		}) {
-			ports = append(ports, resolved)
+		key := portKey{port.Name, int32(number), port.Protocol}
+		if _, again := ports[key]; !again {
+			ports[key] = []v1.EndpointPort{{Name: port.Name, Port: int32(number), Protocol: port.Protocol, AppProtocol: port.AppProtocol}}
 		}
 	}
-	slices.SortFunc(ports, func(a, b v1.EndpointPort) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
-	})
-	return ports, len(ports) > 0 || len(service.Spec.Ports) == 0
+	return ports, len(ports) > 0
 }
 
+// compareAddresses orders addresses as upstream does, as strings.
 func compareAddresses(a, b v1.EndpointAddress) int {
-	x, _ := netip.ParseAddr(a.IP)
-	y, _ := netip.ParseAddr(b.IP)
-	return cmp.Or(x.Compare(y), cmp.Compare(a.TargetRef.UID, b.TargetRef.UID))
+	return cmp.Or(cmp.Compare(a.IP, b.IP), cmp.Compare(a.TargetRef.UID, b.TargetRef.UID))
 }
 
-// truncate drops addresses above the capacity, not ready ones first.
+// truncate drops addresses above the capacity, first those that are not ready.
 func truncate(in []v1.EndpointSubset) (out []v1.EndpointSubset, truncated bool) {
 	ready, unready := 0, 0
 	for _, s := range in {

@@ -1,5 +1,5 @@
-// Package endpointslice keeps the EndpointSlices of Services with selectors.
-// Which slices to write is decided by k8s.io/endpointslice.
+// Package endpointslice is the EndpointSlice controller. It maintains the EndpointSlices of
+// Services with selectors, with the reconciler of k8s.io/endpointslice.
 package endpointslice
 
 import (
@@ -22,7 +22,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	podsof "github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/nodestatus"
 )
 
 // Descriptor describes the controller.
@@ -48,7 +49,7 @@ func defaultOptions() *options { return &options{workers: 5, maxEndpoints: 100} 
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	controller.WorkersFlag(&o.workers, "concurrent-service-endpoint-syncs", "service endpoint slices")(fs)
-	fs.IntVar(&o.maxEndpoints, "max-endpoints-per-slice", o.maxEndpoints, "The maximum number of endpoints that will be added to an EndpointSlice.")
+	fs.IntVar(&o.maxEndpoints, "max-endpoints-per-slice", o.maxEndpoints, "maximum number of endpoints in an EndpointSlice")
 }
 
 func (o *options) validate() error {
@@ -58,12 +59,12 @@ func (o *options) validate() error {
 	)
 }
 
-// managedBy marks the slices that this controller owns.
+// managedBy is the value of the managed-by label of this controller's slices.
 const managedBy = "endpointslice-controller.k8s.io"
 
-// topologyKey is queued when the nodes' zones have changed: services whose
-// hints do not fit any longer are then queued in turn.
-var topologyKey = controller.Key{}
+// topologyKey returns the key that is enqueued when the topology of the nodes changes. Its sync
+// enqueues Services whose topology hints have become invalid.
+func topologyKey() controller.Key { return controller.Key{} }
 
 type slices struct {
 	env        *controller.Env
@@ -94,65 +95,51 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 	}
 	c.reconciler = reconciler.NewReconciler(env.Client.Kubernetes, c.nodes, int32(o.maxEndpoints),
 		c.tracker, c.topology, env.Events, managedBy, reconciler.WithPreferSameTrafficDistributionEnabled(true))
-	c.queue = controller.NewQueue("endpoint_slice", c.sync)
+	c.queue = controller.NewQueue(env.Queues, "endpoint_slice", c.sync)
 	return c, nil
 }
 
 // Run implements controller.Controller.
 func (c *slices) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, []controller.Source{
-		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
-			if new == nil {
-				new = old
-			}
-			c.queue.Add(cache.MetaObjectToName(new))
-		}),
-		controller.On(core.Pods().Informer(), c.podChanged),
+	return controller.Serve(ctx, append(pods.ServiceSources(core, c.queue),
 		controller.On(c.env.Client.Informers.Discovery().V1().EndpointSlices().Informer(), c.sliceChanged),
 		controller.On(core.Nodes().Informer(), func(old, new *v1.Node) {
 			if topologyChanged(old, new) {
-				c.queue.Add(topologyKey)
+				c.queue.Add(topologyKey())
 			}
 		}),
-	}, c.queue.Workers(c.workers))
+	), c.queue.Workers(c.workers))
 }
 
-func (c *slices) podChanged(old, new *v1.Pod) {
-	for _, service := range podsof.ServicesOf(c.services, old, new) {
-		c.queue.Add(service)
-	}
-}
-
-// sliceChanged queues the Service of a slice that changed otherwise than by
-// this controller's own writes.
+// sliceChanged enqueues the Service of a slice that was not changed by this controller.
 func (c *slices) sliceChanged(old, new *discovery.EndpointSlice) {
 	switch {
 	case new == nil:
 		if c.reconciler.ManagedByController(old) && c.tracker.Has(old) && !c.tracker.HandleDeletion(old) {
-			c.queueServiceOf(old)
+			c.enqueueServiceOf(old)
 		}
 	case old == nil:
 		if c.reconciler.ManagedByController(new) && c.tracker.ShouldSync(new) {
-			c.queueServiceOf(new)
+			c.enqueueServiceOf(new)
 		}
 	case old.Labels[discovery.LabelServiceName] != new.Labels[discovery.LabelServiceName]:
-		c.queueServiceOf(old)
-		c.queueServiceOf(new)
+		c.enqueueServiceOf(old)
+		c.enqueueServiceOf(new)
 	case c.reconciler.ManagedByChanged(old, new),
 		c.reconciler.ManagedByController(new) && c.tracker.ShouldSync(new):
-		c.queueServiceOf(new)
+		c.enqueueServiceOf(new)
 	}
 }
 
-func (c *slices) queueServiceOf(slice *discovery.EndpointSlice) {
+func (c *slices) enqueueServiceOf(slice *discovery.EndpointSlice) {
 	if service := slice.Labels[discovery.LabelServiceName]; service != "" {
 		c.queue.Add(controller.Key{Namespace: slice.Namespace, Name: service})
 	}
 }
 
 func (c *slices) sync(ctx context.Context, key controller.Key) error {
-	if key == topologyKey {
+	if key == topologyKey() {
 		return c.checkTopology(ctx)
 	}
 	service, err := c.services.Services(key.Namespace).Get(key.Name)
@@ -201,16 +188,14 @@ func (c *slices) sync(ctx context.Context, key controller.Key) error {
 	return nil
 }
 
-// forget drops what is remembered about a Service that has no slices any
-// longer. The garbage collector deletes them.
+// forget drops the state of a Service without slices. The garbage collector deletes its slices.
 func (c *slices) forget(key controller.Key) {
 	c.triggers.DeleteService(key.Namespace, key.Name)
 	c.reconciler.DeleteService(key.Namespace, key.Name)
 	c.tracker.DeleteService(key.Namespace, key.Name)
 }
 
-// checkTopology refreshes the zones' shares and queues the services whose
-// hints they overload.
+// checkTopology updates the topology cache and enqueues overloaded Services.
 func (c *slices) checkTopology(ctx context.Context) error {
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
@@ -225,22 +210,13 @@ func (c *slices) checkTopology(ctx context.Context) error {
 	return nil
 }
 
-// topologyChanged reports whether a change of a node matters to hints: its
-// labels, its CPUs or whether it is ready.
+// topologyChanged reports whether a change of a node affects topology hints, which depend on its
+// labels, CPUs and readiness.
 func topologyChanged(old, new *v1.Node) bool {
 	if old == nil || new == nil {
 		return true
 	}
 	return !maps.Equal(old.Labels, new.Labels) ||
 		!old.Status.Allocatable.Cpu().Equal(*new.Status.Allocatable.Cpu()) ||
-		ready(old) != ready(new)
-}
-
-func ready(node *v1.Node) v1.ConditionStatus {
-	for _, c := range node.Status.Conditions {
-		if c.Type == v1.NodeReady {
-			return c.Status
-		}
-	}
-	return v1.ConditionUnknown
+		nodestatus.Ready(old) != nodestatus.Ready(new)
 }

@@ -1,8 +1,8 @@
-// Package endpointslicemirroring copies Endpoints that users keep themselves,
-// for Services without selectors, into EndpointSlices: proxies and DNS read
-// nothing else.
+// Package endpointslicemirroring is the EndpointSlice mirroring controller. It mirrors Endpoints
+// that users maintain for Services without selectors to EndpointSlices, which proxies and DNS
+// read.
 //
-//nolint:staticcheck // Endpoints are deprecated, and are still to be mirrored.
+//nolint:staticcheck // Endpoints are deprecated but must be mirrored.
 package endpointslicemirroring
 
 import (
@@ -41,14 +41,14 @@ func Descriptor() controller.Descriptor {
 
 type options struct {
 	workers      int
-	maxEndpoints int // of a subset
+	maxEndpoints int // in a subset
 }
 
 func defaultOptions() *options { return &options{workers: 5, maxEndpoints: 1000} }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	controller.WorkersFlag(&o.workers, "mirroring-concurrent-service-endpoint-syncs", "mirrored endpoints")(fs)
-	fs.IntVar(&o.maxEndpoints, "mirroring-max-endpoints-per-subset", o.maxEndpoints, "The maximum number of endpoints that will be added to an EndpointSlice from one subset of Endpoints.")
+	fs.IntVar(&o.maxEndpoints, "mirroring-max-endpoints-per-subset", o.maxEndpoints, "maximum number of endpoints that are mirrored from one subset of Endpoints")
 }
 
 func (o *options) validate() error {
@@ -58,11 +58,11 @@ func (o *options) validate() error {
 	)
 }
 
-// managedBy marks the slices that this controller owns.
+// managedBy is the value of the managed-by label of this controller's slices.
 const managedBy = "endpointslicemirroring-controller.k8s.io"
 
-// mostPerSlice is how many endpoints a slice may have.
-const mostPerSlice = 1000
+// maxPerSlice is the maximum number of endpoints in a slice.
+const maxPerSlice = 1000
 
 type mirror struct {
 	env       *controller.Env
@@ -84,7 +84,7 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 		slices:    env.Client.Informers.Discovery().V1().EndpointSlices().Lister(),
 		tracker:   endpointsliceutil.NewEndpointSliceTracker(),
 	}
-	c.queue = controller.NewQueue("endpoint_slice_mirroring", c.sync)
+	c.queue = controller.NewQueue(env.Queues, "endpoint_slice_mirroring", c.sync)
 	return c, nil
 }
 
@@ -106,25 +106,24 @@ func (c *mirror) Run(ctx context.Context) error {
 	}, c.queue.Workers(c.options.workers))
 }
 
-// sliceChanged queues the Endpoints of a slice that changed otherwise than by
-// this controller's own writes.
+// sliceChanged enqueues the Endpoints of a slice that was not changed by this controller.
 func (c *mirror) sliceChanged(old, new *discovery.EndpointSlice) {
 	switch {
 	case new == nil:
 		if owned(old) && c.tracker.Has(old) && !c.tracker.HandleDeletion(old) {
-			c.queueOf(old)
+			c.enqueueFor(old)
 		}
 	case old != nil && owned(old) && (!owned(new) || old.Labels[discovery.LabelServiceName] != new.Labels[discovery.LabelServiceName]):
-		c.queueOf(old)
-		c.queueOf(new)
+		c.enqueueFor(old)
+		c.enqueueFor(new)
 	case owned(new) && c.tracker.ShouldSync(new):
-		c.queueOf(new)
+		c.enqueueFor(new)
 	}
 }
 
 func owned(s *discovery.EndpointSlice) bool { return s.Labels[discovery.LabelManagedBy] == managedBy }
 
-func (c *mirror) queueOf(s *discovery.EndpointSlice) {
+func (c *mirror) enqueueFor(s *discovery.EndpointSlice) {
 	if name := s.Labels[discovery.LabelServiceName]; name != "" {
 		c.queue.Add(controller.Key{Namespace: s.Namespace, Name: name})
 	}
@@ -154,12 +153,12 @@ func (c *mirror) sync(ctx context.Context, key controller.Key) error {
 		c.env.Events.Eventf(endpoints, v1.EventTypeWarning, "InvalidIPAddress",
 			"Skipped %d invalid IP addresses when mirroring to EndpointSlices", skip.invalid)
 	}
-	if skip.surplus > 0 {
+	if skip.excess > 0 {
 		c.env.Events.Eventf(endpoints, v1.EventTypeWarning, "TooManyAddressesToMirror",
 			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
-			c.options.maxEndpoints, skip.surplus)
+			c.options.maxEndpoints, skip.excess)
 	}
-	create, update, remove := plan(endpoints, groups, existing, mostPerSlice)
+	create, update, remove := plan(endpoints, groups, existing, maxPerSlice)
 	if err := c.write(ctx, endpoints, create, update, remove); err != nil {
 		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 			return nil
@@ -171,16 +170,16 @@ func (c *mirror) sync(ctx context.Context, key controller.Key) error {
 	return nil
 }
 
-// source returns the Endpoints to mirror and their Service; no Service if
-// nothing is to be mirrored.
+// source returns the Endpoints to mirror and their Service. The Service is nil if nothing must be
+// mirrored.
 func (c *mirror) source(key controller.Key) (*v1.Endpoints, *v1.Service, error) {
 	endpoints, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
 	if err != nil {
-		return nil, nil, ignoreNotFound(err)
+		return nil, nil, controller.IgnoreNotFound(err)
 	}
 	service, err := c.services.Services(key.Namespace).Get(key.Name)
 	if err != nil {
-		return nil, nil, ignoreNotFound(err)
+		return nil, nil, controller.IgnoreNotFound(err)
 	}
 	if !mirrored(endpoints) || service.Spec.Selector != nil {
 		return nil, nil, nil
@@ -188,8 +187,8 @@ func (c *mirror) source(key controller.Key) (*v1.Endpoints, *v1.Service, error) 
 	return endpoints, service, nil
 }
 
-// write makes the planned changes. The slices it makes first, so that no
-// endpoint is missing in between.
+// write applies the planned changes. It creates slices first, so that no endpoint is missing in
+// between.
 func (c *mirror) write(ctx context.Context, of *v1.Endpoints, create, update, remove []*discovery.EndpointSlice) error {
 	api := c.env.Client.Kubernetes.DiscoveryV1()
 	for _, s := range create {
@@ -207,17 +206,10 @@ func (c *mirror) write(ctx context.Context, of *v1.Endpoints, create, update, re
 		c.tracker.Update(made)
 	}
 	for _, s := range remove {
-		if err := api.EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); ignoreNotFound(err) != nil {
+		if err := api.EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); controller.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting EndpointSlice %s: %w", s.Name, err)
 		}
 		c.tracker.ExpectDeletion(s)
 	}
 	return nil
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

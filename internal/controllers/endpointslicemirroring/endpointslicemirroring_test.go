@@ -1,4 +1,4 @@
-//nolint:staticcheck // Endpoints are deprecated, and are still to be mirrored.
+//nolint:staticcheck // Endpoints are deprecated but must be mirrored.
 package endpointslicemirroring
 
 import (
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
@@ -62,25 +63,25 @@ func TestPlan(t *testing.T) {
 		want string
 		skip skipped
 	}{
-		"ready and not":          {endpoints(subset(1, []string{"10.0.0.1"}, []string{"10.0.0.2"})), "IPv4:1 10.0.0.1 10.0.0.2!", skipped{}},
-		"families are apart":     {endpoints(subset(1, []string{"10.0.0.1", "fd00::1"}, nil)), "IPv4:1 10.0.0.1, IPv6:1 fd00::1", skipped{}},
-		"ports are apart":        {endpoints(subset(1, []string{"10.0.0.1"}, nil), subset(2, []string{"10.0.0.1"}, nil)), "IPv4:1 10.0.0.1, IPv4:2 10.0.0.1", skipped{}},
-		"the same ports are one": {endpoints(subset(1, []string{"10.0.0.1"}, nil), subset(1, []string{"10.0.0.2"}, nil)), "IPv4:1 10.0.0.1 10.0.0.2", skipped{}},
-		"what is no address":     {endpoints(subset(1, []string{"here"}, nil)), "", skipped{invalid: 1}},
-		"too many":               {endpoints(subset(1, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, []string{"10.0.0.4"})), "IPv4:1 10.0.0.1 10.0.0.2 10.0.0.3", skipped{surplus: 1}},
+		"ready and not ready": {endpoints(subset(1, []string{"10.0.0.1"}, []string{"10.0.0.2"})), "IPv4:1 10.0.0.1 10.0.0.2!", skipped{}},
+		"separate families":   {endpoints(subset(1, []string{"10.0.0.1", "fd00::1"}, nil)), "IPv4:1 10.0.0.1, IPv6:1 fd00::1", skipped{}},
+		"separate ports":      {endpoints(subset(1, []string{"10.0.0.1"}, nil), subset(2, []string{"10.0.0.1"}, nil)), "IPv4:1 10.0.0.1, IPv4:2 10.0.0.1", skipped{}},
+		"equal ports":         {endpoints(subset(1, []string{"10.0.0.1"}, nil), subset(1, []string{"10.0.0.2"}, nil)), "IPv4:1 10.0.0.1 10.0.0.2", skipped{}},
+		"invalid address":     {endpoints(subset(1, []string{"here"}, nil)), "", skipped{invalid: 1}},
+		"too many":            {endpoints(subset(1, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, []string{"10.0.0.4"})), "IPv4:1 10.0.0.1 10.0.0.2 10.0.0.3", skipped{excess: 1}},
 	} {
 		groups, skip := groupsOf(test.of, 3)
-		create, update, remove := plan(test.of, groups, nil, mostPerSlice)
+		create, update, remove := plan(test.of, groups, nil, maxPerSlice)
 		if got := show(create); got != test.want || skip != test.skip || len(update)+len(remove) > 0 {
 			t.Errorf("%s: %s %+v, want %s", name, got, skip, test.want)
 		}
-		if again, update, remove := plan(test.of, groups, create, mostPerSlice); len(again)+len(update)+len(remove) > 0 {
-			t.Errorf("%s: not settled: %s; %s; %s", name, show(again), show(update), show(remove))
+		if again, update, remove := plan(test.of, groups, create, maxPerSlice); len(again)+len(update)+len(remove) > 0 {
+			t.Errorf("%s: not stable: %s; %s; %s", name, show(again), show(update), show(remove))
 		}
 	}
 }
 
-func TestPlanChangesAsLittleAsPossible(t *testing.T) {
+func TestPlanChangesFewSlices(t *testing.T) {
 	before := endpoints(subset(1, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, nil), subset(2, []string{"10.0.0.1"}, nil))
 	groups, _ := groupsOf(before, 1000)
 	have, _, _ := plan(before, groups, nil, 2)
@@ -95,42 +96,57 @@ func TestPlanChangesAsLittleAsPossible(t *testing.T) {
 	}
 }
 
-func TestMirrors(t *testing.T) {
-	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
-	lock := endpoints(subset(1, []string{"10.0.0.8"}, nil))
-	lock.Name, lock.Annotations = "lock", map[string]string{leaderAnnotation: "{}"}
-	c := controllertest.New(t, service, endpoints(subset(1, []string{"10.0.0.1"}, nil)), lock,
-		&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "lock"}})
-	c.Run(Descriptor())
-	ctx := context.Background()
-	mirrored := func() string {
-		list, err := c.Fake.DiscoveryV1().EndpointSlices("shop").List(ctx, metav1.ListOptions{})
-		if err != nil {
+// A slice that is being deleted is replaced, not reused: its endpoints go with it.
+func TestPlanReplacesDeletedSlices(t *testing.T) {
+	of := endpoints(subset(1, []string{"10.0.0.1"}, nil))
+	groups, _ := groupsOf(of, 1000)
+	have, _, _ := plan(of, groups, nil, maxPerSlice)
+	have[0].DeletionTimestamp, have[0].Finalizers = &metav1.Time{}, []string{"example.com/keep"}
+	create, update, remove := plan(of, groups, have, maxPerSlice)
+	if got := show(create); got != "IPv4:1 10.0.0.1" || len(update)+len(remove) > 0 {
+		t.Errorf("create %s; update %s; remove %s", got, show(update), show(remove))
+	}
+}
+
+func TestMirroring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
+		lock := endpoints(subset(1, []string{"10.0.0.8"}, nil))
+		lock.Name, lock.Annotations = "lock", map[string]string{leaderAnnotation: "{}"}
+		c := controllertest.New(t, service, endpoints(subset(1, []string{"10.0.0.1"}, nil)), lock,
+			&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "lock"}})
+		c.Run(Descriptor())
+		synctest.Wait()
+		ctx := context.Background()
+		mirrored := func() string {
+			list, err := c.Fake.DiscoveryV1().EndpointSlices("shop").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []*discovery.EndpointSlice
+			for i := range list.Items {
+				s := &list.Items[i]
+				if s.Labels[discovery.LabelServiceName] != "db" || s.Labels["app"] != "db" || s.Annotations["note"] != "n" ||
+					len(s.Labels) != 3 || len(s.Annotations) != 1 || !metav1.IsControlledBy(s, &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{UID: "e"}}) {
+					t.Errorf("metadata %+v", s.ObjectMeta)
+				}
+				all = append(all, s)
+			}
+			return show(all)
+		}
+		controllertest.Eventually(t, mirrored, "IPv4:1 10.0.0.1")
+
+		if _, err := c.Fake.CoreV1().Endpoints("shop").Update(ctx, endpoints(subset(1, []string{"10.0.0.1", "10.0.0.2"}, nil)), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		var all []*discovery.EndpointSlice
-		for i := range list.Items {
-			s := &list.Items[i]
-			if s.Labels[discovery.LabelServiceName] != "db" || s.Labels["app"] != "db" || s.Annotations["note"] != "n" ||
-				len(s.Labels) != 3 || len(s.Annotations) != 1 || !metav1.IsControlledBy(s, &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{UID: "e"}}) {
-				t.Errorf("metadata %+v", s.ObjectMeta)
-			}
-			all = append(all, s)
+		controllertest.Eventually(t, mirrored, "IPv4:1 10.0.0.1 10.0.0.2")
+
+		selecting := service.DeepCopy()
+		selecting.ResourceVersion = ""
+		selecting.Spec.Selector = map[string]string{"app": "db"}
+		if _, err := c.Fake.CoreV1().Services("shop").Update(ctx, selecting, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
 		}
-		return show(all)
-	}
-	controllertest.Eventually(t, mirrored, "IPv4:1 10.0.0.1")
-
-	if _, err := c.Fake.CoreV1().Endpoints("shop").Update(ctx, endpoints(subset(1, []string{"10.0.0.1", "10.0.0.2"}, nil)), metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, mirrored, "IPv4:1 10.0.0.1 10.0.0.2")
-
-	selecting := service.DeepCopy()
-	selecting.ResourceVersion = ""
-	selecting.Spec.Selector = map[string]string{"app": "db"}
-	if _, err := c.Fake.CoreV1().Services("shop").Update(ctx, selecting, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, mirrored, "")
+		controllertest.Eventually(t, mirrored, "")
+	})
 }

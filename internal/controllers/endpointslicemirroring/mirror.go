@@ -1,4 +1,4 @@
-//nolint:staticcheck // Endpoints are deprecated, and are still to be mirrored.
+//nolint:staticcheck // Endpoints are deprecated but must be mirrored.
 package endpointslicemirroring
 
 import (
@@ -15,30 +15,29 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// leaderAnnotation marks Endpoints that are only a lock.
+// leaderAnnotation marks Endpoints that are only a leader election lock.
 const leaderAnnotation = "control-plane.alpha.kubernetes.io/leader"
 
-// mirrored says whether Endpoints ask for slices: they do unless they are
-// labelled otherwise or are only a lock.
+// mirrored reports whether Endpoints must be mirrored, which is the case unless they have the
+// label skip-mirror or are only a lock.
 func mirrored(e *v1.Endpoints) bool {
 	_, lock := e.Annotations[leaderAnnotation]
 	return !lock && e.Labels[discovery.LabelSkipMirror] != "true"
 }
 
 // skipped counts the addresses that cannot be mirrored.
-type skipped struct{ invalid, surplus int }
+type skipped struct{ invalid, excess int }
 
-// group is what one or more slices say: addresses of one family behind the
-// same ports.
+// group is the content of one or more slices: endpoints of one IP family with the same ports.
 type group struct {
 	family    discovery.AddressType
 	ports     []discovery.EndpointPort
 	endpoints []discovery.Endpoint
 }
 
-// groupsOf sorts the addresses of Endpoints by family and ports, at most most
+// groupsOf groups the addresses of Endpoints by family and ports. It uses at most limit addresses
 // of each subset, ready ones first.
-func groupsOf(e *v1.Endpoints, most int) (groups []*group, skip skipped) {
+func groupsOf(e *v1.Endpoints, limit int) (groups []*group, skip skipped) {
 	type key struct {
 		family discovery.AddressType
 		ports  endpointsliceutil.PortMapKey
@@ -47,8 +46,8 @@ func groupsOf(e *v1.Endpoints, most int) (groups []*group, skip skipped) {
 	for _, subset := range e.Subsets {
 		ports := portsOf(subset.Ports)
 		hash := endpointsliceutil.NewPortMapKey(slices.Clone(ports))
-		taken := 0
-		take := func(addresses []v1.EndpointAddress, ready bool) {
+		used := 0
+		add := func(addresses []v1.EndpointAddress, ready bool) {
 			for _, a := range addresses {
 				family := discovery.AddressTypeIPv4
 				switch net.IPFamilyOfString(a.IP) {
@@ -58,11 +57,11 @@ func groupsOf(e *v1.Endpoints, most int) (groups []*group, skip skipped) {
 					skip.invalid++
 					continue
 				}
-				if taken == most {
-					skip.surplus++
+				if used == limit {
+					skip.excess++
 					continue
 				}
-				taken++
+				used++
 				k := key{family, hash}
 				if of[k] == nil {
 					of[k] = &group{family: family, ports: ports}
@@ -71,13 +70,13 @@ func groupsOf(e *v1.Endpoints, most int) (groups []*group, skip skipped) {
 				of[k].add(endpointOf(a, ready))
 			}
 		}
-		take(subset.Addresses, true)
-		take(subset.NotReadyAddresses, false)
+		add(subset.Addresses, true)
+		add(subset.NotReadyAddresses, false)
 	}
 	return groups, skip
 }
 
-// add adds an endpoint unless its address is there already.
+// add adds an endpoint unless the group already has its address.
 func (g *group) add(e discovery.Endpoint) {
 	if !slices.ContainsFunc(g.endpoints, func(o discovery.Endpoint) bool { return o.Addresses[0] == e.Addresses[0] }) {
 		g.endpoints = append(g.endpoints, e)
@@ -107,13 +106,14 @@ func portsOf(ports []v1.EndpointPort) []discovery.EndpointPort {
 	return out
 }
 
-// plan says which slices to write so that they mirror the groups, changing as
-// few as possible: a group keeps the slices that have its family and ports.
-func plan(e *v1.Endpoints, groups []*group, existing []*discovery.EndpointSlice, most int) (create, update, remove []*discovery.EndpointSlice) {
-	left := slices.Clone(existing)
+// plan decides which slices to create, update and remove so that they mirror the groups. A group
+// reuses the slices with its family and ports, so that few slices change, except slices that are
+// being deleted. limit is the maximum number of endpoints in a slice.
+func plan(e *v1.Endpoints, groups []*group, existing []*discovery.EndpointSlice, limit int) (create, update, remove []*discovery.EndpointSlice) {
+	left := slices.DeleteFunc(slices.Clone(existing), func(s *discovery.EndpointSlice) bool { return s.DeletionTimestamp != nil })
 	slices.SortFunc(left, func(a, b *discovery.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	for _, g := range groups {
-		for chunk := range slices.Chunk(g.endpoints, most) {
+		for chunk := range slices.Chunk(g.endpoints, limit) {
 			want := sliceOf(e, g, chunk)
 			i := slices.IndexFunc(left, func(s *discovery.EndpointSlice) bool {
 				return s.AddressType == g.family && equality.Semantic.DeepEqual(s.Ports, g.ports)
@@ -142,8 +142,8 @@ func same(have, want *discovery.EndpointSlice) bool {
 		equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints)
 }
 
-// sliceOf is a new slice of Endpoints: it bears their labels and annotations
-// and goes with them.
+// sliceOf returns a new slice for Endpoints. It has their labels and annotations, and they are its
+// owner.
 func sliceOf(e *v1.Endpoints, g *group, endpoints []discovery.Endpoint) *discovery.EndpointSlice {
 	s := &discovery.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{

@@ -4,7 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,25 +29,40 @@ func pod(name string) *v1.Pod {
 	}
 }
 
-func TestClaimsAreMadeAndOwned(t *testing.T) {
-	c := controllertest.New(t, pod("web"), pod("taken"), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "taken-scratch"}})
-	c.Run(Descriptor())
-	api := c.Fake.CoreV1().PersistentVolumeClaims("shop")
-	made := func() string {
-		claim, err := api.Get(context.Background(), "web-scratch", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
+func TestClaimsAreCreated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, pod("web"), pod("taken"), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "taken-scratch"}})
+		registry := prometheus.NewRegistry()
+		c.Env.Metrics = registry
+		c.Run(Descriptor())
+		synctest.Wait()
+		api := c.Fake.CoreV1().PersistentVolumeClaims("shop")
+		made := func() string {
+			claim, err := api.Get(context.Background(), "web-scratch", metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			return claim.Labels["a"] + " " + string(claim.Spec.AccessModes[0]) + " " + metav1.GetControllerOf(claim).Name
 		}
-		return claim.Labels["a"] + " " + string(claim.Spec.AccessModes[0]) + " " + metav1.GetControllerOf(claim).Name
-	}
-	controllertest.Eventually(t, made, "b ReadWriteOnce web")
-	if err := api.Delete(context.Background(), "web-scratch", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, made, "b ReadWriteOnce web")
-	var events string
-	controllertest.Eventually(t, func() bool {
-		events += strings.Join(c.Recorded(), "\n")
-		return strings.Contains(events, `Warning FailedBinding ephemeral volume scratch: PVC`)
-	}, true)
+		controllertest.Eventually(t, made, "b ReadWriteOnce web")
+		if err := api.Delete(context.Background(), "web-scratch", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, made, "b ReadWriteOnce web")
+		var events string
+		controllertest.Eventually(t, func() bool {
+			events += strings.Join(c.DrainEvents(), "\n")
+			return strings.Contains(events, `Warning FailedBinding ephemeral volume scratch: PVC`)
+		}, true)
+		err := testutil.GatherAndCompare(registry, strings.NewReader(`# HELP ephemeral_volume_controller_create_failures_total [ALPHA] Number of PersistentVolumeClaim creation request failures
+# TYPE ephemeral_volume_controller_create_failures_total counter
+ephemeral_volume_controller_create_failures_total 0
+# HELP ephemeral_volume_controller_create_total [ALPHA] Number of PersistentVolumeClaim creation requests
+# TYPE ephemeral_volume_controller_create_total counter
+ephemeral_volume_controller_create_total 2
+`))
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }

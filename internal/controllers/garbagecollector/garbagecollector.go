@@ -1,11 +1,12 @@
-// Package garbagecollector deletes what nobody owns any longer, by the owner
-// references of all objects, custom ones included.
+// Package garbagecollector is the garbage collector. It deletes objects whose owners
+// no longer exist, according to the owner references of all objects, including
+// custom resources.
 //
-//	informers of all resources ──events──▶ graph ──tasks──▶ queue ──▶ judge | foreground | orphan
+//	informers of all resources ──events──▶ graph ──tasks──▶ queue ──▶ attemptToDelete | deleteDependents | orphanDependents
 //
-// An object goes when all owners that it names are gone (background), before
-// its owner if that is deleted in the foreground, and stays, without the
-// reference, if its owner is deleted with the policy Orphan.
+// An object is deleted when none of its owners exists (background), or before its
+// owner if that is deleted in the foreground. If its owner is deleted with the
+// policy Orphan, the object loses the owner reference and is kept.
 package garbagecollector
 
 import (
@@ -45,20 +46,20 @@ type options struct {
 func defaultOptions() *options { return &options{enabled: true, workers: 20} }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.enabled, "enable-garbage-collector", o.enabled, "Enables the generic garbage collector. MUST be synced with the corresponding flag of the kube-apiserver.")
-	controller.WorkersFlag(&o.workers, "concurrent-gc-syncs", "garbage collector workers")(fs)
+	fs.BoolVar(&o.enabled, "enable-garbage-collector", o.enabled, "delete objects whose owners are gone; must have the value of the API server's flag")
+	controller.WorkersFlag(&o.workers, "concurrent-gc-syncs", "objects to collect")(fs)
 }
 
-// Resources whose objects define further resources: when one changes, what is
-// served may have changed.
-var definitions = map[schema.GroupResource]bool{
-	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: true,
-	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:             true,
+// definesResources reports whether the objects of a resource define other resources.
+// A change of such an object may change the served resources.
+func definesResources(gr schema.GroupResource) bool {
+	return gr == schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"} ||
+		gr == schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}
 }
 
-// settle is how long after a change of a definition the resources are looked
-// at once more: discovery follows a little later.
-const settle = time.Second
+// discoveryDelay is the delay of a second discovery after a definition has changed,
+// because the server updates its discovery documents a little later.
+const discoveryDelay = time.Second
 
 type collector struct {
 	env      *controller.Env
@@ -67,8 +68,8 @@ type collector struct {
 	graph    *graph
 	monitors *monitors
 	queue    *controller.Queue[task]
-	// refresh has one key: look again at what is served.
-	refresh *controller.Queue[struct{}]
+	// discovery has a single key, which runs discover.
+	discovery *controller.Queue[struct{}]
 }
 
 func newController(env *controller.Env, o *options) (controller.Controller, error) {
@@ -89,27 +90,27 @@ func newCollector(env *controller.Env, objects metadata.Interface, workers int) 
 		metadata: objects,
 		changed:  c.changed,
 		running:  map[schema.GroupVersionResource]*kinds.Monitor{},
-		former:   map[schema.GroupKind]kinds.Kind{},
+		known:    map[schema.GroupKind]kinds.Kind{},
 	}
-	c.queue = controller.NewQueue("garbage_collector_attempt_to_delete", c.sync)
-	c.refresh = controller.NewQueueWithin("garbage_collector_resources", 30*time.Second, c.discover)
+	c.queue = controller.NewQueue(env.Queues, "garbage_collector_attempt_to_delete", c.sync)
+	c.discovery = controller.NewQueueWithMaxDelay(env.Queues, "garbage_collector_resources", 30*time.Second, c.discover)
 	return c
 }
 
-// Run implements controller.Controller. Nothing is deleted before all
-// resources have been seen once.
+// Run implements controller.Controller. It deletes nothing before the monitors of all
+// resources have synced.
 func (c *collector) Run(ctx context.Context) error {
 	defer c.monitors.closeAll()
 	for c.discover(ctx, struct{}{}) != nil && ctx.Err() == nil && len(c.monitors.list()) == 0 {
 		select {
 		case <-ctx.Done():
-		case <-time.After(settle):
+		case <-time.After(discoveryDelay):
 		}
 	}
-	return controller.Serve(ctx, nil, c.refresh.Workers(1), c.queue.Workers(c.workers))
+	return controller.Serve(ctx, nil, c.discovery.Workers(1), c.queue.Workers(c.workers))
 }
 
-// changed takes in an event of any resource.
+// changed handles an event of any resource.
 func (c *collector) changed(resource schema.GroupVersionResource, meta metav1.Object, deleted bool) {
 	o := object{resource: resource, namespace: meta.GetNamespace(), name: meta.GetName(), uid: meta.GetUID()}
 	var tasks []task
@@ -121,37 +122,36 @@ func (c *collector) changed(resource schema.GroupVersionResource, meta metav1.Ob
 	for _, t := range tasks {
 		c.queue.Add(t)
 	}
-	if definitions[resource.GroupResource()] {
-		c.refresh.Add(struct{}{})
-		c.refresh.AddAfter(struct{}{}, settle)
+	if definesResources(resource.GroupResource()) {
+		c.discovery.Add(struct{}{})
+		c.discovery.AddAfter(struct{}{}, discoveryDelay)
 	}
 }
 
 func (c *collector) sync(ctx context.Context, t task) error {
-	switch t.do {
-	case foreground:
-		return c.deleteForeground(ctx, t.object)
-	case orphan:
+	switch t.action {
+	case deleteDependents:
+		return c.deleteDependents(ctx, t.object)
+	case orphanDependents:
 		return c.orphanDependents(ctx, t.object)
 	}
-	return c.judge(ctx, t.object)
+	return c.attemptToDelete(ctx, t.object)
 }
 
-// discover watches what is served now. Resources of groups whose discovery
-// fails keep being watched: they are only forgotten when it is known that
-// they are gone.
+// discover starts and stops monitors according to the served resources. It keeps the
+// monitors of groups whose discovery fails.
 func (c *collector) discover(ctx context.Context, _ struct{}) error {
 	served, err := kinds.Served(c.env.Client.Kubernetes.Discovery())
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return fmt.Errorf("finding out what to watch: %w", err)
+		return fmt.Errorf("discovering resources: %w", err)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Info("Some groups could not be discovered", "reason", err)
+		klog.FromContext(ctx).Info("Cannot discover some groups", "reason", err)
 		served = union(served, c.monitors.list())
 	}
 	ended, watchErr := c.monitors.update(ctx, served)
 	if watchErr != nil {
-		klog.FromContext(ctx).Info("Some resources are not watched for garbage collection", "reason", watchErr)
+		klog.FromContext(ctx).Info("Cannot watch some resources for garbage collection", "reason", watchErr)
 	}
 	for _, resource := range ended {
 		for _, t := range c.graph.forget(resource) {
@@ -161,14 +161,14 @@ func (c *collector) discover(ctx context.Context, _ struct{}) error {
 	return err
 }
 
-// union adds to served the kinds that were known before.
+// union returns the served kinds and those that were known before.
 func union(served, known []kinds.Kind) []kinds.Kind {
-	have := map[schema.GroupResource]bool{}
+	seen := map[schema.GroupResource]bool{}
 	for _, k := range served {
-		have[k.Resource.GroupResource()] = true
+		seen[k.Resource.GroupResource()] = true
 	}
 	for _, k := range known {
-		if !have[k.Resource.GroupResource()] {
+		if !seen[k.Resource.GroupResource()] {
 			served = append(served, k)
 		}
 	}

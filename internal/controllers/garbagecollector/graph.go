@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// object names one object, for good: UIDs are never used twice.
+// object identifies an object of one resource version. UIDs are never reused.
 type object struct {
 	resource  schema.GroupVersionResource
 	namespace string
@@ -18,7 +18,7 @@ type object struct {
 	uid       types.UID
 }
 
-// identity names one object in whatever version it is seen.
+// identity identifies an object independent of the version in which it is watched.
 type identity struct {
 	resource  schema.GroupResource
 	namespace string
@@ -30,51 +30,52 @@ func (o object) identity() identity {
 	return identity{o.resource.GroupResource(), o.namespace, o.name, o.uid}
 }
 
-// task is one thing to look at.
+// task is a key of the collector's queue.
 type task struct {
-	do     action
+	action action
 	object object
 }
 
 type action int
 
 const (
-	// judge an object that has owners: should it go, or lose a reference?
-	judge action = iota
-	// foreground: an object is deleted in the foreground; its dependents go
-	// first.
-	foreground
-	// orphan: an object is deleted and its dependents stay.
-	orphan
+	// attemptToDelete deletes an object, or removes owner references from it, if its
+	// owners require that.
+	attemptToDelete action = iota
+	// deleteDependents deletes the dependents of an object that is being deleted in
+	// the foreground.
+	deleteDependents
+	// orphanDependents removes references to an object that is being deleted with the
+	// policy Orphan.
+	orphanDependents
 )
 
-// graph knows who owns whom. Only objects that have owners are in it, and
-// the UIDs that they name; everything else stays in the informers' stores.
+// graph holds the owner references of all objects. It contains only objects with
+// owners and the UIDs of these owners; everything else is in the informers' stores.
 type graph struct {
-	mu sync.RWMutex // guards all below
-	// owners of each object that has any.
+	mu sync.RWMutex // guards the following
+	// owners holds the references of each object that has owners.
 	owners map[object][]metav1.OwnerReference
-	// dependents of each UID that is named as an owner, whether an object of
-	// that UID was ever seen or not.
+	// dependents holds the dependents of each UID in an owner reference, whether or not
+	// an object with that UID exists.
 	dependents map[types.UID]map[object]struct{}
-	// going are the objects being deleted in the foreground.
-	going map[types.UID]object
-	// gone are objects known not to exist, or not any longer. A reference that
-	// has the UID of one but names another kind is not a reference to it.
-	gone *recent[identity]
+	// deletingDependents holds the objects that are being deleted in the foreground.
+	deletingDependents map[types.UID]object
+	// absent holds objects that are known not to exist. A reference with the UID of
+	// such an object but another kind, name or namespace is not a reference to it.
+	absent *recent[identity]
 }
 
 func newGraph() *graph {
 	return &graph{
-		owners:     map[object][]metav1.OwnerReference{},
-		dependents: map[types.UID]map[object]struct{}{},
-		going:      map[types.UID]object{},
-		gone:       newRecent[identity](5000),
+		owners:             map[object][]metav1.OwnerReference{},
+		dependents:         map[types.UID]map[object]struct{}{},
+		deletingDependents: map[types.UID]object{},
+		absent:             newRecent[identity](5000),
 	}
 }
 
-// put takes in an object as it is now and returns what has to be looked at
-// because of it.
+// put records the current state of an object and returns the resulting tasks.
 func (g *graph) put(o object, meta metav1.Object) []task {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,12 +85,12 @@ func (g *graph) put(o object, meta metav1.Object) []task {
 	if !slices.EqualFunc(before, refs, sameReference) {
 		g.link(o, before, refs)
 		if len(refs) > 0 {
-			tasks = append(tasks, task{judge, o})
+			tasks = append(tasks, task{attemptToDelete, o})
 		}
-		// An owner that waits for this object may not have to any longer.
+		// An owner may no longer have to wait for this object.
 		for _, ref := range before {
-			if owner, ok := g.going[ref.UID]; ok {
-				tasks = append(tasks, task{foreground, owner})
+			if owner, ok := g.deletingDependents[ref.UID]; ok {
+				tasks = append(tasks, task{deleteDependents, owner})
 			}
 		}
 	}
@@ -97,45 +98,45 @@ func (g *graph) put(o object, meta metav1.Object) []task {
 		return tasks
 	}
 	if slices.Contains(meta.GetFinalizers(), metav1.FinalizerOrphanDependents) {
-		tasks = append(tasks, task{orphan, o})
+		tasks = append(tasks, task{orphanDependents, o})
 	}
 	if slices.Contains(meta.GetFinalizers(), metav1.FinalizerDeleteDependents) {
-		g.going[o.uid] = o
-		tasks = append(tasks, task{foreground, o})
+		g.deletingDependents[o.uid] = o
+		tasks = append(tasks, task{deleteDependents, o})
 	} else {
-		delete(g.going, o.uid)
+		delete(g.deletingDependents, o.uid)
 	}
 	return tasks
 }
 
-// remove forgets an object that is gone and returns what has to be looked at
-// because of it: those it owned, and owners that waited for it.
+// remove records that an object has been deleted and returns tasks for its dependents
+// and for owners that wait for it.
 func (g *graph) remove(o object) []task {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var tasks []task
-	g.gone.add(o.identity())
-	delete(g.going, o.uid)
+	g.absent.add(o.identity())
+	delete(g.deletingDependents, o.uid)
 	for dependent := range g.dependents[o.uid] {
-		tasks = append(tasks, task{judge, dependent})
+		tasks = append(tasks, task{attemptToDelete, dependent})
 	}
 	return append(tasks, g.unlink(o)...)
 }
 
-// unlink takes an object's owner references out and returns the owners that
-// waited for it.
+// unlink removes the owner references of an object and returns tasks for owners that
+// wait for it. Callers hold mu.
 func (g *graph) unlink(o object) []task {
 	var tasks []task
 	for _, ref := range g.owners[o] {
-		if owner, ok := g.going[ref.UID]; ok {
-			tasks = append(tasks, task{foreground, owner})
+		if owner, ok := g.deletingDependents[ref.UID]; ok {
+			tasks = append(tasks, task{deleteDependents, owner})
 		}
 	}
 	g.link(o, g.owners[o], nil)
 	return tasks
 }
 
-// link replaces an object's owner references.
+// link replaces the owner references of an object. Callers hold mu.
 func (g *graph) link(o object, before, after []metav1.OwnerReference) {
 	for _, ref := range before {
 		delete(g.dependents[ref.UID], o)
@@ -156,13 +157,14 @@ func (g *graph) link(o object, before, after []metav1.OwnerReference) {
 	}
 }
 
-// dependent is an object and whether it blocks the deletion of its owner.
+// dependent is a dependent of an owner. blocks is true if it blocks the owner's
+// deletion in the foreground.
 type dependent struct {
 	object
 	blocks bool
 }
 
-// dependentsOf lists the objects that name a UID as an owner.
+// dependentsOf returns the objects with an owner reference to a UID.
 func (g *graph) dependentsOf(uid types.UID) []dependent {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -175,29 +177,29 @@ func (g *graph) dependentsOf(uid types.UID) []dependent {
 	return out
 }
 
-// isGoing reports whether an object is being deleted in the foreground.
-func (g *graph) isGoing(uid types.UID) bool {
+// isDeletingDependents reports whether an object is being deleted in the foreground.
+func (g *graph) isDeletingDependents(uid types.UID) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	_, ok := g.going[uid]
+	_, ok := g.deletingDependents[uid]
 	return ok
 }
 
-func (g *graph) isGone(o object) bool {
+func (g *graph) isAbsent(o object) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.gone.has(o.identity())
+	return g.absent.has(o.identity())
 }
 
-func (g *graph) markGone(o object) {
+func (g *graph) markAbsent(o object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gone.add(o.identity())
+	g.absent.add(o.identity())
 }
 
-// forget drops all objects of a resource that is not watched any longer, and
-// returns the owners that waited for them. The objects may well exist, in
-// another version or until their kind is served again: what they own stays.
+// forget drops the objects of a resource that is no longer watched, and returns tasks
+// for owners that wait for them. The objects may still exist, so their dependents are
+// not deleted.
 func (g *graph) forget(resource schema.GroupVersionResource) []task {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -207,9 +209,9 @@ func (g *graph) forget(resource schema.GroupVersionResource) []task {
 			tasks = append(tasks, g.unlink(o)...)
 		}
 	}
-	for uid, o := range g.going {
+	for uid, o := range g.deletingDependents {
 		if o.resource == resource {
-			delete(g.going, uid)
+			delete(g.deletingDependents, uid)
 		}
 	}
 	return tasks
@@ -220,9 +222,8 @@ func sameReference(a, b metav1.OwnerReference) bool {
 		(a.BlockOwnerDeletion != nil && *a.BlockOwnerDeletion) == (b.BlockOwnerDeletion != nil && *b.BlockOwnerDeletion)
 }
 
-// recent is a set that keeps the last n keys added, as hashes: the keys'
-// texts, a few here and a few there, would keep the memory of the objects that
-// they are from.
+// recent is a set of the last n added keys. It stores hashes, because the strings in
+// the keys would keep the memory of the objects they came from.
 type recent[K comparable] struct {
 	seeds [2]maphash.Seed
 	ring  []hash
@@ -230,7 +231,7 @@ type recent[K comparable] struct {
 	set   map[hash]struct{}
 }
 
-// hash is wide enough to be taken for the key.
+// hash is wide enough to identify a key.
 type hash [2]uint64
 
 func newRecent[K comparable](n int) *recent[K] {

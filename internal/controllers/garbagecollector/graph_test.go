@@ -22,29 +22,29 @@ func owned(name string, finalizers []string, owners ...string) *metav1.PartialOb
 	return m
 }
 
-func TestDecide(t *testing.T) {
+func TestPlan(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		finalizers    []string
-		standings     []standing
+		owners        []ownerState
 		hasDependents bool
 		want          string
 	}{
-		{"a solid owner", nil, []standing{solid}, false, ""},
-		{"the only owner is gone", nil, []standing{absent}, false, "Background"},
-		{"one of two is gone", nil, []standing{solid, absent}, false, "keep o0"},
-		{"one of two waits", nil, []standing{waiting, solid}, true, "keep o1"},
-		{"the owner waits", nil, []standing{waiting}, false, "Background"},
-		{"the owner waits, with dependents", nil, []standing{waiting}, true, "Foreground"},
-		{"wants to orphan", []string{metav1.FinalizerOrphanDependents}, []standing{absent}, true, "Orphan"},
-		{"wants foreground", []string{metav1.FinalizerDeleteDependents}, []standing{absent}, false, "Foreground"},
+		{"a solid owner", nil, []ownerState{solid}, false, ""},
+		{"the only owner is absent", nil, []ownerState{dangling}, false, "Background"},
+		{"one of two is absent", nil, []ownerState{solid, dangling}, false, "keep o0"},
+		{"one of two waits for dependents", nil, []ownerState{waitingForDependents, solid}, true, "keep o1"},
+		{"the owner waits for dependents", nil, []ownerState{waitingForDependents}, false, "Background"},
+		{"the owner waits, and the object has dependents", nil, []ownerState{waitingForDependents}, true, "Foreground"},
+		{"finalizer orphan", []string{metav1.FinalizerOrphanDependents}, []ownerState{dangling}, true, "Orphan"},
+		{"finalizer foregroundDeletion", []string{metav1.FinalizerDeleteDependents}, []ownerState{dangling}, false, "Foreground"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var owners []string
-			for i := range c.standings {
+			for i := range c.owners {
 				owners = append(owners, fmt.Sprint("o", i))
 			}
-			s := decide(owned("x", c.finalizers, owners...), c.standings, c.hasDependents)
+			s := plan(owned("x", c.finalizers, owners...), c.owners, c.hasDependents)
 			got := string(s.delete)
 			for _, ref := range s.keep {
 				got += "keep " + ref.Name
@@ -67,30 +67,30 @@ func TestGraph(t *testing.T) {
 	deleting.DeletionTimestamp = &now
 
 	for _, step := range []struct{ what, got, want string }{
-		{"an owner is of no interest", put(owned("owner", nil)), ""},
-		{"a dependent is judged", put(owned("a", nil, "owner!")), "judge a"},
-		{"a second one", put(owned("b", nil, "owner")), "judge b"},
-		{"nothing new", put(owned("a", nil, "owner!")), ""},
-		{"the owner is deleted in the foreground", put(deleting), "foreground owner"},
-		{"a dependent is gone", remove("a"), "foreground owner"},
-		{"another loses its reference", put(owned("b", nil)), "foreground owner"},
-		{"and gets one again", put(owned("b", nil, "owner")), "judge b"},
-		{"the owner is gone", remove("owner"), "judge b"},
-		{"the last is gone", remove("b"), ""},
+		{"an object without owners", put(owned("owner", nil)), ""},
+		{"a dependent", put(owned("a", nil, "owner!")), "attempt a"},
+		{"a second dependent", put(owned("b", nil, "owner")), "attempt b"},
+		{"no change", put(owned("a", nil, "owner!")), ""},
+		{"the owner is deleted in the foreground", put(deleting), "dependents of owner"},
+		{"a dependent is deleted", remove("a"), "dependents of owner"},
+		{"another loses its reference", put(owned("b", nil)), "dependents of owner"},
+		{"the reference is added again", put(owned("b", nil, "owner")), "attempt b"},
+		{"the owner is deleted", remove("owner"), "attempt b"},
+		{"the last dependent is deleted", remove("b"), ""},
 	} {
 		if step.got != step.want {
 			t.Errorf("%s: %q, want %q", step.what, step.got, step.want)
 		}
 	}
-	known := func(name string) bool { return g.isGone(object{podResource, "", name, types.UID(name)}) }
-	if !known("owner") || known("c") || len(g.owners)+len(g.dependents)+len(g.going) != 0 {
+	absent := func(name string) bool { return g.isAbsent(object{podResource, "", name, types.UID(name)}) }
+	if !absent("owner") || absent("c") || len(g.owners)+len(g.dependents)+len(g.deletingDependents) != 0 {
 		t.Errorf("left over: %+v", g)
 	}
 }
 
-// A resource may be watched in another version, or not at all for a while:
-// its objects are not gone then, and what they own stays.
-func TestForgottenIsNotGone(t *testing.T) {
+// When the watch of a resource ends, its objects do not count as absent: it may be
+// watched in another version, or not be served for a while.
+func TestForgottenIsNotAbsent(t *testing.T) {
 	g := newGraph()
 	put := func(version string, m *metav1.PartialObjectMetadata) object {
 		o := object{podResource.GroupResource().WithVersion(version), "", m.Name, m.UID}
@@ -98,37 +98,37 @@ func TestForgottenIsNotGone(t *testing.T) {
 		return o
 	}
 	now := metav1.Now()
-	going := owned("root", []string{metav1.FinalizerDeleteDependents})
-	going.DeletionTimestamp = &now
-	put("v1", going)
+	root := owned("root", []string{metav1.FinalizerDeleteDependents})
+	root.DeletionTimestamp = &now
+	put("v1", root)
 	old := put("v1", owned("mid", nil, "root!"))
 	leaf := put("v1beta1", owned("leaf", nil, "mid"))
 
-	put("v2", going)
+	put("v2", root)
 	fresh := put("v2", owned("mid", nil, "root!"))
-	if got := show(g.forget(podResource)); got != "foreground root" {
-		t.Errorf("to do after the watch of a version ended: %q", got)
+	if got := show(g.forget(podResource)); got != "dependents of root" {
+		t.Errorf("tasks after the watch of a version ended: %q", got)
 	}
-	if g.isGone(old) || g.isGone(fresh) {
-		t.Error("an object whose version is not watched any longer counts as gone")
+	if g.isAbsent(old) || g.isAbsent(fresh) {
+		t.Error("an object whose version is no longer watched counts as absent")
 	}
-	if got := g.dependentsOf("root"); len(got) != 1 || got[0].object != fresh || !g.isGoing("root") {
-		t.Errorf("what is known in the new version was forgotten: %v", got)
+	if got := g.dependentsOf("root"); len(got) != 1 || got[0].object != fresh || !g.isDeletingDependents("root") {
+		t.Errorf("the object in the new version was forgotten: %v", got)
 	}
-	if got := show(g.remove(fresh)); got != "foreground root, judge leaf" || !g.isGone(old) {
-		t.Errorf("to do after the object went: %q", got)
+	if got := show(g.remove(fresh)); got != "attempt leaf, dependents of root" || !g.isAbsent(old) {
+		t.Errorf("tasks after the object was deleted: %q", got)
 	}
 	other := leaf
 	other.uid = "mid"
-	if g.isGone(other) {
-		t.Error("an object that has the UID of one that is gone, but another name, counts as gone")
+	if g.isAbsent(other) {
+		t.Error("an object with the UID of an absent one, but another name, counts as absent")
 	}
 }
 
 func show(tasks []task) string {
 	var words []string
 	for _, t := range tasks {
-		words = append(words, []string{"judge", "foreground", "orphan"}[t.do]+" "+t.object.name)
+		words = append(words, []string{"attempt", "dependents of", "orphan"}[t.action]+" "+t.object.name)
 	}
 	slices.Sort(words)
 	return strings.Join(words, ", ")

@@ -15,49 +15,49 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller/kinds"
 )
 
-// ignored resources neither own nor are owned, and change often.
-var ignored = map[schema.GroupResource]bool{
-	{Group: "", Resource: "events"}:              true,
-	{Group: "events.k8s.io", Resource: "events"}: true,
+// ignored reports whether the objects of a resource are not collected. Events change
+// often and neither have owners nor dependents.
+func ignored(gr schema.GroupResource) bool {
+	return gr.Resource == "events" && (gr.Group == "" || gr.Group == "events.k8s.io")
 }
 
-// monitors watch every resource that is served. Built-in ones are watched
-// through the informers that the whole process shares, others by metadata.
+// monitors watch all served resources; see kinds.Watch.
 type monitors struct {
 	shared   informers.SharedInformerFactory
 	metadata metadata.Interface
 	changed  func(resource schema.GroupVersionResource, meta metav1.Object, deleted bool)
 
-	mu      sync.RWMutex // guards all below
+	mu      sync.RWMutex // guards the following
 	running map[schema.GroupVersionResource]*kinds.Monitor
 	byKind  map[schema.GroupVersionKind]kinds.Kind
 	byGroup map[schema.GroupKind]kinds.Kind
-	// former are the kinds that were served some time.
-	former map[schema.GroupKind]kinds.Kind
+	// known holds all kinds that are or were served.
+	known map[schema.GroupKind]kinds.Kind
 }
 
-// fillPatience is how long the first list of a resource may take.
-const fillPatience = 30 * time.Second
+// syncTimeout is the maximum time to wait for the first list of resources.
+const syncTimeout = 30 * time.Second
 
-// update watches what is served from now on and no longer what is not. It
-// returns the resources whose watch ended. It blocks until the stores of the
-// new ones are filled, for fillPatience at most.
+// update starts monitors of the served resources and closes all others. It returns the
+// resources whose monitors were closed. It blocks until the new monitors have synced,
+// for at most syncTimeout.
 func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []schema.GroupVersionResource, err error) {
 	byKind, byGroup := map[schema.GroupVersionKind]kinds.Kind{}, map[schema.GroupKind]kinds.Kind{}
 	wanted := map[schema.GroupVersionResource]bool{}
 	for _, kind := range served {
 		byKind[kind.GroupVersionKind] = kind
 		byGroup[kind.GroupKind()] = kind
-		if kind.Can("delete", "list", "watch") && !ignored[kind.Resource.GroupResource()] {
+		if kind.SupportsAll("delete", "list", "watch") && !ignored(kind.Resource.GroupResource()) {
 			wanted[kind.Resource] = true
 		}
 	}
 	m.mu.Lock()
 	m.byKind, m.byGroup = byKind, byGroup
-	maps.Copy(m.former, byGroup)
+	maps.Copy(m.known, byGroup)
 	var stopped []*kinds.Monitor
 	for resource, monitor := range m.running {
 		if !wanted[resource] {
@@ -83,29 +83,22 @@ func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []sch
 	for _, monitor := range stopped {
 		monitor.Close()
 	}
-	// An aggregated server that does not answer must not keep others waiting.
-	filled, cancel := context.WithTimeout(ctx, fillPatience)
+	// An unavailable aggregated server must not block the collector.
+	syncing, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
-	cache.WaitFor(filled, "", fresh...)
+	cache.WaitFor(syncing, "", fresh...)
 	return ended, err
 }
 
 func (m *monitors) watch(ctx context.Context, resource schema.GroupVersionResource) (*kinds.Monitor, error) {
-	return kinds.Watch(ctx, m.shared, m.metadata, resource, cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { m.changed(resource, o.(metav1.Object), false) },
-		UpdateFunc: func(_, o any) {
-			m.changed(resource, o.(metav1.Object), false)
-		},
-		DeleteFunc: func(o any) {
-			if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = tombstone.Obj
-			}
-			m.changed(resource, o.(metav1.Object), true)
-		},
-	})
+	return kinds.Watch(ctx, m.shared, m.metadata, resource, client.Handler(
+		func(o metav1.Object) { m.changed(resource, o, false) },
+		func(_, o metav1.Object) { m.changed(resource, o, false) },
+		func(o metav1.Object) { m.changed(resource, o, true) },
+	))
 }
 
-// closeAll ends all monitors.
+// closeAll closes all monitors.
 func (m *monitors) closeAll() {
 	m.mu.Lock()
 	running := m.running
@@ -116,15 +109,15 @@ func (m *monitors) closeAll() {
 	}
 }
 
-// list are the kinds known from the last update.
+// list returns the kinds that were served at the last update.
 func (m *monitors) list() []kinds.Kind {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return slices.Collect(maps.Values(m.byKind))
 }
 
-// resolve finds the kind that an owner reference names, in any version, and
-// whether it is served now or only was.
+// resolve returns the kind of an owner reference, in any version. served is false if
+// the kind was served before but is not served now.
 func (m *monitors) resolve(ref metav1.OwnerReference) (kind kinds.Kind, served, ok bool) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -139,11 +132,11 @@ func (m *monitors) resolve(ref metav1.OwnerReference) (kind kinds.Kind, served, 
 	if kind, ok := m.byGroup[group]; ok {
 		return kind, true, true
 	}
-	kind, ok = m.former[group]
+	kind, ok = m.known[group]
 	return kind, false, ok
 }
 
-// kindOf is the kind of a resource that is watched.
+// kindOf returns the kind of a watched resource.
 func (m *monitors) kindOf(resource schema.GroupVersionResource) schema.GroupVersionKind {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -155,9 +148,9 @@ func (m *monitors) kindOf(resource schema.GroupVersionResource) schema.GroupVers
 	return schema.GroupVersionKind{}
 }
 
-// elsewhere says whether an object that is not in its namespace was seen in
-// another one. It looks at every object of the resource.
-func (m *monitors) elsewhere(o object) bool {
+// inOtherNamespace reports whether an object with the UID exists in another namespace.
+// It visits all objects of the resource.
+func (m *monitors) inOtherNamespace(o object) bool {
 	m.mu.RLock()
 	monitor := m.running[o.resource]
 	m.mu.RUnlock()
@@ -167,8 +160,8 @@ func (m *monitors) elsewhere(o object) bool {
 	})
 }
 
-// cached is an object as it was seen last; nil if it was not seen, or another
-// of that name was.
+// cached returns the cached metadata of an object, or nil if the cache has no object
+// with its name and UID.
 func (m *monitors) cached(o object) metav1.Object {
 	m.mu.RLock()
 	monitor := m.running[o.resource]

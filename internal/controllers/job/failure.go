@@ -8,29 +8,31 @@ import (
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// Restarting pods that failed is put off from the first to the last of these,
-// doubling with every failure in a row.
+// Initial and maximum back-off before failed pods are replaced. It doubles with every
+// consecutive failure.
 const (
-	firstBackoff = 10 * time.Second
-	lastBackoff  = 10 * time.Minute
+	initialBackoff = 10 * time.Second
+	maxBackoff     = 10 * time.Minute
 )
 
-func backoff(streak int) time.Duration {
-	d := firstBackoff
-	for range streak - 1 {
-		if d >= lastBackoff {
-			return lastBackoff
+// backoff returns the back-off after a number of consecutive failures, at least one.
+func backoff(failures int) time.Duration {
+	d := initialBackoff
+	for range failures - 1 {
+		if d >= maxBackoff {
+			return maxBackoff
 		}
 		d *= 2
 	}
-	return min(d, lastBackoff)
+	return min(d, maxBackoff)
 }
 
-// restartedTooOften looks at pods that the kubelet restarts in place.
-func (s snapshot) restartedTooOften(o outcome, limit int32) bool {
+// pastBackoffLimitOnFailure reports whether the containers of pods with the restart
+// policy OnFailure have been restarted more often than the back-off limit allows.
+func (s snapshot) pastBackoffLimitOnFailure(o podGroups, limit int32) bool {
 	if s.job.Spec.Template.Spec.RestartPolicy != v1.RestartPolicyOnFailure {
 		return false
 	}
@@ -49,8 +51,9 @@ func (s snapshot) restartedTooOften(o outcome, limit int32) bool {
 	return restarts >= int64(limit)
 }
 
-// judgeFailure applies the pod failure policy (KEP-3329) to a pod that failed.
-func judgeFailure(job *batch.Job, pod *v1.Pod) (batch.PodFailurePolicyAction, string) {
+// matchPodFailurePolicy returns the action of the pod failure policy (KEP-3329) for a
+// failed pod, and a message if a rule matches.
+func matchPodFailurePolicy(job *batch.Job, pod *v1.Pod) (batch.PodFailurePolicyAction, string) {
 	if job.Spec.PodFailurePolicy == nil {
 		return batch.PodFailurePolicyActionCount, ""
 	}
@@ -69,7 +72,7 @@ func judgeFailure(job *batch.Job, pod *v1.Pod) (batch.PodFailurePolicyAction, st
 			continue
 		}
 		for _, want := range rule.OnPodConditions {
-			if c := podutil.Condition(&pod.Status, want.Type); c != nil && c.Status == want.Status {
+			if c := podquery.Condition(&pod.Status, want.Type); c != nil && c.Status == want.Status {
 				return rule.Action, fmt.Sprintf("Pod %s/%s has condition %s matching %s rule at index %d", pod.Namespace, pod.Name, want.Type, rule.Action, i)
 			}
 		}

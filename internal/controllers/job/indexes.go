@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/workload"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// indexOf is a pod's completion index, -1 if it has none.
+// indexOf returns the completion index of a pod, or -1 if it has none.
 func indexOf(pod *v1.Pod) int {
 	n, err := strconv.Atoi(pod.Annotations[batch.JobCompletionIndexAnnotation])
 	if err != nil || n < 0 {
@@ -21,8 +21,8 @@ func indexOf(pod *v1.Pod) int {
 	return n
 }
 
-// newPod is a Job's pod for a slot.
-func newPod(job *batch.Job, s slot) *v1.Pod {
+// newPod returns a new pod of a Job.
+func newPod(job *batch.Job, s podToCreate) *v1.Pod {
 	pod := workload.PodFromTemplate(&job.Spec.Template, job, *metav1.NewControllerRef(job, kind))
 	pod.Finalizers = append(pod.Finalizers, batch.JobTrackingFinalizer)
 	if s.index < 0 {
@@ -37,13 +37,13 @@ func newPod(job *batch.Job, s slot) *v1.Pod {
 	}
 	pod.Annotations[batch.JobCompletionIndexAnnotation] = index
 	pod.Labels[batch.JobCompletionIndexAnnotation] = index
-	if s.after != nil {
-		s.after.annotate(pod)
+	if s.failures != nil {
+		s.failures.annotate(pod)
 	}
 	pod.Spec.Hostname = job.Name + "-" + index
 	pod.GenerateName = job.Name + "-" + index + "-"
 	field := "metadata.labels['" + batch.JobCompletionIndexAnnotation + "']"
-	for c := range podutil.Containers(&pod.Spec) {
+	for c := range podquery.Containers(&pod.Spec) {
 		if !slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool { return e.Name == "JOB_COMPLETION_INDEX" }) {
 			c.Env = append(c.Env, v1.EnvVar{Name: "JOB_COMPLETION_INDEX", ValueFrom: &v1.EnvVarSource{
 				FieldRef: &v1.ObjectFieldSelector{FieldPath: field},

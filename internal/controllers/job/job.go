@@ -1,9 +1,10 @@
-// Package job runs Jobs: pods until enough have succeeded.
+// Package job is the Job controller. It creates pods until enough of them have
+// succeeded.
 //
-//	pod ends ──▶ its UID in status.uncountedTerminatedPods ──▶ its finalizer off ──▶ counted
+//	pod finishes ──▶ UID in status.uncountedTerminatedPods ──▶ finalizer removed ──▶ counted in status
 //
-// Every pod carries a finalizer until it is accounted for, so none is counted
-// twice or never (KEP-2307).
+// Every pod has a finalizer until it is in the status, so that each pod is counted
+// exactly once (KEP-2307).
 package job
 
 import (
@@ -11,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,75 +23,88 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/workload"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/supervise"
+	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	workers := 5
+	workers, counted := 5, newCounts()
 	return controller.Descriptor{
 		Name:           "job-controller",
 		Aliases:        []string{"job"},
 		ServiceAccount: "job-controller",
 		EventSource:    "job-controller",
 		AddFlags:       controller.WorkersFlag(&workers, "concurrent-job-syncs", "job objects"),
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers, counted) },
 	}
 }
 
 var kind = batch.SchemeGroupVersion.WithKind("Job")
 
-// burst is the most pods that one sync creates.
+// burst is the maximum number of pods that one sync creates.
 const burst = 500
 
 type jobs struct {
 	*workload.Controller[*batch.Job, *v1.Pod]
 	env     *controller.Env
 	kube    kubernetes.Interface
+	counts  *counts
+	lister  batchlisters.JobLister
 	pods    cache.SharedIndexInformer
 	control *workload.PodControl
+	orphans *controller.Queue[controller.Key] // pods; see orphans.go
 
-	mu sync.Mutex // guards failures
-	// failures of each Job since its last success.
-	failures map[controller.Key]failures
+	mu       sync.Mutex // guards the following
+	backoffs map[controller.Key]backoffRecord
+	// written holds the resource version of the last status that was written for a Job, until
+	// the cache shows it. An older status lacks pods that have lost their finalizer.
+	written map[controller.Key]string
 }
 
-type failures struct {
-	job    types.UID
-	streak int
-	last   time.Time
-	seen   map[types.UID]bool // pods counted into the streak
+// backoffRecord holds the failures of a Job since its last success.
+type backoffRecord struct {
+	job         types.UID
+	failures    int // consecutive
+	lastFailure time.Time
+	counted     map[types.UID]bool // finished pods that have been processed
 }
 
-func newController(env *controller.Env, workers int) (controller.Controller, error) {
+func newController(env *controller.Env, workers int, counted *counts) (controller.Controller, error) {
+	if err := env.Expose(counted.collectors()...); err != nil {
+		return nil, err
+	}
 	informers := env.Client.Informers
 	c := &jobs{
 		env:      env,
 		kube:     env.Client.Kubernetes,
+		counts:   counted,
+		lister:   informers.Batch().V1().Jobs().Lister(),
 		pods:     informers.Core().V1().Pods().Informer(),
 		control:  workload.NewPodControl(env),
-		failures: map[controller.Key]failures{},
+		backoffs: map[controller.Key]backoffRecord{},
+		written:  map[controller.Key]string{},
 	}
+	c.orphans = controller.NewQueue(env.Queues, "job_orphan_pod", controller.Existing[controller.Key](c.pods, c.syncOrphan))
+	owners := informers.Batch().V1().Jobs().Informer()
 	var err error
 	c.Controller, err = workload.New(env, workload.Config[*batch.Job, *v1.Pod]{
 		Kind: kind, Queue: "job", Workers: workers,
-		Owners: informers.Batch().V1().Jobs().Informer(), Dependents: c.pods,
-		Client:   func(namespace string) workload.Client[*batch.Job] { return c.kube.BatchV1().Jobs(namespace) },
-		Sync:     c.sync,
-		Gone:     c.gone,
-		Selector: func(job *batch.Job) *metav1.LabelSelector { return job.Spec.Selector },
-		Patch:    c.control.Patch, Finalizers: []string{batch.JobTrackingFinalizer},
-		Unadopted: func(pod *v1.Pod) {
-			if tracked(pod) { // its finalizer has to go
-				c.Queue.Add(controller.Key{Namespace: pod.Namespace, Name: pod.Labels[batch.JobNameLabel]})
-			}
-		},
+		Owners: owners, Dependents: c.pods,
+		Sources: c.orphanSources(owners), Tasks: []func(context.Context) error{c.orphans.Workers(1)},
+		Client:    func(namespace string) workload.Client[*batch.Job] { return c.kube.BatchV1().Jobs(namespace) },
+		Sync:      c.sync,
+		OwnerGone: func(_ context.Context, key controller.Key) error { c.forget(key); return nil },
+		Selector:  func(job *batch.Job) *metav1.LabelSelector { return job.Spec.Selector },
+		Patch:     c.control.Patch, Finalizers: []string{batch.JobTrackingFinalizer},
 		Expectations: c.control.Expectations,
 	})
 	return c, err
@@ -99,65 +114,101 @@ func (c *jobs) sync(ctx context.Context, job *batch.Job) error {
 	if by := job.Spec.ManagedBy; by != nil && *by != batch.JobControllerName {
 		return nil
 	}
-	current := c.control.Expectations.Satisfied(job.UID)
-	owned, err := c.Claim(ctx, job)
-	if err != nil {
-		return err
+	if !c.shown(job) {
+		return controller.ErrStale
 	}
-	streak, last := c.streak(job, owned)
-	p := decide(snapshot{job: job, pods: owned, now: time.Now()}, streak, last)
-	if p.again > 0 {
-		c.Queue.AddAfter(cache.MetaObjectToName(job), p.again)
-	}
-	var work error
-	if current {
-		work = c.apply(ctx, job, &p)
-	}
-	if err := c.report(ctx, job, p); err != nil {
-		return errors.Join(work, err)
-	}
-	released := pods.All(p.release, func(pod *v1.Pod) error { return c.release(ctx, pod) })
-	return errors.Join(work, released)
+	begin, satisfied := time.Now(), c.control.Expectations.Satisfied(job.UID)
+	p, err := c.reconcile(ctx, job, satisfied)
+	c.counts.synced(job, p, !satisfied, err, time.Since(begin))
+	return err
 }
 
-// streak counts a Job's failures since its last success, and when the last
-// was.
-func (c *jobs) streak(job *batch.Job, owned []*v1.Pod) (int, time.Time) {
+// reconcile carries out one plan. satisfied is false if the cache does not show all pods that
+// the controller has created and deleted. The plan is nil if there was an error before.
+func (c *jobs) reconcile(ctx context.Context, job *batch.Job, satisfied bool) (*plan, error) {
+	owned, err := c.Claim(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	failures, lastFailure := c.recordFailures(job, owned)
+	p := decide(snapshot{job: job, pods: owned, now: time.Now(), stale: !satisfied}, failures, lastFailure)
+	if p.requeueAfter > 0 {
+		c.Queue.AddAfter(cache.MetaObjectToName(job), p.requeueAfter)
+	}
+	// Before the remaining pods of a failed Job are deleted, its status must say that it has
+	// failed. Otherwise these deletions could be taken for failures of their indexes.
+	failsNow := p.countDeleted && !has(&job.Status, batch.JobFailureTarget)
+	var applyErr error
+	if satisfied && !failsNow {
+		applyErr = c.apply(ctx, job, &p)
+	}
+	if err := c.updateStatus(ctx, job, p); err != nil {
+		return &p, errors.Join(applyErr, err)
+	}
+	finalizerErr := supervise.Each(p.release, func(pod *v1.Pod) error { return c.removeFinalizer(ctx, pod, "") })
+	return &p, errors.Join(applyErr, finalizerErr)
+}
+
+// shown reports whether a cached Job is as new as the last status that was written.
+func (c *jobs) shown(job *batch.Job) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := cache.MetaObjectToName(job)
-	f := c.failures[key]
-	if f.job != job.UID {
-		f = failures{job: job.UID, seen: map[types.UID]bool{}}
+	if order, err := resourceversion.CompareResourceVersion(job.ResourceVersion, c.written[key]); err == nil && order < 0 {
+		return false
 	}
-	ended := slices.DeleteFunc(slices.Clone(owned), func(p *v1.Pod) bool {
-		return f.seen[p.UID] || p.Status.Phase != v1.PodSucceeded && !failed(job, p)
-	})
-	slices.SortFunc(ended, func(a, b *v1.Pod) int { return endOf(a).Compare(endOf(b)) })
-	for _, p := range ended {
-		f.seen[p.UID] = true
-		if p.Status.Phase == v1.PodSucceeded {
-			f.streak, f.last = 0, time.Time{}
-		} else {
-			f.streak, f.last = f.streak+1, endOf(p)
-		}
-	}
-	c.failures[key] = f
-	return f.streak, f.last
+	delete(c.written, key)
+	return true
 }
 
-// endOf is when a pod's last container ended. If its status does not tell,
-// it is when the pod was deleted, was no longer ready, or at worst was made.
-func endOf(p *v1.Pod) (end time.Time) {
+// recordFailures processes the finished pods of a Job. It returns the number of
+// consecutive failures since the last success, and the time of the last failure.
+func (c *jobs) recordFailures(job *batch.Job, owned []*v1.Pod) (failures int, lastFailure time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := cache.MetaObjectToName(job)
+	record := c.backoffs[key]
+	if record.job != job.UID {
+		record = backoffRecord{job: job.UID, counted: map[types.UID]bool{}}
+	}
+	// Pods without the finalizer are those that were counted before, and those that the
+	// controller deletes because the Job is suspended or has too many.
+	finished := slices.DeleteFunc(slices.Clone(owned), func(p *v1.Pod) bool {
+		return !tracked(p) || record.counted[p.UID] || p.Status.Phase != v1.PodSucceeded && !failed(job, p)
+	})
+	present := map[types.UID]bool{}
+	for _, p := range owned {
+		present[p.UID] = true
+	}
+	maps.DeleteFunc(record.counted, func(uid types.UID, _ bool) bool { return !present[uid] })
+	slices.SortFunc(finished, func(a, b *v1.Pod) int { return finishTime(a).Compare(finishTime(b)) })
+	for _, p := range finished {
+		record.counted[p.UID] = true
+		if p.Status.Phase == v1.PodSucceeded {
+			record.failures, record.lastFailure = 0, time.Time{}
+		} else {
+			record.failures, record.lastFailure = record.failures+1, finishTime(p)
+		}
+	}
+	c.backoffs[key] = record
+	return record.failures, record.lastFailure
+}
+
+// finishTime returns when the last container of a pod terminated. If the status does not
+// say so, it returns when the pod was deleted, ceased to be ready, or was created.
+func finishTime(p *v1.Pod) (end time.Time) {
 	for _, s := range p.Status.ContainerStatuses {
 		if t := s.State.Terminated; t != nil && t.FinishedAt.After(end) {
 			end = t.FinishedAt.Time
 		}
 	}
-	switch ready := podutil.Condition(&p.Status, v1.PodReady); {
+	switch ready := podquery.Condition(&p.Status, v1.PodReady); {
 	case !end.IsZero():
 		return end
-	case p.DeletionTimestamp != nil:
+	case p.DeletionTimestamp != nil: // this is when the grace period ends
+		if p.DeletionGracePeriodSeconds != nil {
+			return p.DeletionTimestamp.Add(-timespan.Seconds(*p.DeletionGracePeriodSeconds))
+		}
 		return p.DeletionTimestamp.Time
 	case ready != nil && ready.Status == v1.ConditionFalse && !ready.LastTransitionTime.IsZero():
 		return ready.LastTransitionTime.Time
@@ -165,75 +216,65 @@ func endOf(p *v1.Pod) (end time.Time) {
 	return p.CreationTimestamp.Time
 }
 
-// apply creates and deletes pods, and notes in the plan's status how that
-// went.
+// apply creates and deletes pods, and adds the created pods to the status of the plan.
 func (c *jobs) apply(ctx context.Context, job *batch.Job, p *plan) error {
-	deleted := c.control.DeletePods(ctx, job, p.delete, func(pod *v1.Pod) error {
-		if p.preserve {
+	_, deleted := c.control.DeletePods(ctx, job, p.delete, func(pod *v1.Pod) error {
+		if p.countDeleted {
 			return nil
 		}
-		return c.release(ctx, pod)
+		// The resource version fails the write if the pod has finished since it was read, because it must then be
+		// counted.
+		return c.removeFinalizer(ctx, pod, pod.ResourceVersion)
 	})
 	n, created := c.control.CreatePods(ctx, job, len(p.create), func(i int) *v1.Pod { return newPod(job, p.create[i]) })
 	p.status.Active += int32(n)
 	return errors.Join(deleted, created)
 }
 
-func (c *jobs) report(ctx context.Context, job *batch.Job, p plan) error {
+func (c *jobs) updateStatus(ctx context.Context, job *batch.Job, p plan) error {
 	if equality.Semantic.DeepEqual(job.Status, p.status) {
 		return nil
 	}
 	next := *job
 	next.Status = p.status
-	if _, err := c.kube.BatchV1().Jobs(job.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{}); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
+	updated, err := c.kube.BatchV1().Jobs(job.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
+	if err != nil {
+		return controller.IgnoreNotFound(err)
 	}
+	c.mu.Lock()
+	c.written[cache.MetaObjectToName(job)] = updated.ResourceVersion
+	c.mu.Unlock()
+	c.counts.written(job, &p.status)
 	for _, e := range p.events {
 		c.env.Events.Event(job, e.kind, e.reason, e.message)
 	}
 	return nil
 }
 
-// release takes the tracking finalizer off a pod.
-func (c *jobs) release(ctx context.Context, pod *v1.Pod) error {
+// removeFinalizer removes the tracking finalizer from a pod. It fails with a conflict if version
+// is not empty and the pod has another version.
+func (c *jobs) removeFinalizer(ctx context.Context, pod *v1.Pod, version string) error {
 	if !tracked(pod) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batch.JobTrackingFinalizer},
-	}})
+	metadata := map[string]any{"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batch.JobTrackingFinalizer}}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}
-	if err := c.control.Patch(ctx, pod, patch); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("taking the finalizer off pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	if err := c.control.Patch(ctx, pod, patch); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing the finalizer of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
 
-// gone takes the finalizer off the pods of a Job that is gone, and off those
-// that it orphaned and no other Job may adopt.
-func (c *jobs) gone(ctx context.Context, key controller.Key) error {
+// forget drops what is remembered of a deleted Job.
+func (c *jobs) forget(key controller.Key) {
 	c.mu.Lock()
-	delete(c.failures, key)
-	c.mu.Unlock()
-	objects, err := c.pods.GetIndexer().ByIndex(cache.NamespaceIndex, key.Namespace)
-	if err != nil {
-		return err
-	}
-	var lost []*v1.Pod
-	for _, o := range objects {
-		p := o.(*v1.Pod)
-		if !tracked(p) {
-			continue
-		}
-		ref := metav1.GetControllerOfNoCopy(p)
-		if ref == nil && len(c.Adopters(p)) == 0 || ref != nil && ref.Kind == kind.Kind && ref.Name == key.Name {
-			lost = append(lost, p)
-		}
-	}
-	return pods.All(lost, func(p *v1.Pod) error { return c.release(ctx, p) })
+	defer c.mu.Unlock()
+	delete(c.backoffs, key)
+	delete(c.written, key)
 }

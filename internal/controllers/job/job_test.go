@@ -1,10 +1,15 @@
 package job
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +34,7 @@ func jobOf(parallelism, completions, limit int32, mode batch.CompletionMode) *ba
 }
 
 func podOf(job *batch.Job, n, index int, phase v1.PodPhase) *v1.Pod {
-	p := newPod(job, slot{index: index})
+	p := newPod(job, podToCreate{index: index})
 	p.Name = fmt.Sprint("p", n)
 	p.UID = types.UID(p.Name)
 	p.Status.Phase = phase
@@ -45,14 +50,14 @@ func TestDecide(t *testing.T) {
 		change func(j *batch.Job)
 		want   string
 	}{
-		{"begins", jobOf(2, 3, 6, none), nil, nil, "create 2, delete 0, active 0 "},
-		{"goes on after a success", jobOf(2, 3, 6, none), []v1.PodPhase{"Succeeded", "Running"}, nil, "create 1, delete 0, active 1 "},
-		{"needs no more", jobOf(2, 2, 6, none), []v1.PodPhase{"Succeeded", "Running"}, nil, "create 0, delete 0, active 1 "},
-		{"has too many", jobOf(1, 5, 6, none), []v1.PodPhase{"Running", "Running"}, nil, "create 0, delete 1, active 2 "},
+		{"new", jobOf(2, 3, 6, none), nil, nil, "create 2, delete 0, active 0 "},
+		{"one succeeded", jobOf(2, 3, 6, none), []v1.PodPhase{"Succeeded", "Running"}, nil, "create 1, delete 0, active 1 "},
+		{"needs no more pods", jobOf(2, 2, 6, none), []v1.PodPhase{"Succeeded", "Running"}, nil, "create 0, delete 0, active 1 "},
+		{"has too many pods", jobOf(1, 5, 6, none), []v1.PodPhase{"Running", "Running"}, nil, "create 0, delete 1, active 2 "},
 		{"enough have succeeded", jobOf(2, 2, 6, none), []v1.PodPhase{"Succeeded", "Succeeded"}, nil, "create 0, delete 0, active 0 SuccessCriteriaMet/CompletionsReached"},
 		{"too many have failed", jobOf(2, 2, 0, none), []v1.PodPhase{"Failed", "Running"}, nil, "create 0, delete 1, active 0 FailureTarget/BackoffLimitExceeded"},
-		{"is suspended", jobOf(2, 2, 6, none), []v1.PodPhase{"Running"}, func(j *batch.Job) { j.Spec.Suspend = new(true) }, "create 0, delete 1, active 0 Suspended/JobSuspended"},
-		{"took too long", jobOf(1, 1, 6, none), []v1.PodPhase{"Running"}, func(j *batch.Job) {
+		{"suspended", jobOf(2, 2, 6, none), []v1.PodPhase{"Running"}, func(j *batch.Job) { j.Spec.Suspend = new(true) }, "create 0, delete 1, active 0 Suspended/JobSuspended"},
+		{"deadline exceeded", jobOf(1, 1, 6, none), []v1.PodPhase{"Running"}, func(j *batch.Job) {
 			j.Spec.ActiveDeadlineSeconds = new(int64(10))
 			j.Status.StartTime = new(metav1.NewTime(time.Unix(0, 0)))
 		}, "create 0, delete 1, active 0 FailureTarget/DeadlineExceeded"},
@@ -102,51 +107,91 @@ func TestIndexes(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	for streak, want := range map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 4: 80 * time.Second, 20: 10 * time.Minute, 400: 10 * time.Minute} {
-		if got := backoff(streak); got != want {
-			t.Errorf("after %d failures %v, want %v", streak, got, want)
+	for failures, want := range map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 4: 80 * time.Second, 20: 10 * time.Minute, 400: 10 * time.Minute} {
+		if got := backoff(failures); got != want {
+			t.Errorf("after %d failures %v, want %v", failures, got, want)
 		}
 	}
 }
 
 func TestRunsToCompletion(t *testing.T) {
-	c := controllertest.New(t, jobOf(2, 3, 6, batch.IndexedCompletion))
-	c.Run(Descriptor())
-	status := func() string {
-		j, err := c.Fake.BatchV1().Jobs("default").Get(t.Context(), "work", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		last := ""
-		if n := len(j.Status.Conditions); n > 0 {
-			last = string(j.Status.Conditions[n-1].Type)
-		}
-		return fmt.Sprintf("active %d succeeded %d [%s] %s", j.Status.Active, j.Status.Succeeded, j.Status.CompletedIndexes, last)
-	}
-	end := func(index string) {
-		t.Helper()
-		controllertest.Eventually(t, func() bool {
-			for _, p := range c.Pods("default") {
-				if p.Labels[batch.JobCompletionIndexAnnotation] == index && p.Status.Phase == "" {
-					p.Status.Phase = v1.PodSucceeded
-					_, err := c.Fake.CoreV1().Pods("default").UpdateStatus(t.Context(), &p, metav1.UpdateOptions{})
-					return err == nil
-				}
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, jobOf(2, 3, 6, batch.IndexedCompletion))
+		registry := prometheus.NewRegistry()
+		c.Env.Metrics = registry
+		c.Run(Descriptor())
+		synctest.Wait()
+		status := func() string {
+			j, err := c.Fake.BatchV1().Jobs("default").Get(t.Context(), "work", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
 			}
-			return false
-		}, true)
-	}
-	controllertest.Eventually(t, status, "active 2 succeeded 0 [] ")
-	end("1")
-	controllertest.Eventually(t, status, "active 2 succeeded 1 [1] ")
-	end("0")
-	end("2")
-	controllertest.Eventually(t, status, "active 0 succeeded 3 [0-2] Complete")
-	controllertest.Eventually(t, func() int {
-		held := 0
-		for _, p := range c.Pods("default") {
-			held += len(p.Finalizers)
+			last := ""
+			if n := len(j.Status.Conditions); n > 0 {
+				last = string(j.Status.Conditions[n-1].Type)
+			}
+			return fmt.Sprintf("active %d succeeded %d [%s] %s", j.Status.Active, j.Status.Succeeded, j.Status.CompletedIndexes, last)
 		}
-		return held
-	}, 0)
+		end := func(index string) {
+			t.Helper()
+			controllertest.Eventually(t, func() bool {
+				for _, p := range c.Pods("default") {
+					if p.Labels[batch.JobCompletionIndexAnnotation] == index && p.Status.Phase == "" {
+						p.Status.Phase = v1.PodSucceeded
+						_, err := c.Fake.CoreV1().Pods("default").UpdateStatus(t.Context(), &p, metav1.UpdateOptions{})
+						return err == nil
+					}
+				}
+				return false
+			}, true)
+		}
+		controllertest.Eventually(t, status, "active 2 succeeded 0 [] ")
+		end("1")
+		controllertest.Eventually(t, status, "active 2 succeeded 1 [1] ")
+		end("0")
+		end("2")
+		controllertest.Eventually(t, status, "active 0 succeeded 3 [0-2] Complete")
+		controllertest.Eventually(t, func() int {
+			finalizers := 0
+			for _, p := range c.Pods("default") {
+				finalizers += len(p.Finalizers)
+			}
+			return finalizers
+		}, 0)
+		err := testutil.GatherAndCompare(registry, strings.NewReader(`# HELP job_controller_job_pods_finished_total [STABLE] The number of finished Pods that are fully tracked
+# TYPE job_controller_job_pods_finished_total counter
+job_controller_job_pods_finished_total{completion_mode="Indexed",result="failed"} 0
+job_controller_job_pods_finished_total{completion_mode="Indexed",result="succeeded"} 3
+# HELP job_controller_jobs_finished_total [STABLE] The number of finished jobs
+# TYPE job_controller_jobs_finished_total counter
+job_controller_jobs_finished_total{completion_mode="Indexed",reason="CompletionsReached",result="succeeded"} 1
+`), "job_controller_job_pods_finished_total", "job_controller_jobs_finished_total")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A sync is counted by what it did.
+func TestSyncActions(t *testing.T) {
+	c, job := newCounts(), jobOf(1, 1, 6, batch.NonIndexedCompletion)
+	pods := []*v1.Pod{podOf(job, 0, -1, v1.PodRunning)}
+	for _, s := range []struct {
+		plan  *plan
+		waits bool
+		err   error
+		want  string
+	}{
+		{&plan{}, true, nil, "success reconciling"},
+		{&plan{}, false, nil, "success tracking"},
+		{&plan{create: make([]podToCreate, 1)}, false, nil, "success pods_created"},
+		{&plan{delete: pods}, false, nil, "success pods_deleted"},
+		{nil, false, errors.New("no"), "error tracking"},
+	} {
+		c.synced(job, s.plan, s.waits, s.err, time.Second)
+		result, action, _ := strings.Cut(s.want, " ")
+		if n := testutil.ToFloat64(c.syncs.WithLabelValues("NonIndexed", result, action)); n != 1 {
+			t.Errorf("%s: %v syncs", s.want, n)
+		}
+	}
 }

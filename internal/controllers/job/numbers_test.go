@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Job may ask for more pods than memory has room for; a step goes with the
-// pods that exist and those that are made next.
+// The cost of a sync depends on the existing pods and those created next, not on
+// spec.parallelism, which may be larger than memory.
 func TestLargestParallelism(t *testing.T) {
 	for _, mode := range []batch.CompletionMode{batch.NonIndexedCompletion, batch.IndexedCompletion} {
 		job := jobOf(math.MaxInt32, math.MaxInt32, 6, mode)
@@ -22,7 +22,7 @@ func TestLargestParallelism(t *testing.T) {
 	}
 }
 
-// Ranges of indexes are never written out.
+// The cost of a sync does not depend on the length of index ranges.
 func TestLargestIndexes(t *testing.T) {
 	job := jobOf(10, math.MaxInt32, 6, batch.IndexedCompletion)
 	job.Spec.BackoffLimitPerIndex = new(int32(1))

@@ -8,14 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// attempts are the failures of one index of a Job with a limit per index
-// (KEP-3850). Its pods carry in annotations those before their own.
-type attempts struct{ counted, ignored int }
+// indexFailures counts the failures of an index of a Job with backoffLimitPerIndex
+// (KEP-3850). The annotations of a pod hold the failures before it.
+type indexFailures struct{ counted, ignored int }
 
 func perIndex(job *batch.Job) bool { return indexed(job) && job.Spec.BackoffLimitPerIndex != nil }
 
-// attemptsBefore reads the annotations of a pod.
-func attemptsBefore(pod *v1.Pod) attempts {
+// failuresBefore returns the failures in the annotations of a pod.
+func failuresBefore(pod *v1.Pod) indexFailures {
 	number := func(annotation string) int {
 		n, err := strconv.Atoi(pod.Annotations[annotation])
 		if err != nil || n < 0 {
@@ -23,66 +23,71 @@ func attemptsBefore(pod *v1.Pod) attempts {
 		}
 		return n
 	}
-	return attempts{counted: number(batch.JobIndexFailureCountAnnotation), ignored: number(batch.JobIndexIgnoredFailureCountAnnotation)}
+	return indexFailures{counted: number(batch.JobIndexFailureCountAnnotation), ignored: number(batch.JobIndexIgnoredFailureCountAnnotation)}
 }
 
-// annotate writes what attemptsBefore reads.
-func (a attempts) annotate(pod *v1.Pod) {
+// annotate sets the annotations that failuresBefore reads.
+func (a indexFailures) annotate(pod *v1.Pod) {
 	pod.Annotations[batch.JobIndexFailureCountAnnotation] = strconv.Itoa(a.counted)
 	if a.ignored > 0 {
 		pod.Annotations[batch.JobIndexIgnoredFailureCountAnnotation] = strconv.Itoa(a.ignored)
 	}
 }
 
-func (a attempts) sum() int { return a.counted + a.ignored }
+func (a indexFailures) sum() int { return a.counted + a.ignored }
 
-// failedBefore are the indexes that will not be tried again.
-func failedBefore(p *plan) indexes {
+// recordedFailedIndexes returns status.failedIndexes, which are not retried.
+func recordedFailedIndexes(p *plan) indexes {
 	if p.status.FailedIndexes == nil {
 		return nil
 	}
 	return parseIndexes(*p.status.FailedIndexes)
 }
 
-// failedIndexes adds to the indexes that are given up those whose limit the
-// pods have passed, and those that the failure policy gives up.
+// failedIndexes returns the recorded failed indexes and those that have failed now: their
+// failures exceed the limit, or the pod failure policy fails them. Once the Job has failed or
+// succeeded there are no new ones: the controller itself deletes the remaining pods.
 func (s snapshot) failedIndexes(p *plan, done indexes) indexes {
-	var given []int
+	recorded := s.withinCompletions(recordedFailedIndexes(p))
+	if has(&s.job.Status, batch.JobFailureTarget) || has(&s.job.Status, batch.JobSuccessCriteriaMet) {
+		return recorded
+	}
+	var newlyFailed []int
 	for _, pod := range s.pods {
 		index := indexOf(pod)
 		if !tracked(pod) || !s.inRange(index) || done.has(index) || !failed(s.job, pod) {
 			continue
 		}
-		switch action, _ := judgeFailure(s.job, pod); action {
+		switch action, _ := matchPodFailurePolicy(s.job, pod); action {
 		case batch.PodFailurePolicyActionIgnore:
 		case batch.PodFailurePolicyActionFailIndex:
-			given = append(given, index)
+			newlyFailed = append(newlyFailed, index)
 		default:
-			if attemptsBefore(pod).counted >= int(*s.job.Spec.BackoffLimitPerIndex) {
-				given = append(given, index)
+			if failuresBefore(pod).counted >= int(*s.job.Spec.BackoffLimitPerIndex) {
+				newlyFailed = append(newlyFailed, index)
 			}
 		}
 	}
-	return failedBefore(p).with(given...)
+	return recorded.with(newlyFailed...)
 }
 
-// unreplaced returns, for each index that is to be tried again and has no
-// newer pod, the pod that failed last. It keeps its finalizer until it is
-// replaced, for its annotations are the only record of the failures before.
-func (s snapshot) unreplaced(p *plan) map[int]*v1.Pod {
+// lastFailedPods returns, for each index to retry that has no newer pod, the pod that
+// failed last. It keeps its finalizer until it is replaced, because its annotations are
+// the only record of earlier failures.
+func (s snapshot) lastFailedPods(p *plan) map[int]*v1.Pod {
 	last := map[int]*v1.Pod{}
-	if !perIndex(s.job) || finished(s.job) || s.job.DeletionTimestamp != nil ||
+	if !perIndex(s.job) || s.job.DeletionTimestamp != nil ||
 		has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet) {
 		return last
 	}
-	done := parseIndexes(p.status.CompletedIndexes)
-	given := s.failedIndexes(p, done)
+	done := s.completedIndexes(p)
+	failedIndexes := s.failedIndexes(p, done)
 	for _, pod := range s.pods {
 		index := indexOf(pod)
-		if !tracked(pod) || !s.inRange(index) || done.has(index) || given.has(index) {
+		if !tracked(pod) || !s.inRange(index) || done.has(index) || failedIndexes.has(index) {
 			continue
 		}
-		if have := last[index]; have == nil || attemptsBefore(pod).sum() > attemptsBefore(have).sum() {
+		if have := last[index]; have == nil || failuresBefore(pod).sum() > failuresBefore(have).sum() {
 			last[index] = pod
 		}
 	}
@@ -94,31 +99,31 @@ func (s snapshot) unreplaced(p *plan) map[int]*v1.Pod {
 	return last
 }
 
-// retry returns the failures of an index whose pod failed last, and how long
-// its replacement is to be put off. The pod is nil if none has failed.
-func (s snapshot) retry(pod *v1.Pod) (attempts, time.Duration) {
+// retry returns the failures of an index including its last failed pod, and the remaining
+// back-off before the pod is replaced. pod is nil if the index has no failed pod.
+func (s snapshot) retry(pod *v1.Pod) (failures indexFailures, wait time.Duration) {
 	if pod == nil {
-		return attempts{}, 0
+		return indexFailures{}, 0
 	}
-	after := attemptsBefore(pod)
-	if action, _ := judgeFailure(s.job, pod); action == batch.PodFailurePolicyActionIgnore {
-		after.ignored++
+	failures = failuresBefore(pod)
+	if action, _ := matchPodFailurePolicy(s.job, pod); action == batch.PodFailurePolicyActionIgnore {
+		failures.ignored++
 	} else {
-		after.counted++
+		failures.counted++
 	}
-	return after, endOf(pod).Add(backoff(after.sum())).Sub(s.now)
+	return failures, finishTime(pod).Add(backoff(failures.sum())).Sub(s.now)
 }
 
-// judgeIndexes returns why a Job with a limit per index has failed, if it has.
-func (s snapshot) judgeIndexes(p *plan) (reason, message string) {
+// failureByIndexes returns why a Job with backoffLimitPerIndex has failed, or "".
+func (s snapshot) failureByIndexes(p *plan) (reason, message string) {
 	if !perIndex(s.job) {
 		return "", ""
 	}
-	given := failedBefore(p).count()
+	failedCount := recordedFailedIndexes(p).count()
 	switch limit := s.job.Spec.MaxFailedIndexes; {
-	case limit != nil && given > *limit:
+	case limit != nil && failedCount > *limit:
 		return batch.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes"
-	case given > 0 && int64(given)+int64(p.status.Succeeded) >= int64(*s.job.Spec.Completions):
+	case failedCount > 0 && int64(failedCount)+int64(p.status.Succeeded) >= int64(*s.job.Spec.Completions):
 		return batch.JobReasonFailedIndexes, "Job has failed indexes"
 	}
 	return "", ""

@@ -4,22 +4,24 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
 
-// attempt is a pod of an index that ended with an exit code at time 900 s,
-// after earlier failures; code -1 still runs.
+// attempt describes a pod of an index that terminated with an exit code at time 900 s,
+// after earlier failures. A pod with code -1 is running.
 type attempt struct{ index, failures, code int }
 
 func (a attempt) pod(job *batch.Job, n int) *v1.Pod {
-	p := newPod(job, slot{index: a.index, after: &attempts{counted: a.failures}})
+	p := newPod(job, podToCreate{index: a.index, failures: &indexFailures{counted: a.failures}})
 	p.Name = fmt.Sprint("p", n)
 	p.UID = types.UID(p.Name)
 	p.Status.Phase = v1.PodRunning
@@ -37,7 +39,7 @@ func (a attempt) pod(job *batch.Job, n int) *v1.Pod {
 }
 
 func TestLimitPerIndex(t *testing.T) {
-	giveUp := &batch.PodFailurePolicy{Rules: []batch.PodFailurePolicyRule{{
+	failIndex := &batch.PodFailurePolicy{Rules: []batch.PodFailurePolicyRule{{
 		Action: batch.PodFailurePolicyActionFailIndex,
 		OnExitCodes: &batch.PodFailurePolicyOnExitCodesRequirement{
 			Operator: batch.PodFailurePolicyOnExitCodesOpIn, Values: []int32{42},
@@ -49,14 +51,14 @@ func TestLimitPerIndex(t *testing.T) {
 		change func(*batch.JobSpec)
 		want   string
 	}{
-		{"begins", nil, nil, "create 0/0 1/0 2/0"},
-		{"tries an index again", []attempt{{0, 0, 1}, {1, 0, -1}, {2, 0, -1}}, nil, "create 0/1, release "},
-		{"puts it off the longer the more failures", []attempt{{0, 4, 1}, {1, 0, -1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.BackoffLimitPerIndex = new(int32(9)) }, "again 1m0s"},
-		{"lets go of what is replaced", []attempt{{0, 0, 1}, {0, 1, -1}, {1, 0, -1}, {2, 0, -1}}, nil, "release p0"},
-		{"gives an index up", []attempt{{0, 1, 1}, {1, 0, -1}, {2, 0, -1}}, nil, "failed indexes 0, release p0"},
-		{"gives an index up by its policy", []attempt{{0, 0, 42}, {1, 0, -1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.PodFailurePolicy = giveUp }, "failed indexes 0, release p0"},
-		{"ends when all others are done", []attempt{{0, 1, 1}, {1, 0, 0}, {2, 0, 0}}, nil, "failed indexes 0, release p0 p1 p2, FailureTarget/FailedIndexes"},
-		{"ends with too many given up", []attempt{{0, 1, 1}, {1, 1, 1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.MaxFailedIndexes = new(int32(1)) },
+		{"new", nil, nil, "create 0/0 1/0 2/0"},
+		{"retries an index", []attempt{{0, 0, 1}, {1, 0, -1}, {2, 0, -1}}, nil, "create 0/1, release "},
+		{"back-off grows with failures", []attempt{{0, 4, 1}, {1, 0, -1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.BackoffLimitPerIndex = new(int32(9)) }, "requeue after 1m0s"},
+		{"releases a replaced pod", []attempt{{0, 0, 1}, {0, 1, -1}, {1, 0, -1}, {2, 0, -1}}, nil, "release p0"},
+		{"fails an index", []attempt{{0, 1, 1}, {1, 0, -1}, {2, 0, -1}}, nil, "failed indexes 0, release p0"},
+		{"fails an index by its policy", []attempt{{0, 0, 42}, {1, 0, -1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.PodFailurePolicy = failIndex }, "failed indexes 0, release p0"},
+		{"fails when all other indexes are complete", []attempt{{0, 1, 1}, {1, 0, 0}, {2, 0, 0}}, nil, "failed indexes 0, release p0 p1 p2, FailureTarget/FailedIndexes"},
+		{"fails with too many failed indexes", []attempt{{0, 1, 1}, {1, 1, 1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.MaxFailedIndexes = new(int32(1)) },
 			"failed indexes 0,1, release p0 p1, delete p2, FailureTarget/MaxFailedIndexesExceeded"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,7 +93,7 @@ func describe(p plan) string {
 	}
 	var create []string
 	for _, s := range p.create {
-		create = append(create, fmt.Sprintf("%d/%d", s.index, s.after.counted))
+		create = append(create, fmt.Sprintf("%d/%d", s.index, s.failures.counted))
 	}
 	list("create", create)
 	if f := p.status.FailedIndexes; f != nil && *f != "" {
@@ -102,8 +104,8 @@ func describe(p plan) string {
 	for _, c := range p.status.Conditions {
 		parts = append(parts, string(c.Type)+"/"+c.Reason)
 	}
-	if p.again > 0 {
-		parts = append(parts, "again "+p.again.String())
+	if p.requeueAfter > 0 {
+		parts = append(parts, "requeue after "+p.requeueAfter.String())
 	}
 	return strings.Join(parts, ", ")
 }
@@ -128,35 +130,43 @@ func TestSuccessPolicy(t *testing.T) {
 	}
 }
 
-// A Job that is deleted without its pods leaves them without its finalizer,
+// The pods of a Job that is deleted with the policy Orphan lose the tracking finalizer,
 // so that they can be deleted.
-func TestOrphansAreLetGo(t *testing.T) {
-	job := jobOf(1, 1, 6, batch.NonIndexedCompletion)
-	c := controllertest.New(t, job)
-	c.Run(Descriptor())
-	finalizers := func() (all []string) {
-		for _, p := range c.Pods("default") {
-			all = append(all, p.Finalizers...)
+func TestOrphansLoseFinalizer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		job := jobOf(1, 1, 6, batch.NonIndexedCompletion)
+		c := controllertest.New(t, job)
+		c.Run(Descriptor())
+		synctest.Wait()
+		finalizers := func() (all []string) {
+			for _, p := range c.Pods("default") {
+				all = append(all, p.Finalizers...)
+			}
+			return all
 		}
-		return all
-	}
-	controllertest.Eventually(t, finalizers, []string{batch.JobTrackingFinalizer})
-	deleting, err := c.Fake.BatchV1().Jobs("default").Get(t.Context(), "work", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	deleting.DeletionTimestamp = &metav1.Time{Time: time.Unix(1000, 0)}
-	deleting.Finalizers = []string{metav1.FinalizerOrphanDependents}
-	if _, err := c.Fake.BatchV1().Jobs("default").Update(t.Context(), deleting, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	pod := c.Pods("default")[0]
-	pod.OwnerReferences = nil
-	if _, err := c.Fake.CoreV1().Pods("default").Update(t.Context(), &pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Fake.BatchV1().Jobs("default").Delete(t.Context(), "work", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, finalizers, nil)
+		controllertest.Eventually(t, finalizers, []string{batch.JobTrackingFinalizer})
+		jobs := c.Fake.BatchV1().Jobs("default")
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller writes the status
+			deleting, err := jobs.Get(t.Context(), "work", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			deleting.DeletionTimestamp = &metav1.Time{Time: time.Unix(1000, 0)}
+			deleting.Finalizers = []string{metav1.FinalizerOrphanDependents}
+			_, err = jobs.Update(t.Context(), deleting, metav1.UpdateOptions{})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := c.Pods("default")[0]
+		pod.OwnerReferences = nil
+		if _, err := c.Fake.CoreV1().Pods("default").Update(t.Context(), &pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Fake.BatchV1().Jobs("default").Delete(t.Context(), "work", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, finalizers, nil)
+	})
 }

@@ -11,47 +11,49 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-// snapshot is all that a Job's next step depends on.
+// snapshot is the input of decide.
 type snapshot struct {
 	job  *batch.Job
 	pods []*v1.Pod // owned by the Job
 	now  time.Time
+	// stale is true if the pods do not show all that the controller has created and
+	// deleted.
+	stale bool
 }
 
-// plan is what to do about a Job, in this order: write the status, take the
-// finalizer off the pods that it accounts for, delete, create.
+// plan is the output of decide.
 type plan struct {
 	status batch.JobStatus
-	// release are pods that are accounted for in status: nobody needs to
-	// keep them any longer.
+	// release lists the pods that are in the status. Their finalizer is removed after
+	// the status has been written.
 	release []*v1.Pod
 	delete  []*v1.Pod
-	// preserve keeps the finalizer on the deleted, so that they are accounted
-	// for as failed; otherwise they are as if they had never been.
-	preserve bool
-	create   []slot
-	// again is how long from now the Job has to be looked at without an
-	// event; 0 if not at all.
-	again time.Duration
-	// events: reason and message.
+	// countDeleted is true if the deleted pods keep their finalizer and so are counted
+	// as failed. Otherwise they are not counted.
+	countDeleted bool
+	create       []podToCreate
+	// requeueAfter is the time until the next sync without an event; 0 means none.
+	requeueAfter time.Duration
+	// events are recorded after the status has been written.
 	events []event
 }
 
 type event struct{ kind, reason, message string }
 
-// slot is a pod to create; index is -1 if the Job is not indexed. In a Job
-// with a limit per index, after are the failures of the index so far.
-type slot struct {
-	index int
-	after *attempts
+// podToCreate describes a pod to create. index is -1 if the Job is not indexed. failures
+// holds the failures of the index if the Job has backoffLimitPerIndex.
+type podToCreate struct {
+	index    int
+	failures *indexFailures
 }
 
-// outcome is how a Job's pods stand.
-type outcome struct {
+// podGroups holds the unfinished pods of a Job.
+type podGroups struct {
 	active, terminating []*v1.Pod
 	ready               int32
 }
@@ -60,8 +62,8 @@ func indexed(job *batch.Job) bool {
 	return job.Spec.CompletionMode != nil && *job.Spec.CompletionMode == batch.IndexedCompletion
 }
 
-// replacesFailedOnly reports whether a pod that is being deleted still counts
-// as running until it has ended.
+// replacesFailedOnly reports whether a pod that is being deleted counts as running until
+// it has terminated.
 func replacesFailedOnly(job *batch.Job) bool {
 	return job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batch.Failed || job.Spec.PodFailurePolicy != nil
 }
@@ -87,10 +89,8 @@ func has(st *batch.JobStatus, t batch.JobConditionType) bool {
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// finished reports whether a Job is over.
-func finished(job *batch.Job) bool {
-	return has(&job.Status, batch.JobComplete) || has(&job.Status, batch.JobFailed)
-}
+// finished reports whether a Job is complete or failed.
+func finished(job *batch.Job) bool { return workload.FinishedCondition(job) != nil }
 
 func set(st *batch.JobStatus, t batch.JobConditionType, status v1.ConditionStatus, reason, message string, now time.Time) {
 	c := batch.JobCondition{
@@ -107,47 +107,51 @@ func set(st *batch.JobStatus, t batch.JobConditionType, status v1.ConditionStatu
 	st.Conditions = append(st.Conditions, c)
 }
 
-// decide works out a Job's next step. Restarts are the failures in a row and
-// the time of the last, for the back-off.
-func decide(s snapshot, streak int, lastFailure time.Time) plan {
+// decide returns what to do for a Job. failures is the number of consecutive failures,
+// and lastFailure the time of the last, for the back-off.
+func decide(s snapshot, failures int, lastFailure time.Time) plan {
 	p := plan{status: *s.job.Status.DeepCopy()}
-	o := s.survey()
+	o := s.groupPods()
+	if finished(s.job) {
+		// The status of a finished Job is final. A pod may still appear that the cache did
+		// not show before.
+		p.delete = o.active
+		p.release = slices.DeleteFunc(slices.Clone(s.pods), func(pod *v1.Pod) bool { return !tracked(pod) || podquery.IsActive(pod) })
+		return p
+	}
 	if p.status.StartTime == nil && !suspended(s.job) {
 		p.status.StartTime = new(metav1.NewTime(s.now))
 	}
-	s.account(&p)
-	if finished(s.job) {
-		p.delete = o.active
-		s.count(&p, o)
-		return p
-	}
-	s.judge(&p, o)
+	s.trackFinishedPods(&p)
+	s.checkCriteria(&p, o)
 	switch {
 	case has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet):
-		p.preserve = true
+		p.countDeleted = has(&p.status, batch.JobFailureTarget)
 		p.delete, o.active, o.terminating, o.ready = o.active, nil, append(o.terminating, o.active...), 0
+	case s.stale, s.job.DeletionTimestamp != nil:
 	case suspended(s.job):
 		p.delete, o.active, o.terminating, o.ready = o.active, nil, append(o.terminating, o.active...), 0
-	case s.job.DeletionTimestamp == nil:
-		s.staff(&p, o, streak, lastFailure)
+		s.setSuspended(&p)
+	default:
+		s.managePods(&p, o, failures, lastFailure)
+		s.setSuspended(&p)
 	}
-	s.suspend(&p)
-	s.count(&p, o)
-	s.end(&p)
+	s.setCounts(&p, o)
+	s.finish(&p)
 	return p
 }
 
 func suspended(job *batch.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
 
-func (s snapshot) survey() (o outcome) {
+func (s snapshot) groupPods() (o podGroups) {
 	for _, p := range s.pods {
 		switch {
-		case podutil.IsFinished(p):
+		case podquery.IsFinished(p):
 		case p.DeletionTimestamp != nil:
 			o.terminating = append(o.terminating, p)
 		default:
 			o.active = append(o.active, p)
-			if podutil.IsReady(p) {
+			if podquery.IsReady(p) {
 				o.ready++
 			}
 		}
@@ -155,11 +159,11 @@ func (s snapshot) survey() (o outcome) {
 	return o
 }
 
-// account notes the pods that have ended. A pod is noted by its UID first,
-// while its finalizer still holds it, and added to the number when the
-// finalizer is off: so each is counted once, whoever deletes it and whenever
-// this controller stops.
-func (s snapshot) account(p *plan) {
+// trackFinishedPods adds finished pods to the status. The UID of a pod is added to
+// uncountedTerminatedPods first. Once the pod's finalizer has been removed, the pod is
+// added to the number of succeeded or failed pods. So each pod is counted once, even if
+// the controller is restarted.
+func (s snapshot) trackFinishedPods(p *plan) {
 	if p.status.UncountedTerminatedPods == nil {
 		p.status.UncountedTerminatedPods = &batch.UncountedTerminatedPods{}
 	}
@@ -170,7 +174,7 @@ func (s snapshot) account(p *plan) {
 			present[pod.UID] = true
 		}
 	}
-	settle := func(uids []types.UID, number *int32) []types.UID {
+	countReleased := func(uids []types.UID, number *int32) []types.UID {
 		return slices.DeleteFunc(uids, func(uid types.UID) bool {
 			if !present[uid] {
 				*number++
@@ -178,37 +182,37 @@ func (s snapshot) account(p *plan) {
 			return !present[uid]
 		})
 	}
-	uncounted.Succeeded = settle(uncounted.Succeeded, &p.status.Succeeded)
-	uncounted.Failed = settle(uncounted.Failed, &p.status.Failed)
-	var ended []int
-	held := s.unreplaced(p)
+	uncounted.Succeeded = countReleased(uncounted.Succeeded, &p.status.Succeeded)
+	uncounted.Failed = countReleased(uncounted.Failed, &p.status.Failed)
+	var completed []int
+	lastFailed := s.lastFailedPods(p)
 	for _, pod := range s.pods {
 		index := indexOf(pod)
 		switch {
-		case !tracked(pod), held[index] == pod:
+		case !tracked(pod), lastFailed[index] == pod:
 			continue
 		case slices.Contains(uncounted.Succeeded, pod.UID), slices.Contains(uncounted.Failed, pod.UID):
 		case pod.Status.Phase == v1.PodSucceeded && indexed(s.job):
 			if s.inRange(index) {
-				ended = append(ended, index)
+				completed = append(completed, index)
 			}
 		case pod.Status.Phase == v1.PodSucceeded:
 			uncounted.Succeeded = append(uncounted.Succeeded, pod.UID)
 		case failed(s.job, pod):
-			action, why := judgeFailure(s.job, pod)
+			action, message := matchPodFailurePolicy(s.job, pod)
 			if action == batch.PodFailurePolicyActionFailJob && condition(&p.status, batch.JobFailureTarget) == nil {
-				set(&p.status, batch.JobFailureTarget, v1.ConditionTrue, batch.JobReasonPodFailurePolicy, why, s.now)
+				set(&p.status, batch.JobFailureTarget, v1.ConditionTrue, batch.JobReasonPodFailurePolicy, message, s.now)
 			}
 			if action != batch.PodFailurePolicyActionIgnore {
 				uncounted.Failed = append(uncounted.Failed, pod.UID)
 			}
-		case finished(s.job):
+		case s.job.DeletionTimestamp != nil:
 		default:
 			continue
 		}
 		p.release = append(p.release, pod)
 	}
-	done := parseIndexes(p.status.CompletedIndexes).with(ended...)
+	done := s.completedIndexes(p).with(completed...)
 	if indexed(s.job) {
 		p.status.CompletedIndexes = done.String()
 		p.status.Succeeded = done.count()
@@ -216,6 +220,19 @@ func (s snapshot) account(p *plan) {
 	if perIndex(s.job) {
 		p.status.FailedIndexes = new(s.failedIndexes(p, done).String())
 	}
+}
+
+// completedIndexes returns status.completedIndexes without those that are out of range
+// since spec.completions was reduced.
+func (s snapshot) completedIndexes(p *plan) indexes {
+	return s.withinCompletions(parseIndexes(p.status.CompletedIndexes))
+}
+
+func (s snapshot) withinCompletions(x indexes) indexes {
+	if s.job.Spec.Completions == nil {
+		return x
+	}
+	return x.below(int(*s.job.Spec.Completions))
 }
 
 func (s snapshot) inRange(index int) bool {
@@ -226,8 +243,9 @@ func succeeded(p *plan) int32 {
 	return p.status.Succeeded + int32(len(p.status.UncountedTerminatedPods.Succeeded))
 }
 
-// judge decides whether the Job has succeeded or failed.
-func (s snapshot) judge(p *plan, o outcome) {
+// checkCriteria sets the condition FailureTarget or SuccessCriteriaMet if the Job has
+// failed or succeeded.
+func (s snapshot) checkCriteria(p *plan, o podGroups) {
 	if has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet) {
 		return
 	}
@@ -239,7 +257,7 @@ func (s snapshot) judge(p *plan, o outcome) {
 	if s.job.Spec.BackoffLimit != nil {
 		limit = *s.job.Spec.BackoffLimit
 	}
-	if failures > limit || s.restartedTooOften(o, limit) {
+	if failures > limit || s.pastBackoffLimitOnFailure(o, limit) {
 		fail(batch.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
 		return
 	}
@@ -249,26 +267,26 @@ func (s snapshot) judge(p *plan, o outcome) {
 			fail(batch.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 			return
 		}
-		p.sooner(left)
+		p.requeueWithin(left)
 	}
-	if reason, message := s.judgeIndexes(p); reason != "" {
+	if reason, message := s.failureByIndexes(p); reason != "" {
 		fail(reason, message)
 		return
 	}
-	enough := func(reason, message string) {
+	succeed := func(reason, message string) {
 		set(&p.status, batch.JobSuccessCriteriaMet, v1.ConditionTrue, reason, message, s.now)
 	}
 	switch rule := matchedRule(s.job, p.status.CompletedIndexes); {
 	case rule >= 0:
-		enough(batch.JobReasonSuccessPolicy, fmt.Sprintf("Matched rules at index %d", rule))
+		succeed(batch.JobReasonSuccessPolicy, fmt.Sprintf("Matched rules at index %d", rule))
 	case s.job.Spec.Completions == nil && succeeded(p) > 0 && len(o.active) == 0,
 		s.job.Spec.Completions != nil && succeeded(p) >= *s.job.Spec.Completions && (len(o.active) == 0 || *s.job.Spec.Completions > 0):
-		enough(batch.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
+		succeed(batch.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
 	}
 }
 
-// matchedRule returns the index of the first rule of the success policy
-// (KEP-3998) that the completed indexes meet, or -1.
+// matchedRule returns the index of the first rule of the success policy (KEP-3998) that
+// the completed indexes satisfy, or -1.
 func matchedRule(job *batch.Job, completed string) int {
 	if job.Spec.SuccessPolicy == nil || !indexed(job) {
 		return -1
@@ -290,87 +308,108 @@ func matchedRule(job *batch.Job, completed string) int {
 	return -1
 }
 
-func (p *plan) sooner(d time.Duration) {
-	if d > 0 && (p.again == 0 || d < p.again) {
-		p.again = d
+// requeueWithin sets requeueAfter to d unless it is shorter. It ignores d <= 0.
+func (p *plan) requeueWithin(d time.Duration) {
+	if d > 0 && (p.requeueAfter == 0 || d < p.requeueAfter) {
+		p.requeueAfter = d
 	}
 }
 
-// staff decides which pods to add or take away.
-func (s snapshot) staff(p *plan, o outcome, streak int, lastFailure time.Time) {
-	parallel := int32(1)
+// managePods decides which pods to create or delete.
+func (s snapshot) managePods(p *plan, o podGroups, failures int, lastFailure time.Time) {
+	parallelism := int32(1)
 	if s.job.Spec.Parallelism != nil {
-		parallel = *s.job.Spec.Parallelism
+		parallelism = *s.job.Spec.Parallelism
 	}
-	want := parallel
+	want := parallelism
 	if s.job.Spec.Completions != nil {
-		want = min(parallel, *s.job.Spec.Completions-succeeded(p)-failedBefore(p).count())
+		want = max(0, min(parallelism, *s.job.Spec.Completions-succeeded(p)-recordedFailedIndexes(p).count()))
 	} else if succeeded(p) > 0 {
-		want = min(parallel, int32(len(o.active)))
+		want = min(parallelism, int32(len(o.active)))
 	}
 	running := int32(len(o.active))
 	if replacesFailedOnly(s.job) {
 		running += int32(len(o.terminating))
 	}
+	p.delete = s.podsToDelete(o, len(o.active)-int(want))
 	switch {
-	case int32(len(o.active)) > want:
-		p.delete = pods.Victims(o.active, len(o.active)-int(want), nil, s.now)
+	case len(p.delete) > 0:
 	case running < want:
-		if streak > 0 && !perIndex(s.job) {
-			wait := lastFailure.Add(backoff(streak)).Sub(s.now)
+		if failures > 0 && !perIndex(s.job) {
+			wait := lastFailure.Add(backoff(failures)).Sub(s.now)
 			if wait > 0 {
-				p.sooner(wait)
+				p.requeueWithin(wait)
 				return
 			}
 		}
-		p.create = s.slots(p, o, min(int(want-running), burst))
+		p.create = s.podsToCreate(p, o, min(int(want-running), burst))
 	}
 }
 
-// slots are the first n indexes that are neither done nor being worked on.
-func (s snapshot) slots(p *plan, o outcome, n int) (out []slot) {
+// podsToDelete returns at least n active pods that are too many. For an indexed Job, these
+// include all pods whose index is out of range or that another pod has.
+func (s snapshot) podsToDelete(o podGroups, n int) []*v1.Pod {
+	if !indexed(s.job) {
+		return pods.SelectForDeletion(o.active, max(n, 0), nil, s.now)
+	}
+	var surplus, rest []*v1.Pod
+	last := map[int]bool{}
+	// If an index has several pods, the pod that would be deleted last remains.
+	for _, pod := range slices.Backward(pods.SortForDeletion(o.active, nil, s.now)) {
+		index := indexOf(pod)
+		if !s.inRange(index) || last[index] {
+			surplus = append(surplus, pod)
+			continue
+		}
+		last[index] = true
+		rest = append(rest, pod)
+	}
+	return append(surplus, pods.SelectForDeletion(rest, max(n-len(surplus), 0), nil, s.now)...)
+}
+
+// podsToCreate returns the next n pods. For an indexed Job, these are pods for the first
+// indexes that are neither finished nor have a pod.
+func (s snapshot) podsToCreate(p *plan, o podGroups, n int) (out []podToCreate) {
 	if !indexed(s.job) {
 		for range n {
-			out = append(out, slot{index: -1})
+			out = append(out, podToCreate{index: -1})
 		}
 		return out
 	}
-	taken := parseIndexes(p.status.CompletedIndexes)
-	busy := o.active
+	running := o.active
 	if replacesFailedOnly(s.job) {
-		busy = append(slices.Clone(busy), o.terminating...)
+		running = append(slices.Clone(running), o.terminating...)
 	}
-	given := make([]int, len(busy))
-	for i, pod := range busy {
-		given[i] = indexOf(pod)
+	runningIndexes := make([]int, len(running))
+	for i, pod := range running {
+		runningIndexes[i] = indexOf(pod)
 	}
-	taken = join(slices.Concat(taken, failedBefore(p))).with(given...)
-	last := s.unreplaced(p)
-	for i := taken.gap(0); i < int(*s.job.Spec.Completions) && len(out) < n; i = taken.gap(i + 1) {
-		next := slot{index: i}
+	unavailable := join(slices.Concat(s.completedIndexes(p), recordedFailedIndexes(p))).with(runningIndexes...)
+	last := s.lastFailedPods(p)
+	for i := unavailable.gap(0); i < int(*s.job.Spec.Completions) && len(out) < n; i = unavailable.gap(i + 1) {
+		next := podToCreate{index: i}
 		if perIndex(s.job) {
-			after, wait := s.retry(last[i])
+			failures, wait := s.retry(last[i])
 			if wait > 0 {
-				p.sooner(wait)
+				p.requeueWithin(wait)
 				continue
 			}
-			next.after = &after
+			next.failures = &failures
 		}
 		out = append(out, next)
 	}
 	return out
 }
 
-// suspend keeps the condition Suspended.
-func (s snapshot) suspend(p *plan) {
-	if has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet) {
-		return
-	}
+// setSuspended updates the condition Suspended. A suspended Job has no start time
+// (KEP-5440), because the time until it is resumed does not count for its deadline.
+func (s snapshot) setSuspended(p *plan) {
 	was := has(&p.status, batch.JobSuspended)
 	switch {
 	case suspended(s.job) && !was:
 		set(&p.status, batch.JobSuspended, v1.ConditionTrue, "JobSuspended", "Job suspended", s.now)
 		p.events = append(p.events, event{v1.EventTypeNormal, "Suspended", "Job suspended"})
+		p.status.StartTime = nil
 	case !suspended(s.job) && was:
 		set(&p.status, batch.JobSuspended, v1.ConditionFalse, "JobResumed", "Job resumed", s.now)
 		p.events = append(p.events, event{v1.EventTypeNormal, "Resumed", "Job resumed"})
@@ -378,18 +417,22 @@ func (s snapshot) suspend(p *plan) {
 	}
 }
 
-func (s snapshot) count(p *plan, o outcome) {
+func (s snapshot) setCounts(p *plan, o podGroups) {
 	p.status.Active = int32(len(o.active))
 	p.status.Ready = new(o.ready)
 	p.status.Terminating = new(int32(len(o.terminating)))
 }
 
-// end closes the Job when its fate is decided and all its pods have ended and
-// are counted.
-func (s snapshot) end(p *plan) {
+// finish sets the condition Complete or Failed once the Job has succeeded or failed and
+// all its pods have terminated and are counted.
+func (s snapshot) finish(p *plan) {
 	uncounted := p.status.UncountedTerminatedPods
-	if len(p.delete) > 0 || p.status.Active > 0 || *p.status.Terminating > 0 || len(uncounted.Failed)+len(uncounted.Succeeded) > 0 {
+	if s.stale || len(p.delete) > 0 || p.status.Active > 0 || *p.status.Terminating > 0 || len(uncounted.Failed)+len(uncounted.Succeeded) > 0 {
 		return
+	}
+	ends := has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet)
+	if n := s.job.Spec.Completions; ends && p.status.StartTime == nil && (n == nil || *n > 0) {
+		p.status.StartTime = new(metav1.NewTime(s.now)) // it ends while it is suspended
 	}
 	if c := condition(&p.status, batch.JobFailureTarget); c != nil && c.Status == v1.ConditionTrue {
 		set(&p.status, batch.JobFailed, v1.ConditionTrue, c.Reason, c.Message, s.now)
@@ -397,6 +440,9 @@ func (s snapshot) end(p *plan) {
 	} else if c := condition(&p.status, batch.JobSuccessCriteriaMet); c != nil && c.Status == v1.ConditionTrue {
 		set(&p.status, batch.JobComplete, v1.ConditionTrue, c.Reason, c.Message, s.now)
 		p.status.CompletionTime = new(metav1.NewTime(s.now))
+		if n := s.job.Spec.Completions; n != nil && p.status.Succeeded > *n {
+			p.events = append(p.events, event{v1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached"})
+		}
 		p.events = append(p.events, event{v1.EventTypeNormal, "Completed", "Job completed"})
 	}
 }

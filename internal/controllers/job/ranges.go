@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// indexes is a set of completion indexes, as ranges in ascending order that do
-// not touch. A user writes ranges as long as he likes; what is done with them
-// goes with their number, not with their length.
+// indexes is a set of completion indexes. It consists of ranges in ascending order that
+// are not adjacent. The cost of operations depends on the number of ranges and not on
+// their lengths, which users choose.
 type indexes []indexRange
 
-// indexRange is the indexes from first to last, both included.
+// indexRange is the range of indexes from first to last, inclusive.
 type indexRange struct{ first, last int }
 
-// parseIndexes reads "1,3-5,7". What cannot be read is left out.
+// parseIndexes parses a set such as "1,3-5,7". It ignores malformed parts.
 func parseIndexes(s string) indexes {
 	var ranges []indexRange
 	for part := range strings.SplitSeq(s, ",") {
@@ -40,14 +40,13 @@ func parseIndexes(s string) indexes {
 	return join(ranges)
 }
 
-// number reads an index: 31 bits, so that adding one, or all of a range, does
-// not overflow.
+// number parses an index of at most 31 bits, so that calculations do not overflow.
 func number(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	return int(n), err
 }
 
-// join makes a set of ranges in any order, which it takes over.
+// join returns the set of ranges in any order. It reuses the slice.
 func join(ranges []indexRange) indexes {
 	slices.SortFunc(ranges, func(a, b indexRange) int { return cmp.Compare(a.first, b.first) })
 	out := ranges[:0]
@@ -61,7 +60,7 @@ func join(ranges []indexRange) indexes {
 	return indexes(out)
 }
 
-// with adds indexes to a copy of the set.
+// with returns a copy of the set with indexes added.
 func (x indexes) with(more ...int) indexes {
 	ranges := slices.Grow(slices.Clone([]indexRange(x)), len(more))
 	for _, i := range more {
@@ -70,7 +69,7 @@ func (x indexes) with(more ...int) indexes {
 	return join(ranges)
 }
 
-// find returns the position of the first range that does not end before i.
+// find returns the position of the first range whose last index is at least i.
 func (x indexes) find(i int) int {
 	at, _ := slices.BinarySearchFunc(x, i, func(r indexRange, i int) int { return cmp.Compare(r.last, i) })
 	return at
@@ -81,7 +80,17 @@ func (x indexes) has(i int) bool {
 	return at < len(x) && x[at].first <= i
 }
 
-// gap returns the first index from i on that is not in the set.
+// below returns the indexes of the set that are less than n.
+func (x indexes) below(n int) indexes {
+	at := x.find(n)
+	out := slices.Clone(x[:at])
+	if at < len(x) && x[at].first < n {
+		out = append(out, indexRange{x[at].first, n - 1})
+	}
+	return out
+}
+
+// gap returns the first index that is at least i and not in the set.
 func (x indexes) gap(i int) int {
 	if at := x.find(i); at < len(x) && x[at].first <= i {
 		return x[at].last + 1
@@ -89,7 +98,7 @@ func (x indexes) gap(i int) int {
 	return i
 }
 
-// count is how many indexes are in the set. No Job has more than fit.
+// count returns the number of indexes in the set, at most math.MaxInt32.
 func (x indexes) count() int32 {
 	n := 0
 	for _, r := range x {
@@ -98,7 +107,7 @@ func (x indexes) count() int32 {
 	return int32(min(n, math.MaxInt32))
 }
 
-// common is how many indexes are in both sets.
+// common returns the number of indexes in both sets, at most math.MaxInt32.
 func (x indexes) common(other indexes) int32 {
 	n := 0
 	for i, j := 0, 0; i < len(x) && j < len(other); {
@@ -112,7 +121,8 @@ func (x indexes) common(other indexes) int32 {
 	return int32(min(n, math.MaxInt32))
 }
 
-// String writes what parseIndexes reads; a range has three or more.
+// String returns the set in the format of parseIndexes. Only three or more consecutive
+// indexes are written as a range.
 func (x indexes) String() string {
 	parts := make([]string, len(x))
 	for i, r := range x {

@@ -1,11 +1,12 @@
-// Package legacytokencleaner takes the tokens away that nobody uses any longer
-// of those that were once made for every service account by itself and are
-// kept in secrets (KEP-2799):
+// Package legacytokencleaner is the legacy service account token cleaner (KEP-2799). It
+// deletes unused tokens in secrets that were generated automatically for every service
+// account:
 //
-//	unused for a period ──▶ invalid: labelled, refused ──unused for another──▶ deleted
+//	unused for a period ──▶ labelled as invalid ──unused for another period──▶ deleted
 //
-// Who takes the label away from an invalid one may use it again. Tokens that
-// somebody asked for, which their account does not list, are left alone.
+// The API server rejects tokens labelled as invalid. A user can remove the label to use a
+// token again. The cleaner ignores tokens that users have requested, which are not listed
+// in the service account.
 package legacytokencleaner
 
 import (
@@ -25,6 +26,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/legacytoken"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Descriptor describes the controller.
@@ -36,13 +39,14 @@ func Descriptor() controller.Descriptor {
 		ServiceAccount: "legacy-service-account-token-cleaner",
 		EventSource:    "legacy-service-account-token-cleaner",
 		AddFlags: func(fs *pflag.FlagSet) {
-			fs.DurationVar(&period, "legacy-service-account-token-clean-up-period", period, "The period of time since the last usage of an legacy service account token before it can be deleted.")
+			fs.DurationVar(&period, "legacy-service-account-token-clean-up-period", period, "how long a legacy service account token must be unused before it is deleted")
 		},
 		New: func(env *controller.Env) (controller.Controller, error) { return newController(env, period) },
 	}
 }
 
-// interval is how often the tokens are looked at. Their use is known by the day.
+// interval is the time between two cleanups. The last use of a token is recorded with a
+// precision of a day.
 const interval = 24 * time.Hour
 
 type cleaner struct {
@@ -69,23 +73,17 @@ func (c *cleaner) Run(ctx context.Context) error {
 		controller.Reads(core.ServiceAccounts().Informer()),
 		controller.Reads(core.Pods().Informer()),
 	}, func(ctx context.Context) error {
-		tick := time.NewTicker(interval)
-		defer tick.Stop()
-		for {
+		supervise.Repeat(ctx, interval, func() {
 			if err := c.clean(ctx, time.Now()); err != nil {
-				klog.FromContext(ctx).Error(err, "Some unused tokens stay until the next time")
+				klog.FromContext(ctx).Error(err, "Cannot clean up some unused tokens, retrying later", "after", interval)
 			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-			}
-		}
+		})
+		return nil
 	})
 }
 
-// clean looks at every token once. What was used before uses were noted is not
-// known, so nothing happens before they have been noted for a whole period.
+// clean processes all tokens. It does nothing until the API servers have tracked the use
+// of tokens for a whole period, because earlier uses are unknown.
 func (c *cleaner) clean(ctx context.Context, now time.Time) error {
 	r := rule{now: now.UTC(), period: c.period}
 	secrets, err := c.secrets.List(labels.Everything())
@@ -112,28 +110,30 @@ func (c *cleaner) clean(ctx context.Context, now time.Time) error {
 			return err
 		}
 		if !usedByAny(pods, secret.Name) {
-			errs = append(errs, c.act(ctx, secret, r))
+			errs = append(errs, c.apply(ctx, secret, r))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// tracking is where API servers say since when they note the use of tokens.
+// tracking is the ConfigMap in which API servers record since when they track the use of
+// tokens.
 const tracking = "kube-apiserver-legacy-service-account-token-tracking"
 
 func (c *cleaner) trackedSince(ctx context.Context) (date string, err error) {
 	m, err := c.env.Client.Kubernetes.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, tracking, metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("finding out since when the use of tokens is noted: %w", err)
+		return "", fmt.Errorf("getting the start of token tracking: %w", err)
 	}
 	since := m.Data["since"]
 	if _, err := time.Parse(time.DateOnly, since); err != nil {
-		return "", fmt.Errorf("the ConfigMap %s/%s says that the use of tokens is noted since %q: %w", m.Namespace, m.Name, since, err)
+		return "", fmt.Errorf("ConfigMap %s/%s: invalid start of token tracking %q: %w", m.Namespace, m.Name, since, err)
 	}
 	return since, nil
 }
 
-// generated says whether a token was made by itself: its account lists it.
+// generated reports whether a token was generated automatically, which is the case if its
+// service account lists it.
 func (c *cleaner) generated(secret *v1.Secret) bool {
 	account, err := c.accounts.ServiceAccounts(secret.Namespace).Get(secret.Annotations[v1.ServiceAccountNameKey])
 	if err != nil || string(account.UID) != secret.Annotations[v1.ServiceAccountUIDKey] {
@@ -147,31 +147,31 @@ func (c *cleaner) generated(secret *v1.Secret) bool {
 	return false
 }
 
-// act marks an unused token as invalid, or deletes it if it has been for long
-// enough, unless it has changed since it was looked at.
-func (c *cleaner) act(ctx context.Context, secret *v1.Secret, r rule) error {
+// apply labels an unused token as invalid, or deletes it if it has been invalid for a
+// period. It fails with a conflict if the token has changed.
+func (c *cleaner) apply(ctx context.Context, secret *v1.Secret, r rule) error {
 	log := klog.FromContext(ctx).WithValues("secret", klog.KObj(secret))
 	secrets := c.env.Client.Kubernetes.CoreV1().Secrets(secret.Namespace)
 	var err error
-	switch r.verdict(secret) {
+	switch r.actionFor(secret) {
 	case invalidate:
-		log.Info("Marking the unused service account token as invalid")
+		log.Info("Marking unused service account token as invalid")
 		patch, marshalErr := json.Marshal(map[string]any{"metadata": map[string]any{
 			"uid": secret.UID, "resourceVersion": secret.ResourceVersion,
-			"labels": map[string]string{invalidSince: r.today()},
+			"labels": map[string]string{legacytoken.InvalidSince: r.today()},
 		}})
 		if marshalErr != nil {
 			return marshalErr
 		}
 		_, err = secrets.Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	case remove:
-		log.Info("Deleting the service account token, which has been unused and invalid")
+		log.Info("Deleting unused and invalid service account token")
 		err = secrets.Delete(ctx, secret.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 		})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("cleaning up the token %s/%s: %w", secret.Namespace, secret.Name, err)
+		return fmt.Errorf("cleaning up token %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
 	return nil
 }

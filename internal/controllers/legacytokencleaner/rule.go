@@ -5,24 +5,19 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/legacytoken"
 )
 
-// Labels of secrets that hold tokens; their values are dates (RFC 3339) in UTC,
-// which sort as text.
-const (
-	lastUsed     = "kubernetes.io/legacy-token-last-used"
-	invalidSince = "kubernetes.io/legacy-token-invalid-since"
-)
-
-type verdict int
+type action int
 
 const (
-	keep verdict = iota
+	keep action = iota
 	invalidate
 	remove
 )
 
-// rule says what becomes of a token at a time (in UTC).
+// rule decides what to do with tokens at a time, which is in UTC.
 type rule struct {
 	now    time.Time
 	period time.Duration
@@ -30,17 +25,17 @@ type rule struct {
 
 func (r rule) today() string { return r.now.Format(time.DateOnly) }
 
-// limit is the first day that counts as recent.
+// limit returns the first date that counts as recent.
 func (r rule) limit() string { return r.now.Add(-r.period).Format(time.DateOnly) }
 
-// recent says that a token was made or used within the period.
+// recent reports whether a token was created or used within the period.
 func (r rule) recent(secret *v1.Secret) bool {
-	return !secret.CreationTimestamp.Time.Before(r.now.Add(-r.period)) || secret.Labels[lastUsed] >= r.limit()
+	return !secret.CreationTimestamp.Time.Before(r.now.Add(-r.period)) || secret.Labels[legacytoken.LastUsed] >= r.limit()
 }
 
-// verdict is what becomes of a token that is not used.
-func (r rule) verdict(secret *v1.Secret) verdict {
-	since := secret.Labels[invalidSince]
+// actionFor returns the action for an unused token.
+func (r rule) actionFor(secret *v1.Secret) action {
+	since := secret.Labels[legacytoken.InvalidSince]
 	if _, err := time.Parse(time.DateOnly, since); err != nil {
 		return invalidate
 	}
@@ -50,7 +45,7 @@ func (r rule) verdict(secret *v1.Secret) verdict {
 	return remove
 }
 
-// usedByAny says whether a pod takes files or variables from a secret.
+// usedByAny reports whether a pod uses a secret in a volume or an environment variable.
 func usedByAny(pods []*v1.Pod, secret string) bool {
 	inVolume := func(v v1.Volume) bool {
 		return v.Secret != nil && v.Secret.SecretName == secret ||

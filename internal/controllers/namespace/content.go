@@ -13,33 +13,35 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 
 	"github.com/coracle-io/coracle/internal/controller/kinds"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// atOnce bounds how many resources of a namespace are emptied at once.
-const atOnce = 8
+// parallelDeletions is the number of resources of a namespace that are deleted
+// concurrently.
+const parallelDeletions = 8
 
-// remains is what is left in a namespace after everything was asked to go.
-type remains struct {
-	mu         sync.Mutex // guards all below while resources are emptied at once
-	instances  map[string]int
+// remaining describes what is left in a namespace after its content was deleted.
+type remaining struct {
+	mu         sync.Mutex     // guards the following during deleteAll
+	instances  map[string]int // by resource
 	finalizers map[string]int
 	failures   []error
 }
 
-func (r *remains) empty() bool { return len(r.instances) == 0 && len(r.failures) == 0 }
+func (r *remaining) empty() bool { return len(r.instances) == 0 && len(r.failures) == 0 }
 
-// empty asks for the deletion of all objects of some resources in a
-// namespace and says what is left.
-func (c *namespaces) empty(ctx context.Context, namespace string, what []kinds.Kind) *remains {
-	left := &remains{instances: map[string]int{}, finalizers: map[string]int{}}
-	group, ctx := supervise.Together(ctx)
-	group.SetLimit(atOnce)
-	for _, kind := range what {
+// deleteAll deletes all objects of some resources in a namespace and returns what
+// remains.
+func (c *namespaces) deleteAll(ctx context.Context, namespace string, resources []kinds.Kind) *remaining {
+	left := &remaining{instances: map[string]int{}, finalizers: map[string]int{}}
+	group, ctx := supervise.WithContext(ctx)
+	group.SetLimit(parallelDeletions)
+	for _, kind := range resources {
 		group.Go(func() error {
-			if err := c.emptyOne(ctx, namespace, kind, left); err != nil {
+			if err := c.deleteResource(ctx, namespace, kind, left); err != nil {
 				left.mu.Lock()
 				defer left.mu.Unlock()
 				left.failures = append(left.failures, err)
@@ -53,28 +55,29 @@ func (c *namespaces) empty(ctx context.Context, namespace string, what []kinds.K
 	return left
 }
 
-func (c *namespaces) emptyOne(ctx context.Context, namespace string, kind kinds.Kind, left *remains) error {
+// deleteResource deletes all objects of one resource and adds what remains to left.
+func (c *namespaces) deleteResource(ctx context.Context, namespace string, kind kinds.Kind, left *remaining) error {
 	resource := c.metadata.Resource(kind.Resource).Namespace(namespace)
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
 	var deleteErr error
-	if kind.Can("deletecollection") {
+	if kind.SupportsAll("deletecollection") {
 		deleteErr = resource.DeleteCollection(ctx, options, metav1.ListOptions{})
 	}
-	if !kind.Can("list") {
-		return gone(deleteErr)
+	if !kind.SupportsAll("list") {
+		return ignoreNotServed(deleteErr)
 	}
 	list, err := resource.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return errors.Join(gone(deleteErr), gone(err))
+		return errors.Join(ignoreNotServed(deleteErr), ignoreNotServed(err))
 	}
-	if !kind.Can("deletecollection") || apierrors.IsMethodNotSupported(deleteErr) {
+	if !kind.SupportsAll("deletecollection") || apierrors.IsMethodNotSupported(deleteErr) {
 		deleteErr = nil
 		for _, item := range list.Items {
-			deleteErr = errors.Join(deleteErr, gone(resource.Delete(ctx, item.Name, options)))
+			deleteErr = errors.Join(deleteErr, ignoreNotServed(resource.Delete(ctx, item.Name, options)))
 		}
 		if list, err = resource.List(ctx, metav1.ListOptions{}); err != nil {
-			return errors.Join(deleteErr, gone(err))
+			return errors.Join(deleteErr, ignoreNotServed(err))
 		}
 	}
 	if len(list.Items) > 0 {
@@ -87,19 +90,20 @@ func (c *namespaces) emptyOne(ctx context.Context, namespace string, kind kinds.
 			}
 		}
 	}
-	return gone(deleteErr)
+	return ignoreNotServed(deleteErr)
 }
 
-// gone drops the errors of resources that are not there any longer.
-func gone(err error) error {
+// ignoreNotServed returns nil for errors of objects that do not exist and of resources
+// that are not served any more.
+func ignoreNotServed(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
 		return nil
 	}
 	return err
 }
 
-// conditions puts into words what became of a namespace's content.
-func conditions(discoveryErr error, left *remains) []v1.NamespaceCondition {
+// conditions returns the conditions that describe the remaining content.
+func conditions(discoveryErr error, left *remaining) []v1.NamespaceCondition {
 	out := []v1.NamespaceCondition{
 		{Type: v1.NamespaceDeletionDiscoveryFailure, Status: v1.ConditionFalse, Reason: "ResourcesDiscovered", Message: "All resources successfully discovered"},
 		{Type: v1.NamespaceDeletionGVParsingFailure, Status: v1.ConditionFalse, Reason: "ParsedGroupVersions", Message: "All legacy kube types successfully parsed"},
@@ -111,10 +115,19 @@ func conditions(discoveryErr error, left *remains) []v1.NamespaceCondition {
 		out[i].Status, out[i].Reason, out[i].Message = v1.ConditionTrue, reason, message
 	}
 	if discoveryErr != nil {
-		fail(0, "DiscoveryFailed", "Discovery failed for some groups, 1 failing: "+discoveryErr.Error())
+		message := discoveryErr.Error()
+		if groups := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(discoveryErr, &groups) {
+			message = fmt.Sprintf("Discovery failed for some groups, %d failing: %s", len(groups.Groups), message)
+		}
+		fail(0, "DiscoveryFailed", message)
 	}
 	if len(left.failures) > 0 {
-		fail(2, "ContentDeletionFailed", fmt.Sprintf("Failed to delete all resource types, %d remaining: %v", len(left.failures), errors.Join(left.failures...)))
+		var messages []string
+		for _, err := range left.failures {
+			messages = append(messages, err.Error())
+		}
+		slices.Sort(messages) // else the condition would change with the order in which resources fail
+		fail(2, "ContentDeletionFailed", fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(messages), strings.Join(messages, ", ")))
 	}
 	if len(left.instances) > 0 {
 		fail(3, "SomeResourcesRemain", "Some resources are remaining: "+describe(left.instances, "%s has %d resource instances"))
@@ -133,9 +146,9 @@ func describe(counts map[string]int, format string) string {
 	return strings.Join(words, ", ")
 }
 
-// merge puts conditions into a status and reports whether that changed
-// anything but times.
-func merge(status *v1.NamespaceStatus, conditions []v1.NamespaceCondition, now time.Time) bool {
+// setConditions sets conditions in a status and reports whether anything but times has
+// changed.
+func setConditions(status *v1.NamespaceStatus, conditions []v1.NamespaceCondition, now time.Time) bool {
 	changed := false
 	for _, c := range conditions {
 		c.LastTransitionTime = metav1.NewTime(now)

@@ -1,7 +1,8 @@
-// Package namespace empties namespaces that are being deleted.
+// Package namespace is the namespace controller. It deletes the content of namespaces
+// that are being deleted.
 //
 //	kubectl delete ns ──▶ deletionTimestamp, phase Terminating
-//	      pods first ──▶ then everything else ──▶ spec.finalizers without "kubernetes" ──▶ gone
+//	      delete pods ──▶ delete everything else ──▶ remove "kubernetes" from spec.finalizers
 package namespace
 
 import (
@@ -43,10 +44,10 @@ type namespaces struct {
 	queue      *controller.Queue[string]
 	workers    int
 
-	// mu guards waiting: for each namespace that is being emptied, the
-	// resources that still had objects when it was looked at last.
-	mu      sync.Mutex
-	waiting map[string][]kinds.Kind
+	// mu guards nonempty, which holds the resources that had objects at the last sync of
+	// each terminating namespace.
+	mu       sync.Mutex
+	nonempty map[string][]kinds.Kind
 }
 
 func newController(env *controller.Env, workers int) (controller.Controller, error) {
@@ -64,29 +65,39 @@ func newNamespaces(env *controller.Env, objects metadata.Interface, workers int)
 		kube:       env.Client.Kubernetes,
 		metadata:   objects,
 		namespaces: env.Client.Informers.Core().V1().Namespaces().Lister(),
-		waiting:    map[string][]kinds.Kind{},
+		nonempty:   map[string][]kinds.Kind{},
 	}
-	c.queue = controller.NewQueueWithin("namespace", time.Minute, controller.Existing[string](env.Client.Informers.Core().V1().Namespaces().Informer(), c.sync))
+	c.queue = controller.NewQueueWithMaxDelay(env.Queues, "namespace", time.Minute, controller.Existing[string](env.Client.Informers.Core().V1().Namespaces().Informer(), c.sync))
 	return c
 }
 
 // Run implements controller.Controller.
 func (c *namespaces) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
+	pods := map[string]int{} // in each namespace; of the handler of pods alone
 	return controller.Serve(ctx, []controller.Source{
 		controller.On(core.Namespaces().Informer(), func(old, new *v1.Namespace) {
 			switch {
 			case new == nil:
-				c.remember(old.Name, nil)
+				c.setNonempty(old.Name, nil)
 			case new.DeletionTimestamp != nil:
 				c.queue.Add(new.Name)
 			}
 		}),
-		// Pods take their time; the last one's end is what to wait for.
+		// Pods terminate slowly. Sync again when the last one is gone, and not for each:
+		// a sync asks for all of them.
 		controller.On(core.Pods().Informer(), func(old, new *v1.Pod) {
-			if new != nil {
+			switch {
+			case old == nil:
+				pods[new.Namespace]++
+				return
+			case new != nil:
 				return
 			}
+			if pods[old.Namespace]--; pods[old.Namespace] > 0 {
+				return
+			}
+			delete(pods, old.Namespace)
 			if ns, err := c.namespaces.Get(old.Namespace); err == nil && ns.DeletionTimestamp != nil {
 				c.queue.Add(ns.Name)
 			}
@@ -94,97 +105,104 @@ func (c *namespaces) Run(ctx context.Context) error {
 	}, c.queue.Workers(c.workers))
 }
 
-func (c *namespaces) remember(namespace string, left []kinds.Kind) {
+func (c *namespaces) setNonempty(namespace string, resources []kinds.Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(left) == 0 {
-		delete(c.waiting, namespace)
+	if len(resources) == 0 {
+		delete(c.nonempty, namespace)
 	} else {
-		c.waiting[namespace] = left
+		c.nonempty[namespace] = resources
 	}
 }
 
-func (c *namespaces) remembered(namespace string) []kinds.Kind {
+func (c *namespaces) getNonempty(namespace string) []kinds.Kind {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.waiting[namespace]
+	return c.nonempty[namespace]
 }
 
-// sync empties a namespace as far as that goes now. What needs time is
-// looked at again, soon at first and then at growing intervals.
+// sync deletes the content of a namespace as far as possible now. It returns an error
+// while content remains, so that the queue retries with growing delays.
 func (c *namespaces) sync(ctx context.Context, cached *v1.Namespace) error {
 	if cached.DeletionTimestamp == nil || !slices.Contains(cached.Spec.Finalizers, v1.FinalizerKubernetes) {
 		return nil
 	}
-	key, ns := cached.Name, cached.DeepCopy()
-	var err error
+	// Deleting cannot be undone, so do not rely on the cache: another namespace may have this
+	// name now.
+	key := cached.Name
+	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, key, metav1.GetOptions{})
+	if err != nil {
+		return controller.IgnoreNotFound(err)
+	}
+	if ns.UID != cached.UID || ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, v1.FinalizerKubernetes) {
+		return nil
+	}
 	if ns.Status.Phase != v1.NamespaceTerminating {
 		ns.Status.Phase = v1.NamespaceTerminating
 		if ns, err = c.kube.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{}); err != nil {
-			return gone(err)
+			return ignoreNotServed(err)
 		}
 	}
-	// Once all was asked to go, only what was left over is looked at, until
-	// nothing is; then all once more.
-	if late := c.remembered(key); len(late) > 0 {
-		left := c.empty(ctx, key, late)
+	// After everything was deleted once, only process resources that still had objects.
+	// When these are empty, process everything once more.
+	if resources := c.getNonempty(key); len(resources) > 0 {
+		left := c.deleteAll(ctx, key, resources)
 		if !left.empty() {
-			return c.unfinished(ctx, ns, late, nil, left)
+			return c.reportRemaining(ctx, ns, resources, nil, left)
 		}
 	}
-	content, discoveryErr := c.content()
-	left := c.emptyInOrder(ctx, key, content)
+	resources, discoveryErr := c.resources()
+	left := c.deleteAllInOrder(ctx, key, resources)
 	if discoveryErr != nil || !left.empty() {
-		return c.unfinished(ctx, ns, content, discoveryErr, left)
+		return c.reportRemaining(ctx, ns, resources, discoveryErr, left)
 	}
-	c.remember(key, nil)
-	// Who sees nothing of the namespace any more needs no conditions.
-	seen := len(cached.Status.Conditions) > 0 || len(ns.Spec.Finalizers) > 1
-	if seen && merge(&ns.Status, conditions(nil, left), time.Now()) {
+	c.setNonempty(key, nil)
+	// Do not write conditions if the namespace will be gone at once.
+	visible := len(cached.Status.Conditions) > 0 || len(ns.Spec.Finalizers) > 1
+	if visible && setConditions(&ns.Status, conditions(nil, left), time.Now()) {
 		if ns, err = c.kube.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{}); err != nil {
-			return gone(err)
+			return ignoreNotServed(err)
 		}
 	}
 	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f v1.FinalizerName) bool { return f == v1.FinalizerKubernetes })
 	if _, err := c.kube.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{}); err != nil {
-		return gone(err)
+		return ignoreNotServed(err)
 	}
-	klog.FromContext(ctx).V(2).Info("Emptied namespace", "namespace", key)
+	klog.FromContext(ctx).V(2).Info("Finalized namespace", "namespace", key)
 	return nil
 }
 
-// content lists the resources that a namespace can hold.
-func (c *namespaces) content() ([]kinds.Kind, error) {
+// resources returns the namespaced resources whose objects can be deleted.
+func (c *namespaces) resources() ([]kinds.Kind, error) {
 	served, err := kinds.Served(c.kube.Discovery())
 	return slices.DeleteFunc(served, func(k kinds.Kind) bool {
-		return !k.Namespaced || !k.Can("delete") && !k.Can("deletecollection")
+		return !k.Namespaced || !k.SupportsAll("delete") && !k.SupportsAll("deletecollection")
 	}), err
 }
 
-// emptyInOrder deletes pods first and the rest only when they are gone, so
-// that no pod outlives the NetworkPolicies and Secrets it relies on
-// (KEP-5080).
-func (c *namespaces) emptyInOrder(ctx context.Context, namespace string, content []kinds.Kind) *remains {
+// deleteAllInOrder deletes pods first, and everything else when no pods remain, so that
+// NetworkPolicies and Secrets outlive the pods that rely on them (KEP-5080).
+func (c *namespaces) deleteAllInOrder(ctx context.Context, namespace string, resources []kinds.Kind) *remaining {
 	isPod := func(k kinds.Kind) bool { return k.Resource.GroupResource() == v1.Resource("pods") }
-	if i := slices.IndexFunc(content, isPod); i >= 0 {
-		if left := c.empty(ctx, namespace, content[i:i+1]); !left.empty() {
+	if i := slices.IndexFunc(resources, isPod); i >= 0 {
+		if left := c.deleteAll(ctx, namespace, resources[i:i+1]); !left.empty() {
 			return left
 		}
 	}
-	return c.empty(ctx, namespace, content)
+	return c.deleteAll(ctx, namespace, resources)
 }
 
-// unfinished writes what is left into the namespace's conditions, remembers
-// it and returns an error, so that the namespace is tried again.
-func (c *namespaces) unfinished(ctx context.Context, ns *v1.Namespace, tried []kinds.Kind, discoveryErr error, left *remains) error {
+// reportRemaining records what remains in the namespace's conditions and in nonempty. It
+// returns an error, so that the namespace is synced again.
+func (c *namespaces) reportRemaining(ctx context.Context, ns *v1.Namespace, processed []kinds.Kind, discoveryErr error, left *remaining) error {
 	if discoveryErr == nil && len(left.failures) == 0 {
-		c.remember(ns.Name, slices.DeleteFunc(slices.Clone(tried), func(k kinds.Kind) bool {
+		c.setNonempty(ns.Name, slices.DeleteFunc(slices.Clone(processed), func(k kinds.Kind) bool {
 			return left.instances[k.Resource.Resource+"."+k.Resource.Group] == 0
 		}))
 	}
-	if merge(&ns.Status, conditions(discoveryErr, left), time.Now()) {
+	if setConditions(&ns.Status, conditions(discoveryErr, left), time.Now()) {
 		if _, err := c.kube.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{}); err != nil {
-			return gone(err)
+			return ignoreNotServed(err)
 		}
 	}
 	if discoveryErr != nil || len(left.failures) > 0 {

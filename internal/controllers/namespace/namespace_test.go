@@ -26,20 +26,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a cluster with the namespace shop and what is in it.
-type world struct {
+// cluster is a fake cluster with the namespace shop and its content.
+type cluster struct {
 	*controllertest.Cluster
 	t       *testing.T
 	objects *metadatafake.FakeMetadataClient
 	fail    map[string]error // of deletions, by resource
-	gone    []string         // objects, in the order in which they went
-	asked   []string         // deletions, in the order of the requests
+	gone    []string         // deleted objects, in order
+	asked   []string         // deletion requests, in order
 }
 
-// boats are served by an aggregated API server.
+// boats is a group version of an aggregated API server.
 var boats = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
-// namespace is shop, being deleted.
+// namespace returns the namespace shop, which is being deleted.
 func namespace(finalizers ...v1.FinalizerName) *v1.Namespace {
 	return &v1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &metav1.Time{Time: time.Now()}},
@@ -50,15 +50,15 @@ func namespace(finalizers ...v1.FinalizerName) *v1.Namespace {
 // held is the finalizer of objects whose names end in "-held".
 const held = "example.com/held"
 
-// newWorld makes a world with objects, each "kind/name". Its API deletes
-// objects without finalizers at once.
-func newWorld(t *testing.T, ns *v1.Namespace, objects ...string) *world {
+// newCluster returns a cluster with objects, each "kind/name". Its API deletes objects
+// without finalizers at once.
+func newCluster(t *testing.T, ns *v1.Namespace, objects ...string) *cluster {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{Cluster: controllertest.New(t, ns), t: t, objects: metadatafake.NewSimpleMetadataClient(scheme), fail: map[string]error{}}
+	w := &cluster{Cluster: controllertest.New(t, ns), t: t, objects: metadatafake.NewSimpleMetadataClient(scheme), fail: map[string]error{}}
 	for _, o := range objects {
 		kind, name, _ := strings.Cut(o, "/")
 		gv := v1.SchemeGroupVersion
@@ -113,20 +113,20 @@ func newWorld(t *testing.T, ns *v1.Namespace, objects ...string) *world {
 	return w
 }
 
-// answer notes a deletion and returns how it ends.
-func (w *world) answer(a clienttesting.Action) error {
+// answer records a deletion request and returns its result.
+func (w *cluster) answer(a clienttesting.Action) error {
 	w.asked = append(w.asked, a.GetVerb()+" "+a.GetResource().Resource)
 	return w.fail[a.GetResource().Resource]
 }
 
-func (w *world) delete(resource schema.GroupVersionResource, object metav1.Object) {
+func (w *cluster) delete(resource schema.GroupVersionResource, object metav1.Object) {
 	if len(object.GetFinalizers()) == 0 && w.fail[resource.Resource] == nil {
 		w.end(resource, object.GetName())
 	}
 }
 
-// end lets an object go, whatever held it.
-func (w *world) end(resource schema.GroupVersionResource, name string) {
+// end removes an object regardless of its finalizers.
+func (w *cluster) end(resource schema.GroupVersionResource, name string) {
 	w.t.Helper()
 	if err := w.objects.Tracker().Delete(resource, "shop", name); err != nil {
 		w.t.Error(err)
@@ -134,17 +134,17 @@ func (w *world) end(resource schema.GroupVersionResource, name string) {
 	w.gone = append(w.gone, resource.Resource+"/"+name)
 }
 
-func (w *world) run() {
+func (w *cluster) run() {
 	w.Run(controller.Descriptor{New: func(env *controller.Env) (controller.Controller, error) {
 		return newNamespaces(env, w.objects, 10), nil
 	}})
 	synctest.Wait()
 }
 
-// after lets time pass.
+// after waits for d and then for the controller to become idle.
 func after(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-func (w *world) namespace() *v1.Namespace {
+func (w *cluster) namespace() *v1.Namespace {
 	w.t.Helper()
 	ns, err := w.Fake.CoreV1().Namespaces().Get(w.t.Context(), "shop", metav1.GetOptions{})
 	if err != nil {
@@ -153,8 +153,8 @@ func (w *world) namespace() *v1.Namespace {
 	return ns
 }
 
-// state is a namespace's phase, finalizers and the conditions that are true.
-func (w *world) state() string {
+// state returns the namespace's phase, finalizers and true conditions.
+func (w *cluster) state() string {
 	w.t.Helper()
 	ns := w.namespace()
 	out := fmt.Sprintf("%s %v", ns.Status.Phase, ns.Spec.Finalizers)
@@ -166,18 +166,18 @@ func (w *world) state() string {
 	return out
 }
 
-func (w *world) want(what, want string) {
+func (w *cluster) want(what, want string) {
 	w.t.Helper()
 	if got := w.state(); got != want {
 		w.t.Fatalf("%s: got\n%s\nwant\n%s", what, got, want)
 	}
 }
 
-func (w *world) wantGone(what string, want ...string) {
+func (w *cluster) wantGone(what string, want ...string) {
 	w.t.Helper()
 	got := slices.Sorted(slices.Values(w.gone))
 	if !slices.Equal(got, want) {
-		w.t.Fatalf("%s: gone are %v, want %v", what, got, want)
+		w.t.Fatalf("%s: deleted %v, want %v", what, got, want)
 	}
 }
 
@@ -187,18 +187,17 @@ var (
 	secrets    = v1.SchemeGroupVersion.WithResource("secrets")
 )
 
-// Pods go first: the rest waits until the last of them has ended, and is then
-// emptied at once.
-func TestPodsGoBeforeTheRest(t *testing.T) {
+// Other objects are deleted only after the last pod is gone.
+func TestPodsAreDeletedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, namespace("kubernetes"), "Pod/a", "Pod/b-held", "ConfigMap/c", "Secret/s", "Boat/x")
-		// the informer shows the pod too
+		w := newCluster(t, namespace("kubernetes"), "Pod/a", "Pod/b-held", "ConfigMap/c", "Secret/s", "Boat/x")
+		// The informer shows the pod, too.
 		if err := w.Fake.Tracker().Add(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "b-held"}}); err != nil {
 			t.Fatal(err)
 		}
 		w.run()
-		w.wantGone("with a pod that stays", "pods/a")
-		w.want("with a pod that stays", `Terminating [kubernetes]
+		w.wantGone("with a remaining pod", "pods/a")
+		w.want("with a remaining pod", `Terminating [kubernetes]
 NamespaceContentRemaining SomeResourcesRemain: Some resources are remaining: pods. has 1 resource instances
 NamespaceFinalizersRemaining SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/held in 1 resource instances`)
 		after(10 * time.Minute)
@@ -211,7 +210,7 @@ NamespaceFinalizersRemaining SomeFinalizersRemain: Some content in the namespace
 		synctest.Wait()
 		w.wantGone("without pods", "boats/x", "configmaps/c", "pods/a", "pods/b-held", "secrets/s")
 		if slices.Index(w.gone, "pods/b-held") != 1 {
-			t.Errorf("gone in the order %v", w.gone)
+			t.Errorf("deleted in the order %v", w.gone)
 		}
 		w.want("in the end", "Terminating []")
 		for _, c := range w.namespace().Status.Conditions {
@@ -222,57 +221,105 @@ NamespaceFinalizersRemaining SomeFinalizersRemain: Some content in the namespace
 	})
 }
 
-// Where something does not go, the conditions say why, what can go does, and
-// the namespace is tried again at most a minute after the reason has ended.
-func TestConditions(t *testing.T) {
-	discoveryFails := func(err error) func(w *world) (mend func()) {
-		return func(w *world) func() {
-			broken := true
-			w.Fake.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
-				if !broken {
-					return false, nil, nil
-				}
-				return true, nil, err
-			})
-			all := w.Fake.Resources
-			if discovery.IsGroupDiscoveryFailedError(err) {
-				w.Fake.Resources = all[:1] // without boats
+// Pods that end one by one cause no sync before the last of them: each sync asks
+// for all that remain.
+func TestPodsThatEndOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, namespace("kubernetes"), "Pod/a-held", "Pod/b-held", "Pod/c-held", "Secret/s")
+		shown := w.Fake.CoreV1().Pods("shop")
+		for _, name := range []string{"a-held", "b-held", "c-held"} {
+			if err := w.Fake.Tracker().Add(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}); err != nil {
+				t.Fatal(err)
 			}
-			return func() { broken, w.Fake.Resources = false, all }
+		}
+		w.run()
+		after(10 * time.Minute)
+		for i, name := range []string{"a-held", "b-held", "c-held"} {
+			before := len(w.asked)
+			w.end(pods, name)
+			if err := shown.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if n := len(w.asked) - before; i < 2 && n > 0 {
+				t.Errorf("%d deletion requests after the end of %s", n, name)
+			}
+		}
+		w.wantGone("without pods", "pods/a-held", "pods/b-held", "pods/c-held", "secrets/s")
+	})
+}
+
+// fault is a failure of the cluster. The returned function ends it.
+type fault func(w *cluster) (repair func())
+
+func discoveryFails(err error) fault {
+	return func(w *cluster) func() {
+		broken := true
+		w.Fake.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if !broken {
+				return false, nil, nil
+			}
+			return true, nil, err
+		})
+		all := w.Fake.Resources
+		if discovery.IsGroupDiscoveryFailedError(err) {
+			w.Fake.Resources = all[:1] // without boats
+		}
+		return func() { broken, w.Fake.Resources = false, all }
+	}
+}
+
+// heldObjects adds objects with finalizers.
+func heldObjects(w *cluster) func() {
+	for _, o := range []struct {
+		resource schema.GroupVersionResource
+		kind     string
+	}{{configMaps, "ConfigMap"}, {secrets, "Secret"}} {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "h-held", Finalizers: []string{held}}}
+		object.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind(o.kind))
+		if err := w.objects.Tracker().Add(object); err != nil {
+			w.t.Fatal(err)
 		}
 	}
+	return func() { w.end(configMaps, "h-held"); w.end(secrets, "h-held") }
+}
+
+func deletionFails(w *cluster) func() {
+	w.fail["secrets"] = apierrors.NewForbidden(secrets.GroupResource(), "", errors.New("no"))
+	return func() { delete(w.fail, "secrets") }
+}
+
+// If content remains, the conditions say why, everything else is deleted, and the
+// namespace is finalized at most a minute after the fault has been repaired.
+func TestConditions(t *testing.T) {
 	for _, test := range []struct {
-		about  string
-		breaks func(w *world) (mend func())
-		gone   []string
-		want   string
+		about string
+		fault fault
+		gone  []string
+		want  string
 	}{
 		{
-			"finalizers", func(w *world) func() {
-				for _, o := range []struct {
-					resource schema.GroupVersionResource
-					kind     string
-				}{{configMaps, "ConfigMap"}, {secrets, "Secret"}} {
-					object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "h-held", Finalizers: []string{held}}}
-					object.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind(o.kind))
-					if err := w.objects.Tracker().Add(object); err != nil {
-						w.t.Fatal(err)
-					}
-				}
-				return func() { w.end(configMaps, "h-held"); w.end(secrets, "h-held") }
-			},
+			"finalizers", heldObjects,
 			[]string{"boats/x", "configmaps/c", "pods/a", "secrets/s"},
 			`NamespaceContentRemaining SomeResourcesRemain: Some resources are remaining: configmaps. has 1 resource instances, secrets. has 1 resource instances
 NamespaceFinalizersRemaining SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/held in 2 resource instances`,
 		},
 		{
-			"a deletion that fails", func(w *world) func() {
-				w.fail["secrets"] = apierrors.NewForbidden(secrets.GroupResource(), "", errors.New("no"))
-				return func() { delete(w.fail, "secrets") }
-			},
+			"a deletion that fails", deletionFails,
 			[]string{"boats/x", "configmaps/c", "pods/a"},
 			`NamespaceDeletionContentFailure ContentDeletionFailed: Failed to delete all resource types, 1 remaining: secrets is forbidden: no
 NamespaceContentRemaining SomeResourcesRemain: Some resources are remaining: secrets. has 1 resource instances`,
+		},
+		{
+			"two deletions that fail",
+			func(w *cluster) func() {
+				w.fail["configmaps"] = apierrors.NewForbidden(configMaps.GroupResource(), "", errors.New("no"))
+				repair := deletionFails(w)
+				return func() { delete(w.fail, "configmaps"); repair() }
+			},
+			[]string{"boats/x", "pods/a"},
+			`NamespaceDeletionContentFailure ContentDeletionFailed: Failed to delete all resource types, 2 remaining: configmaps is forbidden: no, secrets is forbidden: no
+NamespaceContentRemaining SomeResourcesRemain: Some resources are remaining: configmaps. has 1 resource instances, secrets. has 1 resource instances`,
 		},
 		{
 			"a group that is not discovered",
@@ -281,14 +328,22 @@ NamespaceContentRemaining SomeResourcesRemain: Some resources are remaining: sec
 			`NamespaceDeletionDiscoveryFailure DiscoveryFailed: Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: example.com/v1: the server is currently unable to handle the request`,
 		},
 		{
-			"no discovery", discoveryFails(errors.New("out of order")), nil,
-			`NamespaceDeletionDiscoveryFailure DiscoveryFailed: Discovery failed for some groups, 1 failing: out of order`,
+			"two groups that are not discovered",
+			discoveryFails(&discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{
+				boats: errors.New("no"), {Group: "example.org", Version: "v1"}: errors.New("no"),
+			}}),
+			[]string{"configmaps/c", "pods/a", "secrets/s"},
+			`NamespaceDeletionDiscoveryFailure DiscoveryFailed: Discovery failed for some groups, 2 failing: unable to retrieve the complete list of server APIs: example.com/v1: no, example.org/v1: no`,
+		},
+		{
+			"discovery fails", discoveryFails(errors.New("out of order")), nil,
+			`NamespaceDeletionDiscoveryFailure DiscoveryFailed: out of order`,
 		},
 	} {
 		t.Run(test.about, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, namespace("kubernetes", "example.com/other"), "Pod/a", "ConfigMap/c", "Secret/s", "Boat/x")
-				mend := test.breaks(w)
+				w := newCluster(t, namespace("kubernetes", "example.com/other"), "Pod/a", "ConfigMap/c", "Secret/s", "Boat/x")
+				repair := test.fault(w)
 				w.run()
 				w.wantGone("at first", test.gone...)
 				w.want("at first", "Terminating [kubernetes example.com/other]\n"+test.want)
@@ -296,18 +351,18 @@ NamespaceContentRemaining SomeResourcesRemain: Some resources are remaining: sec
 				after(time.Hour)
 				w.wantGone("an hour later", test.gone...)
 				if now := w.namespace(); now.ResourceVersion != before.ResourceVersion {
-					t.Error("the namespace is written though nothing has changed")
+					t.Error("the namespace was written without a change")
 				}
 				asked := len(w.asked)
 				after(10 * time.Minute)
 				if tries := len(w.asked) - asked; test.gone != nil && (tries < 9 || tries > 100) {
 					t.Errorf("%d deletions in ten minutes", tries)
 				}
-				mend()
+				repair()
 				after(time.Minute)
-				w.want("mended", "Terminating [example.com/other]")
+				w.want("repaired", "Terminating [example.com/other]")
 				if reasons := reasons(w.namespace()); reasons != "ResourcesDiscovered ParsedGroupVersions ContentDeleted ContentRemoved ContentHasNoFinalizers" {
-					t.Errorf("mended: %s", reasons)
+					t.Errorf("repaired: %s", reasons)
 				}
 			})
 		})
@@ -322,10 +377,10 @@ func reasons(ns *v1.Namespace) string {
 	return strings.Join(out, " ")
 }
 
-// A condition keeps its time while only its message changes.
+// A condition keeps its transition time while only its message changes.
 func TestTransitionTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, namespace("kubernetes"), "Secret/a-held", "Secret/b-held")
+		w := newCluster(t, namespace("kubernetes"), "Secret/a-held", "Secret/b-held")
 		w.run()
 		since := func() time.Duration {
 			for _, c := range w.namespace().Status.Conditions {
@@ -353,59 +408,82 @@ NamespaceFinalizersRemaining SomeFinalizersRemain: Some content in the namespace
 	})
 }
 
-// Collections are deleted at once where the resource can, else one object after
-// the other. Only what is left is asked for again.
-func TestHowContentIsDeleted(t *testing.T) {
+// Objects are deleted with deletecollection if the resource supports it, otherwise one by
+// one. Only the resources that are not empty are deleted again.
+func TestDeletionRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, namespace("kubernetes"), "Pod/a", "ConfigMap/c-held", "Secret/s", "Secret/t", "Boat/x", "Boat/y")
+		w := newCluster(t, namespace("kubernetes"), "Pod/a", "ConfigMap/c-held", "Secret/s", "Secret/t", "Boat/x", "Boat/y")
 		w.fail["secrets"] = apierrors.NewMethodNotSupported(secrets.GroupResource(), "delete-collection")
 		w.run()
 		got := slices.Sorted(slices.Values(w.asked))
-		// pods are looked at once alone, and once with all others
+		// Pods are deleted once alone, and once with all other resources.
 		want := []string{"delete boats", "delete boats", "delete secrets", "delete secrets",
 			"delete-collection configmaps", "delete-collection pods", "delete-collection pods", "delete-collection secrets"}
 		if got = slices.Compact(got); !slices.Equal(got, slices.Compact(want)) {
-			t.Errorf("asked %q, want %q", got, want)
+			t.Errorf("requests %q, want %q", got, want)
 		}
 		asked := len(w.asked)
 		after(time.Minute)
 		for _, a := range w.asked[asked:] {
 			if !strings.HasSuffix(a, "configmaps") && !strings.HasSuffix(a, "secrets") {
-				t.Errorf("asked again to %s", a)
+				t.Errorf("repeated request: %s", a)
 			}
 		}
 	})
 }
 
-func TestNamespacesThatAreLeftAlone(t *testing.T) {
+func TestIgnoredNamespaces(t *testing.T) {
 	for name, change := range map[string]func(ns *v1.Namespace){
-		"not being deleted":    func(ns *v1.Namespace) { ns.DeletionTimestamp = nil },
-		"finalized by another": func(ns *v1.Namespace) { ns.Spec.Finalizers = []v1.FinalizerName{"example.com/other"} },
+		"not being deleted": func(ns *v1.Namespace) { ns.DeletionTimestamp = nil },
+		"another finalizer": func(ns *v1.Namespace) { ns.Spec.Finalizers = []v1.FinalizerName{"example.com/other"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ns := namespace("kubernetes")
 				change(ns)
-				w := newWorld(t, ns, "Pod/a", "Secret/s")
+				w := newCluster(t, ns, "Pod/a", "Secret/s")
 				before := w.namespace().ResourceVersion
 				w.run()
 				after(time.Hour)
 				if len(w.asked) > 0 || w.namespace().ResourceVersion != before {
-					t.Errorf("asked to %v, %s", w.asked, w.state())
+					t.Errorf("requests %v, %s", w.asked, w.state())
 				}
 			})
 		})
 	}
 }
 
-// A namespace that is empty at once gets no conditions, which nobody would see.
-func TestAnEmptyNamespace(t *testing.T) {
+// An empty namespace is gone at once and gets no conditions.
+func TestEmptyNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, namespace("kubernetes"))
+		w := newCluster(t, namespace("kubernetes"))
 		w.run()
 		w.want("empty", "Terminating []")
 		if n := len(w.namespace().Status.Conditions); n != 0 {
 			t.Errorf("%d conditions", n)
 		}
 	})
+}
+
+// The cache may still show a namespace that is gone and was made again. The content of the new one
+// is not deleted.
+func TestNamespaceMadeAgain(t *testing.T) {
+	for name, change := range map[string]func(ns *v1.Namespace){
+		"another UID":       func(ns *v1.Namespace) { ns.UID = "another" },
+		"not being deleted": func(ns *v1.Namespace) { ns.DeletionTimestamp = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newCluster(t, namespace("kubernetes"), "Pod/a", "Secret/s")
+				again := w.namespace()
+				change(again)
+				w.Fake.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, again, nil })
+				w.run()
+				after(time.Hour)
+				if len(w.asked) > 0 {
+					t.Errorf("requests %v", w.asked)
+				}
+			})
+		})
+	}
 }

@@ -7,51 +7,82 @@ import (
 	"net/netip"
 )
 
-// errFull says that a cluster CIDR has no block left.
+// errFull is returned if a cluster CIDR has no free block.
 var errFull = errors.New("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range")
 
-// cidrs hands out blocks of equal size from one cluster CIDR. It has no lock
-// of its own.
-type cidrs struct {
+// cidrSet allocates blocks of equal size from a cluster CIDR. Callers must synchronize
+// access.
+type cidrSet struct {
 	cluster netip.Prefix
 	bits    int // prefix length of a block
-	size    int // how many blocks there are
+	size    int // number of blocks
+	free    int // number of blocks that are not used
 	used    big.Int
-	// next is where the search for a free block begins, so that a block that
-	// became free is not given away again at once.
+	// next is where the search for a free block starts, so that a released block is not
+	// reused at once.
 	next int
+	// reserved are ranges that no node gets, whatever is freed.
+	reserved []netip.Prefix
 }
 
-// maxBlocks bounds the memory for a huge IPv6 range, as upstream does.
-const maxBlocks = 16
+// maxBlockBits is the binary logarithm of the maximum number of blocks. It limits the
+// memory for large IPv6 ranges and is the same as upstream's.
+const maxBlockBits = 16
 
-func newCIDRs(cluster netip.Prefix, bits int) (*cidrs, error) {
+func newCIDRSet(cluster netip.Prefix, bits int) (*cidrSet, error) {
 	cluster = cluster.Masked()
 	switch {
 	case bits < cluster.Bits() || bits > cluster.Addr().BitLen():
 		return nil, fmt.Errorf("a node's mask size of /%d does not fit into --cluster-cidr=%s", bits, cluster)
-	case bits-cluster.Bits() > maxBlocks:
-		return nil, fmt.Errorf("--cluster-cidr=%s has more than 2^%d blocks of /%d; make the cluster CIDR smaller or the node mask size larger", cluster, maxBlocks, bits)
+	case bits-cluster.Bits() > maxBlockBits:
+		return nil, fmt.Errorf("--cluster-cidr=%s has more than 2^%d blocks of /%d; make the cluster CIDR smaller or the node mask size larger", cluster, maxBlockBits, bits)
 	}
-	return &cidrs{cluster: cluster, bits: bits, size: 1 << (bits - cluster.Bits())}, nil
+	size := 1 << (bits - cluster.Bits())
+	return &cidrSet{cluster: cluster, bits: bits, size: size, free: size}, nil
 }
 
-// allocate takes the next free block.
-func (c *cidrs) allocate() (netip.Prefix, error) {
-	for i := range c.size {
-		at := (c.next + i) % c.size
-		if c.used.Bit(at) == 0 {
-			c.used.SetBit(&c.used, at, 1)
-			c.next = at + 1
-			return c.block(at), nil
-		}
+// allocate allocates the next free block.
+func (c *cidrSet) allocate() (netip.Prefix, error) {
+	if c.free == 0 {
+		return netip.Prefix{}, errFull
 	}
-	return netip.Prefix{}, errFull
+	at := c.next % c.size
+	for c.used.Bit(at) != 0 {
+		at = (at + 1) % c.size
+	}
+	c.set(at, true)
+	c.next = at + 1
+	return c.block(at), nil
 }
 
-// mark sets all blocks that a prefix touches to used or free. A prefix
-// outside the cluster CIDR touches none.
-func (c *cidrs) mark(p netip.Prefix, used bool) {
+// set marks one block as used or free.
+func (c *cidrSet) set(at int, used bool) {
+	switch was := c.used.Bit(at) == 1; {
+	case used && !was:
+		c.used.SetBit(&c.used, at, 1)
+		c.free--
+	case !used && was:
+		c.used.SetBit(&c.used, at, 0)
+		c.free++
+	}
+}
+
+// reserve keeps all blocks that overlap a prefix from nodes.
+func (c *cidrSet) reserve(p netip.Prefix) {
+	c.reserved = append(c.reserved, p)
+	c.mark(p, true)
+}
+
+// mark marks all blocks that overlap a prefix as used or free. Blocks of reserved
+// ranges stay used.
+func (c *cidrSet) mark(p netip.Prefix, used bool) {
+	if !used {
+		defer func() {
+			for _, r := range c.reserved {
+				c.mark(r, true)
+			}
+		}()
+	}
 	p = p.Masked()
 	if !c.cluster.Overlaps(p) {
 		return
@@ -64,17 +95,13 @@ func (c *cidrs) mark(p netip.Prefix, used bool) {
 			last = first + 1<<(c.bits-p.Bits()) - 1
 		}
 	}
-	bit := uint(0)
-	if used {
-		bit = 1
-	}
 	for i := first; i <= last; i++ {
-		c.used.SetBit(&c.used, i, bit)
+		c.set(i, used)
 	}
 }
 
-// block is the i-th block.
-func (c *cidrs) block(i int) netip.Prefix {
+// block returns the i-th block.
+func (c *cidrSet) block(i int) netip.Prefix {
 	base := new(big.Int).SetBytes(c.cluster.Addr().AsSlice())
 	offset := new(big.Int).Lsh(big.NewInt(int64(i)), uint(c.cluster.Addr().BitLen()-c.bits))
 	bytes := base.Add(base, offset).FillBytes(make([]byte, c.cluster.Addr().BitLen()/8))
@@ -82,8 +109,8 @@ func (c *cidrs) block(i int) netip.Prefix {
 	return netip.PrefixFrom(addr, c.bits)
 }
 
-// index is the number of the block that an address is in.
-func (c *cidrs) index(addr netip.Addr) int {
+// index returns the index of the block that contains an address.
+func (c *cidrSet) index(addr netip.Addr) int {
 	offset := new(big.Int).Sub(new(big.Int).SetBytes(addr.AsSlice()), new(big.Int).SetBytes(c.cluster.Addr().AsSlice()))
 	return int(offset.Rsh(offset, uint(c.cluster.Addr().BitLen()-c.bits)).Int64())
 }

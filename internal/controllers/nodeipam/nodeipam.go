@@ -1,5 +1,5 @@
-// Package nodeipam gives every node its part of the cluster CIDR, from which
-// its pods get their addresses.
+// Package nodeipam is the node IPAM controller. It allocates a pod CIDR for every node
+// from the cluster CIDR.
 package nodeipam
 
 import (
@@ -9,19 +9,20 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
 // Descriptor describes the controller.
@@ -39,23 +40,25 @@ func Descriptor(o *Options) controller.Descriptor {
 
 // Options are the options of the controller.
 type Options struct {
-	// AllocateNodeCIDRs is whether nodes are given CIDRs at all.
+	// AllocateNodeCIDRs enables the controller.
 	AllocateNodeCIDRs bool
-	// ClusterCIDR and ServiceClusterIPRange are the ranges of pods and Services,
-	// one of each IP family.
+	// ClusterCIDR and ServiceClusterIPRange are the ranges for pods and Services, at most
+	// one for each IP family.
 	ClusterCIDR, ServiceClusterIPRange []string
-	// The lengths of the nodes' prefixes: NodeCIDRMaskSize in a cluster with one
-	// cluster CIDR, the others by family. 0 is 24 for IPv4 and 64 for IPv6.
+	// NodeCIDRMaskSize is the prefix length of a node's CIDR in a cluster with one cluster
+	// CIDR. The others are the prefix lengths by IP family. 0 means the default, which is
+	// 24 for IPv4 and 64 for IPv6.
 	NodeCIDRMaskSize, NodeCIDRMaskSizeIPv4, NodeCIDRMaskSizeIPv6 int
 }
 
 func (o *Options) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.AllocateNodeCIDRs, "allocate-node-cidrs", o.AllocateNodeCIDRs, "Should CIDRs for Pods be allocated and set on the nodes.")
-	fs.StringSliceVar(&o.ClusterCIDR, "cluster-cidr", o.ClusterCIDR, "CIDR Range for Pods in cluster, one of each IP family.")
-	fs.StringSliceVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", o.ServiceClusterIPRange, "CIDR Range for Services in cluster, one of each IP family.")
-	fs.IntVar(&o.NodeCIDRMaskSize, "node-cidr-mask-size", o.NodeCIDRMaskSize, "Mask size for node cidr in cluster. Default is 24 for IPv4 and 64 for IPv6. Not for dual-stack clusters.")
-	fs.IntVar(&o.NodeCIDRMaskSizeIPv4, "node-cidr-mask-size-ipv4", o.NodeCIDRMaskSizeIPv4, "Mask size for IPv4 node cidr. Default is 24.")
-	fs.IntVar(&o.NodeCIDRMaskSizeIPv6, "node-cidr-mask-size-ipv6", o.NodeCIDRMaskSizeIPv6, "Mask size for IPv6 node cidr. Default is 64.")
+	fs.BoolVar(&o.AllocateNodeCIDRs, "allocate-node-cidrs", o.AllocateNodeCIDRs, "allocate a range of pod addresses to each node")
+	fs.StringSliceVar(&o.ClusterCIDR, "cluster-cidr", o.ClusterCIDR, "address ranges of pods, at most one of each IP family")
+	fs.StringSliceVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", o.ServiceClusterIPRange, "address ranges of Services, at most one of each IP family")
+	fs.IntVar(&o.NodeCIDRMaskSize, "node-cidr-mask-size", o.NodeCIDRMaskSize, "prefix length of a node's range; the default is 24 for IPv4 and 64 for IPv6; not for dual-stack clusters")
+	fs.IntVar(&o.NodeCIDRMaskSizeIPv4, "node-cidr-mask-size-ipv4", o.NodeCIDRMaskSizeIPv4, "prefix length of a node's IPv4 range; the default is 24")
+	fs.IntVar(&o.NodeCIDRMaskSizeIPv6, "node-cidr-mask-size-ipv6", o.NodeCIDRMaskSizeIPv6, "prefix length of a node's IPv6 range; the default is 64")
+	flagvalue.Is(fs, flagvalue.Ranges, "cluster-cidr", "service-cluster-ip-range")
 }
 
 func (o *Options) validate() error {
@@ -66,13 +69,13 @@ func (o *Options) validate() error {
 	return err
 }
 
-// Default mask sizes of a node's part.
+// Default prefix lengths of a node's CIDR.
 const (
 	defaultMaskIPv4 = 24
 	defaultMaskIPv6 = 64
 )
 
-// workers is how many nodes are given CIDRs at once.
+// workers is the number of nodes that are synced concurrently.
 const workers = 4
 
 type allocator struct {
@@ -81,11 +84,13 @@ type allocator struct {
 	nodes corelisters.NodeLister
 	queue *controller.Queue[string]
 
-	mu sync.Mutex // guards all below
+	mu sync.Mutex // guards the following
 	// sets has one entry for each cluster CIDR, in the order of the flag.
-	sets []*cidrs
-	// held are the CIDRs of each node, as known or as handed out.
-	held map[string][]netip.Prefix
+	sets []*cidrSet
+	// allocated holds the CIDRs of each node.
+	allocated map[string][]netip.Prefix
+	// waiting are the nodes for which there was no free block.
+	waiting map[string]bool
 }
 
 // newController builds the controller. Without --allocate-node-cidrs it does nothing.
@@ -99,15 +104,19 @@ func newController(env *controller.Env, o *Options) (controller.Controller, erro
 	}
 	c := &allocator{
 		env: env, kube: env.Client.Kubernetes, nodes: env.Client.Informers.Core().V1().Nodes().Lister(),
-		sets: sets, held: map[string][]netip.Prefix{},
+		sets: sets, allocated: map[string][]netip.Prefix{}, waiting: map[string]bool{},
 	}
-	c.queue = controller.NewQueue("cidrallocator_node", controller.Existing[string](env.Client.Informers.Core().V1().Nodes().Informer(), c.sync))
+	c.queue = controller.NewQueue(env.Queues, "cidrallocator_node", controller.Existing[string](env.Client.Informers.Core().V1().Nodes().Informer(), c.sync))
 	return c, nil
 }
 
-// parse makes the allocators of the cluster CIDRs, with the Services' addresses
-// taken out.
-func parse(o *Options) ([]*cidrs, error) {
+// MaskSizeIPv4 returns the prefix length of a node's IPv4 CIDR.
+func (o *Options) MaskSizeIPv4() int {
+	return cmp.Or(o.NodeCIDRMaskSize, o.NodeCIDRMaskSizeIPv4, defaultMaskIPv4)
+}
+
+// parse returns the CIDR sets of the cluster CIDRs, without the ranges of Services.
+func parse(o *Options) ([]*cidrSet, error) {
 	switch {
 	case len(o.ClusterCIDR) == 0:
 		return nil, errors.New("--allocate-node-cidrs needs --cluster-cidr")
@@ -116,7 +125,7 @@ func parse(o *Options) ([]*cidrs, error) {
 	case o.NodeCIDRMaskSize != 0 && (o.NodeCIDRMaskSizeIPv4 != 0 || o.NodeCIDRMaskSizeIPv6 != 0):
 		return nil, errors.New("usage of --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6 is not allowed if --node-cidr-mask-size is set")
 	}
-	var sets []*cidrs
+	var sets []*cidrSet
 	var hasIPv4, hasIPv6 bool
 	for _, s := range o.ClusterCIDR {
 		cluster, err := netip.ParsePrefix(s)
@@ -127,9 +136,9 @@ func parse(o *Options) ([]*cidrs, error) {
 		if cluster.Addr().Is6() {
 			hasIPv6, bits = true, cmp.Or(o.NodeCIDRMaskSize, o.NodeCIDRMaskSizeIPv6, defaultMaskIPv6)
 		} else {
-			hasIPv4, bits = true, cmp.Or(o.NodeCIDRMaskSize, o.NodeCIDRMaskSizeIPv4, defaultMaskIPv4)
+			hasIPv4, bits = true, o.MaskSizeIPv4()
 		}
-		set, err := newCIDRs(cluster, bits)
+		set, err := newCIDRSet(cluster, bits)
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +147,7 @@ func parse(o *Options) ([]*cidrs, error) {
 			if err != nil {
 				return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
 			}
-			set.mark(p, true)
+			set.reserve(p)
 		}
 		sets = append(sets, set)
 	}
@@ -151,8 +160,8 @@ func parse(o *Options) ([]*cidrs, error) {
 	return sets, nil
 }
 
-// Run implements controller.Controller. All nodes' CIDRs are known before the
-// first is handed out, because Serve handles all initial events first.
+// Run implements controller.Controller. The CIDRs of existing nodes are marked before the
+// first allocation, because Serve handles all initial events first.
 func (c *allocator) Run(ctx context.Context) error {
 	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Core().V1().Nodes().Informer(), c.nodeChanged),
@@ -171,37 +180,67 @@ func (c *allocator) nodeChanged(old, new *v1.Node) {
 	c.occupy(new)
 }
 
-// occupy notes the CIDRs that a node has.
+// occupy marks the CIDRs of a node as used. They differ from those that were allocated
+// for it if an earlier leader wrote others.
 func (c *allocator) occupy(node *v1.Node) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held[node.Name] != nil {
-		return
-	}
+	var cidrs []netip.Prefix
 	for _, s := range node.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(s); err == nil {
-			c.held[node.Name] = append(c.held[node.Name], p)
-			c.mark(p, true)
+			cidrs = append(cidrs, p)
 		}
 	}
-}
-
-// release frees a node's CIDRs and wakes the nodes that wait for some.
-func (c *allocator) release(name string) {
 	c.mu.Lock()
-	for _, p := range c.held[name] {
-		c.mark(p, false)
-	}
-	delete(c.held, name)
-	c.mu.Unlock()
-	all, err := c.nodes.List(labels.Everything())
-	if err != nil {
+	defer c.mu.Unlock()
+	delete(c.waiting, node.Name)
+	reserved := c.allocated[node.Name]
+	if len(cidrs) == 0 || slices.Equal(cidrs, reserved) {
 		return
 	}
-	for _, node := range all {
-		if len(node.Spec.PodCIDRs) == 0 {
-			c.queue.Add(node.Name)
+	c.allocated[node.Name] = cidrs
+	for _, p := range cidrs {
+		c.mark(p, true)
+	}
+	c.free(reserved)
+}
+
+// release frees the CIDRs of a node that is gone.
+func (c *allocator) release(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reserved := c.allocated[name]
+	delete(c.allocated, name)
+	delete(c.waiting, name)
+	c.free(reserved)
+}
+
+// free frees CIDRs, except for the blocks that another node has too, and enqueues as many
+// waiting nodes as there are free blocks. If such a node is deleted before its turn, its
+// own release enqueues another one.
+func (c *allocator) free(cidrs []netip.Prefix) {
+	for _, p := range cidrs {
+		c.mark(p, false)
+		for _, others := range c.allocated {
+			for _, other := range others {
+				if other.Overlaps(p) {
+					c.mark(other, true)
+				}
+			}
 		}
+	}
+	free := len(c.waiting)
+	for _, set := range c.sets {
+		free = min(free, set.free)
+	}
+	for waiting := range c.waiting {
+		if free == 0 {
+			return
+		}
+		if _, err := c.nodes.Get(waiting); err != nil { // it was deleted while it was synced
+			delete(c.waiting, waiting)
+			continue
+		}
+		c.queue.Add(waiting)
+		free--
 	}
 }
 
@@ -211,27 +250,29 @@ func (c *allocator) mark(p netip.Prefix, used bool) {
 	}
 }
 
-// take hands out a CIDR of each family to a node, the same again if it asks
-// twice.
-func (c *allocator) take(name string) ([]netip.Prefix, error) {
+// allocate returns the CIDRs of a node, one of each IP family. It allocates them if the
+// node has none.
+func (c *allocator) allocate(name string) ([]netip.Prefix, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if held := c.held[name]; held != nil {
-		return held, nil
+	if cidrs := c.allocated[name]; cidrs != nil {
+		return cidrs, nil
 	}
-	var taken []netip.Prefix
+	var cidrs []netip.Prefix
 	for _, set := range c.sets {
 		p, err := set.allocate()
 		if err != nil {
-			for _, p := range taken {
+			for _, p := range cidrs {
 				c.mark(p, false)
 			}
+			c.waiting[name] = true
 			return nil, err
 		}
-		taken = append(taken, p)
+		cidrs = append(cidrs, p)
 	}
-	c.held[name] = taken
-	return taken, nil
+	delete(c.waiting, name)
+	c.allocated[name] = cidrs
+	return cidrs, nil
 }
 
 func (c *allocator) sync(ctx context.Context, node *v1.Node) error {
@@ -239,14 +280,14 @@ func (c *allocator) sync(ctx context.Context, node *v1.Node) error {
 		return nil
 	}
 	name := node.Name
-	taken, err := c.take(name)
+	cidrs, err := c.allocate(name)
 	if err != nil {
 		c.env.Events.Eventf(&v1.ObjectReference{Kind: "Node", Name: name, UID: node.UID}, v1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: %s", name, "CIDRNotAvailable")
-		klog.FromContext(ctx).Error(err, "Node gets no pod CIDR until another node is deleted", "node", name)
+		klog.FromContext(ctx).Error(err, "No pod CIDR is available for node", "node", name)
 		return nil
 	}
-	strings := make([]string, len(taken))
-	for i, p := range taken {
+	strings := make([]string, len(cidrs))
+	for i, p := range cidrs {
 		strings[i] = p.String()
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -265,6 +306,6 @@ func (c *allocator) sync(ctx context.Context, node *v1.Node) error {
 		c.env.Events.Eventf(&v1.ObjectReference{Kind: "Node", Name: name, UID: node.UID}, v1.EventTypeNormal, "CIDRAssignmentFailed", "Node %s status is now: %s", name, "CIDRAssignmentFailed")
 		return fmt.Errorf("setting pod CIDR of node %s: %w", name, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Gave node its pod CIDR", "node", name, "podCIDRs", strings)
+	klog.FromContext(ctx).V(2).Info("Set pod CIDR of node", "node", name, "podCIDRs", strings)
 	return nil
 }

@@ -6,69 +6,57 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/nodestatus"
 )
 
-// watched are the conditions that a kubelet reports and that nobody knows
-// any longer when it is silent.
-var watched = []v1.NodeConditionType{v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
-
-// condition returns a node's condition of one type, or nil.
-func condition(node *v1.Node, t v1.NodeConditionType) *v1.NodeCondition {
-	i := slices.IndexFunc(node.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == t })
-	if i < 0 {
-		return nil
-	}
-	return &node.Status.Conditions[i]
+// kubeletConditions returns the conditions that a kubelet reports. They become Unknown when
+// the kubelet stops reporting.
+func kubeletConditions() []v1.NodeConditionType {
+	return []v1.NodeConditionType{v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
 }
 
-// ready is the status of a node's condition Ready; Unknown if it has none.
-func ready(node *v1.Node) v1.ConditionStatus {
-	if c := condition(node, v1.NodeReady); c != nil {
-		return c.Status
-	}
-	return v1.ConditionUnknown
+// nodeHealth holds the last heartbeat of a node and when this controller observed it.
+// Times in objects are only compared with each other, because the clocks of nodes are not
+// trusted.
+type nodeHealth struct {
+	heartbeat     metav1.Time      // of the condition Ready
+	renewTime     metav1.MicroTime // of the lease
+	probeObserved time.Time
 }
 
-// sign is a node's last sign of life: what it said and when this controller
-// saw it. Clocks of nodes are not trusted.
-type sign struct {
-	heartbeat metav1.Time
-	renewed   metav1.MicroTime
-	seen      time.Time
-}
-
-// hear takes in what was read now. It reports whether that was a new sign.
-func (s *sign) hear(node *v1.Node, renewed *metav1.MicroTime, now time.Time) bool {
-	heard := s.seen.IsZero()
+// observe records a heartbeat in the status of a node or the renewal of its lease. Either
+// may be nil.
+func (h *nodeHealth) observe(node *v1.Node, renewTime *metav1.MicroTime, now time.Time) {
+	changed := h.probeObserved.IsZero()
 	if node != nil {
-		if c := condition(node, v1.NodeReady); c != nil && !c.LastHeartbeatTime.Equal(&s.heartbeat) {
-			// What this controller itself writes moves no heartbeat.
-			s.heartbeat, heard = c.LastHeartbeatTime, true
+		// The controller's own updates do not change the heartbeat.
+		if c := nodestatus.Condition(node, v1.NodeReady); c != nil && !c.LastHeartbeatTime.Equal(&h.heartbeat) {
+			h.heartbeat, changed = c.LastHeartbeatTime, true
 		}
 	}
-	if renewed != nil && !renewed.Equal(&s.renewed) {
-		s.renewed, heard = *renewed, true
+	if renewTime != nil && !renewTime.Equal(&h.renewTime) {
+		h.renewTime, changed = *renewTime, true
 	}
-	if heard {
-		s.seen = now
+	if changed {
+		h.probeObserved = now
 	}
-	return heard
 }
 
-// deadline is when a node that gives no further sign is taken for lost.
-// A node that never reported has the longer time that starting takes.
-func deadline(node *v1.Node, s sign, grace, startup time.Duration) time.Time {
-	if condition(node, v1.NodeReady) == nil {
+// deadline returns when a node without further heartbeats becomes unhealthy. A node that
+// never reported a status has the startup grace period if that is longer.
+func deadline(node *v1.Node, h nodeHealth, grace, startup time.Duration) time.Time {
+	if nodestatus.Condition(node, v1.NodeReady) == nil {
 		return node.CreationTimestamp.Add(max(startup, grace))
 	}
-	return s.seen.Add(grace)
+	return h.probeObserved.Add(grace)
 }
 
-// silence returns a lost node's conditions: all that its kubelet reports are
-// Unknown.
-func silence(node *v1.Node, now time.Time) []v1.NodeCondition {
+// unknownConditions returns the conditions of a node, with the kubelet's conditions
+// set to Unknown.
+func unknownConditions(node *v1.Node, now time.Time) []v1.NodeCondition {
 	conditions := slices.Clone(node.Status.Conditions)
-	for _, t := range watched {
+	for _, t := range kubeletConditions() {
 		i := slices.IndexFunc(conditions, func(c v1.NodeCondition) bool { return c.Type == t })
 		switch {
 		case i < 0:

@@ -1,17 +1,20 @@
-// Package nodelifecycle notices nodes whose kubelet is silent, and keeps the
-// taints that follow from nodes' conditions.
+// Package nodelifecycle is the node lifecycle controller. It detects nodes whose kubelet
+// has stopped reporting, and taints nodes according to their conditions.
 //
-//	lease, status ──▶ sign of life ──silent for --node-monitor-grace-period──▶ Ready=Unknown
-//	conditions ──▶ taints NoSchedule at once, NoExecute at each zone's rate
+//	lease, status ──▶ heartbeat ──none for --node-monitor-grace-period──▶ Ready=Unknown
+//	kubernetes.io/os and arch ──▶ their older names beta.kubernetes.io/os and arch
+//	conditions ──▶ taints: NoSchedule at once, NoExecute at the eviction rate of the zone
 package nodelifecycle
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -25,20 +28,30 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/nodestatus"
+	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	o := defaultOptions()
+	o, evictions := defaultOptions(), newEvictions()
 	return controller.Descriptor{
 		Name:           "node-lifecycle-controller",
 		Aliases:        []string{"nodelifecycle"},
 		ServiceAccount: "node-controller",
 		EventSource:    "node-controller",
 		AddFlags:       o.addFlags,
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o, evictions) },
 	}
+}
+
+// newEvictions returns the metric of the nodes that got a NoExecute taint.
+func newEvictions() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: "node_collector", Name: "evictions_total",
+		Help: "[STABLE] Number of Node evictions that happened since current instance of NodeController started.",
+	}, []string{"zone"})
 }
 
 type options struct {
@@ -55,15 +68,15 @@ func defaultOptions() *options {
 }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&o.monitorGracePeriod, "node-monitor-grace-period", o.monitorGracePeriod, "Amount of time which we allow running Node to be unresponsive before marking it unhealthy.")
-	fs.DurationVar(&o.startupGracePeriod, "node-startup-grace-period", o.startupGracePeriod, "Amount of time which we allow starting Node to be unresponsive before marking it unhealthy.")
-	fs.Float32Var(&o.rates.normal, "node-eviction-rate", o.rates.normal, "Number of nodes per second on which pods are deleted in case of node failure when a zone is healthy.")
-	fs.Float32Var(&o.rates.secondary, "secondary-node-eviction-rate", o.rates.secondary, "Number of nodes per second on which pods are deleted in case of node failure when a zone is unhealthy. Taken as 0 in clusters not larger than --large-cluster-size-threshold.")
-	fs.Float32Var(&o.rates.threshold, "unhealthy-zone-threshold", o.rates.threshold, "Fraction of Nodes in a zone which needs to be not Ready (minimum 3) for zone to be treated as unhealthy.")
-	fs.IntVar(&o.rates.large, "large-cluster-size-threshold", o.rates.large, "Number of nodes from which the cluster is treated as large for the eviction logic purposes.")
+	fs.DurationVar(&o.monitorGracePeriod, "node-monitor-grace-period", o.monitorGracePeriod, "how long a running node may be unresponsive before it is marked unhealthy")
+	fs.DurationVar(&o.startupGracePeriod, "node-startup-grace-period", o.startupGracePeriod, "how long a starting node may be unresponsive before it is marked unhealthy")
+	fs.Float32Var(&o.rates.normal, "node-eviction-rate", o.rates.normal, "failed nodes per second whose pods are evicted in a healthy zone")
+	fs.Float32Var(&o.rates.secondary, "secondary-node-eviction-rate", o.rates.secondary, "failed nodes per second whose pods are evicted in an unhealthy zone; 0 in clusters of at most --large-cluster-size-threshold nodes")
+	fs.Float32Var(&o.rates.threshold, "unhealthy-zone-threshold", o.rates.threshold, "share of nodes that are not Ready, and at least 3, from which a zone is unhealthy")
+	fs.IntVar(&o.rates.large, "large-cluster-size-threshold", o.rates.large, "number of nodes above which a cluster is large, for --secondary-node-eviction-rate")
 }
 
-// workers is how many nodes are looked at at once.
+// workers is the number of nodes that are synced concurrently.
 const workers = 8
 
 type nodes struct {
@@ -72,36 +85,45 @@ type nodes struct {
 	kube    kubernetes.Interface
 	pods    cache.SharedIndexInformer
 	queue   *controller.Queue[string]
+	// evictions counts the nodes that got a NoExecute taint, by zone.
+	evictions *prometheus.CounterVec
 
-	mu    sync.Mutex // guards all below
-	signs map[string]*sign
-	zones map[string]*zone
-	known map[string]membership
-	// granted are the nodes whose turn to be evicted has come, until they
-	// are ready again.
-	granted map[string]bool
+	// podsMarked holds the unreachable nodes whose pods have been marked as not ready.
+	podsMarked controller.Marks[string]
+
+	mu     sync.Mutex // guards the following
+	health map[string]*nodeHealth
+	zones  map[string]*zone
+	// members holds how each node is counted in its zone.
+	members map[string]membership
+	// evicting holds the nodes that got a NoExecute taint from the rate limiter and have
+	// not been ready since.
+	evicting map[string]bool
 }
 
-// membership is how a node is counted in its zone.
+// membership describes how a node is counted in its zone.
 type membership struct {
 	zone  string
 	ready bool
 }
 
-func newController(env *controller.Env, o *options) (controller.Controller, error) {
+func newController(env *controller.Env, o *options, evictions *prometheus.CounterVec) (controller.Controller, error) {
+	if err := env.Expose(evictions); err != nil {
+		return nil, err
+	}
 	core := env.Client.Informers.Core().V1()
 	c := &nodes{
-		env:     env,
-		options: o,
-		kube:    env.Client.Kubernetes,
-		pods:    core.Pods().Informer(),
-		signs:   map[string]*sign{},
-		zones:   map[string]*zone{},
-		known:   map[string]membership{},
-
-		granted: map[string]bool{},
+		env:       env,
+		options:   o,
+		kube:      env.Client.Kubernetes,
+		pods:      core.Pods().Informer(),
+		evictions: evictions,
+		health:    map[string]*nodeHealth{},
+		zones:     map[string]*zone{},
+		members:   map[string]membership{},
+		evicting:  map[string]bool{},
 	}
-	c.queue = controller.NewQueue("node_lifecycle_controller", controller.Existing[string](core.Nodes().Informer(), c.sync))
+	c.queue = controller.NewQueue(env.Queues, "node_lifecycle_controller", controller.Existing[string](core.Nodes().Informer(), c.sync))
 	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 
@@ -112,7 +134,7 @@ func (c *nodes) Run(ctx context.Context) error {
 		controller.On(informers.Core().V1().Nodes().Informer(), c.nodeChanged),
 		controller.On(informers.Coordination().V1().Leases().Informer(), func(_, lease *coordinationv1.Lease) {
 			if lease != nil && lease.Namespace == v1.NamespaceNodeLease && lease.Spec.RenewTime != nil {
-				c.hear(lease.Name, nil, lease.Spec.RenewTime)
+				c.observe(lease.Name, nil, lease.Spec.RenewTime)
 			}
 		}),
 		controller.Reads(c.pods),
@@ -122,169 +144,229 @@ func (c *nodes) Run(ctx context.Context) error {
 func (c *nodes) nodeChanged(old, new *v1.Node) {
 	if new == nil {
 		c.forget(old.Name)
+		c.env.Events.Eventf(reference(old), v1.EventTypeNormal, "RemovingNode", "Node %s event: Removing Node %s from Controller", old.Name, old.Name)
 		return
 	}
-	c.hear(new.Name, new, nil)
+	c.observe(new.Name, new, nil)
 	if old == nil {
 		c.env.Events.Eventf(reference(new), v1.EventTypeNormal, "RegisteredNode", "Node %s event: Registered Node %s in Controller", new.Name, new.Name)
 	}
-	if c.count(new) {
-		c.wakeAll()
+	if c.updateZone(new) {
+		c.enqueueAll()
 	}
 	c.queue.Add(new.Name)
 }
 
-func (c *nodes) hear(name string, node *v1.Node, renewed *metav1.MicroTime) {
+// observe records a heartbeat of a node. It ignores a lease whose node does not exist, which
+// may be renewed after the node was deleted.
+func (c *nodes) observe(name string, node *v1.Node, renewTime *metav1.MicroTime) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.signs[name]
-	if s == nil {
-		s = &sign{}
-		c.signs[name] = s
+	h := c.health[name]
+	if h == nil {
+		if node == nil {
+			return
+		}
+		h = &nodeHealth{}
+		c.health[name] = h
 	}
-	s.hear(node, renewed, time.Now())
+	h.observe(node, renewTime, time.Now())
 }
 
-// count keeps a node's zone up to date. It reports whether that changed the
-// disruption of any zone, and so what may be evicted.
-func (c *nodes) count(node *v1.Node) (changed bool) {
+// updateZone updates the zone of a node. It reports whether the state of a zone has
+// changed, and so which nodes may be evicted.
+func (c *nodes) updateZone(node *v1.Node) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := membership{zoneOf(node), ready(node) == v1.ConditionTrue}
-	before, seen := c.known[node.Name]
-	if seen && before == now {
+	now := membership{zoneOf(node), nodestatus.Ready(node) == v1.ConditionTrue}
+	before, counted := c.members[node.Name]
+	if counted && before == now {
 		return false
 	}
-	was := c.disruptions()
-	if seen {
-		c.leave(before)
+	oldStates := c.zoneStates()
+	if counted {
+		c.removeMember(before)
 	}
 	z := c.zones[now.zone]
 	if z == nil {
 		z = &zone{}
 		c.zones[now.zone] = z
+		c.evictions.WithLabelValues(now.zone) // shown from the start, with 0
 	}
 	if now.ready {
 		z.ready++
 	} else {
-		z.lost++
+		z.notReady++
 	}
-	c.known[node.Name] = now
-	return !equality.Semantic.DeepEqual(was, c.disruptions())
+	c.members[node.Name] = now
+	return !equality.Semantic.DeepEqual(oldStates, c.zoneStates())
 }
 
-func (c *nodes) leave(m membership) {
+// removeMember removes a node from its zone. Callers hold mu.
+func (c *nodes) removeMember(m membership) {
 	z := c.zones[m.zone]
 	if m.ready {
 		z.ready--
 	} else {
-		z.lost--
+		z.notReady--
 	}
-	if z.ready+z.lost == 0 {
+	if z.ready+z.notReady == 0 {
 		delete(c.zones, m.zone)
 	}
 }
 
-func (c *nodes) disruptions() map[string]disruption {
-	out := make(map[string]disruption, len(c.zones))
+// zoneStates returns the states of all zones. Callers hold mu.
+func (c *nodes) zoneStates() map[string]zoneState {
+	out := make(map[string]zoneState, len(c.zones))
 	for name, z := range c.zones {
-		out[name] = z.disruption(c.options.rates.threshold)
+		out[name] = z.state(c.options.rates.threshold)
 	}
 	return out
 }
 
-func (c *nodes) wakeAll() {
+func (c *nodes) enqueueAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name := range c.known {
+	for name := range c.members {
 		c.queue.Add(name)
 	}
 }
 
 func (c *nodes) forget(name string) {
+	c.podsMarked.Set(name, false)
 	c.mu.Lock()
-	m, seen := c.known[name]
-	was := c.disruptions()
-	if seen {
-		c.leave(m)
+	m, counted := c.members[name]
+	oldStates := c.zoneStates()
+	if counted {
+		c.removeMember(m)
 	}
-	delete(c.known, name)
-	delete(c.signs, name)
-	delete(c.granted, name)
-	changed := !equality.Semantic.DeepEqual(was, c.disruptions())
+	delete(c.members, name)
+	delete(c.health, name)
+	delete(c.evicting, name)
+	changed := !equality.Semantic.DeepEqual(oldStates, c.zoneStates())
 	c.mu.Unlock()
 	if changed {
-		c.wakeAll()
+		c.enqueueAll()
 	}
 }
 
 func (c *nodes) sync(ctx context.Context, node *v1.Node) error {
-	node, err := c.monitor(ctx, node)
-	if err != nil {
-		return ignoreNotFound(err)
-	}
-	if ready(node) != v1.ConditionTrue {
-		if err := c.markPods(ctx, node); err != nil {
-			return err
-		}
-	}
-	return ignoreNotFound(c.taint(ctx, node))
+	// The health of a node matters more than its labels.
+	return errors.Join(controller.IgnoreNotFound(c.keepHealth(ctx, node)), controller.IgnoreNotFound(c.labelPlatform(ctx, node)))
 }
 
-// monitor marks a node that has been silent for too long, and comes back when
-// the next deadline is over. It returns the node as it is then.
-func (c *nodes) monitor(ctx context.Context, node *v1.Node) (*v1.Node, error) {
-	c.mu.Lock()
-	var s sign
-	if known := c.signs[node.Name]; known != nil {
-		s = *known
+// keepHealth sets the conditions and taints of a node, and the conditions of its pods.
+func (c *nodes) keepHealth(ctx context.Context, node *v1.Node) error {
+	node, err := c.monitor(ctx, node)
+	if err != nil {
+		return err
 	}
-	c.mu.Unlock()
+	// A kubelet that reports its node as not ready also reports the state of its pods.
+	var failed error
+	unreachable := nodestatus.Condition(node, v1.NodeReady) != nil && nodestatus.Ready(node) == v1.ConditionUnknown
+	if marked := c.podsMarked.Set(node.Name, unreachable); unreachable && !marked {
+		if failed = c.markPodsNotReady(ctx, node); failed != nil {
+			c.podsMarked.Set(node.Name, false)
+		}
+	}
+	// A pod that cannot be marked does not keep the others on the node.
+	return errors.Join(failed, controller.IgnoreNotFound(c.taint(ctx, node)))
+}
+
+// labelPlatform sets the older labels for the operating system and architecture of a node to
+// the values of those that its kubelet sets.
+func (c *nodes) labelPlatform(ctx context.Context, node *v1.Node) error {
+	labels := map[string]string{}
+	for _, l := range []struct{ label, older string }{
+		{v1.LabelOSStable, "beta.kubernetes.io/os"},
+		{v1.LabelArchStable, "beta.kubernetes.io/arch"},
+	} {
+		if value, ok := node.Labels[l.label]; ok && node.Labels[l.older] != value {
+			labels[l.older] = value
+		}
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "labels": labels}})
+	if err != nil {
+		return err
+	}
+	_, err = c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// monitor sets the conditions of a node to Unknown if it is unhealthy, and otherwise
+// enqueues it for its deadline. It returns the updated node.
+func (c *nodes) monitor(ctx context.Context, node *v1.Node) (*v1.Node, error) {
 	now := time.Now()
-	if left := deadline(node, s, c.options.monitorGracePeriod, c.options.startupGracePeriod).Sub(now); left > 0 {
+	h, left := c.timeLeft(node, now)
+	if left > 0 {
 		c.queue.AddAfter(node.Name, left)
 		return node, nil
 	}
-	conditions := silence(node, now)
+	conditions := unknownConditions(node, now)
 	if equality.Semantic.DeepEqual(conditions, node.Status.Conditions) {
 		return node, nil
 	}
-	wasReady := ready(node) == v1.ConditionTrue
-	lost := node.DeepCopy()
-	lost.Status.Conditions = conditions
-	klog.FromContext(ctx).Info("Node is silent, its status is unknown", "node", node.Name, "since", s.seen)
-	updated, err := c.kube.CoreV1().Nodes().UpdateStatus(ctx, lost, metav1.UpdateOptions{})
+	// The cache may be out of date (KEP-5647).
+	lease, err := c.kube.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading the lease of node %s: %w", node.Name, err)
+	}
+	if err == nil {
+		c.observe(node.Name, nil, lease.Spec.RenewTime)
+		if _, left = c.timeLeft(node, now); left > 0 {
+			c.queue.AddAfter(node.Name, left)
+			return node, nil
+		}
+	}
+	wasReady := nodestatus.Ready(node) == v1.ConditionTrue
+	next := node.DeepCopy()
+	next.Status.Conditions = conditions
+	klog.FromContext(ctx).Info("Node has stopped reporting, setting its conditions to Unknown", "node", node.Name, "lastHeartbeat", h.probeObserved)
+	updated, err := c.kube.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err == nil && wasReady {
 		c.env.Events.Eventf(reference(node), v1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
 	}
-	if err == nil && c.count(updated) {
-		c.wakeAll()
+	if err == nil && c.updateZone(updated) {
+		c.enqueueAll()
 	}
 	return updated, err
 }
 
-// markPods sets the condition Ready of a lost node's pods to false, so that
-// Services stop sending to them.
-func (c *nodes) markPods(ctx context.Context, node *v1.Node) error {
+// timeLeft returns the last heartbeat of a node and the time until the node is unhealthy.
+func (c *nodes) timeLeft(node *v1.Node, now time.Time) (h nodeHealth, left time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if current := c.health[node.Name]; current != nil {
+		h = *current
+	}
+	return h, deadline(node, h, c.options.monitorGracePeriod, c.options.startupGracePeriod).Sub(now)
+}
+
+// markPodsNotReady sets the condition Ready of the pods of a node to false, so that
+// Services stop sending traffic to them.
+func (c *nodes) markPodsNotReady(ctx context.Context, node *v1.Node) error {
 	affected, err := pods.OnNode(c.pods, node.Name)
 	if err != nil {
 		return err
 	}
-	return pods.All(affected, func(p *v1.Pod) error {
-		if !podutil.IsReady(p) {
+	return supervise.Each(affected, func(p *v1.Pod) error {
+		if !podquery.IsReady(p) {
 			return nil
 		}
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": p.UID},
 			"status": map[string]any{"conditions": []map[string]any{{
-				"type": v1.PodReady, "status": v1.ConditionFalse, "lastTransitionTime": metav1.Now(),
+				"type": v1.PodReady, "status": v1.ConditionFalse, "lastTransitionTime": metav1.Now(), "observedGeneration": p.Generation,
 			}}},
 		})
 		if err != nil {
 			return err
 		}
 		_, err = c.kube.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		if err != nil {
@@ -295,7 +377,7 @@ func (c *nodes) markPods(ctx context.Context, node *v1.Node) error {
 	})
 }
 
-// taint writes the taints that follow from a node's conditions.
+// taint writes the taints for the conditions of a node.
 func (c *nodes) taint(ctx context.Context, node *v1.Node) error {
 	evict, wait := c.mayEvict(node)
 	if wait > 0 {
@@ -319,39 +401,37 @@ func (c *nodes) taint(ctx context.Context, node *v1.Node) error {
 	return err
 }
 
-// mayEvict says whether a node that is not ready should have its pods driven
-// away now, or else after how long to ask again (0: when zones change).
+// mayEvict reports whether a node that is not ready should have a NoExecute taint now. If
+// not, wait is the time until the next attempt; 0 means when the state of a zone changes.
 func (c *nodes) mayEvict(node *v1.Node) (evict bool, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if ready(node) == v1.ConditionTrue {
-		delete(c.granted, node.Name)
+	if nodestatus.Ready(node) == v1.ConditionTrue {
+		delete(c.evicting, node.Name)
 		return false, 0
 	}
 	z := c.zones[zoneOf(node)]
 	if z == nil {
 		return false, 0
 	}
-	lost := everythingLost(c.zones, c.options.rates.threshold)
-	if evicting(node) || c.granted[node.Name] {
-		return !lost, 0
+	disrupted := allFullyDisrupted(c.zones, c.options.rates.threshold)
+	if disrupted {
+		delete(c.evicting, node.Name) // it waits for its turn again
+		return false, 0
 	}
-	wait, never := z.turn(c.options.rates.rate(z, lost), time.Now())
+	if hasEvictionTaint(node) || c.evicting[node.Name] {
+		return true, 0
+	}
+	wait, never := z.tryEvict(c.options.rates.rate(z, disrupted), time.Now())
 	if wait > 0 || never {
 		return false, wait
 	}
-	c.granted[node.Name] = true
+	c.evicting[node.Name] = true
+	c.evictions.WithLabelValues(zoneOf(node)).Inc()
 	return true, 0
 }
 
-// reference names a node in an event.
+// reference returns the reference to a node for events.
 func reference(node *v1.Node) *v1.ObjectReference {
 	return &v1.ObjectReference{Kind: "Node", Name: node.Name, UID: node.UID, APIVersion: "v1"}
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -2,17 +2,21 @@ package nodelifecycle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
+	"github.com/coracle-io/coracle/internal/nodestatus"
 )
 
 func nodeOf(name string, status v1.ConditionStatus) *v1.Node {
@@ -49,15 +53,15 @@ func TestTaints(t *testing.T) {
 		{"ready", with(v1.ConditionTrue, nil), true, ""},
 		{"not ready", with(v1.ConditionFalse, nil), false, "node.kubernetes.io/not-ready:NoSchedule"},
 		{"not ready, evicted", with(v1.ConditionFalse, nil), true, "node.kubernetes.io/not-ready:NoExecute node.kubernetes.io/not-ready:NoSchedule"},
-		{"silent", with(v1.ConditionUnknown, nil), true, "node.kubernetes.io/unreachable:NoExecute node.kubernetes.io/unreachable:NoSchedule"},
-		{"from not ready to silent", with(v1.ConditionUnknown, func(n *v1.Node) {
+		{"unreachable", with(v1.ConditionUnknown, nil), true, "node.kubernetes.io/unreachable:NoExecute node.kubernetes.io/unreachable:NoSchedule"},
+		{"from not ready to unreachable", with(v1.ConditionUnknown, func(n *v1.Node) {
 			n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoExecute}, {Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule}}
 		}), true, "node.kubernetes.io/unreachable:NoExecute node.kubernetes.io/unreachable:NoSchedule"},
-		{"cordoned, with a taint of somebody else", with(v1.ConditionTrue, func(n *v1.Node) {
+		{"cordoned, with another taint", with(v1.ConditionTrue, func(n *v1.Node) {
 			n.Spec.Unschedulable = true
 			n.Spec.Taints = []v1.Taint{{Key: "dedicated", Value: "x", Effect: v1.TaintEffectNoExecute}}
 		}), true, "dedicated:NoExecute node.kubernetes.io/unschedulable:NoSchedule"},
-		{"no disk", with(v1.ConditionTrue, func(n *v1.Node) {
+		{"disk pressure", with(v1.ConditionTrue, func(n *v1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue})
 		}), true, "node.kubernetes.io/disk-pressure:NoSchedule"},
 	} {
@@ -76,23 +80,22 @@ func TestZoneRates(t *testing.T) {
 		all  bool
 		want float32
 	}{
-		{zone{ready: 9, lost: 1}, false, 0.1},
-		{zone{ready: 2, lost: 8}, false, 0},
-		{zone{ready: 20, lost: 80}, false, 0.01},
-		{zone{ready: 0, lost: 5}, false, 0.1},
-		{zone{ready: 0, lost: 5}, true, 0},
-		{zone{ready: 0, lost: 2}, false, 0.1},
+		{zone{ready: 9, notReady: 1}, false, 0.1},
+		{zone{ready: 2, notReady: 8}, false, 0},
+		{zone{ready: 20, notReady: 80}, false, 0.01},
+		{zone{ready: 0, notReady: 5}, false, 0.1},
+		{zone{ready: 0, notReady: 5}, true, 0},
+		{zone{ready: 0, notReady: 2}, false, 0.1},
 	} {
 		if got := r.rate(&c.zone, c.all); got != c.want {
-			t.Errorf("%d ready, %d lost, everything lost %v: %v, want %v", c.zone.ready, c.zone.lost, c.all, got, c.want)
+			t.Errorf("%d ready, %d not ready, all zones disrupted %v: %v, want %v", c.zone.ready, c.zone.notReady, c.all, got, c.want)
 		}
 	}
 }
 
-// One of two nodes falls silent: after 50 s it is tainted and its pods are
-// not ready, 300 s after that they are deleted, those with a longer
-// toleration stay.
-func TestSilentNode(t *testing.T) {
+// One of two nodes stops reporting. After 50 s it is tainted and its pods are not ready.
+// 300 s later its pods are deleted, except those with a longer toleration.
+func TestUnreachableNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tolerate := func(seconds int64) []v1.Toleration {
 			return []v1.Toleration{{Key: v1.TaintNodeUnreachable, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds}}
@@ -128,7 +131,7 @@ func TestSilentNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return string(ready(n)) + " " + describeTaints(n.Spec.Taints)
+			return string(nodestatus.Ready(n)) + " " + describeTaints(n.Spec.Taints)
 		}
 		podsNow := func() string {
 			var out []string
@@ -137,9 +140,12 @@ func TestSilentNode(t *testing.T) {
 			}
 			return strings.Join(out, " ")
 		}
+		registry := prometheus.NewRegistry()
+		c.Env.Metrics = registry
 		c.Run(Descriptor())
 		c.Run(tainteviction.Descriptor())
 		wait(45 * time.Second)
+		wantEvictions(t, registry, 0)
 		if got := taintsOf("silent"); got != "True " {
 			t.Errorf("after 45 s: %s", got)
 		}
@@ -148,11 +154,12 @@ func TestSilentNode(t *testing.T) {
 			t.Errorf("after 51 s: %s", got)
 		}
 		if got := taintsOf("alive"); got != "True " {
-			t.Errorf("the living node: %s", got)
+			t.Errorf("the healthy node: %s", got)
 		}
 		if got := podsNow(); got != "patient=False usual=False" {
 			t.Errorf("after 51 s: %s", got)
 		}
+		wantEvictions(t, registry, 1)
 		wait(295 * time.Second)
 		if got := podsNow(); got != "patient=False usual=False" {
 			t.Errorf("after 346 s: %s", got)
@@ -160,6 +167,63 @@ func TestSilentNode(t *testing.T) {
 		wait(6 * time.Second)
 		if got := podsNow(); got != "patient=False" {
 			t.Errorf("after 352 s: %s", got)
+		}
+	})
+}
+
+// wantEvictions checks the metric node_collector_evictions_total of the only zone.
+func wantEvictions(t *testing.T, registry *prometheus.Registry, want float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "node_collector_evictions_total" })
+	if i < 0 {
+		t.Fatal("no node_collector_evictions_total")
+	}
+	if got := families[i].GetMetric()[0].GetCounter().GetValue(); got != want {
+		t.Errorf("node_collector_evictions_total %v, want %v", got, want)
+	}
+}
+
+func readyPod(name, node string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       v1.PodSpec{NodeName: node},
+		Status:     v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
+	}
+}
+
+// The pods of a node are marked as not ready only if its kubelet has stopped reporting, and
+// only once. A kubelet that reports its node as not ready also reports the state of its pods.
+func TestPodsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, nodeOf("reporting", v1.ConditionFalse), nodeOf("unreachable", v1.ConditionUnknown),
+			readyPod("reporting", "reporting"), readyPod("unreachable", "unreachable"))
+		c.Run(Descriptor())
+		state := func() string {
+			synctest.Wait()
+			var out []string
+			for _, p := range c.Pods("default") {
+				out = append(out, fmt.Sprintf("%s=%s", p.Name, p.Status.Conditions[0].Status))
+			}
+			return strings.Join(out, " ")
+		}
+		if got := state(); got != "reporting=True unreachable=False" {
+			t.Errorf("at first: %s", got)
+		}
+		c.SetReady("default", "unreachable", time.Now())
+		n, err := c.Fake.CoreV1().Nodes().Get(t.Context(), "unreachable", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Labels["changed"] = "true"
+		if _, err := c.Fake.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := state(); got != "reporting=True unreachable=True" {
+			t.Errorf("after a change of the node: %s", got)
 		}
 	})
 }

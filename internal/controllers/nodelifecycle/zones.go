@@ -6,81 +6,79 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// disruption is how badly off a zone is.
-type disruption int
+// zoneState is the disruption state of a zone.
+type zoneState int
 
 const (
-	// normal: pods are driven off lost nodes at the normal rate.
-	normal disruption = iota
-	// partial: so many nodes are lost that the fault may be the network's;
-	// pods are driven off slowly, or not at all in a small cluster.
-	partial
-	// full: no node of the zone is ready.
-	full
+	// stateNormal: nodes are evicted at the normal rate.
+	stateNormal zoneState = iota
+	// statePartialDisruption: so many nodes are not ready that the network may be faulty.
+	// Nodes are evicted at the secondary rate, or not at all in a small cluster.
+	statePartialDisruption
+	// stateFullDisruption: no node of the zone is ready.
+	stateFullDisruption
 )
 
-// zoneOf names a node's failure domain.
+// zoneOf returns the key of a node's failure domain.
 func zoneOf(node *v1.Node) string {
 	return node.Labels[v1.LabelTopologyRegion] + ":\x00:" + node.Labels[v1.LabelTopologyZone]
 }
 
-// zone counts a failure domain's nodes and limits how often a node of it is
-// marked for eviction.
+// zone counts the nodes of a failure domain and limits the rate of evictions.
 type zone struct {
-	ready, lost int
-	// last is when a node was marked for eviction last.
-	last time.Time
+	ready, notReady int
+	// lastEviction is when a node of the zone last got a NoExecute taint.
+	lastEviction time.Time
 }
 
-func (z *zone) disruption(threshold float32) disruption {
+func (z *zone) state(threshold float32) zoneState {
 	switch {
-	case z.ready == 0 && z.lost > 0:
-		return full
-	case z.lost > 2 && float32(z.lost)/float32(z.ready+z.lost) >= threshold:
-		return partial
+	case z.ready == 0 && z.notReady > 0:
+		return stateFullDisruption
+	case z.notReady > 2 && float32(z.notReady)/float32(z.ready+z.notReady) >= threshold:
+		return statePartialDisruption
 	}
-	return normal
+	return stateNormal
 }
 
-// rates are the flags that say how many nodes a second are marked.
+// rates holds the flags for the eviction rate, in nodes per second.
 type rates struct {
 	normal, secondary float32
 	threshold         float32
 	large             int
 }
 
-// rate says how many nodes of a zone may be marked for eviction each second.
-// When every zone is lost altogether it is this controller that is cut off,
-// and nothing is evicted anywhere.
-func (r rates) rate(z *zone, everythingLost bool) float32 {
+// rate returns the eviction rate of a zone, in nodes per second. If all zones are fully
+// disrupted, this controller is probably disconnected and the rate is 0.
+func (r rates) rate(z *zone, allFullyDisrupted bool) float32 {
 	switch {
-	case everythingLost:
+	case allFullyDisrupted:
 		return 0
-	case z.disruption(r.threshold) != partial:
+	case z.state(r.threshold) != statePartialDisruption:
 		return r.normal
-	case z.ready+z.lost > r.large:
+	case z.ready+z.notReady > r.large:
 		return r.secondary
 	}
 	return 0
 }
 
-// turn says how long a node of a zone has to wait until it may be marked, and
-// takes the turn if that is 0. never is set if the zone's rate is 0.
-func (z *zone) turn(rate float32, now time.Time) (wait time.Duration, never bool) {
+// tryEvict returns the time until a node of the zone may be evicted. If that is 0, it
+// counts as an eviction. never is true if the rate is 0.
+func (z *zone) tryEvict(rate float32, now time.Time) (wait time.Duration, never bool) {
 	if rate <= 0 {
 		return 0, true
 	}
-	if next := z.last.Add(time.Duration(float64(time.Second) / float64(rate))); now.Before(next) {
+	if next := z.lastEviction.Add(time.Duration(float64(time.Second) / float64(rate))); now.Before(next) {
 		return next.Sub(now), false
 	}
-	z.last = now
+	z.lastEviction = now
 	return 0, false
 }
 
-// everythingLost reports whether there are zones and all are fully disrupted.
-func everythingLost(zones map[string]*zone, threshold float32) bool {
+// allFullyDisrupted reports whether there are zones and all are fully disrupted.
+func allFullyDisrupted(zones map[string]*zone, threshold float32) bool {
 	for _, z := range zones {
-		if z.disruption(threshold) != full {
+		if z.state(threshold) != stateFullDisruption {
 			return false
 		}
 	}

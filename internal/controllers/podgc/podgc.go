@@ -1,11 +1,11 @@
-// Package podgc deletes pods that nobody else will: those bound to nodes that
-// are gone, those being deleted that never had a node or whose node is out of
-// service, and the oldest of too many finished ones.
+// Package podgc is the pod garbage collector. It deletes pods that are bound to deleted
+// nodes, terminating pods that are unscheduled or whose node is out of service, and
+// finished pods above a threshold, evicted and old ones first.
 package podgc
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -23,7 +22,12 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/flagvalue"
+	"github.com/coracle-io/coracle/internal/nodestatus"
+	"github.com/coracle-io/coracle/internal/order"
+	"github.com/coracle-io/coracle/internal/poddisruption"
+	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Descriptor describes the controller.
@@ -35,28 +39,29 @@ func Descriptor() controller.Descriptor {
 		ServiceAccount: "pod-garbage-collector",
 		EventSource:    "pod-garbage-collector",
 		AddFlags: func(fs *pflag.FlagSet) {
-			fs.IntVar(&threshold, "terminated-pod-gc-threshold", threshold, "Number of terminated pods that can exist before the terminated pod garbage collector starts deleting terminated pods. If <= 0, the terminated pod garbage collector is disabled.")
+			fs.IntVar(&threshold, "terminated-pod-gc-threshold", threshold, "number of terminated pods above which the oldest are deleted; 0 or less keeps all")
+			flagvalue.Is(fs, flagvalue.Number, "terminated-pod-gc-threshold")
 		},
 		New: func(env *controller.Env) (controller.Controller, error) { return newController(env, threshold) },
 	}
 }
 
-// quarantine is how long a pod's node must have been missing before the pod
-// is taken for an orphan: a new node's pods may be seen before the node.
+// quarantine is how long a node must have been missing before its pods are deleted. The
+// informers may show a pod before its node.
 const quarantine = 40 * time.Second
 
-// tooMany is the key under which the number of finished pods is checked.
-var tooMany = controller.Key{}
+// thresholdKey returns the key for the check of the number of finished pods.
+func thresholdKey() controller.Key { return controller.Key{} }
 
 type collector struct {
-	env     *controller.Env
-	kube    kubernetes.Interface
-	pods    cache.SharedIndexInformer
-	nodes   corelisters.NodeLister
-	queue   *controller.Queue[controller.Key]
-	ceiling int
+	env       *controller.Env
+	kube      kubernetes.Interface
+	pods      cache.SharedIndexInformer
+	nodes     corelisters.NodeLister
+	queue     *controller.Queue[controller.Key]
+	threshold int
 
-	// mu guards finished, the keys of the pods that have finished.
+	// mu guards finished, the keys of the finished pods.
 	mu       sync.Mutex
 	finished sets.Set[controller.Key]
 }
@@ -64,14 +69,14 @@ type collector struct {
 func newController(env *controller.Env, threshold int) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	c := &collector{
-		env:      env,
-		kube:     env.Client.Kubernetes,
-		pods:     core.Pods().Informer(),
-		nodes:    core.Nodes().Lister(),
-		ceiling:  threshold,
-		finished: sets.New[controller.Key](),
+		env:       env,
+		kube:      env.Client.Kubernetes,
+		pods:      core.Pods().Informer(),
+		nodes:     core.Nodes().Lister(),
+		threshold: threshold,
+		finished:  sets.New[controller.Key](),
 	}
-	c.queue = controller.NewQueue("orphaned_pods_nodes", c.sync)
+	c.queue = controller.NewQueue(env.Queues, "orphaned_pods_nodes", c.sync)
 	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 
@@ -88,7 +93,7 @@ func (c *collector) nodeChanged(old, new *v1.Node) {
 	switch {
 	case new == nil:
 		name, wait = old.Name, quarantine
-	case outOfService(new):
+	case isShutDown(new):
 		name = new.Name
 	default:
 		return
@@ -101,11 +106,11 @@ func (c *collector) nodeChanged(old, new *v1.Node) {
 
 func (c *collector) podChanged(old, new *v1.Pod) {
 	if new == nil {
-		c.count(cache.MetaObjectToName(old), false)
+		c.setFinished(cache.MetaObjectToName(old), false)
 		return
 	}
 	key := cache.MetaObjectToName(new)
-	c.count(key, podutil.IsFinished(new))
+	c.setFinished(key, podquery.IsFinished(new))
 	if new.Spec.NodeName == "" {
 		if new.DeletionTimestamp != nil {
 			c.queue.Add(key)
@@ -118,17 +123,17 @@ func (c *collector) podChanged(old, new *v1.Pod) {
 		return
 	}
 	_, err := c.nodes.Get(new.Spec.NodeName)
-	switch lost := apierrors.IsNotFound(err); {
-	case lost && bound:
+	switch missing := apierrors.IsNotFound(err); {
+	case missing && bound:
 		c.queue.AddAfter(key, quarantine)
-	case !lost && deleted:
+	case !missing && deleted:
 		c.queue.Add(key)
 	}
 }
 
-// count keeps the set of finished pods and has it checked when it grows past
-// the threshold.
-func (c *collector) count(key controller.Key, finished bool) {
+// setFinished updates the set of finished pods and enqueues thresholdKey if the set
+// exceeds the threshold.
+func (c *collector) setFinished(key controller.Key, finished bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !finished {
@@ -136,14 +141,14 @@ func (c *collector) count(key controller.Key, finished bool) {
 		return
 	}
 	c.finished.Insert(key)
-	if c.ceiling > 0 && c.finished.Len() > c.ceiling {
-		c.queue.Add(tooMany)
+	if c.threshold > 0 && c.finished.Len() > c.threshold {
+		c.queue.Add(thresholdKey())
 	}
 }
 
 func (c *collector) sync(ctx context.Context, key controller.Key) error {
-	if key == tooMany {
-		return c.trim(ctx)
+	if key == thresholdKey() {
+		return c.deleteFinished(ctx)
 	}
 	o, exists, err := c.pods.GetIndexer().GetByKey(key.String())
 	if err != nil || !exists {
@@ -162,48 +167,43 @@ func (c *collector) sync(ctx context.Context, key controller.Key) error {
 			node = nil
 		}
 	}
-	reason, condition := verdict(pod, node)
+	reason, condition := deletionReason(pod, node)
 	if reason == "" {
 		return nil
 	}
-	klog.FromContext(ctx).V(2).Info("Deleting pod", "pod", klog.KObj(pod), "why", reason)
+	klog.FromContext(ctx).V(2).Info("Deleting pod", "pod", klog.KObj(pod), "reason", reason)
 	return c.remove(ctx, pod, condition)
 }
 
-// verdict says why a pod must be deleted by force, or "". node is the pod's
-// node as it is now, nil if there is none.
-func verdict(pod *v1.Pod, node *v1.Node) (reason string, condition *v1.PodCondition) {
+// deletionReason returns why a pod must be force deleted, or "", and the condition to set
+// on the pod, or nil. node is the pod's node, or nil if it does not exist.
+func deletionReason(pod *v1.Pod, node *v1.Node) (reason string, condition *v1.PodCondition) {
 	switch {
 	case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil:
 		return "it is being deleted and was never scheduled", nil
 	case pod.Spec.NodeName == "":
 		return "", nil
 	case node == nil:
-		return "its node is gone", &v1.PodCondition{
-			Type:    v1.DisruptionTarget,
-			Status:  v1.ConditionTrue,
-			Reason:  "DeletionByPodGC",
-			Message: "PodGC: node no longer exists",
-		}
-	case pod.DeletionTimestamp != nil && outOfService(node):
+		target := podquery.DisruptionTarget(pod, "DeletionByPodGC", "PodGC: node no longer exists", metav1.Now())
+		return "its node is gone", &target
+	case pod.DeletionTimestamp != nil && isShutDown(node):
 		return "it is being deleted and its node is out of service", nil
 	}
 	return "", nil
 }
 
-// outOfService reports whether a node is not ready and carries the taint
-// node.kubernetes.io/out-of-service (KEP-2268).
-func outOfService(node *v1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
-			return false
-		}
-	}
-	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService })
+// isShutDown reports whether a node was shut down without notice (KEP-2268): it
+// has the taint for that, and is not ready.
+func isShutDown(node *v1.Node) bool {
+	return nodestatus.IsOutOfService(node) && nodestatus.Ready(node) != v1.ConditionTrue
 }
 
-// trim deletes the oldest finished pods above the threshold.
-func (c *collector) trim(ctx context.Context) error {
+// isEvicted reports whether the kubelet has evicted a pod.
+func isEvicted(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed && p.Status.Reason == "Evicted" }
+
+// deleteFinished deletes finished pods above the threshold: evicted ones, and then the
+// oldest.
+func (c *collector) deleteFinished(ctx context.Context) error {
 	c.mu.Lock()
 	keys := c.finished.UnsortedList()
 	c.mu.Unlock()
@@ -214,42 +214,26 @@ func (c *collector) trim(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(finished, func(a, b *v1.Pod) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+		return cmp.Or(order.FalseFirst(!isEvicted(a), !isEvicted(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	extra := len(finished) - c.ceiling
+	extra := len(finished) - c.threshold
 	if extra <= 0 {
 		return nil
 	}
-	klog.FromContext(ctx).Info("Deleting finished pods", "count", extra, "threshold", c.ceiling)
-	return pods.All(finished[:extra], func(p *v1.Pod) error { return c.remove(ctx, p, nil) })
+	klog.FromContext(ctx).Info("Deleting finished pods", "count", extra, "threshold", c.threshold)
+	return supervise.Each(finished[:extra], func(p *v1.Pod) error { return c.remove(ctx, p, nil) })
 }
 
-// remove marks a pod that has not finished as failed and deletes it at once.
+// remove sets the phase of an unfinished pod to Failed and deletes it without a grace
+// period.
 func (c *collector) remove(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition) error {
-	if !podutil.IsFinished(pod) {
-		status := map[string]any{"phase": v1.PodFailed}
+	var status v1.PodStatus
+	if !podquery.IsFinished(pod) {
+		status.Phase = v1.PodFailed
 		if condition != nil {
-			condition.LastTransitionTime = metav1.Now()
-			status["conditions"] = []v1.PodCondition{*condition}
-		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
-		if err != nil {
-			return err
-		}
-		_, err = c.kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-		if err != nil {
-			return ignoreGone(err)
+			status.Conditions = []v1.PodCondition{*condition}
 		}
 	}
-	options := metav1.NewDeleteOptions(0)
-	options.Preconditions = &metav1.Preconditions{UID: &pod.UID}
-	return ignoreGone(c.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *options))
-}
-
-// ignoreGone drops the errors that say that the pod of that UID is gone.
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
+	_, err := poddisruption.Delete(ctx, c.kube, pod, status, *metav1.NewDeleteOptions(0))
 	return err
 }

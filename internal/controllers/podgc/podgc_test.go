@@ -8,8 +8,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 func pod(name, node string, phase v1.PodPhase, age time.Duration) *v1.Pod {
@@ -29,7 +32,7 @@ func names(c *controllertest.Cluster) func() string {
 	}
 }
 
-func TestOrphansOfLostNodes(t *testing.T) {
+func TestPodsOfDeletedNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}
 		c := controllertest.New(t, node, pod("a", "lost", v1.PodRunning, 0), pod("b", "never", v1.PodRunning, 0), pod("c", "", v1.PodPending, 0))
@@ -55,8 +58,8 @@ func TestOrphansOfLostNodes(t *testing.T) {
 	})
 }
 
-// A pod whose node is missing has its grace period all the same.
-func TestDeletedOnMissingNode(t *testing.T) {
+// The quarantine also applies to terminating pods.
+func TestTerminatingPodOfMissingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t)
 		c.Run(Descriptor())
@@ -84,13 +87,54 @@ func TestDeletedOnMissingNode(t *testing.T) {
 	})
 }
 
-func TestTooManyFinished(t *testing.T) {
-	c := controllertest.New(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, pod("running", "n", v1.PodRunning, time.Hour))
-	for i := range 5 {
-		if err := c.Fake.Tracker().Add(pod(fmt.Sprint("done", i), "n", v1.PodSucceeded, time.Duration(i)*time.Minute)); err != nil {
-			t.Fatal(err)
+// A pod that is a disruption target already keeps the time since when it is.
+func TestDisruptionTargetOfDeletedNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		since := metav1.NewTime(time.Now().Add(-time.Hour))
+		p := pod("a", "never", v1.PodRunning, 0)
+		podquery.SetCondition(&p.Status, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager", LastTransitionTime: since})
+		c := controllertest.New(t, p)
+		var last v1.PodStatus
+		c.Fake.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			o, err := c.Fake.Tracker().Get(a.GetResource(), "default", "a")
+			if err == nil {
+				last = o.(*v1.Pod).Status
+			}
+			return false, nil, err
+		})
+		c.Run(Descriptor())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		condition := podquery.Condition(&last, v1.DisruptionTarget)
+		if last.Phase != v1.PodFailed || condition == nil || condition.Reason != "DeletionByPodGC" || !condition.LastTransitionTime.Equal(&since) {
+			t.Errorf("phase %q, condition %+v", last.Phase, condition)
 		}
-	}
-	c.Run(Descriptor(), "--terminated-pod-gc-threshold=2")
-	controllertest.Eventually(t, names(c), "done0 done1 running ")
+	})
+}
+
+func TestTooManyFinished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, pod("running", "n", v1.PodRunning, time.Hour))
+		for i := range 5 {
+			if err := c.Fake.Tracker().Add(pod(fmt.Sprint("done", i), "n", v1.PodSucceeded, time.Duration(i)*time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Run(Descriptor(), "--terminated-pod-gc-threshold=2")
+		synctest.Wait()
+		controllertest.Eventually(t, names(c), "done0 done1 running ")
+	})
+}
+
+// Of the finished pods, evicted ones are deleted before older ones.
+func TestEvictedPodsAreDeletedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		evicted := pod("evicted", "n", v1.PodFailed, time.Minute)
+		evicted.Status.Reason = "Evicted"
+		c := controllertest.New(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, evicted,
+			pod("old", "n", v1.PodSucceeded, time.Hour), pod("failed", "n", v1.PodFailed, 2*time.Hour))
+		c.Run(Descriptor(), "--terminated-pod-gc-threshold=2")
+		synctest.Wait()
+		controllertest.Eventually(t, names(c), "failed old ")
+	})
 }

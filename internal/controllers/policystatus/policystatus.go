@@ -1,6 +1,6 @@
-// Package policystatus checks the types of the expressions of
-// ValidatingAdmissionPolicies against the schemas of what they match, and
-// writes what it finds to their statuses (KEP-3488).
+// Package policystatus is the ValidatingAdmissionPolicy status controller. It checks the
+// types in the expressions of policies against the schemas of the resources that they
+// match, and writes the warnings to the status (KEP-3488).
 package policystatus
 
 import (
@@ -21,36 +21,39 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
+	workers := 5
 	return controller.Descriptor{
 		Name:           "validatingadmissionpolicy-status-controller",
 		Aliases:        []string{"validatingadmissionpolicy-status"},
 		ServiceAccount: "validatingadmissionpolicy-status-controller",
 		EventSource:    "validatingadmissionpolicy-status-controller",
-		New:            newController,
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-validating-admission-policy-status-syncs", "validating admission policies"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
 	}
 }
 
-// fieldManager owns the statuses' fields.
+// fieldManager is the field manager of the status.
 const fieldManager = "validatingadmissionpolicy-status"
 
 type checker struct {
-	env   *controller.Env
-	check func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning
-	queue *controller.Queue[string]
+	env     *controller.Env
+	workers int
+	check   func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning
+	queue   *controller.Queue[string]
 }
 
-func newController(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	served := env.Client.Kubernetes.Discovery()
 	types := &validating.TypeChecker{
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: served},
 		RestMapper:     restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(served)),
 	}
-	return newChecker(env, types.Check), nil
+	return newChecker(env, workers, types.Check), nil
 }
 
-func newChecker(env *controller.Env, check func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning) *checker {
-	c := &checker{env: env, check: check}
-	c.queue = controller.NewQueue("validatingadmissionpolicy-status", controller.Existing[string](env.Client.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer(), c.sync))
+func newChecker(env *controller.Env, workers int, check func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning) *checker {
+	c := &checker{env: env, workers: workers, check: check}
+	c.queue = controller.NewQueue(env.Queues, "validatingadmissionpolicy-status", controller.Existing[string](env.Client.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer(), c.sync))
 	return c
 }
 
@@ -63,23 +66,23 @@ func (c *checker) Run(ctx context.Context) error {
 				c.queue.Add(policy.Name)
 			}
 		}),
-	}, c.queue.Workers(5))
+	}, c.queue.Workers(c.workers))
 }
 
 func (c *checker) sync(ctx context.Context, policy *admissionv1.ValidatingAdmissionPolicy) error {
 	if policy.Status.ObservedGeneration >= policy.Generation {
 		return nil
 	}
-	found := apply.TypeChecking()
+	warnings := apply.TypeChecking()
 	for _, w := range c.check(policy) {
-		found.WithExpressionWarnings(apply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
+		warnings.WithExpressionWarnings(apply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
 	}
 	_, err := c.env.Client.Kubernetes.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx,
 		apply.ValidatingAdmissionPolicy(policy.Name).WithStatus(apply.ValidatingAdmissionPolicyStatus().
-			WithObservedGeneration(policy.Generation).WithTypeChecking(found)),
+			WithObservedGeneration(policy.Generation).WithTypeChecking(warnings)),
 		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing what was found in policy %s: %w", policy.Name, err)
+		return fmt.Errorf("writing the status of policy %s: %w", policy.Name, err)
 	}
 	return nil
 }

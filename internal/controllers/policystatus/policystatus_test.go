@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A policy is checked once for each generation.
-func TestWritesWhatItFinds(t *testing.T) {
+func TestWritesWarnings(t *testing.T) {
 	c := controllertest.New(t,
 		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "new", Generation: 2}, Status: admissionv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: 1}},
 		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "done", Generation: 2}, Status: admissionv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: 2}},
@@ -40,7 +40,7 @@ func TestWritesWhatItFinds(t *testing.T) {
 	check := func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning {
 		return []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[0].expression", Warning: "w"}}
 	}
-	c.Run(controller.Descriptor{New: func(env *controller.Env) (controller.Controller, error) { return newChecker(env, check), nil }})
+	c.Run(controller.Descriptor{New: func(env *controller.Env) (controller.Controller, error) { return newChecker(env, 5, check), nil }})
 	const want = `new status {"observedGeneration":2,"typeChecking":{"expressionWarnings":[{"fieldRef":"spec.validations[0].expression","warning":"w"}]}}`
 	if got := <-applied; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -50,6 +50,6 @@ func TestWritesWhatItFinds(t *testing.T) {
 		t.Fatal(policies, err)
 	}
 	if len(applied) > 0 {
-		t.Errorf("and %s", <-applied)
+		t.Errorf("unexpected second write %s", <-applied)
 	}
 }

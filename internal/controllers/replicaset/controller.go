@@ -15,33 +15,33 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/workload"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// Kind is how the controller reads and writes objects of one kind: ReplicaSets,
-// or ReplicationControllers, which it sees as ReplicaSets.
+// Kind adapts the controller to a kind: ReplicaSets, or ReplicationControllers, which it
+// processes as ReplicaSets.
 type Kind[O workload.Object] struct {
 	GroupVersionKind schema.GroupVersionKind
 	// Queue is the name of the work queue in metrics. Workers is the number of
-	// objects that are synced at once.
+	// objects that are synced concurrently.
 	Queue   string
 	Workers int
-	// Informer holds the objects of the kind.
+	// Informer is the informer of the kind.
 	Informer cache.SharedIndexInformer
 	// Client returns the client of a namespace.
 	Client func(namespace string) workload.Client[O]
-	// View shows an object as a ReplicaSet, which shares memory with it.
+	// View converts an object to a ReplicaSet, which may share memory with it.
 	View func(object O) *apps.ReplicaSet
-	// SetStatus changes the status of an object.
+	// SetStatus sets the status of an object.
 	SetStatus func(object O, status apps.ReplicaSetStatus)
-	// Related are the UIDs of the sets whose pods count as colocated with a
-	// set's own, itself included.
+	// Related returns the UIDs of the sets whose pods count as colocated with the pods of
+	// a set, including its own.
 	Related func(set *apps.ReplicaSet) []types.UID
-	// CountsTerminating is whether the kind's status has terminatingReplicas.
+	// CountsTerminating is true if the status of the kind has terminatingReplicas.
 	CountsTerminating bool
 }
 
-// sets keeps the pods of all objects of a kind.
+// sets is the controller of a kind.
 type sets[O workload.Object] struct {
 	*workload.Controller[O, *v1.Pod]
 	kind    Kind[O]
@@ -61,8 +61,8 @@ func New[O workload.Object](env *controller.Env, kind Kind[O]) (controller.Contr
 		Kind: kind.GroupVersionKind, Queue: kind.Queue, Workers: kind.Workers,
 		Owners: kind.Informer, Dependents: c.pods, Client: kind.Client, Sync: c.sync,
 		Selector: func(object O) *metav1.LabelSelector { return selector(kind.View(object)) },
-		// Pods that have ended are not adopted.
-		Matches: func(object O, p *v1.Pod) bool { return podutil.IsActive(p) || metav1.IsControlledBy(p, object) },
+		// Finished pods are not adopted.
+		Matches: func(object O, p *v1.Pod) bool { return podquery.IsActive(p) || metav1.IsControlledBy(p, object) },
 		Patch:   c.control.Patch, Expectations: c.control.Expectations,
 	})
 	return c, err
@@ -80,7 +80,7 @@ func (c *sets[O]) sync(ctx context.Context, object O) error {
 	set := c.kind.View(object)
 	log := klog.FromContext(ctx).WithValues("kind", c.kind.GroupVersionKind.Kind, "set", klog.KObj(set))
 	ctx = klog.NewContext(ctx, log)
-	current := c.control.Expectations.Satisfied(set.UID)
+	satisfied := c.control.Expectations.Satisfied(set.UID)
 	owned, err := c.Claim(ctx, object)
 	if err != nil {
 		return err
@@ -91,17 +91,25 @@ func (c *sets[O]) sync(ctx context.Context, object O) error {
 	}
 	for _, p := range owned {
 		switch {
-		case podutil.IsActive(p):
+		case c.control.Expectations.Deleting(set.UID, p.UID):
+			if seen.terminating != nil {
+				*seen.terminating++
+			}
+		case podquery.IsActive(p):
 			seen.active = append(seen.active, p)
-		case seen.terminating != nil && podutil.IsTerminating(p):
+		case seen.terminating != nil && podquery.IsTerminating(p):
 			*seen.terminating++
 		}
 	}
-	if current && set.DeletionTimestamp == nil {
+	seen.acted = satisfied || set.DeletionTimestamp != nil
+	if satisfied && set.DeletionTimestamp == nil {
 		seen.missing = int(replicas(set)) - len(seen.active)
-		seen.failed = c.apply(ctx, object, set, decide(set, seen.active, c.colocated(set), time.Now()))
+		p := decide(set, seen.active, c.colocated(set), time.Now())
+		kept, err := c.apply(ctx, object, set, p)
+		seen.failed = err
+		seen.forget(p.delete, kept)
 	}
-	next, err := c.report(ctx, object, set, seen)
+	next, err := c.updateStatus(ctx, object, set, seen)
 	if next > 0 {
 		c.Queue.AddAfter(cache.MetaObjectToName(set), next)
 	}
@@ -111,13 +119,13 @@ func (c *sets[O]) sync(ctx context.Context, object O) error {
 	return err
 }
 
-// colocated counts, for each node, the active pods related to a set.
+// colocated returns the number of active pods related to a set for each node.
 func (c *sets[O]) colocated(set *apps.ReplicaSet) map[string]int {
 	count := map[string]int{}
 	for _, uid := range c.kind.Related(set) {
 		owned, _ := workload.Controlled[*v1.Pod](c.pods, uid)
 		for _, p := range owned {
-			if podutil.IsActive(p) {
+			if podquery.IsActive(p) {
 				count[p.Spec.NodeName]++
 			}
 		}
@@ -125,21 +133,21 @@ func (c *sets[O]) colocated(set *apps.ReplicaSet) map[string]int {
 	return count
 }
 
-// apply carries out a plan.
-func (c *sets[O]) apply(ctx context.Context, object O, set *apps.ReplicaSet, p plan) error {
+// apply carries out a plan. It returns the pods that it could not delete.
+func (c *sets[O]) apply(ctx context.Context, object O, set *apps.ReplicaSet, p plan) (kept []*v1.Pod, err error) {
 	if p.create > 0 {
 		ref := *metav1.NewControllerRef(set, c.kind.GroupVersionKind)
 		_, err := c.control.CreatePods(ctx, object, p.create, func(int) *v1.Pod {
 			return workload.PodFromTemplate(&set.Spec.Template, set, ref)
 		})
-		return err
+		return nil, err
 	}
-	return c.control.DeletePods(ctx, object, p.victims, nil)
+	return c.control.DeletePods(ctx, object, p.delete, nil)
 }
 
-// report writes the status if it changed. next is how long it takes until a
-// pod that is ready now becomes available; 0 if there is none.
-func (c *sets[O]) report(ctx context.Context, object O, set *apps.ReplicaSet, seen observation) (next time.Duration, err error) {
+// updateStatus writes the status if it has changed. next is the time until the next ready
+// pod becomes available, or 0 if there is none.
+func (c *sets[O]) updateStatus(ctx context.Context, object O, set *apps.ReplicaSet, seen observation) (next time.Duration, err error) {
 	want, next := status(set, seen, time.Now())
 	if equality.Semantic.DeepEqual(want, set.Status) {
 		return next, nil

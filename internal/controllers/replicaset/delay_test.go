@@ -4,7 +4,7 @@ import "k8s.io/apimachinery/pkg/watch"
 
 type watchInterface = watch.Interface
 
-// delayedWatch holds events back until a channel is closed.
+// delayedWatch delays events until a channel is closed.
 type delayedWatch struct {
 	watch.Interface
 	events chan watch.Event

@@ -1,24 +1,26 @@
 package replicaset
 
 import (
+	"slices"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/workload"
 )
 
-// burst is the most pods that one sync creates or deletes.
+// burst is the maximum number of pods that one sync creates or deletes.
 const burst = 500
 
-// plan is what one sync does about a set's pods.
+// plan is the number of pods to create, or the pods to delete.
 type plan struct {
-	create  int
-	victims []*v1.Pod
+	create int
+	delete []*v1.Pod
 }
 
 // decide compares a set with its active pods.
@@ -28,7 +30,7 @@ func decide(set *apps.ReplicaSet, active []*v1.Pod, colocated map[string]int, no
 	case missing > 0:
 		return plan{create: min(missing, burst)}
 	case missing < 0:
-		return plan{victims: pods.Victims(active, min(-missing, burst), colocated, now)}
+		return plan{delete: pods.SelectForDeletion(active, min(-missing, burst), colocated, now)}
 	}
 	return plan{}
 }
@@ -40,20 +42,44 @@ func replicas(set *apps.ReplicaSet) int32 {
 	return *set.Spec.Replicas
 }
 
-// observation is what a sync saw and did.
+// observation is the input of status.
 type observation struct {
 	active []*v1.Pod
-	// terminating counts the pods being deleted; nil for a kind whose status
-	// does not tell.
+	// acted is true if the controller has created and deleted pods as the set requires. It
+	// does not while the cache is stale.
+	acted bool
+	// terminating is the number of pods being deleted, or nil if the status of the kind
+	// does not have it.
 	terminating *int
-	// missing is how many pods there were too few (or, negative, too many),
-	// failed the error of creating or deleting them.
+	// missing is the desired minus the actual number of pods. failed is the error of
+	// creating or deleting pods.
 	missing int
 	failed  error
+	// kept are active pods whose deletion failed. They may be deleted all the same, so
+	// they are not counted as ready.
+	kept map[types.UID]bool
 }
 
-// status works out a set's status. next is how long it takes until a pod that
-// is ready now becomes available; 0 if there is none.
+// forget moves deleted pods from the active to the terminating ones, so that nobody relies on
+// them. kept are those whose deletion failed.
+func (o *observation) forget(deleted, kept []*v1.Pod) {
+	gone := map[types.UID]bool{}
+	for _, p := range deleted {
+		gone[p.UID] = true
+	}
+	o.kept = map[types.UID]bool{}
+	for _, p := range kept {
+		o.kept[p.UID], gone[p.UID] = true, false
+	}
+	before := len(o.active)
+	o.active = slices.DeleteFunc(slices.Clone(o.active), func(p *v1.Pod) bool { return gone[p.UID] })
+	if o.terminating != nil {
+		*o.terminating += before - len(o.active)
+	}
+}
+
+// status computes the status of a set. next is the time until the next ready pod becomes
+// available, or 0 if there is none.
 func status(set *apps.ReplicaSet, seen observation, now time.Time) (s apps.ReplicaSetStatus, next time.Duration) {
 	s = *set.Status.DeepCopy()
 	s.Replicas = int32(len(seen.active))
@@ -64,7 +90,7 @@ func status(set *apps.ReplicaSet, seen observation, now time.Time) (s apps.Repli
 			s.FullyLabeledReplicas++
 		}
 		wait, ready := pods.AvailableIn(p, set.Spec.MinReadySeconds, now)
-		if !ready {
+		if !ready || seen.kept[p.UID] {
 			continue
 		}
 		s.ReadyReplicas++
@@ -78,7 +104,9 @@ func status(set *apps.ReplicaSet, seen observation, now time.Time) (s apps.Repli
 		n := int32(*seen.terminating)
 		s.TerminatingReplicas = &n
 	}
-	s.ObservedGeneration = max(s.ObservedGeneration, set.Generation)
+	if seen.acted {
+		s.ObservedGeneration = max(s.ObservedGeneration, set.Generation)
+	}
 	setFailure(&s, seen, now)
 	return s, next
 }

@@ -1,5 +1,5 @@
-// Package replicaset keeps as many pods of one template as asked for: those of
-// ReplicaSets, and, for package replication, those of ReplicationControllers.
+// Package replicaset is the ReplicaSet controller. It maintains the number of pods of
+// ReplicaSets and, for package replication, of ReplicationControllers.
 package replicaset
 
 import (

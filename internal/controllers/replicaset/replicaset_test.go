@@ -2,9 +2,11 @@ package replicaset_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,67 +54,93 @@ func counts(replicas, ready, available int32) apps.ReplicaSetStatus {
 	}
 }
 
-func TestCreatesScalesAndReports(t *testing.T) {
-	c := controllertest.New(t, set(3))
-	c.Run(replicaset.Descriptor())
-	controllertest.Eventually(t, status(t, c), counts(3, 0, 0))
-	if n := len(c.Pods("default")); n != 3 {
-		t.Fatalf("%d pods, want 3", n)
-	}
-	for _, p := range c.Pods("default") {
-		if !strings.HasPrefix(p.Name, "web-") || p.GenerateName != "web-" {
-			t.Errorf("pod is called %q, generated from %q", p.Name, p.GenerateName)
+func TestScalingAndStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, set(3))
+		c.Run(replicaset.Descriptor())
+		controllertest.Eventually(t, status(t, c), counts(3, 0, 0))
+		if n := len(c.Pods("default")); n != 3 {
+			t.Fatalf("%d pods, want 3", n)
 		}
-		if ref := metav1.GetControllerOf(&p); ref == nil || ref.Kind != "ReplicaSet" || ref.Name != "web" || !*ref.BlockOwnerDeletion {
-			t.Errorf("controller of %s is %v", p.Name, ref)
+		for _, p := range c.Pods("default") {
+			if !strings.HasPrefix(p.Name, "web-") || p.GenerateName != "web-" {
+				t.Errorf("pod is called %q, generated from %q", p.Name, p.GenerateName)
+			}
+			if ref := metav1.GetControllerOf(&p); ref == nil || ref.Kind != "ReplicaSet" || ref.Name != "web" || !*ref.BlockOwnerDeletion {
+				t.Errorf("controller of %s is %v", p.Name, ref)
+			}
 		}
-	}
-	for _, e := range c.Recorded() {
-		if !strings.HasPrefix(e, "Normal SuccessfulCreate Created pod: web-") {
-			t.Errorf("event %q", e)
+		for _, e := range c.DrainEvents() {
+			if !strings.HasPrefix(e, "Normal SuccessfulCreate Created pod: web-") {
+				t.Errorf("event %q", e)
+			}
 		}
-	}
-	for _, p := range c.Pods("default")[:2] {
-		c.SetReady("default", p.Name, time.Now())
-	}
-	controllertest.Eventually(t, status(t, c), counts(3, 2, 2))
+		for _, p := range c.Pods("default")[:2] {
+			c.SetReady("default", p.Name, time.Now())
+		}
+		controllertest.Eventually(t, status(t, c), counts(3, 2, 2))
 
-	unready := slices.DeleteFunc(c.Pods("default"), func(p v1.Pod) bool { return p.Status.Phase == v1.PodRunning })[0].Name
-	scaled := set(2)
-	scaled.UID = c.Pods("default")[0].OwnerReferences[0].UID
-	scaled.Status = status(t, c)()
-	if _, err := c.Fake.AppsV1().ReplicaSets("default").Update(context.Background(), scaled, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, status(t, c), counts(2, 2, 2))
-	if events := c.Recorded(); !slices.Equal(events, []string{"Normal SuccessfulDelete Deleted pod: " + unready}) {
-		t.Errorf("events %q", events)
-	}
-}
-
-func TestQuotaStopsTheBatches(t *testing.T) {
-	c := controllertest.New(t, set(100))
-	c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(v1.Resource("pods"), "", fmt.Errorf("exceeded quota"))
+		unready := slices.DeleteFunc(c.Pods("default"), func(p v1.Pod) bool { return p.Status.Phase == v1.PodRunning })[0].Name
+		scaled := set(2)
+		scaled.UID = c.Pods("default")[0].OwnerReferences[0].UID
+		scaled.Status = status(t, c)()
+		if _, err := c.Fake.AppsV1().ReplicaSets("default").Update(context.Background(), scaled, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want := counts(2, 2, 2)
+		want.ObservedGeneration = 2
+		controllertest.Eventually(t, status(t, c), want)
+		if events := c.DrainEvents(); !slices.Equal(events, []string{"Normal SuccessfulDelete Deleted pod: " + unready}) {
+			t.Errorf("events %q", events)
+		}
 	})
-	c.Run(replicaset.Descriptor())
-	controllertest.Eventually(t, func() []apps.ReplicaSetCondition {
-		conditions := status(t, c)().Conditions
-		for i := range conditions {
-			conditions[i].LastTransitionTime = metav1.Time{}
-		}
-		return conditions
-	}, []apps.ReplicaSetCondition{{
-		Type: apps.ReplicaSetReplicaFailure, Status: v1.ConditionTrue, Reason: "FailedCreate",
-		Message: "pods is forbidden: exceeded quota",
-	}})
-	if events := c.Recorded(); len(events) > 20 || events[0] != "Warning FailedCreate Error creating: pods is forbidden: exceeded quota" {
-		t.Errorf("%d events, first %q", len(events), events[0])
-	}
 }
 
-// The watch lags behind the writes: the controller must not create again.
-func TestStaleCacheDoesNotOverCreate(t *testing.T) {
+func TestExceededQuotaStopsBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, set(100))
+		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(v1.Resource("pods"), "", fmt.Errorf("exceeded quota"))
+		})
+		c.Run(replicaset.Descriptor())
+		controllertest.Eventually(t, func() []apps.ReplicaSetCondition {
+			conditions := status(t, c)().Conditions
+			for i := range conditions {
+				conditions[i].LastTransitionTime = metav1.Time{}
+			}
+			return conditions
+		}, []apps.ReplicaSetCondition{{
+			Type: apps.ReplicaSetReplicaFailure, Status: v1.ConditionTrue, Reason: "FailedCreate",
+			Message: "pods is forbidden: exceeded quota",
+		}})
+		if events := c.DrainEvents(); len(events) > 20 || events[0] != "Warning FailedCreate Error creating: pods is forbidden: exceeded quota" {
+			t.Errorf("%d events, first %q", len(events), events[0])
+		}
+	})
+}
+
+// Every pod that ends in a namespace that is being deleted syncs the set, and all
+// of its creations are refused. One refusal holds for all pods.
+func TestTerminatingNamespaceStopsBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, set(100))
+		var refused atomic.Int32
+		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			refused.Add(1)
+			err := apierrors.NewForbidden(v1.Resource("pods"), "", errors.New("the namespace is being terminated"))
+			err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: v1.NamespaceTerminatingCause}}
+			return true, nil, err
+		})
+		c.Run(replicaset.Descriptor())
+		controllertest.Eventually(t, func() int64 { return status(t, c)().ObservedGeneration }, 1)
+		if n := refused.Load(); n > 10 { // a sync each, and a few follow each other
+			t.Errorf("%d creations in a namespace that is being deleted, want one a sync", n)
+		}
+	})
+}
+
+// While the cache does not show the created pods, the controller creates no more.
+func TestStaleCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, set(3))
 		hold := make(chan struct{})
@@ -123,10 +151,10 @@ func TestStaleCacheDoesNotOverCreate(t *testing.T) {
 		c.Run(replicaset.Descriptor())
 		synctest.Wait()
 		for i := range 5 {
-			nudged := set(3)
-			nudged.UID = c.Pods("default")[0].OwnerReferences[0].UID
-			nudged.Annotations = map[string]string{"nudge": fmt.Sprint(i)}
-			if _, err := c.Fake.AppsV1().ReplicaSets("default").Update(t.Context(), nudged, metav1.UpdateOptions{}); err != nil {
+			changed := set(3)
+			changed.UID = c.Pods("default")[0].OwnerReferences[0].UID
+			changed.Annotations = map[string]string{"change": fmt.Sprint(i)}
+			if _, err := c.Fake.AppsV1().ReplicaSets("default").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -139,7 +167,8 @@ func TestStaleCacheDoesNotOverCreate(t *testing.T) {
 	})
 }
 
-func TestMinReadySecondsWithoutFurtherEvents(t *testing.T) {
+// A pod becomes available after minReadySeconds without an event.
+func TestMinReadySeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := set(1)
 		s.Spec.MinReadySeconds = 30
@@ -160,33 +189,35 @@ func TestMinReadySecondsWithoutFurtherEvents(t *testing.T) {
 	})
 }
 
-func TestAdoptsAndReleases(t *testing.T) {
-	orphan := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orphan", Labels: map[string]string{"app": "web"}}}
-	other := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other", Labels: map[string]string{"app": "db"}}}
-	c := controllertest.New(t, set(1), orphan, other)
-	c.Run(replicaset.Descriptor())
-	owner := func(name string) func() string {
-		return func() string {
-			p, err := c.Fake.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
+func TestAdoptionAndRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		orphan := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orphan", Labels: map[string]string{"app": "web"}}}
+		other := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other", Labels: map[string]string{"app": "db"}}}
+		c := controllertest.New(t, set(1), orphan, other)
+		c.Run(replicaset.Descriptor())
+		owner := func(name string) func() string {
+			return func() string {
+				p, err := c.Fake.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ref := metav1.GetControllerOf(p); ref != nil {
+					return ref.Name
+				}
+				return ""
 			}
-			if ref := metav1.GetControllerOf(p); ref != nil {
-				return ref.Name
-			}
-			return ""
 		}
-	}
-	controllertest.Eventually(t, status(t, c), counts(1, 0, 0))
-	controllertest.Eventually(t, owner("orphan"), "web")
-	if got := owner("other")(); got != "" {
-		t.Errorf("other is owned by %q", got)
-	}
-	p, _ := c.Fake.CoreV1().Pods("default").Get(context.Background(), "orphan", metav1.GetOptions{})
-	p.Labels = map[string]string{"app": "debug"}
-	if _, err := c.Fake.CoreV1().Pods("default").Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, owner("orphan"), "")
-	controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 3)
+		controllertest.Eventually(t, status(t, c), counts(1, 0, 0))
+		controllertest.Eventually(t, owner("orphan"), "web")
+		if got := owner("other")(); got != "" {
+			t.Errorf("other is owned by %q", got)
+		}
+		p, _ := c.Fake.CoreV1().Pods("default").Get(context.Background(), "orphan", metav1.GetOptions{})
+		p.Labels = map[string]string{"app": "debug"}
+		if _, err := c.Fake.CoreV1().Pods("default").Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, owner("orphan"), "")
+		controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 3)
+	})
 }

@@ -1,4 +1,5 @@
-// Package replication keeps the pods of ReplicationControllers.
+// Package replication is the controller of ReplicationControllers. It is the ReplicaSet
+// controller with another kind.
 package replication
 
 import (
@@ -41,7 +42,7 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 	})
 }
 
-// view shows a ReplicationController as a ReplicaSet.
+// view converts a ReplicationController to a ReplicaSet, which shares memory with it.
 func view(rc *v1.ReplicationController) *apps.ReplicaSet {
 	set := &apps.ReplicaSet{
 		ObjectMeta: rc.ObjectMeta,

@@ -12,7 +12,8 @@ import (
 	"github.com/coracle-io/coracle/internal/quota"
 )
 
-// tracked are the resources that a quota limits, and under which names.
+// tracked returns the resources that a quota limits, with the names in spec.hard
+// that limit each.
 func tracked(q *v1.ResourceQuota) map[schema.GroupResource][]v1.ResourceName {
 	names := map[schema.GroupResource][]v1.ResourceName{}
 	for name := range q.Spec.Hard {
@@ -23,8 +24,8 @@ func tracked(q *v1.ResourceQuota) map[schema.GroupResource][]v1.ResourceName {
 	return names
 }
 
-// count sums up under the given names what the objects of one resource take
-// from a quota.
+// count returns the usage of a quota by objects of one resource, for the given
+// names.
 func count(q *v1.ResourceQuota, gr schema.GroupResource, names []v1.ResourceName, objects []any, now time.Time) v1.ResourceList {
 	sum := v1.ResourceList{}
 	for _, name := range names {
@@ -54,8 +55,8 @@ func count(q *v1.ResourceQuota, gr schema.GroupResource, names []v1.ResourceName
 	return sum
 }
 
-// statusOf is a quota's status after a count: what is limited now, and what is
-// used of it. What could not be counted stays as it was.
+// statusOf returns the status of a quota with the counted usage. Usage that could
+// not be counted keeps its previous value.
 func statusOf(q *v1.ResourceQuota, counted v1.ResourceList) v1.ResourceQuotaStatus {
 	status := v1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: v1.ResourceList{}}
 	if status.Hard == nil {
@@ -71,9 +72,9 @@ func statusOf(q *v1.ResourceQuota, counted v1.ResourceList) v1.ResourceQuotaStat
 	return status
 }
 
-// same says whether two statuses are; one that was never written is not the
-// same as one that is empty.
-func same(a, b v1.ResourceQuotaStatus) bool {
+// equal reports whether two statuses are equal. A status that was never written
+// is not equal to an empty one.
+func equal(a, b v1.ResourceQuotaStatus) bool {
 	return (a.Hard == nil) == (b.Hard == nil) && (a.Used == nil) == (b.Used == nil) &&
 		equality.Semantic.DeepEqual(a.Hard, b.Hard) && equality.Semantic.DeepEqual(a.Used, b.Used)
 }

@@ -1,11 +1,11 @@
-// Package resourcequota keeps the statuses of ResourceQuotas: what is limited
-// and what is used of it, counted over all objects of the namespace.
+// Package resourcequota is the ResourceQuota controller. It updates the status of
+// ResourceQuotas with the usage by all objects of the namespace.
 //
 //	admission ──charges──▶ status.used ◀──counts── this controller
 //
-// Admission adds what a write takes before it happens; the controller counts
-// what is there, and so gives back what was deleted, has ended, or was charged
-// to a write that failed afterwards.
+// Admission charges the usage of an object before it is written. The controller
+// counts the existing objects, and so releases the usage of objects that were
+// deleted, have finished, or were charged but never written.
 package resourcequota
 
 import (
@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,26 +44,26 @@ func Descriptor() controller.Descriptor {
 
 type options struct {
 	workers    int
-	syncPeriod time.Duration // 0: usage is only counted when something changes
+	syncPeriod time.Duration // 0 disables periodic counting
 }
 
 func defaultOptions() *options { return &options{workers: 5, syncPeriod: 5 * time.Minute} }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	controller.WorkersFlag(&o.workers, "concurrent-resource-quota-syncs", "resource quotas")(fs)
-	fs.DurationVar(&o.syncPeriod, "resource-quota-sync-period", o.syncPeriod, "The period for syncing quota usage status in the system.")
+	fs.DurationVar(&o.syncPeriod, "resource-quota-sync-period", o.syncPeriod, "how often the usage of all quotas is recalculated")
 }
 
-// settle is how long after something was charged, or while a limited resource
-// is not served, a quota is counted again.
-const settle = 5 * time.Second
+// recountDelay is the delay before a quota is counted again after admission has
+// charged it, or while a limited resource is not served.
+const recountDelay = 5 * time.Second
 
 type counter struct {
-	env     *controller.Env
-	options *options
-	quotas  corelisters.ResourceQuotaLister
-	watched *watched
-	queue   *controller.Queue[controller.Key]
+	env      *controller.Env
+	options  *options
+	quotas   corelisters.ResourceQuotaLister
+	monitors *monitors
+	queue    *controller.Queue[controller.Key]
 }
 
 func newController(env *controller.Env, o *options) (controller.Controller, error) {
@@ -77,33 +76,33 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 
 func newCounter(env *controller.Env, objects metadata.Interface, o *options) *counter {
 	c := &counter{env: env, options: o, quotas: env.Client.Informers.Core().V1().ResourceQuotas().Lister()}
-	c.watched = &watched{env: env, objects: objects, changed: c.objectChanged, running: map[schema.GroupResource]*kinds.Monitor{}}
-	c.queue = controller.NewQueueWithin("resourcequota_primary", time.Minute, controller.Existing[controller.Key](env.Client.Informers.Core().V1().ResourceQuotas().Informer(), c.sync))
+	c.monitors = &monitors{env: env, objects: objects, changed: c.objectChanged, running: map[schema.GroupResource]*kinds.Monitor{}}
+	c.queue = controller.NewQueueWithMaxDelay(env.Queues, "resourcequota_primary", time.Minute, controller.Existing[controller.Key](env.Client.Informers.Core().V1().ResourceQuotas().Informer(), c.sync))
 	return c
 }
 
 // Run implements controller.Controller.
 func (c *counter) Run(ctx context.Context) error {
-	defer c.watched.keep(nil)
+	defer c.monitors.closeExcept(nil)
 	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.env.Client.Informers.Core().V1().ResourceQuotas().Informer(), c.quotaChanged),
 	}, c.queue.Workers(c.options.workers), c.resync)
 }
 
-// quotaChanged counts at once what is limited newly, and after a while what
-// admission has charged.
+// quotaChanged enqueues a quota at once if its spec has changed, and after
+// recountDelay if admission has charged it.
 func (c *counter) quotaChanged(old, new *v1.ResourceQuota) {
 	switch {
 	case new == nil:
 	case old == nil, !equality.Semantic.DeepEqual(old.Spec, new.Spec):
 		c.queue.Add(cache.MetaObjectToName(new))
 	case !equality.Semantic.DeepEqual(old.Status, new.Status):
-		c.queue.AddAfter(cache.MetaObjectToName(new), settle)
+		c.queue.AddAfter(cache.MetaObjectToName(new), recountDelay)
 	}
 }
 
-// objectChanged counts anew the quotas that an object took from: at once if
-// it takes less, after a while if it was charged already.
+// objectChanged enqueues the quotas that may count an object: after recountDelay
+// for a new object, which admission has already charged, otherwise at once.
 func (c *counter) objectChanged(gr schema.GroupResource, old, new any) {
 	meta, ok := new.(metav1.Object)
 	if !ok {
@@ -113,7 +112,7 @@ func (c *counter) objectChanged(gr schema.GroupResource, old, new any) {
 		return
 	}
 	quotas, err := c.quotas.ResourceQuotas(meta.GetNamespace()).List(labels.Everything())
-	if err != nil || len(quotas) == 0 || old != nil && new != nil && !matters(gr, old, new) {
+	if err != nil || len(quotas) == 0 || old != nil && new != nil && !usageChanged(gr, old, new) {
 		return
 	}
 	for _, q := range quotas {
@@ -121,16 +120,16 @@ func (c *counter) objectChanged(gr schema.GroupResource, old, new any) {
 			continue
 		}
 		if key := cache.MetaObjectToName(q); old == nil {
-			c.queue.AddAfter(key, settle)
+			c.queue.AddAfter(key, recountDelay)
 		} else {
 			c.queue.Add(key)
 		}
 	}
 }
 
-// matters says whether an update changes what an object takes, or from which
-// quotas.
-func matters(gr schema.GroupResource, old, new any) bool {
+// usageChanged reports whether an update changes the usage of an object or the
+// quotas that count it.
+func usageChanged(gr schema.GroupResource, old, new any) bool {
 	if before, ok := old.(*v1.Pod); ok {
 		after, ok := new.(*v1.Pod)
 		if !ok || !equality.Semantic.DeepEqual(before.Spec.ActiveDeadlineSeconds, after.Spec.ActiveDeadlineSeconds) {
@@ -147,8 +146,8 @@ func matters(gr schema.GroupResource, old, new any) bool {
 	return !equality.Semantic.DeepEqual(quota.Usage(gr, old, now), quota.Usage(gr, new, now))
 }
 
-// resync counts everything once in a while, and ends the watches that no
-// quota needs any longer.
+// resync periodically enqueues all quotas and closes monitors that no quota needs
+// any more.
 func (c *counter) resync(ctx context.Context) error {
 	if c.options.syncPeriod <= 0 {
 		<-ctx.Done()
@@ -172,7 +171,7 @@ func (c *counter) resync(ctx context.Context) error {
 				needed[gr] = true
 			}
 		}
-		c.watched.drop(needed)
+		c.monitors.closeUnneeded(needed)
 		for _, q := range quotas {
 			c.queue.Add(cache.MetaObjectToName(q))
 		}
@@ -185,17 +184,17 @@ func (c *counter) sync(ctx context.Context, q *v1.ResourceQuota) error {
 	for gr := range names {
 		needed[gr] = true
 	}
-	missing, err := c.watched.add(ctx, needed)
+	missing, err := c.monitors.add(ctx, needed)
 	if err != nil {
 		return err
 	}
 	if len(missing) > 0 {
 		klog.FromContext(ctx).V(4).Info("Resources that a quota limits are not served yet", "quota", klog.KObj(q), "resources", missing)
-		c.queue.AddAfter(cache.MetaObjectToName(q), settle)
+		c.queue.AddAfter(cache.MetaObjectToName(q), recountDelay)
 	}
 	counted := v1.ResourceList{}
 	for gr, names := range names {
-		objects, ok, err := c.watched.in(gr, q.Namespace)
+		objects, ok, err := c.monitors.objectsIn(gr, q.Namespace)
 		if err != nil {
 			return fmt.Errorf("counting %s: %w", gr, err)
 		}
@@ -207,13 +206,10 @@ func (c *counter) sync(ctx context.Context, q *v1.ResourceQuota) error {
 		}
 	}
 	status := statusOf(q, counted)
-	if same(q.Status, status) {
+	if equal(q.Status, status) {
 		return nil
 	}
 	next := &v1.ResourceQuota{ObjectMeta: q.ObjectMeta, Spec: q.Spec, Status: status}
 	_, err = c.env.Client.Kubernetes.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }

@@ -2,6 +2,7 @@ package resourcequota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
@@ -55,10 +57,10 @@ func TestCount(t *testing.T) {
 		names  []v1.ResourceName
 		want   string
 	}{
-		"sums":             {nil, schema.GroupResource{Resource: "pods"}, []v1.ResourceName{"pods", "requests.cpu", "limits.cpu"}, "limits.cpu=0 pods=3 requests.cpu=1500m"},
-		"only of a scope":  {[]v1.ResourceQuotaScope{v1.ResourceQuotaScopeBestEffort}, schema.GroupResource{Resource: "pods"}, []v1.ResourceName{"pods"}, "pods=1"},
-		"anything":         {nil, schema.GroupResource{Group: "example.com", Resource: "boats"}, []v1.ResourceName{"count/boats.example.com"}, "count/boats.example.com=3"},
-		"nothing in scope": {[]v1.ResourceQuotaScope{v1.ResourceQuotaScopeBestEffort}, schema.GroupResource{Resource: "secrets"}, []v1.ResourceName{"secrets"}, "secrets=0"},
+		"sum of requests":        {nil, schema.GroupResource{Resource: "pods"}, []v1.ResourceName{"pods", "requests.cpu", "limits.cpu"}, "limits.cpu=0 pods=3 requests.cpu=1500m"},
+		"scope":                  {[]v1.ResourceQuotaScope{v1.ResourceQuotaScopeBestEffort}, schema.GroupResource{Resource: "pods"}, []v1.ResourceName{"pods"}, "pods=1"},
+		"object count":           {nil, schema.GroupResource{Group: "example.com", Resource: "boats"}, []v1.ResourceName{"count/boats.example.com"}, "count/boats.example.com=3"},
+		"no object in the scope": {[]v1.ResourceQuotaScope{v1.ResourceQuotaScopeBestEffort}, schema.GroupResource{Resource: "secrets"}, []v1.ResourceName{"secrets"}, "secrets=0"},
 	} {
 		q := &v1.ResourceQuota{Spec: v1.ResourceQuotaSpec{Scopes: test.scopes}}
 		if got := show(count(q, test.gr, test.names, pods, time.Now())); got != test.want {
@@ -67,7 +69,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-func TestStatusKeepsWhatCannotBeCounted(t *testing.T) {
+func TestStatusKeepsUncountedUsage(t *testing.T) {
 	q := &v1.ResourceQuota{
 		Spec:   v1.ResourceQuotaSpec{Hard: list("pods", "5", "count/boats.example.com", "2", "secrets", "1")},
 		Status: v1.ResourceQuotaStatus{Hard: list("pods", "3"), Used: list("pods", "1", "count/boats.example.com", "2", "services", "4")},
@@ -76,13 +78,14 @@ func TestStatusKeepsWhatCannotBeCounted(t *testing.T) {
 	if hard, used := show(got.Hard), show(got.Used); hard != show(q.Spec.Hard) || used != "count/boats.example.com=2 pods=2" {
 		t.Errorf("hard %s, used %s", hard, used)
 	}
-	if !same(got, *got.DeepCopy()) || same(v1.ResourceQuotaStatus{}, v1.ResourceQuotaStatus{Hard: v1.ResourceList{}, Used: v1.ResourceList{}}) {
-		t.Error("a status that was never written is not the same as an empty one")
+	if !equal(got, *got.DeepCopy()) || equal(v1.ResourceQuotaStatus{}, v1.ResourceQuotaStatus{Hard: v1.ResourceList{}, Used: v1.ResourceList{}}) {
+		t.Error("want a copy to be equal, and a missing status to differ from an empty one")
 	}
 }
 
-// What is used follows creations, ends and deletions, of custom resources too.
-func TestKeepsUsageCurrent(t *testing.T) {
+// The usage follows creations, completions and deletions, also of custom
+// resources.
+func TestUsageFollowsObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, pod("a", "1"), pod("b", "2"), &v1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "q"},
@@ -122,7 +125,7 @@ func TestKeepsUsageCurrent(t *testing.T) {
 		c.Fake.Resources = append(c.Fake.Resources, &metav1.APIResourceList{
 			GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "boats", Kind: "Boat", Namespaced: true, Verbs: verbs}},
 		})
-		time.Sleep(settle)
+		time.Sleep(recountDelay)
 		want("a resource is served later", "count/boats.example.com=1 pods=2 requests.cpu=3")
 
 		if err := c.Fake.CoreV1().Pods("shop").Delete(context.Background(), "b", metav1.DeleteOptions{}); err != nil {
@@ -142,7 +145,50 @@ func TestKeepsUsageCurrent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(settle)
+		time.Sleep(recountDelay)
 		want("pods were created", "count/boats.example.com=1 pods=3 requests.cpu=750m")
+	})
+}
+
+// A resource whose list fails keeps neither the other resources of its quota nor other quotas
+// waiting.
+func TestListFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quota := func(name string, hard v1.ResourceList) *v1.ResourceQuota {
+			return &v1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: v1.ResourceQuotaSpec{Hard: hard}}
+		}
+		c := controllertest.New(t, pod("a", "1"), quota("mixed", list("pods", "5", "count/boats.example.com", "2")), quota("plain", list("pods", "5")))
+		verbs := metav1.Verbs{"list", "watch", "create", "delete"}
+		c.Fake.Resources = []*metav1.APIResourceList{
+			{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs}}},
+			{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{{Name: "boats", Kind: "Boat", Namespaced: true, Verbs: verbs}}},
+		}
+		scheme := runtime.NewScheme()
+		if err := metav1.AddMetaToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		boats := metadatafake.NewSimpleMetadataClient(scheme)
+		boats.PrependReactor("list", "boats", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("the conversion webhook is gone")
+		})
+		o := defaultOptions()
+		o.workers = 1
+		c.Run(controller.Descriptor{New: func(env *controller.Env) (controller.Controller, error) { return newCounter(env, boats, o), nil }})
+		used := func() string {
+			synctest.Wait()
+			var out []string
+			for _, name := range []string{"mixed", "plain"} {
+				q, err := c.Fake.CoreV1().ResourceQuotas("shop").Get(t.Context(), name, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(out, show(q.Status.Used))
+			}
+			return strings.Join(out, ", ")
+		}
+		time.Sleep(syncTimeout + time.Second)
+		if got := used(); got != "pods=1, pods=1" {
+			t.Errorf("while the list fails: %s", got)
+		}
 	})
 }

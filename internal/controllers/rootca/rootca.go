@@ -1,6 +1,6 @@
-// Package rootca publishes the cluster's certificate authority in every
-// namespace, in the ConfigMap kube-root-ca.crt that pods mount to verify the
-// API server.
+// Package rootca is the root CA certificate publisher. It publishes the cluster's
+// certificate authority in the ConfigMap kube-root-ca.crt of every namespace,
+// which pods mount to verify the API server.
 package rootca
 
 import (
@@ -28,7 +28,7 @@ func Descriptor() controller.Descriptor {
 	}
 }
 
-// Name and key of the published ConfigMap, and what its annotation tells.
+// Name, key and annotation of the published ConfigMap.
 const (
 	name           = "kube-root-ca.crt"
 	key            = "ca.crt"
@@ -45,8 +45,8 @@ type publisher struct {
 	queue      *controller.Queue[string]
 }
 
-// newController builds the controller. Without --root-ca-file it publishes what the
-// controller's own client trusts, and nothing if that is nothing.
+// newController builds the controller. Without --root-ca-file, it publishes the
+// authorities that the controller's own client trusts, if there are any.
 func newController(env *controller.Env) (controller.Controller, error) {
 	bundle := env.RootCA
 	if len(bundle) == 0 && env.Client.Config != nil {
@@ -66,7 +66,7 @@ func newController(env *controller.Env) (controller.Controller, error) {
 		configMaps: core.ConfigMaps().Lister(),
 		bundle:     string(bundle),
 	}
-	c.queue = controller.NewQueue("root_ca_cert_publisher", controller.Existing[string](core.Namespaces().Informer(), c.sync))
+	c.queue = controller.NewQueue(env.Queues, "root_ca_cert_publisher", controller.Existing[string](core.Namespaces().Informer(), c.sync))
 	return c, nil
 }
 
@@ -107,8 +107,8 @@ func (c *publisher) sync(ctx context.Context, ns *v1.Namespace) error {
 	return err
 }
 
-// desired is the ConfigMap as it should be, keeping the metadata of the one
-// that is there.
+// desired returns the ConfigMap with the bundle. It keeps the metadata of the
+// existing one, which may be nil.
 func desired(have *v1.ConfigMap, namespace, bundle string) *v1.ConfigMap {
 	want := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if have != nil {

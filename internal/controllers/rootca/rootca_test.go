@@ -2,6 +2,7 @@ package rootca_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
@@ -14,38 +15,42 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestEveryNamespaceGetsBoth(t *testing.T) {
-	going := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}, Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating}}
-	c := controllertest.New(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, going)
-	c.Env.RootCA = []byte("PEM")
-	c.Run(rootca.Descriptor())
-	c.Run(serviceaccount.Descriptor())
-	state := func(namespace string) func() string {
-		return func() string {
-			out := ""
-			if m, err := c.Fake.CoreV1().ConfigMaps(namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{}); err == nil {
-				out += m.Data["ca.crt"]
+func TestNamespacesGetRootCAAndServiceAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		going := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}, Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating}}
+		c := controllertest.New(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, going)
+		c.Env.RootCA = []byte("PEM")
+		c.Run(rootca.Descriptor())
+		synctest.Wait()
+		c.Run(serviceaccount.Descriptor())
+		synctest.Wait()
+		state := func(namespace string) func() string {
+			return func() string {
+				out := ""
+				if m, err := c.Fake.CoreV1().ConfigMaps(namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{}); err == nil {
+					out += m.Data["ca.crt"]
+				}
+				if _, err := c.Fake.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{}); err == nil {
+					out += " default"
+				}
+				return out
 			}
-			if _, err := c.Fake.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{}); err == nil {
-				out += " default"
-			}
-			return out
 		}
-	}
-	controllertest.Eventually(t, state("one"), "PEM default")
-	if _, err := c.Fake.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "two"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, state("two"), "PEM default")
-	changed := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "one", Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "forged"}}
-	if _, err := c.Fake.CoreV1().ConfigMaps("one").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Fake.CoreV1().ServiceAccounts("one").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, state("one"), "PEM default")
-	if got := state("going")(); got != "" {
-		t.Errorf("a namespace that is going got %q", got)
-	}
+		controllertest.Eventually(t, state("one"), "PEM default")
+		if _, err := c.Fake.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "two"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, state("two"), "PEM default")
+		changed := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "one", Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "forged"}}
+		if _, err := c.Fake.CoreV1().ConfigMaps("one").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Fake.CoreV1().ServiceAccounts("one").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, state("one"), "PEM default")
+		if got := state("going")(); got != "" {
+			t.Errorf("a terminating namespace got %q", got)
+		}
+	})
 }

@@ -1,4 +1,5 @@
-// Package serviceaccount gives every namespace its service account "default".
+// Package serviceaccount is the service account controller. It creates the service
+// account "default" in every namespace.
 package serviceaccount
 
 import (
@@ -24,7 +25,7 @@ func Descriptor() controller.Descriptor {
 	}
 }
 
-// name of the account that every namespace has.
+// name is the name of the service account.
 const name = "default"
 
 type accounts struct {
@@ -41,7 +42,7 @@ func newController(env *controller.Env) (controller.Controller, error) {
 		kube:     env.Client.Kubernetes,
 		accounts: core.ServiceAccounts().Lister(),
 	}
-	c.queue = controller.NewQueue("serviceaccount", controller.Existing[string](core.Namespaces().Informer(), c.sync))
+	c.queue = controller.NewQueue(env.Queues, "serviceaccount", controller.Existing[string](core.Namespaces().Informer(), c.sync))
 	return c, nil
 }
 

@@ -2,8 +2,6 @@ package serviceaccounttoken
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -15,13 +13,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/coracle-io/coracle/internal/legacytoken"
+	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// issuer is that of all tokens that are kept in secrets.
-const issuer = "kubernetes/serviceaccount"
-
-// claims are what such a token says. It never expires: it holds while the
-// secret has it and the account lives.
+// claims are the claims of a token in a secret. The token has no expiration time.
+// It is valid while the secret and the account exist.
 type claims struct {
 	jwt.Claims
 	Namespace  string `json:"kubernetes.io/serviceaccount/namespace"`
@@ -30,8 +28,8 @@ type claims struct {
 	UID        string `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
-// sign makes the token of an account that is kept in a secret, with the
-// private key (PEM, RSA or ECDSA) of a file.
+// sign returns a token of an account for a secret. keyFile is a PEM file with an
+// RSA or ECDSA private key.
 func sign(keyFile string, account *v1.ServiceAccount, secret *v1.Secret) (string, error) {
 	content, err := os.ReadFile(keyFile)
 	if err != nil {
@@ -45,7 +43,7 @@ func sign(keyFile string, account *v1.ServiceAccount, secret *v1.Secret) (string
 	if !ok {
 		return "", fmt.Errorf("%s: a %T cannot sign", keyFile, key)
 	}
-	algorithm, err := algorithmOf(private.Public())
+	algorithm, err := pki.TokenAlgorithm(private.Public())
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", keyFile, err)
 	}
@@ -62,24 +60,7 @@ func sign(keyFile string, account *v1.ServiceAccount, secret *v1.Secret) (string
 		return "", fmt.Errorf("%s: %w", keyFile, err)
 	}
 	return jwt.Signed(signer).Claims(claims{
-		Claims:    jwt.Claims{Issuer: issuer, Subject: serviceaccount.MakeUsername(account.Namespace, account.Name)},
+		Claims:    jwt.Claims{Issuer: legacytoken.Issuer, Subject: serviceaccount.MakeUsername(account.Namespace, account.Name)},
 		Namespace: account.Namespace, SecretName: secret.Name, Name: account.Name, UID: string(account.UID),
 	}).Serialize()
-}
-
-func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
-	switch key := public.(type) {
-	case *rsa.PublicKey:
-		return jose.RS256, nil
-	case *ecdsa.PublicKey:
-		switch key.Curve.Params().BitSize {
-		case 256:
-			return jose.ES256, nil
-		case 384:
-			return jose.ES384, nil
-		case 521:
-			return jose.ES512, nil
-		}
-	}
-	return "", fmt.Errorf("must be RSA or ECDSA (P-256, P-384, P-521), is %T", public)
 }

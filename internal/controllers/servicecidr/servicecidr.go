@@ -1,6 +1,6 @@
-// Package servicecidr tells of every ServiceCIDR whether addresses may be
-// taken from it, and keeps one that is deleted until no Service depends on it
-// (KEP-1880).
+// Package servicecidr is the ServiceCIDR controller. It sets the condition Ready
+// of ServiceCIDRs and protects a deleted ServiceCIDR with a finalizer until no
+// Service uses an address of it (KEP-1880).
 //
 //	ServiceCIDR ──▶ finalizer, Ready=True
 //	deleted     ──▶ Ready=False (Terminating) while addresses of its own are in use ──▶ grace period ──▶ gone
@@ -35,10 +35,10 @@ func Descriptor() controller.Descriptor {
 	}
 }
 
-// fieldManager owns the conditions.
+// fieldManager is the field manager of the conditions.
 const fieldManager = "service-cidrs-controller"
 
-type keeper struct {
+type cidrController struct {
 	env       *controller.Env
 	cidrs     networkinglisters.ServiceCIDRLister
 	addresses networkinglisters.IPAddressLister
@@ -47,34 +47,34 @@ type keeper struct {
 
 func newController(env *controller.Env) (controller.Controller, error) {
 	networking := env.Client.Informers.Networking().V1()
-	k := &keeper{env: env, cidrs: networking.ServiceCIDRs().Lister(), addresses: networking.IPAddresses().Lister()}
-	k.queue = controller.NewQueue("servicecidrs", controller.Existing[string](networking.ServiceCIDRs().Informer(), k.sync))
+	k := &cidrController{env: env, cidrs: networking.ServiceCIDRs().Lister(), addresses: networking.IPAddresses().Lister()}
+	k.queue = controller.NewQueue(env.Queues, "servicecidrs", controller.Existing[string](networking.ServiceCIDRs().Informer(), k.sync))
 	return k, nil
 }
 
 // Run implements controller.Controller.
-func (k *keeper) Run(ctx context.Context) error {
+func (k *cidrController) Run(ctx context.Context) error {
 	networking := k.env.Client.Informers.Networking().V1()
 	return controller.Serve(ctx, []controller.Source{
 		controller.On(networking.ServiceCIDRs().Informer(), func(_, cidr *networkingv1.ServiceCIDR) {
 			if cidr != nil {
 				k.queue.Add(cidr.Name)
 			}
-			k.addDeleted() // they may be part of this one
+			k.enqueueTerminating() // this one may contain them
 		}),
 		controller.On(networking.IPAddresses().Informer(), func(_, address *networkingv1.IPAddress) {
 			if address == nil {
-				k.addDeleted()
+				k.enqueueTerminating()
 			}
 		}),
 	}, k.queue.Workers(1))
 }
 
-// addDeleted has those looked at that are deleted but still there.
-func (k *keeper) addDeleted() {
+// enqueueTerminating enqueues the ServiceCIDRs that are being deleted.
+func (k *cidrController) enqueueTerminating() {
 	all, err := k.cidrs.List(labels.Everything())
 	if err != nil {
-		return // a lister of an informer does not fail
+		return // listers of informers do not fail
 	}
 	for _, cidr := range all {
 		if cidr.DeletionTimestamp != nil {
@@ -83,7 +83,7 @@ func (k *keeper) addDeleted() {
 	}
 }
 
-func (k *keeper) sync(ctx context.Context, cidr *networkingv1.ServiceCIDR) error {
+func (k *cidrController) sync(ctx context.Context, cidr *networkingv1.ServiceCIDR) error {
 	all, err := k.cidrs.List(labels.Everything())
 	if err != nil {
 		return err
@@ -92,17 +92,17 @@ func (k *keeper) sync(ctx context.Context, cidr *networkingv1.ServiceCIDR) error
 	if err != nil {
 		return err
 	}
-	p := decide(cidr, all, addresses, time.Now())
+	p := plan(cidr, all, addresses, time.Now())
 	if p.after > 0 {
 		k.queue.AddAfter(cidr.Name, p.after)
 	}
-	if err := k.carryOut(ctx, cidr, p); err != nil && !apierrors.IsNotFound(err) {
+	if err := k.apply(ctx, cidr, p); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing ServiceCIDR %s: %w", cidr.Name, err)
 	}
 	return nil
 }
 
-func (k *keeper) carryOut(ctx context.Context, cidr *networkingv1.ServiceCIDR, p plan) error {
+func (k *cidrController) apply(ctx context.Context, cidr *networkingv1.ServiceCIDR, p actions) error {
 	client := k.env.Client.Kubernetes.NetworkingV1().ServiceCIDRs()
 	if !slices.Equal(p.finalizers, cidr.Finalizers) {
 		next := cidr.DeepCopy()
@@ -121,8 +121,8 @@ func (k *keeper) carryOut(ctx context.Context, cidr *networkingv1.ServiceCIDR, p
 	return err
 }
 
-// prefixesOf are the ranges of a ServiceCIDR that can be read; validation
-// lets no other in.
+// prefixesOf returns the ranges of a ServiceCIDR. Validation admits no malformed
+// ones.
 func prefixesOf(cidr *networkingv1.ServiceCIDR) (prefixes []netip.Prefix) {
 	for _, text := range cidr.Spec.CIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil {

@@ -3,6 +3,7 @@ package servicecidr
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -23,7 +24,7 @@ func serviceCIDR(name, cidr string, change ...func(*networkingv1.ServiceCIDR)) *
 	return c
 }
 
-func TestDecide(t *testing.T) {
+func TestPlan(t *testing.T) {
 	now := time.Now()
 	ready := func(c *networkingv1.ServiceCIDR) {
 		c.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Message: readyMessage}}
@@ -43,63 +44,66 @@ func TestDecide(t *testing.T) {
 		address string
 		want    string
 	}{
-		{"a new one", serviceCIDR("c", "10.1.0.0/24", fresh), nil, "", "held, True , after 0s"},
-		{"a ready one", serviceCIDR("c", "10.1.0.0/24", ready), nil, "10.1.0.1", "held, as it is, after 0s"},
-		{"deleted, in use", serviceCIDR("c", "10.1.0.0/24", ready, deleted(time.Minute)), nil, "10.1.0.1", "held, False Terminating, after 0s"},
-		{"still in use", serviceCIDR("c", "10.1.0.0/24", terminating, deleted(time.Minute)), nil, "10.1.0.1", "held, as it is, after 0s"},
-		{"deleted just now", serviceCIDR("c", "10.1.0.0/24", ready, deleted(4*time.Second)), nil, "10.2.0.1", "held, as it is, after 6s"},
-		{"deleted", serviceCIDR("c", "10.1.0.0/24", ready, deleted(time.Minute)), nil, "10.2.0.1", "let go, as it is, after 0s"},
-		{"its address is another's too", serviceCIDR("c", "10.1.0.0/24", ready, deleted(time.Minute)), []*networkingv1.ServiceCIDR{wide}, "10.1.0.1", "let go, as it is, after 0s"},
-		{"the other goes too", serviceCIDR("c", "10.1.0.0/24", terminating, deleted(time.Minute)),
-			[]*networkingv1.ServiceCIDR{serviceCIDR("wide", "10.0.0.0/8", deleted(time.Second))}, "10.1.0.1", "held, as it is, after 0s"},
-		{"let go", serviceCIDR("c", "10.1.0.0/24", fresh, deleted(time.Minute)), nil, "10.1.0.1", "let go, as it is, after 0s"},
-		{"IPv6", serviceCIDR("c", "2001:db8::/64", ready, deleted(time.Minute)), nil, "2001:db8::1", "held, False Terminating, after 0s"},
+		{"new", serviceCIDR("c", "10.1.0.0/24", fresh), nil, "", "protected, True , after 0s"},
+		{"ready", serviceCIDR("c", "10.1.0.0/24", ready), nil, "10.1.0.1", "protected, unchanged, after 0s"},
+		{"deleted, in use", serviceCIDR("c", "10.1.0.0/24", ready, deleted(time.Minute)), nil, "10.1.0.1", "protected, False Terminating, after 0s"},
+		{"still in use", serviceCIDR("c", "10.1.0.0/24", terminating, deleted(time.Minute)), nil, "10.1.0.1", "protected, unchanged, after 0s"},
+		{"deleted, in the grace period", serviceCIDR("c", "10.1.0.0/24", ready, deleted(4*time.Second)), nil, "10.2.0.1", "protected, unchanged, after 6s"},
+		{"deleted", serviceCIDR("c", "10.1.0.0/24", ready, deleted(time.Minute)), nil, "10.2.0.1", "released, unchanged, after 0s"},
+		{"deleted, its address is in another ServiceCIDR", serviceCIDR("c", "10.1.0.0/24", ready, deleted(time.Minute)), []*networkingv1.ServiceCIDR{wide}, "10.1.0.1", "released, unchanged, after 0s"},
+		{"the other ServiceCIDR is being deleted, too", serviceCIDR("c", "10.1.0.0/24", terminating, deleted(time.Minute)),
+			[]*networkingv1.ServiceCIDR{serviceCIDR("wide", "10.0.0.0/8", deleted(time.Second))}, "10.1.0.1", "protected, unchanged, after 0s"},
+		{"never protected", serviceCIDR("c", "10.1.0.0/24", fresh, deleted(time.Minute)), nil, "10.1.0.1", "released, unchanged, after 0s"},
+		{"IPv6", serviceCIDR("c", "2001:db8::/64", ready, deleted(time.Minute)), nil, "2001:db8::1", "protected, False Terminating, after 0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var addresses []*networkingv1.IPAddress
 			if c.address != "" {
 				addresses = append(addresses, &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: c.address}})
 			}
-			p := decide(c.cidr, append(c.others, c.cidr), addresses, now)
-			held, condition := "let go", "as it is"
+			p := plan(c.cidr, append(c.others, c.cidr), addresses, now)
+			protection, condition := "released", "unchanged"
 			if len(p.finalizers) == 1 {
-				held = "held"
+				protection = "protected"
 			}
 			if p.condition != nil {
 				condition = fmt.Sprint(p.condition.Status, " ", p.condition.Reason)
 			}
-			if got := fmt.Sprintf("%s, %s, after %s", held, condition, p.after); got != c.want {
+			if got := fmt.Sprintf("%s, %s, after %s", protection, condition, p.after); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-func TestServiceCIDRStaysUntilItsAddressesAreGone(t *testing.T) {
-	long := metav1.NewTime(time.Now().Add(-time.Minute))
-	c := controllertest.New(t,
-		serviceCIDR("fresh", "10.1.0.0/24", func(c *networkingv1.ServiceCIDR) { c.Finalizers = nil }),
-		serviceCIDR("going", "10.2.0.0/24", func(c *networkingv1.ServiceCIDR) { c.DeletionTimestamp = &long }),
-		&networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.2.0.1"}})
-	c.Run(Descriptor())
-	state := func() string {
-		list, err := c.Fake.NetworkingV1().ServiceCIDRs().List(t.Context(), metav1.ListOptions{})
-		if err != nil {
+func TestServiceCIDRInUseIsProtected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		long := metav1.NewTime(time.Now().Add(-time.Minute))
+		c := controllertest.New(t,
+			serviceCIDR("fresh", "10.1.0.0/24", func(c *networkingv1.ServiceCIDR) { c.Finalizers = nil }),
+			serviceCIDR("going", "10.2.0.0/24", func(c *networkingv1.ServiceCIDR) { c.DeletionTimestamp = &long }),
+			&networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.2.0.1"}})
+		c.Run(Descriptor())
+		synctest.Wait()
+		state := func() string {
+			list, err := c.Fake.NetworkingV1().ServiceCIDRs().List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := ""
+			for _, cidr := range list.Items {
+				out += fmt.Sprint(cidr.Name, len(cidr.Finalizers))
+				for _, condition := range cidr.Status.Conditions {
+					out += fmt.Sprint(" ", condition.Status, " ", condition.Message)
+				}
+				out += "; "
+			}
+			return out
+		}
+		controllertest.Eventually(t, state, "fresh1 True "+readyMessage+"; going1 False "+inUseMessage+"; ")
+		if err := c.Fake.NetworkingV1().IPAddresses().Delete(t.Context(), "10.2.0.1", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		out := ""
-		for _, cidr := range list.Items {
-			out += fmt.Sprint(cidr.Name, len(cidr.Finalizers))
-			for _, condition := range cidr.Status.Conditions {
-				out += fmt.Sprint(" ", condition.Status, " ", condition.Message)
-			}
-			out += "; "
-		}
-		return out
-	}
-	controllertest.Eventually(t, state, "fresh1 True "+readyMessage+"; going1 False "+inUseMessage+"; ")
-	if err := c.Fake.NetworkingV1().IPAddresses().Delete(t.Context(), "10.2.0.1", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, state, "fresh1 True "+readyMessage+"; going0 False "+inUseMessage+"; ")
+		controllertest.Eventually(t, state, "fresh1 True "+readyMessage+"; going0 False "+inUseMessage+"; ")
+	})
 }

@@ -12,10 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// ordinalOf is the number in a pod's name; ok is false if the name is not
-// one that the set gives.
+// ordinalOf returns the ordinal in a pod's name. ok is false if the name is not
+// one that the set would give to a pod.
 func ordinalOf(set *apps.StatefulSet, pod *v1.Pod) (ordinal int, ok bool) {
 	rest, found := strings.CutPrefix(pod.Name, set.Name+"-")
 	if !found {
@@ -28,7 +29,7 @@ func ordinalOf(set *apps.StatefulSet, pod *v1.Pod) (ordinal int, ok bool) {
 	return int(n), true
 }
 
-// start is the first ordinal.
+// start returns the first ordinal of a set.
 func start(set *apps.StatefulSet) int {
 	if set.Spec.Ordinals == nil {
 		return 0
@@ -36,7 +37,8 @@ func start(set *apps.StatefulSet) int {
 	return int(set.Spec.Ordinals.Start)
 }
 
-func replicas(set *apps.StatefulSet) int {
+// replicaCount returns spec.replicas, which defaults to 1.
+func replicaCount(set *apps.StatefulSet) int {
 	if set.Spec.Replicas == nil {
 		return 1
 	}
@@ -51,51 +53,32 @@ func claimName(set *apps.StatefulSet, template *v1.PersistentVolumeClaim, ordina
 	return fmt.Sprintf("%s-%s-%d", template.Name, set.Name, ordinal)
 }
 
-// newPod is the pod of an ordinal, of a revision's template.
+// newPod returns a new pod for an ordinal with the template of a revision.
 func newPod(set *apps.StatefulSet, template *v1.PodTemplateSpec, revision string, ordinal int) *v1.Pod {
 	pod := workload.PodFromTemplate(template, set, *metav1.NewControllerRef(set, kind))
-	pod.GenerateName = ""
 	pod.Name = podName(set, ordinal)
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
 	pod.Labels[apps.ControllerRevisionHashLabelKey] = revision
-	identify(set, pod, ordinal)
+	setIdentity(set, pod, ordinal)
 	pod.Spec.Hostname = pod.Name
 	pod.Spec.Subdomain = set.Spec.ServiceName
 	return pod
 }
 
-// identify gives a pod the labels and volumes of its ordinal. What is right
-// already stays.
-func identify(set *apps.StatefulSet, pod *v1.Pod, ordinal int) {
+// setIdentity sets the labels and volumes that depend on a pod's ordinal.
+func setIdentity(set *apps.StatefulSet, pod *v1.Pod, ordinal int) {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
 	pod.Labels[apps.StatefulSetPodNameLabel] = pod.Name
 	pod.Labels[apps.PodIndexLabel] = strconv.Itoa(ordinal)
-	var volumes []v1.Volume
-	names := map[string]bool{}
-	for i := range set.Spec.VolumeClaimTemplates {
-		template := &set.Spec.VolumeClaimTemplates[i]
-		names[template.Name] = true
-		volumes = append(volumes, v1.Volume{
-			Name: template.Name,
-			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
-				ClaimName: claimName(set, template, ordinal),
-			}},
-		})
-	}
-	for _, v := range pod.Spec.Volumes {
-		if !names[v.Name] {
-			volumes = append(volumes, v)
-		}
-	}
-	pod.Spec.Volumes = volumes
+	podquery.SetClaimTemplates(pod, set.Spec.VolumeClaimTemplates)
 }
 
-// identified reports whether a pod has its ordinal's labels and claims.
-func identified(set *apps.StatefulSet, pod *v1.Pod, ordinal int) bool {
+// identityMatches reports whether a pod has the labels and claims of its ordinal.
+func identityMatches(set *apps.StatefulSet, pod *v1.Pod, ordinal int) bool {
 	if pod.Labels[apps.StatefulSetPodNameLabel] != pod.Name || pod.Labels[apps.PodIndexLabel] != strconv.Itoa(ordinal) {
 		return false
 	}
@@ -110,7 +93,7 @@ func identified(set *apps.StatefulSet, pod *v1.Pod, ordinal int) bool {
 	return true
 }
 
-// claims are the volume claims of an ordinal.
+// claims returns the volume claims of an ordinal.
 func claims(set *apps.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim {
 	var out []*v1.PersistentVolumeClaim
 	for i := range set.Spec.VolumeClaimTemplates {

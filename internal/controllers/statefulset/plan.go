@@ -10,56 +10,55 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// snapshot is all that a StatefulSet's next step depends on.
+// snapshot is the input of plan.
 type snapshot struct {
-	set             *apps.StatefulSet
-	pods            []*v1.Pod // owned by the set
-	current, update string    // names of the revisions
-	now             time.Time
+	set                             *apps.StatefulSet
+	pods                            []*v1.Pod // owned by the set
+	currentRevision, updateRevision string    // names of ControllerRevisions
+	now                             time.Time
 }
 
-// step is what to do next.
+// step is the output of plan: the changes to make now.
 type step struct {
-	create []slot
+	create []replica
 	delete []*v1.Pod
-	// repair are pods whose identity is not right.
-	repair []slot
-	// wait is how long until a pod becomes available without an event; 0 if
-	// none does.
+	// repair lists the pods whose identity must be corrected.
+	repair []replica
+	// wait is the time until the next pod becomes available without an event,
+	// or 0 if there is no such pod.
 	wait time.Duration
 }
 
-// slot is an ordinal, the revision its pod should be made of, and the pod if
-// there is one.
-type slot struct {
+// replica is an ordinal, the revision that its pod should have, and the pod, or
+// nil if it does not exist.
+type replica struct {
 	ordinal  int
 	revision string
 	pod      *v1.Pod
 }
 
-// plan decides the next step. With pod management policy OrderedReady one
-// pod is handled at a time, from the lowest ordinal up when pods are made and
-// from the highest down when they are deleted or updated; the next one waits
-// until the one before is available, or gone. So scaling down waits too while
-// the next pod to go and another below it are both unhealthy. With Parallel all
-// are at once, updates aside.
+// plan decides the next step. With the pod management policy OrderedReady, it
+// handles one pod at a time: it creates pods in ascending and deletes or updates
+// them in descending order of their ordinals, and waits until the previous pod
+// is available or gone. It also stops scaling down while the next pod to delete
+// and another condemned pod are both unhealthy. With the policy Parallel, it
+// creates and deletes all pods at once, but still updates them in order.
 func plan(s snapshot) (out step) {
 	if s.set.DeletionTimestamp != nil {
 		return out
 	}
 	ordered := s.set.Spec.PodManagementPolicy != apps.ParallelPodManagement
-	slots, missing, condemned := s.arrange()
-	for _, sl := range slots {
-		done := s.fill(sl, &out)
-		if !done && ordered {
+	replicas, missing, condemned := s.replicas()
+	for _, r := range replicas {
+		if healthy := s.reconcile(r, &out); !healthy && ordered {
 			return out
 		}
 	}
 	if len(condemned) > 0 && ordered {
-		if pod := condemned[0]; pod.DeletionTimestamp == nil && s.mayGo(pod, condemned, &out) {
+		if pod := condemned[0]; pod.DeletionTimestamp == nil && s.mayDelete(pod, condemned, &out) {
 			out.delete = append(out.delete, pod)
 		}
 		return out
@@ -72,50 +71,51 @@ func plan(s snapshot) (out step) {
 	if s.set.Spec.UpdateStrategy.Type == apps.OnDeleteStatefulSetStrategyType {
 		return out
 	}
-	s.replace(slots, missing, &out)
+	s.update(replicas, missing, &out)
 	return out
 }
 
-// arrange puts the pods into their slots, lowest ordinal first. Of the slots
-// without a pod only the lowest are there, as many as one sync fills: how many
-// are missing in all is a number that a user wrote, and may be larger than
-// memory. condemned are the pods beyond the slots, highest first.
-func (s snapshot) arrange() (slots []slot, missing int, condemned []*v1.Pod) {
-	first, n := start(s.set), replicas(s.set)
-	var held []slot
+// replicas returns the replicas of the set in ascending order, the number of
+// replicas without a pod, and the condemned pods, whose ordinals are out of
+// range, in descending order. Of the replicas without a pod it returns only the
+// first burst: their total number comes from spec.replicas and may be larger
+// than memory.
+func (s snapshot) replicas() (all []replica, missing int, condemned []*v1.Pod) {
+	first, n := start(s.set), replicaCount(s.set)
+	var existing []replica
 	for _, pod := range s.pods {
 		switch ordinal, ok := ordinalOf(s.set, pod); {
 		case !ok:
 		case ordinal >= first && ordinal < first+n:
-			held = append(held, slot{ordinal: ordinal, revision: s.revisionFor(ordinal), pod: pod})
+			existing = append(existing, replica{ordinal: ordinal, revision: s.revisionFor(ordinal), pod: pod})
 		default:
 			condemned = append(condemned, pod)
 		}
 	}
-	slices.SortFunc(held, func(a, b slot) int { return cmp.Compare(a.ordinal, b.ordinal) })
+	slices.SortFunc(existing, func(a, b replica) int { return cmp.Compare(a.ordinal, b.ordinal) })
 	slices.SortFunc(condemned, func(a, b *v1.Pod) int {
 		x, _ := ordinalOf(s.set, a)
 		y, _ := ordinalOf(s.set, b)
 		return cmp.Compare(y, x)
 	})
-	next, free := first, burst
-	fillTo := func(end int) {
-		for ; next < end && free > 0; next++ {
-			slots = append(slots, slot{ordinal: next, revision: s.revisionFor(next)})
-			free--
+	next, remaining := first, burst
+	addMissing := func(end int) {
+		for ; next < end && remaining > 0; next++ {
+			all = append(all, replica{ordinal: next, revision: s.revisionFor(next)})
+			remaining--
 		}
 	}
-	for _, sl := range held {
-		fillTo(sl.ordinal)
-		slots = append(slots, sl)
-		next = sl.ordinal + 1
+	for _, r := range existing {
+		addMissing(r.ordinal)
+		all = append(all, r)
+		next = r.ordinal + 1
 	}
-	fillTo(first + n)
-	return slots, n - len(held), condemned
+	addMissing(first + n)
+	return all, n - len(existing), condemned
 }
 
-// partition is the number of pods, from the lowest ordinal, that an update
-// leaves alone.
+// partition returns the number of pods, from the lowest ordinal, that a rolling
+// update does not change.
 func partition(set *apps.StatefulSet) int {
 	if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.Partition != nil {
 		return int(*r.Partition)
@@ -123,26 +123,28 @@ func partition(set *apps.StatefulSet) int {
 	return 0
 }
 
-// revisionFor is the revision that a new pod is made of: the present one
-// below the partition, and while an update has not come down to it.
+// revisionFor returns the revision for a new pod: the current one below the
+// partition or if a rolling update has not reached the ordinal yet, otherwise
+// the update revision.
 func (s snapshot) revisionFor(ordinal int) string {
 	rolling := s.set.Spec.UpdateStrategy.Type != apps.OnDeleteStatefulSetStrategyType
 	noPartition := s.set.Spec.UpdateStrategy.RollingUpdate == nil || s.set.Spec.UpdateStrategy.RollingUpdate.Partition == nil
 	at := ordinal - start(s.set)
 	if rolling && (noPartition && at < int(s.set.Status.CurrentReplicas) || !noPartition && at < partition(s.set)) {
-		return s.current
+		return s.currentRevision
 	}
-	return s.update
+	return s.updateRevision
 }
 
-// fill makes a slot's pod what it should be and reports whether it is.
-func (s snapshot) fill(sl slot, out *step) (done bool) {
-	pod := sl.pod
+// reconcile adds to out what a replica needs and reports whether its pod is
+// healthy.
+func (s snapshot) reconcile(r replica, out *step) (healthy bool) {
+	pod := r.pod
 	switch {
 	case pod == nil:
-		out.create = append(out.create, sl)
+		out.create = append(out.create, r)
 		return false
-	case podutil.IsFinished(pod):
+	case podquery.IsFinished(pod):
 		if pod.DeletionTimestamp == nil {
 			out.delete = append(out.delete, pod)
 		}
@@ -150,14 +152,14 @@ func (s snapshot) fill(sl slot, out *step) (done bool) {
 	case pod.DeletionTimestamp != nil:
 		return false
 	}
-	if !identified(s.set, pod, sl.ordinal) {
-		out.repair = append(out.repair, sl)
+	if !identityMatches(s.set, pod, r.ordinal) {
+		out.repair = append(out.repair, r)
 	}
 	return s.available(pod, out)
 }
 
-// available reports whether a pod runs and is available. For one that will be
-// without an event, it notes how long that takes.
+// available reports whether a pod is running and available. If the pod will
+// become available without an event, available sets out.wait.
 func (s snapshot) available(pod *v1.Pod, out *step) bool {
 	wait, ready := pods.AvailableIn(pod, s.set.Spec.MinReadySeconds, s.now)
 	if !ready || pod.Status.Phase != v1.PodRunning {
@@ -169,33 +171,32 @@ func (s snapshot) available(pod *v1.Pod, out *step) bool {
 	return wait <= 0
 }
 
-// mayGo reports whether a condemned pod may be deleted: it is available, or no
-// condemned pod below it is unhealthy.
-func (s snapshot) mayGo(pod *v1.Pod, condemned []*v1.Pod, out *step) bool {
+// mayDelete reports whether a condemned pod may be deleted, which is the case if
+// it is available or all other condemned pods are healthy.
+func (s snapshot) mayDelete(pod *v1.Pod, condemned []*v1.Pod, out *step) bool {
 	if s.available(pod, out) {
 		return true
 	}
 	return !slices.ContainsFunc(condemned, func(other *v1.Pod) bool {
-		return other != pod && (other.Status.Phase != v1.PodRunning || !podutil.IsReady(other) || other.DeletionTimestamp != nil)
+		return other != pod && (other.Status.Phase != v1.PodRunning || !podquery.IsReady(other) || other.DeletionTimestamp != nil)
 	})
 }
 
-// replace deletes pods of other revisions than the update's, highest ordinal
-// first, as long as no more than maxUnavailable pods are not available, those
-// that are missing among them.
-func (s snapshot) replace(slots []slot, missing int, out *step) {
+// update adds pods of outdated revisions to out.delete, in descending order of
+// their ordinals, while at most maxUnavailable pods are unavailable or missing.
+func (s snapshot) update(replicas []replica, missing int, out *step) {
 	budget := 1
 	if r := s.set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.MaxUnavailable != nil {
-		if n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, replicas(s.set), true); err == nil {
+		if n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, replicaCount(s.set), true); err == nil {
 			budget = max(1, n)
 		}
 	}
 	budget -= missing
-	for _, sl := range slots {
-		if sl.pod == nil {
+	for _, r := range replicas {
+		if r.pod == nil {
 			continue
 		}
-		if sl.pod.DeletionTimestamp != nil || !pods.IsAvailable(sl.pod, s.set.Spec.MinReadySeconds, s.now) {
+		if r.pod.DeletionTimestamp != nil || !pods.IsAvailable(r.pod, s.set.Spec.MinReadySeconds, s.now) {
 			budget--
 		}
 	}
@@ -203,16 +204,16 @@ func (s snapshot) replace(slots []slot, missing int, out *step) {
 	for _, p := range out.delete {
 		deleting[p.Name] = true
 	}
-	for _, sl := range slices.Backward(slots) {
-		if sl.ordinal-start(s.set) < partition(s.set) {
+	for _, r := range slices.Backward(replicas) {
+		if r.ordinal-start(s.set) < partition(s.set) {
 			return
 		}
-		pod := sl.pod
+		pod := r.pod
 		if pod == nil || pod.DeletionTimestamp != nil || deleting[pod.Name] {
 			continue
 		}
 		available := pods.IsAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
-		if pod.Labels[apps.ControllerRevisionHashLabelKey] == s.update {
+		if pod.Labels[apps.ControllerRevisionHashLabelKey] == s.updateRevision {
 			continue
 		}
 		if available && budget <= 0 {
@@ -225,12 +226,12 @@ func (s snapshot) replace(slots []slot, missing int, out *step) {
 	}
 }
 
-// status works out a set's status from its pods.
+// status computes the status of a set from its pods.
 func status(s snapshot, collisions *int32) apps.StatefulSetStatus {
 	st := apps.StatefulSetStatus{
 		ObservedGeneration: s.set.Generation,
-		CurrentRevision:    s.current,
-		UpdateRevision:     s.update,
+		CurrentRevision:    s.currentRevision,
+		UpdateRevision:     s.updateRevision,
 		CollisionCount:     collisions,
 		Conditions:         s.set.Status.Conditions,
 	}
@@ -239,7 +240,7 @@ func status(s snapshot, collisions *int32) apps.StatefulSetStatus {
 			continue
 		}
 		st.Replicas++
-		if podutil.IsReady(p) && p.Status.Phase == v1.PodRunning {
+		if podquery.IsReady(p) && p.Status.Phase == v1.PodRunning {
 			st.ReadyReplicas++
 			if pods.IsAvailable(p, s.set.Spec.MinReadySeconds, s.now) {
 				st.AvailableReplicas++
@@ -249,21 +250,21 @@ func status(s snapshot, collisions *int32) apps.StatefulSetStatus {
 			continue
 		}
 		switch p.Labels[apps.ControllerRevisionHashLabelKey] {
-		case s.update:
+		case s.updateRevision:
 			st.UpdatedReplicas++
-			if s.update == s.current {
+			if s.updateRevision == s.currentRevision {
 				st.CurrentReplicas++
 			}
-		case s.current:
+		case s.currentRevision:
 			st.CurrentReplicas++
 		}
 	}
-	// A rolling update that has reached every pod is over: its revision is
-	// the current one from now on.
+	// A rolling update is complete once it has reached every pod. Its revision
+	// then becomes the current one.
 	if s.set.Spec.UpdateStrategy.Type != apps.OnDeleteStatefulSetStrategyType && partition(s.set) == 0 &&
-		st.UpdatedReplicas == st.Replicas && st.ReadyReplicas == st.Replicas && int(st.Replicas) == replicas(s.set) {
+		st.UpdatedReplicas == st.Replicas && st.ReadyReplicas == st.Replicas && int(st.Replicas) == replicaCount(s.set) {
 		st.CurrentReplicas = st.UpdatedReplicas
-		st.CurrentRevision = s.update
+		st.CurrentRevision = s.updateRevision
 	}
 	return st
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -30,8 +31,8 @@ func setOf(replicas int32, policy apps.PodManagementPolicyType, partition int32)
 	}
 }
 
-// podsOf reads "0new 1old! 2new-": revision new or old, ! not ready, - being
-// deleted.
+// podsOf parses a description such as "0new 1old! 2new-": the ordinal and the
+// revision of each pod, with "!" for not ready and "-" for being deleted.
 func podsOf(set *apps.StatefulSet, words string) (out []*v1.Pod) {
 	for word := range strings.FieldsSeq(words) {
 		ordinal, revision := int(word[0]-'0'), word[1:4]
@@ -76,25 +77,25 @@ func TestPlan(t *testing.T) {
 		{"waits for the first", 3, "OrderedReady", 0, "0new!", ""},
 		{"then the second", 3, "OrderedReady", 0, "0new", "+1new"},
 		{"fills a gap first", 3, "OrderedReady", 0, "1new 2new", "+0new"},
-		{"all at once", 3, "Parallel", 0, "", "+0new +1new +2new"},
-		{"from the highest down", 1, "OrderedReady", 0, "0new 1new 2new", "-2"},
-		{"one after the other", 1, "OrderedReady", 0, "0new 1new 2new-", ""},
-		{"down over one that is broken below", 1, "OrderedReady", 0, "0new 1new! 2new", "-2"},
-		{"the only broken one goes", 1, "OrderedReady", 0, "0new 1new 2new!", "-2"},
-		{"halts where two are broken", 1, "OrderedReady", 0, "0new 1new! 2new!", ""},
-		{"halts where one that is kept is broken", 1, "OrderedReady", 0, "0new! 1new 2new", ""},
-		{"broken ones go at once", 1, "Parallel", 0, "0new! 1new! 2new!", "-1 -2"},
-		{"all down at once", 1, "Parallel", 0, "0new 1new 2new", "-1 -2"},
-		{"update begins at the top", 3, "OrderedReady", 0, "0old 1old 2old", "-2"},
+		{"parallel scale up", 3, "Parallel", 0, "", "+0new +1new +2new"},
+		{"scale down from the highest ordinal", 1, "OrderedReady", 0, "0new 1new 2new", "-2"},
+		{"scale down one at a time", 1, "OrderedReady", 0, "0new 1new 2new-", ""},
+		{"scale down above an unhealthy pod", 1, "OrderedReady", 0, "0new 1new! 2new", "-2"},
+		{"scale down deletes the only unhealthy pod", 1, "OrderedReady", 0, "0new 1new 2new!", "-2"},
+		{"scale down stops at two unhealthy pods", 1, "OrderedReady", 0, "0new 1new! 2new!", ""},
+		{"scale down stops at an unhealthy pod that is kept", 1, "OrderedReady", 0, "0new! 1new 2new", ""},
+		{"parallel scale down of unhealthy pods", 1, "Parallel", 0, "0new! 1new! 2new!", "-1 -2"},
+		{"parallel scale down", 1, "Parallel", 0, "0new 1new 2new", "-1 -2"},
+		{"update begins at the highest ordinal", 3, "OrderedReady", 0, "0old 1old 2old", "-2"},
 		{"update waits", 3, "OrderedReady", 0, "0old 1old 2new!", ""},
-		{"update goes on", 3, "OrderedReady", 0, "0old 1old 2new", "-1"},
+		{"update continues", 3, "OrderedReady", 0, "0old 1old 2new", "-1"},
 		{"update stops at the partition", 3, "OrderedReady", 2, "0old 1old 2new", ""},
-		{"below the partition the old comes back", 3, "OrderedReady", 2, "1old 2new", "+0old"},
+		{"below the partition, the old revision is created again", 3, "OrderedReady", 2, "1old 2new", "+0old"},
 		{"update of parallel pods, one at a time", 3, "Parallel", 0, "0old 1old 2old", "-2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			set := setOf(c.replicas, c.policy, c.partition)
-			next := plan(snapshot{set: set, pods: podsOf(set, c.pods), current: "old", update: "new", now: time.Now()})
+			next := plan(snapshot{set: set, pods: podsOf(set, c.pods), currentRevision: "old", updateRevision: "new", now: time.Now()})
 			var got []string
 			for _, s := range next.create {
 				got = append(got, fmt.Sprintf("+%d%s", s.ordinal, s.revision))
@@ -111,51 +112,108 @@ func TestPlan(t *testing.T) {
 }
 
 func TestComesUpInOrderAndUpdates(t *testing.T) {
-	set := setOf(3, apps.OrderedReadyPodManagement, 0)
-	c := controllertest.New(t, set)
-	c.Run(Descriptor())
-	names := func() string {
-		var out []string
-		for _, p := range c.Pods("default") {
-			out = append(out, p.Name)
+	synctest.Test(t, func(t *testing.T) {
+		set := setOf(3, apps.OrderedReadyPodManagement, 0)
+		c := controllertest.New(t, set)
+		c.Run(Descriptor())
+		synctest.Wait()
+		names := func() string {
+			var out []string
+			for _, p := range c.Pods("default") {
+				out = append(out, p.Name)
+			}
+			return strings.Join(out, " ")
 		}
-		return strings.Join(out, " ")
-	}
-	controllertest.Eventually(t, names, "db-0")
-	c.SetReady("default", "db-0", time.Now())
-	controllertest.Eventually(t, names, "db-0 db-1")
-	c.SetReady("default", "db-1", time.Now())
-	controllertest.Eventually(t, names, "db-0 db-1 db-2")
-	c.SetReady("default", "db-2", time.Now())
-	status := func() string {
-		s, err := c.Fake.AppsV1().StatefulSets("default").Get(t.Context(), "db", metav1.GetOptions{})
-		if err != nil {
+		controllertest.Eventually(t, names, "db-0")
+		c.SetReady("default", "db-0", time.Now())
+		controllertest.Eventually(t, names, "db-0 db-1")
+		c.SetReady("default", "db-1", time.Now())
+		controllertest.Eventually(t, names, "db-0 db-1 db-2")
+		c.SetReady("default", "db-2", time.Now())
+		status := func() string {
+			s, err := c.Fake.AppsV1().StatefulSets("default").Get(t.Context(), "db", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprintf("%d ready, %d updated, one revision %v", s.Status.ReadyReplicas, s.Status.UpdatedReplicas, s.Status.CurrentRevision == s.Status.UpdateRevision)
+		}
+		controllertest.Eventually(t, status, "3 ready, 3 updated, one revision true")
+		claims, err := c.Fake.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(claims.Items) != 3 || claims.Items[0].Name != "data-db-0" {
+			t.Errorf("claims: %v, %v", claims, err)
+		}
+
+		changed, _ := c.Fake.AppsV1().StatefulSets("default").Get(t.Context(), "db", metav1.GetOptions{})
+		changed.Spec.Template.Spec.Containers = []v1.Container{{Name: "c", Image: "two"}}
+		if _, err := c.Fake.AppsV1().StatefulSets("default").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("%d ready, %d updated, one revision %v", s.Status.ReadyReplicas, s.Status.UpdatedReplicas, s.Status.CurrentRevision == s.Status.UpdateRevision)
-	}
-	controllertest.Eventually(t, status, "3 ready, 3 updated, one revision true")
-	claims, err := c.Fake.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(claims.Items) != 3 || claims.Items[0].Name != "data-db-0" {
-		t.Errorf("claims: %v, %v", claims, err)
-	}
-
-	changed, _ := c.Fake.AppsV1().StatefulSets("default").Get(t.Context(), "db", metav1.GetOptions{})
-	changed.Spec.Template.Spec.Containers = []v1.Container{{Name: "c", Image: "two"}}
-	if _, err := c.Fake.AppsV1().StatefulSets("default").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for ordinal := 2; ordinal >= 0; ordinal-- {
-		name := fmt.Sprint("db-", ordinal)
-		controllertest.Eventually(t, func() bool {
-			for _, p := range c.Pods("default") {
-				if p.Name == name {
-					return len(p.Spec.Containers) == 1
+		for ordinal := 2; ordinal >= 0; ordinal-- {
+			name := fmt.Sprint("db-", ordinal)
+			controllertest.Eventually(t, func() bool {
+				for _, p := range c.Pods("default") {
+					if p.Name == name {
+						return len(p.Spec.Containers) == 1
+					}
 				}
+				return false
+			}, true)
+			c.SetReady("default", name, time.Now())
+		}
+		controllertest.Eventually(t, status, "3 ready, 3 updated, one revision true")
+	})
+}
+
+// A StatefulSet that is deleted with the policy Orphan and created again adopts its revisions
+// and keeps its pods.
+func TestRecreatedSetKeepsPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := setOf(1, apps.OrderedReadyPodManagement, 0)
+		c := controllertest.New(t, set)
+		c.Run(Descriptor())
+		synctest.Wait()
+		controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 1)
+		c.SetReady("default", "db-0", time.Now())
+		before := c.Pods("default")[0]
+		revisions := func() []apps.ControllerRevision {
+			list, err := c.Fake.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
 			}
-			return false
-		}, true)
-		c.SetReady("default", name, time.Now())
-	}
-	controllertest.Eventually(t, status, "3 ready, 3 updated, one revision true")
+			return list.Items
+		}
+		if err := c.Fake.AppsV1().StatefulSets("default").Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		orphan := before.DeepCopy()
+		orphan.ResourceVersion, orphan.OwnerReferences = "", nil
+		if _, err := c.Fake.CoreV1().Pods("default").Update(t.Context(), orphan, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range revisions() {
+			r.OwnerReferences = nil
+			if _, err := c.Fake.AppsV1().ControllerRevisions("default").Update(t.Context(), &r, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := setOf(1, apps.OrderedReadyPodManagement, 0)
+		again.UID = "again"
+		if _, err := c.Fake.AppsV1().StatefulSets("default").Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, func() string {
+			var owners []string
+			for _, p := range c.Pods("default") {
+				owners = append(owners, fmt.Sprint(p.UID == before.UID, metav1.IsControlledBy(&p, again)))
+			}
+			for _, r := range revisions() {
+				owners = append(owners, fmt.Sprint(metav1.IsControlledBy(&r, again)))
+			}
+			got, err := c.Fake.AppsV1().StatefulSets("default").Get(t.Context(), "db", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(strings.Join(owners, ", "), "; updated ", got.Status.UpdatedReplicas)
+		}, "true true, true; updated 1")
+	})
 }

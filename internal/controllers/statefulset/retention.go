@@ -12,10 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// retain sees that the claims of a set's pods have the owners with which they
-// go, by the garbage collector, as the set's retention policy says
-// (KEP-1847). It has to come before a pod is deleted.
-func (c *statefulSets) retain(ctx context.Context, set *apps.StatefulSet, owned []*v1.Pod) error {
+// updateClaimOwners sets the owner references of the claims of a set's pods as
+// required by the set's retention policy (KEP-1847), so that the garbage
+// collector deletes them with the pod or the set. It must be called before a pod
+// is deleted.
+func (c *statefulSets) updateClaimOwners(ctx context.Context, set *apps.StatefulSet, owned []*v1.Pod) error {
 	for _, pod := range owned {
 		ordinal, ok := ordinalOf(set, pod)
 		if !ok {
@@ -43,9 +44,16 @@ func (c *statefulSets) retain(ctx context.Context, set *apps.StatefulSet, owned 
 	return nil
 }
 
-// claimOwners are the owners that a pod's claim should have: the pod if it is
-// scaled away and its claims with it, else the set if they go with the set.
-// Claims that somebody else controls are nobody's here.
+// ownedByFormer reports whether a claim is owned by a pod that had the name of a pod before.
+func ownedByFormer(claim *v1.PersistentVolumeClaim, pod string, uid types.UID) bool {
+	return slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Kind == "Pod" && r.APIVersion == "v1" && r.Name == pod && r.UID != uid
+	})
+}
+
+// claimOwners returns the owner references that a pod's claim should have. The
+// owner is the pod if it is out of range and WhenScaled is Delete, otherwise the
+// set if WhenDeleted is Delete. Claims that another object controls get neither.
 func claimOwners(set *apps.StatefulSet, pod *v1.Pod, ordinal int, claim *v1.PersistentVolumeClaim) []metav1.OwnerReference {
 	ours := map[types.UID]bool{set.UID: true, pod.UID: true}
 	refs := slices.DeleteFunc(slices.Clone(claim.OwnerReferences), func(r metav1.OwnerReference) bool { return ours[r.UID] })
@@ -53,12 +61,12 @@ func claimOwners(set *apps.StatefulSet, pod *v1.Pod, ordinal int, claim *v1.Pers
 	if policy == nil || slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return r.Controller != nil && *r.Controller }) {
 		return refs
 	}
-	const withIt = apps.DeletePersistentVolumeClaimRetentionPolicyType
-	scaledAway := ordinal < start(set) || ordinal >= start(set)+replicas(set)
+	const deleteClaims = apps.DeletePersistentVolumeClaimRetentionPolicyType
+	outOfRange := ordinal < start(set) || ordinal >= start(set)+replicaCount(set)
 	switch {
-	case scaledAway && policy.WhenScaled == withIt:
+	case outOfRange && policy.WhenScaled == deleteClaims:
 		return append(refs, *metav1.NewControllerRef(pod, v1.SchemeGroupVersion.WithKind("Pod")))
-	case policy.WhenDeleted == withIt:
+	case policy.WhenDeleted == deleteClaims:
 		return append(refs, *metav1.NewControllerRef(set, kind))
 	}
 	return refs

@@ -1,5 +1,5 @@
-// Package statefulset keeps the pods of StatefulSets: each has a number, a
-// name and volumes that stay its own.
+// Package statefulset is the StatefulSet controller. Each pod of a StatefulSet
+// has an ordinal, and with it a stable name and stable volume claims.
 package statefulset
 
 import (
@@ -13,15 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/revision"
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Descriptor describes the controller.
@@ -39,7 +40,7 @@ func Descriptor() controller.Descriptor {
 
 var kind = apps.SchemeGroupVersion.WithKind("StatefulSet")
 
-// burst is the most pods that one sync creates.
+// burst is the maximum number of pods that one sync creates.
 const burst = 500
 
 type statefulSets struct {
@@ -50,8 +51,8 @@ type statefulSets struct {
 	claims    corelisters.PersistentVolumeClaimLister
 }
 
-// newController builds the controller. It has no expectations: a pod's name is that of
-// its ordinal, so that it cannot be created twice.
+// newController builds the controller. It needs no expectations, because a pod's
+// name is fixed by its ordinal and so a pod cannot be created twice.
 func newController(env *controller.Env, workers int) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &statefulSets{
@@ -87,8 +88,9 @@ func (c *statefulSets) sync(ctx context.Context, set *apps.StatefulSet) error {
 	history := &revision.History{
 		Label: revision.HashLabel,
 		Kube:  c.kube, Lister: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
+		CanAdopt: func(ctx context.Context) error { return c.CanAdopt(ctx, set) },
 	}
-	all, err := history.List()
+	all, err := history.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,35 +99,35 @@ func (c *statefulSets) sync(ctx context.Context, set *apps.StatefulSet) error {
 		return err
 	}
 	templates := map[string]*v1.PodTemplateSpec{update.Name: &set.Spec.Template}
-	s := snapshot{set: set, pods: owned, current: update.Name, update: update.Name, now: time.Now()}
+	s := snapshot{set: set, pods: owned, currentRevision: update.Name, updateRevision: update.Name, now: time.Now()}
 	for _, r := range all {
 		if r.Name == set.Status.CurrentRevision && r.Name != update.Name {
 			if templates[r.Name], err = revision.Template(r); err != nil {
 				return err
 			}
-			s.current = r.Name
+			s.currentRevision = r.Name
 		}
 	}
 	next := plan(s)
 	if next.wait > 0 {
 		c.Queue.AddAfter(cache.MetaObjectToName(set), next.wait)
 	}
-	stepErr := c.retain(ctx, set, owned)
+	stepErr := c.updateClaimOwners(ctx, set, owned)
 	if stepErr == nil {
 		stepErr = c.apply(ctx, set, next, templates)
 	}
-	if err := errors.Join(stepErr, c.report(ctx, set, status(s, collisions))); err != nil {
+	if err := errors.Join(stepErr, c.updateStatus(ctx, set, status(s, collisions))); err != nil {
 		return err
 	}
-	inUse := map[string]bool{s.current: true, s.update: true}
+	inUse := map[string]bool{s.currentRevision: true, s.updateRevision: true}
 	for _, p := range owned {
 		inUse[p.Labels[apps.ControllerRevisionHashLabelKey]] = true
 	}
-	return history.Trim(ctx, all, set.Spec.RevisionHistoryLimit, inUse)
+	return history.Truncate(ctx, all, set.Spec.RevisionHistoryLimit, inUse)
 }
 
-// collisionCount is what a set's status counts. It starts at zero, where those
-// of Deployments and DaemonSets are absent until the first collision.
+// collisionCount returns status.collisionCount, which is 0 for a new StatefulSet.
+// For Deployments and DaemonSets it is absent until the first collision.
 func collisionCount(set *apps.StatefulSet) *int32 {
 	if set.Status.CollisionCount == nil {
 		return new(int32)
@@ -139,17 +141,17 @@ func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next st
 		s := next.create[i]
 		return c.create(ctx, set, newPod(set, templates[s.revision], s.revision, s.ordinal), s.ordinal)
 	})
-	repaired := pods.All(next.repair, func(s slot) error {
+	repaired := supervise.Each(next.repair, func(s replica) error {
 		pod := s.pod.DeepCopy()
-		identify(set, pod, s.ordinal)
-		if err := c.ensureClaims(ctx, set, pod.Name, s.ordinal); err != nil {
+		setIdentity(set, pod, s.ordinal)
+		if err := c.ensureClaims(ctx, set, pod.Name, pod.UID, s.ordinal); err != nil {
 			return err
 		}
 		_, err := c.kube.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 		c.record("update", set, pod.Name, err)
 		return err
 	})
-	deleted := pods.All(next.delete, func(pod *v1.Pod) error {
+	deleted := supervise.Each(next.delete, func(pod *v1.Pod) error {
 		err := c.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -161,7 +163,7 @@ func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next st
 }
 
 func (c *statefulSets) create(ctx context.Context, set *apps.StatefulSet, pod *v1.Pod, ordinal int) error {
-	if err := c.ensureClaims(ctx, set, pod.Name, ordinal); err != nil {
+	if err := c.ensureClaims(ctx, set, pod.Name, "", ordinal); err != nil {
 		return err
 	}
 	_, err := c.kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
@@ -175,13 +177,18 @@ func (c *statefulSets) create(ctx context.Context, set *apps.StatefulSet, pod *v
 	return err
 }
 
-// ensureClaims makes the volume claims of an ordinal that are not there.
-func (c *statefulSets) ensureClaims(ctx context.Context, set *apps.StatefulSet, pod string, ordinal int) error {
+// ensureClaims creates the missing volume claims of an ordinal. uid is the UID of its pod, or
+// empty if the pod does not exist yet. A claim that a former pod owns is about to be deleted with
+// that pod; the new pod must not use it.
+func (c *statefulSets) ensureClaims(ctx context.Context, set *apps.StatefulSet, pod string, uid types.UID, ordinal int) error {
 	for _, claim := range claims(set, ordinal) {
 		have, err := c.claims.PersistentVolumeClaims(claim.Namespace).Get(claim.Name)
 		if err == nil {
-			if have.DeletionTimestamp != nil {
+			switch {
+			case have.DeletionTimestamp != nil:
 				return fmt.Errorf("pvc %s is being deleted", claim.Name)
+			case ownedByFormer(have, pod, uid):
+				return controller.ErrStale
 			}
 			continue
 		}
@@ -201,7 +208,7 @@ func (c *statefulSets) ensureClaims(ctx context.Context, set *apps.StatefulSet, 
 	return nil
 }
 
-// record tells of a change of a pod in an event of the set.
+// record records an event on the set about a change of a pod.
 func (c *statefulSets) record(verb string, set *apps.StatefulSet, pod string, err error) {
 	reason := map[string]string{"create": "Create", "update": "Update", "delete": "Delete"}[verb]
 	if err != nil {
@@ -211,7 +218,7 @@ func (c *statefulSets) record(verb string, set *apps.StatefulSet, pod string, er
 	c.env.Events.Eventf(set, v1.EventTypeNormal, "Successful"+reason, "%s Pod %s in StatefulSet %s successful", verb, pod, set.Name)
 }
 
-func (c *statefulSets) report(ctx context.Context, set *apps.StatefulSet, want apps.StatefulSetStatus) error {
+func (c *statefulSets) updateStatus(ctx context.Context, set *apps.StatefulSet, want apps.StatefulSetStatus) error {
 	if equality.Semantic.DeepEqual(set.Status, want) {
 		return nil
 	}

@@ -1,19 +1,19 @@
-// Package tainteviction deletes pods that do not tolerate a NoExecute taint
-// of their node, or tolerate it only for a time that is over.
+// Package tainteviction is the taint eviction controller. It deletes pods that
+// do not tolerate a NoExecute taint of their node, and pods whose
+// tolerationSeconds for such a taint have passed.
 package tainteviction
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -21,42 +21,71 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/poddisruption"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
+	counted := newCounts()
 	return controller.Descriptor{
 		Name:           "taint-eviction-controller",
 		ServiceAccount: "node-controller",
 		EventSource:    "taint-eviction-controller",
-		New:            newController,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, counted) },
 	}
 }
 
-// workers is how many pods are deleted at once.
+// counts are the controller's metrics, by upstream's names.
+type counts struct {
+	deletions prometheus.Counter
+	latency   prometheus.Histogram
+}
+
+func newCounts() *counts {
+	return &counts{
+		deletions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "taint_eviction_controller_pod_deletions_total",
+			Help: "[ALPHA] Total number of Pods deleted by TaintEvictionController since its start.",
+		}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "taint_eviction_controller_pod_deletion_duration_seconds",
+			Help:    "[ALPHA] Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.",
+			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
+		}),
+	}
+}
+
+// workers is the number of pods that are deleted concurrently.
 const workers = 8
 
 type evictor struct {
-	env   *controller.Env
-	kube  kubernetes.Interface
-	nodes corelisters.NodeLister
-	pods  cache.SharedIndexInformer
-	queue *controller.Queue[controller.Key]
+	env    *controller.Env
+	kube   kubernetes.Interface
+	counts *counts
+	nodes  corelisters.NodeLister
+	pods   cache.SharedIndexInformer
+	queue  *controller.Queue[controller.Key]
 
-	// mu guards pending, the pods that wait for their toleration to end.
-	mu      sync.Mutex
-	pending map[controller.Key]bool
+	pending controller.Marks[controller.Key] // pods with a scheduled eviction
+
+	mu sync.Mutex // guards observed
+	// observed holds when this controller first observed the NoExecute taints without
+	// timeAdded of each node, by key, value and effect.
+	observed map[string]map[v1.Taint]time.Time
 }
 
-func newController(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, counted *counts) (controller.Controller, error) {
+	if err := env.Expose(counted.deletions, counted.latency); err != nil {
+		return nil, err
+	}
 	core := env.Client.Informers.Core().V1()
 	c := &evictor{
-		env: env, kube: env.Client.Kubernetes, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(),
-		pending: map[controller.Key]bool{},
+		env: env, kube: env.Client.Kubernetes, counts: counted, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(),
+		observed: map[string]map[v1.Taint]time.Time{},
 	}
-	c.queue = controller.NewQueue("noexec_taint_pod", c.sync)
+	c.queue = controller.NewQueue(env.Queues, "noexec_taint_pod", c.sync)
 	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
 }
 
@@ -74,6 +103,7 @@ func (c *evictor) Run(ctx context.Context) error {
 }
 
 func (c *evictor) nodeChanged(old, new *v1.Node) {
+	c.observeTaints(old, new, time.Now())
 	if new == nil || old != nil && equality.Semantic.DeepEqual(old.Spec.Taints, new.Spec.Taints) {
 		return
 	}
@@ -89,12 +119,12 @@ func (c *evictor) nodeChanged(old, new *v1.Node) {
 func (c *evictor) sync(ctx context.Context, key controller.Key) error {
 	o, exists, err := c.pods.GetIndexer().GetByKey(key.String())
 	if err != nil || !exists {
-		c.isPending(key, false)
+		c.pending.Set(key, false)
 		return err
 	}
 	pod := o.(*v1.Pod)
 	if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" {
-		c.isPending(key, false)
+		c.pending.Set(key, false)
 		return nil
 	}
 	node, err := c.nodes.Get(pod.Spec.NodeName)
@@ -105,53 +135,84 @@ func (c *evictor) sync(ctx context.Context, key controller.Key) error {
 		return err
 	}
 	now := time.Now()
-	at, evict := evictionTime(pod, noExecute(node), now)
+	at, evict := evictionTime(pod, c.noExecuteTaints(node, now), now)
 	switch {
 	case !evict:
-		if c.isPending(key, false) {
+		if c.pending.Set(key, false) {
 			c.env.Events.Eventf(pod, v1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s", key)
 		}
 		return nil
 	case at.After(now):
-		c.isPending(key, true)
+		c.pending.Set(key, true)
 		c.queue.AddAfter(key, at.Sub(now))
 		return nil
 	}
-	c.isPending(key, false)
-	return c.evict(ctx, pod)
+	c.pending.Set(key, false)
+	return c.evict(ctx, pod, at)
 }
 
-// isPending notes whether a pod waits for its eviction and returns what was
-// noted before.
-func (c *evictor) isPending(key controller.Key, pending bool) (before bool) {
+// observeTaints updates observed for a changed node. old is nil for an addition, new for a
+// deletion.
+func (c *evictor) observeTaints(old, new *v1.Node, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before = c.pending[key]
-	if pending {
-		c.pending[key] = true
-	} else {
-		delete(c.pending, key)
+	if new == nil {
+		delete(c.observed, old.Name)
+		return
 	}
-	return before
+	before, taints := c.observed[new.Name], map[v1.Taint]time.Time{}
+	for _, t := range noExecute(new) {
+		if t.TimeAdded != nil {
+			continue
+		}
+		taints[t] = now
+		if first, ok := before[t]; ok {
+			taints[t] = first
+		}
+	}
+	if len(taints) == 0 {
+		delete(c.observed, new.Name)
+		return
+	}
+	c.observed[new.Name] = taints
+}
+
+// noExecuteTaints returns the NoExecute taints of a node. For taints without timeAdded, which
+// kubectl adds, it sets timeAdded to when they were first observed.
+func (c *evictor) noExecuteTaints(node *v1.Node, now time.Time) []v1.Taint {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taints := noExecute(node)
+	for i, t := range taints {
+		if t.TimeAdded != nil {
+			continue
+		}
+		first, ok := c.observed[node.Name][t]
+		if !ok {
+			first = now
+		}
+		taints[i].TimeAdded = &metav1.Time{Time: first}
+	}
+	return taints
 }
 
 func noExecute(node *v1.Node) []v1.Taint {
 	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t v1.Taint) bool { return t.Effect != v1.TaintEffectNoExecute })
 }
 
-// evictionTime says when a pod has to leave a node with those NoExecute
-// taints. The time that a toleration grants runs from when the taint was
-// added or the pod came to the node, whichever is later.
+// evictionTime returns when a pod must be evicted from a node with these
+// NoExecute taints. tolerationSeconds count from when the taint was added or the
+// pod was bound, whichever is later.
 func evictionTime(pod *v1.Pod, taints []v1.Taint, now time.Time) (at time.Time, evict bool) {
 	for _, taint := range taints {
-		granted, forever, tolerated := tolerance(pod, taint)
+		granted, forever, tolerated := tolerationTime(pod, taint)
 		if !tolerated {
 			return now, true
 		}
 		if forever {
 			continue
 		}
-		from := arrival(pod)
+		from := bindingTime(pod)
 		if taint.TimeAdded != nil && taint.TimeAdded.After(from) {
 			from = taint.TimeAdded.Time
 		}
@@ -162,9 +223,10 @@ func evictionTime(pod *v1.Pod, taints []v1.Taint, now time.Time) (at time.Time, 
 	return at, evict
 }
 
-// tolerance is how long a pod tolerates a taint: the shortest time that any
-// of its matching tolerations grants.
-func tolerance(pod *v1.Pod, taint v1.Taint) (granted time.Duration, forever, tolerated bool) {
+// tolerationTime returns how long a pod tolerates a taint, which is the minimum
+// tolerationSeconds of its matching tolerations. Lt and Gt always count: the API
+// server's gate decides which pods may have them.
+func tolerationTime(pod *v1.Pod, taint v1.Taint) (granted time.Duration, forever, tolerated bool) {
 	forever = true
 	for i := range pod.Spec.Tolerations {
 		t := &pod.Spec.Tolerations[i]
@@ -182,37 +244,24 @@ func tolerance(pod *v1.Pod, taint v1.Taint) (granted time.Duration, forever, tol
 	return granted, forever && tolerated, tolerated
 }
 
-// arrival is when a pod was bound to its node, as far as its status tells.
-func arrival(pod *v1.Pod) time.Time {
-	if c := podutil.Condition(&pod.Status, v1.PodScheduled); c != nil && c.Status == v1.ConditionTrue {
+// bindingTime returns when a pod was bound to its node according to its
+// PodScheduled condition, or its creation time without one.
+func bindingTime(pod *v1.Pod) time.Time {
+	if c := podquery.Condition(&pod.Status, v1.PodScheduled); c != nil && c.Status == v1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}
 	return pod.CreationTimestamp.Time
 }
 
-func (c *evictor) evict(ctx context.Context, pod *v1.Pod) error {
-	klog.FromContext(ctx).Info("Deleting pod, its node has a taint that it does not tolerate", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
+// evict deletes a pod. due is when it was to be deleted.
+func (c *evictor) evict(ctx context.Context, pod *v1.Pod, due time.Time) error {
+	klog.FromContext(ctx).Info("Deleting pod that does not tolerate a taint of its node", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
 	c.env.Events.Eventf(pod, v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID},
-		"status": map[string]any{"conditions": []v1.PodCondition{{
-			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now(),
-			Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
-		}}},
-	})
-	if err != nil {
+	deleted, err := poddisruption.Evict(ctx, c.kube, pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+	if err != nil || !deleted {
 		return err
 	}
-	client := c.kube.CoreV1().Pods(pod.Namespace)
-	if _, err := client.Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-		return ignoreGone(err)
-	}
-	return ignoreGone(client.Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
-}
-
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
+	c.counts.deletions.Inc()
+	c.counts.latency.Observe(time.Since(due).Seconds())
+	return nil
 }

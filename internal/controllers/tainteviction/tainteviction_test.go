@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,19 +18,19 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const forever = math.MaxInt64
 
-// noExec is a taint NoExecute that was added now.
+// noExec returns a NoExecute taint that was added now.
 func noExec(key string) v1.Taint {
 	return v1.Taint{Key: key, Value: "v", Effect: v1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: time.Now()}}
 }
 
-// tolerate tolerates a taint NoExecute for some seconds, or forever.
+// tolerate returns a toleration of a NoExecute taint for some seconds, or forever.
 func tolerate(key string, seconds int64) v1.Toleration {
 	t := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds}
 	if seconds == forever {
@@ -41,7 +43,7 @@ func node(name string, taints ...v1.Taint) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{Taints: taints}}
 }
 
-// pod is one on node n, bound now.
+// pod returns a pod that was bound to node n now.
 func pod(name string, tolerations ...v1.Toleration) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -50,7 +52,7 @@ func pod(name string, tolerations ...v1.Toleration) *v1.Pod {
 	}
 }
 
-// cluster is a cluster whose controller runs.
+// cluster is a fake cluster with a running controller.
 type cluster struct {
 	*controllertest.Cluster
 	t *testing.T
@@ -90,7 +92,7 @@ func (c *cluster) change(name string, change func(*v1.Pod)) {
 	synctest.Wait()
 }
 
-// pods are the names of those that are there.
+// pods returns the names of the existing pods.
 func (c *cluster) pods() string {
 	c.t.Helper()
 	var names []string
@@ -104,15 +106,15 @@ func (c *cluster) pods() string {
 func (c *cluster) want(what, want string) {
 	c.t.Helper()
 	if got := c.pods(); got != want {
-		c.t.Errorf("%s: there are %q, want %q", what, got, want)
+		c.t.Errorf("%s: pods are %q, want %q", what, got, want)
 	}
 }
 
-// after lets time pass.
+// after waits for d and then for the controller to become idle.
 func after(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-// How long a pod stays on a node that is tainted when it is there.
-func TestWhenPodsAreEvicted(t *testing.T) {
+// TestEvictionTime adds taints to a node with a running pod.
+func TestEvictionTime(t *testing.T) {
 	const stays = -1
 	equal := v1.Toleration{Key: "a", Operator: v1.TolerationOpEqual, Value: "v", Effect: v1.TaintEffectNoExecute}
 	other := equal
@@ -125,15 +127,15 @@ func TestWhenPodsAreEvicted(t *testing.T) {
 		want        time.Duration
 	}{
 		{"no toleration", taints("a"), nil, 0},
-		{"of another taint", taints("a"), []v1.Toleration{tolerate("b", forever)}, 0},
-		{"of another value", taints("a"), []v1.Toleration{other}, 0},
-		{"of the value", taints("a"), []v1.Toleration{equal}, stays},
+		{"another taint", taints("a"), []v1.Toleration{tolerate("b", forever)}, 0},
+		{"another value", taints("a"), []v1.Toleration{other}, 0},
+		{"the value", taints("a"), []v1.Toleration{equal}, stays},
 		{"forever", taints("a"), []v1.Toleration{tolerate("a", forever)}, stays},
-		{"of everything", taints("a", "b"), []v1.Toleration{{Operator: v1.TolerationOpExists}}, stays},
-		{"for a time", taints("a"), []v1.Toleration{tolerate("a", 300)}, 300 * time.Second},
-		{"for no time", taints("a"), []v1.Toleration{tolerate("a", 0)}, 0},
-		{"for less than no time", taints("a"), []v1.Toleration{tolerate("a", -5)}, 0},
-		{"for longer than can be counted", taints("a"), []v1.Toleration{tolerate("a", forever-1)}, stays},
+		{"all taints", taints("a", "b"), []v1.Toleration{{Operator: v1.TolerationOpExists}}, stays},
+		{"some time", taints("a"), []v1.Toleration{tolerate("a", 300)}, 300 * time.Second},
+		{"zero time", taints("a"), []v1.Toleration{tolerate("a", 0)}, 0},
+		{"negative time", taints("a"), []v1.Toleration{tolerate("a", -5)}, 0},
+		{"the longest time", taints("a"), []v1.Toleration{tolerate("a", forever-1)}, stays},
 		{"the shortest of several", taints("a"), []v1.Toleration{tolerate("a", 60), tolerate("a", 300), tolerate("a", forever)}, time.Minute},
 		{"several taints, one not tolerated", taints("a", "b"), []v1.Toleration{tolerate("a", 300)}, 0},
 		{"several taints, one forever", taints("a", "b"), []v1.Toleration{tolerate("a", 300), tolerate("b", forever)}, 300 * time.Second},
@@ -143,13 +145,14 @@ func TestWhenPodsAreEvicted(t *testing.T) {
 			earlier.TimeAdded = &metav1.Time{Time: time.Now().Add(-250 * time.Second)}
 			return []v1.Taint{earlier, noExec("b")}
 		}, []v1.Toleration{tolerate("a", 300), tolerate("b", 60)}, 50 * time.Second},
-		{"a taint of unknown age", func() []v1.Taint { return []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}} }, []v1.Toleration{tolerate("a", 1000)}, 400 * time.Second},
-		{"a taint that keeps new pods away", func() []v1.Taint { return []v1.Taint{scheduling} }, nil, stays},
+		{"without timeAdded", func() []v1.Taint { return []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}} }, []v1.Toleration{tolerate("a", 60)}, time.Minute},
+		{"without timeAdded, tolerated for long", func() []v1.Taint { return []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}} }, []v1.Toleration{tolerate("a", 1000)}, 1000 * time.Second},
+		{"a NoSchedule taint", func() []v1.Taint { return []v1.Taint{scheduling} }, nil, stays},
 	} {
 		t.Run(test.about, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := start(t, node("n"), node("m"), pod("p", test.tolerations...))
-				after(10 * time.Minute) // a pod has been there for longer than it tolerates anything
+				after(10 * time.Minute) // longer than most of the tolerations
 				c.want("without taints", "p")
 				tainted := time.Now()
 				c.taint(test.taints()...)
@@ -178,10 +181,12 @@ func taints(keys ...string) func() []v1.Taint {
 	}
 }
 
-// A pod is told why it goes, before it goes.
-func TestEvictionIsExplained(t *testing.T) {
+// The condition DisruptionTarget is set before the pod is deleted.
+func TestEvictionSetsDisruptionTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, node("n"), pod("p"))
+		registry := prometheus.NewRegistry()
+		c.Env.Metrics = registry
 		var condition *v1.PodCondition
 		var precondition *metav1.Preconditions
 		c.Fake.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -189,7 +194,7 @@ func TestEvictionIsExplained(t *testing.T) {
 			if err != nil {
 				return true, nil, err
 			}
-			condition = podutil.Condition(&o.(*v1.Pod).Status, v1.DisruptionTarget)
+			condition = podquery.Condition(&o.(*v1.Pod).Status, v1.DisruptionTarget)
 			precondition = a.(clienttesting.DeleteAction).GetDeleteOptions().Preconditions
 			return false, nil, nil
 		})
@@ -206,20 +211,51 @@ func TestEvictionIsExplained(t *testing.T) {
 		if precondition == nil || precondition.UID == nil || *precondition.UID != uid {
 			t.Errorf("precondition %v", precondition)
 		}
-		if got := fmt.Sprint(c.Recorded()); got != "[Normal TaintManagerEviction Marking for deletion Pod default/p]" {
+		if got := fmt.Sprint(c.DrainEvents()); got != "[Normal TaintManagerEviction Marking for deletion Pod default/p]" {
 			t.Errorf("events %s", got)
+		}
+		err := testutil.GatherAndCompare(registry, strings.NewReader(`# HELP taint_eviction_controller_pod_deletions_total [ALPHA] Total number of Pods deleted by TaintEvictionController since its start.
+# TYPE taint_eviction_controller_pod_deletions_total counter
+taint_eviction_controller_pod_deletions_total 1
+`), "taint_eviction_controller_pod_deletions_total")
+		if err != nil {
+			t.Error(err)
 		}
 	})
 }
 
-// Without the taint a pod may stay. A taint that comes again counts anew.
+// A pod that is a disruption target already keeps the time since when it is.
+func TestEvictionOfADisruptionTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		since := metav1.NewTime(time.Now().Add(-time.Hour))
+		p := pod("p")
+		podquery.SetCondition(&p.Status, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "EvictionByEvictionAPI", LastTransitionTime: since})
+		c := controllertest.New(t, node("n", noExec("a")), p)
+		var condition *v1.PodCondition
+		c.Fake.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			o, err := c.Fake.Tracker().Get(a.GetResource(), "default", "p")
+			if err == nil {
+				condition = podquery.Condition(&o.(*v1.Pod).Status, v1.DisruptionTarget)
+			}
+			return false, nil, err
+		})
+		c.Run(Descriptor())
+		synctest.Wait()
+		if condition == nil || condition.Reason != "DeletionByTaintManager" || !condition.LastTransitionTime.Equal(&since) {
+			t.Errorf("condition %+v", condition)
+		}
+	})
+}
+
+// Removing the taint cancels the eviction. If it is added again, the time starts
+// from the beginning.
 func TestRemovedTaintCancelsEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, node("n"), pod("p", tolerate("a", 300), tolerate("b", 60)), pod("q", tolerate("a", forever), tolerate("b", forever)))
 		c.taint(noExec("a"))
 		after(299 * time.Second)
 		c.taint()
-		if got := fmt.Sprint(c.Recorded()); got != "[Normal TaintManagerEviction Cancelling deletion of Pod default/p]" {
+		if got := fmt.Sprint(c.DrainEvents()); got != "[Normal TaintManagerEviction Cancelling deletion of Pod default/p]" {
 			t.Errorf("events %s", got)
 		}
 		after(time.Hour)
@@ -230,13 +266,13 @@ func TestRemovedTaintCancelsEviction(t *testing.T) {
 		c.want("tainted again", "p q")
 		after(time.Second)
 		c.want("tainted again for long enough", "q")
-		if got := fmt.Sprint(c.Recorded()); got != "[Normal TaintManagerEviction Marking for deletion Pod default/p]" {
+		if got := fmt.Sprint(c.DrainEvents()); got != "[Normal TaintManagerEviction Marking for deletion Pod default/p]" {
 			t.Errorf("events %s", got)
 		}
 	})
 }
 
-// One of two taints that goes leaves the time of the other.
+// Removing one of two taints does not affect the time of the other.
 func TestOneOfTwoTaintsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, node("n"), pod("p", tolerate("a", 300), tolerate("b", 60)))
@@ -248,13 +284,13 @@ func TestOneOfTwoTaintsRemoved(t *testing.T) {
 		c.want("a second before", "p")
 		after(time.Second)
 		c.want("in the end", "")
-		if got := fmt.Sprint(c.Recorded()); got != "[Normal TaintManagerEviction Marking for deletion Pod default/p]" {
+		if got := fmt.Sprint(c.DrainEvents()); got != "[Normal TaintManagerEviction Marking for deletion Pod default/p]" {
 			t.Errorf("events %s", got)
 		}
 	})
 }
 
-// A second taint can only bring a pod's end nearer.
+// A second taint can only make the eviction earlier.
 func TestFurtherTaint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, node("n"), pod("p", tolerate("a", 300), tolerate("b", 60), tolerate("c", 3600)))
@@ -270,7 +306,7 @@ func TestFurtherTaint(t *testing.T) {
 	})
 }
 
-// A pod that waits for its end may get further tolerations. The shortest counts.
+// Tolerations may be added while an eviction is pending. The shortest applies.
 func TestAddedTolerations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, node("n"), pod("saved", tolerate("a", 300)), pod("hastened", tolerate("a", 300)))
@@ -287,9 +323,9 @@ func TestAddedTolerations(t *testing.T) {
 	})
 }
 
-// Pods that come to a tainted node have their time from then on. Those without
-// a node, and on other nodes, stay.
-func TestPodsThatComeLater(t *testing.T) {
+// For pods bound to a tainted node, the time starts with the binding. Unscheduled
+// pods and pods on other nodes are not evicted.
+func TestPodsBoundToTaintedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waiting, elsewhere := pod("waiting", tolerate("a", 60)), pod("elsewhere")
 		waiting.Spec.NodeName, waiting.Status.Conditions = "", nil
@@ -313,9 +349,8 @@ func TestPodsThatComeLater(t *testing.T) {
 	})
 }
 
-// A controller that starts goes by the times in the objects, whoever has
-// waited for them before.
-func TestStartsWhereAnotherEnded(t *testing.T) {
+// A restarted controller uses the times in the objects.
+func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tainted, late, soon := node("n", noExec("a")), pod("late", tolerate("a", 60)), pod("soon", tolerate("a", 100))
 		leaving := pod("leaving")
@@ -332,8 +367,8 @@ func TestStartsWhereAnotherEnded(t *testing.T) {
 	})
 }
 
-// A pod that ended by itself, or with its node, needs nothing more.
-func TestPodsThatEndFirst(t *testing.T) {
+// No event is recorded for pods that are deleted first, or whose node is deleted.
+func TestPodOrNodeDeletedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, node("n"), pod("p", tolerate("a", 60)), pod("q", tolerate("a", 60)))
 		c.taint(noExec("a"))
@@ -345,7 +380,7 @@ func TestPodsThatEndFirst(t *testing.T) {
 		}
 		after(time.Hour)
 		c.want("an hour later", "q")
-		if events := c.Recorded(); len(events) > 0 {
+		if events := c.DrainEvents(); len(events) > 0 {
 			t.Errorf("events %q", events)
 		}
 	})

@@ -1,4 +1,5 @@
-// Package ttlafterfinished deletes Jobs whose ttlSecondsAfterFinished is over.
+// Package ttlafterfinished is the TTL-after-finished controller. It deletes
+// finished Jobs once their ttlSecondsAfterFinished have passed.
 package ttlafterfinished
 
 import (
@@ -6,39 +7,53 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	batch "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 )
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	workers := 5
+	workers, latency := 5, newLatency()
 	return controller.Descriptor{
 		Name:           "ttl-after-finished-controller",
 		Aliases:        []string{"ttl-after-finished"},
 		ServiceAccount: "ttl-after-finished-controller",
 		EventSource:    "ttl-after-finished-controller",
-		AddFlags:       controller.WorkersFlag(&workers, "concurrent-ttl-after-finished-syncs", "ttl-after-finished-controller workers"),
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+		AddFlags:       controller.WorkersFlag(&workers, "concurrent-ttl-after-finished-syncs", "finished jobs"),
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers, latency) },
 	}
+}
+
+// newLatency returns the metric of how late Jobs are deleted.
+func newLatency() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Subsystem: "ttl_after_finished_controller", Name: "job_deletion_duration_seconds",
+		Help:    "[ALPHA] The time it took to delete the job since it became eligible for deletion",
+		Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),
+	})
 }
 
 type reaper struct {
 	env     *controller.Env
 	kube    kubernetes.Interface
+	latency prometheus.Histogram
 	queue   *controller.Queue[controller.Key]
 	workers int
 }
 
-func newController(env *controller.Env, workers int) (controller.Controller, error) {
-	c := &reaper{env: env, workers: workers, kube: env.Client.Kubernetes}
-	c.queue = controller.NewQueue("ttl_jobs_to_delete", controller.Existing[controller.Key](env.Client.Informers.Batch().V1().Jobs().Informer(), c.sync))
+func newController(env *controller.Env, workers int, latency prometheus.Histogram) (controller.Controller, error) {
+	if err := env.Expose(latency); err != nil {
+		return nil, err
+	}
+	c := &reaper{env: env, workers: workers, kube: env.Client.Kubernetes, latency: latency}
+	c.queue = controller.NewQueue(env.Queues, "ttl_jobs_to_delete", controller.Existing[controller.Key](env.Client.Informers.Batch().V1().Jobs().Informer(), c.sync))
 	return c, nil
 }
 
@@ -56,18 +71,17 @@ func (c *reaper) Run(ctx context.Context) error {
 	}, c.queue.Workers(c.workers))
 }
 
-// expiry is when a Job is to be deleted; ok is false if it never is, or is
-// not finished yet.
+// expiry returns when a Job must be deleted. ok is false if the Job has no TTL or
+// has not finished.
 func expiry(job *batch.Job) (at time.Time, ok bool) {
 	if job.Spec.TTLSecondsAfterFinished == nil {
 		return time.Time{}, false
 	}
-	for _, c := range job.Status.Conditions {
-		if (c.Type == batch.JobComplete || c.Type == batch.JobFailed) && c.Status == v1.ConditionTrue {
-			return c.LastTransitionTime.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second), true
-		}
+	c := workload.FinishedCondition(job)
+	if c == nil {
+		return time.Time{}, false
 	}
-	return time.Time{}, false
+	return c.LastTransitionTime.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second), true
 }
 
 func (c *reaper) sync(ctx context.Context, job *batch.Job) error {
@@ -79,8 +93,8 @@ func (c *reaper) sync(ctx context.Context, job *batch.Job) error {
 		c.queue.AddAfter(cache.MetaObjectToName(job), left)
 		return nil
 	}
-	// The time to live may have been extended just now: only what was looked
-	// at may be deleted.
+	// The TTL may have been extended in the meantime, so delete only the version
+	// that was checked.
 	foreground := metav1.DeletePropagationForeground
 	err := c.kube.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
 		PropagationPolicy: &foreground,
@@ -88,6 +102,9 @@ func (c *reaper) sync(ctx context.Context, job *batch.Job) error {
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting finished job: %w", err)
+	}
+	if err == nil {
+		c.latency.Observe(time.Since(at).Seconds())
 	}
 	return nil
 }

@@ -1,97 +1,60 @@
 package volumebinder
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/storage/volume"
+	"k8s.io/utils/ptr"
 )
 
-// Annotations that binding leaves behind.
-const (
-	bindCompleted      = "pv.kubernetes.io/bind-completed"
-	boundByController  = "pv.kubernetes.io/bound-by-controller"
-	provisionedBy      = "pv.kubernetes.io/provisioned-by"
-	provisioner        = "volume.kubernetes.io/storage-provisioner"
-	betaProvisioner    = "volume.beta.kubernetes.io/storage-provisioner"
-	selectedNode       = "volume.kubernetes.io/selected-node"
-	storageClassByName = v1.BetaStorageClassAnnotation
-)
-
-func classOfClaim(c *v1.PersistentVolumeClaim) string {
-	if class, ok := c.Annotations[storageClassByName]; ok {
-		return class
-	}
-	if c.Spec.StorageClassName != nil {
-		return *c.Spec.StorageClassName
-	}
-	return ""
-}
-
-func classOfVolume(v *v1.PersistentVolume) string {
-	if class, ok := v.Annotations[storageClassByName]; ok {
-		return class
-	}
-	return v.Spec.StorageClassName
-}
-
-// isFor reports whether a volume is reserved for a claim, be it by name only.
-func isFor(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
-	ref := v.Spec.ClaimRef
-	return ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && (ref.UID == "" || ref.UID == c.UID)
-}
-
-func mode(m *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
-	if m == nil {
-		return v1.PersistentVolumeFilesystem
-	}
-	return *m
-}
-
-// suits reports whether a volume can serve a claim, whoever it belongs to.
-func suits(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
+// satisfies reports whether a volume has the size, volume mode and access modes
+// that a claim requires.
+func satisfies(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
 	want := c.Spec.Resources.Requests[v1.ResourceStorage]
 	have := v.Spec.Capacity[v1.ResourceStorage]
-	return have.Cmp(want) >= 0 && mode(v.Spec.VolumeMode) == mode(c.Spec.VolumeMode) &&
-		!slices.ContainsFunc(c.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool { return !slices.Contains(v.Spec.AccessModes, m) })
+	return have.Cmp(want) >= 0 && !volume.CheckVolumeModeMismatches(&c.Spec, &v.Spec) && volume.CheckAccessModes(c, v)
 }
 
-// match finds the volume for a claim: one that is reserved for it, else the
-// smallest free one that suits. With delayed only a reserved one will do: the
-// scheduler chooses for claims that wait for their first consumer.
+// mismatch returns why a claim cannot have the volume that it names, or nil.
+func mismatch(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) error {
+	want := c.Spec.Resources.Requests[v1.ResourceStorage]
+	have := v.Spec.Capacity[v1.ResourceStorage]
+	switch {
+	case v.DeletionTimestamp != nil:
+		return fmt.Errorf("the volume is marked for deletion %q", v.Name)
+	case have.Cmp(want) < 0:
+		return errors.New("requested PV is too small")
+	case volume.GetPersistentVolumeClass(v) != volume.GetPersistentVolumeClaimClass(c):
+		return errors.New("storageClassName does not match")
+	case ptr.Deref(v.Spec.VolumeAttributesClassName, "") != ptr.Deref(c.Spec.VolumeAttributesClassName, ""):
+		return errors.New("volumeAttributesClassName does not match")
+	case volume.CheckVolumeModeMismatches(&c.Spec, &v.Spec):
+		return errors.New("incompatible volumeMode")
+	case !volume.CheckAccessModes(c, v):
+		return errors.New("incompatible accessMode")
+	}
+	return nil
+}
+
+// match returns the volume for a claim, or nil: a volume that is reserved for it,
+// otherwise the smallest available one that satisfies it. If delayed is true, it
+// returns only reserved volumes, because the scheduler chooses the volume
+// (WaitForFirstConsumer).
 func match(c *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume, delayed bool) *v1.PersistentVolume {
-	selector := labels.Everything()
-	if c.Spec.Selector != nil {
-		s, err := metav1.LabelSelectorAsSelector(c.Spec.Selector)
-		if err != nil {
-			return nil
-		}
-		selector = s
-	}
-	var best *v1.PersistentVolume
+	var fitting []*v1.PersistentVolume
 	for _, v := range volumes {
-		if v.DeletionTimestamp != nil || !suits(v, c) {
-			continue
-		}
-		if isFor(v, c) {
-			return v
-		}
-		if delayed || v.Spec.ClaimRef != nil || v.Status.Phase != v1.VolumeAvailable ||
-			classOfVolume(v) != classOfClaim(c) || !selector.Matches(labels.Set(v.Labels)) {
-			continue
-		}
-		if best == nil || smaller(v, best) {
-			best = v
+		if satisfies(v, c) {
+			fitting = append(fitting, v)
 		}
 	}
-	return best
-}
-
-func smaller(a, b *v1.PersistentVolume) bool {
-	x, y := a.Spec.Capacity[v1.ResourceStorage], b.Spec.Capacity[v1.ResourceStorage]
-	if c := x.Cmp(y); c != 0 {
-		return c < 0
+	slices.SortFunc(fitting, func(a, b *v1.PersistentVolume) int { return strings.Compare(a.Name, b.Name) })
+	found, err := volume.FindMatchingVolume(c, fitting, nil, nil, delayed, true)
+	if err != nil {
+		return nil // a selector that cannot be parsed selects nothing
 	}
-	return a.Name < b.Name
+	return found
 }

@@ -1,17 +1,23 @@
-// Package volumebinder binds PersistentVolumeClaims to PersistentVolumes, has
-// missing volumes provisioned and released ones reclaimed.
+// Package volumebinder is the PersistentVolume binder controller. It binds
+// PersistentVolumeClaims to PersistentVolumes, requests the provisioning of
+// missing volumes and reclaims released ones.
 //
 //	claim ◀──spec.volumeName, spec.claimRef──▶ volume
 //
-// Both references point to each other when a pair is bound. The volume's is
-// written first, guarded by its version, so that no volume serves two claims.
-// Volumes are made and deleted by external (CSI) provisioners, as upstream
-// has it for every volume type.
+// A pair is bound when both references point to each other. The controller writes
+// the volume's reference first, with a precondition on its version, so that no
+// volume is bound to two claims. External (CSI) provisioners create and delete
+// the volumes. For claims of a class with WaitForFirstConsumer the scheduler
+// chooses: it writes the volume's reference itself, or the node for which a
+// volume is to be provisioned.
 package volumebinder
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	storage "k8s.io/api/storage/v1"
@@ -23,46 +29,58 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
+	o := defaultRecyclers()
 	return controller.Descriptor{
 		Name:           "persistentvolume-binder-controller",
 		Aliases:        []string{"persistentvolume-binder"},
 		ServiceAccount: "persistent-volume-binder",
 		EventSource:    "persistentvolume-controller",
-		New:            newController,
+		AddFlags:       o.addFlags,
+		Validate:       o.validate,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
 	}
 }
 
-// noProvisioner is the provisioner of classes whose volumes are made by hand.
-const noProvisioner = "kubernetes.io/no-provisioner"
-
 type binder struct {
-	env     *controller.Env
-	kube    kubernetes.Interface
-	claims  corelisters.PersistentVolumeClaimLister
-	volumes corelisters.PersistentVolumeLister
-	classes storagelisters.StorageClassLister
-	// queue has the keys of claims, and those of volumes, without a
-	// namespace. One worker handles them all: two claims must not reach for
-	// one volume at the same time.
+	env       *controller.Env
+	kube      kubernetes.Interface
+	claims    corelisters.PersistentVolumeClaimLister
+	volumes   corelisters.PersistentVolumeLister
+	classes   storagelisters.StorageClassLister
+	nodes     corelisters.NodeLister
+	pods      cache.SharedIndexInformer
+	recyclers *recyclers
+	// removeAll removes a directory of the host and everything in it.
+	removeAll func(path string) error
+	// queue holds the keys of claims and of volumes; the latter have no
+	// namespace. There is one worker, so that two claims never choose the same
+	// volume concurrently.
 	queue *controller.Queue[controller.Key]
 }
 
-func newController(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, o *recyclers) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &binder{
 		env: env, kube: env.Client.Kubernetes,
 		claims:  informers.Core().V1().PersistentVolumeClaims().Lister(),
 		volumes: informers.Core().V1().PersistentVolumes().Lister(),
 		classes: informers.Storage().V1().StorageClasses().Lister(),
+		nodes:   informers.Core().V1().Nodes().Lister(),
+		pods:    informers.Core().V1().Pods().Informer(),
+
+		recyclers: o, removeAll: removeTemporary,
 	}
-	c.queue = controller.NewQueue("claims", c.sync)
-	return c, nil
+	c.queue = controller.NewQueue(env.Queues, "claims", c.sync)
+	return c, env.Index(c.pods, pods.ByClaim, pods.ClaimKeys)
 }
 
 // Run implements controller.Controller.
@@ -88,19 +106,34 @@ func (c *binder) Run(ctx context.Context) error {
 				}
 			}
 			if new != nil && new.Spec.ClaimRef == nil {
-				c.wakePending()
+				c.enqueuePending()
 			}
 		}),
 		controller.On(informers.Storage().V1().StorageClasses().Informer(), func(_, class *storage.StorageClass) {
 			if class != nil {
-				c.wakePending()
+				c.enqueuePending()
+			}
+		}),
+		controller.On(informers.Core().V1().Pods().Informer(), func(old, pod *v1.Pod) {
+			if name := recycledBy(cmp.Or(pod, old)); name != "" {
+				c.queue.Add(controller.Key{Name: name})
+			}
+			if old == nil && pod.Spec.NodeName == "" { // its claims may have waited for it
+				for claim := range podquery.ClaimNames(pod) {
+					c.queue.Add(controller.Key{Namespace: pod.Namespace, Name: claim})
+				}
+			}
+		}),
+		controller.On(informers.Core().V1().Nodes().Informer(), func(_, node *v1.Node) {
+			if node == nil { // volumes may have been requested for it
+				c.enqueuePending()
 			}
 		}),
 	}, c.queue.Workers(1))
 }
 
-// wakePending queues all claims that wait for a volume.
-func (c *binder) wakePending() {
+// enqueuePending enqueues all claims without a volume.
+func (c *binder) enqueuePending() {
 	all, err := c.claims.List(labels.Everything())
 	if err != nil {
 		return
@@ -135,41 +168,42 @@ func (c *binder) sync(ctx context.Context, key controller.Key) error {
 
 func (c *binder) syncClaim(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
 	if claim.Spec.VolumeName == "" {
-		if _, was := claim.Annotations[bindCompleted]; was {
-			return c.lose(ctx, claim, "ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
+		if _, was := claim.Annotations[volume.AnnBindCompleted]; was {
+			return c.markLost(ctx, claim, "ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
 		}
 		if claim.DeletionTimestamp != nil {
 			return nil
 		}
-		return c.find(ctx, claim)
+		return c.bindOrProvision(ctx, claim)
 	}
 	v, err := c.volumes.Get(claim.Spec.VolumeName)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	_, was := claim.Annotations[bindCompleted]
+	_, was := claim.Annotations[volume.AnnBindCompleted]
 	switch {
 	case err != nil && was:
-		return c.lose(ctx, claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
+		return c.markLost(ctx, claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
 	case err != nil:
 		return c.setClaimPhase(ctx, claim, v1.ClaimPending, nil)
-	case v.Spec.ClaimRef == nil || isFor(v, claim):
-		if !was && !suits(v, claim) {
-			c.env.Events.Eventf(claim, v1.EventTypeWarning, "VolumeMismatch", "Cannot bind to requested volume %q: requested size, access modes or volume mode do not fit", v.Name)
+	case v.Spec.ClaimRef == nil || volume.IsVolumeBoundToClaim(v, claim):
+		if reason := mismatch(v, claim); reason != nil && !was && v.Spec.ClaimRef == nil {
+			c.env.Events.Eventf(claim, v1.EventTypeWarning, "VolumeMismatch", "Cannot bind to requested volume %q: %v", v.Name, reason)
 			return c.setClaimPhase(ctx, claim, v1.ClaimPending, nil)
 		}
 		return c.bind(ctx, v, claim)
 	case was:
-		return c.lose(ctx, claim, "ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
+		return c.markLost(ctx, claim, "ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 	}
 	c.env.Events.Eventf(claim, v1.EventTypeWarning, "FailedBinding", "volume %q already bound to a different claim.", v.Name)
 	return c.setClaimPhase(ctx, claim, v1.ClaimPending, nil)
 }
 
-// find binds a claim to a volume that suits, or has one made.
-func (c *binder) find(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
+// bindOrProvision binds a claim to a matching volume, or requests the
+// provisioning of one.
+func (c *binder) bindOrProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
 	var class *storage.StorageClass
-	if name := classOfClaim(claim); name != "" {
+	if name := volume.GetPersistentVolumeClaimClass(claim); name != "" {
 		found, err := c.classes.Get(name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -178,7 +212,7 @@ func (c *binder) find(ctx context.Context, claim *v1.PersistentVolumeClaim) erro
 			class = found
 		}
 	}
-	_, nodeKnown := claim.Annotations[selectedNode]
+	node, nodeKnown := claim.Annotations[volume.AnnSelectedNode]
 	waits := class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storage.VolumeBindingWaitForFirstConsumer
 	volumes, err := c.volumes.List(labels.Everything())
 	if err != nil {
@@ -187,61 +221,104 @@ func (c *binder) find(ctx context.Context, claim *v1.PersistentVolumeClaim) erro
 	if v := match(claim, volumes, waits && !nodeKnown); v != nil {
 		return c.bind(ctx, v, claim)
 	}
-	// The assignment is a change of the claim, which queues it again.
+	// The assignment changes the claim, which enqueues it again.
 	if assigned, err := c.assignDefaultClass(ctx, claim); assigned || err != nil {
 		return err
 	}
 	switch {
 	case waits && !nodeKnown:
-		c.env.Events.Event(claim, v1.EventTypeNormal, "WaitForFirstConsumer", "waiting for first consumer to be created before binding")
-	case classOfClaim(claim) == "":
+		c.reportWaiting(claim)
+	case volume.GetPersistentVolumeClaimClass(claim) == "":
 		c.env.Events.Event(claim, v1.EventTypeNormal, "FailedBinding", "no persistent volumes available for this claim and no storage class is set")
 	case class == nil:
-		c.env.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "storageclass.storage.k8s.io %q not found", classOfClaim(claim))
-	case class.Provisioner != noProvisioner:
+		c.env.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "storageclass.storage.k8s.io %q not found", volume.GetPersistentVolumeClaimClass(claim))
+	default:
+		if nodeKnown {
+			if _, err := c.nodes.Get(node); apierrors.IsNotFound(err) {
+				return c.reschedule(ctx, claim)
+			}
+		}
 		return c.provision(ctx, claim, class)
 	}
 	return c.setClaimPhase(ctx, claim, v1.ClaimPending, nil)
 }
 
-// provision asks the class's provisioner, by an annotation, to make a volume.
+// reportWaiting says for which pods a claim waits that is bound when its first
+// consumer is scheduled.
+func (c *binder) reportWaiting(claim *v1.PersistentVolumeClaim) {
+	users, err := pods.OfClaim(c.pods, claim)
+	if err != nil {
+		return
+	}
+	var waiting []string
+	for _, pod := range users {
+		if pod.Spec.NodeName == "" && !podquery.IsFinished(pod) {
+			waiting = append(waiting, pod.Name)
+		}
+	}
+	slices.Sort(waiting)
+	switch len(waiting) {
+	case 0:
+		c.env.Events.Event(claim, v1.EventTypeNormal, "WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+	case 1:
+		c.env.Events.Eventf(claim, v1.EventTypeNormal, "WaitForPodScheduled", "waiting for pod %s to be scheduled", waiting[0])
+	default:
+		c.env.Events.Eventf(claim, v1.EventTypeNormal, "WaitForPodScheduled", "waiting for pods %s to be scheduled", listed(waiting))
+	}
+}
+
+// listed joins names, as many as the message of an event has room for.
+func listed(names []string) string {
+	const limit = 900 // of the 1,024 bytes of a message
+	size := 0
+	for i, name := range names {
+		if size += len(name) + 1; size > limit {
+			return fmt.Sprintf("%s,... (%d more)", strings.Join(names[:i], ","), len(names)-i)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// reschedule removes the selected node from a claim, so that the scheduler
+// selects another one.
+func (c *binder) reschedule(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
+	next := claim.DeepCopy()
+	delete(next.Annotations, volume.AnnSelectedNode)
+	_, err := c.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	return controller.IgnoreNotFound(err)
+}
+
+// provision sets the annotation that requests a volume from the provisioner of
+// the class.
 func (c *binder) provision(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storage.StorageClass) error {
-	if claim.Annotations[provisioner] != class.Provisioner {
+	provisioner, err := externalProvisioner(class.Provisioner)
+	if err != nil {
+		c.env.Events.Event(claim, v1.EventTypeWarning, "ProvisioningFailed", err.Error())
+		return c.setClaimPhase(ctx, claim, v1.ClaimPending, nil)
+	}
+	if claim.Annotations[volume.AnnStorageProvisioner] != provisioner {
 		next := claim.DeepCopy()
-		annotate(next, provisioner, class.Provisioner)
-		annotate(next, betaProvisioner, class.Provisioner)
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnStorageProvisioner, provisioner)
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnBetaStorageProvisioner, provisioner)
 		updated, err := c.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
 		if err != nil {
-			return ignoreNotFound(err)
+			return controller.IgnoreNotFound(err)
 		}
 		claim = updated
 	}
 	c.env.Events.Eventf(claim, v1.EventTypeNormal, "ExternalProvisioning",
-		"Waiting for a volume to be created either by the external provisioner '%s' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered.", class.Provisioner)
+		"Waiting for a volume to be created either by the external provisioner '%s' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered.", provisioner)
 	return c.setClaimPhase(ctx, claim, v1.ClaimPending, nil)
 }
 
-func annotate(o metav1.Object, key, value string) {
-	annotations := o.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
+// bind sets the references between a volume and a claim and writes both
+// statuses. It skips steps that have already been taken.
+func (c *binder) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
+	next, dirty, err := volume.GetBindVolumeToClaim(v, claim)
+	if err != nil {
+		return err
 	}
-	annotations[key] = value
-	o.SetAnnotations(annotations)
-}
-
-// bind makes a volume and a claim point to each other, and writes both
-// statuses. Each step is left out if it was taken before.
-func (c *binder) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) (err error) {
-	if v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID {
-		next := v.DeepCopy()
-		if next.Spec.ClaimRef == nil {
-			annotate(next, boundByController, "yes")
-		}
-		next.Spec.ClaimRef = &v1.ObjectReference{
-			Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name,
-			UID: claim.UID, ResourceVersion: claim.ResourceVersion,
-		}
+	if dirty {
 		if v, err = c.kube.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
@@ -249,13 +326,13 @@ func (c *binder) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1.Per
 	if v, err = c.setVolumePhase(ctx, v, v1.VolumeBound, ""); err != nil {
 		return err
 	}
-	if _, was := claim.Annotations[bindCompleted]; !was || claim.Spec.VolumeName != v.Name {
+	if _, was := claim.Annotations[volume.AnnBindCompleted]; !was || claim.Spec.VolumeName != v.Name {
 		next := claim.DeepCopy()
 		if next.Spec.VolumeName != v.Name {
 			next.Spec.VolumeName = v.Name
-			annotate(next, boundByController, "yes")
+			metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnBoundByController, "yes")
 		}
-		annotate(next, bindCompleted, "yes")
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnBindCompleted, "yes")
 		if claim, err = c.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
@@ -263,15 +340,15 @@ func (c *binder) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1.Per
 	return c.setClaimPhase(ctx, claim, v1.ClaimBound, v)
 }
 
-func (c *binder) lose(ctx context.Context, claim *v1.PersistentVolumeClaim, reason, message string) error {
+func (c *binder) markLost(ctx context.Context, claim *v1.PersistentVolumeClaim, reason, message string) error {
 	if claim.Status.Phase != v1.ClaimLost {
 		c.env.Events.Event(claim, v1.EventTypeWarning, reason, message)
 	}
 	return c.setClaimPhase(ctx, claim, v1.ClaimLost, nil)
 }
 
-// setClaimPhase writes a claim's status. The volume, if there is one, gives
-// access modes and capacity.
+// setClaimPhase writes the status of a claim, with the access modes, capacity and
+// VolumeAttributesClass of v if it is not nil.
 func (c *binder) setClaimPhase(ctx context.Context, claim *v1.PersistentVolumeClaim, phase v1.PersistentVolumeClaimPhase, v *v1.PersistentVolume) error {
 	next := claim.DeepCopy()
 	next.Status.Phase = phase
@@ -282,12 +359,15 @@ func (c *binder) setClaimPhase(ctx context.Context, claim *v1.PersistentVolumeCl
 		if claim.Status.Phase != phase || len(claim.Status.Capacity) == 0 {
 			next.Status.Capacity = v1.ResourceList{v1.ResourceStorage: v.Spec.Capacity[v1.ResourceStorage]}
 		}
+		if claim.Status.Phase != phase { // from then on, it is the resizer's
+			next.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
+		}
 	}
 	if equality.Semantic.DeepEqual(next.Status, claim.Status) {
 		return nil
 	}
 	_, err := c.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	return ignoreNotFound(err)
+	return controller.IgnoreNotFound(err)
 }
 
 func (c *binder) setVolumePhase(ctx context.Context, v *v1.PersistentVolume, phase v1.PersistentVolumePhase, message string) (*v1.PersistentVolume, error) {
@@ -307,11 +387,11 @@ func (c *binder) syncVolume(ctx context.Context, v *v1.PersistentVolume) error {
 	ref := v.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
 		_, err := c.setVolumePhase(ctx, v, v1.VolumeAvailable, "")
-		return ignoreNotFound(err)
+		return controller.IgnoreNotFound(err)
 	}
 	claim, err := c.claims.PersistentVolumeClaims(ref.Namespace).Get(ref.Name)
 	if apierrors.IsNotFound(err) || err == nil && claim.UID != ref.UID {
-		// What is reclaimed cannot be brought back: make sure first.
+		// Reclaiming cannot be undone, so do not rely on the cache.
 		claim, err = c.kube.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	}
 	switch {
@@ -321,53 +401,24 @@ func (c *binder) syncVolume(ctx context.Context, v *v1.PersistentVolume) error {
 		return err
 	case claim.Spec.VolumeName == v.Name:
 		_, err := c.setVolumePhase(ctx, v, v1.VolumeBound, "")
-		return ignoreNotFound(err)
+		return controller.IgnoreNotFound(err)
 	case claim.Spec.VolumeName == "":
 		c.queue.Add(cache.MetaObjectToName(claim))
 		return nil
 	}
-	if _, ours := v.Annotations[boundByController]; !ours {
+	// The claim is bound to another volume.
+	if _, made := v.Annotations[volume.AnnDynamicallyProvisioned]; made && v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
+		return c.release(ctx, v) // it was made for the claim, and nobody else can have it
+	}
+	if _, ours := v.Annotations[volume.AnnBoundByController]; !ours {
 		next := v.DeepCopy()
 		next.Spec.ClaimRef.UID = ""
 		_, err := c.kube.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
-		return ignoreNotFound(err)
+		return controller.IgnoreNotFound(err)
 	}
-	// The claim chose another volume meanwhile.
 	next := v.DeepCopy()
 	next.Spec.ClaimRef = nil
-	delete(next.Annotations, boundByController)
+	delete(next.Annotations, volume.AnnBoundByController)
 	_, err = c.kube.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
-	return ignoreNotFound(err)
-}
-
-// release marks a volume whose claim is gone, and reclaims it by its policy.
-func (c *binder) release(ctx context.Context, v *v1.PersistentVolume) error {
-	if v.Status.Phase == v1.VolumeFailed {
-		return nil
-	}
-	v, err := c.setVolumePhase(ctx, v, v1.VolumeReleased, "")
-	if err != nil {
-		return ignoreNotFound(err)
-	}
-	_, external := v.Annotations[provisionedBy]
-	failure := ""
-	switch {
-	case v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRecycle:
-		failure = "No recycler plugin found for the volume!"
-		c.env.Events.Event(v, v1.EventTypeWarning, "VolumeFailedRecycle", failure)
-	case v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && !external && v.Spec.CSI == nil:
-		failure = fmt.Sprintf("error getting deleter volume plugin for volume %q: no volume plugin matched", v.Name)
-		c.env.Events.Event(v, v1.EventTypeWarning, "VolumeFailedDelete", failure)
-	default:
-		return nil
-	}
-	_, err = c.setVolumePhase(ctx, v, v1.VolumeFailed, failure)
-	return ignoreNotFound(err)
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
-// Classes describes the controller that protects volume attributes classes
-// which claims or volumes have or are to have (KEP-3751).
+// Classes describes the controller that protects VolumeAttributesClasses that
+// claims or volumes use or request (KEP-3751).
 func Classes() controller.Descriptor {
 	return controller.Descriptor{
 		Name:           "volumeattributesclass-protection-controller",
@@ -23,13 +23,13 @@ func Classes() controller.Descriptor {
 	}
 }
 
-// newClasses builds the controller of volume attributes classes.
+// newClasses builds the controller of VolumeAttributesClasses.
 func newClasses(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	classes := env.Client.Informers.Storage().V1().VolumeAttributesClasses()
 	claims, volumes := core.PersistentVolumeClaims(), core.PersistentVolumes()
 	kube := env.Client.Kubernetes.StorageV1().VolumeAttributesClasses()
-	queue := controller.NewQueue("vacprotection", controller.Existing[string](classes.Informer(), func(ctx context.Context, class *storagev1.VolumeAttributesClass) error {
+	queue := controller.NewQueue(env.Queues, "vacprotection", controller.Existing[string](classes.Informer(), func(ctx context.Context, class *storagev1.VolumeAttributesClass) error {
 		name := class.Name
 		inUse := func() (bool, error) {
 			allClaims, err := claims.Lister().List(labels.Everything())
@@ -69,8 +69,8 @@ func newClasses(env *controller.Env) (controller.Controller, error) {
 	}), nil
 }
 
-// classesOf are the classes that a claim is to have, has, and is being given;
-// none for nil.
+// classesOf returns the requested, current and target classes of a claim. It
+// returns none for nil.
 func classesOf(c *v1.PersistentVolumeClaim) (names []string) {
 	if c == nil {
 		return nil
@@ -88,7 +88,7 @@ func classesOf(c *v1.PersistentVolumeClaim) (names []string) {
 	return names
 }
 
-// classOf is the class that a volume has; "" for none and for nil.
+// classOf returns the class of a volume, or "" if it has none or is nil.
 func classOf(v *v1.PersistentVolume) string {
 	if v == nil || v.Spec.VolumeAttributesClassName == nil {
 		return ""

@@ -1,5 +1,6 @@
-// Package volumeprotection keeps volumes, claims and volume attributes classes
-// that are in use from going: a finalizer holds what is deleted until nothing needs it.
+// Package volumeprotection contains the controllers that protect claims, volumes
+// and VolumeAttributesClasses in use. They add a finalizer to each object and
+// remove it once the object is being deleted and no longer in use.
 package volumeprotection
 
 import (
@@ -10,8 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // Finalizers of claims, volumes and classes.
@@ -43,60 +47,27 @@ func Volumes() controller.Descriptor {
 	}
 }
 
-// byClaim is the name of the pod informer's index by the claims a pod uses.
-const byClaim = "claim"
-
-// claimKeys is the index function of byClaim: "namespace/claim".
-func claimKeys(o any) ([]string, error) {
-	p, ok := o.(*v1.Pod)
-	if !ok {
-		return nil, nil
-	}
-	var keys []string
-	for _, name := range claimsOf(p) {
-		keys = append(keys, p.Namespace+"/"+name)
-	}
-	return keys, nil
-}
-
-// claimsOf are the claims that a pod uses, those of its ephemeral volumes
-// included.
-func claimsOf(p *v1.Pod) (names []string) {
-	for _, v := range p.Spec.Volumes {
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			names = append(names, p.Name+"-"+v.Name)
-		}
-	}
-	return names
-}
-
 // newClaims builds the controller of claims.
 func newClaims(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
 	podInformer := core.Pods().Informer()
-	if err := env.Index(podInformer, byClaim, claimKeys); err != nil {
+	if err := env.Index(podInformer, pods.ByClaim, pods.ClaimKeys); err != nil {
 		return nil, err
 	}
 	kube := env.Client.Kubernetes.CoreV1()
-	queue := controller.NewQueue("pvcprotection", controller.Existing[controller.Key](core.PersistentVolumeClaims().Informer(), func(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
+	queue := controller.NewQueue(env.Queues, "pvcprotection", controller.Existing[controller.Key](core.PersistentVolumeClaims().Informer(), func(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
 		key := cache.MetaObjectToName(claim)
 		inUse := func() (bool, error) {
-			users, err := podInformer.GetIndexer().ByIndex(byClaim, key.String())
-			// A pod that no node has seen yet does not hold its claims.
-			if err != nil || slices.ContainsFunc(users, func(o any) bool { return o.(*v1.Pod).Spec.NodeName != "" }) {
+			users, err := pods.OfClaim(podInformer, claim)
+			if err != nil || slices.ContainsFunc(users, func(p *v1.Pod) bool { return uses(p, claim) }) {
 				return true, err
 			}
-			// The cache may be behind; what is let go cannot be brought back.
+			// The cache may be stale, and removing the finalizer cannot be undone.
 			fresh, err := kube.Pods(key.Namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return true, err
 			}
-			return slices.ContainsFunc(fresh.Items, func(p v1.Pod) bool {
-				return p.Spec.NodeName != "" && slices.Contains(claimsOf(&p), key.Name)
-			}), nil
+			return slices.ContainsFunc(fresh.Items, func(p v1.Pod) bool { return uses(&p, claim) }), nil
 		}
 		return protect(claim, claimFinalizer, inUse, func(finalizers []string) error {
 			next := claim.DeepCopy()
@@ -113,10 +84,10 @@ func newClaims(env *controller.Env) (controller.Controller, error) {
 				}
 			}),
 			controller.On(podInformer, func(old, new *v1.Pod) {
-				if new != nil || old == nil {
+				if old == nil || new != nil && (isShutDown(old) || !isShutDown(new)) {
 					return
 				}
-				for _, name := range claimsOf(old) {
+				for name := range podquery.ClaimNames(old) {
 					queue.Add(controller.Key{Namespace: old.Namespace, Name: name})
 				}
 			}),
@@ -124,11 +95,28 @@ func newClaims(env *controller.Env) (controller.Controller, error) {
 	}), nil
 }
 
+// uses reports whether a pod uses a claim. A pod without a node does not, and
+// will not: the kubelet mounts no claim that is being deleted. If a pod is deleted
+// in the foreground, the claims of its ephemeral volumes are deleted before it, so
+// it uses them only until it is shut down.
+func uses(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
+	return pod.Spec.NodeName != "" && slices.ContainsFunc(pod.Spec.Volumes, func(vol v1.Volume) bool {
+		name, isEphemeral := podquery.ClaimName(pod, &vol)
+		return name == claim.Name && (!isEphemeral || !isShutDown(pod) && ephemeral.VolumeIsForPod(pod, claim) == nil)
+	})
+}
+
+// isShutDown reports whether the kubelet has ended the pod and unmounted its
+// volumes, or somebody has deleted it by force.
+func isShutDown(pod *v1.Pod) bool {
+	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+}
+
 // newVolumes builds the controller of volumes.
 func newVolumes(env *controller.Env) (controller.Controller, error) {
 	volumes := env.Client.Informers.Core().V1().PersistentVolumes()
 	kube := env.Client.Kubernetes.CoreV1()
-	queue := controller.NewQueue("pvprotection", controller.Existing[string](volumes.Informer(), func(ctx context.Context, volume *v1.PersistentVolume) error {
+	queue := controller.NewQueue(env.Queues, "pvprotection", controller.Existing[string](volumes.Informer(), func(ctx context.Context, volume *v1.PersistentVolume) error {
 		bound := func() (bool, error) { return volume.Status.Phase == v1.VolumeBound, nil }
 		return protect(volume, volumeFinalizer, bound, func(finalizers []string) error {
 			next := volume.DeepCopy()
@@ -148,8 +136,8 @@ func newVolumes(env *controller.Env) (controller.Controller, error) {
 	}), nil
 }
 
-// protect puts the finalizer on an object that has none and is not being
-// deleted, and takes it off one that is being deleted and not in use.
+// protect adds the finalizer to an object that is not being deleted, and removes
+// it from one that is being deleted and not in use.
 func protect(o metav1.Object, finalizer string, inUse func() (bool, error), write func(finalizers []string) error) error {
 	held := slices.Contains(o.GetFinalizers(), finalizer)
 	finalizers := slices.Clone(o.GetFinalizers())

@@ -3,40 +3,82 @@ package volumeprotection
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
 
-func TestClaimStaysWhileAPodUsesIt(t *testing.T) {
-	now := metav1.Now()
-	claim := func(name string, deleted *metav1.Time, finalizers ...string) *v1.PersistentVolumeClaim {
-		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, DeletionTimestamp: deleted, Finalizers: finalizers}}
-	}
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "user"},
-		Spec: v1.PodSpec{NodeName: "n", Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{
-			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "used"},
-		}}}},
-	}
-	c := controllertest.New(t, claim("fresh", nil), claim("used", &now, claimFinalizer), claim("unused", &now, claimFinalizer, "other"), pod)
-	c.Run(Claims())
-	finalizers := func() string {
-		list, err := c.Fake.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
+func TestClaimInUseIsProtected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := metav1.Now()
+		claim := func(name string, deleted *metav1.Time, finalizers ...string) *v1.PersistentVolumeClaim {
+			return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, DeletionTimestamp: deleted, Finalizers: finalizers}}
+		}
+		pod := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "user"},
+			Spec: v1.PodSpec{NodeName: "n", Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "used"},
+			}}}},
+		}
+		c := controllertest.New(t, claim("fresh", nil), claim("used", &now, claimFinalizer), claim("unused", &now, claimFinalizer, "other"), pod)
+		c.Run(Claims())
+		finalizers := func() string {
+			list, err := c.Fake.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := ""
+			for _, claim := range list.Items {
+				out += fmt.Sprint(claim.Name, claim.Finalizers, " ")
+			}
+			return out
+		}
+		controllertest.Eventually(t, finalizers, "fresh[kubernetes.io/pvc-protection] unused[other] used[kubernetes.io/pvc-protection] ")
+		if err := c.Fake.CoreV1().Pods("default").Delete(t.Context(), "user", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		out := ""
-		for _, claim := range list.Items {
-			out += fmt.Sprint(claim.Name, claim.Finalizers, " ")
+		controllertest.Eventually(t, finalizers, "fresh[kubernetes.io/pvc-protection] unused[other] used[] ")
+	})
+}
+
+// TestUnusedClaimIsReleased checks that a claim is released which a pod on a node
+// names, but does not use: the claim of an ephemeral volume that was made for
+// another pod, or whose pod has ended and only waits for its claims to go, as in
+// foreground deletion.
+func TestUnusedClaimIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now, zero, controls := metav1.Now(), int64(0), true
+		claim := func(name string, owner types.UID) *v1.PersistentVolumeClaim {
+			return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: name, DeletionTimestamp: &now, Finalizers: []string{claimFinalizer},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: owner, Controller: &controls}},
+			}}
 		}
-		return out
-	}
-	controllertest.Eventually(t, finalizers, "fresh[kubernetes.io/pvc-protection] unused[other] used[kubernetes.io/pvc-protection] ")
-	if err := c.Fake.CoreV1().Pods("default").Delete(t.Context(), "user", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	controllertest.Eventually(t, finalizers, "fresh[kubernetes.io/pvc-protection] unused[other] used[] ")
+		pod := func(name string, uid types.UID) *v1.Pod {
+			return &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid},
+				Spec:       v1.PodSpec{NodeName: "n", Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}},
+			}
+		}
+		ended := pod("ended", "3")
+		ended.DeletionTimestamp, ended.DeletionGracePeriodSeconds = &now, &zero
+		ended.Finalizers = []string{metav1.FinalizerDeleteDependents}
+		c := controllertest.New(t, claim("owner-v", "1"), claim("other-v", "1"), claim("ended-v", "3"), pod("owner", "1"), pod("other", "2"), ended)
+		c.Run(Claims())
+		controllertest.Eventually(t, func() string {
+			list, err := c.Fake.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := ""
+			for _, claim := range list.Items {
+				out += fmt.Sprint(claim.Name, claim.Finalizers, " ")
+			}
+			return out
+		}, "ended-v[] other-v[] owner-v[kubernetes.io/pvc-protection] ")
+	})
 }

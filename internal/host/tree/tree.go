@@ -1,5 +1,5 @@
-// Package tree removes directories whose content nobody can be trusted with:
-// pods choose how deep and wide theirs are, and what is linked there.
+// Package tree removes directories with untrusted content: pods choose how deep
+// and wide their directories are, and what is linked there.
 package tree
 
 import (
@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth is how many directories a removal holds open. What is deeper is
-// moved up to the root of the tree first.
+// maxDepth is how many directories a removal holds open. Deeper ones are first
+// moved to the root of the tree.
 const maxDepth = 64
 
-// Remove removes a file, or a directory with everything in it, if it is there.
-// It follows no symbolic link and enters no mount: at the first mount point it
-// fails, for what is behind one may be anybody's. What a failed removal leaves
-// is all within the directory.
+// Remove removes a file, or a directory with everything in it. A missing one is
+// no error. Remove follows no symbolic link. It fails at a mount point, because
+// what is mounted may belong to others. After an error, everything that is left
+// is within the directory.
 func Remove(path string) error {
 	err := unix.Unlinkat(unix.AT_FDCWD, path, 0)
 	if errors.Is(err, unix.EISDIR) {
@@ -42,8 +42,8 @@ func Remove(path string) error {
 	return err
 }
 
-// outcome says whether the removal of one file or directory is done, and how:
-// it is not for a directory that is not empty.
+// outcome reports whether the removal of a file or directory is done, and its
+// error. It is not done for a directory that is not empty.
 func outcome(path string, err error) (bool, error) {
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT):
@@ -84,7 +84,7 @@ func (r *removal) empty(dir *os.File, depth int) error {
 		if again && removed == 0 {
 			return nil
 		}
-		if _, err := dir.Seek(0, io.SeekStart); err != nil { // entries may be skipped after removals
+		if _, err := dir.Seek(0, io.SeekStart); err != nil { // removals may make Readdirnames skip entries
 			return err
 		}
 	}
@@ -116,8 +116,8 @@ func (r *removal) remove(in *os.File, name string, depth int) error {
 	return err
 }
 
-// open opens a directory that is in another one, on the same mount. It tries
-// again what a rename elsewhere interrupted.
+// open opens a directory in another one, on the same mount. It retries if a
+// rename interrupts it.
 func open(dir int, name string) (fd int, err error) {
 	const attempts = 32
 	how := unix.OpenHow{
@@ -132,7 +132,7 @@ func open(dir int, name string) (fd int, err error) {
 	return fd, err
 }
 
-// moveUp moves a directory to the root of the tree, where its turn comes later.
+// moveUp moves a directory to the root of the tree, where it is removed later.
 func (r *removal) moveUp(dir int, name, path string) error {
 	for {
 		r.moved++

@@ -21,7 +21,7 @@ func deep(t *testing.T, top string, depth int) string {
 	return last
 }
 
-// only checks that a directory holds nothing but one entry; "" is nothing.
+// only checks that a directory has no entry other than name.
 func only(t *testing.T, dir, name string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -35,8 +35,8 @@ func only(t *testing.T, dir, name string) {
 	}
 }
 
-// What a removal has moved when it fails must not lie beside the tree, where
-// nobody looks for it.
+// When a removal fails, the directories that it has moved must be within the
+// tree, and not beside it, where no user looks for them.
 func TestAFailedRemovalLeavesAllWithinTheTree(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")

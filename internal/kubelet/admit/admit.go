@@ -1,5 +1,5 @@
-// Package admit decides whether a node takes a pod that was bound to it. It
-// stands for upstream's admit handlers (package lifecycle).
+// Package admit decides whether a node admits a pod that is bound to it. It
+// corresponds to upstream's admit handlers (package lifecycle).
 package admit
 
 import (
@@ -15,52 +15,65 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/amount"
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/kubelet/shutdown"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// Rejection is why a pod is refused: what its status will say.
+// Rejection is the reason and message in the status of a rejected pod.
 type Rejection struct{ Reason, Message string }
 
-// Policy is what a node takes.
+// Policy is the admission policy of a node.
 type Policy struct {
 	AllowedSysctls []string
 	AppArmor       bool                          // the kernel enforces its profiles
-	Pressure       func() []v1.NodeConditionType // what the node is short of
+	Pressure       func() []v1.NodeConditionType // pressure conditions that are true
 	Node           func() *v1.Node               // nil before there is one
 	Allocatable    func() v1.ResourceList
+	Features       *feature.Set
+	ShuttingDown   func() bool // nil: never
+
+	sums Sums
 }
 
-// Admit returns why the node refuses the pod beside those that run; nil if it
-// takes it.
+// Admit returns why the node rejects the pod given the running pods, or nil if
+// it admits it.
 func (p *Policy) Admit(pod *v1.Pod, running []*v1.Pod) *Rejection {
+	if p.ShuttingDown != nil && p.ShuttingDown() {
+		return &Rejection{shutdown.RejectedReason, shutdown.RejectedMessage}
+	}
 	if r := Sysctls(pod, p.AllowedSysctls); r != nil {
 		return r
 	}
 	if spec.NeedsAppArmor(pod) && !p.AppArmor {
 		return &Rejection{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
 	}
-	if r := Pressure(pod, podutil.QOSClass(pod), p.Pressure()); r != nil {
+	if r := Pressure(pod, podquery.QOSClass(pod), p.Pressure()); r != nil {
 		return r
 	}
-	return Check(pod, p.Node(), running, p.Allocatable())
+	return check(pod, p.Node(), running, p.Allocatable(), p.Features, p.sums.Requests)
 }
 
-// Check decides about a pod against the pods that the node already runs. A
-// nil node object skips the rules that need its labels and taints.
-func Check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.ResourceList) *Rejection {
+// Check checks a pod against the pods that run on the node. Without a node
+// object it skips the rules for labels and taints.
+func Check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.ResourceList, features *feature.Set) *Rejection {
+	return check(pod, node, others, allocatable, features, new(Sums).Requests)
+}
+
+func check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.ResourceList, features *feature.Set, requests func([]*v1.Pod) v1.ResourceList) *Rejection {
 	if r := operatingSystem(pod); r != nil {
 		return r
 	}
 	if node != nil {
-		if r := placement(pod, node); r != nil {
+		if r := placement(pod, node, features); r != nil {
 			return r
 		}
 	}
 	if r := ports(pod, others); r != nil {
 		return r
 	}
-	return resources(pod, others, allocatable)
+	return resources(pod, others, allocatable, requests)
 }
 
 func operatingSystem(pod *v1.Pod) *Rejection {
@@ -73,30 +86,28 @@ func operatingSystem(pod *v1.Pod) *Rejection {
 	return nil
 }
 
-func placement(pod *v1.Pod, node *v1.Node) *Rejection {
+func placement(pod *v1.Pod, node *v1.Node, features *feature.Set) *Rejection {
 	matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
 	if err != nil || !matches {
 		return &Rejection{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}
 	}
 	onlyNoExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
-	if _, found := corev1helper.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, onlyNoExecute, false); found {
+	numeric := features.Enabled(feature.TaintTolerationComparisonOperators)
+	if _, found := corev1helper.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, onlyNoExecute, numeric); found {
 		return &Rejection{"TaintToleration", "Predicate TaintToleration failed: node(s) had untolerated taints"}
 	}
 	return nil
 }
 
-// Pressure refuses pods while the node is short of something: all of them but
-// critical ones, and for memory only those that requested none of anything
-// and do not tolerate it.
+// Pressure rejects pods under pressure, except critical ones. Under memory
+// pressure alone it rejects only BestEffort pods that do not tolerate it.
 func Pressure(pod *v1.Pod, class v1.PodQOSClass, conditions []v1.NodeConditionType) *Rejection {
-	if len(conditions) == 0 || podutil.IsCritical(pod) {
+	if len(conditions) == 0 || podquery.IsCritical(pod) {
 		return nil
 	}
 	if len(conditions) == 1 && conditions[0] == v1.NodeMemoryPressure {
-		taint := []v1.Taint{{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}}
-		all := func(*v1.Taint) bool { return true }
-		_, untolerated := corev1helper.FindMatchingUntoleratedTaint(klog.Background(), taint, pod.Spec.Tolerations, all, false)
-		if class != v1.PodQOSBestEffort || !untolerated {
+		taint := &v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule} // without a value to compare
+		if class != v1.PodQOSBestEffort || podquery.Tolerates(pod.Spec.Tolerations, taint, false) {
 			return nil
 		}
 	}
@@ -109,10 +120,12 @@ type hostPort struct {
 	port     int32
 }
 
+// hostPorts returns the host ports of the containers that run as long as the
+// pod: the regular ones and the sidecars.
 func hostPorts(pod *v1.Pod) []hostPort {
 	var out []hostPort
-	for i := range pod.Spec.Containers {
-		for _, p := range pod.Spec.Containers[i].Ports {
+	add := func(c *v1.Container) {
+		for _, p := range c.Ports {
 			if p.HostPort == 0 {
 				continue
 			}
@@ -127,13 +140,20 @@ func hostPorts(pod *v1.Pod) []hostPort {
 			out = append(out, hostPort{ip, protocol, p.HostPort})
 		}
 	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		if podquery.IsSidecar(&pod.Spec.InitContainers[i]) {
+			add(&pod.Spec.InitContainers[i])
+		}
+	}
 	return out
 }
 
-// ReservedPorts are the host ports of a pod on which the cluster itself serves,
-// and which the proxy therefore leaves out. The pod runs all the same: its
-// owner would make another one, which would come here again. Pods in the node's
-// own network only say what they listen on.
+// ReservedPorts returns the host ports of a pod that the cluster itself uses,
+// and which the proxy therefore skips. Such a pod is admitted: its controller
+// would only create another one. Pods in the host network are not checked.
 func ReservedPorts(pod *v1.Pod, reserved []int) []int32 {
 	if pod.Spec.HostNetwork {
 		return nil
@@ -165,13 +185,14 @@ func ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	return nil
 }
 
-// resources adds up requests. The reason is OutOf and the resource's name.
-func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) *Rejection {
+// resources rejects a pod if the requests of all pods exceed the allocatable
+// resources. The reason is OutOf followed by the name of the resource.
+func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList, requests func([]*v1.Pod) v1.ResourceList) *Rejection {
 	if room := allocatable[v1.ResourcePods]; !room.IsZero() && int64(len(others)+1) > room.Value() {
 		return outOf(v1.ResourcePods, 1, int64(len(others)), room.Value())
 	}
 	request := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	used := Requests(others)
+	used := requests(others)
 	names := make([]string, 0, len(request))
 	for name := range request {
 		names = append(names, string(name))
@@ -193,8 +214,8 @@ func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) *Reje
 	return nil
 }
 
-// TooBig says why the node could not hold the pod even if it ran alone there,
-// "" if it could.
+// TooBig returns why the pod would not fit on the node even if it ran alone, ""
+// if it would.
 func TooBig(pod *v1.Pod, allocatable v1.ResourceList) string {
 	request := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
@@ -203,19 +224,6 @@ func TooBig(pod *v1.Pod, allocatable v1.ResourceList) string {
 		}
 	}
 	return ""
-}
-
-// Requests adds up what the pods ask for.
-func Requests(pods []*v1.Pod) v1.ResourceList {
-	total := v1.ResourceList{}
-	for _, pod := range pods {
-		for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}) {
-			sum := total[name]
-			sum.Add(q)
-			total[name] = sum
-		}
-	}
-	return total
 }
 
 func counted(name v1.ResourceName, q resource.Quantity) int64 {
@@ -229,28 +237,31 @@ func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
 	return &Rejection{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)}
 }
 
-// AppArmorEnabled says whether the kernel enforces profiles. read reads a file.
+// AppArmorEnabled reports whether the kernel enforces AppArmor profiles. read
+// reads a file.
 func AppArmorEnabled(read func(path string) ([]byte, error)) bool {
 	enabled, err := read("/sys/module/apparmor/parameters/enabled")
 	return err == nil && strings.HasPrefix(string(enabled), "Y")
 }
 
 // safeSysctls are those whose effect ends at the pod.
-var safeSysctls = []string{
-	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
-	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
-	"net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+func safeSysctls() []string {
+	return []string{
+		"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
+		"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
+		"net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+	}
 }
 
-// Sysctls refuses sysctls that are neither safe nor allowed on the node. A
-// pattern of allowed ends with * to allow all that begin so.
+// Sysctls rejects sysctls that are neither safe nor allowed on the node. An
+// allowed pattern that ends with * matches a prefix.
 func Sysctls(pod *v1.Pod, allowed []string) *Rejection {
 	if pod.Spec.SecurityContext == nil {
 		return nil
 	}
 	for _, s := range pod.Spec.SecurityContext.Sysctls {
 		name := strings.ReplaceAll(s.Name, "/", ".")
-		fine := slices.Contains(safeSysctls, name) || slices.ContainsFunc(allowed, func(pattern string) bool {
+		fine := slices.Contains(safeSysctls(), name) || slices.ContainsFunc(allowed, func(pattern string) bool {
 			prefix, any := strings.CutSuffix(pattern, "*")
 			return pattern == name || any && strings.HasPrefix(name, prefix)
 		})

@@ -17,14 +17,14 @@ func TestPressure(t *testing.T) {
 		conditions []v1.NodeConditionType
 		want       string
 	}{
-		"no pressure":       {&v1.Pod{}, v1.PodQOSBestEffort, nil, ""},
-		"best effort":       {&v1.Pod{}, v1.PodQOSBestEffort, memory, "The node had condition: [MemoryPressure]. "},
-		"burstable":         {&v1.Pod{}, v1.PodQOSBurstable, memory, ""},
-		"tolerates":         {tolerant, v1.PodQOSBestEffort, memory, ""},
-		"disk":              {&v1.Pod{}, v1.PodQOSGuaranteed, disk, "The node had condition: [DiskPressure]. "},
-		"memory and disk":   {tolerant, v1.PodQOSBurstable, append(memory, disk...), "The node had condition: [MemoryPressure DiskPressure]. "},
-		"system's priority": {&v1.Pod{Spec: v1.PodSpec{Priority: &priority}}, v1.PodQOSBestEffort, disk, ""},
-		"claims a manifest": {&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.source": "file"}}}, v1.PodQOSBestEffort, disk, "The node had condition: [DiskPressure]. "},
+		"no pressure":           {&v1.Pod{}, v1.PodQOSBestEffort, nil, ""},
+		"best effort":           {&v1.Pod{}, v1.PodQOSBestEffort, memory, "The node had condition: [MemoryPressure]. "},
+		"burstable":             {&v1.Pod{}, v1.PodQOSBurstable, memory, ""},
+		"tolerates":             {tolerant, v1.PodQOSBestEffort, memory, ""},
+		"disk":                  {&v1.Pod{}, v1.PodQOSGuaranteed, disk, "The node had condition: [DiskPressure]. "},
+		"memory and disk":       {tolerant, v1.PodQOSBurstable, append(memory, disk...), "The node had condition: [MemoryPressure DiskPressure]. "},
+		"system's priority":     {&v1.Pod{Spec: v1.PodSpec{Priority: &priority}}, v1.PodQOSBestEffort, disk, ""},
+		"pretends to be static": {&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.source": "file"}}}, v1.PodQOSBestEffort, disk, "The node had condition: [DiskPressure]. "},
 	} {
 		got := ""
 		if r := Pressure(test.pod, test.class, test.conditions); r != nil {
@@ -36,14 +36,42 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// A pod with the host port of the API server does not get what is sent to it.
-func TestPortsOfTheClusterItself(t *testing.T) {
+// The API server's port is reserved, so a pod with that host port gets no
+// traffic.
+func TestReservedPorts(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{HostPort: 6443, ContainerPort: 80}, {HostPort: 80}}}}}}
 	if ports := ReservedPorts(pod, []int{10250, 6443}); len(ports) != 1 || ports[0] != 6443 {
-		t.Errorf("the cluster's own ports are %v, want 6443", ports)
+		t.Errorf("the reserved ports are %v, want 6443", ports)
 	}
 	pod.Spec.HostNetwork = true
 	if ports := ReservedPorts(pod, []int{6443}); len(ports) != 0 {
 		t.Errorf("of a pod in the node's network: %v", ports)
+	}
+}
+
+// A sidecar serves as long as its pod, an init container does not.
+func TestHostPortsOfInitContainers(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	with := func(policy *v1.ContainerRestartPolicy) *v1.Pod {
+		return &v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{{RestartPolicy: policy, Ports: []v1.ContainerPort{{HostPort: 8080}}}}}}
+	}
+	regular := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{HostPort: 8080}}}}}}
+	for _, test := range []struct {
+		name       string
+		pod, other *v1.Pod
+		want       string
+	}{
+		{"a sidecar and a container", with(&always), regular, "NodePorts"},
+		{"a container and a sidecar", regular, with(&always), "NodePorts"},
+		{"two sidecars", with(&always), with(&always), "NodePorts"},
+		{"an init container", with(nil), regular, ""},
+	} {
+		got := ""
+		if r := Check(test.pod, nil, []*v1.Pod{test.other}, nil, nil); r != nil {
+			got = r.Reason
+		}
+		if got != test.want {
+			t.Errorf("%s: rejected by %q, want %q", test.name, got, test.want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
-// Package cgroup keeps the control groups of pods: one below the group of
-// its service class, whose limits all containers of the pod share. It stands
-// for upstream's container manager.
+// Package cgroup manages the control groups of pods. Each pod has a group below
+// the group of its QoS class. The limits of the pod's group apply to all
+// containers of the pod. The package corresponds to upstream's container
+// manager.
 //
 //	ROOT/kubepods/podUID                  guaranteed
 //	ROOT/kubepods/burstable/podUID
@@ -16,7 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Usage is what the processes of a group use now.
+// Usage is the resource usage of a group.
 type Usage struct {
 	CPUNanoseconds  uint64 // since the group was made
 	MemoryBytes     uint64
@@ -35,37 +36,46 @@ type Usage struct {
 	Periods, ThrottledPeriods, ThrottledNanoseconds uint64
 }
 
-// Groups is the machine's control groups. Paths begin at the hierarchy's root.
+// Groups are the control groups of the machine. Paths begin at the root of the
+// hierarchy.
 type Groups interface {
-	// Apply makes the group if it is missing and sets its controls. pids 0
-	// leaves the number of processes alone.
+	// Apply creates the group if it is missing and sets its controls. If pids
+	// is 0, the limit of processes is left unchanged.
 	Apply(path string, r *runtimeapi.LinuxContainerResources, pids int64) error
-	// Remove deletes the group and those below it. A missing one is no error.
+	// Remove removes the group and its descendants. A missing group is not an
+	// error.
 	Remove(path string) error
+	// Kill kills the processes in the group and its descendants with SIGKILL. A
+	// missing group is not an error.
+	Kill(path string) error
+	// Below returns the names of the groups directly below a group.
+	Below(path string) ([]string, error)
 	// Usage reads a group's consumption.
 	Usage(path string) (Usage, error)
 }
 
-// KubePods is the name of the group of all pods.
-const KubePods = "kubepods"
+// kubePods is the name of the group of all pods.
+const kubePods = "kubepods"
 
-// Parent is the group of a service class.
+// Parent returns the group of a QoS class.
 func Parent(root string, class v1.PodQOSClass) string {
 	switch class {
 	case v1.PodQOSBurstable:
-		return path.Join("/", root, KubePods, "burstable")
+		return path.Join("/", root, kubePods, "burstable")
 	case v1.PodQOSBestEffort:
-		return path.Join("/", root, KubePods, "besteffort")
+		return path.Join("/", root, kubePods, "besteffort")
 	}
-	return path.Join("/", root, KubePods)
+	return path.Join("/", root, kubePods)
 }
 
-// Pod is the group of a pod.
+// Pod returns the group of a pod.
 func Pod(root string, class v1.PodQOSClass, uid types.UID) string {
-	return path.Join(Parent(root, class), "pod"+string(uid))
+	return path.Join(Parent(root, class), podPrefix+string(uid))
 }
 
-// Memory remembers what it was told and has no processes.
+const podPrefix = "pod"
+
+// Memory is control groups in memory, without processes.
 type Memory struct {
 	mu     sync.Mutex // guards groups
 	groups map[string]*runtimeapi.LinuxContainerResources
@@ -88,6 +98,22 @@ func (m *Memory) Remove(path string) error {
 	defer m.mu.Unlock()
 	delete(m.groups, path)
 	return nil
+}
+
+// Kill implements Groups.
+func (m *Memory) Kill(string) error { return nil }
+
+// Below implements Groups.
+func (m *Memory) Below(parent string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []string
+	for group := range m.groups {
+		if path.Dir(group) == parent {
+			names = append(names, path.Base(group))
+		}
+	}
+	return names, nil
 }
 
 // Usage implements Groups.

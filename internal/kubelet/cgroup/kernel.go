@@ -16,16 +16,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Kernel is the control groups of the machine, in either version.
+// Kernel manages the control groups of the machine, in version 1 or 2.
 type Kernel struct {
 	root    string
 	unified bool
 }
 
 // controllers are the hierarchies of version 1 that pods get a group in.
-var controllers = []string{"cpu", "cpuacct", "cpuset", "memory", "pids", "blkio", "devices", "freezer", "hugetlb", "systemd", "net_cls", "net_prio", "perf_event"}
+func controllers() []string {
+	return []string{"cpu", "cpuacct", "cpuset", "memory", "pids", "blkio", "devices", "freezer", "hugetlb", "systemd", "net_cls", "net_prio", "perf_event"}
+}
 
-// Detect finds the version in use below /sys/fs/cgroup.
+// Detect returns a Kernel for the version that is mounted at /sys/fs/cgroup.
 func Detect() (*Kernel, error) {
 	const root = "/sys/fs/cgroup"
 	var st unix.Statfs_t
@@ -34,9 +36,6 @@ func Detect() (*Kernel, error) {
 	}
 	return &Kernel{root: root, unified: st.Type == unix.CGROUP2_SUPER_MAGIC}, nil
 }
-
-// Unified says whether the machine uses version 2.
-func (k *Kernel) Unified() bool { return k.unified }
 
 func write(path, value string) error {
 	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
@@ -54,7 +53,7 @@ func (k *Kernel) Apply(path string, r *runtimeapi.LinuxContainerResources, pids 
 }
 
 func (k *Kernel) apply1(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
-	for _, controller := range controllers {
+	for _, controller := range controllers() {
 		hierarchy := filepath.Join(k.root, controller)
 		if _, err := os.Stat(filepath.Join(hierarchy, "cgroup.procs")); err != nil {
 			continue
@@ -102,7 +101,8 @@ func (k *Kernel) apply1(path string, r *runtimeapi.LinuxContainerResources, pids
 	return nil
 }
 
-// inheritCPUs makes the cpuset group: empty sets refuse every process.
+// inheritCPUs creates a cpuset group with the CPUs and memory nodes of its
+// parent. A group with empty sets refuses every process.
 func inheritCPUs(hierarchy, path string) error {
 	at := hierarchy
 	for _, element := range strings.Split(strings.Trim(path, "/"), "/") {
@@ -140,7 +140,7 @@ func (k *Kernel) apply2(path string, r *runtimeapi.LinuxContainerResources, pids
 		}
 	}
 	if s := r.GetCpuShares(); s > 0 {
-		if err := write(filepath.Join(at, "cpu.weight"), strconv.FormatInt(Weight(s), 10)); err != nil {
+		if err := write(filepath.Join(at, "cpu.weight"), strconv.FormatInt(cpuWeight(s), 10)); err != nil {
 			return err
 		}
 	}
@@ -164,18 +164,16 @@ func (k *Kernel) apply2(path string, r *runtimeapi.LinuxContainerResources, pids
 	return nil
 }
 
-// needed are the controllers of version 2 that pods cannot do without, wanted
-// those that they get where the kernel has them.
-var (
-	needed = []string{"cpu", "memory", "pids"}
-	wanted = []string{"cpuset", "io", "hugetlb"}
-)
+// needed are the controllers of version 2 that pods require. Pods get the wanted
+// controllers if the kernel has them.
+func needed() []string { return []string{"cpu", "memory", "pids"} }
+func wanted() []string { return []string{"cpuset", "io", "hugetlb"} }
 
-// delegate gives the groups below dir their controllers.
+// delegate enables the controllers for the groups below dir.
 func delegate(dir string) error {
 	given := fields(filepath.Join(dir, "cgroup.subtree_control"))
 	there := fields(filepath.Join(dir, "cgroup.controllers"))
-	for _, controller := range needed {
+	for _, controller := range needed() {
 		if slices.Contains(given, controller) {
 			continue
 		}
@@ -186,7 +184,7 @@ func delegate(dir string) error {
 			return fmt.Errorf("%w (a group that has processes of its own cannot give controllers to those below it)", err)
 		}
 	}
-	for _, controller := range wanted {
+	for _, controller := range wanted() {
 		if slices.Contains(there, controller) && !slices.Contains(given, controller) {
 			_ = write(filepath.Join(dir, "cgroup.subtree_control"), "+"+controller)
 		}
@@ -202,24 +200,46 @@ func fields(path string) []string {
 	return strings.Fields(string(raw))
 }
 
-// Weight maps the shares of version 1 (2 to 262144) to the weights of version
+// cpuWeight maps the shares of version 1 (2 to 262144) to the weights of version
 // 2 (1 to 10000), as KEP-2254 has it.
-func Weight(shares int64) int64 { return 1 + ((shares-2)*9999)/262142 }
+func cpuWeight(shares int64) int64 { return 1 + ((shares-2)*9999)/262142 }
 
 const removeAttempts = 20
 
+// hierarchies returns the directories in which a pod can have a group.
+func (k *Kernel) hierarchies() []string {
+	if k.unified {
+		return []string{k.root}
+	}
+	var roots []string
+	for _, c := range append(controllers(), "unified") {
+		roots = append(roots, filepath.Join(k.root, c))
+	}
+	return roots
+}
+
+// Below implements Groups.
+func (k *Kernel) Below(path string) ([]string, error) {
+	var names []string
+	for _, root := range k.hierarchies() {
+		entries, err := os.ReadDir(filepath.Join(root, path))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
 // Remove implements Groups.
 func (k *Kernel) Remove(path string) error {
-	roots := []string{k.root}
-	if !k.unified {
-		roots = roots[:0]
-		for _, c := range controllers {
-			roots = append(roots, filepath.Join(k.root, c))
-		}
-		roots = append(roots, filepath.Join(k.root, "unified"))
-	}
 	var failed error
-	for _, root := range roots {
+	for _, root := range k.hierarchies() {
 		if err := removeTree(filepath.Join(root, path)); err != nil {
 			failed = err
 		}
@@ -227,8 +247,41 @@ func (k *Kernel) Remove(path string) error {
 	return failed
 }
 
-// removeTree removes a group and its children, giving the kernel a moment to
-// reap processes that have just ended.
+// Kill implements Groups.
+func (k *Kernel) Kill(path string) error {
+	var errs []error
+	for _, root := range k.hierarchies() {
+		errs = append(errs, killTree(filepath.Join(root, path)))
+	}
+	return errors.Join(errs...)
+}
+
+// killTree kills the processes in a group and in its children.
+func killTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // it is gone
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.IsDir() {
+			errs = append(errs, killTree(filepath.Join(dir, e.Name())))
+		}
+	}
+	for _, field := range fields(filepath.Join(dir, "cgroup.procs")) {
+		pid, err := strconv.Atoi(field)
+		if err != nil || pid <= 1 || pid == os.Getpid() { // 0 is a process of another PID namespace
+			continue
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("kill process %d in control group %s: %w", pid, dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree removes a group and its children. It waits shortly for the kernel
+// to reap processes that have just ended.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -1,12 +1,19 @@
 package cgroup
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // hierarchy is a folder that looks like version 2, as far as files can.
@@ -68,5 +75,80 @@ func TestUsageVersion2(t *testing.T) {
 	}
 	if err != nil || got != want {
 		t.Errorf("usage %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+// TestKnown lists the pods that have groups in any hierarchy.
+func TestKnown(t *testing.T) {
+	const (
+		a = "11111111-1111-1111-1111-111111111111"
+		b = "22222222-2222-2222-2222-222222222222"
+	)
+	k := &Kernel{root: t.TempDir()}
+	for _, dir := range []string{
+		"cpu/r/kubepods/pod" + a, "memory/r/kubepods/pod" + a + "/container", "memory/r/kubepods/burstable/pod" + b,
+		"systemd/r/kubepods/besteffort/other", "memory/r/kubepods/burstable/podman",
+	} {
+		if err := os.MkdirAll(filepath.Join(k.root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &Pods{Groups: k, Configuration: &kubeletconfig.KubeletConfiguration{CgroupRoot: "/r", CgroupsPerQOS: new(true)}}
+	if known, err := p.Known(); err != nil || !slices.Equal(known, []types.UID{a, b}) {
+		t.Errorf("known are %v, %v", known, err)
+	}
+	if err := p.Remove(a); err != nil {
+		t.Fatal(err)
+	}
+	if known, err := p.Known(); err != nil || !slices.Equal(known, []types.UID{b}) {
+		t.Errorf("known are %v, %v", known, err)
+	}
+}
+
+// TestKill kills the processes of a group and of its children, and spares itself
+// and process 1.
+func TestKill(t *testing.T) {
+	const pod = "11111111-1111-1111-1111-111111111111"
+	start := func() *exec.Cmd {
+		c := exec.Command("cat")
+		in, err := c.StdinPipe() // cat ends with its input
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = in.Close(); _ = c.Wait() })
+		return c
+	}
+	left, child, other := start(), start(), start()
+	k := &Kernel{root: t.TempDir()}
+	for group, procs := range map[string]string{
+		"pids/r/kubepods/besteffort/pod" + pod:              fmt.Sprintf("0\n1\n%d\n%d\n", os.Getpid(), left.Process.Pid),
+		"pids/r/kubepods/besteffort/pod" + pod + "/c":       fmt.Sprintln(child.Process.Pid),
+		"pids/r/kubepods/besteffort/pod" + pod[:35] + "2/c": fmt.Sprintln(other.Process.Pid),
+	} {
+		dir := filepath.Join(k.root, group)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(procs), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := k.Kill("/r/kubepods/besteffort/pod" + pod); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*exec.Cmd{left, child} {
+		var ended *exec.ExitError
+		if err := c.Wait(); !errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Errorf("process %d ended with %v", c.Process.Pid, err)
+		}
+	}
+	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("a process of another pod: %v", err)
+	}
+	if err := k.Kill("/r/kubepods/besteffort/gone"); err != nil {
+		t.Errorf("a missing group: %v", err)
 	}
 }

@@ -3,6 +3,8 @@ package cgroup
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,73 +12,117 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
+	"github.com/coracle-io/coracle/internal/kubelet/allocatable"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Pods manages the groups of pods and of their service classes: upstream's pod
-// and QoS container managers.
+// Pods manages the groups of pods and of QoS classes. It is upstream's pod and
+// QoS container managers.
 type Pods struct {
 	Groups Groups
-	Root   string // the group that KubePods is in
-	// PerQOS makes a group for each pod. Without it the runtime chooses the
-	// groups of containers, and only Usage does anything.
-	PerQOS    bool
-	PIDsLimit int64 // of a pod
-	CFSQuota  bool
-	// Allocatable is what all pods together may use; nil does not limit them.
-	Allocatable func() (v1.ResourceList, error)
+	// Configuration says whether there are groups for pods (cgroupsPerQOS).
+	// Without them the runtime chooses the groups of containers, and only Usage
+	// has an effect.
+	Configuration *kubeletconfig.KubeletConfiguration
+	Capacity      func() (v1.ResourceList, error) // of the machine
 
+	sums    admit.Sums
 	mu      sync.Mutex          // guards applied, and that groups are changed in order
 	applied map[string]controls // by path
 }
 
-// controls of a service class.
+// controls are the controls of a QoS class.
 type controls struct{ shares, memory int64 }
 
-// Parent is the group that the pod's containers are in, "" if the runtime
-// chooses it.
+func classes() []v1.PodQOSClass {
+	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
+}
+
+// Parent returns the group of the pod, "" if the runtime chooses it.
 func (p *Pods) Parent(pod *v1.Pod) string {
-	if !p.PerQOS {
+	if !*p.Configuration.CgroupsPerQOS {
 		return ""
 	}
 	return p.path(pod)
 }
 
-func (p *Pods) path(pod *v1.Pod) string { return Pod(p.Root, podutil.QOSClass(pod), pod.UID) }
-
-// Apply makes the pod's group if it is missing and sets its controls.
-func (p *Pods) Apply(pod *v1.Pod) error {
-	if !p.PerQOS {
-		return nil
-	}
-	return p.Groups.Apply(p.path(pod), spec.PodResources(pod, p.CFSQuota), p.PIDsLimit)
+func (p *Pods) path(pod *v1.Pod) string {
+	return Pod(p.Configuration.CgroupRoot, podquery.QOSClass(pod), pod.UID)
 }
 
-// Remove removes the pod's group, whatever its class was.
-func (p *Pods) Remove(uid types.UID) error {
-	if !p.PerQOS {
+// Apply creates the pod's group if it is missing and sets its controls.
+func (p *Pods) Apply(pod *v1.Pod) error {
+	if !*p.Configuration.CgroupsPerQOS {
+		return nil
+	}
+	return p.Groups.Apply(p.path(pod), spec.PodResources(pod, *p.Configuration.CPUCFSQuota), *p.Configuration.PodPidsLimit)
+}
+
+// Remove removes the group of the pod in any QoS class. It returns an error if the
+// group has processes.
+func (p *Pods) Remove(uid types.UID) error { return p.each(uid, p.Groups.Remove) }
+
+// End kills the processes that a pod whose containers have ended has left in its
+// group, and removes the group: the runtime knows nothing of a container whose
+// shim was killed while it was created.
+func (p *Pods) End(uid types.UID) error {
+	return p.each(uid, func(path string) (err error) {
+		for range 3 { // a process may have forked before it was killed
+			if err = errors.Join(p.Groups.Kill(path), p.Groups.Remove(path)); err == nil {
+				return nil
+			}
+		}
+		return err
+	})
+}
+
+// each calls work with the path of the pod's group in each QoS class.
+func (p *Pods) each(uid types.UID, work func(path string) error) error {
+	if !*p.Configuration.CgroupsPerQOS {
 		return nil
 	}
 	var errs []error
-	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		errs = append(errs, p.Groups.Remove(Pod(p.Root, class, uid)))
+	for _, class := range classes() {
+		errs = append(errs, work(Pod(p.Configuration.CgroupRoot, class, uid)))
 	}
 	return errors.Join(errs...)
 }
 
-// Usage is what the pod uses.
+// Known returns the pods that have groups.
+func (p *Pods) Known() ([]types.UID, error) {
+	if !*p.Configuration.CgroupsPerQOS {
+		return nil, nil
+	}
+	var uids []types.UID
+	for _, class := range classes() {
+		names, err := p.Groups.Below(Parent(p.Configuration.CgroupRoot, class))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if uid, ok := strings.CutPrefix(name, podPrefix); ok && files.IsPodUID(uid) {
+				uids = append(uids, types.UID(uid))
+			}
+		}
+	}
+	return uids, nil
+}
+
+// Usage returns the resource usage of the pod.
 func (p *Pods) Usage(pod *v1.Pod) (Usage, error) { return p.Groups.Usage(p.path(pod)) }
 
-// classPeriod is how often the controls of the service classes are brought up
-// to date, beside each time a pod is started.
+// classPeriod is the period in which the controls of the QoS classes are
+// updated. Starting a pod updates them too.
 const classPeriod = 10 * time.Second
 
-// Run keeps the controls of the service classes up to date until ctx ends.
+// Run updates the controls of the QoS classes until ctx ends.
 func (p *Pods) Run(ctx context.Context, running func() []*v1.Pod) {
 	supervise.Every(ctx, classPeriod, func() {
 		if err := p.ApplyClasses(running()); err != nil {
@@ -85,27 +131,41 @@ func (p *Pods) Run(ctx context.Context, running func() []*v1.Pod) {
 	})
 }
 
-// ApplyClasses shares the node's CPU between the service classes of the pods
-// that run: burstable pods get what they requested together, best effort ones
-// what others leave.
+// together returns the controls of all pods together. They are zero, which is no
+// limit, if enforceNodeAllocatable does not include pods.
+func (p *Pods) together() (controls, error) {
+	if !slices.Contains(p.Configuration.EnforceNodeAllocatable, "pods") {
+		return controls{}, nil
+	}
+	capacity, err := p.Capacity()
+	if err != nil {
+		return controls{}, err
+	}
+	reserved, err := allocatable.SystemReserved(p.Configuration)
+	if err != nil {
+		return controls{}, err
+	}
+	left := allocatable.Of(capacity, reserved)
+	return controls{spec.CPUShares(left.Cpu().MilliValue()), left.Memory().Value()}, nil
+}
+
+// ApplyClasses divides the node's CPU between the QoS classes of the active
+// pods: burstable pods get the sum of their requests, best-effort pods the
+// minimum.
 func (p *Pods) ApplyClasses(running []*v1.Pod) error {
-	if !p.PerQOS {
+	if !*p.Configuration.CgroupsPerQOS {
 		return nil
 	}
 	var burstable []*v1.Pod
 	for _, pod := range running {
-		if podutil.QOSClass(pod) == v1.PodQOSBurstable {
+		if podquery.QOSClass(pod) == v1.PodQOSBurstable {
 			burstable = append(burstable, pod)
 		}
 	}
-	requests := admit.Requests(burstable)
-	var all controls
-	if p.Allocatable != nil {
-		allocatable, err := p.Allocatable()
-		if err != nil {
-			return err
-		}
-		all = controls{spec.CPUShares(allocatable.Cpu().MilliValue()), allocatable.Memory().Value()}
+	requests := p.sums.Requests(burstable)
+	all, err := p.together()
+	if err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +180,7 @@ func (p *Pods) ApplyClasses(running []*v1.Pod) error {
 		{v1.PodQOSBurstable, controls{shares: spec.CPUShares(amount.Milli(*requests.Cpu()))}},
 		{v1.PodQOSBestEffort, controls{shares: spec.CPUShares(0)}},
 	} {
-		path := Parent(p.Root, group.class)
+		path := Parent(p.Configuration.CgroupRoot, group.class)
 		if p.applied[path] == group.want {
 			continue
 		}

@@ -7,10 +7,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	internalapi "k8s.io/cri-api/pkg/apis"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// Client is a connection to a container runtime. Its services may be handed
-// around at once and be called after Connect has returned.
+// Client is a connection to a container runtime. The services that Runtime and
+// Images return may be passed on before Connect, but not called.
 type Client struct {
 	runtime instrumentedRuntime
 	images  instrumentedImages
@@ -19,18 +20,19 @@ type Client struct {
 	name, version string
 }
 
-// NewClient returns a client of the two services, or, where one of them is
-// nil, of those that Connect dials. Calls are counted in r.
+// NewClient returns a client of the given services. Connect dials those that
+// are nil. Calls are counted in r.
 func NewClient(runtime internalapi.RuntimeService, images internalapi.ImageManagerService, r prometheus.Registerer) *Client {
 	m := newMetrics(r)
 	return &Client{runtime: instrumentedRuntime{runtime, m}, images: instrumentedImages{images, m}}
 }
 
-// Connect dials as Dial does, unless the client has its services already, and
-// asks the runtime for its version.
-func (c *Client) Connect(ctx context.Context, runtimeEndpoint, imageEndpoint string, timeout time.Duration) error {
+// Connect dials the services that the client does not have yet, as Dial does, at
+// the endpoints of the configuration, and asks the runtime for its name and
+// version. It blocks until the runtime answers or ctx ends.
+func (c *Client) Connect(ctx context.Context, configuration *kubeletconfig.KubeletConfiguration) error {
 	if c.runtime.RuntimeService == nil || c.images.ImageManagerService == nil {
-		runtime, images, err := Dial(ctx, runtimeEndpoint, imageEndpoint, timeout)
+		runtime, images, err := Dial(ctx, configuration.ContainerRuntimeEndpoint, configuration.ImageServiceEndpoint, configuration.RuntimeRequestTimeout.Duration)
 		if err != nil {
 			return err
 		}
@@ -45,7 +47,7 @@ func (c *Client) Connect(ctx context.Context, runtimeEndpoint, imageEndpoint str
 	return nil
 }
 
-// Close ends the connections that Connect has made.
+// Close closes the connections that Connect made.
 func (c *Client) Close(ctx context.Context) {
 	if c.dialed {
 		_ = c.runtime.Close(context.WithoutCancel(ctx))
@@ -53,20 +55,21 @@ func (c *Client) Close(ctx context.Context) {
 	}
 }
 
-// Runtime is the service of sandboxes and containers.
+// Runtime returns the service for sandboxes and containers.
 func (c *Client) Runtime() internalapi.RuntimeService { return &c.runtime }
 
-// Images is the service of images.
+// Images returns the service for images.
 func (c *Client) Images() internalapi.ImageManagerService { return &c.images }
 
-// Name is the runtime's name, such as containerd; "" before Connect.
+// Name returns the runtime's name, such as containerd. It is empty before
+// Connect.
 func (c *Client) Name() string { return c.name }
 
-// Version is the runtime's version; "" before Connect.
+// Version returns the runtime's version. It is empty before Connect.
 func (c *Client) Version() string { return c.version }
 
-// Exec runs a command in a container and returns what it wrote to both of
-// its streams. A timeout of 0 is none.
+// Exec runs a command in a container and returns its standard output followed
+// by its standard error. A timeout of 0 means no timeout.
 func Exec(ctx context.Context, runtime internalapi.RuntimeService, containerID string, command []string, timeout time.Duration) ([]byte, error) {
 	stdout, stderr, err := runtime.ExecSync(ctx, containerID, command, timeout)
 	return append(stdout, stderr...), err

@@ -9,8 +9,9 @@ import (
 	remote "k8s.io/cri-client/pkg"
 )
 
-// Dial connects to the CRI services of a runtime, waiting until they answer
-// or ctx ends. imageEndpoint "" means that one endpoint serves both.
+// Dial connects to the CRI services of a runtime. It retries until they answer
+// or ctx ends. If imageEndpoint is empty, runtimeEndpoint serves both. timeout
+// bounds each call.
 func Dial(ctx context.Context, runtimeEndpoint, imageEndpoint string, timeout time.Duration) (internalapi.RuntimeService, internalapi.ImageManagerService, error) {
 	if runtimeEndpoint == "" {
 		return nil, nil, fmt.Errorf("no container runtime: set containerRuntimeEndpoint (--container-runtime-endpoint), for example unix:///run/containerd/containerd.sock")

@@ -9,9 +9,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// metrics count the calls of a runtime, by upstream's names.
+// metrics counts CRI calls under upstream's names.
 type metrics struct {
-	operations *prometheus.CounterVec // by operation_type
+	operations *prometheus.CounterVec // all by operation_type
 	errors     *prometheus.CounterVec
 	durations  *prometheus.HistogramVec
 }
@@ -28,7 +28,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// observe counts one call of the runtime, which began at the given time.
+// observe counts one CRI call that began at the given time.
 func (m *metrics) observe(name string, began time.Time, err error) {
 	m.operations.WithLabelValues(name).Inc()
 	m.durations.WithLabelValues(name).Observe(time.Since(began).Seconds())
@@ -37,7 +37,11 @@ func (m *metrics) observe(name string, began time.Time, err error) {
 	}
 }
 
-// instrumentedRuntime is a runtime service whose calls are counted.
+// instrumentedRuntime counts the calls of a runtime service. Calls that change
+// what the runtime has are not canceled half-way: the runtime may be left with a
+// container or a network that it cannot remove. The service bounds their time.
+// StopContainer is canceled, because a shorter grace period may replace a longer
+// one.
 type instrumentedRuntime struct {
 	internalapi.RuntimeService
 	metrics *metrics
@@ -45,17 +49,17 @@ type instrumentedRuntime struct {
 
 func (r *instrumentedRuntime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
 	defer func(began time.Time) { r.metrics.observe("run_podsandbox", began, err) }(time.Now())
-	return r.RuntimeService.RunPodSandbox(ctx, config, handler)
+	return r.RuntimeService.RunPodSandbox(context.WithoutCancel(ctx), config, handler)
 }
 
 func (r *instrumentedRuntime) StopPodSandbox(ctx context.Context, id string) (err error) {
 	defer func(began time.Time) { r.metrics.observe("stop_podsandbox", began, err) }(time.Now())
-	return r.RuntimeService.StopPodSandbox(ctx, id)
+	return r.RuntimeService.StopPodSandbox(context.WithoutCancel(ctx), id)
 }
 
 func (r *instrumentedRuntime) RemovePodSandbox(ctx context.Context, id string) (err error) {
 	defer func(began time.Time) { r.metrics.observe("remove_podsandbox", began, err) }(time.Now())
-	return r.RuntimeService.RemovePodSandbox(ctx, id)
+	return r.RuntimeService.RemovePodSandbox(context.WithoutCancel(ctx), id)
 }
 
 func (r *instrumentedRuntime) PodSandboxStatus(ctx context.Context, id string, verbose bool) (answer *runtimeapi.PodSandboxStatusResponse, err error) {
@@ -70,12 +74,12 @@ func (r *instrumentedRuntime) ListPodSandbox(ctx context.Context, filter *runtim
 
 func (r *instrumentedRuntime) CreateContainer(ctx context.Context, sandbox string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (id string, err error) {
 	defer func(began time.Time) { r.metrics.observe("create_container", began, err) }(time.Now())
-	return r.RuntimeService.CreateContainer(ctx, sandbox, config, sandboxConfig)
+	return r.RuntimeService.CreateContainer(context.WithoutCancel(ctx), sandbox, config, sandboxConfig)
 }
 
 func (r *instrumentedRuntime) StartContainer(ctx context.Context, id string) (err error) {
 	defer func(began time.Time) { r.metrics.observe("start_container", began, err) }(time.Now())
-	return r.RuntimeService.StartContainer(ctx, id)
+	return r.RuntimeService.StartContainer(context.WithoutCancel(ctx), id)
 }
 
 func (r *instrumentedRuntime) StopContainer(ctx context.Context, id string, timeout int64) (err error) {
@@ -85,7 +89,12 @@ func (r *instrumentedRuntime) StopContainer(ctx context.Context, id string, time
 
 func (r *instrumentedRuntime) RemoveContainer(ctx context.Context, id string) (err error) {
 	defer func(began time.Time) { r.metrics.observe("remove_container", began, err) }(time.Now())
-	return r.RuntimeService.RemoveContainer(ctx, id)
+	return r.RuntimeService.RemoveContainer(context.WithoutCancel(ctx), id)
+}
+
+func (r *instrumentedRuntime) UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.ContainerResources) (err error) {
+	defer func(began time.Time) { r.metrics.observe("update_container", began, err) }(time.Now())
+	return r.RuntimeService.UpdateContainerResources(context.WithoutCancel(ctx), id, resources)
 }
 
 func (r *instrumentedRuntime) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) (list []*runtimeapi.Container, err error) {
@@ -103,7 +112,7 @@ func (r *instrumentedRuntime) ExecSync(ctx context.Context, id string, command [
 	return r.RuntimeService.ExecSync(ctx, id, command, timeout)
 }
 
-// instrumentedImages is an image service whose calls are counted.
+// instrumentedImages counts the calls of an image service.
 type instrumentedImages struct {
 	internalapi.ImageManagerService
 	metrics *metrics

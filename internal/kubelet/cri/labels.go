@@ -9,9 +9,9 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
-// The annotations by which a kubelet recognises its own containers after a
-// restart. The names are upstream's, so that a node can change from one
-// kubelet to the other without restarting a container.
+// Annotations by which a kubelet recognizes its containers after a restart. The
+// names are upstream's, so that a node can switch between the two kubelets
+// without restarting containers.
 const (
 	annotationHash                     = "io.kubernetes.container.hash"
 	annotationRestartCount             = "io.kubernetes.container.restartCount"
@@ -21,11 +21,13 @@ const (
 	annotationPorts                    = "io.kubernetes.container.ports"
 	annotationPodDeletionGracePeriod   = "io.kubernetes.pod.deletionGracePeriod"
 	annotationPodTerminationGrace      = "io.kubernetes.pod.terminationGracePeriod"
-	// annotationRound is ours alone.
+	// The following are not upstream's. They hold Container.Round and Sandbox.Root.
 	annotationRound = "coracle.io/container.round"
+	annotationRoot  = "coracle.io/kubelet.root"
 )
 
-// PodLabels are the labels of a pod's sandbox: the pod's own and its identity.
+// PodLabels returns the labels of a pod's sandbox: the pod's labels and its
+// identity.
 func PodLabels(pod *v1.Pod) map[string]string {
 	labels := make(map[string]string, len(pod.Labels)+3)
 	for k, v := range pod.Labels {
@@ -37,7 +39,18 @@ func PodLabels(pod *v1.Pod) map[string]string {
 	return labels
 }
 
-// ContainerLabels are the labels of one container of a pod.
+// SandboxAnnotations returns the annotations of a pod's sandbox: the pod's, and
+// the root directory of the kubelet that makes the sandbox.
+func SandboxAnnotations(pod *v1.Pod, root string) map[string]string {
+	annotations := make(map[string]string, len(pod.Annotations)+1)
+	for k, v := range pod.Annotations {
+		annotations[k] = v
+	}
+	annotations[annotationRoot] = root
+	return annotations
+}
+
+// ContainerLabels returns the labels of one container of a pod.
 func ContainerLabels(pod *v1.Pod, name string) map[string]string {
 	return map[string]string{
 		kubelettypes.KubernetesPodNameLabel:       pod.Name,
@@ -47,8 +60,9 @@ func ContainerLabels(pod *v1.Pod, name string) map[string]string {
 	}
 }
 
-// ContainerAnnotations hold what must survive the kubelet: the identity of
-// the container's specification, its restart count, its round and how to end it.
+// ContainerAnnotations returns the annotations that carry a container's state
+// across restarts of the kubelet: the hash of its specification, its restart
+// count, its round, and how to stop it.
 func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount, round int, hash string) map[string]string {
 	a := map[string]string{
 		annotationHash:                     hash,
@@ -101,9 +115,9 @@ func int64Annotation(annotations map[string]string, key string) *int64 {
 	return &n
 }
 
-// RestoredPod rebuilds from a container's annotations the little of a pod's
-// specification that ending the container needs. It is for containers whose
-// pod no source knows any more.
+// RestoredPod rebuilds, from the annotations of a pod's containers, the part of
+// the pod's specification that is needed to stop them. It is used for pods that
+// no source has any more.
 func RestoredPod(p *Pod) *v1.Pod {
 	pod := &v1.Pod{}
 	pod.UID, pod.Name, pod.Namespace = p.UID, p.Name, p.Namespace

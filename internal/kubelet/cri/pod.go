@@ -1,14 +1,15 @@
-// Package cri is the kubelet's view of the container runtime: what runs for
-// a pod, read back from the runtime's own listing, so that nothing the
-// kubelet forgets in a restart is lost. It stands for the read side of upstream's
-// kuberuntime manager, with its instrumented services.
+// Package cri is the kubelet's view of the container runtime: the sandboxes and
+// containers of each pod, read back from the runtime's own listings. No state is
+// lost when the kubelet restarts. It stands for the read side of upstream's
+// kuberuntime manager and for its instrumented services.
 //
 //	sandbox (pause)   labels: pod's + io.kubernetes.pod.{name,namespace,uid}
 //	 └ container      labels: + io.kubernetes.container.name
-//	                  annotations: hash, restartCount, how to end it
+//	                  annotations: hash, restartCount, how to stop it
 package cri
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,7 +25,7 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// State is what a container is doing.
+// State is the state of a container.
 type State int
 
 // The states of a container, as the runtime reports them.
@@ -35,19 +36,22 @@ const (
 	Unknown
 )
 
-// Sandbox is one pod sandbox, alive or dead.
+// Sandbox is one pod sandbox, ready or not.
 type Sandbox struct {
 	ID        string
 	Attempt   uint32
 	Ready     bool
 	CreatedAt time.Time
-	// IPs are empty for a sandbox in the host's network.
+	// IPs is empty for a sandbox in the host network.
 	IPs         []string
 	HostNetwork bool
 	Handler     string
+	// Root is the root directory of the kubelet that made the sandbox, "" if it
+	// is not known.
+	Root string
 }
 
-// Container is one instance of a pod's container, alive or dead.
+// Container is one instance of a pod's container, running or not.
 type Container struct {
 	ID           string
 	Name         string
@@ -60,7 +64,7 @@ type Container struct {
 	Reason       string
 	Message      string
 	Image        string // as the user named it
-	ImageRef     string // digest reference, or the image's id
+	ImageRef     string // digest reference, or image id
 	Hash         string
 	RestartCount int
 	LogPath      string
@@ -68,21 +72,23 @@ type Container struct {
 	User         *runtimeapi.LinuxContainerUser
 	Mounts       []*runtimeapi.Mount
 	Annotations  map[string]string
-	// Round is the round of the pod that the container belongs to: how often all
-	// containers had been restarted together when it was made.
+	// Round is how often all containers of the pod had been restarted together
+	// (KEP-5532) when the container was created.
 	Round int
-	// Discarded says that the container is of a round that is over.
+	// Discarded reports whether the container belongs to an earlier round.
 	Discarded bool
 }
 
-// Pod is everything the runtime has of one pod. Both lists are newest first.
+// Pod is everything that the runtime has of one pod. Both lists are newest
+// first. Their order follows the attempts and restart counts, not the clock:
+// creation times break ties only, because the clock may be set back.
 type Pod struct {
 	UID        types.UID
 	Name       string
 	Namespace  string
 	Sandboxes  []*Sandbox
 	Containers []*Container
-	// Round is that of the containers that are made next.
+	// Round is the round of containers that are created next.
 	Round int
 }
 
@@ -96,7 +102,7 @@ func (p *Pod) Find(name string) *Container {
 	return nil
 }
 
-// Dead returns the newest instance of the named container that has ended, or nil.
+// Dead returns the newest exited instance of the named container, or nil.
 func (p *Pod) Dead(name string) *Container {
 	for _, c := range p.Containers {
 		if c.Name == name && c.State == Exited {
@@ -106,18 +112,22 @@ func (p *Pod) Dead(name string) *Container {
 	return nil
 }
 
-// Previous returns the newest dead instance of the named container that is
-// older than the given one, or nil.
+// Previous returns the newest exited instance of the same container that is
+// older than c, or nil.
 func (p *Pod) Previous(c *Container) *Container {
+	seen := false
 	for _, o := range p.Containers {
-		if o.Name == c.Name && o.ID != c.ID && o.State == Exited && !o.CreatedAt.After(c.CreatedAt) {
+		switch {
+		case o.ID == c.ID:
+			seen = true
+		case seen && o.Name == c.Name && o.State == Exited:
 			return o
 		}
 	}
 	return nil
 }
 
-// FindID returns the container with that id, or nil.
+// FindID returns the container with the given id, or nil.
 func (p *Pod) FindID(id string) *Container {
 	for _, c := range p.Containers {
 		if c.ID == id {
@@ -127,7 +137,7 @@ func (p *Pod) FindID(id string) *Container {
 	return nil
 }
 
-// Running returns the containers that have a process.
+// Running returns the containers that have, or may have, a process.
 func (p *Pod) Running() []*Container {
 	var out []*Container
 	for _, c := range p.Containers {
@@ -138,7 +148,7 @@ func (p *Pod) Running() []*Container {
 	return out
 }
 
-// ReadySandbox returns the newest sandbox if it is ready, else nil.
+// ReadySandbox returns the newest sandbox if it is ready, otherwise nil.
 func (p *Pod) ReadySandbox() *Sandbox {
 	if len(p.Sandboxes) > 0 && p.Sandboxes[0].Ready {
 		return p.Sandboxes[0]
@@ -146,12 +156,13 @@ func (p *Pod) ReadySandbox() *Sandbox {
 	return nil
 }
 
-// Observe asks the runtime for everything it has of one pod.
+// Observe reads everything that the runtime has of one pod. Sandboxes and
+// containers that are removed while it reads are left out.
 func Observe(ctx context.Context, runtime internalapi.RuntimeService, uid types.UID) (*Pod, error) {
 	selector := map[string]string{kubelettypes.KubernetesPodUIDLabel: string(uid)}
 	var sandboxes []*runtimeapi.PodSandbox
 	var containers []*runtimeapi.Container
-	lists, lctx := supervise.Together(ctx)
+	lists, lctx := supervise.WithContext(ctx)
 	lists.Go(func() (err error) {
 		sandboxes, err = runtime.ListPodSandbox(lctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
 		return err
@@ -170,7 +181,7 @@ func describe(ctx context.Context, runtime internalapi.RuntimeService, uid types
 	pod := &Pod{UID: uid}
 	sandboxStatus := make([]*Sandbox, len(sandboxes))
 	containerStatus := make([]*Container, len(containers))
-	details, dctx := supervise.Together(ctx)
+	details, dctx := supervise.WithContext(ctx)
 	details.SetLimit(4)
 	for i, s := range sandboxes {
 		pod.Name, pod.Namespace = s.GetMetadata().GetName(), s.GetMetadata().GetNamespace()
@@ -214,22 +225,34 @@ func describe(ctx context.Context, runtime internalapi.RuntimeService, uid types
 			pod.Containers = append(pod.Containers, c)
 		}
 	}
-	slices.SortFunc(pod.Sandboxes, func(a, b *Sandbox) int { return b.CreatedAt.Compare(a.CreatedAt) })
-	slices.SortFunc(pod.Containers, func(a, b *Container) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	sortNewestFirst(pod)
 	return pod, nil
 }
 
-// Summary is one pod in a listing of the whole node: enough to see that
+// sortNewestFirst sorts sandboxes by attempt, and the containers of each name by
+// restart count. Creation times break ties.
+func sortNewestFirst(pod *Pod) {
+	slices.SortFunc(pod.Sandboxes, func(a, b *Sandbox) int {
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt))
+	})
+	slices.SortFunc(pod.Containers, func(a, b *Container) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.RestartCount, a.RestartCount), b.CreatedAt.Compare(a.CreatedAt))
+	})
+}
+
+// Summary is one pod in a listing of the whole node. It has enough to see that
 // something changed.
 type Summary struct {
 	UID       types.UID
 	Name      string
 	Namespace string
-	// States maps the id of each container and sandbox to its state.
+	// States maps the ids of containers and sandboxes to their states.
 	States map[string]State
+	// Root is the Root of the pod's sandboxes.
+	Root string
 }
 
-// Running says whether the pod has a live container or sandbox.
+// Running reports whether the pod has a running container or a ready sandbox.
 func (s *Summary) Running() bool {
 	for _, state := range s.States {
 		if state == Running {
@@ -239,7 +262,8 @@ func (s *Summary) Running() bool {
 	return false
 }
 
-// List returns what the runtime has of every pod.
+// List returns a summary of every pod that the runtime has. It ignores
+// sandboxes and containers without a pod UID label.
 func List(ctx context.Context, runtime internalapi.RuntimeService) (map[types.UID]*Summary, error) {
 	sandboxes, err := runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
@@ -271,7 +295,7 @@ func List(ctx context.Context, runtime internalapi.RuntimeService) (map[types.UI
 			if sandbox.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 				state = Running
 			}
-			s.States[sandbox.GetId()] = state
+			s.States[sandbox.GetId()], s.Root = state, sandbox.GetAnnotations()[annotationRoot]
 		}
 	}
 	for _, container := range containers {
@@ -302,6 +326,7 @@ func newSandbox(s *runtimeapi.PodSandboxStatus) *Sandbox {
 		CreatedAt:   time.Unix(0, s.GetCreatedAt()),
 		HostNetwork: s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
 		Handler:     s.GetRuntimeHandler(),
+		Root:        s.GetAnnotations()[annotationRoot],
 	}
 	if ip := s.GetNetwork().GetIp(); ip != "" {
 		out.IPs = append(out.IPs, ip)
@@ -345,7 +370,7 @@ func timeOf(nanoseconds int64) time.Time {
 	return time.Unix(0, nanoseconds)
 }
 
-// IsNotFound says whether the runtime does not know the id it was asked about.
+// IsNotFound reports whether err means that the runtime does not know an id.
 func IsNotFound(err error) bool {
 	return status.Code(err) == codes.NotFound
 }

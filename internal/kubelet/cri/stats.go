@@ -9,7 +9,7 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
-// Stats is what containers use, by the pods that they are of.
+// Stats returns the statistics of all containers by the UID of their pods.
 func Stats(ctx context.Context, runtime internalapi.RuntimeService) (map[types.UID][]*runtimeapi.ContainerStats, error) {
 	list, err := runtime.ListContainerStats(ctx, nil)
 	if err != nil {

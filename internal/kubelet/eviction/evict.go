@@ -1,9 +1,9 @@
-// Package eviction decides when a node is short of memory, disk or processes and
-// which pod has to go first, and evicts it. It stands for upstream's eviction
-// manager.
+// Package eviction is the eviction manager: it decides when a node is short of
+// memory, disk or processes, ranks the pods and evicts the first. It stands for
+// upstream's eviction manager.
 //
-//	machine ─► thresholds ─► State ─► conditions of the node
-//	                           └────► FreeImages, or Rank ─► Evict
+//	machine ─► thresholds ─► thresholdState ─► conditions of the node
+//	                           └────► FreeImages, or rank ─► Evict
 package eviction
 
 import (
@@ -24,50 +24,55 @@ import (
 
 // The signals that thresholds watch.
 const (
-	MemoryAvailable   = "memory.available"
-	NodeFsAvailable   = "nodefs.available"
-	NodeFsInodesFree  = "nodefs.inodesFree"
-	ImageFsAvailable  = "imagefs.available"
-	ImageFsInodesFree = "imagefs.inodesFree"
-	PIDAvailable      = "pid.available"
+	memoryAvailable   = "memory.available"
+	nodeFsAvailable   = "nodefs.available"
+	nodeFsInodesFree  = "nodefs.inodesFree"
+	imageFsAvailable  = "imagefs.available"
+	imageFsInodesFree = "imagefs.inodesFree"
+	pidAvailable      = "pid.available"
 )
 
-// What can run short and nobody can request.
+// Resources that can run short and cannot be requested.
 const (
-	PIDs   v1.ResourceName = "pids"
-	Inodes v1.ResourceName = "inodes"
+	pids   v1.ResourceName = "pids"
+	inodes v1.ResourceName = "inodes"
 )
 
-// Threshold is one limit of a signal.
+// Threshold is one eviction threshold.
 type Threshold struct {
 	Signal  string
 	Value   resource.Quantity // absolute, unless Percent is set
 	Percent float64           // of the total
-	// Grace is how long the limit must be passed before pods go; 0 is hard.
+	// Grace is how long the threshold must be exceeded before pods are evicted.
+	// 0 is a hard threshold.
 	Grace time.Duration
-	// Reclaim is how far above the limit what is left must be before a limit
-	// that was passed counts as kept again; a part of the total if
-	// ReclaimPercent is set.
+	// Reclaim is how far the signal must rise above the threshold before it
+	// counts as met again. If ReclaimPercent is set, it is that part of the
+	// total.
 	Reclaim        resource.Quantity
 	ReclaimPercent float64
 }
 
-// Parse reads thresholds as KubeletConfiguration has them: signal to quantity
-// or percentage, with the grace periods of soft ones.
-func Parse(values, grace map[string]string) ([]Threshold, error) {
+// parseThresholds reads thresholds in the form of KubeletConfiguration: from signal to
+// quantity or percentage, with the grace periods of soft thresholds. As
+// upstream does, it ignores 0, 0% and 100%.
+func parseThresholds(values, grace map[string]string) ([]Threshold, error) {
 	var out []Threshold
+	for signal := range grace {
+		if err := checkSignal(signal); err != nil {
+			return nil, fmt.Errorf("grace period: %w", err)
+		}
+	}
 	for signal, text := range values {
 		t := Threshold{Signal: signal}
-		switch signal {
-		case MemoryAvailable, NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree, PIDAvailable:
-		default:
-			return nil, fmt.Errorf("unsupported eviction signal %v", signal)
+		if err := checkSignal(signal); err != nil {
+			return nil, err
 		}
 		var err error
 		if t.Value, t.Percent, err = quantityOrPart("eviction threshold", signal, text); err != nil {
 			return nil, err
 		}
-		if t.Percent == 0 && t.Value.IsZero() {
+		if t.Percent == 0 && t.Value.IsZero() || t.Percent == 1 {
 			continue
 		}
 		if grace != nil {
@@ -83,7 +88,16 @@ func Parse(values, grace map[string]string) ([]Threshold, error) {
 	return out, nil
 }
 
-// quantityOrPart reads a quantity or a percentage.
+// checkSignal returns an error for a signal that no threshold can watch.
+func checkSignal(signal string) error {
+	switch signal {
+	case memoryAvailable, nodeFsAvailable, nodeFsInodesFree, imageFsAvailable, imageFsInodesFree, pidAvailable:
+		return nil
+	}
+	return fmt.Errorf("unsupported eviction signal %v", signal)
+}
+
+// quantityOrPart parses a quantity or a percentage.
 func quantityOrPart(what, signal, text string) (absolute resource.Quantity, part float64, err error) {
 	if number, ok := strings.CutSuffix(text, "%"); ok {
 		p, err := strconv.ParseFloat(number, 64)
@@ -99,11 +113,14 @@ func quantityOrPart(what, signal, text string) (absolute resource.Quantity, part
 	return q, 0, nil
 }
 
-// Reclaim gives thresholds the least that is to be freed once they are passed
-// (evictionMinimumReclaim: signal to quantity or percentage).
-func Reclaim(thresholds []Threshold, minimum map[string]string) ([]Threshold, error) {
+// withMinimumReclaim sets the minimum reclaim of thresholds (evictionMinimumReclaim: from
+// signal to quantity or percentage).
+func withMinimumReclaim(thresholds []Threshold, minimum map[string]string) ([]Threshold, error) {
 	out := slices.Clone(thresholds)
 	for signal, text := range minimum {
+		if err := checkSignal(signal); err != nil {
+			return thresholds, err
+		}
 		absolute, part, err := quantityOrPart("minimum reclaim of", signal, text)
 		if err != nil {
 			return thresholds, err
@@ -117,21 +134,26 @@ func Reclaim(thresholds []Threshold, minimum map[string]string) ([]Threshold, er
 	return out, nil
 }
 
-// measure returns what is left and what there is of a signal.
+// measure returns what is left of a signal, and the total.
 func measure(signal string, f node.Free) (left, total int64) {
 	switch signal {
-	case MemoryAvailable:
+	case memoryAvailable:
 		return f.MemoryBytes, f.MemoryTotal
-	case NodeFsAvailable, ImageFsAvailable:
+	case nodeFsAvailable:
 		return f.DiskBytes, f.DiskTotal
-	case NodeFsInodesFree, ImageFsInodesFree:
+	case nodeFsInodesFree:
 		return f.Inodes, f.InodesTotal
-	case PIDAvailable:
+	case imageFsAvailable:
+		return f.Images.Bytes, f.Images.Total
+	case imageFsInodesFree:
+		return f.Images.Inodes, f.Images.InodesTotal
+	case pidAvailable:
 		return f.PIDs, f.PIDsTotal
 	}
 	return 0, 0
 }
 
+// limit returns the value of the threshold for a total.
 func (t *Threshold) limit(total int64) int64 {
 	if t.Percent > 0 {
 		return int64(t.Percent * float64(total))
@@ -139,7 +161,7 @@ func (t *Threshold) limit(total int64) int64 {
 	return t.Value.Value()
 }
 
-// reclaim is what has to be left above the limit for it to be kept again.
+// reclaim returns how far above the limit a signal must rise again.
 func (t *Threshold) reclaim(total int64) int64 {
 	if t.ReclaimPercent > 0 {
 		return int64(t.ReclaimPercent * float64(total))
@@ -147,18 +169,19 @@ func (t *Threshold) reclaim(total int64) int64 {
 	return t.Reclaim.Value()
 }
 
-// State remembers since when thresholds are passed. It belongs to one goroutine.
-type State struct {
-	Transition time.Duration // how long a pressure stays after it was last seen
+// thresholdState is the state of the thresholds between two observations. It belongs to
+// one goroutine.
+type thresholdState struct {
+	Transition time.Duration // how long a pressure condition stays true after it was last observed
 
 	since map[Threshold]time.Time
 	last  map[string]time.Time
-	now   map[string]bool // the conditions of the thresholds passed at the last look
+	now   map[string]bool // conditions of the thresholds that are exceeded now
 }
 
-// Passed returns the thresholds that are passed now. One that was passed at
-// the last look stays so until its minimum is freed above it.
-func (s *State) Passed(thresholds []Threshold, f node.Free) []Threshold {
+// thresholdsMet returns the thresholds that are exceeded now. A threshold that was
+// exceeded at the last observation stays so until its minimum is reclaimed.
+func (s *thresholdState) thresholdsMet(thresholds []Threshold, f node.Free) []Threshold {
 	var out []Threshold
 	for _, t := range thresholds {
 		left, total := measure(t.Signal, f)
@@ -173,16 +196,17 @@ func (s *State) Passed(thresholds []Threshold, f node.Free) []Threshold {
 	return out
 }
 
-// Look takes the thresholds passed now and returns the one to act on first, if
-// any: memory before disk before processes.
-func (s *State) Look(passed []Threshold, now time.Time) *Threshold {
+// observe records the thresholds that are exceeded now and returns the one to act
+// on first, if any. Memory comes before everything else, and of several thresholds
+// the first in met, which has the hard ones before the soft ones.
+func (s *thresholdState) observe(met []Threshold, now time.Time) *Threshold {
 	if s.last == nil {
 		s.last = map[string]time.Time{}
 	}
 	since := map[Threshold]time.Time{}
 	s.now = map[string]bool{}
 	var due *Threshold
-	for i, t := range passed {
+	for i, t := range met {
 		begin, ok := s.since[t]
 		if !ok {
 			begin = now
@@ -190,57 +214,57 @@ func (s *State) Look(passed []Threshold, now time.Time) *Threshold {
 		since[t] = begin
 		s.last[condition(t.Signal)] = now
 		s.now[condition(t.Signal)] = true
-		if now.Sub(begin) >= t.Grace && (due == nil || t.Signal == MemoryAvailable) {
-			due = &passed[i]
+		if now.Sub(begin) >= t.Grace && (due == nil || t.Signal == memoryAvailable && due.Signal != memoryAvailable) {
+			due = &met[i]
 		}
 	}
 	s.since = since
 	return due
 }
 
-// Under says whether the node is or has just been short of a condition's resource.
-func (s *State) Under(c v1.NodeConditionType, now time.Time) bool {
+// hasNodeCondition reports whether a pressure condition is true.
+func (s *thresholdState) hasNodeCondition(c v1.NodeConditionType, now time.Time) bool {
 	last, ok := s.last[string(c)]
 	return s.now[string(c)] || ok && now.Sub(last) < s.Transition
 }
 
 func condition(signal string) string {
 	switch signal {
-	case MemoryAvailable:
+	case memoryAvailable:
 		return string(v1.NodeMemoryPressure)
-	case PIDAvailable:
+	case pidAvailable:
 		return string(v1.NodePIDPressure)
 	}
 	return string(v1.NodeDiskPressure)
 }
 
-// Resource is the resource that a signal is about.
-func Resource(signal string) v1.ResourceName {
+// resourceOf returns the resource of a signal.
+func resourceOf(signal string) v1.ResourceName {
 	switch signal {
-	case MemoryAvailable:
+	case memoryAvailable:
 		return v1.ResourceMemory
-	case PIDAvailable:
-		return PIDs
-	case NodeFsInodesFree, ImageFsInodesFree:
-		return Inodes
+	case pidAvailable:
+		return pids
+	case nodeFsInodesFree, imageFsInodesFree:
+		return inodes
 	}
 	return v1.ResourceEphemeralStorage
 }
 
-// Candidate is a pod with what it uses of the short resource.
-type Candidate struct {
+// candidate is a pod with its usage of the resource that is short.
+type candidate struct {
 	Pod        *v1.Pod
 	Used       int64
-	Containers map[string]int64 // of Used, where it is known by container
-	Uncounted  error            // why it may use more than Used; nil if it does not
+	Containers map[string]int64 // parts of Used, if known by container
+	Uncounted  error            // why the pod may use more than Used; nil if it does not
 }
 
-// Rank orders candidates by who goes first: those that use more than they
-// asked for, then by lower priority, then by how far they are above their
-// request. A pod whose use cannot be counted counts as using everything: it
-// made the files that hide the rest.
-func Rank(candidates []Candidate, name v1.ResourceName) []Candidate {
-	excess := func(c Candidate) int64 {
+// rank sorts candidates in the order of eviction: first pods that use more than
+// their requests, then by priority, then by usage above the request. A pod
+// whose usage cannot be counted ranks as using everything, because it made the
+// files that hide the rest.
+func rank(candidates []candidate, name v1.ResourceName) []candidate {
+	excess := func(c candidate) int64 {
 		if c.Uncounted != nil {
 			return math.MaxInt64
 		}
@@ -248,14 +272,14 @@ func Rank(candidates []Candidate, name v1.ResourceName) []Candidate {
 		q := requests[name]
 		return c.Used - amount.Value(q)
 	}
-	priority := func(c Candidate) int32 {
+	priority := func(c candidate) int32 {
 		if c.Pod.Spec.Priority == nil {
 			return 0
 		}
 		return *c.Pod.Spec.Priority
 	}
 	out := slices.Clone(candidates)
-	slices.SortStableFunc(out, func(a, b Candidate) int {
+	slices.SortStableFunc(out, func(a, b candidate) int {
 		x, y := excess(a), excess(b)
 		if (x > 0) != (y > 0) {
 			if x > 0 {
@@ -280,15 +304,15 @@ func Rank(candidates []Candidate, name v1.ResourceName) []Candidate {
 	return out
 }
 
-// Message is what an evicted pod's status says, and the annotations of the
-// event about it.
-func Message(t *Threshold, f node.Free, c Candidate) (string, map[string]string) {
+// evictionMessage returns the status message of an evicted pod, and the annotations of
+// its event.
+func evictionMessage(t *Threshold, f node.Free, c candidate) (string, map[string]string) {
 	left, total := measure(t.Signal, f)
 	format := resource.BinarySI
-	if t.Signal == PIDAvailable || strings.HasSuffix(t.Signal, "inodesFree") {
+	if t.Signal == pidAvailable || strings.HasSuffix(t.Signal, "inodesFree") {
 		format = resource.DecimalSI
 	}
-	name := Resource(t.Signal)
+	name := resourceOf(t.Signal)
 	message := fmt.Sprintf("The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name,
 		resource.NewQuantity(t.limit(total), format), resource.NewQuantity(left, format))
 	var containers, usage []string

@@ -2,106 +2,191 @@ package eviction
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 )
 
 func TestParseRefuses(t *testing.T) {
 	for signal, text := range map[string]string{"memory.free": "1Gi", "memory.available": "lots", "nodefs.available": "120%"} {
-		if got, err := Parse(map[string]string{signal: text}, nil); err == nil {
+		if got, err := parseThresholds(map[string]string{signal: text}, nil); err == nil {
 			t.Errorf("%s<%s was taken as %v", signal, text, got)
 		}
 	}
-	if _, err := Parse(map[string]string{"memory.available": "1Gi"}, map[string]string{}); err == nil {
+	if _, err := parseThresholds(map[string]string{"memory.available": "1Gi"}, map[string]string{}); err == nil {
 		t.Error("a soft threshold without grace period was taken")
 	}
 }
 
-func TestSoftThresholdWaits(t *testing.T) {
-	soft, err := Parse(map[string]string{MemoryAvailable: "10%"}, map[string]string{MemoryAvailable: "1m"})
+// A misspelt signal would otherwise be ignored.
+func TestUnknownSignalsAreRefusedByName(t *testing.T) {
+	const unknown = "memory.free"
+	for name, c := range map[string]*kubeletconfig.KubeletConfiguration{
+		"evictionHard":            {EvictionHard: map[string]string{unknown: "1Gi"}},
+		"evictionSoft":            {EvictionSoft: map[string]string{unknown: "1Gi"}, EvictionSoftGracePeriod: map[string]string{unknown: "1m"}},
+		"evictionSoftGracePeriod": {EvictionSoftGracePeriod: map[string]string{unknown: "1m"}},
+		"evictionMinimumReclaim":  {EvictionMinimumReclaim: map[string]string{unknown: "1Gi"}},
+	} {
+		if _, err := Thresholds(c); err == nil || !strings.Contains(err.Error(), unknown) {
+			t.Errorf("%s: %v, want an error that names %s", name, err, unknown)
+		}
+	}
+}
+
+func TestImageSignalsMeasureTheImageFileSystem(t *testing.T) {
+	thresholds, err := parseThresholds(map[string]string{nodeFsAvailable: "10%", nodeFsInodesFree: "10%", imageFsAvailable: "15%", imageFsInodesFree: "5%"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := &State{Transition: 5 * time.Minute}
+	free := node.Free{DiskBytes: 50, DiskTotal: 100, Inodes: 50, InodesTotal: 100, Images: node.FileSystem{Bytes: 14, Total: 100, Inodes: 4, InodesTotal: 100}}
+	var got []string
+	for _, passed := range (&thresholdState{}).thresholdsMet(thresholds, free) {
+		got = append(got, passed.Signal)
+	}
+	if want := []string{imageFsAvailable, imageFsInodesFree}; !slices.Equal(got, want) {
+		t.Errorf("exceeded are %v, want %v", got, want)
+	}
+}
+
+func TestSoftThresholdWaits(t *testing.T) {
+	soft, err := parseThresholds(map[string]string{memoryAvailable: "10%"}, map[string]string{memoryAvailable: "1m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := &thresholdState{Transition: 5 * time.Minute}
 	low, begin := node.Free{MemoryBytes: 5, MemoryTotal: 100}, time.Unix(1_800_000_000, 0)
 	for _, test := range []struct {
 		after time.Duration
 		due   bool
 	}{{0, false}, {59 * time.Second, false}, {time.Minute, true}} {
-		if got := state.Look(state.Passed(soft, low), begin.Add(test.after)); (got != nil) != test.due {
+		if got := state.observe(state.thresholdsMet(soft, low), begin.Add(test.after)); (got != nil) != test.due {
 			t.Errorf("after %s: %v", test.after, got)
 		}
 	}
 	end := begin.Add(2 * time.Minute)
-	state.Look(nil, end)
-	if !state.Under(v1.NodeMemoryPressure, end) || state.Under(v1.NodeMemoryPressure, end.Add(5*time.Minute)) {
+	state.observe(nil, end)
+	if !state.hasNodeCondition(v1.NodeMemoryPressure, end) || state.hasNodeCondition(v1.NodeMemoryPressure, end.Add(5*time.Minute)) {
 		t.Error("the pressure does not last for the transition period")
 	}
 }
 
+// A soft threshold lies above the hard one of the same signal, so that both are
+// exceeded once the hard one is. Pods must then end at once.
+func TestHardThresholdComesBeforeSoft(t *testing.T) {
+	for _, signal := range []string{memoryAvailable, nodeFsAvailable, pidAvailable} {
+		all, err := Thresholds(&kubeletconfig.KubeletConfiguration{
+			EvictionHard: map[string]string{signal: "10"}, EvictionSoft: map[string]string{signal: "50"},
+			EvictionSoftGracePeriod: map[string]string{signal: "1m"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		free := node.Free{MemoryBytes: 5, MemoryTotal: 100, DiskBytes: 5, DiskTotal: 100, PIDs: 5, PIDsTotal: 100}
+		state, now := &thresholdState{}, time.Unix(1_800_000_000, 0)
+		state.observe(state.thresholdsMet(all, free), now)
+		due := state.observe(state.thresholdsMet(all, free), now.Add(2*time.Minute))
+		if due == nil || due.Grace != 0 {
+			t.Errorf("%s: %+v is due, want the hard threshold", signal, due)
+		}
+	}
+}
+
+func TestGracePeriodOfEvictions(t *testing.T) {
+	hard, soft := &Threshold{}, &Threshold{Grace: time.Minute}
+	for _, test := range []struct {
+		name      string
+		threshold *Threshold
+		most      int32
+		own, want int64
+	}{
+		{"hard", hard, 60, 30, 1},
+		{"the pod's own is shorter", soft, 60, 30, 30},
+		{"the pod's own is longer", soft, 60, 90, 60},
+		{"by default at once", soft, 0, 30, 1},
+		{"negative leaves it to the pod", soft, -1, 30, 30},
+	} {
+		m := &Manager{config: Config{Configuration: &kubeletconfig.KubeletConfiguration{EvictionMaxPodGracePeriod: test.most}}}
+		if got := m.gracePeriod(test.threshold, &v1.Pod{Spec: v1.PodSpec{TerminationGracePeriodSeconds: &test.own}}); got != test.want {
+			t.Errorf("%s: %d s, want %d s", test.name, got, test.want)
+		}
+	}
+}
+
 func TestPressureIsThereWithoutTransition(t *testing.T) {
-	hard, err := Parse(map[string]string{PIDAvailable: "100"}, nil)
+	hard, err := parseThresholds(map[string]string{pidAvailable: "100"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, now := &State{}, time.Unix(1_800_000_000, 0)
-	state.Look(state.Passed(hard, node.Free{PIDs: 50, PIDsTotal: 1000}), now)
-	if !state.Under(v1.NodePIDPressure, now) || state.Under(v1.NodeMemoryPressure, now) {
+	state, now := &thresholdState{}, time.Unix(1_800_000_000, 0)
+	state.observe(state.thresholdsMet(hard, node.Free{PIDs: 50, PIDsTotal: 1000}), now)
+	if !state.hasNodeCondition(v1.NodePIDPressure, now) || state.hasNodeCondition(v1.NodeMemoryPressure, now) {
 		t.Error("only processes are short")
 	}
-	state.Look(state.Passed(hard, node.Free{PIDs: 150, PIDsTotal: 1000}), now)
-	if state.Under(v1.NodePIDPressure, now) {
+	state.observe(state.thresholdsMet(hard, node.Free{PIDs: 150, PIDsTotal: 1000}), now)
+	if state.hasNodeCondition(v1.NodePIDPressure, now) {
 		t.Error("nothing is short any more")
 	}
 }
 
 func TestRank(t *testing.T) {
-	candidate := func(name string, priority int32, request string, used int64) Candidate {
+	newCandidate := func(name string, priority int32, request string, used int64) candidate {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{
 			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(request)}}}}}}
-		return Candidate{Pod: p, Used: used}
+		return candidate{Pod: p, Used: used}
 	}
 	got := ""
-	for _, c := range Rank([]Candidate{
-		candidate("a", 0, "100", 50), candidate("b", 10, "100", 300), candidate("c", 0, "100", 150), candidate("d", 0, "100", 400),
+	for _, c := range rank([]candidate{
+		newCandidate("a", 0, "100", 50), newCandidate("b", 10, "100", 300), newCandidate("c", 0, "100", 150), newCandidate("d", 0, "100", 400),
 	}, v1.ResourceMemory) {
 		got += c.Pod.Name
 	}
 	if got != "dcba" {
 		t.Errorf("order %s, want dcba", got)
 	}
-	hiding := candidate("hiding", 0, "100", 1)
+	hiding := newCandidate("hiding", 0, "100", 1)
 	hiding.Uncounted = errors.New("more than was counted")
-	if first := Rank([]Candidate{candidate("large", 0, "100", 1<<40), hiding}, v1.ResourceMemory)[0].Pod.Name; first != "hiding" {
+	if first := rank([]candidate{newCandidate("large", 0, "100", 1<<40), hiding}, v1.ResourceMemory)[0].Pod.Name; first != "hiding" {
 		t.Errorf("%s goes first, not the pod that hides what it uses", first)
 	}
 }
 
 func TestMinimumIsReclaimed(t *testing.T) {
-	hard, err := Parse(map[string]string{MemoryAvailable: "100"}, nil)
+	hard, err := parseThresholds(map[string]string{memoryAvailable: "100"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if hard, err = Reclaim(hard, map[string]string{MemoryAvailable: "5%", PIDAvailable: "10"}); err != nil {
+	if hard, err = withMinimumReclaim(hard, map[string]string{memoryAvailable: "5%", pidAvailable: "10"}); err != nil {
 		t.Fatal(err)
 	}
-	state, now := &State{}, time.Unix(1_800_000_000, 0)
+	state, now := &thresholdState{}, time.Unix(1_800_000_000, 0)
 	for _, test := range []struct {
 		left   int64
 		passed bool
 	}{{120, false}, {99, true}, {120, true}, {149, true}, {150, false}, {120, false}} {
-		passed := state.Passed(hard, node.Free{MemoryBytes: test.left, MemoryTotal: 1000})
-		if due := state.Look(passed, now); (due != nil) != test.passed {
+		passed := state.thresholdsMet(hard, node.Free{MemoryBytes: test.left, MemoryTotal: 1000})
+		if due := state.observe(passed, now); (due != nil) != test.passed {
 			t.Errorf("%d left: %v", test.left, due)
 		}
 	}
-	if _, err := Reclaim(hard, map[string]string{MemoryAvailable: "much"}); err == nil {
+	if _, err := withMinimumReclaim(hard, map[string]string{memoryAvailable: "much"}); err == nil {
 		t.Error("a minimum that is no quantity was taken")
+	}
+}
+
+// Thresholds of 0% and 100% are off, as in upstream. A threshold of all that
+// there is would evict every pod.
+func TestThresholdsThatAreOff(t *testing.T) {
+	for _, text := range []string{"0", "0%", "100%"} {
+		if got, err := parseThresholds(map[string]string{memoryAvailable: text}, nil); err != nil || len(got) != 0 {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
 	}
 }

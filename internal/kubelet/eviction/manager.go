@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,41 +22,54 @@ import (
 
 const period = 10 * time.Second
 
-// Pods are those of the node.
+// podCleanupTimeout is how long an evicted pod may take to end before the next
+// one is evicted, as in upstream.
+const podCleanupTimeout = 30 * time.Second
+
+// Pods are the pods of the node.
 type Pods interface {
 	Evictable() []*v1.Pod
 	Has(uid types.UID) bool
+	// Terminated reports whether nothing of the pod runs any more.
+	Terminated(uid types.UID) bool
 	// Evict ends the pod within grace seconds.
 	Evict(pod *v1.Pod, message string, grace int64)
 }
 
-// Config is what a Manager is made from.
+// Config configures a Manager.
 type Config struct {
 	Configuration *kubeletconfig.KubeletConfiguration
 	NodeName      string
 	Machine       node.Machine
 	Pods          Pods
 	Sources       Sources
-	// FreeImages removes unused images until it has freed as many bytes as
-	// are wanted, and returns how many it has.
+	// FreeImages removes unused images until it has freed the wanted number of
+	// bytes, and returns the number that it freed.
 	FreeImages func(ctx context.Context, want int64) int64
-	Changed    func() // called when Conditions has changed
-	Recorder   record.EventRecorder
-	Metrics    prometheus.Registerer
+	// ImageFS returns what is free on the file system of the runtime's images.
+	ImageFS  func(ctx context.Context) (node.FileSystem, error)
+	Changed  func() // called after Conditions has changed
+	Recorder record.EventRecorder
+	Metrics  prometheus.Registerer
 }
 
-// Manager evicts pods when the machine runs short of something, or when they
-// use more disk than they may.
+// Manager evicts pods when the machine runs short of a resource, or when they
+// use more disk than their limits.
 type Manager struct {
 	config     Config
 	thresholds []Threshold
 	evictions  *prometheus.CounterVec // by eviction_signal
 
-	mu         sync.Mutex // guards conditions
+	freeing atomic.Bool         // disk is being freed
+	disk    supervise.WaitGroup // of freeing
+	mu      sync.Mutex          // guards what follows
+	// The pod that was evicted last for a threshold, and when.
+	evicted    types.UID
+	evictedAt  time.Time
 	conditions []v1.NodeConditionType
 }
 
-// New returns a Manager, or an error for thresholds that are none.
+// New returns a Manager, or an error for invalid thresholds.
 func New(c Config) (*Manager, error) {
 	thresholds, err := Thresholds(c.Configuration)
 	if err != nil {
@@ -67,9 +81,9 @@ func New(c Config) (*Manager, error) {
 	return m, nil
 }
 
-// Thresholds are what must be left of the machine's resources.
+// Thresholds returns the eviction thresholds of a configuration.
 func Thresholds(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
-	hard, err := Parse(c.EvictionHard, nil)
+	hard, err := parseThresholds(c.EvictionHard, nil)
 	if err != nil {
 		return nil, fmt.Errorf("--eviction-hard: %w", err)
 	}
@@ -77,18 +91,18 @@ func Thresholds(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 	if grace == nil {
 		grace = map[string]string{}
 	}
-	soft, err := Parse(c.EvictionSoft, grace)
+	soft, err := parseThresholds(c.EvictionSoft, grace)
 	if err != nil {
 		return nil, fmt.Errorf("--eviction-soft and --eviction-soft-grace-period: %w", err)
 	}
-	all, err := Reclaim(append(hard, soft...), c.EvictionMinimumReclaim)
+	all, err := withMinimumReclaim(append(hard, soft...), c.EvictionMinimumReclaim)
 	if err != nil {
 		return nil, fmt.Errorf("evictionMinimumReclaim: %w", err)
 	}
 	return all, nil
 }
 
-// Conditions are the node's conditions that its shortages make.
+// Conditions returns the pressure conditions of the node that are true.
 func (m *Manager) Conditions() []v1.NodeConditionType {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,66 +119,109 @@ func (m *Manager) setConditions(conditions []v1.NodeConditionType) {
 	}
 }
 
-// Run watches the machine's resources until ctx ends. Counting what pods have
-// made can take long, so that it is apart from what cannot wait.
+// Run checks the thresholds and the disk usage of pods until ctx ends. Each has
+// a goroutine, because counting disk usage can take long.
 func (m *Manager) Run(ctx context.Context) {
 	var storage supervise.WaitGroup
 	defer storage.Wait()
 	storage.Go(ctx, func() {
-		enforce := func() { supervise.Contain(ctx, "storage", func() { m.enforceStorage(ctx) }) }
-		enforce()
-		supervise.Every(ctx, period, enforce)
+		supervise.Repeat(ctx, period, func() { supervise.Contain(ctx, "storage", func() { m.enforceStorage(ctx) }) })
 	})
-	state := &State{Transition: m.config.Configuration.EvictionPressureTransitionPeriod.Duration}
-	m.look(ctx, state)
-	supervise.Every(ctx, period, func() { m.look(ctx, state) })
+	defer m.disk.Wait()
+	state := &thresholdState{Transition: m.config.Configuration.EvictionPressureTransitionPeriod.Duration}
+	supervise.Repeat(ctx, period, func() { m.look(ctx, state) })
 }
 
-// look compares what is left with the thresholds.
-func (m *Manager) look(ctx context.Context, state *State) {
+// look compares the free resources with the thresholds.
+func (m *Manager) look(ctx context.Context, state *thresholdState) {
 	free, err := m.config.Machine.Free()
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "The machine's free resources cannot be read")
 		return
 	}
+	if free.Images, err = m.config.ImageFS(ctx); err != nil {
+		klog.FromContext(ctx).V(2).Info("The free space for images cannot be read", "err", err)
+	}
 	now := time.Now()
-	due := state.Look(state.Passed(m.thresholds, free), now)
+	due := state.observe(state.thresholdsMet(m.thresholds, free), now)
 	var conditions []v1.NodeConditionType
 	for _, c := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
-		if state.Under(c, now) {
+		if state.hasNodeCondition(c, now) {
 			conditions = append(conditions, c)
 		}
 	}
 	m.setConditions(conditions)
-	if due != nil {
-		supervise.Contain(ctx, "evictions", func() { m.relieve(ctx, due, free) })
+	if due == nil {
+		return
+	}
+	relieve := func() { supervise.Contain(ctx, "evictions", func() { m.relieve(ctx, due, free) }) }
+	if name := resourceOf(due.Signal); name != v1.ResourceEphemeralStorage && name != inodes {
+		relieve()
+		return
+	}
+	// Removing images and counting the files of pods can take minutes. Another
+	// goroutine does it, so that memory is watched all the time.
+	if !m.freeing.Swap(true) {
+		m.disk.Go(ctx, func() {
+			defer m.freeing.Store(false)
+			relieve()
+		})
 	}
 }
 
-// relieve frees what is short: images first where disk is, else one pod.
+// relieve reclaims a resource: first from images if it is disk, else by
+// evicting one pod. It gives the pod that was evicted before time to end.
 func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
-	name := Resource(t.Signal)
+	name := resourceOf(t.Signal)
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
-	if name == v1.ResourceEphemeralStorage || name == Inodes {
+	if name == v1.ResourceEphemeralStorage || name == inodes {
 		if freed := m.config.FreeImages(ctx, 1<<62); freed > 0 {
 			return
 		}
 	}
-	usage := m.config.Sources.read(ctx)
-	var candidates []Candidate
+	if m.ending() {
+		return
+	}
+	usage := m.usage(ctx)
+	var candidates []candidate
 	for _, p := range m.config.Pods.Evictable() {
 		candidates = append(candidates, usage.candidate(p, name))
 	}
-	ranked := Rank(candidates, name)
+	ranked := rank(candidates, name)
 	if len(ranked) == 0 {
 		return
 	}
-	grace := int64(1)
-	if t.Grace > 0 {
-		grace = min(pod.GracePeriod(ranked[0].Pod, nil), max(int64(m.config.Configuration.EvictionMaxPodGracePeriod), 1))
+	message, annotations := evictionMessage(t, free, ranked[0])
+	m.mu.Lock()
+	m.evicted, m.evictedAt = ranked[0].Pod.UID, time.Now()
+	m.mu.Unlock()
+	m.evict(ranked[0].Pod, t.Signal, message, annotations, m.gracePeriod(t, ranked[0].Pod))
+}
+
+// immediateGracePeriod is how many seconds pods get to end that are evicted for
+// a hard threshold or a limit.
+const immediateGracePeriod = 1
+
+// gracePeriod returns how many seconds a pod gets to end that is evicted for a
+// threshold. If evictionMaxPodGracePeriod is negative, a soft threshold leaves
+// the pod its own grace period.
+func (m *Manager) gracePeriod(t *Threshold, p *v1.Pod) int64 {
+	own, most := pod.GracePeriod(p, nil), int64(m.config.Configuration.EvictionMaxPodGracePeriod)
+	switch {
+	case t.Grace == 0:
+		return immediateGracePeriod
+	case most < 0:
+		return own
 	}
-	message, annotations := Message(t, free, ranked[0])
-	m.evict(ranked[0].Pod, t.Signal, message, annotations, grace)
+	return min(own, max(most, immediateGracePeriod))
+}
+
+// ending reports whether the pod that was evicted before still has time to end.
+func (m *Manager) ending() bool {
+	m.mu.Lock()
+	evicted, at := m.evicted, m.evictedAt
+	m.mu.Unlock()
+	return evicted != "" && !m.config.Pods.Terminated(evicted) && time.Since(at) < podCleanupTimeout
 }
 
 func (m *Manager) evict(p *v1.Pod, signal, message string, annotations map[string]string, grace int64) {
@@ -176,20 +233,20 @@ func (m *Manager) evict(p *v1.Pod, signal, message string, annotations map[strin
 	m.config.Pods.Evict(p, message, grace)
 }
 
-// enforceStorage evicts pods that take up more of the disk than their limits
-// or those of their volumes allow.
+// enforceStorage evicts pods that use more disk than their own limits or those
+// of their volumes allow.
 func (m *Manager) enforceStorage(ctx context.Context) {
 	if !*m.config.Configuration.LocalStorageCapacityIsolation {
 		return
 	}
-	limited := slices.DeleteFunc(m.config.Pods.Evictable(), func(p *v1.Pod) bool { return !Limited(p) })
-	if len(limited) == 0 {
+	bounded := slices.DeleteFunc(m.config.Pods.Evictable(), func(p *v1.Pod) bool { return !limited(p) })
+	if len(bounded) == 0 {
 		return
 	}
-	usage := m.config.Sources.read(ctx)
-	for _, p := range limited {
-		if signal, message := Exceeds(p, usage.disk(p)); message != "" {
-			m.evict(p, signal, message, nil, 1)
+	usage := m.usage(ctx)
+	for _, p := range bounded {
+		if signal, message := exceeds(p, usage.disk(p)); message != "" {
+			m.evict(p, signal, message, nil, immediateGracePeriod)
 		}
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/coracle-io/coracle/internal/amount"
 )
 
-// Disk is what a pod takes up of the node's disk, in bytes.
-type Disk struct {
+// diskUsage is the disk usage of a pod in bytes.
+type diskUsage struct {
 	Containers map[string]int64 // writable layer and logs, by container
-	Volumes    map[string]int64 // empty directories that are not in memory, by volume
-	Uncounted  error            // why it may be more than that; nil if it is not
+	Volumes    map[string]int64 // emptyDir volumes that are not in memory, by volume
+	Uncounted  error            // why the pod may use more; nil if it does not
 }
 
-// Total is all of it.
-func (d *Disk) Total() (sum int64) {
+// total returns the sum.
+func (d *diskUsage) total() (sum int64) {
 	for _, n := range d.Containers {
 		sum += n
 	}
@@ -29,8 +29,8 @@ func (d *Disk) Total() (sum int64) {
 	return sum
 }
 
-// Limited says whether the pod has a limit of its own on the disk it uses.
-func Limited(pod *v1.Pod) bool {
+// limited reports whether the pod has a limit of its disk usage.
+func limited(pod *v1.Pod) bool {
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	if _, ok := limits[v1.ResourceEphemeralStorage]; ok {
 		return true
@@ -40,9 +40,9 @@ func Limited(pod *v1.Pod) bool {
 	})
 }
 
-// Exceeds says what the pod uses more of than it may, as the metrics count it
-// and as the status of the pod evicted for it tells; "" if nothing.
-func Exceeds(pod *v1.Pod, use *Disk) (signal, message string) {
+// exceeds returns the signal and the status message of a pod that exceeds a
+// limit of its disk usage, "" if it exceeds none.
+func exceeds(pod *v1.Pod, use *diskUsage) (signal, message string) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero() {
@@ -53,7 +53,7 @@ func Exceeds(pod *v1.Pod, use *Disk) (signal, message string) {
 		}
 	}
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	if limit, ok := limits[v1.ResourceEphemeralStorage]; ok && use.Total() > amount.Value(limit) {
+	if limit, ok := limits[v1.ResourceEphemeralStorage]; ok && use.total() > amount.Value(limit) {
 		return "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for i := range pod.Spec.Containers {

@@ -1,12 +1,16 @@
 package eviction
 
 import (
+	"path/filepath"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
 func storagePod(limit string) *v1.Pod {
@@ -37,30 +41,59 @@ func TestExceeds(t *testing.T) {
 		"pod":       {"2Mi", map[string]int64{"a": mib, "b": mib}, map[string]int64{"free": 1}, `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. `},
 		"unlimited": {"", map[string]int64{"a": 1 << 40}, map[string]int64{"free": 1 << 40}, ""},
 	} {
-		if _, got := Exceeds(storagePod(test.limit), &Disk{Containers: test.containers, Volumes: test.volumes}); got != test.want {
+		if _, got := exceeds(storagePod(test.limit), &diskUsage{Containers: test.containers, Volumes: test.volumes}); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 	two := storagePod("1Mi")
 	two.Spec.Containers[1].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("9Mi")}
 	want := `Container a exceeded its local ephemeral storage limit "1Mi". `
-	if _, got := Exceeds(two, &Disk{Containers: map[string]int64{"a": 2 * mib}}); got != want {
+	if _, got := exceeds(two, &diskUsage{Containers: map[string]int64{"a": 2 * mib}}); got != want {
 		t.Errorf("container: %q, want %q", got, want)
 	}
 }
 
 func TestMessage(t *testing.T) {
-	thresholds, err := Parse(map[string]string{MemoryAvailable: "100Mi"}, nil)
+	thresholds, err := parseThresholds(map[string]string{memoryAvailable: "100Mi"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod := storagePod("")
 	pod.Spec.Containers[1].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("4Mi")}
-	message, annotations := Message(&thresholds[0], node.Free{MemoryBytes: 92 << 20, MemoryTotal: 1 << 30}, Candidate{Pod: pod, Containers: map[string]int64{"a": 3 << 20, "b": 4 << 20}})
+	message, annotations := evictionMessage(&thresholds[0], node.Free{MemoryBytes: 92 << 20, MemoryTotal: 1 << 30}, candidate{Pod: pod, Containers: map[string]int64{"a": 3 << 20, "b": 4 << 20}})
 	if want := "The node was low on resource: memory. Threshold quantity: 100Mi, available: 92Mi. Container a was using 3Mi, request is 0, has larger consumption of memory. "; message != want {
 		t.Errorf("message %q, want %q", message, want)
 	}
 	if annotations["offending_containers"] != "a" || annotations["offending_containers_usage"] != "3Mi" || annotations["starved_resource"] != "memory" {
 		t.Errorf("annotations %v", annotations)
+	}
+}
+
+type podDirs struct{}
+
+func (podDirs) PodDir(uid types.UID) string { return "/pods/" + string(uid) }
+func (podDirs) EmptyDir(uid types.UID, volume string) string {
+	return "/pods/" + string(uid) + "/" + volume
+}
+
+// The logs of init containers count for the pod, because sidecar containers may
+// write for as long as the pod runs.
+func TestLogsOfAllContainersCount(t *testing.T) {
+	fs := &files.Memory{}
+	pod := storagePod("")
+	pod.Name, pod.Namespace, pod.UID = "web", "default", "1"
+	pod.Spec.InitContainers = []v1.Container{{Name: "sidecar"}}
+	for _, container := range []string{"a", "sidecar"} {
+		dir := filepath.Join(spec.PodLogDirectory("/logs", pod.Namespace, pod.Name, string(pod.UID)), container)
+		if err := fs.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := fs.WriteFile(filepath.Join(dir, "0.log"), make([]byte, 1<<20), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, podLogsDir: "/logs"}
+	if got := u.disk(pod); got.Containers["a"] < 1<<20 || got.Containers["sidecar"] < 1<<20 {
+		t.Errorf("%+v", got)
 	}
 }

@@ -14,25 +14,29 @@ import (
 
 // Errors of files that pods can change.
 var (
-	// ErrTooLarge says that a file has more bytes than its reader takes.
+	// ErrTooLarge reports a file with more bytes than its reader accepts.
 	ErrTooLarge = errors.New("the file is too large")
-	// ErrNotRegular says that a path is a link, directory, device, socket or pipe.
+	// ErrNotRegular reports a path that is not a regular file: a link,
+	// directory, device, socket or pipe.
 	ErrNotRegular = errors.New("not a regular file")
 )
 
-// Links says which symbolic links below a root are followed. None leaves it.
-type Links bool
+// OpenBeneath opens the regular file path below root for reading. It follows
+// symbolic links that stay below root. Nothing below root is trusted: the kernel
+// keeps the resolution of the path below root. Pipes and devices are never
+// opened, so the call does not block and has no side effects.
+func OpenBeneath(root, path string) (*os.File, error) {
+	return openResolved(root, path, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
+}
 
-// What to do with symbolic links.
-const (
-	RefuseLinks Links = false
-	InnerLinks  Links = true // those that stay below the root
-)
+// OpenBeneathNoSymlinks opens a file as OpenBeneath does, and follows no symbolic
+// links below root.
+func OpenBeneathNoSymlinks(root, path string) (*os.File, error) {
+	return openResolved(root, path, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS|unix.RESOLVE_NO_SYMLINKS)
+}
 
-// OpenBeneath opens the regular file path below root for reading. Nothing
-// below root is trusted: the kernel keeps the path there, and a pipe or device
-// is never opened, so that the call neither blocks nor has an effect.
-func OpenBeneath(root, path string, links Links) (*os.File, error) {
+// openResolved opens the regular file path below root with flags of openat2.
+func openResolved(root, path string, resolve uint64) (*os.File, error) {
 	if filepath.IsAbs(path) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: unix.EXDEV}
 	}
@@ -41,14 +45,11 @@ func OpenBeneath(root, path string, links Links) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: root, Err: err}
 	}
 	defer func() { _ = unix.Close(dir) }()
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
-	if links == RefuseLinks {
-		how.Resolve |= unix.RESOLVE_NO_SYMLINKS
-	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
 	return openRegular(filepath.Join(root, path), func() (int, error) { return openat2(dir, path, &how) })
 }
 
-// openat2 tries again what a rename elsewhere interrupted.
+// openat2 retries resolutions that were interrupted by a rename elsewhere.
 func openat2(dir int, path string, how *unix.OpenHow) (fd int, err error) {
 	const attempts = 32
 	for range attempts {
@@ -59,8 +60,8 @@ func openat2(dir int, path string, how *unix.OpenHow) (fd int, err error) {
 	return fd, err
 }
 
-// openRegular opens for reading what locate found, unless it is anything but
-// a regular file.
+// openRegular opens the file that locate found for reading, if it is a regular
+// file. locate returns a descriptor opened with O_PATH.
 func openRegular(path string, locate func() (int, error)) (*os.File, error) {
 	fail := func(err error) (*os.File, error) { return nil, &fs.PathError{Op: "open", Path: path, Err: err} }
 	found, err := locate()
@@ -75,7 +76,7 @@ func openRegular(path string, locate func() (int, error)) (*os.File, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return fail(ErrNotRegular)
 	}
-	// Without O_NONBLOCK a lease on the file could hold the reader up.
+	// Without O_NONBLOCK a lease on the file could block the reader.
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(found), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fail(err)
@@ -94,7 +95,7 @@ func (OS) ReadFile(path string, limit int64) ([]byte, error) {
 
 // ReadBeneath implements FS.
 func (OS) ReadBeneath(root, path string, limit int64) ([]byte, error) {
-	f, err := OpenBeneath(root, path, InnerLinks)
+	f, err := OpenBeneath(root, path)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func readAll(f *os.File, limit int64) ([]byte, error) {
 
 // TailBeneath implements FS.
 func (OS) TailBeneath(root, path string, limit int64) ([]byte, error) {
-	f, err := OpenBeneath(root, path, RefuseLinks)
+	f, err := OpenBeneathNoSymlinks(root, path)
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +126,13 @@ func (OS) TailBeneath(root, path string, limit int64) ([]byte, error) {
 	raw := make([]byte, min(limit, info.Size()))
 	n, err := f.ReadAt(raw, info.Size()-int64(len(raw)))
 	if errors.Is(err, io.EOF) {
-		err = nil // the file has shrunk meanwhile
+		err = nil // the file shrank after Stat
 	}
 	return raw[:n], err
 }
 
-// Beneath splits path into root and the rest. It reports false for a path
-// that is not below root.
+// Beneath returns path relative to root. It reports false for a path that is
+// not below root.
 func Beneath(root, path string) (rest string, ok bool) {
 	rest, err := filepath.Rel(root, path)
 	return rest, err == nil && filepath.IsLocal(rest) && rest != "."

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// put makes a file of a test with the given content.
+// put writes a file and creates its parent directories.
 func put(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -29,7 +29,7 @@ func link(t *testing.T, target, path string) {
 	}
 }
 
-func TestReadsOfWhatPodsControl(t *testing.T) {
+func TestReadsBelowUntrustedRoot(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	put(t, filepath.Join(dir, "secret"), "hidden")
@@ -84,7 +84,7 @@ func TestReadsOfWhatPodsControl(t *testing.T) {
 	}
 }
 
-// nest makes directories in one another, deeper than a path can be long.
+// nest creates a chain of directories whose path is longer than a path may be.
 func nest(t *testing.T, root string, depth int) {
 	t.Helper()
 	dir, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -102,8 +102,8 @@ func nest(t *testing.T, root string, depth int) {
 	_ = unix.Close(dir)
 }
 
-// A tree that is deeper than a process may have files open is counted, shared
-// and removed all the same.
+// A tree deeper than the limit of open files can be counted, shared and
+// removed.
 func TestDeepTree(t *testing.T) {
 	const depth = 3000
 	dir := t.TempDir()
@@ -153,8 +153,8 @@ func TestWideTree(t *testing.T) {
 	}
 }
 
-// What a link in a volume points to is neither given away nor removed.
-func TestLinksAreLeftAlone(t *testing.T) {
+// The targets of links in a volume are neither shared nor removed.
+func TestLinkTargetsAreUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	put(t, filepath.Join(dir, "outside/file"), "kept")
@@ -188,8 +188,8 @@ func TestLinksAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A removal that would go into a mount stops there.
-func TestMountsAreLeftAlone(t *testing.T) {
+// RemoveAll does not remove what is mounted in a tree.
+func TestMountsAreNotEntered(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}

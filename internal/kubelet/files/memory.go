@@ -2,24 +2,29 @@ package files
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 )
 
-// Memory is a file system and mount table in memory. It knows no owners and
-// no permissions beyond remembering the mode. The zero value is empty.
+// Memory is a file system and a mount table in memory. It stores the modes of
+// files but does not enforce them, and has no owners. The zero value is empty.
 type Memory struct {
-	mu     sync.Mutex // guards nodes and mounts
-	nodes  map[string]node
-	mounts map[string]string
+	mu       sync.Mutex // guards what follows
+	nodes    map[string]node
+	children map[string]map[string]bool // paths directly in a directory
+	mounts   map[string]string
+	devices  int // how many were made
 }
 
 type node struct {
 	mode   fs.FileMode
+	device int // distinguishes block devices
 	data   []byte
 	target string
 }
@@ -33,12 +38,59 @@ func missing(op, path string) error { return &fs.PathError{Op: op, Path: path, E
 
 func (m *Memory) put(path string, n node) {
 	if m.nodes == nil {
-		m.nodes = make(map[string]node)
+		m.nodes, m.children = make(map[string]node), make(map[string]map[string]bool)
 	}
-	m.nodes[filepath.Clean(path)] = n
+	path = filepath.Clean(path)
+	if _, ok := m.nodes[path]; !ok {
+		dir := filepath.Dir(path)
+		if m.children[dir] == nil {
+			m.children[dir] = make(map[string]bool)
+		}
+		m.children[dir][path] = true
+	}
+	m.nodes[path] = n
 }
 
-// resolve follows links in every element of path, with the lock held.
+// remove removes one node.
+func (m *Memory) remove(path string) {
+	delete(m.nodes, path)
+	dir := filepath.Dir(path)
+	delete(m.children[dir], path)
+	if len(m.children[dir]) == 0 {
+		delete(m.children, dir)
+	}
+}
+
+// tree returns path and everything below it, as far as it is there, what is
+// below a directory before it.
+func (m *Memory) tree(path string) []string {
+	var out []string
+	for child := range m.children[path] {
+		if child != path { // the root is in itself
+			out = append(out, m.tree(child)...)
+		}
+	}
+	if _, ok := m.nodes[path]; ok {
+		out = append(out, path)
+	}
+	return out
+}
+
+// maxHops is how many symbolic links of a path are followed, as in Linux.
+const maxHops = 40
+
+// checkParent returns an error unless path is in an existing directory. m.mu is
+// held.
+func (m *Memory) checkParent(op, path string) error {
+	dir := m.resolve(filepath.Dir(path))
+	if n, ok := m.nodes[dir]; dir != "/" && (!ok || !n.mode.IsDir()) {
+		return missing(op, path)
+	}
+	return nil
+}
+
+// resolve follows the symbolic links in every element of path, at most maxHops
+// of them. m.mu is held.
 func (m *Memory) resolve(path string) string {
 	path = filepath.Clean(path)
 	done := "/"
@@ -46,7 +98,7 @@ func (m *Memory) resolve(path string) string {
 	for hops := 0; len(rest) > 0; {
 		next := filepath.Join(done, rest[0])
 		rest = rest[1:]
-		if n, ok := m.nodes[next]; ok && n.mode&fs.ModeSymlink != 0 && hops < 40 {
+		if n, ok := m.nodes[next]; ok && n.mode&fs.ModeSymlink != 0 && hops < maxHops {
 			hops++
 			target := n.target
 			if !filepath.IsAbs(target) {
@@ -65,7 +117,13 @@ func (m *Memory) resolve(path string) string {
 func (m *Memory) MkdirAll(path string, perm fs.FileMode) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for p := m.resolve(path); p != "/"; p = filepath.Dir(p) {
+	path = m.resolve(path)
+	for p := path; p != "/"; p = filepath.Dir(p) {
+		if n, ok := m.nodes[p]; ok && !n.mode.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: p, Err: syscall.ENOTDIR}
+		}
+	}
+	for p := path; p != "/"; p = filepath.Dir(p) {
 		if _, ok := m.nodes[p]; !ok {
 			m.put(p, node{mode: perm | fs.ModeDir})
 		}
@@ -77,7 +135,15 @@ func (m *Memory) MkdirAll(path string, perm fs.FileMode) error {
 func (m *Memory) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.put(m.resolve(path), node{mode: perm, data: slices.Clone(data)})
+	if err := m.checkParent("open", path); err != nil {
+		return err
+	}
+	n := node{mode: perm, data: slices.Clone(data)}
+	if isBlockDevice(perm) {
+		m.devices++
+		n.device = m.devices
+	}
+	m.put(m.resolve(path), n)
 	return nil
 }
 
@@ -86,8 +152,11 @@ func (m *Memory) ReadFile(path string, limit int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, ok := m.nodes[m.resolve(path)]
-	if !ok || n.mode.IsDir() {
+	if !ok {
 		return nil, missing("open", path)
+	}
+	if !n.mode.IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
 	}
 	if int64(len(n.data)) > limit {
 		return nil, fmt.Errorf("read %s: %w: more than %d bytes", path, ErrTooLarge, limit)
@@ -110,11 +179,19 @@ func (m *Memory) ReadBeneath(root, path string, limit int64) ([]byte, error) {
 // TailBeneath implements FS.
 func (m *Memory) TailBeneath(root, path string, limit int64) ([]byte, error) {
 	raw, err := m.ReadBeneath(root, path, math.MaxInt64)
-	return raw[max(int64(len(raw))-limit, 0):], err
+	if err != nil {
+		return nil, err
+	}
+	return raw[max(int64(len(raw))-limit, 0):], nil
 }
 
 // Replace implements FS.
 func (m *Memory) Replace(path string, data []byte, perm fs.FileMode) error {
+	return m.WriteFile(path, data, perm)
+}
+
+// ReplaceUnsynced implements FS.
+func (m *Memory) ReplaceUnsynced(path string, data []byte, perm fs.FileMode) error {
 	return m.WriteFile(path, data, perm)
 }
 
@@ -126,12 +203,14 @@ func (m *Memory) Rename(from, to string) error {
 	if _, ok := m.nodes[from]; !ok {
 		return missing("rename", from)
 	}
+	if err := m.checkParent("rename", to); err != nil {
+		return err
+	}
 	m.drop(to)
-	for path, n := range m.nodes {
-		if path == from || strings.HasPrefix(path, from+"/") {
-			delete(m.nodes, path)
-			m.put(to+strings.TrimPrefix(path, from), n)
-		}
+	for _, path := range m.tree(from) {
+		n := m.nodes[path]
+		m.remove(path)
+		m.put(to+strings.TrimPrefix(path, from), n)
 	}
 	return nil
 }
@@ -142,6 +221,9 @@ func (m *Memory) Symlink(target, path string) error {
 	defer m.mu.Unlock()
 	if _, ok := m.nodes[filepath.Clean(path)]; ok {
 		return &fs.PathError{Op: "symlink", Path: path, Err: fs.ErrExist}
+	}
+	if err := m.checkParent("symlink", path); err != nil {
+		return err
 	}
 	m.put(path, node{mode: fs.ModeSymlink | 0o777, target: target})
 	return nil
@@ -155,6 +237,9 @@ func (m *Memory) Readlink(path string) (string, error) {
 	if !ok {
 		return "", missing("readlink", path)
 	}
+	if n.mode&fs.ModeSymlink == 0 {
+		return "", &fs.PathError{Op: "readlink", Path: path, Err: fs.ErrInvalid}
+	}
 	return n.target, nil
 }
 
@@ -167,6 +252,20 @@ func (m *Memory) Stat(path string) (fs.FileMode, error) {
 		return 0, missing("stat", path)
 	}
 	return n.mode, nil
+}
+
+// HoldDevice implements FS. Each block device that is written is another one.
+func (m *Memory) HoldDevice(path string) (string, io.Closer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, ok := m.nodes[m.resolve(path)]
+	if !ok {
+		return "", nil, missing("open", path)
+	}
+	if !isBlockDevice(n.mode) {
+		return "", nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotBlockDevice}
+	}
+	return fmt.Sprint(n.device), io.NopCloser(nil), nil
 }
 
 // Lstat implements FS.
@@ -185,29 +284,39 @@ func (m *Memory) ReadDir(path string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dir := m.resolve(path)
-	if n, ok := m.nodes[dir]; !ok || !n.mode.IsDir() {
+	if n, ok := m.nodes[dir]; !ok {
 		return nil, missing("open", path)
+	} else if !n.mode.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
 	}
 	var out []string
-	for p := range m.nodes {
-		if filepath.Dir(p) == dir {
-			out = append(out, filepath.Base(p))
-		}
+	for p := range m.children[dir] {
+		out = append(out, filepath.Base(p))
 	}
 	slices.Sort(out)
 	return out, nil
 }
 
 func (m *Memory) drop(path string) {
-	for p := range m.nodes {
-		if p == path || strings.HasPrefix(p, path+"/") {
-			delete(m.nodes, p)
-		}
+	for _, p := range m.tree(path) {
+		m.remove(p)
 	}
 }
 
 // Remove implements FS.
-func (m *Memory) Remove(path string) error { return m.RemoveAll(path) }
+func (m *Memory) Remove(path string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	path = filepath.Clean(path)
+	if _, ok := m.nodes[path]; !ok {
+		return missing("remove", path)
+	}
+	if len(m.children[path]) > 0 {
+		return &fs.PathError{Op: "remove", Path: path, Err: syscall.ENOTEMPTY}
+	}
+	m.remove(path)
+	return nil
+}
 
 // RemoveAll implements FS.
 func (m *Memory) RemoveAll(path string) error {
@@ -238,8 +347,8 @@ func (m *Memory) Lchown(string, int, int) error { return nil }
 func (m *Memory) Share(root string, _ int, readOnly bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for p, n := range m.nodes {
-		if (p == root || strings.HasPrefix(p, root+"/")) && n.mode&fs.ModeSymlink == 0 {
+	for _, p := range m.tree(root) {
+		if n := m.nodes[p]; n.mode&fs.ModeSymlink == 0 {
 			mode := shared(uint32(n.mode.Perm()), n.mode.IsDir(), readOnly)
 			n.mode |= fs.FileMode(mode & 0o777)
 			m.nodes[p] = n
@@ -248,20 +357,31 @@ func (m *Memory) Share(root string, _ int, readOnly bool) error {
 	return nil
 }
 
+// Shared implements FS. Files in memory have no groups.
+func (m *Memory) Shared(root string, _ int, readOnly bool) (bool, error) {
+	mode, err := m.Stat(root)
+	if err != nil {
+		return false, err
+	}
+	bits := uint32(mode.Perm())
+	return shared(bits, mode.IsDir(), readOnly)&0o777 == bits, nil
+}
+
 // Usage implements FS.
 func (m *Memory) Usage(path string) (bytes, inodes int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for p, n := range m.nodes {
-		if p == path || strings.HasPrefix(p, path+"/") {
-			bytes += int64(len(n.data))
-			inodes++
-		}
+	for _, p := range m.tree(path) {
+		bytes += int64(len(m.nodes[p].data))
+		inodes++
 	}
 	return bytes, inodes, nil
 }
 
-// Watch implements FS: it never tells.
+// Sockets implements FS. There are no sockets in memory.
+func (m *Memory) Sockets(string, int) ([]Socket, error) { return nil, nil }
+
+// Watch implements FS. It never reports a change.
 func (m *Memory) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
 
 // Mount implements Mounter.

@@ -1,7 +1,7 @@
 package files
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-io/coracle/internal/mountinfo"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
@@ -25,7 +26,8 @@ var (
 	_ Mounter = OS{}
 )
 
-// MkdirAll implements FS; perm holds regardless of the umask for the last element.
+// MkdirAll implements FS. The last directory gets exactly the permissions perm,
+// regardless of the umask.
 func (OS) MkdirAll(path string, perm fs.FileMode) error {
 	if err := os.MkdirAll(path, perm); err != nil {
 		return err
@@ -37,7 +39,8 @@ func (OS) MkdirAll(path string, perm fs.FileMode) error {
 	return os.Chmod(path, perm)
 }
 
-// WriteFile implements FS; perm holds regardless of the umask.
+// WriteFile implements FS. The file gets exactly the permissions perm,
+// regardless of the umask.
 func (OS) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	if err := os.WriteFile(path, data, perm); err != nil {
 		return err
@@ -46,8 +49,22 @@ func (OS) WriteFile(path string, data []byte, perm fs.FileMode) error {
 }
 
 // Replace implements FS.
-func (OS) Replace(path string, data []byte, perm fs.FileMode) error {
-	return sharedfile.Replace(path, sharedfile.Content{Data: data, Mode: perm})
+func (m OS) Replace(path string, data []byte, perm fs.FileMode) error {
+	return m.replace(path, sharedfile.Content{Data: data, Mode: perm, Durable: true})
+}
+
+// ReplaceUnsynced implements FS.
+func (m OS) ReplaceUnsynced(path string, data []byte, perm fs.FileMode) error {
+	return m.replace(path, sharedfile.Content{Data: data, Mode: perm})
+}
+
+func (m OS) replace(path string, content sharedfile.Content) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode() == content.Mode && info.Size() == int64(len(content.Data)) {
+		if now, err := m.ReadFile(path, info.Size()); err == nil && bytes.Equal(now, content.Data) {
+			return nil
+		}
+	}
+	return sharedfile.Replace(path, content)
 }
 
 // Rename implements FS.
@@ -99,7 +116,7 @@ func (OS) Chmod(path string, mode fs.FileMode) error { return os.Chmod(path, mod
 // Lchown implements FS.
 func (OS) Lchown(path string, uid, gid int) error { return os.Lchown(path, uid, gid) }
 
-// Watch implements FS by inotify; without it nothing is told.
+// Watch implements FS by inotify.
 func (OS) Watch(path string) (<-chan struct{}, func()) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -113,7 +130,7 @@ func (OS) Watch(path string) (<-chan struct{}, func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tell(changed, watcher.Events, watcher.Errors)
+		notify(changed, watcher.Events, watcher.Errors)
 	}()
 	return changed, func() {
 		_ = watcher.Close()
@@ -121,10 +138,10 @@ func (OS) Watch(path string) (<-chan struct{}, func()) {
 	}
 }
 
-// tell reports events until their channel is closed, and errors as well: after
-// an overflow nobody knows what has changed, and the watcher waits until it has
-// told of it.
-func tell(changed chan<- struct{}, events <-chan fsnotify.Event, errs <-chan error) {
+// notify sends on changed for each event, until events is closed. It treats
+// errors like events: after an overflow the changes are unknown, and the
+// watcher blocks until the error is received.
+func notify(changed chan<- struct{}, events <-chan fsnotify.Event, errs <-chan error) {
 	for {
 		select {
 		case _, ok := <-events:
@@ -174,9 +191,9 @@ func (OS) Mount(source, target, fstype string, options []string) error {
 	return nil
 }
 
-// BindBeneath implements Mounter: the path is opened below root by the
-// kernel's own rules and the open file is mounted, so that nothing can be
-// exchanged between the check and the mount.
+// BindBeneath implements Mounter. The kernel resolves sub below root, and
+// BindBeneath mounts the open file, so that nothing can be exchanged between
+// the check and the mount.
 func (m OS) BindBeneath(root, sub, target string, readOnly bool) error {
 	beneath, err := os.OpenRoot(root)
 	if err != nil {
@@ -218,8 +235,8 @@ func (m OS) BindBeneath(root, sub, target string, readOnly bool) error {
 	return nil
 }
 
-// makeBeneath makes the missing folders of sub with the permissions of the
-// root, so that whoever may write there may write here.
+// makeBeneath creates the missing directories of sub with the permissions of
+// root.
 func makeBeneath(root *os.Root, sub string) error {
 	info, err := root.Stat(".")
 	if err != nil {
@@ -241,21 +258,21 @@ func makeBeneath(root *os.Root, sub string) error {
 	return nil
 }
 
-// openBeneath opens sub for mounting, following links that stay below root.
+// openBeneath opens sub for mounting. It follows links that stay below root.
 func openBeneath(root, sub string) (*os.File, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = unix.Close(dir) }()
-	fd, err := unix.Openat2(dir, sub, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+	fd, err := openat2(dir, sub, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), sub), nil
 }
 
-// Unmount implements Mounter; what is not mounted is unmounted already.
+// Unmount implements Mounter.
 func (OS) Unmount(target string) error {
 	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
@@ -269,27 +286,21 @@ func (OS) Unmount(target string) error {
 
 // Below implements Mounter by /proc/self/mountinfo.
 func (OS) Below(path string) ([]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
+	real, err := filepath.EvalSymlinks(path) // mountinfo has resolved paths
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	defer func() { _ = f.Close() }()
+	if err != nil {
+		return nil, fmt.Errorf("find the mounts below %s: %w", path, err)
+	}
+	points, err := mountinfo.Points()
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
 	var out []string
-	for s := bufio.NewScanner(f); s.Scan(); {
-		fields := strings.Fields(s.Text())
-		if len(fields) < 5 {
-			continue
-		}
-		point := unescape(fields[4])
-		if point == path || strings.HasPrefix(point, path+"/") {
-			out = append(out, point)
-		}
+	for _, point := range mountinfo.Below(points, real) {
+		out = append(out, filepath.Join(path, strings.TrimPrefix(point, real)))
 	}
 	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
 	return out, nil
-}
-
-// unescape undoes the kernel's octal escapes of blanks in mount points.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

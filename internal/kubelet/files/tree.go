@@ -13,12 +13,11 @@ import (
 	"github.com/coracle-io/coracle/internal/host/tree"
 )
 
-// Pods choose how deep, wide and changeable the trees in their volumes are. A
-// walk holds one open directory whatever the depth, never follows a symbolic
-// link and never enters another mount.
+// Pods choose how deep and how wide the trees in their volumes are, and may
+// change them at any time. A walk keeps one directory open whatever the depth,
+// follows no symbolic link and enters no other mount.
 
-// level is where the walk is to go on in a directory that it has left for one
-// of its subdirectories.
+// level is the position of a walk in a directory whose subdirectory it is in.
 type level struct {
 	device, inode uint64
 	cookie        int64 // of the entry after the subdirectory
@@ -31,13 +30,14 @@ const (
 
 var errChanged = errors.New("a directory was moved while it was read")
 
-// treeEntry is one file or directory that a walk has come to.
+// treeEntry is one file or directory of a walk.
 type treeEntry struct {
-	dir  int // the open directory that it is in
+	dir  int // descriptor of the directory that it is in
 	name string
 	stat unix.Stat_t
 }
 
+// beneath is how a walk opens entries: without links and on the same mount.
 func beneath(flags uint64) *unix.OpenHow {
 	return &unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW,
@@ -45,9 +45,9 @@ func beneath(flags uint64) *unix.OpenHow {
 	}
 }
 
-// walk calls visit for everything below root, a directory before what is in it.
-// What is more than deepest directories down is left out: the error says so
-// when everything else has been visited.
+// walk calls visit for everything below root, a directory before its content.
+// It does not visit what is more than deepest directories down. In that case it
+// returns an error after it has visited everything else.
 func walk(root string, deepest int, visit func(e *treeEntry) error) error {
 	dir, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -104,16 +104,16 @@ func walk(root string, deepest int, visit func(e *treeEntry) error) error {
 		case err == nil:
 			above, cookie = append(above, level{st.Dev, st.Ino, next}), 0
 		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR):
-			cookie = next // a mount, or no longer what it was
+			cookie = next // a mount point, or no longer a directory
 		default:
 			return err
 		}
 	}
 }
 
-// list visits the entries of a directory from a cookie on, up to the first
-// directory among them. It returns that directory's name and the cookie after
-// it, or "" at the end.
+// list visits the entries of a directory, beginning at a cookie, up to the
+// first directory among them. It returns the name of that directory and the
+// cookie after it, or "" at the end.
 func list(dir int, cookie int64, visit func(e *treeEntry) error) (child string, next int64, err error) {
 	if _, err := unix.Seek(dir, cookie, unix.SEEK_SET); err != nil {
 		return "", 0, err
@@ -152,15 +152,15 @@ func list(dir int, cookie int64, visit func(e *treeEntry) error) (child string, 
 	}
 }
 
-// usageTime bounds how long one tree is counted, usageTries how often when its
-// directories are moved meanwhile.
+// usageTime bounds how long one tree is counted. usageTries is how often
+// counting is started when directories are moved during it.
 const (
 	usageTime  = 5 * time.Second
 	usageTries = 3
 )
 
-// Usage implements FS. Files that vanish meanwhile are not counted. With an
-// error the tree holds at least what was counted.
+// Usage implements FS. Files that are removed while Usage runs may not be
+// counted.
 func (OS) Usage(path string) (bytes, inodes int64, err error) { return usage(path, maxDepth) }
 
 func usage(path string, deepest int) (bytes, inodes int64, err error) {
@@ -212,8 +212,18 @@ func (OS) Share(root string, gid int, readOnly bool) error {
 	})
 }
 
-// share gives an open file to a group, and closes it. What is changed is the
-// file that was opened, whatever has its name by now.
+// Shared implements FS.
+func (OS) Shared(root string, gid int, readOnly bool) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(root, &st); err != nil {
+		return false, &fs.PathError{Op: "stat", Path: root, Err: err}
+	}
+	mode := st.Mode & 0o7777
+	return int(st.Gid) == gid && shared(mode, st.Mode&unix.S_IFMT == unix.S_IFDIR, readOnly) == mode, nil
+}
+
+// share changes the group and the mode of an open file, and closes it. It
+// changes the file that was opened, even if its name now belongs to another.
 func share(fd, gid int, readOnly bool) error {
 	defer func() { _ = unix.Close(fd) }()
 	var st unix.Stat_t
@@ -229,7 +239,7 @@ func share(fd, gid int, readOnly bool) error {
 	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), shared(st.Mode&0o7777, st.Mode&unix.S_IFMT == unix.S_IFDIR, readOnly))
 }
 
-// shared are the permissions of a file that a pod's group is to use.
+// shared returns the mode of a file for a pod's group.
 func shared(mode uint32, directory, readOnly bool) uint32 {
 	if readOnly {
 		mode |= 0o440

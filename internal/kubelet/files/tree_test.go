@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// What a pod puts beside directories that are too deep still counts, and the
-// error says that there may be more.
-func TestUsageBesideADeepTree(t *testing.T) {
+// Files beside directories that are too deep are counted, and the error says
+// that there may be more.
+func TestUsageWithADeepTree(t *testing.T) {
 	const deepest, size = 5, 1 << 20
 	root := t.TempDir()
 	for _, name := range []string{"a", "z"} {

@@ -2,18 +2,23 @@ package files
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/fsnotify/fsnotify"
 )
 
-// A queue of inotify that has overflowed may have lost any change, and must
-// not keep the watcher from telling of the next.
-func TestAnOverflowIsAChange(t *testing.T) {
+// After an overflow of the inotify queue any change may be lost. The watcher
+// reports a change, and does not block.
+func TestOverflowIsReportedAsChange(t *testing.T) {
+	synctest.Test(t, testOverflow)
+}
+
+func testOverflow(*testing.T) {
 	changed, events, errs := make(chan struct{}, 1), make(chan fsnotify.Event), make(chan error)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tell(changed, events, errs)
+		notify(changed, events, errs)
 	}()
 	for range 2 {
 		errs <- fsnotify.ErrEventOverflow

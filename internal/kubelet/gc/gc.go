@@ -1,10 +1,13 @@
 // Package gc removes what pods have left on the node and in the API server. It
-// stands for upstream's container garbage collector and for the part of its sync
-// loop that is called housekeeping; images are collected by package image.
+// corresponds to upstream's container garbage collector and to the housekeeping of
+// its sync loop. Package image collects images.
 package gc
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,22 +16,52 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/pod"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const (
 	housekeepingPeriod = 2 * time.Second
+	logPeriod          = 10 * time.Second
 	containerPeriod    = time.Minute
 )
 
-// every does work once in a period until ctx ends.
+// every calls work once in each period until ctx ends, and recovers its panics.
 func every(ctx context.Context, period time.Duration, part string, work func()) {
 	supervise.Every(ctx, period, func() { supervise.Contain(ctx, part, work) })
 }
 
-// Sandboxes removes the dead sandboxes of live pods but the newest of each,
-// until ctx ends.
+// Containers removes the containers of live pods that have ended, except the last
+// instance of each, until ctx ends. Their pods' workers remove most of them when
+// they start the next instance, but that can fail.
+func Containers(ctx context.Context, runtime internalapi.RuntimeService, pods func() []pod.Observed) {
+	every(ctx, containerPeriod, "containers", func() {
+		for _, p := range pods() {
+			kept := map[string]bool{}
+			for _, c := range p.Runtime.Containers {
+				if c.State != cri.Exited {
+					continue
+				}
+				if !kept[c.Name] {
+					kept[c.Name] = true
+					continue
+				}
+				if err := runtime.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
+					klog.FromContext(ctx).Error(err, "Removing a dead container failed", "container", c.ID)
+					continue
+				}
+				if c.LogPath != "" {
+					_ = logs.Remove(c.LogPath)
+				}
+			}
+		}
+	})
+}
+
+// Sandboxes removes the sandboxes of live pods that are not ready and have no
+// containers, until ctx ends. It keeps the newest sandbox of each pod.
 func Sandboxes(ctx context.Context, runtime internalapi.RuntimeService, pods func() []pod.Observed) {
 	every(ctx, containerPeriod, "sandboxes", func() {
 		for _, p := range pods() {
@@ -48,14 +81,18 @@ func Sandboxes(ctx context.Context, runtime internalapi.RuntimeService, pods fun
 	})
 }
 
-// Pods are those that have workers.
+// Pods are the pods that have workers.
 type Pods interface {
 	Has(uid types.UID) bool
+	// Ready reports whether all pods of the node are known.
+	Ready() bool
+	// Orphan starts a worker that removes everything of a pod without one, unless
+	// a source has the pod.
 	Orphan(s *cri.Summary)
 }
 
-// Volumes has the folders of pods without workers removed, until ctx ends.
-// known lists the folders.
+// Volumes removes the directories of pods without workers, until ctx ends.
+// known lists the directories.
 func Volumes(ctx context.Context, known func() []types.UID, pods Pods) {
 	every(ctx, housekeepingPeriod, "housekeeping", func() {
 		for _, uid := range known() {
@@ -66,13 +103,67 @@ func Volumes(ctx context.Context, known func() []types.UID, pods Pods) {
 	})
 }
 
-// Mirrors deletes mirror pods without their static pods, until ctx ends.
+// CGroups removes the control groups of pods without workers, until ctx ends.
+// The group of a pod stays behind if the kernel was still busy with its
+// processes, or if the kubelet was killed, when the pod ended. A group is removed
+// if it has no processes a period after it was first seen: another kubelet may
+// have just made it.
+func CGroups(ctx context.Context, groups Groups, pods Pods) {
+	before := map[types.UID]bool{}
+	every(ctx, containerPeriod, "control groups", func() {
+		known, err := groups.Known()
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Listing the control groups of pods failed, will try again")
+		}
+		seen := before
+		before = map[types.UID]bool{}
+		for _, uid := range known {
+			if !pods.Ready() || pods.Has(uid) {
+				continue
+			}
+			before[uid] = true
+			if !seen[uid] {
+				continue
+			}
+			if err := groups.Remove(uid); err != nil {
+				klog.FromContext(ctx).V(2).Info("The control group of a pod that is gone is still in use", "podUID", uid, "err", err)
+			}
+		}
+	})
+}
+
+// Groups are the control groups of pods.
+type Groups interface {
+	Known() ([]types.UID, error)
+	Remove(uid types.UID) error
+}
+
+// Mirrors deletes mirror pods whose static pods are gone, until ctx ends.
 func Mirrors(ctx context.Context, orphaned func() []*v1.Pod, remove func(ctx context.Context, mirror *v1.Pod) error) {
 	every(ctx, housekeepingPeriod, "housekeeping", func() {
 		for _, mirror := range orphaned() {
 			if err := remove(ctx, mirror); err != nil {
 				klog.FromContext(ctx).Error(err, "Deleting a mirror pod without its static pod failed, will try again", "pod", klog.KObj(mirror))
 			}
+		}
+	})
+}
+
+// Logs removes the log directories of pods without workers, until ctx ends. dir
+// has one directory NAMESPACE_NAME_UID for each pod. A pod whose containers the
+// runtime has lost leaves its logs behind: nothing else on the node names it.
+func Logs(ctx context.Context, fsys files.FS, dir string, pods Pods) {
+	every(ctx, logPeriod, "logs", func() {
+		names, err := fsys.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			klog.FromContext(ctx).Error(err, "Listing the log directories of pods failed, will try again", "directory", dir)
+		}
+		for _, name := range names {
+			parts := strings.Split(name, "_")
+			if len(parts) != 3 || !files.IsPodUID(parts[2]) || pods.Has(types.UID(parts[2])) {
+				continue
+			}
+			pods.Orphan(&cri.Summary{UID: types.UID(parts[2]), Namespace: parts[0], Name: parts[1]})
 		}
 	})
 }

@@ -7,13 +7,22 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Unused returns the images to remove so that want bytes become free: those
-// that no container uses and that are older than minimum, the longest unused
-// first. An image that was never seen in use counts from firstSeen.
-func Unused(images []*runtimeapi.Image, inUse map[string]bool, lastUsed func(id string) time.Time, now time.Time, minimum time.Duration, want int64) []*runtimeapi.Image {
+// references are ids, digests and names of images.
+type references map[string]bool
+
+// includes reports whether the image has one of the references.
+func (r references) includes(image *runtimeapi.Image) bool {
+	named := func(name string) bool { return r[name] }
+	return r[image.GetId()] || slices.ContainsFunc(image.GetRepoTags(), named) || slices.ContainsFunc(image.GetRepoDigests(), named)
+}
+
+// unused returns the images to remove in order to free want bytes: images that
+// are not in use and that were last used at least minimum ago, least recently
+// used first.
+func unused(images []*runtimeapi.Image, inUse references, lastUsed func(id string) time.Time, now time.Time, minimum time.Duration, want int64) []*runtimeapi.Image {
 	var free []*runtimeapi.Image
 	for _, i := range images {
-		if !inUse[i.GetId()] && !i.GetPinned() && now.Sub(lastUsed(i.GetId())) >= minimum {
+		if !inUse.includes(i) && !i.GetPinned() && now.Sub(lastUsed(i.GetId())) >= minimum {
 			free = append(free, i)
 		}
 	}
@@ -29,15 +38,30 @@ func Unused(images []*runtimeapi.Image, inUse map[string]bool, lastUsed func(id 
 	return out
 }
 
-// LastUsed returns when an image was last needed, as far as this puller knows;
-// an image seen for the first time counts as used now.
-func (p *Puller) LastUsed(id string) time.Time {
+// recordUse records when images were last used: those in use and those that the
+// puller has not seen before are used at now. It forgets images that are not
+// listed.
+func (p *puller) recordUse(images []*runtimeapi.Image, inUse references, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t, ok := p.used[id]
-	if !ok {
-		t = time.Now()
-		p.used[id] = t
+	used := make(map[string]time.Time, len(images))
+	for _, i := range images {
+		last, ok := p.used[i.GetId()]
+		if !ok || inUse.includes(i) {
+			last = now
+		}
+		used[i.GetId()] = last
 	}
-	return t
+	p.used = used
+}
+
+// lastUsed returns when an image was last used. An image that recordUse has not
+// seen counts as used now.
+func (p *puller) lastUsed(id string) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last, ok := p.used[id]; ok {
+		return last
+	}
+	return time.Now()
 }

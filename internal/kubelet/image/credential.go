@@ -23,34 +23,58 @@ type dockerEntry struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-// Credential opens a registry. Secret is where it comes from, with its hash.
+// Credential is a login for a registry. Secret identifies the pull secret that
+// it comes from, with a hash of its content; it is empty if the login is the
+// node's.
 type Credential struct {
 	Auth   *runtimeapi.AuthConfig
 	Secret kubeletconfig.ImagePullSecret
 }
 
-// Credentials returns what the pull secrets offer for the image, the most
-// specific registry first, in the order to be tried.
+// Credentials returns the logins for the image in the pull secrets, in the order
+// in which to try them: the most specific registry first.
 func Credentials(image string, secrets []*v1.Secret) []Credential {
-	type match struct {
-		pattern    string
-		credential Credential
-	}
 	var found []match
 	for _, secret := range secrets {
-		for registry, entry := range entries(secret) {
-			if !matches(registry, image) {
-				continue
-			}
-			auth := &runtimeapi.AuthConfig{Username: entry.Username, Password: entry.Password, IdentityToken: entry.IdentityToken, RegistryToken: entry.RegistryToken}
-			if raw, err := base64.StdEncoding.DecodeString(entry.Auth); err == nil && auth.Username == "" {
-				auth.Username, auth.Password, _ = strings.Cut(string(raw), ":")
-			}
-			found = append(found, match{trim(registry), Credential{Auth: auth, Secret: kubeletconfig.ImagePullSecret{
+		found = append(found, loginsFor(image, entries(secret), func(auth *runtimeapi.AuthConfig) Credential {
+			return Credential{Secret: kubeletconfig.ImagePullSecret{
 				UID: string(secret.UID), Namespace: secret.Namespace, Name: secret.Name, CredentialHash: hash(auth),
-			}}})
-		}
+			}}
+		})...)
 	}
+	return ordered(found)
+}
+
+// match is a login for an image, and the registry that it is for.
+type match struct {
+	pattern    string
+	credential Credential
+}
+
+// matching returns the logins whose registries match an image, the most specific
+// first. from says where they come from.
+func matching(image string, logins map[string]dockerEntry, from func(*runtimeapi.AuthConfig) Credential) []Credential {
+	return ordered(loginsFor(image, logins, from))
+}
+
+func loginsFor(image string, logins map[string]dockerEntry, from func(*runtimeapi.AuthConfig) Credential) []match {
+	var found []match
+	for registry, entry := range logins {
+		if !matches(registry, image) {
+			continue
+		}
+		auth := &runtimeapi.AuthConfig{Username: entry.Username, Password: entry.Password, IdentityToken: entry.IdentityToken, RegistryToken: entry.RegistryToken}
+		if raw, err := base64.StdEncoding.DecodeString(entry.Auth); err == nil && auth.Username == "" {
+			auth.Username, auth.Password, _ = strings.Cut(string(raw), ":")
+		}
+		credential := from(auth)
+		credential.Auth = auth
+		found = append(found, match{trim(registry), credential})
+	}
+	return found
+}
+
+func ordered(found []match) []Credential {
 	slices.SortStableFunc(found, func(a, b match) int {
 		return cmp.Or(len(b.pattern)-len(a.pattern), strings.Compare(a.pattern, b.pattern))
 	})
@@ -61,7 +85,7 @@ func Credentials(image string, secrets []*v1.Secret) []Credential {
 	return out
 }
 
-// hash is the same for the same credentials, whatever secret they are in.
+// hash returns a hash that is equal for equal credentials in different secrets.
 func hash(auth *runtimeapi.AuthConfig) string {
 	raw, err := json.Marshal([]string{auth.GetUsername(), auth.GetPassword(), auth.GetIdentityToken(), auth.GetRegistryToken()})
 	if err != nil {
@@ -97,7 +121,8 @@ func trim(registry string) string {
 
 const dockerHub = "index.docker.io"
 
-// matches compares host and path prefix; "*" stands for one label of a host.
+// matches compares host and path prefix. "*" matches within one label of the
+// host.
 func matches(registry, image string) bool {
 	pattern := trim(registry)
 	host, rest, ok := strings.Cut(image, "/")

@@ -2,8 +2,12 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"math"
 	"path/filepath"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,21 +18,24 @@ import (
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// collectPeriod is how often unused images are looked for.
+// collectPeriod is the period of the image garbage collection.
 const collectPeriod = 5 * time.Minute
 
-// ensureSecretPulledImages is the gate of records of pulled images, on by default.
-const ensureSecretPulledImages = "KubeletEnsureSecretPulledImages"
+// fileSystemTimeout bounds the wait for a runtime that does not answer: the
+// eviction manager watches other resources too.
+const fileSystemTimeout = 5 * time.Second
 
-// Config is what a Manager is made from.
+// Config configures a Manager.
 type Config struct {
 	Configuration *kubeletconfig.KubeletConfiguration
-	RootDirectory string // of the kubelet
+	Features      *feature.Set // nil is the default
+	RootDirectory string       // of the kubelet
 	NodeName      string
 	Runtime       internalapi.RuntimeService
 	Images        internalapi.ImageManagerService
@@ -36,12 +43,16 @@ type Config struct {
 	Machine       node.Machine
 	Active        func() []*v1.Pod // pods whose images are in use
 	Recorder      record.EventRecorder
+	Providers     *Providers // nil: none
 }
 
-// Manager pulls images and removes unused ones.
+// Manager is the image manager: it pulls images and removes unused ones.
 type Manager struct {
-	*Puller
+	*puller
 	config Config
+
+	mountpointMu sync.Mutex // guards mountpoint
+	mountpoint   string     // of the runtime's image file system, "" before it is known
 }
 
 // New returns a Manager.
@@ -54,12 +65,13 @@ func New(config Config) *Manager {
 	case *c.SerializeImagePulls:
 		parallel = 1
 	}
-	m := &Manager{Puller: NewPuller(config.Images, parallel), config: config}
+	m := &Manager{puller: newPuller(config.Images, parallel), config: config}
+	m.Providers = config.Providers
 	if qps := *c.RegistryPullQPS; qps > 0 {
 		m.Limit = flowcontrol.NewTokenBucketRateLimiter(float32(qps), int(c.RegistryBurst))
 	}
-	if on, given := c.FeatureGates[ensureSecretPulledImages]; on || !given {
-		m.Records = &Records{
+	if config.Features.Enabled(feature.KubeletEnsureSecretPulledImages) {
+		m.Records = &records{
 			FS: config.Files, Dir: filepath.Join(config.RootDirectory, "image_manager"),
 			Policy: c.ImagePullCredentialsVerificationPolicy, Allowlist: c.PreloadedImagesVerificationAllowlist,
 		}
@@ -67,8 +79,8 @@ func New(config Config) *Manager {
 	return m
 }
 
-// Recover records what was being pulled when the last kubelet ended. It comes
-// before the first pull.
+// Recover records the pulls that were in progress when the last kubelet ended.
+// It must be called before the first pull.
 func (m *Manager) Recover(ctx context.Context) {
 	if m.Records == nil {
 		return
@@ -78,57 +90,125 @@ func (m *Manager) Recover(ctx context.Context) {
 		err = m.Records.Recover(images)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "What was pulled before cannot be recorded, pods will have to pull it again")
+		klog.FromContext(ctx).Error(err, "Recording interrupted pulls failed, pods will have to pull these images again")
 	}
 }
 
-// Run removes unused images when the disk fills up, until ctx ends.
+// Run removes unused images when their file system fills up, until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
+	detect := func() {
+		if _, _, err := m.detect(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Finding the images in use failed, will try again")
+		}
+	}
+	supervise.Contain(ctx, "images", detect)
 	supervise.Every(ctx, collectPeriod, func() {
+		supervise.Contain(ctx, "images", detect)
+		supervise.Contain(ctx, "images", func() { m.removeOld(ctx) })
 		supervise.Contain(ctx, "images", func() { m.collect(ctx) })
 		supervise.Contain(ctx, "images", func() { m.prune(ctx) })
 	})
 }
 
-// collect acts when more of the disk is used than the high threshold and frees
-// down to the low one.
+// FileSystem returns what is free on the file system that the runtime keeps
+// images on. If the runtime does not report a path, or the path is not there for
+// the kubelet, that is the machine's disk.
+func (m *Manager) FileSystem(ctx context.Context) (node.FileSystem, error) {
+	path, err := m.imageFS(ctx)
+	if err != nil {
+		return node.FileSystem{}, err
+	}
+	if path != "" {
+		found, err := m.config.Machine.FileSystem(path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return found, err
+		}
+	}
+	free, err := m.config.Machine.Free()
+	return node.FileSystem{Bytes: free.DiskBytes, Total: free.DiskTotal, Inodes: free.Inodes, InodesTotal: free.InodesTotal}, err
+}
+
+// imageFS returns the mount point of the runtime's image file system, "" if the
+// runtime does not report one. It asks the runtime until it has answered once.
+func (m *Manager) imageFS(ctx context.Context) (string, error) {
+	m.mountpointMu.Lock()
+	path := m.mountpoint
+	m.mountpointMu.Unlock()
+	if path != "" {
+		return path, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, fileSystemTimeout)
+	defer cancel()
+	info, err := m.config.Images.ImageFsInfo(ctx)
+	if err != nil {
+		return "", fmt.Errorf("find the runtime's image file system: %w", err)
+	}
+	if all := info.GetImageFilesystems(); len(all) > 0 {
+		path = all[0].GetFsId().GetMountpoint()
+	}
+	m.mountpointMu.Lock()
+	defer m.mountpointMu.Unlock()
+	m.mountpoint = path
+	return path, nil
+}
+
+// collect frees disk space down to the low threshold if the usage of the image
+// file system is above the high threshold. A high threshold of 100 percent means
+// never.
 func (m *Manager) collect(ctx context.Context) {
 	c := m.config.Configuration
-	free, err := m.config.Machine.Free()
-	if err != nil || free.DiskTotal == 0 {
+	if *c.ImageGCHighThresholdPercent == 100 {
 		return
 	}
-	used := 100 - int(free.DiskBytes*100/free.DiskTotal)
+	disk, err := m.FileSystem(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The free space for images cannot be read, no image is removed")
+		return
+	}
+	if disk.Total == 0 {
+		return
+	}
+	used := 100 - int(disk.Bytes*100/disk.Total)
 	if used < int(*c.ImageGCHighThresholdPercent) {
 		return
 	}
-	want := free.DiskTotal*int64(100-*c.ImageGCLowThresholdPercent)/100 - free.DiskBytes
+	want := disk.Total*int64(100-*c.ImageGCLowThresholdPercent)/100 - disk.Bytes
 	if freed := m.Free(ctx, want); freed < want {
 		m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "FreeDiskSpaceFailed",
 			"Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed)
 	}
 }
 
-// Free removes unused images of at least want bytes if there are as many, and
-// returns how many bytes it has freed.
+// Free removes unused images until want bytes are free, as far as there are
+// any, and returns the number of bytes that it freed.
 func (m *Manager) Free(ctx context.Context, want int64) (freed int64) {
-	images, err := m.config.Images.ListImages(ctx, nil)
+	images, inUse, err := m.detect(ctx)
 	if err != nil {
+		klog.FromContext(ctx).Error(err, "Finding the images in use failed, no image is removed")
 		return 0
 	}
-	containers, err := m.config.Runtime.ListContainers(ctx, nil)
+	return m.remove(ctx, unused(images, inUse, m.lastUsed, time.Now(), m.config.Configuration.ImageMinimumGCAge.Duration, want))
+}
+
+// removeOld removes the images that have not been used for longer than
+// imageMaximumGCAge. Uses before the kubelet started are not known: an image
+// that it finds counts as used then.
+func (m *Manager) removeOld(ctx context.Context) {
+	oldest := m.config.Configuration.ImageMaximumGCAge.Duration
+	if oldest == 0 {
+		return
+	}
+	images, inUse, err := m.detect(ctx)
 	if err != nil {
-		return 0
+		klog.FromContext(ctx).Error(err, "Finding the images in use failed, no image is removed")
+		return
 	}
-	inUse := map[string]bool{}
-	for _, c := range containers {
-		inUse[c.GetImageId()], inUse[c.GetImageRef()], inUse[c.GetImage().GetImage()] = true, true, true
-	}
-	if err := m.mountedAsVolumes(ctx, inUse); err != nil {
-		klog.FromContext(ctx).Error(err, "Which images are used as volumes cannot be found out, no image is removed")
-		return 0
-	}
-	for _, i := range Unused(images, inUse, m.LastUsed, time.Now(), m.config.Configuration.ImageMinimumGCAge.Duration, want) {
+	m.remove(ctx, unused(images, inUse, m.lastUsed, time.Now(), oldest, math.MaxInt64))
+}
+
+// remove removes images and returns the number of bytes that it freed.
+func (m *Manager) remove(ctx context.Context, images []*runtimeapi.Image) (freed int64) {
+	for _, i := range images {
 		spec := i.GetSpec()
 		if spec == nil {
 			spec = &runtimeapi.ImageSpec{Image: i.GetId()}
@@ -143,15 +223,39 @@ func (m *Manager) Free(ctx context.Context, want int64) (freed int64) {
 	return freed
 }
 
-// mountedAsVolumes adds the images that active pods have as volumes, by their ids.
-func (m *Manager) mountedAsVolumes(ctx context.Context, inUse map[string]bool) error {
+// detect returns the images of the runtime and what containers and volumes use
+// of them, and records the use.
+func (m *Manager) detect(ctx context.Context) ([]*runtimeapi.Image, references, error) {
+	images, err := m.config.Images.ListImages(ctx, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list images: %w", err)
+	}
+	containers, err := m.config.Runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list containers: %w", err)
+	}
+	inUse := references{}
+	for _, c := range containers {
+		inUse[c.GetImageId()], inUse[c.GetImageRef()], inUse[c.GetImage().GetImage()] = true, true, true
+	}
+	delete(inUse, "")
+	if err := m.mountedAsVolumes(ctx, inUse); err != nil {
+		return nil, nil, err
+	}
+	m.recordUse(images, inUse, time.Now())
+	return images, inUse, nil
+}
+
+// mountedAsVolumes adds the ids of the images that active pods mount as
+// volumes.
+func (m *Manager) mountedAsVolumes(ctx context.Context, inUse references) error {
 	for _, pod := range m.config.Active() {
 		for i := range pod.Spec.Volumes {
 			source := pod.Spec.Volumes[i].Image
 			if source == nil {
 				continue
 			}
-			name, err := Normalize(source.Reference)
+			name, err := normalize(source.Reference)
 			if err != nil {
 				continue
 			}
@@ -159,13 +263,15 @@ func (m *Manager) mountedAsVolumes(ctx context.Context, inUse map[string]bool) e
 			if err != nil {
 				return fmt.Errorf("inspect image %q: %w", name, err)
 			}
-			inUse[status.GetImage().GetId()] = true
+			if id := status.GetImage().GetId(); id != "" {
+				inUse[id] = true
+			}
 		}
 	}
 	return nil
 }
 
-// prune forgets who pulled images that are gone.
+// prune removes the pull records of images that the runtime no longer has.
 func (m *Manager) prune(ctx context.Context) {
 	if m.Records == nil {
 		return
@@ -176,6 +282,6 @@ func (m *Manager) prune(ctx context.Context) {
 		err = m.Records.Prune(images, began)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Records of images that are gone cannot be removed, will try again")
+		klog.FromContext(ctx).Error(err, "Removing the records of removed images failed, will try again")
 	}
 }

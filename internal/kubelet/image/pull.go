@@ -20,8 +20,8 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// Error is why a container's image is not there. Reason is the one that the
-// container's status shows.
+// Error is why a container's image is not available. The status of the
+// container shows Reason.
 type Error struct {
 	Reason  string
 	Message string
@@ -39,17 +39,20 @@ const (
 	ImageInspectError = "ImageInspectError"
 )
 
-// Event is told what happens, with upstream's reasons and messages.
+// Event records an event, with upstream's reasons and messages.
 type Event func(eventType, reason, message string)
 
-// Puller makes sure of images. Its methods may be called from any goroutine.
-type Puller struct {
+// puller ensures that images are on the node. Its methods may be called from
+// any goroutine.
+type puller struct {
 	Images internalapi.ImageManagerService
 	// Initial and Max bound the wait between failed pulls.
 	Initial, Max time.Duration
-	// Records say who may use an image that is there; nil is everybody.
-	Records *Records
-	// Limit bounds how often registries are asked; nil is as often as needed.
+	// records decide who may use an image on the node. Nil means everyone.
+	Records *records
+	// Providers have the node's own logins. Nil has none.
+	Providers *Providers
+	// Limit bounds the rate of requests to registries. Nil means no bound.
 	Limit flowcontrol.RateLimiter
 
 	mu       sync.Mutex // guards what follows
@@ -64,19 +67,19 @@ type failure struct {
 	delay   time.Duration
 }
 
-// NewPuller returns a Puller that pulls at most parallel images at a time, 0
-// for any number.
-func NewPuller(images internalapi.ImageManagerService, parallel int) *Puller {
-	p := &Puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}}
+// newPuller returns a puller that pulls at most parallel images at a time. 0
+// means no bound.
+func newPuller(images internalapi.ImageManagerService, parallel int) *puller {
+	p := &puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}}
 	if parallel > 0 {
 		p.serial = make(chan struct{}, parallel)
 	}
 	return p
 }
 
-// Normalize appends the tag that a reference without one stands for. It
+// normalize appends the tag that a reference without one stands for. It
 // returns an error for a name that cannot be a reference.
-func Normalize(name string) (string, error) {
+func normalize(name string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
 		return "", fmt.Errorf("Failed to apply default image tag %q: couldn't parse image name %q: %w", name, name, err) //nolint:staticcheck // upstream's wording
@@ -87,11 +90,11 @@ func Normalize(name string) (string, error) {
 	return name, nil
 }
 
-// Ensure returns the image to run for the container, pulling it by its policy.
-// backoffKey tells apart the pods that wait on their own; credentials returns
-// what the pod has for an image and may be nil.
-func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func(image string) []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
-	name, err := Normalize(c.Image)
+// Ensure returns the image of the container, after pulling it if the pull policy
+// requires it. Failed pulls back off by image and backoffKey. credentials
+// returns the pod's logins for an image and may be nil.
+func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func(image string) []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+	name, err := normalize(c.Image)
 	if err != nil {
 		event(v1.EventTypeWarning, "InspectFailed", err.Error())
 		return nil, &Error{InvalidImageName, err.Error()}
@@ -132,8 +135,8 @@ func (p *Puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 	return p.pull(ctx, c, spec, key, credentials, sandbox, event)
 }
 
-// allows says whether the pod may use an image that is there.
-func (p *Puller) allows(ctx context.Context, name, id string, credentials func(image string) []Credential) bool {
+// allows reports whether the pod may use an image that is on the node.
+func (p *puller) allows(ctx context.Context, name, id string, credentials func(image string) []Credential) bool {
 	if p.Records == nil {
 		return true
 	}
@@ -145,12 +148,12 @@ func (p *Puller) allows(ctx context.Context, name, id string, credentials func(i
 	}
 	allowed, err := p.Records.Allows(name, id, secrets)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The records of pulled images cannot be used", "image", name)
+		klog.FromContext(ctx).Error(err, "Reading the records of pulled images failed", "image", name)
 	}
 	return allowed
 }
 
-func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, credentials func(image string) []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, credentials func(image string) []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
 	event(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	asked := time.Now()
 	if p.serial != nil {
@@ -162,11 +165,13 @@ func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 		}
 	}
 	began := time.Now()
-	auths := []Credential{{}}
+	var auths []Credential
 	if credentials != nil {
-		if found := credentials(spec.GetImage()); len(found) > 0 {
-			auths = found
-		}
+		auths = credentials(spec.GetImage())
+	}
+	auths = append(auths, p.Providers.Credentials(ctx, spec.GetImage())...)
+	if len(auths) == 0 {
+		auths = []Credential{{}}
 	}
 	image, failed := p.recorded(ctx, spec, auths, sandbox)
 	if failed != nil {
@@ -186,8 +191,8 @@ func (p *Puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 	return image, nil
 }
 
-// recorded pulls an image and keeps a record of whose credentials did it.
-func (p *Puller) recorded(ctx context.Context, spec *runtimeapi.ImageSpec, auths []Credential, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+// recorded pulls an image and records whose credentials were used.
+func (p *puller) recorded(ctx context.Context, spec *runtimeapi.ImageSpec, auths []Credential, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	name := spec.GetImage()
 	if p.Records != nil {
 		if err := p.Records.Begin(name); err != nil {
@@ -198,7 +203,7 @@ func (p *Puller) recorded(ctx context.Context, spec *runtimeapi.ImageSpec, auths
 	if err != nil {
 		if p.Records != nil {
 			if endErr := p.Records.End(name); endErr != nil {
-				klog.FromContext(ctx).Error(endErr, "The record of a pull that failed cannot be removed", "image", name)
+				klog.FromContext(ctx).Error(endErr, "Removing the record of a failed pull failed", "image", name)
 			}
 		}
 		return nil, err
@@ -212,18 +217,18 @@ func (p *Puller) recorded(ctx context.Context, spec *runtimeapi.ImageSpec, auths
 	}
 	if p.Records != nil {
 		var secret *kubeletconfig.ImagePullSecret
-		if with.Auth != nil {
+		if with.Secret != (kubeletconfig.ImagePullSecret{}) {
 			secret = &with.Secret
 		}
 		if err := p.Records.Pulled(name, status.GetImage(), secret); err != nil {
-			klog.FromContext(ctx).Error(err, "The record of a pulled image cannot be written, others will have to pull it again", "image", name)
+			klog.FromContext(ctx).Error(err, "Writing the record of a pulled image failed, other pods will have to pull it again", "image", name)
 		}
 	}
 	return status.GetImage(), nil
 }
 
-// try pulls with one credential after another, until one of them does it.
-func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, auths []Credential, sandbox *runtimeapi.PodSandboxConfig) (with Credential, err error) {
+// try pulls with one credential after another until one succeeds.
+func (p *puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, auths []Credential, sandbox *runtimeapi.PodSandboxConfig) (with Credential, err error) {
 	var failures []error
 	for _, with := range auths {
 		if p.Limit != nil && !p.Limit.TryAccept() {
@@ -239,8 +244,8 @@ func (p *Puller) try(ctx context.Context, spec *runtimeapi.ImageSpec, auths []Cr
 }
 
 // Retry returns when a failed pull may be tried again, if one is waiting.
-func (p *Puller) Retry(c *v1.Container, backoffKey string) (time.Time, bool) {
-	name, err := Normalize(c.Image)
+func (p *puller) Retry(c *v1.Container, backoffKey string) (time.Time, bool) {
+	name, err := normalize(c.Image)
 	if err != nil {
 		return time.Time{}, false
 	}
@@ -250,14 +255,14 @@ func (p *Puller) Retry(c *v1.Container, backoffKey string) (time.Time, bool) {
 	return f.until, ok
 }
 
-func (p *Puller) backingOff(key string) (failure, bool) {
+func (p *puller) backingOff(key string) (failure, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f, ok := p.failures[key]
 	return f, ok && time.Now().Before(f.until)
 }
 
-func (p *Puller) failed(key, message string) {
+func (p *puller) failed(key, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.failures[key]
@@ -266,8 +271,8 @@ func (p *Puller) failed(key, message string) {
 	p.failures[key] = f
 }
 
-// Forget drops the waits of a pod.
-func (p *Puller) Forget(backoffKey string) {
+// Forget drops the back-offs of a pod.
+func (p *puller) Forget(backoffKey string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key := range p.failures {
@@ -277,7 +282,7 @@ func (p *Puller) Forget(backoffKey string) {
 	}
 }
 
-func (p *Puller) touch(id string) {
+func (p *puller) touch(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used[id] = time.Now()

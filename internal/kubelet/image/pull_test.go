@@ -13,7 +13,7 @@ import (
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 )
 
 func TestNormalize(t *testing.T) {
@@ -29,7 +29,7 @@ func TestNormalize(t *testing.T) {
 		"nginx:":    "",
 		"-dash":     "",
 	} {
-		got, err := Normalize(name)
+		got, err := normalize(name)
 		if got != want || (err != nil) != (want == "") {
 			t.Errorf("Normalize(%q) = %q, %v; want %q", name, got, err, want)
 		}
@@ -58,8 +58,8 @@ func (s *slow) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth 
 func TestPullsAtATime(t *testing.T) {
 	for _, test := range []struct{ parallel, most, seconds int }{{0, 6, 1}, {1, 1, 6}, {2, 2, 3}} {
 		synctest.Test(t, func(t *testing.T) {
-			images := &slow{ImageManagerService: fake.New().Images()}
-			p := NewPuller(images, test.parallel)
+			images := &slow{ImageManagerService: inmemorytest.New().Images()}
+			p := newPuller(images, test.parallel)
 			began := time.Now()
 			var wg sync.WaitGroup
 			for i := range 6 {
@@ -80,7 +80,7 @@ func TestPullsAtATime(t *testing.T) {
 
 func TestPullsASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPuller(fake.New().Images(), 0)
+		p := newPuller(inmemorytest.New().Images(), 0)
 		p.Limit = flowcontrol.NewTokenBucketRateLimiter(1, 2)
 		pull := func(name string) error {
 			_, err := p.Ensure(t.Context(), &v1.Container{Image: name, ImagePullPolicy: v1.PullAlways}, "pod", nil, nil, func(string, string, string) {})

@@ -1,12 +1,14 @@
 package image
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,19 +21,20 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
-// Records remember on disk which images this node's kubelets have pulled and
-// whose credentials opened them, so that an image is not there for everybody
-// because it is there (KEP-2535):
+// records stores on disk which images this node's kubelets have pulled and with
+// whose credentials, so that a pod cannot use an image of another pod only
+// because it is on the node (KEP-2535):
 //
-//	DIR/pulling/sha256-HASH   an ImagePullIntent: a pull of that name began
-//	DIR/pulled/sha256-HASH    an ImagePulledRecord: who may use the image of that id
-//	DIR/preloaded/sha256-HASH  the names that the image of that id had before its first pull
+//	DIR/pulling/sha256-HASH    an ImagePullIntent: a pull of the name has begun
+//	DIR/pulled/sha256-HASH     an ImagePulledRecord: who may use the image with the id
+//	DIR/preloaded/sha256-HASH  names of the image with the id before its first pull
 //
-// An intent outlives a kubelet that dies while it pulls: the image that is
-// there afterwards then counts as pulled by credentials that are not known.
-type Records struct {
+// An intent outlives a kubelet that is killed during the pull. The image then
+// counts as pulled with unknown credentials.
+type records struct {
 	FS        files.FS
 	Dir       string
 	Policy    kubeletconfig.ImagePullCredentialsVerificationPolicy
@@ -44,15 +47,16 @@ type Records struct {
 const (
 	pullingDir = "pulling"
 	pulledDir  = "pulled"
-	// preloadedDir is beside upstream's: an image that is pulled by one name
-	// must stay what it was by the others.
+	// preloadedDir is not upstream's. The pull of an image by one name must not
+	// change who may use it by its other names.
 	preloadedDir = "preloaded"
 
 	maxRecord  = 1 << 20 // bytes of a file
-	maxSecrets = 500     // of one image; the oldest are forgotten first
+	maxSecrets = 500     // of one repository of an image; the oldest are forgotten first
 )
 
-// CheckPolicy refuses policies that nobody knows.
+// CheckPolicy returns an error for an unknown policy, or for an allowlist that
+// the policy does not use.
 func CheckPolicy(policy kubeletconfig.ImagePullCredentialsVerificationPolicy, allowlist []string) error {
 	switch policy {
 	case kubeletconfig.NeverVerify, kubeletconfig.NeverVerifyPreloadedImages, kubeletconfig.AlwaysVerify:
@@ -67,13 +71,13 @@ func CheckPolicy(policy kubeletconfig.ImagePullCredentialsVerificationPolicy, al
 	return nil
 }
 
-func (r *Records) path(dir, name string) string {
+func (r *records) path(dir, name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return filepath.Join(r.Dir, dir, "sha256-"+hex.EncodeToString(sum[:]))
 }
 
-// write replaces a file as a whole.
-func (r *Records) write(path string, value any) error {
+// write replaces a file atomically.
+func (r *records) write(path string, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -84,7 +88,7 @@ func (r *Records) write(path string, value any) error {
 	return r.FS.Replace(path, raw, 0o600)
 }
 
-func (r *Records) read(path string, value any) error {
+func (r *records) read(path string, value any) error {
 	raw, err := r.FS.ReadFile(path, maxRecord)
 	if err != nil {
 		return err
@@ -96,9 +100,9 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// Begin notes that an image is going to be pulled. Each Begin that succeeds is
+// Begin records that the pull of an image begins. Each successful Begin must be
 // followed by one End or Pulled.
-func (r *Records) Begin(image string) error {
+func (r *records) Begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.write(r.path(pullingDir, image), &kubeletconfig.ImagePullIntent{TypeMeta: typeOf("ImagePullIntent"), Image: image}); err != nil {
@@ -111,14 +115,14 @@ func (r *Records) Begin(image string) error {
 	return nil
 }
 
-// End notes that a pull came to nothing.
-func (r *Records) End(image string) error {
+// End records that a pull failed.
+func (r *records) End(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.end(image)
 }
 
-func (r *Records) end(image string) error {
+func (r *records) end(image string) error {
 	if r.intents[image] > 1 {
 		r.intents[image]--
 		return nil
@@ -130,10 +134,11 @@ func (r *Records) end(image string) error {
 	return nil
 }
 
-// Pulled notes that an image, as the runtime lists it now, was pulled by a name
-// with the credentials of a secret, or with none if that is nil. Where that
-// cannot be written the intent stays, so that nobody uses the image unchecked.
-func (r *Records) Pulled(name string, image *runtimeapi.Image, with *kubeletconfig.ImagePullSecret) error {
+// Pulled records that an image, as the runtime lists it now, was pulled by a
+// name with the credentials of a secret, or without credentials if with is nil.
+// If writing fails, the intent stays, so that the image cannot be used without a
+// check.
+func (r *records) Pulled(name string, image *runtimeapi.Image, with *kubeletconfig.ImagePullSecret) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.keepPreloaded(name, image); err != nil {
@@ -145,19 +150,19 @@ func (r *Records) Pulled(name string, image *runtimeapi.Image, with *kubeletconf
 	return r.end(name)
 }
 
-// preloaded are the names of an image that were there before it was pulled by
-// another.
+// preloaded are the names that an image had before it was pulled by another
+// name.
 type preloaded struct {
 	ImageRef string   `json:"imageRef"`
-	Names    []string `json:"names"` // whole ones
+	Names    []string `json:"names"` // with domain and tag
 }
 
-// keepPreloaded notes which names of an image that is being pulled were there
-// before: at its first pull all but those that are being pulled.
-func (r *Records) keepPreloaded(pulling string, image *runtimeapi.Image) error {
+// keepPreloaded records which names of an image that is being pulled it had
+// before. At its first pull those are all names without a pull in progress.
+func (r *records) keepPreloaded(pulling string, image *runtimeapi.Image) error {
 	record, err := r.record(image.GetId())
 	if err != nil {
-		return nil // then nobody knows who pulled it by which name
+		return nil // the names are unknown
 	}
 	path := r.path(preloadedDir, image.GetId())
 	kept := &preloaded{ImageRef: image.GetId()}
@@ -186,9 +191,9 @@ func (r *Records) keepPreloaded(pulling string, image *runtimeapi.Image) error {
 	return r.write(path, kept)
 }
 
-// notPulling returns, as whole names, those that no pull is under way of, in
-// this kubelet or in one that died.
-func (r *Records) notPulling(names []string) ([]string, error) {
+// notPulling returns, with domain and tag, the names without a pull in progress
+// in this kubelet or in one that was killed.
+func (r *records) notPulling(names []string) ([]string, error) {
 	began, err := r.interrupted()
 	if err != nil {
 		return nil, err
@@ -205,9 +210,9 @@ func (r *Records) notPulling(names []string) ([]string, error) {
 	return others, nil
 }
 
-// wasPreloaded says whether an image was there by that name before it was
-// pulled by another.
-func (r *Records) wasPreloaded(name, id string) bool {
+// wasPreloaded reports whether an image had the name before it was pulled by
+// another name.
+func (r *records) wasPreloaded(name, id string) bool {
 	kept := &preloaded{}
 	return r.read(r.path(preloadedDir, id), kept) == nil && kept.ImageRef == id && slices.Contains(kept.Names, whole(name))
 }
@@ -219,7 +224,7 @@ func credentialsOf(secret *kubeletconfig.ImagePullSecret) *kubeletconfig.ImagePu
 	return &kubeletconfig.ImagePullCredentials{KubernetesSecrets: []kubeletconfig.ImagePullSecret{*secret}}
 }
 
-// repository is the name of an image without its tag and digest.
+// repository returns the name of an image without tag and digest.
 func repository(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -228,25 +233,75 @@ func repository(image string) (string, error) {
 	return named.Name(), nil
 }
 
-// record reads what is known of an image; nil is nothing.
-func (r *Records) record(id string) (*kubeletconfig.ImagePulledRecord, error) {
-	record := &kubeletconfig.ImagePulledRecord{}
-	err := r.read(r.path(pulledDir, id), record)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && record.ImageRef != id {
+// record reads the record of an image; nil if there is none.
+func (r *records) record(id string) (*kubeletconfig.ImagePulledRecord, error) {
+	record, err := r.readRecord(r.path(pulledDir, id))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return record, err
 }
 
-// add merges credentials into the record of an image; nil are unknown ones.
-func (r *Records) add(image, id string, credentials *kubeletconfig.ImagePullCredentials) error {
+// readRecord reads the record of an image.
+func (r *records) readRecord(path string) (*kubeletconfig.ImagePulledRecord, error) {
+	record := &kubeletconfig.ImagePulledRecord{}
+	if err := r.read(path, record); err != nil {
+		return nil, err
+	}
+	if path != r.path(pulledDir, record.ImageRef) {
+		return nil, fmt.Errorf("%s is damaged: it is about image %q", path, record.ImageRef)
+	}
+	return record, nil
+}
+
+// fit removes credentials from a record until readRecord can read it: the older
+// half of the secrets of the repository that has most, and if none has two,
+// repositories other than keep. Pods whose credentials were removed pull again.
+func fit(record *kubeletconfig.ImagePulledRecord, keep string) *kubeletconfig.ImagePulledRecord {
+	entry := func(name string) int {
+		raw, err := json.Marshal(map[string]kubeletconfig.ImagePullCredentials{name: record.CredentialMapping[name]})
+		if err != nil {
+			return 0
+		}
+		return len(raw)
+	}
+	const rest = 4 << 10 // of a record without credentials
+	size := rest + len(record.ImageRef)
+	names := slices.Sorted(maps.Keys(record.CredentialMapping))
+	for _, name := range names {
+		size += entry(name)
+	}
+	for size > maxRecord && len(names) > 0 {
+		name := slices.MaxFunc(names, func(a, b string) int {
+			return cmp.Compare(len(record.CredentialMapping[a].KubernetesSecrets), len(record.CredentialMapping[b].KubernetesSecrets))
+		})
+		secrets := record.CredentialMapping[name].KubernetesSecrets
+		if len(secrets) < 2 {
+			break
+		}
+		size -= entry(name)
+		record.CredentialMapping[name] = kubeletconfig.ImagePullCredentials{KubernetesSecrets: secrets[len(secrets)/2:]}
+		size += entry(name)
+	}
+	for _, name := range names {
+		if size > maxRecord && name != keep {
+			size -= entry(name)
+			delete(record.CredentialMapping, name)
+		}
+	}
+	return record
+}
+
+// add merges credentials into the record of an image. Nil stands for unknown
+// credentials.
+func (r *records) add(image, id string, credentials *kubeletconfig.ImagePullCredentials) error {
 	name, err := repository(image)
 	if err != nil {
 		return err
 	}
 	record, err := r.record(id)
 	changed := record == nil || err != nil
-	if changed { // a record that cannot be read lets nobody in
+	if changed { // an unreadable record permits no one
 		record = &kubeletconfig.ImagePulledRecord{TypeMeta: typeOf("ImagePulledRecord"), ImageRef: id}
 	}
 	if credentials != nil {
@@ -262,10 +317,11 @@ func (r *Records) add(image, id string, credentials *kubeletconfig.ImagePullCred
 		return nil
 	}
 	record.LastUpdatedTime = metav1.Now()
-	return r.write(r.path(pulledDir, id), record)
+	return r.write(r.path(pulledDir, id), fit(record, name))
 }
 
-// merge adds credentials to those known. What everybody may use needs none.
+// merge adds credentials to known. Credentials are not stored for an image that
+// all pods may use.
 func merge(known kubeletconfig.ImagePullCredentials, more *kubeletconfig.ImagePullCredentials) (merged kubeletconfig.ImagePullCredentials, changed bool) {
 	switch {
 	case known.NodePodsAccessible:
@@ -286,14 +342,14 @@ func merge(known kubeletconfig.ImagePullCredentials, more *kubeletconfig.ImagePu
 	return known, changed
 }
 
-// same says whether two secrets are one object, whatever was in it.
+// same reports whether two secrets are the same object, whatever its content.
 func same(a, b kubeletconfig.ImagePullSecret) bool {
 	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
-// Allows says whether a pod with the given pull secrets may use an image that
-// is on the node without pulling it once more.
-func (r *Records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecret) (bool, error) {
+// Allows reports whether a pod with the given pull secrets may use an image that
+// is on the node without pulling it again.
+func (r *records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecret) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	record, err := r.record(id)
@@ -304,8 +360,10 @@ func (r *Records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecr
 	if !pulled {
 		intent := &kubeletconfig.ImagePullIntent{}
 		switch err := r.read(r.path(pullingDir, image), intent); {
+		case err == nil && intent.Image != image:
+			return false, fmt.Errorf("%s is damaged: it is about image %q", r.path(pullingDir, image), intent.Image)
 		case err == nil:
-			pulled = intent.Image == image
+			pulled = true
 		case !errors.Is(err, fs.ErrNotExist):
 			return false, err
 		}
@@ -334,8 +392,8 @@ func (r *Records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecr
 	return false, nil
 }
 
-// verifies says whether the policy asks for credentials.
-func (r *Records) verifies(repository string, pulledByKubelet bool) bool {
+// verifies reports whether the policy requires credentials.
+func (r *records) verifies(repository string, pulledByKubelet bool) bool {
 	switch r.Policy {
 	case kubeletconfig.NeverVerify:
 		return false
@@ -352,9 +410,9 @@ func (r *Records) verifies(repository string, pulledByKubelet bool) bool {
 	return true
 }
 
-// Recover turns the intents of a kubelet that died into records of the images
-// that are there by now, with credentials that nobody knows.
-func (r *Records) Recover(images []*runtimeapi.Image) error {
+// Recover turns the intents of a kubelet that was killed into records, with
+// unknown credentials, of the images that exist.
+func (r *records) Recover(images []*runtimeapi.Image) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	intents, err := r.interrupted()
@@ -378,9 +436,9 @@ func (r *Records) Recover(images []*runtimeapi.Image) error {
 	return errors.Join(failed...)
 }
 
-// interrupted are the names, as users wrote them, of the images whose pulls
-// have begun and not ended, by what the runtime says.
-func (r *Records) interrupted() (map[string]string, error) {
+// interrupted returns the names, as users wrote them, of the images with an
+// intent. The keys have domain and tag, as in the runtime.
+func (r *records) interrupted() (map[string]string, error) {
 	names, err := r.FS.ReadDir(filepath.Join(r.Dir, pullingDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -395,7 +453,7 @@ func (r *Records) interrupted() (map[string]string, error) {
 	return intents, nil
 }
 
-// whole is the name of an image with all that may be left out.
+// whole returns the name of an image with its domain and tag.
 func whole(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -404,9 +462,10 @@ func whole(image string) string {
 	return reference.TagNameOnly(named).String()
 }
 
-// Prune forgets images that are gone, unless they came after the given time,
-// as far as records tell it: in whole seconds.
-func (r *Records) Prune(images []*runtimeapi.Image, before time.Time) error {
+// Prune removes the records of images that are not listed, unless a record was
+// written at or after before. Records have times in whole seconds. A record that
+// cannot be read stays and is an error: without it all pods could use the image.
+func (r *records) Prune(images []*runtimeapi.Image, before time.Time) error {
 	before = before.Truncate(time.Second)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -424,8 +483,16 @@ func (r *Records) Prune(images []*runtimeapi.Image, before time.Time) error {
 	var failed []error
 	for _, name := range names {
 		path := filepath.Join(r.Dir, pulledDir, name)
-		record := &kubeletconfig.ImagePulledRecord{}
-		if err := r.read(path, record); err == nil && (there[record.ImageRef] || !record.LastUpdatedTime.Time.Before(before)) {
+		if _, unfinished := sharedfile.Unfinished(name); unfinished { // by a kubelet that was killed
+			failed = append(failed, r.FS.Remove(path))
+			continue
+		}
+		record, err := r.readRecord(path)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("keep a record of a pulled image: %w", err))
+			continue
+		}
+		if there[record.ImageRef] || !record.LastUpdatedTime.Time.Before(before) {
 			continue
 		}
 		failed = append(failed, r.FS.Remove(path))

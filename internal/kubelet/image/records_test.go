@@ -14,31 +14,31 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/cri/fake"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 const private = "registry.example.com/private:1"
 
-// desk is a node with images, and pods that ask for them.
-type desk struct {
+// bench is a node with images and pods that request them.
+type bench struct {
 	t       *testing.T
-	runtime *fake.Runtime
+	runtime *inmemorytest.Runtime
 	files   *files.Memory
-	puller  *Puller
+	puller  *puller
 }
 
-func newDesk(t *testing.T) *desk {
-	d := &desk{t: t, runtime: fake.New(), files: &files.Memory{}}
+func newBench(t *testing.T) *bench {
+	d := &bench{t: t, runtime: inmemorytest.New(), files: &files.Memory{}}
 	d.restart(kubeletconfig.NeverVerifyPreloadedImages)
 	return d
 }
 
-// restart is what another kubelet does.
-func (d *desk) restart(policy kubeletconfig.ImagePullCredentialsVerificationPolicy, allowlist ...string) {
+// restart replaces the puller, as a restart of the kubelet does.
+func (d *bench) restart(policy kubeletconfig.ImagePullCredentialsVerificationPolicy, allowlist ...string) {
 	d.t.Helper()
-	d.puller = NewPuller(d.runtime.Images(), 0)
-	d.puller.Records = &Records{FS: d.files, Dir: "/var/lib/kubelet/image_manager", Policy: policy, Allowlist: allowlist}
+	d.puller = newPuller(d.runtime.Images(), 0)
+	d.puller.Records = &records{FS: d.files, Dir: "/var/lib/kubelet/image_manager", Policy: policy, Allowlist: allowlist}
 	images, err := d.runtime.Images().ListImages(d.t.Context(), nil)
 	if err == nil {
 		err = d.puller.Records.Recover(images)
@@ -55,8 +55,9 @@ func secret(name, password string) *v1.Secret {
 	}
 }
 
-// asks returns why a pod with these secrets does not get the image, "" if it does.
-func (d *desk) asks(image string, policy v1.PullPolicy, secrets ...*v1.Secret) string {
+// asks returns the reason why a pod with these secrets does not get the image, ""
+// if it does.
+func (d *bench) asks(image string, policy v1.PullPolicy, secrets ...*v1.Secret) string {
 	d.t.Helper()
 	c := &v1.Container{Image: image, ImagePullPolicy: policy}
 	credentials := func(name string) []Credential { return Credentials(name, secrets) }
@@ -72,35 +73,35 @@ func (d *desk) asks(image string, policy v1.PullPolicy, secrets ...*v1.Secret) s
 	return ""
 }
 
-func (d *desk) want(what, got, want string) {
+func (d *bench) want(what, got, want string) {
 	d.t.Helper()
 	if got != want {
 		d.t.Errorf("%s: %q, want %q", what, got, want)
 	}
 }
 
-// An image that was pulled with somebody's secret is only for those who have it.
+// An image that was pulled with a secret requires that secret.
 func TestPresentImageNeedsItsSecret(t *testing.T) {
-	d := newDesk(t)
-	d.runtime.NeedPassword(private, "right")
+	d := newBench(t)
+	d.runtime.Images().NeedPassword(private, "right")
 	d.want("the owner", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
 	for range 2 {
 		d.want("without a secret", d.asks(private, v1.PullIfNotPresent), ErrImagePull)
 		d.want("without a secret, Never", d.asks(private, v1.PullNever), ErrImageNeverPull)
 		d.want("with a wrong secret", d.asks(private, v1.PullIfNotPresent, secret("other", "wrong")), ErrImagePull)
-		pulls := d.runtime.Pulls(private)
+		pulls := d.runtime.Images().Pulls(private)
 		d.want("the owner again", d.asks(private, v1.PullNever, secret("owner", "right")), "")
 		d.want("the same credentials elsewhere", d.asks(private, v1.PullNever, secret("copy", "right")), "")
-		if n := d.runtime.Pulls(private); n != pulls {
-			t.Errorf("the image was pulled %d times more for those who may use it", n-pulls)
+		if n := d.runtime.Images().Pulls(private); n != pulls {
+			t.Errorf("the image was pulled %d times more for pods that may use it", n-pulls)
 		}
 		d.restart(kubeletconfig.NeverVerifyPreloadedImages)
 	}
 	d.want("the owner's new password", d.asks(private, v1.PullNever, secret("owner", "renewed")), "")
 }
 
-func TestImageForEverybody(t *testing.T) {
-	d := newDesk(t)
+func TestImageWithoutSecret(t *testing.T) {
+	d := newBench(t)
 	const public = "registry.example.com/public:1"
 	d.want("pulled without a secret", d.asks(public, v1.PullIfNotPresent), "")
 	d.want("by another", d.asks(public, v1.PullNever, secret("other", "any")), "")
@@ -117,10 +118,10 @@ func TestPolicies(t *testing.T) {
 		kubeletconfig.NeverVerifyAllowlistedImages: {ErrImageNeverPull, "", ErrImageNeverPull},
 		kubeletconfig.AlwaysVerify:                 {ErrImageNeverPull, ErrImageNeverPull, ErrImageNeverPull},
 	} {
-		d := newDesk(t)
+		d := newBench(t)
 		d.runtime.AddImage("registry.example.com/preloaded:1", 1)
 		d.runtime.AddImage("registry.example.com/listed/image:1", 1)
-		d.runtime.NeedPassword(private, "right")
+		d.runtime.Images().NeedPassword(private, "right")
 		d.want("the owner", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
 		d.restart(policy, "registry.example.com/listed/*")
 		d.want(string(policy)+" preloaded", d.asks("registry.example.com/preloaded:1", v1.PullNever), want.preloaded)
@@ -134,9 +135,10 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A kubelet that dies while it pulls leaves an image for nobody.
+// After a kubelet was killed during a pull, no pod may use the image without a
+// pull of its own.
 func TestPullThatWasInterrupted(t *testing.T) {
-	d := newDesk(t)
+	d := newBench(t)
 	if err := d.puller.Records.Begin(private); err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +153,8 @@ func TestPullThatWasInterrupted(t *testing.T) {
 }
 
 func TestRecordsThatCannotBeRead(t *testing.T) {
-	d := newDesk(t)
-	d.runtime.NeedPassword(private, "right")
+	d := newBench(t)
+	d.runtime.Images().NeedPassword(private, "right")
 	d.want("the owner", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
 	path := d.puller.Records.path(pulledDir, "sha256:"+private)
 	if err := d.files.WriteFile(path, []byte("{torn"), 0o600); err != nil {
@@ -163,11 +165,88 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	d.want("the owner at last", d.asks(private, v1.PullNever, secret("owner", "right")), "")
 }
 
+// TestUnreadableRecordsPermitNoOne checks that a record that is damaged, or that
+// the disk does not return, does not make an image count as preloaded.
+func TestUnreadableRecordsPermitNoOne(t *testing.T) {
+	for _, damaged := range []string{"{torn", "{}", "null", strings.Repeat(" ", maxRecord+1)} {
+		d := newBench(t)
+		d.runtime.Images().NeedPassword(private, "right")
+		d.want("the owner", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
+		if err := d.files.WriteFile(d.puller.Records.path(pulledDir, "sha256:"+private), []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d.want("without a secret", d.asks(private, v1.PullNever), ErrImageNeverPull)
+		images, err := d.runtime.Images().ListImages(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.puller.Records.Prune(images, time.Now().Add(time.Hour)); err == nil {
+			t.Error("Prune reports no error")
+		}
+		d.want("without a secret, later", d.asks(private, v1.PullNever), ErrImageNeverPull)
+		d.want("the owner again", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
+		if err := d.puller.Records.Begin(private); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.files.WriteFile(d.puller.Records.path(pullingDir, private), []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d.restart(kubeletconfig.NeverVerifyPreloadedImages)
+		if allowed, err := d.puller.Records.Allows(private, "sha256:other", nil); allowed || err == nil {
+			t.Errorf("with a damaged intent: allowed %t, %v", allowed, err)
+		}
+	}
+}
+
+// TestRecordIsBounded pulls one image by more names, with more secrets, than a
+// record has room for. The record stays readable and has the latest of each name.
+func TestRecordIsBounded(t *testing.T) {
+	disk := &files.Memory{}
+	r := &records{FS: disk, Dir: "/var/lib/kubelet", Policy: kubeletconfig.NeverVerifyPreloadedImages}
+	long := strings.Repeat("n", 200)
+	used := func(n int) kubeletconfig.ImagePullSecret {
+		return kubeletconfig.ImagePullSecret{UID: fmt.Sprint("uid", n), Namespace: long, Name: long, CredentialHash: fmt.Sprint("hash", n)}
+	}
+	record := &kubeletconfig.ImagePulledRecord{TypeMeta: typeOf("ImagePulledRecord"), ImageRef: "sha256:1", CredentialMapping: map[string]kubeletconfig.ImagePullCredentials{}}
+	for repository := range 10 {
+		var secrets []kubeletconfig.ImagePullSecret
+		for n := range maxSecrets {
+			secrets = append(secrets, used(n))
+		}
+		record.CredentialMapping[fmt.Sprint("example.com/of", repository)] = kubeletconfig.ImagePullCredentials{KubernetesSecrets: secrets}
+	}
+	for repository := range 8000 {
+		record.CredentialMapping[fmt.Sprint("example.com/", long, repository)] = kubeletconfig.ImagePullCredentials{NodePodsAccessible: true}
+	}
+	if err := r.write(r.path(pulledDir, "sha256:1"), fit(record, "example.com/of1")); err != nil {
+		t.Fatal(err)
+	}
+	const image = "example.com/of1:1"
+	latest := used(maxSecrets)
+	if err := r.Pulled(image, &runtimeapi.Image{Id: "sha256:1"}, &latest); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := disk.ReadFile(r.path(pulledDir, "sha256:1"), maxRecord); err != nil || len(raw) < maxRecord/2 {
+		t.Errorf("the record has %d bytes (%v)", len(raw), err)
+	}
+	for _, test := range []struct {
+		secrets []kubeletconfig.ImagePullSecret
+		want    bool
+	}{{nil, false}, {[]kubeletconfig.ImagePullSecret{latest}, true}, {[]kubeletconfig.ImagePullSecret{used(maxSecrets + 1)}, false}} {
+		if allowed, err := r.Allows(image, "sha256:1", test.secrets); err != nil || allowed != test.want {
+			t.Errorf("with %d secrets: allowed %t, %v, want %t", len(test.secrets), allowed, err, test.want)
+		}
+	}
+}
+
 func TestRecordsOfImagesThatAreGone(t *testing.T) {
-	d := newDesk(t)
+	d := newBench(t)
 	d.want("pulled", d.asks(private, v1.PullIfNotPresent), "")
 	images, err := d.runtime.Images().ListImages(t.Context(), nil)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.files.WriteFile("/var/lib/kubelet/image_manager/pulled/.sha256-1.coracle-7", nil, 0o600); err != nil { // by a kubelet that was killed
 		t.Fatal(err)
 	}
 	later := time.Now().Add(time.Minute)
@@ -185,12 +264,12 @@ func TestRecordsOfImagesThatAreGone(t *testing.T) {
 	}
 }
 
-// An image that was there by one name, and was then pulled by another, is by
-// the first what it was: for everybody, unless the policy says otherwise.
+// The pull of a preloaded image by another name does not change who may use it
+// by its first name.
 func TestPreloadedImagePulledByAnotherName(t *testing.T) {
 	const there, other, third = "coracle.internal/web:1.0", "registry.example.com/copy:1", "registry.example.com/third:1"
 	image := &runtimeapi.Image{Id: "sha256:same", RepoTags: []string{there, other, third}, RepoDigests: []string{"registry.example.com/copy@sha256:" + strings.Repeat("0", 64)}}
-	d := newDesk(t)
+	d := newBench(t)
 	allows := func(want bool, name string) {
 		t.Helper()
 		got, err := d.puller.Records.Allows(name, image.Id, nil)
@@ -235,11 +314,11 @@ func TestPreloadedImagePulledByAnotherName(t *testing.T) {
 	}
 }
 
-// A record that is as young as the list of images is kept, though it tells
-// the time in whole seconds: without it the image would be everybody's.
+// Prune keeps a record that was written in the second of the listing. Without
+// the record every pod could use the image.
 func TestPruneKeepsWhatWasPulledMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Records{FS: &files.Memory{}, Dir: "/var/lib/kubelet", Policy: kubeletconfig.NeverVerifyPreloadedImages}
+		r := &records{FS: &files.Memory{}, Dir: "/var/lib/kubelet", Policy: kubeletconfig.NeverVerifyPreloadedImages}
 		time.Sleep(700 * time.Millisecond)
 		listed := time.Now()
 		if err := r.Begin("example.com/private:1"); err != nil {

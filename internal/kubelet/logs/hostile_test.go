@@ -33,7 +33,7 @@ func TestWhatIsNoLogIsRefused(t *testing.T) {
 		if err := Read(t.Context(), path, Options{}, &out, &out); err == nil || out.Len() > 0 {
 			t.Errorf("%s: %q, %v", name, out.String(), err)
 		}
-		r := &Rotator{MaxBytes: 1, MaxFiles: 3, Reopen: func(context.Context, string) error { return nil }}
+		r := newRotator(t, "1", func(context.Context, string) error { return nil })
 		if err := r.Rotate(t.Context(), "id", path); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -55,7 +55,7 @@ func TestWhatIsNoLogIsRefused(t *testing.T) {
 }
 
 // A log that is a hole of 1 TiB ends with its reader, whose memory it does not
-// fill, and is never packed.
+// fill, and is never compressed.
 func TestEndlessLineEndsWithItsReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	write(t, path, "")
@@ -73,8 +73,8 @@ func TestEndlessLineEndsWithItsReader(t *testing.T) {
 	if err := compress(t.Context(), path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Lstat(path + packed); !os.IsNotExist(err) {
-		t.Errorf("a hole was packed: %v", err)
+	if _, err := os.Lstat(path + compressedSuffix); !os.IsNotExist(err) {
+		t.Errorf("a hole was compressed: %v", err)
 	}
 }
 

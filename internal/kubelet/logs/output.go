@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// How much is written at once.
+// chunk is the number of bytes after which output writes.
 const chunk = 32 << 10
 
-// errFull ends the reading of a log of which only so many bytes are wanted.
+// errFull ends reading when Options.Limit is reached.
 var errFull = errors.New("the limit is reached")
 
 func ignoreFull(err error) error {
@@ -20,20 +20,19 @@ func ignoreFull(err error) error {
 	return err
 }
 
-// output takes lines as the runtime wrote them, and writes the wanted ones in
-// their order.
+// output parses lines of a log and writes the selected ones in order.
 type output struct {
 	options        *Options
 	stdout, stderr io.Writer
 
-	fresh  bool // the next piece begins a line of the container's
+	fresh  bool // the next piece begins a line of the container
 	sent   int64
-	to     io.Writer // of what is pending
+	to     io.Writer // destination of queued
 	queued []byte
 }
 
-// line takes one line of the file. One that is not of the CRI's form, or none,
-// is passed over: a runtime that was killed leaves torn lines.
+// line processes one line of the file. It skips a line that is not in the CRI
+// format: a runtime that is killed leaves truncated lines.
 func (o *output) line(raw []byte) error {
 	at, stream, piece, ok := parse(raw)
 	if !ok {
@@ -69,7 +68,7 @@ func (o *output) line(raw []byte) error {
 	return nil
 }
 
-// flush writes what is pending.
+// flush writes the queued bytes.
 func (o *output) flush() error {
 	if len(o.queued) == 0 {
 		return nil
@@ -79,7 +78,8 @@ func (o *output) flush() error {
 	return err
 }
 
-// Text is what containers wrote of the lines in raw, without what is torn.
+// Text returns the output of containers in the lines of raw. It skips truncated
+// lines.
 func Text(raw []byte) []byte {
 	var text []byte
 	for line := range bytes.Lines(raw) {
@@ -90,11 +90,12 @@ func Text(raw []byte) []byte {
 	return text
 }
 
-// parse takes a line apart: time, stream, tags and content, with a space
-// between each. A piece of a line (tag P) loses the line break that only ends
-// it in the file.
+// parse splits a line into time, stream, tags and content, which are separated
+// by spaces. For a partial line (tag P) it removes the line break, which is not
+// part of the content.
 //
-// Source: https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md
+// Source:
+// https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md
 func parse(raw []byte) (at time.Time, stream string, piece []byte, ok bool) {
 	stamp, raw, _ := bytes.Cut(raw, []byte(" "))
 	name, raw, _ := bytes.Cut(raw, []byte(" "))

@@ -10,37 +10,39 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-	"k8s.io/klog/v2"
-
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
-// How long a log that is followed must be silent until the container is asked
-// after, and how often it is from then on.
+// silence is how long a followed log must be without changes before Running is
+// called, recheck the period of further calls.
 const (
 	silence = 100 * time.Millisecond
 	recheck = 500 * time.Millisecond
 )
 
-// Options say which part of a log is wanted, as v1.PodLogOptions does.
+// Options select a part of a log, like v1.PodLogOptions.
 type Options struct {
-	Follow     bool // go on until the container ends
+	Follow     bool // until the container exits
 	Timestamps bool // before each line
 	Tail       *int64
 	Limit      *int64 // bytes
 	Since      time.Time
-	// Running tells whether the container still runs; asked only when following.
+	// Running reports whether the container runs. It is called only when
+	// following.
 	Running func(context.Context) (bool, error)
 }
 
-// Read writes the log that a container runtime keeps at path, in the form of
-// the CRI, to stdout and stderr; what goes to a nil writer is passed over.
-// A log that is followed is followed over its rotations: no line is lost as
-// long as the reader is not a whole file behind.
+// Read writes the log at path, in the format of the CRI, to stdout and stderr.
+// It skips the lines of a stream whose writer is nil. A followed log is
+// followed across rotations. No line is lost unless the reader is a whole file
+// behind.
 func Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer) error {
-	changes, stop := watch(ctx, filepath.Dir(path), o.Follow)
-	defer stop()
+	var changes <-chan struct{}
+	if o.Follow {
+		var stop func()
+		changes, stop = files.OS{}.Watch(filepath.Dir(path))
+		defer stop()
+	}
 	f, err := open(ctx, path, o.Tail)
 	if err != nil {
 		return err
@@ -51,17 +53,19 @@ func Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer)
 		if err := f.drain(ctx, out); err != nil {
 			return ignoreFull(err)
 		}
-		next, err := f.successor(ctx, path)
-		if err != nil {
-			return err
-		}
-		if next != nil && o.Follow {
-			err := f.drain(ctx, out) // what was written between the last look and the move
-			_ = f.Close()
-			if f = next; err != nil {
-				return ignoreFull(err)
+		if o.Follow {
+			next, err := f.successor(ctx, path)
+			if err != nil {
+				return err
 			}
-			continue
+			if next != nil {
+				err := f.drain(ctx, out) // lines that were written between the last read and the rename
+				_ = f.Close()
+				if f = next; err != nil {
+					return ignoreFull(err)
+				}
+				continue
+			}
 		}
 		if ended {
 			return ignoreFull(errors.Join(out.line(f.rest), out.flush()))
@@ -75,8 +79,9 @@ func Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer)
 	}
 }
 
-// quiet waits until the log may have grown, or the container has ended.
-func quiet(ctx context.Context, changes <-chan fsnotify.Event, running func(context.Context) (bool, error)) (ended bool, err error) {
+// quiet blocks until the log may have grown or the container has exited. If
+// changes is nil, which is so without inotify, the caller polls.
+func quiet(ctx context.Context, changes <-chan struct{}, running func(context.Context) (bool, error)) (ended bool, err error) {
 	timer := time.NewTimer(silence)
 	defer timer.Stop()
 	for {
@@ -97,23 +102,6 @@ func quiet(ctx context.Context, changes <-chan fsnotify.Event, running func(cont
 	}
 }
 
-// watch tells of changes in a folder. Without inotify nothing is told, and the
-// caller has to look by itself.
-func watch(ctx context.Context, dir string, wanted bool) (changes <-chan fsnotify.Event, stop func()) {
-	if !wanted {
-		return nil, func() {}
-	}
-	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		if err = w.Add(dir); err == nil {
-			return w.Events, func() { _ = w.Close() }
-		}
-		_ = w.Close()
-	}
-	klog.FromContext(ctx).V(2).Info("Following a log by looking at it now and then", "folder", dir, "err", err)
-	return nil, func() {}
-}
-
 // file is one file of a log, read line by line.
 type file struct {
 	*os.File
@@ -121,18 +109,18 @@ type file struct {
 	rest  []byte // of a line whose end has not been written yet
 }
 
-// Split takes the path of a container's log apart into the folder of all logs
-// and what pods could change of the path: FOLDER/POD/CONTAINER/FILE.
+// Split splits the path of a log into the root directory of all logs and the
+// rest, POD/CONTAINER/FILE, which pods could change.
 func Split(path string) (root, rest string) {
 	root = filepath.Dir(filepath.Dir(filepath.Dir(path)))
 	rest, _ = files.Beneath(root, path)
 	return root, rest
 }
 
-// openLog opens one file of a log, unless something else has its place.
+// openLog opens one file of a log if it is a regular file.
 func openLog(path string) (*os.File, error) {
 	root, rest := Split(path)
-	return files.OpenBeneath(root, rest, files.RefuseLinks)
+	return files.OpenBeneathNoSymlinks(root, rest)
 }
 
 // open opens a log at its start, or at the last tail lines.
@@ -154,11 +142,11 @@ func open(ctx context.Context, path string, tail *int64) (*file, error) {
 	return &file{File: f, lines: bufio.NewReaderSize(f, 32<<10)}, nil
 }
 
-// maxLine bounds a line of the file. Runtimes cut lines much earlier (16 KiB);
-// what is longer is not theirs.
+// maxLine is the maximum length of a line of the file. Runtimes split lines at
+// 16 KiB; longer lines are not theirs.
 const maxLine = 1 << 20
 
-// drain writes what is there.
+// drain writes the rest of the file.
 func (f *file) drain(ctx context.Context, out *output) error {
 	for {
 		if ctx.Err() != nil {
@@ -187,9 +175,8 @@ func (f *file) drain(ctx context.Context, out *output) error {
 	}
 }
 
-// successor opens the file that the runtime writes to by now, if it is another
-// one. One with nothing in it does not count: the runtime may not have let go
-// of the old one.
+// successor opens the file that the runtime writes to now, if it is another one
+// and not empty. While it is empty, the runtime may still write to the old one.
 func (f *file) successor(ctx context.Context, path string) (*file, error) {
 	mine, err := f.Stat()
 	if err != nil {
@@ -205,7 +192,7 @@ func (f *file) successor(ctx context.Context, path string) (*file, error) {
 	return open(ctx, path, nil)
 }
 
-// startOfTail finds where the last n lines begin.
+// startOfTail returns the offset of the last n lines.
 func startOfTail(ctx context.Context, f io.ReadSeeker, n int64) (int64, error) {
 	at, err := f.Seek(0, io.SeekEnd)
 	if err != nil || n <= 0 {

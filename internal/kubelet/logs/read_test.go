@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -133,6 +134,100 @@ func TestFollowOverRotations(t *testing.T) {
 	if read != w.n || lines.Err() != nil {
 		t.Fatalf("the log ended after %d of %d lines: %v", read, w.n, lines.Err())
 	}
+}
+
+// A reader that does not keep up may lose notifications of the kernel, and must
+// still see what is written after that.
+func TestFollowAfterAnOverflow(t *testing.T) {
+	raw, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	if err != nil {
+		t.Skip("this machine has no inotify:", err)
+	}
+	queued, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil || queued > 1<<17 {
+		t.Skipf("the queue of inotify has %q events", raw)
+	}
+	dir := t.TempDir()
+	w := &writer{t: t, path: filepath.Join(dir, "0.log")}
+	w.reopen()
+	w.line()
+	r, pipe := io.Pipe()
+	idle := make(chan struct{}, 1)
+	go func() {
+		pipe.CloseWithError(Read(t.Context(), w.path, Options{Follow: true, Running: func(context.Context) (bool, error) {
+			select {
+			case idle <- struct{}{}:
+			default:
+			}
+			return true, nil
+		}}, pipe, pipe))
+	}()
+	lines := bufio.NewScanner(r)
+	next := func() {
+		t.Helper()
+		if !lines.Scan() || lines.Text() != fmt.Sprintf("line %d", w.n) {
+			t.Fatalf("got %q (%v), want line %d", lines.Text(), lines.Err(), w.n)
+		}
+	}
+	next()
+	<-idle
+	w.line() // the reader waits until somebody takes it
+	others := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+	for _, path := range others {
+		write(t, path, "")
+	}
+	const buffered = 1 << 13 // more than are read from the kernel at once
+	for i := range queued + buffered {
+		if err := os.Chmod(others[i%2], 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-idle:
+	default:
+	}
+	next()
+	<-idle
+	w.line()
+	defer time.AfterFunc(30*time.Second, func() { _ = r.CloseWithError(errors.New("the reader does not see the line")) }).Stop()
+	next()
+}
+
+// A log that is rotated while it is read, and not followed, leaves no file open.
+func TestReadClosesFiles(t *testing.T) {
+	w := &writer{t: t, path: filepath.Join(t.TempDir(), "0.log")}
+	w.reopen()
+	for range 2 * chunk / len("line 1") { // so that the output is written before the end
+		w.line()
+	}
+	rotated := false
+	out := &onWrite{func() {
+		if !rotated {
+			rotated = true
+			w.rotate()
+			w.line()
+		}
+	}}
+	if err := Read(t.Context(), w.path, Options{Limit: new(int64(1 << 20))}, out, out); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("this machine has no /proc:", err)
+	}
+	for _, e := range entries {
+		if target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil && strings.HasPrefix(target, w.path) && e.Name() != fmt.Sprint(w.file.Fd()) {
+			t.Errorf("%s is open", target)
+		}
+	}
+}
+
+// onWrite calls a function at each write.
+type onWrite struct{ do func() }
+
+func (w *onWrite) Write(p []byte) (int, error) {
+	w.do()
+	return len(p), nil
 }
 
 func TestFollowEnds(t *testing.T) {

@@ -1,5 +1,5 @@
 // Package logs reads the logs of containers and keeps them from growing
-// without bound. Rotator stands for upstream's container log manager.
+// without bound. Rotator corresponds to upstream's container log manager.
 //
 //	0.log                     the runtime writes here
 //	0.log.20261121-070000     the one before it, as it was
@@ -20,45 +20,68 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// The ends of the names of packed logs, and of those being packed.
+// Suffixes of the names of compressed logs, and of those being compressed.
 const (
-	packed  = ".gz"
-	halfway = ".tmp"
+	compressedSuffix = ".gz"
+	temporarySuffix  = ".tmp"
 )
 
 const stamp = "20060102-150405"
 
-// Rotator moves logs aside.
+// Rotator rotates logs.
 type Rotator struct {
-	MaxBytes int64 // from which a log is moved aside
-	MaxFiles int   // kept of a log, with the one being written; at least 2
-	// Reopen makes the runtime write a container's log into a new file.
-	Reopen func(ctx context.Context, containerID string) error
+	configuration *kubeletconfig.KubeletConfiguration
+	maxBytes      int64 // size at which a log is rotated
+	reopen        func(ctx context.Context, containerID string) error
 }
 
-// Run rotates the logs of the containers that running returns, once in a
-// period, until ctx ends.
-func (r *Rotator) Run(ctx context.Context, period time.Duration, running func() []*cri.Container) {
-	supervise.Every(ctx, period, func() {
+// NewRotator returns a Rotator, nil if containerLogMaxSize is negative: logs grow
+// without bound then. reopen makes the runtime write the log of a container to a
+// new file.
+func NewRotator(c *kubeletconfig.KubeletConfiguration, reopen func(ctx context.Context, containerID string) error) (*Rotator, error) {
+	limit, err := resource.ParseQuantity(c.ContainerLogMaxSize)
+	if err != nil {
+		return nil, fmt.Errorf("containerLogMaxSize %q: %w", c.ContainerLogMaxSize, err)
+	}
+	if limit.Sign() < 0 {
+		return nil, nil
+	}
+	return &Rotator{configuration: c, maxBytes: limit.Value(), reopen: reopen}, nil
+}
+
+// Run rotates the logs of the containers that running returns, once in every
+// containerLogMonitorInterval, until ctx ends.
+func (r *Rotator) Run(ctx context.Context, running func() []*cri.Container) {
+	supervise.Every(ctx, r.configuration.ContainerLogMonitorInterval.Duration, func() {
 		for _, c := range running() {
 			err := supervise.Call(func() error { return r.Rotate(ctx, c.ID, c.LogPath) })
 			if err != nil {
-				supervise.Failed(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", c.LogPath)
+				supervise.LogFailure(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", c.LogPath)
 			}
 		}
 	})
 }
 
-// Rotate moves the log of a running container aside if it is too large, packs
-// the ones before it and removes the oldest.
+// Rotate renames the log of a running container if it is too large, compresses
+// earlier ones and removes the oldest. If the log is missing, because a
+// rotation was interrupted or someone removed it, the runtime reopens it.
 func (r *Rotator) Rotate(ctx context.Context, containerID, log string) error {
 	info, err := os.Lstat(log)
-	if err != nil || !info.Mode().IsRegular() || info.Size() < r.MaxBytes {
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.restore(ctx, containerID, log)
+	}
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() < r.maxBytes {
 		return nil
 	}
 	old, err := rotated(log)
@@ -66,30 +89,49 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, log string) error {
 		return err
 	}
 	aside := log + "." + time.Now().Format(stamp)
-	if slices.Contains(old, aside) || slices.Contains(old, aside+packed) {
+	if slices.Contains(old, aside) || slices.Contains(old, aside+compressedSuffix) {
 		return nil // the last one was moved in the same second
 	}
-	remove, pack := sift(old, r.MaxFiles-2) // beside them there are the new log and the one moved aside now
+	remove, uncompressed := selectRotated(old, int(*r.configuration.ContainerLogMaxFiles)-2) // the new log and the one renamed now are not in old
 	for _, path := range remove {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
 	}
-	for _, path := range pack {
+	for _, path := range uncompressed {
 		if err := compress(ctx, path); err != nil {
-			return fmt.Errorf("pack %s: %w", path, err)
+			return fmt.Errorf("compress %s: %w", path, err)
 		}
 	}
 	if err := os.Rename(log, aside); err != nil {
 		return err
 	}
-	if err := r.Reopen(ctx, containerID); err != nil {
+	if err := r.reopen(ctx, containerID); err != nil {
 		return errors.Join(fmt.Errorf("reopen the log of container %s: %w", containerID, err), os.Rename(aside, log))
 	}
 	return nil
 }
 
-// Remove deletes a container's log and what was moved aside of it.
+// restore makes the runtime create a log that is missing. A container whose
+// runtime writes no log has no path, and the directory of a removed pod is gone.
+func (r *Rotator) restore(ctx context.Context, containerID, log string) error {
+	if log == "" {
+		return nil
+	}
+	_, err := os.Lstat(filepath.Dir(log))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.reopen(ctx, containerID); err != nil {
+		return fmt.Errorf("reopen the missing log of container %s: %w", containerID, err)
+	}
+	return nil
+}
+
+// Remove removes the log of a container and its rotated files.
 func Remove(log string) error {
 	old, err := rotated(log)
 	for _, path := range append(old, log) {
@@ -100,7 +142,7 @@ func Remove(log string) error {
 	return err
 }
 
-// rotated lists what was moved aside of a log, by name: the oldest first.
+// rotated returns the rotated files of a log, the oldest first.
 func rotated(log string) ([]string, error) {
 	dir, base := filepath.Split(log)
 	entries, err := os.ReadDir(dir)
@@ -116,13 +158,12 @@ func rotated(log string) ([]string, error) {
 	return paths, err
 }
 
-// sift decides about the logs moved aside earlier: which to remove, so that
-// at most keep stay, and which of those that stay to pack. What an interrupted
-// packing left is removed.
-func sift(paths []string, keep int) (remove, pack []string) {
+// selectRotated selects the rotated files to remove, so that at most keep remain, and
+// those to compress. It removes what an interrupted compression left.
+func selectRotated(paths []string, keep int) (remove, uncompressed []string) {
 	var whole []string
 	for _, path := range paths {
-		if strings.HasSuffix(path, halfway) || slices.Contains(paths, path+packed) {
+		if strings.HasSuffix(path, temporarySuffix) || slices.Contains(paths, path+compressedSuffix) {
 			remove = append(remove, path)
 			continue
 		}
@@ -131,21 +172,21 @@ func sift(paths []string, keep int) (remove, pack []string) {
 	surplus := max(len(whole)-max(keep, 0), 0)
 	remove = append(remove, whole[:surplus]...)
 	for _, path := range whole[surplus:] {
-		if !strings.HasSuffix(path, packed) {
-			pack = append(pack, path)
+		if !strings.HasSuffix(path, compressedSuffix) {
+			uncompressed = append(uncompressed, path)
 		}
 	}
-	return remove, pack
+	return remove, uncompressed
 }
 
-// sparse says whether most of a file is holes, which no runtime writes.
+// sparse reports whether most of a file is holes, which no runtime writes.
 func sparse(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && st.Blocks*512 < info.Size()/2
 }
 
-// compress replaces a file by its packed form, which is never seen half done.
-// What cannot be a log is removed: packing it could take for ever.
+// compress replaces a file by its compressed form atomically. It removes what
+// cannot be a log, because compressing it could take forever.
 func compress(ctx context.Context, path string) (err error) {
 	in, err := openLog(path)
 	if errors.Is(err, files.ErrNotRegular) || errors.Is(err, syscall.ELOOP) {
@@ -162,13 +203,13 @@ func compress(ctx context.Context, path string) (err error) {
 	if sparse(info) {
 		return os.Remove(path)
 	}
-	out, err := os.OpenFile(path+halfway, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
+	out, err := os.OpenFile(path+temporarySuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(path + halfway)
+			_ = os.Remove(path + temporarySuffix)
 		}
 	}()
 	w := gzip.NewWriter(out)
@@ -176,13 +217,13 @@ func compress(ctx context.Context, path string) (err error) {
 	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(path+halfway, path+packed); err != nil {
+	if err := os.Rename(path+temporarySuffix, path+compressedSuffix); err != nil {
 		return err
 	}
 	return os.Remove(path)
 }
 
-// untilDone reads as long as ctx lives.
+// untilDone reads until ctx ends.
 type untilDone struct {
 	ctx context.Context //nolint:containedctx // lives for one copy
 	io.Reader

@@ -8,7 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -24,7 +27,7 @@ func TestSift(t *testing.T) {
 		"keeps none":  {paths: []string{"l.1"}, keep: 0, remove: []string{"l.1"}},
 		"interrupted": {paths: []string{"l.1", "l.1.gz", "l.2", "l.2.tmp"}, keep: 3, remove: []string{"l.1", "l.2.tmp"}, pack: []string{"l.2"}},
 	} {
-		remove, pack := sift(test.paths, test.keep)
+		remove, pack := selectRotated(test.paths, test.keep)
 		if diff := cmp.Diff([][]string{test.remove, test.pack}, [][]string{remove, pack}); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", name, diff)
 		}
@@ -55,12 +58,12 @@ func TestRotate(t *testing.T) {
 	write(t, log+".20200101-000000", "old")
 	write(t, log, "new")
 	var failure error
-	r := &Rotator{MaxBytes: 10, MaxFiles: 3, Reopen: func(context.Context, string) error {
+	r := newRotator(t, "10", func(context.Context, string) error {
 		if failure == nil {
 			write(t, log, "")
 		}
 		return failure
-	}}
+	})
 	if err := r.Rotate(t.Context(), "id", log); err != nil || len(names(t, dir)) != 2 {
 		t.Fatalf("a small log was rotated: %v %v", names(t, dir), err)
 	}
@@ -90,9 +93,60 @@ func TestRotate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if raw, err := io.ReadAll(unpacked); err != nil || string(raw) != "old" {
-		t.Fatalf("the packed log is %q, %v", raw, err)
+		t.Fatalf("the compressed log is %q, %v", raw, err)
 	}
 	if err := Remove(log); err != nil || len(names(t, dir)) != 0 {
 		t.Fatalf("left after removal: %v %v", names(t, dir), err)
+	}
+}
+
+// A rotation that is interrupted between the rename and the reopening leaves
+// no current log.
+func TestRotateRestoresAMissingLog(t *testing.T) {
+	dir := t.TempDir()
+	refused := errors.New("no")
+	write(t, filepath.Join(dir, "file"), "")
+	for name, test := range map[string]struct {
+		log      string
+		err      error // of the runtime
+		reopened int
+		want     error
+	}{
+		"interrupted":             {log: filepath.Join(dir, "0.log"), reopened: 1},
+		"the runtime refuses":     {log: filepath.Join(dir, "0.log"), err: refused, reopened: 1, want: refused},
+		"no log":                  {log: ""},
+		"the directory is gone":   {log: filepath.Join(dir, "gone", "0.log")},
+		"the path cannot be read": {log: filepath.Join(dir, "file", "0.log"), want: syscall.ENOTDIR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reopened := 0
+			r := newRotator(t, "10", func(_ context.Context, id string) error {
+				if id != "id" {
+					t.Errorf("the log of container %q was reopened", id)
+				}
+				reopened++
+				return test.err
+			})
+			if err := r.Rotate(t.Context(), "id", test.log); !errors.Is(err, test.want) || reopened != test.reopened {
+				t.Errorf("got %v after reopening %d times, want %v after %d", err, reopened, test.want, test.reopened)
+			}
+		})
+	}
+}
+
+// newRotator returns a Rotator that keeps three files.
+func newRotator(t *testing.T, maxSize string, reopen func(ctx context.Context, id string) error) *Rotator {
+	t.Helper()
+	r, err := NewRotator(&kubeletconfig.KubeletConfiguration{ContainerLogMaxSize: maxSize, ContainerLogMaxFiles: new(int32(3))}, reopen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Logs grow without bound if their maximum size is negative.
+func TestNoRotation(t *testing.T) {
+	if r, err := NewRotator(&kubeletconfig.KubeletConfiguration{ContainerLogMaxSize: "-1"}, nil); r != nil || err != nil {
+		t.Errorf("got %v, %v", r, err)
 	}
 }

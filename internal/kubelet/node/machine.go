@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,32 +15,48 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/netdump"
 )
 
-// Machine is what the kubelet reads off the computer it runs on.
+// Machine is the computer that the kubelet runs on.
 type Machine interface {
-	// Capacity is all there is: cpu, memory, ephemeral-storage and huge pages.
+	// Capacity returns the totals of cpu, memory, ephemeral-storage and huge
+	// pages.
 	Capacity() (v1.ResourceList, error)
-	// Info identifies machine, kernel and operating system.
+	// Info identifies the machine, its kernel and its operating system.
 	Info() v1.NodeSystemInfo
-	// Free is what is left now.
+	// Free returns what is free now.
 	Free() (Free, error)
+	// FileSystem returns what is free on the file system that path is on. A
+	// missing path is an error that matches fs.ErrNotExist.
+	FileSystem(path string) (FileSystem, error)
 }
 
-// Free is what a machine has left of what pods can use up. A total of 0
-// means that the resource is not measured.
+// FileSystem holds the free and total bytes and inodes of a file system. A
+// total of 0 means that it is not measured.
+type FileSystem struct {
+	Bytes, Total        int64
+	Inodes, InodesTotal int64
+}
+
+// Free holds the free and total amounts of the machine's resources that pods
+// can exhaust. A total of 0 means that the resource is not measured.
 type Free struct {
-	MemoryBytes, MemoryTotal int64 // available without swapping
+	MemoryBytes, MemoryTotal int64 // without swapping
 	DiskBytes, DiskTotal     int64
 	Inodes, InodesTotal      int64
 	PIDs, PIDsTotal          int64
+	// Images is the file system of the runtime's images. Machine.Free does not
+	// measure it.
+	Images FileSystem
 }
 
 // Local is the machine that this process runs on. Disk is a path on the file
 // system that keeps the pods' data.
 type Local struct{ Disk string }
 
+// meminfo returns a value of /proc/meminfo in bytes, 0 if it is not there.
 func meminfo(name string) int64 {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -56,6 +73,8 @@ func meminfo(name string) int64 {
 	return 0
 }
 
+// statfs describes the file system of Disk, or of its nearest existing parent
+// directory.
 func (l *Local) statfs() (unix.Statfs_t, error) {
 	var st unix.Statfs_t
 	path := l.Disk
@@ -97,6 +116,8 @@ func (l *Local) Capacity() (v1.ResourceList, error) {
 	return list, nil
 }
 
+// line returns the content of a file without white space around it, "" if the
+// file cannot be read.
 func line(path string) string {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -142,11 +163,21 @@ func (l *Local) Free() (Free, error) {
 	return f, nil
 }
 
-// Fixed is a machine in memory.
+// FileSystem implements Machine.
+func (l *Local) FileSystem(path string) (FileSystem, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return FileSystem{}, fmt.Errorf("stat the file system of %s: %w", path, err)
+	}
+	return FileSystem{Bytes: int64(st.Bavail) * st.Bsize, Total: int64(st.Blocks) * st.Bsize, Inodes: int64(st.Ffree), InodesTotal: int64(st.Files)}, nil
+}
+
+// Fixed is a machine with fixed properties, for tests and for nodes in memory.
 type Fixed struct {
 	Resources v1.ResourceList
 	System    v1.NodeSystemInfo
 	Left      Free
+	Mounts    map[string]FileSystem // by path
 }
 
 // Capacity implements Machine.
@@ -158,17 +189,32 @@ func (f *Fixed) Info() v1.NodeSystemInfo { return f.System }
 // Free implements Machine.
 func (f *Fixed) Free() (Free, error) { return f.Left, nil }
 
-// DefaultIP is the machine's address on the way to the world: of the
-// interface with the default route, else the first that is not loopback.
+// FileSystem implements Machine.
+func (f *Fixed) FileSystem(path string) (FileSystem, error) {
+	found, ok := f.Mounts[path]
+	if !ok {
+		return FileSystem{}, fmt.Errorf("stat the file system of %s: %w", path, fs.ErrNotExist)
+	}
+	return found, nil
+}
+
+// DefaultIP returns the IPv4 address of the interface with the default route.
+// Without such a route it returns the first address that is not loopback, or
+// the loopback address.
 func DefaultIP() (net.IP, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := netdump.Complete(func() ([]netlink.Route, error) {
+		return netlink.RouteList(nil, netlink.FAMILY_V4)
+	})
 	if err == nil {
 		for _, r := range routes {
 			if r.Dst != nil && !r.Dst.IP.IsUnspecified() {
 				continue
 			}
 			if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
-				if addresses, err := netlink.AddrList(link, netlink.FAMILY_V4); err == nil && len(addresses) > 0 {
+				addresses, err := netdump.Complete(func() ([]netlink.Addr, error) {
+					return netlink.AddrList(link, netlink.FAMILY_V4)
+				})
+				if err == nil && len(addresses) > 0 {
 					return addresses[0].IP, nil
 				}
 			}
@@ -193,57 +239,4 @@ func DefaultIP() (net.IP, error) {
 		return nil, fmt.Errorf("the machine has no address")
 	}
 	return loopback, nil
-}
-
-// SystemReserved adds up what is kept for the system: systemReserved and
-// kubeReserved.
-func SystemReserved(c *kubeletconfig.KubeletConfiguration) (v1.ResourceList, error) {
-	total := v1.ResourceList{}
-	for _, list := range []map[string]string{c.SystemReserved, c.KubeReserved} {
-		for name, text := range list {
-			q, err := resource.ParseQuantity(text)
-			if err != nil {
-				return nil, fmt.Errorf("reserved %s %q is not a quantity: %w", name, text, err)
-			}
-			sum := total[v1.ResourceName(name)]
-			sum.Add(q)
-			total[v1.ResourceName(name)] = sum
-		}
-	}
-	return total, nil
-}
-
-// Reserved is what pods cannot request: what is kept for the system and the
-// hard eviction threshold of memory.
-func Reserved(c *kubeletconfig.KubeletConfiguration) (v1.ResourceList, error) {
-	total, err := SystemReserved(c)
-	if err != nil {
-		return nil, err
-	}
-	if text := c.EvictionHard["memory.available"]; text != "" && !strings.HasSuffix(text, "%") {
-		q, err := resource.ParseQuantity(text)
-		if err != nil {
-			return nil, fmt.Errorf("evictionHard memory.available %q is not a quantity: %w", text, err)
-		}
-		sum := total[v1.ResourceMemory]
-		sum.Add(q)
-		total[v1.ResourceMemory] = sum
-	}
-	return total, nil
-}
-
-// Allocatable is what is left of the capacity for pods.
-func Allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
-	out := v1.ResourceList{}
-	for name, q := range capacity {
-		left := q.DeepCopy()
-		if r, ok := reserved[name]; ok {
-			left.Sub(r)
-			if left.Sign() < 0 {
-				left = *resource.NewQuantity(0, q.Format)
-			}
-		}
-		out[name] = left
-	}
-	return out
 }

@@ -19,67 +19,91 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	nodeutil "k8s.io/component-helpers/node/util"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/csivolume"
+	"github.com/coracle-io/coracle/internal/kubelet/allocatable"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Config is what a Reporter works with.
+// Config configures a Reporter.
 type Config struct {
-	Client          *client.Client
-	Name            string
-	Hostname        string
-	IPs             []string
-	Labels          map[string]string
-	Taints          []v1.Taint
-	Register        bool
-	ProviderID      string
-	Machine         Machine
-	Reserved        v1.ResourceList
-	MaxPods         int32
-	MaxImages       int
-	Port            int32
-	PodCIDR         string // for a node without one of a controller's
-	UpdateFrequency time.Duration
-	ReportFrequency time.Duration
-	LeaseDuration   int32 // seconds
-	Runtime         internalapi.RuntimeService
-	Images          internalapi.ImageManagerService
-	RuntimeVersion  func() string
-	KubeletVersion  string
-	Recorder        record.EventRecorder
-	// Pressure returns the conditions of what the node is short of.
-	Pressure    func() []v1.NodeConditionType
-	Allocatable v1.ResourceList // until the Node object has it
-	// Registered is called when the Node object first says what pods may use.
-	Registered func()
+	Client        *client.Client
+	Configuration *kubeletconfig.KubeletConfiguration // with defaults
+	Name          string
+	IPs           []string
+	Labels        map[string]string
+	Machine       Machine
+	Runtime       internalapi.RuntimeService
+	Images        internalapi.ImageManagerService
+	Recorder      record.EventRecorder
+	Hooks
 }
 
-// Reporter keeps the Node object and its Lease.
+// Hooks connect a Reporter with the other parts of the kubelet.
+type Hooks struct {
+	// Versions returns the versions of the runtime and of the kubelet.
+	Versions func() (runtime, kubelet string)
+	// Devices returns the capacity and the allocatable resources of device
+	// plugins.
+	Devices func() (capacity, allocatable v1.ResourceList)
+	// Pressure returns the pressure conditions that are true.
+	Pressure func() []v1.NodeConditionType
+	// Registered is called once, when the Node object first has allocatable
+	// resources.
+	Registered func()
+	// VolumesInUse returns the attachable volumes that may be mounted.
+	VolumesInUse func() []v1.UniqueVolumeName
+	// Observed is called for each new version of the Node object with the one
+	// before it, which may be nil.
+	Observed func(before, after *v1.Node)
+}
+
+// Reporter keeps the Node object and its Lease up to date.
 type Reporter struct {
-	config Config
-	kick   chan struct{}
+	config   Config
+	reserved v1.ResourceList
+	maxPods  int32
+	updates  chan struct{}
 
 	mu          sync.Mutex // guards what follows
 	runtimeDown error
-	answered    *Facts // of when the runtime answered last
+	notReady    string // see SetNotReady
+	answered    *Facts // the facts when the runtime last answered
 	node        *v1.Node
-	allocatable v1.ResourceList // of the newest Node object that has any
-	registered  bool            // there was one
-	podCIDR     string
+	allocatable v1.ResourceList // of the newest Node object that has one, or of the machine
+	registered  bool            // a Node object had allocatable
+	podCIDR     string          // of the node
+	sentPodCIDR string          // that the runtime has
 }
 
-// NewReporter returns a Reporter; Run makes it work.
-func NewReporter(c Config) *Reporter {
-	return &Reporter{config: c, kick: make(chan struct{}, 1), allocatable: c.Allocatable}
+// NewReporter returns a Reporter. Run starts its work.
+func NewReporter(c Config) (*Reporter, error) {
+	capacity, err := c.Machine.Capacity()
+	if err != nil {
+		return nil, fmt.Errorf("read the machine's capacity: %w", err)
+	}
+	reserved, err := allocatable.Reserved(c.Configuration, capacity)
+	return &Reporter{
+		config: c, reserved: reserved, maxPods: maxPods(c.Configuration, capacity), updates: make(chan struct{}, 1),
+		allocatable: allocatable.ForPods(capacity, reserved),
+	}, err
 }
 
-// RuntimeAnswered notes whether the container runtime answers: err is why it does
-// not.
+// maxPods returns the maximum number of pods: maxPods, or fewer by podsPerCore.
+func maxPods(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) int32 {
+	if c.PodsPerCore == 0 {
+		return c.MaxPods
+	}
+	return int32(min(int64(c.MaxPods), int64(c.PodsPerCore)*capacity.Cpu().Value()))
+}
+
+// RuntimeAnswered records whether the container runtime answers. err is nil if
+// it does.
 func (r *Reporter) RuntimeAnswered(err error) {
 	r.mu.Lock()
 	changed := (r.runtimeDown == nil) != (err == nil)
@@ -90,35 +114,52 @@ func (r *Reporter) RuntimeAnswered(err error) {
 	}
 }
 
-// Update makes the status be worked out anew at once.
+// SetNotReady makes the node not ready for a reason besides the container runtime's,
+// until it is called with "".
+func (r *Reporter) SetNotReady(why string) {
+	r.mu.Lock()
+	r.notReady = why
+	r.mu.Unlock()
+	r.Update()
+}
+
+func (r *Reporter) notReadyReason() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.notReady
+}
+
+// Update makes Run compute the status now instead of at the next period.
 func (r *Reporter) Update() {
 	select {
-	case r.kick <- struct{}{}:
+	case r.updates <- struct{}{}:
 	default:
 	}
 }
 
-// Node returns the newest Node object known, nil before there is one.
+// Node returns the newest known Node object, nil before the first.
 func (r *Reporter) Node() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node
 }
 
-// Allocatable is what pods may use, as the Node object has it.
+// Allocatable returns the allocatable resources of the Node object.
 func (r *Reporter) Allocatable() v1.ResourceList {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.allocatable
 }
 
-// Run registers the node and reports until ctx ends.
+// Run registers the node and reports its status until ctx ends.
 func (r *Reporter) Run(ctx context.Context) {
 	log := klog.FromContext(ctx)
-	var beside supervise.WaitGroup
-	defer beside.Wait()
-	for wait := 50 * time.Millisecond; r.config.Register; wait = min(2*wait, 5*time.Second) {
-		err := r.register(ctx)
+	var background supervise.WaitGroup
+	defer background.Wait()
+	for wait := 50 * time.Millisecond; *r.config.Configuration.RegisterNode; wait = min(2*wait, 5*time.Second) {
+		attempt, cancel := context.WithTimeout(ctx, r.config.Configuration.NodeStatusUpdateFrequency.Duration)
+		err := r.register(attempt)
+		cancel()
 		if err == nil {
 			break
 		}
@@ -128,40 +169,48 @@ func (r *Reporter) Run(ctx context.Context) {
 		log.V(2).Info("The node cannot be registered yet", "node", r.config.Name, "err", err)
 		sleep(ctx, wait)
 	}
-	beside.Go(ctx, func() { r.watch(ctx) })
-	beside.Go(ctx, func() { r.lease(ctx) })
-	ticker := time.NewTicker(r.config.UpdateFrequency)
+	background.Go(ctx, func() { r.watch(ctx) })
+	background.Go(ctx, func() { r.lease(ctx) })
+	ticker := time.NewTicker(r.config.Configuration.NodeStatusUpdateFrequency.Duration)
 	defer ticker.Stop()
-	look := firstLook
-	var reported time.Time // none yet: the first report says that this kubelet is there
+	wait := firstRetry
+	var reported time.Time // zero: the first report is always written, as a sign of life
 	for {
-		if err := r.report(ctx, &reported); err != nil && ctx.Err() == nil {
+		err := r.report(ctx, &reported)
+		if err != nil && ctx.Err() == nil {
 			log.Error(err, "Reporting the node's status failed, will try again", "node", r.config.Name)
 		}
 		var soon <-chan time.Time
 		if node := r.Node(); node == nil || readiness(&node.Status) != v1.ConditionTrue {
-			soon = time.After(look)
-			look = min(2*look, notReadyPeriod)
+			soon = time.After(wait)
+			most := notReadyPeriod
+			if err != nil {
+				most = failedPeriod
+			}
+			wait = min(2*wait, most)
 		} else {
-			look = firstLook
+			wait = firstRetry
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		case <-soon:
-		case <-r.kick:
+		case <-r.updates:
 		}
 	}
 }
 
-// A node that is not ready looks whether it is now after firstLook, and then
-// twice as long after each time, up to notReadyPeriod.
+// While the node is not ready, Run computes its status again after firstRetry.
+// The interval doubles each time, up to notReadyPeriod, or up to failedPeriod
+// while the API server fails.
 const (
-	firstLook      = 20 * time.Millisecond
+	firstRetry     = 20 * time.Millisecond
 	notReadyPeriod = 250 * time.Millisecond
+	failedPeriod   = 5 * time.Second
 )
 
+// sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -173,29 +222,33 @@ func sleep(ctx context.Context, d time.Duration) {
 
 func (r *Reporter) labels() map[string]string {
 	labels := map[string]string{
-		v1.LabelHostname: r.config.Hostname, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		v1.LabelHostname: r.config.Name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
 		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
 	}
 	maps.Copy(labels, r.config.Labels)
 	return labels
 }
 
-// register creates the Node, or brings the labels of the one there up to date.
+// register creates the Node object, or updates the labels, the annotation and
+// the provider ID of an existing one.
 func (r *Reporter) register(ctx context.Context) error {
 	nodes := r.config.Client.Kubernetes.CoreV1().Nodes()
 	node := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: r.config.Name, Labels: r.labels(), Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
-		Spec:       v1.NodeSpec{Taints: r.config.Taints, ProviderID: r.config.ProviderID},
+		ObjectMeta: metav1.ObjectMeta{Name: r.config.Name, Labels: r.labels(), Annotations: map[string]string{csivolume.ControllerManagedAttachAnnotation: "true"}},
+		Spec:       v1.NodeSpec{Taints: r.config.Configuration.RegisterWithTaints, ProviderID: r.config.Configuration.ProviderID},
 	}
 	facts, err := r.facts(ctx)
 	if err != nil {
 		return err
 	}
+	if why := r.notReadyReason(); why != "" {
+		facts.NotReady = append(slices.Clone(facts.NotReady), why)
+	}
 	node.Status = Status(facts, &v1.NodeStatus{})
 	created, err := nodes.Create(ctx, node, metav1.CreateOptions{})
 	if err == nil {
-		r.tell(transitions(&v1.NodeStatus{}, &node.Status))
-		r.seen(ctx, created)
+		r.recordTransitions(transitions(&v1.NodeStatus{}, &node.Status))
+		r.observe(ctx, created)
 		return nil
 	}
 	if !apierrors.IsAlreadyExists(err) {
@@ -210,26 +263,30 @@ func (r *Reporter) register(ctx context.Context) error {
 		updated.Labels = map[string]string{}
 	}
 	maps.Copy(updated.Labels, r.labels())
+	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, csivolume.ControllerManagedAttachAnnotation, "true")
 	if updated.Spec.ProviderID == "" {
-		updated.Spec.ProviderID = r.config.ProviderID
+		updated.Spec.ProviderID = r.config.Configuration.ProviderID
 	}
 	if !equality.Semantic.DeepEqual(existing, updated) {
 		if existing, err = nodes.Update(ctx, updated, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("update node %s: %w", r.config.Name, err)
 		}
 	}
-	r.seen(ctx, existing)
+	r.observe(ctx, existing)
 	return nil
 }
 
-// watch follows the Node object.
+// watch observes the Node object until ctx ends.
 func (r *Reporter) watch(ctx context.Context) {
 	informer := r.config.Client.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector(metav1.ObjectNameField, r.config.Name))
 	_, err := client.Follow(ctx, informer, cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { r.seen(ctx, o.(*v1.Node)) },
-		UpdateFunc: func(_, o any) { r.seen(ctx, o.(*v1.Node)) },
+		AddFunc:    func(o any) { r.observe(ctx, o.(*v1.Node)) },
+		UpdateFunc: func(_, o any) { r.observe(ctx, o.(*v1.Node)) },
 		DeleteFunc: func(any) {
-			if r.config.Register {
+			if *r.config.Configuration.RegisterNode {
+				r.mu.Lock()
+				r.node = nil
+				r.mu.Unlock()
 				r.Update()
 			}
 		},
@@ -240,43 +297,64 @@ func (r *Reporter) watch(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// seen takes a new version of the Node and passes its pod CIDR to the runtime.
-func (r *Reporter) seen(ctx context.Context, node *v1.Node) {
+// observe records a new version of the Node object and passes its pod CIDR to
+// the runtime.
+func (r *Reporter) observe(ctx context.Context, node *v1.Node) {
 	cidr := strings.Join(node.Spec.PodCIDRs, ",")
 	if cidr == "" {
 		cidr = node.Spec.PodCIDR
 	}
 	if cidr == "" {
-		cidr = r.config.PodCIDR
+		cidr = r.config.Configuration.PodCIDR
 	}
 	r.mu.Lock()
+	before := r.node
 	r.node = node
 	first := false
 	if len(node.Status.Allocatable) > 0 {
 		first = !r.registered
 		r.allocatable, r.registered = node.Status.Allocatable, true
 	}
-	fresh := cidr != "" && cidr != r.podCIDR
 	r.podCIDR = cidr
 	r.mu.Unlock()
-	if fresh {
-		err := r.config.Runtime.UpdateRuntimeConfig(ctx, &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}})
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "The runtime did not take the pod CIDR", "podCIDR", cidr)
-			r.mu.Lock()
-			r.podCIDR = ""
-			r.mu.Unlock()
-		}
-		r.Update()
-	}
+	r.sendPodCIDR(ctx)
 	if first {
 		r.config.Registered()
 	}
+	r.config.Observed(before, node)
 }
 
-// report writes the status if it changed, or if it was last written long ago.
+// sendPodCIDR passes the node's pod CIDR to the runtime, unless the runtime has
+// it.
+func (r *Reporter) sendPodCIDR(ctx context.Context) {
+	r.mu.Lock()
+	cidr, sent := r.podCIDR, r.sentPodCIDR
+	r.mu.Unlock()
+	if cidr == "" || cidr == sent {
+		return
+	}
+	err := r.config.Runtime.UpdateRuntimeConfig(ctx, &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Passing the pod CIDR to the runtime failed, will try again", "podCIDR", cidr)
+		return
+	}
+	r.mu.Lock()
+	r.sentPodCIDR = cidr
+	r.mu.Unlock()
+	r.Update()
+}
+
+// report writes the status if it changed, or if the last write was longer than
+// ReportFrequency ago. It registers a node that was deleted. It takes at most
+// UpdateFrequency.
 func (r *Reporter) report(ctx context.Context, reported *time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, r.config.Configuration.NodeStatusUpdateFrequency.Duration)
+	defer cancel()
+	r.sendPodCIDR(ctx)
 	node := r.Node()
+	if node == nil && *r.config.Configuration.RegisterNode {
+		return r.register(ctx)
+	}
 	if node == nil {
 		return nil
 	}
@@ -284,40 +362,48 @@ func (r *Reporter) report(ctx context.Context, reported *time.Time) error {
 	if err != nil {
 		return err
 	}
+	if why := r.notReadyReason(); why != "" {
+		facts.NotReady = append(slices.Clone(facts.NotReady), why)
+	}
 	after := node.DeepCopy()
 	after.Status = Status(facts, &node.Status)
-	if !Changed(&node.Status, &after.Status) && time.Since(*reported) < r.config.ReportFrequency {
+	if !Changed(&node.Status, &after.Status) && time.Since(*reported) < r.config.Configuration.NodeStatusReportFrequency.Duration {
 		return nil
 	}
-	written, _, err := nodeutil.PatchNodeStatus(r.config.Client.Kubernetes.CoreV1(), types.NodeName(r.config.Name), node, after)
-	if apierrors.IsNotFound(err) && r.config.Register {
+	written, err := r.patchStatus(ctx, &node.Status, &after.Status)
+	if apierrors.IsNotFound(err) && *r.config.Configuration.RegisterNode {
 		return r.register(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	*reported = time.Now()
-	r.tell(transitions(&node.Status, &after.Status))
+	r.recordTransitions(transitions(&node.Status, &after.Status))
 	r.mu.Lock()
-	if r.node == node {
+	newer := r.node == node
+	if newer {
 		r.node = written
 	}
 	r.mu.Unlock()
+	if newer {
+		r.config.Observed(node, written)
+	}
 	return nil
 }
 
-// tell records an event for each change of the node's conditions.
-func (r *Reporter) tell(reasons []string) {
+// recordTransitions records an event for each reason.
+func (r *Reporter) recordTransitions(reasons []string) {
 	for _, reason := range reasons {
 		r.config.Recorder.Eventf(Reference(r.config.Name), v1.EventTypeNormal, reason, "Node %s status is now: %s", r.config.Name, reason)
 	}
 }
 
-// Reference names the node in events.
+// Reference returns the reference to the node that events use.
 func Reference(name string) *v1.ObjectReference {
 	return &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}
 }
 
+// readiness returns the status of the condition Ready.
 func readiness(s *v1.NodeStatus) v1.ConditionStatus {
 	for _, c := range s.Conditions {
 		if c.Type == v1.NodeReady {
@@ -327,16 +413,22 @@ func readiness(s *v1.NodeStatus) v1.ConditionStatus {
 	return v1.ConditionUnknown
 }
 
+// facts reads everything that the status shows from the machine and the runtime.
 func (r *Reporter) facts(ctx context.Context) (Facts, error) {
 	capacity, err := r.config.Machine.Capacity()
 	if err != nil {
 		return Facts{}, err
 	}
 	f := Facts{
-		Hostname: r.config.Hostname, IPs: r.config.IPs, Capacity: capacity, Allocatable: Allocatable(capacity, r.config.Reserved),
-		MaxPods: r.config.MaxPods, Info: r.config.Machine.Info(), Port: r.config.Port, MaxImages: r.config.MaxImages, Now: time.Now(),
+		Hostname: r.config.Name, IPs: r.config.IPs, Capacity: capacity, Allocatable: allocatable.ForPods(capacity, r.reserved),
+		MaxPods: r.maxPods, Info: r.config.Machine.Info(), Port: r.config.Configuration.Port, MaxImages: int(*r.config.Configuration.NodeStatusMaxImages), Now: time.Now(),
 	}
-	f.Info.ContainerRuntimeVersion, f.Info.KubeletVersion = r.config.RuntimeVersion(), r.config.KubeletVersion
+	capacity, allocatable := r.config.Devices()
+	f.Capacity = maps.Clone(f.Capacity)
+	maps.Copy(f.Capacity, capacity)
+	maps.Copy(f.Allocatable, allocatable)
+	f.Info.ContainerRuntimeVersion, f.Info.KubeletVersion = r.config.Versions()
+	f.VolumesInUse = r.config.VolumesInUse()
 	pressure := r.config.Pressure()
 	f.MemoryPressure, f.DiskPressure = slices.Contains(pressure, v1.NodeMemoryPressure), slices.Contains(pressure, v1.NodeDiskPressure)
 	f.PIDPressure = slices.Contains(pressure, v1.NodePIDPressure)
@@ -344,11 +436,11 @@ func (r *Reporter) facts(ctx context.Context) (Facts, error) {
 	down := r.runtimeDown
 	r.mu.Unlock()
 	if down != nil {
-		return r.silent(f, fmt.Sprintf("container runtime is down: %v", down)), nil
+		return r.unresponsive(f, fmt.Sprintf("container runtime is down: %v", down)), nil
 	}
 	status, err := r.config.Runtime.Status(ctx, false)
 	if err != nil {
-		return r.silent(f, "container runtime status check may not have completed yet"), nil
+		return r.unresponsive(f, "container runtime status check may not have completed yet"), nil
 	}
 	for _, c := range status.GetStatus().GetConditions() {
 		switch {
@@ -367,14 +459,15 @@ func (r *Reporter) facts(ctx context.Context) (Facts, error) {
 	return f, nil
 }
 
-// runtimePatience is how long a container runtime may be silent before the
-// node is not ready, as upstream has it: one that is started anew takes less,
-// and its containers go on meanwhile.
+// runtimePatience is how long the container runtime may be unresponsive before
+// the node is not ready. It is upstream's value. A restart of the runtime takes
+// less, and containers run on during it.
 const runtimePatience = 30 * time.Second
 
-// silent completes the facts while the runtime does not answer: with what it
-// said last, or, after runtimePatience, with the reason.
-func (r *Reporter) silent(f Facts, reason string) Facts {
+// unresponsive completes the facts while the runtime does not answer. It uses
+// the last answer, or, after runtimePatience, makes the node not ready for the
+// given reason.
+func (r *Reporter) unresponsive(f Facts, reason string) Facts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered == nil || f.Now.Sub(r.answered.Now) >= runtimePatience {
@@ -385,30 +478,38 @@ func (r *Reporter) silent(f Facts, reason string) Facts {
 	return f
 }
 
-// lease renews the node's Lease four times in its duration.
+// lease renews the Lease four times within its duration, until ctx ends. One
+// attempt takes no longer than the Lease lasts.
 func (r *Reporter) lease(ctx context.Context) {
 	leases := r.config.Client.Kubernetes.CoordinationV1().Leases(v1.NamespaceNodeLease)
-	period := time.Duration(r.config.LeaseDuration) * time.Second / 4
+	period := time.Duration(r.config.Configuration.NodeLeaseDurationSeconds) * time.Second / 4
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var current *coordinationv1.Lease
+	var failures failureLog
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}
-		err := r.renew(ctx, leases, &current)
+		attempt, cancel := context.WithTimeout(ctx, time.Duration(r.config.Configuration.NodeLeaseDurationSeconds)*time.Second)
+		err := r.renew(attempt, leases, &current)
+		cancel()
 		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Renewing the node's lease failed, will try again", "node", r.config.Name)
+			if failures.due(time.Now()) {
+				klog.FromContext(ctx).Error(err, "Renewing the node's lease failed, will try again", "node", r.config.Name)
+			}
 			timer.Reset(min(period, time.Second))
 			continue
 		}
+		failures = failureLog{}
 		timer.Reset(period)
 	}
 }
 
-// RuntimeError is why the container runtime does not answer, nil if it does.
+// RuntimeError returns why the container runtime does not answer, nil if it
+// does.
 func (r *Reporter) RuntimeError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

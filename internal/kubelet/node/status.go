@@ -1,6 +1,5 @@
-// Package node shows the API server the node that a kubelet serves: the Node
-// object, its status and the Lease that says that it lives. It stands for
-// upstream's node status setters and node lease controller.
+// Package node maintains the Node object, its status and its Lease. It stands
+// for upstream's node status setters and node lease controller.
 package node
 
 import (
@@ -13,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// Facts is everything that the node's status tells.
+// Facts is everything that the status of a node depends on.
 type Facts struct {
 	Hostname    string
 	IPs         []string
@@ -28,15 +29,18 @@ type Facts struct {
 	MaxImages   int
 	Handlers    []*runtimeapi.RuntimeHandler
 	Features    *runtimeapi.RuntimeFeatures
-	// Pressure says which of memory, disk and processes are short.
+	// VolumesInUse are the attachable volumes that may be mounted.
+	VolumesInUse []v1.UniqueVolumeName
+	// The pressure conditions.
 	MemoryPressure, DiskPressure, PIDPressure bool
-	// NotReady are the reasons why the node is not ready, none if it is.
+	// NotReady lists why the node is not ready. It is empty if the node is
+	// ready.
 	NotReady []string
 	Now      time.Time
 }
 
-// Status is the node's status. previous gives the times of transitions and
-// what others have written.
+// Status returns the status of a node. It takes transition times and what
+// others wrote from previous.
 func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 	out := *previous.DeepCopy()
 	pods := *resource.NewQuantity(int64(f.MaxPods), resource.DecimalSI)
@@ -65,6 +69,8 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 		groups := f.Features.GetSupplementalGroupsPolicy()
 		out.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
 	}
+	out.DeclaredFeatures = declaredFeatures()
+	out.VolumesInUse = f.VolumesInUse
 	pressure := func(t v1.NodeConditionType, is bool, yesReason, yes, noReason, no string) {
 		c := v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: noReason, Message: no}
 		if is {
@@ -86,8 +92,14 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 	return out
 }
 
-// transitions names the changes of conditions between two statuses, as events
-// do. That a new node is not ready is no news.
+// declaredFeatures returns the features of this kubelet that pods can need on
+// their node, sorted (KEP-5328).
+func declaredFeatures() []string {
+	return []string{string(feature.RestartAllContainersOnContainerExits)}
+}
+
+// transitions returns the reasons of the events for the conditions that
+// changed. A new node that is not ready is no change.
 func transitions(before, after *v1.NodeStatus) []string {
 	status := func(s *v1.NodeStatus, t v1.NodeConditionType) v1.ConditionStatus {
 		for _, c := range s.Conditions {
@@ -119,8 +131,7 @@ func transitions(before, after *v1.NodeStatus) []string {
 	return out
 }
 
-// merge adds to a kubelet's own resources the extended ones that others have
-// put on the node. Those are in its capacity; all of them can be allocated.
+// merge adds the extended resources of others to the kubelet's own resources.
 func merge(others, own v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range others {
@@ -150,7 +161,7 @@ func setCondition(s *v1.NodeStatus, c v1.NodeCondition, now time.Time) {
 	s.Conditions = append(s.Conditions, c)
 }
 
-// images lists the largest images, at most limit; -1 is all.
+// images returns the largest images, at most limit. A limit of -1 means all.
 func images(list []*runtimeapi.Image, limit int) []v1.ContainerImage {
 	sorted := slices.Clone(list)
 	slices.SortFunc(sorted, func(a, b *runtimeapi.Image) int {
@@ -179,7 +190,8 @@ func images(list []*runtimeapi.Image, limit int) []v1.ContainerImage {
 	return out
 }
 
-// Changed says whether two statuses differ in more than their heartbeats.
+// Changed reports whether two statuses differ in more than the times of their
+// conditions.
 func Changed(a, b *v1.NodeStatus) bool {
 	x, y := a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*v1.NodeStatus{x, y} {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 func TestTransitions(t *testing.T) {
@@ -31,6 +33,14 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
+// A node declares what it does itself, whatever was declared before.
+func TestDeclaredFeatures(t *testing.T) {
+	got := Status(Facts{}, &v1.NodeStatus{DeclaredFeatures: []string{"Another"}}).DeclaredFeatures
+	if want := []string{"RestartAllContainersOnContainerExits"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestExtendedResourcesCanBeAllocated(t *testing.T) {
 	list := func(words ...string) v1.ResourceList {
 		out := v1.ResourceList{}
@@ -49,5 +59,14 @@ func TestExtendedResourcesCanBeAllocated(t *testing.T) {
 	}
 	if want := list("cpu", "1", "pods", "9", "example.com/dongle", "4"); !equality.Semantic.DeepEqual(got.Allocatable, want) {
 		t.Errorf("allocatable: %v", got.Allocatable)
+	}
+}
+
+func TestPodsPerCoreLimitsPods(t *testing.T) {
+	capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}
+	for perCore, want := range map[int32]int32{0: 110, 10: 40, 100: 110} {
+		if got := maxPods(&kubeletconfig.KubeletConfiguration{MaxPods: 110, PodsPerCore: perCore}, capacity); got != want {
+			t.Errorf("%d pods on each of 4 cores: %d pods, want %d", perCore, got, want)
+		}
 	}
 }

@@ -1,8 +1,7 @@
-// Package object gives the kubelet the config maps and secrets that its pods
-// refer to, each watched by name while some pod needs it, so that a change
-// reaches the pods at once. Trust bundles, which pods select by their signers,
-// are watched all together. It stands for upstream's config map and secret
-// managers.
+// Package object reads the config maps and secrets that pods refer to. It
+// watches each by name while a pod needs it, so that changes reach the pods at
+// once. Pods select cluster trust bundles by signer, so all of them are watched
+// together. The package corresponds to upstream's config map and secret managers.
 package object
 
 import (
@@ -22,60 +21,67 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 )
 
-var (
-	configMaps = v1.SchemeGroupVersion.WithResource("configmaps")
-	secrets    = v1.SchemeGroupVersion.WithResource("secrets")
-	bundles    = certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles")
-)
+func configMap(namespace, name string) key {
+	return key{v1.SchemeGroupVersion.WithResource("configmaps"), namespace, name}
+}
 
-// Store holds the objects of a node's pods. Its methods may be called from
-// any goroutine.
+func secret(namespace, name string) key {
+	return key{v1.SchemeGroupVersion.WithResource("secrets"), namespace, name}
+}
+
+// allBundles is the key of all cluster trust bundles.
+func allBundles() key {
+	return key{resource: certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles")}
+}
+
+// Store reads the objects that the pods of a node refer to. Its methods may be
+// called from any goroutine.
 type Store struct {
 	client  *client.Client
 	watch   bool
 	changed func(uid types.UID)
 
 	mu      sync.Mutex      // guards what follows
-	ctx     context.Context //nolint:containedctx // set by Start, ends the watches
+	ctx     context.Context //nolint:containedctx // set by Start; ends the watches
 	entries map[key]*entry
 	pods    map[types.UID]map[key]bool
 }
 
+// key identifies a watched object. Without a name it is all objects of the
+// resource.
 type key struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
 }
 
-// allBundles stands for all trust bundles.
-var allBundles = key{resource: bundles}
-
+// entry is one watch, with the pods that need it.
 type entry struct {
 	informer cache.SharedIndexInformer
 	cancel   context.CancelFunc
 	pods     map[types.UID]bool
 }
 
-// New returns a Store that reports to changed which pods refer to an object
-// that was created, updated or deleted. Without watch, objects are read from
-// the API server each time.
+// New returns a Store. It calls changed with the UID of each pod that refers to
+// an object that was created, updated or deleted. Without watch, objects are
+// read from the API server each time.
 func New(c *client.Client, watch bool, changed func(uid types.UID)) *Store {
 	return &Store{client: c, watch: watch, changed: changed, entries: map[key]*entry{}, pods: map[types.UID]map[key]bool{}}
 }
 
-// Start makes the watches live as long as ctx, and part of the component that
-// it belongs to. It comes before Register.
+// Start makes watches last until ctx ends. Register does nothing before Start.
 func (s *Store) Start(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ctx = ctx
 }
 
-// Register watches what the pod refers to, in place of what it referred to before.
+// Register watches the objects that the pod refers to, and no longer those that
+// only its earlier versions referred to.
 func (s *Store) Register(pod *v1.Pod) {
 	s.set(pod.UID, references(pod))
 }
 
-// Forget ends what is watched for the pod alone.
+// Forget ends the watches that no other pod needs.
 func (s *Store) Forget(uid types.UID) { s.set(uid, nil) }
 
 func (s *Store) set(uid types.UID, wanted map[key]bool) {
@@ -109,7 +115,7 @@ func (s *Store) set(uid types.UID, wanted map[key]bool) {
 	}
 }
 
-// open is called with the lock held.
+// open starts a watch. s.mu is held.
 func (s *Store) open(k key) *entry {
 	ctx, cancel := context.WithCancel(s.ctx)
 	e := &entry{cancel: cancel, pods: map[types.UID]bool{}}
@@ -118,7 +124,7 @@ func (s *Store) open(k key) *entry {
 		selector = fields.OneTermEqualSelector(metav1.ObjectNameField, k.name)
 	}
 	e.informer = s.client.Watch(k.resource, k.namespace, selector)
-	tell := func() {
+	notify := func() {
 		s.mu.Lock()
 		var pods []types.UID
 		for uid := range e.pods {
@@ -132,23 +138,24 @@ func (s *Store) open(k key) *entry {
 	_, err := client.Follow(ctx, e.informer, cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(_ any, initial bool) {
 			if !initial {
-				tell()
+				notify()
 			}
 		},
 		UpdateFunc: func(before, after any) {
 			if before.(metav1.Object).GetResourceVersion() != after.(metav1.Object).GetResourceVersion() {
-				tell()
+				notify()
 			}
 		},
-		DeleteFunc: func(any) { tell() },
+		DeleteFunc: func(any) { notify() },
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Watching what a pod refers to failed, it is read each time", "resource", k.resource.Resource, "object", klog.KRef(k.namespace, k.name))
+		klog.FromContext(ctx).Error(err, "Watching an object of a pod failed, it is read from the API server each time", "resource", k.resource.Resource, "object", klog.KRef(k.namespace, k.name))
 	}
 	s.entries[k] = e
 	return e
 }
 
+// cached returns an object of a watch that has synced.
 func (s *Store) cached(k key) (any, bool) {
 	s.mu.Lock()
 	e := s.entries[k]
@@ -162,29 +169,42 @@ func (s *Store) cached(k key) (any, bool) {
 
 // ConfigMap implements spec.Objects.
 func (s *Store) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	if object, ok := s.cached(key{configMaps, namespace, name}); ok {
+	if object, ok := s.cached(configMap(namespace, name)); ok {
 		return object.(*v1.ConfigMap), nil
 	}
 	object, err := s.client.Kubernetes.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
-	return object, missing(err, "configmap", name)
+	return object, s.missing(err, configMap(namespace, name), "configmap")
 }
 
 // Secret implements spec.Objects.
 func (s *Store) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	if object, ok := s.cached(key{secrets, namespace, name}); ok {
+	if object, ok := s.cached(secret(namespace, name)); ok {
 		return object.(*v1.Secret), nil
 	}
 	object, err := s.client.Kubernetes.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-	return object, missing(err, "secret", name)
+	return object, s.missing(err, secret(namespace, name), "secret")
 }
 
-// missing says of an object that is not there what users know from a kubelet:
-// the singular of its kind.
-func missing(err error, kind, name string) error {
-	if apierrors.IsNotFound(err) {
-		return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
+// missing makes a NotFound error name the kind in the singular, as upstream's
+// kubelet does in its messages. While the API server is away, an object that
+// its watch has not found is missing.
+func (s *Store) missing(err error, k key, kind string) error {
+	if apierrors.IsNotFound(err) || err != nil && s.absent(k) {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, k.name)
 	}
 	return err
+}
+
+// absent reports whether the object has a watch that has synced without it.
+func (s *Store) absent(k key) bool {
+	s.mu.Lock()
+	e := s.entries[k]
+	s.mu.Unlock()
+	if e == nil || !e.informer.HasSynced() {
+		return false
+	}
+	_, ok, err := e.informer.GetStore().GetByKey(k.namespace + "/" + k.name)
+	return err == nil && !ok
 }
 
 // Claim implements volume.Claims.
@@ -200,7 +220,7 @@ func (s *Store) PersistentVolume(ctx context.Context, name string) (*v1.Persiste
 // TrustBundles implements volume.TrustBundles.
 func (s *Store) TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
 	s.mu.Lock()
-	e := s.entries[allBundles]
+	e := s.entries[allBundles()]
 	s.mu.Unlock()
 	if e != nil && e.informer.HasSynced() {
 		var out []*certificatesv1.ClusterTrustBundle
@@ -220,35 +240,35 @@ func (s *Store) TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrus
 	return out, nil
 }
 
-// references are the objects to watch for what is in a pod's specification.
+// references returns the keys of the objects that a pod refers to.
 func references(pod *v1.Pod) map[key]bool {
 	out := map[key]bool{}
-	add := func(resource schema.GroupVersionResource, name string) {
+	add := func(kind func(namespace, name string) key, name string) {
 		if name != "" {
-			out[key{resource, pod.Namespace, name}] = true
+			out[kind(pod.Namespace, name)] = true
 		}
 	}
 	for _, s := range pod.Spec.ImagePullSecrets {
-		add(secrets, s.Name)
+		add(secret, s.Name)
 	}
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
 		if vol.ConfigMap != nil {
-			add(configMaps, vol.ConfigMap.Name)
+			add(configMap, vol.ConfigMap.Name)
 		}
 		if vol.Secret != nil {
-			add(secrets, vol.Secret.SecretName)
+			add(secret, vol.Secret.SecretName)
 		}
 		if vol.Projected != nil {
 			for _, source := range vol.Projected.Sources {
 				if source.ConfigMap != nil {
-					add(configMaps, source.ConfigMap.Name)
+					add(configMap, source.ConfigMap.Name)
 				}
 				if source.Secret != nil {
-					add(secrets, source.Secret.Name)
+					add(secret, source.Secret.Name)
 				}
 				if source.ClusterTrustBundle != nil {
-					out[allBundles] = true
+					out[allBundles()] = true
 				}
 			}
 		}
@@ -257,18 +277,18 @@ func references(pod *v1.Pod) map[key]bool {
 		for i := range list {
 			for _, from := range list[i].EnvFrom {
 				if from.ConfigMapRef != nil {
-					add(configMaps, from.ConfigMapRef.Name)
+					add(configMap, from.ConfigMapRef.Name)
 				}
 				if from.SecretRef != nil {
-					add(secrets, from.SecretRef.Name)
+					add(secret, from.SecretRef.Name)
 				}
 			}
 			for _, env := range list[i].Env {
 				if env.ValueFrom != nil && env.ValueFrom.ConfigMapKeyRef != nil {
-					add(configMaps, env.ValueFrom.ConfigMapKeyRef.Name)
+					add(configMap, env.ValueFrom.ConfigMapKeyRef.Name)
 				}
 				if env.ValueFrom != nil && env.ValueFrom.SecretKeyRef != nil {
-					add(secrets, env.ValueFrom.SecretKeyRef.Name)
+					add(secret, env.ValueFrom.SecretKeyRef.Name)
 				}
 			}
 		}

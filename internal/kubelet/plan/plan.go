@@ -9,7 +9,7 @@
 //	initializing ──────────────► the next init container; sidecars stay
 //	initialized ───────────────► every container that should run and does not
 //	nothing left to run ───────► KillPod
-//	all are to be restarted ───► Kill what is discarded, then begin anew
+//	all are to be restarted ───► Kill what is discarded, then start over
 package plan
 
 import (
@@ -19,42 +19,42 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// Kind tells the three lists of containers of a pod apart.
+// Kind is one of the three lists of containers of a pod.
 type Kind int
 
-// The lists a container can stand in.
+// The lists of containers of a pod.
 const (
 	Regular Kind = iota
 	Init
 	Ephemeral
 )
 
-// Result is what is known of a probe.
+// Result is the last result of a probe.
 type Result int
 
-// The results of a probe. Unknown stands for "no answer yet".
+// The results of a probe. Unknown means that there is none yet.
 const (
 	Unknown Result = iota
 	Success
 	Failure
 )
 
-// Input is the snapshot to decide on. The functions must be pure for the
-// time of the call.
+// Input is the snapshot to decide on. The functions must return the same
+// results during a call of Compute.
 type Input struct {
 	Pod      *v1.Pod
 	Observed *cri.Pod
 	Now      time.Time
 	// Liveness and Startup return the last results of a container's probes.
 	Liveness, Startup func(containerID string) Result
-	// NotBefore returns when a container that ended at the given time may be
-	// started again, and the delay that this follows from.
+	// NotBefore returns when a container that exited at the given time may be
+	// started again, and the back-off that this results from.
 	NotBefore func(c *v1.Container, finished time.Time) (time.Time, time.Duration)
-	// Resized says whether the container's resources differ from those its
-	// specification asks for and only a restart brings them about. Nil: never.
+	// Resized reports whether the container has to restart to get the resources
+	// of its specification. Nil means never.
 	Resized func(c *v1.Container, running *cri.Container) bool
 }
 
@@ -70,8 +70,8 @@ type Start struct {
 type Kill struct {
 	ID      string
 	Name    string
-	Message string // of the event
-	Reason  string // one of the constants below
+	Message string // message of the event
+	Reason  string // one of the constants below; tests read which rule decided
 	// Grace overrides the pod's grace period.
 	Grace *int64
 }
@@ -93,7 +93,8 @@ type Waiting struct {
 	Delay time.Duration
 }
 
-// Plan is what to do, in this order: KillPod or Kill, CreateSandbox, Start.
+// Plan lists actions in the order in which they are done: KillPod or Kill,
+// CreateSandbox, Start.
 type Plan struct {
 	// KillPod stops all containers and sandboxes.
 	KillPod       bool
@@ -106,7 +107,7 @@ type Plan struct {
 	Waiting   map[string]Waiting
 }
 
-// Empty says that nothing has to be done now.
+// Empty reports whether there is nothing to do now.
 func (p *Plan) Empty() bool {
 	return !p.KillPod && !p.CreateSandbox && len(p.Kill) == 0 && len(p.Start) == 0
 }
@@ -121,8 +122,8 @@ func (p *Plan) Wake() (earliest time.Time, ok bool) {
 	return earliest, ok
 }
 
-// Compute decides. It does not look at deletion: a pod that is to end is
-// killed as a whole by its worker.
+// Compute computes the plan. It ignores deletion: the worker kills a pod that
+// is to end as a whole.
 func Compute(in Input) Plan {
 	p := Plan{Waiting: map[string]Waiting{}}
 	changed, attempt := sandboxChanged(in.Pod, in.Observed)
@@ -156,7 +157,8 @@ func startsRegular(starts []Start) bool {
 	return false
 }
 
-// sandboxChanged says whether a new sandbox is needed and which attempt it is.
+// sandboxChanged reports whether the pod needs a new sandbox, and the attempt
+// of the sandbox.
 func sandboxChanged(pod *v1.Pod, observed *cri.Pod) (bool, uint32) {
 	if len(observed.Sandboxes) == 0 {
 		return true, 0
@@ -205,8 +207,8 @@ func newSandbox(in Input, p *Plan) {
 	}
 }
 
-// anyRestartable says whether some container of a pod that is never restarted
-// was cut short by the loss of its sandbox and has a policy of its own.
+// anyRestartable reports whether a container restarts by its own policy or
+// rules although the pod does not.
 func anyRestartable(pod *v1.Pod, observed *cri.Pod) bool {
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
@@ -217,16 +219,21 @@ func anyRestartable(pod *v1.Pod, observed *cri.Pod) bool {
 	return false
 }
 
+// nextCount returns the restart count of the instance after newest. A container
+// that was created and never started is replaced under its own number.
 func nextCount(newest *cri.Container) int {
-	if newest == nil {
+	switch {
+	case newest == nil:
 		return 0
+	case newest.State == cri.Created:
+		return newest.RestartCount
 	}
 	return newest.RestartCount + 1
 }
 
-// unlessWaiting starts a container, or notes how long it has to wait since its
-// last end. That of one that is killed now is yet to come: the end before it
-// counts, and the next look sees whether the new one makes it wait.
+// unlessWaiting starts a container, or records how long it has to back off
+// since its last exit. For a container that is killed now, the exit before that
+// counts.
 func unlessWaiting(in Input, p *Plan, s Start) {
 	if dead := in.Observed.Dead(s.Container.Name); dead != nil && in.NotBefore != nil {
 		if until, delay := in.NotBefore(s.Container, dead.FinishedAt); in.Now.Before(until) {
@@ -237,7 +244,7 @@ func unlessWaiting(in Input, p *Plan, s Start) {
 	p.Start = append(p.Start, s)
 }
 
-// again starts the container once more, if it need not wait.
+// again restarts the container unless it has to back off.
 func again(in Input, p *Plan, c *v1.Container, kind Kind, newest *cri.Container) {
 	unlessWaiting(in, p, Start{Container: c, Kind: kind, RestartCount: nextCount(newest)})
 }
@@ -245,15 +252,15 @@ func again(in Input, p *Plan, c *v1.Container, kind Kind, newest *cri.Container)
 func ephemeral(in Input, p *Plan) {
 	for i := range in.Pod.Spec.EphemeralContainers {
 		c := (*v1.Container)(&in.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if in.Observed.Find(c.Name) == nil {
-			p.Start = append(p.Start, Start{Container: c, Kind: Ephemeral})
+		if newest := in.Observed.Find(c.Name); newest == nil || newest.State == cri.Created {
+			p.Start = append(p.Start, Start{Container: c, Kind: Ephemeral, RestartCount: nextCount(newest)})
 		}
 	}
 }
 
-// Initialized says whether the pod's init containers have done their work in
-// the given sandbox: a regular container was created there.
-func Initialized(pod *v1.Pod, observed *cri.Pod, sandboxID string) bool {
+// initialized reports whether the init containers have completed in the given
+// sandbox: a regular container was created there.
+func initialized(pod *v1.Pod, observed *cri.Pod, sandboxID string) bool {
 	for i := range pod.Spec.Containers {
 		for _, c := range observed.Containers {
 			if c.Name == pod.Spec.Containers[i].Name && c.SandboxID == sandboxID && !c.Discarded {
@@ -264,11 +271,11 @@ func Initialized(pod *v1.Pod, observed *cri.Pod, sandboxID string) bool {
 	return false
 }
 
-// initialize plans the init containers and says whether the regular ones may
-// start.
+// initialize plans the init containers and reports whether the regular
+// containers may start.
 func initialize(in Input, sandboxID string, p *Plan) bool {
 	pod := in.Pod
-	initialized := Initialized(pod, in.Observed, sandboxID)
+	done := initialized(pod, in.Observed, sandboxID)
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		newest := in.Observed.Find(c.Name)
@@ -276,13 +283,13 @@ func initialize(in Input, sandboxID string, p *Plan) bool {
 		if here != nil && (here.SandboxID != sandboxID || here.Discarded) {
 			here = nil
 		}
-		if podutil.IsSidecar(c) {
-			if !sidecar(in, p, c, newest, here) && !initialized {
+		if podquery.IsSidecar(c) {
+			if !sidecar(in, p, c, newest, here) && !done {
 				return false
 			}
 			continue
 		}
-		if initialized {
+		if done {
 			continue
 		}
 		switch {
@@ -298,8 +305,7 @@ func initialize(in Input, sandboxID string, p *Plan) bool {
 			return false
 		default:
 			if here.State == cri.Unknown {
-				p.Kill = append(p.Kill, Kill{ID: here.ID, Name: c.Name, Reason: ReasonUnknown,
-					Message: fmt.Sprintf("Init container is in %q state, try killing it before restart", "Unknown")})
+				p.Kill = append(p.Kill, unknownInit(c, here))
 			}
 			again(in, p, c, Init, here)
 			return false
@@ -308,10 +314,20 @@ func initialize(in Input, sandboxID string, p *Plan) bool {
 	return true
 }
 
-// sidecar plans one restartable init container and says whether it has
-// started, so that the next container may.
+// unknownInit kills an instance of an init container whose state the runtime does
+// not know: its process may run.
+func unknownInit(c *v1.Container, here *cri.Container) Kill {
+	return Kill{ID: here.ID, Name: c.Name, Reason: ReasonUnknown,
+		Message: fmt.Sprintf("Init container is in %q state, try killing it before restart", "Unknown")}
+}
+
+// sidecar plans one sidecar and reports whether it has started, so that the
+// next container may.
 func sidecar(in Input, p *Plan, c *v1.Container, newest, here *cri.Container) bool {
 	if here == nil || here.State != cri.Running {
+		if here != nil && here.State == cri.Unknown {
+			p.Kill = append(p.Kill, unknownInit(c, here))
+		}
 		again(in, p, c, Init, newest)
 		return false
 	}
@@ -325,13 +341,13 @@ func sidecar(in Input, p *Plan, c *v1.Container, newest, here *cri.Container) bo
 	return c.StartupProbe == nil || in.Startup == nil || in.Startup(here.ID) == Success
 }
 
-// regular plans the pod's own containers and returns how many stay as they are.
+// regular plans the regular containers and returns how many keep running.
 func regular(in Input, sandboxID string, p *Plan) (kept int) {
 	for i := range in.Pod.Spec.Containers {
 		c := &in.Pod.Spec.Containers[i]
 		newest := in.Observed.Find(c.Name)
 		if newest == nil || newest.State == cri.Created {
-			unlessWaiting(in, p, Start{Container: c, Kind: Regular, RestartCount: countOfFailedStart(newest)})
+			unlessWaiting(in, p, Start{Container: c, Kind: Regular, RestartCount: nextCount(newest)})
 			continue
 		}
 		switch newest.State {
@@ -363,15 +379,8 @@ func regular(in Input, sandboxID string, p *Plan) (kept int) {
 	return kept
 }
 
-// A container that was created and never started keeps its number.
-func countOfFailedStart(c *cri.Container) int {
-	if c == nil {
-		return 0
-	}
-	return c.RestartCount
-}
-
-// mustKill says whether a running container has to go, and whether it comes back.
+// mustKill returns how to kill a running container, nil if it stays, and
+// whether it restarts.
 func mustKill(in Input, c *v1.Container, running *cri.Container) (kill *Kill, restart bool) {
 	restart = ShouldRestart(in.Pod, c, 137)
 	switch {

@@ -72,7 +72,7 @@ func podOf(policy v1.RestartPolicy, names string) *v1.Pod {
 	return p
 }
 
-// text writes a plan down in one line.
+// text formats a plan as one line.
 func text(p Plan) string {
 	var out []string
 	if p.KillPod {
@@ -95,16 +95,47 @@ func text(p Plan) string {
 	return strings.Join(append(out, waiting...), ", ")
 }
 
-func TestCompute(t *testing.T) {
-	const always, onFailure, never = v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
-	for _, test := range []struct {
-		policy   v1.RestartPolicy
-		pod      string
-		observed string
-		unwell   string // containers whose liveness probe fails
-		waits    string // containers that are backing off
-		want     string
-	}{
+const always, onFailure, never = v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
+
+// computeTest is a pod, what the runtime has of it, and the plan to expect.
+// podOf and observed explain the notation.
+type computeTest struct {
+	policy   v1.RestartPolicy
+	pod      string
+	observed string
+	failing  string // containers whose liveness probe fails
+	waiting  string // containers that are in back-off
+	want     string
+}
+
+func testCompute(t *testing.T, tests []computeTest) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(fmt.Sprintf("%s %s | %s", test.policy, test.pod, test.observed), func(t *testing.T) {
+			got := Compute(Input{
+				Pod: podOf(test.policy, test.pod), Observed: observed(test.observed), Now: now,
+				Liveness: func(id string) Result {
+					if slices.Contains(strings.Fields(test.failing), strings.TrimSuffix(id, "-id")) {
+						return Failure
+					}
+					return Success
+				},
+				NotBefore: func(c *v1.Container, finished time.Time) (time.Time, time.Duration) {
+					if slices.Contains(strings.Fields(test.waiting), c.Name) {
+						return finished.Add(10 * time.Second), 10 * time.Second
+					}
+					return finished, 0
+				},
+			})
+			if text(got) != test.want {
+				t.Errorf("got  %q\nwant %q", text(got), test.want)
+			}
+		})
+	}
+}
+
+func TestComputeContainers(t *testing.T) {
+	testCompute(t, []computeTest{
 		{always, "a b", "", "", "", "sandbox 0, start a 0, start b 0"},
 		{always, "a b", "box a:running b:running", "", "", ""},
 		{always, "a b", "box b:running", "", "", "start a 0"},
@@ -128,12 +159,20 @@ func TestCompute(t *testing.T) {
 		{always, "a", "box a:running a:137", "a", "a", "kill a LivenessProbe, wait a"},
 		{always, "a b", "box a:running b:running a:137", "a", "a", "kill a LivenessProbe, wait a"},
 		{always, "a", "box a:unknown a:137", "", "a", "kill a Unknown, wait a"},
+	})
+}
 
+func TestComputeSandboxes(t *testing.T) {
+	testCompute(t, []computeTest{
 		{always, "a", "deadbox a:137", "", "", "kill-pod, sandbox 1, start a 1"},
 		{never, "a", "deadbox a:137", "", "", "kill-pod"},
 		{onFailure, "a b", "deadbox a:0 b:137", "", "", "kill-pod, sandbox 1, start b 1"},
 		{always, "i-x a", "deadbox a:137 i-x:0", "", "", "kill-pod, sandbox 1, start i-x 1"},
+	})
+}
 
+func TestComputeInitContainers(t *testing.T) {
+	testCompute(t, []computeTest{
 		{always, "i-x i-y a", "", "", "", "sandbox 0, start i-x 0"},
 		{always, "i-x i-y a", "box", "", "", "start i-x 0"},
 		{always, "i-x i-y a", "box i-x:running", "", "", ""},
@@ -144,7 +183,11 @@ func TestCompute(t *testing.T) {
 		{never, "i-x a", "box i-x:1", "", "", "kill-pod"},
 		{always, "i-x a", "box a:1", "", "", "start a 1"},
 		{always, "i-x a", "box old/i-x:0", "", "", "start i-x 1"},
+	})
+}
 
+func TestComputeSidecars(t *testing.T) {
+	testCompute(t, []computeTest{
 		{always, "s-x i-y a", "box", "", "", "start s-x 0"},
 		{always, "s-x i-y a", "box s-x:running", "", "", "start i-y 0"},
 		{always, "s-x a", "box s-x:running a:running", "", "", ""},
@@ -152,32 +195,17 @@ func TestCompute(t *testing.T) {
 		{never, "s-x a", "box a:0 s-x:running", "", "", "kill-pod"},
 		{always, "s-x a", "box a:running s-x:running", "s-x", "", "kill s-x LivenessProbe, start s-x 1"},
 		{always, "s-x a", "box a:running s-x:running s-x:137", "s-x", "s-x", "kill s-x LivenessProbe, wait s-x"},
+		{always, "s-x a", "box a:running s-x:unknown", "", "", "kill s-x Unknown, start s-x 1"},
 		{always, "i-x a", "deadbox i-x:1", "", "i-x", "kill-pod, sandbox 1, wait i-x"},
+	})
+}
 
+func TestComputeEphemeralContainers(t *testing.T) {
+	testCompute(t, []computeTest{
 		{always, "a e-d", "box a:running", "", "", "start e-d 0"},
 		{always, "a e-d", "box a:running e-d:0", "", "", ""},
-	} {
-		t.Run(fmt.Sprintf("%s %s | %s", test.policy, test.pod, test.observed), func(t *testing.T) {
-			got := Compute(Input{
-				Pod: podOf(test.policy, test.pod), Observed: observed(test.observed), Now: now,
-				Liveness: func(id string) Result {
-					if slices.Contains(strings.Fields(test.unwell), strings.TrimSuffix(id, "-id")) {
-						return Failure
-					}
-					return Success
-				},
-				NotBefore: func(c *v1.Container, finished time.Time) (time.Time, time.Duration) {
-					if slices.Contains(strings.Fields(test.waits), c.Name) {
-						return finished.Add(10 * time.Second), 10 * time.Second
-					}
-					return finished, 0
-				},
-			})
-			if text(got) != test.want {
-				t.Errorf("got  %q\nwant %q", text(got), test.want)
-			}
-		})
-	}
+		{always, "a e-d", "box a:running e-d:created", "", "", "start e-d 0"}, // its start failed
+	})
 }
 
 func TestBackOff(t *testing.T) {
@@ -185,7 +213,7 @@ func TestBackOff(t *testing.T) {
 	at := now
 	var got []time.Duration
 	for range 8 {
-		until, delay := b.Until("a", at)
+		until, delay := b.Until("a", at, at)
 		got = append(got, delay)
 		b.Started("a", at, until)
 		at = until.Add(time.Second)
@@ -194,8 +222,29 @@ func TestBackOff(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("delays %v, want %v", got, want)
 	}
-	if _, delay := b.Until("a", at.Add(11*time.Minute)); delay != 0 {
+	if _, delay := b.Until("a", at.Add(11*time.Minute), at.Add(11*time.Minute)); delay != 0 {
 		t.Errorf("a container that ran for eleven minutes still waits %s", delay)
+	}
+}
+
+// A container waits no longer than its back-off if the clock is set back after
+// it has exited, whether or not it waits already.
+func TestBackOffAfterTheClockIsSetBack(t *testing.T) {
+	b := BackOff{Initial: 10 * time.Second, Max: 5 * time.Minute}
+	exit := now.Add(time.Hour)
+	if until, _ := b.Until("a", exit, now); until.After(now) {
+		t.Errorf("the first restart waits %s", until.Sub(now))
+	}
+	b.Started("a", exit, exit)
+	exit = exit.Add(time.Second)
+	first, delay := b.Until("a", exit, now)
+	again, _ := b.Until("a", exit, now.Add(5*time.Second))
+	if wait := first.Sub(now); delay != 10*time.Second || wait != delay || !again.Equal(first) {
+		t.Errorf("the second restart waits %s for a back-off of %s, later until %s", wait, delay, again.Sub(now))
+	}
+	exit = now.Add(-4 * time.Second)
+	if until, _ := b.Until("a", exit, now); until.Sub(now) != 6*time.Second {
+		t.Errorf("4 s after the exit, the second restart waits %s", until.Sub(now))
 	}
 }
 

@@ -11,52 +11,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// ShouldRestart says whether a container that ended with the given code is to
-// run again: by its own rules and policy (KEP-5307), else by the pod's.
+// ShouldRestart reports whether the kubelet restarts a container that exited with
+// the given code.
 func ShouldRestart(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
-	if pod.DeletionTimestamp != nil {
-		return false
-	}
-	if ruleFor(c, exitCode) != nil {
-		return true
-	}
-	policy := pod.Spec.RestartPolicy
-	if c.RestartPolicy != nil {
-		policy = v1.RestartPolicy(*c.RestartPolicy)
-	}
-	switch policy {
-	case v1.RestartPolicyNever:
-		return false
-	case v1.RestartPolicyOnFailure:
-		return exitCode != 0
-	}
-	return true
+	return pod.DeletionTimestamp == nil && podquery.Restarts(&pod.Spec, c, exitCode)
 }
 
-// ruleFor is the first of the container's rules that the exit code meets, nil
-// if none does.
-func ruleFor(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
-	for i := range c.RestartPolicyRules {
-		rule := &c.RestartPolicyRules[i]
-		if rule.ExitCodes == nil {
-			continue
-		}
-		in := slices.Contains(rule.ExitCodes.Values, exitCode)
-		if in == (rule.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
-			return rule
-		}
-	}
-	return nil
-}
-
-// Discard finds the pod's round and marks the containers of earlier ones. A
-// round is over when one of its containers ends with a code that restarts all
-// of them (KEP-5532), whenever the others were made. The sandbox stays; the
-// init containers run once more, and so does what had ended for good. Ephemeral
-// containers are left alone.
+// Discard determines the pod's round and marks the containers of earlier rounds.
+// A round ends when one of its containers exits with a code that restarts all
+// containers (KEP-5532), no matter when the others were created. In the next
+// round all init and regular containers run again, including those that had
+// completed. The sandbox and the ephemeral containers stay.
 //
 //	init ─ main ──────────────╳ killed     round 0
 //	     └ watcher ── exit 88 │
@@ -78,11 +46,11 @@ func Discard(pod *v1.Pod, observed *cri.Pod) {
 }
 
 func restartsAll(pod *v1.Pod, ended *cri.Container) bool {
-	c := podutil.Container(&pod.Spec, ended.Name)
+	c := podquery.Container(&pod.Spec, ended.Name)
 	if c == nil {
 		return false
 	}
-	rule := ruleFor(c, ended.ExitCode)
+	rule := podquery.RestartRule(c, ended.ExitCode)
 	return rule != nil && rule.Action == v1.ContainerRestartRuleActionRestartAllContainers
 }
 
@@ -91,7 +59,7 @@ func isEphemeral(pod *v1.Pod, name string) bool {
 }
 
 // killDiscarded plans to kill the discarded containers that still run, without
-// their grace periods, and says whether there are any.
+// grace periods, and reports whether there are any.
 func killDiscarded(observed *cri.Pod, p *Plan) bool {
 	none := int64(0)
 	for _, c := range observed.Running() {
@@ -103,8 +71,8 @@ func killDiscarded(observed *cri.Pod, p *Plan) bool {
 	return len(p.Kill) > 0
 }
 
-// Hash identifies what of a container's specification cannot change without
-// a restart: its name and image.
+// Hash returns a hash of the fields of a container that cannot change without a
+// restart: its name and image.
 func Hash(c *v1.Container) string {
 	raw, err := json.Marshal(map[string]string{"image": c.Image, "name": c.Name})
 	if err != nil {
@@ -115,10 +83,10 @@ func Hash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// BackOff remembers how long the containers of one pod wait between restarts:
-// 10 s at first, twice as long each time up to Max, and from the beginning
-// after a container has run for twice that long. The zero value with Initial
-// and Max set is ready. It belongs to one goroutine.
+// BackOff is the back-off between restarts of the containers of one pod:
+// Initial at first, doubled with each restart up to Max, and reset after a
+// container has run for twice Max. The zero value with Initial and Max set is
+// ready to use. It belongs to one goroutine.
 type BackOff struct {
 	Initial time.Duration
 	Max     time.Duration
@@ -129,19 +97,27 @@ type BackOff struct {
 type backOffEntry struct {
 	delay   time.Duration
 	updated time.Time
+	// until is the answer for the exit at finished.
+	finished, until time.Time
 }
 
-// Until returns when the container may start again after it ended at the
-// given time, and the delay in force.
-func (b *BackOff) Until(key string, finished time.Time) (time.Time, time.Duration) {
+// Until returns when the container may restart after it exited at the given
+// time, and the current back-off. The clock may be set while a container waits:
+// the time that has passed since the exit is computed once, and is never
+// negative.
+func (b *BackOff) Until(key string, finished, now time.Time) (time.Time, time.Duration) {
 	entry, ok := b.entries[key]
 	if !ok || finished.Sub(entry.updated) > 2*b.Max {
-		return finished, 0
+		return now, 0
 	}
-	return finished.Add(entry.delay), entry.delay
+	if !entry.finished.Equal(finished) {
+		entry.finished, entry.until = finished, now.Add(entry.delay-max(now.Sub(finished), 0))
+		b.entries[key] = entry
+	}
+	return entry.until, entry.delay
 }
 
-// Started notes a restart at the given time, which lengthens the next delay.
+// Started records a restart, which doubles the next back-off.
 func (b *BackOff) Started(key string, finished, now time.Time) {
 	if b.entries == nil {
 		b.entries = make(map[string]backOffEntry)
@@ -152,6 +128,6 @@ func (b *BackOff) Started(key string, finished, now time.Time) {
 	} else {
 		entry.delay = min(2*entry.delay, b.Max)
 	}
-	entry.updated = now
+	entry.updated, entry.finished = now, time.Time{}
 	b.entries[key] = entry
 }

@@ -1,6 +1,6 @@
-// Package pleg finds out what changes in the container runtime and wakes the
-// pods that it concerns. It stands for upstream's pod lifecycle event generator,
-// both the evented and the generic one.
+// Package pleg observes changes in the container runtime and wakes the workers
+// of the pods concerned. It corresponds to upstream's pod lifecycle event
+// generator, both the evented and the generic one.
 package pleg
 
 import (
@@ -17,34 +17,36 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// How often the runtime is listed while its events flow, and while they do not.
+// Relist periods with a working event stream, and without one.
 const (
 	slowRelist = 10 * time.Second
 	fastRelist = time.Second
 )
 
-// Pods are told what changes.
+// Pods receive the changes.
 type Pods interface {
 	Has(uid types.UID) bool
 	Wake(uid types.UID)
-	// Orphan is told of pods in the runtime that are not among the pods.
+	// Orphan reports a pod that is not among the pods: one of this kubelet, or one
+	// whose sandboxes do not say whose it is.
 	Orphan(s *cri.Summary)
 }
 
-// Generator watches a runtime.
+// Generator observes a runtime.
 type Generator struct {
 	runtime  internalapi.RuntimeService
+	root     string
 	pods     Pods
 	answered func(err error)
 
 	duration, interval prometheus.Histogram // of listings
 }
 
-// New returns a generator for the pods. answered is told of each listing, with
-// the error of one that failed.
-func New(runtime internalapi.RuntimeService, pods Pods, answered func(err error), r prometheus.Registerer) *Generator {
+// New returns a Generator for the kubelet with that root directory. It calls
+// answered after each listing, with its error or nil.
+func New(runtime internalapi.RuntimeService, root string, pods Pods, answered func(err error), r prometheus.Registerer) *Generator {
 	g := &Generator{
-		runtime: runtime, pods: pods, answered: answered,
+		runtime: runtime, root: root, pods: pods, answered: answered,
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_duration_seconds", Help: "[ALPHA] Duration in seconds for relisting pods in PLEG.", Buckets: prometheus.DefBuckets}),
 		interval: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_interval_seconds", Help: "[ALPHA] Interval in seconds between relisting in PLEG.", Buckets: prometheus.DefBuckets}),
 	}
@@ -52,8 +54,8 @@ func New(runtime internalapi.RuntimeService, pods Pods, answered func(err error)
 	return g
 }
 
-// Run follows the runtime's events until ctx ends. A listing now and then finds
-// what no event told.
+// Run receives the events of the runtime until ctx ends. Periodic listings find
+// changes without events.
 func (g *Generator) Run(ctx context.Context) {
 	events := make(chan *runtimeapi.ContainerEventResponse, 64)
 	connected := make(chan bool, 1)
@@ -101,7 +103,8 @@ func (g *Generator) Run(ctx context.Context) {
 	}
 }
 
-// follow passes on the runtime's events, and whether they flow.
+// follow receives events, and sends on connected whether the event stream
+// works.
 func (g *Generator) follow(ctx context.Context, events chan *runtimeapi.ContainerEventResponse, connected chan bool) {
 	for ctx.Err() == nil {
 		err := supervise.Call(func() error {
@@ -109,7 +112,7 @@ func (g *Generator) follow(ctx context.Context, events chan *runtimeapi.Containe
 		})
 		replace(connected, false)
 		if ctx.Err() == nil {
-			supervise.Failed(ctx, "events", err, "The runtime's event stream ended, listing until it is back")
+			supervise.LogFailure(ctx, "events", err, "The runtime's event stream ended, listing until it is back")
 			timer := time.NewTimer(fastRelist)
 			select {
 			case <-ctx.Done():
@@ -129,8 +132,9 @@ func replace(c chan bool, value bool) {
 	c <- value
 }
 
-// relist lists the runtime's pods and wakes those that differ from the last
-// listing. It returns the newest listing there is.
+// relist lists the pods of the runtime and wakes those that differ from the
+// last listing. It returns the new listing, or the last one if listing fails.
+// Pods of other kubelets on the runtime are none of this one's.
 func (g *Generator) relist(ctx context.Context, last map[types.UID]*cri.Summary) map[types.UID]*cri.Summary {
 	began := time.Now()
 	var now map[types.UID]*cri.Summary
@@ -141,13 +145,15 @@ func (g *Generator) relist(ctx context.Context, last map[types.UID]*cri.Summary)
 	g.duration.Observe(time.Since(began).Seconds())
 	g.answered(err)
 	if err != nil {
-		supervise.Failed(ctx, "listings", err, "Listing the runtime's containers failed")
+		supervise.LogFailure(ctx, "listings", err, "Listing the runtime's containers failed")
 		return last
 	}
 	for uid, s := range now {
 		before := last[uid]
 		if !g.pods.Has(uid) {
-			g.pods.Orphan(s)
+			if s.Root == g.root || s.Root == "" {
+				g.pods.Orphan(s)
+			}
 		} else if before == nil || !maps.Equal(before.States, s.States) {
 			g.pods.Wake(uid)
 		}

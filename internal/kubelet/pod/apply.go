@@ -6,10 +6,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/csi"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
@@ -17,10 +20,10 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// apply carries out a plan: kill, then sandbox and images side by side, then
-// the containers one after another.
+// apply carries out a plan: it kills containers, creates the sandbox while it
+// pulls images, and then starts the containers one after another.
 func (w *worker) apply(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan) error {
-	w.retries.runs(observed, p)
+	w.retries.running(observed, p)
 	for name, wait := range p.Waiting {
 		if w.retries.backOff(pod, name, wait) {
 			w.config.Recorder.Eventf(ContainerReference(pod, name), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", name, spec.PodName(pod))
@@ -41,23 +44,43 @@ func (w *worker) apply(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	if err != nil {
 		return err
 	}
-	w.resize(ctx, pod, observed)
+	w.resize(ctx, pod, observed, p)
+	if err := w.prepare(ctx, pod, observed, p.CreateSandbox); err != nil {
+		return err
+	}
 	if !p.CreateSandbox && len(p.Start) == 0 {
 		return nil
 	}
 	return w.start(ctx, pod, observed, p, paths)
 }
 
-// mount sets up the pod's volumes. One that cannot be brought up to date is
-// tried again later; the pod's containers start with what it has.
+// prepare prepares the devices of the pod's resource claims for a new sandbox. A
+// pod that has one was prepared before; it is prepared again only if that is not
+// known any more.
+func (w *worker) prepare(ctx context.Context, pod *v1.Pod, observed *cri.Pod, create bool) error {
+	if !create && (observed.ReadySandbox() == nil || w.config.Placement.Prepared(pod)) {
+		return nil
+	}
+	err := w.config.Placement.Prepare(ctx, pod)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil {
+		w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: %v", err)
+	}
+	w.retries.failedToStart(wholePod)
+	return err
+}
+
+// mount sets up the pod's volumes and returns their paths. A volume that cannot
+// be updated is retried later; containers start with its old content.
 func (w *worker) mount(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (map[string]string, error) {
 	failed := func(err error) {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !errors.Is(err, csi.ErrAttaching) {
 			w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "FailedMount", err.Error())
 		}
 	}
-	node := w.config.node()
-	paths, outdated, err := w.config.Volumes.SetUp(ctx, pod, volume.Facts{PodIPs: ips(observed), HostIPs: node.IPs, Allocatable: node.Allocatable})
+	paths, outdated, err := w.config.Volumes.SetUp(ctx, pod, volume.Facts{PodIPs: ips(observed), HostIPs: w.config.Node.IPs, Allocatable: w.config.NodeStatus.Allocatable()})
 	if err != nil {
 		failed(err)
 		return nil, err
@@ -70,15 +93,14 @@ func (w *worker) mount(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (map
 		return paths, nil
 	}
 	w.outdated++
-	klog.FromContext(ctx).Error(errors.Join(outdated...), "Volumes of the pod cannot be brought up to date and stay as they are, will try again", "in", w.remountAfter())
+	klog.FromContext(ctx).Error(errors.Join(outdated...), "Volumes of the pod cannot be updated and keep their old content, will try again", "in", w.remountAfter())
 	return paths, nil
 }
 
-// maxRemount is how long at most a volume that cannot be brought up to date
-// waits for the next attempt.
+// maxRemount is the longest time between two attempts to update a volume.
 const maxRemount = 2 * time.Minute
 
-// remountAfter is when the volumes that are out of date are tried again; 0 if
+// remountAfter returns when to retry the volumes that are out of date, 0 if
 // none is.
 func (w *worker) remountAfter() time.Duration {
 	if w.outdated == 0 {
@@ -87,6 +109,7 @@ func (w *worker) remountAfter() time.Duration {
 	return min(500*time.Millisecond<<min(w.outdated-1, 8), maxRemount)
 }
 
+// ips returns the addresses of the ready sandbox.
 func ips(observed *cri.Pod) []string {
 	if s := observed.ReadySandbox(); s != nil {
 		return s.IPs
@@ -94,54 +117,100 @@ func ips(observed *cri.Pod) []string {
 	return nil
 }
 
-// start makes the sandbox, fetches the images meanwhile and starts the
-// containers of the plan.
+// isolate waits until the pod's network policies are enforced. A static pod does
+// not depend on that: it may be the API server itself.
+func (w *worker) isolate(ctx context.Context, pod *v1.Pod, ips []string) error {
+	if w.config.NetworkPolicies == nil || pod.Spec.HostNetwork {
+		return nil
+	}
+	err := w.config.NetworkPolicies.Admit(ctx, pod, w.inbox.static, ips)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if w.inbox.static {
+		klog.FromContext(ctx).Error(err, "Starting a static pod that may not be isolated by network policies")
+		return nil
+	}
+	w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "NetworkNotReady", "Waiting with the start of containers: %v", err)
+	return err
+}
+
+// start creates the sandbox, pulls the images at the same time, and starts the
+// containers of the plan in their order, each once its images are there.
 func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan, paths map[string]string) error {
-	node, recorder := w.config.node(), w.config.Recorder
 	userNamespace, err := w.config.UserNamespaces.Mapping(pod)
 	if err != nil {
+		recordSandboxFailure(w.config.Recorder, pod, err)
 		return err
 	}
-	config, err := spec.Sandbox(pod, node, p.Attempt, w.config.CGroups.Parent(pod), userNamespace)
+	config, err := w.sandboxConfig(pod, p.Attempt, userNamespace)
 	if err != nil {
-		recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return err
 	}
-	if spec.ClusterDNSMissing(pod, node) {
-		recorder.Eventf(Reference(pod), v1.EventTypeWarning, "MissingClusterDNS", "pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", spec.PodName(pod), pod.Spec.DNSPolicy, v1.DNSDefault)
-	}
-	images := make([]*runtimeapi.Image, len(p.Start))
-	failures := make([]error, len(p.Start))
-	group := supervise.Apart(ctx)
-	for i, s := range p.Start {
-		group.Go(func() error {
-			failures[i] = supervise.Call(func() (err error) {
-				images[i], err = w.runtime.pullImages(ctx, pod, s.Container, config)
-				return err
-			})
-			return nil
-		})
-	}
-	sandboxID, sandboxIPs := p.SandboxID, ips(observed)
-	var sandboxErr error
-	if p.CreateSandbox {
-		sandboxID, sandboxIPs, sandboxErr = w.runtime.createSandbox(ctx, pod, observed, config, w.peers.Active())
-	}
-	_ = group.Wait()
-	if sandboxErr != nil {
+	group := supervise.NewTasks(ctx)
+	defer func() { _ = group.Wait() }()
+	pulls := w.runtime.startPulls(ctx, group, pod, p.Start, config)
+	id, addresses, err := w.sandbox(ctx, pod, observed, p, config)
+	if err != nil {
 		w.retries.failedToStart(wholePod)
-		return sandboxErr
+		return err
 	}
 	w.retries.started(wholePod)
 	run := &running{
-		kuberuntime: w.runtime, pod: pod, observed: observed, node: node, config: config, sandboxID: sandboxID, ips: sandboxIPs,
-		paths: paths, userNamespace: userNamespace, created: w.retries.created,
+		config: w.config, runtime: w.runtime, pod: pod, static: w.inbox.static, observed: observed, sandbox: config,
+		sandboxID: id, ips: addresses, paths: paths, userNamespace: userNamespace, created: w.retries.created,
 	}
+	if err := w.startContainers(ctx, run, p.Start, pulls); err != nil || !p.CreateSandbox {
+		return err
+	}
+	w.runtime.background.Go(ctx, func() {
+		supervise.Contain(ctx, "containers", func() { w.runtime.removeOlderSandboxes(context.WithoutCancel(ctx), observed) })
+	})
+	return nil
+}
+
+// sandboxConfig returns the configuration of the pod's sandbox for the runtime.
+func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, userNamespace *runtimeapi.UserNamespace) (*runtimeapi.PodSandboxConfig, error) {
+	node := w.config.Node
+	if path := *node.Configuration.ResolverConfig; path != "" { // it may have changed since the last sandbox
+		node.ResolvConf, _ = w.config.Files.ReadFile(path, files.MaxHostFile)
+	}
+	config, err := spec.Sandbox(pod, &node, attempt, w.config.CGroups.Parent(pod), userNamespace)
+	if err != nil {
+		recordSandboxFailure(w.config.Recorder, pod, err)
+		return nil, err
+	}
+	if spec.ClusterDNSMissing(pod, &node) {
+		w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "MissingClusterDNS", "pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", spec.PodName(pod), pod.Spec.DNSPolicy, v1.DNSDefault)
+	}
+	return config, nil
+}
+
+func recordSandboxFailure(recorder record.EventRecorder, pod *v1.Pod, err error) {
+	recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+}
+
+// sandbox returns the id and the addresses of the pod's sandbox, which it creates
+// if the plan says so, once the network policies of the pod are enforced.
+func (w *worker) sandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan, config *runtimeapi.PodSandboxConfig) (id string, addresses []string, err error) {
+	id, addresses = p.SandboxID, ips(observed)
+	if p.CreateSandbox {
+		if id, addresses, err = w.runtime.createSandbox(ctx, pod, observed, config, w.peers.Active()); err != nil {
+			return "", nil, err
+		}
+	}
+	return id, addresses, w.isolate(ctx, pod, addresses)
+}
+
+// startContainers starts containers one after another, each once its images are
+// pulled. After a failure it goes on with the next one. The error leaves out the
+// failures that a later sync handles: of pulls, and of containers that exist.
+func (w *worker) startContainers(ctx context.Context, run *running, starts []plan.Start, pulls []*pull) error {
 	var failed []error
-	for i, s := range p.Start {
-		err := failures[i]
+	for i, s := range starts {
+		found, err := pulls[i].wait()
 		if err == nil {
-			err = run.container(ctx, s, images[i])
+			err = run.container(ctx, s, found)
 		}
 		if err == nil {
 			w.retries.started(s.Container.Name)
@@ -150,12 +219,12 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 		if ctx.Err() != nil {
 			return context.Canceled
 		}
-		w.retries.note(s.Container.Name, err)
+		w.retries.setCause(s.Container.Name, err)
 		var reason *startError
 		if waits := new(image.Error); errors.As(err, &waits) {
 			w.retries.failedToStart(s.Container.Name)
 			continue
-		} else if errors.As(err, &reason) && reason.quiet {
+		} else if errors.As(err, &reason) && reason.deferred {
 			continue
 		}
 		w.retries.failedToStart(s.Container.Name)

@@ -20,18 +20,16 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
 )
 
-// Config is what the workers are made from.
+// Config configures the workers.
 type Config struct {
-	// Sources are the names of those that tell of pods. Until each of them has
-	// told all it knows, no pod counts as one that no source has.
-	Sources       []string
-	SyncFrequency time.Duration // how often each worker looks at its pod at least
-	MaxBackOff    time.Duration // of the restarts of containers
+	// Sources are the names of the sources of pods. No pod counts as an orphan
+	// until every source has sent all of its pods.
+	Sources []string
 
-	Node       spec.Node // Allocatable is NodeStatus's
+	Node       spec.Node
 	NodeStatus NodeStatus
-	// Admit returns why the node refuses the pod beside those that run; nil
-	// if it takes it. The sync loop calls it: it must not do I/O.
+	// Admit returns why the node rejects the pod while the others run, nil if
+	// it admits the pod. The sync loop calls it, so it must not do I/O.
 	Admit func(pod *v1.Pod, running []*v1.Pod) *admit.Rejection
 	// ReservedPorts are ports of the node on which the cluster itself serves.
 	ReservedPorts []int
@@ -41,44 +39,84 @@ type Config struct {
 	Files          files.FS
 	CGroups        CGroups
 	UserNamespaces UserNamespaces
+	Placement      Placement
 	Volumes        Volumes
 	Images         Images
 	Probes         Probes
 	Handlers       *probe.Runner // runs the handlers of lifecycle hooks
-	API            *API          // nil: static pods only
-	Recorder       record.EventRecorder
-	Metrics        prometheus.Registerer
+	// NetworkPolicies is nil if the CNI network enforces policies itself.
+	NetworkPolicies NetworkPolicies
+	API             *API // nil: static pods only
+	Recorder        record.EventRecorder
+	Metrics         prometheus.Registerer
 }
 
-// API is what workers need of an API server.
+// API is the part of the API server that workers need.
 type API struct {
 	Status  Status
 	Objects Objects
 	Mirrors Mirrors
-	// Services returns the cluster's Services once they have been read.
-	Services func(ctx context.Context) ([]*v1.Service, error)
+	// Services returns the cluster's Services that are known. With wait it blocks
+	// until they have been listed.
+	Services func(ctx context.Context, wait bool) ([]*v1.Service, error)
 	// RuntimeHandler returns the handler of a RuntimeClass.
 	RuntimeHandler func(ctx context.Context, class string) (string, error)
 }
 
-// NodeStatus knows the Node object.
+// NodeStatus provides the Node object.
 type NodeStatus interface {
-	// Node is nil before there is one.
+	// Node returns nil before the Node object exists.
 	Node() *v1.Node
 	Allocatable() v1.ResourceList
 }
 
-// CGroups keeps the control groups of pods.
+// CGroups manages the control groups of pods.
 type CGroups interface {
 	Parent(pod *v1.Pod) string
 	Apply(pod *v1.Pod) error
 	ApplyClasses(running []*v1.Pod) error
 	Remove(uid types.UID) error
+	// End kills what is left in the pod's group, and removes the group.
+	End(uid types.UID) error
 }
 
-// UserNamespaces hands out ranges of ids.
+// NetworkPolicies isolates pods by the cluster's NetworkPolicies.
+type NetworkPolicies interface {
+	// Admit returns nil once a pod whose sandbox has these addresses is isolated.
+	// It takes a bounded time. Calls for a pod that is isolated return at once.
+	Admit(ctx context.Context, pod *v1.Pod, static bool, ips []string) error
+}
+
+// UserNamespaces assigns ranges of user ids.
 type UserNamespaces interface {
 	Mapping(pod *v1.Pod) (*runtimeapi.UserNamespace, error)
+}
+
+// Placement gives containers devices, CPUs and memory: upstream's topology
+// manager and the managers that it asks.
+type Placement interface {
+	// Admit allocates what the containers of a pod need. Calls for a pod that
+	// has it have no effect. running reports which containers run.
+	Admit(ctx context.Context, pod *v1.Pod, running func(container string) bool) *admit.Rejection
+	// Configure adds what a container has to its configuration, before the
+	// container is created.
+	Configure(ctx context.Context, pod *v1.Pod, c *v1.Container, config *runtimeapi.ContainerConfig) error
+	// Prepare has drivers prepare the devices of the pod's resource claims, before
+	// the sandbox is created.
+	Prepare(ctx context.Context, pod *v1.Pod) error
+	// Prepared reports whether it is known what was prepared for the pod, if
+	// need be by an earlier kubelet.
+	Prepared(pod *v1.Pod) bool
+	// Unprepare undoes Prepare once the containers of the pod have ended.
+	Unprepare(ctx context.Context, uid types.UID) error
+	// DevicesStatus returns the health of a container's devices, nil if it is
+	// not shown.
+	DevicesStatus(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus
+	// ResizeInfeasible returns why the pod cannot be resized in place, "" if it
+	// can.
+	ResizeInfeasible(pod *v1.Pod) string
+	// Release frees what the pod has.
+	Release(uid types.UID)
 }
 
 // Volumes mounts the volumes of pods: upstream's volume manager.
@@ -86,13 +124,15 @@ type Volumes interface {
 	PodDir(uid types.UID) string
 	SetUp(ctx context.Context, pod *v1.Pod, facts volume.Facts) (paths map[string]string, outdated []error, err error)
 	Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, env []spec.Variable) ([]*runtimeapi.Mount, error)
-	TearDown(uid types.UID) error
+	Devices(pod *v1.Pod, c *v1.Container, paths map[string]string) ([]*runtimeapi.Device, error)
+	Groups(pod *v1.Pod) []int64
+	TearDown(ctx context.Context, uid types.UID) error
 }
 
 // Images pulls images: upstream's image manager.
 type Images interface {
 	Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func(image string) []image.Credential, sandbox *runtimeapi.PodSandboxConfig, event image.Event) (*runtimeapi.Image, error)
-	// Retry is when an image that could not be pulled is tried again.
+	// Retry returns when to retry a failed pull of the image.
 	Retry(c *v1.Container, backoffKey string) (time.Time, bool)
 	Forget(backoffKey string)
 }
@@ -125,12 +165,4 @@ type Objects interface {
 // Mirrors writes the mirror pods of static pods.
 type Mirrors interface {
 	Ensure(ctx context.Context, pod, mirror *v1.Pod, node *v1.Node) error
-	Delete(ctx context.Context, mirror *v1.Pod) error
-}
-
-// node is what is known of the node now.
-func (c *Config) node() *spec.Node {
-	node := c.Node
-	node.Allocatable = c.NodeStatus.Allocatable()
-	return &node
 }

@@ -11,26 +11,26 @@ import (
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-// maxHookOutput bounds what an error says of a hook's output, in bytes.
+// maxHookOutput is how many bytes of a hook's output an error quotes.
 const maxHookOutput = 1 << 10
 
-// hook carries out a postStart or preStop handler, for as long as ctx lives.
+// hook runs a postStart or preStop handler until it ends or ctx does.
 func (k *kuberuntime) hook(ctx context.Context, h *v1.LifecycleHandler, t probe.Target) error {
 	switch {
 	case h.Exec != nil:
-		output, err := k.Handlers.Exec(ctx, t.ContainerID, h.Exec.Command, 0)
+		output, err := k.config.Handlers.Exec(ctx, t.ContainerID, h.Exec.Command, 0)
 		output = output[:min(len(output), maxHookOutput)]
 		if err != nil {
 			return fmt.Errorf("Exec lifecycle hook (%v) for Container %q in Pod %q failed - error: %w, message: %q", h.Exec.Command, t.Container.Name, t.Pod.Namespace+"/"+t.Pod.Name, err, output) //nolint:staticcheck // upstream's wording
 		}
 		return nil
 	case h.HTTPGet != nil:
-		fallback, err := k.Handlers.Hook(ctx, h.HTTPGet, t)
+		fallback, err := k.config.Handlers.Hook(ctx, h.HTTPGet, t)
 		if err != nil {
 			return fmt.Errorf("HTTP lifecycle hook (%s) for Container %q in Pod %q failed - error: %w", h.HTTPGet.Path, t.Container.Name, t.Pod.Namespace+"/"+t.Pod.Name, err)
 		}
 		if fallback {
-			k.Recorder.Event(ContainerReference(t.Pod, t.Container.Name), v1.EventTypeWarning, "LifecycleHTTPFallback", "request to HTTPS lifecycle hook got HTTP response, retry with HTTP succeeded")
+			k.config.Recorder.Event(ContainerReference(t.Pod, t.Container.Name), v1.EventTypeWarning, "LifecycleHTTPFallback", "request to HTTPS lifecycle hook got HTTP response, retry with HTTP succeeded")
 		}
 		return nil
 	case h.Sleep != nil:

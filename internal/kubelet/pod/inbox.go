@@ -5,44 +5,68 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// request is what is asked of a worker at one moment.
+// request is the desired state of a worker's pod.
 type request struct {
 	pod      *v1.Pod
 	removed  bool             // the source no longer has the pod
-	failed   *status.Cause    // why the pod must end as Failed
-	rejected bool             // failed is why the node did not take it
-	grace    *int64           // overrides the pod's grace period, for evictions
-	target   *v1.PodCondition // DisruptionTarget of a pod that is evicted
-	ended    bool             // nothing of the pod runs nor ever will
+	failed   *status.Cause    // why the pod has to end as Failed
+	rejected bool             // the node rejected the pod because of failed
+	grace    *int64           // overrides the grace period of the pod, for evictions
+	target   *v1.PodCondition // condition DisruptionTarget of an evicted pod
+	ended    bool             // nothing of the pod runs or will run
 }
 
-// ending says whether the pod is to end.
+// ending reports whether the pod is to end.
 func (r *request) ending() bool {
 	return r.removed || r.failed != nil || r.pod.DeletionTimestamp != nil
 }
 
-// inbox is what others ask of a worker. Its methods may be called from any
-// goroutine.
+// inbox is how other goroutines change the request of a worker and wake it. Its
+// methods may be called from any goroutine.
 type inbox struct {
-	static bool          // the pod comes from a manifest, says its source
+	static bool          // the pod comes from a manifest
 	woken  chan struct{} // something may have changed
+	probed chan struct{} // the result of a probe has changed
+	gone   chan struct{} // closed when nothing of the pod runs any more
 
 	mu        sync.Mutex // guards what follows
 	asked     request
-	changed   bool // what the pod is made of is not what it was
+	allocated *allocation
+	shaped    shaped
+	changed   bool // the pod or an object that it refers to has changed
 	observed  *cri.Pod
-	interrupt context.CancelFunc // of what is under way
-	killing   int64              // the grace period of the killing under way, -1 for none
+	pending   *v1.PodCondition   // why a resize waits; nil if none does
+	resizing  *v1.PodCondition   // a resize in progress, or failed; nil if there is none
+	interrupt context.CancelFunc // cancels the work in progress
+	killing   int64              // grace period of the kill in progress, -1 for none
+}
+
+// shaped is the last pod that active returned, and what it was made from.
+type shaped struct {
+	asked     *v1.Pod
+	allocated *allocation
+	pod       *v1.Pod
 }
 
 func newInbox(pod *v1.Pod) inbox {
-	return inbox{woken: make(chan struct{}, 1), asked: request{pod: pod}, killing: -1}
+	return inbox{woken: make(chan struct{}, 1), probed: make(chan struct{}, 1), gone: make(chan struct{}), asked: request{pod: pod}, allocated: initial(pod), killing: -1}
+}
+
+// probeChanged wakes the worker after the result of a probe has changed. The
+// worker reports it at once, also while it works on the pod.
+func (b *inbox) probeChanged() {
+	select {
+	case b.probed <- struct{}{}:
+	default:
+	}
+	b.wake()
 }
 
 func (b *inbox) wake() {
@@ -52,16 +76,16 @@ func (b *inbox) wake() {
 	}
 }
 
-// drain forgets that the worker was woken.
-func (b *inbox) drain() {
+// drain discards a wake-up.
+func drain(c <-chan struct{}) {
 	select {
-	case <-b.woken:
+	case <-c:
 	default:
 	}
 }
 
-// refresh wakes the worker after a change of what the pod is made of: whatever
-// failed before is tried again at once.
+// refresh wakes the worker after a change of an object that the pod refers to.
+// The worker retries at once what failed before.
 func (b *inbox) refresh() {
 	b.mu.Lock()
 	b.changed = true
@@ -69,7 +93,7 @@ func (b *inbox) refresh() {
 	b.wake()
 }
 
-// takeChanged returns whether refresh was called or the pod changed since the
+// takeChanged reports whether refresh was called or the pod changed since the
 // last call.
 func (b *inbox) takeChanged() bool {
 	b.mu.Lock()
@@ -79,8 +103,8 @@ func (b *inbox) takeChanged() bool {
 	return changed
 }
 
-// update gives the worker the pod's newest version. A deletion interrupts what
-// is under way, and so does one that leaves less time than the last.
+// update records a new version of the pod. It cancels the work in progress if
+// the pod is deleted now, or is left less time than before.
 func (b *inbox) update(pod *v1.Pod) {
 	b.mu.Lock()
 	if b.static {
@@ -93,7 +117,7 @@ func (b *inbox) update(pod *v1.Pod) {
 	b.wake()
 }
 
-// remove tells the worker that the source no longer has the pod.
+// remove records that the source no longer has the pod.
 func (b *inbox) remove() {
 	b.mu.Lock()
 	b.asked.removed = true
@@ -102,14 +126,14 @@ func (b *inbox) remove() {
 	b.wake()
 }
 
-// reject makes a pod that has not begun end as Failed.
+// reject makes the pod end as Failed before it starts.
 func (b *inbox) reject(cause status.Cause) {
 	b.mu.Lock()
 	b.asked.rejected, b.asked.failed = true, &cause
 	b.mu.Unlock()
 }
 
-// fail ends the pod as Failed, within grace seconds if not nil.
+// fail makes the pod end as Failed, within grace seconds if grace is not nil.
 func (b *inbox) fail(cause status.Cause, grace *int64, target *v1.PodCondition) {
 	b.mu.Lock()
 	if b.asked.failed == nil {
@@ -120,14 +144,18 @@ func (b *inbox) fail(cause status.Cause, grace *int64, target *v1.PodCondition) 
 	b.wake()
 }
 
-// end notes that nothing of the pod runs any more.
+// end records that nothing of the pod runs any more.
 func (b *inbox) end() {
 	b.mu.Lock()
-	b.asked.ended = true
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	if !b.asked.ended {
+		b.asked.ended = true
+		close(b.gone)
+	}
 }
 
-// interruptIfEnding is called with the lock held.
+// interruptIfEnding cancels the work in progress if the pod is to end, unless
+// it is being killed within no more time. b.mu is held.
 func (b *inbox) interruptIfEnding() {
 	if !b.asked.ending() || b.interrupt == nil {
 		return
@@ -137,8 +165,9 @@ func (b *inbox) interruptIfEnding() {
 	}
 }
 
-// interruptible returns a context that update, remove and fail can end.
-// killing is the grace period of what it is for, -1 if that kills nothing.
+// interruptible returns a context that update, remove and fail can cancel.
+// killing is the grace period of the kill that the context is for, -1 if it is
+// not for a kill. The caller calls the returned function when the work is done.
 func (b *inbox) interruptible(ctx context.Context, killing int64) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	b.mu.Lock()
@@ -158,8 +187,8 @@ func (b *inbox) request() request {
 	return b.asked
 }
 
-// superseded says whether more is asked of the worker than to run this version
-// of the pod.
+// superseded reports whether the request has changed since it asked to run this
+// version of the pod.
 func (b *inbox) superseded(pod *v1.Pod) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,16 +205,44 @@ func (b *inbox) copied() *v1.Pod {
 	return b.asked.pod.DeepCopy()
 }
 
-// active returns the pod and whether it holds resources of the node.
+// active returns the pod with its allocated resources and whether it holds
+// resources of the node. It returns the same pod until the request or the
+// allocation changes.
 func (b *inbox) active() (*v1.Pod, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := &b.asked
 	rejected := r.failed != nil && r.pod.Status.StartTime == nil
-	return r.pod, !r.ended && !r.removed && !rejected && !podutil.IsFinished(r.pod)
+	if b.shaped.asked != r.pod || b.shaped.allocated != b.allocated {
+		b.shaped = shaped{r.pod, b.allocated, b.allocated.of(r.pod)}
+	}
+	return b.shaped.pod, !r.ended && !r.removed && !rejected && !podquery.IsFinished(r.pod)
 }
 
-// lastObserved returns what was last observed of the pod, which may be nil.
+// occupies reports whether something of the pod may run: the node has not
+// rejected it, and it has not ended.
+func (b *inbox) occupies() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.asked.ended && !b.asked.rejected
+}
+
+// allocation returns the resources that the node has allocated to the pod.
+func (b *inbox) allocation() *allocation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.allocated
+}
+
+// setAllocation records the resources that the node has allocated to the pod.
+func (b *inbox) setAllocation(a *allocation) {
+	b.mu.Lock()
+	b.allocated = a
+	b.mu.Unlock()
+}
+
+// lastObserved returns what was last observed of the pod, nil before the first
+// time.
 func (b *inbox) lastObserved() *cri.Pod {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,9 +255,67 @@ func (b *inbox) setObserved(observed *cri.Pod) {
 	b.mu.Unlock()
 }
 
-// setStatus keeps the status of a static pod, which no API server keeps.
+// replaceObserved records next if old is the last recorded pod. Other goroutines
+// read recorded pods, which are therefore immutable.
+func (b *inbox) replaceObserved(old, next *cri.Pod) {
+	b.mu.Lock()
+	if b.observed == old {
+		b.observed = next
+	}
+	b.mu.Unlock()
+}
+
+// setPending records why a resize waits, nil if none does.
+func (b *inbox) setPending(condition *v1.PodCondition) {
+	b.mu.Lock()
+	b.pending = condition
+	b.mu.Unlock()
+}
+
+// setResize records a resize in progress, or one that has failed.
+func (b *inbox) setResize(condition *v1.PodCondition) {
+	b.mu.Lock()
+	b.resizing = condition
+	b.mu.Unlock()
+}
+
+// takeResize ends the resize in progress and reports whether there was one.
+func (b *inbox) takeResize() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.resizing != nil
+	b.resizing = nil
+	return was
+}
+
+// resizes reports whether a resize is in progress and has not failed.
+func (b *inbox) resizes() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.resizing != nil && b.resizing.Reason == ""
+}
+
+// resizeConditions returns the conditions of a resize.
+func (b *inbox) resizeConditions() (conditions []v1.PodCondition) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range []*v1.PodCondition{b.pending, b.resizing} {
+		if c != nil {
+			conditions = append(conditions, *c)
+		}
+	}
+	return conditions
+}
+
+// setStatus stores the status of a static pod, which no API server stores. It
+// does not change the object, which others read.
 func (b *inbox) setStatus(st v1.PodStatus) {
 	b.mu.Lock()
-	b.asked.pod.Status = st
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	if equality.Semantic.DeepEqual(b.asked.pod.Status, st) {
+		return
+	}
+	pod := *b.asked.pod
+	pod.Status = st
+	b.asked.pod = &pod
 }

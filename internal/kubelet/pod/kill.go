@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,15 +14,15 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-// minimumGrace is what every container gets to end by itself, in seconds.
+// minimumGrace is how many seconds every container gets to exit by itself.
 const minimumGrace = 2
 
-// GracePeriod is how many seconds the pod's containers have to end.
+// GracePeriod returns how many seconds the pod's containers have to exit.
 func GracePeriod(pod *v1.Pod, override *int64) int64 {
 	switch {
 	case override != nil:
@@ -34,8 +35,9 @@ func GracePeriod(pod *v1.Pod, override *int64) int64 {
 	return v1.DefaultTerminationGracePeriodSeconds
 }
 
-// terminate ends the pod: containers, sandboxes, volumes, cgroup; then the
-// last status, and with it the deletion from the API server.
+// terminate ends the pod: its containers, sandboxes, control group and volumes.
+// Then it reports the last status, and with it the deletion from the API
+// server.
 func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (done bool, err error) {
 	pod := r.pod
 	if w.orphan {
@@ -46,9 +48,9 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 		w.report(ctx, pod, observed, false)
 	}
 	grace := GracePeriod(pod, r.grace)
-	work, finish := w.interruptible(ctx, grace)
+	work, finish := w.inbox.interruptible(ctx, grace)
 	defer finish()
-	err = w.whileReporting(ctx, pod, func() error { return w.runtime.killPod(work, pod, observed, grace) })
+	err = w.whileReporting(ctx, pod, w.inbox.woken, func() error { return w.runtime.killPod(work, pod, observed, grace) })
 	interrupted := work.Err() != nil
 	finish()
 	if err != nil {
@@ -62,59 +64,65 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	if err != nil {
 		return false, err
 	}
-	w.setObserved(final)
+	w.inbox.setObserved(final)
 	if len(final.Running()) > 0 {
 		return false, fmt.Errorf("%d containers of the pod still run after they were stopped", len(final.Running()))
 	}
-	if err := w.config.Volumes.TearDown(w.uid); err != nil {
+	w.removeCGroup(ctx) // what is left in it may use the volumes and devices
+	if err := errors.Join(w.config.Volumes.TearDown(ctx, w.uid), w.config.Placement.Unprepare(ctx, w.uid)); err != nil {
 		return false, err
 	}
-	w.end()
+	w.inbox.end()
+	w.config.Placement.Release(w.uid)
 	w.report(ctx, pod, final, true)
-	if err := w.config.CGroups.Remove(w.uid); err != nil {
-		klog.FromContext(ctx).V(2).Info("The pod's control group is still in use", "err", err)
-	}
 	klog.FromContext(ctx).V(2).Info("Pod ended")
-	return w.cleanUp(ctx, w.request())
+	return w.cleanUp(ctx, w.inbox.request())
 }
 
-// whileReporting kills the pod. What changes meanwhile, such as the readiness of
-// a container that still serves, is told at once.
-func (w *worker) whileReporting(ctx context.Context, pod *v1.Pod, kill func() error) error {
+func (w *worker) removeCGroup(ctx context.Context) {
+	if err := w.config.CGroups.End(w.uid); err != nil {
+		klog.FromContext(ctx).V(2).Info("The pod's control group is still in use", "err", err)
+	}
+}
+
+// whileReporting calls work. While work runs, it reports the status of the pod
+// whenever changed receives, such as the readiness of a container that still
+// serves.
+func (w *worker) whileReporting(ctx context.Context, pod *v1.Pod, changed <-chan struct{}, work func() error) error {
 	var err error
-	killed := make(chan struct{})
+	done := make(chan struct{})
 	supervise.Go(ctx, func() {
-		defer close(killed)
-		err = supervise.Call(kill)
+		defer close(done)
+		err = supervise.Call(work)
 	})
-	defer func() { <-killed }()
+	defer func() { <-done }()
 	woken := false
 	for {
 		select {
-		case <-killed:
-			if woken { // there may be more to do when nothing runs any more
-				w.wake()
+		case <-done:
+			if woken { // there may be more to do now
+				w.inbox.wake()
 			}
 			return err
-		case <-w.woken:
+		case <-changed:
 			woken = true
 		}
 		if observed, err := w.runtime.observe(ctx, pod); err == nil && len(observed.Running()) > 0 {
-			w.setObserved(observed)
+			w.inbox.setObserved(observed)
 			w.report(ctx, pod, observed, false)
 		}
 	}
 }
 
-// restored is what is known of a pod that no source has.
+// restored returns the pod of an orphan as far as its containers describe it.
 func (w *worker) restored(observed *cri.Pod) *v1.Pod {
 	pod := cri.RestoredPod(observed)
 	pod.UID = w.uid
 	return pod
 }
 
-// terminated is what is left to do for a pod of which nothing runs: to let the
-// API server forget it once it is deleted there.
+// terminated handles a pod whose containers have all ended: it has the API
+// server delete the pod once deletion was requested there.
 func (w *worker) terminated(ctx context.Context, r request) (done bool, err error) {
 	if done, err := w.cleanUp(ctx, r); done || err != nil {
 		return done, err
@@ -123,11 +131,14 @@ func (w *worker) terminated(ctx context.Context, r request) (done bool, err erro
 	if r.pod.DeletionTimestamp == nil || shown == nil || w.config.API.Status.Removing(shown.UID) {
 		return false, nil
 	}
-	w.report(ctx, r.pod, w.lastObserved(), true)
+	w.report(ctx, r.pod, w.inbox.lastObserved(), true)
 	return false, nil
 }
 
-// cleanUp removes the dead containers and logs of a pod that no source has.
+// cleanUp removes the dead containers and the logs of a pod that no source has.
+// It reports whether the pod is done. The mirror pod of a static pod is removed
+// by housekeeping: the next pod of that name may be the API server, and does not
+// wait for its answer.
 func (w *worker) cleanUp(ctx context.Context, r request) (done bool, err error) {
 	if !r.removed {
 		return false, nil
@@ -136,73 +147,67 @@ func (w *worker) cleanUp(ctx context.Context, r request) (done bool, err error) 
 	if err != nil {
 		return false, err
 	}
+	w.removeCGroup(ctx) // again: it may have been in use before
 	pod := r.pod
 	if w.orphan && observed.Name != "" {
 		pod = w.restored(observed)
 	}
-	if w.static && w.config.API != nil {
-		if mirror := w.peers.mirrorOf(pod); mirror != nil {
-			if err := w.config.API.Mirrors.Delete(ctx, mirror); err != nil {
-				return false, err
-			}
-		}
-	}
-	logs := spec.PodLogDirectory(w.config.Node.PodLogsDir, pod.Namespace, pod.Name, string(w.uid))
+	logs := spec.PodLogDirectory(w.config.Node.Configuration.PodLogsDir, pod.Namespace, pod.Name, string(w.uid))
 	return true, w.config.Files.RemoveAll(logs)
 }
 
-// remove removes the pod's dead containers and sandboxes, and returns them.
+// remove removes the pod's containers and sandboxes and returns what it found.
 func (k *kuberuntime) remove(ctx context.Context, uid types.UID) (*cri.Pod, error) {
-	observed, err := cri.Observe(ctx, k.Runtime, uid)
+	observed, err := cri.Observe(ctx, k.config.Runtime, uid)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range observed.Containers {
-		if err := k.Runtime.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
+		if err := k.config.Runtime.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
 			return nil, err
 		}
 	}
 	for _, s := range observed.Sandboxes {
-		if err := k.Runtime.RemovePodSandbox(ctx, s.ID); err != nil && !cri.IsNotFound(err) {
+		if err := k.config.Runtime.RemovePodSandbox(ctx, s.ID); err != nil && !cri.IsNotFound(err) {
 			return nil, err
 		}
 	}
 	return observed, nil
 }
 
-// killContainers stops the containers of a plan, all at the same time.
+// killContainers stops the containers of a plan concurrently.
 func (k *kuberuntime) killContainers(ctx context.Context, pod *v1.Pod, observed *cri.Pod, kills []plan.Kill) error {
-	group, ctx := supervise.Together(ctx)
+	group, ctx := supervise.WithContext(ctx)
 	for _, kill := range kills {
 		c := observed.FindID(kill.ID)
 		if c == nil {
 			continue
 		}
 		group.Go(func() error {
-			return k.killContainer(ctx, pod, c, podIP(pod, observed, k.Node.IPs), nil, GracePeriod(pod, kill.Grace), kill.Message)
+			return k.killContainer(ctx, pod, c, podIP(pod, observed, k.config.Node.IPs), nil, GracePeriod(pod, kill.Grace), kill.Message)
 		})
 	}
 	return group.Wait()
 }
 
-// killPod stops the pod's containers and then its sandboxes. The preStop hooks
-// of all run at once; sidecars are told to end after the others, the last one
-// first.
+// killPod stops the pod's containers and then its sandboxes. All preStop hooks
+// run at once. Sidecars get their stop signals after the regular containers
+// have ended, the last sidecar first.
 func (k *kuberuntime) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Pod, grace int64) error {
 	sidecars := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
-		if podutil.IsSidecar(&pod.Spec.InitContainers[i]) {
+		if podquery.IsSidecar(&pod.Spec.InitContainers[i]) {
 			sidecars[pod.Spec.InitContainers[i].Name] = true
 		}
 	}
-	ip := podIP(pod, observed, k.Node.IPs)
-	group, regular := supervise.Apart(ctx), supervise.Apart(ctx)
+	ip := podIP(pod, observed, k.config.Node.IPs)
+	group, regular := supervise.NewTasks(ctx), supervise.NewTasks(ctx)
 	for _, c := range observed.Running() {
 		if !sidecars[c.Name] {
 			regular.Go(func() error { return k.killContainer(ctx, pod, c, ip, nil, grace, "") })
 		}
 	}
-	ended := make(chan struct{}) // the regular containers
+	ended := make(chan struct{}) // closed when the regular containers have ended
 	group.Go(func() error {
 		defer close(ended)
 		return regular.Wait()
@@ -224,39 +229,40 @@ func (k *kuberuntime) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Po
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	sandboxes := supervise.Apart(ctx)
+	sandboxes := supervise.NewTasks(ctx)
 	for _, s := range observed.Sandboxes {
-		if s.Ready || len(s.IPs) > 0 {
-			sandboxes.Go(func() error {
-				if err := k.Runtime.StopPodSandbox(ctx, s.ID); err != nil && !cri.IsNotFound(err) {
-					if ctx.Err() == nil {
-						k.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to \"KillPodSandbox\" for %q with KillPodSandboxError: %q", pod.UID, err)
-					}
-					return fmt.Errorf("stop sandbox %s: %w", s.ID, err)
+		// Also one that has ended, because the runtime has not released its
+		// address.
+		sandboxes.Go(func() error {
+			if err := k.config.Runtime.StopPodSandbox(ctx, s.ID); err != nil && !cri.IsNotFound(err) {
+				if ctx.Err() == nil {
+					k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to \"KillPodSandbox\" for %q with KillPodSandboxError: %q", pod.UID, err)
 				}
-				return nil
-			})
-		}
+				return fmt.Errorf("stop sandbox %s: %w", s.ID, err)
+			}
+			return nil
+		})
 	}
 	return sandboxes.Wait()
 }
 
-// killContainer runs the preStop hook, against the pod's ip, waits for the
-// container's turn (nil: now) and stops it, all within grace seconds; what is
-// left of them is the time between SIGTERM and SIGKILL.
+// killContainer runs the preStop hook, for which ip is the pod's address, waits
+// until turn is closed, unless it is nil, and stops the container, all within
+// grace seconds. The rest of the grace period is the time between SIGTERM and
+// SIGKILL.
 func (k *kuberuntime) killContainer(ctx context.Context, pod *v1.Pod, c *cri.Container, ip string, turn <-chan struct{}, grace int64, message string) error {
 	if message == "" {
 		message = "Stopping container " + c.Name
 	}
-	k.Recorder.Event(ContainerReference(pod, c.Name), v1.EventTypeNormal, "Killing", message)
+	k.config.Recorder.Event(ContainerReference(pod, c.Name), v1.EventTypeNormal, "Killing", message)
 	began, whole := time.Now(), grace
-	declared := podutil.Container(&pod.Spec, c.Name)
+	declared := podquery.Container(&pod.Spec, c.Name)
 	if grace > 0 && declared != nil && declared.Lifecycle != nil && declared.Lifecycle.PreStop != nil {
 		hookCtx, cancel := context.WithTimeout(ctx, timespan.Seconds(grace))
 		target := probe.Target{Pod: pod, Container: declared, ContainerID: c.ID, IP: ip}
 		if err := k.hook(hookCtx, declared.Lifecycle.PreStop, target); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "The preStop hook failed", "container", c.Name)
-			k.Recorder.Event(ContainerReference(pod, c.Name), v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+			k.config.Recorder.Event(ContainerReference(pod, c.Name), v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 		}
 		cancel()
 		grace = whole - int64(time.Since(began).Seconds())
@@ -272,9 +278,9 @@ func (k *kuberuntime) killContainer(ctx context.Context, pod *v1.Pod, c *cri.Con
 		}
 		grace = whole - int64(time.Since(began).Seconds())
 	}
-	// The runtime makes a time.Duration of it.
+	// The runtime converts the seconds to a time.Duration.
 	left := int64(timespan.Seconds(max(grace, minimumGrace)) / time.Second)
-	if err := k.Runtime.StopContainer(ctx, c.ID, left); err != nil && !cri.IsNotFound(err) {
+	if err := k.config.Runtime.StopContainer(ctx, c.ID, left); err != nil && !cri.IsNotFound(err) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

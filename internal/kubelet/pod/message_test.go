@@ -17,8 +17,8 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
 )
 
-// A container makes anything of its termination message, its log and the
-// volumes that it writes to. The kubelet reads the end of regular files there.
+// Containers control their termination messages, their logs and the volumes
+// that they can write to. The kubelet reads the end of regular files only.
 func TestTerminationMessage(t *testing.T) {
 	const path = "/dev/termination-log"
 	logLine := func(text string) string { return "2026-11-21T07:00:00.1Z stderr F " + text + "\n" }
@@ -55,11 +55,11 @@ func TestTerminationMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			k := &kuberuntime{Config: &Config{Files: files.OS{}, Volumes: &volume.Manager{Root: dir}}}
+			k := &kuberuntime{config: &Config{Files: files.OS{}, Volumes: &volume.Manager{Root: dir}}}
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid-web"}}
 			pod.Spec.Containers = []v1.Container{{
 				Name: "main", TerminationMessagePath: path, TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError}}
-			message := filepath.Join(k.Volumes.PodDir(pod.UID), "containers/main/1234")
+			message := filepath.Join(k.config.Volumes.PodDir(pod.UID), "containers/main/1234")
 			log := filepath.Join(dir, "logs/default_web_uid/main/0.log")
 			for _, path := range []string{message, log} {
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -94,7 +94,7 @@ func replace(path string, with func() error) error {
 	return with()
 }
 
-// The environment file of a volume is one that another container wrote.
+// Another container wrote the environment file in a volume.
 func TestEnvironmentFileOfAPod(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "volume")
@@ -122,7 +122,7 @@ func TestEnvironmentFileOfAPod(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &running{kuberuntime: &kuberuntime{Config: &Config{Files: files.OS{}}}, paths: map[string]string{"vol": root}}
+	r := &running{config: &Config{Files: files.OS{}}, paths: map[string]string{"vol": root}}
 	for path, want := range map[string]string{
 		"env": "the value true", "inner": "the value true", "missing": " false",
 		"out": "error", "up": "error", "zero": "error", "pipe": "error", "long": "error", "hole": "error", "../host": "error", "/etc/passwd": "error",

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics count the work of the workers, by upstream's names.
+// metrics counts the work of the workers under upstream's names.
 type metrics struct {
 	startDuration     prometheus.Histogram
 	workerDuration    *prometheus.HistogramVec // by operation_type

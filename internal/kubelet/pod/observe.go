@@ -17,21 +17,21 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// The bounds of a termination message, and of one taken from the log.
+// Bounds of a termination message, in bytes and lines.
 const (
 	maxMessage    = 4096
 	maxLogMessage = 2048
 	maxLogLines   = 80
-	// maxLogTail is what is read of a log for a message: a whole line of the
-	// runtime's, which it cuts at 16 KiB, and what comes before its text.
+	// maxLogTail is how much of a log is read for a message: more than a whole
+	// line, which runtimes cut at 16 KiB.
 	maxLogTail = 32 << 10
 )
 
-// Reference names a pod in events.
+// Reference returns the reference to a pod that events use.
 func Reference(pod *v1.Pod) *v1.ObjectReference {
 	ref := &v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
@@ -39,7 +39,8 @@ func Reference(pod *v1.Pod) *v1.ObjectReference {
 	return ref
 }
 
-// ContainerReference names one container of a pod in events.
+// ContainerReference returns the reference to a container of a pod that events
+// use.
 func ContainerReference(pod *v1.Pod, container string) *v1.ObjectReference {
 	ref := Reference(pod)
 	list := "containers"
@@ -57,19 +58,19 @@ func ContainerReference(pod *v1.Pod, container string) *v1.ObjectReference {
 	return ref
 }
 
-// kuberuntime carries out on the container runtime what workers decide:
+// kuberuntime executes the decisions of workers on the container runtime. It is
 // upstream's kuberuntime manager.
 type kuberuntime struct {
-	*Config
+	config     *Config
 	metrics    *metrics
-	started    time.Time           // when this kubelet began
-	background supervise.WaitGroup // clean-up beside the workers
+	started    time.Time           // when this kubelet started
+	background supervise.WaitGroup // clean-up after containers
 }
 
-// observe asks the runtime about the pod and reads the termination messages
-// of its ended containers.
+// observe reads the state of the pod from the runtime, and the termination
+// messages of its exited containers.
 func (k *kuberuntime) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error) {
-	observed, err := cri.Observe(ctx, k.Runtime, pod.UID)
+	observed, err := cri.Observe(ctx, k.config.Runtime, pod.UID)
 	if err != nil {
 		return nil, err
 	}
@@ -85,17 +86,17 @@ func (k *kuberuntime) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error
 	return observed, nil
 }
 
-// readMessage adds to what the runtime says about a container's end what the
-// container wrote itself.
+// readMessage adds the termination message that the container wrote to the
+// runtime's own message.
 func (k *kuberuntime) readMessage(pod *v1.Pod, c *cri.Container) {
-	declared := podutil.Container(&pod.Spec, c.Name)
+	declared := podquery.Container(&pod.Spec, c.Name)
 	if declared == nil {
 		return
 	}
 	message := k.writtenMessage(pod, c, declared.TerminationMessagePath)
 	if message == "" && declared.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError && c.ExitCode != 0 {
 		root, rest := logs.Split(c.LogPath)
-		if raw, err := k.Files.TailBeneath(root, rest, maxLogTail); err == nil {
+		if raw, err := k.config.Files.TailBeneath(root, rest, maxLogTail); err == nil {
 			message = lastLines(logs.Text(raw))
 		}
 	}
@@ -108,11 +109,11 @@ func (k *kuberuntime) readMessage(pod *v1.Pod, c *cri.Container) {
 	}
 }
 
-// writtenMessage is the end of the termination message. The file is the
-// container's, or what a volume has in its place: it counts only if it is
-// a regular file in the pod's own folder.
+// writtenMessage returns the end of the termination message file. The container
+// or a volume may have replaced the file. It is read only if it is a regular
+// file in the directory of the pod.
 func (k *kuberuntime) writtenMessage(pod *v1.Pod, c *cri.Container, path string) string {
-	dir := k.Volumes.PodDir(pod.UID)
+	dir := k.config.Volumes.PodDir(pod.UID)
 	for _, m := range c.Mounts {
 		if path == "" || m.GetContainerPath() != path {
 			continue
@@ -121,7 +122,7 @@ func (k *kuberuntime) writtenMessage(pod *v1.Pod, c *cri.Container, path string)
 		if !ok {
 			return ""
 		}
-		raw, err := k.Files.TailBeneath(dir, rest, maxMessage)
+		raw, err := k.config.Files.TailBeneath(dir, rest, maxMessage)
 		switch {
 		case err == nil:
 			return string(raw)
@@ -133,7 +134,8 @@ func (k *kuberuntime) writtenMessage(pod *v1.Pod, c *cri.Container, path string)
 	return ""
 }
 
-// lastLines are the last lines of a log that a termination message may have.
+// lastLines returns the end of a log within the bounds of a termination
+// message.
 func lastLines(text []byte) string {
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	if last := len(lines) - 1; len(lines[last]) == 0 {
@@ -148,7 +150,7 @@ func (w *worker) probeResult(containerID string, kind probe.Kind) plan.Result {
 	return w.config.Probes.Result(w.uid, containerID, kind)
 }
 
-// probe has the containers probed that run now.
+// probe makes the probe manager probe the containers that run now.
 func (w *worker) probe(pod *v1.Pod, observed *cri.Pod) {
 	ip := podIP(pod, observed, w.config.Node.IPs)
 	if ip == "" {
@@ -156,7 +158,7 @@ func (w *worker) probe(pod *v1.Pod, observed *cri.Pod) {
 	}
 	var running []probe.Instance
 	for _, c := range observed.Containers {
-		declared := podutil.Container(&pod.Spec, c.Name)
+		declared := podquery.Container(&pod.Spec, c.Name)
 		if c.State == cri.Running && declared != nil {
 			running = append(running, probe.Instance{Container: declared, ID: c.ID, StartedAt: c.StartedAt})
 		}
@@ -174,15 +176,15 @@ func (w *worker) probe(pod *v1.Pod, observed *cri.Pod) {
 	})
 }
 
-// adopted says whether a status is of a container that a kubelet before this
-// one started and that still is there.
+// adopted reports whether a status belongs to a container that an earlier
+// kubelet started and that still exists.
 func (w *worker) adopted(observed *cri.Pod, st *v1.ContainerStatus) bool {
 	return slices.ContainsFunc(observed.Containers, func(c *cri.Container) bool {
 		return c.Name == st.Name && strings.HasSuffix(st.ContainerID, "://"+c.ID) && c.StartedAt.Before(w.runtime.started)
 	})
 }
 
-// podIP is the address at which the pod is reached, "" if it has none.
+// podIP returns the primary address of the pod, "" if it has none.
 func podIP(pod *v1.Pod, observed *cri.Pod, hostIPs []string) string {
 	if pod.Spec.HostNetwork {
 		return hostIPs[0]

@@ -5,19 +5,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/shutdown"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 )
 
-// Updates is where the sources send changes of pods.
+// Updates returns the channel on which sources send changes of pods.
 func (ws *Workers) Updates() chan<- source.Update { return ws.updates }
 
-// Has says whether the pod has a worker.
+// Has reports whether the pod has a worker.
 func (ws *Workers) Has(uid types.UID) bool { return ws.get(uid) != nil }
 
-// Orphan tells of a pod that is on the node and has no worker. Whatever is left
-// of it is removed, unless a source has it. Some calls may be dropped while
-// there are many.
+// Ready reports whether every source has sent all of its pods.
+func (ws *Workers) Ready() bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.ready
+}
+
+// Orphan reports a pod on the node without a worker. Everything that is left of
+// it is removed, unless a source has it. Calls are dropped while too many are
+// pending; callers repeat them.
 func (ws *Workers) Orphan(s *cri.Summary) {
 	select {
 	case ws.orphans <- s:
@@ -25,83 +33,134 @@ func (ws *Workers) Orphan(s *cri.Summary) {
 	}
 }
 
-// Wake makes the pod's worker look again.
+// Wake makes the pod's worker sync now.
 func (ws *Workers) Wake(uid types.UID) {
 	if w := ws.get(uid); w != nil {
-		w.wake()
+		w.inbox.wake()
 	}
 }
 
-// WakeAll makes every worker look again.
+// ProbeChanged makes the pod's worker report the result of a probe now.
+func (ws *Workers) ProbeChanged(uid types.UID) {
+	if w := ws.get(uid); w != nil {
+		w.inbox.probeChanged()
+	}
+}
+
+// WakeAll makes every worker sync now.
 func (ws *Workers) WakeAll() {
 	for _, w := range ws.list() {
-		w.wake()
+		w.inbox.wake()
 	}
 }
 
-// Refresh makes the pod's worker take up a change of what the pod is made of.
+// Refresh makes the pod's worker sync after a change of an object that the pod
+// refers to.
 func (ws *Workers) Refresh(uid types.UID) {
 	if w := ws.get(uid); w != nil {
-		w.refresh()
+		w.inbox.refresh()
 	}
 }
 
-// Removed tells that the API server has no such pod any more.
+// Removed reports that the API server no longer has the pod.
 func (ws *Workers) Removed(uid types.UID) {
 	if w := ws.get(uid); w != nil {
-		w.remove()
+		w.inbox.remove()
 	}
 }
 
 // Evict ends the pod as Failed within grace seconds, with the condition
 // DisruptionTarget.
 func (ws *Workers) Evict(pod *v1.Pod, message string, grace int64) {
+	ws.disrupt(pod, status.Cause{Reason: "Evicted", Message: message}, grace)
+}
+
+// Shutdown ends the pod as Evict does, because the machine shuts down.
+func (ws *Workers) Shutdown(pod *v1.Pod, grace int64) {
+	ws.disrupt(pod, status.Cause{Reason: shutdown.Reason, Message: shutdown.Message}, grace)
+}
+
+func (ws *Workers) disrupt(pod *v1.Pod, cause status.Cause, grace int64) {
 	if w := ws.get(pod.UID); w != nil {
-		w.fail(status.Cause{Reason: "Evicted", Message: message}, &grace, &v1.PodCondition{
-			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message, ObservedGeneration: pod.Generation})
+		w.inbox.fail(cause, &grace, &v1.PodCondition{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: cause.Message, ObservedGeneration: pod.Generation})
 	}
 }
 
-// Active are the admitted pods that have not ended.
+// Ended returns a channel that is closed when nothing of the pod runs any more.
+func (ws *Workers) Ended(uid types.UID) <-chan struct{} {
+	if w := ws.get(uid); w != nil {
+		return w.inbox.gone
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+// Active returns the admitted pods that have not ended, with their allocated
+// resources.
 func (ws *Workers) Active() []*v1.Pod {
 	var out []*v1.Pod
 	for _, w := range ws.list() {
-		if pod, ok := w.active(); ok {
+		if pod, ok := w.inbox.active(); ok {
 			out = append(out, pod)
 		}
 	}
 	return out
 }
 
-// Evictable are the active pods that are neither critical nor being deleted.
+// Occupying returns the pods that may have running containers, whatever their sources
+// say of them: also those that are removed or orphans, and those that end.
+func (ws *Workers) Occupying() []*v1.Pod {
+	var out []*v1.Pod
+	for _, w := range ws.list() {
+		if w.inbox.occupies() {
+			out = append(out, w.inbox.current())
+		}
+	}
+	return out
+}
+
+// Evictable returns the active pods that are neither critical nor ending, with
+// their allocated resources.
 func (ws *Workers) Evictable() []*v1.Pod {
 	var out []*v1.Pod
 	for _, w := range ws.list() {
-		if pod, ok := w.active(); ok && !w.critical(pod) && pod.DeletionTimestamp == nil {
+		if pod, ok := w.inbox.active(); ok && !w.critical(pod) {
+			if r := w.inbox.request(); r.ending() {
+				continue
+			}
 			out = append(out, pod)
 		}
 	}
 	return out
 }
 
-// Observed is a pod with what the runtime had of it when its worker last looked.
+// Terminated reports whether nothing of the pod runs any more.
+func (ws *Workers) Terminated(uid types.UID) bool {
+	w := ws.get(uid)
+	return w == nil || w.inbox.request().ended
+}
+
+// Observed is a pod with what the runtime had of it when its worker last
+// synced.
 type Observed struct {
 	*v1.Pod
 	Runtime *cri.Pod
 }
 
-// Observed are the pods whose workers have looked at them.
+// Observed returns the pods whose workers have synced.
 func (ws *Workers) Observed() []Observed {
 	var out []Observed
 	for _, w := range ws.list() {
-		if observed := w.lastObserved(); observed != nil {
-			out = append(out, Observed{w.current(), observed})
+		if observed := w.inbox.lastObserved(); observed != nil {
+			out = append(out, Observed{w.inbox.current(), observed})
 		}
 	}
 	return out
 }
 
-// Containers are the containers that run in the pods.
+// Containers returns the running containers of all pods.
 func (ws *Workers) Containers() (running []*cri.Container) {
 	for _, p := range ws.Observed() {
 		running = append(running, p.Runtime.Running()...)
@@ -109,7 +168,8 @@ func (ws *Workers) Containers() (running []*cri.Container) {
 	return running
 }
 
-// Pods are the pods that sources have, with the statuses that the kubelet knows.
+// Pods returns the pods of the sources, with the statuses that the kubelet
+// knows.
 func (ws *Workers) Pods() []*v1.Pod {
 	var out []*v1.Pod
 	for _, w := range ws.list() {
@@ -120,25 +180,25 @@ func (ws *Workers) Pods() []*v1.Pod {
 	return out
 }
 
-// Pod returns one of Pods, nil if there is none of that name. A uid that is not
-// "" is the pod's, or that of a static pod's mirror.
+// Pod returns one of Pods, nil if there is none of that name. If uid is not
+// empty, it has to be the UID of the pod, or of the mirror pod of a static pod.
 func (ws *Workers) Pod(namespace, name string, uid types.UID) *v1.Pod {
 	for _, w := range ws.list() {
-		pod := w.current()
+		pod := w.inbox.current()
 		if pod.Namespace != namespace || pod.Name != name || w.orphan {
 			continue
 		}
 		if uid == "" || pod.UID == uid {
 			return w.withStatus()
 		}
-		if mirror := ws.mirrorOf(pod); w.static && mirror != nil && mirror.UID == uid {
+		if mirror := ws.mirrorOf(pod); w.inbox.static && mirror != nil && mirror.UID == uid {
 			return w.withStatus()
 		}
 	}
 	return nil
 }
 
-// OrphanedMirrors are the mirror pods whose static pods are gone.
+// OrphanedMirrors returns the mirror pods whose static pods are gone.
 func (ws *Workers) OrphanedMirrors() []*v1.Pod {
 	ws.mu.Lock()
 	var mirrors []*v1.Pod

@@ -3,24 +3,29 @@ package pod
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	resourcehelper "k8s.io/component-helpers/resource"
+	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// wanted are a container's controls by its specification.
+// wanted returns the resource controls of a container's specification.
 func (w *worker) wanted(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
-	return spec.Resources(pod, c, w.config.Node.MemoryCapacity, w.config.Node.CFSQuota)
+	return spec.Resources(pod, c, w.config.Node.MemoryCapacity, *w.config.Node.Configuration.CPUCFSQuota)
 }
 
-// differs says which of a running container's controls are not as wanted. A
-// runtime that does not report controls has none that differ.
+// differs reports which controls of a running container differ from want. A
+// runtime that does not report controls has no differences.
 func differs(want, have *runtimeapi.LinuxContainerResources) (cpu, memory bool) {
 	if have == nil || have.GetCpuShares() == 0 && have.GetMemoryLimitInBytes() == 0 && have.GetCpuQuota() == 0 {
 		return false, false
@@ -29,34 +34,23 @@ func differs(want, have *runtimeapi.LinuxContainerResources) (cpu, memory bool) 
 	return cpu, want.GetMemoryLimitInBytes() != have.GetMemoryLimitInBytes()
 }
 
-// resizeRestarts says whether a container has to start anew to get the
-// resources that its specification now asks for.
+// resizeRestarts reports whether a container has to restart to get its allocated
+// resources.
 func (w *worker) resizeRestarts(pod *v1.Pod, c *v1.Container, running *cri.Container) bool {
-	if w.pending() {
-		return false
-	}
 	cpu, memory := differs(w.wanted(pod, c), running.Resources)
 	for _, policy := range c.ResizePolicy {
 		if policy.RestartPolicy != v1.RestartContainer {
 			continue
 		}
 		if cpu && policy.ResourceName == v1.ResourceCPU || memory && policy.ResourceName == v1.ResourceMemory {
-			return w.fits(pod) == nil
-		}
-	}
-	return false
-}
-
-func (w *worker) pending() bool {
-	for _, c := range w.resizing {
-		if c.Type == v1.PodResizePending {
 			return true
 		}
 	}
 	return false
 }
 
-// fits checks the pod's new requests against the rest of the node.
+// fits returns the condition of a resize that has to wait: nil if the pod's
+// requests and the requests of the other pods fit on the node together.
 func (w *worker) fits(pod *v1.Pod) *v1.PodCondition {
 	var others []*v1.Pod
 	for _, other := range w.peers.Active() {
@@ -64,56 +58,158 @@ func (w *worker) fits(pod *v1.Pod) *v1.PodCondition {
 			others = append(others, other)
 		}
 	}
-	allocatable := w.config.node().Allocatable
+	message := w.config.Placement.ResizeInfeasible(pod)
+	if message == "" {
+		message = w.config.Node.ResizeInfeasible(pod, w.inbox.allocation().of(pod))
+	}
+	if message != "" {
+		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: message}
+	}
+	allocatable := w.config.NodeStatus.Allocatable()
 	if message := admit.TooBig(pod, allocatable); message != "" {
 		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: message}
 	}
-	if rejection := admit.Check(pod, nil, others, allocatable); rejection != nil {
+	if rejection := admit.Check(pod, nil, others, allocatable, nil); rejection != nil {
 		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: rejection.Message}
 	}
 	return nil
 }
 
-// resize changes the controls of running containers in place (KEP-1287) and
-// notes in the pod's conditions what has to wait or has failed.
-func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod) {
-	type change struct {
-		container *cri.Container
-		want      *runtimeapi.LinuxContainerResources
-	}
-	var changes []change
+// change is a change of the resource controls of a running container.
+type change struct {
+	container *cri.Container
+	want      *runtimeapi.LinuxContainerResources
+}
+
+// changes returns the changes that give running containers the resources that
+// wanted returns. It reports false if the plan kills one of them: the next sync
+// continues, when the container has restarted.
+func changes(pod *v1.Pod, observed *cri.Pod, p *plan.Plan, wanted func(*v1.Container) *runtimeapi.LinuxContainerResources) (all []change, ok bool) {
 	for _, c := range observed.Running() {
-		declared := podutil.Container(&pod.Spec, c.Name)
+		declared := podquery.Container(&pod.Spec, c.Name)
 		if declared == nil {
 			continue
 		}
-		want := w.wanted(pod, declared)
-		if cpu, memory := differs(want, c.Resources); cpu || memory {
-			changes = append(changes, change{c, want})
+		want := wanted(declared)
+		if cpu, memory := differs(want, c.Resources); !cpu && !memory {
+			continue
 		}
+		if slices.ContainsFunc(p.Kill, func(k plan.Kill) bool { return k.ID == c.ID }) || p.KillPod {
+			return nil, false
+		}
+		all = append(all, change{c, want})
 	}
-	w.resizing = nil
-	if len(changes) == 0 {
+	return all, true
+}
+
+// belowUsage returns an error for a lower memory limit than what the container
+// uses now, because the kernel would kill the container. It returns nil if the
+// runtime does not say what the container uses.
+func (ch change) belowUsage(ctx context.Context, runtime internalapi.RuntimeService) error {
+	limit, before := ch.want.GetMemoryLimitInBytes(), ch.container.Resources.GetMemoryLimitInBytes()
+	if limit == 0 || before != 0 && limit >= before {
+		return nil
+	}
+	stats, err := runtime.ContainerStats(ctx, ch.container.ID)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("The memory that a container uses is not known before its resize", "container", ch.container.Name, "err", err)
+		return nil
+	}
+	if used := stats.GetMemory().GetWorkingSetBytes().GetValue(); used >= uint64(limit) {
+		return fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)", ch.container.Name, limit, used)
+	}
+	return nil
+}
+
+// resize changes the resource controls of running containers in place
+// (KEP-1287) to the allocated resources. It leaves containers that the plan
+// kills.
+func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan) {
+	all, ok := changes(pod, observed, p, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
+	if !ok {
 		return
 	}
-	if waits := w.fits(pod); waits != nil {
-		waits.ObservedGeneration = pod.Generation
-		w.resizing = []v1.PodCondition{*waits}
+	fail := func(container string, err error) { // the next sync tries again
+		w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
+			Message: fmt.Sprintf("container %s: %v", container, err), ObservedGeneration: pod.Generation})
+		w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "ResizeError", "Pod resize failed for container %s: %v", container, err)
+	}
+	if len(all) == 0 {
+		if err := w.group.resize(ctx, w.config, pod, observed); err != nil {
+			w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
+				Message: fmt.Sprintf("pod: %v", err), ObservedGeneration: pod.Generation})
+			w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "ResizeError", "Pod resize failed: %v", err)
+			return
+		}
+		w.completeResize(pod)
 		return
+	}
+	for _, ch := range all {
+		if err := ch.belowUsage(ctx, w.config.Runtime); err != nil {
+			fail(ch.container.Name, err)
+			return
+		}
 	}
 	if err := w.config.CGroups.Apply(pod); err != nil {
 		klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers do", "err", err)
 		defer func() { _ = w.config.CGroups.Apply(pod) }()
 	}
-	for _, ch := range changes {
+	for _, ch := range all {
 		if err := w.config.Runtime.UpdateContainerResources(ctx, ch.container.ID, &runtimeapi.ContainerResources{Linux: ch.want}); err != nil {
-			w.resizing = []v1.PodCondition{{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
-				Message: fmt.Sprintf("container %s: %v", ch.container.Name, err), ObservedGeneration: pod.Generation}}
-			w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "ResizeError", "Pod resize failed for container %s: %v", ch.container.Name, err)
+			fail(ch.container.Name, err)
 			return
 		}
-		ch.container.Resources = ch.want
+		resized := *ch.container
+		resized.Resources = ch.want
+		next := *observed
+		next.Containers = slices.Clone(observed.Containers)
+		next.Containers[slices.Index(next.Containers, ch.container)] = &resized
+		w.inbox.replaceObserved(observed, &next)
+		observed = &next
 	}
-	w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed")
-	w.wake()
+	w.completeResize(pod)
+}
+
+// podGroup is what is known of a pod's control group. The zero value knows
+// nothing.
+type podGroup struct {
+	resources *v1.ResourceRequirements // its pod-level resources
+}
+
+// resize gives the control group of a running pod its pod-level resources,
+// unless it has them. It returns an error for a memory limit below what the
+// containers use, because the kernel would kill one of them.
+func (g *podGroup) resize(ctx context.Context, config *Config, pod *v1.Pod, observed *cri.Pod) error {
+	running := observed.Running()
+	if !resourcehelper.IsPodLevelResourcesSet(pod) || len(running) == 0 || equality.Semantic.DeepEqual(g.resources, pod.Spec.Resources) {
+		return nil
+	}
+	if limit := pod.Spec.Resources.Limits.Memory().Value(); limit > 0 && g.resources != nil {
+		var used uint64
+		for _, c := range running {
+			stats, err := config.Runtime.ContainerStats(ctx, c.ID)
+			if err != nil {
+				klog.FromContext(ctx).V(2).Info("The memory that a container uses is not known before the resize of its pod", "container", c.Name, "err", err)
+				continue
+			}
+			used += stats.GetMemory().GetWorkingSetBytes().GetValue()
+		}
+		if used >= uint64(limit) {
+			return fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", limit, used)
+		}
+	}
+	if err := config.CGroups.Apply(pod); err != nil {
+		return err
+	}
+	g.resources = pod.Spec.Resources.DeepCopy()
+	return nil
+}
+
+// completeResize records that the containers have the resources of a resize in
+// progress, and wakes the worker to report it.
+func (w *worker) completeResize(pod *v1.Pod) {
+	if w.inbox.takeResize() {
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed")
+		w.inbox.wake()
+	}
 }

@@ -3,6 +3,8 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,24 +14,34 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// retries are what a worker waits for before it tries again. Only its own
-// goroutine uses them.
+// retries are the back-offs of a worker. Only the current action of the worker
+// uses them, except for the method causes, which may be called from any
+// goroutine.
 type retries struct {
-	restarts plan.BackOff            // of containers that have ended
-	waiting  map[string]status.Cause // why containers do not run, for their statuses
-	failed   map[string]attempt      // what failed to start, by container
+	restarts plan.BackOff       // restarts of containers
+	failed   map[string]attempt // failed attempts to start, by container
+
+	mu      sync.Mutex              // guards waiting
+	waiting map[string]status.Cause // why containers do not run, for their statuses
 }
 
-// attempt keeps the worker from trying what failed again with every event.
+// causes returns why containers do not run, by name.
+func (r *retries) causes() map[string]status.Cause {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.waiting)
+}
+
+// attempt keeps the worker from retrying with every event.
 type attempt struct {
 	until    time.Time
 	failures int
 }
 
-// wholePod is the key of retries.failed for the sandbox.
+// wholePod is the key of the sandbox in retries.failed.
 const wholePod = ""
 
 func newRetries(maximum time.Duration) retries {
@@ -39,13 +51,13 @@ func newRetries(maximum time.Duration) retries {
 	}
 }
 
-// retryAfter waits longer the more often something failed: half a second at
-// first, ten at most.
+// retryAfter returns the time to wait after a number of failures: from half a
+// second to ten seconds.
 func retryAfter(failures int) time.Duration {
 	return min(500*time.Millisecond<<min(failures-1, 5), 10*time.Second)
 }
 
-// sooner returns the shorter of two waits, of which 0 is none.
+// sooner returns the shorter of two durations. If a is 0, there is none yet.
 func sooner(a, b time.Duration) time.Duration {
 	b = max(b, time.Millisecond)
 	if a == 0 {
@@ -56,8 +68,8 @@ func sooner(a, b time.Duration) time.Duration {
 
 func backOffKey(c *v1.Container) string { return c.Name + "/" + plan.Hash(c) }
 
-// postpone takes out of the plan what failed a short while ago, and returns
-// when to look again.
+// postpone removes from the plan what failed a short while ago. It returns the
+// shorter of next and the time until the earliest retry.
 func (r *retries) postpone(p *plan.Plan, now time.Time, next time.Duration) time.Duration {
 	kept := p.Start[:0]
 	for _, s := range p.Start {
@@ -75,7 +87,7 @@ func (r *retries) postpone(p *plan.Plan, now time.Time, next time.Duration) time
 	return next
 }
 
-// failedToStart makes the worker wait before it tries the same again.
+// failedToStart records a failed attempt to start a container, or wholePod.
 func (r *retries) failedToStart(name string) {
 	a := r.failed[name]
 	a.failures++
@@ -83,20 +95,23 @@ func (r *retries) failedToStart(name string) {
 	r.failed[name] = a
 }
 
-// created begins the back-off of a container that was created after another.
+// created records the restart of a container, for its back-off.
 func (r *retries) created(c *v1.Container, before *cri.Container) {
 	r.restarts.Started(backOffKey(c), before.FinishedAt, time.Now())
 }
 
-// started forgets what a container waited for.
+// started clears the back-off of a container, or wholePod.
 func (r *retries) started(name string) {
+	r.mu.Lock()
 	delete(r.waiting, name)
+	r.mu.Unlock()
 	delete(r.failed, name)
 }
 
-// runs forgets what containers waited for that run now and that the plan does
-// not let wait.
-func (r *retries) runs(observed *cri.Pod, p *plan.Plan) {
+// running clears the causes of containers that run now and are not backing off.
+func (r *retries) running(observed *cri.Pod, p *plan.Plan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for name := range r.waiting {
 		c := observed.Find(name)
 		if _, still := p.Waiting[name]; !still && c != nil && c.State == cri.Running {
@@ -105,9 +120,11 @@ func (r *retries) runs(observed *cri.Pod, p *plan.Plan) {
 	}
 }
 
-// backOff notes that a container has to wait before it runs again. It returns
-// false if that was known.
+// backOff records that a container waits before it restarts. It returns false
+// if this is recorded already.
 func (r *retries) backOff(pod *v1.Pod, name string, wait plan.Waiting) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.waiting[name].Reason == "CrashLoopBackOff" {
 		return false
 	}
@@ -118,8 +135,10 @@ func (r *retries) backOff(pod *v1.Pod, name string, wait plan.Waiting) bool {
 	return true
 }
 
-// note remembers for the status why a container does not run.
-func (r *retries) note(name string, err error) {
+// setCause records why a container does not run, for its status.
+func (r *retries) setCause(name string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var waits *image.Error
 	var fails *startError
 	switch {
@@ -132,14 +151,14 @@ func (r *retries) note(name string, err error) {
 	}
 }
 
-// nextPull is when the first image that could not be pulled is tried again: a
-// container's own, or one that it mounts.
+// nextPull returns the time of the earliest retry of a failed pull, of the
+// images of containers and of those that they mount.
 func (r *retries) nextPull(pod *v1.Pod, images Images) (earliest time.Time, ok bool) {
-	for name, cause := range r.waiting {
+	for name, cause := range r.causes() {
 		if cause.Reason != image.ErrImagePull && cause.Reason != image.ImagePullBackOff {
 			continue
 		}
-		c := podutil.Container(&pod.Spec, name)
+		c := podquery.Container(&pod.Spec, name)
 		if c == nil {
 			continue
 		}

@@ -24,29 +24,31 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// startError is why a container could not be started, with the reason that
-// its status shows.
+// startError is why a container could not be started. Its reason is shown in
+// the status of the container.
 type startError struct {
-	reason string
-	err    error
-	quiet  bool // a later look at the pod will deal with it
+	reason   string
+	err      error
+	deferred bool // a later sync handles it
 }
 
 func (e *startError) Error() string { return e.err.Error() }
 func (e *startError) Unwrap() error { return e.err }
 
-// running is a pod whose sandbox is there and whose containers are to start.
+// running is a pod with a sandbox whose containers are to start.
 type running struct {
-	*kuberuntime
+	config        *Config // of the workers
+	runtime       *kuberuntime
 	pod           *v1.Pod
+	static        bool
 	observed      *cri.Pod
-	node          *spec.Node
-	config        *runtimeapi.PodSandboxConfig
+	sandbox       *runtimeapi.PodSandboxConfig // as the sandbox was created
 	sandboxID     string
 	ips           []string
 	paths         map[string]string
 	userNamespace *runtimeapi.UserNamespace
-	// created is told of each container that has been created after another.
+	// created is called after the creation of each container that replaces an
+	// earlier instance.
 	created func(c *v1.Container, before *cri.Container)
 }
 
@@ -57,7 +59,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	dead := r.observed.Dead(c.Name)
 	fail := func(reason string, err error) error {
 		if ctx.Err() == nil {
-			r.Recorder.Eventf(ref, v1.EventTypeWarning, "Failed", "Error: %v", err)
+			r.config.Recorder.Eventf(ref, v1.EventTypeWarning, "Failed", "Error: %v", err)
 		}
 		return &startError{reason: reason, err: err}
 	}
@@ -65,23 +67,32 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	if err != nil {
 		return fail("CreateContainerConfigError", trimmed(err))
 	}
-	id, err := r.Runtime.CreateContainer(ctx, r.sandboxID, config, r.config)
+	if left := r.observed.Find(c.Name); left != nil && left.State == cri.Created {
+		// It was never started, and keeps the name of the new instance reserved.
+		if err := r.config.Runtime.RemoveContainer(ctx, left.ID); err != nil && !cri.IsNotFound(err) {
+			return fail("CreateContainerError", err)
+		}
+	}
+	id, err := r.config.Runtime.CreateContainer(ctx, r.sandboxID, config, r.sandbox)
 	if err != nil {
 		return fail("CreateContainerError", err)
 	}
-	r.Recorder.Event(ref, v1.EventTypeNormal, "Created", "Container created")
+	r.config.Recorder.Event(ref, v1.EventTypeNormal, "Created", "Container created")
 	if dead != nil {
 		r.created(c, dead)
 	}
-	if err := r.Runtime.StartContainer(ctx, id); err != nil {
+	if ctx.Err() != nil { // the pod is to end
+		return ctx.Err()
+	}
+	if err := r.config.Runtime.StartContainer(ctx, id); err != nil {
 		failed := fail("RunContainerError", err)
-		failed.(*startError).quiet = true
+		failed.(*startError).deferred = true
 		return failed
 	}
-	r.Recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
-	r.metrics.startedContainers.WithLabelValues([...]string{plan.Regular: "container", plan.Init: "init_container", plan.Ephemeral: "ephemeral_container"}[s.Kind]).Inc()
-	r.background.Go(ctx, func() {
-		supervise.Contain(ctx, "containers", func() { r.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
+	r.config.Recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
+	r.runtime.metrics.startedContainers.WithLabelValues([...]string{plan.Regular: "container", plan.Init: "init_container", plan.Ephemeral: "ephemeral_container"}[s.Kind]).Inc()
+	r.runtime.background.Go(ctx, func() {
+		supervise.Contain(ctx, "containers", func() { r.runtime.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
 	})
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
@@ -90,21 +101,21 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	if len(r.ips) > 0 {
 		target.IP = r.ips[0]
 	}
-	if err := r.hook(ctx, c.Lifecycle.PostStart, target); err != nil {
+	if err := r.runtime.hook(ctx, c.Lifecycle.PostStart, target); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r.Recorder.Eventf(ref, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+		r.config.Recorder.Eventf(ref, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 		started := &cri.Container{ID: id, Name: c.Name, State: cri.Running}
-		if killErr := r.killContainer(ctx, pod, started, target.IP, nil, GracePeriod(pod, nil), "FailedPostStartHook"); killErr != nil {
+		if killErr := r.runtime.killContainer(ctx, pod, started, target.IP, nil, GracePeriod(pod, nil), "FailedPostStartHook"); killErr != nil {
 			err = errors.Join(err, killErr)
 		}
-		return &startError{reason: "PostStartHookError", err: err, quiet: true}
+		return &startError{reason: "PostStartHookError", err: err, deferred: true}
 	}
 	return nil
 }
 
-// trimmed takes the marker off an error that is shown to users.
+// trimmed removes the prefix of spec.ErrConfig from an error that users see.
 func trimmed(err error) error {
 	if text, ok := strings.CutPrefix(err.Error(), spec.ErrConfig.Error()+": "); ok {
 		return errors.New(text)
@@ -112,7 +123,7 @@ func trimmed(err error) error {
 	return err
 }
 
-// configure is the container's configuration for the runtime.
+// configure returns the configuration of the container for the runtime.
 func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi.Image) (*runtimeapi.ContainerConfig, error) {
 	pod, c := r.pod, s.Container
 	in := &spec.Instance{RestartCount: s.RestartCount, Round: r.observed.Round, Image: found.GetId(), ImageUser: found.GetUsername(), UserNamespace: r.userNamespace}
@@ -125,20 +136,25 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 	if err := spec.VerifyNonRoot(pod, c, in.ImageUID, in.ImageUser); err != nil {
 		return nil, err
 	}
-	env := &spec.Env{PodIPs: r.ips, HostIPs: r.node.IPs, Allocatable: r.node.Allocatable, File: r.envFile}
+	env := &spec.Env{PodIPs: r.ips, HostIPs: r.config.Node.IPs, Allocatable: r.config.NodeStatus.Allocatable(), File: r.envFile}
 	var err error
-	if r.API != nil {
-		env.Objects = r.API.Objects
-		if env.Services, err = r.API.Services(ctx); err != nil {
+	if r.config.API != nil {
+		env.Objects = r.config.API.Objects
+		// A static pod does not wait: it may be the API server itself.
+		if env.Services, err = r.config.API.Services(ctx, !r.static); err != nil {
 			return nil, err
 		}
 	}
 	if in.Env, err = env.Environment(ctx, pod, c); err != nil {
 		return nil, err
 	}
-	if in.Mounts, err = r.Volumes.Mounts(pod, c, r.paths, in.Env); err != nil {
+	if in.Mounts, err = r.config.Volumes.Mounts(pod, c, r.paths, in.Env); err != nil {
 		return nil, err
 	}
+	if in.Devices, err = r.config.Volumes.Devices(pod, c, r.paths); err != nil {
+		return nil, err
+	}
+	in.Groups = r.config.Volumes.Groups(pod)
 	extra, err := r.ownMounts(c)
 	if err != nil {
 		return nil, err
@@ -162,14 +178,16 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 			in.Target = target.ID
 		}
 	}
-	return spec.ContainerConfig(pod, c, r.node, in), nil
+	config := spec.ContainerConfig(pod, c, &r.config.Node, in)
+	return config, r.config.Placement.Configure(ctx, pod, c, config)
 }
 
-// ownMounts are the kubelet's own: /etc/hosts and the termination message.
+// ownMounts returns the kubelet's own mounts: /etc/hosts and the termination
+// message.
 func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
-	pod, host := r.pod, r.Files
+	pod, host := r.pod, r.config.Files
 	var out []*runtimeapi.Mount
-	dir := r.Volumes.PodDir(pod.UID)
+	dir := r.config.Volumes.PodDir(pod.UID)
 	mounted := func(path string) bool {
 		for _, m := range c.VolumeMounts {
 			if filepath.Clean(m.MountPath) == path {
@@ -180,7 +198,7 @@ func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
 	}
 	if !mounted("/etc/hosts") && (len(r.ips) > 0 || pod.Spec.HostNetwork) {
 		hostFile, _ := host.ReadFile("/etc/hosts", files.MaxHostFile)
-		content, err := spec.HostsFile(pod, r.ips, r.node.ClusterDomain, hostFile)
+		content, err := spec.HostsFile(pod, r.ips, r.config.Node.Configuration.ClusterDomain, hostFile)
 		if err != nil {
 			return nil, err
 		}
@@ -199,6 +217,7 @@ func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
 		if err := host.MkdirAll(folder, 0o750); err != nil {
 			return nil, err
 		}
+		r.removeMessages(folder, c.Name)
 		var id [4]byte
 		_, _ = rand.Read(id[:])
 		path := filepath.Join(folder, hex.EncodeToString(id[:]))
@@ -210,12 +229,34 @@ func (r *running) ownMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
 	return out, nil
 }
 
-// maxEnvFile bounds an environment file, from which variables are taken one
-// by one.
+// removeMessages removes the files for the termination messages of those
+// instances of a container that the runtime no longer has.
+func (r *running) removeMessages(folder, container string) {
+	kept := map[string]bool{}
+	for _, c := range r.observed.Containers {
+		if c.Name == container && len(c.Mounts) == 0 {
+			return // which file it has is unknown
+		}
+		for _, m := range c.Mounts {
+			kept[m.GetHostPath()] = true
+		}
+	}
+	names, err := r.config.Files.ReadDir(folder)
+	if err != nil {
+		return
+	}
+	for _, name := range names {
+		if path := filepath.Join(folder, name); !kept[path] {
+			_ = r.config.Files.Remove(path) // the next start tries again
+		}
+	}
+}
+
+// maxEnvFile is the maximum size of an environment file, in bytes.
 const maxEnvFile = 64 << 10
 
-// envFile reads a variable from a file in a volume that the pod's earlier
-// containers could write to (KEP-3721). Links in it do not lead out of it.
+// envFile reads a variable from a file in a volume that earlier containers of
+// the pod could write to (KEP-3721). Links do not lead out of the volume.
 func (r *running) envFile(volume, path, key string) (string, bool, error) {
 	root, ok := r.paths[volume]
 	if !ok || root == "" {
@@ -224,7 +265,7 @@ func (r *running) envFile(volume, path, key string) (string, bool, error) {
 	if !filepath.IsLocal(path) {
 		return "", false, fmt.Errorf("path %s leaves the volume", path)
 	}
-	raw, err := r.Files.ReadBeneath(root, path, maxEnvFile)
+	raw, err := r.config.Files.ReadBeneath(root, path, maxEnvFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
 	}
@@ -234,36 +275,44 @@ func (r *running) envFile(volume, path, key string) (string, bool, error) {
 	return spec.FromEnvFile(raw, key)
 }
 
-// createSandbox makes the pod's cgroup and sandbox and returns its id and addresses.
+// createSandbox creates the pod's control group and sandbox. It returns the id
+// and the addresses of the sandbox.
 func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, config *runtimeapi.PodSandboxConfig, running []*v1.Pod) (id string, ips []string, err error) {
 	fail := func(err error) (string, []string, error) {
 		if ctx.Err() == nil {
-			k.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+			k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		}
 		return "", nil, fmt.Errorf("create the pod's sandbox: %w", err)
 	}
-	if err := k.CGroups.ApplyClasses(running); err != nil {
+	if err := k.config.CGroups.ApplyClasses(running); err != nil {
 		return fail(err)
 	}
-	if err := k.CGroups.Apply(pod); err != nil {
-		k.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
+	if len(observed.Sandboxes) > 0 {
+		// A runtime that has lost containers has not removed their groups.
+		if err := k.config.CGroups.Remove(pod.UID); err != nil {
+			klog.FromContext(ctx).V(2).Info("The control group of the pod's former sandbox is still in use", "err", err)
+		}
+	}
+	if err := k.config.CGroups.Apply(pod); err != nil {
+		k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
 		return "", nil, err
 	}
-	if err := k.Files.MkdirAll(config.GetLogDirectory(), 0o755); err != nil {
+	if err := k.config.Files.MkdirAll(config.GetLogDirectory(), 0o755); err != nil {
+		return fail(err)
+	}
+	if err := k.config.Files.ReplaceUnsynced(filepath.Join(config.GetLogDirectory(), logOwner), []byte(k.config.Node.RootDirectory), 0o644); err != nil {
 		return fail(err)
 	}
 	handler, err := k.runtimeHandler(ctx, pod, observed)
 	if err != nil {
 		return fail(err)
 	}
-	// A sandbox that is being made is not abandoned half way: the runtime
-	// would keep its network.
 	began := time.Now()
-	id, err = k.Runtime.RunPodSandbox(context.WithoutCancel(ctx), config, handler)
+	id, err = k.config.Runtime.RunPodSandbox(ctx, config, handler)
 	if err != nil {
 		return fail(err)
 	}
-	response, err := k.Runtime.PodSandboxStatus(ctx, id, false)
+	response, err := k.config.Runtime.PodSandboxStatus(ctx, id, false)
 	if err != nil {
 		return fail(err)
 	}
@@ -276,26 +325,26 @@ func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *
 		}
 	}
 	if pod.Spec.HostNetwork {
-		ips = k.Node.IPs
+		ips = k.config.Node.IPs
 	}
 	return id, ips, nil
 }
 
-// runtimeHandler is the handler of the pod's RuntimeClass. The class of a pod
-// and the handler of a class never change: the pod's last sandbox knows it,
-// also while the API server is away.
+// runtimeHandler returns the handler of the pod's RuntimeClass. The class of a
+// pod and the handler of a class are immutable, so the pod's last sandbox has
+// it, also while the API server is not reachable.
 func (k *kuberuntime) runtimeHandler(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (string, error) {
-	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" || k.API == nil {
+	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" || k.config.API == nil {
 		return "", nil
 	}
 	if len(observed.Sandboxes) > 0 && observed.Sandboxes[0].Handler != "" {
 		return observed.Sandboxes[0].Handler, nil
 	}
-	return k.API.RuntimeHandler(ctx, *pod.Spec.RuntimeClassName)
+	return k.config.API.RuntimeHandler(ctx, *pod.Spec.RuntimeClassName)
 }
 
-// removeOlder removes what is left of earlier instances of a container but
-// the newest dead one, whose status and log stay readable.
+// removeOlder removes the earlier instances of a container except the newest
+// exited one, whose status and log stay available.
 func (k *kuberuntime) removeOlder(ctx context.Context, observed *cri.Pod, name, current string) {
 	kept := false
 	for _, c := range observed.Containers {
@@ -306,8 +355,27 @@ func (k *kuberuntime) removeOlder(ctx context.Context, observed *cri.Pod, name, 
 			kept = true
 			continue
 		}
-		if err := k.Runtime.RemoveContainer(ctx, c.ID); err == nil && c.LogPath != "" {
+		if err := k.config.Runtime.RemoveContainer(ctx, c.ID); err == nil && c.LogPath != "" {
 			_ = logs.Remove(c.LogPath)
+		}
+	}
+}
+
+// removeOlderSandboxes removes the earlier sandboxes of a pod that has a new one,
+// except those with the newest exited instance of a container.
+func (k *kuberuntime) removeOlderSandboxes(ctx context.Context, observed *cri.Pod) {
+	inUse := map[string]bool{}
+	for _, c := range observed.Containers {
+		if c.State != cri.Exited || c == observed.Dead(c.Name) {
+			inUse[c.SandboxID] = true
+		}
+	}
+	for _, s := range observed.Sandboxes {
+		if s.Ready || inUse[s.ID] {
+			continue
+		}
+		if err := k.config.Runtime.RemovePodSandbox(ctx, s.ID); err != nil && !cri.IsNotFound(err) {
+			klog.FromContext(ctx).V(2).Info("Removing an earlier sandbox failed, the garbage collector will try again", "sandbox", s.ID, "err", err)
 		}
 	}
 }

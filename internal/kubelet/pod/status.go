@@ -9,25 +9,29 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
+	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // minimumShown is how long a container must have run before a pod that ends by
-// itself is shown as Running. Whoever waits for that to attach (`kubectl run
-// -i --rm`) would come too late for what a shorter command says; of a pod that
-// is Succeeded or Failed they read the log. It also saves a write.
+// itself is reported as Running. A client that waits for Running in order to
+// attach, such as `kubectl run -i --rm`, would miss the output of a shorter
+// command. It reads the log of a pod that is Succeeded or Failed. Holding the
+// status back also saves a write.
 const minimumShown = 300 * time.Millisecond
 
-// showRunning says until when the pod's status is held back: it is the first
-// with which a pod that ends by itself is Running, and shown too soon. The zero
-// time lets it be written.
+// showRunning returns when the first Running status of a pod that may finish can
+// be written. The zero time means now.
 func showRunning(pod *v1.Pod, previous, next v1.PodPhase, observed *cri.Pod, now time.Time) (until time.Time) {
 	if pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.DeletionTimestamp != nil ||
 		next != v1.PodRunning || previous == v1.PodRunning {
 		return until
 	}
 	for _, c := range observed.Containers {
+		if c.StartedAt.After(now) { // the clock was set back
+			continue
+		}
 		if shown := c.StartedAt.Add(minimumShown); c.State == cri.Running && shown.After(now) && shown.After(until) {
 			until = shown
 		}
@@ -35,19 +39,23 @@ func showRunning(pod *v1.Pod, previous, next v1.PodPhase, observed *cri.Pod, now
 	return until
 }
 
-// shown is the object whose status the API server keeps for the pod: its
-// mirror for a static pod. Nil if there is none.
+// shown returns the object whose status the API server stores for the pod: the
+// mirror pod of a static pod. It returns nil if there is no mirror pod, or only
+// the mirror pod of an earlier version of the manifest.
 func (w *worker) shown(pod *v1.Pod) *v1.Pod {
 	if w.orphan || w.config.API == nil {
 		return nil
 	}
-	if w.static {
-		return w.peers.mirrorOf(pod)
+	if w.inbox.static {
+		if mirror := w.peers.mirrorOf(pod); source.MirrorShows(mirror, pod) {
+			return mirror
+		}
+		return nil
 	}
 	return pod
 }
 
-// previous is the last status known of the pod.
+// previous returns the last known status of the pod.
 func (w *worker) previous(pod *v1.Pod) v1.PodStatus {
 	shown := w.shown(pod)
 	if shown == nil {
@@ -59,22 +67,24 @@ func (w *worker) previous(pod *v1.Pod) v1.PodStatus {
 	return shown.Status
 }
 
-// report works out the pod's status and has it written, unless showRunning
-// wants to wait.
+// report generates the status of the pod and writes it, unless showRunning
+// holds it back.
 func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, ended bool) v1.PodStatus {
-	r := w.request()
+	r := w.inbox.request()
+	pod = w.inbox.allocation().of(pod)
 	ending := r.ending()
 	if !ended {
 		r.failed = nil
 	}
-	conditions := append([]v1.PodCondition{}, w.resizing...)
+	conditions := w.inbox.resizeConditions()
 	if r.target != nil {
 		conditions = append(conditions, *r.target)
 	}
 	now, previous := time.Now(), w.previous(pod)
 	st := status.Generate(status.Input{
 		Pod: pod, Previous: previous, Observed: observed, Now: now, HostIPs: w.config.Node.IPs, Runtime: w.config.RuntimeName(),
-		Waiting: w.retries.waiting, Failed: r.failed, Rejected: r.rejected, Ended: ended, Conditions: conditions,
+		Waiting: w.retries.causes(), Failed: r.failed, Rejected: r.rejected, Ended: ended, Conditions: conditions,
+		Devices: func(c *v1.Container) []v1.ResourceStatus { return w.config.Placement.DevicesStatus(pod, c) },
 		Ready: func(c *v1.Container, running *cri.Container) bool {
 			return c.ReadinessProbe == nil || w.probeResult(running.ID, probe.Readiness) == plan.Success
 		},
@@ -82,11 +92,11 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 			return c.StartupProbe == nil || w.probeResult(running.ID, probe.Startup) == plan.Success
 		},
 	})
-	if ending && !ended && podutil.Ended(st.Phase) { // how it ends is decided when nothing runs any more
+	if ending && !ended && podquery.Ended(st.Phase) { // the final phase is known when nothing runs any more
 		st.Phase = previous.Phase
 	}
-	if w.static {
-		w.setStatus(st)
+	if w.inbox.static {
+		w.inbox.setStatus(st)
 	}
 	if w.showFrom = showRunning(pod, previous.Phase, st.Phase, observed, now); !w.showFrom.IsZero() {
 		return st
@@ -95,15 +105,15 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 		w.metrics.startDuration.Observe(time.Since(st.StartTime.Time).Seconds())
 	}
 	if shown := w.shown(pod); shown != nil && !r.removed {
-		remove := ended && pod.DeletionTimestamp != nil && !w.static
+		remove := ended && pod.DeletionTimestamp != nil && !w.inbox.static
 		w.config.API.Status.Set(ctx, shown, st, remove)
 	}
 	return st
 }
 
-// withStatus is the pod with the status that the kubelet knows.
+// withStatus returns the pod with the status that the kubelet knows.
 func (w *worker) withStatus() *v1.Pod {
-	pod := w.copied()
+	pod := w.inbox.copied()
 	pod.Status = w.previous(pod)
 	return pod
 }

@@ -1,19 +1,19 @@
-// Package pod runs the pods of a node, each by a worker of its own. It stands
-// for upstream's pod workers, with the parts of its sync loop and of its
-// kuberuntime manager that a pod's life is made of.
+// Package pod runs the pods of a node. Each pod has a worker. The package stands
+// for upstream's pod workers, and for the parts of its sync loop and of its
+// kuberuntime manager that make up the life of a pod.
 //
 //	sources ──────────┐                       ┌─ container events (pleg)
-//	pods without one ─┴─► sync loop ─► worker ◄┼─ probe results (probe)
+//	orphans ──────────┴─► sync loop ─► worker ◄┼─ probe results (probe)
 //	                                     │    └─ changed config maps and secrets (object)
 //	                                     ▼
 //	       observe ─► plan ─► kill, mount, pull, start ─► status ─► API server
 //
-// A worker keeps nothing that cannot be read back from the runtime, so that
-// a kubelet that is killed adopts its running containers when it comes back.
+// A worker has no state that cannot be read back from the runtime. A kubelet
+// that was killed adopts its running containers when it is started again.
 //
-// The sync loop starts workers and passes on what it is told. It does no I/O:
-// a runtime, a disk or an API server that hangs stops the workers that wait for
-// it and no other.
+// The sync loop starts workers and passes updates to them. It does no I/O: a
+// runtime, a disk or an API server that hangs blocks only the workers that wait
+// for it.
 package pod
 
 import (
@@ -32,22 +32,24 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Workers are the workers of a node's pods. Its methods may be called from any
-// goroutine.
+// Workers are the workers of the pods of a node. The methods may be called from
+// any goroutine.
 type Workers struct {
 	config  Config
 	metrics *metrics
 	runtime *kuberuntime
 	updates chan source.Update // from the sources to the loop
-	orphans chan *cri.Summary  // pods that are on the node and that have no worker
+	orphans chan *cri.Summary  // pods on the node without workers
+
+	admission sync.Mutex // serializes the admission of pods and of resizes
 
 	mu      sync.Mutex // guards what follows
 	workers map[types.UID]*worker
 	mirrors map[string]*v1.Pod // by namespace/name
-	ready   bool               // every source has told all it knows
+	ready   bool               // every source has sent all of its pods
 }
 
-// New returns the workers of a node without pods.
+// New returns the workers of a node that has no pods yet.
 func New(c Config) *Workers {
 	m := newMetrics(c.Metrics)
 	ws := &Workers{
@@ -55,12 +57,12 @@ func New(c Config) *Workers {
 		updates: make(chan source.Update, 64), orphans: make(chan *cri.Summary, 64),
 		workers: make(map[types.UID]*worker), mirrors: make(map[string]*v1.Pod),
 	}
-	ws.runtime = &kuberuntime{Config: &ws.config, metrics: m}
+	ws.runtime = &kuberuntime{config: &ws.config, metrics: m}
 	return ws
 }
 
-// Run is the sync loop: the one place where workers are started. It returns
-// once ctx has ended and all workers have.
+// Run is the sync loop, the only place that starts workers. It returns once ctx
+// and all workers have ended.
 func (ws *Workers) Run(ctx context.Context) {
 	ws.runtime.started = time.Now()
 	var running supervise.WaitGroup
@@ -79,12 +81,13 @@ func (ws *Workers) Run(ctx context.Context) {
 			}
 		})
 	}
-	resync := time.NewTicker(ws.config.SyncFrequency)
+	resync := time.NewTicker(ws.config.Node.Configuration.SyncFrequency.Duration)
 	defer resync.Stop()
-	waiting := make(map[string]bool) // sources that have not told all their pods yet
+	waiting := make(map[string]bool) // sources that have not sent all of their pods yet
 	for _, name := range ws.config.Sources {
 		waiting[name] = true
 	}
+	early := make(map[types.UID]*cri.Summary) // pods on the node that the missing sources may have
 	for {
 		ws.setReady(len(waiting) == 0)
 		select {
@@ -93,6 +96,9 @@ func (ws *Workers) Run(ctx context.Context) {
 		case u := <-ws.updates:
 			if u.Ready {
 				delete(waiting, u.Source)
+				if len(waiting) == 0 {
+					ws.adopt(early, start)
+				}
 				continue
 			}
 			supervise.Contain(ctx, "updates", func() { ws.update(ctx, &u, start) })
@@ -101,13 +107,8 @@ func (ws *Workers) Run(ctx context.Context) {
 				supervise.Contain(ctx, "updates", func() { ws.update(ctx, again, start) })
 			}
 		case s := <-ws.orphans:
-			// A pod that no source knows is ended as if it had been deleted.
-			if len(waiting) == 0 && !ws.Has(s.UID) {
-				klog.FromContext(ctx).Info("Ending a pod that no source knows", "pod", klog.KRef(s.Namespace, s.Name), "podUID", s.UID)
-				w := ws.newWorker(cri.RestoredPod(&cri.Pod{UID: s.UID, Name: s.Name, Namespace: s.Namespace}))
-				w.orphan = true
-				w.remove()
-				start(w)
+			if early[s.UID] = s; len(waiting) == 0 {
+				ws.adopt(early, start)
 			}
 		case <-resync.C:
 			ws.WakeAll()
@@ -115,7 +116,22 @@ func (ws *Workers) Run(ctx context.Context) {
 	}
 }
 
-// update takes one change from a source.
+// adopt starts workers that end the pods on the node that no source has, as if
+// they were deleted, and empties the map. Their resources are in use until they
+// have ended.
+func (ws *Workers) adopt(orphans map[types.UID]*cri.Summary, start func(*worker)) {
+	for uid, s := range orphans {
+		if !ws.Has(uid) {
+			w := ws.newWorker(cri.RestoredPod(&cri.Pod{UID: uid, Name: s.Name, Namespace: s.Namespace}))
+			w.orphan = true
+			w.inbox.remove()
+			start(w)
+		}
+	}
+	clear(orphans)
+}
+
+// update handles one change from a source.
 func (ws *Workers) update(ctx context.Context, u *source.Update, start func(*worker)) {
 	if u.IsMirror() {
 		ws.updateMirror(u)
@@ -129,7 +145,7 @@ func (ws *Workers) update(ctx context.Context, u *source.Update, start func(*wor
 		}
 		if w != nil {
 			w.again = nil
-			w.remove()
+			w.inbox.remove()
 		}
 		return
 	}
@@ -141,34 +157,37 @@ func (ws *Workers) update(ctx context.Context, u *source.Update, start func(*wor
 		klog.FromContext(ctx).V(2).Info("Got pod", "pod", klog.KObj(pod), "podUID", pod.UID, "source", u.Source)
 		w = ws.newWorker(pod)
 		if u.IsStatic() {
-			ws.follow(w)
+			ws.waitForPredecessor(w)
 		} else {
+			ws.admission.Lock() // until the worker is listed, so that others count the pod
+			defer ws.admission.Unlock()
 			ws.admit(w)
 		}
 		start(w)
-	case w.request().removed:
+	case w.inbox.request().removed:
 		w.again = u
 	default:
-		w.update(pod)
+		w.inbox.update(pod)
 	}
 }
 
-// follow makes the worker of a static pod wait for the one before it: a changed
-// manifest is a new pod, which may need the ports and the mirror of the old.
-func (ws *Workers) follow(w *worker) {
-	w.static = true
-	if before := ws.static(mirrorName(w.current())); before != nil {
+// waitForPredecessor makes the worker of a static pod wait for the one before
+// it. A changed manifest is a new pod, which may need the ports and the mirror
+// pod of the old one.
+func (ws *Workers) waitForPredecessor(w *worker) {
+	w.inbox.static = true
+	if before := ws.static(mirrorName(w.inbox.current())); before != nil {
 		w.after = before.done
 	}
 }
 
-// admit decides whether the node takes a pod of the API server's that is new to
+// admit decides whether the node admits a pod of the API server that is new to
 // this kubelet.
 func (ws *Workers) admit(w *worker) {
-	pod := w.current()
+	pod := w.inbox.current()
 	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil {
 		if r := ws.config.Admit(pod, ws.Active()); r != nil {
-			w.reject(status.Cause{Reason: r.Reason, Message: status.RejectedPrefix + r.Message})
+			w.inbox.reject(status.Cause{Reason: r.Reason, Message: status.RejectedPrefix + r.Message})
 			ws.config.Recorder.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
 		}
 		for _, port := range admit.ReservedPorts(pod, ws.config.ReservedPorts) {
@@ -176,11 +195,17 @@ func (ws *Workers) admit(w *worker) {
 		}
 	}
 	if status.WasRejected(pod) {
-		w.reject(status.Cause{Reason: pod.Status.Reason, Message: pod.Status.Message})
+		w.inbox.reject(status.Cause{Reason: pod.Status.Reason, Message: pod.Status.Message})
 	}
 }
 
-// updateMirror keeps what is known of the API server's image of a static pod.
+func (ws *Workers) allocating(decide func()) {
+	ws.admission.Lock()
+	defer ws.admission.Unlock()
+	decide()
+}
+
+// updateMirror records a change of a mirror pod.
 func (ws *Workers) updateMirror(u *source.Update) {
 	pod, name := u.Pod, mirrorName(u.Pod)
 	ws.mu.Lock()
@@ -196,19 +221,19 @@ func (ws *Workers) updateMirror(u *source.Update) {
 		ws.config.API.Status.Known(pod)
 	}
 	if w := ws.static(name); w != nil {
-		w.wake()
+		w.inbox.wake()
 	}
 }
 
 func mirrorName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// static returns the worker of the static pod of that name: of a changed pod
-// the one that all others must end before.
+// static returns the worker of the static pod of that name. Of several versions
+// it returns the newest, for which no other waits.
 func (ws *Workers) static(name string) *worker {
 	var same []*worker
 	awaited := map[chan struct{}]bool{}
 	for _, w := range ws.list() {
-		if w.static && mirrorName(w.current()) == name {
+		if w.inbox.static && mirrorName(w.inbox.current()) == name {
 			same = append(same, w)
 			awaited[w.after] = true
 		}
@@ -227,8 +252,8 @@ func (ws *Workers) mirrorOf(pod *v1.Pod) *v1.Pod {
 	return ws.mirrors[mirrorName(pod)]
 }
 
-// delete takes away a worker that has ended, and returns the update that has
-// come for its pod since the pod was removed, if any.
+// delete removes a worker that has ended. It returns the update that has
+// arrived for its pod since the pod was removed, if any.
 func (ws *Workers) delete(uid types.UID) *source.Update {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package probe asks containers how they are: startup, liveness and
-// readiness, by exec, HTTP, TCP and gRPC. It stands for upstream's probe manager
-// (package prober).
+// Package probe runs the startup, liveness and readiness probes of containers by
+// exec, HTTP, TCP and gRPC. It corresponds to upstream's probe manager (package
+// prober).
 //
 // Each probe of each running container instance has a goroutine:
 //
@@ -15,6 +15,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -54,7 +55,8 @@ type Manager struct {
 	workers map[types.UID]map[key]*worker
 	counts  map[types.UID]map[Count]int
 	working supervise.WaitGroup
-	ctx     context.Context //nolint:containedctx // set by Run, ends the workers
+	ctx     context.Context //nolint:containedctx // set by Start, ends the workers
+	began   time.Time       // set by Start
 }
 
 type key struct {
@@ -65,7 +67,8 @@ type key struct {
 // Count names one counter of probe results for the metrics endpoint.
 type Count struct{ Namespace, Pod, Container, Probe, Result string }
 
-// New returns a Manager that reports changes of results to changed.
+// New returns a Manager that calls changed after the result of a probe has
+// changed.
 func New(runner *Runner, recorder record.EventRecorder, object func(pod *v1.Pod, container string) *v1.ObjectReference, changed func(uid types.UID)) *Manager {
 	return &Manager{
 		runner: runner, recorder: recorder, object: object, changed: changed,
@@ -73,10 +76,10 @@ func New(runner *Runner, recorder record.EventRecorder, object func(pod *v1.Pod,
 	}
 }
 
-// Start makes the prober live as long as ctx. It must be called before Sync.
-func (p *Manager) Start(ctx context.Context) { p.ctx = ctx }
+// Start makes probes run until ctx ends. It must be called before Sync.
+func (p *Manager) Start(ctx context.Context) { p.ctx, p.began = ctx, time.Now() }
 
-// Wait returns when all goroutines have ended.
+// Wait blocks until all goroutines have ended.
 func (p *Manager) Wait() { p.working.Wait() }
 
 // Instance is one running container of a pod.
@@ -86,10 +89,10 @@ type Instance struct {
 	StartedAt time.Time
 }
 
-// Sync makes the probes of a pod those of the given running containers.
-// Adopted containers (started before the kubelet) that before says have started
-// need not do so again, and those that were ready stay so until their probe says
-// otherwise.
+// Sync starts the probes of the given running containers of a pod and stops all
+// other probes of the pod. before returns the state of containers that an
+// earlier kubelet started. A container that has started does not need to start
+// again, and a container that was ready stays ready until its probe fails.
 func (p *Manager) Sync(pod *v1.Pod, ip string, running []Instance, before func(container string) (started, ready bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +122,7 @@ func (p *Manager) Sync(pod *v1.Pod, ip string, running []Instance, before func(c
 				continue
 			}
 			ctx, cancel := context.WithCancel(p.ctx)
-			w := &worker{prober: p, pod: pod, probe: probe, kind: kind, cancel: cancel, kick: make(chan struct{}, 1),
+			w := &worker{prober: p, pod: pod, probe: probe, kind: kind, cancel: cancel, startupSucceeded: make(chan struct{}, 1),
 				target: Target{Pod: pod, Container: instance.Container, ContainerID: instance.ID, IP: ip}, started: instance.StartedAt}
 			if kind == Liveness {
 				w.result = plan.Success
@@ -147,7 +150,7 @@ func (p *Manager) Sync(pod *v1.Pod, ip string, running []Instance, before func(c
 	}
 }
 
-// Forget ends the probes of a pod.
+// Forget ends the probes of a pod and drops its counters.
 func (p *Manager) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,8 +161,8 @@ func (p *Manager) Forget(uid types.UID) {
 	delete(p.counts, uid)
 }
 
-// StopKind ends the probes of one kind of a pod (liveness and startup, once it
-// is being terminated).
+// StopKind ends the probes of some kinds of a pod, such as liveness and startup
+// when the pod terminates.
 func (p *Manager) StopKind(uid types.UID, kinds ...Kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +175,7 @@ func (p *Manager) StopKind(uid types.UID, kinds ...Kind) {
 	}
 }
 
-// Result returns the last result of a probe, Unknown for one without answer.
+// Result returns the last result of a probe, Unknown before the first.
 func (p *Manager) Result(uid types.UID, containerID string, kind Kind) plan.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,14 +199,14 @@ func (p *Manager) Counts() map[Count]int {
 }
 
 type worker struct {
-	prober  *Manager
-	pod     *v1.Pod
-	probe   *v1.Probe
-	kind    Kind
-	target  Target
-	started time.Time
-	cancel  context.CancelFunc
-	kick    chan struct{}
+	prober           *Manager
+	pod              *v1.Pod
+	probe            *v1.Probe
+	kind             Kind
+	target           Target
+	started          time.Time
+	cancel           context.CancelFunc
+	startupSucceeded chan struct{}
 
 	result plan.Result // guarded by Manager.mu
 }
@@ -211,8 +214,13 @@ type worker struct {
 func (w *worker) run(ctx context.Context) {
 	defer w.cancel()
 	period := time.Duration(max(w.probe.PeriodSeconds, 1)) * time.Second
-	begin := w.started.Add(time.Duration(w.probe.InitialDelaySeconds) * time.Second)
-	timer := time.NewTimer(max(time.Until(begin), 0))
+	delay := time.Duration(w.probe.InitialDelaySeconds) * time.Second
+	begin := time.Now().Add(min(time.Until(w.started.Add(delay)), delay)) // the clock may have been set back since
+	wait := max(time.Until(begin), 0)
+	if w.started.Before(w.prober.began) { // a restarted kubelet does not probe all containers at once
+		wait = max(wait, rand.N(period))
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	successes, failures := int32(0), int32(0)
 	for {
@@ -220,7 +228,7 @@ func (w *worker) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-w.kick: // the startup probe has succeeded
+		case <-w.startupSucceeded:
 			if delay := time.Until(begin); delay > 0 {
 				timer.Reset(delay)
 				continue
@@ -257,40 +265,44 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// once runs the probe, once more where it could not be carried out.
+// once runs the probe and reports the result. It retries a probe that could not
+// be carried out.
 func (w *worker) once(ctx context.Context) (ok, known bool) {
 	const attempts = 3
-	reference := w.prober.object(w.pod, w.target.Container.Name)
+	var output string
+	var err error
+	var warning *Warning
 	for range attempts {
-		var ok bool
-		var output string
-		err := supervise.Call(func() (err error) {
+		err = supervise.Call(func() (err error) {
 			ok, output, err = w.prober.runner.Run(ctx, w.probe, w.target)
 			return err
 		})
 		if panicked := new(supervise.Panic); errors.As(err, &panicked) {
-			supervise.Failed(ctx, "probes", err, "will try again")
+			supervise.LogFailure(ctx, "probes", err, "will try again")
 		}
 		if ctx.Err() != nil {
 			return false, false
 		}
-		var warning *Warning
-		if errors.As(err, &warning) {
-			w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "ProbeWarning", "%s probe warning: %v", w.kind, warning)
-		} else if err != nil {
-			w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in %s state: %v", w.kind, "unknown", err)
-			w.count("unknown")
-			continue
+		if err == nil || errors.As(err, &warning) {
+			break
 		}
-		if ok {
-			w.count("successful")
-		} else {
-			w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.kind, output)
-			w.count("failed")
-		}
-		return ok, true
 	}
-	return false, false
+	reference := w.prober.object(w.pod, w.target.Container.Name)
+	switch {
+	case warning != nil:
+		w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "ProbeWarning", "%s probe warning: %v", w.kind, warning)
+	case err != nil:
+		w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in %s state: %v", w.kind, "unknown", err)
+		w.count("unknown")
+		return false, false
+	}
+	if ok {
+		w.count("successful")
+	} else {
+		w.prober.recorder.Eventf(reference, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.kind, output)
+		w.count("failed")
+	}
+	return ok, true
 }
 
 func (w *worker) count(result string) {
@@ -313,8 +325,8 @@ func (w *worker) set(r plan.Result) {
 	}
 }
 
-// become is called with the lock held and says whether the result changes. A
-// container that has started lets its other probes begin, and stays started.
+// become sets the result and reports whether it changed. A container that has
+// started lets its other probes begin, and stays started. Manager.mu is held.
 func (w *worker) become(r plan.Result) bool {
 	if w.result == r || w.kind == Startup && w.result == plan.Success {
 		return false
@@ -326,7 +338,7 @@ func (w *worker) become(r plan.Result) bool {
 	for k, other := range w.prober.workers[w.pod.UID] {
 		if k.containerID == w.target.ContainerID && k.kind != Startup {
 			select {
-			case other.kick <- struct{}{}:
+			case other.startupSucceeded <- struct{}{}:
 			default:
 			}
 		}

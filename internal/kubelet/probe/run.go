@@ -22,9 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	remote "k8s.io/cri-client/pkg"
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/coracle-io/coracle/internal/version"
 )
 
-// Target is the container that a probe or a hook is directed at.
+// Target is the container of a probe or hook.
 type Target struct {
 	Pod         *v1.Pod
 	Container   *v1.Container
@@ -32,11 +34,11 @@ type Target struct {
 	IP          string
 }
 
-// Exec runs a command in a container and returns its output. A command that
-// ends with a code other than 0 is an error that knows its ExitStatus.
+// Exec runs a command in a container and returns its output. If the command ends
+// with another code than 0, the error has an ExitStatus method.
 type Exec func(ctx context.Context, containerID string, command []string, timeout time.Duration) (output []byte, err error)
 
-// Runner carries out the handlers of probes.
+// Runner runs the handlers of probes and hooks.
 type Runner struct {
 	Exec Exec
 	// Dial connects to pods; nil is the network.
@@ -46,8 +48,8 @@ type Runner struct {
 const (
 	maxBody      = 10 << 10
 	maxHeader    = 64 << 10
-	userAgent    = "kube-probe/1.37"
-	hookAgent    = "kube-lifecycle/1.37"
+	userAgent    = "kube-probe/" + version.Release
+	hookAgent    = "kube-lifecycle/" + version.Release
 	maxRedirects = 10
 )
 
@@ -59,8 +61,8 @@ func (r *Runner) dial(ctx context.Context, network, address string) (net.Conn, e
 	return dialer.DialContext(ctx, network, address)
 }
 
-// Run carries out the handler once and returns whether it succeeded and what
-// it said. The error is for a probe that could not be carried out, or a Warning.
+// Run runs the handler once and returns whether it succeeded, and its output.
+// The error reports that the handler could not be run, or is a Warning.
 func (r *Runner) Run(ctx context.Context, p *v1.Probe, t Target) (ok bool, output string, err error) {
 	timeout := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
 	switch {
@@ -98,7 +100,8 @@ func (r *Runner) exec(ctx context.Context, command []string, t Target, timeout t
 	return false, text, err
 }
 
-// Port resolves a port of a probe or hook, by number or by the container's name for it.
+// Port returns the number of a port of a probe or hook, which may be the name of
+// a port of the container.
 func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
 	n := port.IntValue()
 	if port.Type == intstr.String {
@@ -120,13 +123,13 @@ func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
 	return n, nil
 }
 
-// Warning is the error of a probe that succeeded all the same.
+// Warning is the error of a probe that succeeded with a warning.
 type Warning struct{ text string }
 
 func (w *Warning) Error() string { return w.text }
 
-// httpRequest is the request of an httpGet handler. What the handler says of a
-// header replaces the kubelet's own; an empty Accept header is left out.
+// httpRequest returns the request of an httpGet handler. A header of the handler
+// replaces the kubelet's header; an empty Accept header removes it.
 func httpRequest(ctx context.Context, action *v1.HTTPGetAction, t Target, agent string) (*http.Request, error) {
 	port, err := Port(action.Port, t.Container)
 	if err != nil {
@@ -172,7 +175,7 @@ func (r *Runner) httpClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext: r.dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-			// The kubelet asks the pod's own address; its certificate is the pod's affair.
+			// Probes do not verify the certificates of pods, as in upstream.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec
 		},
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
@@ -187,8 +190,8 @@ func (r *Runner) httpClient() *http.Client {
 	}
 }
 
-// HTTP asks the container's URL; every code from 200 to 399 is a success, that
-// of a redirection to another host with a Warning.
+// HTTP sends a probe's request. Every code from 200 to 399 is a success. A
+// redirect to another host is a success with a Warning.
 func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (bool, string, error) {
 	request, err := httpRequest(ctx, action, t, userAgent)
 	if err != nil {
@@ -212,9 +215,9 @@ func (r *Runner) HTTP(ctx context.Context, action *v1.HTTPGetAction, t Target) (
 	return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", response.StatusCode), nil
 }
 
-// Hook asks the URL of a lifecycle hook; whatever the container answers, it has
-// been told. A server that answers HTTPS in plain HTTP is asked again by HTTP,
-// without credentials; fallback says that this was so.
+// Hook sends the request of a lifecycle hook. Every answer of the container is a
+// success. If a server answers an HTTPS request in plain HTTP, Hook sends the
+// request again by HTTP without credentials, and fallback is true.
 func (r *Runner) Hook(ctx context.Context, action *v1.HTTPGetAction, t Target) (fallback bool, err error) {
 	request, err := httpRequest(ctx, action, t, hookAgent)
 	if err != nil {

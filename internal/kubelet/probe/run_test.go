@@ -111,6 +111,6 @@ func TestHookIgnoresTheAnswer(t *testing.T) {
 	}
 	action.Port = intstr.FromInt(1)
 	if _, err := new(Runner).Hook(t.Context(), action, target); err == nil {
-		t.Error("a hook that nobody answers succeeds")
+		t.Error("a hook without an answer succeeds")
 	}
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
-// apiServers is the group of the API server, whose connections are those of
-// many users: it bounds them by user itself.
+// apiServers is the group of the API server. Its connections carry the requests
+// of many users, whose number it bounds itself.
 const apiServers = "system:kubelet-api-admin"
 
-// guard lets a request through if its sender is known and may do what it asks.
-func (s *Server) guard(next http.Handler) http.Handler {
+// authorized returns a handler that authenticates and authorizes requests
+// before it calls next.
+func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.config.Authenticator == nil || s.config.Authorizer == nil {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
@@ -29,7 +30,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
-		attributes := Attributes(r, info.User, s.config.NodeName)
+		attributes := requestAttributes(r, info.User, s.config.NodeName)
 		for _, a := range attributes {
 			decision, _, err := s.config.Authorizer.Authorize(r.Context(), a)
 			if err != nil {
@@ -38,9 +39,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 				return
 			}
 			if decision == authorizer.DecisionAllow {
-				if info.User.GetName() != user.Anonymous && !httpserver.Known(r.Context(), info.User, apiServers) {
+				if info.User.GetName() != user.Anonymous && !httpserver.MarkAuthenticated(r.Context(), info.User, apiServers) {
 					w.Header().Set("Connection", "close")
-					http.Error(w, httpserver.TooMany, http.StatusTooManyRequests)
+					http.Error(w, httpserver.TooManyConnections, http.StatusTooManyRequests)
 					return
 				}
 				next.ServeHTTP(w, r)
@@ -55,9 +56,9 @@ func forbidden(a authorizer.Attributes) string {
 	return fmt.Sprintf("(user=%s, verb=%s, resource=%s, subresource(s)=[%s])", a.GetUser().GetName(), a.GetVerb(), a.GetResource(), a.GetSubresource())
 }
 
-// Attributes are what a request needs permission for, any of them: a
-// subresource of the node, most specific first.
-func Attributes(r *http.Request, u user.Info, nodeName string) []authorizer.Attributes {
+// requestAttributes returns the permissions, one of which a request needs: subresources
+// of the node, the most specific first.
+func requestAttributes(r *http.Request, u user.Info, nodeName string) []authorizer.Attributes {
 	verb := ""
 	switch r.Method {
 	case http.MethodPost:
@@ -75,7 +76,7 @@ func Attributes(r *http.Request, u user.Info, nodeName string) []authorizer.Attr
 	is := func(root string) bool { return r.URL.Path == root || strings.HasPrefix(r.URL.Path, root+"/") }
 	switch {
 	case is("/exec"), is("/attach"), is("/portForward"), is("/run"):
-		// What acts on a container is no reading, though WebSockets begin by GET.
+		// These act on a container, though WebSockets begin with GET.
 		verb = "create"
 	case is("/stats"):
 		subresources = []string{"stats"}

@@ -12,8 +12,8 @@ import (
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// Handshakes name the authorities of client certificates as they are at the
-// time, and those of HTTP/2 too.
+// TLS handshakes advertise the current authorities of client certificates, with
+// HTTP/2 too.
 func TestHandshakeNamesClientAuthorities(t *testing.T) {
 	open := func() *pki.Directory {
 		d, err := pki.Open(t.TempDir(), clock.RealClock{})
@@ -34,11 +34,11 @@ func TestHandshakeNamesClientAuthorities(t *testing.T) {
 	}
 	current := make(chan *x509.CertPool, 1)
 	current <- pool(first)
-	s, err := Listen(Config{Address: "127.0.0.1", GetCertificate: serving.GetCertificate, ClientCAs: func() *x509.CertPool {
+	s, err := Listen(Config{Configuration: newTestConfiguration(), Access: Access{GetCertificate: serving.GetCertificate, ClientCAs: func() *x509.CertPool {
 		p := <-current
 		current <- p
 		return p
-	}})
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"time"
 
 	apiserverconfig "k8s.io/apiserver/pkg/apis/apiserver"
@@ -15,74 +16,113 @@ import (
 	requestx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	cliflag "k8s.io/component-base/cli/flag"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// Default fills in, where c does not say, by which certificate the server is
-// known and who may ask what. client is nil for a kubelet without API server.
-func (c *Config) Default(configuration *kubeletconfig.KubeletConfiguration, client kubernetes.Interface, hostname string, ips []net.IP) (err error) {
-	if c.GetCertificate == nil {
-		if c.GetCertificate, err = certificate(configuration, hostname, ips); err != nil {
+// CompleteAccess sets the parts of Access that are nil, from the configuration. A
+// kubelet without a certificate makes one for itself and keeps it in
+// CertDirectory. api is nil for a kubelet without an API server.
+func (config *Config) CompleteAccess(api kubernetes.Interface, ips []net.IP) (err error) {
+	a, c := &config.Access, config.Configuration
+	if a.GetCertificate == nil {
+		if a.GetCertificate, err = certificate(c, a.CertDirectory, config.NodeName, ips); err != nil {
 			return err
 		}
 	}
-	if c.ClientCAs == nil {
-		if c.ClientCAs, err = authorities(configuration.Authentication.X509.ClientCAFile); err != nil {
+	if a.ClientCAs == nil {
+		if a.ClientCAs, err = authorities(c.Authentication.X509.ClientCAFile); err != nil {
 			return err
 		}
 	}
-	if c.Authenticator == nil {
-		if c.Authenticator, err = authenticate(&configuration.Authentication, client, c.ClientCAs); err != nil {
+	if a.Authenticator == nil {
+		if a.Authenticator, err = authenticate(&c.Authentication, api, a.ClientCAs); err != nil {
 			return err
 		}
 	}
-	if c.Authorizer == nil {
-		c.Authorizer, err = authorize(&configuration.Authorization, client)
+	if a.Authorizer == nil {
+		a.Authorizer, err = authorize(&c.Authorization, api)
 	}
 	return err
 }
 
-// certificate is the one that the configuration names, or one that is signed
-// by itself.
-func certificate(c *kubeletconfig.KubeletConfiguration, hostname string, ips []net.IP) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+// TLS returns the TLS parameters of the configuration, without a certificate.
+func TLS(c *kubeletconfig.KubeletConfiguration) (*tls.Config, error) {
+	secured := &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
+	var err error
+	if c.TLSMinVersion != "" {
+		if secured.MinVersion, err = cliflag.TLSVersion(c.TLSMinVersion); err != nil {
+			return nil, fmt.Errorf("tlsMinVersion (--tls-min-version): %w", err)
+		}
+	}
+	if len(c.TLSCipherSuites) > 0 {
+		if secured.CipherSuites, err = cliflag.TLSCipherSuites(c.TLSCipherSuites); err != nil {
+			return nil, fmt.Errorf("tlsCipherSuites (--tls-cipher-suites): %w", err)
+		}
+	}
+	if secured.CurvePreferences, err = cliflag.TLSCurvePreferences(c.TLSCurvePreferences); err != nil {
+		return nil, fmt.Errorf("tlsCurvePreferences: %w", err)
+	}
+	return secured, nil
+}
+
+// certificate returns the certificate that the configuration names, which is
+// reloaded when its file changes, or a self-signed one, which is kept in
+// directory unless that is empty.
+func certificate(c *kubeletconfig.KubeletConfiguration, directory, hostname string, ips []net.IP) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.TLSCertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.TLSCertFile, c.TLSPrivateKeyFile)
+		follow, err := pki.ReloadingCertificate(c.TLSCertFile, c.TLSPrivateKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("load the kubelet's certificate: %w", err)
 		}
-		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }, nil
+		return follow, nil
+	}
+	if directory != "" {
+		if pair, err := tls.LoadX509KeyPair(filepath.Join(directory, selfSigned+".crt"), filepath.Join(directory, selfSigned+".key")); err == nil && time.Now().Before(pair.Leaf.NotAfter) {
+			return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }, nil
+		}
 	}
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(hostname, ips, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make the kubelet's self-signed certificate: %w", err)
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err == nil && directory != "" {
+		err = errors.Join(
+			cert.WriteCert(filepath.Join(directory, selfSigned+".crt"), certPEM),
+			keyutil.WriteKey(filepath.Join(directory, selfSigned+".key"), keyPEM),
+		)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("keep the kubelet's self-signed certificate (--cert-dir): %w", err)
 	}
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }, nil
 }
 
-// authorities are those of client certificates in a file, as it is now; nil for
-// none.
+// selfSigned is the name of the files of the self-signed certificate.
+const selfSigned = "kubelet"
+
+// authorities returns the current authorities of client certificates in a file;
+// nil if file is empty.
 func authorities(file string) (func() *x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	follow, err := pki.FollowAuthority(file)
+	follow, err := pki.ReloadingAuthority(file)
 	if err != nil {
 		return nil, fmt.Errorf("read clientCAFile: %w", err)
 	}
 	return follow, nil
 }
 
-// authenticate knows client certificates and, by asking the API server, tokens.
-func authenticate(c *kubeletconfig.KubeletAuthentication, client kubernetes.Interface, clientCAs func() *x509.CertPool) (authenticator.Request, error) {
+// authenticate accepts client certificates and, with an API server, tokens.
+func authenticate(c *kubeletconfig.KubeletAuthentication, api kubernetes.Interface, clientCAs func() *x509.CertPool) (authenticator.Request, error) {
 	var all []authenticator.Request
 	if clientCAs != nil {
 		all = append(all, requestx509.NewDynamic(func() (x509.VerifyOptions, bool) {
@@ -92,13 +132,13 @@ func authenticate(c *kubeletconfig.KubeletAuthentication, client kubernetes.Inte
 		}, requestx509.CommonNameUserConversion))
 	}
 	delegating := authenticatorfactory.DelegatingAuthenticatorConfig{
-		CacheTTL: c.Webhook.CacheTTL.Duration, TokenAccessReviewTimeout: 10 * time.Second, WebhookRetryBackoff: options.DefaultAuthWebhookRetryBackoff(),
+		CacheTTL: c.Webhook.CacheTTL.Duration, TokenAccessReviewTimeout: 10 * time.Second, WebhookRetryBackoff: client.ReviewBackoff(),
 	}
 	if *c.Anonymous.Enabled {
 		delegating.Anonymous = &apiserverconfig.AnonymousAuthConfig{Enabled: true}
 	}
-	if *c.Webhook.Enabled && client != nil {
-		delegating.TokenAccessReviewClient = client.AuthenticationV1()
+	if *c.Webhook.Enabled && api != nil {
+		delegating.TokenAccessReviewClient = api.AuthenticationV1()
 	}
 	if delegating.Anonymous != nil || delegating.TokenAccessReviewClient != nil {
 		request, _, err := delegating.New()
@@ -108,25 +148,26 @@ func authenticate(c *kubeletconfig.KubeletAuthentication, client kubernetes.Inte
 		all = append(all, request)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("nobody could authenticate to the kubelet: set authentication.x509.clientCAFile, authentication.webhook or authentication.anonymous")
+		return nil, errors.New("no client could authenticate to the kubelet: set authentication.x509.clientCAFile, authentication.webhook or authentication.anonymous")
 	}
 	return union.New(all...), nil
 }
 
-// authorize lets everybody do everything or asks the API server, by the mode.
-func authorize(c *kubeletconfig.KubeletAuthorization, client kubernetes.Interface) (authorizer.Authorizer, error) {
+// authorize returns an authorizer for the mode: AlwaysAllow, or Webhook, which
+// asks the API server.
+func authorize(c *kubeletconfig.KubeletAuthorization, api kubernetes.Interface) (authorizer.Authorizer, error) {
 	switch {
 	case c.Mode == kubeletconfig.KubeletAuthorizationModeAlwaysAllow:
 		return authorizerfactory.NewAlwaysAllowAuthorizer(), nil
 	case c.Mode != kubeletconfig.KubeletAuthorizationModeWebhook:
 		return nil, fmt.Errorf("authorization.mode %q is not known (--authorization-mode): use Webhook or AlwaysAllow", c.Mode)
-	case client == nil:
-		return nil, errors.New("nobody can be authorized: authorization.mode Webhook asks an API server (--kubeconfig); without one set enableServer: false, or AlwaysAllow to let in everybody who authenticates")
+	case api == nil:
+		return nil, errors.New("no request could be authorized: authorization.mode Webhook asks an API server (--kubeconfig); without one set enableServer: false, or AlwaysAllow to let in every authenticated client")
 	}
 	delegating := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: client.AuthorizationV1(),
+		SubjectAccessReviewClient: api.AuthorizationV1(),
 		AllowCacheTTL:             c.Webhook.CacheAuthorizedTTL.Duration, DenyCacheTTL: c.Webhook.CacheUnauthorizedTTL.Duration,
-		WebhookRetryBackoff: options.DefaultAuthWebhookRetryBackoff(),
+		WebhookRetryBackoff: client.ReviewBackoff(),
 	}
 	return delegating.New()
 }

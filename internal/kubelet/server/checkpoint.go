@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // checkpoint archives the state of a running container (KEP-2008).
@@ -45,7 +45,7 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 // returns its path. A timeout of 0 seconds is the runtime's own. The runtime
 // needs CRIU for it.
 func (s *Server) archive(ctx context.Context, pod *v1.Pod, container string, timeout int64) (string, error) {
-	if podutil.Container(&pod.Spec, container) == nil {
+	if podquery.Container(&pod.Spec, container) == nil {
 		return "", errNotFound
 	}
 	id, err := s.containerID(pod, container)

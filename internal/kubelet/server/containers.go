@@ -15,11 +15,12 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-// running are the pods that the runtime has, whoever knows of them.
+// running returns the pods that run on the runtime, whether or not the kubelet
+// knows them.
 func (s *Server) running(ctx context.Context) ([]*v1.Pod, error) {
 	found, err := cri.List(ctx, s.config.Runtime)
 	if err != nil {
@@ -41,14 +42,15 @@ func (s *Server) running(ctx context.Context) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// observe asks the runtime anew, so that a container that has just started is found.
+// observe reads the pod from the runtime, so that it finds containers that have
+// just started.
 func (s *Server) observe(pod *v1.Pod) (*cri.Pod, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return cri.Observe(ctx, s.config.Runtime, pod.UID)
 }
 
-// containerID is the id of a container that runs in the pod.
+// containerID returns the id of a running container of the pod.
 func (s *Server) containerID(pod *v1.Pod, container string) (string, error) {
 	observed, err := s.observe(pod)
 	if err != nil {
@@ -61,7 +63,7 @@ func (s *Server) containerID(pod *v1.Pod, container string) (string, error) {
 	return c.ID, nil
 }
 
-// sandboxID is the id of the pod's sandbox.
+// sandboxID returns the id of the pod's sandbox.
 func (s *Server) sandboxID(pod *v1.Pod) (string, error) {
 	observed, err := s.observe(pod)
 	if err != nil {
@@ -74,31 +76,18 @@ func (s *Server) sandboxID(pod *v1.Pod) (string, error) {
 	return sandbox.ID, nil
 }
 
-// readLogs writes the log of a container, the last one by that name or the one
-// before it.
+// readLogs writes the log of an instance of a container.
 func (s *Server) readLogs(ctx context.Context, pod *v1.Pod, container string, o *v1.PodLogOptions, stdout, stderr io.Writer) error {
-	if podutil.Container(&pod.Spec, container) == nil {
+	if podquery.Container(&pod.Spec, container) == nil {
 		return fmt.Errorf("container %q in pod %q is not available: %w", container, pod.Name, errNotFound)
 	}
 	observed, err := s.observe(pod)
 	if err != nil {
 		return err
 	}
-	c := observed.Find(container)
-	if c != nil && o.Previous {
-		if c = observed.Previous(c); c == nil {
-			return fmt.Errorf("previous terminated container %q in pod %q not found", container, pod.Name)
-		}
-	}
-	if c == nil || c.State == cri.Created {
-		for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
-			for _, st := range list {
-				if st.Name == container && st.State.Waiting != nil {
-					return fmt.Errorf("container %q in pod %q is waiting to start: %v", container, pod.Name, waitingText(st.State.Waiting))
-				}
-			}
-		}
-		return fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, pod.Name)
+	c, err := logged(pod, observed, container, o.Previous)
+	if err != nil {
+		return err
 	}
 	options := logs.Options{Follow: o.Follow, Timestamps: o.Timestamps, Tail: o.TailLines, Limit: o.LimitBytes, Running: func(ctx context.Context) (bool, error) {
 		return s.runs(ctx, c.ID)
@@ -112,8 +101,45 @@ func (s *Server) readLogs(ctx context.Context, pod *v1.Pod, container string, o 
 	return logs.Read(ctx, c.LogPath, options, stdout, stderr)
 }
 
-// runs asks the runtime whether a container runs. While the runtime does
-// not answer, it is taken to.
+// logged returns the instance of a container whose log is read: the newest that
+// was started, or with previous the one that the status of the pod shows as the
+// last that has terminated. That is the newest one while the container waits for
+// its restart.
+func logged(pod *v1.Pod, observed *cri.Pod, container string, previous bool) (*cri.Container, error) {
+	c, waits := observed.Find(container), waiting(pod, container)
+	switch {
+	case previous:
+		if c != nil && (c.State != cri.Exited || waits == nil) {
+			c = observed.Previous(c)
+		}
+		if c == nil {
+			return nil, fmt.Errorf("previous terminated container %q in pod %q not found", container, pod.Name)
+		}
+		return c, nil
+	case c != nil && c.State != cri.Created:
+		return c, nil
+	case observed.Dead(container) != nil:
+		return observed.Dead(container), nil
+	case waits != nil:
+		return nil, fmt.Errorf("container %q in pod %q is waiting to start: %v", container, pod.Name, waitingText(waits))
+	}
+	return nil, fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, pod.Name)
+}
+
+// waiting returns why a container of the pod waits, nil if it does not.
+func waiting(pod *v1.Pod, container string) *v1.ContainerStateWaiting {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == container {
+				return list[i].State.Waiting
+			}
+		}
+	}
+	return nil
+}
+
+// runs reports whether a container runs. It returns true while the runtime is
+// unavailable.
 func (s *Server) runs(ctx context.Context, id string) (bool, error) {
 	answer, err := s.config.Runtime.ContainerStatus(ctx, id, false)
 	if grpcstatus.Code(err) == codes.Unavailable {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// limitIdle ends the connection that a stream takes over once nothing has gone
-// through it for so long, in either direction; 0 is no limit.
+// limitIdle closes the connection that a stream takes over once it has carried
+// nothing in either direction for limit. 0 means no limit.
 func limitIdle(w http.ResponseWriter, limit time.Duration) http.ResponseWriter {
 	if limit == 0 {
 		return w
@@ -31,7 +31,7 @@ func (l idleLimiter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	limited := &idleConn{conn, l.limit}
-	return limited, buffered, limited.busy()
+	return limited, buffered, limited.extend()
 }
 
 // idleConn is a connection that ends once it has carried nothing for limit.
@@ -40,21 +40,21 @@ type idleConn struct {
 	limit time.Duration
 }
 
-// busy puts off the end.
-func (c *idleConn) busy() error { return c.SetDeadline(time.Now().Add(c.limit)) }
+// extend extends the deadline of the connection.
+func (c *idleConn) extend() error { return c.SetDeadline(time.Now().Add(c.limit)) }
 
 // Read implements net.Conn.
 func (c *idleConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err == nil {
-		err = c.busy()
+		err = c.extend()
 	}
 	return n, err
 }
 
 // Write implements net.Conn.
 func (c *idleConn) Write(p []byte) (int, error) {
-	if err := c.busy(); err != nil {
+	if err := c.extend(); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)

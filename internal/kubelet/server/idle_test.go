@@ -11,15 +11,17 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	_ "github.com/coracle-io/coracle/internal/bubble"
 )
 
-// taken is a writer whose connection can be taken over.
-type taken struct {
+// hijackable is a writer with a connection to hijack.
+type hijackable struct {
 	http.ResponseWriter
 	conn net.Conn
 }
 
-func (t taken) Hijack() (net.Conn, *bufio.ReadWriter, error) { return t.conn, nil, nil }
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
 
 // A stream that carries nothing ends (streamingConnectionIdleTimeout); one
 // that carries something in one direction alone goes on.
@@ -28,7 +30,7 @@ func TestIdleStreamEnds(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer func() { _ = theirs.Close() }()
 		go func() { _, _ = io.Copy(io.Discard, theirs) }()
-		conn, _, err := limitIdle(taken{httptest.NewRecorder(), ours}, time.Minute).(http.Hijacker).Hijack()
+		conn, _, err := limitIdle(hijackable{httptest.NewRecorder(), ours}, time.Minute).(http.Hijacker).Hijack()
 		if err != nil {
 			t.Fatal(err)
 		}

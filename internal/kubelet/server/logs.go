@@ -10,10 +10,20 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
-// systemLogs is a folder of logs, in which pods with a volume on it may have
-// put anything: only regular files and directories are served, and no link
-// leads out of it.
+// systemLogs is the directory of the system's logs. Pods with a volume on it can
+// write to it, so only regular files and directories are served, and no symbolic
+// link that leads out of it is followed.
 type systemLogs string
+
+// systemLogs returns the handler of /logs/, whose path is relative to that.
+func (s *Server) systemLogs() http.Handler {
+	root := systemLogs(s.config.SystemLogs)
+	directory := http.FileServer(root)
+	if on := s.config.Configuration.EnableSystemLogQuery; on == nil || !*on {
+		return directory
+	}
+	return &systemLog{root: root, files: directory, journal: journalctl}
+}
 
 // Open implements http.FileSystem.
 func (root systemLogs) Open(name string) (http.File, error) {
@@ -21,7 +31,7 @@ func (root systemLogs) Open(name string) (http.File, error) {
 	if name == "" {
 		name = "."
 	}
-	file, err := files.OpenBeneath(string(root), name, files.InnerLinks)
+	file, err := files.OpenBeneath(string(root), name)
 	if err == nil || !errors.Is(err, files.ErrNotRegular) {
 		return file, err
 	}
@@ -33,5 +43,5 @@ func (root systemLogs) Open(name string) (http.File, error) {
 	if info, statErr := beneath.Stat(name); statErr != nil || !info.IsDir() {
 		return nil, err
 	}
-	return beneath.OpenFile(name+"/.", os.O_RDONLY, 0) // not what has taken its place meanwhile
+	return beneath.OpenFile(name+"/.", os.O_RDONLY, 0) // not a file that has replaced the directory since
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -20,6 +21,12 @@ type text struct {
 
 // add writes one sample; labels come in pairs of name and value.
 func (t *text) add(name, kind, help string, value float64, labels ...string) {
+	t.addAt(metav1.Time{}, name, kind, help, value, labels...)
+}
+
+// addAt writes one sample with the time at which it was taken. The zero time
+// leaves it out.
+func (t *text) addAt(at metav1.Time, name, kind, help string, value float64, labels ...string) {
 	if t.seen == nil {
 		t.seen = map[string]bool{}
 	}
@@ -38,7 +45,11 @@ func (t *text) add(name, kind, help string, value float64, labels ...string) {
 	if len(labels) > 0 {
 		t.b.WriteByte('}')
 	}
-	t.b.WriteString(" " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
+	t.b.WriteString(" " + strconv.FormatFloat(value, 'g', -1, 64))
+	if !at.IsZero() {
+		t.b.WriteString(" " + strconv.FormatInt(at.UnixMilli(), 10))
+	}
+	t.b.WriteByte('\n')
 }
 
 func (t *text) write(w http.ResponseWriter) {
@@ -75,19 +86,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(prometheus.Gatherers{registry, s.config.Metrics}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-func nano(p *uint64) float64 {
-	if p == nil {
-		return 0
-	}
-	return float64(*p) / 1e9
-}
-
-func bytes(p *uint64) float64 {
-	if p == nil {
-		return 0
-	}
-	return float64(*p)
-}
+func bytes(n uint64) float64 { return float64(n) }
 
 func (s *Server) gather(w http.ResponseWriter, r *http.Request) *statsapi.Summary {
 	summary, err := s.config.Stats.Summary(r.Context(), true)
@@ -98,53 +97,78 @@ func (s *Server) gather(w http.ResponseWriter, r *http.Request) *statsapi.Summar
 	return summary
 }
 
-// metricsResource is what metrics-server reads.
+// metricsResource serves /metrics/resource, which metrics-server reads.
 func (s *Server) metricsResource(w http.ResponseWriter, r *http.Request) {
 	summary := s.gather(w, r)
 	if summary == nil {
 		return
 	}
 	var t text
-	for _, p := range summary.Pods {
-		for _, c := range p.Containers {
-			if c.CPU != nil {
-				t.add("container_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the container in core-seconds", nano(c.CPU.UsageCoreNanoSeconds),
-					"container", c.Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
+	// measured adds a value unless it is nil: 0 would be a container that uses
+	// nothing.
+	measured := func(at metav1.Time, name, kind, help string, value *uint64, unit func(uint64) float64, labels ...string) {
+		if value != nil {
+			t.addAt(at, name, kind, help, unit(*value), labels...)
+		}
+	}
+	containers := func(add func(c *statsapi.ContainerStats, labels ...string)) {
+		for i := range summary.Pods {
+			p := &summary.Pods[i]
+			for j := range p.Containers {
+				add(&p.Containers[j], "container", p.Containers[j].Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
 			}
 		}
 	}
-	for _, p := range summary.Pods {
-		for _, c := range p.Containers {
-			if c.Memory != nil {
-				t.add("container_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the container in bytes", bytes(c.Memory.WorkingSetBytes),
-					"container", c.Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
-			}
+	containers(func(c *statsapi.ContainerStats, labels ...string) {
+		if c.CPU != nil {
+			measured(c.CPU.Time, "container_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the container in core-seconds", c.CPU.UsageCoreNanoSeconds, seconds, labels...)
+		}
+	})
+	containers(func(c *statsapi.ContainerStats, labels ...string) {
+		if c.Swap != nil {
+			measured(c.Swap.Time, "container_swap_usage_bytes", "gauge", "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems", c.Swap.SwapUsageBytes, bytes, labels...)
+		}
+	})
+	containers(func(c *statsapi.ContainerStats, labels ...string) {
+		if c.Memory != nil {
+			measured(c.Memory.Time, "container_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the container in bytes", c.Memory.WorkingSetBytes, bytes, labels...)
+		}
+	})
+	containers(func(c *statsapi.ContainerStats, labels ...string) {
+		if c.StartTime.Unix() > 0 {
+			t.add("container_start_time_seconds", "gauge", "[STABLE] Start time of the container since unix epoch in seconds", float64(c.StartTime.UnixNano())/1e9, labels...)
+		}
+	})
+	if cpu := summary.Node.CPU; cpu != nil {
+		measured(cpu.Time, "node_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the node in core-seconds", cpu.UsageCoreNanoSeconds, seconds)
+	}
+	if memory := summary.Node.Memory; memory != nil {
+		measured(memory.Time, "node_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the node in bytes", memory.WorkingSetBytes, bytes)
+	}
+	if swap := summary.Node.Swap; swap != nil {
+		measured(swap.Time, "node_swap_usage_bytes", "gauge", "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems", swap.SwapUsageBytes, bytes)
+	}
+	pods := func(add func(p *statsapi.PodStats, labels ...string)) {
+		for i := range summary.Pods {
+			p := &summary.Pods[i]
+			add(p, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
 		}
 	}
-	for _, p := range summary.Pods {
-		for _, c := range p.Containers {
-			t.add("container_start_time_seconds", "gauge", "[STABLE] Start time of the container since unix epoch in seconds", float64(c.StartTime.UnixNano())/1e9,
-				"container", c.Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
-		}
-	}
-	if summary.Node.CPU != nil {
-		t.add("node_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the node in core-seconds", nano(summary.Node.CPU.UsageCoreNanoSeconds))
-	}
-	if summary.Node.Memory != nil {
-		t.add("node_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the node in bytes", bytes(summary.Node.Memory.WorkingSetBytes))
-	}
-	for _, p := range summary.Pods {
+	pods(func(p *statsapi.PodStats, labels ...string) {
 		if p.CPU != nil {
-			t.add("pod_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the pod in core-seconds", nano(p.CPU.UsageCoreNanoSeconds),
-				"namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
+			measured(p.CPU.Time, "pod_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the pod in core-seconds", p.CPU.UsageCoreNanoSeconds, seconds, labels...)
 		}
-	}
-	for _, p := range summary.Pods {
+	})
+	pods(func(p *statsapi.PodStats, labels ...string) {
 		if p.Memory != nil {
-			t.add("pod_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the pod in bytes", bytes(p.Memory.WorkingSetBytes),
-				"namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
+			measured(p.Memory.Time, "pod_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the pod in bytes", p.Memory.WorkingSetBytes, bytes, labels...)
 		}
-	}
+	})
+	pods(func(p *statsapi.PodStats, labels ...string) {
+		if p.Swap != nil {
+			measured(p.Swap.Time, "pod_swap_usage_bytes", "gauge", "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems", p.Swap.SwapUsageBytes, bytes, labels...)
+		}
+	})
 	t.add("resource_scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", 0)
 	t.write(w)
 }

@@ -5,7 +5,7 @@
 //	request ─► authenticate ─► authorize (nodes/log, nodes/stats, ...) ─► handler
 //	exec, attach, port-forward: upgraded and proxied to the runtime's streaming server
 //
-// It stands for upstream's package server.
+// It corresponds to upstream's package server.
 package server
 
 import (
@@ -19,7 +19,6 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strconv"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -39,65 +38,76 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// errNotFound says that there is no such container in the pod.
+// errNotFound reports that a pod has no such container.
 var errNotFound = errors.New("not found")
 
-// Pods are those of the node, with their statuses.
+// Pods are the pods of the node, with their statuses.
 type Pods interface {
 	Pods() []*v1.Pod
-	// Pod finds one, by its uid where that is not ""; nil if there is none.
+	// Pod returns one pod, by its UID if uid is not empty; nil if there is
+	// none.
 	Pod(namespace, name string, uid types.UID) *v1.Pod
 }
 
-// Stats tells what the node and its pods use.
+// Stats provides the resource usage of the node and its pods.
 type Stats interface {
 	Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error)
 	Groups(ctx context.Context) (stats.Machine, []stats.Group, error)
 }
 
-// Config is what a Server is made from.
-type Config struct {
-	Pods           Pods
-	Runtime        internalapi.RuntimeService
-	Stats          Stats
-	ProbeCounts    func() map[probe.Count]int
-	Healthy        func() error // returns an error while the kubelet does not do its work
-	Configuration  kubeletconfig.KubeletConfiguration
-	Files          files.FS
-	CheckpointDir  string // of archives of containers
-	NodeName       string
-	Address        string
-	Port           int32
-	HealthzAddress string
-	HealthzPort    int32 // 0: none
+// Access has the identity of the server and the rules for its clients.
+// CompleteAccess sets what is nil.
+type Access struct {
+	// GetCertificate returns the server's certificate.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	ClientCAs      func() *x509.CertPool // authorities of client certificates, which handshakes name; nil names none
-	StreamIdle     time.Duration         // how long a stream may carry nothing in either direction; 0 is for ever
-	Metrics        prometheus.Gatherer   // what the kubelet counts of its own work
-	Authenticator  authenticator.Request
-	Authorizer     authorizer.Authorizer
-	Debugging      bool // exec, logs and the like
-	Profiling      bool
-	SystemLogs     string // folder of /logs/, "" for none
+	// CertDirectory keeps the serving certificate that is requested or
+	// self-signed; "" keeps a self-signed one in memory.
+	CertDirectory string
+	// ClientCAs verify client certificates, and are named in handshakes.
+	ClientCAs     func() *x509.CertPool
+	Authenticator authenticator.Request
+	Authorizer    authorizer.Authorizer
+}
+
+// Config configures a Server.
+type Config struct {
+	Access
+	Configuration *kubeletconfig.KubeletConfiguration // with defaults
+	Pods          Pods
+	Runtime       internalapi.RuntimeService
+	Stats         Stats
+	ProbeCounts   func() map[probe.Count]int
+	Healthy       func() error // returns an error while the kubelet does not do its work
+	Files         files.FS
+	CheckpointDir string // of archives of containers
+	NodeName      string
+	Metrics       prometheus.Gatherer     // what the kubelet counts of its own work
+	SystemLogs    string                  // folder of /logs/, if the configuration has that page
+	Pages         map[string]http.Handler // more pages by path
 }
 
 // Server is the kubelet's two HTTP servers.
 type Server struct {
 	config  Config
+	tls     *tls.Config // without a certificate
 	secure  net.Listener
 	healthz net.Listener
 }
 
-// Listen opens the ports, so that one that is taken is known at once.
+// Listen opens the ports, so that a port in use is reported at once.
 func Listen(config Config) (*Server, error) {
-	s := &Server{config: config}
-	address := net.JoinHostPort(config.Address, strconv.Itoa(int(config.Port)))
-	var err error
+	c := config.Configuration
+	secured, err := TLS(c)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{config: config, tls: secured}
+	address := net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port)))
 	if s.secure, err = net.Listen("tcp", address); err != nil {
 		return nil, fmt.Errorf("the kubelet cannot serve on %s (--port chooses another port): %w", address, err)
 	}
-	if config.HealthzPort > 0 {
-		address := net.JoinHostPort(config.HealthzAddress, strconv.Itoa(int(config.HealthzPort)))
+	if *c.HealthzPort > 0 {
+		address := net.JoinHostPort(c.HealthzBindAddress, strconv.Itoa(int(*c.HealthzPort)))
 		if s.healthz, err = net.Listen("tcp", address); err != nil {
 			_ = s.secure.Close()
 			return nil, fmt.Errorf("the kubelet cannot serve /healthz on %s (--healthz-port chooses another port): %w", address, err)
@@ -106,13 +116,14 @@ func Listen(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Run serves until ctx ends; streams that are open then are cut.
+// Run serves until ctx ends. It then closes open streams.
 func (s *Server) Run(ctx context.Context) {
-	secured := &tls.Config{GetCertificate: s.config.GetCertificate, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	secured := s.tls.Clone()
+	secured.GetCertificate = s.config.GetCertificate
 	if s.config.ClientCAs != nil {
-		httpserver.Announce(secured, s.config.ClientCAs)
+		httpserver.AdvertiseClientCAs(secured, s.config.ClientCAs)
 	}
-	secure := httpserver.New(ctx, s.guard(s.Handler()), secured)
+	secure := httpserver.New(ctx, s.authorized(s.Handler()), secured)
 	secure.BaseContext = func(net.Listener) context.Context { return ctx }
 	health := httpserver.New(ctx, s.healthHandler(), nil)
 	var serving supervise.WaitGroup
@@ -123,9 +134,9 @@ func (s *Server) Run(ctx context.Context) {
 			}
 		})
 	}
-	serve(func() error { return secure.ServeTLS(httpserver.NewMainDoor(s.secure), "", "") }, s.secure.Addr())
+	serve(func() error { return secure.ServeTLS(httpserver.NewMainListener(s.secure), "", "") }, s.secure.Addr())
 	if s.healthz != nil {
-		serve(func() error { return health.Serve(httpserver.NewDoor(s.healthz)) }, s.healthz.Addr())
+		serve(func() error { return health.Serve(httpserver.NewListener(s.healthz)) }, s.healthz.Addr())
 	}
 	<-ctx.Done()
 	_ = secure.Close()
@@ -155,7 +166,10 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /stats/summary", s.summary)
 	mux.HandleFunc("POST /stats/summary", s.summary)
 	mux.HandleFunc("GET /configz", s.configz)
-	if s.config.Debugging {
+	for path, page := range s.config.Pages {
+		mux.Handle("GET "+path, page)
+	}
+	if *s.config.Configuration.EnableDebuggingHandlers {
 		mux.HandleFunc("GET /runningpods/", s.runningPods)
 		stream("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -169,11 +183,11 @@ func (s *Server) Handler() http.Handler {
 		stream("POST /run/{namespace}/{pod}/{container}", s.run)
 		stream("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
 		stream("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
-		if s.config.SystemLogs != "" {
-			mux.Handle("GET /logs/", httpserver.Stream(http.StripPrefix("/logs/", http.FileServer(systemLogs(s.config.SystemLogs)))))
+		if *s.config.Configuration.EnableSystemLogHandler {
+			mux.Handle("GET /logs/", httpserver.Stream(http.StripPrefix("/logs/", s.systemLogs())))
 		}
 	}
-	if s.config.Profiling {
+	if *s.config.Configuration.EnableProfilingHandler {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		stream("/debug/pprof/profile", pprof.Profile)
@@ -224,7 +238,7 @@ func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
-	shown := s.config.Configuration
+	shown := *s.config.Configuration
 	shown.TypeMeta = metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"}
 	writeJSON(w, map[string]any{"kubeletconfig": &shown})
 }
@@ -239,7 +253,8 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, summary)
 }
 
-// find looks up the pod that a request's path names, or answers the request.
+// find returns the pod of the path of a request. If there is none, it answers
+// the request and returns nil.
 func (s *Server) find(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	pod := s.config.Pods.Pod(namespace, name, types.UID(r.PathValue("uid")))

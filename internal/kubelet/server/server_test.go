@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// What a request needs permission for, by its path and method.
+// The path and the method of a request decide which permission it needs.
 func TestAttributes(t *testing.T) {
 	for request, want := range map[string]string{
 		"GET /exec/ns/pod/main":          "create proxy",
@@ -39,7 +39,7 @@ func TestAttributes(t *testing.T) {
 		"GET /":                          "get proxy",
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		attributes := Attributes(httptest.NewRequest(method, path, nil), &user.DefaultInfo{Name: "somebody"}, "alpha")
+		attributes := requestAttributes(httptest.NewRequest(method, path, nil), &user.DefaultInfo{Name: "alice"}, "alpha")
 		got := []string{attributes[0].GetVerb()}
 		for _, a := range attributes {
 			got = append(got, a.GetSubresource())
@@ -53,10 +53,10 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// Nothing is served to those who cannot be told apart.
-func TestEveryPathIsGuarded(t *testing.T) {
-	s := &Server{config: Config{Debugging: true, Profiling: true, SystemLogs: t.TempDir()}}
-	handler := s.guard(s.Handler())
+// Every path requires authentication.
+func TestEveryPathIsAuthorized(t *testing.T) {
+	s := &Server{config: Config{Configuration: newTestConfiguration(), SystemLogs: t.TempDir()}}
+	handler := s.authorized(s.Handler())
 	for _, path := range []string{
 		"/healthz", "/healthz/ping", "/pods", "/pods/", "/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/stats/summary", "/configz",
 		"/runningpods/", "/containerLogs/a/b/c", "/exec/a/b/c", "/exec/a/b/u/c", "/attach/a/b/c", "/portForward/a/b", "/run/a/b/c", "/checkpoint/a/b/c",
@@ -72,7 +72,8 @@ func TestEveryPathIsGuarded(t *testing.T) {
 	}
 }
 
-// A pod that can write to the node's logs opens nothing else by it.
+// A pod that can write to the node's logs cannot make the server read other
+// files.
 func TestSystemLogs(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "log")
@@ -95,7 +96,7 @@ func TestSystemLogs(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer((&Server{config: Config{Debugging: true, SystemLogs: root}}).Handler())
+	server := httptest.NewServer((&Server{config: Config{Configuration: newTestConfiguration(), SystemLogs: root}}).Handler())
 	defer server.Close()
 	get := func(path string) (int, string) {
 		t.Helper()
@@ -123,5 +124,12 @@ func TestSystemLogs(t *testing.T) {
 		if !slices.Contains([]int{http.StatusNotFound, http.StatusForbidden, http.StatusInternalServerError, http.StatusBadRequest}, code) || strings.Contains(body, "hidden") {
 			t.Errorf("%s: %d %.80q", path, code, body)
 		}
+	}
+	off := newTestConfiguration()
+	*off.EnableSystemLogHandler = false
+	w := httptest.NewRecorder()
+	(&Server{config: Config{Configuration: off, SystemLogs: root}}).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/logs/pods/file", nil))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("without enableSystemLogHandler: %d %q", w.Code, w.Body)
 	}
 }

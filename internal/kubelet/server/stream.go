@@ -1,142 +1,24 @@
 package server
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/logging"
 )
 
-// flusher passes each write on at once.
-type flusher struct{ w http.ResponseWriter }
-
-func (f flusher) Write(p []byte) (int, error) {
-	n, err := f.w.Write(p)
-	if flush, ok := f.w.(http.Flusher); ok {
-		flush.Flush()
-	}
-	return n, err
-}
-
-func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
-	pod := s.find(w, r)
-	if pod == nil {
-		return
-	}
-	options, err := logOptions(r.URL.Query())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	first := &firstWrite{w: httpserver.LimitUnread(w, s.config.StreamIdle)}
-	var stdout, stderr io.Writer = first, first
-	if options.Stream != nil {
-		switch *options.Stream {
-		case v1.LogStreamStdout:
-			stderr = nil
-		case v1.LogStreamStderr:
-			stdout = nil
-		}
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	err = s.readLogs(ctx, pod, r.PathValue("container"), options, stdout, stderr)
-	switch {
-	case err == nil:
-		first.begin()
-	case first.begun:
-		klog.FromContext(ctx).V(2).Info("A log stream ended early", "pod", klog.KObj(pod), "err", err)
-	case errors.Is(err, errNotFound):
-		http.Error(w, err.Error(), http.StatusNotFound)
-	default:
-		http.Error(w, err.Error(), http.StatusBadRequest)
-	}
-}
-
-// firstWrite holds back the header until there is something to write, so that
-// an error before it can still be answered with its code.
-type firstWrite struct {
-	w     http.ResponseWriter
-	begun bool
-}
-
-func (f *firstWrite) begin() {
-	if !f.begun {
-		f.begun = true
-		f.w.Header().Set("Content-Type", "text/plain")
-		f.w.WriteHeader(http.StatusOK)
-	}
-}
-
-func (f *firstWrite) Write(p []byte) (int, error) {
-	f.begin()
-	return flusher{f.w}.Write(p)
-}
-
-// logOptions reads the query of a request for logs.
-func logOptions(q url.Values) (*v1.PodLogOptions, error) {
-	o := &v1.PodLogOptions{}
-	boolean := func(name string, field *bool) error {
-		if !q.Has(name) {
-			return nil
-		}
-		value, err := strconv.ParseBool(q.Get(name))
-		if err != nil && q.Get(name) != "" {
-			return fmt.Errorf("query parameter %s must be true or false, not %q", name, q.Get(name))
-		}
-		*field = value || q.Get(name) == ""
-		return nil
-	}
-	integer := func(name string, least int64, field **int64) error {
-		text := q.Get(name)
-		if text == "" || name == "tailLines" && text == "all" {
-			return nil
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < least {
-			return fmt.Errorf("query parameter %s must be a number of at least %d, not %q", name, least, text)
-		}
-		*field = &n
-		return nil
-	}
-	if err := errors.Join(
-		boolean("follow", &o.Follow), boolean("previous", &o.Previous), boolean("timestamps", &o.Timestamps),
-		integer("tailLines", 0, &o.TailLines), integer("limitBytes", 1, &o.LimitBytes), integer("sinceSeconds", 1, &o.SinceSeconds),
-	); err != nil {
-		return nil, err
-	}
-	if text := q.Get("sinceTime"); text != "" {
-		t, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			return nil, fmt.Errorf("query parameter sinceTime: %w", err)
-		}
-		since := metav1.NewTime(t)
-		o.SinceTime = &since
-	}
-	if text := q.Get("stream"); text != "" {
-		o.Stream = &text
-	}
-	return o, nil
-}
-
-// streams reads which streams a request for exec or attach wants.
-func streams(q url.Values) (stdin, stdout, stderr, tty bool) {
+// streams parses which streams a request for exec or attach asks for. A terminal
+// has no stderr of its own.
+func streams(q url.Values) streamproxy.Options {
 	set := func(names ...string) bool {
 		for _, n := range names {
 			if v := q.Get(n); v == "1" || v == "true" {
@@ -145,11 +27,12 @@ func streams(q url.Values) (stdin, stdout, stderr, tty bool) {
 		}
 		return false
 	}
-	tty = set("tty")
-	return set("input", "stdin"), set("output", "stdout"), set("error", "stderr") && !tty, tty
+	tty := set("tty")
+	return streamproxy.Options{Stdin: set("input", "stdin"), Stdout: set("output", "stdout"), Stderr: set("error", "stderr") && !tty, Tty: tty}
 }
 
-// target finds the running container that a request names, or answers it.
+// target returns the id of the running container that a request names. If there
+// is none, it answers the request.
 func (s *Server) target(w http.ResponseWriter, r *http.Request) (id string, ok bool) {
 	pod := s.find(w, r)
 	if pod == nil {
@@ -164,34 +47,38 @@ func (s *Server) target(w http.ResponseWriter, r *http.Request) (id string, ok b
 }
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
-	id, ok := s.target(w, r)
-	if !ok {
-		return
-	}
-	q := r.URL.Query()
-	request := &runtimeapi.ExecRequest{ContainerId: id, Cmd: q["command"]}
-	request.Stdin, request.Stdout, request.Stderr, request.Tty = streams(q)
-	if !request.Stdin && !request.Stdout && !request.Stderr {
-		http.Error(w, "you must specify at least 1 of stdin, stdout, stderr", http.StatusBadRequest)
-		return
-	}
-	answer, err := s.config.Runtime.Exec(r.Context(), request)
-	s.forward(w, r, answer.GetUrl(), err, streamproxy.Options{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, Tty: request.Tty})
+	command := r.URL.Query()["command"]
+	s.interact(w, r, func(id string, o streamproxy.Options) (string, error) {
+		answer, err := s.config.Runtime.Exec(r.Context(), &runtimeapi.ExecRequest{
+			ContainerId: id, Cmd: command, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.Tty,
+		})
+		return answer.GetUrl(), err
+	})
 }
 
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
+	s.interact(w, r, func(id string, o streamproxy.Options) (string, error) {
+		answer, err := s.config.Runtime.Attach(r.Context(), &runtimeapi.AttachRequest{
+			ContainerId: id, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.Tty,
+		})
+		return answer.GetUrl(), err
+	})
+}
+
+// interact forwards a request for streams of a container to the address that
+// prepare returns.
+func (s *Server) interact(w http.ResponseWriter, r *http.Request, prepare func(id string, o streamproxy.Options) (address string, err error)) {
 	id, ok := s.target(w, r)
 	if !ok {
 		return
 	}
-	request := &runtimeapi.AttachRequest{ContainerId: id}
-	request.Stdin, request.Stdout, request.Stderr, request.Tty = streams(r.URL.Query())
-	if !request.Stdin && !request.Stdout && !request.Stderr {
+	o := streams(r.URL.Query())
+	if !o.Stdin && !o.Stdout && !o.Stderr {
 		http.Error(w, "you must specify at least 1 of stdin, stdout, stderr", http.StatusBadRequest)
 		return
 	}
-	answer, err := s.config.Runtime.Attach(r.Context(), request)
-	s.forward(w, r, answer.GetUrl(), err, streamproxy.Options{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, Tty: request.Tty})
+	address, err := prepare(id, o)
+	s.forward(w, r, address, err, o)
 }
 
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
@@ -217,9 +104,10 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	s.forward(w, r, answer.GetUrl(), err, streamproxy.Options{})
 }
 
-// forward joins the request's connection with the runtime's streaming server at
-// the address that it gave,
-// which speaks SPDY: newer WebSocket protocols are translated (KEP-4006).
+// forward proxies an upgraded connection to the address of the runtime's
+// streaming server. That server speaks SPDY, so forward translates newer
+// WebSocket protocols (KEP-4006). If err is not nil, the runtime gave no
+// address, and forward answers with the error.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request, address string, err error, o streamproxy.Options) {
 	location := (*url.URL)(nil)
 	if err == nil {
@@ -236,7 +124,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, address string,
 	case wsstream.IsWebSocketRequestWithTunnelingProtocol(r):
 		handler = streamproxy.NewTunnelingHandler(handler)
 	}
-	logging.Streams(handler).ServeHTTP(limitIdle(w, s.config.StreamIdle), r)
+	logging.Streams(handler).ServeHTTP(limitIdle(w, s.config.Configuration.StreamingConnectionIdleTimeout.Duration), r)
 }
 
 type responder struct{}

@@ -13,50 +13,66 @@ import (
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-// Mirror keeps the API server's images of static pods.
+// Mirror creates and deletes the mirror pods of static pods.
 type Mirror struct {
 	Client kubernetes.Interface
 }
 
-// deletionRest is how long a mirror is left alone after somebody deleted it.
-const deletionRest = 2 * time.Second
+// recreateDelay is how long after its deletion by another client a mirror pod is
+// created again.
+const recreateDelay = 2 * time.Second
 
-// Rest returns how long from now a mirror is still to be left alone: 0 unless
-// it was just deleted by others. Clients that wait for the end of a deletion
-// look whether the object is still there and then watch it: one that was
-// replaced in between would keep kubectl delete waiting for ever.
-func Rest(mirror *v1.Pod, now time.Time) time.Duration {
+// RecreateDelay returns how long to wait from now before a mirror pod that
+// another client deleted is created again; 0 for other mirror pods. seen is when
+// this kubelet has first seen the deletion: the clock may have been set back
+// since it was requested. A client that waits for a deletion first gets the
+// object and then watches it. If the pod were replaced in between, kubectl
+// delete would wait forever.
+func RecreateDelay(mirror *v1.Pod, seen, now time.Time) time.Duration {
 	if mirror == nil || mirror.DeletionTimestamp == nil || mirror.DeletionGracePeriodSeconds == nil {
 		return 0
 	}
-	asked := mirror.DeletionTimestamp.Add(-timespan.Seconds(*mirror.DeletionGracePeriodSeconds))
-	return max(asked.Add(deletionRest).Sub(now), 0)
+	requested := mirror.DeletionTimestamp.Add(-timespan.Seconds(*mirror.DeletionGracePeriodSeconds))
+	return max(min(requested.Sub(now), seen.Sub(now))+recreateDelay, 0)
 }
 
-// Ensure makes the mirror of a static pod be there and up to date. mirror is
-// what the API server is known to have, nil for nothing.
+// IsMirrorOf reports whether mirror, which may be nil, is the mirror pod of this
+// version of a static pod.
+func IsMirrorOf(mirror, pod *v1.Pod) bool {
+	return MirrorShows(mirror, pod) && mirror.DeletionTimestamp == nil
+}
+
+// MirrorShows reports whether mirror, which may be nil, was made for this version
+// of a static pod. It may be about to be deleted.
+func MirrorShows(mirror, pod *v1.Pod) bool {
+	return mirror != nil && mirror.Annotations[v1.MirrorPodAnnotationKey] == pod.Annotations[AnnotationHash]
+}
+
+// Ensure creates the mirror pod of a static pod, or replaces one that is out of
+// date. mirror is the mirror pod that the API server is known to have, nil for
+// none.
 func (m *Mirror) Ensure(ctx context.Context, pod, mirror *v1.Pod, node *v1.Node) error {
+	if IsMirrorOf(mirror, pod) {
+		return nil
+	}
 	if mirror != nil {
-		if mirror.DeletionTimestamp == nil && mirror.Annotations[v1.MirrorPodAnnotationKey] == pod.Annotations[AnnotationHash] {
-			return nil
-		}
 		if err := m.Delete(ctx, mirror); err != nil {
 			return err
 		}
 	}
-	image := pod.DeepCopy()
-	image.UID, image.ResourceVersion = "", ""
-	image.Annotations[v1.MirrorPodAnnotationKey] = pod.Annotations[AnnotationHash]
+	created := pod.DeepCopy()
+	created.UID, created.ResourceVersion = "", ""
+	created.Annotations[v1.MirrorPodAnnotationKey] = pod.Annotations[AnnotationHash]
 	controller := true
-	image.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}
-	_, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, image, metav1.CreateOptions{})
+	created.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}
+	_, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, created, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create the mirror of static pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
 
-// Delete removes a mirror at once.
+// Delete deletes a mirror pod without a grace period.
 func (m *Mirror) Delete(ctx context.Context, mirror *v1.Pod) error {
 	zero := int64(0)
 	err := m.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{

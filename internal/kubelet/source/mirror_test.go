@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestRest(t *testing.T) {
+func TestRecreateDelay(t *testing.T) {
 	now := time.Unix(1000, 0)
 	deleted := func(ago, grace int64) *v1.Pod {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -17,15 +17,19 @@ func TestRest(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		mirror *v1.Pod
+		seen   time.Duration // ago
 		want   time.Duration
 	}{
-		"none":             {nil, 0},
-		"not deleted":      {&v1.Pod{}, 0},
-		"deleted just now": {deleted(0, 30), 2 * time.Second},
-		"a second ago":     {deleted(1, 30), time.Second},
-		"long ago":         {deleted(10, 30), 0},
+		"none":                               {nil, 0, 0},
+		"not deleted":                        {&v1.Pod{}, 0, 0},
+		"deleted just now":                   {deleted(0, 30), 0, 2 * time.Second},
+		"a second ago":                       {deleted(1, 30), 0, time.Second},
+		"long ago":                           {deleted(10, 30), 0, 0},
+		"the clock was set back":             {deleted(-3600, 30), 0, 2 * time.Second},
+		"the clock was set back, a while on": {deleted(-3600, 30), 1500 * time.Millisecond, 500 * time.Millisecond},
+		"the clock was set back, long ago":   {deleted(-3600, 30), time.Minute, 0},
 	} {
-		if got := Rest(c.mirror, now); got != c.want {
+		if got := RecreateDelay(c.mirror, now.Add(-c.seen), now); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

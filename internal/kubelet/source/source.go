@@ -1,8 +1,8 @@
-// Package source tells the kubelet which pods it is to run: those that the
-// API server has bound to the node, those in a folder of manifests and those
-// at a URL. The latter two are static: nobody schedules them, and the API
-// server shows a mirror of each. It stands for upstream's pod config sources
-// (package config) and its mirror client.
+// Package source provides the pods that the kubelet runs: pods that the API
+// server has bound to the node, pods of manifests in a directory, and pods of a
+// manifest at a URL. The latter two are static: they are not scheduled, and the
+// API server shows a mirror pod for each. The package corresponds to upstream's pod
+// config sources (package config) and mirror client.
 package source
 
 import (
@@ -18,33 +18,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
+	corepod "github.com/coracle-io/coracle/internal/resource/core/pod"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// The names of the sources, as the annotation kubernetes.io/config.source has them.
+// The names of the sources, as in the annotation kubernetes.io/config.source.
 const (
-	APIName    = "api"
-	FolderName = "file"
-	URLName    = "http"
+	apiName    = "api"
+	folderName = "file"
+	urlName    = "http"
 )
 
-// The annotations by which static pods and their mirrors are known.
+// The annotations that identify static pods and their mirror pods.
 const (
 	AnnotationSource = "kubernetes.io/config.source"
 	AnnotationHash   = "kubernetes.io/config.hash"
 	AnnotationSeen   = "kubernetes.io/config.seen"
 )
 
-// Update is one change, or with Ready the news that a source has told all the
-// pods it had at the start.
+// Update is one change. With Ready it reports instead that the source has sent
+// all pods that existed when it started.
 type Update struct {
 	Source  string
 	Pod     *v1.Pod
@@ -52,40 +52,40 @@ type Update struct {
 	Ready   bool
 }
 
-// Source tells of pods.
+// Source provides pods.
 type Source struct {
 	Name string
 	// Run sends updates until ctx ends.
 	Run func(ctx context.Context, updates chan<- Update)
 }
 
-// All are the sources that a kubelet's configuration names. c is nil without an
-// API server.
+// All returns the sources that the configuration names. c is nil without an API
+// server.
 func All(configuration *kubeletconfig.KubeletConfiguration, c *client.Client, disk files.FS, nodeName string) (all []Source) {
 	if c != nil {
-		all = append(all, Source{APIName, func(ctx context.Context, updates chan<- Update) { API(ctx, c, nodeName, updates) }})
+		all = append(all, Source{apiName, func(ctx context.Context, updates chan<- Update) { watchAPI(ctx, c, nodeName, updates) }})
 	}
 	if path := configuration.StaticPodPath; path != "" {
-		all = append(all, Source{FolderName, func(ctx context.Context, updates chan<- Update) {
-			Folder(ctx, disk, path, nodeName, configuration.FileCheckFrequency.Duration, updates)
+		all = append(all, Source{folderName, func(ctx context.Context, updates chan<- Update) {
+			watchFolder(ctx, disk, path, nodeName, configuration.FileCheckFrequency.Duration, updates)
 		}})
 	}
 	if url := configuration.StaticPodURL; url != "" {
-		all = append(all, Source{URLName, func(ctx context.Context, updates chan<- Update) {
-			URL(ctx, url, configuration.StaticPodURLHeader, nodeName, configuration.HTTPCheckFrequency.Duration, updates)
+		all = append(all, Source{urlName, func(ctx context.Context, updates chan<- Update) {
+			watchURL(ctx, url, configuration.StaticPodURLHeader, nodeName, configuration.HTTPCheckFrequency.Duration, updates)
 		}})
 	}
 	return all
 }
 
-// IsStatic says whether the pod comes from a manifest. Its annotations do not
-// matter: those of the API server's pods are whatever their users wrote.
-func (u *Update) IsStatic() bool { return u.Source != APIName }
+// IsStatic reports whether the pod comes from a manifest. Annotations do not
+// count, because users can set them on pods of the API server.
+func (u *Update) IsStatic() bool { return u.Source != apiName }
 
-// IsMirror says whether the pod is the API server's image of a static pod, or
-// pretends to be: neither is ever run.
+// IsMirror reports whether the pod of the API server is a mirror pod or is
+// annotated like one. Such pods are never run.
 func (u *Update) IsMirror() bool {
-	return podutil.IsMirror(u.Pod) && !u.IsStatic()
+	return podquery.IsMirror(u.Pod) && !u.IsStatic()
 }
 
 func send(ctx context.Context, updates chan<- Update, u Update) {
@@ -95,39 +95,28 @@ func send(ctx context.Context, updates chan<- Update, u Update) {
 	}
 }
 
-// API feeds the pods bound to the node until ctx ends.
-func API(ctx context.Context, c *client.Client, nodeName string, updates chan<- Update) {
+// watchAPI sends the pods that are bound to the node until ctx ends.
+func watchAPI(ctx context.Context, c *client.Client, nodeName string, updates chan<- Update) {
 	informer := c.Watch(v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", nodeName))
-	synced, err := client.Follow(ctx, informer, cache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) { send(ctx, updates, Update{Source: APIName, Pod: object.(*v1.Pod)}) },
-		UpdateFunc: func(before, after any) {
-			old, pod := before.(*v1.Pod), after.(*v1.Pod)
-			if old.UID != pod.UID {
-				send(ctx, updates, Update{Source: APIName, Pod: old, Removed: true})
-			}
-			send(ctx, updates, Update{Source: APIName, Pod: pod})
-		},
-		DeleteFunc: func(object any) {
-			if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = tombstone.Obj
-			}
-			if pod, ok := object.(*v1.Pod); ok {
-				send(ctx, updates, Update{Source: APIName, Pod: pod, Removed: true})
-			}
-		},
-	})
+	set := func(pod *v1.Pod) { send(ctx, updates, Update{Source: apiName, Pod: pod}) }
+	remove := func(pod *v1.Pod) { send(ctx, updates, Update{Source: apiName, Pod: pod, Removed: true}) }
+	synced, err := client.Follow(ctx, informer, client.Handler(set, func(old, pod *v1.Pod) {
+		if old.UID != pod.UID {
+			remove(old)
+		}
+		set(pod)
+	}, remove))
 	if err != nil {
 		supervise.Fail(ctx, err)
 		return
 	}
 	if cache.WaitFor(ctx, "", synced) {
-		send(ctx, updates, Update{Source: APIName, Ready: true})
+		send(ctx, updates, Update{Source: apiName, Ready: true})
 	}
 	<-ctx.Done()
 }
 
-// decode reads the pods of one manifest: a Pod, a PodList, or several
-// documents of YAML.
+// decode parses a manifest: a Pod, a PodList, or several YAML documents.
 func decode(raw []byte, from, nodeName string) ([]*v1.Pod, error) {
 	var out []*v1.Pod
 	for _, document := range strings.Split("\n"+string(raw), "\n---") {
@@ -158,66 +147,32 @@ func decode(raw []byte, from, nodeName string) ([]*v1.Pod, error) {
 		}
 	}
 	for i, pod := range out {
-		if err := names(pod); err != nil {
+		var err error
+		if out[i], err = static(pod, from, nodeName); err != nil {
 			return nil, err
 		}
-		out[i] = static(pod, from, nodeName)
 	}
 	return out, nil
 }
 
-// names refuses what the API server would refuse of a pod's names, of which
-// paths are made.
-func names(pod *v1.Pod) error {
-	var problems []string
-	for _, of := range []struct {
-		field, value string
-		optional     bool
-		problems     func(string) []string
-	}{
-		{"metadata.name", pod.Name, false, validation.IsDNS1123Subdomain},
-		{"metadata.namespace", pod.Namespace, true, validation.IsDNS1123Label},
-		{"metadata.uid", string(pod.UID), true, uidProblems},
-	} {
-		if of.value == "" && of.optional {
-			continue
-		}
-		for _, problem := range of.problems(of.value) {
-			problems = append(problems, fmt.Sprintf("%s: %q: %s", of.field, of.value, problem))
-		}
+// static completes and validates a pod of a manifest. It sets the API server's
+// defaults, the node, a hash of the manifest, and, unless the manifest has one, a
+// UID that stays the same as long as the manifest does. It refuses what the API
+// server refuses, UIDs that are not safe as names of directories, and references
+// to objects of the API server, which a static pod does not need.
+func static(pod *v1.Pod, from, nodeName string) (*v1.Pod, error) {
+	if pod.UID != "" && !files.IsPodUID(string(pod.UID)) {
+		return nil, fmt.Errorf("invalid pod: metadata.uid: %q: must be a UUID in lower case or 32 hexadecimal digits, or be left out", pod.UID)
 	}
-	for c := range podutil.Containers(&pod.Spec) {
-		for _, problem := range validation.IsDNS1123Label(c.Name) {
-			problems = append(problems, fmt.Sprintf("container %q: %s", c.Name, problem))
-		}
-	}
-	for i := range pod.Spec.Volumes {
-		for _, problem := range validation.IsDNS1123Label(pod.Spec.Volumes[i].Name) {
-			problems = append(problems, fmt.Sprintf("volume %q: %s", pod.Spec.Volumes[i].Name, problem))
-		}
-	}
-	if len(problems) > 0 {
-		return fmt.Errorf("a pod's names are not usable: %s", strings.Join(problems, "; "))
-	}
-	return nil
-}
-
-// uidProblems refuses UIDs by which the pod's files would not be found again.
-func uidProblems(uid string) []string {
-	if files.IsPodUID(uid) {
-		return nil
-	}
-	return []string{"must be a UUID in lower case or 32 hexadecimal digits, or be left out"}
-}
-
-// static fills in what the API server would, and an identity that is the same
-// as long as the manifest is.
-func static(pod *v1.Pod, from, nodeName string) *v1.Pod {
 	pod.Status = v1.PodStatus{}
+	raw, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte("host:" + nodeName + " " + from + " " + string(raw)))
+	version := hex.EncodeToString(sum[:16])
 	if pod.UID == "" {
-		raw, _ := json.Marshal(pod)
-		sum := sha256.Sum256([]byte("host:" + nodeName + " " + from + " " + string(raw)))
-		pod.UID = types.UID(hex.EncodeToString(sum[:16]))
+		pod.UID = types.UID(version)
 	}
 	if !strings.HasSuffix(pod.Name, "-"+nodeName) {
 		pod.Name += "-" + strings.ToLower(nodeName)
@@ -227,7 +182,7 @@ func static(pod *v1.Pod, from, nodeName string) *v1.Pod {
 	}
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	annotations := map[string]string{
-		AnnotationSource: from, AnnotationHash: string(pod.UID), AnnotationSeen: time.Now().Format(time.RFC3339Nano),
+		AnnotationSource: from, AnnotationHash: version, AnnotationSeen: time.Now().Format(time.RFC3339Nano),
 	}
 	for k, v := range pod.Annotations {
 		if _, own := annotations[k]; !own {
@@ -237,81 +192,12 @@ func static(pod *v1.Pod, from, nodeName string) *v1.Pod {
 	pod.Annotations = annotations
 	pod.Spec.NodeName = nodeName
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
-	defaults(&pod.Spec)
-	return pod
-}
-
-// defaults sets the fields of a manifest that the kubelet relies on.
-func defaults(s *v1.PodSpec) {
-	if s.RestartPolicy == "" {
-		s.RestartPolicy = v1.RestartPolicyAlways
+	corepod.Default(pod)
+	if errs := corepod.ValidateCreate(pod, nil); len(errs) > 0 {
+		return nil, fmt.Errorf("invalid pod: %w", errs.ToAggregate())
 	}
-	if s.DNSPolicy == "" {
-		s.DNSPolicy = v1.DNSClusterFirst
+	if kind := podquery.APIReference(&pod.Spec); kind != "" {
+		return nil, fmt.Errorf("static pods may not reference %s", kind)
 	}
-	if s.SchedulerName == "" {
-		s.SchedulerName = v1.DefaultSchedulerName
-	}
-	if s.TerminationGracePeriodSeconds == nil {
-		seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
-		s.TerminationGracePeriodSeconds = &seconds
-	}
-	if s.SecurityContext == nil {
-		s.SecurityContext = &v1.PodSecurityContext{}
-	}
-	if s.EnableServiceLinks == nil {
-		links := v1.DefaultEnableServiceLinks
-		s.EnableServiceLinks = &links
-	}
-	for c := range podutil.Containers(s) {
-		if c.TerminationMessagePath == "" {
-			c.TerminationMessagePath = v1.TerminationMessagePathDefault
-		}
-		if c.TerminationMessagePolicy == "" {
-			c.TerminationMessagePolicy = v1.TerminationMessageReadFile
-		}
-		if c.ImagePullPolicy == "" {
-			c.ImagePullPolicy = v1.PullIfNotPresent
-			name := c.Image[strings.LastIndex(c.Image, "/")+1:]
-			if strings.HasSuffix(name, ":latest") || !strings.ContainsAny(name, ":@") {
-				c.ImagePullPolicy = v1.PullAlways
-			}
-		}
-		for j := range c.Ports {
-			if c.Ports[j].Protocol == "" {
-				c.Ports[j].Protocol = v1.ProtocolTCP
-			}
-			if s.HostNetwork && c.Ports[j].HostPort == 0 {
-				c.Ports[j].HostPort = c.Ports[j].ContainerPort
-			}
-		}
-		for resource, limit := range c.Resources.Limits {
-			if _, ok := c.Resources.Requests[resource]; !ok {
-				if c.Resources.Requests == nil {
-					c.Resources.Requests = v1.ResourceList{}
-				}
-				c.Resources.Requests[resource] = limit
-			}
-		}
-		for _, p := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
-			probeDefaults(p)
-		}
-	}
-}
-
-func probeDefaults(p *v1.Probe) {
-	if p == nil {
-		return
-	}
-	for _, d := range []struct {
-		field *int32
-		value int32
-	}{{&p.TimeoutSeconds, 1}, {&p.PeriodSeconds, 10}, {&p.SuccessThreshold, 1}, {&p.FailureThreshold, 3}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if p.HTTPGet != nil && p.HTTPGet.Path == "" {
-		p.HTTPGet.Path = "/"
-	}
+	return pod, nil
 }

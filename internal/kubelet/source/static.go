@@ -20,56 +20,59 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // maxManifest bounds a file or answer with manifests.
 const maxManifest = 10 << 20
 
-// known is what a static source has told so far.
-type known map[types.UID]*v1.Pod
+// deliveredPods are the pods that a static source has sent, by UID.
+type deliveredPods map[types.UID]*v1.Pod
 
-// tell sends the difference between what was told and what is there now.
-func (k known) tell(ctx context.Context, name string, now []*v1.Pod, updates chan<- Update) {
-	keep := make(map[types.UID]bool, len(now))
-	for _, pod := range now {
-		keep[pod.UID] = true
+// update sends the differences between the pods that were sent before and pods. A
+// manifest that has changed is another pod, also if it says which UID the pod has.
+// Of several pods with a UID it sends the first.
+func (d deliveredPods) update(ctx context.Context, name string, pods []*v1.Pod, updates chan<- Update) {
+	keep := make(map[types.UID]string, len(pods))
+	for _, pod := range slices.Backward(pods) {
+		keep[pod.UID] = pod.Annotations[AnnotationHash]
 	}
-	for uid, pod := range k {
-		if !keep[uid] {
-			delete(k, uid)
+	for uid, pod := range d {
+		if keep[uid] != pod.Annotations[AnnotationHash] {
+			delete(d, uid)
 			send(ctx, updates, Update{Source: name, Pod: pod, Removed: true})
 		}
 	}
-	for _, pod := range now {
-		if k[pod.UID] == nil {
-			k[pod.UID] = pod
+	for _, pod := range pods {
+		if d[pod.UID] == nil {
+			d[pod.UID] = pod
 			send(ctx, updates, Update{Source: name, Pod: pod})
 		}
 	}
 }
 
-// Folder feeds the pods of the manifests in a folder (or of one file) until
-// ctx ends. It looks every period, and at once when the folder changes. A
-// manifest that is there and cannot be read keeps the pods it had. The pods
-// are complete once all manifests could be looked at.
-func Folder(ctx context.Context, disk files.FS, path, nodeName string, period time.Duration, updates chan<- Update) {
+// watchFolder sends the pods of the manifests in a directory, or of one file, until
+// ctx ends. It reads them every period, and when the directory changes. A
+// manifest that exists but cannot be read keeps its last pods. watchFolder sends
+// Ready once it has read all manifests.
+func watchFolder(ctx context.Context, disk files.FS, path, nodeName string, period time.Duration, updates chan<- Update) {
 	log := klog.FromContext(ctx)
 	changed, stop := disk.Watch(path)
 	defer stop()
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
-	told := known{}
+	delivered := deliveredPods{}
 	f := &folder{disk: disk, path: path, nodeName: nodeName}
 	ready := false
 	for {
-		now, err := f.look(log)
+		pods, err := f.list(log)
 		if err != nil {
-			log.Error(err, "Manifests of static pods cannot be read, their pods stay as they are", "path", path)
+			log.Error(err, "Reading the manifests of static pods failed, their pods stay as they are", "path", path)
 		}
-		told.tell(ctx, FolderName, now, updates)
+		delivered.update(ctx, folderName, pods, updates)
 		if !ready && err == nil {
 			ready = true
-			send(ctx, updates, Update{Source: FolderName, Ready: true})
+			send(ctx, updates, Update{Source: folderName, Ready: true})
 		}
 		select {
 		case <-ctx.Done():
@@ -84,12 +87,12 @@ func Folder(ctx context.Context, disk files.FS, path, nodeName string, period ti
 type folder struct {
 	disk           files.FS
 	path, nodeName string
-	byFile         map[string][]*v1.Pod // what was read last
+	byFile         map[string][]*v1.Pod // the pods that were read last
 }
 
-// look returns the pods of all manifests. With an error some could not be
-// read: what they had before is kept.
-func (f *folder) look(log klog.Logger) (now []*v1.Pod, err error) {
+// list returns the pods of all manifests. If some cannot be read, it returns an
+// error together with all pods; those manifests keep their last pods.
+func (f *folder) list(log klog.Logger) (all []*v1.Pod, err error) {
 	paths, err := f.manifests()
 	if err != nil {
 		paths = slices.Sorted(maps.Keys(f.byFile))
@@ -102,24 +105,24 @@ func (f *folder) look(log klog.Logger) (now []*v1.Pod, err error) {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case errors.Is(err, errManifest):
-			log.Error(err, "A static pod's manifest cannot be used", "file", p)
+			log.Error(err, "Reading the manifest of a static pod failed", "file", p)
 			pods = f.byFile[p]
 		case err != nil:
 			failed = append(failed, err)
 			pods = f.byFile[p]
 		}
 		next[p] = pods
-		now = append(now, pods...)
+		all = append(all, pods...)
 	}
 	f.byFile = next
-	return now, errors.Join(failed...)
+	return all, errors.Join(failed...)
 }
 
-// errManifest is what is wrong with the contents of a manifest.
+// errManifest marks an error in the content of a manifest.
 var errManifest = errors.New("not a manifest of pods")
 
-// read returns the pods of one manifest. One that is being written is empty at
-// first and has the pods that it had.
+// read returns the pods of one manifest. An empty file keeps its last pods,
+// because a file is empty while it starts to be written.
 func (f *folder) read(path string) ([]*v1.Pod, error) {
 	if mode, err := f.disk.Stat(path); err == nil && !mode.IsRegular() {
 		return nil, fmt.Errorf("%w: not a file", errManifest)
@@ -134,14 +137,14 @@ func (f *folder) read(path string) ([]*v1.Pod, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return f.byFile[path], nil
 	}
-	pods, err := decode(raw, FolderName, f.nodeName)
+	pods, err := decode(raw, folderName, f.nodeName)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errManifest, err)
 	}
 	return pods, nil
 }
 
-// manifests are the files to read; none if the path is not there.
+// manifests returns the paths of the manifests, none if the path does not exist.
 func (f *folder) manifests() ([]string, error) {
 	mode, err := f.disk.Stat(f.path)
 	if err == nil && !mode.IsDir() {
@@ -163,33 +166,26 @@ func (f *folder) manifests() ([]string, error) {
 	return paths, err
 }
 
-// URL feeds the pods of the manifest at a URL, asking every period, until ctx
-// ends. While it cannot be fetched the pods stay as they were; they are complete
-// once it could be.
-func URL(ctx context.Context, url string, header map[string][]string, nodeName string, period time.Duration, updates chan<- Update) {
+// watchURL sends the pods of the manifest at a URL, which it fetches every period,
+// until ctx ends. If that fails, the pods stay as they are. watchURL sends Ready
+// after the first success.
+func watchURL(ctx context.Context, url string, header map[string][]string, nodeName string, period time.Duration, updates chan<- Update) {
 	log := klog.FromContext(ctx)
 	client := &http.Client{Timeout: 10 * time.Second}
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
-	told := known{}
+	delivered := deliveredPods{}
 	ready := false
-	for {
+	supervise.Repeat(ctx, period, func() {
 		pods, err := fetch(ctx, client, url, header, nodeName)
 		if err != nil {
-			log.Error(err, "The manifest of static pods cannot be used", "url", url)
+			log.Error(err, "Fetching the manifest of static pods failed", "url", url)
 		} else {
-			told.tell(ctx, URLName, pods, updates)
+			delivered.update(ctx, urlName, pods, updates)
 		}
 		if !ready && err == nil {
 			ready = true
-			send(ctx, updates, Update{Source: URLName, Ready: true})
+			send(ctx, updates, Update{Source: urlName, Ready: true})
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	})
 }
 
 func fetch(ctx context.Context, client *http.Client, url string, header map[string][]string, nodeName string) ([]*v1.Pod, error) {
@@ -215,5 +211,5 @@ func fetch(ctx context.Context, client *http.Client, url string, header map[stri
 	if len(raw) > maxManifest {
 		return nil, fmt.Errorf("%s answered more than %d bytes", url, maxManifest)
 	}
-	return decode(raw, URLName, nodeName)
+	return decode(raw, urlName, nodeName)
 }

@@ -1,6 +1,9 @@
 package spec
 
 import (
+	"strconv"
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -8,23 +11,25 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 )
 
-// Instance is what one instance of a container has besides its specification.
+// Instance is the part of a container's configuration that is not in its
+// specification.
 type Instance struct {
 	RestartCount int
 	Round        int    // cri.Pod.Round
 	Image        string // the reference or id to run
-	ImageUID     *int64 // the user that the image names, if numeric
-	ImageUser    string // else
+	ImageUID     *int64 // numeric user of the image, nil if it has none
+	ImageUser    string // user name of the image, if not numeric
 	Env          []Variable
 	Mounts       []*runtimeapi.Mount
-	// Target is the id of the container whose processes an ephemeral
-	// container sees, "" for none.
+	Devices      []*runtimeapi.Device // of block volumes
+	Groups       []int64              // that volumes add to the groups of the process
+	// Target is the id of the container whose process namespace an ephemeral
+	// container joins, "" for none.
 	Target        string
 	UserNamespace *runtimeapi.UserNamespace
-	CDIDevices    []*runtimeapi.CDIDevice
 }
 
-// ContainerConfig is the runtime's configuration of one container.
+// ContainerConfig returns the runtime's configuration of one container.
 func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *runtimeapi.ContainerConfig {
 	known := make(map[string]string, len(in.Env))
 	envs := make([]*runtimeapi.KeyValue, 0, len(in.Env))
@@ -32,6 +37,8 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *ru
 		known[v.Name] = v.Value
 		envs = append(envs, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}
+	resources := Resources(pod, c, node.MemoryCapacity, *node.Configuration.CPUCFSQuota)
+	resources.Unified = unified(pod, c, node)
 	return &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},
 		Image:       &runtimeapi.ImageSpec{Image: in.Image, UserSpecifiedImage: c.Image},
@@ -40,24 +47,51 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *ru
 		WorkingDir:  c.WorkingDir,
 		Envs:        envs,
 		Mounts:      in.Mounts,
+		Devices:     in.Devices,
 		Labels:      cri.ContainerLabels(pod, c.Name),
 		Annotations: cri.ContainerAnnotations(pod, c, in.RestartCount, in.Round, plan.Hash(c)),
-		LogPath:     ContainerLogPath(c.Name, in.RestartCount),
+		LogPath:     containerLogPath(c.Name, in.RestartCount),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
-		CDIDevices:  in.CDIDevices,
+		StopSignal:  stopSignal(c),
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources:       Resources(pod, c, node.MemoryCapacity, node.CFSQuota),
-			SecurityContext: security(pod, c, node, in.ImageUID, in.ImageUser, in.Target, in.UserNamespace),
+			Resources:       resources,
+			SecurityContext: security(pod, c, node, in),
 		},
 	}
+}
+
+// unified returns the controls of a container that only control groups of version
+// 2 have, nil if there are none.
+func unified(pod *v1.Pod, c *v1.Container, node *Node) map[string]string {
+	if *node.Configuration.SingleProcessOOMKill && node.SwapCapacity == nil {
+		return nil
+	}
+	out := make(map[string]string, 2)
+	if !*node.Configuration.SingleProcessOOMKill {
+		out["memory.oom.group"] = "1"
+	}
+	if node.SwapCapacity != nil {
+		out["memory.swap.max"] = strconv.FormatInt(node.swapLimit(pod, c, *node.SwapCapacity), 10)
+	}
+	return out
+}
+
+// stopSignal returns the signal that stops a container. The zero value leaves the
+// choice to the runtime.
+func stopSignal(c *v1.Container) runtimeapi.Signal {
+	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
+	}
+	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal)) // as in SIGRTMIN+1
+	return runtimeapi.Signal(runtimeapi.Signal_value["SIGNAL_"+name])
 }
 
 func expandAll(list []string, known map[string]string) []string {
 	out := make([]string, 0, len(list))
 	for _, s := range list {
-		out = append(out, Expand(s, known))
+		out = append(out, expand(s, known))
 	}
 	return out
 }

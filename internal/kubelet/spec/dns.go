@@ -17,9 +17,9 @@ const (
 	maxSearchChars = 2048
 )
 
-// DNS is what the pod's resolv.conf will say, by the pod's policy, the
-// cluster's DNS servers and the host's own file.
-func DNS(pod *v1.Pod, node *Node) *runtimeapi.DNSConfig {
+// dns returns the content of the pod's resolv.conf, from the pod's DNS policy,
+// the cluster's DNS servers and the host's resolv.conf.
+func dns(pod *v1.Pod, node *Node) *runtimeapi.DNSConfig {
 	servers, searches, options := parseResolvConf(node.ResolvConf)
 	out := &runtimeapi.DNSConfig{Servers: servers, Searches: searches, Options: options}
 	policy := pod.Spec.DNSPolicy
@@ -27,11 +27,11 @@ func DNS(pod *v1.Pod, node *Node) *runtimeapi.DNSConfig {
 	switch {
 	case policy == v1.DNSNone:
 		out = &runtimeapi.DNSConfig{}
-	case cluster && len(node.ClusterDNS) > 0:
-		out.Servers = node.ClusterDNS
+	case cluster && len(node.Configuration.ClusterDNS) > 0:
+		out.Servers = node.Configuration.ClusterDNS
 		out.Options = []string{"ndots:5"}
-		if node.ClusterDomain != "" {
-			domain := node.ClusterDomain
+		if node.Configuration.ClusterDomain != "" {
+			domain := node.Configuration.ClusterDomain
 			out.Searches = unique(append([]string{pod.Namespace + ".svc." + domain, "svc." + domain, domain}, searches...))
 		}
 	case len(servers) == 0:
@@ -46,11 +46,11 @@ func DNS(pod *v1.Pod, node *Node) *runtimeapi.DNSConfig {
 	return limit(out)
 }
 
-// ClusterDNSMissing says whether the pod asks for cluster DNS on a node that
-// knows no DNS server, so that it falls back to the host's.
+// ClusterDNSMissing reports whether the pod asks for cluster DNS but the node
+// has no cluster DNS server, so that the pod gets the host's.
 func ClusterDNSMissing(pod *v1.Pod, node *Node) bool {
 	policy := pod.Spec.DNSPolicy
-	return len(node.ClusterDNS) == 0 && (policy == v1.DNSClusterFirstWithHostNet || (policy == v1.DNSClusterFirst && !pod.Spec.HostNetwork))
+	return len(node.Configuration.ClusterDNS) == 0 && (policy == v1.DNSClusterFirstWithHostNet || (policy == v1.DNSClusterFirst && !pod.Spec.HostNetwork))
 }
 
 func limit(c *runtimeapi.DNSConfig) *runtimeapi.DNSConfig {
@@ -76,7 +76,8 @@ func unique(list []string) []string {
 	return out
 }
 
-// mergeOptions lets an option of the pod replace one of the same name.
+// mergeOptions merges resolver options. An option of the pod replaces one of the
+// same name.
 func mergeOptions(base []string, extra []v1.PodDNSConfigOption) []string {
 	out := slices.Clone(base)
 	for _, o := range extra {

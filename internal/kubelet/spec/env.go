@@ -14,21 +14,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// Objects looks up what environments and volumes refer to. A missing object
-// is a NotFound error of the API.
+// Objects reads the objects that environments and volumes refer to. A missing
+// object is a NotFound error of the API.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
-// ErrConfig marks an environment that cannot be made from what is there:
-// the container waits with CreateContainerConfigError.
+// ErrConfig marks an environment that cannot be built because a referenced
+// object or key is missing. The container waits with CreateContainerConfigError.
 var ErrConfig = errors.New("container configuration")
 
-// Env is where a container's environment comes from besides its specification.
+// Env provides the parts of a container's environment that are not in its
+// specification.
 type Env struct {
 	Objects     Objects
 	Services    []*v1.Service // of the pod's namespace and default's kubernetes; any order
@@ -42,8 +43,8 @@ type Env struct {
 // Variable is one environment variable.
 type Variable struct{ Name, Value string }
 
-// Environment resolves the container's environment, in the order that
-// upstream gives it: envFrom and env as declared, then the services.
+// Environment returns the container's environment in upstream's order: the
+// variables of envFrom and env as declared, then the variables of services.
 func (e *Env) Environment(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]Variable, error) {
 	services := e.serviceVariables(pod)
 	known := maps.Clone(services)
@@ -72,7 +73,7 @@ func (e *Env) Environment(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]
 	for i := range c.Env {
 		v := &c.Env[i]
 		if v.ValueFrom == nil {
-			put(v.Name, Expand(v.Value, known))
+			put(v.Name, expand(v.Value, known))
 			continue
 		}
 		value, found, err := e.value(ctx, pod, c, v.ValueFrom)
@@ -114,7 +115,8 @@ func (e *Env) from(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSource) (ma
 	return values, nil
 }
 
-// absent turns the error of a lookup into nil where the object may be missing.
+// absent returns nil for a missing object if optional, otherwise the error of
+// the lookup.
 func absent(err error, optional bool) error {
 	if apierrors.IsNotFound(err) && optional {
 		return nil
@@ -130,7 +132,7 @@ func (e *Env) value(ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.
 	case from.ResourceFieldRef != nil:
 		of := c
 		if name := from.ResourceFieldRef.ContainerName; name != "" {
-			if of = podutil.Container(&pod.Spec, name); of == nil {
+			if of = podquery.Container(&pod.Spec, name); of == nil {
 				return "", false, fmt.Errorf("%w: container %s not found", ErrConfig, name)
 			}
 		}
@@ -179,8 +181,8 @@ func configError(err error) error {
 	return fmt.Errorf("%w: %w", ErrConfig, err)
 }
 
-// serviceVariables are the variables by which a container finds the services
-// that existed when it started.
+// serviceVariables returns the variables for the services that existed when the
+// container started.
 func (e *Env) serviceVariables(pod *v1.Pod) map[string]string {
 	chosen := map[string]*v1.Service{}
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
@@ -191,7 +193,7 @@ func (e *Env) serviceVariables(pod *v1.Pod) map[string]string {
 		switch {
 		case s.Namespace == pod.Namespace && links:
 			chosen[s.Name] = s
-		case s.Namespace == metaDefault && s.Name == "kubernetes" && chosen[s.Name] == nil:
+		case s.Namespace == v1.NamespaceDefault && s.Name == "kubernetes" && chosen[s.Name] == nil:
 			chosen[s.Name] = s
 		}
 	}
@@ -225,16 +227,14 @@ func (e *Env) serviceVariables(pod *v1.Pod) map[string]string {
 	return out
 }
 
-const metaDefault = "default"
-
-// Expand replaces $(NAME) by the value of that name. $$ stands for $, and a
-// reference to an unknown name stays as it is.
-func Expand(text string, values map[string]string) string {
+// expand replaces $(NAME) by the value of the variable. $$ is an escaped $. A
+// reference to an unknown variable stays as it is.
+func expand(text string, values map[string]string) string {
 	expanded, _ := ExpandKnown(text, values)
 	return expanded
 }
 
-// ExpandKnown is Expand that returns also the unknown names, in the order of
+// ExpandKnown is like expand and also returns the unknown names, in the order of
 // the text.
 func ExpandKnown(text string, values map[string]string) (expanded string, unknown []string) {
 	var b strings.Builder

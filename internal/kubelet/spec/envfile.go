@@ -11,13 +11,13 @@ const (
 	maxEnvValue = 32 << 10
 )
 
-// FromEnvFile finds a variable in the text of an environment file (KEP-3721):
+// FromEnvFile returns a variable of an environment file (KEP-3721):
 //
-//	file    ::= { blank line | # comment | NAME='value' [ # comment ] }
+//	file ::= { blank line | # comment | NAME='value' [ # comment ] }
 //
-// A value may have line breaks and anything else but a single quote. One that
-// begins with a blank is empty. White space before a name, and a comment after
-// a value, do not count. Lines after the variable are not looked at.
+// A value may contain line breaks and anything but a single quote. A value that
+// begins with a blank is empty. White space before a name and a comment after a
+// value are ignored. Lines after the variable are not parsed.
 func FromEnvFile(raw []byte, key string) (value string, found bool, err error) {
 	if len(key) > maxEnvKey {
 		return "", false, fmt.Errorf("the key has %d characters, more than %d", len(key), maxEnvKey)

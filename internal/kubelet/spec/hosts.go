@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// HostsFile is the content of the pod's /etc/hosts. hostFile is the host's
-// own, used by pods in the host's network.
+// HostsFile returns the content of the pod's /etc/hosts. hostFile is the host's
+// file, for pods in the host network.
 func HostsFile(pod *v1.Pod, podIPs []string, clusterDomain string, hostFile []byte) ([]byte, error) {
 	var b bytes.Buffer
 	if pod.Spec.HostNetwork {

@@ -1,13 +1,15 @@
 package spec
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/amount"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // The kernel's bounds and units of the CPU controls.
@@ -15,7 +17,7 @@ const (
 	minShares     = 2
 	maxShares     = 262144
 	sharesPerCPU  = 1024
-	QuotaPeriod   = 100000 // microseconds
+	quotaPeriod   = 100000 // microseconds
 	minQuota      = 1000   // microseconds
 	maxQuota      = 1<<44 - 1
 	systemReserve = 3 // above the adjustment of guaranteed pods
@@ -25,9 +27,10 @@ const (
 const (
 	guaranteedOOMScore = -997
 	bestEffortOOMScore = 1000
+	mostBurstable      = bestEffortOOMScore - 1
 )
 
-// CPUShares turns thousandths of a CPU into cgroup v1 shares.
+// CPUShares converts thousandths of a CPU to cgroup v1 shares.
 func CPUShares(milli int64) int64 {
 	if milli == 0 {
 		return minShares
@@ -35,16 +38,17 @@ func CPUShares(milli int64) int64 {
 	return min(max(amount.Times(milli, sharesPerCPU)/1000, minShares), maxShares)
 }
 
-// CPUQuota turns thousandths of a CPU into microseconds of each period, 0 for none.
-func CPUQuota(milli int64) int64 {
+// cpuQuota converts thousandths of a CPU to microseconds per period, 0 for no
+// limit.
+func cpuQuota(milli int64) int64 {
 	if milli == 0 {
 		return 0
 	}
-	return min(max(amount.Times(milli, QuotaPeriod)/1000, minQuota), maxQuota)
+	return min(max(amount.Times(milli, quotaPeriod)/1000, minQuota), maxQuota)
 }
 
-// Resources are the runtime's controls for one container of the pod.
-// memoryCapacity is the node's, in bytes.
+// Resources returns the runtime's controls of one container. memoryCapacity is
+// the node's, in bytes.
 func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool) *runtimeapi.LinuxContainerResources {
 	request, requested := c.Resources.Requests[v1.ResourceCPU]
 	limit := c.Resources.Limits[v1.ResourceCPU]
@@ -54,11 +58,11 @@ func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool
 	r := &runtimeapi.LinuxContainerResources{
 		CpuShares:          CPUShares(amount.Milli(request)),
 		MemoryLimitInBytes: quantity(c.Resources.Limits, v1.ResourceMemory),
-		OomScoreAdj:        OOMScore(pod, c, memoryCapacity),
+		OomScoreAdj:        oomScore(pod, c, memoryCapacity),
 	}
 	if cfsQuota {
-		r.CpuPeriod = QuotaPeriod
-		r.CpuQuota = CPUQuota(amount.Milli(limit))
+		r.CpuPeriod = quotaPeriod
+		r.CpuQuota = cpuQuota(amount.Milli(limit))
 		if r.CpuQuota == 0 {
 			r.CpuPeriod = 0
 		}
@@ -70,40 +74,63 @@ func quantity(list v1.ResourceList, name v1.ResourceName) int64 {
 	return amount.Value(list[name])
 }
 
-// OOMScore is the adjustment by which the kernel chooses whom to kill when
-// memory runs out: containers that use more than they asked for go first.
-func OOMScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
-	if podutil.IsCritical(pod) {
+// oomScore returns the adjustment of the kernel's OOM score for a container. The
+// kernel kills first the containers that exceed their memory requests most. A
+// sidecar is not killed before the regular container with the smallest request.
+func oomScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
+	if podquery.IsCritical(pod) {
 		return guaranteedOOMScore
 	}
-	switch podutil.QOSClass(pod) {
+	switch podquery.QOSClass(pod) {
 	case v1.PodQOSGuaranteed:
 		return guaranteedOOMScore
 	case v1.PodQOSBestEffort:
 		return bestEffortOOMScore
 	}
-	score := func(request int64) int64 {
+	share := unallocatedMemory(pod)
+	score := func(c *v1.Container) int64 {
 		if memoryCapacity <= 0 {
-			return 999
+			return mostBurstable
 		}
-		return min(max(1000-amount.Times(request, 1000)/memoryCapacity, systemReserve), 999)
+		request := amount.Sum(quantity(c.Resources.Requests, v1.ResourceMemory), share)
+		return min(max(1000-amount.Times(request, 1000)/memoryCapacity, systemReserve), mostBurstable)
 	}
-	adjustment := score(quantity(c.Resources.Requests, v1.ResourceMemory))
-	if podutil.IsSidecar(c) {
+	adjustment := score(c)
+	if isSidecarOf(pod, c) {
+		most := int64(0)
 		for i := range pod.Spec.Containers {
-			adjustment = min(adjustment, score(quantity(pod.Spec.Containers[i].Resources.Requests, v1.ResourceMemory)))
+			most = max(most, score(&pod.Spec.Containers[i]))
 		}
+		adjustment = min(adjustment, most)
 	}
 	return adjustment
 }
 
-// PodResources are the controls of the pod's own cgroup. A limit is set only
-// when every container has one.
+// isSidecarOf reports whether c is a sidecar of the pod. A regular container may
+// have a restart policy of its own, too.
+func isSidecarOf(pod *v1.Pod, c *v1.Container) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(init v1.Container) bool { return init.Name == c.Name && podquery.IsSidecar(&init) })
+}
+
+// unallocatedMemory returns the share of each container in the memory that the
+// pod requests as a whole beyond the requests of its containers (KEP-2837), in
+// bytes.
+func unallocatedMemory(pod *v1.Pod) int64 {
+	if !resourcehelper.IsPodLevelRequestsSet(pod) {
+		return 0
+	}
+	whole := quantity(pod.Spec.Resources.Requests, v1.ResourceMemory)
+	requests := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	return max(whole-quantity(requests, v1.ResourceMemory), 0) / int64(max(len(pod.Spec.Containers)+len(pod.Spec.InitContainers), 1))
+}
+
+// PodResources returns the controls of the pod's cgroup. It sets a limit only if
+// every container has one.
 func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	cpuLimited, memoryLimited := true, true
-	for c := range podutil.Containers(&pod.Spec) {
+	for c := range podquery.Containers(&pod.Spec) {
 		cpuLimited = cpuLimited && !c.Resources.Limits.Cpu().IsZero()
 		memoryLimited = memoryLimited && !c.Resources.Limits.Memory().IsZero()
 	}
@@ -112,12 +139,12 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
 	}
 	r := &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(amount.Milli(*requests.Cpu()))}
-	if podutil.QOSClass(pod) == v1.PodQOSBestEffort {
+	if podquery.QOSClass(pod) == v1.PodQOSBestEffort {
 		r.CpuShares = minShares
 		return r
 	}
 	if cpuLimited && cfsQuota {
-		r.CpuPeriod, r.CpuQuota = QuotaPeriod, CPUQuota(amount.Milli(*limits.Cpu()))
+		r.CpuPeriod, r.CpuQuota = quotaPeriod, cpuQuota(amount.Milli(*limits.Cpu()))
 	}
 	if memoryLimited {
 		r.MemoryLimitInBytes = amount.Value(*limits.Memory())
@@ -125,8 +152,9 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 	return r
 }
 
-// ToRequirements reads a running container's controls back as the status
-// reports them. Requests that the controls cannot tell come from the specification.
+// ToRequirements converts the controls of a running container to the resources
+// in its status. Requests that the controls do not express come from the
+// specification.
 func ToRequirements(c *v1.Container, running *runtimeapi.LinuxContainerResources) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if running == nil {
@@ -134,7 +162,7 @@ func ToRequirements(c *v1.Container, running *runtimeapi.LinuxContainerResources
 	}
 	if q := running.GetCpuQuota(); q > 0 && running.GetCpuPeriod() > 0 {
 		milli := (q*1000 + running.GetCpuPeriod() - 1) / running.GetCpuPeriod()
-		if want := c.Resources.Limits[v1.ResourceCPU]; CPUQuota(amount.Milli(want)) != q {
+		if want := c.Resources.Limits[v1.ResourceCPU]; cpuQuota(amount.Milli(want)) != q {
 			set(&out.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(milli, resource.DecimalSI))
 		}
 	}

@@ -1,8 +1,8 @@
-// Package spec turns a pod's specification into what the container runtime
-// is asked for: sandbox and container configurations, environment, DNS,
-// hosts file, security and resource controls. It is pure; whatever it needs
-// from the cluster comes in as values or as small lookup interfaces. It stands for
-// what generates configurations in upstream's kuberuntime manager.
+// Package spec converts a pod's specification to the configuration of the
+// container runtime: sandbox and container configurations, environment, DNS,
+// hosts file, security and resource controls. It is pure: it gets objects of the
+// cluster as values or through small lookup interfaces. It stands for the
+// configuration generators of upstream's kuberuntime manager.
 package spec
 
 import (
@@ -12,40 +12,35 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// Node is what every pod's configuration depends on besides the pod.
+// Node has the properties of the node that the configurations of pods depend on.
 type Node struct {
-	Name           string
-	IPs            []string // primary first
-	Hostname       string
-	ClusterDNS     []string
-	ClusterDomain  string
-	PodLogsDir     string
-	ResolvConf     []byte // of the host
+	Configuration  *kubeletconfig.KubeletConfiguration // with defaults
+	IPs            []string                            // primary first
+	RootDirectory  string                              // of the kubelet
+	ResolvConf     []byte                              // of the host, as it is now; used by Sandbox only
 	MemoryCapacity int64
-	Allocatable    v1.ResourceList
-	CFSQuota       bool
-	SeccompDefault bool
-	SeccompRoot    string
-	DefaultSysctls map[string]string // of every sandbox, unless the pod says otherwise
+	SwapCapacity   *int64 // of the machine, in bytes; nil: its use cannot be limited
 }
 
-// PodName is how messages name a pod: name_namespace(uid).
+// PodName returns the name of a pod in messages: name_namespace(uid).
 func PodName(pod *v1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
 
-// PodLogDirectory is the folder of a pod's container logs.
+// PodLogDirectory returns the directory of a pod's container logs.
 func PodLogDirectory(root, namespace, name, uid string) string {
 	return filepath.Join(root, namespace+"_"+name+"_"+uid)
 }
 
-// ContainerLogPath is a container's log below its pod's folder.
-func ContainerLogPath(name string, restartCount int) string {
+// containerLogPath returns the path of a container's log, relative to the log
+// directory of its pod.
+func containerLogPath(name string, restartCount int) string {
 	return filepath.Join(name, fmt.Sprintf("%d.log", restartCount))
 }
 
@@ -72,18 +67,18 @@ func HostName(pod *v1.Pod, clusterDomain string) (hostname, domain string, err e
 	return hostname, domain, nil
 }
 
-// Sandbox is the configuration of a pod's sandbox. cgroupParent is "" where
-// pods have no cgroup of their own.
+// Sandbox returns the configuration of a pod's sandbox. cgroupParent is "" if
+// pods have no cgroups of their own.
 func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userNamespace *runtimeapi.UserNamespace) (*runtimeapi.PodSandboxConfig, error) {
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
-		LogDirectory: PodLogDirectory(node.PodLogsDir, pod.Namespace, pod.Name, string(pod.UID)),
+		LogDirectory: PodLogDirectory(node.Configuration.PodLogsDir, pod.Namespace, pod.Name, string(pod.UID)),
 		Labels:       cri.PodLabels(pod),
-		Annotations:  pod.Annotations,
-		DnsConfig:    DNS(pod, node),
+		Annotations:  cri.SandboxAnnotations(pod, node.RootDirectory),
+		DnsConfig:    dns(pod, node),
 	}
 	if !pod.Spec.HostNetwork {
-		hostname, domain, err := HostName(pod, node.ClusterDomain)
+		hostname, domain, err := HostName(pod, node.Configuration.ClusterDomain)
 		if err != nil {
 			return nil, err
 		}
@@ -106,9 +101,9 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 			Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 		},
 		Sysctls:   map[string]string{},
-		Resources: PodResources(pod, node.CFSQuota),
+		Resources: PodResources(pod, *node.Configuration.CPUCFSQuota),
 	}
-	for name, value := range node.DefaultSysctls {
+	for name, value := range node.Configuration.DefaultPodSysctls {
 		config.Linux.Sysctls[name] = value
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil {
@@ -135,7 +130,7 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 }
 
 func privileged(pod *v1.Pod) bool {
-	for c := range podutil.Containers(&pod.Spec) {
+	for c := range podquery.Containers(&pod.Spec) {
 		if sc := c.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
 			return true
 		}
@@ -145,7 +140,7 @@ func privileged(pod *v1.Pod) bool {
 
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
-	for c := range podutil.Containers(&pod.Spec) {
+	for c := range podquery.Containers(&pod.Spec) {
 		for _, port := range c.Ports {
 			if port.HostPort == 0 {
 				continue
@@ -163,7 +158,7 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	return out
 }
 
-// namespaces says which namespaces the containers share. target is the
+// namespaces returns which namespaces the containers share. target is the
 // container whose process namespace an ephemeral container joins.
 func namespaces(pod *v1.Pod, target string, userNamespace *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
 	o := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: userNamespace}

@@ -3,21 +3,26 @@ package spec
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-var maskedPaths = []string{
-	"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-	"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
-	"/sys/firmware", "/sys/devices/virtual/powercap",
+func maskedPaths() []string {
+	return []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+		"/sys/firmware", "/sys/devices/virtual/powercap",
+	}
 }
 
-var readonlyPaths = []string{"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+func readonlyPaths() []string {
+	return []string{"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
 
 // effective merges the pod's security context into the container's.
 func effective(pod *v1.Pod, c *v1.Container) *v1.SecurityContext {
@@ -50,8 +55,8 @@ func effective(pod *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	return out
 }
 
-// User is the user that the pod asks for in one of its containers, nil if it
-// leaves that to the image.
+// User returns the user that the pod sets for one of its containers, nil if the
+// image decides.
 func User(pod *v1.Pod, c *v1.Container) *int64 {
 	if c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil {
 		return c.SecurityContext.RunAsUser
@@ -62,8 +67,8 @@ func User(pod *v1.Pod, c *v1.Container) *int64 {
 	return nil
 }
 
-// VerifyNonRoot refuses a container that must not run as root and would.
-// imageUID is nil where the image names no numeric user.
+// VerifyNonRoot returns an error for a container with runAsNonRoot that would
+// run as root. imageUID is nil if the image has no numeric user.
 func VerifyNonRoot(pod *v1.Pod, c *v1.Container, imageUID *int64, imageUser string) error {
 	sc := effective(pod, c)
 	if sc.RunAsNonRoot == nil || !*sc.RunAsNonRoot {
@@ -84,16 +89,16 @@ func VerifyNonRoot(pod *v1.Pod, c *v1.Container, imageUID *int64, imageUser stri
 	return nil
 }
 
-func security(pod *v1.Pod, c *v1.Container, node *Node, imageUID *int64, imageUser, target string, userNamespace *runtimeapi.UserNamespace) *runtimeapi.LinuxContainerSecurityContext {
+func security(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *runtimeapi.LinuxContainerSecurityContext {
 	sc := effective(pod, c)
 	out := &runtimeapi.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(pod, target, userNamespace),
+		NamespaceOptions: namespaces(pod, in.Target, in.UserNamespace),
 		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		ReadonlyRootfs:   sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem,
 		Privileged:       sc.Privileged != nil && *sc.Privileged,
 		SelinuxOptions:   seLinux(sc.SELinuxOptions),
-		MaskedPaths:      maskedPaths,
-		ReadonlyPaths:    readonlyPaths,
+		MaskedPaths:      maskedPaths(),
+		ReadonlyPaths:    readonlyPaths(),
 	}
 	if sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount {
 		out.MaskedPaths, out.ReadonlyPaths = []string{}, []string{}
@@ -101,10 +106,10 @@ func security(pod *v1.Pod, c *v1.Container, node *Node, imageUID *int64, imageUs
 	switch {
 	case sc.RunAsUser != nil:
 		out.RunAsUser = &runtimeapi.Int64Value{Value: *sc.RunAsUser}
-	case imageUID != nil:
-		out.RunAsUser = &runtimeapi.Int64Value{Value: *imageUID}
+	case in.ImageUID != nil:
+		out.RunAsUser = &runtimeapi.Int64Value{Value: *in.ImageUID}
 	default:
-		out.RunAsUsername = imageUser
+		out.RunAsUsername = in.ImageUser
 	}
 	if sc.RunAsGroup != nil {
 		out.RunAsGroup = &runtimeapi.Int64Value{Value: *sc.RunAsGroup}
@@ -127,6 +132,11 @@ func security(pod *v1.Pod, c *v1.Container, node *Node, imageUID *int64, imageUs
 			out.SupplementalGroupsPolicy = runtimeapi.SupplementalGroupsPolicy_Strict
 		}
 	}
+	for _, group := range in.Groups {
+		if !slices.Contains(out.SupplementalGroups, group) {
+			out.SupplementalGroups = append(out.SupplementalGroups, group)
+		}
+	}
 	out.Seccomp = seccomp(sc, node)
 	out.Apparmor = appArmor(pod, c, sc)
 	return out
@@ -134,7 +144,7 @@ func security(pod *v1.Pod, c *v1.Container, node *Node, imageUID *int64, imageUs
 
 func seccomp(sc *v1.SecurityContext, node *Node) *runtimeapi.SecurityProfile {
 	if sc.SeccompProfile == nil || (sc.Privileged != nil && *sc.Privileged) {
-		if node.SeccompDefault && (sc.Privileged == nil || !*sc.Privileged) {
+		if *node.Configuration.SeccompDefault && (sc.Privileged == nil || !*sc.Privileged) {
 			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 		}
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
@@ -147,7 +157,7 @@ func seccomp(sc *v1.SecurityContext, node *Node) *runtimeapi.SecurityProfile {
 		if sc.SeccompProfile.LocalhostProfile != nil {
 			file = *sc.SeccompProfile.LocalhostProfile
 		}
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: filepath.Join(node.SeccompRoot, file)}
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: filepath.Join(node.RootDirectory, "seccomp", file)}
 	}
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 }
@@ -176,9 +186,9 @@ func appArmor(pod *v1.Pod, c *v1.Container, sc *v1.SecurityContext) *runtimeapi.
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 }
 
-// NeedsAppArmor says whether a container of the pod asks for a profile.
+// NeedsAppArmor reports whether a container of the pod has an AppArmor profile.
 func NeedsAppArmor(pod *v1.Pod) bool {
-	for c := range podutil.AllContainers(&pod.Spec) {
+	for c := range podquery.AllContainers(&pod.Spec) {
 		profile := appArmor(pod, c, effective(pod, c))
 		if profile != nil && profile.ProfileType != runtimeapi.SecurityProfile_Unconfined {
 			return true

@@ -9,6 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 func resources(requests, limits map[string]string) v1.ResourceRequirements {
@@ -32,7 +36,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// Whatever a container asks for, its controls are what the kernel takes.
+// The controls of a container are within the kernel's bounds, even for the
+// largest requests and limits.
 func TestResourcesWithoutEnd(t *testing.T) {
 	const most = "9223372036854775807"
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a",
@@ -43,19 +48,59 @@ func TestResourcesWithoutEnd(t *testing.T) {
 	}
 }
 
+// The scores of burstable containers follow from their memory, of a machine with
+// 10 Gi: requests, and shares in what the pod requests beyond those.
+func TestOOMScores(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	memory := func(name, request string) v1.Container {
+		return v1.Container{Name: name, Resources: resources(map[string]string{"memory": request}, nil)}
+	}
+	sidecar := memory("sidecar", "1Gi")
+	sidecar.RestartPolicy = &always
+	restarting := memory("small", "1Gi")
+	restarting.RestartPolicy = &always
+	pod := func(whole string, init []v1.Container, regular ...v1.Container) *v1.Pod {
+		p := &v1.Pod{Spec: v1.PodSpec{InitContainers: init, Containers: regular}}
+		if whole != "" {
+			r := resources(map[string]string{"memory": whole}, nil)
+			p.Spec.Resources = &r
+		}
+		return p
+	}
+	for _, test := range []struct {
+		name, container string
+		pod             *v1.Pod
+		want            int64
+	}{
+		{"regular", "small", pod("", nil, memory("small", "2Gi"), memory("large", "4Gi")), 800},
+		{"as the smallest regular one", "sidecar", pod("", []v1.Container{sidecar}, memory("small", "2Gi"), memory("large", "4Gi")), 800},
+		{"a sidecar with more", "sidecar", pod("", []v1.Container{sidecar}, memory("small", "512Mi")), 900},
+		{"a regular one with a restart policy", "small", pod("", nil, restarting, memory("large", "4Gi")), 900},
+		{"with a share of the pod's", "small", pod("10Gi", nil, memory("small", "2Gi"), memory("large", "4Gi")), 600},
+	} {
+		c := podquery.Container(&test.pod.Spec, test.container)
+		if got := Resources(test.pod, c, 10<<30, true).OomScoreAdj; got != test.want {
+			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
 func TestExpand(t *testing.T) {
 	values := map[string]string{"A": "1", "B": "two"}
 	for text, want := range map[string]string{
 		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(B)z": "x1ytwoz", "$$(A)": "$(A)", "$(NONE)": "$(NONE)", "$": "$", "$A": "$A", "$(A": "$(A", "$$$(A)": "$1", "$(A)$$": "1$",
 	} {
-		if got := Expand(text, values); got != want {
+		if got := expand(text, values); got != want {
 			t.Errorf("Expand(%q) = %q, want %q", text, got, want)
 		}
 	}
 }
 
 func TestDNS(t *testing.T) {
-	node := &Node{ClusterDNS: []string{"10.96.0.10"}, ClusterDomain: "cluster.local", ResolvConf: []byte("# host\nnameserver 1.1.1.1\nsearch example.com.\noptions timeout:1\n")}
+	node := &Node{
+		Configuration: &kubeletconfig.KubeletConfiguration{ClusterDNS: []string{"10.96.0.10"}, ClusterDomain: "cluster.local"},
+		ResolvConf:    []byte("# host\nnameserver 1.1.1.1\nsearch example.com.\noptions timeout:1\n"),
+	}
 	value := "2"
 	for _, test := range []struct {
 		name                       string
@@ -70,7 +115,7 @@ func TestDNS(t *testing.T) {
 		{"merged", v1.PodSpec{DNSPolicy: v1.DNSClusterFirst, DNSConfig: &v1.PodDNSConfig{Nameservers: []string{"9.9.9.9"}, Searches: []string{"a.b"}, Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &value}, {Name: "edns0"}}}},
 			[]string{"10.96.0.10", "9.9.9.9"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.com", "a.b"}, []string{"ndots:2", "edns0"}},
 	} {
-		got := DNS(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: test.spec}, node)
+		got := dns(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: test.spec}, node)
 		if diff := cmp.Diff([][]string{test.servers, test.searches, test.options}, [][]string{got.Servers, got.Searches, got.Options}); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
@@ -121,5 +166,22 @@ func TestVerifyNonRoot(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
+	}
+}
+
+// Every stop signal of the API is one of the runtime's.
+func TestStopSignals(t *testing.T) {
+	node := &Node{Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true), SeccompDefault: new(false), SingleProcessOOMKill: new(false)}}
+	for signal, want := range map[v1.Signal]runtimeapi.Signal{
+		v1.SIGABRT: runtimeapi.Signal_SIGNAL_SIGABRT, v1.SIGKILL: runtimeapi.Signal_SIGNAL_SIGKILL, v1.SIGUSR1: runtimeapi.Signal_SIGNAL_SIGUSR1,
+		v1.SIGRTMINPLUS1: runtimeapi.Signal_SIGNAL_SIGRTMINPLUS1, v1.SIGRTMAXMINUS14: runtimeapi.Signal_SIGNAL_SIGRTMAXMINUS14, v1.SIGRTMAX: runtimeapi.Signal_SIGNAL_SIGRTMAX,
+	} {
+		c := &v1.Container{Lifecycle: &v1.Lifecycle{StopSignal: &signal}}
+		if got := ContainerConfig(&v1.Pod{}, c, node, &Instance{}).GetStopSignal(); got != want {
+			t.Errorf("%s is %s, want %s", signal, got, want)
+		}
+	}
+	if got := ContainerConfig(&v1.Pod{}, &v1.Container{}, node, &Instance{}).GetStopSignal(); got != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		t.Errorf("without a signal: %s", got)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // Group is one control group as /metrics/cadvisor shows it: of a container or
@@ -38,7 +38,7 @@ type Interface struct {
 	ReceivedBytes, ReceiveErrors, SentBytes, SendErrors uint64
 }
 
-// Groups are the machine and the control groups of its pods.
+// Groups returns the machine and the control groups of its pods.
 func (p *Provider) Groups(ctx context.Context) (Machine, []Group, error) {
 	capacity, err := p.Machine.Capacity()
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *Provider) Groups(ctx context.Context) (Machine, []Group, error) {
 		g.Usage = usage
 		out = append(out, g)
 	}
-	root := p.CGroups.Root
+	root := p.CGroups.Configuration.CgroupRoot
 	add(Group{ID: "/"})
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		add(Group{ID: cgroup.Parent(root, class)})
@@ -73,7 +73,7 @@ func (p *Provider) Groups(ctx context.Context) (Machine, []Group, error) {
 		if len(observed.Running()) == 0 {
 			continue
 		}
-		parent := cgroup.Pod(root, podutil.QOSClass(pod.Pod), pod.UID)
+		parent := cgroup.Pod(root, podquery.QOSClass(pod.Pod), pod.UID)
 		add(Group{ID: parent, Pod: pod.Name, Namespace: pod.Namespace})
 		if s := observed.ReadySandbox(); s != nil {
 			add(Group{
@@ -101,8 +101,8 @@ func container(id string, pod *v1.Pod, c *cri.Container, layer *uint64) Group {
 	}
 }
 
-// networks are the interfaces of the running sandboxes, as far as the runtime
-// tells.
+// networks returns the interfaces of the running sandboxes, as far as the
+// runtime reports them.
 func (p *Provider) networks(ctx context.Context) map[string][]Interface {
 	list, err := p.Runtime.ListPodSandboxStats(ctx, nil)
 	if err != nil {

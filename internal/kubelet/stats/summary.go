@@ -1,9 +1,11 @@
-// Package stats tells what the node and its pods use, as /stats/summary and
-// /metrics/cadvisor show it. It stands for upstream's stats provider and cAdvisor.
+// Package stats provides the resource usage of the node and its pods for
+// /stats/summary and /metrics/cadvisor. It corresponds to upstream's stats provider
+// and cAdvisor.
 package stats
 
 import (
 	"context"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -19,14 +21,15 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/pod"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
 func pointer[T any](v T) *T { return &v }
 
-// Provider reads what the node and its pods use.
+// Provider reads the resource usage of the node and its pods.
 type Provider struct {
 	NodeName string
-	Started  time.Time // when the kubelet began
+	Started  time.Time // when the kubelet started
 	Pods     func() []pod.Observed
 	Runtime  internalapi.RuntimeService
 	Machine  node.Machine
@@ -35,22 +38,33 @@ type Provider struct {
 		PodDir(uid types.UID) string
 		EmptyDir(uid types.UID, volume string) string
 	}
-	CGroups *cgroup.Pods
+	// Measured has what persistent volumes use. It may be nil.
+	Measured *Volumes
+	CGroups  *cgroup.Pods
+	// PodLogsDir has the logs of containers.
+	PodLogsDir string
+	// ImageFS returns what is free on the file system of the runtime's images.
+	ImageFS func(ctx context.Context) (node.FileSystem, error)
 
 	mu       sync.Mutex // guards what follows
 	cpuTotal uint64     // nanoseconds of the node at cpuTime
 	cpuTime  time.Time
 }
 
-// Summary is the answer to /stats/summary, from the runtime's statistics and
-// the control groups.
+// Summary returns the content of /stats/summary: CPU, memory, processes and disk
+// of the node and of each running pod. With onlyCPUAndMemory it counts no files.
+// It fails if the runtime does not answer.
 func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error) {
 	byPod, err := cri.Stats(ctx, p.Runtime)
 	if err != nil {
 		return nil, err
 	}
 	now := metav1.Now()
-	out := &statsapi.Summary{Node: p.nodeStats(now, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
+	networks := map[string][]Interface{}
+	if !onlyCPUAndMemory {
+		networks = p.networks(ctx)
+	}
+	out := &statsapi.Summary{Node: p.nodeStats(ctx, now, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
 	for _, pod := range p.Pods() {
 		observed := pod.Runtime
 		if len(observed.Running()) == 0 {
@@ -59,6 +73,7 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 		st := statsapi.PodStats{PodRef: statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: string(pod.UID)}, Containers: []statsapi.ContainerStats{}}
 		if s := observed.ReadySandbox(); s != nil {
 			st.StartTime = metav1.NewTime(s.CreatedAt)
+			st.Network = network(networks[s.ID], now)
 		}
 		var cores uint64
 		for _, s := range byPod[pod.UID] {
@@ -68,6 +83,9 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 			}
 			c := containerStats(s)
 			c.StartTime = metav1.NewTime(running.StartedAt)
+			if !onlyCPUAndMemory {
+				c.Logs = p.logs(pod.Pod, running.Name, now)
+			}
 			if c.CPU != nil && c.CPU.UsageNanoCores != nil {
 				cores += *c.CPU.UsageNanoCores
 			}
@@ -75,6 +93,7 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 		}
 		if usage, err := p.CGroups.Usage(pod.Pod); err == nil {
 			st.CPU, st.Memory = fromGroup(usage, now)
+			st.Swap = swap(usage, now)
 			st.CPU.UsageNanoCores = &cores
 			st.ProcessStats = &statsapi.ProcessStats{ProcessCount: pointer(usage.Processes)}
 		}
@@ -103,6 +122,9 @@ func containerStats(s *runtimeapi.ContainerStats) statsapi.ContainerStats {
 			UsageBytes: value(m.GetUsageBytes()), RSSBytes: value(m.GetRssBytes()), PageFaults: value(m.GetPageFaults()), MajorPageFaults: value(m.GetMajorPageFaults()),
 		}
 	}
+	if swap := s.GetSwap(); swap != nil {
+		c.Swap = &statsapi.SwapStats{Time: metav1.NewTime(time.Unix(0, swap.GetTimestamp())), SwapUsageBytes: value(swap.GetSwapUsageBytes()), SwapAvailableBytes: value(swap.GetSwapAvailableBytes())}
+	}
 	if fs := s.GetWritableLayer(); fs != nil {
 		c.Rootfs = &statsapi.FsStats{Time: metav1.NewTime(time.Unix(0, fs.GetTimestamp())), UsedBytes: value(fs.GetUsedBytes()), InodesUsed: value(fs.GetInodesUsed())}
 	}
@@ -115,12 +137,62 @@ func fromGroup(u cgroup.Usage, now metav1.Time) (*statsapi.CPUStats, *statsapi.M
 			PageFaults: pointer(u.PageFaults), MajorPageFaults: pointer(u.MajorPageFaults)}
 }
 
-func (p *Provider) nodeStats(now metav1.Time, onlyCPUAndMemory bool) statsapi.NodeStats {
+func swap(u cgroup.Usage, now metav1.Time) *statsapi.SwapStats {
+	return &statsapi.SwapStats{Time: now, SwapUsageBytes: pointer(u.SwapBytes)}
+}
+
+// network returns what went through the interfaces of a pod, nil if the runtime
+// reports none.
+func network(interfaces []Interface, now metav1.Time) *statsapi.NetworkStats {
+	if len(interfaces) == 0 {
+		return nil
+	}
+	n := &statsapi.NetworkStats{Time: now}
+	for i := range interfaces {
+		one := &interfaces[i]
+		n.Interfaces = append(n.Interfaces, statsapi.InterfaceStats{
+			Name: one.Name, RxBytes: &one.ReceivedBytes, RxErrors: &one.ReceiveErrors, TxBytes: &one.SentBytes, TxErrors: &one.SendErrors,
+		})
+	}
+	n.InterfaceStats = n.Interfaces[0]
+	return n
+}
+
+// logs returns the disk usage of a container's logs, nil if it cannot be
+// counted.
+func (p *Provider) logs(pod *v1.Pod, container string, now metav1.Time) *statsapi.FsStats {
+	directory := filepath.Join(spec.PodLogDirectory(p.PodLogsDir, pod.Namespace, pod.Name, string(pod.UID)), container)
+	bytes, inodes, err := p.Files.Usage(directory)
+	if err != nil {
+		return nil
+	}
+	out := &statsapi.FsStats{Time: now, UsedBytes: pointer(uint64(bytes)), InodesUsed: pointer(uint64(inodes))}
+	if fs, err := p.Machine.FileSystem(p.PodLogsDir); err == nil {
+		whole := fsStats(now, fs)
+		out.AvailableBytes, out.CapacityBytes, out.Inodes, out.InodesFree = whole.AvailableBytes, whole.CapacityBytes, whole.Inodes, whole.InodesFree
+	}
+	return out
+}
+
+// systemContainers returns the usage of the control group of all pods.
+func (p *Provider) systemContainers(now metav1.Time) []statsapi.ContainerStats {
+	usage, err := p.CGroups.Groups.Usage(cgroup.Parent(p.CGroups.Configuration.CgroupRoot, v1.PodQOSGuaranteed))
+	if err != nil {
+		return nil
+	}
+	pods := statsapi.ContainerStats{Name: statsapi.SystemContainerPods, StartTime: metav1.NewTime(p.Started), Swap: swap(usage, now)}
+	pods.CPU, pods.Memory = fromGroup(usage, now)
+	return []statsapi.ContainerStats{pods}
+}
+
+func (p *Provider) nodeStats(ctx context.Context, now metav1.Time, onlyCPUAndMemory bool) statsapi.NodeStats {
 	n := statsapi.NodeStats{NodeName: p.NodeName, StartTime: metav1.NewTime(p.Started)}
 	if usage, err := p.CGroups.Groups.Usage("/"); err == nil {
 		n.CPU, n.Memory = fromGroup(usage, now)
 		n.CPU.UsageNanoCores = p.nodeCores(usage.CPUNanoseconds)
+		n.Swap = swap(usage, now)
 	}
+	n.SystemContainers = p.systemContainers(now)
 	free, err := p.Machine.Free()
 	if err != nil {
 		return n
@@ -131,16 +203,25 @@ func (p *Provider) nodeStats(now metav1.Time, onlyCPUAndMemory bool) statsapi.No
 	if onlyCPUAndMemory || free.DiskTotal == 0 {
 		return n
 	}
-	n.Fs = &statsapi.FsStats{
-		Time: now, AvailableBytes: pointer(uint64(free.DiskBytes)), CapacityBytes: pointer(uint64(free.DiskTotal)), UsedBytes: pointer(uint64(free.DiskTotal - free.DiskBytes)),
-		InodesFree: pointer(uint64(free.Inodes)), Inodes: pointer(uint64(free.InodesTotal)), InodesUsed: pointer(uint64(free.InodesTotal - free.Inodes)),
-	}
+	n.Fs = fsStats(now, node.FileSystem{Bytes: free.DiskBytes, Total: free.DiskTotal, Inodes: free.Inodes, InodesTotal: free.InodesTotal})
 	n.Runtime = &statsapi.RuntimeStats{ImageFs: n.Fs, ContainerFs: n.Fs}
+	if images, err := p.ImageFS(ctx); err == nil && images.Total > 0 {
+		n.Runtime.ImageFs = fsStats(now, images)
+		n.Runtime.ContainerFs = n.Runtime.ImageFs // the runtime keeps writable layers with the images
+	}
 	n.Rlimit = &statsapi.RlimitStats{Time: now, MaxPID: pointer(free.PIDsTotal), NumOfRunningProcesses: pointer(free.PIDsTotal - free.PIDs)}
 	return n
 }
 
-// nodeCores is the node's use of CPU since it was last asked for.
+func fsStats(now metav1.Time, f node.FileSystem) *statsapi.FsStats {
+	return &statsapi.FsStats{
+		Time: now, AvailableBytes: pointer(uint64(f.Bytes)), CapacityBytes: pointer(uint64(f.Total)), UsedBytes: pointer(uint64(f.Total - f.Bytes)),
+		InodesFree: pointer(uint64(f.Inodes)), Inodes: pointer(uint64(f.InodesTotal)), InodesUsed: pointer(uint64(f.InodesTotal - f.Inodes)),
+	}
+}
+
+// nodeCores returns the average CPU usage of the node since the last call, in
+// nanocores.
 func (p *Provider) nodeCores(total uint64) *uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,11 +234,17 @@ func (p *Provider) nodeCores(total uint64) *uint64 {
 	return pointer(uint64(float64(total-last) / now.Sub(at).Seconds()))
 }
 
-// podDisk adds what the pod's volumes take up.
+// podDisk adds the disk usage of the pod, which includes the usage of its
+// containers, and the disk usage of its volumes.
 func (p *Provider) podDisk(st *statsapi.PodStats, pod *v1.Pod, now metav1.Time) {
 	bytes, inodes, err := p.Files.Usage(p.Volumes.PodDir(pod.UID))
 	if err == nil {
-		st.EphemeralStorage = &statsapi.FsStats{Time: now, UsedBytes: pointer(uint64(bytes)), InodesUsed: pointer(uint64(inodes))}
+		whole := &statsapi.FsStats{Time: now, UsedBytes: pointer(uint64(bytes)), InodesUsed: pointer(uint64(inodes))}
+		for i := range st.Containers {
+			addUsage(whole, st.Containers[i].Rootfs)
+			addUsage(whole, st.Containers[i].Logs)
+		}
+		st.EphemeralStorage = whole
 	}
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
@@ -167,5 +254,21 @@ func (p *Provider) podDisk(st *statsapi.PodStats, pod *v1.Pod, now metav1.Time) 
 		if bytes, inodes, err := p.Files.Usage(p.Volumes.EmptyDir(pod.UID, vol.Name)); err == nil {
 			st.VolumeStats = append(st.VolumeStats, statsapi.VolumeStats{Name: vol.Name, FsStats: statsapi.FsStats{Time: now, UsedBytes: pointer(uint64(bytes)), InodesUsed: pointer(uint64(inodes))}})
 		}
+	}
+	if p.Measured != nil {
+		st.VolumeStats = append(st.VolumeStats, p.Measured.of(pod)...)
+	}
+}
+
+// addUsage adds the usage of a part, which may be nil, as far as it is known.
+func addUsage(whole, part *statsapi.FsStats) {
+	if part == nil {
+		return
+	}
+	if part.UsedBytes != nil {
+		*whole.UsedBytes += *part.UsedBytes
+	}
+	if part.InodesUsed != nil {
+		*whole.InodesUsed += *part.InodesUsed
 	}
 }

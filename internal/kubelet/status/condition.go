@@ -9,13 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// owned are the conditions that the kubelet alone writes.
-var owned = []v1.PodConditionType{
-	v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled,
-	v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting,
+// isOwned reports whether the kubelet alone writes a condition.
+func isOwned(t v1.PodConditionType) bool {
+	switch t {
+	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled,
+		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
+		return true
+	}
+	return false
 }
 
 func conditions(in Input, s *v1.PodStatus) []v1.PodCondition {
@@ -31,33 +35,33 @@ func conditions(in Input, s *v1.PodStatus) []v1.PodCondition {
 			list = append(list, c)
 		}
 	}
-	return dated(in, withOthers(in, list))
+	return withTransitionTimes(in, withOthers(in, list))
 }
 
-// rejectedConditions are those of a pod that the node did not take.
+// rejectedConditions returns the conditions of a pod that the node rejected.
 func rejectedConditions(in Input, s *v1.PodStatus) []v1.PodCondition {
 	containers := containersReady(in.Pod, s)
-	return dated(in, withOthers(in, []v1.PodCondition{
+	return withTransitionTimes(in, withOthers(in, []v1.PodCondition{
 		ready(in, s, containers), containers, {Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	}))
 }
 
-// withOthers adds the conditions that others wrote.
+// withOthers adds the conditions of other writers.
 func withOthers(in Input, list []v1.PodCondition) []v1.PodCondition {
 	for _, c := range in.Previous.Conditions {
 		mentioned := slices.ContainsFunc(in.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
-		if !slices.Contains(owned, c.Type) && !mentioned {
+		if !isOwned(c.Type) && !mentioned {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-// dated gives each condition its generation and the time of its last change.
-func dated(in Input, list []v1.PodCondition) []v1.PodCondition {
+// withTransitionTimes sets the generation and the transition time of each condition.
+func withTransitionTimes(in Input, list []v1.PodCondition) []v1.PodCondition {
 	for i := range list {
 		c := &list[i]
-		if slices.Contains(owned, c.Type) || c.Type == v1.DisruptionTarget && c.ObservedGeneration == 0 {
+		if isOwned(c.Type) || c.Type == v1.DisruptionTarget && c.ObservedGeneration == 0 {
 			c.ObservedGeneration = in.Pod.Generation
 		}
 		if !c.LastTransitionTime.IsZero() {
@@ -81,8 +85,9 @@ func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCon
 	return c
 }
 
-// restarting says of a pod whose containers were once restarted all together
-// whether some of them still have to end for it (KEP-5532).
+// restarting returns the condition AllContainersRestarting (KEP-5532) of a pod
+// that restarts all of its containers. It is true while some of them still have
+// to end.
 func restarting(in Input) []v1.PodCondition {
 	now := slices.ContainsFunc(in.Observed.Running(), func(c *cri.Container) bool { return c.Discarded })
 	known := slices.ContainsFunc(in.Previous.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.AllContainersRestarting })
@@ -115,7 +120,7 @@ func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 		c := &pod.Spec.InitContainers[i]
 		st := find(s.InitContainerStatuses, c.Name)
 		done := st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
-		if podutil.IsSidecar(c) {
+		if podquery.IsSidecar(c) {
 			done = st.Started != nil && *st.Started
 		}
 		if !done {
@@ -145,7 +150,7 @@ func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if podutil.IsSidecar(&pod.Spec.InitContainers[i]) {
+		if podquery.IsSidecar(&pod.Spec.InitContainers[i]) {
 			check(&pod.Spec.InitContainers[i], s.InitContainerStatuses)
 		}
 	}

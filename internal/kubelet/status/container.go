@@ -7,13 +7,18 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
+// statuses returns the statuses of a list of containers.
 func statuses(in Input, list []v1.Container, previous []v1.ContainerStatus, init bool) []v1.ContainerStatus {
 	out := make([]v1.ContainerStatus, 0, len(list))
 	for i := range list {
-		out = append(out, container(in, &list[i], find(previous, list[i].Name), init))
+		st := container(in, &list[i], find(previous, list[i].Name), init)
+		if in.Devices != nil && !init {
+			st.AllocatedResourcesStatus = in.Devices(&list[i])
+		}
+		out = append(out, st)
 	}
 	if len(out) == 0 {
 		return nil
@@ -21,10 +26,11 @@ func statuses(in Input, list []v1.Container, previous []v1.ContainerStatus, init
 	return out
 }
 
+// container returns the status of a container, from its newest instance.
 func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool) v1.ContainerStatus {
 	newest := in.Observed.Find(c.Name)
 	if newest == nil {
-		return lost(in, c, previous, init)
+		return missing(in, c, previous, init)
 	}
 	no := false
 	st := v1.ContainerStatus{
@@ -47,24 +53,22 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 		st.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(newest.StartedAt)}
 		started := in.Started == nil || in.Started(c, newest)
 		st.Started = &started
-		ordinary := init && !podutil.IsSidecar(c)
+		ordinary := init && !podquery.IsSidecar(c)
 		st.Ready = !ordinary && started && (in.Ready == nil || in.Ready(c, newest))
 		if ordinary {
 			st.Started = &started
 		}
 		st.Resources = spec.ToRequirements(c, newest.Resources)
 		st.AllocatedResources = c.Resources.Requests
-		if in.Allocated != nil {
-			st.AllocatedResources = in.Allocated(c)
-		}
 		if u := newest.User; u != nil {
 			st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}}
 		}
 	case cri.Exited:
 		dead := terminated(in, newest)
-		done := init && dead.ExitCode == 0 && !podutil.IsSidecar(c) && !newest.Discarded
-		if (waits && !done || newest.Discarded) && !in.Ended {
-			cause := waitsFor(in, c.Name)
+		done := init && dead.ExitCode == 0 && !podquery.IsSidecar(c) && !newest.Discarded
+		restarts := newest.Discarded || waits && !done && plan.ShouldRestart(in.Pod, c, dead.ExitCode)
+		if restarts && !in.Ended {
+			cause := waitingCause(in, c.Name)
 			st.State.Waiting = &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}
 			st.LastTerminationState = v1.ContainerState{Terminated: dead}
 		} else {
@@ -77,12 +81,15 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 		}
 		st.State.Waiting = &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}
 	}
+	if c.Lifecycle != nil && newest.State == cri.Running {
+		st.StopSignal = c.Lifecycle.StopSignal
+	}
 	st.VolumeMounts = volumeMounts(c, newest)
 	return st
 }
 
-// waitsFor is what a container that is yet to be made waits for.
-func waitsFor(in Input, name string) Cause {
+// waitingCause returns why a container that has not been created waits.
+func waitingCause(in Input, name string) Cause {
 	if cause, known := in.Waiting[name]; known {
 		return cause
 	}
@@ -92,12 +99,12 @@ func waitsFor(in Input, name string) Cause {
 	return Cause{Reason: "ContainerCreating"}
 }
 
-// lost is the status of a container that the runtime knows nothing of: it has
-// not been made yet, or its record is gone.
-func lost(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool) v1.ContainerStatus {
+// missing returns the status of a container that the runtime does not have: either
+// it has not been created yet, or its record is gone.
+func missing(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool) v1.ContainerStatus {
 	no := false
 	_, waits := in.Waiting[c.Name]
-	cause := waitsFor(in, c.Name)
+	cause := waitingCause(in, c.Name)
 	st := v1.ContainerStatus{
 		Name: c.Name, Image: c.Image, Started: &no, RestartCount: previous.RestartCount,
 		State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}},

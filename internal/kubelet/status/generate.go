@@ -1,5 +1,5 @@
-// Package status says what a pod's status is, from what runs for it, and
-// writes it to the API server. It stands for upstream's status manager.
+// Package status generates the statuses of pods from what runs for them, and
+// writes them to the API server. It corresponds to upstream's status manager.
 package status
 
 import (
@@ -12,46 +12,51 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// Cause says why a container waits, or why a pod failed.
+// Cause is why a container waits, or why a pod failed.
 type Cause struct{ Reason, Message string }
 
 // Input is everything that a pod's status depends on.
 type Input struct {
-	Pod *v1.Pod
-	// Previous is the last status known of the pod: conditions of others,
-	// transition times and containers that the runtime has lost come from it.
+	Pod *v1.Pod // with its allocated resources
+	// Previous is the last known status of the pod. It provides the conditions
+	// of other writers, transition times and the containers that the runtime
+	// has lost.
 	Previous v1.PodStatus
 	Observed *cri.Pod
 	Now      time.Time
 	HostIPs  []string
-	// Runtime is the prefix of container ids ("containerd").
+	// Runtime is the prefix of container ids, such as containerd.
 	Runtime string
-	// Waiting tells for containers that do not run what they wait for.
+	// Waiting has the causes of containers that do not run, by name.
 	Waiting map[string]Cause
-	// Ready and Started answer for running containers.
+	// Ready and Started return the probe results of a running container. Nil
+	// means true.
 	Ready, Started func(c *v1.Container, running *cri.Container) bool
-	// Failed is set for a pod that was rejected, evicted or ran out of time.
+	// Devices returns the health of the devices of a container. Nil means that
+	// it is not shown.
+	Devices func(c *v1.Container) []v1.ResourceStatus
+	// Failed is set for a pod that was rejected, was evicted or exceeded its
+	// deadline.
 	Failed *Cause
-	// Rejected says that Failed is why the node did not take the pod, so that
-	// nothing of it was ever there.
+	// Rejected reports that the node rejected the pod for Failed, so that
+	// nothing of it ever ran.
 	Rejected bool
-	// Ended says that nothing of the pod runs any more nor ever will.
+	// Ended reports that nothing of the pod runs or will run any more.
 	Ended bool
-	// Conditions are further conditions the kubelet owns (DisruptionTarget,
-	// the resize conditions); a condition with an empty Status is removed.
+	// Conditions are more conditions that the kubelet writes, such as
+	// DisruptionTarget and the conditions of a resize. A condition with an
+	// empty Status is removed.
 	Conditions []v1.PodCondition
-	// Resources says whether the status reports the actual resources.
-	Allocated func(c *v1.Container) v1.ResourceList
 }
 
-// RejectedPrefix begins the message of a pod that its node did not take.
+// RejectedPrefix is the beginning of the message of a pod that its node
+// rejected.
 const RejectedPrefix = "Pod was rejected: "
 
-// WasRejected says whether the pod's status is that of one that its node did
-// not take.
+// WasRejected reports whether the pod's status says that its node rejected it.
 func WasRejected(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed && strings.HasPrefix(pod.Status.Message, RejectedPrefix)
 }
@@ -61,7 +66,7 @@ func Generate(in Input) v1.PodStatus {
 	pod := in.Pod
 	out := v1.PodStatus{
 		ObservedGeneration:    pod.Generation,
-		QOSClass:              podutil.QOSClass(pod),
+		QOSClass:              podquery.QOSClass(pod),
 		NominatedNodeName:     in.Previous.NominatedNodeName,
 		StartTime:             in.Previous.StartTime,
 		ResourceClaimStatuses: in.Previous.ResourceClaimStatuses,
@@ -96,9 +101,9 @@ func Generate(in Input) v1.PodStatus {
 	slices.SortFunc(out.ContainerStatuses, byName)
 	slices.SortFunc(out.EphemeralContainerStatuses, byName)
 	if in.Ended {
-		conclude(pod, &out)
+		terminateUnknown(pod, &out)
 	}
-	bound(&out)
+	truncateMessages(&out)
 
 	switch previous := in.Previous.Phase; {
 	case in.Failed != nil:
@@ -112,6 +117,8 @@ func Generate(in Input) v1.PodStatus {
 	return out
 }
 
+// addresses sets the addresses of the pod to the addresses of its newest
+// sandbox, or to the last known addresses.
 func addresses(in Input, out *v1.PodStatus) {
 	var ips []string
 	switch {
@@ -131,14 +138,14 @@ func addresses(in Input, out *v1.PodStatus) {
 	}
 }
 
-// phase sums up the containers (Pending, Running, Succeeded, Failed).
+// phase derives the phase of a pod from its containers.
 func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 	pod := in.Pod
 	pendingInit := false
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		st := find(s.InitContainerStatuses, c.Name)
-		if podutil.IsSidecar(c) {
+		if podquery.IsSidecar(c) {
 			if st.Started == nil || !*st.Started {
 				if st.LastTerminationState.Terminated == nil && st.State.Terminated == nil {
 					pendingInit = true
@@ -156,7 +163,7 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 			pendingInit = true
 		}
 	}
-	var waiting, running, stopped, failed, again int
+	var waiting, running, stopped, failed, restarting int
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
 		st := find(s.ContainerStatuses, c.Name)
@@ -173,7 +180,7 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 				failed++
 			}
 			if newest := in.Observed.Find(c.Name); newest != nil && newest.Discarded || plan.ShouldRestart(pod, c, dead.ExitCode) {
-				again++
+				restarting++
 			}
 		default:
 			waiting++
@@ -188,7 +195,7 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 		return v1.PodSucceeded
 	case pendingInit && !started, waiting > 0:
 		return v1.PodPending
-	case running > 0, again > 0:
+	case running > 0, restarting > 0:
 		return v1.PodRunning
 	case stopped == 0:
 		return v1.PodPending
@@ -200,6 +207,7 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 	return v1.PodSucceeded
 }
 
+// find returns the status of the named container, an empty one if there is none.
 func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	for i := range list {
 		if list[i].Name == name {

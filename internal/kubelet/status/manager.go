@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
@@ -22,11 +23,12 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Manager writes pods' statuses. A status is written at once; while a write
-// of the same pod is in flight, later ones are merged into the next.
+// Manager writes the statuses of pods. It writes a status at once. While a
+// write of the same pod is in flight, later statuses replace each other, and
+// the last one is written next. Its methods may be called from any goroutine.
 type Manager struct {
-	client kubernetes.Interface
-	gone   func(uid types.UID)
+	client  kubernetes.Interface
+	removed func(uid types.UID)
 
 	mu      sync.Mutex // guards entries and closed
 	entries map[types.UID]*entry
@@ -34,22 +36,24 @@ type Manager struct {
 	writing supervise.WaitGroup
 }
 
+// entry holds the status to write for one pod, and the state of writing it.
 type entry struct {
-	pod      *v1.Pod // the newest object known of the API server's
+	pod      *v1.Pod // the newest known object of the API server
 	status   v1.PodStatus
-	dirty    bool
-	remove   bool
-	inFlight bool
+	dirty    bool // status has to be written
+	remove   bool // the pod is deleted after that
+	inFlight bool // a goroutine writes
 	failures int
 }
 
-// NewManager returns a Manager; gone is told of each pod that the manager has
-// deleted or found missing.
-func NewManager(client kubernetes.Interface, gone func(uid types.UID)) *Manager {
-	return &Manager{client: client, gone: gone, entries: make(map[types.UID]*entry)}
+// NewManager returns a Manager. It calls removed with the UID of each pod that
+// it has deleted or found missing.
+func NewManager(client kubernetes.Interface, removed func(uid types.UID)) *Manager {
+	return &Manager{client: client, removed: removed, entries: make(map[types.UID]*entry)}
 }
 
-// Run lives until ctx ends, then waits for the writes in flight.
+// Run waits until ctx ends, and then for the writes in flight. Nothing is
+// written after that.
 func (w *Manager) Run(ctx context.Context) {
 	<-ctx.Done()
 	w.mu.Lock()
@@ -58,7 +62,7 @@ func (w *Manager) Run(ctx context.Context) {
 	w.writing.Wait()
 }
 
-// Known tells the manager of the newest object of the API server's.
+// Known records a newer object of the API server.
 func (w *Manager) Known(pod *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +71,7 @@ func (w *Manager) Known(pod *v1.Pod) {
 	}
 }
 
-// Last returns the status last handed to Set, if any.
+// Last returns the status of the last call of Set, if any.
 func (w *Manager) Last(uid types.UID) (v1.PodStatus, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,9 +81,9 @@ func (w *Manager) Last(uid types.UID) (v1.PodStatus, bool) {
 	return v1.PodStatus{}, false
 }
 
-// Set makes status the pod's, also where others have changed the kubelet's
-// conditions since. With remove the pod is deleted from the API server after it
-// is written.
+// Set makes status the pod's status, also where another writer has changed a
+// condition of the kubelet since. With remove, the pod is deleted from the API
+// server after that.
 func (w *Manager) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, remove bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,14 +96,14 @@ func (w *Manager) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, rem
 	}
 	e.status = status
 	e.remove = e.remove || remove
-	w.kick(ctx, pod.UID, e)
+	w.startWriting(ctx, pod.UID, e)
 }
 
-// overwritten says that somebody else wrote a condition that is the kubelet's:
-// as the control plane does for a node that it does not hear from.
+// overwritten reports whether another writer changed a condition that the
+// kubelet owns. The control plane does so for a node that is not heartbeating.
 func overwritten(api, own v1.PodStatus) bool {
 	for _, c := range own.Conditions {
-		if slices.Contains(owned, c.Type) && slices.ContainsFunc(api.Conditions, func(a v1.PodCondition) bool {
+		if isOwned(c.Type) && slices.ContainsFunc(api.Conditions, func(a v1.PodCondition) bool {
 			return a.Type == c.Type && a.Status != c.Status
 		}) {
 			return true
@@ -108,24 +112,26 @@ func overwritten(api, own v1.PodStatus) bool {
 	return false
 }
 
-// Forget drops what is known of a pod that the API server no longer has.
+// Forget drops everything about a pod that the API server no longer has.
 func (w *Manager) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.entries, uid)
 }
 
-// kick is called with the lock held.
-func (w *Manager) kick(ctx context.Context, uid types.UID, e *entry) {
+// startWriting writes in a goroutine if there is something to write and no
+// write is in flight. w.mu is held.
+func (w *Manager) startWriting(ctx context.Context, uid types.UID, e *entry) {
 	if e.inFlight || w.closed || !(e.dirty || e.remove) {
 		return
 	}
 	e.inFlight = true
-	w.writing.Go(ctx, func() { w.drain(ctx, uid, e) })
+	w.writing.Go(ctx, func() { w.write(ctx, uid, e) })
 }
 
-// drain writes until nothing is left to write.
-func (w *Manager) drain(ctx context.Context, uid types.UID, e *entry) {
+// write writes until nothing is left to write or ctx ends. It retries failed
+// writes.
+func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 	log := klog.FromContext(ctx)
 	for {
 		w.mu.Lock()
@@ -146,7 +152,7 @@ func (w *Manager) drain(ctx context.Context, uid types.UID, e *entry) {
 				return err
 			})
 			if panicked := new(supervise.Panic); errors.As(err, &panicked) {
-				supervise.Failed(ctx, "statuses", err, "will try again")
+				supervise.LogFailure(ctx, "statuses", err, "will try again")
 			}
 		}
 		if err == nil && remove {
@@ -165,7 +171,7 @@ func (w *Manager) drain(ctx context.Context, uid types.UID, e *entry) {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err) && w.replaced(ctx, pod):
 			log.V(3).Info("Pod is gone from the API server", "pod", klog.KObj(pod), "podUID", uid)
 			w.Forget(uid)
-			w.gone(uid)
+			w.removed(uid)
 			return
 		default:
 			w.mu.Lock()
@@ -184,15 +190,18 @@ func (w *Manager) drain(ctx context.Context, uid types.UID, e *entry) {
 	}
 }
 
-// replaced says whether the pod's name now belongs to another pod or to none.
+// replaced reports whether the pod's name now belongs to another pod or to
+// none.
 func (w *Manager) replaced(ctx context.Context, pod *v1.Pod) bool {
 	now, err := w.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err) || err == nil && now.UID != pod.UID
 }
 
-// patch writes the difference between the object known and the status.
+// patch writes the difference between the known object and the status. It
+// returns the object that the API server has then.
 func (w *Manager) patch(ctx context.Context, pod *v1.Pod, status v1.PodStatus) (*v1.Pod, error) {
-	patch, err := Patch(pod, status)
+	// The conditions of other writers may be newer than those in status.
+	patch, err := Patch(pod, WithForeign(status, pod.Status))
 	if err != nil || patch == nil {
 		return pod, err
 	}
@@ -204,38 +213,38 @@ func (w *Manager) patch(ctx context.Context, pod *v1.Pod, status v1.PodStatus) (
 }
 
 // Patch returns the strategic merge patch from the pod's status to the given
-// one, bound to the pod's uid, or nil if they are the same.
+// one, with the pod's UID as a precondition. It returns nil if the statuses are
+// equal.
 func Patch(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
 	if equality.Semantic.DeepEqual(pod.Status, status) {
 		return nil, nil
 	}
-	before, err := json.Marshal(v1.Pod{Status: pod.Status})
+	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1.Pod{Status: pod.Status})
 	if err != nil {
 		return nil, err
 	}
-	after, err := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: status})
+	after, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: status})
 	if err != nil {
 		return nil, err
 	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Pod{})
-	if string(patch) == fmt.Sprintf(`{"metadata":{"uid":%q}}`, pod.UID) {
+	patch, err := strategicpatch.CreateTwoWayMergeMapPatch(before, after, v1.Pod{})
+	if _, differs := patch["status"]; !differs || err != nil {
 		return nil, err
 	}
-	return patch, err
+	return json.Marshal(patch)
 }
 
-// WithForeign returns the kubelet's own last status with the conditions that
-// others wrote as the API server has them.
+// WithForeign returns own with the conditions of other writers as api has them.
 func WithForeign(own, api v1.PodStatus) v1.PodStatus {
 	var list []v1.PodCondition
 	for _, c := range own.Conditions {
-		if slices.Contains(owned, c.Type) || c.Type == v1.DisruptionTarget {
+		if isOwned(c.Type) || c.Type == v1.DisruptionTarget {
 			list = append(list, c)
 		}
 	}
 	for _, c := range api.Conditions {
 		known := slices.ContainsFunc(list, func(o v1.PodCondition) bool { return o.Type == c.Type })
-		if !slices.Contains(owned, c.Type) && !known {
+		if !isOwned(c.Type) && !known {
 			list = append(list, c)
 		}
 	}
@@ -243,15 +252,15 @@ func WithForeign(own, api v1.PodStatus) v1.PodStatus {
 	return own
 }
 
-// newer says whether a is a later version of the object than b, as far as
-// their resource versions tell.
+// newer reports whether a is at least as new as b. Objects whose resource
+// versions are not numbers count as newer.
 func newer(a, b *v1.Pod) bool {
 	x, errA := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, errB := strconv.ParseUint(b.ResourceVersion, 10, 64)
 	return errA != nil || errB != nil || x >= y
 }
 
-// Removing says whether the pod's deletion from the API server was asked for.
+// Removing reports whether Set was called with remove for the pod.
 func (w *Manager) Removing(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

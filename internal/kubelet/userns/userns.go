@@ -1,5 +1,5 @@
-// Package userns gives pods with a user namespace their ranges of ids on the
-// host. It stands for upstream's user namespace manager.
+// Package userns assigns ranges of user and group ids of the host to pods with
+// user namespaces. It corresponds to upstream's user namespace manager.
 package userns
 
 import (
@@ -18,58 +18,58 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
-// Every pod with a user namespace has a range of ids of its own on the host.
 const (
 	idsPerPod    = 65536
 	rangesOfNode = 110 * 4
 	maxRangeFile = 64 // bytes of the file with a pod's first id
 )
 
-// Folders are those that pods have on the node.
+// Folders are the directories that pods have on the node.
 type Folders interface {
 	PodDir(uid types.UID) string
-	// Known lists the pods that have one.
+	// Known lists the pods that have a directory.
 	Known() []types.UID
 }
 
-// Manager hands out ranges of ids.
+// Manager assigns ranges of ids. The first id of a pod's range is kept in a file
+// in the pod's directory, so that the range stays the same as long as the pod
+// lives, and is free once the directory is gone. Its methods may be called from
+// any goroutine.
 type Manager struct {
 	Files   files.FS
 	Folders Folders
 
-	mu sync.Mutex // one pod at a time looks for a range that is free
+	mu sync.Mutex // held while a range is chosen
 }
 
-// Mapping is the pod's mapping of ids, nil for a pod with the host's users. It
-// is kept in the pod's folder, so that it stays the same as long as the pod
-// lives.
+// Mapping returns the pod's mapping of ids, choosing a range that no other pod
+// has. It returns nil for a pod in the host's user namespace. It fails if it
+// cannot determine the range of each pod of the node: two pods with one range
+// would have access to each other's files.
 func (m *Manager) Mapping(pod *v1.Pod) (*runtimeapi.UserNamespace, error) {
 	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
 		return nil, nil
 	}
-	path := filepath.Join(m.Folders.PodDir(pod.UID), "userns")
-	raw, err := m.Files.ReadFile(path, maxRangeFile)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first, err := m.read(pod.UID)
 	if err == nil {
-		first, err := strconv.Atoi(strings.TrimSpace(string(raw)))
-		if err != nil {
-			return nil, fmt.Errorf("read the pod's id range from %s: %w", path, err)
-		}
-		return mapping(uint32(first)), nil
+		return mapping(first), nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	taken := map[int]bool{}
+	taken := map[uint32]bool{}
 	for _, uid := range m.Folders.Known() {
-		if raw, err := m.Files.ReadFile(filepath.Join(m.Folders.PodDir(uid), "userns"), maxRangeFile); err == nil {
-			if first, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil {
-				taken[first] = true
-			}
+		first, err := m.read(uid)
+		switch {
+		case err == nil:
+			taken[first] = true
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
 		}
 	}
-	for i := 1; i <= rangesOfNode; i++ {
+	for i := uint32(1); i <= rangesOfNode; i++ {
 		first := i * idsPerPod
 		if taken[first] {
 			continue
@@ -77,12 +77,28 @@ func (m *Manager) Mapping(pod *v1.Pod) (*runtimeapi.UserNamespace, error) {
 		if err := m.Files.MkdirAll(m.Folders.PodDir(pod.UID), 0o750); err != nil {
 			return nil, err
 		}
-		if err := m.Files.Replace(path, []byte(strconv.Itoa(first)), 0o644); err != nil {
+		if err := m.Files.Replace(m.file(pod.UID), []byte(strconv.FormatUint(uint64(first), 10)), 0o644); err != nil {
 			return nil, err
 		}
-		return mapping(uint32(first)), nil
+		return mapping(first), nil
 	}
 	return nil, fmt.Errorf("no range of user ids is left for the pod: %d are taken", rangesOfNode)
+}
+
+func (m *Manager) file(uid types.UID) string { return filepath.Join(m.Folders.PodDir(uid), "userns") }
+
+// read returns the first id of a pod's range. A pod without a range is an
+// fs.ErrNotExist.
+func (m *Manager) read(uid types.UID) (uint32, error) {
+	raw, err := m.Files.ReadFile(m.file(uid), maxRangeFile)
+	if err != nil {
+		return 0, fmt.Errorf("read the range of user ids of pod %s: %w", uid, err)
+	}
+	first, err := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 32)
+	if err != nil || first%idsPerPod != 0 || first < idsPerPod || first > rangesOfNode*idsPerPod {
+		return 0, fmt.Errorf("%s does not have the first id of a range of user ids: %q", m.file(uid), raw)
+	}
+	return uint32(first), nil
 }
 
 func mapping(first uint32) *runtimeapi.UserNamespace {

@@ -17,11 +17,11 @@ const (
 	newDataLink = "..data_tmp"
 )
 
-// write makes dir show exactly the given files, all changing at one instant:
-// the new version is written beside the old one and a link is renamed over.
-// own, if not nil, is called before anyone sees the new version. It says whether
-// anything changed.
-func (v *Manager) write(dir string, payload map[string]file, own func() error) (changed bool, err error) {
+// write replaces the files of dir atomically: it writes a new version and then
+// renames a symbolic link to it. own, if not nil, is called before the new
+// version is visible. Directories with the mount points of nested are kept. write
+// reports whether the content changed.
+func (v *Manager) write(dir string, payload map[string]file, nested []string, own func() error) (changed bool, err error) {
 	if err := v.FS.MkdirAll(dir, 0o777); err != nil {
 		return false, err
 	}
@@ -31,7 +31,7 @@ func (v *Manager) write(dir string, payload map[string]file, own func() error) (
 		return false, fmt.Errorf("read link %s: %w", link, err)
 	}
 	if old != "" && v.same(filepath.Join(dir, old), payload) {
-		return false, v.links(dir, old, payload)
+		return false, v.links(dir, old, payload, nested)
 	}
 	version := ".." + time.Now().UTC().Format("2006_01_02_15_04_05.000000000")
 	root := filepath.Join(dir, version)
@@ -67,17 +67,21 @@ func (v *Manager) write(dir string, payload map[string]file, own func() error) (
 	if err := v.FS.Rename(temporary, link); err != nil {
 		return false, err
 	}
-	return true, v.links(dir, version, payload)
+	return true, v.links(dir, version, payload, nested)
 }
 
-// links makes the names that users see, and removes those no longer there and
-// the versions before the current one, also what a process that was killed
-// while it wrote has left of them.
-func (v *Manager) links(dir, version string, payload map[string]file) error {
-	wanted := map[string]bool{}
+// links creates the names that users see. It removes other names and earlier
+// versions, including what an interrupted write left, but no directories with
+// mount points: that would unmount what containers have there.
+func (v *Manager) links(dir, version string, payload map[string]file, nested []string) error {
+	wanted, kept := map[string]bool{}, map[string]bool{}
 	for path := range payload {
 		top, _, _ := strings.Cut(path, "/")
 		wanted[top] = true
+	}
+	for _, path := range nested {
+		top, _, _ := strings.Cut(path, "/")
+		kept[top] = !wanted[top]
 	}
 	names, err := v.FS.ReadDir(dir)
 	if err != nil {
@@ -86,6 +90,7 @@ func (v *Manager) links(dir, version string, payload map[string]file) error {
 	for _, name := range names {
 		switch {
 		case name == dataLink, name == version, wanted[name]:
+		case kept[name] && v.isDirectory(filepath.Join(dir, name)):
 		case strings.HasPrefix(name, ".."):
 			if err := v.FS.RemoveAll(filepath.Join(dir, name)); err != nil {
 				return err
@@ -105,7 +110,12 @@ func (v *Manager) links(dir, version string, payload map[string]file) error {
 	return nil
 }
 
-// same says whether the version in dir has exactly the given files.
+func (v *Manager) isDirectory(path string) bool {
+	mode, err := v.FS.Lstat(path)
+	return err == nil && mode.IsDir()
+}
+
+// same reports whether the version in dir has exactly the given files.
 func (v *Manager) same(dir string, payload map[string]file) bool {
 	found := 0
 	var walk func(rel string) bool

@@ -7,13 +7,15 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // file is one file of a volume with contents.
@@ -24,7 +26,7 @@ type file struct {
 }
 
 // contents writes a configMap, secret, downwardAPI or projected volume. All but
-// config maps are kept in memory: what is secret never reaches a disk.
+// config maps are in a tmpfs, so that secrets are not written to a disk.
 func (v *Manager) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
 	w := &payload{volumes: v, ctx: ctx, pod: pod, facts: facts, files: map[string]file{}}
 	var err error
@@ -47,11 +49,49 @@ func (v *Manager) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, fac
 			return "", err
 		}
 	}
-	_, err = v.write(dir, w.files, func() error { return v.own(pod, dir, true) })
-	return dir, err
+	nested := nestedMountPoints(pod, vol.Name)
+	if _, err = v.write(dir, w.files, nested, func() error { return v.own(pod, dir, true) }); err != nil {
+		return "", err
+	}
+	return dir, v.makeMountPoints(dir, nested)
 }
 
-// inMemory mounts a tmpfs on the folder of a volume that has not been written yet.
+// nestedMountPoints returns the paths in a volume at which containers of the pod
+// mount other volumes. The runtime could not make them, because the volume is
+// read-only.
+func nestedMountPoints(pod *v1.Pod, volume string) []string {
+	var nested []string
+	for c := range podquery.AllContainers(&pod.Spec) {
+		for _, outer := range c.VolumeMounts {
+			if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
+				continue
+			}
+			for _, inner := range c.VolumeMounts {
+				path, ok := files.Beneath(filepath.Clean(outer.MountPath), filepath.Clean(inner.MountPath))
+				if ok && !strings.HasPrefix(path, "..") { // the directories of versions have such names
+					nested = append(nested, path)
+				}
+			}
+		}
+	}
+	return nested
+}
+
+// makeMountPoints makes the directories of nested mount points that are not there.
+func (v *Manager) makeMountPoints(dir string, nested []string) error {
+	for _, path := range nested {
+		if _, err := v.FS.Stat(filepath.Join(dir, path)); !errors.Is(err, fs.ErrNotExist) {
+			continue // a file of the volume is a mount point, too
+		}
+		if err := v.FS.MkdirAll(filepath.Join(dir, path), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inMemory mounts a tmpfs on the directory of a volume that was not written
+// before.
 func (v *Manager) inMemory(pod *v1.Pod, facts Facts, dir string) error {
 	if _, err := v.FS.Readlink(filepath.Join(dir, dataLink)); err == nil {
 		return nil
@@ -65,9 +105,9 @@ func (v *Manager) inMemory(pod *v1.Pod, facts Facts, dir string) error {
 	return v.mountMemory(dir, memorySize(pod, nil, facts))
 }
 
-// mountMemory mounts a tmpfs whose pages are not written to swap, where the
-// kernel can promise that (6.3 and later). size is in bytes; 0 is the kernel's
-// default, half of the memory.
+// mountMemory mounts a tmpfs. Its pages are not swapped if the kernel supports
+// that (6.3 and later). size is in bytes; 0 means the kernel's default, half of
+// the memory.
 func (v *Manager) mountMemory(dir string, size int64) error {
 	var options []string
 	if size > 0 {
@@ -99,7 +139,7 @@ func modeOf(own, standard *int32) fs.FileMode {
 	return 0o644
 }
 
-// keys puts the chosen keys of an object, or all of them.
+// keys adds the selected keys of an object, or all of them.
 func (w *payload) keys(kind string, data map[string][]byte, items []v1.KeyToPath, mode *int32, optional bool) error {
 	if len(items) == 0 {
 		for k, content := range data {
@@ -163,7 +203,7 @@ func (w *payload) downward(items []v1.DownwardAPIVolumeFile, mode *int32) error 
 		case item.FieldRef != nil:
 			text, err = spec.Field(w.pod, item.FieldRef.FieldPath, w.facts.PodIPs, w.facts.HostIPs)
 		case item.ResourceFieldRef != nil:
-			c := podutil.Container(&w.pod.Spec, item.ResourceFieldRef.ContainerName)
+			c := podquery.Container(&w.pod.Spec, item.ResourceFieldRef.ContainerName)
 			if c == nil {
 				err = fmt.Errorf("container %s not found", item.ResourceFieldRef.ContainerName)
 			} else {
@@ -222,7 +262,8 @@ func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) e
 	return nil
 }
 
-// credential puts a file that belongs to the pod's user, if it has but one.
+// credential adds a file that belongs to the pod's user, if all containers have
+// the same.
 func (w *payload) credential(path string, data []byte, mode *int32) {
 	perm, user := modeOf(nil, mode), onlyUser(w.pod)
 	if sc := w.pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
@@ -231,11 +272,11 @@ func (w *payload) credential(path string, data []byte, mode *int32) {
 	w.files[path] = file{data: data, mode: perm, uid: user}
 }
 
-// onlyUser is the user that all of the pod's containers say they run as, nil
-// if they do not agree or one does not say.
+// onlyUser returns the user that all containers of the pod set, nil if they
+// differ or one sets none.
 func onlyUser(pod *v1.Pod) *int64 {
 	var only *int64
-	for c := range podutil.Containers(&pod.Spec) {
+	for c := range podquery.Containers(&pod.Spec) {
 		user := spec.User(pod, c)
 		if user == nil || only != nil && *only != *user {
 			return nil

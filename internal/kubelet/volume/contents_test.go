@@ -29,7 +29,7 @@ type tokens struct{}
 func (tokens) Token(context.Context, *v1.Pod, string, int64) (string, error) { return "token", nil }
 func (tokens) Forget(types.UID)                                              {}
 
-// owners remembers whom files were given to.
+// owners records the owners of files.
 type owners struct {
 	files.Memory
 	uids []int

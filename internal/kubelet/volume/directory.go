@@ -13,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/coracle-io/coracle/internal/amount"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/kubelet/csi"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 const everyone = 0o777
@@ -37,7 +39,7 @@ func (v *Manager) emptyDir(pod *v1.Pod, vol *v1.Volume, facts Facts) (string, er
 	return dir, v.setReady(pod.UID, vol, nil)
 }
 
-// mountMedium mounts what an emptyDir is to be on, unless it is mounted.
+// mountMedium mounts the medium of an emptyDir, unless it is mounted.
 func (v *Manager) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, facts Facts, dir string) error {
 	if source.Medium == v1.StorageMediumDefault {
 		return nil
@@ -55,8 +57,8 @@ func (v *Manager) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, fact
 	return v.Mounter.Mount("nodev", dir, "hugetlbfs", []string{fmt.Sprintf("pagesize=%d", size.Value())})
 }
 
-// pageSize is the size of the huge pages of a medium: the one that it names,
-// or the only one that the pod's containers ask for.
+// pageSize returns the size of the huge pages of a medium: that in its name, or
+// the only one that the pod's containers request.
 func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	if text, named := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); named {
 		return resource.ParseQuantity(text)
@@ -65,7 +67,7 @@ func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 		return resource.Quantity{}, fmt.Errorf("unknown storage medium %q", medium)
 	}
 	sizes := map[string]bool{}
-	for c := range podutil.Containers(&pod.Spec) {
+	for c := range podquery.Containers(&pod.Spec) {
 		for name := range c.Resources.Requests {
 			if text, huge := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); huge {
 				sizes[text] = true
@@ -78,9 +80,9 @@ func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	return resource.ParseQuantity(slices.Collect(maps.Keys(sizes))[0])
 }
 
-// memorySize is the size of a tmpfs in bytes: the least of the volume's limit,
-// if it has one, of the pod's memory limit, if all of its containers have one,
-// and of what the node has for pods; 0 if nothing of that is known.
+// memorySize returns the size of a tmpfs in bytes: the minimum of the volume's
+// size limit, the pod's memory limit and the node's allocatable memory, as far
+// as they are set; 0 if none is.
 func memorySize(pod *v1.Pod, limit *resource.Quantity, facts Facts) int64 {
 	var size int64
 	least := func(q *resource.Quantity) {
@@ -102,8 +104,8 @@ func memorySize(pod *v1.Pod, limit *resource.Quantity, facts Facts) int64 {
 	return size
 }
 
-// host is the path of a hostPath volume. What was of the type that the pod
-// expects when it began counts as mounted, whatever became of it.
+// host returns the path of a hostPath volume. The type of the path is checked
+// only once for a pod.
 func (v *Manager) host(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	path, err := v.hostPath(vol.HostPath)
 	if err != nil || vol.HostPath.Type == nil || *vol.HostPath.Type == v1.HostPathUnset || v.isReady(pod.UID, vol) {
@@ -112,7 +114,7 @@ func (v *Manager) host(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	return path, v.setReady(pod.UID, vol, nil)
 }
 
-// hostPath checks the path against the type that the pod expects.
+// hostPath checks that the path has the type that the pod requires.
 func (v *Manager) hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	path := source.Path
 	if source.Type == nil || *source.Type == v1.HostPathUnset {
@@ -165,47 +167,95 @@ func (v *Manager) hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	return path, nil
 }
 
-// claim is the directory of this node that a claim stands for. Which one that
-// is, is asked once: the pod keeps it, whatever becomes of the claim.
-func (v *Manager) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume, name string) (string, error) {
-	if pv := v.resolved(pod.UID, vol); pv != nil {
-		return v.persistent(pv)
+// claim returns the path of the persistent volume of a claim. It holds a block
+// device.
+func (v *Manager) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (string, error) {
+	before := v.mounted(pod, vol)
+	path, err := v.persistentOf(ctx, pod, vol)
+	if err != nil || !v.isBlock(pod, vol) {
+		return path, err
 	}
-	pv, err := v.resolve(ctx, pod, name)
+	if before != "" && v.devices.get(podVolume{pod.UID, vol.Name}) != nil {
+		return path, nil
+	}
+	return path, v.hold(pod.UID, vol, path, before == "")
+}
+
+// persistentOf returns the path of the persistent volume of a claim. The claim
+// is resolved once: the pod keeps its volume if the claim changes.
+func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (string, error) {
+	known := v.resolved(pod.UID, vol)
+	if known != nil && known.Spec.CSI == nil {
+		return v.persistent(known)
+	}
+	if known != nil && v.CSI.Fresh(pod.UID, known.Spec.CSI.Driver, known.Spec.CSI.VolumeHandle) {
+		if path := v.CSI.Mounted(pod.UID, known.Name); path != "" {
+			return path, nil
+		}
+	}
+	pvc, pv, err := v.resolve(ctx, pod, vol)
 	if err != nil {
 		return "", err
+	}
+	// The protection of claims releases a claim once no pod on a node refers to it.
+	// A pod that is bound after that must not get the volume, which may be erased.
+	if known == nil && pvc.DeletionTimestamp != nil {
+		return "", fmt.Errorf("PVC %s/%s is being deleted", pvc.Namespace, pvc.Name)
+	}
+	if known != nil && known.Name != pv.Name {
+		return "", fmt.Errorf("PVC %s/%s is bound to another volume, %s, than the pod has, %s", pvc.Namespace, pvc.Name, pv.Name, known.Name)
+	}
+	if pv.Spec.CSI != nil {
+		path, err := v.CSI.SetUp(ctx, pod, csi.Source{Volume: vol, Claim: pvc, PV: pv})
+		if err != nil || known != nil {
+			return path, err
+		}
+		return path, v.setReady(pod.UID, vol, pv)
 	}
 	path, err := v.persistent(pv)
 	if err != nil {
 		return "", err
 	}
-	// Others may be writing to a local volume: it is handed over when the pod
-	// first gets it, not with every look at the pod.
+	if isBlock(pv) {
+		if err := v.checkDevice(pv, path); err != nil {
+			return "", err
+		}
+		return path, v.setReady(pod.UID, vol, pv)
+	}
+	// A local volume may be in use by other pods, so its ownership changes only when
+	// the pod first gets it.
 	if pv.Spec.Local != nil {
-		if err := v.own(pod, path, false); err != nil {
+		if err := v.ownLocal(pod, path); err != nil {
 			return "", err
 		}
 	}
 	return path, v.setReady(pod.UID, vol, pv)
 }
 
-// resolve asks for the persistent volume that a claim is bound to.
-func (v *Manager) resolve(ctx context.Context, pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
+// resolve reads the claim of a volume and the persistent volume that it is
+// bound to. The claim of an ephemeral volume must have been made for the pod.
+func (v *Manager) resolve(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+	name, isEphemeral := podquery.ClaimName(pod, vol)
 	pvc, err := v.Claims.Claim(ctx, pod.Namespace, name)
 	if err != nil {
-		return nil, fmt.Errorf("failed to fetch PVC %s/%s: %w", pod.Namespace, name, err)
+		return nil, nil, fmt.Errorf("failed to fetch PVC %s/%s: %w", pod.Namespace, name, err)
+	}
+	if isEphemeral {
+		if err := ephemeral.VolumeIsForPod(pod, pvc); err != nil {
+			return nil, nil, err
+		}
 	}
 	if pvc.Status.Phase != v1.ClaimBound || pvc.Spec.VolumeName == "" {
-		return nil, fmt.Errorf("PVC %s/%s is not bound", pod.Namespace, name)
+		return nil, nil, fmt.Errorf("PVC %s/%s is not bound", pod.Namespace, name)
 	}
 	pv, err := v.Claims.PersistentVolume(ctx, pvc.Spec.VolumeName)
 	if err != nil {
-		return nil, fmt.Errorf("failed to fetch PV %s of PVC %s/%s: %w", pvc.Spec.VolumeName, pod.Namespace, name, err)
+		return nil, nil, fmt.Errorf("failed to fetch PV %s of PVC %s/%s: %w", pvc.Spec.VolumeName, pod.Namespace, name, err)
 	}
 	if pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID {
-		return nil, fmt.Errorf("PV %s is not bound to PVC %s/%s", pv.Name, pod.Namespace, name)
+		return nil, nil, fmt.Errorf("PV %s is not bound to PVC %s/%s", pv.Name, pod.Namespace, name)
 	}
-	return pv, nil
+	return pvc, pv, nil
 }
 
 // persistent checks a persistent volume and returns its path.
@@ -220,13 +270,11 @@ func (v *Manager) persistent(pv *v1.PersistentVolume) (string, error) {
 		return pv.Spec.Local.Path, nil
 	case pv.Spec.NFS != nil:
 		return "", fmt.Errorf("PV %s: volumes of type nfs are not supported on this node", pv.Name)
-	case pv.Spec.CSI != nil:
-		return "", fmt.Errorf("driver name %s not found in the list of registered CSI drivers", pv.Spec.CSI.Driver)
 	}
 	return "", fmt.Errorf("PV %s: no volume plugin matched", pv.Name)
 }
 
-// own hands a volume to the pod's fsGroup.
+// own gives a volume to the pod's fsGroup.
 func (v *Manager) own(pod *v1.Pod, root string, readOnly bool) error {
 	sc := pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {
@@ -235,5 +283,20 @@ func (v *Manager) own(pod *v1.Pod, root string, readOnly bool) error {
 	return v.FS.Share(root, int(*sc.FSGroup), readOnly)
 }
 
-// EmptyDir is the path of one of a pod's emptyDir volumes.
+// ownLocal gives a local volume to the pod's fsGroup. With OnRootMismatch, a
+// volume whose root belongs to the group already is left as it is.
+func (v *Manager) ownLocal(pod *v1.Pod, root string) error {
+	sc := pod.Spec.SecurityContext
+	if sc == nil || sc.FSGroup == nil {
+		return nil
+	}
+	if sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch {
+		if matches, err := v.FS.Shared(root, int(*sc.FSGroup), false); err != nil || matches {
+			return err
+		}
+	}
+	return v.own(pod, root, false)
+}
+
+// EmptyDir returns the path of an emptyDir volume of a pod.
 func (v *Manager) EmptyDir(uid types.UID, name string) string { return v.dir(uid, "empty-dir", name) }

@@ -4,16 +4,17 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxReady bounds the file that says that a volume was set up.
+// maxReady bounds the file that records that a volume was set up.
 const maxReady = 64 << 10
 
-// plugin is the name that the volume's folders have.
+// plugin returns the name of the plugin in the paths of the volume.
 func plugin(vol *v1.Volume) string {
 	switch {
 	case vol.EmptyDir != nil:
@@ -32,8 +33,9 @@ func plugin(vol *v1.Volume) string {
 	return "persistent-claim"
 }
 
-// mounted returns where a volume was set up before, by this process or one
-// before it; "" if it never was, or is gone since, like a tmpfs after a reboot.
+// mounted returns the path of a volume that this process or an earlier one has
+// set up, "" if there is none or if it no longer exists, like a tmpfs after a
+// reboot.
 func (v *Manager) mounted(pod *v1.Pod, vol *v1.Volume) string {
 	dir := v.dir(pod.UID, plugin(vol), vol.Name)
 	switch {
@@ -56,14 +58,18 @@ func (v *Manager) mounted(pod *v1.Pod, vol *v1.Volume) string {
 			return vol.HostPath.Path
 		}
 	case vol.PersistentVolumeClaim != nil, vol.Ephemeral != nil:
-		if pv := v.resolved(pod.UID, vol); pv != nil {
+		if pv := v.resolved(pod.UID, vol); pv != nil && pv.Spec.CSI != nil {
+			return v.CSI.Mounted(pod.UID, pv.Name)
+		} else if pv != nil {
 			return pathOf(pv)
 		}
+	case vol.CSI != nil:
+		return v.CSI.Mounted(pod.UID, vol.Name)
 	}
 	return ""
 }
 
-// isMountPoint says whether something is mounted on the folder itself.
+// isMountPoint reports whether something is mounted on the directory itself.
 func (v *Manager) isMountPoint(dir string) (bool, error) {
 	points, err := v.Mounter.Below(dir)
 	return slices.Contains(points, dir), err
@@ -73,13 +79,19 @@ func (v *Manager) readyFile(uid types.UID, vol *v1.Volume) string {
 	return filepath.Join(v.PodDir(uid), "plugins", "kubernetes.io~"+plugin(vol), vol.Name, "ready")
 }
 
-// setReady notes that all of a volume is done, and the persistent volume that
-// its claim stands for.
+// setReady records that a volume is completely set up, and the persistent
+// volume of its claim.
 func (v *Manager) setReady(uid types.UID, vol *v1.Volume, pv *v1.PersistentVolume) error {
 	var content []byte
 	if pv != nil {
 		kept := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv.Name}}
-		kept.Spec.PersistentVolumeSource = pv.Spec.PersistentVolumeSource
+		if gid, ok := groupOf(pv); ok {
+			kept.Annotations = map[string]string{groupAnnotation: strconv.FormatInt(gid, 10)}
+		}
+		kept.Spec.PersistentVolumeSource, kept.Spec.VolumeMode = pv.Spec.PersistentVolumeSource, pv.Spec.VolumeMode
+		if pv.Spec.CSI != nil { // its attributes may be larger than the record
+			kept.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: pv.Spec.CSI.Driver, VolumeHandle: pv.Spec.CSI.VolumeHandle}
+		}
 		var err error
 		if content, err = json.Marshal(kept); err != nil {
 			return err
@@ -97,18 +109,46 @@ func (v *Manager) isReady(uid types.UID, vol *v1.Volume) bool {
 	return err == nil
 }
 
-// resolved is the persistent volume that the pod's claim was found to stand
-// for, nil if that has to be asked. A note that was cut short says nothing.
+// resolved returns the persistent volume that setReady recorded for the pod's
+// claim, nil if there is none. It ignores a truncated record.
 func (v *Manager) resolved(uid types.UID, vol *v1.Volume) *v1.PersistentVolume {
 	raw, err := v.FS.ReadFile(v.readyFile(uid, vol), maxReady)
 	pv := &v1.PersistentVolume{}
-	if err != nil || json.Unmarshal(raw, pv) != nil || pathOf(pv) == "" {
+	if err != nil || json.Unmarshal(raw, pv) != nil || pathOf(pv) == "" && pv.Spec.CSI == nil {
 		return nil
 	}
 	return pv
 }
 
-// pathOf is the path of a persistent volume that can be mounted on this node.
+// groupAnnotation is the annotation of a persistent volume with the group that may
+// access it.
+const groupAnnotation = "pv.beta.kubernetes.io/gid"
+
+func groupOf(pv *v1.PersistentVolume) (gid int64, ok bool) {
+	id, err := strconv.ParseUint(pv.Annotations[groupAnnotation], 10, 31)
+	return int64(id), err == nil
+}
+
+// Groups returns the groups that may access the pod's persistent volumes,
+// according to their annotations. All containers of the pod belong to them.
+func (v *Manager) Groups(pod *v1.Pod) []int64 {
+	var groups []int64
+	for i := range pod.Spec.Volumes {
+		vol := &pod.Spec.Volumes[i]
+		if vol.PersistentVolumeClaim == nil && vol.Ephemeral == nil {
+			continue
+		}
+		if pv := v.resolved(pod.UID, vol); pv != nil {
+			if gid, ok := groupOf(pv); ok {
+				groups = append(groups, gid)
+			}
+		}
+	}
+	return groups
+}
+
+// pathOf returns the path of a persistent volume that is a directory of this
+// node.
 func pathOf(pv *v1.PersistentVolume) string {
 	switch {
 	case pv.Spec.HostPath != nil:

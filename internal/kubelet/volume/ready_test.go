@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
+	"github.com/coracle-io/coracle/internal/kubelet/csi"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
@@ -27,6 +30,9 @@ type api struct {
 	away bool
 	err  error
 	path string // of the persistent volume
+	// deleting makes claims be deleted; owner is the pod that they were made for.
+	deleting bool
+	owner    types.UID
 }
 
 func (a *api) ask(ctx context.Context) error {
@@ -49,10 +55,19 @@ func (a *api) Secret(ctx context.Context, _, _ string) (*v1.Secret, error) {
 }
 
 func (a *api) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	return &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "claim"},
-		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
-	}, a.ask(ctx)
+	controls := true
+	claim := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, UID: "claim",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", UID: a.owner, Controller: &controls}},
+		},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	}
+	if a.deleting {
+		now := metav1.Now()
+		claim.DeletionTimestamp = &now
+	}
+	return claim, a.ask(ctx)
 }
 
 func (a *api) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
@@ -88,14 +103,14 @@ func (d *socketDisk) Stat(path string) (fs.FileMode, error) {
 	return d.Memory.Stat(path)
 }
 
-// What was set up once stays usable, whatever becomes of what it was made
-// from, also for a process that comes after.
+// A volume that was set up stays usable when its source changes or is gone,
+// also for a restarted kubelet.
 func TestVolumesOutliveTheirSources(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "secret"}, "s")
 	for name, failure := range map[string]error{"gone": notFound, "refused": errors.New("connection refused"), "silent": nil} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				disk, server := &socketDisk{}, &api{err: failure, path: "/mnt/disk"}
+				disk, server := &socketDisk{}, &api{err: failure, path: "/mnt/disk", owner: "uid"}
 				if err := disk.MkdirAll(server.path, 0o755); err != nil {
 					t.Fatal(err)
 				}
@@ -135,6 +150,46 @@ func TestVolumesOutliveTheirSources(t *testing.T) {
 	}
 }
 
+// TestClaimBeingDeletedIsNotMounted checks that a pod does not get a claim that
+// is being deleted, and that a pod that has it keeps it. The protection of claims
+// relies on that: it releases a claim once no pod on a node refers to it, and a
+// pod may be bound right after it has looked.
+func TestClaimBeingDeletedIsNotMounted(t *testing.T) {
+	disk, server := &files.Memory{}, &api{path: "/mnt/disk"}
+	if err := disk.MkdirAll(server.path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	restart := func() *Manager { return &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: server} }
+	pod := podWith(nil, v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
+	if _, _, err := restart().SetUp(t.Context(), pod, Facts{}); err != nil {
+		t.Fatal(err)
+	}
+	server.deleting = true
+	if paths, outdated, err := restart().SetUp(t.Context(), pod, Facts{}); err != nil || paths["d"] != server.path || len(outdated) > 0 {
+		t.Errorf("the pod that has the claim: %q, %v, %v", paths, outdated, err)
+	}
+	if paths, _, err := restart().SetUp(t.Context(), withUID(pod, "other"), Facts{}); err == nil || !strings.Contains(err.Error(), "PVC default/c is being deleted") {
+		t.Errorf("a pod that does not: %q, %v", paths, err)
+	}
+}
+
+// TestEphemeralVolumeBelongsToItsPod checks that a pod does not get a claim that
+// has the name of its ephemeral volume's and was made for another.
+func TestEphemeralVolumeBelongsToItsPod(t *testing.T) {
+	disk, server := &files.Memory{}, &api{path: "/mnt/disk", owner: "uid"}
+	if err := disk.MkdirAll(server.path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	v := &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: server}
+	pod := podWith(nil, v1.Volume{Name: "own", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
+	if paths, _, err := v.SetUp(t.Context(), withUID(pod, "other"), Facts{}); err == nil || !strings.Contains(err.Error(), "was not created for pod") {
+		t.Errorf("a pod that does not own the claim: %q, %v", paths, err)
+	}
+	if paths, _, err := v.SetUp(t.Context(), pod, Facts{}); err != nil || paths["own"] != server.path {
+		t.Errorf("the owner: %q, %v", paths, err)
+	}
+}
+
 func withUID(pod *v1.Pod, uid string) *v1.Pod {
 	pod = pod.DeepCopy()
 	pod.UID = types.UID(uid)
@@ -170,7 +225,7 @@ func TestEmptyDirIsCompleted(t *testing.T) {
 			pod.Spec.SecurityContext.FSGroup, pod.Spec.Containers[0].Resources = &group, huge
 			v := &Manager{Root: "/k", FS: disk, Mounter: disk}
 			if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err == nil {
-				t.Fatal("the group does not own the volume, and nobody says so")
+				t.Fatal("the group does not own the volume, and no error says so")
 			}
 			disk.fails = false
 			for _, when := range []string{"after the error", "again", "after a reboot"} {
@@ -198,24 +253,24 @@ func TestEmptyDirIsCompleted(t *testing.T) {
 }
 
 // A process that was killed between the rename and what comes after it leaves
-// nothing behind for good.
+// nothing behind permanently.
 func TestWriteIsCompleted(t *testing.T) {
 	disk := &files.Memory{}
 	v := &Manager{FS: disk, Mounter: disk}
 	payload := map[string]file{"a": {data: []byte("1"), mode: 0o644}}
-	if _, err := v.write("/v", payload, nil); err != nil {
+	if _, err := v.write("/v", payload, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := disk.Remove("/v/a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := disk.WriteFile("/v/..2001_01_01_00_00_00.0/a", []byte("0"), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	if err := disk.MkdirAll("/v/..2001_01_01_00_00_00.0", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v.write("/v", payload, nil); err != nil {
+	if err := disk.WriteFile("/v/..2001_01_01_00_00_00.0/a", []byte("0"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.write("/v", payload, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	names, err := disk.ReadDir("/v")
@@ -230,13 +285,14 @@ func TestMemoryIsMountedAgain(t *testing.T) {
 		t.Skip("mounting needs root")
 	}
 	v := &Manager{Root: t.TempDir(), FS: files.OS{}, Mounter: files.OS{}, Objects: objects{}}
+	v.CSI = csi.New(csi.Config{Root: v.Root, FS: v.FS, Mounter: v.Mounter})
 	size := resource.MustParse("1Mi")
 	pod := podWith(nil,
 		v1.Volume{Name: "m", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &size}}},
 		v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
 	)
 	defer func() {
-		if err := v.TearDown(pod.UID); err != nil {
+		if err := v.TearDown(t.Context(), pod.UID); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -263,5 +319,22 @@ func TestMemoryIsMountedAgain(t *testing.T) {
 		if err := unix.Statfs(paths["m"], &disk); when != "again" && (err != nil || int64(disk.Blocks)*disk.Bsize != size.Value()) {
 			t.Errorf("%s: the volume has %d bytes (%v)", when, int64(disk.Blocks)*disk.Bsize, err)
 		}
+	}
+}
+
+// The record of a volume of a driver is readable however much the driver's
+// attributes say.
+func TestRecordOfVolumeWithManyAttributes(t *testing.T) {
+	v := &Manager{Root: "/k", FS: &files.Memory{}}
+	vol := &v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}}
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{
+		Driver: "dir.csi.test", VolumeHandle: "vol-1", VolumeAttributes: map[string]string{"long": strings.Repeat("x", maxReady)},
+	}
+	if err := v.setReady("uid", vol, pv); err != nil {
+		t.Fatal(err)
+	}
+	if got := v.resolved("uid", vol); got == nil || got.Name != "pv1" || got.Spec.CSI.Driver != "dir.csi.test" || got.Spec.CSI.VolumeHandle != "vol-1" {
+		t.Errorf("the record has %v", got)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What a pod has in memory by its volumes is bounded by its own limit, or by
-// what the node has for pods: the keys of a secret may be projected any number
-// of times.
+// The size of a pod's volumes in memory is bounded by the pod's memory limit,
+// or by the node's allocatable memory: the keys of a secret may be projected
+// any number of times.
 func TestSizeOfVolumesInMemory(t *testing.T) {
 	small := resource.MustParse("1Mi")
 	memory := func(bytes string) v1.ResourceList {

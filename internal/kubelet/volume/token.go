@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TokenCache requests tokens bound to a pod and keeps each until four fifths
-// of its life, or a day, have passed.
+// TokenCache requests tokens that are bound to a pod. It renews a token after
+// four fifths of its life, or after a day.
 type TokenCache struct {
 	Client kubernetes.Interface
 
@@ -40,13 +40,19 @@ const longestTokenUse = 24 * time.Hour
 
 // Token implements Tokens. A token that cannot be renewed is used until it expires.
 func (t *TokenCache) Token(ctx context.Context, pod *v1.Pod, audience string, expirationSeconds int64) (string, error) {
+	value, _, err := t.Expiring(ctx, pod, audience, expirationSeconds)
+	return value, err
+}
+
+// Expiring is like Token, and also returns when the token expires.
+func (t *TokenCache) Expiring(ctx context.Context, pod *v1.Pod, audience string, expirationSeconds int64) (string, time.Time, error) {
 	key := tokenKey{pod.UID, pod.Spec.ServiceAccountName, audience, expirationSeconds}
 	t.mu.Lock()
 	known := t.tokens[key]
 	t.mu.Unlock()
 	now := time.Now()
 	if known.value != "" && now.Before(known.renew) {
-		return known.value, nil
+		return known.value, known.expires, nil
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &expirationSeconds,
@@ -58,9 +64,9 @@ func (t *TokenCache) Token(ctx context.Context, pod *v1.Pod, audience string, ex
 	answer, err := t.Client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
 	if err != nil {
 		if known.value != "" && now.Before(known.expires) {
-			return known.value, nil
+			return known.value, known.expires, nil
 		}
-		return "", fmt.Errorf("failed to fetch token: %w", err)
+		return "", time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
 	}
 	fresh := token{value: answer.Status.Token, expires: answer.Status.ExpirationTimestamp.Time}
 	life := fresh.expires.Sub(now)
@@ -72,7 +78,7 @@ func (t *TokenCache) Token(ctx context.Context, pod *v1.Pod, audience string, ex
 		t.tokens = make(map[tokenKey]token)
 	}
 	t.tokens[key] = fresh
-	return fresh.value, nil
+	return fresh.value, fresh.expires, nil
 }
 
 // Forget implements Tokens.

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// trustBundle puts the certificates of the trust bundles that a source selects
-// (KEP-3257). If they are optional and there are none, the file is empty.
+// trustBundle adds the certificates of the trust bundles that a source selects
+// (KEP-3257). If the bundles are optional and missing, the file is empty.
 func (w *payload) trustBundle(source *v1.ClusterTrustBundleProjection, mode *int32) error {
 	if w.volumes.Bundles == nil {
 		return errors.New("cluster trust bundles need an API server")
@@ -38,8 +38,8 @@ func (w *payload) trustBundle(source *v1.ClusterTrustBundleProjection, mode *int
 	return nil
 }
 
-// selectBundles are the bundles that a source names, or those of its signer
-// that its selector matches.
+// selectBundles returns the bundle that a source names, or the bundles of its
+// signer that match its selector.
 func selectBundles(all []*certificatesv1.ClusterTrustBundle, source *v1.ClusterTrustBundleProjection) (selected []*certificatesv1.ClusterTrustBundle, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(source.LabelSelector)
 	if err != nil {
@@ -55,9 +55,8 @@ func selectBundles(all []*certificatesv1.ClusterTrustBundle, source *v1.ClusterT
 	return selected, nil
 }
 
-// anchors are the bundles' certificates, each once. Their order means nothing:
-// it follows their hashes, so that nobody comes to rely on another and the file
-// stays the same as long as they do.
+// anchors returns the certificates of bundles without duplicates, ordered by
+// their hashes. The order has no meaning, so that users cannot rely on it.
 func anchors(selected []*certificatesv1.ClusterTrustBundle) []byte {
 	type anchor struct {
 		hash [sha256.Size]byte

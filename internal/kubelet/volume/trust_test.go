@@ -81,7 +81,7 @@ func TestTrustBundles(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 		slices.Reverse(server)
-		if changed, err := v.write(paths["ca"], map[string]file{"ca.pem": {data: anchors(mustSelect(t, server, &c.source)), mode: 0o644}}, nil); changed || err != nil {
+		if changed, err := v.write(paths["ca"], map[string]file{"ca.pem": {data: anchors(mustSelect(t, server, &c.source)), mode: 0o644}}, nil, nil); changed || err != nil {
 			t.Errorf("%s: another order of the same bundles makes another file (%v)", name, err)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package volume makes a pod's volumes appear on the node and go away again. It
-// stands for upstream's volume manager and the plugins that it calls.
+// Package volume sets up and tears down the volumes of pods on the node. It
+// corresponds to upstream's volume manager and the plugins that it calls.
 //
 //	ROOT/pods/UID/
 //	  volumes/kubernetes.io~empty-dir/NAME       a directory, or a tmpfs
@@ -15,7 +15,9 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/csi"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
@@ -38,8 +41,8 @@ type Claims interface {
 
 // Tokens requests service account tokens.
 type Tokens interface {
-	// Token returns a token for the pod's service account that is good for a
-	// while yet; it is renewed well before it expires.
+	// Token returns a token for the service account of the pod. It renews the
+	// token well before it expires.
 	Token(ctx context.Context, pod *v1.Pod, audience string, expirationSeconds int64) (string, error)
 	// Forget drops the tokens of a pod.
 	Forget(uid types.UID)
@@ -55,6 +58,9 @@ type Manager struct {
 	Claims  Claims
 	Tokens  Tokens
 	Bundles TrustBundles
+	CSI     *csi.Volumes
+
+	devices heldDevices
 }
 
 // TrustBundles looks up cluster trust bundles.
@@ -62,28 +68,27 @@ type TrustBundles interface {
 	TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error)
 }
 
-// Facts are what volumes may show of the pod besides its specification.
+// Facts are the properties of pod and node that volumes can show.
 type Facts struct {
 	PodIPs, HostIPs []string
 	Allocatable     v1.ResourceList
 }
 
-// PodDir is the folder of all that the node keeps for a pod.
+// PodDir returns the directory of everything that the node keeps for a pod.
 func (v *Manager) PodDir(uid types.UID) string { return filepath.Join(v.Root, "pods", string(uid)) }
 
 func (v *Manager) dir(uid types.UID, plugin, name string) string {
 	return filepath.Join(v.PodDir(uid), "volumes", "kubernetes.io~"+plugin, name)
 }
 
-// maxRefresh is how long volumes that are there are brought up to date, before
-// containers start with what they have.
+// maxRefresh is how long volumes that were set up before are updated before
+// containers start with their old content.
 const maxRefresh = 5 * time.Second
 
-// SetUp makes all of the pod's volumes ready, or brings those with contents
-// up to date, and returns the path of each by name. Image volumes have none.
-// A volume that was set up once stays as it is if it cannot be brought up to
-// date; outdated says why. An error is of a volume that never was set up. SetUp
-// is idempotent.
+// SetUp sets up all volumes of the pod, or updates those with contents, and
+// returns their paths by name. Image volumes have none. A volume that cannot be
+// updated stays as it is, and outdated has the reason. An error is about a
+// volume that was never set up. SetUp is idempotent.
 func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths map[string]string, outdated []error, err error) {
 	refresh, cancel := context.WithTimeout(ctx, maxRefresh)
 	defer cancel()
@@ -96,7 +101,9 @@ func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths ma
 		}
 		path, err := v.setUp(within, pod, vol, facts)
 		if err != nil {
-			err = fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
+			if named := new(csi.Failure); !errors.As(err, &named) {
+				err = fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
+			}
 			if before == "" {
 				return nil, nil, err
 			}
@@ -115,31 +122,40 @@ func (v *Manager) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts 
 		return v.host(pod, vol)
 	case vol.ConfigMap != nil, vol.Secret != nil, vol.DownwardAPI != nil, vol.Projected != nil:
 		return v.contents(ctx, pod, vol, facts)
-	case vol.PersistentVolumeClaim != nil:
-		return v.claim(ctx, pod, vol, vol.PersistentVolumeClaim.ClaimName)
-	case vol.Ephemeral != nil:
-		return v.claim(ctx, pod, vol, pod.Name+"-"+vol.Name)
+	case vol.PersistentVolumeClaim != nil, vol.Ephemeral != nil:
+		return v.claim(ctx, pod, vol)
 	case vol.Image != nil:
 		return "", nil
 	case vol.NFS != nil:
 		return "", fmt.Errorf("volumes of type nfs are not supported on this node")
 	case vol.CSI != nil:
-		return "", fmt.Errorf("driver name %s not found in the list of registered CSI drivers", vol.CSI.Driver)
+		return v.CSI.SetUp(ctx, pod, csi.Source{Volume: vol})
 	}
 	return "", fmt.Errorf("no volume plugin matched")
 }
 
-// TearDown unmounts and removes everything kept for the pod.
-func (v *Manager) TearDown(uid types.UID) error {
+// TearDown unmounts and removes everything kept for the pod. The volumes of CSI
+// drivers are unmounted by the drivers, after all that is mounted from them.
+func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 	dir := v.PodDir(uid)
 	mounts, err := v.Mounter.Below(dir)
 	if err != nil {
 		return err
 	}
 	for _, m := range mounts {
+		if v.CSI.Owns(uid, m) {
+			continue
+		}
 		if err := v.Mounter.Unmount(m); err != nil {
 			return err
 		}
+	}
+	// A device that is open cannot be detached.
+	if err := v.devices.release(ctx, uid); err != nil {
+		return err
+	}
+	if err := v.CSI.TearDown(ctx, uid); err != nil {
+		return err
 	}
 	if v.Tokens != nil {
 		v.Tokens.Forget(uid)
@@ -147,9 +163,9 @@ func (v *Manager) TearDown(uid types.UID) error {
 	return v.FS.RemoveAll(dir)
 }
 
-// Known lists the pods that the node keeps files for. Directories that are not
-// named like a pod's are somebody else's: what is known and has no pod is
-// removed.
+// Known returns the pods that have directories on the node. It skips
+// directories whose names are not UIDs of pods, because directories of unknown
+// pods are removed.
 func (v *Manager) Known() []types.UID {
 	names, err := v.FS.ReadDir(filepath.Join(v.Root, "pods"))
 	if err != nil {
@@ -176,6 +192,9 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		vol := volumeOf(pod, m.Name)
 		if vol == nil {
 			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", m.Name, c.Name)
+		}
+		if v.isBlock(pod, vol) {
+			return nil, fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", m.Name)
 		}
 		sub := m.SubPath
 		if m.SubPathExpr != "" {
@@ -216,9 +235,14 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 	return out, nil
 }
 
-// remount replaces the bind mount of an earlier instance of the container.
+// remount replaces the bind mount of an earlier instance of the container. The
+// source may have been a directory at the first mount and be a file now, so
+// remount creates the mount point again.
 func (v *Manager) remount(root, sub, target string) error {
 	if err := v.Mounter.Unmount(target); err != nil {
+		return err
+	}
+	if err := v.FS.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return v.Mounter.BindBeneath(root, sub, target, false)
@@ -226,10 +250,11 @@ func (v *Manager) remount(root, sub, target string) error {
 
 func hasBackstep(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
 
-// readOnly says whether no container may write to the volume, whatever its mount says.
+// readOnly reports whether the volume is read-only whatever its mounts say.
 func readOnly(vol *v1.Volume) bool {
 	return vol.ConfigMap != nil || vol.Secret != nil || vol.DownwardAPI != nil || vol.Projected != nil ||
-		vol.PersistentVolumeClaim != nil && vol.PersistentVolumeClaim.ReadOnly
+		vol.PersistentVolumeClaim != nil && vol.PersistentVolumeClaim.ReadOnly ||
+		vol.CSI != nil && vol.CSI.ReadOnly != nil && *vol.CSI.ReadOnly
 }
 
 func volumeOf(pod *v1.Pod, name string) *v1.Volume {

@@ -5,19 +5,17 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
-// A datagram flow lives in the kernel's connection table as long as the client
-// goes on sending, and the table, not our rules, says where it goes. So flows
-// that lead to an endpoint that is no more, or that began before there was
-// any, are made to be forgotten.
+// The kernel's connection table, not the rules, decides where an existing UDP
+// flow goes, as long as the client keeps sending. So this file deletes flows to
+// endpoints that are gone, and flows that began before there was an endpoint.
 
-// datagramsChanged tells whether some UDP port differs between the rules.
+// datagramsChanged reports whether a UDP port differs between the rules.
 func datagramsChanged(before, next proxy.Rules) bool {
 	differ := func(a, b proxy.Rules) bool {
 		for name, port := range a.Services {
@@ -35,26 +33,26 @@ func datagramsChanged(before, next proxy.Rules) bool {
 	return differ(before, next) || differ(next, before)
 }
 
-// answers are the endpoints of the UDP fronts: of addresses with a port, and
-// of node and host ports, which have no address here.
-type answers map[netip.AddrPort]map[netip.AddrPort]bool
+// udpEndpoints maps UDP frontends to their endpoints. Node and host ports have
+// no address here.
+type udpEndpoints map[netip.AddrPort]map[netip.AddrPort]bool
 
-func datagramAnswers(rules proxy.Rules) answers {
-	result := answers{}
-	add := func(front netip.AddrPort, endpoints ...netip.AddrPort) {
-		if result[front] == nil {
-			result[front] = map[netip.AddrPort]bool{}
+func datagramEndpoints(rules proxy.Rules) udpEndpoints {
+	result := udpEndpoints{}
+	add := func(frontend netip.AddrPort, endpoints ...netip.AddrPort) {
+		if result[frontend] == nil {
+			result[frontend] = map[netip.AddrPort]bool{}
 		}
 		for _, e := range endpoints {
-			result[front][e] = true
+			result[frontend][e] = true
 		}
 	}
 	for name, p := range rules.Services {
 		if name.Protocol != v1.ProtocolUDP {
 			continue
 		}
-		fronts := append(append([]netip.Addr{p.ClusterIP}, p.External...), p.LoadBalancer...)
-		for _, a := range fronts {
+		frontends := append(append([]netip.Addr{p.ClusterIP}, p.External...), p.LoadBalancer...)
+		for _, a := range frontends {
 			add(netip.AddrPortFrom(a, p.Port), append(append([]netip.AddrPort(nil), p.Cluster...), p.Local...)...)
 		}
 		if p.NodePort != 0 {
@@ -69,11 +67,12 @@ func datagramAnswers(rules proxy.Rules) answers {
 	return result
 }
 
-// stale tells whether a flow to destination, answered by from, contradicts the
-// rules: it was meant for one of our fronts, and another answers it than now
-// would, while somebody would. Fronts without an address match only what was
-// translated: other UDP servers of the machine have their ports too.
-func (a answers) stale(destination, from netip.AddrPort) bool {
+// stale reports whether a flow to destination, answered by from, contradicts
+// the rules: destination is one of our frontends, and from is not among its
+// endpoints, although there are some. Frontends without an address match
+// translated flows only, because other UDP servers of the machine use their
+// ports, too.
+func (a udpEndpoints) stale(destination, from netip.AddrPort) bool {
 	endpoints, ours := a[destination]
 	if !ours && destination != from {
 		endpoints, ours = a[netip.AddrPortFrom(netip.Addr{}, destination.Port())]
@@ -82,7 +81,7 @@ func (a answers) stale(destination, from netip.AddrPort) bool {
 }
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
-func (a answers) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+func (a udpEndpoints) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if flow.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
 	}
@@ -94,26 +93,12 @@ func (a answers) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 }
 
 func (b *Backend) forgetStaleFlows(rules proxy.Rules) error {
-	filter := datagramAnswers(rules)
+	filter := datagramEndpoints(rules)
 	if len(filter) == 0 {
 		return nil
 	}
-	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
-	if b.config.NetNS != 0 {
-		handle, err = netlink.NewHandleAt(netns.NsHandle(b.config.NetNS), unix.NETLINK_NETFILTER)
-	}
-	if err != nil {
-		return fmt.Errorf("opening the connection table: %w", err)
-	}
-	defer handle.Close()
-	for _, f := range b.families() {
-		inet := netlink.InetFamily(unix.AF_INET)
-		if f.size == 16 {
-			inet = unix.AF_INET6
-		}
-		if _, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, inet, filter); err != nil {
-			return fmt.Errorf("forgetting stale UDP flows: %w", err)
-		}
+	if err := b.ForgetFlows(filter); err != nil {
+		return fmt.Errorf("forgetting stale UDP flows: %w", err)
 	}
 	return nil
 }

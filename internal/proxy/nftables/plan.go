@@ -10,21 +10,38 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
-// ruleset is a whole table of one family.
+// ruleset is a table of one family.
 type ruleset struct {
-	chains   map[string][]rule
+	chains   map[string][]nft.Rule
 	affinity map[string]time.Duration  // sets of client addresses
 	elements map[string]map[key]target // by the name of a fixed map or set
 }
 
-// key is an element of a fixed map or set. Sources is only used by hairpin,
-// and a node port has no address.
+// Chains implements nft.Ruleset.
+func (r ruleset) Chains() map[string][]nft.Rule { return r.chains }
+
+// Sets implements nft.Ruleset.
+func (r ruleset) Sets(nft.Family) map[string][]nftables.SetElement {
+	all := map[string][]nftables.SetElement{}
+	for name, elements := range r.elements {
+		all[name] = nil
+		for k, t := range elements {
+			all[name] = append(all[name], element(name, k, t))
+		}
+	}
+	return all
+}
+
+// key is an element of a fixed map or set. source is set only in the set hairpin.
+// address is not set for node ports.
 type key struct {
 	source   netip.Addr
 	address  netip.Addr
@@ -32,7 +49,7 @@ type key struct {
 	port     uint16
 }
 
-// target is the chain that an element goes to; sets have an empty one.
+// target is the chain that an element leads to; it is empty in sets.
 type target string
 
 // The fixed maps and sets.
@@ -47,16 +64,16 @@ const (
 	hostPorts        = "hostport-ports"      // protocol . port : goto chain
 )
 
-// plan is the table for the rules of one family. With no cluster CIDR, every
-// connection to a cluster IP that is not local keeps its source address.
-func plan(rules proxy.Rules, f family, clusterCIDR netip.Prefix) ruleset {
-	r := ruleset{chains: map[string][]rule{}, affinity: map[string]time.Duration{}, elements: map[string]map[key]target{}}
+// plan returns the table for the rules of one family. Without a cluster CIDR,
+// connections to cluster IPs that are not local keep their source address.
+func plan(rules proxy.Rules, f nft.Family, clusterCIDR netip.Prefix) ruleset {
+	r := ruleset{chains: map[string][]nft.Rule{}, affinity: map[string]time.Duration{}, elements: map[string]map[key]target{}}
 	for _, name := range []string{serviceIPs, serviceNodePorts, clusterIPs, noEndpointIPs, noEndpointPorts, hairpin, hostPortIPs, hostPorts} {
 		r.elements[name] = map[key]target{}
 	}
 	r.fixed(f, clusterCIDR)
 	wanted := v1.IPv4Protocol
-	if f.size == 16 {
+	if f.Size == 16 {
 		wanted = v1.IPv6Protocol
 	}
 	for name, port := range rules.Services {
@@ -72,40 +89,40 @@ func plan(rules proxy.Rules, f family, clusterCIDR netip.Prefix) ruleset {
 	return r
 }
 
-// fixed adds the chains that do not depend on the Services:
+// fixed adds the chains that do not depend on Services:
 //
 //	prerouting, output ─► services ─► service's chain ─► dnat
 //	postrouting ─► masquerade what is marked or returns to its sender
 //	input, forward, output ─► reject or drop what has no endpoint
-func (r ruleset) fixed(f family, clusterCIDR netip.Prefix) {
-	r.chains["nat-prerouting"] = []rule{{jump("services")}}
-	r.chains["nat-output"] = []rule{{jump("services")}}
-	r.chains["nat-postrouting"] = []rule{
+func (r ruleset) fixed(f nft.Family, clusterCIDR netip.Prefix) {
+	r.chains["nat-prerouting"] = []nft.Rule{{nft.Jump("services")}}
+	r.chains["nat-output"] = []nft.Rule{{nft.Jump("services")}}
+	r.chains["nat-postrouting"] = []nft.Rule{
 		{isMarked(), clearMark(), masquerade()},
-		{f.hairpinIn(hairpin), masquerade()},
+		{hairpinIn(f, hairpin), masquerade()},
 	}
-	services := []rule{}
+	services := []nft.Rule{}
 	if clusterCIDR.IsValid() {
-		services = append(services, rule{f.sourcePrefix(clusterCIDR, expr.CmpOpNeq), f.destinationIn(clusterIPs), setMark()})
+		services = append(services, nft.Rule{sourcePrefix(f, clusterCIDR, expr.CmpOpNeq), f.DestAddrPortIn(clusterIPs), setMark()})
 	}
 	r.chains["services"] = append(services,
-		rule{f.destinationVmap(serviceIPs)},
-		rule{f.destinationVmap(hostPortIPs)},
-		rule{f.notLoopback(), fibLocal(false), f.portVmap(serviceNodePorts)},
-		f.hostPortJump(),
+		nft.Rule{destinationVmap(f, serviceIPs)},
+		nft.Rule{destinationVmap(f, hostPortIPs)},
+		nft.Rule{notLoopback(f), fibLocal(false), portVmap(f, serviceNodePorts)},
+		hostPortJump(f),
 	)
 	for _, hook := range []string{"filter-input", "filter-forward", "filter-output"} {
-		r.chains[hook] = []rule{
-			{newConnection(), f.destinationVmap(noEndpointIPs)},
-			{newConnection(), fibLocal(false), f.portVmap(noEndpointPorts)},
+		r.chains[hook] = []nft.Rule{
+			{newConnection(), destinationVmap(f, noEndpointIPs)},
+			{newConnection(), fibLocal(false), portVmap(f, noEndpointPorts)},
 		}
 	}
-	r.chains["reject"] = []rule{{isTCP(), reset()}, {reject()}}
-	r.chains["drop"] = []rule{{drop()}}
+	r.chains["reject"] = []nft.Rule{{isTCP(), reset()}, {reject()}}
+	r.chains["drop"] = []nft.Rule{{nft.Drop()}}
 }
 
-// service adds the chains and elements of one port of a Service.
-func (r ruleset) service(f family, clusterCIDR netip.Prefix, name proxy.PortName, p *proxy.ServicePort) {
+// service adds the chains and elements of a port of a Service.
+func (r ruleset) service(f nft.Family, clusterCIDR netip.Prefix, name proxy.PortName, p *proxy.ServicePort) {
 	id := identity(name)
 	r.endpoints(f, "svc-"+id, id, name.Protocol, p.Affinity, p.Cluster)
 	if p.InternalLocal || p.ExternalLocal {
@@ -118,67 +135,67 @@ func (r ruleset) service(f family, clusterCIDR netip.Prefix, name proxy.PortName
 	}
 	at := func(a netip.Addr) key { return key{address: a, protocol: name.Protocol, port: p.Port} }
 	r.elements[clusterIPs][at(p.ClusterIP)] = ""
-	r.front(serviceIPs, noEndpointIPs, at(p.ClusterIP), internal, internalEndpoints, p.Cluster)
+	r.frontend(serviceIPs, noEndpointIPs, at(p.ClusterIP), internal, internalEndpoints, p.Cluster)
 
 	if len(p.External)+len(p.LoadBalancer) == 0 && p.NodePort == 0 {
 		return
 	}
-	// Endpoints elsewhere make this a chain that drops, not one that rejects.
+	// With endpoints on other nodes this is a chain that drops, not one that
+	// rejects.
 	external, externalEndpoints := r.external(f, clusterCIDR, id, p), p.Cluster
 	for _, a := range p.External {
-		r.front(serviceIPs, noEndpointIPs, at(a), external, externalEndpoints, p.Cluster)
+		r.frontend(serviceIPs, noEndpointIPs, at(a), external, externalEndpoints, p.Cluster)
 	}
 	balancer := external
 	if len(externalEndpoints) > 0 && len(p.LoadBalancer) > 0 && len(p.SourceRanges) > 0 {
 		balancer = "fw-" + id
 		for _, allowed := range p.SourceRanges {
-			r.chains[balancer] = append(r.chains[balancer], rule{f.sourcePrefix(allowed, expr.CmpOpEq), goTo(external)})
+			r.chains[balancer] = append(r.chains[balancer], nft.Rule{sourcePrefix(f, allowed, expr.CmpOpEq), nft.GoTo(external)})
 		}
-		r.chains[balancer] = append(r.chains[balancer], rule{drop()})
+		r.chains[balancer] = append(r.chains[balancer], nft.Rule{nft.Drop()})
 	}
 	for _, a := range p.LoadBalancer {
-		r.front(serviceIPs, noEndpointIPs, at(a), balancer, externalEndpoints, p.Cluster)
+		r.frontend(serviceIPs, noEndpointIPs, at(a), balancer, externalEndpoints, p.Cluster)
 	}
 	if p.NodePort != 0 {
-		r.front(serviceNodePorts, noEndpointPorts, key{protocol: name.Protocol, port: p.NodePort}, external, externalEndpoints, p.Cluster)
+		r.frontend(serviceNodePorts, noEndpointPorts, key{protocol: name.Protocol, port: p.NodePort}, external, externalEndpoints, p.Cluster)
 	}
 }
 
-// external adds the chain for connections from outside, if anybody can answer
-// them. With policy Local the client's address is kept, except that pods and
-// the node itself may use every endpoint as inside.
-func (r ruleset) external(f family, clusterCIDR netip.Prefix, id string, p *proxy.ServicePort) string {
+// external adds the chain for connections from outside, if there are endpoints.
+// With policy Local the client's address is kept. Pods and the node itself may
+// use all endpoints, as with a cluster IP.
+func (r ruleset) external(f nft.Family, clusterCIDR netip.Prefix, id string, p *proxy.ServicePort) string {
 	chain := "ext-" + id
 	if len(p.Cluster) == 0 {
 		return chain
 	}
 	if !p.ExternalLocal {
-		r.chains[chain] = []rule{{setMark()}, {goTo("svc-" + id)}}
+		r.chains[chain] = []nft.Rule{{setMark()}, {nft.GoTo("svc-" + id)}}
 		return chain
 	}
 	if clusterCIDR.IsValid() {
-		r.chains[chain] = append(r.chains[chain], rule{f.sourcePrefix(clusterCIDR, expr.CmpOpEq), goTo("svc-" + id)})
+		r.chains[chain] = append(r.chains[chain], nft.Rule{sourcePrefix(f, clusterCIDR, expr.CmpOpEq), nft.GoTo("svc-" + id)})
 	}
 	r.chains[chain] = append(r.chains[chain],
-		rule{fibLocal(true), setMark()}, rule{fibLocal(true), goTo("svc-" + id)})
+		nft.Rule{fibLocal(true), setMark()}, nft.Rule{fibLocal(true), nft.GoTo("svc-" + id)})
 	if len(p.Local) == 0 {
-		r.chains[chain] = append(r.chains[chain], rule{drop()})
+		r.chains[chain] = append(r.chains[chain], nft.Rule{nft.Drop()})
 	} else {
-		r.chains[chain] = append(r.chains[chain], rule{goTo("local-" + id)})
+		r.chains[chain] = append(r.chains[chain], nft.Rule{nft.GoTo("local-" + id)})
 	}
 	return chain
 }
 
-// front points one address at a chain, or, when nobody can answer, at a
-// rejection; at a drop when endpoints exist that the policy forbids.
-//
-// Two Services may claim one external address and port; the same one wins
-// every time, so that the rules do not flap.
-func (r ruleset) front(fronts, none string, k key, chain string, endpoints, all []netip.AddrPort) {
+// frontend maps an address to a chain. If there are no endpoints, it maps it to
+// a rejection, or to a drop if the policy excludes the existing ones. If two
+// Services have one external address and port, the same one wins each time, so
+// that the rules do not flap.
+func (r ruleset) frontend(frontends, none string, k key, chain string, endpoints, all []netip.AddrPort) {
 	switch {
 	case len(endpoints) > 0:
-		if other, taken := r.elements[fronts][k]; !taken || target(chain) < other {
-			r.elements[fronts][k] = target(chain)
+		if other, taken := r.elements[frontends][k]; !taken || target(chain) < other {
+			r.elements[frontends][k] = target(chain)
 		}
 	case len(all) > 0:
 		r.elements[none][k] = "drop"
@@ -187,8 +204,8 @@ func (r ruleset) front(fronts, none string, k key, chain string, endpoints, all 
 	}
 }
 
-// endpoints adds the chain that chooses among endpoints, if there are any.
-func (r ruleset) endpoints(f family, chain, id string, protocol v1.Protocol, affinity time.Duration, list []netip.AddrPort) {
+// endpoints adds the chain that selects one of the endpoints, if there are any.
+func (r ruleset) endpoints(f nft.Family, chain, id string, protocol v1.Protocol, affinity time.Duration, list []netip.AddrPort) {
 	if len(list) == 0 {
 		return
 	}
@@ -196,7 +213,7 @@ func (r ruleset) endpoints(f family, chain, id string, protocol v1.Protocol, aff
 		r.elements[hairpin][key{source: e.Addr(), address: e.Addr(), protocol: protocol, port: e.Port()}] = ""
 	}
 	if affinity == 0 {
-		r.chains[chain] = f.balance(list)
+		r.chains[chain] = balance(f, list)
 		return
 	}
 	var chains []string
@@ -204,24 +221,24 @@ func (r ruleset) endpoints(f family, chain, id string, protocol v1.Protocol, aff
 		name := strings.NewReplacer(":", "-", ".", "-", "[", "", "]", "").Replace("ep-" + id + "-" + e.String())
 		set := "aff-" + strings.TrimPrefix(name, "ep-")
 		r.affinity[set] = affinity
-		r.chains[name] = []rule{{f.remember(set, affinity)}, {f.dnatTo(e)}}
-		r.chains[chain] = append(r.chains[chain], rule{f.sourceIn(set), goTo(name)})
+		r.chains[name] = []nft.Rule{{remember(f, set, affinity)}, {dnatTo(f, e)}}
+		r.chains[chain] = append(r.chains[chain], nft.Rule{f.SourceAddrIn(set), nft.GoTo(name)})
 		chains = append(chains, name)
 	}
 	r.chains[chain] = append(r.chains[chain], balanceChains(chains)...)
 }
 
-// hostPortJump leads what is for any address of the node to its host ports.
-// The loopback address is one of them in IPv4 only: no kernel routes ::1 to
-// another interface.
-func (f family) hostPortJump() rule {
-	if f.size == 4 {
-		return rule{fibLocal(false), f.portVmap(hostPorts)}
+// hostPortJump returns the rule that leads connections to all addresses of the
+// node to its host ports. The loopback address is one of them in IPv4 only: no
+// kernel routes ::1 to another interface.
+func hostPortJump(f nft.Family) nft.Rule {
+	if f.Size == 4 {
+		return nft.Rule{fibLocal(false), portVmap(f, hostPorts)}
 	}
-	return rule{f.notLoopback(), fibLocal(false), f.portVmap(hostPorts)}
+	return nft.Rule{notLoopback(f), fibLocal(false), portVmap(f, hostPorts)}
 }
 
-func (r ruleset) hostPort(f family, k proxy.HostPortKey, pod netip.AddrPort) {
+func (r ruleset) hostPort(f nft.Family, k proxy.HostPortKey, pod netip.AddrPort) {
 	chain := fmt.Sprintf("hp-%s-%d", strings.ToLower(string(k.Protocol)), k.Port)
 	if k.Address.IsValid() {
 		chain += "-" + strings.NewReplacer(":", "-", ".", "-").Replace(k.Address.String())
@@ -229,21 +246,21 @@ func (r ruleset) hostPort(f family, k proxy.HostPortKey, pod netip.AddrPort) {
 	} else {
 		r.elements[hostPorts][key{protocol: k.Protocol, port: k.Port}] = target(chain)
 	}
-	if f.size == 4 {
-		// The pod could not answer a loopback address.
-		r.chains[chain] = []rule{{f.sourcePrefix(loopback4, expr.CmpOpEq), setMark()}}
+	if f.Size == 4 {
+		// The pod cannot answer a loopback address.
+		r.chains[chain] = []nft.Rule{{sourcePrefix(f, loopback4, expr.CmpOpEq), setMark()}}
 	}
-	r.chains[chain] = append(r.chains[chain], rule{f.dnatTo(pod)})
+	r.chains[chain] = append(r.chains[chain], nft.Rule{dnatTo(f, pod)})
 	r.elements[hairpin][key{source: pod.Addr(), address: pod.Addr(), protocol: k.Protocol, port: pod.Port()}] = ""
 }
 
-// identity is a short name for a Service port that differs from every other.
+// identity returns a short unique name for a Service port.
 func identity(name proxy.PortName) string {
 	sum := sha256.Sum256([]byte(name.String() + "/" + name.Port + "/" + string(name.Protocol)))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
 }
 
-// String is the table as text, in a fixed order.
+// String returns the table as text, in a fixed order.
 func (r ruleset) String() string {
 	var b strings.Builder
 	for _, set := range slices.Sorted(maps.Keys(r.affinity)) {

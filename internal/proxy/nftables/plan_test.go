@@ -3,19 +3,19 @@ package nftables
 import (
 	"flag"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/goldentest"
+	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 func TestPlan(t *testing.T) {
 	base := proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80}
@@ -45,20 +45,8 @@ func TestPlan(t *testing.T) {
 		"host-port": hostPort,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := plan(rules, ipv4, podCIDR).String()
-			file := filepath.Join("testdata", name+".txt")
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("-want +got (go test -rewrite makes it so):\n%s", diff)
-			}
+			got := plan(rules, nft.IPv4, podCIDR).String()
+			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), got, *rewrite, "go test ./internal/proxy/nftables -rewrite")
 		})
 	}
 }
@@ -66,7 +54,7 @@ func TestPlan(t *testing.T) {
 func TestStaleDatagramFlows(t *testing.T) {
 	name := proxy.PortName{NamespacedName: types.NamespacedName{Namespace: "kube-system", Name: "kube-dns"}, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}
 	service := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.10"), Port: 53, NodePort: 30053, Cluster: endpoints("10.9.1.3:53")}
-	a := datagramAnswers(proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: service}})
+	a := datagramEndpoints(proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: service}})
 	for _, c := range []struct {
 		destination, from string
 		stale             bool

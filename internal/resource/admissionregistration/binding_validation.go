@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 func validateBinding(p *field.Path, policyName string, params *admissionv1.ParamRef, match *admissionv1.MatchResources) field.ErrorList {
@@ -13,7 +13,7 @@ func validateBinding(p *field.Path, policyName string, params *admissionv1.Param
 	if policyName == "" {
 		errs = append(errs, field.Required(p.Child("policyName"), ""))
 	} else {
-		errs = append(errs, rule.Subdomain(p.Child("policyName"), policyName)...)
+		errs = append(errs, validators.Subdomain(p.Child("policyName"), policyName)...)
 	}
 	if params != nil {
 		errs = append(errs, validateParamRef(p.Child("paramRef"), params)...)
@@ -27,13 +27,13 @@ func validateBinding(p *field.Path, policyName string, params *admissionv1.Param
 func validateParamRef(p *field.Path, r *admissionv1.ParamRef) field.ErrorList {
 	var errs field.ErrorList
 	if r.Name != "" {
-		errs = append(errs, rule.PathSegment(p.Child("name"), r.Name)...)
+		errs = append(errs, validators.PathSegment(p.Child("name"), r.Name)...)
 		if r.Selector != nil {
 			errs = append(errs, field.Forbidden(p.Child("name"), "name and selector are mutually exclusive"))
 		}
 	}
 	if r.Selector != nil {
-		errs = append(errs, rule.Selector(p.Child("selector"), r.Selector)...)
+		errs = append(errs, validators.Selector(p.Child("selector"), r.Selector)...)
 		if r.Name != "" {
 			errs = append(errs, field.Forbidden(p.Child("selector"), "name and selector are mutually exclusive"))
 		}
@@ -44,7 +44,7 @@ func validateParamRef(p *field.Path, r *admissionv1.ParamRef) field.ErrorList {
 	if r.ParameterNotFoundAction == nil || *r.ParameterNotFoundAction == "" {
 		return append(errs, field.Required(p.Child("parameterNotFoundAction"), ""))
 	}
-	return append(errs, rule.OneOf(p.Child("parameterNotFoundAction"), *r.ParameterNotFoundAction, admissionv1.DenyAction, admissionv1.AllowAction)...)
+	return append(errs, validators.OneOf(p.Child("parameterNotFoundAction"), *r.ParameterNotFoundAction, admissionv1.DenyAction, admissionv1.AllowAction)...)
 }
 
 func validateActions(p *field.Path, actions []admissionv1.ValidationAction) field.ErrorList {
@@ -54,7 +54,7 @@ func validateActions(p *field.Path, actions []admissionv1.ValidationAction) fiel
 	var errs field.ErrorList
 	seen := sets.New[admissionv1.ValidationAction]()
 	for i, action := range actions {
-		errs = append(errs, rule.OneOf(p.Index(i), action, admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)...)
+		errs = append(errs, validators.OneOf(p.Index(i), action, admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)...)
 		if seen.Has(action) {
 			errs = append(errs, field.Duplicate(p.Index(i), action))
 		}

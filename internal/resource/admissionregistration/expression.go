@@ -6,6 +6,7 @@ import (
 
 	celgo "github.com/google/cel-go/cel"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -13,13 +14,14 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // maxMatchConditions is how many conditions a webhook or policy may have.
 const maxMatchConditions = 64
 
-// compilers builds the compilers of CEL expressions on first use: most
+// compilers builds the compilers of CEL expressions on first use, because most
 // clusters have no expressions.
 type compilers struct {
 	plain func() cel.Compiler
@@ -31,7 +33,23 @@ func newCompilers() *compilers {
 	})}
 }
 
-// withVariables is a compiler for expressions that refer to variables.
+// strategy returns the strategy of a kind with CEL expressions. validate returns
+// everything that is wrong with an object; old is nil if it is a new one.
+func strategy[T resource.Object](validate func(c *compilers, obj, old T) field.ErrorList) resource.Strategy[T] {
+	c := newCompilers()
+	return resource.Strategy[T]{
+		ForbidUnconditionalUpdate: true,
+		Validate: func(_ *resource.RequestContext, obj T) field.ErrorList {
+			var none T
+			return validate(c, obj, none)
+		},
+		ValidateUpdate: func(_ *resource.RequestContext, obj, old T) field.ErrorList {
+			return append(resource.ValidateMetadata(obj, false, validation.NameIsDNSSubdomain), validate(c, obj, old)...)
+		},
+	}
+}
+
+// withVariables returns a compiler for expressions that refer to variables.
 func (c *compilers) withVariables() (*cel.CompositedCompiler, error) {
 	return cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 }
@@ -59,8 +77,9 @@ func problems(p *field.Path, text string, result cel.CompilationResult) field.Er
 	}
 }
 
-// environmentOf is where an expression is compiled: one that is stored
-// already keeps working in versions that know less of the language.
+// environmentOf returns the environment for compiling an expression. A stored
+// expression can use parts of the language that new ones cannot use yet, which
+// keeps it valid after a downgrade.
 func environmentOf(text string, stored sets.Set[string]) environment.Type {
 	if stored.Has(text) {
 		return environment.StoredExpressions
@@ -90,7 +109,7 @@ func validateMatchConditions(
 			errs = append(errs, field.Required(at.Child("name"), ""))
 			continue
 		}
-		errs = append(errs, rule.Problems(at.Child("name"), c.Name, utilvalidation.IsQualifiedName(c.Name))...)
+		errs = append(errs, validators.Problems(at.Child("name"), c.Name, utilvalidation.IsQualifiedName(c.Name))...)
 		if names.Has(c.Name) {
 			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 		}
@@ -99,7 +118,7 @@ func validateMatchConditions(
 	return errs
 }
 
-// isIdentifier says whether name can be referred to in CEL.
+// isIdentifier reports whether CEL expressions can refer to name.
 func isIdentifier(name string) bool {
 	for i, c := range name {
 		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
@@ -107,11 +126,15 @@ func isIdentifier(name string) bool {
 			return false
 		}
 	}
-	return name != "" && !reserved.Has(name)
+	return name != "" && !isReserved(name)
 }
 
-// reserved are the words that CEL keeps for itself.
-var reserved = sets.New(
-	"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
-	"let", "loop", "package", "namespace", "return", "var", "void", "while",
-)
+// isReserved reports whether name is a reserved word of CEL.
+func isReserved(name string) bool {
+	switch name {
+	case "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
+		"let", "loop", "package", "namespace", "return", "var", "void", "while":
+		return true
+	}
+	return false
+}

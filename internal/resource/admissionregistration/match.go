@@ -4,27 +4,27 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
 )
 
 func defaultMatchResources(m *admissionv1.MatchResources) {
 	if m == nil {
 		return
 	}
-	fill.Nil(&m.MatchPolicy, admissionv1.Equivalent)
-	fill.Nil(&m.NamespaceSelector, metav1.LabelSelector{})
-	fill.Nil(&m.ObjectSelector, metav1.LabelSelector{})
+	defaults.Nil(&m.MatchPolicy, admissionv1.Equivalent)
+	defaults.Nil(&m.NamespaceSelector, metav1.LabelSelector{})
+	defaults.Nil(&m.ObjectSelector, metav1.LabelSelector{})
 	for _, rules := range [][]admissionv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
 		for i := range rules {
-			fill.Nil(&rules[i].Scope, admissionv1.AllScopes)
+			defaults.Nil(&rules[i].Scope, admissionv1.AllScopes)
 		}
 	}
 }
 
 func paramKindCell(k *admissionv1.ParamKind) string {
 	if k == nil {
-		return cell.Unset
+		return printers.Unset
 	}
 	return k.APIVersion + "/" + k.Kind
 }
@@ -32,7 +32,7 @@ func paramKindCell(k *admissionv1.ParamKind) string {
 func paramRefCell(r *admissionv1.ParamRef) string {
 	switch {
 	case r == nil:
-		return cell.Unset
+		return printers.Unset
 	case r.Selector != nil:
 		return metav1.FormatLabelSelector(r.Selector)
 	case r.Namespace != "":

@@ -13,31 +13,37 @@ import (
 // MutatingAdmissionPolicyBindings is the resource mutatingadmissionpolicybindings.
 func MutatingAdmissionPolicyBindings() *resource.Resource {
 	return resource.Define(resource.Definition[admissionv1.MutatingAdmissionPolicyBinding, *admissionv1.MutatingAdmissionPolicyBinding]{
-		GroupVersion:              admissionv1.SchemeGroupVersion,
-		Kind:                      "MutatingAdmissionPolicyBinding",
-		Plural:                    "mutatingadmissionpolicybindings",
-		UnqualifiedFinalizers:     true,
-		ForbidUnconditionalUpdate: true,
-		Categories:                []string{category},
-		Cluster:                   true,
+		GroupVersion: admissionv1.SchemeGroupVersion,
+		Names: resource.Names{
+			Kind:       "MutatingAdmissionPolicyBinding",
+			Plural:     "mutatingadmissionpolicybindings",
+			Categories: []string{category},
+		},
+		Cluster: true,
 		Default: func(b *admissionv1.MutatingAdmissionPolicyBinding) {
 			defaultMatchResources(b.Spec.MatchResources)
 		},
-		Spec: func(b *admissionv1.MutatingAdmissionPolicyBinding) any { return b.Spec },
-		Validate: func(_ *resource.Request, b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
-			p := field.NewPath("spec")
-			errs := validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
-			return append(errs, validateMutable(p.Child("matchResources"), b.Spec.MatchResources)...)
-		},
+		Spec:                    func(b *admissionv1.MutatingAdmissionPolicyBinding) any { return b.Spec },
+		UnqualifiedFinalizers:   true,
 		MetadataUpdateUnchecked: true,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),
-			resource.Column("ParamRef", "string", "ParamRef indicates the param resource which sets the configration param"), //nolint:misspell // upstream spells it so
-			resource.AgeColumn(),
+		Strategy: resource.Strategy[*admissionv1.MutatingAdmissionPolicyBinding]{
+			ForbidUnconditionalUpdate: true,
+			Validate: func(_ *resource.RequestContext, b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
+				p := field.NewPath("spec")
+				errs := validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+				return append(errs, validateMutable(p.Child("matchResources"), b.Spec.MatchResources)...)
+			},
 		},
-		Row: func(b *admissionv1.MutatingAdmissionPolicyBinding, now time.Time) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), resource.Age(b.CreationTimestamp, now)}
+		Table: resource.Table[*admissionv1.MutatingAdmissionPolicyBinding]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),
+				resource.Column("ParamRef", "string", "ParamRef indicates the param resource which sets the configration param"), //nolint:misspell // upstream spells it so
+				resource.AgeColumn(),
+			},
+			Row: func(b *admissionv1.MutatingAdmissionPolicyBinding, now time.Time) []any {
+				return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), resource.Age(b.CreationTimestamp, now)}
+			},
 		},
 	})
 }

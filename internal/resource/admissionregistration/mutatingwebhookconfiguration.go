@@ -4,42 +4,40 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
 )
 
 // MutatingWebhookConfigurations is the resource mutatingwebhookconfigurations.
 func MutatingWebhookConfigurations() *resource.Resource {
-	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.MutatingWebhookConfiguration, *admissionv1.MutatingWebhookConfiguration]{
-		GroupVersion:              admissionv1.SchemeGroupVersion,
-		Kind:                      "MutatingWebhookConfiguration",
-		Plural:                    "mutatingwebhookconfigurations",
-		UnqualifiedFinalizers:     true,
-		ForbidUnconditionalUpdate: true,
-		Categories:                []string{category},
-		Cluster:                   true,
-		Default:                   defaultMutatingWebhooks,
-		Spec:                      func(c *admissionv1.MutatingWebhookConfiguration) any { return c.Webhooks },
-		Validate: func(_ *resource.Request, c *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
-			return validateHooks(mutatingHooks(c), nil, compilers)
+		GroupVersion: admissionv1.SchemeGroupVersion,
+		Names: resource.Names{
+			Kind:       "MutatingWebhookConfiguration",
+			Plural:     "mutatingwebhookconfigurations",
+			Categories: []string{category},
 		},
-		UpdateValidatesAlone:    true,
+		Cluster:                 true,
+		Default:                 defaultMutatingWebhooks,
+		Spec:                    func(c *admissionv1.MutatingWebhookConfiguration) any { return c.Webhooks },
+		UnqualifiedFinalizers:   true,
 		MetadataUpdateUnchecked: true,
-		ValidateUpdate: func(_ *resource.Request, c, old *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
-			return append(resource.ValidateMetadata(c, false, validation.NameIsDNSSubdomain), validateHooks(mutatingHooks(c), mutatingHooks(old), compilers)...)
-		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Webhooks", "integer", "Webhooks indicates total number of webhooks defined in this configuration"),
-			resource.AgeColumn(),
-		},
-		Row: func(c *admissionv1.MutatingWebhookConfiguration, now time.Time) []any {
-			return []any{c.Name, int64(len(c.Webhooks)), resource.Age(c.CreationTimestamp, now)}
+		UpdateValidatesAlone:    true,
+		Strategy: strategy(func(c *compilers, o, old *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
+			return validateHooks(c, mutatingHooks(o), mutatingHooks(old))
+		}),
+		Table: resource.Table[*admissionv1.MutatingWebhookConfiguration]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Webhooks", "integer", "Webhooks indicates total number of webhooks defined in this configuration"),
+				resource.AgeColumn(),
+			},
+			Row: func(c *admissionv1.MutatingWebhookConfiguration, now time.Time) []any {
+				return []any{c.Name, int64(len(c.Webhooks)), resource.Age(c.CreationTimestamp, now)}
+			},
 		},
 	})
 }
@@ -49,11 +47,14 @@ func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
 		w := &c.Webhooks[i]
 		defaultWebhook(&w.FailurePolicy, &w.MatchPolicy, &w.NamespaceSelector, &w.ObjectSelector, &w.TimeoutSeconds,
 			&w.ClientConfig, w.Rules)
-		fill.Nil(&w.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+		defaults.Nil(&w.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
 	}
 }
 
 func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
+	if c == nil {
+		return nil
+	}
 	var hooks []hook
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]

@@ -20,7 +20,7 @@ func TestMutations(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		mutation admissionv1.Mutation
-		want     string // part of the message
+		want     string // a part of the message
 	}{
 		{"a configuration", apply(`Object{spec: Object.spec{replicas: 3}}`), ""},
 		{"a patch", patch(`[JSONPatch{op: "add", path: "/metadata/labels/a", value: variables.label}]`), ""},

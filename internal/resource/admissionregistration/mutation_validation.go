@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 func validateMutatingPolicy(c *compilers, o, old *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
@@ -26,7 +26,7 @@ func validateMutatingPolicy(c *compilers, o, old *admissionv1.MutatingAdmissionP
 	if s.ReinvocationPolicy == "" {
 		errs = append(errs, field.Required(p.Child("reinvocationPolicy"), ""))
 	} else {
-		errs = append(errs, rule.OneOf(p.Child("reinvocationPolicy"), s.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy, admissionv1.IfNeededReinvocationPolicy)...)
+		errs = append(errs, validators.OneOf(p.Child("reinvocationPolicy"), s.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy, admissionv1.IfNeededReinvocationPolicy)...)
 	}
 	if len(s.Mutations) == 0 {
 		errs = append(errs, field.Required(p.Child("mutations"), "mutations must contain at least one item"))
@@ -37,7 +37,7 @@ func validateMutatingPolicy(c *compilers, o, old *admissionv1.MutatingAdmissionP
 	return errs
 }
 
-// validateMutable refuses to match deletions, of which nothing can be changed.
+// validateMutable refuses rules that match deletions, which cannot be mutated.
 func validateMutable(p *field.Path, m *admissionv1.MatchResources) field.ErrorList {
 	if m == nil {
 		return nil
@@ -45,15 +45,15 @@ func validateMutable(p *field.Path, m *admissionv1.MatchResources) field.ErrorLi
 	var errs field.ErrorList
 	for i := range m.ResourceRules {
 		for _, operation := range m.ResourceRules[i].Operations {
-			errs = append(errs, rule.OneOf(p.Child("resourceRules", "operations"), operation,
+			errs = append(errs, validators.OneOf(p.Child("resourceRules", "operations"), operation,
 				admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)...)
 		}
 	}
 	return errs
 }
 
-// validateMutation requires the expression that the patch's type calls for,
-// and no other.
+// validateMutation requires exactly the expression that belongs to the patch
+// type.
 func (v *policy) validateMutation(p *field.Path, m *admissionv1.Mutation) field.ErrorList {
 	const apply, patch = admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch
 	var applied, patched *string
@@ -68,10 +68,10 @@ func (v *policy) validateMutation(p *field.Path, m *admissionv1.Mutation) field.
 		return field.ErrorList{field.Required(p.Child("patchType"), "")}
 	case apply:
 		errs := v.validatePatch(p.Child("applyConfiguration"), apply, applied, celgo.ObjectType("Object"))
-		return append(errs, notWith(p, "jsonPatch", apply, patched)...)
+		return append(errs, forbidOther(p, "jsonPatch", apply, patched)...)
 	case patch:
 		errs := v.validatePatch(p.Child("jsonPatch"), patch, patched, celgo.ListType(celgo.ObjectType("JSONPatch")))
-		return append(errs, notWith(p, "applyConfiguration", patch, applied)...)
+		return append(errs, forbidOther(p, "applyConfiguration", patch, applied)...)
 	default:
 		return field.ErrorList{field.NotSupported(p.Child("patchType"), m.PatchType, []admissionv1.PatchType{apply, patch})}
 	}
@@ -89,7 +89,7 @@ func (v *policy) validatePatch(p *field.Path, t admissionv1.PatchType, text *str
 	return v.compile(p.Child("expression"), *text, options, kind)
 }
 
-func notWith(p *field.Path, name string, t admissionv1.PatchType, text *string) field.ErrorList {
+func forbidOther(p *field.Path, name string, t admissionv1.PatchType, text *string) field.ErrorList {
 	if text == nil {
 		return nil
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// validatePolicyStatus checks what was found out about a policy's expressions.
-func validatePolicyStatus(_ *resource.Request, o, _ *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
+// validatePolicyStatus checks the status that type checking of a policy's
+// expressions results in.
+func validatePolicyStatus(_ *resource.RequestContext, o, _ *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
 	p := field.NewPath("status")
 	var errs field.ErrorList
 	if checked := o.Status.TypeChecking; checked != nil {

@@ -10,9 +10,11 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/admissionregistration"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// Too many annotations are shown by the names that messages have for fields.
+// TestTooManyAuditAnnotations checks that the error about too many annotations
+// shows them with upstream's internal field names.
 func TestTooManyAuditAnnotations(t *testing.T) {
 	policy := &admissionv1.ValidatingAdmissionPolicy{}
 	policy.Name = "p"
@@ -27,7 +29,7 @@ func TestTooManyAuditAnnotations(t *testing.T) {
 	}
 	r := admissionregistration.ValidatingAdmissionPolicies()
 	r.Hub().Default(policy)
-	errs := resource.BeforeCreate(r, &resource.Request{Now: time.Unix(0, 0)}, policy)
+	errs := resourcetest.BeforeCreate(r, &resource.RequestContext{Now: time.Unix(0, 0)}, policy)
 	const want = `spec.auditAnnotations: Invalid value: [{"Key":"k0","ValueExpression":"'x'"},`
 	if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want) || !strings.HasSuffix(errs[0].Error(), "must not have more than 20 auditAnnotations") {
 		t.Errorf("%v, want %s", errs, want)

@@ -13,20 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// Limits of a policy's audit annotations; the second in bytes.
+// Limits of a policy's audit annotations: their number, and the size of a
+// value expression in bytes.
 const (
 	maxAuditAnnotations = 20
 	maxValueExpression  = 5 * 1024
 )
 
-// policy is what is being checked of a policy, with what compiles its
-// expressions.
+// policy has the fields of a policy that are validated, and the compilers for
+// its expressions.
 type policy struct {
 	compiler cel.Compiler
-	composed *cel.CompositedCompiler // nil without variables
+	composed *cel.CompositedCompiler // nil if the policy has no variables
 	options  cel.OptionalVariableDeclarations
 	stored   sets.Set[string]
 }
@@ -97,7 +98,7 @@ func (v *policy) validateValidation(p *field.Path, r *admissionv1.Validation) fi
 		errs = append(errs, field.Invalid(at, r.Message, "message must not contain line breaks"))
 	}
 	if r.Reason != nil {
-		errs = append(errs, rule.OneOf(p.Child("reason"), *r.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
+		errs = append(errs, validators.OneOf(p.Child("reason"), *r.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
 	}
 	return errs
 }
@@ -105,7 +106,7 @@ func (v *policy) validateValidation(p *field.Path, r *admissionv1.Validation) fi
 func (v *policy) validateAnnotations(p *field.Path, name string, annotations []admissionv1.AuditAnnotation) field.ErrorList {
 	var errs field.ErrorList
 	if len(annotations) > maxAuditAnnotations {
-		errs = append(errs, field.Invalid(p, rule.Shown(annotations), fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations)))
+		errs = append(errs, field.Invalid(p, validators.Shown(annotations), fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations)))
 	}
 	keys := sets.New[string]()
 	for i, a := range annotations {
@@ -114,7 +115,7 @@ func (v *policy) validateAnnotations(p *field.Path, name string, annotations []a
 			errs = append(errs, field.Invalid(at.Child("key"), a.Key, "requires metadata.name be non-empty"))
 		} else {
 			key := name + "/" + a.Key
-			errs = append(errs, rule.Problems(at.Child("key"), key, utilvalidation.IsQualifiedName(key))...)
+			errs = append(errs, validators.Problems(at.Child("key"), key, utilvalidation.IsQualifiedName(key))...)
 		}
 		switch value, text := at.Child("valueExpression"), strings.TrimSpace(a.ValueExpression); {
 		case text == "":

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 func validateRuleWithOperations(p *field.Path, r *admissionv1.RuleWithOperations) field.ErrorList {
@@ -24,7 +24,7 @@ func validateRuleWithOperations(p *field.Path, r *admissionv1.RuleWithOperations
 		errs = append(errs, field.Invalid(operations, r.Operations, "if '*' is present, must not specify other operations"))
 	}
 	for i, operation := range r.Operations {
-		errs = append(errs, rule.OneOf(operations.Index(i), operation, every, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)...)
+		errs = append(errs, validators.OneOf(operations.Index(i), operation, every, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)...)
 	}
 	return append(errs, validateRule(p, &r.Rule)...)
 }
@@ -48,20 +48,20 @@ func validateRule(p *field.Path, r *admissionv1.Rule) field.ErrorList {
 	}
 	errs = append(errs, validateResources(p.Child("resources"), r.Resources)...)
 	if r.Scope != nil {
-		errs = append(errs, rule.OneOf(p.Child("scope"), *r.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
+		errs = append(errs, validators.OneOf(p.Child("scope"), *r.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
 	}
 	return errs
 }
 
-// validateResources refuses what an item before it, or a wildcard for all,
-// says already.
+// validateResources refuses items that repeat an earlier item or one that a
+// wildcard covers.
 func validateResources(p *field.Path, resources []string) field.ErrorList {
 	if len(resources) == 0 {
 		return field.ErrorList{field.Required(p, "")}
 	}
 	var errs field.ErrorList
 	wildcardSubresource, wildcardResource := sets.New[string](), sets.New[string]()
-	plain := "" // the last one without subresource
+	plain := "" // the last resource without subresource
 	for i, item := range resources {
 		at := p.Index(i)
 		if item == "" {
@@ -118,16 +118,16 @@ func validateMatchResources(p *field.Path, m *admissionv1.MatchResources) field.
 	if m.MatchPolicy == nil {
 		errs = append(errs, field.Required(p.Child("matchPolicy"), ""))
 	} else {
-		errs = append(errs, rule.OneOf(p.Child("matchPolicy"), *m.MatchPolicy, admissionv1.Equivalent, admissionv1.Exact)...)
+		errs = append(errs, validators.OneOf(p.Child("matchPolicy"), *m.MatchPolicy, admissionv1.Equivalent, admissionv1.Exact)...)
 	}
 	if m.NamespaceSelector == nil {
 		errs = append(errs, field.Required(p.Child("namespaceSelector"), ""))
 	}
-	errs = append(errs, rule.Selector(p.Child("namespaceSelector"), m.NamespaceSelector)...)
+	errs = append(errs, validators.Selector(p.Child("namespaceSelector"), m.NamespaceSelector)...)
 	if m.ObjectSelector == nil {
 		errs = append(errs, field.Required(p.Child("objectSelector"), ""))
 	}
-	errs = append(errs, rule.Selector(p.Child("objectSelector"), m.ObjectSelector)...)
+	errs = append(errs, validators.Selector(p.Child("objectSelector"), m.ObjectSelector)...)
 	errs = append(errs, validateNamedRules(p.Child("resourceRules"), m.ResourceRules)...)
 	return append(errs, validateNamedRules(p.Child("excludeResourceRules"), m.ExcludeResourceRules)...)
 }
@@ -136,5 +136,5 @@ func validateFailurePolicy(p *field.Path, policy *admissionv1.FailurePolicyType)
 	if policy == nil {
 		return field.ErrorList{field.Required(p, "")}
 	}
-	return rule.OneOf(p, *policy, admissionv1.Fail, admissionv1.Ignore)
+	return validators.OneOf(p, *policy, admissionv1.Fail, admissionv1.Ignore)
 }

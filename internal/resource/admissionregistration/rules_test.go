@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What an item of a list of resources says already no other one may say.
+// TestResources checks that items that others cover are refused.
 func TestResources(t *testing.T) {
 	for resources, want := range map[string]string{
 		"pods":              "",

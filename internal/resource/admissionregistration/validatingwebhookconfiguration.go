@@ -4,7 +4,6 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -13,32 +12,31 @@ import (
 
 // ValidatingWebhookConfigurations is the resource validatingwebhookconfigurations.
 func ValidatingWebhookConfigurations() *resource.Resource {
-	compilers := newCompilers()
 	return resource.Define(resource.Definition[admissionv1.ValidatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration]{
-		GroupVersion:              admissionv1.SchemeGroupVersion,
-		Kind:                      "ValidatingWebhookConfiguration",
-		Plural:                    "validatingwebhookconfigurations",
-		UnqualifiedFinalizers:     true,
-		ForbidUnconditionalUpdate: true,
-		Categories:                []string{category},
-		Cluster:                   true,
-		Default:                   defaultValidatingWebhooks,
-		Spec:                      func(c *admissionv1.ValidatingWebhookConfiguration) any { return c.Webhooks },
-		Validate: func(_ *resource.Request, c *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
-			return validateHooks(validatingHooks(c), nil, compilers)
+		GroupVersion: admissionv1.SchemeGroupVersion,
+		Names: resource.Names{
+			Kind:       "ValidatingWebhookConfiguration",
+			Plural:     "validatingwebhookconfigurations",
+			Categories: []string{category},
 		},
-		UpdateValidatesAlone:    true,
+		Cluster:                 true,
+		Default:                 defaultValidatingWebhooks,
+		Spec:                    func(c *admissionv1.ValidatingWebhookConfiguration) any { return c.Webhooks },
+		UnqualifiedFinalizers:   true,
 		MetadataUpdateUnchecked: true,
-		ValidateUpdate: func(_ *resource.Request, c, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
-			return append(resource.ValidateMetadata(c, false, validation.NameIsDNSSubdomain), validateHooks(validatingHooks(c), validatingHooks(old), compilers)...)
-		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Webhooks", "integer", "Webhooks indicates total number of webhooks defined in this configuration"),
-			resource.AgeColumn(),
-		},
-		Row: func(c *admissionv1.ValidatingWebhookConfiguration, now time.Time) []any {
-			return []any{c.Name, int64(len(c.Webhooks)), resource.Age(c.CreationTimestamp, now)}
+		UpdateValidatesAlone:    true,
+		Strategy: strategy(func(c *compilers, o, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
+			return validateHooks(c, validatingHooks(o), validatingHooks(old))
+		}),
+		Table: resource.Table[*admissionv1.ValidatingWebhookConfiguration]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Webhooks", "integer", "Webhooks indicates total number of webhooks defined in this configuration"),
+				resource.AgeColumn(),
+			},
+			Row: func(c *admissionv1.ValidatingWebhookConfiguration, now time.Time) []any {
+				return []any{c.Name, int64(len(c.Webhooks)), resource.Age(c.CreationTimestamp, now)}
+			},
 		},
 	})
 }
@@ -48,11 +46,13 @@ func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 		w := &c.Webhooks[i]
 		defaultWebhook(&w.FailurePolicy, &w.MatchPolicy, &w.NamespaceSelector, &w.ObjectSelector, &w.TimeoutSeconds,
 			&w.ClientConfig, w.Rules)
-
 	}
 }
 
 func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []hook {
+	if c == nil {
+		return nil
+	}
 	var hooks []hook
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]

@@ -4,7 +4,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
 )
 
 func defaultWebhook(
@@ -12,15 +12,15 @@ func defaultWebhook(
 	namespaces, objects **metav1.LabelSelector, timeout **int32,
 	client *admissionv1.WebhookClientConfig, rules []admissionv1.RuleWithOperations,
 ) {
-	fill.Nil(failure, admissionv1.Fail)
-	fill.Nil(match, admissionv1.Equivalent)
-	fill.Nil(namespaces, metav1.LabelSelector{})
-	fill.Nil(objects, metav1.LabelSelector{})
-	fill.Nil(timeout, 10)
+	defaults.Nil(failure, admissionv1.Fail)
+	defaults.Nil(match, admissionv1.Equivalent)
+	defaults.Nil(namespaces, metav1.LabelSelector{})
+	defaults.Nil(objects, metav1.LabelSelector{})
+	defaults.Nil(timeout, 10)
 	if client.Service != nil {
-		fill.Nil(&client.Service.Port, 443)
+		defaults.Nil(&client.Service.Port, 443)
 	}
 	for i := range rules {
-		fill.Nil(&rules[i].Scope, admissionv1.AllScopes)
+		defaults.Nil(&rules[i].Scope, admissionv1.AllScopes)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/utils/ptr"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // Limits of a webhook's timeout, in seconds.
@@ -21,7 +21,7 @@ const (
 	maxTimeout = 30
 )
 
-// hook is what mutating and validating webhooks have in common.
+// hook has the fields that mutating and validating webhooks share.
 type hook struct {
 	name         string
 	versions     []string
@@ -38,7 +38,7 @@ type hook struct {
 	mayReinvoke  bool
 }
 
-func validateHooks(hooks, old []hook, c *compilers) field.ErrorList {
+func validateHooks(c *compilers, hooks, old []hook) field.ErrorList {
 	var errs field.ErrorList
 	names, stored := sets.New[string](), sets.New[string]()
 	for _, h := range old {
@@ -67,20 +67,20 @@ func validateHook(p *field.Path, h *hook, c *compilers, stored sets.Set[string])
 		errs = append(errs, validateFailurePolicy(p.Child("failurePolicy"), h.failure)...)
 	}
 	if h.match != nil {
-		errs = append(errs, rule.OneOf(p.Child("matchPolicy"), *h.match, admissionv1.Equivalent, admissionv1.Exact)...)
+		errs = append(errs, validators.OneOf(p.Child("matchPolicy"), *h.match, admissionv1.Equivalent, admissionv1.Exact)...)
 	}
 	if h.sideEffects == nil {
 		errs = append(errs, field.Required(p.Child("sideEffects"), "must specify one of None, NoneOnDryRun"))
 	} else {
-		errs = append(errs, rule.OneOf(p.Child("sideEffects"), *h.sideEffects, admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun)...)
+		errs = append(errs, validators.OneOf(p.Child("sideEffects"), *h.sideEffects, admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun)...)
 	}
 	if t := h.timeout; t != nil && (*t < minTimeout || *t > maxTimeout) {
 		errs = append(errs, field.Invalid(p.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
 	}
-	errs = append(errs, rule.Selector(p.Child("namespaceSelector"), h.namespaces)...)
-	errs = append(errs, rule.Selector(p.Child("objectSelector"), h.objects)...)
+	errs = append(errs, validators.Selector(p.Child("namespaceSelector"), h.namespaces)...)
+	errs = append(errs, validators.Selector(p.Child("objectSelector"), h.objects)...)
 	if h.mayReinvoke && h.reinvocation != nil {
-		errs = append(errs, rule.OneOf(p.Child("reinvocationPolicy"), *h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
+		errs = append(errs, validators.OneOf(p.Child("reinvocationPolicy"), *h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
 	}
 	errs = append(errs, validateClient(p.Child("clientConfig"), h.client)...)
 	if len(h.conditions) > 0 {
@@ -97,7 +97,8 @@ func validateClient(p *field.Path, client *admissionv1.WebhookClientConfig) fiel
 	case client.URL != nil:
 		return webhook.ValidateWebhookURL(p.Child("url"), *client.URL, true)
 	default:
-		// Upstream takes the one for the other here, and clients see it.
+		// Upstream swaps the name and the namespace here, which shows in its
+		// errors.
 		return webhook.ValidateWebhookService(p.Child("service"), s.Name, s.Namespace, s.Path, ptr.Deref(s.Port, 0))
 	}
 }
@@ -115,7 +116,7 @@ func validateReviewVersions(p *field.Path, versions []string) field.ErrorList {
 			continue
 		}
 		seen.Insert(version)
-		errs = append(errs, rule.Problems(p.Index(i), version, utilvalidation.IsDNS1035Label(version))...)
+		errs = append(errs, validators.Problems(p.Index(i), version, utilvalidation.IsDNS1035Label(version))...)
 	}
 	if !seen.HasAny(known...) {
 		errs = append(errs, field.Invalid(p, versions, "must include at least one of "+strings.Join(known, ", ")))

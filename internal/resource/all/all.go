@@ -16,9 +16,10 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/certificates"
 	"github.com/coracle-io/coracle/internal/resource/coordination"
 	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/devices"
 	"github.com/coracle-io/coracle/internal/resource/discovery"
+	"github.com/coracle-io/coracle/internal/resource/dynamicresources"
 	"github.com/coracle-io/coracle/internal/resource/flowcontrol"
+	"github.com/coracle-io/coracle/internal/resource/metrics"
 	"github.com/coracle-io/coracle/internal/resource/networking"
 	"github.com/coracle-io/coracle/internal/resource/node"
 	"github.com/coracle-io/coracle/internal/resource/policy"
@@ -28,8 +29,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/storagemigration"
 )
 
-// All lists the resources of every group, in the order in which discovery
-// names the groups.
+// All returns the resources of every group, in the order of discovery.
 func All() []*resource.Resource {
 	return slices.Concat(
 		core.Resources(),
@@ -50,8 +50,9 @@ func All() []*resource.Resource {
 		coordination.Resources(),
 		node.Resources(),
 		discovery.Resources(),
-		devices.Resources(),
+		dynamicresources.Resources(),
 		flowcontrol.Resources(),
+		metrics.Resources(),
 		storagemigration.Resources(),
 	)
 }

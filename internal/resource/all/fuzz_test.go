@@ -13,8 +13,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// FuzzUpdates looks for two objects of a kind that its rules panic on when
-// one is to replace the other, or only the other's status.
+// FuzzUpdates looks for two objects of a kind on which its rules panic when
+// one replaces the other or its status.
 func FuzzUpdates(f *testing.F) {
 	resources := all.All()
 	answers, err := resourcetest.Answers("create")
@@ -37,7 +37,7 @@ func FuzzUpdates(f *testing.F) {
 			}
 		}
 	}
-	request := &resource.Request{Now: time.Unix(0, 0), Namespace: "default", User: &user.DefaultInfo{Name: "fuzz"}}
+	request := &resource.RequestContext{Now: time.Unix(0, 0), Namespace: "default", User: &user.DefaultInfo{Name: "fuzz"}}
 	f.Fuzz(func(t *testing.T, kind int, body, oldBody []byte) {
 		r := resources[uint(kind)%uint(len(resources))]
 		for i := range r.Versions {
@@ -47,16 +47,16 @@ func FuzzUpdates(f *testing.F) {
 				continue
 			}
 			request.GroupVersion = v.GroupVersion
-			resource.BeforeCreate(r, request, clone(old))
-			resource.BeforeUpdate(r, request, clone(obj), old)
+			resourcetest.BeforeCreate(r, request, clone(old))
+			resourcetest.BeforeUpdate(r, request, clone(obj), old)
 			for k := range r.Subresources {
 				if s := &r.Subresources[k]; s.PrepareForUpdate != nil {
-					resource.BeforeSubresourceUpdate(r, s, request, clone(obj), old)
+					resourcetest.BeforeSubresourceUpdate(r, s, request, clone(obj), old)
 				}
 			}
-			r.Warnings(request, obj, old)
-			r.Row(obj, request.Now)
-			r.SelectableFields(obj)
+			r.Strategy.Warnings(request, obj, old)
+			r.Table.Row(obj, request.Now)
+			r.FieldSelectors.SelectableFields(obj)
 			v.FromHub(obj)
 		}
 	})

@@ -8,11 +8,13 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// Faults of the metadata are reported by each layer that looks at it, and of
-// these kinds have different ones.
-func TestFaultsOfMetadataInUpdates(t *testing.T) {
+// TestMetadataErrorsInUpdates checks how often updates report an error in
+// the metadata. Each layer that checks the metadata reports it, and kinds
+// differ in their layers.
+func TestMetadataErrorsInUpdates(t *testing.T) {
 	for kind, want := range map[string]struct{ labels, finalizers int }{
 		"Job":                              {4, 2},
 		"LimitRange":                       {3, 1},
@@ -40,7 +42,7 @@ func TestFaultsOfMetadataInUpdates(t *testing.T) {
 			changed.SetLabels(map[string]string{"a b": ""})
 			changed.SetFinalizers([]string{"odd"})
 			labels, finalizers := 0, 0
-			for _, err := range resource.BeforeUpdate(r, &resource.Request{}, changed, old) {
+			for _, err := range resourcetest.BeforeUpdate(r, &resource.RequestContext{}, changed, old) {
 				switch {
 				case err.Field == "metadata.labels":
 					labels++
@@ -49,7 +51,7 @@ func TestFaultsOfMetadataInUpdates(t *testing.T) {
 				}
 			}
 			if labels != want.labels || finalizers != want.finalizers {
-				t.Errorf("%s: %d faults of labels and %d of finalizers, want %d and %d", kind, labels, finalizers, want.labels, want.finalizers)
+				t.Errorf("%s: %d errors of labels and %d of finalizers, want %d and %d", kind, labels, finalizers, want.labels, want.finalizers)
 			}
 		}
 	}

@@ -21,10 +21,11 @@ import (
 	"github.com/coracle-io/coracle/internal/quota"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
-	"github.com/coracle-io/coracle/internal/resource/preview"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
+	"github.com/coracle-io/coracle/internal/resource/runtimeconfig"
 )
 
-// filler fills objects with values of their types that no user means.
+// filler fills objects with unusual values of the right types.
 func filler(seed int64) *randfill.Filler {
 	texts := []string{"", "x", "a/b", "-1", "1Ki", "100%", "10.0.0.1", "::/0", "Always", "TCP", "v1", "Deployment", "apps", "*", "\xff", "http", "True", "kubernetes.io/x", "0.0.0.0/0", "2006-01-02T15:04:05Z"}
 	numbers := []int64{0, 1, -1, 2, 80, 65536, math.MaxInt32, math.MinInt32, math.MaxInt64, math.MinInt64}
@@ -54,7 +55,7 @@ func filler(seed int64) *randfill.Filler {
 		func(j *apiextensionsv1.JSON, c randfill.Continue) {
 			j.Raw = [][]byte{nil, []byte("null"), []byte(`{"a":1}`), []byte("[")}[c.Intn(4)]
 		},
-		func(p *apiextensionsv1.JSONSchemaProps, c randfill.Continue) { // which contains itself
+		func(p *apiextensionsv1.JSONSchemaProps, c randfill.Continue) { // the type contains itself
 			p.Type = texts[c.Intn(len(texts))]
 			c.Fill(&p.Default)
 			c.Fill(&p.Required)
@@ -73,7 +74,7 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// trial calls everything that a kind knows about itself with random objects.
+// trial calls all functions of a kind with random objects.
 type trial struct {
 	*testing.T
 	resource *resource.Resource
@@ -82,11 +83,11 @@ type trial struct {
 	failed   bool
 }
 
-// step calls f, and reports a panic of it.
+// step calls f and reports its panic, if any.
 func (t *trial) step(what string, f func()) {
 	defer func() {
 		if reason := recover(); reason != nil && !t.failed {
-			t.failed = true // one of a kind is enough to begin with
+			t.failed = true // one panic per kind is enough
 			t.Errorf("%s %s, seed %d: %v\n%s", t.resource.Plural, what, t.seed, reason, debug.Stack())
 		}
 	}()
@@ -95,7 +96,7 @@ func (t *trial) step(what string, f func()) {
 
 func (t *trial) run() {
 	r := t.resource
-	request := &resource.Request{Now: t.now, Namespace: "default", User: &user.DefaultInfo{Name: "u"}, NamespaceLabels: func() map[string]string { return nil }}
+	request := &resource.RequestContext{Now: t.now, Namespace: "default", User: &user.DefaultInfo{Name: "u"}, NamespaceLabels: func() map[string]string { return nil }}
 	var former resource.Object
 	for i := range r.Versions {
 		v := &r.Versions[i]
@@ -124,41 +125,41 @@ func (t *trial) run() {
 	}
 }
 
-// rules applies the rules for creates and updates; former may be nil.
-func (t *trial) rules(request *resource.Request, hub, former resource.Object) {
+// rules applies the rules for creates and updates. former may be nil.
+func (t *trial) rules(request *resource.RequestContext, hub, former resource.Object) {
 	r := t.resource
 	fresh := func() resource.Object { return hub.DeepCopyObject().(resource.Object) }
-	t.step("BeforeCreate", func() { resource.BeforeCreate(r, request, fresh()) })
-	t.step("Warnings", func() { r.Warnings(request, fresh(), nil) })
+	t.step("BeforeCreate", func() { resourcetest.BeforeCreate(r, request, fresh()) })
+	t.step("Warnings", func() { r.Strategy.Warnings(request, fresh(), nil) })
 	empty := r.Hub().New()
 	for what, old := range map[string]resource.Object{"itself": hub, "nothing in it": empty, "another": former} {
 		if old == nil {
 			continue
 		}
-		t.step("BeforeUpdate of "+what, func() { resource.BeforeUpdate(r, request, fresh(), old) })
-		t.step("BeforeUpdate to "+what, func() { resource.BeforeUpdate(r, request, old.DeepCopyObject().(resource.Object), fresh()) })
-		t.step("Warnings of "+what, func() { r.Warnings(request, fresh(), old) })
+		t.step("BeforeUpdate of "+what, func() { resourcetest.BeforeUpdate(r, request, fresh(), old) })
+		t.step("BeforeUpdate to "+what, func() { resourcetest.BeforeUpdate(r, request, old.DeepCopyObject().(resource.Object), fresh()) })
+		t.step("Warnings of "+what, func() { r.Strategy.Warnings(request, fresh(), old) })
 		for i := range r.Subresources {
 			if s := &r.Subresources[i]; s.PrepareForUpdate != nil {
-				t.step(s.Name+" of "+what, func() { resource.BeforeSubresourceUpdate(r, s, request, fresh(), old) })
+				t.step(s.Name+" of "+what, func() { resourcetest.BeforeSubresourceUpdate(r, s, request, fresh(), old) })
 				t.step(s.Name+" to "+what, func() {
-					resource.BeforeSubresourceUpdate(r, s, request, old.DeepCopyObject().(resource.Object), fresh())
+					resourcetest.BeforeSubresourceUpdate(r, s, request, old.DeepCopyObject().(resource.Object), fresh())
 				})
 			}
 		}
 	}
 }
 
-// shown shows an object in all ways.
+// shown renders an object in all output forms.
 func (t *trial) shown(hub resource.Object) {
 	r := t.resource
-	t.step("Row", func() { r.Row(hub, t.now) })
-	t.step("SelectableFields", func() { r.SelectableFields(hub) })
-	for _, f := range r.Fields {
+	t.step("Row", func() { r.Table.Row(hub, t.now) })
+	t.step("SelectableFields", func() { r.FieldSelectors.SelectableFields(hub) })
+	for _, f := range r.FieldSelectors.Fields {
 		t.step("Field", func() { r.Field(hub, f) })
 	}
-	if r.GracePeriod != nil {
-		t.step("GracePeriod", func() { r.GracePeriod(hub, &metav1.DeleteOptions{}) })
+	if r.DeleteStrategy.GracePeriod != nil {
+		t.step("GracePeriod", func() { r.DeleteStrategy.GracePeriod(hub, &metav1.DeleteOptions{}) })
 	}
 	t.step("quota.Usage", func() { quota.Usage(r.GroupResource(), hub, t.now) })
 	for i := range r.Versions {
@@ -176,8 +177,9 @@ func (t *trial) shown(hub resource.Object) {
 	}
 }
 
-// TestRandomObjectsOfEveryKind: nothing that a kind knows about itself panics,
-// whatever is in an object. RANDOM_OBJECTS asks for more of each version.
+// TestRandomObjectsOfEveryKind checks that no function of a kind panics,
+// whatever the object contains. The environment variable RANDOM_OBJECTS sets
+// the number of objects per version.
 func TestRandomObjectsOfEveryKind(t *testing.T) {
 	count := 15
 	if text := os.Getenv("RANDOM_OBJECTS"); text != "" {
@@ -186,7 +188,7 @@ func TestRandomObjectsOfEveryKind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	resources, err := preview.Serve(all.All(), []string{"api/all=true"}, nil)
+	resources, err := runtimeconfig.Serve(all.All(), []string{"api/all=true"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

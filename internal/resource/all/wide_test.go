@@ -24,9 +24,9 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/all"
 )
 
-// walk calls visit with the path of each list and map below a type: the names
-// of fields, and * for the elements. Types that contain themselves are gone
-// into twice.
+// walk calls visit with the path of each list and map in a type. A path has
+// the names of fields, and * for elements. walk enters a type that contains
+// itself twice.
 func walk(t reflect.Type, at []string, within []reflect.Type, visit func(path []string)) {
 	switch t {
 	case reflect.TypeFor[apiresource.Quantity](), reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime](), reflect.TypeFor[intstr.IntOrString](),
@@ -63,13 +63,13 @@ func walk(t reflect.Type, at []string, within []reflect.Type, visit func(path []
 
 // widening makes objects with one long list or map.
 type widening struct {
-	length int
-	text   func() string // what strings are
-	beside int           // the length of lists beside those of the path
+	length      int
+	text        func() string // returns the value of strings
+	otherLength int           // the length of lists that are not on the path
 }
 
-// fill fills v, so that the last list of the path has the length, and those on
-// the way one element. depth is how far v is from the path.
+// fill fills v so that the last list of the path has the length, and the lists
+// before it one element. depth is the distance from v to the path.
 func (w *widening) fill(v reflect.Value, path []string, depth int) {
 	const deepest = 3
 	switch x := v.Addr().Interface().(type) {
@@ -115,7 +115,7 @@ func (w *widening) fillElements(v reflect.Value, path []string, depth int) {
 	case len(path) > 1:
 		count, rest = 1, path[1:]
 	case depth == 1:
-		count = w.beside
+		count = w.otherLength
 	}
 	if count == 0 || v.Type().Elem().Kind() == reflect.Uint8 {
 		return
@@ -136,8 +136,8 @@ func (w *widening) fillElements(v reflect.Value, path []string, depth int) {
 	}
 }
 
-// widenings are objects whose elements differ, are the same, and are empty,
-// and those with long lists beside the longest.
+// widenings returns constructors for objects with different, equal and empty
+// elements, and for objects with other long lists besides the longest.
 func widenings(length int) map[string]func() *widening {
 	return map[string]func() *widening{
 		"different": func() *widening {
@@ -146,15 +146,16 @@ func widenings(length int) map[string]func() *widening {
 		},
 		"same":  func() *widening { return &widening{length: length, text: func() string { return "same" }} },
 		"empty": func() *widening { return &widening{length: length, text: func() string { return "" }} },
-		"beside": func() *widening {
-			return &widening{length: length, beside: length / 8, text: func() string { return "same" }}
+		"other lists": func() *widening {
+			return &widening{length: length, otherLength: length / 8, text: func() string { return "same" }}
 		},
 	}
 }
 
-// cost is what all rules of a kind take with an object.
+// cost is the memory and CPU time that all rules of a kind consume for an
+// object.
 type cost struct {
-	bytes uint64        // that are allocated
+	bytes uint64        // allocated
 	cpu   time.Duration // of this thread
 }
 
@@ -168,7 +169,7 @@ func costOf(t *testing.T, r *resource.Resource, path []string, w *widening) cost
 		obj.SetNamespace("default")
 	}
 	obj.SetResourceVersion("1")
-	request := &resource.Request{
+	request := &resource.RequestContext{
 		Now: time.Unix(1_800_000_000, 0), Namespace: "default", GroupVersion: v.GroupVersion, User: &user.DefaultInfo{Name: "u"},
 		NamespaceLabels: func() map[string]string { return nil }, Authorized: func(_, _, _, _ string) bool { return true },
 	}
@@ -187,7 +188,7 @@ func allocated() uint64 {
 	return stats.TotalAlloc
 }
 
-// processor is the processor time that this thread has taken.
+// processor returns the processor time that this thread has used.
 func processor(t *testing.T) time.Duration {
 	var usage syscall.Rusage
 	const thread = 1
@@ -197,9 +198,10 @@ func processor(t *testing.T) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// TestWideObjectsOfEveryKind: what a kind's rules take grows with an object,
-// not with the square of its longest list. WIDE_OBJECTS=20000 makes lists so
-// long that processor time tells it too, which takes a quarter of an hour.
+// TestWideObjectsOfEveryKind checks that the cost of a kind's rules grows with
+// the size of an object, not with the square of its longest list.
+// WIDE_OBJECTS=20000 makes lists that are long enough to measure processor
+// time, too, which takes a quarter of an hour.
 func TestWideObjectsOfEveryKind(t *testing.T) {
 	length, timed := 160, false
 	if text := os.Getenv("WIDE_OBJECTS"); text != "" {
@@ -211,7 +213,7 @@ func TestWideObjectsOfEveryKind(t *testing.T) {
 	}
 	const (
 		times  = 8
-		linear = 3 * times // what is linear, with what comes of maps that grow and the like; a square would be times × times
+		linear = 3 * times // linear growth, with room for growing maps; quadratic growth is times × times
 	)
 	for _, r := range all.All() {
 		if r.Virtual() {
@@ -221,7 +223,7 @@ func TestWideObjectsOfEveryKind(t *testing.T) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			walk(reflect.TypeOf(r.Versions[0].New()), nil, nil, func(path []string) {
-				if inTemplate(r, path) { // which is the same as in a pod
+				if inTemplate(r, path) { // the same as in a pod
 					return
 				}
 				small := widenings(length / times)
@@ -240,7 +242,7 @@ func TestWideObjectsOfEveryKind(t *testing.T) {
 	}
 }
 
-// inTemplate says that a path is in a pod's template.
+// inTemplate reports whether a path is in a pod template.
 func inTemplate(r *resource.Resource, path []string) bool {
 	of := reflect.TypeOf(r.Versions[0].New())
 	for _, name := range path {

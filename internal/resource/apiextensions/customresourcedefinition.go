@@ -15,36 +15,41 @@ import (
 // CustomResourceDefinitions is the resource customresourcedefinitions.
 func CustomResourceDefinitions() *resource.Resource {
 	return resource.Define(resource.Definition[apiextensionsv1.CustomResourceDefinition, *apiextensionsv1.CustomResourceDefinition]{
-		GroupVersion:              apiextensionsv1.SchemeGroupVersion,
-		Kind:                      "CustomResourceDefinition",
-		Plural:                    "customresourcedefinitions",
-		UnqualifiedFinalizers:     true,
-		StoredAsJSON:              true,
-		ForbidUnconditionalUpdate: true,
-		ShortNames:                []string{"crd", "crds"},
-		Categories:                []string{"api-extensions"},
-		Cluster:                   true,
-		StoragePath:               "apiextensions.k8s.io/customresourcedefinitions",
-		Default:                   apiextensionsv1.SetObjectDefaults_CustomResourceDefinition,
-		Spec:                      func(c *apiextensionsv1.CustomResourceDefinition) any { return c.Spec },
-		CopyStatus:                func(c, from *apiextensionsv1.CustomResourceDefinition) { c.Status = from.Status },
-		PrepareForCreate:          func(_ *resource.Request, c *apiextensionsv1.CustomResourceDefinition) { recordStorage(c) },
-		PrepareForUpdate:          func(_ *resource.Request, c, _ *apiextensionsv1.CustomResourceDefinition) { recordStorage(c) },
-		ValidateName:              func(string, bool) []string { return nil },
-		Validate:                  validate,
-		UpdateValidatesAlone:      true,
-		ValidateUpdate:            validateUpdate,
-		PrepareStatus: func(r *resource.Request, c, old *apiextensionsv1.CustomResourceDefinition) {
-			feature.Drop(r.Features, statusFields, &c.Status, &old.Status)
+		GroupVersion: apiextensionsv1.SchemeGroupVersion,
+		Names: resource.Names{
+			Kind:       "CustomResourceDefinition",
+			Plural:     "customresourcedefinitions",
+			ShortNames: []string{"crd", "crds"},
+			Categories: []string{"api-extensions"},
 		},
-		ValidateStatus: validateStatus,
-		Warnings:       warnings,
-		BeforeDelete:   beforeDelete,
+		Cluster: true,
+		Storage: resource.Storage{StoredAsJSON: true, Path: "apiextensions.k8s.io/customresourcedefinitions"},
+		Default: apiextensionsv1.SetObjectDefaults_CustomResourceDefinition,
+		Spec:    func(c *apiextensionsv1.CustomResourceDefinition) any { return c.Spec },
+		Status: resource.Status[*apiextensionsv1.CustomResourceDefinition]{
+			Copy: func(c, from *apiextensionsv1.CustomResourceDefinition) { c.Status = from.Status },
+			Prepare: func(r *resource.RequestContext, c, old *apiextensionsv1.CustomResourceDefinition) {
+				feature.Drop(r.Features, statusFields(), &c.Status, &old.Status)
+			},
+			Validate: validateStatus,
+		},
+		UnqualifiedFinalizers: true,
+		UpdateValidatesAlone:  true,
+		Strategy: resource.Strategy[*apiextensionsv1.CustomResourceDefinition]{
+			ForbidUnconditionalUpdate: true,
+			PrepareForCreate:          func(_ *resource.RequestContext, c *apiextensionsv1.CustomResourceDefinition) { recordStorage(c) },
+			PrepareForUpdate:          func(_ *resource.RequestContext, c, _ *apiextensionsv1.CustomResourceDefinition) { recordStorage(c) },
+			ValidateName:              func(string, bool) []string { return nil },
+			Validate:                  validate,
+			ValidateUpdate:            validateUpdate,
+			Warnings:                  warnings,
+		},
+		DeleteStrategy: resource.DeleteStrategy[*apiextensionsv1.CustomResourceDefinition]{BeforeDelete: beforeDelete},
 	})
 }
 
-// beforeDelete marks a definition as going away. It goes when all its objects
-// have.
+// beforeDelete marks a definition as terminating. It is deleted once all its
+// objects are.
 func beforeDelete(c *apiextensionsv1.CustomResourceDefinition, _ *metav1.DeleteOptions, now time.Time) (d resource.Deletion, decided bool) {
 	if c.DeletionTimestamp != nil {
 		return d, false
@@ -63,19 +68,21 @@ func beforeDelete(c *apiextensionsv1.CustomResourceDefinition, _ *metav1.DeleteO
 	return resource.Deletion{Action: resource.MarkObject, Object: c}, true
 }
 
-// statusFields are the parts of a status that belong to features which can be
-// turned off: which generation of the definition it is about.
-var statusFields = []feature.Field[apiextensionsv1.CustomResourceDefinitionStatus]{{
-	Gate: "CRDObservedGenerationTracking",
-	Used: func(s *apiextensionsv1.CustomResourceDefinitionStatus) bool {
-		return s.ObservedGeneration != 0 || slices.ContainsFunc(s.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
-			return c.ObservedGeneration != 0
-		})
-	},
-	Clear: func(s *apiextensionsv1.CustomResourceDefinitionStatus) {
-		s.ObservedGeneration = 0
-		for i := range s.Conditions {
-			s.Conditions[i].ObservedGeneration = 0
-		}
-	},
-}}
+// statusFields are the fields of a status that belong to features which can be
+// disabled: observedGeneration.
+func statusFields() []feature.Field[apiextensionsv1.CustomResourceDefinitionStatus] {
+	return []feature.Field[apiextensionsv1.CustomResourceDefinitionStatus]{{
+		Gate: feature.CRDObservedGenerationTracking,
+		Used: func(s *apiextensionsv1.CustomResourceDefinitionStatus) bool {
+			return s.ObservedGeneration != 0 || slices.ContainsFunc(s.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+				return c.ObservedGeneration != 0
+			})
+		},
+		Clear: func(s *apiextensionsv1.CustomResourceDefinitionStatus) {
+			s.ObservedGeneration = 0
+			for i := range s.Conditions {
+				s.Conditions[i].ObservedGeneration = 0
+			}
+		},
+	}}
+}

@@ -9,9 +9,11 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/apiextensions"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// Which generation was observed is only kept where that is on, or was there.
+// TestObservedGeneration checks that observedGeneration is kept only if the
+// feature is enabled or the stored object has it.
 func TestObservedGeneration(t *testing.T) {
 	off, err := feature.Parse([]string{"CRDObservedGenerationTracking=false"})
 	if err != nil {
@@ -36,7 +38,7 @@ func TestObservedGeneration(t *testing.T) {
 		"as before": {features: off, before: 2, want: 3},
 	} {
 		r, c := apiextensions.CustomResourceDefinitions(), definition(3)
-		errs := resource.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.Request{Now: time.Unix(0, 0), Features: test.features}, c, definition(test.before))
+		errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{Now: time.Unix(0, 0), Features: test.features}, c, definition(test.before))
 		if got := c.Status.Conditions[0].ObservedGeneration; got != test.want {
 			t.Errorf("%s: generation %d, want %d %v", name, got, test.want, errs)
 		}

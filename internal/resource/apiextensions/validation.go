@@ -9,21 +9,25 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// recordStorage notes the version that objects are stored in from now on.
+// recordStorage adds the storage version to status.storedVersions.
 func recordStorage(c *apiextensionsv1.CustomResourceDefinition) {
-	for _, v := range c.Spec.Versions {
-		if v.Storage && !slices.Contains(c.Status.StoredVersions, v.Name) {
+	stored := sets.New(c.Status.StoredVersions...)
+	for i := range c.Spec.Versions {
+		v := &c.Spec.Versions[i]
+		if v.Storage && !stored.Has(v.Name) {
+			stored.Insert(v.Name)
 			c.Status.StoredVersions = append(c.Status.StoredVersions, v.Name)
 		}
 	}
 }
 
-func validate(_ *resource.Request, c *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+func validate(_ *resource.RequestContext, c *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	in, errs := internal(c)
 	if errs != nil {
 		return errs
@@ -31,11 +35,11 @@ func validate(_ *resource.Request, c *apiextensionsv1.CustomResourceDefinition) 
 	return withoutMetadata(validation.ValidateCustomResourceDefinition(context.Background(), in))
 }
 
-func validateUpdate(_ *resource.Request, c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+func validateUpdate(_ *resource.RequestContext, c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	return compare(c, old, validation.ValidateCustomResourceDefinitionUpdate)
 }
 
-func validateStatus(_ *resource.Request, c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+func validateStatus(_ *resource.RequestContext, c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	return compare(c, old, func(_ context.Context, c, old *apiextensions.CustomResourceDefinition) field.ErrorList {
 		return validation.ValidateUpdateCustomResourceDefinitionStatus(context.Background(), c, old)
 	})
@@ -56,14 +60,15 @@ func compare(
 	return withoutMetadata(check(context.Background(), in, before))
 }
 
-// internal converts to the form that the rules of apiextensions take.
+// internal converts to the internal type that the validation of apiextensions
+// takes.
 func internal(c *apiextensionsv1.CustomResourceDefinition) (*apiextensions.CustomResourceDefinition, field.ErrorList) {
 	out := &apiextensions.CustomResourceDefinition{}
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c.DeepCopy(), out, nil); err != nil {
 		return nil, field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
-	// The rules of selectable fields presume a schema that is structural; with
-	// none, or another one, what is wrong with it is all there is to say.
+	// The rules for selectable fields need a structural schema. Without one,
+	// only the errors of the schema are reported.
 	if common := out.Spec.Validation; common != nil && !structural(common.OpenAPIV3Schema) {
 		out.Spec.SelectableFields = nil
 	}
@@ -76,7 +81,8 @@ func internal(c *apiextensionsv1.CustomResourceDefinition) (*apiextensions.Custo
 	return out, nil
 }
 
-// structural says whether fields can be looked up in a schema.
+// structural reports whether a schema is structural, so that fields can be
+// looked up in it.
 func structural(s *apiextensions.JSONSchemaProps) bool {
 	if s == nil {
 		return false
@@ -85,12 +91,13 @@ func structural(s *apiextensions.JSONSchemaProps) bool {
 	return err == nil
 }
 
-// approvalAnnotation is where a definition in a group of the Kubernetes
-// community says that it was approved.
+// approvalAnnotation is the path of the annotation that approves definitions
+// in API groups of the Kubernetes community.
 const approvalAnnotation = "metadata.annotations[" + apiextensionsv1.KubeAPIApprovedAnnotation + "]"
 
-// withoutMetadata leaves out what every resource's own check of the metadata
-// reports, except for the name and the approval, whose rules are this kind's own.
+// withoutMetadata removes the errors in the metadata that the checks for all
+// resources report, too. Errors in the name and the approval stay, because
+// their rules are this kind's.
 func withoutMetadata(errs field.ErrorList) field.ErrorList {
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
 		return strings.HasPrefix(err.Field, "metadata.") && err.Field != approvalAnnotation && (err.Field != "metadata.name" || err.Type == field.ErrorTypeRequired)

@@ -8,8 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Fields cannot be looked up in a schema that is not structural: what is wrong
-// with it is said, in a definition of one version as in one of several.
+// TestSelectableFieldsOfBrokenSchema checks that selectable fields are not
+// looked up in a schema that is not structural, and that the schema's errors
+// are reported, for one version and for several.
 func TestSelectableFieldsOfBrokenSchema(t *testing.T) {
 	for name, test := range map[string]struct {
 		broken apiextensionsv1.JSONSchemaProps
@@ -54,7 +55,8 @@ func TestSelectableFieldsOfBrokenSchema(t *testing.T) {
 	}
 }
 
-// Selectable fields of a version that has no schema cannot be looked up in it.
+// TestSelectableFieldsWithoutSchema checks the selectable fields of a version
+// without schema.
 func TestSelectableFieldsWithoutSchema(t *testing.T) {
 	for name, test := range map[string]struct {
 		schema *apiextensionsv1.CustomResourceValidation

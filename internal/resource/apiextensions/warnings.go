@@ -14,11 +14,11 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// warnings are of formats that nobody checks and of sets of what sets cannot
-// hold, each unless the definition had it before.
-func warnings(_ *resource.Request, c, old *apiextensionsv1.CustomResourceDefinition) []string {
-	formats, sets := oddities(c)
-	knownFormats, knownSets := oddities(old)
+// warnings warns of unrecognized formats and of sets with items that are not
+// scalars, unless the old definition has them, too.
+func warnings(_ *resource.RequestContext, c, old *apiextensionsv1.CustomResourceDefinition) []string {
+	formats, sets := schemaProblems(c)
+	knownFormats, knownSets := schemaProblems(old)
 	var out []string
 	for _, format := range formats {
 		if !slices.Contains(knownFormats, format) {
@@ -34,9 +34,9 @@ func warnings(_ *resource.Request, c, old *apiextensionsv1.CustomResourceDefinit
 	return out
 }
 
-// oddities lists the unknown formats in a definition's schemas, and the types
-// of the items of sets that are not scalars.
-func oddities(c *apiextensionsv1.CustomResourceDefinition) (formats, sets []string) {
+// schemaProblems returns the unrecognized formats in a definition's schemas,
+// and the types of the items of sets that are not scalars.
+func schemaProblems(c *apiextensionsv1.CustomResourceDefinition) (formats, sets []string) {
 	if c == nil {
 		return nil, nil
 	}

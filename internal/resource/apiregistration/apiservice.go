@@ -8,40 +8,47 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
 )
 
 // APIServices is the resource apiservices.
 func APIServices() *resource.Resource {
 	return resource.Define(resource.Definition[apiregistrationv1.APIService, *apiregistrationv1.APIService]{
-		GroupVersion:              apiregistrationv1.SchemeGroupVersion,
-		Kind:                      "APIService",
-		Plural:                    "apiservices",
-		UnqualifiedFinalizers:     true,
-		StoredAsJSON:              true,
-		ForbidUnconditionalUpdate: true,
-		Categories:                []string{"api-extensions"},
-		Cluster:                   true,
-		StoragePath:               "apiregistration.k8s.io/apiservices",
+		GroupVersion: apiregistrationv1.SchemeGroupVersion,
+		Names: resource.Names{
+			Kind:       "APIService",
+			Plural:     "apiservices",
+			Categories: []string{"api-extensions"},
+		},
+		Cluster: true,
+		Storage: resource.Storage{StoredAsJSON: true, Path: "apiregistration.k8s.io/apiservices"},
 		Default: func(s *apiregistrationv1.APIService) {
 			if s.Spec.Service != nil {
-				fill.Nil(&s.Spec.Service.Port, 443)
+				defaults.Nil(&s.Spec.Service.Port, 443)
 			}
 		},
-		CopyStatus:          func(s, from *apiregistrationv1.APIService) { s.Status = from.Status },
-		PrepareForCreate:    settleLocal,
-		PrepareForUpdate:    func(r *resource.Request, s, _ *apiregistrationv1.APIService) { settleLocal(r, s) },
-		Validate:            validateAPIService,
-		ValidateStatus:      validateAPIServiceStatus,
-		StatusKeepsMetadata: true,
-		ValidateName:        resource.NameIsPathSegment,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Service", "string", "The reference to the service that hosts this API endpoint."),
-			resource.Column("Available", "string", "Whether this service is available."),
-			resource.AgeColumn(),
+		Status: resource.Status[*apiregistrationv1.APIService]{
+			Copy:          func(s, from *apiregistrationv1.APIService) { s.Status = from.Status },
+			Validate:      validateAPIServiceStatus,
+			KeepsMetadata: true,
 		},
-		Row: apiServiceRow,
+		UnqualifiedFinalizers: true,
+		Strategy: resource.Strategy[*apiregistrationv1.APIService]{
+			ForbidUnconditionalUpdate: true,
+			PrepareForCreate:          setLocalAvailable,
+			PrepareForUpdate:          func(r *resource.RequestContext, s, _ *apiregistrationv1.APIService) { setLocalAvailable(r, s) },
+			Validate:                  validateAPIService,
+			ValidateName:              resource.NameIsPathSegment,
+		},
+		Table: resource.Table[*apiregistrationv1.APIService]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Service", "string", "The reference to the service that hosts this API endpoint."),
+				resource.Column("Available", "string", "Whether this service is available."),
+				resource.AgeColumn(),
+			},
+			Row: apiServiceRow,
+		},
 	})
 }
 

@@ -12,18 +12,18 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// Priorities go from 1 to these.
+// The upper limits of priorities. The lower limit is 1.
 const (
 	maxGroupPriority   = 20000
 	maxVersionPriority = 1000
 )
 
-// settleLocal says of a service without a backend, which this server answers
-// itself, that it is available.
-func settleLocal(r *resource.Request, s *apiregistrationv1.APIService) {
+// setLocalAvailable sets the condition Available of an APIService without a
+// backend, which this server serves itself.
+func setLocalAvailable(r *resource.RequestContext, s *apiregistrationv1.APIService) {
 	if s.Spec.Service != nil {
 		return
 	}
@@ -38,7 +38,7 @@ func settleLocal(r *resource.Request, s *apiregistrationv1.APIService) {
 	})
 }
 
-func validateAPIService(_ *resource.Request, s *apiregistrationv1.APIService) field.ErrorList {
+func validateAPIService(_ *resource.RequestContext, s *apiregistrationv1.APIService) field.ErrorList {
 	p, spec := field.NewPath("spec"), &s.Spec
 	var errs field.ErrorList
 	if name := spec.Version + "." + spec.Group; s.Name != "" && len(content.IsPathSegmentName(s.Name)) == 0 && s.Name != name {
@@ -46,11 +46,11 @@ func validateAPIService(_ *resource.Request, s *apiregistrationv1.APIService) fi
 	}
 	switch {
 	case spec.Group != "":
-		errs = append(errs, rule.Subdomain(p.Child("group"), spec.Group)...)
+		errs = append(errs, validators.Subdomain(p.Child("group"), spec.Group)...)
 	case spec.Version != "v1":
 		errs = append(errs, field.Required(p.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
 	}
-	errs = append(errs, rule.Problems(p.Child("version"), spec.Version, utilvalidation.IsDNS1035Label(spec.Version))...)
+	errs = append(errs, validators.Problems(p.Child("version"), spec.Version, utilvalidation.IsDNS1035Label(spec.Version))...)
 	if n := spec.GroupPriorityMinimum; n <= 0 || n > maxGroupPriority {
 		errs = append(errs, field.Invalid(p.Child("groupPriorityMinimum"), n, "must be positive and less than 20000"))
 	}
@@ -88,10 +88,10 @@ func validateLocal(p *field.Path, spec *apiregistrationv1.APIServiceSpec) field.
 	return errs
 }
 
-func validateAPIServiceStatus(_ *resource.Request, s, _ *apiregistrationv1.APIService) field.ErrorList {
+func validateAPIServiceStatus(_ *resource.RequestContext, s, _ *apiregistrationv1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range s.Status.Conditions {
-		errs = append(errs, rule.OneOf(field.NewPath("status", "conditions").Index(i).Child("status"), c.Status,
+		errs = append(errs, validators.OneOf(field.NewPath("status", "conditions").Index(i).Child("status"), c.Status,
 			apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown)...)
 	}
 	return errs

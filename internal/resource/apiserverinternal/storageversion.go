@@ -11,43 +11,50 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// StorageVersions is the resource storageversions (KEP-2339), which is served
-// on demand.
+// StorageVersions is the resource storageversions (KEP-2339), which is not
+// served by default.
 func StorageVersions() *resource.Resource {
 	r := resource.Define(resource.Definition[internalv1alpha1.StorageVersion, *internalv1alpha1.StorageVersion]{
-		GroupVersion:              internalv1alpha1.SchemeGroupVersion,
-		Kind:                      "StorageVersion",
-		Plural:                    "storageversions",
-		Gate:                      "StorageVersionAPI",
-		Cluster:                   true,
-		CopyStatus:                func(v, from *internalv1alpha1.StorageVersion) { v.Status = from.Status },
-		ForbidUnconditionalUpdate: true,
-		ValidateName:              validateName,
-		ValidateStatus: func(_ *resource.Request, v, _ *internalv1alpha1.StorageVersion) field.ErrorList {
-			return validateStatus(field.NewPath("status"), &v.Status)
+		GroupVersion: internalv1alpha1.SchemeGroupVersion,
+		Names:        resource.Names{Kind: "StorageVersion", Plural: "storageversions"},
+		Cluster:      true,
+		Gate:         feature.StorageVersionAPI,
+		Status: resource.Status[*internalv1alpha1.StorageVersion]{
+			Copy: func(v, from *internalv1alpha1.StorageVersion) { v.Status = from.Status },
+			Validate: func(_ *resource.RequestContext, v, _ *internalv1alpha1.StorageVersion) field.ErrorList {
+				return validateStatus(field.NewPath("status"), &v.Status)
+			},
 		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("CommonEncodingVersion", "string", internalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["commonEncodingVersion"]),
-			resource.Column("StorageVersions", "string", internalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["storageVersions"]),
-			resource.AgeColumn(),
+		Strategy: resource.Strategy[*internalv1alpha1.StorageVersion]{
+			ForbidUnconditionalUpdate: true,
+			ValidateName:              validateName,
 		},
-		Row: func(v *internalv1alpha1.StorageVersion, now time.Time) []any {
-			common := "<unset>"
-			if v.Status.CommonEncodingVersion != nil {
-				common = *v.Status.CommonEncodingVersion
-			}
-			return []any{v.Name, common, reported(v.Status.StorageVersions), resource.Age(v.CreationTimestamp, now)}
+		Table: resource.Table[*internalv1alpha1.StorageVersion]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("CommonEncodingVersion", "string", internalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["commonEncodingVersion"]),
+				resource.Column("StorageVersions", "string", internalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["storageVersions"]),
+				resource.AgeColumn(),
+			},
+			Row: func(v *internalv1alpha1.StorageVersion, now time.Time) []any {
+				common := "<unset>"
+				if v.Status.CommonEncodingVersion != nil {
+					common = *v.Status.CommonEncodingVersion
+				}
+				return []any{v.Name, common, reported(v.Status.StorageVersions), resource.Age(v.CreationTimestamp, now)}
+			},
 		},
 	})
 	r.Priorities = resource.Priorities{Group: 16000}
 	return r
 }
 
-// reported names the first three servers and what they write.
+// reported returns the names of the first three servers and the versions that
+// they write.
 func reported(versions []internalv1alpha1.ServerStorageVersion) string {
 	const most = 3
 	var list []string

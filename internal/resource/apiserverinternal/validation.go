@@ -10,7 +10,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // validateName requires <group>.<resource>.
@@ -45,10 +45,10 @@ func validateStatus(p *field.Path, s *internalv1alpha1.StorageVersionStatus) fie
 }
 
 func validateServer(p *field.Path, v *internalv1alpha1.ServerStorageVersion) field.ErrorList {
-	errs := rule.Problems(p.Child("apiServerID"), v.APIServerID, validation.NameIsDNSSubdomain(v.APIServerID, false))
-	errs = append(errs, rule.Problems(p.Child("encodingVersion"), v.EncodingVersion, versionProblems(v.EncodingVersion))...)
+	errs := validators.Problems(p.Child("apiServerID"), v.APIServerID, validation.NameIsDNSSubdomain(v.APIServerID, false))
+	errs = append(errs, validators.Problems(p.Child("encodingVersion"), v.EncodingVersion, versionProblems(v.EncodingVersion))...)
 	for i, version := range v.DecodableVersions {
-		errs = append(errs, rule.Problems(p.Child("decodableVersions").Index(i), version, versionProblems(version))...)
+		errs = append(errs, validators.Problems(p.Child("decodableVersions").Index(i), version, versionProblems(version))...)
 	}
 	if !slices.Contains(v.DecodableVersions, v.EncodingVersion) {
 		errs = append(errs, field.Invalid(p.Child("decodableVersions"), v.DecodableVersions,
@@ -56,7 +56,7 @@ func validateServer(p *field.Path, v *internalv1alpha1.ServerStorageVersion) fie
 	}
 	for i, version := range v.ServedVersions {
 		at := p.Child("servedVersions").Index(i)
-		errs = append(errs, rule.Problems(at, version, versionProblems(version))...)
+		errs = append(errs, validators.Problems(at, version, versionProblems(version))...)
 		if !slices.Contains(v.DecodableVersions, version) {
 			errs = append(errs, field.Invalid(at, version,
 				fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", version, v.DecodableVersions)))
@@ -65,8 +65,7 @@ func validateServer(p *field.Path, v *internalv1alpha1.ServerStorageVersion) fie
 	return errs
 }
 
-// versionProblems requires a version, with its group before a slash if it has
-// one.
+// versionProblems checks a version with an optional group and slash before it.
 func versionProblems(apiVersion string) []string {
 	group, version, grouped := strings.Cut(apiVersion, "/")
 	if !grouped {
@@ -87,8 +86,8 @@ func versionProblems(apiVersion string) []string {
 	return problems
 }
 
-// validateCommon requires the version that all servers write, or none where
-// they do not agree.
+// validateCommon checks commonEncodingVersion: the version that all servers
+// write, or unset if they differ.
 func validateCommon(p *field.Path, s *internalv1alpha1.StorageVersionStatus) field.ErrorList {
 	var common *string
 	for i := range s.StorageVersions {
@@ -121,8 +120,8 @@ func validateConditions(p *field.Path, conditions []internalv1alpha1.StorageVers
 				fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", k)))
 		}
 		first[c.Type] = i
-		errs = append(errs, rule.Problems(at.Child("type"), string(c.Type), utilvalidation.IsQualifiedName(string(c.Type)))...)
-		errs = append(errs, rule.Problems(at.Child("status"), string(c.Status), utilvalidation.IsQualifiedName(string(c.Status)))...)
+		errs = append(errs, validators.Problems(at.Child("type"), string(c.Type), utilvalidation.IsQualifiedName(string(c.Type)))...)
+		errs = append(errs, validators.Problems(at.Child("status"), string(c.Status), utilvalidation.IsQualifiedName(string(c.Status)))...)
 		if c.Reason == "" {
 			errs = append(errs, field.Required(at.Child("reason"), "reason cannot be empty"))
 		}

@@ -18,8 +18,8 @@ func Resources() []*resource.Resource {
 	)
 }
 
-// selectorString renders a selector in the string form of a Scale's status;
-// "" when it is not valid.
+// selectorString returns a selector in the string form of a Scale's status, or
+// "" if it is invalid.
 func selectorString(s *metav1.LabelSelector) string {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {

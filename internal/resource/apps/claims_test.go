@@ -11,7 +11,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Claim templates of new StatefulSets are held to what claims are.
+// TestClaimTemplates checks that the claim templates of new StatefulSets are
+// validated like claims.
 func TestClaimTemplates(t *testing.T) {
 	for _, c := range []struct{ spec, want string }{
 		{spec: `{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}`},
@@ -50,7 +51,7 @@ func TestClaimTemplateWarnings(t *testing.T) {
 	o := &appsv1.StatefulSet{}
 	o.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceStorage: apiresource.MustParse("1500m")}}}}}
-	got := StatefulSets().Warnings(&resource.Request{}, o, nil)
+	got := StatefulSets().Strategy.Warnings(&resource.RequestContext{}, o, nil)
 	if want := `spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer`; len(got) != 1 || got[0] != want {
 		t.Errorf("%q, want %q", got, want)
 	}

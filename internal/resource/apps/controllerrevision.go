@@ -10,42 +10,45 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/printers"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // ControllerRevisions is the resource controllerrevisions.
 func ControllerRevisions() *resource.Resource {
 	return resource.Define(resource.Definition[appsv1.ControllerRevision, *appsv1.ControllerRevision]{
 		GroupVersion: appsv1.SchemeGroupVersion,
-		Kind:         "ControllerRevision",
-		Plural:       "controllerrevisions",
-		Validate:     validateControllerRevision,
-		ValidateUpdate: func(_ *resource.Request, r, old *appsv1.ControllerRevision) field.ErrorList {
-			return rule.Immutable(field.NewPath("data"), r.Data, old.Data)
+		Names:        resource.Names{Kind: "ControllerRevision", Plural: "controllerrevisions"},
+		Strategy: resource.Strategy[*appsv1.ControllerRevision]{
+			Validate: validateControllerRevision,
+			ValidateUpdate: func(_ *resource.RequestContext, r, old *appsv1.ControllerRevision) field.ErrorList {
+				return validators.Immutable(field.NewPath("data"), r.Data, old.Data)
+			},
 		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Controller", "string", "Controller of the object"),
-			resource.Column("Revision", "string", appsv1.ControllerRevision{}.SwaggerDoc()["revision"]),
-			resource.AgeColumn(),
+		Table: resource.Table[*appsv1.ControllerRevision]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Controller", "string", "Controller of the object"),
+				resource.Column("Revision", "string", appsv1.ControllerRevision{}.SwaggerDoc()["revision"]),
+				resource.AgeColumn(),
+			},
+			Row: controllerRevisionRow,
 		},
-		Row: controllerRevisionRow,
 	})
 }
 
 func controllerRevisionRow(r *appsv1.ControllerRevision, now time.Time) []any {
-	controller := cell.None
+	controller := printers.None
 	if owner := metav1.GetControllerOf(r); owner != nil {
 		gv, err := schema.ParseGroupVersion(owner.APIVersion)
 		if err == nil {
-			controller = cell.OwnerName(gv.WithKind(owner.Kind).GroupKind(), owner.Name)
+			controller = printers.OwnerName(gv.WithKind(owner.Kind).GroupKind(), owner.Name)
 		}
 	}
 	return []any{r.Name, controller, r.Revision, resource.Age(r.CreationTimestamp, now)}
 }
 
-func validateControllerRevision(_ *resource.Request, r *appsv1.ControllerRevision) field.ErrorList {
+func validateControllerRevision(_ *resource.RequestContext, r *appsv1.ControllerRevision) field.ErrorList {
 	var errs field.ErrorList
 	if r.Data.Object == nil {
 		var object map[string]any
@@ -56,5 +59,5 @@ func validateControllerRevision(_ *resource.Request, r *appsv1.ControllerRevisio
 			errs = append(errs, field.Required(p, "data must be a valid JSON object"))
 		}
 	}
-	return append(errs, rule.Nonnegative(field.NewPath("revision"), r.Revision)...)
+	return append(errs, validators.Nonnegative(field.NewPath("revision"), r.Revision)...)
 }

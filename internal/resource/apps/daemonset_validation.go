@@ -4,17 +4,16 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// setTemplateGeneration writes the count of template changes where clients of
-// older versions look for it.
+// setTemplateGeneration writes the generation of the template to the
+// annotation that older clients read.
 func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}
@@ -33,21 +32,17 @@ func countTemplate(d, old *appsv1.DaemonSet) {
 	setTemplateGeneration(d, n)
 }
 
-func validateDaemonSet(r *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {
+func validateDaemonSet(r *resource.RequestContext, d, old *appsv1.DaemonSet) field.ErrorList {
 	p, s := field.NewPath("spec"), &d.Spec
-	var before *corev1.PodTemplateSpec
-	if old != nil {
-		before = &old.Spec.Template
-	}
-	errs := rule.Selector(p.Child("selector"), s.Selector)
+	errs := validators.Selector(p.Child("selector"), s.Selector)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil {
 		errs = append(errs, validateMatch(p.Child("template"), selector, &s.Template)...)
 	}
 	errs = append(errs, validateNotEmpty(p.Child("selector"), s.Selector, "daemonset")...)
-	errs = append(errs, validateTemplate(r, p.Child("template"), &s.Template, before, "DaemonSet")...)
-	errs = append(errs, rule.Nonnegative(p.Child("minReadySeconds"), s.MinReadySeconds)...)
+	errs = append(errs, validateTemplate(r, p.Child("template"), &s.Template, daemonSetTemplate(old), "DaemonSet")...)
+	errs = append(errs, validators.Nonnegative(p.Child("minReadySeconds"), s.MinReadySeconds)...)
 	errs = append(errs, validateDaemonStrategy(p.Child("updateStrategy"), &s.UpdateStrategy)...)
-	return append(errs, rule.NonnegativePointer(p.Child("revisionHistoryLimit"), s.RevisionHistoryLimit)...)
+	return append(errs, validators.NonnegativePointer(p.Child("revisionHistoryLimit"), s.RevisionHistoryLimit)...)
 }
 
 func validateDaemonStrategy(p *field.Path, s *appsv1.DaemonSetUpdateStrategy) field.ErrorList {
@@ -57,7 +52,7 @@ func validateDaemonStrategy(p *field.Path, s *appsv1.DaemonSetUpdateStrategy) fi
 		return nil
 	case rolling:
 	default:
-		return field.ErrorList{field.NotSupported(p, rule.Shown(*s), []appsv1.DaemonSetUpdateStrategyType{rolling, onDelete})}
+		return field.ErrorList{field.NotSupported(p, validators.Shown(*s), []appsv1.DaemonSetUpdateStrategyType{rolling, onDelete})}
 	}
 	at, u := p.Child("rollingUpdate"), s.RollingUpdate
 	if u == nil {
@@ -74,18 +69,18 @@ func validateDaemonStrategy(p *field.Path, s *appsv1.DaemonSetUpdateStrategy) fi
 	return errs
 }
 
-func validateDaemonSetUpdate(r *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {
-	errs := rule.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)
+func validateDaemonSetUpdate(r *resource.RequestContext, d, old *appsv1.DaemonSet) field.ErrorList {
+	errs := validators.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)
 	return append(errs, validateDaemonSet(r, d, old)...)
 }
 
-func validateDaemonSetStatus(_ *resource.Request, d, old *appsv1.DaemonSet) field.ErrorList {
+func validateDaemonSetStatus(_ *resource.RequestContext, d, old *appsv1.DaemonSet) field.ErrorList {
 	p, s := field.NewPath("status"), &d.Status
 	errs := validateCounts(p, count{"currentNumberScheduled", s.CurrentNumberScheduled},
 		count{"numberMisscheduled", s.NumberMisscheduled}, count{"desiredNumberScheduled", s.DesiredNumberScheduled},
 		count{"numberReady", s.NumberReady}, count{"updatedNumberScheduled", s.UpdatedNumberScheduled},
 		count{"numberAvailable", s.NumberAvailable}, count{"numberUnavailable", s.NumberUnavailable})
-	errs = append(errs, rule.Nonnegative(p.Child("observedGeneration"), s.ObservedGeneration)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("collisionCount"), s.CollisionCount)...)
+	errs = append(errs, validators.Nonnegative(p.Child("observedGeneration"), s.ObservedGeneration)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("collisionCount"), s.CollisionCount)...)
 	return append(errs, validateCollisions(p, s.CollisionCount, old.Status.CollisionCount)...)
 }

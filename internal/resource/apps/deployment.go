@@ -13,9 +13,9 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
 )
 
 // Deployments is the resource deployments.
@@ -23,47 +23,53 @@ func Deployments() *resource.Resource {
 	doc := appsv1.DeploymentStatus{}.SwaggerDoc()
 	return resource.Define(resource.Definition[appsv1.Deployment, *appsv1.Deployment]{
 		GroupVersion: appsv1.SchemeGroupVersion,
-		Kind:         "Deployment",
-		Plural:       "deployments",
-		ShortNames:   []string{"deploy"},
-		Categories:   []string{"all"},
-		Default:      defaultDeployment,
-		// The ReplicaSets get the annotations too.
+		Names: resource.Names{
+			Kind:       "Deployment",
+			Plural:     "deployments",
+			ShortNames: []string{"deploy"},
+			Categories: []string{"all"},
+		},
+		Default: defaultDeployment,
+		// The annotations are part of it, because ReplicaSets get them, too.
 		Spec: func(d *appsv1.Deployment) any {
 			return struct {
 				Spec        appsv1.DeploymentSpec
 				Annotations map[string]string
 			}{d.Spec, d.Annotations}
 		},
-		CopyStatus: func(d, from *appsv1.Deployment) { d.Status = from.Status },
-		PrepareForCreate: func(r *resource.Request, o *appsv1.Deployment) {
-			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, nil)
+		Status: resource.Status[*appsv1.Deployment]{
+			Copy: func(d, from *appsv1.Deployment) { d.Status = from.Status },
+			Prepare: func(r *resource.RequestContext, o, old *appsv1.Deployment) {
+				feature.Drop(r.Features, deploymentStatusFields(), &o.Status, &old.Status)
+			},
+			Validate: validateDeploymentStatus,
 		},
-		PrepareForUpdate: func(r *resource.Request, o, old *appsv1.Deployment) {
-			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
-		},
-		Validate:             func(r *resource.Request, o *appsv1.Deployment) field.ErrorList { return validateDeployment(r, o, nil) },
 		UpdateValidatesAlone: true,
-		ValidateUpdate:       validateDeploymentUpdate,
-		PrepareStatus: func(r *resource.Request, o, old *appsv1.Deployment) {
-			feature.Drop(r.Features, deploymentStatusFields, &o.Status, &old.Status)
+		Strategy: resource.Strategy[*appsv1.Deployment]{
+			PrepareForCreate: func(r *resource.RequestContext, o *appsv1.Deployment) {
+				pod.DropDisabledTemplateFields(r.Features, &o.Spec.Template, nil)
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, o, old *appsv1.Deployment) {
+				pod.DropDisabledTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
+			},
+			Validate: func(r *resource.RequestContext, o *appsv1.Deployment) field.ErrorList {
+				return validateDeployment(r, o, nil)
+			},
+			ValidateUpdate: validateDeploymentUpdate,
+			Warnings: func(_ *resource.RequestContext, o, old *appsv1.Deployment) []string {
+				return append(nameWarnings(o, old == nil), templateWarnings(&o.Spec.Template, deploymentTemplate(old))...)
+			},
 		},
-		ValidateStatus: validateDeploymentStatus,
-		Warnings: func(_ *resource.Request, o, old *appsv1.Deployment) []string {
-			var before *corev1.PodTemplateSpec
-			if old != nil {
-				before = &old.Spec.Template
-			}
-			return append(nameWarnings(o, old == nil), templateWarnings(&o.Spec.Template, before)...)
+		Table: resource.Table[*appsv1.Deployment]{
+			Columns: append(append([]metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Ready", "string", "Number of the pod with ready state"),
+				resource.Column("Up-to-date", "string", doc["updatedReplicas"]),
+				resource.Column("Available", "string", doc["availableReplicas"]),
+				resource.AgeColumn(),
+			}, printers.ContainersColumns()...), printers.SelectorColumn(appsv1.DeploymentSpec{}.SwaggerDoc()["selector"])),
+			Row: deploymentRow,
 		},
-		Columns: append(append([]metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Ready", "string", "Number of the pod with ready state"),
-			resource.Column("Up-to-date", "string", doc["updatedReplicas"]),
-			resource.Column("Available", "string", doc["availableReplicas"]),
-			resource.AgeColumn(),
-		}, cell.ContainersColumns()...), cell.SelectorColumn(appsv1.DeploymentSpec{}.SwaggerDoc()["selector"])),
-		Row: deploymentRow,
 		Subresources: []resource.SubresourceDefinition[appsv1.Deployment, *appsv1.Deployment]{{
 			Name: "scale",
 			Scale: &resource.ScaleDefinition[appsv1.Deployment, *appsv1.Deployment]{
@@ -77,23 +83,31 @@ func Deployments() *resource.Resource {
 }
 
 func defaultDeployment(d *appsv1.Deployment) {
-	core.DefaultPodTemplateSpec(&d.Spec.Template)
-	fill.Nil(&d.Spec.Replicas, 1)
-	fill.Zero(&d.Spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	pod.DefaultTemplate(&d.Spec.Template)
+	defaults.Nil(&d.Spec.Replicas, 1)
+	defaults.Zero(&d.Spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
 	if d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
-		fill.Nil(&d.Spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
-		fill.Nil(&d.Spec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
-		fill.Nil(&d.Spec.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
+		defaults.Nil(&d.Spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		defaults.Nil(&d.Spec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
+		defaults.Nil(&d.Spec.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
 	}
-	fill.Nil(&d.Spec.RevisionHistoryLimit, 10)
-	fill.Nil(&d.Spec.ProgressDeadlineSeconds, 600)
+	defaults.Nil(&d.Spec.RevisionHistoryLimit, 10)
+	defaults.Nil(&d.Spec.ProgressDeadlineSeconds, 600)
 }
 
 func deploymentRow(d *appsv1.Deployment, now time.Time) []any {
-	names, images := cell.Containers(d.Spec.Template.Spec.Containers)
+	names, images := printers.Containers(d.Spec.Template.Spec.Containers)
 	return []any{
 		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1)),
 		int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), resource.Age(d.CreationTimestamp, now),
 		names, images, metav1.FormatLabelSelector(d.Spec.Selector),
 	}
+}
+
+// deploymentTemplate returns the template of a Deployment that may be nil.
+func deploymentTemplate(d *appsv1.Deployment) *corev1.PodTemplateSpec {
+	if d == nil {
+		return nil
+	}
+	return &d.Spec.Template
 }

@@ -2,28 +2,23 @@ package apps
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-func validateDeployment(r *resource.Request, d, old *appsv1.Deployment) field.ErrorList {
+func validateDeployment(r *resource.RequestContext, d, old *appsv1.Deployment) field.ErrorList {
 	p, s := field.NewPath("spec"), &d.Spec
-	var before *corev1.PodTemplateSpec
-	if old != nil {
-		before = &old.Spec.Template
-	}
-	errs := rule.NonnegativePointer(p.Child("replicas"), s.Replicas)
+	errs := validators.NonnegativePointer(p.Child("replicas"), s.Replicas)
 	errs = append(errs, validateSelector(p.Child("selector"), s.Selector, "deployment")...)
-	errs = append(errs, validateSelected(r, p, s.Selector, &s.Template, before)...)
+	errs = append(errs, validateSelected(r, p, s.Selector, &s.Template, deploymentTemplate(old))...)
 	errs = append(errs, validateDeploymentStrategy(p.Child("strategy"), &s.Strategy)...)
-	errs = append(errs, rule.Nonnegative(p.Child("minReadySeconds"), s.MinReadySeconds)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("revisionHistoryLimit"), s.RevisionHistoryLimit)...)
+	errs = append(errs, validators.Nonnegative(p.Child("minReadySeconds"), s.MinReadySeconds)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("revisionHistoryLimit"), s.RevisionHistoryLimit)...)
 	if deadline := s.ProgressDeadlineSeconds; deadline != nil {
-		errs = append(errs, rule.Nonnegative(p.Child("progressDeadlineSeconds"), *deadline)...)
+		errs = append(errs, validators.Nonnegative(p.Child("progressDeadlineSeconds"), *deadline)...)
 		if *deadline <= s.MinReadySeconds {
 			errs = append(errs, field.Invalid(p.Child("progressDeadlineSeconds"), *deadline, "must be greater than minReadySeconds"))
 		}
@@ -46,40 +41,40 @@ func validateDeploymentStrategy(p *field.Path, s *appsv1.DeploymentStrategy) fie
 		}
 		return validateRollingUpdate(at, s.RollingUpdate)
 	default:
-		return field.ErrorList{field.NotSupported(p, rule.Shown(*s), []appsv1.DeploymentStrategyType{recreate, rolling})}
+		return field.ErrorList{field.NotSupported(p, validators.Shown(*s), []appsv1.DeploymentStrategyType{recreate, rolling})}
 	}
 }
 
 func validateRollingUpdate(p *field.Path, u *appsv1.RollingUpdateDeployment) field.ErrorList {
 	var errs field.ErrorList
 	if u.MaxUnavailable != nil {
-		errs = append(errs, rule.IntOrPercent(p.Child("maxUnavailable"), *u.MaxUnavailable)...)
+		errs = append(errs, validators.IntOrPercent(p.Child("maxUnavailable"), *u.MaxUnavailable)...)
 	}
 	if u.MaxSurge != nil {
-		errs = append(errs, rule.IntOrPercent(p.Child("maxSurge"), *u.MaxSurge)...)
+		errs = append(errs, validators.IntOrPercent(p.Child("maxSurge"), *u.MaxSurge)...)
 	}
 	if isNone(u.MaxUnavailable) && isNone(u.MaxSurge) {
 		errs = append(errs, field.Invalid(p.Child("maxUnavailable"), u.MaxUnavailable, "may not be 0 when `maxSurge` is 0"))
 	}
 	if u.MaxUnavailable != nil {
-		errs = append(errs, rule.AtMostWhole(p.Child("maxUnavailable"), *u.MaxUnavailable)...)
+		errs = append(errs, validators.AtMostWhole(p.Child("maxUnavailable"), *u.MaxUnavailable)...)
 	}
 	return errs
 }
 
-func validateDeploymentUpdate(r *resource.Request, d, old *appsv1.Deployment) field.ErrorList {
+func validateDeploymentUpdate(r *resource.RequestContext, d, old *appsv1.Deployment) field.ErrorList {
 	errs := validateDeployment(r, d, old)
-	return append(errs, rule.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)...)
+	return append(errs, validators.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)...)
 }
 
-func validateDeploymentStatus(_ *resource.Request, d, old *appsv1.Deployment) field.ErrorList {
+func validateDeploymentStatus(_ *resource.RequestContext, d, old *appsv1.Deployment) field.ErrorList {
 	p, s := field.NewPath("status"), &d.Status
-	errs := rule.Nonnegative(p.Child("observedGeneration"), s.ObservedGeneration)
+	errs := validators.Nonnegative(p.Child("observedGeneration"), s.ObservedGeneration)
 	errs = append(errs, validateCounts(p, count{"replicas", s.Replicas}, count{"updatedReplicas", s.UpdatedReplicas},
 		count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas},
 		count{"unavailableReplicas", s.UnavailableReplicas})...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("terminatingReplicas"), s.TerminatingReplicas)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("collisionCount"), s.CollisionCount)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("terminatingReplicas"), s.TerminatingReplicas)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("collisionCount"), s.CollisionCount)...)
 	errs = append(errs, validateAtMost(p, count{"updatedReplicas", s.UpdatedReplicas}, s.Replicas, "status.replicas")...)
 	errs = append(errs, validateAtMost(p, count{"readyReplicas", s.ReadyReplicas}, s.Replicas, "status.replicas")...)
 	errs = append(errs, validateAtMost(p, count{"availableReplicas", s.AvailableReplicas}, s.Replicas, "status.replicas")...)
@@ -87,7 +82,8 @@ func validateDeploymentStatus(_ *resource.Request, d, old *appsv1.Deployment) fi
 	return append(errs, validateCollisions(p, s.CollisionCount, old.Status.CollisionCount)...)
 }
 
-// validateCollisions requires that the count of hash collisions only grows.
+// validateCollisions checks that the number of hash collisions does not
+// decrease.
 func validateCollisions(p *field.Path, now, before *int32) field.ErrorList {
 	if before == nil || now != nil && *now >= *before {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// Fields of features that are off are not stored, unless they were before.
+// TestFieldsOfFeatures checks that fields of disabled features are not stored
+// unless the stored object has them.
 func TestFieldsOfFeatures(t *testing.T) {
 	set := &appsv1.StatefulSetSpec{UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
 		RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: ptr.To(intstr.FromInt32(2))},
@@ -33,9 +34,9 @@ func TestFieldsOfFeatures(t *testing.T) {
 		if c.old {
 			oldSet, oldDeployment, oldReplicas = set.DeepCopy(), deployment.DeepCopy(), replicas.DeepCopy()
 		}
-		feature.Drop(features, statefulSetFields, set, oldSet)
-		feature.Drop(features, deploymentStatusFields, deployment, oldDeployment)
-		feature.Drop(features, replicaSetStatusFields, replicas, oldReplicas)
+		feature.Drop(features, statefulSetFields(), set, oldSet)
+		feature.Drop(features, deploymentStatusFields(), deployment, oldDeployment)
+		feature.Drop(features, replicaSetStatusFields(), replicas, oldReplicas)
 		for name, kept := range map[string]bool{
 			"maxUnavailable":                     set.UpdateStrategy.RollingUpdate.MaxUnavailable != nil,
 			"terminatingReplicas of deployments": deployment.TerminatingReplicas != nil,

@@ -13,57 +13,62 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/core/volume"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
 )
 
 // StatefulSets is the resource statefulsets.
 func StatefulSets() *resource.Resource {
 	return resource.Define(resource.Definition[appsv1.StatefulSet, *appsv1.StatefulSet]{
 		GroupVersion: appsv1.SchemeGroupVersion,
-		Kind:         "StatefulSet",
-		Plural:       "statefulsets",
-		ShortNames:   []string{"sts"},
-		Categories:   []string{"all"},
-		Default:      defaultStatefulSet,
-		Spec:         func(s *appsv1.StatefulSet) any { return s.Spec },
-		CopyStatus:   func(s, from *appsv1.StatefulSet) { s.Status = from.Status },
-		PrepareForCreate: func(r *resource.Request, o *appsv1.StatefulSet) {
-			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, nil)
-			feature.Drop(r.Features, statefulSetFields, &o.Spec, nil)
+		Names: resource.Names{
+			Kind:       "StatefulSet",
+			Plural:     "statefulsets",
+			ShortNames: []string{"sts"},
+			Categories: []string{"all"},
 		},
-		PrepareForUpdate: func(r *resource.Request, o, old *appsv1.StatefulSet) {
-			core.DropDisabledPodTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
-			feature.Drop(r.Features, statefulSetFields, &o.Spec, &old.Spec)
-		},
-		Validate: func(r *resource.Request, o *appsv1.StatefulSet) field.ErrorList {
-			return append(validateIdentity(o), validateStatefulSet(r, o, nil)...)
+		Default: defaultStatefulSet,
+		Spec:    func(s *appsv1.StatefulSet) any { return s.Spec },
+		Status: resource.Status[*appsv1.StatefulSet]{
+			Copy:     func(s, from *appsv1.StatefulSet) { s.Status = from.Status },
+			Validate: validateStatefulSetStatus,
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate:       validateStatefulSetUpdate,
-		ValidateStatus:       validateStatefulSetStatus,
-		Warnings: func(_ *resource.Request, o, old *appsv1.StatefulSet) []string {
-			var before *corev1.PodTemplateSpec
-			if old != nil {
-				before = &old.Spec.Template
-			}
-			warnings := templateWarnings(&o.Spec.Template, before)
-			for i := range o.Spec.VolumeClaimTemplates {
-				warnings = append(warnings, core.ClaimWarnings(&o.Spec.VolumeClaimTemplates[i].Spec, field.NewPath("spec", "volumeClaimTemplates").Index(i))...)
-			}
-			if limit := o.Spec.RevisionHistoryLimit; limit != nil && *limit < 0 {
-				warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
-			}
-			return warnings
+		Strategy: resource.Strategy[*appsv1.StatefulSet]{
+			PrepareForCreate: func(r *resource.RequestContext, o *appsv1.StatefulSet) {
+				pod.DropDisabledTemplateFields(r.Features, &o.Spec.Template, nil)
+				feature.Drop(r.Features, statefulSetFields(), &o.Spec, nil)
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, o, old *appsv1.StatefulSet) {
+				pod.DropDisabledTemplateFields(r.Features, &o.Spec.Template, &old.Spec.Template)
+				feature.Drop(r.Features, statefulSetFields(), &o.Spec, &old.Spec)
+			},
+			Validate: func(r *resource.RequestContext, o *appsv1.StatefulSet) field.ErrorList {
+				return append(validateIdentity(o), validateStatefulSet(r, o, nil)...)
+			},
+			ValidateUpdate: validateStatefulSetUpdate,
+			Warnings: func(_ *resource.RequestContext, o, old *appsv1.StatefulSet) []string {
+				warnings := templateWarnings(&o.Spec.Template, statefulSetTemplate(old))
+				for i := range o.Spec.VolumeClaimTemplates {
+					warnings = append(warnings, volume.ClaimWarnings(&o.Spec.VolumeClaimTemplates[i].Spec, field.NewPath("spec", "volumeClaimTemplates").Index(i))...)
+				}
+				if limit := o.Spec.RevisionHistoryLimit; limit != nil && *limit < 0 {
+					warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+				}
+				return warnings
+			},
+			ValidateName: validation.NameIsDNSLabel,
 		},
-		ValidateName: validation.NameIsDNSLabel,
-		Columns: append([]metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Ready", "string", "Number of the pod with ready state"),
-			resource.AgeColumn(),
-		}, cell.ContainersColumns()...),
-		Row: statefulSetRow,
+		Table: resource.Table[*appsv1.StatefulSet]{
+			Columns: append([]metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Ready", "string", "Number of the pod with ready state"),
+				resource.AgeColumn(),
+			}, printers.ContainersColumns()...),
+			Row: statefulSetRow,
+		},
 		Subresources: []resource.SubresourceDefinition[appsv1.StatefulSet, *appsv1.StatefulSet]{{
 			Name: "scale",
 			Scale: &resource.ScaleDefinition[appsv1.StatefulSet, *appsv1.StatefulSet]{
@@ -77,34 +82,42 @@ func StatefulSets() *resource.Resource {
 }
 
 func defaultStatefulSet(s *appsv1.StatefulSet) {
-	core.DefaultPodTemplateSpec(&s.Spec.Template)
+	pod.DefaultTemplate(&s.Spec.Template)
 	for i := range s.Spec.VolumeClaimTemplates {
 		claim := &s.Spec.VolumeClaimTemplates[i]
-		core.DefaultPersistentVolumeClaimSpec(&claim.Spec)
-		fill.Zero(&claim.Status.Phase, corev1.ClaimPending)
+		volume.DefaultClaimSpec(&claim.Spec)
+		defaults.Zero(&claim.Status.Phase, corev1.ClaimPending)
 		claim.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 	}
-	fill.Zero(&s.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	defaults.Zero(&s.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	strategy := &s.Spec.UpdateStrategy
 	if strategy.Type == "" {
 		strategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
-		fill.Nil(&strategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+		defaults.Nil(&strategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
 	if strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && strategy.RollingUpdate != nil {
-		fill.Nil(&strategy.RollingUpdate.Partition, 0)
+		defaults.Nil(&strategy.RollingUpdate.Partition, 0)
 	}
-	fill.Nil(&s.Spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	defaults.Nil(&s.Spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
 	retention := s.Spec.PersistentVolumeClaimRetentionPolicy
-	fill.Zero(&retention.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	fill.Zero(&retention.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	fill.Nil(&s.Spec.Replicas, 1)
-	fill.Nil(&s.Spec.RevisionHistoryLimit, 10)
+	defaults.Zero(&retention.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	defaults.Zero(&retention.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	defaults.Nil(&s.Spec.Replicas, 1)
+	defaults.Nil(&s.Spec.RevisionHistoryLimit, 10)
 }
 
 func statefulSetRow(s *appsv1.StatefulSet, now time.Time) []any {
-	names, images := cell.Containers(s.Spec.Template.Spec.Containers)
+	names, images := printers.Containers(s.Spec.Template.Spec.Containers)
 	return []any{
 		s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 1)),
 		resource.Age(s.CreationTimestamp, now), names, images,
 	}
+}
+
+// statefulSetTemplate returns the template of a StatefulSet that may be nil.
+func statefulSetTemplate(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
+	if s == nil {
+		return nil
+	}
+	return &s.Spec.Template
 }

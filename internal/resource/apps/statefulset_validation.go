@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/core/volume"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-func validateStatefulSet(r *resource.Request, s, old *appsv1.StatefulSet) field.ErrorList {
+func validateStatefulSet(r *resource.RequestContext, s, old *appsv1.StatefulSet) field.ErrorList {
 	p, spec := field.NewPath("spec"), &s.Spec
 	var errs field.ErrorList
 	switch spec.PodManagementPolicy {
@@ -29,23 +29,19 @@ func validateStatefulSet(r *resource.Request, s, old *appsv1.StatefulSet) field.
 	if retention := spec.PersistentVolumeClaimRetentionPolicy; retention != nil {
 		const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 		at := p.Child("persistentVolumeClaimRetentionPolicy")
-		errs = append(errs, rule.OneOf(at.Child("whenDeleted"), retention.WhenDeleted, retain, remove)...)
-		errs = append(errs, rule.OneOf(at.Child("whenScaled"), retention.WhenScaled, retain, remove)...)
+		errs = append(errs, validators.OneOf(at.Child("whenDeleted"), retention.WhenDeleted, retain, remove)...)
+		errs = append(errs, validators.OneOf(at.Child("whenScaled"), retention.WhenScaled, retain, remove)...)
 	}
-	errs = append(errs, rule.NonnegativePointer(p.Child("replicas"), spec.Replicas)...)
-	errs = append(errs, rule.Nonnegative(p.Child("minReadySeconds"), spec.MinReadySeconds)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("replicas"), spec.Replicas)...)
+	errs = append(errs, validators.Nonnegative(p.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	if spec.Ordinals != nil {
-		errs = append(errs, rule.Nonnegative(p.Child("ordinals", "start"), spec.Ordinals.Start)...)
+		errs = append(errs, validators.Nonnegative(p.Child("ordinals", "start"), spec.Ordinals.Start)...)
 	}
 	errs = append(errs, validateSelector(p.Child("selector"), spec.Selector, "statefulset")...)
 	return append(errs, validateStatefulTemplate(r, p, s, old)...)
 }
 
-func validateStatefulTemplate(r *resource.Request, p *field.Path, s, old *appsv1.StatefulSet) field.ErrorList {
-	var before *corev1.PodTemplateSpec
-	if old != nil {
-		before = &old.Spec.Template
-	}
+func validateStatefulTemplate(r *resource.RequestContext, p *field.Path, s, old *appsv1.StatefulSet) field.ErrorList {
 	template := withClaims(s)
 	selector, err := metav1.LabelSelectorAsSelector(s.Spec.Selector)
 	if err != nil {
@@ -59,10 +55,10 @@ func validateStatefulTemplate(r *resource.Request, p *field.Path, s, old *appsv1
 	at := p.Child("template")
 	errs = append(errs, metav1validation.ValidateLabels(template.Labels, at.Child("labels"))...)
 	errs = append(errs, validation.ValidateAnnotations(template.Annotations, at.Child("annotations"))...)
-	return append(errs, validateTemplate(r, at, template, before, "StatefulSet")...)
+	return append(errs, validateTemplate(r, at, template, statefulSetTemplate(old), "StatefulSet")...)
 }
 
-// withClaims is the template with the volumes that its pods will have from
+// withClaims returns the template with the volumes that the pods get from
 // their claims.
 func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 	if len(s.Spec.VolumeClaimTemplates) == 0 {
@@ -87,16 +83,16 @@ func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 	return template
 }
 
-// validateIdentity checks what a StatefulSet keeps for life.
+// validateIdentity checks the immutable fields of a StatefulSet.
 func validateIdentity(s *appsv1.StatefulSet) field.ErrorList {
 	var errs field.ErrorList
 	p := field.NewPath("spec")
 	if s.Spec.ServiceName != "" {
-		errs = append(errs, rule.Label(p.Child("serviceName"), s.Spec.ServiceName)...)
+		errs = append(errs, validators.Label(p.Child("serviceName"), s.Spec.ServiceName)...)
 	}
 	for i := range s.Spec.VolumeClaimTemplates {
 		at := p.Child("volumeClaimTemplates").Index(i).Child("spec")
-		errs = append(errs, core.ValidatePersistentVolumeClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
+		errs = append(errs, volume.ValidateClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
 	}
 	return errs
 }
@@ -108,11 +104,11 @@ func validateStatefulStrategy(p *field.Path, s *appsv1.StatefulSetUpdateStrategy
 		return field.ErrorList{field.Required(p, "")}
 	case appsv1.OnDeleteStatefulSetStrategyType:
 		if s.RollingUpdate != nil {
-			return field.ErrorList{field.Invalid(at, rule.Shown(s.RollingUpdate), "only allowed for updateStrategy 'RollingUpdate'")}
+			return field.ErrorList{field.Invalid(at, validators.Shown(s.RollingUpdate), "only allowed for updateStrategy 'RollingUpdate'")}
 		}
 	case appsv1.RollingUpdateStatefulSetStrategyType:
 		if u := s.RollingUpdate; u != nil {
-			errs := rule.NonnegativePointer(at.Child("partition"), u.Partition)
+			errs := validators.NonnegativePointer(at.Child("partition"), u.Partition)
 			errs = append(errs, validateShare(at.Child("maxUnavailable"), u.MaxUnavailable)...)
 			if u.MaxUnavailable != nil && isNone(u.MaxUnavailable) {
 				errs = append(errs, field.Invalid(at.Child("maxUnavailable"), *u.MaxUnavailable, "cannot be 0"))
@@ -120,12 +116,12 @@ func validateStatefulStrategy(p *field.Path, s *appsv1.StatefulSetUpdateStrategy
 			return errs
 		}
 	default:
-		return field.ErrorList{field.Invalid(p, rule.Shown(*s), "must be 'RollingUpdate' or 'OnDelete'")}
+		return field.ErrorList{field.Invalid(p, validators.Shown(*s), "must be 'RollingUpdate' or 'OnDelete'")}
 	}
 	return nil
 }
 
-func validateStatefulSetUpdate(r *resource.Request, s, old *appsv1.StatefulSet) field.ErrorList {
+func validateStatefulSetUpdate(r *resource.RequestContext, s, old *appsv1.StatefulSet) field.ErrorList {
 	errs := validateStatefulSet(r, s, old)
 	kept := s.Spec.DeepCopy()
 	kept.Replicas, kept.Ordinals, kept.Template = old.Spec.Replicas, old.Spec.Ordinals, old.Spec.Template
@@ -140,13 +136,13 @@ func validateStatefulSetUpdate(r *resource.Request, s, old *appsv1.StatefulSet) 
 	return errs
 }
 
-func validateStatefulSetStatus(_ *resource.Request, set, old *appsv1.StatefulSet) field.ErrorList {
+func validateStatefulSetStatus(_ *resource.RequestContext, set, old *appsv1.StatefulSet) field.ErrorList {
 	p, s := field.NewPath("status"), &set.Status
 	errs := validateCounts(p, count{"replicas", s.Replicas}, count{"readyReplicas", s.ReadyReplicas},
 		count{"currentReplicas", s.CurrentReplicas}, count{"updatedReplicas", s.UpdatedReplicas},
 		count{"availableReplicas", s.AvailableReplicas})
-	errs = append(errs, rule.Nonnegative(p.Child("observedGeneration"), s.ObservedGeneration)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("collisionCount"), s.CollisionCount)...)
+	errs = append(errs, validators.Nonnegative(p.Child("observedGeneration"), s.ObservedGeneration)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("collisionCount"), s.CollisionCount)...)
 	errs = append(errs, validateAtMost(p, count{"readyReplicas", s.ReadyReplicas}, s.Replicas, "status.replicas")...)
 	errs = append(errs, validateAtMost(p, count{"currentReplicas", s.CurrentReplicas}, s.Replicas, "status.replicas")...)
 	errs = append(errs, validateAtMost(p, count{"updatedReplicas", s.UpdatedReplicas}, s.Replicas, "status.replicas")...)

@@ -8,30 +8,30 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 func templateWarnings(template, old *corev1.PodTemplateSpec) []string {
-	return core.PodTemplateWarnings(template, old, field.NewPath("spec", "template"))
+	return pod.TemplateWarnings(template, old, field.NewPath("spec", "template"))
 }
 
-// nameWarnings warns of a new object's name that cannot be the beginning of
-// its pods' host names.
+// nameWarnings warns if the name of a new object cannot be the prefix of its
+// pods' host names.
 func nameWarnings(o metav1.Object, isNew bool) []string {
 	if !isNew {
 		return nil
 	}
-	return rule.PodNameWarnings(o.GetName())
+	return validators.PodNameWarnings(o.GetName())
 }
 
-// validateSelector requires a selector that selects something, for the
-// workload that messages call kind.
+// validateSelector requires a selector that is not empty. kind is the
+// workload's name in errors.
 func validateSelector(p *field.Path, s *metav1.LabelSelector, kind string) field.ErrorList {
 	if s == nil {
 		return field.ErrorList{field.Required(p, "")}
 	}
-	return append(rule.Selector(p, s), validateNotEmpty(p, s, kind)...)
+	return append(validators.Selector(p, s), validateNotEmpty(p, s, kind)...)
 }
 
 func validateNotEmpty(p *field.Path, s *metav1.LabelSelector, kind string) field.ErrorList {
@@ -42,13 +42,13 @@ func validateNotEmpty(p *field.Path, s *metav1.LabelSelector, kind string) field
 }
 
 // validateTemplate checks the template of pods that are replaced when they
-// end, for the workload that messages call kind.
-func validateTemplate(r *resource.Request, p *field.Path, template, old *corev1.PodTemplateSpec, kind string) field.ErrorList {
-	errs := core.ValidatePodTemplateSpec(template, p, core.PodTemplateOptions(r.Features, old))
+// end. kind is the workload's name in errors.
+func validateTemplate(r *resource.RequestContext, p *field.Path, template, old *corev1.PodTemplateSpec, kind string) field.ErrorList {
+	errs := pod.ValidateTemplate(template, p, pod.TemplateOptions(r, old))
 	return append(errs, validateTemplateEnding(p.Child("spec"), &template.Spec, kind)...)
 }
 
-// validateTemplateEnding refuses pods that end by themselves.
+// validateTemplateEnding refuses templates of pods that end by themselves.
 func validateTemplateEnding(p *field.Path, s *corev1.PodSpec, kind string) field.ErrorList {
 	var errs field.ErrorList
 	if s.RestartPolicy != corev1.RestartPolicyAlways {
@@ -67,9 +67,9 @@ func validateMatch(p *field.Path, selector labels.Selector, template *corev1.Pod
 	return field.ErrorList{field.Invalid(p.Child("metadata", "labels"), template.Labels, "`selector` does not match template `labels`")}
 }
 
-// validateSelected checks the template of a ReplicaSet's pods against the
-// selector of spec.
-func validateSelected(r *resource.Request, p *field.Path, s *metav1.LabelSelector, template, old *corev1.PodTemplateSpec) field.ErrorList {
+// validateSelected checks the template of a ReplicaSet, whose labels must
+// match the selector.
+func validateSelected(r *resource.RequestContext, p *field.Path, s *metav1.LabelSelector, template, old *corev1.PodTemplateSpec) field.ErrorList {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return field.ErrorList{field.Invalid(p.Child("selector"), s, "invalid label selector")}
@@ -81,26 +81,26 @@ func validateSelected(r *resource.Request, p *field.Path, s *metav1.LabelSelecto
 	return append(errs, validateTemplate(r, p.Child("template"), template, old, "ReplicaSet")...)
 }
 
-// validateShare requires a number of pods or a percentage of them, up to all.
+// validateShare requires a number of pods, or a percentage of at most 100 %.
 func validateShare(p *field.Path, value *intstr.IntOrString) field.ErrorList {
 	if value == nil {
 		return nil
 	}
-	return append(rule.IntOrPercent(p, *value), rule.AtMostWhole(p, *value)...)
+	return append(validators.IntOrPercent(p, *value), validators.AtMostWhole(p, *value)...)
 }
 
-// isNone says whether value is 0 or 0 %, or says nothing valid.
+// isNone reports whether value is 0 or 0 %, or is invalid.
 func isNone(value *intstr.IntOrString) bool {
 	if value == nil {
 		return true
 	}
-	if percent, ok := rule.Percent(*value); ok {
+	if percent, ok := validators.Percent(*value); ok {
 		return percent == 0
 	}
 	return value.IntValue() == 0
 }
 
-// count is one number of a status.
+// count is one count in a status.
 type count struct {
 	name  string
 	value int32
@@ -109,7 +109,7 @@ type count struct {
 func validateCounts(p *field.Path, counts ...count) field.ErrorList {
 	var errs field.ErrorList
 	for _, c := range counts {
-		errs = append(errs, rule.Nonnegative(p.Child(c.name), c.value)...)
+		errs = append(errs, validators.Nonnegative(p.Child(c.name), c.value)...)
 	}
 	return errs
 }

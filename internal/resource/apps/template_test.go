@@ -44,8 +44,9 @@ func TestRollingUpdate(t *testing.T) {
 	}
 }
 
-// TestDeploymentGeneration shows what a controller must look at anew: the
-// spec, and the annotations that ReplicaSets copy, but not labels.
+// TestDeploymentGeneration checks which changes increment the generation:
+// changes of the spec and of the annotations, which ReplicaSets copy, but not
+// changes of labels.
 func TestDeploymentGeneration(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*appsv1.Deployment)
@@ -62,7 +63,7 @@ func TestDeploymentGeneration(t *testing.T) {
 			old.Generation = 1
 			d := old.DeepCopy()
 			test.change(d)
-			Deployments().PrepareForUpdate(&resource.Request{}, d, old)
+			Deployments().Strategy.PrepareForUpdate(&resource.RequestContext{}, d, old)
 			if d.Generation != test.want {
 				t.Errorf("generation is %d, want %d", d.Generation, test.want)
 			}

@@ -11,18 +11,7 @@ import (
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
 	return resource.InGroup(resource.Priorities{Group: 17700},
-		review[authenticationv1.SelfSubjectReview]("SelfSubjectReview", "selfsubjectreviews", true),
-		review[authenticationv1.TokenReview]("TokenReview", "tokenreviews", true),
+		resource.DefineReview[authenticationv1.SelfSubjectReview](authenticationv1.SchemeGroupVersion, "SelfSubjectReview", "selfsubjectreviews", true),
+		resource.DefineReview[authenticationv1.TokenReview](authenticationv1.SchemeGroupVersion, "TokenReview", "tokenreviews", true),
 	)
-}
-
-func review[S any, T resource.ObjectPointer[S]](kind, plural string, cluster bool) *resource.Resource {
-	return resource.Define(resource.Definition[S, T]{
-		GroupVersion: authenticationv1.SchemeGroupVersion,
-		Kind:         kind,
-		Plural:       plural,
-		Cluster:      cluster,
-		Verbs:        []string{"create"},
-		Action:       resource.Review,
-	})
 }

@@ -11,20 +11,9 @@ import (
 // Resources lists the group's resources.
 func Resources() []*resource.Resource {
 	return resource.InGroup(resource.Priorities{Group: 17600},
-		review[authorizationv1.LocalSubjectAccessReview]("LocalSubjectAccessReview", "localsubjectaccessreviews", false),
-		review[authorizationv1.SelfSubjectAccessReview]("SelfSubjectAccessReview", "selfsubjectaccessreviews", true),
-		review[authorizationv1.SelfSubjectRulesReview]("SelfSubjectRulesReview", "selfsubjectrulesreviews", true),
-		review[authorizationv1.SubjectAccessReview]("SubjectAccessReview", "subjectaccessreviews", true),
+		resource.DefineReview[authorizationv1.LocalSubjectAccessReview](authorizationv1.SchemeGroupVersion, "LocalSubjectAccessReview", "localsubjectaccessreviews", false),
+		resource.DefineReview[authorizationv1.SelfSubjectAccessReview](authorizationv1.SchemeGroupVersion, "SelfSubjectAccessReview", "selfsubjectaccessreviews", true),
+		resource.DefineReview[authorizationv1.SelfSubjectRulesReview](authorizationv1.SchemeGroupVersion, "SelfSubjectRulesReview", "selfsubjectrulesreviews", true),
+		resource.DefineReview[authorizationv1.SubjectAccessReview](authorizationv1.SchemeGroupVersion, "SubjectAccessReview", "subjectaccessreviews", true),
 	)
-}
-
-func review[S any, T resource.ObjectPointer[S]](kind, plural string, cluster bool) *resource.Resource {
-	return resource.Define(resource.Definition[S, T]{
-		GroupVersion: authorizationv1.SchemeGroupVersion,
-		Kind:         kind,
-		Plural:       plural,
-		Cluster:      cluster,
-		Verbs:        []string{"create"},
-		Action:       resource.Review,
-	})
 }

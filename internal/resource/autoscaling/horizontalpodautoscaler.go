@@ -13,49 +13,57 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 const kind = "HorizontalPodAutoscaler"
 
-// HorizontalPodAutoscalers is the resource horizontalpodautoscalers. v2 is
-// stored; v1 carries what it has no fields for in annotations.
+// HorizontalPodAutoscalers is the resource horizontalpodautoscalers. Objects
+// are stored as v2. v1 has annotations for what it has no fields for.
 func HorizontalPodAutoscalers() *resource.Resource {
 	hub := autoscalingv2.SchemeGroupVersion
 	return resource.Define(resource.Definition[autoscalingv2.HorizontalPodAutoscaler, *autoscalingv2.HorizontalPodAutoscaler]{
 		GroupVersion: hub,
-		Kind:         kind,
-		Plural:       "horizontalpodautoscalers",
-		ShortNames:   []string{"hpa"},
-		Categories:   []string{"all"},
-		Default:      defaultAutoscaler,
-		CopyStatus:   func(a, from *autoscalingv2.HorizontalPodAutoscaler) { a.Status = from.Status },
-		Validate: func(r *resource.Request, a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-			return validateAutoscaler(r, field.NewPath("spec"), &a.Spec, nil)
-		},
-		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-			return validateAutoscaler(r, field.NewPath("spec"), &a.Spec, &old.Spec)
-		},
-		ValidateStatus: func(_ *resource.Request, a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-			errs := rule.Nonnegative(field.NewPath("status", "currentReplicas"), a.Status.CurrentReplicas)
-			return append(errs, rule.Nonnegative(field.NewPath("status", "desiredReplicas"), a.Status.DesiredReplicas)...)
+		Names: resource.Names{
+			Kind:       kind,
+			Plural:     "horizontalpodautoscalers",
+			ShortNames: []string{"hpa"},
+			Categories: []string{"all"},
 		},
 		Other: []resource.Version{resource.OtherVersion(
 			autoscalingv1.SchemeGroupVersion.WithKind(kind), hub.WithKind(kind), defaultAutoscalerV1, fromV1, toV1,
 		)},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Reference", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]),
-			resource.Column("Targets", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["metrics"]),
-			resource.Column("MinPods", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]),
-			resource.Column("MaxPods", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]),
-			resource.Column("Replicas", "string", autoscalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]),
-			resource.AgeColumn(),
+		Default: defaultAutoscaler,
+		Status: resource.Status[*autoscalingv2.HorizontalPodAutoscaler]{
+			Copy: func(a, from *autoscalingv2.HorizontalPodAutoscaler) { a.Status = from.Status },
+			Validate: func(_ *resource.RequestContext, a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+				errs := validators.Nonnegative(field.NewPath("status", "currentReplicas"), a.Status.CurrentReplicas)
+				return append(errs, validators.Nonnegative(field.NewPath("status", "desiredReplicas"), a.Status.DesiredReplicas)...)
+			},
 		},
-		Row: autoscalerRow,
+		UpdateValidatesAlone: true,
+		Strategy: resource.Strategy[*autoscalingv2.HorizontalPodAutoscaler]{
+			Validate: func(r *resource.RequestContext, a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+				return validateAutoscaler(r, field.NewPath("spec"), &a.Spec, nil)
+			},
+			ValidateUpdate: func(r *resource.RequestContext, a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+				return validateAutoscaler(r, field.NewPath("spec"), &a.Spec, &old.Spec)
+			},
+		},
+		Table: resource.Table[*autoscalingv2.HorizontalPodAutoscaler]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Reference", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]),
+				resource.Column("Targets", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["metrics"]),
+				resource.Column("MinPods", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]),
+				resource.Column("MaxPods", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]),
+				resource.Column("Replicas", "string", autoscalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]),
+				resource.AgeColumn(),
+			},
+			Row: autoscalerRow,
+		},
 	})
 }
 
@@ -69,12 +77,12 @@ func cpuUtilization(percent int32) autoscalingv2.MetricSpec {
 	}
 }
 
-// defaultCPUUtilization is the target of an autoscaler that names no metric,
-// in percent of the requests.
+// defaultCPUUtilization is the target of an autoscaler without metrics, in
+// percent of the CPU requests.
 const defaultCPUUtilization = 80
 
 func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
-	fill.Nil(&a.Spec.MinReplicas, 1)
+	defaults.Nil(&a.Spec.MinReplicas, 1)
 	if len(a.Spec.Metrics) == 0 {
 		a.Spec.Metrics = []autoscalingv2.MetricSpec{cpuUtilization(defaultCPUUtilization)}
 	}
@@ -89,13 +97,13 @@ func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
 	}
 }
 
-// defaultScaling fills in rules; a window below 0 stays unset, because the
-// controller's flag decides it.
+// defaultScaling sets the defaults of rules. A negative window stays unset,
+// because a flag of the controller decides it.
 func defaultScaling(r *autoscalingv2.HPAScalingRules, window int32, policies []autoscalingv2.HPAScalingPolicy) *autoscalingv2.HPAScalingRules {
-	fill.Nil(&r, autoscalingv2.HPAScalingRules{})
-	fill.Nil(&r.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
+	defaults.Nil(&r, autoscalingv2.HPAScalingRules{})
+	defaults.Nil(&r.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
 	if window >= 0 {
-		fill.Nil(&r.StabilizationWindowSeconds, window)
+		defaults.Nil(&r.StabilizationWindowSeconds, window)
 	}
 	if r.Policies == nil {
 		r.Policies = policies
@@ -104,11 +112,11 @@ func defaultScaling(r *autoscalingv2.HPAScalingRules, window int32, policies []a
 }
 
 func defaultAutoscalerV1(a *autoscalingv1.HorizontalPodAutoscaler) {
-	fill.Nil(&a.Spec.MinReplicas, 1)
+	defaults.Nil(&a.Spec.MinReplicas, 1)
 }
 
 func autoscalerRow(a *autoscalingv2.HorizontalPodAutoscaler, now time.Time) []any {
-	minimum := cell.Unset
+	minimum := printers.Unset
 	if a.Spec.MinReplicas != nil {
 		minimum = strconv.Itoa(int(*a.Spec.MinReplicas))
 	}
@@ -118,12 +126,12 @@ func autoscalerRow(a *autoscalingv2.HorizontalPodAutoscaler, now time.Time) []an
 	}
 }
 
-// shownMetrics is how many metrics a table names.
+// shownMetrics is how many metrics a table cell shows.
 const shownMetrics = 2
 
 func metricsCell(specs []autoscalingv2.MetricSpec, statuses []autoscalingv2.MetricStatus) string {
 	if len(specs) == 0 {
-		return cell.None
+		return printers.None
 	}
 	var metrics []string
 	for i := range specs {

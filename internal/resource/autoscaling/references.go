@@ -5,19 +5,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// versionRule says what the apiVersion of a reference may be.
+// versionRule is the rule for the apiVersion of a reference.
 type versionRule int
 
 const (
-	// groupRequired: a group and a version.
+	// groupRequired requires a group and a version.
 	groupRequired versionRule = iota
-	// groupOptional: a version alone, or none, stands for the core group.
+	// groupOptional also allows a version alone, or nothing, for the core
+	// group.
 	groupOptional
-	// unchecked: anything, as it was before.
+	// unchecked allows anything, because the stored object has an invalid
+	// value.
 	unchecked
 )
 
-// problem is what is wrong with an apiVersion, or "".
+// problem returns what is wrong with an apiVersion, or "".
 func (r versionRule) problem(apiVersion string) string {
 	if r == unchecked {
 		return ""
@@ -32,9 +34,9 @@ func (r versionRule) problem(apiVersion string) string {
 	return ""
 }
 
-// targetVersion is the rule for what is scaled. Only ReplicationControllers
-// have a scale subresource and no group. A reference that stays may stay as
-// wrong as it is.
+// targetVersion returns the rule for the scale target. ReplicationControllers
+// are the only scalable kind of the core group. An unchanged reference may
+// stay invalid.
 func targetVersion(s, old *autoscalingv2.HorizontalPodAutoscalerSpec) versionRule {
 	target := &s.ScaleTargetRef
 	switch {
@@ -46,8 +48,8 @@ func targetVersion(s, old *autoscalingv2.HorizontalPodAutoscalerSpec) versionRul
 	return groupRequired
 }
 
-// describedVersion is the rule for the objects that metrics describe. Once one
-// of them was wrong all may be.
+// describedVersion returns the rule for the objects that metrics describe. If
+// one of the old references is invalid, all new ones may be.
 func describedVersion(old *autoscalingv2.HorizontalPodAutoscalerSpec) versionRule {
 	if old == nil {
 		return groupOptional

@@ -32,8 +32,9 @@ func specOf(target, described string) *autoscalingv2.HorizontalPodAutoscalerSpec
 	}
 }
 
-// What is scaled needs a group, what is described may be in the core group,
-// and what was wrong before may stay so.
+// TestVersionsOfReferences checks that scale targets need a group, that
+// described objects may be in the core group, and that an invalid reference
+// may stay.
 func TestVersionsOfReferences(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -65,7 +66,7 @@ func TestVersionsOfReferences(t *testing.T) {
 			if c.want != "" {
 				want = append(want, "spec.metrics[0].object.describedObject.apiVersion: "+c.want)
 			}
-			errs := validateAutoscaler(&coracle.Request{}, field.NewPath("spec"), specOf(c.target, c.described), c.before)
+			errs := validateAutoscaler(&coracle.RequestContext{}, field.NewPath("spec"), specOf(c.target, c.described), c.before)
 			if len(errs) != len(want) {
 				t.Fatalf("%v, want %v", errs, want)
 			}
@@ -78,9 +79,10 @@ func TestVersionsOfReferences(t *testing.T) {
 	}
 }
 
-// Nobody scales to zero by what the pods themselves say, and where scaling to
-// zero is off only who did before.
-func TestFewestReplicas(t *testing.T) {
+// TestMinReplicasLimit checks that scaling to zero needs a metric other than a
+// metric of the pods and, unless the stored object already allows it, the
+// feature gate.
+func TestMinReplicasLimit(t *testing.T) {
 	off, err := feature.Parse([]string{"HPAScaleToZero=false"})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +102,7 @@ func TestFewestReplicas(t *testing.T) {
 	} {
 		s := specOf("apps/v1", "v1")
 		s.MinReplicas, s.Metrics = ptr.To[int32](0), c.metrics
-		if errs := validateAutoscaler(&coracle.Request{Features: c.features}, field.NewPath("spec"), s, c.before); len(errs) != c.want {
+		if errs := validateAutoscaler(&coracle.RequestContext{Features: c.features}, field.NewPath("spec"), s, c.before); len(errs) != c.want {
 			t.Errorf("%s: %v", c.name, errs)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Annotations that carry in v1 what only v2 has fields for, as JSON of the
+// The annotations that hold the v2 fields which v1 lacks, as JSON of the
 // Metric types of autoscaling/v1 and of v2's behavior.
 const (
 	metricsAnnotation    = "autoscaling.alpha.kubernetes.io/metrics"
@@ -29,8 +29,8 @@ func isCPUStatus(m *autoscalingv2.MetricStatus) bool {
 		m.Resource.Name == corev1.ResourceCPU && m.Resource.Current.AverageUtilization != nil
 }
 
-// toV1 moves the first CPU utilization to v1's own field and everything else
-// that v1 lacks to annotations.
+// toV1 moves the first CPU utilization metric to v1's field, and everything
+// else that v1 lacks to annotations.
 func toV1(a *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
 	out := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: a.ObjectMeta}
 	out.Spec = autoscalingv1.HorizontalPodAutoscalerSpec{
@@ -67,16 +67,16 @@ func toV1(a *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPod
 			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
 		})
 	}
-	withoutCarried(&out.ObjectMeta)
-	carry(&out.ObjectMeta, metricsAnnotation, metrics, len(metrics) > 0)
-	carry(&out.ObjectMeta, statusesAnnotation, statuses, len(statuses) > 0)
-	carry(&out.ObjectMeta, conditionsAnnotation, conditions, len(conditions) > 0)
-	carry(&out.ObjectMeta, behaviorAnnotation, a.Spec.Behavior, a.Spec.Behavior != nil)
+	deleteAnnotations(&out.ObjectMeta)
+	setAnnotation(&out.ObjectMeta, metricsAnnotation, metrics, len(metrics) > 0)
+	setAnnotation(&out.ObjectMeta, statusesAnnotation, statuses, len(statuses) > 0)
+	setAnnotation(&out.ObjectMeta, conditionsAnnotation, conditions, len(conditions) > 0)
+	setAnnotation(&out.ObjectMeta, behaviorAnnotation, a.Spec.Behavior, a.Spec.Behavior != nil)
 	return out
 }
 
-// fromV1 is the reverse of toV1. An annotation that is not what toV1 writes is
-// dropped.
+// fromV1 is the reverse of toV1. It drops annotations that toV1 could not have
+// written.
 func fromV1(a *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
 	out := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: a.ObjectMeta}
 	out.Spec = autoscalingv2.HorizontalPodAutoscalerSpec{
@@ -94,7 +94,7 @@ func fromV1(a *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalP
 		out.Spec.Metrics = append(out.Spec.Metrics, cpuUtilization(*a.Spec.TargetCPUUtilizationPercentage))
 	}
 	var metrics []autoscalingv1.MetricSpec
-	if carried(&a.ObjectMeta, metricsAnnotation, &metrics) {
+	if decodeAnnotation(&a.ObjectMeta, metricsAnnotation, &metrics) {
 		for i := range metrics {
 			out.Spec.Metrics = append(out.Spec.Metrics, metricFromV1(&metrics[i]))
 		}
@@ -103,12 +103,12 @@ func fromV1(a *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalP
 		out.Spec.Metrics = []autoscalingv2.MetricSpec{cpuUtilization(defaultCPUUtilization)}
 	}
 	var behavior autoscalingv2.HorizontalPodAutoscalerBehavior
-	if carried(&a.ObjectMeta, behaviorAnnotation, &behavior) {
+	if decodeAnnotation(&a.ObjectMeta, behaviorAnnotation, &behavior) {
 		out.Spec.Behavior = &behavior
 		defaultAutoscaler(out)
 	}
 	var statuses []autoscalingv1.MetricStatus
-	if carried(&a.ObjectMeta, statusesAnnotation, &statuses) {
+	if decodeAnnotation(&a.ObjectMeta, statusesAnnotation, &statuses) {
 		for i := range statuses {
 			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, statusFromV1(&statuses[i]))
 		}
@@ -122,7 +122,7 @@ func fromV1(a *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalP
 		}}
 	}
 	var conditions []autoscalingv1.HorizontalPodAutoscalerCondition
-	if carried(&a.ObjectMeta, conditionsAnnotation, &conditions) {
+	if decodeAnnotation(&a.ObjectMeta, conditionsAnnotation, &conditions) {
 		for _, c := range conditions {
 			out.Status.Conditions = append(out.Status.Conditions, autoscalingv2.HorizontalPodAutoscalerCondition{
 				Type: autoscalingv2.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
@@ -130,11 +130,11 @@ func fromV1(a *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalP
 			})
 		}
 	}
-	withoutCarried(&out.ObjectMeta)
+	deleteAnnotations(&out.ObjectMeta)
 	return out
 }
 
-func carry(meta *metav1.ObjectMeta, annotation string, value any, present bool) {
+func setAnnotation(meta *metav1.ObjectMeta, annotation string, value any, present bool) {
 	if !present {
 		return
 	}
@@ -148,12 +148,12 @@ func carry(meta *metav1.ObjectMeta, annotation string, value any, present bool) 
 	meta.Annotations[annotation] = string(data)
 }
 
-func carried(meta *metav1.ObjectMeta, annotation string, into any) bool {
+func decodeAnnotation(meta *metav1.ObjectMeta, annotation string, into any) bool {
 	data, ok := meta.Annotations[annotation]
 	return ok && json.Unmarshal([]byte(data), into) == nil
 }
 
-func withoutCarried(meta *metav1.ObjectMeta) {
+func deleteAnnotations(meta *metav1.ObjectMeta) {
 	kept := map[string]string{}
 	for key, value := range meta.Annotations {
 		switch key {

@@ -36,7 +36,8 @@ func perPod(name, value string) autoscalingv2.MetricSpec {
 	}
 }
 
-// TestThroughV1 takes autoscalers through v1 and back: nothing may be lost.
+// TestThroughV1 checks that converting autoscalers to v1 and back loses
+// nothing.
 func TestThroughV1(t *testing.T) {
 	queue := autoscalingv2.MetricSpec{
 		Type: autoscalingv2.ExternalMetricSourceType,

@@ -7,8 +7,9 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // Limits of scaling rules, in seconds.
@@ -17,10 +18,10 @@ const (
 	maxPeriod = 1800
 )
 
-// validateAutoscaler checks a spec; old, which may be nil, is what it replaces.
-func validateAutoscaler(r *resource.Request, p *field.Path, s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field.ErrorList {
+// validateAutoscaler checks a spec. old is the spec that it replaces, or nil.
+func validateAutoscaler(r *resource.RequestContext, p *field.Path, s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field.ErrorList {
 	var errs field.ErrorList
-	fewest := fewestReplicas(r, old)
+	fewest := minReplicasLimit(r, old)
 	if s.MinReplicas != nil && *s.MinReplicas < fewest {
 		errs = append(errs, field.Invalid(p.Child("minReplicas"), *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", fewest)))
 	}
@@ -42,18 +43,18 @@ func validateAutoscaler(r *resource.Request, p *field.Path, s, old *autoscalingv
 	return errs
 }
 
-// fewestReplicas is the least that minReplicas may be (KEP-2021). What scaled
-// to zero while that was allowed may go on to.
-func fewestReplicas(r *resource.Request, old *autoscalingv2.HorizontalPodAutoscalerSpec) int32 {
-	if r.Features.Enabled("HPAScaleToZero") || old != nil && old.MinReplicas != nil && *old.MinReplicas == 0 {
+// minReplicasLimit returns the minimum of minReplicas (KEP-2021). It stays 0
+// for an autoscaler that was stored with minReplicas 0.
+func minReplicasLimit(r *resource.RequestContext, old *autoscalingv2.HorizontalPodAutoscalerSpec) int32 {
+	if r.Features.Enabled(feature.HPAScaleToZero) || old != nil && old.MinReplicas != nil && *old.MinReplicas == 0 {
 		return 0
 	}
 	return 1
 }
 
 func validateReference(p *field.Path, r *autoscalingv2.CrossVersionObjectReference, versions versionRule) field.ErrorList {
-	errs := rule.RequiredPathSegment(p.Child("kind"), r.Kind)
-	errs = append(errs, rule.RequiredPathSegment(p.Child("name"), r.Name)...)
+	errs := validators.RequiredPathSegment(p.Child("kind"), r.Kind)
+	errs = append(errs, validators.RequiredPathSegment(p.Child("name"), r.Name)...)
 	if problem := versions.problem(r.APIVersion); problem != "" {
 		errs = append(errs, field.Invalid(p.Child("apiVersion"), r.APIVersion, problem))
 	}
@@ -114,7 +115,8 @@ func validateMetric(p *field.Path, m *autoscalingv2.MetricSpec, described versio
 			autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
 			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType,
 		})
-		// Clients know this fault as two: no such type, and no source for it.
+		// Upstream reports two errors: the type is unknown, and it has no
+		// source.
 		errs = append(errs, unknown, unknown)
 	}
 	if present > 1 {
@@ -175,7 +177,7 @@ func validateContainerResource(p *field.Path, c *autoscalingv2.ContainerResource
 	if c.Container == "" {
 		errs = append(errs, field.Required(p.Child("container"), "must specify a container"))
 	} else {
-		errs = append(errs, rule.PathSegment(p.Child("container"), c.Container)...)
+		errs = append(errs, validators.PathSegment(p.Child("container"), c.Container)...)
 	}
 	return append(errs, validateUsage(p.Child("target"), &c.Target)...)
 }
@@ -195,7 +197,7 @@ func validateMetricName(p *field.Path, m *autoscalingv2.MetricIdentifier) field.
 	if m.Name == "" {
 		return field.ErrorList{field.Required(p.Child("name"), "must specify a metric name")}
 	}
-	return rule.PathSegment(p.Child("name"), m.Name)
+	return validators.PathSegment(p.Child("name"), m.Name)
 }
 
 func validateMetricTarget(p *field.Path, t *autoscalingv2.MetricTarget) field.ErrorList {
@@ -235,7 +237,7 @@ func validateScaling(p *field.Path, r *autoscalingv2.HPAScalingRules) field.Erro
 		errs = append(errs, field.Invalid(window, *w, "must be less than or equal to 3600"))
 	}
 	if r.SelectPolicy != nil {
-		errs = append(errs, rule.OneOf(p.Child("selectPolicy"), *r.SelectPolicy,
+		errs = append(errs, validators.OneOf(p.Child("selectPolicy"), *r.SelectPolicy,
 			autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)...)
 	}
 	if r.Tolerance != nil && r.Tolerance.Sign() < 0 {
@@ -247,7 +249,7 @@ func validateScaling(p *field.Path, r *autoscalingv2.HPAScalingRules) field.Erro
 	}
 	for i, policy := range r.Policies {
 		at := policies.Index(i)
-		errs = append(errs, rule.OneOf(at.Child("type"), policy.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)...)
+		errs = append(errs, validators.OneOf(at.Child("type"), policy.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)...)
 		if policy.Value <= 0 {
 			errs = append(errs, field.Invalid(at.Child("value"), policy.Value, "must be greater than zero"))
 		}

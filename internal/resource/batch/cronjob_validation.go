@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -9,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// maxCronJobName leaves room for the 11 characters that the names of its jobs
-// end in.
+// maxCronJobName leaves room for the 11 characters that are appended to the
+// names of jobs.
 const maxCronJobName = 52
 
-func validateCronJob(r *resource.Request, c, old *batchv1.CronJob) field.ErrorList {
+func validateCronJob(r *resource.RequestContext, c, old *batchv1.CronJob) field.ErrorList {
 	p, s := field.NewPath("spec"), &c.Spec
 	var errs field.ErrorList
 	if old == nil && len(c.Name) > maxCronJobName {
@@ -24,16 +25,16 @@ func validateCronJob(r *resource.Request, c, old *batchv1.CronJob) field.ErrorLi
 	}
 	errs = append(errs, validateSchedule(p.Child("schedule"), c, old)...)
 	if s.StartingDeadlineSeconds != nil {
-		errs = append(errs, rule.Nonnegative(p.Child("startingDeadlineSeconds"), *s.StartingDeadlineSeconds)...)
+		errs = append(errs, validators.Nonnegative(p.Child("startingDeadlineSeconds"), *s.StartingDeadlineSeconds)...)
 	}
 	if s.TimeZone != nil && (old == nil || old.Spec.TimeZone == nil || *old.Spec.TimeZone != *s.TimeZone) {
 		errs = append(errs, validateTimeZone(p.Child("timeZone"), *s.TimeZone)...)
 	}
-	errs = append(errs, rule.OneOf(p.Child("concurrencyPolicy"), s.ConcurrencyPolicy,
+	errs = append(errs, validators.OneOf(p.Child("concurrencyPolicy"), s.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
 	errs = append(errs, validateJobTemplate(r, p.Child("jobTemplate", "spec"), &s.JobTemplate.Spec, old)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("successfulJobsHistoryLimit"), s.SuccessfulJobsHistoryLimit)...)
-	return append(errs, rule.NonnegativePointer(p.Child("failedJobsHistoryLimit"), s.FailedJobsHistoryLimit)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("successfulJobsHistoryLimit"), s.SuccessfulJobsHistoryLimit)...)
+	return append(errs, validators.NonnegativePointer(p.Child("failedJobsHistoryLimit"), s.FailedJobsHistoryLimit)...)
 }
 
 func validateSchedule(p *field.Path, c, old *batchv1.CronJob) field.ErrorList {
@@ -43,17 +44,27 @@ func validateSchedule(p *field.Path, c, old *batchv1.CronJob) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if strings.Contains(schedule, "TZ") {
-		// Those who have it in the schedule may go on.
+		// A stored schedule may have a time zone in it.
 		if old == nil || !strings.Contains(old.Spec.Schedule, "TZ") {
 			errs = append(errs, field.Invalid(p, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
 		} else if c.Spec.TimeZone != nil {
 			errs = append(errs, field.Invalid(p, schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"))
 		}
 	}
-	if _, err := cron.ParseStandard(schedule); err != nil {
+	if err := parseSchedule(schedule); err != nil {
 		errs = append(errs, field.Invalid(p, schedule, err.Error()))
 	}
 	return errs
+}
+
+// parseSchedule returns what is wrong with a schedule. The parser panics if
+// nothing follows a time zone.
+func parseSchedule(schedule string) error {
+	if (strings.HasPrefix(schedule, "TZ=") || strings.HasPrefix(schedule, "CRON_TZ=")) && !strings.Contains(schedule, " ") {
+		return errors.New("expected 5 fields after the time zone, found none")
+	}
+	_, err := cron.ParseStandard(schedule)
+	return err
 }
 
 func validateTimeZone(p *field.Path, zone string) field.ErrorList {
@@ -69,9 +80,9 @@ func validateTimeZone(p *field.Path, zone string) field.ErrorList {
 	return nil
 }
 
-// validateJobTemplate checks what the jobs of a CronJob are made from; they
-// get their selectors when they are made.
-func validateJobTemplate(r *resource.Request, p *field.Path, s *batchv1.JobSpec, old *batchv1.CronJob) field.ErrorList {
+// validateJobTemplate checks the template of jobs. It has no selector, because
+// jobs get theirs when they are created.
+func validateJobTemplate(r *resource.RequestContext, p *field.Path, s *batchv1.JobSpec, old *batchv1.CronJob) field.ErrorList {
 	var before *batchv1.JobSpec
 	if old != nil {
 		before = &old.Spec.JobTemplate.Spec

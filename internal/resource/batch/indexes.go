@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// An interval is a range of a job's indexes, its ends among them.
+// An interval is a range of a job's indexes, both ends included.
 type interval struct{ first, last int32 }
 
-// parseInterval reads "3" or "3-5", of indexes below completions.
+// parseInterval parses "3" or "3-5". The indexes must be below completions.
 func parseInterval(text string, completions int32) (interval, error) {
 	ends := strings.Split(text, "-")
 	if len(ends) > 2 {
@@ -35,7 +35,7 @@ func parseInterval(text string, completions int32) (interval, error) {
 	return interval{numbers[0], numbers[1]}, nil
 }
 
-// countIndexes counts the indexes of a list such as "1,3-5,7", which is
+// countIndexes counts the indexes of a list such as "1,3-5,7". They must be
 // ascending and below completions.
 func countIndexes(list string, completions int32) (int32, error) {
 	if list == "" {
@@ -57,8 +57,8 @@ func countIndexes(list string, completions int32) (int32, error) {
 	return total, nil
 }
 
-// commonIndex finds an index that is in both of two ascending lists, whose
-// form is checked elsewhere.
+// commonIndex returns an error if an index is in both of two ascending lists.
+// It does not check the form of the lists.
 func commonIndex(completed, failed string, completions int32) error {
 	if completed == "" || failed == "" {
 		return nil

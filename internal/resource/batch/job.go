@@ -15,81 +15,87 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // Jobs is the resource jobs.
 func Jobs() *resource.Resource {
 	return resource.Define(resource.Definition[batchv1.Job, *batchv1.Job]{
-		GroupVersion:       batchv1.SchemeGroupVersion,
-		Kind:               "Job",
-		Plural:             "jobs",
-		Categories:         []string{"all"},
-		DefaultPropagation: metav1.DeletePropagationOrphan,
-		Default:            defaultJob,
-		Spec:               func(j *batchv1.Job) any { return j.Spec },
-		CopyStatus:         func(j, from *batchv1.Job) { j.Status = from.Status },
-		PrepareForCreate:   prepareJob,
-		PrepareForUpdate: func(r *resource.Request, j, old *batchv1.Job) {
-			core.DropDisabledPodTemplateFields(r.Features, &j.Spec.Template, &old.Spec.Template)
-			feature.Drop(r.Features, jobFields, &j.Spec, &old.Spec)
+		GroupVersion: batchv1.SchemeGroupVersion,
+		Names:        resource.Names{Kind: "Job", Plural: "jobs", Categories: []string{"all"}},
+		Default:      defaultJob,
+		Spec:         func(j *batchv1.Job) any { return j.Spec },
+		Status: resource.Status[*batchv1.Job]{
+			Copy:     func(j, from *batchv1.Job) { j.Status = from.Status },
+			Validate: validateJobStatus,
 		},
-		Validate:             func(r *resource.Request, j *batchv1.Job) field.ErrorList { return validateJob(r, j, nil) },
 		UpdateValidatesAlone: true,
-		ValidateUpdate:       validateJobUpdate,
-		ValidateStatus:       validateJobStatus,
-		Warnings: func(_ *resource.Request, j, old *batchv1.Job) []string {
-			var before *corev1.PodTemplateSpec
-			if old != nil {
-				before = &old.Spec.Template
-			}
-			var warnings []string
-			if old == nil {
-				warnings = rule.PodNameWarnings(j.Name)
-			}
-			warnings = append(warnings, core.PodTemplateWarnings(&j.Spec.Template, before, field.NewPath("spec", "template"))...)
-			return append(warnings, indexWarnings(field.NewPath("spec"), &j.Spec)...)
+		Strategy: resource.Strategy[*batchv1.Job]{
+			PrepareForCreate: prepareJob,
+			PrepareForUpdate: func(r *resource.RequestContext, j, old *batchv1.Job) {
+				pod.DropDisabledTemplateFields(r.Features, &j.Spec.Template, &old.Spec.Template)
+				feature.Drop(r.Features, jobFields(), &j.Spec, &old.Spec)
+			},
+			Validate:       func(r *resource.RequestContext, j *batchv1.Job) field.ErrorList { return validateJob(r, j, nil) },
+			ValidateUpdate: validateJobUpdate,
+			Warnings: func(_ *resource.RequestContext, j, old *batchv1.Job) []string {
+				var before *corev1.PodTemplateSpec
+				if old != nil {
+					before = &old.Spec.Template
+				}
+				var warnings []string
+				if old == nil {
+					warnings = validators.PodNameWarnings(j.Name)
+				}
+				warnings = append(warnings, pod.TemplateWarnings(&j.Spec.Template, before, field.NewPath("spec", "template"))...)
+				return append(warnings, indexWarnings(field.NewPath("spec"), &j.Spec)...)
+			},
 		},
-		Columns: append(append([]metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Status", "string", "Status of the job."),
-			resource.Column("Completions", "string", batchv1.JobStatus{}.SwaggerDoc()["succeeded"]),
-			resource.Column("Duration", "string", "Time required to complete the job."),
-			resource.AgeColumn(),
-		}, cell.ContainersColumns()...), cell.SelectorColumn(batchv1.JobSpec{}.SwaggerDoc()["selector"])),
-		Row: jobRow,
-		SelectableFields: func(j *batchv1.Job) fields.Set {
-			return fields.Set{"status.successful": strconv.Itoa(int(j.Status.Succeeded))}
+		DeleteStrategy: resource.DeleteStrategy[*batchv1.Job]{DefaultPropagation: metav1.DeletePropagationOrphan},
+		Table: resource.Table[*batchv1.Job]{
+			Columns: append(append([]metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Status", "string", "Status of the job."),
+				resource.Column("Completions", "string", batchv1.JobStatus{}.SwaggerDoc()["succeeded"]),
+				resource.Column("Duration", "string", "Time required to complete the job."),
+				resource.AgeColumn(),
+			}, printers.ContainersColumns()...), printers.SelectorColumn(batchv1.JobSpec{}.SwaggerDoc()["selector"])),
+			Row: jobRow,
 		},
-		Fields: []string{"status.successful"},
+		FieldSelectors: resource.FieldSelectors[*batchv1.Job]{
+			SelectableFields: func(j *batchv1.Job) fields.Set {
+				return fields.Set{"status.successful": strconv.Itoa(int(j.Status.Succeeded))}
+			},
+			Fields: []string{"status.successful"},
+		},
 	})
 }
 
 func defaultJob(j *batchv1.Job) {
 	s := &j.Spec
-	core.DefaultPodTemplateSpec(&s.Template)
+	pod.DefaultTemplate(&s.Template)
 	if s.Completions == nil && s.Parallelism == nil {
-		fill.Nil(&s.Completions, 1)
+		defaults.Nil(&s.Completions, 1)
 	}
-	fill.Nil(&s.Parallelism, 1)
+	defaults.Nil(&s.Parallelism, 1)
 	if s.BackoffLimitPerIndex != nil {
-		fill.Nil(&s.BackoffLimit, math.MaxInt32)
+		defaults.Nil(&s.BackoffLimit, math.MaxInt32)
 	}
-	fill.Nil(&s.BackoffLimit, 6)
+	defaults.Nil(&s.BackoffLimit, 6)
 	if len(j.Labels) == 0 {
 		j.Labels = s.Template.Labels
 	}
-	fill.Nil(&s.CompletionMode, batchv1.NonIndexedCompletion)
-	fill.Nil(&s.Suspend, false)
-	fill.Nil(&s.ManualSelector, false)
+	defaults.Nil(&s.CompletionMode, batchv1.NonIndexedCompletion)
+	defaults.Nil(&s.Suspend, false)
+	defaults.Nil(&s.ManualSelector, false)
 	defaultPodFailurePolicy(s.PodFailurePolicy)
 	if s.PodFailurePolicy != nil {
-		fill.Nil(&s.PodReplacementPolicy, batchv1.Failed)
+		defaults.Nil(&s.PodReplacementPolicy, batchv1.Failed)
 	}
-	fill.Nil(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+	defaults.Nil(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 }
 
 func defaultPodFailurePolicy(p *batchv1.PodFailurePolicy) {
@@ -98,13 +104,13 @@ func defaultPodFailurePolicy(p *batchv1.PodFailurePolicy) {
 	}
 	for i := range p.Rules {
 		for k := range p.Rules[i].OnPodConditions {
-			fill.Zero(&p.Rules[i].OnPodConditions[k].Status, corev1.ConditionTrue)
+			defaults.Zero(&p.Rules[i].OnPodConditions[k].Status, corev1.ConditionTrue)
 		}
 	}
 }
 
 func jobRow(j *batchv1.Job, now time.Time) []any {
-	names, images := cell.Containers(j.Spec.Template.Spec.Containers)
+	names, images := printers.Containers(j.Spec.Template.Spec.Containers)
 	return []any{
 		j.Name, jobState(j), jobCompletions(j), jobDuration(j, now), resource.Age(j.CreationTimestamp, now),
 		names, images, metav1.FormatLabelSelector(j.Spec.Selector),
@@ -132,7 +138,7 @@ func jobDuration(j *batchv1.Job, now time.Time) string {
 	}
 }
 
-// jobState names the most telling condition.
+// jobState returns the condition that a table shows as the job's status.
 func jobState(j *batchv1.Job) string {
 	switch {
 	case hasCondition(j, batchv1.JobComplete):

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // Limits of the policies, from the API documentation of JobSpec.
@@ -64,7 +64,7 @@ func validateAction(p *field.Path, action batchv1.PodFailurePolicyAction, perInd
 	case action == batchv1.PodFailurePolicyActionFailIndex && !perIndex:
 		return field.ErrorList{field.Invalid(p, action, "requires the backoffLimitPerIndex to be set")}
 	default:
-		return rule.OneOf(p, action, known...)
+		return validators.OneOf(p, action, known...)
 	}
 }
 
@@ -74,7 +74,7 @@ func validateExitCodes(p *field.Path, r *batchv1.PodFailurePolicyOnExitCodesRequ
 	if r.Operator == "" {
 		errs = append(errs, field.Required(p.Child("operator"), fmt.Sprintf("valid values: %q", operators)))
 	} else {
-		errs = append(errs, rule.OneOf(p.Child("operator"), r.Operator, operators...)...)
+		errs = append(errs, validators.OneOf(p.Child("operator"), r.Operator, operators...)...)
 	}
 	if r.ContainerName != nil && !containers.Has(*r.ContainerName) {
 		errs = append(errs, field.Invalid(p.Child("containerName"), *r.ContainerName,
@@ -110,12 +110,12 @@ func validatePodConditions(p *field.Path, patterns []batchv1.PodFailurePolicyOnP
 	var errs field.ErrorList
 	for i, pattern := range patterns {
 		at := p.Index(i)
-		errs = append(errs, rule.Problems(at.Child("type"), string(pattern.Type), utilvalidation.IsQualifiedName(string(pattern.Type)))...)
+		errs = append(errs, validators.Problems(at.Child("type"), string(pattern.Type), utilvalidation.IsQualifiedName(string(pattern.Type)))...)
 		statuses := []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
 		if pattern.Status == "" {
 			errs = append(errs, field.Required(at.Child("status"), fmt.Sprintf("valid values: %q", statuses)))
 		} else {
-			errs = append(errs, rule.OneOf(at.Child("status"), pattern.Status, statuses...)...)
+			errs = append(errs, validators.OneOf(at.Child("status"), pattern.Status, statuses...)...)
 		}
 	}
 	return errs
@@ -150,7 +150,7 @@ func validateSuccessRule(p *field.Path, s *batchv1.JobSpec, r *batchv1.SuccessPo
 	}
 	if n := r.SucceededCount; n != nil {
 		at := p.Child("succeededCount")
-		errs = append(errs, rule.NonnegativePointer(at, n)...)
+		errs = append(errs, validators.NonnegativePointer(at, n)...)
 		if s.Completions != nil && *n > *s.Completions {
 			errs = append(errs, field.Invalid(at, *n, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions)))
 		}

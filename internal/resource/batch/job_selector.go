@@ -12,22 +12,23 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// Labels that older versions of the API gave to a job's pods, and still does.
+// The labels of a job's pods without a domain, which older versions of the API
+// had and clients still use.
 const (
 	legacyJobName       = "job-name"
 	legacyControllerUID = "controller-uid"
 )
 
-func prepareJob(r *resource.Request, j *batchv1.Job) {
-	core.DropDisabledPodTemplateFields(r.Features, &j.Spec.Template, nil)
-	feature.Drop(r.Features, jobFields, &j.Spec, nil)
+func prepareJob(r *resource.RequestContext, j *batchv1.Job) {
+	pod.DropDisabledTemplateFields(r.Features, &j.Spec.Template, nil)
+	feature.Drop(r.Features, jobFields(), &j.Spec, nil)
 	if j.Spec.PodFailurePolicy != nil {
-		fill.Absent(&j.Spec.PodFailurePolicy.Rules)
+		defaults.Absent(&j.Spec.PodFailurePolicy.Rules)
 	}
 	if !ptr.Deref(j.Spec.ManualSelector, false) {
 		selectOwnPods(j)
@@ -37,9 +38,9 @@ func prepareJob(r *resource.Request, j *batchv1.Job) {
 	}
 }
 
-// selectOwnPods labels the template and sets the selector so that the job
-// selects the pods that it makes and no others. What the user wrote there
-// stays, and is refused if it disagrees.
+// selectOwnPods sets the labels of the template and the selector so that the
+// job selects only the pods that it creates. It keeps what the user set, which
+// validation refuses if it differs.
 func selectOwnPods(j *batchv1.Job) {
 	template := &j.Spec.Template
 	marked := map[string]string{}
@@ -67,8 +68,8 @@ func selectOwnPods(j *batchv1.Job) {
 	}
 }
 
-// validateOwnPods checks that a job whose selector is not manual selects its
-// own pods.
+// validateOwnPods checks that a job without manual selector selects its own
+// pods.
 func validateOwnPods(j *batchv1.Job) field.ErrorList {
 	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
 		return nil
@@ -103,7 +104,7 @@ func validateJobSelector(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
 	if s.Selector == nil {
 		errs = append(errs, field.Required(p.Child("selector"), ""))
 	}
-	errs = append(errs, rule.Selector(p.Child("selector"), s.Selector)...)
+	errs = append(errs, validators.Selector(p.Child("selector"), s.Selector)...)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
 		errs = append(errs, field.Invalid(p.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
 	}

@@ -8,20 +8,20 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// statusChange is an update of a job's status. What was wrong before is let
-// through where it does not change.
+// statusChange is an update of a job's status. Invalid values that do not
+// change are accepted.
 type statusChange struct {
 	job, old *batchv1.Job
 	at       *field.Path
 	errs     field.ErrorList
 }
 
-// validateJobStatus checks that a status makes sense by itself and after the
-// one before, whoever writes it (KEP-4368).
-func validateJobStatus(_ *resource.Request, j, old *batchv1.Job) field.ErrorList {
+// validateJobStatus checks that a status is consistent and that the transition
+// from the old one is allowed, for all writers (KEP-4368).
+func validateJobStatus(_ *resource.RequestContext, j, old *batchv1.Job) field.ErrorList {
 	c := &statusChange{job: j, old: old, at: field.NewPath("status")}
 	c.counts()
 	c.conditions()
@@ -36,15 +36,15 @@ func (c *statusChange) invalid(name string, value any, detail string) {
 	c.errs = append(c.errs, field.Invalid(c.at.Child(name), value, detail))
 }
 
-// contradicts reports conditions that do not go together.
-func (c *statusChange) contradicts(detail string) {
+// invalidConditions reports conditions that contradict each other.
+func (c *statusChange) invalidConditions(detail string) {
 	c.invalid("conditions", field.OmitValueType{}, detail)
 }
 
-// is and changed tell of the conditions of these types: whether one is true,
-// and whether that is new.
+// is reports whether a condition of one of the types is true.
 func (c *statusChange) is(types ...batchv1.JobConditionType) bool { return anyCondition(c.job, types) }
 
+// changed reports whether the update changes the result of is.
 func (c *statusChange) changed(types ...batchv1.JobConditionType) bool {
 	return anyCondition(c.job, types) != anyCondition(c.old, types)
 }
@@ -60,11 +60,11 @@ func anyCondition(j *batchv1.Job, types []batchv1.JobConditionType) bool {
 
 func (c *statusChange) counts() {
 	s := &c.job.Status
-	c.errs = append(c.errs, rule.Nonnegative(c.at.Child("active"), s.Active)...)
-	c.errs = append(c.errs, rule.Nonnegative(c.at.Child("succeeded"), s.Succeeded)...)
-	c.errs = append(c.errs, rule.Nonnegative(c.at.Child("failed"), s.Failed)...)
-	c.errs = append(c.errs, rule.NonnegativePointer(c.at.Child("ready"), s.Ready)...)
-	c.errs = append(c.errs, rule.NonnegativePointer(c.at.Child("terminating"), s.Terminating)...)
+	c.errs = append(c.errs, validators.Nonnegative(c.at.Child("active"), s.Active)...)
+	c.errs = append(c.errs, validators.Nonnegative(c.at.Child("succeeded"), s.Succeeded)...)
+	c.errs = append(c.errs, validators.Nonnegative(c.at.Child("failed"), s.Failed)...)
+	c.errs = append(c.errs, validators.NonnegativePointer(c.at.Child("ready"), s.Ready)...)
+	c.errs = append(c.errs, validators.NonnegativePointer(c.at.Child("terminating"), s.Terminating)...)
 	if s.UncountedTerminatedPods != nil {
 		c.uncounted(s.UncountedTerminatedPods)
 	}
@@ -97,25 +97,25 @@ func (c *statusChange) uncounted(u *batchv1.UncountedTerminatedPods) {
 func (c *statusChange) conditions() {
 	const complete, failed, met, target = batchv1.JobComplete, batchv1.JobFailed, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget
 	if (c.changed(complete) || c.changed(failed)) && c.is(complete) && c.is(failed) {
-		c.contradicts("cannot set Complete=True and Failed=true conditions")
+		c.invalidConditions("cannot set Complete=True and Failed=true conditions")
 	}
 	if (c.changed(complete) || c.changed(target)) && c.is(complete) && c.is(target) {
-		c.contradicts("cannot set Complete=True and FailureTarget=true conditions")
+		c.invalidConditions("cannot set Complete=True and FailureTarget=true conditions")
 	}
 	if (c.changed(failed) || c.changed(target)) && c.is(failed) && !c.is(target) {
-		c.contradicts("cannot set Failed=True condition without the FailureTarget=true condition")
+		c.invalidConditions("cannot set Failed=True condition without the FailureTarget=true condition")
 	}
 	if (c.changed(complete) || c.changed(met)) && c.is(complete) && !c.is(met) {
-		c.contradicts("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
+		c.invalidConditions("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 	}
 	if c.is(met) && c.is(failed) {
-		c.contradicts("cannot set SuccessCriteriaMet=True and Failed=true conditions")
+		c.invalidConditions("cannot set SuccessCriteriaMet=True and Failed=true conditions")
 	}
 	if c.is(met) && c.is(target) {
-		c.contradicts("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+		c.invalidConditions("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
 	}
 	if c.job.Spec.SuccessPolicy != nil && !c.is(met) && c.is(complete) {
-		c.contradicts("cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
+		c.invalidConditions("cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 	}
 }
 
@@ -177,7 +177,7 @@ func (c *statusChange) indexes() {
 	}
 }
 
-// finished checks that nothing goes on in a job that has ended.
+// finished checks that a finished job has no running pods or pending counts.
 func (c *statusChange) finished() {
 	s, old := &c.job.Status, &c.old.Status
 	if !c.is(batchv1.JobComplete, batchv1.JobFailed) {
@@ -193,33 +193,34 @@ func (c *statusChange) finished() {
 	}
 	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 &&
 		(ends || !equality.Semantic.DeepEqual(u, old.UncountedTerminatedPods)) {
-		c.invalid("uncountedTerminatedPods", rule.Shown(u), "must be empty for finished job")
+		c.invalid("uncountedTerminatedPods", validators.Shown(u), "must be empty for finished job")
 	}
 	if n := ptr.Deref(s.Terminating, 0); n > 0 && (ends || !ptr.Equal(s.Terminating, old.Terminating)) {
 		c.invalid("terminating", n, "terminating>0 is invalid for finished job")
 	}
 }
 
-// steps checks what only goes one way.
+// steps checks the values that can change in only one direction.
 func (c *statusChange) steps() {
 	s, old := &c.job.Status, &c.old.Status
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
 		if hasCondition(c.old, t) && !c.is(t) {
-			c.contradicts("cannot disable the terminal " + string(t) + "=True condition")
+			c.invalidConditions("cannot disable the terminal " + string(t) + "=True condition")
 		}
 	}
 	if s.Failed < old.Failed {
 		c.invalid("failed", s.Failed, "cannot decrease the failed counter")
 	}
-	// Indexed jobs can be scaled down.
+	// The succeeded pods of an indexed job can decrease when it is scaled
+	// down.
 	if s.Succeeded < old.Succeeded && !ptr.Equal(c.job.Spec.Completions, c.job.Spec.Parallelism) {
 		c.invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
 	}
 	met, wasMet := c.is(batchv1.JobSuccessCriteriaMet), hasCondition(c.old, batchv1.JobSuccessCriteriaMet)
 	if wasMet && !met {
-		c.contradicts("cannot disable the SuccessCriteriaMet=True condition")
+		c.invalidConditions("cannot disable the SuccessCriteriaMet=True condition")
 	}
 	if hasCondition(c.old, batchv1.JobComplete) && !wasMet && met {
-		c.contradicts("cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+		c.invalidConditions("cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
 	}
 }

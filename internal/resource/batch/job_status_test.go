@@ -10,15 +10,37 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// What may be said of a job after what was said before, each problem on a line.
+type statusCase struct{ spec, old, next, want string }
+
+const (
+	times    = `startTime: "2026-01-01T00:00:00Z", completionTime: "2026-01-01T00:01:00Z"`
+	complete = `{` + times + `, succeeded: 1, conditions: [{type: SuccessCriteriaMet, status: "True"}, {type: Complete, status: "True"}]}`
+	running  = `{startTime: "2026-01-01T00:00:00Z", active: 1, ready: 1}`
+)
+
 func TestJobStatus(t *testing.T) {
-	const (
-		times    = `startTime: "2026-01-01T00:00:00Z", completionTime: "2026-01-01T00:01:00Z"`
-		complete = `{` + times + `, succeeded: 1, conditions: [{type: SuccessCriteriaMet, status: "True"}, {type: Complete, status: "True"}]}`
-		running  = `{startTime: "2026-01-01T00:00:00Z", active: 1, ready: 1}`
-	)
-	for name, test := range map[string]struct{ spec, old, next, want string }{
-		"runs":      {next: running},
+	checkStatus(t, map[string]statusCase{
+		"runs": {next: running},
+		"changed start time": {
+			old: running, next: `{startTime: "2026-01-01T00:00:01Z", active: 1}`,
+			want: `status.startTime: Required value: startTime cannot be removed for unsuspended job`,
+		},
+		"more ready than active pods": {next: `{active: 1, ready: 2}`, want: `status.ready: Invalid value: 2: cannot set more ready pods than active`},
+		"indexes": {
+			spec: `{completionMode: Indexed, completions: 9, backoffLimitPerIndex: 1}`, next: `{completedIndexes: "0,2-4", failedIndexes: "1,4"}`,
+			want: `status.failedIndexes: Invalid value: "1,4": failedIndexes and completedIndexes overlap at index: 4`,
+		},
+		"indexes of a non-indexed job": {
+			spec: `{completions: 3}`, next: `{completedIndexes: "0,9", failedIndexes: "1"}`,
+			want: `status.completedIndexes: Invalid value: "0,9": error parsing completedIndexes: too large index: "9"
+status.completedIndexes: Invalid value: "0,9": cannot set non-empty completedIndexes when non-indexed completion mode
+status.failedIndexes: Invalid value: "1": cannot set non-null failedIndexes when backoffLimitPerIndex is null`,
+		},
+	})
+}
+
+func TestFinishedJobStatus(t *testing.T) {
+	checkStatus(t, map[string]statusCase{
 		"completes": {old: running, next: complete},
 		"fails": {
 			old:  running,
@@ -38,7 +60,7 @@ status.active: Invalid value: 1: active>0 is invalid for finished job
 status.uncountedTerminatedPods: Invalid value: {"Succeeded":["a","a"],"Failed":null}: must be empty for finished job
 status.terminating: Invalid value: 1: terminating>0 is invalid for finished job`,
 		},
-		"completes at no time": {
+		"completes without times": {
 			next: `{conditions: [{type: SuccessCriteriaMet, status: "True"}, {type: Complete, status: "True"}]}`,
 			want: `status.completionTime: Required value: completionTime is required for Complete jobs
 status.startTime: Required value: startTime is required for finished job`,
@@ -54,22 +76,15 @@ status.startTime: Required value: startTime is required for finished job`,
 status.succeeded: Invalid value: 0: cannot decrease the succeeded counter
 status.conditions: Invalid value: cannot disable the SuccessCriteriaMet=True condition`,
 		},
-		"starts again": {
-			old: running, next: `{startTime: "2026-01-01T00:00:01Z", active: 1}`,
-			want: `status.startTime: Required value: startTime cannot be removed for unsuspended job`,
-		},
-		"more are ready than there are": {next: `{active: 1, ready: 2}`, want: `status.ready: Invalid value: 2: cannot set more ready pods than active`},
-		"indexes": {
-			spec: `{completionMode: Indexed, completions: 9, backoffLimitPerIndex: 1}`, next: `{completedIndexes: "0,2-4", failedIndexes: "1,4"}`,
-			want: `status.failedIndexes: Invalid value: "1,4": failedIndexes and completedIndexes overlap at index: 4`,
-		},
-		"indexes of a job without": {
-			spec: `{completions: 3}`, next: `{completedIndexes: "0,9", failedIndexes: "1"}`,
-			want: `status.completedIndexes: Invalid value: "0,9": error parsing completedIndexes: too large index: "9"
-status.completedIndexes: Invalid value: "0,9": cannot set non-empty completedIndexes when non-indexed completion mode
-status.failedIndexes: Invalid value: "1": cannot set non-null failedIndexes when backoffLimitPerIndex is null`,
-		},
-	} {
+	})
+}
+
+// checkStatus writes the status next over the status old of a job with the
+// fields in spec, and compares all errors, in order, with the beginnings in
+// the lines of want.
+func checkStatus(t *testing.T, cases map[string]statusCase) {
+	t.Helper()
+	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			old, next := &batchv1.Job{}, &batchv1.Job{}
 			for _, part := range []struct {
@@ -81,7 +96,7 @@ status.failedIndexes: Invalid value: "1": cannot set non-null failedIndexes when
 				}
 			}
 			var got []string
-			for _, err := range validateJobStatus(&resource.Request{}, next, old) {
+			for _, err := range validateJobStatus(&resource.RequestContext{}, next, old) {
 				got = append(got, err.Error())
 			}
 			var want []string

@@ -9,50 +9,50 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/feature"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// validateTemplateUpdate fixes a job's template. While the job is suspended
-// and has no pods, the directives for scheduling them (KEP-2926) and their
-// containers' resources (KEP-5440) can still be changed.
+// validateTemplateUpdate keeps a job's template. Two kinds of fields can
+// change while the job is suspended and has no pods: the directives for
+// scheduling (KEP-2926) and the containers' resources (KEP-5440).
 func validateTemplateUpdate(features *feature.Set, p *field.Path, j, old *batchv1.Job) field.ErrorList {
 	template, before := &j.Spec.Template, old.Spec.Template.DeepCopy()
-	directives, resources := mutableOfTemplate(features, old)
+	directives, resources := mutableTemplateFields(features, old)
 	if directives {
 		before.Labels, before.Annotations = template.Labels, template.Annotations
-		adoptDirectives(&before.Spec, &template.Spec)
+		copySchedulingDirectives(&before.Spec, &template.Spec)
 	}
 	if resources {
-		adoptResources(before.Spec.Containers, template.Spec.Containers)
-		adoptResources(before.Spec.InitContainers, template.Spec.InitContainers)
+		copyContainerResources(before.Spec.Containers, template.Spec.Containers)
+		copyContainerResources(before.Spec.InitContainers, template.Spec.InitContainers)
 		if !equality.Semantic.DeepEqual(template.Spec, before.Spec) {
-			return field.ErrorList{field.Invalid(p.Child("spec"), rule.Shown(template.Spec), validation.FieldImmutableErrorMsg)}
+			return field.ErrorList{field.Invalid(p.Child("spec"), validators.Shown(template.Spec), validation.FieldImmutableErrorMsg)}
 		}
 		return nil
 	}
 	if !equality.Semantic.DeepEqual(template, before) {
-		return field.ErrorList{field.Invalid(p, rule.Shown(*template), validation.FieldImmutableErrorMsg)}
+		return field.ErrorList{field.Invalid(p, validators.Shown(*template), validation.FieldImmutableErrorMsg)}
 	}
 	return nil
 }
 
-// mutableOfTemplate tells what of a job's template may change.
-func mutableOfTemplate(features *feature.Set, j *batchv1.Job) (directives, resources bool) {
+// mutableTemplateFields reports which fields of a job's template can change.
+func mutableTemplateFields(features *feature.Set, j *batchv1.Job) (directives, resources bool) {
 	if !ptr.Deref(j.Spec.Suspend, false) {
 		return false, false
 	}
 	fresh := j.Status.StartTime == nil
 	idle := j.Status.Active == 0 && (fresh || hasCondition(j, batchv1.JobSuspended))
 	directives = fresh
-	if features.Enabled("MutableSchedulingDirectivesForSuspendedJobs") {
+	if features.Enabled(feature.MutableSchedulingDirectivesForSuspendedJobs) {
 		directives = idle
 	}
-	return directives, idle && features.Enabled("MutablePodResourcesForSuspendedJobs")
+	return directives, idle && features.Enabled(feature.MutablePodResourcesForSuspendedJobs)
 }
 
-// adoptDirectives makes a pod's scheduling what next says, as far as it is
-// about nodes: where other pods are is not.
-func adoptDirectives(s, next *corev1.PodSpec) {
+// copySchedulingDirectives copies the scheduling directives of next that are
+// about nodes. The directives about other pods stay.
+func copySchedulingDirectives(s, next *corev1.PodSpec) {
 	s.NodeSelector, s.Tolerations, s.SchedulingGates = next.NodeSelector, next.Tolerations, next.SchedulingGates
 	switch {
 	case next.Affinity != nil && s.Affinity == nil:
@@ -64,9 +64,9 @@ func adoptDirectives(s, next *corev1.PodSpec) {
 	}
 }
 
-// adoptResources gives containers the resources of those of next, if they are
-// as many, by the same names.
-func adoptResources(containers, next []corev1.Container) {
+// copyContainerResources copies the resources of containers from next if both
+// lists have the same names.
+func copyContainerResources(containers, next []corev1.Container) {
 	if len(containers) != len(next) {
 		return
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// What may change in a template depends on whether the job has pods.
+// TestTemplateUpdate checks that the mutable fields of a template depend on
+// whether the job has pods.
 func TestTemplateUpdate(t *testing.T) {
 	const (
 		fresh     = `{spec: {suspend: true}}`

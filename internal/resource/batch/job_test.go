@@ -78,12 +78,12 @@ func TestJobCells(t *testing.T) {
 	}
 }
 
-// TestOwnPods shows that a job selects its own pods, and that it keeps what
-// the user wrote about them.
+// TestOwnPods checks that a job selects its own pods, and that it keeps the
+// user's labels and selector.
 func TestOwnPods(t *testing.T) {
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "u"}}
 	j.Spec.Template.Labels = map[string]string{"app": "a"}
-	prepareJob(&resource.Request{}, j)
+	prepareJob(&resource.RequestContext{}, j)
 	for key, want := range map[string]string{
 		"app": "a", "job-name": "j", "controller-uid": "u",
 		"batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/controller-uid": "u",

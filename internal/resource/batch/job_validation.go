@@ -12,12 +12,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/rule"
-	"github.com/coracle-io/coracle/internal/resource/tag"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// Limits of an indexed job, which keep its status small.
+// Limits of indexed jobs, which limit the size of their status.
 const (
 	manyCompletions       = 100_000
 	maxIndexedParallelism = 100_000
@@ -27,7 +27,7 @@ const (
 	maxManagedBy          = 63
 )
 
-func validateJob(r *resource.Request, j, old *batchv1.Job) field.ErrorList {
+func validateJob(r *resource.RequestContext, j, old *batchv1.Job) field.ErrorList {
 	var before *batchv1.JobSpec
 	if old != nil {
 		before = &old.Spec
@@ -37,9 +37,9 @@ func validateJob(r *resource.Request, j, old *batchv1.Job) field.ErrorList {
 	errs = append(errs, validateJobSpec(r, p, &j.Spec, before)...)
 	errs = append(errs, validateJobSelector(p, &j.Spec)...)
 	if scheduling := p.Child("scheduling"); before == nil {
-		errs = append(errs, validateScheduling(tag.Create(), scheduling, j.Spec.Scheduling, nil)...)
+		errs = append(errs, validateScheduling(declarative.Create(), scheduling, j.Spec.Scheduling, nil)...)
 	} else {
-		errs = append(errs, validateScheduling(tag.Update(), scheduling, j.Spec.Scheduling, before.Scheduling)...)
+		errs = append(errs, validateScheduling(declarative.Update(), scheduling, j.Spec.Scheduling, before.Scheduling)...)
 	}
 	if old == nil && ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion && ptr.Deref(j.Spec.Completions, 0) > 0 {
 		pod := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
@@ -51,14 +51,14 @@ func validateJob(r *resource.Request, j, old *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-func validateJobSpec(r *resource.Request, p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
-	errs := rule.NonnegativePointer(p.Child("parallelism"), s.Parallelism)
-	errs = append(errs, rule.NonnegativePointer(p.Child("completions"), s.Completions)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("activeDeadlineSeconds"), s.ActiveDeadlineSeconds)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("backoffLimit"), s.BackoffLimit)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("ttlSecondsAfterFinished"), s.TTLSecondsAfterFinished)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex)...)
-	errs = append(errs, rule.NonnegativePointer(p.Child("maxFailedIndexes"), s.MaxFailedIndexes)...)
+func validateJobSpec(r *resource.RequestContext, p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
+	errs := validators.NonnegativePointer(p.Child("parallelism"), s.Parallelism)
+	errs = append(errs, validators.NonnegativePointer(p.Child("completions"), s.Completions)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("activeDeadlineSeconds"), s.ActiveDeadlineSeconds)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("backoffLimit"), s.BackoffLimit)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("ttlSecondsAfterFinished"), s.TTLSecondsAfterFinished)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex)...)
+	errs = append(errs, validators.NonnegativePointer(p.Child("maxFailedIndexes"), s.MaxFailedIndexes)...)
 	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
 		errs = append(errs, field.Required(p.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
 	}
@@ -70,7 +70,7 @@ func validateJobSpec(r *resource.Request, p *field.Path, s, old *batchv1.JobSpec
 		}
 	}
 	if s.CompletionMode != nil {
-		errs = append(errs, rule.OneOf(p.Child("completionMode"), *s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)...)
+		errs = append(errs, validators.OneOf(p.Child("completionMode"), *s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)...)
 	}
 	if ptr.Deref(s.CompletionMode, "") == batchv1.IndexedCompletion {
 		errs = append(errs, validateIndexed(p, s)...)
@@ -89,7 +89,7 @@ func validateJobSpec(r *resource.Request, p *field.Path, s, old *batchv1.JobSpec
 	}
 	if s.SuccessPolicy != nil {
 		if ptr.Deref(s.CompletionMode, "") != batchv1.IndexedCompletion {
-			errs = append(errs, field.Invalid(p.Child("successPolicy"), rule.Shown(s.SuccessPolicy), "requires indexed completion mode"))
+			errs = append(errs, field.Invalid(p.Child("successPolicy"), validators.Shown(s.SuccessPolicy), "requires indexed completion mode"))
 		} else {
 			errs = append(errs, validateSuccessPolicy(p.Child("successPolicy"), s)...)
 		}
@@ -139,18 +139,18 @@ func validateReplacement(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
 	case s.PodReplacementPolicy == nil:
 		return nil
 	case s.PodFailurePolicy != nil:
-		return rule.OneOf(p, *s.PodReplacementPolicy, batchv1.Failed)
+		return validators.OneOf(p, *s.PodReplacementPolicy, batchv1.Failed)
 	default:
-		return rule.OneOf(p, *s.PodReplacementPolicy, batchv1.Failed, batchv1.TerminatingOrFailed)
+		return validators.OneOf(p, *s.PodReplacementPolicy, batchv1.Failed, batchv1.TerminatingOrFailed)
 	}
 }
 
-func validateJobTemplateSpec(r *resource.Request, p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
+func validateJobTemplateSpec(r *resource.RequestContext, p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
 	var before *corev1.PodTemplateSpec
 	if old != nil {
 		before = &old.Template
 	}
-	errs := core.ValidatePodTemplateSpec(&s.Template, p, core.PodTemplateOptions(r.Features, before))
+	errs := pod.ValidateTemplate(&s.Template, p, pod.TemplateOptions(r, before))
 	at := p.Child("spec", "restartPolicy")
 	switch policy := s.Template.Spec.RestartPolicy; {
 	case policy == "" || policy == corev1.RestartPolicyAlways:
@@ -163,34 +163,34 @@ func validateJobTemplateSpec(r *resource.Request, p *field.Path, s, old *batchv1
 	return errs
 }
 
-func validateJobUpdate(r *resource.Request, j, old *batchv1.Job) field.ErrorList {
+func validateJobUpdate(r *resource.RequestContext, j, old *batchv1.Job) field.ErrorList {
 	p, s, before := field.NewPath("spec"), &j.Spec, &old.Spec
-	errs := resource.ValidateNamedMetadata(j, true, core.PodName)
+	errs := resource.ValidateNamedMetadata(j, true, pod.ValidateName)
 	errs = append(errs, validateJob(r, j, old)...)
-	// Clients know each fault of the spec as two: the new job is not valid,
-	// and neither is the change.
+	// Upstream reports each error of the spec twice: for the new job, and for
+	// the change.
 	errs = append(errs, validateJobSpec(r, p, s, before)...)
 	errs = append(errs, validateJobSelector(p, s)...)
 	errs = append(errs, validateCompletionsUpdate(p.Child("completions"), s, before)...)
-	errs = append(errs, rule.Immutable(p.Child("selector"), s.Selector, before.Selector)...)
+	errs = append(errs, validators.Immutable(p.Child("selector"), s.Selector, before.Selector)...)
 	errs = append(errs, validateTemplateUpdate(r.Features, p.Child("template"), j, old)...)
-	errs = append(errs, rule.Immutable(p.Child("completionMode"), s.CompletionMode, before.CompletionMode)...)
+	errs = append(errs, validators.Immutable(p.Child("completionMode"), s.CompletionMode, before.CompletionMode)...)
 	if !equality.Semantic.DeepEqual(s.PodFailurePolicy, before.PodFailurePolicy) {
-		errs = append(errs, field.Invalid(p.Child("podFailurePolicy"), rule.Shown(s.PodFailurePolicy), validation.FieldImmutableErrorMsg))
+		errs = append(errs, field.Invalid(p.Child("podFailurePolicy"), validators.Shown(s.PodFailurePolicy), validation.FieldImmutableErrorMsg))
 	}
-	errs = append(errs, rule.Immutable(p.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex, before.BackoffLimitPerIndex)...)
-	errs = append(errs, rule.Immutable(p.Child("managedBy"), s.ManagedBy, before.ManagedBy)...)
+	errs = append(errs, validators.Immutable(p.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex, before.BackoffLimitPerIndex)...)
+	errs = append(errs, validators.Immutable(p.Child("managedBy"), s.ManagedBy, before.ManagedBy)...)
 	if !equality.Semantic.DeepEqual(s.SuccessPolicy, before.SuccessPolicy) {
-		errs = append(errs, field.Invalid(p.Child("successPolicy"), rule.Shown(s.SuccessPolicy), validation.FieldImmutableErrorMsg))
+		errs = append(errs, field.Invalid(p.Child("successPolicy"), validators.Shown(s.SuccessPolicy), validation.FieldImmutableErrorMsg))
 	}
 	return errs
 }
 
-// validateCompletionsUpdate lets an indexed job be scaled: completions go
-// along with parallelism (KEP-3715).
+// validateCompletionsUpdate allows an indexed job to be scaled: completions
+// may change together with parallelism (KEP-3715).
 func validateCompletionsUpdate(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
 	if ptr.Deref(s.CompletionMode, "") != batchv1.IndexedCompletion {
-		return rule.Immutable(p, s.Completions, old.Completions)
+		return validators.Immutable(p, s.Completions, old.Completions)
 	}
 	if s.Completions == nil || old.Completions == nil {
 		return nil
@@ -204,8 +204,8 @@ func validateCompletionsUpdate(p *field.Path, s, old *batchv1.JobSpec) field.Err
 	return field.ErrorList{field.Invalid(p, *s.Completions, "can only be modified in tandem with spec.parallelism")}
 }
 
-// indexWarnings warns of a job with more failed indexes than its status can
-// tell.
+// indexWarnings warns of a job that can have more failed indexes than its
+// status can hold.
 func indexWarnings(p *field.Path, s *batchv1.JobSpec) []string {
 	if ptr.Deref(s.CompletionMode, "") != batchv1.IndexedCompletion ||
 		ptr.Deref(s.Completions, 0) <= manyCompletions || ptr.Deref(s.Parallelism, 0) <= maxParallelismOfMany {

@@ -4,12 +4,13 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/printers"
 )
 
 // CertificateSigningRequests is the resource certificatesigningrequests.
@@ -17,32 +18,42 @@ func CertificateSigningRequests() *resource.Resource {
 	doc := certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()
 	return resource.Define(resource.Definition[certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequest]{
 		GroupVersion: certificatesv1.SchemeGroupVersion,
-		Kind:         "CertificateSigningRequest",
-		Plural:       "certificatesigningrequests",
-		ShortNames:   []string{"csr"},
-		Cluster:      true,
-		CopyStatus: func(c, from *certificatesv1.CertificateSigningRequest) {
-			c.Status = from.Status
+		Names: resource.Names{
+			Kind:       "CertificateSigningRequest",
+			Plural:     "certificatesigningrequests",
+			ShortNames: []string{"csr"},
 		},
-		PrepareForCreate: prepareSigningRequest,
-		PrepareForUpdate: func(_ *resource.Request, c, old *certificatesv1.CertificateSigningRequest) { c.Spec = old.Spec },
-		Validate:         validateSigningRequest,
-		PrepareStatus:    prepareSigned,
-		ValidateStatus:   validateSigned,
-		ValidateName:     resource.NameIsPathSegment,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.AgeColumn(),
-			resource.Column("SignerName", "string", doc["signerName"]),
-			resource.Column("Requestor", "string", doc["request"]),
-			resource.Column("RequestedDuration", "string", doc["expirationSeconds"]),
-			resource.Column("Condition", "string", certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]),
+		Cluster: true,
+		Status: resource.Status[*certificatesv1.CertificateSigningRequest]{
+			Copy: func(c, from *certificatesv1.CertificateSigningRequest) {
+				c.Status = from.Status
+			},
+			Prepare:  prepareSigned,
+			Validate: validateSigned,
 		},
-		Row: signingRequestRow,
-		SelectableFields: func(c *certificatesv1.CertificateSigningRequest) fields.Set {
-			return fields.Set{"spec.signerName": c.Spec.SignerName}
+		Strategy: resource.Strategy[*certificatesv1.CertificateSigningRequest]{
+			PrepareForCreate: prepareSigningRequest,
+			PrepareForUpdate: func(_ *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) { c.Spec = old.Spec },
+			Validate:         validateSigningRequest,
+			ValidateName:     resource.NameIsPathSegment,
 		},
-		Fields: []string{"spec.signerName"},
+		Table: resource.Table[*certificatesv1.CertificateSigningRequest]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.AgeColumn(),
+				resource.Column("SignerName", "string", doc["signerName"]),
+				resource.Column("Requestor", "string", doc["request"]),
+				resource.Column("RequestedDuration", "string", doc["expirationSeconds"]),
+				resource.Column("Condition", "string", certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]),
+			},
+			Row: signingRequestRow,
+		},
+		FieldSelectors: resource.FieldSelectors[*certificatesv1.CertificateSigningRequest]{
+			SelectableFields: func(c *certificatesv1.CertificateSigningRequest) fields.Set {
+				return fields.Set{"spec.signerName": c.Spec.SignerName}
+			},
+			Fields: []string{"spec.signerName"},
+		},
 		Subresources: []resource.SubresourceDefinition[certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequest]{{
 			Name:             "approval",
 			PrepareForUpdate: prepareApproval,
@@ -51,19 +62,19 @@ func CertificateSigningRequests() *resource.Resource {
 	})
 }
 
-// prepareApproval lets through what an approver writes: the conditions
-// besides Failed.
-func prepareApproval(r *resource.Request, obj, old *certificatesv1.CertificateSigningRequest) {
+// prepareApproval keeps what an approver may write: the conditions except
+// Failed.
+func prepareApproval(r *resource.RequestContext, obj, old *certificatesv1.CertificateSigningRequest) {
 	conditions := obj.Status.Conditions
 	obj.Spec = old.Spec
 	obj.Status = old.Status
 	obj.Status.Conditions = conditions
-	dateConditions(r, obj, old)
+	setConditionTimes(r, obj, old)
 }
 
-// prepareSigned lets through what a signer writes. Decisions stay as they are
-// unless their number changes, which is refused later.
-func prepareSigned(r *resource.Request, obj, old *certificatesv1.CertificateSigningRequest) {
+// prepareSigned keeps what a signer may write. Conditions of approval stay as
+// they are unless their number changes, which validation refuses.
+func prepareSigned(r *resource.RequestContext, obj, old *certificatesv1.CertificateSigningRequest) {
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
 		before, now := conditionsOf(old, t), conditionsOf(obj, t)
 		if len(before) != len(now) {
@@ -73,7 +84,7 @@ func prepareSigned(r *resource.Request, obj, old *certificatesv1.CertificateSign
 			before[i].DeepCopyInto(now[i])
 		}
 	}
-	dateConditions(r, obj, old)
+	setConditionTimes(r, obj, old)
 }
 
 func conditionsOf(c *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) []*certificatesv1.CertificateSigningRequestCondition {
@@ -86,10 +97,21 @@ func conditionsOf(c *certificatesv1.CertificateSigningRequest, t certificatesv1.
 	return found
 }
 
-// dateConditions fills in the times that conditions came without: an update's
-// is now, and so is a transition's unless the condition was there with the
-// same status.
-func dateConditions(r *resource.Request, obj, old *certificatesv1.CertificateSigningRequest) {
+// setConditionTimes sets the missing times of conditions: lastUpdateTime to
+// now, and lastTransitionTime to now unless the old object has the condition
+// with the same status.
+func setConditionTimes(r *resource.RequestContext, obj, old *certificatesv1.CertificateSigningRequest) {
+	type identity struct {
+		kind   certificatesv1.RequestConditionType
+		status corev1.ConditionStatus
+	}
+	since := map[identity]metav1.Time{} // when old conditions changed
+	for _, before := range old.Status.Conditions {
+		id := identity{before.Type, before.Status}
+		if _, known := since[id]; !known && !before.LastTransitionTime.IsZero() {
+			since[id] = before.LastTransitionTime
+		}
+	}
 	now := metav1.NewTime(r.Now)
 	for i := range obj.Status.Conditions {
 		c := &obj.Status.Conditions[i]
@@ -100,17 +122,14 @@ func dateConditions(r *resource.Request, obj, old *certificatesv1.CertificateSig
 			continue
 		}
 		c.LastTransitionTime = now
-		for _, before := range old.Status.Conditions {
-			if before.Type == c.Type && before.Status == c.Status && !before.LastTransitionTime.IsZero() {
-				c.LastTransitionTime = before.LastTransitionTime
-				break
-			}
+		if at, known := since[identity{c.Type, c.Status}]; known {
+			c.LastTransitionTime = at
 		}
 	}
 }
 
 func signingRequestRow(c *certificatesv1.CertificateSigningRequest, now time.Time) []any {
-	signer, requested := cell.None, cell.None
+	signer, requested := printers.None, printers.None
 	if c.Spec.SignerName != "" {
 		signer = c.Spec.SignerName
 	}

@@ -13,59 +13,66 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/printers"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// maxTrustBundle is how long a bundle may be, in bytes.
+// maxTrustBundle is the maximum size of a bundle in bytes.
 const maxTrustBundle = 1 << 20
 
 // ClusterTrustBundles is the resource clustertrustbundles (KEP-3257).
 func ClusterTrustBundles() *resource.Resource {
 	return resource.Define(resource.Definition[certificatesv1.ClusterTrustBundle, *certificatesv1.ClusterTrustBundle]{
-		GroupVersion: certificatesv1.SchemeGroupVersion,
-		Kind:         "ClusterTrustBundle",
-		Plural:       "clustertrustbundles",
-		Gate:         "ClusterTrustBundle",
-		Cluster:      true,
-		ValidateName: anyName,
-		Validate: func(_ *resource.Request, b *certificatesv1.ClusterTrustBundle) field.ErrorList {
-			return validateTrustBundle(b, nil)
-		},
+		GroupVersion:         certificatesv1.SchemeGroupVersion,
+		Names:                resource.Names{Kind: "ClusterTrustBundle", Plural: "clustertrustbundles"},
+		Cluster:              true,
+		Gate:                 feature.ClusterTrustBundle,
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(_ *resource.Request, b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
-			errs := resource.ValidateNamedMetadata(b, false, anyName)
-			errs = append(errs, validateTrustBundle(b, old)...)
-			return append(errs, rule.Immutable(field.NewPath("spec", "signerName"), b.Spec.SignerName, old.Spec.SignerName)...)
+		Strategy: resource.Strategy[*certificatesv1.ClusterTrustBundle]{
+			ValidateName: acceptAnyName,
+			Validate: func(_ *resource.RequestContext, b *certificatesv1.ClusterTrustBundle) field.ErrorList {
+				return validateTrustBundle(b, nil)
+			},
+			ValidateUpdate: func(_ *resource.RequestContext, b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
+				errs := resource.ValidateNamedMetadata(b, false, acceptAnyName)
+				errs = append(errs, validateTrustBundle(b, old)...)
+				return append(errs, validators.Immutable(field.NewPath("spec", "signerName"), b.Spec.SignerName, old.Spec.SignerName)...)
+			},
 		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("SignerName", "string", certificatesv1.ClusterTrustBundleSpec{}.SwaggerDoc()["signerName"]),
+		Table: resource.Table[*certificatesv1.ClusterTrustBundle]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("SignerName", "string", certificatesv1.ClusterTrustBundleSpec{}.SwaggerDoc()["signerName"]),
+			},
+			Row: func(b *certificatesv1.ClusterTrustBundle, _ time.Time) []any {
+				signer := printers.None
+				if b.Spec.SignerName != "" {
+					signer = b.Spec.SignerName
+				}
+				return []any{b.Name, signer}
+			},
 		},
-		Row: func(b *certificatesv1.ClusterTrustBundle, _ time.Time) []any {
-			signer := cell.None
-			if b.Spec.SignerName != "" {
-				signer = b.Spec.SignerName
-			}
-			return []any{b.Name, signer}
+		FieldSelectors: resource.FieldSelectors[*certificatesv1.ClusterTrustBundle]{
+			SelectableFields: func(b *certificatesv1.ClusterTrustBundle) fields.Set {
+				return fields.Set{"spec.signerName": b.Spec.SignerName}
+			},
+			Fields: []string{"spec.signerName"},
 		},
-		SelectableFields: func(b *certificatesv1.ClusterTrustBundle) fields.Set {
-			return fields.Set{"spec.signerName": b.Spec.SignerName}
-		},
-		Fields: []string{"spec.signerName"},
 	})
 }
 
-// anyName leaves names to validateBundleName, which knows the signer.
-func anyName(string, bool) []string { return nil }
+// acceptAnyName accepts every name. validateBundleName checks it, which needs
+// the signer.
+func acceptAnyName(string, bool) []string { return nil }
 
-// validateTrustBundle checks everything but what is in a bundle that stays as
-// it was: what parsers let through changes with time.
+// validateTrustBundle checks a bundle, except for unchanged certificates: what
+// parsers accept changes over time.
 func validateTrustBundle(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	errs := validateBundleName(b.Name, b.Spec.SignerName)
 	if b.Spec.SignerName != "" {
-		errs = append(errs, rule.SignerName(field.NewPath("spec", "signerName"), b.Spec.SignerName)...)
+		errs = append(errs, validators.SignerName(field.NewPath("spec", "signerName"), b.Spec.SignerName)...)
 	}
 	if old != nil && b.Spec.TrustBundle == old.Spec.TrustBundle {
 		return errs
@@ -73,14 +80,14 @@ func validateTrustBundle(b, old *certificatesv1.ClusterTrustBundle) field.ErrorL
 	return append(errs, validateAnchors(field.NewPath("spec", "trustBundle"), b.Spec.TrustBundle)...)
 }
 
-// validateBundleName requires a signer's bundle to carry the signer's name,
-// with ":" for "/", before its own.
+// validateBundleName requires the name of a signer's bundle to begin with the
+// signer's name, with ":" in place of "/".
 func validateBundleName(name, signer string) field.ErrorList {
 	p, own := field.NewPath("metadata", "name"), name
 	prefix := strings.ReplaceAll(signer, "/", ":") + ":"
 	switch {
 	case name == "":
-		return nil // which is reported for all kinds
+		return nil // reported for all kinds
 	case signer == "" && strings.Contains(name, ":"):
 		return field.ErrorList{field.Invalid(p, name, "ClusterTrustBundle without signer name must not have \":\" in its name")}
 	case signer != "" && !strings.HasPrefix(name, prefix):
@@ -88,10 +95,10 @@ func validateBundleName(name, signer string) field.ErrorList {
 	case signer != "":
 		own = strings.TrimPrefix(name, prefix)
 	}
-	return rule.Problems(p, name, utilvalidation.IsDNS1123Subdomain(own))
+	return validators.Problems(p, name, utilvalidation.IsDNS1123Subdomain(own))
 }
 
-// validateAnchors requires certificates of authorities in PEM, each once.
+// validateAnchors requires distinct CA certificates in PEM.
 func validateAnchors(p *field.Path, bundle string) field.ErrorList {
 	if len(bundle) > maxTrustBundle {
 		return field.ErrorList{field.TooLong(p, "", maxTrustBundle)}
@@ -127,7 +134,7 @@ func validateAnchors(p *field.Path, bundle string) field.ErrorList {
 	return errs
 }
 
-// anchorProblem says why a block is not the certificate of an authority.
+// anchorProblem returns why a block is not a CA certificate, or "".
 func anchorProblem(block *pem.Block) string {
 	if block.Type != "CERTIFICATE" {
 		return "has bad block type: " + block.Type

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 const (
@@ -27,12 +27,12 @@ const (
 	failed = certificatesv1.PodCertificateRequestConditionTypeFailed
 )
 
-// maxCertificateChain is how long a chain may be, in bytes.
+// maxCertificateChain is the maximum size of a chain in bytes.
 const maxCertificateChain = 100 << 10
 
-// validatePodRequestStatus lets those write a status who may sign for the
-// request's signer.
-func validatePodRequestStatus(r *resource.Request, c, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+// validatePodRequestStatus requires that the user may sign for the request's
+// signer.
+func validatePodRequestStatus(r *resource.RequestContext, c, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 	if errs := validatePodRequestEnd(r, c, old); len(errs) > 0 {
 		return errs
 	}
@@ -47,18 +47,18 @@ func validatePodRequestStatus(r *resource.Request, c, old *certificatesv1.PodCer
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"), fmt.Sprintf(`User %q is not permitted to "sign" for signer %q`, name, signer))}
 }
 
-// maySign says whether the user may sign for a signer, by its name or for all
-// of its domain.
-func maySign(r *resource.Request, signer string) bool {
+// maySign reports whether the user may sign for a signer, by its name or for
+// all of its domain.
+func maySign(r *resource.RequestContext, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	return r.Authorized != nil && slices.ContainsFunc([]string{signer, domain + "/*"}, func(name string) bool {
 		return r.Authorized("sign", certificatesv1.GroupName, "signers", name)
 	})
 }
 
-// validatePodRequestEnd lets a request end once: with a certificate that is
-// what was asked for, or with nothing but a refusal.
-func validatePodRequestEnd(r *resource.Request, c, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+// validatePodRequestEnd allows a request to end once: with a certificate that
+// fits the request, or with a refusal.
+func validatePodRequestEnd(r *resource.RequestContext, c, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 	p, s := field.NewPath("status"), &c.Status
 	if errs := validateOutcome(p.Child("conditions"), s.Conditions); len(errs) > 0 {
 		return errs
@@ -90,26 +90,26 @@ func validatePodRequestEnd(r *resource.Request, c, old *certificatesv1.PodCertif
 	}
 }
 
-// validateOutcome requires at most one condition, which is true.
+// validateOutcome requires at most one condition, with status True.
 func validateOutcome(p *field.Path, conditions []metav1.Condition) field.ErrorList {
 	var errs field.ErrorList
 	known := 0
 	for i, c := range conditions {
 		at := p.Child(fmt.Sprintf("[%d]", i))
-		if problems := rule.OneOf(at.Child("type"), c.Type, issued, denied, failed); len(problems) > 0 {
+		if problems := validators.OneOf(at.Child("type"), c.Type, issued, denied, failed); len(problems) > 0 {
 			errs = append(errs, problems...)
 			continue
 		}
 		if known++; known > 1 {
 			errs = append(errs, field.Invalid(at.Child("type"), c.Type, `There may be at most one condition with type "Issued", "Denied", or "Failed"`))
 		}
-		errs = append(errs, rule.OneOf(at.Child("status"), c.Status, metav1.ConditionTrue)...)
+		errs = append(errs, validators.OneOf(at.Child("status"), c.Status, metav1.ConditionTrue)...)
 	}
 	return append(errs, metav1validation.ValidateConditions(conditions, p)...)
 }
 
-// validateIssued requires a certificate for the requested key, and dates that
-// are the certificate's.
+// validateIssued requires a certificate for the requested key, and status
+// fields that repeat the certificate's times.
 func validateIssued(p *field.Path, c *certificatesv1.PodCertificateRequest, now time.Time) field.ErrorList {
 	s, chain := &c.Status, p.Child("certificateChain")
 	leaf, errs := parseChain(chain, s.CertificateChain)
@@ -139,7 +139,7 @@ func validateIssued(p *field.Path, c *certificatesv1.PodCertificateRequest, now 
 	const skew, margin, shortest = 5 * time.Minute, 10 * time.Minute, time.Hour
 	begin, end, life := s.NotBefore.Time, s.NotAfter.Time, leaf.NotAfter.Sub(leaf.NotBefore)
 	longest := time.Duration(*c.Spec.MaxExpirationSeconds) * time.Second
-	for _, fault := range []struct {
+	for _, mismatch := range []struct {
 		found  bool
 		path   *field.Path
 		value  any
@@ -153,15 +153,15 @@ func validateIssued(p *field.Path, c *certificatesv1.PodCertificateRequest, now 
 		{s.BeginRefreshAt.Time.Before(begin.Add(margin)), refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes after status.notBefore"},
 		{s.BeginRefreshAt.Time.After(end.Add(-margin)), refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes before status.notAfter"},
 	} {
-		if fault.found {
-			return field.ErrorList{field.Invalid(fault.path, fault.value, fault.detail)}
+		if mismatch.found {
+			return field.ErrorList{field.Invalid(mismatch.path, mismatch.value, mismatch.detail)}
 		}
 	}
 	return nil
 }
 
-// parseChain returns the first certificate of a chain in PEM and says what is
-// wrong with it or with those after it.
+// parseChain returns the first certificate of a chain in PEM, and the errors
+// in it or in the following ones.
 func parseChain(p *field.Path, chain string) (*x509.Certificate, field.ErrorList) {
 	refuse := func(detail string) (*x509.Certificate, field.ErrorList) {
 		return nil, field.ErrorList{field.Invalid(p, chain, detail)}

@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// newRequest asks for a certificate for a new key.
+// newRequest returns a certificate request for a new key.
 func newRequest(t *testing.T) []byte {
 	t.Helper()
 	request, _ := newKeyRequest(t)
@@ -37,7 +37,7 @@ func newKeyRequest(t *testing.T) ([]byte, ed25519.PrivateKey) {
 	return request, key
 }
 
-// TestPodRequestOutcomes shows how a pod's request for a certificate may end.
+// TestPodRequestOutcomes checks how a pod's certificate request can end.
 func TestPodRequestOutcomes(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	request, key := newKeyRequest(t)
@@ -84,7 +84,7 @@ func TestPodRequestOutcomes(t *testing.T) {
 			c, old := &certificatesv1.PodCertificateRequest{Status: test.status}, &certificatesv1.PodCertificateRequest{Status: test.before}
 			longest := int32(24 * 3600)
 			c.Spec.StubPKCS10Request, c.Spec.MaxExpirationSeconds = request, &longest
-			errs := validatePodRequestStatus(&resource.Request{Now: now, Authorized: func(string, string, string, string) bool { return true }}, c, old)
+			errs := validatePodRequestStatus(&resource.RequestContext{Now: now, Authorized: func(string, string, string, string) bool { return true }}, c, old)
 			switch {
 			case test.want == "" && len(errs) > 0:
 				t.Errorf("refused: %v", errs)
@@ -95,8 +95,8 @@ func TestPodRequestOutcomes(t *testing.T) {
 	}
 }
 
-// TestPodRequestSigners shows that only those who may sign for a signer end
-// the requests to it, whatever the end is.
+// TestPodRequestSigners checks that only users who may sign for the signer can
+// end a request, whatever the outcome.
 func TestPodRequestSigners(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	const refused = `spec.signerName: Forbidden: User "mallory" is not permitted to "sign" for signer "example.com/one"`
@@ -118,9 +118,9 @@ func TestPodRequestSigners(t *testing.T) {
 			if test.condition != "" {
 				c.Status.Conditions = []metav1.Condition{{Type: test.condition, Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: metav1.NewTime(now)}}
 			}
-			c.Spec.SignerName = "example.com/two" // what is stored decides
+			c.Spec.SignerName = "example.com/two" // the stored signer decides
 			got := ""
-			r := &resource.Request{Now: now, User: &user.DefaultInfo{Name: "mallory"}, Authorized: func(verb, group, plural, name string) bool {
+			r := &resource.RequestContext{Now: now, User: &user.DefaultInfo{Name: "mallory"}, Authorized: func(verb, group, plural, name string) bool {
 				return verb == "sign" && group == "certificates.k8s.io" && plural == "signers" && name == test.may
 			}}
 			if errs := validatePodRequestStatus(r, c, old); len(errs) > 0 {
@@ -131,7 +131,7 @@ func TestPodRequestSigners(t *testing.T) {
 			}
 			r.Authorized = nil
 			if errs := validatePodRequestStatus(r, c, old); test.condition != "" && len(errs) == 0 {
-				t.Error("let through where nobody can be asked")
+				t.Error("accepted where no authorizer can be asked")
 			}
 		})
 	}

@@ -7,43 +7,39 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// Limits of a pod certificate's life, in seconds; Kubernetes' own signers give
-// shorter ones.
+// Limits of the lifetime of a pod certificate, in seconds. The signers of
+// Kubernetes have a lower maximum.
 const (
 	minPodExpiration        = 3600
 	maxPodExpiration        = 91 * 24 * 3600
 	maxPodExpirationBuiltIn = 24 * 3600
 )
 
-// Limits of what a request holds, in bytes.
+// Limits of the fields of a request, in bytes.
 const (
 	maxUID         = 128
 	maxStubRequest = 10 << 10
 )
 
-func validatePodRequest(_ *resource.Request, r *certificatesv1.PodCertificateRequest) field.ErrorList {
+func validatePodRequest(_ *resource.RequestContext, r *certificatesv1.PodCertificateRequest) field.ErrorList {
 	p, s := field.NewPath("spec"), &r.Spec
-	errs := rule.SignerName(p.Child("signerName"), s.SignerName)
-	errs = append(errs, validateUserAnnotations(p.Child("unverifiedUserAnnotations"), s.UnverifiedUserAnnotations)...)
+	errs := validators.SignerName(p.Child("signerName"), s.SignerName)
+	errs = append(errs, validators.UserAnnotations(p.Child("unverifiedUserAnnotations"), s.UnverifiedUserAnnotations)...)
 	for _, party := range []struct{ kind, name, uid string }{
 		{"pod", s.PodName, string(s.PodUID)},
 		{"serviceAccount", s.ServiceAccountName, string(s.ServiceAccountUID)},
 		{"node", string(s.NodeName), string(s.NodeUID)},
 	} {
-		errs = append(errs, rule.Subdomain(p.Child(party.kind+"Name"), party.name)...)
+		errs = append(errs, validators.Subdomain(p.Child(party.kind+"Name"), party.name)...)
 		if at := p.Child(party.kind + "UID"); party.uid == "" {
 			errs = append(errs, field.Invalid(at, party.uid, "must not be empty"))
 		} else if len(party.uid) > maxUID {
@@ -63,17 +59,8 @@ func validatePodRequest(_ *resource.Request, r *certificatesv1.PodCertificateReq
 	return append(errs, validateStubRequest(p.Child("stubPKCS10Request"), s.StubPKCS10Request)...)
 }
 
-// validateUserAnnotations requires keys with a domain.
-func validateUserAnnotations(p *field.Path, annotations map[string]string) field.ErrorList {
-	errs := validation.ValidateAnnotations(annotations, p)
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		errs = append(errs, utilvalidation.IsDomainPrefixedKey(p.Key(key), key)...)
-	}
-	return errs
-}
-
-// validateStubRequest requires a request that is signed with the key which it
-// asks a certificate for, and a key of a kind that is good enough.
+// validateStubRequest requires a request that is signed with the key that it
+// contains, and a supported type of key.
 func validateStubRequest(p *field.Path, data []byte) field.ErrorList {
 	if len(data) > maxStubRequest {
 		return field.ErrorList{field.TooLong(p, data, maxStubRequest)}

@@ -14,17 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// legacySigner is what requests of before v1 named where they named no signer.
+// legacySigner is the signer of requests of older API versions that named
+// none.
 const legacySigner = "kubernetes.io/legacy-unknown"
 
-// minExpiration is the shortest life that can be asked for, in seconds.
+// minExpiration is the minimum of expirationSeconds.
 const minExpiration = 600
 
-// prepareSigningRequest writes down who asks.
-func prepareSigningRequest(r *resource.Request, c *certificatesv1.CertificateSigningRequest) {
+// prepareSigningRequest sets the requesting user.
+func prepareSigningRequest(r *resource.RequestContext, c *certificatesv1.CertificateSigningRequest) {
 	c.Spec.Username, c.Spec.UID, c.Spec.Groups, c.Spec.Extra = "", "", nil, nil
 	if r.User == nil {
 		return
@@ -38,7 +39,7 @@ func prepareSigningRequest(r *resource.Request, c *certificatesv1.CertificateSig
 	}
 }
 
-// keyUsages are all usages that the API knows, sorted.
+// keyUsages returns all usages of the API, sorted.
 func keyUsages() []certificatesv1.KeyUsage {
 	return []certificatesv1.KeyUsage{
 		certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning,
@@ -51,10 +52,10 @@ func keyUsages() []certificatesv1.KeyUsage {
 	}
 }
 
-func validateSigningRequest(_ *resource.Request, c *certificatesv1.CertificateSigningRequest) field.ErrorList {
+func validateSigningRequest(_ *resource.RequestContext, c *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	var errs field.ErrorList
 	p := field.NewPath("spec")
-	if err := parseRequest(c.Spec.Request); err != nil {
+	if err := checkRequest(c.Spec.Request); err != nil {
 		errs = append(errs, field.Invalid(p.Child("request"), c.Spec.Request, err.Error()))
 	}
 	if len(c.Spec.Usages) == 0 {
@@ -62,7 +63,7 @@ func validateSigningRequest(_ *resource.Request, c *certificatesv1.CertificateSi
 	}
 	seen := sets.New[certificatesv1.KeyUsage]()
 	for i, usage := range c.Spec.Usages {
-		errs = append(errs, rule.OneOf(p.Child("usages").Index(i), usage, slices.Sorted(slices.Values(keyUsages()))...)...)
+		errs = append(errs, validators.OneOf(p.Child("usages").Index(i), usage, slices.Sorted(slices.Values(keyUsages()))...)...)
 		if seen.Has(usage) {
 			errs = append(errs, field.Duplicate(p.Child("usages").Index(i), usage))
 		}
@@ -71,7 +72,7 @@ func validateSigningRequest(_ *resource.Request, c *certificatesv1.CertificateSi
 	if signer := p.Child("signerName"); c.Spec.SignerName == legacySigner {
 		errs = append(errs, field.Invalid(signer, legacySigner, "the legacy signerName is not allowed via this API version"))
 	} else {
-		errs = append(errs, rule.SignerName(signer, c.Spec.SignerName)...)
+		errs = append(errs, validators.SignerName(signer, c.Spec.SignerName)...)
 	}
 	if e := c.Spec.ExpirationSeconds; e != nil && *e < minExpiration {
 		errs = append(errs, field.Invalid(p.Child("expirationSeconds"), *e,
@@ -80,12 +81,18 @@ func validateSigningRequest(_ *resource.Request, c *certificatesv1.CertificateSi
 	return append(errs, validateConditions(c)...)
 }
 
-func parseRequest(data []byte) error {
+// ParseRequest parses the request of a CertificateSigningRequest. It does not
+// check the signature.
+func ParseRequest(data []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return errors.New("PEM block type must be CERTIFICATE REQUEST")
+		return nil, errors.New("PEM block type must be CERTIFICATE REQUEST")
 	}
-	request, err := x509.ParseCertificateRequest(block.Bytes)
+	return x509.ParseCertificateRequest(block.Bytes)
+}
+
+func checkRequest(data []byte) error {
+	request, err := ParseRequest(data)
 	if err != nil {
 		return err
 	}
@@ -109,9 +116,9 @@ func validateConditions(c *certificatesv1.CertificateSigningRequest) field.Error
 		case condition.Status == "":
 			errs = append(errs, field.Required(at.Child("status"), ""))
 		case decision == certificatesv1.CertificateApproved || decision == certificatesv1.CertificateDenied || decision == certificatesv1.CertificateFailed:
-			errs = append(errs, rule.OneOf(at.Child("status"), string(condition.Status), string(metav1.ConditionTrue))...)
+			errs = append(errs, validators.OneOf(at.Child("status"), string(condition.Status), string(metav1.ConditionTrue))...)
 		default:
-			errs = append(errs, rule.OneOf(at.Child("status"), string(condition.Status),
+			errs = append(errs, validators.OneOf(at.Child("status"), string(condition.Status),
 				string(metav1.ConditionFalse), string(metav1.ConditionTrue), string(metav1.ConditionUnknown))...)
 		}
 		if condition.Type == certificatesv1.CertificateDenied && seen.Has(certificatesv1.CertificateApproved) ||
@@ -122,9 +129,9 @@ func validateConditions(c *certificatesv1.CertificateSigningRequest) field.Error
 	return errs
 }
 
-// keepDecisions refuses that a condition of the types is added (unless
-// addable) or taken away.
-func keepDecisions(c, old *certificatesv1.CertificateSigningRequest, addable bool, types ...certificatesv1.RequestConditionType) field.ErrorList {
+// validateDecisionsKept refuses to remove conditions of the types and, unless
+// addable is set, to add them.
+func validateDecisionsKept(c, old *certificatesv1.CertificateSigningRequest, addable bool, types ...certificatesv1.RequestConditionType) field.ErrorList {
 	var errs field.ErrorList
 	p := field.NewPath("status", "conditions")
 	count := func(o *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) (n int) {
@@ -146,20 +153,20 @@ func keepDecisions(c, old *certificatesv1.CertificateSigningRequest, addable boo
 	return errs
 }
 
-// validateApproval checks what an approver writes: the whole request, and
-// that no decision is taken back.
-func validateApproval(r *resource.Request, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+// validateApproval checks a write of an approver: the request is valid, and no
+// decision is removed.
+func validateApproval(r *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	errs := validateWhole(r, c)
-	errs = append(errs, keepDecisions(c, old, true, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
-	return append(errs, keepDecisions(c, old, true, certificatesv1.CertificateFailed)...)
+	errs = append(errs, validateDecisionsKept(c, old, true, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
+	return append(errs, validateDecisionsKept(c, old, true, certificatesv1.CertificateFailed)...)
 }
 
-// validateSigned checks what a signer writes: it does not decide, and a
-// certificate stays as it is once it is there.
-func validateSigned(r *resource.Request, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+// validateSigned checks a write of a signer: it does not change decisions, and
+// does not replace a certificate.
+func validateSigned(r *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	errs := validateWhole(r, c)
-	errs = append(errs, keepDecisions(c, old, false, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
-	errs = append(errs, keepDecisions(c, old, true, certificatesv1.CertificateFailed)...)
+	errs = append(errs, validateDecisionsKept(c, old, false, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
+	errs = append(errs, validateDecisionsKept(c, old, true, certificatesv1.CertificateFailed)...)
 	p := field.NewPath("status", "certificate")
 	if bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
 		return errs
@@ -173,7 +180,7 @@ func validateSigned(r *resource.Request, c, old *certificatesv1.CertificateSigni
 	return errs
 }
 
-func validateWhole(r *resource.Request, c *certificatesv1.CertificateSigningRequest) field.ErrorList {
+func validateWhole(r *resource.RequestContext, c *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	return append(resource.ValidateNamedMetadata(c, false, resource.NameIsPathSegment), validateSigningRequest(r, c)...)
 }
 

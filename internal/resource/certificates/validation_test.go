@@ -12,30 +12,31 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// TestRequester shows that nobody asks in another's name.
+// TestRequester checks that the requesting user is always the one that sends
+// the request.
 func TestRequester(t *testing.T) {
 	c := &certificatesv1.CertificateSigningRequest{}
 	c.Spec.Username, c.Spec.Groups = "system:admin", []string{"system:masters"}
-	prepareSigningRequest(&resource.Request{User: &user.DefaultInfo{Name: "jane", Groups: []string{"dev"}}}, c)
+	prepareSigningRequest(&resource.RequestContext{User: &user.DefaultInfo{Name: "jane", Groups: []string{"dev"}}}, c)
 	if c.Spec.Username != "jane" || len(c.Spec.Groups) != 1 || c.Spec.Groups[0] != "dev" {
 		t.Errorf("requester is %s %v, want jane [dev]", c.Spec.Username, c.Spec.Groups)
 	}
 }
 
-// TestConditionTimes shows that an approver need not write times, and that a
-// decision keeps the time it was made at.
+// TestConditionTimes checks that missing times of conditions are set, and that
+// an existing decision keeps its time.
 func TestConditionTimes(t *testing.T) {
 	first, second := time.Unix(100, 0), time.Unix(200, 0)
 	decision := certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}
 	old, approved := &certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequest{}
 	approved.Status.Conditions = append(approved.Status.Conditions, decision)
-	prepareApproval(&resource.Request{Now: first}, approved, old)
+	prepareApproval(&resource.RequestContext{Now: first}, approved, old)
 	if c := approved.Status.Conditions[0]; !c.LastUpdateTime.Time.Equal(first) || !c.LastTransitionTime.Time.Equal(first) {
 		t.Errorf("approved: updated %v, changed %v, want %v", c.LastUpdateTime, c.LastTransitionTime, first)
 	}
 	again := &certificatesv1.CertificateSigningRequest{}
 	again.Status.Conditions = append(again.Status.Conditions, decision)
-	dateConditions(&resource.Request{Now: second}, again, approved)
+	setConditionTimes(&resource.RequestContext{Now: second}, again, approved)
 	if c := again.Status.Conditions[0]; !c.LastUpdateTime.Time.Equal(second) || !c.LastTransitionTime.Time.Equal(first) {
 		t.Errorf("again: updated %v, changed %v, want %v, %v", c.LastUpdateTime, c.LastTransitionTime, second, first)
 	}

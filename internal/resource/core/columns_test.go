@@ -10,35 +10,78 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
 )
 
 var noon = time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(noon.Add(-d)) }
 
-// Every kind has as many cells as columns, also for an empty object.
+type podRowCase struct {
+	pod                     corev1.Pod
+	ready, status, restarts string
+}
+
+// TestRowsFillColumns checks that the row of every kind has as many cells as
+// columns, also for an empty object.
 func TestRowsFillColumns(t *testing.T) {
 	for _, r := range core.Resources() {
-		if cells := r.Row(r.Hub().New(), noon); len(cells) != len(r.Columns) {
-			t.Errorf("%s: %d cells for %d columns", r.Plural, len(cells), len(r.Columns))
+		if cells := r.Table.Row(r.Hub().New(), noon); len(cells) != len(r.Table.Columns) {
+			t.Errorf("%s: %d cells for %d columns", r.Plural, len(cells), len(r.Table.Columns))
 		}
 	}
 }
 
-func TestPodStatusColumn(t *testing.T) {
-	waiting := func(reason string) corev1.ContainerState {
-		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+// TestEndpointsColumn checks the first endpoints and the number of the others,
+// also if there are too many to list.
+//
+//nolint:staticcheck // Endpoints are deprecated, and are still to be shown.
+func TestEndpointsColumn(t *testing.T) {
+	addresses, ports := make([]corev1.EndpointAddress, 300_000), make([]corev1.EndpointPort, 300_000)
+	for i := range addresses {
+		addresses[i].IP, ports[i].Port = "10.0.0.1", int32(i%2+1)
 	}
-	ended := func(code int32, reason string) corev1.ContainerState {
-		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
+	for want, subsets := range map[string][]corev1.EndpointSubset{
+		"<none>":                         nil,
+		"10.0.0.1,10.0.0.1:1,10.0.0.1:2": {{Addresses: addresses[:1]}, {Addresses: addresses[:1], Ports: ports[:2]}},
+		"10.0.0.1:1,10.0.0.1:1,10.0.0.1:2 + 1 more...":           {{Addresses: addresses[:2], Ports: ports[:2]}},
+		"10.0.0.1:1,10.0.0.1:1,10.0.0.1:1 + 89999999997 more...": {{Addresses: addresses, Ports: ports}},
+	} {
+		e := &corev1.Endpoints{Subsets: subsets}
+		for _, r := range core.Resources() {
+			if r.Plural == "endpoints" {
+				if got := r.Table.Row(e, noon)[1]; got != want {
+					t.Errorf("endpoints %v, want %s", got, want)
+				}
+			}
+		}
 	}
-	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
-	yes, always := true, corev1.ContainerRestartPolicyAlways
+}
 
-	for name, test := range map[string]struct {
-		pod                     corev1.Pod
-		ready, status, restarts string
-	}{
+// TestLoadBalancerColumn checks that the addresses of a load balancer are
+// sorted, before the external addresses.
+func TestLoadBalancerColumn(t *testing.T) {
+	s := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"1.1.1.1"}}}
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "2001:db8::1"}, {IP: "192.0.2.1"}, {Hostname: "a.example"}}
+	if got, want := core.Services().Table.Row(s, noon)[3], "192.0.2.1,2001:db8::1,a.example,1.1.1.1"; got != want {
+		t.Errorf("external addresses %v, want %s", got, want)
+	}
+}
+
+func waiting(reason string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+}
+
+func terminated(code int32, reason string) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
+}
+
+func running() corev1.ContainerState {
+	return corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+}
+
+func TestPodStatusColumn(t *testing.T) {
+	checkPodRows(t, map[string]podRowCase{
 		"pending": {
 			pod:   corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}},
 			ready: "0/1", status: "Pending", restarts: "0",
@@ -59,7 +102,7 @@ func TestPodStatusColumn(t *testing.T) {
 		},
 		"running": {
 			pod: corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
-				{State: running, Ready: true}}}},
+				{State: running(), Ready: true}}}},
 			ready: "1/1", status: "Running", restarts: "0",
 		},
 		"crashing": {
@@ -71,14 +114,19 @@ func TestPodStatusColumn(t *testing.T) {
 		},
 		"ended without a reason": {
 			pod: corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
-				{State: ended(3, "")}}}},
+				{State: terminated(3, "")}}}},
 			ready: "0/1", status: "ExitCode:3", restarts: "0",
 		},
+	})
+}
+
+func TestInitContainerStatusColumn(t *testing.T) {
+	checkPodRows(t, map[string]podRowCase{
 		"initializing": {
 			pod: corev1.Pod{
 				Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "a"}, {Name: "b"}}},
 				Status: corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{
-					{Name: "a", State: ended(0, "Completed")}, {Name: "b", State: running}}},
+					{Name: "a", State: terminated(0, "Completed")}, {Name: "b", State: running()}}},
 			},
 			ready: "0/1", status: "Init:1/2", restarts: "0",
 		},
@@ -86,25 +134,30 @@ func TestPodStatusColumn(t *testing.T) {
 			pod: corev1.Pod{
 				Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "a"}}},
 				Status: corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{
-					{Name: "a", State: ended(1, "Error"), RestartCount: 2}}},
+					{Name: "a", State: terminated(1, "Error"), RestartCount: 2}}},
 			},
 			ready: "0/1", status: "Init:Error", restarts: "2",
 		},
 		"sidecar counts": {
 			pod: corev1.Pod{
-				Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "s", RestartPolicy: &always}}},
+				Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}},
 				Status: corev1.PodStatus{
 					Phase:                 corev1.PodRunning,
-					InitContainerStatuses: []corev1.ContainerStatus{{Name: "s", State: running, Ready: true, Started: &yes}},
-					ContainerStatuses:     []corev1.ContainerStatus{{State: running, Ready: true}},
+					InitContainerStatuses: []corev1.ContainerStatus{{Name: "s", State: running(), Ready: true, Started: new(true)}},
+					ContainerStatuses:     []corev1.ContainerStatus{{State: running(), Ready: true}},
 				},
 			},
 			ready: "2/2", status: "Running", restarts: "0",
 		},
+	})
+}
+
+func TestDeletedPodStatusColumn(t *testing.T) {
+	checkPodRows(t, map[string]podRowCase{
 		"terminating": {
 			pod: corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: noon}},
-				Status:     corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{State: running, Ready: true}}},
+				Status:     corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{State: running(), Ready: true}}},
 			},
 			ready: "1/1", status: "Terminating", restarts: "0",
 		},
@@ -115,13 +168,19 @@ func TestPodStatusColumn(t *testing.T) {
 			},
 			ready: "0/1", status: "Unknown", restarts: "0",
 		},
-	} {
+	})
+}
+
+// checkPodRows compares the cells of pods with one container.
+func checkPodRows(t *testing.T, cases map[string]podRowCase) {
+	t.Helper()
+	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			test.pod.Name = "p"
 			test.pod.CreationTimestamp = ago(time.Hour)
 			test.pod.Spec.Containers = []corev1.Container{{Name: "c"}}
 			want := []any{"p", test.ready, test.status, test.restarts, "60m", "<none>", "<none>", "<none>", "<none>"}
-			if diff := cmp.Diff(want, core.Pods().Row(&test.pod, noon)); diff != "" {
+			if diff := cmp.Diff(want, pod.Pods().Table.Row(&test.pod, noon)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -132,7 +191,7 @@ func TestServiceRow(t *testing.T) {
 	row := func(spec corev1.ServiceSpec, ingress ...corev1.LoadBalancerIngress) []any {
 		s := &corev1.Service{Spec: spec, Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: ingress}}}
 		s.Name, s.CreationTimestamp = "s", ago(time.Minute)
-		return core.Services().Row(s, noon)
+		return core.Services().Table.Row(s, noon)
 	}
 	for name, test := range map[string]struct{ got, want []any }{
 		"cluster IP": {
@@ -155,7 +214,8 @@ func TestServiceRow(t *testing.T) {
 	}
 }
 
-// Converting an event there and back loses nothing.
+// TestEventRoundTrip checks that converting an event to the other version and
+// back loses nothing.
 func TestEventRoundTrip(t *testing.T) {
 	r := core.Events()
 	related := corev1.ObjectReference{Kind: "Node", Name: "n"}

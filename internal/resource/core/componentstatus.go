@@ -10,23 +10,23 @@ import (
 )
 
 // ComponentStatuses is the resource componentstatuses: the health of the
-// control plane's parts, asked for when it is read.
+// control plane's components, determined when it is read.
 func ComponentStatuses() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.ComponentStatus, *corev1.ComponentStatus]{
 		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "ComponentStatus",
-		Plural:       "componentstatuses",
-		ShortNames:   []string{"cs"},
+		Names:        resource.Names{Kind: "ComponentStatus", Plural: "componentstatuses", ShortNames: []string{"cs"}},
 		Cluster:      true,
 		Verbs:        []string{"get", "list"},
 		Action:       resource.ReadComponents,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Status", "string", "Status of the component conditions"),
-			resource.Column("Message", "string", "Message of the component conditions"),
-			resource.Column("Error", "string", "Error of the component conditions"),
+		Table: resource.Table[*corev1.ComponentStatus]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Status", "string", "Status of the component conditions"),
+				resource.Column("Message", "string", "Message of the component conditions"),
+				resource.Column("Error", "string", "Error of the component conditions"),
+			},
+			Row: componentStatusRow,
 		},
-		Row: componentStatusRow,
 	})
 }
 

@@ -16,24 +16,26 @@ import (
 // ConfigMaps is the resource configmaps.
 func ConfigMaps() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.ConfigMap, *corev1.ConfigMap]{
-		GroupVersion:   corev1.SchemeGroupVersion,
-		Kind:           "ConfigMap",
-		Plural:         "configmaps",
-		ShortNames:     []string{"cm"},
-		Validate:       validateConfigMap,
-		ValidateUpdate: validateConfigMapUpdate,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Data", "string", corev1.ConfigMap{}.SwaggerDoc()["data"]),
-			resource.AgeColumn(),
+		GroupVersion: corev1.SchemeGroupVersion,
+		Names:        resource.Names{Kind: "ConfigMap", Plural: "configmaps", ShortNames: []string{"cm"}},
+		Strategy: resource.Strategy[*corev1.ConfigMap]{
+			Validate:       validateConfigMap,
+			ValidateUpdate: validateConfigMapUpdate,
 		},
-		Row: func(c *corev1.ConfigMap, now time.Time) []any {
-			return []any{c.Name, int64(len(c.Data) + len(c.BinaryData)), resource.Age(c.CreationTimestamp, now)}
+		Table: resource.Table[*corev1.ConfigMap]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Data", "string", corev1.ConfigMap{}.SwaggerDoc()["data"]),
+				resource.AgeColumn(),
+			},
+			Row: func(c *corev1.ConfigMap, now time.Time) []any {
+				return []any{c.Name, int64(len(c.Data) + len(c.BinaryData)), resource.Age(c.CreationTimestamp, now)}
+			},
 		},
 	})
 }
 
-func validateConfigMap(_ *resource.Request, c *corev1.ConfigMap) field.ErrorList {
+func validateConfigMap(_ *resource.RequestContext, c *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
 	data, binary, size := field.NewPath("data"), field.NewPath("binaryData"), 0
 	for key, value := range c.Data {
@@ -57,7 +59,7 @@ func validateConfigMap(_ *resource.Request, c *corev1.ConfigMap) field.ErrorList
 	return errs
 }
 
-func validateConfigMapUpdate(_ *resource.Request, c, old *corev1.ConfigMap) field.ErrorList {
+func validateConfigMapUpdate(_ *resource.RequestContext, c, old *corev1.ConfigMap) field.ErrorList {
 	if !ptr.Deref(old.Immutable, false) {
 		return nil
 	}
@@ -65,10 +67,10 @@ func validateConfigMapUpdate(_ *resource.Request, c, old *corev1.ConfigMap) fiel
 	if !ptr.Deref(c.Immutable, false) {
 		errs = append(errs, immutableWhenSet("immutable"))
 	}
-	if !equal(c.Data, old.Data) {
+	if !resource.Equal(c.Data, old.Data) {
 		errs = append(errs, immutableWhenSet("data"))
 	}
-	if !equal(c.BinaryData, old.BinaryData) {
+	if !resource.Equal(c.BinaryData, old.BinaryData) {
 		errs = append(errs, immutableWhenSet("binaryData"))
 	}
 	return errs

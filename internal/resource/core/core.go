@@ -1,18 +1,26 @@
-// Package core holds the resources of the core group: what their defaults
-// are, what makes them valid, how they may change and how they are printed.
+// Package core has the resources of the core group: their defaults,
+// validation, update rules and table columns, one file per kind.
 //
-// One file a kind. A pod's rules are split by the part of the pod they are
-// about (pod_containers.go, pod_volumes.go, ...), because the templates of
-// every workload share them: see DefaultPodTemplateSpec and
-// ValidatePodTemplateSpec.
+// Code that it shares with other packages is in packages below it:
+//
+//	core ──► core/pod ──► core/volume ──► core/nodeselector
+//	            └──────────────┴────────► core/resourcelist
+//
+// Package pod has Pods, Bindings and the rules of pod templates, package
+// volume PersistentVolumes and their claims, package resourcelist the names
+// and quantities of compute resources.
 package core
 
-import "github.com/coracle-io/coracle/internal/resource"
+import (
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/core/volume"
+)
 
 // Resources lists the resources of the group.
 func Resources() []*resource.Resource {
 	return resource.InGroup(resource.Priorities{Group: 18000, Versions: map[string]int32{"v1": 1}},
-		Bindings(),
+		pod.Bindings(),
 		ComponentStatuses(),
 		ConfigMaps(),
 		Endpoints(),
@@ -20,9 +28,9 @@ func Resources() []*resource.Resource {
 		LimitRanges(),
 		Namespaces(),
 		Nodes(),
-		PersistentVolumeClaims(),
-		PersistentVolumes(),
-		Pods(),
+		volume.PersistentVolumeClaims(),
+		volume.PersistentVolumes(),
+		pod.Pods(),
 		PodTemplates(),
 		ReplicationControllers(),
 		ResourceQuotas(),

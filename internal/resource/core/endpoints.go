@@ -12,42 +12,45 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // Endpoints is the resource endpoints.
 func Endpoints() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.Endpoints, *corev1.Endpoints]{
 		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "Endpoints",
-		Plural:       "endpoints",
-		ShortNames:   []string{"ep"},
-		StoragePath:  "services/endpoints",
-
-		AllowCreateOnUpdate: true,
+		Names:        resource.Names{Kind: "Endpoints", Plural: "endpoints", ShortNames: []string{"ep"}},
+		Storage:      resource.Storage{Path: "services/endpoints"},
 		Default: func(e *corev1.Endpoints) {
 			for i := range e.Subsets {
 				for j := range e.Subsets[i].Ports {
-					fill.Zero(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+					defaults.Zero(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
 				}
 			}
 		},
-		Warnings:             endpointsWarnings,
-		Validate:             validateEndpoints,
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, e, old *corev1.Endpoints) field.ErrorList {
-			return validateEndpoints(r, e)
+		Strategy: resource.Strategy[*corev1.Endpoints]{
+			AllowCreateOnUpdate: true,
+			Warnings:            endpointsWarnings,
+			Validate:            validateEndpoints,
+			ValidateUpdate: func(r *resource.RequestContext, e, old *corev1.Endpoints) field.ErrorList {
+				return validateEndpoints(r, e)
+			},
 		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Endpoints", "string", corev1.Endpoints{}.SwaggerDoc()["subsets"]),
-			resource.AgeColumn(),
-		},
-		Row: func(e *corev1.Endpoints, now time.Time) []any {
-			return []any{e.Name, endpointsCell(e), resource.Age(e.CreationTimestamp, now)}
+		Table: resource.Table[*corev1.Endpoints]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Endpoints", "string", corev1.Endpoints{}.SwaggerDoc()["subsets"]),
+				resource.AgeColumn(),
+			},
+			Row: func(e *corev1.Endpoints, now time.Time) []any {
+				return []any{e.Name, endpointsCell(e), resource.Age(e.CreationTimestamp, now)}
+			},
 		},
 	})
 }
@@ -56,41 +59,35 @@ func Endpoints() *resource.Resource {
 func endpointsCell(e *corev1.Endpoints) string {
 	const most = 3
 	var list []string
-	more, count := false, 0
+	count := 0
 	for i := range e.Subsets {
 		subset := &e.Subsets[i]
-		ports := subset.Ports
-		if len(ports) == 0 {
-			for _, address := range subset.Addresses {
-				if count++; len(list) < most {
-					list = append(list, address.IP)
-				} else {
-					more = true
-				}
+		count += len(subset.Addresses) * max(len(subset.Ports), 1)
+		if len(subset.Ports) == 0 {
+			for _, address := range first(subset.Addresses, most-len(list)) {
+				list = append(list, address.IP)
 			}
-			continue
 		}
-		for _, port := range ports {
-			for _, address := range subset.Addresses {
-				if count++; len(list) < most {
-					list = append(list, net.JoinHostPort(address.IP, strconv.Itoa(int(port.Port))))
-				} else {
-					more = true
-				}
+		for _, port := range first(subset.Ports, most) {
+			for _, address := range first(subset.Addresses, most-len(list)) {
+				list = append(list, net.JoinHostPort(address.IP, strconv.Itoa(int(port.Port))))
 			}
 		}
 	}
 	switch {
 	case len(list) == 0:
-		return cell.None
-	case more:
+		return printers.None
+	case count > most:
 		return fmt.Sprintf("%s + %d more...", strings.Join(list, ","), count-most)
 	default:
 		return strings.Join(list, ",")
 	}
 }
 
-func validateEndpoints(_ *resource.Request, e *corev1.Endpoints) field.ErrorList {
+// first returns at most count elements of a list.
+func first[T any](list []T, count int) []T { return list[:min(count, len(list))] }
+
+func validateEndpoints(_ *resource.RequestContext, e *corev1.Endpoints) field.ErrorList {
 	var errs field.ErrorList
 	for i := range e.Subsets {
 		subset, path := &e.Subsets[i], field.NewPath("subsets").Index(i)
@@ -110,8 +107,8 @@ func validateEndpoints(_ *resource.Request, e *corev1.Endpoints) field.ErrorList
 	return errs
 }
 
-// endpointsWarnings are of addresses in unusual forms.
-func endpointsWarnings(_ *resource.Request, e, _ *corev1.Endpoints) []string {
+// endpointsWarnings warns of addresses in non-standard notation.
+func endpointsWarnings(_ *resource.RequestContext, e, _ *corev1.Endpoints) []string {
 	var warnings []string
 	for i := range e.Subsets {
 		path := field.NewPath("subsets").Index(i)
@@ -126,20 +123,20 @@ func endpointsWarnings(_ *resource.Request, e, _ *corev1.Endpoints) []string {
 }
 
 func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
-	errs := utilvalidation.IsValidIPForLegacyField(path.Child("ip"), a.IP, strictAddresses, nil)
+	errs := utilvalidation.IsValidIPForLegacyField(path.Child("ip"), a.IP, validators.StrictAddresses, nil)
 	if a.Hostname != "" {
-		errs = append(errs, invalid(path.Child("hostname"), a.Hostname, utilvalidation.IsDNS1123Label(a.Hostname))...)
+		errs = append(errs, validators.Label(path.Child("hostname"), a.Hostname)...)
 	}
 	if a.NodeName != nil {
-		errs = append(errs, invalid(path.Child("nodeName"), *a.NodeName, utilvalidation.IsDNS1123Subdomain(*a.NodeName))...)
+		errs = append(errs, validators.Subdomain(path.Child("nodeName"), *a.NodeName)...)
 	}
 	return append(errs, validateEndpointIP(a.IP, path.Child("ip"))...)
 }
 
-// validateEndpointIP refuses addresses by which an endpoint could reach what
-// belongs to the node itself.
+// validateEndpointIP refuses loopback, link-local and similar addresses,
+// through which an endpoint could reach what belongs to the node.
 func validateEndpointIP(address string, path *field.Path) field.ErrorList {
-	ip := net.ParseIP(address)
+	ip := netutils.ParseIPSloppy(address)
 	if ip == nil {
 		return field.ErrorList{field.Invalid(path, address, "must be a valid IP address")}
 	}
@@ -161,16 +158,16 @@ func validateEndpointPort(p *corev1.EndpointPort, named bool, path *field.Path) 
 	if named && p.Name == "" {
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	} else if p.Name != "" {
-		errs = append(errs, invalid(path.Child("name"), p.Name, utilvalidation.IsDNS1123Label(p.Name))...)
+		errs = append(errs, validators.Label(path.Child("name"), p.Name)...)
 	}
-	errs = append(errs, invalid(path.Child("port"), p.Port, utilvalidation.IsValidPortNum(int(p.Port)))...)
+	errs = append(errs, validators.Problems(path.Child("port"), p.Port, utilvalidation.IsValidPortNum(int(p.Port)))...)
 	if p.Protocol == "" {
 		errs = append(errs, field.Required(path.Child("protocol"), ""))
 	} else {
-		errs = append(errs, oneOf(p.Protocol, path.Child("protocol"), protocols...)...)
+		errs = append(errs, validators.Protocol(path.Child("protocol"), p.Protocol)...)
 	}
 	if p.AppProtocol != nil {
-		errs = append(errs, invalid(path.Child("appProtocol"), *p.AppProtocol, utilvalidation.IsQualifiedName(*p.AppProtocol))...)
+		errs = append(errs, validators.Problems(path.Child("appProtocol"), *p.AppProtocol, utilvalidation.IsQualifiedName(*p.AppProtocol))...)
 	}
 	return errs
 }

@@ -14,45 +14,49 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// How long an event is kept.
+// eventTTL is how long an event is kept unless --event-ttl says otherwise.
 const eventTTL = time.Hour
 
 // Events is the resource events, served in the core group and in
-// events.k8s.io: the same objects in two shapes.
+// events.k8s.io. Both serve the same objects in different forms.
 func Events() *resource.Resource {
 	hub := corev1.SchemeGroupVersion.WithKind("Event")
 	return resource.Define(resource.Definition[corev1.Event, *corev1.Event]{
 		GroupVersion:         corev1.SchemeGroupVersion,
-		Kind:                 "Event",
-		Plural:               "events",
-		ShortNames:           []string{"ev"},
-		TTL:                  eventTTL,
+		Names:                resource.Names{Kind: "Event", Plural: "events", ShortNames: []string{"ev"}},
 		Other:                []resource.Version{newEvents(hub)},
-		ValidateName:         func(string, bool) []string { return nil },
-		Validate:             validateEvent,
-		ValidateUpdate:       validateEventUpdate,
+		Storage:              resource.Storage{TTL: eventTTL},
 		UpdateValidatesAlone: true,
-		AllowCreateOnUpdate:  true,
-		Columns: []metav1.TableColumnDefinition{
-			resource.Column("Last Seen", "string", corev1.Event{}.SwaggerDoc()["lastTimestamp"]),
-			resource.Column("Type", "string", corev1.Event{}.SwaggerDoc()["type"]),
-			resource.Column("Reason", "string", corev1.Event{}.SwaggerDoc()["reason"]),
-			resource.Column("Object", "string", corev1.Event{}.SwaggerDoc()["involvedObject"]),
-			resource.WideColumn("Subobject", "string", corev1.Event{}.InvolvedObject.SwaggerDoc()["fieldPath"]),
-			resource.WideColumn("Source", "string", corev1.Event{}.SwaggerDoc()["source"]),
-			resource.Column("Message", "string", corev1.Event{}.SwaggerDoc()["message"]),
-			resource.WideColumn("First Seen", "string", corev1.Event{}.SwaggerDoc()["firstTimestamp"]),
-			resource.WideColumn("Count", "string", corev1.Event{}.SwaggerDoc()["count"]),
-			wideNameColumn(),
+		Strategy: resource.Strategy[*corev1.Event]{
+			ValidateName:        func(string, bool) []string { return nil },
+			Validate:            validateEvent,
+			ValidateUpdate:      validateEventUpdate,
+			AllowCreateOnUpdate: true,
 		},
-		Row:              eventRow,
-		SelectableFields: eventFields,
-		Fields: []string{
-			"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-			"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
-			"reason", "reportingComponent", "source", "type",
+		Table: resource.Table[*corev1.Event]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.Column("Last Seen", "string", corev1.Event{}.SwaggerDoc()["lastTimestamp"]),
+				resource.Column("Type", "string", corev1.Event{}.SwaggerDoc()["type"]),
+				resource.Column("Reason", "string", corev1.Event{}.SwaggerDoc()["reason"]),
+				resource.Column("Object", "string", corev1.Event{}.SwaggerDoc()["involvedObject"]),
+				resource.WideColumn("Subobject", "string", corev1.Event{}.InvolvedObject.SwaggerDoc()["fieldPath"]),
+				resource.WideColumn("Source", "string", corev1.Event{}.SwaggerDoc()["source"]),
+				resource.Column("Message", "string", corev1.Event{}.SwaggerDoc()["message"]),
+				resource.WideColumn("First Seen", "string", corev1.Event{}.SwaggerDoc()["firstTimestamp"]),
+				resource.WideColumn("Count", "string", corev1.Event{}.SwaggerDoc()["count"]),
+				wideNameColumn(),
+			},
+			Row: eventRow,
 		},
-		Indexed: []string{"involvedObject.name"},
+		FieldSelectors: resource.FieldSelectors[*corev1.Event]{
+			SelectableFields: eventFields,
+			Fields: []string{
+				"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+				"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
+				"reason", "reportingComponent", "source", "type",
+			},
+			Indexed: []string{"involvedObject.name"},
+		},
 	})
 }
 
@@ -102,7 +106,7 @@ func elapsed(t, now time.Time) string {
 	return resource.Age(metav1.NewTime(t), now)
 }
 
-// eventSource is the component and the host that reported.
+// eventSource returns the component and the host that reported the event.
 func eventSource(e *corev1.Event) string {
 	component, host := e.Source.Component, e.Source.Host
 	if component == "" {
@@ -137,7 +141,8 @@ func eventFields(e *corev1.Event) fields.Set {
 	}
 }
 
-// eventToCore and eventFromCore rename fields; nothing is lost either way.
+// eventToCore renames the fields of an event of events.k8s.io. It and
+// eventFromCore lose nothing.
 func eventToCore(e *eventsv1.Event) *corev1.Event {
 	core := &corev1.Event{
 		ObjectMeta:          e.ObjectMeta,

@@ -5,12 +5,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // Limits of an event's strings, in characters.
@@ -21,17 +21,19 @@ const (
 	maxMessage           = 1024
 )
 
-// strictEvent says that the client speaks events.k8s.io/v1, whose events are
-// complete; the core version takes what old clients always sent.
-func strictEvent(r *resource.Request) bool { return r.GroupVersion == eventsv1.SchemeGroupVersion }
+// strictEvent reports whether the client uses events.k8s.io/v1, whose events
+// must be complete. The core version accepts what old clients send.
+func strictEvent(r *resource.RequestContext) bool {
+	return r.GroupVersion == eventsv1.SchemeGroupVersion
+}
 
-func validateEvent(r *resource.Request, e *corev1.Event) field.ErrorList {
+func validateEvent(r *resource.RequestContext, e *corev1.Event) field.ErrorList {
 	errs := validateEventFields(r, e)
 	if !strictEvent(r) {
 		return errs
 	}
 	if e.Name != "" {
-		errs = append(errs, invalid(field.NewPath("metadata", "name"), e.Name, validation.NameIsDNSSubdomain(e.Name, false))...)
+		errs = append(errs, validators.Subdomain(field.NewPath("metadata", "name"), e.Name)...)
 	}
 	errs = append(errs, validateEventSeries(e)...)
 	if e.EventTime.IsZero() {
@@ -72,9 +74,9 @@ func validateEventType(e *corev1.Event) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", e.Type))}
 }
 
-// validateEventFields checks what every event must be: in the namespace of
-// its object, and if it is complete (has an eventTime), attributed.
-func validateEventFields(r *resource.Request, e *corev1.Event) field.ErrorList {
+// validateEventFields checks the rules for every event: it is in the namespace
+// of its object and, if it has an eventTime, names its reporter.
+func validateEventFields(r *resource.RequestContext, e *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	involved := field.NewPath("involvedObject", "namespace")
 	namespace := e.InvolvedObject.Namespace
@@ -90,10 +92,10 @@ func validateEventFields(r *resource.Request, e *corev1.Event) field.ErrorList {
 	if !e.EventTime.IsZero() {
 		errs = append(errs, validateEventAttribution(r, e)...)
 	}
-	return append(errs, invalid(field.NewPath("namespace"), e.Namespace, utilvalidation.IsDNS1123Subdomain(e.Namespace))...)
+	return append(errs, validators.Subdomain(field.NewPath("namespace"), e.Namespace)...)
 }
 
-func validateEventAttribution(r *resource.Request, e *corev1.Event) field.ErrorList {
+func validateEventAttribution(r *resource.RequestContext, e *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	controller := field.NewPath("reportingController")
 	if !strictEvent(r) {
@@ -106,8 +108,8 @@ func validateEventAttribution(r *resource.Request, e *corev1.Event) field.ErrorL
 			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %v characters", most)))
 		}
 	}
-	errs = append(errs, required(e.ReportingController, controller)...)
-	errs = append(errs, invalid(controller, e.ReportingController, utilvalidation.IsQualifiedName(e.ReportingController))...)
+	errs = append(errs, validators.Required(controller, e.ReportingController)...)
+	errs = append(errs, validators.Problems(controller, e.ReportingController, utilvalidation.IsQualifiedName(e.ReportingController))...)
 	limited("reportingInstance", e.ReportingInstance, maxReportingInstance)
 	limited("action", e.Action, maxAction)
 	limited("reason", e.Reason, maxReason)
@@ -117,32 +119,32 @@ func validateEventAttribution(r *resource.Request, e *corev1.Event) field.ErrorL
 	return errs
 }
 
-// validateEventUpdate lets only the series and the metadata of a complete
-// event change.
-func validateEventUpdate(r *resource.Request, e, old *corev1.Event) field.ErrorList {
+// validateEventUpdate allows changes only to the series and the metadata of an
+// event with an eventTime.
+func validateEventUpdate(r *resource.RequestContext, e, old *corev1.Event) field.ErrorList {
 	errs := validateEventFields(r, e)
 	if !strictEvent(r) {
 		return errs
 	}
-	if e.Series != nil && (old.Series == nil || !equal(e.Series, old.Series)) {
+	if e.Series != nil && (old.Series == nil || !resource.Equal(e.Series, old.Series)) {
 		errs = append(errs, validateEventSeries(e)...)
 	}
 	fixed := func(name string, value, old any) {
-		errs = append(errs, immutable(value, old, field.NewPath(name))...)
+		errs = append(errs, validators.ImmutableValue(field.NewPath(name), value, old)...)
 	}
 	fixed("involvedObject", e.InvolvedObject, old.InvolvedObject)
 	fixed("reason", e.Reason, old.Reason)
-	fixed("reason", e.Reason, old.Reason) // twice, as clients know it
+	fixed("reason", e.Reason, old.Reason) // upstream checks reason twice
 	fixed("message", e.Message, old.Message)
 	fixed("source", e.Source, old.Source)
 	fixed("firstTimestamp", e.FirstTimestamp, old.FirstTimestamp)
 	fixed("lastTimestamp", e.LastTimestamp, old.LastTimestamp)
 	fixed("count", e.Count, old.Count)
 	fixed("type", e.Type, old.Type)
-	// The store keeps microseconds, but nanoseconds that differ come from a
-	// clock's reading of the same event.
+	// The store keeps microseconds, so times that differ only in nanoseconds
+	// are the same time.
 	if e.EventTime.UnixMicro() != old.EventTime.UnixMicro() {
-		errs = append(errs, immutable(e.EventTime, old.EventTime, field.NewPath("eventTime"))...)
+		errs = append(errs, validators.ImmutableValue(field.NewPath("eventTime"), e.EventTime, old.EventTime)...)
 	}
 	fixed("action", e.Action, old.Action)
 	fixed("related", e.Related, old.Related)

@@ -10,8 +10,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// FuzzRules looks for objects that the rules of some kind panic on: decoded,
-// defaulted, validated, updated to itself and printed.
+// FuzzRules looks for objects on which the rules of a kind panic when they are
+// decoded, defaulted, validated, updated to themselves and printed.
 func FuzzRules(f *testing.F) {
 	resources := core.Resources()
 	answers, err := resourcetest.Answers("create")
@@ -41,18 +41,18 @@ func exercise(r *resource.Resource, v *resource.Version, body []byte) {
 	v.Default(obj)
 	hub := v.ToHub(obj)
 	old := hub.DeepCopyObject().(resource.Object)
-	request := &resource.Request{Now: time.Unix(0, 0), Namespace: "default", GroupVersion: v.GroupVersion}
-	resource.BeforeCreate(r, request, hub)
-	resource.BeforeUpdate(r, request, hub.DeepCopyObject().(resource.Object), old)
-	resource.BeforeUpdate(r, request, r.Hub().New(), old)
+	request := &resource.RequestContext{Now: time.Unix(0, 0), Namespace: "default", GroupVersion: v.GroupVersion}
+	resourcetest.BeforeCreate(r, request, hub)
+	resourcetest.BeforeUpdate(r, request, hub.DeepCopyObject().(resource.Object), old)
+	resourcetest.BeforeUpdate(r, request, r.Hub().New(), old)
 	for i := range r.Subresources {
 		if s := &r.Subresources[i]; s.PrepareForUpdate != nil {
-			resource.BeforeSubresourceUpdate(r, s, request, hub.DeepCopyObject().(resource.Object), old)
+			resourcetest.BeforeSubresourceUpdate(r, s, request, hub.DeepCopyObject().(resource.Object), old)
 		}
 	}
-	r.Warnings(request, hub, nil)
-	r.Warnings(request, hub, old)
-	r.Row(hub, request.Now)
-	r.SelectableFields(hub)
+	r.Strategy.Warnings(request, hub, nil)
+	r.Strategy.Warnings(request, hub, old)
+	r.Table.Row(hub, request.Now)
+	r.FieldSelectors.SelectableFields(hub)
 	v.FromHub(hub)
 }

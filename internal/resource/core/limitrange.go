@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -9,28 +10,34 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	rules "github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // LimitRanges is the resource limitranges.
 func LimitRanges() *rules.Resource {
 	return rules.Define(rules.Definition[corev1.LimitRange, *corev1.LimitRange]{
-		GroupVersion:            corev1.SchemeGroupVersion,
-		Kind:                    "LimitRange",
-		Plural:                  "limitranges",
-		ShortNames:              []string{"limits"},
-		Default:                 defaultLimitRange,
-		Validate:                validateLimitRange,
-		MetadataUpdateUnchecked: true,
-		PrepareForCreate: func(_ *rules.Request, l *corev1.LimitRange) {
-			fill.Zero(&l.Name, string(l.UID))
+		GroupVersion: corev1.SchemeGroupVersion,
+		Names: rules.Names{
+			Kind:       "LimitRange",
+			Plural:     "limitranges",
+			ShortNames: []string{"limits"},
 		},
-		AllowCreateOnUpdate: true,
+		Default:                 defaultLimitRange,
+		MetadataUpdateUnchecked: true,
+		Strategy: rules.Strategy[*corev1.LimitRange]{
+			Validate: validateLimitRange,
+			PrepareForCreate: func(_ *rules.RequestContext, l *corev1.LimitRange) {
+				defaults.Zero(&l.Name, string(l.UID))
+			},
+			AllowCreateOnUpdate: true,
+		},
 	})
 }
 
 // defaultLimitRange derives the defaults of containers: the limit from the
-// maximum, the request from the limit or else the minimum.
+// maximum, and the request from the limit or else the minimum.
 func defaultLimitRange(l *corev1.LimitRange) {
 	if len(l.Spec.Limits) == 0 {
 		l.Spec.Limits = nil
@@ -38,7 +45,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
 		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
-			roundResources(list)
+			resourcelist.RoundUp(list)
 		}
 		if item.Type != corev1.LimitTypeContainer {
 			continue
@@ -49,13 +56,13 @@ func defaultLimitRange(l *corev1.LimitRange) {
 		if item.DefaultRequest == nil {
 			item.DefaultRequest = corev1.ResourceList{}
 		}
-		fillFrom(item.Default, item.Max)
-		fillFrom(item.DefaultRequest, item.Default)
-		fillFrom(item.DefaultRequest, item.Min)
+		setMissing(item.Default, item.Max)
+		setMissing(item.DefaultRequest, item.Default)
+		setMissing(item.DefaultRequest, item.Min)
 	}
 }
 
-func fillFrom(list, from corev1.ResourceList) {
+func setMissing(list, from corev1.ResourceList) {
 	for name, quantity := range from {
 		if _, ok := list[name]; !ok {
 			list[name] = quantity.DeepCopy()
@@ -63,7 +70,7 @@ func fillFrom(list, from corev1.ResourceList) {
 	}
 }
 
-func validateLimitRange(_ *rules.Request, l *corev1.LimitRange) field.ErrorList {
+func validateLimitRange(_ *rules.RequestContext, l *corev1.LimitRange) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[corev1.LimitType]bool{}
 	for i := range l.Spec.Limits {
@@ -119,7 +126,7 @@ func validateLimitRangeItem(item *corev1.LimitRangeItem, path *field.Path) field
 }
 
 // validateLimitOrder checks min <= defaultRequest <= default <= max, and that
-// the ratio can be kept.
+// limits within these bounds can satisfy maxLimitRequestRatio.
 func validateLimitOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	least, hasLeast := item.Min[name]
@@ -155,11 +162,27 @@ func validateLimitOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, p
 			}
 		}
 	}
-	if !overcommittable(name) {
+	if !resourcelist.IsOvercommittable(name) {
 		if hasLimit && hasRequest && limit.Cmp(request) != 0 {
 			errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(name)), request.String(),
 				fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name)))
 		}
 	}
 	return errs
+}
+
+func validateLimitRangeType(name corev1.LimitType, path *field.Path) field.ErrorList {
+	known := name == corev1.LimitTypePod || name == corev1.LimitTypeContainer || name == corev1.LimitTypePersistentVolumeClaim
+	errs := validators.QualifiedName(path, string(name))
+	if len(errs) == 0 && !strings.Contains(string(name), "/") && !known {
+		errs = append(errs, field.Invalid(path, name, "must be a standard limit type or fully qualified"))
+	}
+	return errs
+}
+
+func validateLimitRangeResource(kind corev1.LimitType, name string, path *field.Path) field.ErrorList {
+	if kind == corev1.LimitTypePod || kind == corev1.LimitTypeContainer {
+		return resourcelist.ValidateContainerName(corev1.ResourceName(name), path)
+	}
+	return resourcelist.ValidateName(corev1.ResourceName(name), path)
 }

@@ -11,17 +11,18 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/apps"
 	"github.com/coracle-io/coracle/internal/resource/batch"
 	"github.com/coracle-io/coracle/internal/resource/core"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
 )
 
-// TestNameWarnings shows which new objects with a dot in their name are warned
-// of, and that old ones are not.
+// TestNameWarnings checks which new objects get a warning about a dot in their
+// name, and that updates get none.
 func TestNameWarnings(t *testing.T) {
 	const after = ", which can result in surprising behavior; a DNS label is recommended: [must not contain dots]"
 	for _, test := range []struct {
 		resource *resource.Resource
 		use      string
 	}{
-		{core.Pods(), "the Pod's hostname"},
+		{pod.Pods(), "the Pod's hostname"},
 		{core.ReplicationControllers(), "Pod names and hostnames"},
 		{apps.ReplicaSets(), "Pod names and hostnames"},
 		{apps.Deployments(), "Pod names and hostnames"},
@@ -34,10 +35,10 @@ func TestNameWarnings(t *testing.T) {
 			rc.Spec.Template = &corev1.PodTemplateSpec{}
 		}
 		want := []string{"metadata.name: this is used in " + test.use + after}
-		if diff := cmp.Diff(want, test.resource.Warnings(&resource.Request{}, o, nil)); diff != "" {
+		if diff := cmp.Diff(want, test.resource.Strategy.Warnings(&resource.RequestContext{}, o, nil)); diff != "" {
 			t.Errorf("%s: %s", test.resource.Plural, diff)
 		}
-		if got := test.resource.Warnings(&resource.Request{}, o, o); len(got) > 0 {
+		if got := test.resource.Strategy.Warnings(&resource.RequestContext{}, o, o); len(got) > 0 {
 			t.Errorf("%s, updated: %q", test.resource.Plural, got)
 		}
 	}
@@ -47,13 +48,13 @@ func TestServiceAccountWarnings(t *testing.T) {
 	strict := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{core.MountableSecretsAnnotation: "true"}}}
 	want := []string{"metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
 	accounts := core.ServiceAccounts()
-	if diff := cmp.Diff(want, accounts.Warnings(&resource.Request{}, strict, nil)); diff != "" {
+	if diff := cmp.Diff(want, accounts.Strategy.Warnings(&resource.RequestContext{}, strict, nil)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(want, accounts.Warnings(&resource.Request{}, strict, &corev1.ServiceAccount{})); diff != "" {
+	if diff := cmp.Diff(want, accounts.Strategy.Warnings(&resource.RequestContext{}, strict, &corev1.ServiceAccount{})); diff != "" {
 		t.Error(diff)
 	}
-	if got := accounts.Warnings(&resource.Request{}, strict, strict); len(got) > 0 {
+	if got := accounts.Strategy.Warnings(&resource.RequestContext{}, strict, strict); len(got) > 0 {
 		t.Errorf("not newly set: %q", got)
 	}
 }

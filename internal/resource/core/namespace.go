@@ -12,55 +12,64 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // Namespaces is the resource namespaces.
 func Namespaces() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.Namespace, *corev1.Namespace]{
-		GroupVersion:     corev1.SchemeGroupVersion,
-		Kind:             "Namespace",
-		Plural:           "namespaces",
-		ShortNames:       []string{"ns"},
-		Cluster:          true,
-		IsNamespace:      true,
-		Verbs:            []string{"create", "delete", "get", "list", "patch", "update", "watch"},
-		Default:          defaultNamespace,
-		CopyStatus:       func(n, from *corev1.Namespace) { n.Status = from.Status },
-		ValidateStatus:   validateNamespaceStatus,
-		PrepareForCreate: prepareNamespace,
-		PrepareForUpdate: func(_ *resource.Request, n, old *corev1.Namespace) {
-			n.Spec.Finalizers = old.Spec.Finalizers
+		GroupVersion: corev1.SchemeGroupVersion,
+		Names:        resource.Names{Kind: "Namespace", Plural: "namespaces", ShortNames: []string{"ns"}},
+		Cluster:      true,
+		IsNamespace:  true,
+		Verbs:        []string{"create", "delete", "get", "list", "patch", "update", "watch"},
+		Default:      defaultNamespace,
+		Status: resource.Status[*corev1.Namespace]{
+			Copy:     func(n, from *corev1.Namespace) { n.Status = from.Status },
+			Validate: validateNamespaceStatus,
 		},
-		Validate:      validateNamespace,
-		ValidateName:  validation.ValidateNamespaceName,
-		BeforeDelete:  beforeNamespaceDelete,
-		HasFinalizers: func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Status", "string", "The status of the namespace"),
-			resource.AgeColumn(),
+		Strategy: resource.Strategy[*corev1.Namespace]{
+			PrepareForCreate: prepareNamespace,
+			PrepareForUpdate: func(_ *resource.RequestContext, n, old *corev1.Namespace) {
+				n.Spec.Finalizers = old.Spec.Finalizers
+			},
+			Validate:     validateNamespace,
+			ValidateName: validation.ValidateNamespaceName,
 		},
-		Row: func(n *corev1.Namespace, now time.Time) []any {
-			return []any{n.Name, string(n.Status.Phase), resource.Age(n.CreationTimestamp, now)}
+		DeleteStrategy: resource.DeleteStrategy[*corev1.Namespace]{
+			BeforeDelete:  beforeNamespaceDelete,
+			HasFinalizers: func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
 		},
-		SelectableFields: func(n *corev1.Namespace) fields.Set {
-			return fields.Set{"name": n.Name, "status.phase": string(n.Status.Phase)}
+		Table: resource.Table[*corev1.Namespace]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Status", "string", "The status of the namespace"),
+				resource.AgeColumn(),
+			},
+			Row: func(n *corev1.Namespace, now time.Time) []any {
+				return []any{n.Name, string(n.Status.Phase), resource.Age(n.CreationTimestamp, now)}
+			},
 		},
-		Fields: []string{"name", "status.phase"},
+		FieldSelectors: resource.FieldSelectors[*corev1.Namespace]{
+			SelectableFields: func(n *corev1.Namespace) fields.Set {
+				return fields.Set{"name": n.Name, "status.phase": string(n.Status.Phase)}
+			},
+			Fields: []string{"name", "status.phase"},
+		},
 		Subresources: []resource.SubresourceDefinition[corev1.Namespace, *corev1.Namespace]{{
 			Name:  "finalize",
 			Verbs: []string{"update"},
-			PrepareForUpdate: func(_ *resource.Request, n, old *corev1.Namespace) {
+			PrepareForUpdate: func(_ *resource.RequestContext, n, old *corev1.Namespace) {
 				n.Status = old.Status
 			},
-			ValidateUpdate: func(_ *resource.Request, n, _ *corev1.Namespace) field.ErrorList {
+			ValidateUpdate: func(_ *resource.RequestContext, n, _ *corev1.Namespace) field.ErrorList {
 				return validateNamespaceFinalizers(n)
 			},
 		}},
 	})
 }
 
-// defaultNamespace labels the namespace with its name, by which selectors
+// defaultNamespace labels the namespace with its name, so that selectors can
 // find it.
 func defaultNamespace(n *corev1.Namespace) {
 	if n.Name == "" {
@@ -72,16 +81,17 @@ func defaultNamespace(n *corev1.Namespace) {
 	n.Labels[corev1.LabelMetadataName] = n.Name
 }
 
-// prepareNamespace makes sure that the namespace is emptied before it goes.
-func prepareNamespace(_ *resource.Request, n *corev1.Namespace) {
+// prepareNamespace sets the finalizer that makes the namespace controller
+// delete the namespace's content first.
+func prepareNamespace(_ *resource.RequestContext, n *corev1.Namespace) {
 	n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
-	defaultNamespace(n) // a generated name is known only now
+	defaultNamespace(n) // only now a generated name is known
 	if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
 	}
 }
 
-func validateNamespace(_ *resource.Request, n *corev1.Namespace) field.ErrorList {
+func validateNamespace(_ *resource.RequestContext, n *corev1.Namespace) field.ErrorList {
 	return validateNamespaceFinalizers(n)
 }
 
@@ -89,13 +99,13 @@ func validateNamespaceFinalizers(n *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "finalizers")
 	for i, name := range n.Spec.Finalizers {
-		errs = append(errs, invalid(path.Index(i), string(name), utilvalidation.IsQualifiedName(string(name)))...)
+		errs = append(errs, validators.Problems(path.Index(i), string(name), utilvalidation.IsQualifiedName(string(name)))...)
 		errs = append(errs, resource.ValidateFinalizerDomain(string(name), path.Index(i))...)
 	}
 	return errs
 }
 
-func validateNamespaceStatus(_ *resource.Request, n, _ *corev1.Namespace) field.ErrorList {
+func validateNamespaceStatus(_ *resource.RequestContext, n, _ *corev1.Namespace) field.ErrorList {
 	path := field.NewPath("status", "phase")
 	deleted := !n.DeletionTimestamp.IsZero()
 	switch {
@@ -109,8 +119,8 @@ func validateNamespaceStatus(_ *resource.Request, n, _ *corev1.Namespace) field.
 	return nil
 }
 
-// beforeNamespaceDelete marks a namespace as terminating. It goes when its
-// content is gone and the namespace controller has finalized it.
+// beforeNamespaceDelete marks a namespace as terminating. It is deleted once
+// its content is deleted and the namespace controller has finalized it.
 func beforeNamespaceDelete(n *corev1.Namespace, options *metav1.DeleteOptions, now time.Time) (d resource.Deletion, decided bool) {
 	marked := n.DeletionTimestamp != nil
 	if !marked {

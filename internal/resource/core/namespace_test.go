@@ -10,8 +10,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/core"
 )
 
-// A namespace is marked, stays while it has finalizers of either sort, and goes
-// when it has none.
+// TestDeleteNamespace checks that a namespace is marked, stays while it has
+// finalizers of either kind, and is deleted when it has none.
 func TestDeleteNamespace(t *testing.T) {
 	namespaces := core.Namespaces()
 	deletion := func(n *corev1.Namespace) resource.DeletionAction {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"sort"
 	"strings"
@@ -11,63 +12,73 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/nodestatus"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
+	"github.com/coracle-io/coracle/internal/resource/printers"
 )
 
-// nodeFields are the parts of a node that belong to features which are off by
+// nodeFields are the fields of a node that belong to features which are off by
 // default.
-var nodeFields = []feature.Field[corev1.NodeSpec]{{
-	Gate:  "InPlacePodVerticalScalingSchedulerPreemption",
-	Used:  func(s *corev1.NodeSpec) bool { return s.PodPreemptionPolicy != nil },
-	Clear: func(s *corev1.NodeSpec) { s.PodPreemptionPolicy = nil },
-}}
+func nodeFields() []feature.Field[corev1.NodeSpec] {
+	return []feature.Field[corev1.NodeSpec]{{
+		Gate:  feature.InPlacePodVerticalScalingSchedulerPreemption,
+		Used:  func(s *corev1.NodeSpec) bool { return s.PodPreemptionPolicy != nil },
+		Clear: func(s *corev1.NodeSpec) { s.PodPreemptionPolicy = nil },
+	}}
+}
 
 // Nodes is the resource nodes.
 func Nodes() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.Node, *corev1.Node]{
-		GroupVersion:     corev1.SchemeGroupVersion,
-		Kind:             "Node",
-		Plural:           "nodes",
-		ShortNames:       []string{"no"},
-		Cluster:          true,
-		StoragePath:      "minions",
-		Default:          defaultNode,
-		CopyStatus:       func(n, from *corev1.Node) { n.Status = from.Status },
-		CreateWithStatus: true,
-		PrepareForCreate: func(r *resource.Request, n *corev1.Node) {
-			n.Spec.ConfigSource = nil //nolint:staticcheck // removed: only what is stored may stay
-			n.Status.Config = nil
-			feature.Drop(r.Features, nodeFields, &n.Spec, nil)
+		GroupVersion: corev1.SchemeGroupVersion,
+		Names:        resource.Names{Kind: "Node", Plural: "nodes", ShortNames: []string{"no"}},
+		Cluster:      true,
+		Storage:      resource.Storage{Path: "minions"},
+		Default:      defaultNode,
+		Status: resource.Status[*corev1.Node]{
+			Copy:        func(n, from *corev1.Node) { n.Status = from.Status },
+			SetOnCreate: true,
+			Prepare:     prepareNodeStatus,
+			Validate:    validateNodeStatus,
 		},
-		PrepareForUpdate: func(r *resource.Request, n, old *corev1.Node) {
-			if old.Spec.ConfigSource == nil { //nolint:staticcheck // removed: only what is stored may stay
-				n.Spec.ConfigSource = nil //nolint:staticcheck // see above
-			}
-			feature.Drop(r.Features, nodeFields, &n.Spec, &old.Spec)
+		Strategy: resource.Strategy[*corev1.Node]{
+			PrepareForCreate: func(r *resource.RequestContext, n *corev1.Node) {
+				n.Spec.ConfigSource = nil //nolint:staticcheck // removed: only a stored value may stay
+				n.Status.Config = nil
+				feature.Drop(r.Features, nodeFields(), &n.Spec, nil)
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, n, old *corev1.Node) {
+				if old.Spec.ConfigSource == nil { //nolint:staticcheck // removed: only a stored value may stay
+					n.Spec.ConfigSource = nil //nolint:staticcheck // see above
+				}
+				feature.Drop(r.Features, nodeFields(), &n.Spec, &old.Spec)
+			},
+			Validate:       validateNode,
+			ValidateUpdate: validateNodeUpdate,
+			Warnings:       nodeWarnings,
 		},
-		PrepareStatus:  prepareNodeStatus,
-		ValidateStatus: validateNodeStatus,
-		Validate:       validateNode,
-		ValidateUpdate: validateNodeUpdate,
-		Warnings:       nodeWarnings,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Status", "string", "The status of the node"),
-			resource.Column("Roles", "string", "The roles of the node"),
-			resource.AgeColumn(),
-			resource.Column("Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kubeletVersion"]),
-			resource.WideColumn("Internal-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
-			resource.WideColumn("External-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
-			resource.WideColumn("OS-Image", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"]),
-			resource.WideColumn("Kernel-Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"]),
-			resource.WideColumn("Container-Runtime", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"]),
+		Table: resource.Table[*corev1.Node]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Status", "string", "The status of the node"),
+				resource.Column("Roles", "string", "The roles of the node"),
+				resource.AgeColumn(),
+				resource.Column("Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kubeletVersion"]),
+				resource.WideColumn("Internal-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
+				resource.WideColumn("External-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
+				resource.WideColumn("OS-Image", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"]),
+				resource.WideColumn("Kernel-Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"]),
+				resource.WideColumn("Container-Runtime", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"]),
+			},
+			Row: nodeRow,
 		},
-		Row: nodeRow,
-		SelectableFields: func(n *corev1.Node) fields.Set {
-			return fields.Set{"spec.unschedulable": fmt.Sprint(n.Spec.Unschedulable)}
+		FieldSelectors: resource.FieldSelectors[*corev1.Node]{
+			SelectableFields: func(n *corev1.Node) fields.Set {
+				return fields.Set{"spec.unschedulable": fmt.Sprint(n.Spec.Unschedulable)}
+			},
+			Fields: []string{"spec.unschedulable"},
 		},
-		Fields: []string{"spec.unschedulable"},
 		Subresources: []resource.SubresourceDefinition[corev1.Node, *corev1.Node]{{
 			Name:   "proxy",
 			Kind:   corev1.SchemeGroupVersion.WithKind("NodeProxyOptions"),
@@ -88,14 +99,14 @@ func defaultNode(n *corev1.Node) {
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
-	roundResources(n.Status.Capacity)
-	roundResources(n.Status.Allocatable)
+	resourcelist.RoundUp(n.Status.Capacity)
+	resourcelist.RoundUp(n.Status.Allocatable)
 }
 
 func nodeRow(n *corev1.Node, now time.Time) []any {
 	info := &n.Status.NodeInfo
 	return []any{
-		n.Name, nodeStatusCell(n), orNone(strings.Join(nodeRoles(n), ",")),
+		n.Name, nodeStatusCell(n), cmp.Or(strings.Join(nodeRoles(n), ","), printers.None),
 		resource.Age(n.CreationTimestamp, now), info.KubeletVersion,
 		nodeAddress(n, corev1.NodeInternalIP), nodeAddress(n, corev1.NodeExternalIP),
 		orUnknown(info.OSImage), orUnknown(info.KernelVersion), orUnknown(info.ContainerRuntimeVersion),
@@ -104,12 +115,10 @@ func nodeRow(n *corev1.Node, now time.Time) []any {
 
 func nodeStatusCell(n *corev1.Node) string {
 	status := "Unknown"
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			status = "NotReady"
-			if c.Status == corev1.ConditionTrue {
-				status = "Ready"
-			}
+	if c := nodestatus.Condition(n, corev1.NodeReady); c != nil {
+		status = "NotReady"
+		if c.Status == corev1.ConditionTrue {
+			status = "Ready"
 		}
 	}
 	if n.Spec.Unschedulable {
@@ -118,8 +127,8 @@ func nodeStatusCell(n *corev1.Node) string {
 	return status
 }
 
-// nodeRoles are named by the labels node-role.kubernetes.io/ROLE and
-// kubernetes.io/role=ROLE.
+// nodeRoles returns the roles that the labels node-role.kubernetes.io/ROLE and
+// kubernetes.io/role=ROLE name.
 func nodeRoles(n *corev1.Node) []string {
 	const prefix, label = "node-role.kubernetes.io/", "kubernetes.io/role"
 	seen := map[string]bool{}
@@ -144,14 +153,7 @@ func nodeAddress(n *corev1.Node, kind corev1.NodeAddressType) string {
 			return address.Address
 		}
 	}
-	return cell.None
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return cell.None
-	}
-	return s
+	return printers.None
 }
 
 func orUnknown(s string) string {

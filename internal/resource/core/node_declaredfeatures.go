@@ -10,8 +10,8 @@ import (
 
 var declaredFeature = regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*$`)
 
-// validateDeclaredFeatures checks the features that a node says it has
-// (KEP-5328): names of feature gates, or of parts of theirs, in order.
+// validateDeclaredFeatures checks the features that a node declares
+// (KEP-5328): sorted names of feature gates, or of parts of them.
 func validateDeclaredFeatures(names []string) field.ErrorList {
 	path := field.NewPath("status", "declaredFeatures")
 	var errs field.ErrorList
@@ -21,14 +21,14 @@ func validateDeclaredFeatures(names []string) field.ErrorList {
 		} else if i > 0 && name < names[i-1] {
 			errs = append(errs, field.Invalid(path.Index(i), name, "list must be sorted alphabetically"))
 		}
-		if wrong := wrongWithDeclaredFeature(name); wrong != "" {
+		if wrong := declaredFeatureProblem(name); wrong != "" {
 			errs = append(errs, field.Invalid(path.Index(i), name, fmt.Sprintf("invalid feature name %q: %s", name, wrong)))
 		}
 	}
 	return errs
 }
 
-func wrongWithDeclaredFeature(name string) string {
+func declaredFeatureProblem(name string) string {
 	switch {
 	case len(name) > utilvalidation.DNS1123SubdomainMaxLength:
 		return utilvalidation.MaxLenError(utilvalidation.DNS1123SubdomainMaxLength)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
 func newNode(t *testing.T, fields string) *corev1.Node {
@@ -22,7 +23,7 @@ func newNode(t *testing.T, fields string) *corev1.Node {
 	return node
 }
 
-// What a node says of itself must be in order when it is made, too.
+// TestNodeRules checks that the status of a node is validated on create, too.
 func TestNodeRules(t *testing.T) {
 	const form = "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
 	for name, test := range map[string]struct{ node, want string }{
@@ -45,7 +46,7 @@ status.declaredFeatures[2]: Invalid value: "a b": invalid feature name "a b": ` 
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, err := range resource.BeforeCreate(core.Nodes(), &resource.Request{Now: noon}, newNode(t, test.node)) {
+			for _, err := range resourcetest.BeforeCreate(core.Nodes(), &resource.RequestContext{Now: noon}, newNode(t, test.node)) {
 				got = append(got, err.Error())
 			}
 			if got := strings.Join(got, "\n"); got != test.want {
@@ -55,20 +56,20 @@ status.declaredFeatures[2]: Invalid value: "a b": invalid feature name "a b": ` 
 	}
 }
 
-// Configuration by the API is gone: a node has no source of it unless it has
-// had one for long.
+// TestNodeConfigSource checks that spec.configSource, which was removed, is
+// dropped unless the stored node has it.
 func TestNodeConfigSource(t *testing.T) {
 	const source = `{spec: {configSource: {configMap: {name: c, namespace: n, kubeletConfigKey: k}}}}`
-	req := &resource.Request{Now: noon}
+	req := &resource.RequestContext{Now: noon}
 	node := newNode(t, source)
-	if errs := resource.BeforeCreate(core.Nodes(), req, node); len(errs) > 0 || node.Spec.ConfigSource != nil { //nolint:staticcheck // under test
+	if errs := resourcetest.BeforeCreate(core.Nodes(), req, node); len(errs) > 0 || node.Spec.ConfigSource != nil { //nolint:staticcheck // under test
 		t.Errorf("created with %v, errors %v", node.Spec.ConfigSource, errs) //nolint:staticcheck // under test
 	}
 	update := func(old string) *corev1.Node {
 		was, is := newNode(t, old), newNode(t, source)
 		was.UID, was.ResourceVersion = "u", "1"
 		is.UID, is.ResourceVersion = was.UID, was.ResourceVersion
-		if errs := resource.BeforeUpdate(core.Nodes(), req, is, was); len(errs) > 0 {
+		if errs := resourcetest.BeforeUpdate(core.Nodes(), req, is, was); len(errs) > 0 {
 			t.Error(errs)
 		}
 		return is

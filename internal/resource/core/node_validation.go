@@ -13,17 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
-	"github.com/coracle-io/coracle/internal/resource/tag"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// Annotations by which old clients said what a node should have.
+// An annotation of old clients, and the path that errors in taints name.
 const (
 	preferAvoidPodsAnnotation = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 	taintsPath                = "taints"
 )
 
-func validateNode(_ *resource.Request, n *corev1.Node) field.ErrorList {
+func validateNode(_ *resource.RequestContext, n *corev1.Node) field.ErrorList {
 	errs := validateNodeAnnotations(n)
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", taintsPath))...)
 	errs = append(errs, validateNodeResources(n)...)
@@ -40,13 +42,13 @@ func validateNode(_ *resource.Request, n *corev1.Node) field.ErrorList {
 	return errs
 }
 
-// maxPreemptionOwners is how many may keep resizes from preempting.
+// maxPreemptionOwners is how many owners may forbid preemption for resizes.
 const maxPreemptionOwners = 20
 
 func validateNodePreemption(p *field.Path, policy *corev1.NodePodPreemptionPolicy) field.ErrorList {
-	return tag.List(tag.Create(), p.Child("disableResizePreemption"), policy.DisableResizePreemption, nil,
+	return declarative.List(declarative.Create(), p.Child("disableResizePreemption"), policy.DisableResizePreemption, nil,
 		func(owner *string) string { return *owner }, maxPreemptionOwners,
-		func(op tag.Operation, p *field.Path, owner, _ *string) field.ErrorList {
+		func(op declarative.Operation, p *field.Path, owner, _ *string) field.ErrorList {
 			return validate.LabelKey(context.Background(), op, p, owner, nil)
 		})
 }
@@ -55,7 +57,7 @@ func validatePodCIDRs(cidrs []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	families := map[bool]int{}
 	for i, cidr := range cidrs {
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(path.Index(i), cidr, strictAddresses, nil)...)
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(path.Index(i), cidr, validators.StrictAddresses, nil)...)
 		if ip, _, err := net.ParseCIDR(cidr); err == nil {
 			families[ip.To4() != nil]++
 		}
@@ -102,11 +104,11 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	for i := range taints {
 		taint, at := &taints[i], path.Index(i)
 		errs = append(errs, metav1validation.ValidateLabelName(taint.Key, at.Child("key"))...)
-		errs = append(errs, invalid(at.Child("value"), taint.Value, utilvalidation.IsValidLabelValue(taint.Value))...)
-		errs = append(errs, validateTaintEffect(taint.Effect, false, at.Child("effect"))...)
+		errs = append(errs, validators.Problems(at.Child("value"), taint.Value, utilvalidation.IsValidLabelValue(taint.Value))...)
+		errs = append(errs, pod.ValidateTaintEffect(taint.Effect, false, at.Child("effect"))...)
 		id := identity{taint.Effect, taint.Key}
 		if seen[id] {
-			duplicate := field.Duplicate(at, rule.Shown(*taint))
+			duplicate := field.Duplicate(at, validators.Shown(*taint))
 			duplicate.Detail = "taints must be unique by key and effect pair"
 			errs = append(errs, duplicate)
 			continue
@@ -119,15 +121,15 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 func validateNodeResources(n *corev1.Node) field.ErrorList {
 	var errs field.ErrorList
 	for name, quantity := range n.Status.Capacity {
-		errs = append(errs, validateResourceQuantity(string(name), quantity, field.NewPath("status", "capacity").Key(string(name)))...)
+		errs = append(errs, resourcelist.ValidateQuantity(string(name), quantity, field.NewPath("status", "capacity").Key(string(name)))...)
 	}
 	for name, quantity := range n.Status.Allocatable {
-		errs = append(errs, validateResourceQuantity(string(name), quantity, field.NewPath("status", "allocatable").Key(string(name)))...)
+		errs = append(errs, resourcelist.ValidateQuantity(string(name), quantity, field.NewPath("status", "allocatable").Key(string(name)))...)
 	}
 	return errs
 }
 
-func validateNodeUpdate(_ *resource.Request, n, old *corev1.Node) field.ErrorList {
+func validateNodeUpdate(_ *resource.RequestContext, n, old *corev1.Node) field.ErrorList {
 	errs := validateNodeAnnotations(n)
 	errs = append(errs, validateNodeResources(n)...)
 	spec := field.NewPath("spec")
@@ -142,54 +144,54 @@ func validateNodeUpdate(_ *resource.Request, n, old *corev1.Node) field.ErrorLis
 		errs = append(errs, field.Forbidden(spec.Child("providerID"),
 			"node updates may not change providerID except from \"\" to valid"))
 	}
-	if n.Spec.ConfigSource != nil && !equal(n.Spec.ConfigSource, old.Spec.ConfigSource) { //nolint:staticcheck // removed, yet still refused by validation
+	if n.Spec.ConfigSource != nil && !resource.Equal(n.Spec.ConfigSource, old.Spec.ConfigSource) { //nolint:staticcheck // removed, yet still validated
 		errs = append(errs, field.Forbidden(spec.Child("configSource"), "configSource update not supported"))
 	}
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", taintsPath))...)
 	return append(errs, validateNodeUnchanged(n, old)...)
 }
 
-// validateNodeUnchanged refuses changes of what nothing above allows.
+// validateNodeUnchanged refuses changes to all other fields.
 func validateNodeUnchanged(n, old *corev1.Node) field.ErrorList {
 	next := old.Spec.DeepCopy()
 	next.PodCIDR, next.PodCIDRs = n.Spec.PodCIDR, n.Spec.PodCIDRs
 	next.ProviderID = n.Spec.ProviderID
 	next.Unschedulable = n.Spec.Unschedulable
 	next.Taints = n.Spec.Taints
-	next.ConfigSource = n.Spec.ConfigSource //nolint:staticcheck // removed, yet still refused by validation
-	if equal(*next, n.Spec) {
+	next.ConfigSource = n.Spec.ConfigSource //nolint:staticcheck // removed, yet still validated
+	if resource.Equal(*next, n.Spec) {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath(""),
 		"node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)")}
 }
 
-func prepareNodeStatus(_ *resource.Request, n, old *corev1.Node) {
+func prepareNodeStatus(_ *resource.RequestContext, n, old *corev1.Node) {
 	if old.Status.Config == nil {
 		n.Status.Config = nil
 	}
 }
 
-func validateNodeStatus(_ *resource.Request, n, _ *corev1.Node) field.ErrorList {
+func validateNodeStatus(_ *resource.RequestContext, n, _ *corev1.Node) field.ErrorList {
 	errs := validateNodeAnnotations(n)
 	errs = append(errs, validateNodeResources(n)...)
 	errs = append(errs, validateDeclaredFeatures(n.Status.DeclaredFeatures)...)
 	seen := map[corev1.NodeAddress]bool{}
 	for i, address := range n.Status.Addresses {
 		if seen[address] {
-			errs = append(errs, field.Duplicate(field.NewPath("status", "addresses").Index(i), rule.Shown(address)))
+			errs = append(errs, field.Duplicate(field.NewPath("status", "addresses").Index(i), validators.Shown(address)))
 		}
 		seen[address] = true
 	}
 	return errs
 }
 
-func nodeWarnings(_ *resource.Request, n, _ *corev1.Node) []string {
+func nodeWarnings(_ *resource.RequestContext, n, _ *corev1.Node) []string {
 	var warnings []string
 	for i, cidr := range n.Spec.PodCIDRs {
 		warnings = append(warnings, utilvalidation.GetWarningsForCIDR(field.NewPath("spec", "podCIDRs").Index(i), cidr)...)
 	}
-	if n.Spec.ConfigSource != nil { //nolint:staticcheck // removed, yet still refused by validation
+	if n.Spec.ConfigSource != nil { //nolint:staticcheck // removed, yet still validated
 		warnings = append(warnings, "spec.configSource: the feature is removed, so this field has no effect")
 	}
 	if n.Spec.DoNotUseExternalID != "" {

@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
@@ -17,9 +17,9 @@ func TestUpstreamAnswers(t *testing.T) {
 	resourcetest.Replay(t, core.Resources(), "testdata/known-differences.txt", admit)
 }
 
-// admit does what upstream's admission plugins do to the objects that were
-// replayed: service account, priority, default tolerations, address families.
-func admit(_ *resource.Request, obj, old resource.Object) error {
+// admit does what upstream's admission plugins did to the recorded objects:
+// service account, priority, default tolerations and address families.
+func admit(_ *resource.RequestContext, obj, old resource.Object) error {
 	switch o := obj.(type) {
 	case *corev1.Service:
 		oldService, _ := old.(*corev1.Service)
@@ -86,7 +86,7 @@ func mountToken(spec *corev1.PodSpec) {
 		return
 	}
 	needed := false
-	for c := range podutil.Containers(spec) {
+	for c := range podquery.Containers(spec) {
 		mounted := false
 		for _, m := range c.VolumeMounts {
 			mounted = mounted || m.MountPath == where

@@ -6,70 +6,80 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // ReplicationControllers is the resource replicationcontrollers.
 func ReplicationControllers() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.ReplicationController, *corev1.ReplicationController]{
 		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "ReplicationController",
-		Plural:       "replicationcontrollers",
-		ShortNames:   []string{"rc"},
-		Categories:   []string{"all"},
-		StoragePath:  "controllers",
-		Default:      defaultReplicationController,
-		Spec:         func(rc *corev1.ReplicationController) any { return &rc.Spec },
-		CopyStatus:   func(rc, from *corev1.ReplicationController) { rc.Status = from.Status },
-		PrepareForCreate: func(r *resource.Request, rc *corev1.ReplicationController) {
-			DropDisabledPodTemplateFields(r.Features, rc.Spec.Template, nil)
+		Names: resource.Names{
+			Kind:       "ReplicationController",
+			Plural:     "replicationcontrollers",
+			ShortNames: []string{"rc"},
+			Categories: []string{"all"},
 		},
-		PrepareForUpdate: func(r *resource.Request, rc, old *corev1.ReplicationController) {
-			DropDisabledPodTemplateFields(r.Features, rc.Spec.Template, old.Spec.Template)
-		},
-		ValidateStatus: func(_ *resource.Request, rc, _ *corev1.ReplicationController) field.ErrorList {
-			return validateReplicaCounts(&rc.Status, field.NewPath("status"))
-		},
-		Validate: func(r *resource.Request, rc *corev1.ReplicationController) field.ErrorList {
-			return validateReplicationController(r, rc, nil)
+		Storage: resource.Storage{Path: "controllers"},
+		Default: defaultReplicationController,
+		Spec:    func(rc *corev1.ReplicationController) any { return &rc.Spec },
+		Status: resource.Status[*corev1.ReplicationController]{
+			Copy: func(rc, from *corev1.ReplicationController) { rc.Status = from.Status },
+			Validate: func(_ *resource.RequestContext, rc, _ *corev1.ReplicationController) field.ErrorList {
+				return validateReplicaCounts(&rc.Status, field.NewPath("status"))
+			},
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, rc, old *corev1.ReplicationController) field.ErrorList {
-			return validateReplicationController(r, rc, old)
+		Strategy: resource.Strategy[*corev1.ReplicationController]{
+			PrepareForCreate: func(r *resource.RequestContext, rc *corev1.ReplicationController) {
+				pod.DropDisabledTemplateFields(r.Features, rc.Spec.Template, nil)
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, rc, old *corev1.ReplicationController) {
+				pod.DropDisabledTemplateFields(r.Features, rc.Spec.Template, old.Spec.Template)
+			},
+			Validate: func(r *resource.RequestContext, rc *corev1.ReplicationController) field.ErrorList {
+				return validateReplicationController(r, rc, nil)
+			},
+			ValidateUpdate: func(r *resource.RequestContext, rc, old *corev1.ReplicationController) field.ErrorList {
+				return validateReplicationController(r, rc, old)
+			},
+			ValidateName: pod.ValidateName,
+			Warnings: func(_ *resource.RequestContext, rc, old *corev1.ReplicationController) []string {
+				var warnings []string
+				var oldTemplate *corev1.PodTemplateSpec
+				if old == nil {
+					warnings = validators.PodNameWarnings(rc.Name)
+				} else {
+					oldTemplate = old.Spec.Template
+				}
+				return append(warnings, pod.TemplateWarnings(rc.Spec.Template, oldTemplate, field.NewPath("spec", "template"))...)
+			},
 		},
-		ValidateName: PodName,
-		Warnings: func(_ *resource.Request, rc, old *corev1.ReplicationController) []string {
-			var warnings []string
-			var oldTemplate *corev1.PodTemplateSpec
-			if old == nil {
-				warnings = rule.PodNameWarnings(rc.Name)
-			} else {
-				oldTemplate = old.Spec.Template
-			}
-			return append(warnings, PodTemplateWarnings(rc.Spec.Template, oldTemplate, field.NewPath("spec", "template"))...)
+		DeleteStrategy: resource.DeleteStrategy[*corev1.ReplicationController]{DefaultPropagation: metav1.DeletePropagationOrphan},
+		Table: resource.Table[*corev1.ReplicationController]{
+			Columns: append(append([]metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Desired", "integer", corev1.ReplicationControllerSpec{}.SwaggerDoc()["replicas"]),
+				resource.Column("Current", "integer", corev1.ReplicationControllerStatus{}.SwaggerDoc()["replicas"]),
+				resource.Column("Ready", "integer", corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"]),
+				resource.AgeColumn(),
+			}, printers.ContainersColumns()...), printers.SelectorColumn(corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"])),
+			Row: replicationControllerRow,
 		},
-		DefaultPropagation: metav1.DeletePropagationOrphan,
-		Columns: append(append([]metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Desired", "integer", corev1.ReplicationControllerSpec{}.SwaggerDoc()["replicas"]),
-			resource.Column("Current", "integer", corev1.ReplicationControllerStatus{}.SwaggerDoc()["replicas"]),
-			resource.Column("Ready", "integer", corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"]),
-			resource.AgeColumn(),
-		}, cell.ContainersColumns()...), cell.SelectorColumn(corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"])),
-		Row: replicationControllerRow,
-		SelectableFields: func(rc *corev1.ReplicationController) fields.Set {
-			return fields.Set{"status.replicas": strconv.Itoa(int(rc.Status.Replicas))}
+		FieldSelectors: resource.FieldSelectors[*corev1.ReplicationController]{
+			SelectableFields: func(rc *corev1.ReplicationController) fields.Set {
+				return fields.Set{"status.replicas": strconv.Itoa(int(rc.Status.Replicas))}
+			},
+			Fields: []string{"status.replicas"},
 		},
-		Fields: []string{"status.replicas"},
 		Subresources: []resource.SubresourceDefinition[corev1.ReplicationController, *corev1.ReplicationController]{{
 			Name: "scale",
 			Scale: &resource.ScaleDefinition[corev1.ReplicationController, *corev1.ReplicationController]{
@@ -84,7 +94,8 @@ func ReplicationControllers() *resource.Resource {
 	})
 }
 
-// defaultReplicationController selects and labels by the template's labels.
+// defaultReplicationController takes the selector and the labels from the
+// template's labels.
 func defaultReplicationController(rc *corev1.ReplicationController) {
 	if rc.Spec.Template != nil {
 		if templateLabels := rc.Spec.Template.Labels; len(templateLabels) > 0 {
@@ -95,9 +106,9 @@ func defaultReplicationController(rc *corev1.ReplicationController) {
 				rc.Labels = templateLabels
 			}
 		}
-		DefaultPodTemplateSpec(rc.Spec.Template)
+		pod.DefaultTemplate(rc.Spec.Template)
 	}
-	fill.Nil(&rc.Spec.Replicas, 1)
+	defaults.Nil(&rc.Spec.Replicas, 1)
 }
 
 func replicationControllerRow(rc *corev1.ReplicationController, now time.Time) []any {
@@ -105,21 +116,21 @@ func replicationControllerRow(rc *corev1.ReplicationController, now time.Time) [
 	if rc.Spec.Template != nil {
 		containers = rc.Spec.Template.Spec.Containers
 	}
-	names, images := cell.Containers(containers)
+	names, images := printers.Containers(containers)
 	return []any{
 		rc.Name, int64(ptr.Deref(rc.Spec.Replicas, 1)), int64(rc.Status.Replicas), int64(rc.Status.ReadyReplicas),
 		resource.Age(rc.CreationTimestamp, now), names, images, labels.FormatLabels(rc.Spec.Selector),
 	}
 }
 
-func validateReplicationController(r *resource.Request, rc, old *corev1.ReplicationController) field.ErrorList {
+func validateReplicationController(r *resource.RequestContext, rc, old *corev1.ReplicationController) field.ErrorList {
 	path := field.NewPath("spec")
 	spec := &rc.Spec
-	errs := nonnegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))
+	errs := validators.Nonnegative(path.Child("minReadySeconds"), int64(spec.MinReadySeconds))
 	if len(spec.Selector) == 0 {
 		errs = append(errs, field.Required(path.Child("selector"), ""))
 	}
-	errs = append(errs, nonnegative(int64(ptr.Deref(spec.Replicas, 0)), path.Child("replicas"))...)
+	errs = append(errs, validators.Nonnegative(path.Child("replicas"), int64(ptr.Deref(spec.Replicas, 0)))...)
 	if spec.Template == nil {
 		return append(errs, field.Required(path.Child("template"), ""))
 	}
@@ -133,12 +144,12 @@ func validateReplicationController(r *resource.Request, rc, old *corev1.Replicat
 		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), spec.Template.Labels,
 			"`selector` does not match template `labels`"))
 	}
-	errs = append(errs, ValidatePodTemplateSpec(spec.Template, template, PodTemplateOptions(r.Features, oldTemplate))...)
+	errs = append(errs, pod.ValidateTemplate(spec.Template, template, pod.TemplateOptions(r, oldTemplate))...)
 	return append(errs, validateReplicatedTemplate(&spec.Template.Spec, template.Child("spec"))...)
 }
 
-// validateReplicatedTemplate refuses what would end a pod for which another
-// takes its place at once.
+// validateReplicatedTemplate refuses templates whose pods end by themselves,
+// because a new pod would replace each at once.
 func validateReplicatedTemplate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.RestartPolicy != corev1.RestartPolicyAlways {
@@ -152,11 +163,11 @@ func validateReplicatedTemplate(spec *corev1.PodSpec, path *field.Path) field.Er
 }
 
 func validateReplicaCounts(status *corev1.ReplicationControllerStatus, path *field.Path) field.ErrorList {
-	errs := nonnegative(int64(status.Replicas), path.Child("replicas"))
-	errs = append(errs, nonnegative(int64(status.FullyLabeledReplicas), path.Child("fullyLabeledReplicas"))...)
-	errs = append(errs, nonnegative(int64(status.ReadyReplicas), path.Child("readyReplicas"))...)
-	errs = append(errs, nonnegative(int64(status.AvailableReplicas), path.Child("availableReplicas"))...)
-	errs = append(errs, nonnegative(status.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs := validators.Nonnegative(path.Child("replicas"), int64(status.Replicas))
+	errs = append(errs, validators.Nonnegative(path.Child("fullyLabeledReplicas"), int64(status.FullyLabeledReplicas))...)
+	errs = append(errs, validators.Nonnegative(path.Child("readyReplicas"), int64(status.ReadyReplicas))...)
+	errs = append(errs, validators.Nonnegative(path.Child("availableReplicas"), int64(status.AvailableReplicas))...)
+	errs = append(errs, validators.Nonnegative(path.Child("observedGeneration"), status.ObservedGeneration)...)
 	const more = "cannot be greater than status.replicas"
 	if status.FullyLabeledReplicas > status.Replicas {
 		errs = append(errs, field.Invalid(path.Child("fullyLabeledReplicas"), status.FullyLabeledReplicas, more))
@@ -171,8 +182,4 @@ func validateReplicaCounts(status *corev1.ReplicationControllerStatus, path *fie
 		errs = append(errs, field.Invalid(path.Child("availableReplicas"), status.AvailableReplicas, "cannot be greater than readyReplicas"))
 	}
 	return errs
-}
-
-func validateLabels(set map[string]string, path *field.Path) field.ErrorList {
-	return validation.ValidateLabels(set, path)
 }

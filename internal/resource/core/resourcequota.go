@@ -7,38 +7,49 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // ResourceQuotas is the resource resourcequotas.
 func ResourceQuotas() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.ResourceQuota, *corev1.ResourceQuota]{
-		GroupVersion:        corev1.SchemeGroupVersion,
-		Kind:                "ResourceQuota",
-		Plural:              "resourcequotas",
-		ReturnDeletedObject: true,
-		ShortNames:          []string{"quota"},
+		GroupVersion: corev1.SchemeGroupVersion,
+		Names: resource.Names{
+			Kind:       "ResourceQuota",
+			Plural:     "resourcequotas",
+			ShortNames: []string{"quota"},
+		},
 		Default: func(q *corev1.ResourceQuota) {
-			roundResources(q.Spec.Hard)
-			roundResources(q.Status.Hard)
-			roundResources(q.Status.Used)
+			resourcelist.RoundUp(q.Spec.Hard)
+			resourcelist.RoundUp(q.Status.Hard)
+			resourcelist.RoundUp(q.Status.Used)
 		},
-		CopyStatus:           func(q, from *corev1.ResourceQuota) { q.Status = from.Status },
-		ValidateStatus:       validateResourceQuotaStatus,
-		Validate:             validateResourceQuota,
+		Status: resource.Status[*corev1.ResourceQuota]{
+			Copy:     func(q, from *corev1.ResourceQuota) { q.Status = from.Status },
+			Validate: validateResourceQuotaStatus,
+		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate:       validateResourceQuotaUpdate,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Request", "string", "Request represents a minimum amount of cpu/memory that a container may consume."),
-			resource.Column("Limit", "string", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."),
-			resource.AgeColumn(),
+		Strategy: resource.Strategy[*corev1.ResourceQuota]{
+			Validate:       validateResourceQuota,
+			ValidateUpdate: validateResourceQuotaUpdate,
 		},
-		Row: resourceQuotaRow,
+		DeleteStrategy: resource.DeleteStrategy[*corev1.ResourceQuota]{ReturnDeletedObject: true},
+		Table: resource.Table[*corev1.ResourceQuota]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Request", "string", "Request represents a minimum amount of cpu/memory that a container may consume."),
+				resource.Column("Limit", "string", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."),
+				resource.AgeColumn(),
+			},
+			Row: resourceQuotaRow,
+		},
 	})
 }
 
@@ -61,7 +72,7 @@ func resourceQuotaRow(q *corev1.ResourceQuota, now time.Time) []any {
 	return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), resource.Age(q.CreationTimestamp, now)}
 }
 
-func validateResourceQuota(_ *resource.Request, q *corev1.ResourceQuota) field.ErrorList {
+func validateResourceQuota(_ *resource.RequestContext, q *corev1.ResourceQuota) field.ErrorList {
 	errs := validateQuotaSpec(&q.Spec, field.NewPath("spec"))
 	return append(errs, validateQuotaStatusLists(q)...)
 }
@@ -75,8 +86,8 @@ func validateQuotaList(list corev1.ResourceList, path *field.Path) field.ErrorLi
 	var errs field.ErrorList
 	for name, quantity := range list {
 		at := path.Key(string(name))
-		errs = append(errs, validateQuotaResourceName(string(name), at)...)
-		errs = append(errs, validateResourceQuantity(string(name), quantity, at)...)
+		errs = append(errs, resourcelist.ValidateQuotaName(string(name), at)...)
+		errs = append(errs, resourcelist.ValidateQuantity(string(name), quantity, at)...)
 	}
 	return errs
 }
@@ -87,8 +98,8 @@ func validateQuotaSpec(spec *corev1.ResourceQuotaSpec, path *field.Path) field.E
 	return append(errs, validateQuotaScopeSelector(spec, path)...)
 }
 
-// scopeTakes reports whether a resource can be counted in that scope.
-func scopeTakes(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
+// scopeApplies reports whether a quota with that scope can count a resource.
+func scopeApplies(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	switch scope {
 	case corev1.ResourceQuotaScopeBestEffort:
 		return name == corev1.ResourcePods
@@ -108,14 +119,15 @@ func scopeTakes(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool 
 	return true
 }
 
-var quotaScopes = map[corev1.ResourceQuotaScope]bool{
-	corev1.ResourceQuotaScopeTerminating:               true,
-	corev1.ResourceQuotaScopeNotTerminating:            true,
-	corev1.ResourceQuotaScopeBestEffort:                true,
-	corev1.ResourceQuotaScopeNotBestEffort:             true,
-	corev1.ResourceQuotaScopePriorityClass:             true,
-	corev1.ResourceQuotaScopeCrossNamespacePodAffinity: true,
-	corev1.ResourceQuotaScopeVolumeAttributesClass:     true,
+// isQuotaScope reports whether a quota can have a scope.
+func isQuotaScope(name corev1.ResourceQuotaScope) bool {
+	switch name {
+	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort,
+		corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass,
+		corev1.ResourceQuotaScopeCrossNamespacePodAffinity, corev1.ResourceQuotaScopeVolumeAttributesClass:
+		return true
+	}
+	return false
 }
 
 func validateQuotaScopes(spec *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
@@ -125,19 +137,27 @@ func validateQuotaScopes(spec *corev1.ResourceQuotaSpec, path *field.Path) field
 	var errs field.ErrorList
 	at := path.Child("scopes")
 	scopes := sets.New(spec.Scopes...)
+	checked := sets.New[corev1.ResourceQuotaScope]()
 	for _, scope := range spec.Scopes {
-		if !quotaScopes[scope] {
+		if !isQuotaScope(scope) {
 			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope"))
 		}
-		errs = append(errs, validateQuotaScope(spec, scope, spec.Scopes, at)...)
+		errs = append(errs, validateQuotaScope(spec, scope, checked, spec.Scopes, at)...)
 	}
 	return append(errs, validateScopePairs(scopes, spec.Scopes, at)...)
 }
 
-func validateQuotaScope(spec *corev1.ResourceQuotaSpec, scope corev1.ResourceQuotaScope, value any, path *field.Path) field.ErrorList {
+// validateQuotaScope checks that a scope applies to all resources of a quota. It
+// checks a scope once, and adds it to checked: the errors of many equal scopes
+// and many resources would not fit into memory.
+func validateQuotaScope(spec *corev1.ResourceQuotaSpec, scope corev1.ResourceQuotaScope, checked sets.Set[corev1.ResourceQuotaScope], value any, path *field.Path) field.ErrorList {
+	if checked.Has(scope) || !isQuotaScope(scope) {
+		return nil
+	}
+	checked.Insert(scope)
 	var errs field.ErrorList
 	for name := range spec.Hard {
-		if (quotaResources[name] || isQuotaHugePages(name)) && !scopeTakes(scope, name) {
+		if (resourcelist.IsQuotaStandard(name)) && !scopeApplies(scope, name) {
 			errs = append(errs, field.Invalid(path, value, "unsupported scope applied to resource"))
 		}
 	}
@@ -165,10 +185,10 @@ func validateQuotaScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path
 	at := path.Child("scopeSelector", "matchExpressions")
 	scopes := sets.New[corev1.ResourceQuotaScope]()
 	for _, r := range spec.ScopeSelector.MatchExpressions {
-		if !quotaScopes[r.ScopeName] {
+		if !isQuotaScope(r.ScopeName) {
 			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
 		}
-		errs = append(errs, validateQuotaScope(spec, r.ScopeName, shown(spec.ScopeSelector), at)...)
+		errs = append(errs, validateQuotaScope(spec, r.ScopeName, scopes, validators.BadValue(spec.ScopeSelector), at)...)
 		switch r.ScopeName {
 		case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort,
 			corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating,
@@ -192,20 +212,19 @@ func validateQuotaScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path
 		default:
 			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
 		}
-		scopes.Insert(r.ScopeName)
 	}
 	return append(errs, validateScopePairs(scopes, spec.Scopes, at)...)
 }
 
-func validateResourceQuotaUpdate(r *resource.Request, q, old *corev1.ResourceQuota) field.ErrorList {
+func validateResourceQuotaUpdate(r *resource.RequestContext, q, old *corev1.ResourceQuota) field.ErrorList {
 	errs := validateResourceQuota(r, q)
 	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, fieldImmutable))
+		errs = append(errs, field.Invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, validation.FieldImmutableErrorMsg))
 	}
 	return errs
 }
 
-func validateResourceQuotaStatus(_ *resource.Request, q, _ *corev1.ResourceQuota) field.ErrorList {
+func validateResourceQuotaStatus(_ *resource.RequestContext, q, _ *corev1.ResourceQuota) field.ErrorList {
 	var errs field.ErrorList
 	if q.ResourceVersion == "" {
 		errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))

@@ -12,39 +12,45 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // Secrets is the resource secrets.
 func Secrets() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.Secret, *corev1.Secret]{
 		GroupVersion: corev1.SchemeGroupVersion,
-		Kind:         "Secret",
-		Plural:       "secrets",
+		Names:        resource.Names{Kind: "Secret", Plural: "secrets"},
 		Default:      defaultSecret,
-		PrepareForUpdate: func(_ *resource.Request, s, old *corev1.Secret) {
-			fill.Zero(&s.Type, old.Type)
+		Strategy: resource.Strategy[*corev1.Secret]{
+			PrepareForUpdate: func(_ *resource.RequestContext, s, old *corev1.Secret) {
+				defaults.Zero(&s.Type, old.Type)
+			},
+			Validate:       validateSecret,
+			ValidateUpdate: validateSecretUpdate,
 		},
-		Validate:       validateSecret,
-		ValidateUpdate: validateSecretUpdate,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Type", "string", corev1.Secret{}.SwaggerDoc()["type"]),
-			resource.Column("Data", "string", corev1.Secret{}.SwaggerDoc()["data"]),
-			resource.AgeColumn(),
+		Table: resource.Table[*corev1.Secret]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Type", "string", corev1.Secret{}.SwaggerDoc()["type"]),
+				resource.Column("Data", "string", corev1.Secret{}.SwaggerDoc()["data"]),
+				resource.AgeColumn(),
+			},
+			Row: func(s *corev1.Secret, now time.Time) []any {
+				return []any{s.Name, string(s.Type), int64(len(s.Data)), resource.Age(s.CreationTimestamp, now)}
+			},
 		},
-		Row: func(s *corev1.Secret, now time.Time) []any {
-			return []any{s.Name, string(s.Type), int64(len(s.Data)), resource.Age(s.CreationTimestamp, now)}
+		FieldSelectors: resource.FieldSelectors[*corev1.Secret]{
+			SelectableFields: func(s *corev1.Secret) fields.Set { return fields.Set{"type": string(s.Type)} },
+			Fields:           []string{"type"},
 		},
-		SelectableFields: func(s *corev1.Secret) fields.Set { return fields.Set{"type": string(s.Type)} },
-		Fields:           []string{"type"},
 	})
 }
 
-// defaultSecret sets the type and moves stringData, which is never read back,
-// into data.
+// defaultSecret sets the type and moves stringData, which is write-only, into
+// data.
 func defaultSecret(s *corev1.Secret) {
-	fill.Zero(&s.Type, corev1.SecretTypeOpaque)
+	defaults.Zero(&s.Type, corev1.SecretTypeOpaque)
 	for key, value := range s.StringData {
 		if s.Data == nil {
 			s.Data = map[string][]byte{}
@@ -54,7 +60,7 @@ func defaultSecret(s *corev1.Secret) {
 	s.StringData = nil
 }
 
-func validateSecret(_ *resource.Request, s *corev1.Secret) field.ErrorList {
+func validateSecret(_ *resource.RequestContext, s *corev1.Secret) field.ErrorList {
 	var errs field.ErrorList
 	data, size := field.NewPath("data"), 0
 	for key, value := range s.Data {
@@ -69,7 +75,7 @@ func validateSecret(_ *resource.Request, s *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecretType(s, data)...)
 }
 
-// validateSecretType checks that the keys a type promises are there.
+// validateSecretType checks that the keys that the type requires are present.
 func validateSecretType(s *corev1.Secret, data *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	require := func(keys ...string) {
@@ -116,13 +122,13 @@ func validateJSONKey(s *corev1.Secret, data *field.Path, key string) field.Error
 	return nil
 }
 
-func validateSecretUpdate(_ *resource.Request, s, old *corev1.Secret) field.ErrorList {
-	errs := immutable(s.Type, old.Type, field.NewPath("type"))
+func validateSecretUpdate(_ *resource.RequestContext, s, old *corev1.Secret) field.ErrorList {
+	errs := validators.ImmutableValue(field.NewPath("type"), s.Type, old.Type)
 	if ptr.Deref(old.Immutable, false) {
 		if !ptr.Deref(s.Immutable, false) {
 			errs = append(errs, immutableWhenSet("immutable"))
 		}
-		if !equal(s.Data, old.Data) {
+		if !resource.Equal(s.Data, old.Data) {
 			errs = append(errs, immutableWhenSet("data"))
 		}
 	}

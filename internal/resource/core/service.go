@@ -1,7 +1,9 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,47 +15,57 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
 )
 
 // Services is the resource services. The API server adds what it allocates:
-// cluster IPs, node ports and, from the IPs, the families (see
+// cluster IPs, node ports and, following from the IPs, the families (see
 // AssignServiceFamilies).
 func Services() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.Service, *corev1.Service]{
-		GroupVersion:         corev1.SchemeGroupVersion,
-		Kind:                 "Service",
-		Plural:               "services",
-		ReturnDeletedObject:  true,
-		ShortNames:           []string{"svc"},
-		Categories:           []string{"all"},
-		StoragePath:          "services/specs",
-		Default:              defaultService,
-		CopyStatus:           func(s, from *corev1.Service) { s.Status = from.Status },
-		PrepareForCreate:     prepareService,
-		PrepareForUpdate:     prepareServiceUpdate,
-		ValidateStatus:       validateServiceStatus,
-		Validate:             validateService,
-		ValidateUpdate:       validateServiceUpdate,
+		GroupVersion: corev1.SchemeGroupVersion,
+		Names: resource.Names{
+			Kind:       "Service",
+			Plural:     "services",
+			ShortNames: []string{"svc"},
+			Categories: []string{"all"},
+		},
+		Storage: resource.Storage{Path: "services/specs"},
+		Default: defaultService,
+		Status: resource.Status[*corev1.Service]{
+			Copy:     func(s, from *corev1.Service) { s.Status = from.Status },
+			Validate: validateServiceStatus,
+		},
 		UpdateValidatesAlone: true,
-		ValidateName:         validation.NameIsDNSLabel,
-		AllowCreateOnUpdate:  true,
-		Warnings:             serviceWarnings,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Type", "string", corev1.ServiceSpec{}.SwaggerDoc()["type"]),
-			resource.Column("Cluster-IP", "string", corev1.ServiceSpec{}.SwaggerDoc()["clusterIP"]),
-			resource.Column("External-IP", "string", corev1.ServiceSpec{}.SwaggerDoc()["externalIPs"]),
-			resource.Column("Port(s)", "string", corev1.ServiceSpec{}.SwaggerDoc()["ports"]),
-			resource.AgeColumn(),
-			resource.WideColumn("Selector", "string", corev1.ServiceSpec{}.SwaggerDoc()["selector"]),
+		Strategy: resource.Strategy[*corev1.Service]{
+			PrepareForCreate:    prepareService,
+			PrepareForUpdate:    prepareServiceUpdate,
+			Validate:            validateService,
+			ValidateUpdate:      validateServiceUpdate,
+			ValidateName:        validation.NameIsDNSLabel,
+			AllowCreateOnUpdate: true,
+			Warnings:            serviceWarnings,
 		},
-		Row: serviceRow,
-		SelectableFields: func(s *corev1.Service) fields.Set {
-			return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}
+		DeleteStrategy: resource.DeleteStrategy[*corev1.Service]{ReturnDeletedObject: true},
+		Table: resource.Table[*corev1.Service]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Type", "string", corev1.ServiceSpec{}.SwaggerDoc()["type"]),
+				resource.Column("Cluster-IP", "string", corev1.ServiceSpec{}.SwaggerDoc()["clusterIP"]),
+				resource.Column("External-IP", "string", corev1.ServiceSpec{}.SwaggerDoc()["externalIPs"]),
+				resource.Column("Port(s)", "string", corev1.ServiceSpec{}.SwaggerDoc()["ports"]),
+				resource.AgeColumn(),
+				resource.WideColumn("Selector", "string", corev1.ServiceSpec{}.SwaggerDoc()["selector"]),
+			},
+			Row: serviceRow,
 		},
-		Fields: []string{"spec.clusterIP", "spec.type"},
+		FieldSelectors: resource.FieldSelectors[*corev1.Service]{
+			SelectableFields: func(s *corev1.Service) fields.Set {
+				return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}
+			},
+			Fields: []string{"spec.clusterIP", "spec.type"},
+		},
 		Subresources: []resource.SubresourceDefinition[corev1.Service, *corev1.Service]{{
 			Name:   "proxy",
 			Kind:   corev1.SchemeGroupVersion.WithKind("ServiceProxyOptions"),
@@ -65,7 +77,7 @@ func Services() *resource.Resource {
 
 func defaultService(s *corev1.Service) {
 	spec := &s.Spec
-	fill.Zero(&spec.SessionAffinity, corev1.ServiceAffinityNone)
+	defaults.Zero(&spec.SessionAffinity, corev1.ServiceAffinityNone)
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityNone:
 		spec.SessionAffinityConfig = nil
@@ -78,25 +90,25 @@ func defaultService(s *corev1.Service) {
 			}
 		}
 	}
-	fill.Zero(&spec.Type, corev1.ServiceTypeClusterIP)
+	defaults.Zero(&spec.Type, corev1.ServiceTypeClusterIP)
 	for i := range spec.Ports {
 		port := &spec.Ports[i]
-		fill.Zero(&port.Protocol, corev1.ProtocolTCP)
+		defaults.Zero(&port.Protocol, corev1.ProtocolTCP)
 		if port.TargetPort == intstr.FromInt32(0) || port.TargetPort == intstr.FromString("") {
 			port.TargetPort = intstr.FromInt32(port.Port)
 		}
 	}
 	if externallyAccessible(spec) {
-		fill.Zero(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
+		defaults.Zero(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
 	if hasClusterIPType(spec) {
-		fill.Nil(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
+		defaults.Nil(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	}
 	if spec.Type == corev1.ServiceTypeLoadBalancer {
-		fill.Nil(&spec.AllocateLoadBalancerNodePorts, true)
+		defaults.Nil(&spec.AllocateLoadBalancerNodePorts, true)
 		for i := range s.Status.LoadBalancer.Ingress {
 			if ingress := &s.Status.LoadBalancer.Ingress[i]; ingress.IP != "" {
-				fill.Nil(&ingress.IPMode, corev1.LoadBalancerIPModeVIP)
+				defaults.Nil(&ingress.IPMode, corev1.LoadBalancerIPModeVIP)
 			}
 		}
 	}
@@ -122,7 +134,7 @@ func usesNodePorts(t corev1.ServiceType) bool {
 }
 
 func serviceRow(s *corev1.Service, now time.Time) []any {
-	clusterIP := cell.None
+	clusterIP := printers.None
 	if len(s.Spec.ClusterIPs) > 0 {
 		clusterIP = s.Spec.ClusterIPs[0]
 	} else if s.Spec.ClusterIP != "" {
@@ -137,7 +149,7 @@ func serviceRow(s *corev1.Service, now time.Time) []any {
 func serviceExternalIP(s *corev1.Service) string {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
-		return orNone(strings.Join(s.Spec.ExternalIPs, ","))
+		return cmp.Or(strings.Join(s.Spec.ExternalIPs, ","), printers.None)
 	case corev1.ServiceTypeLoadBalancer:
 		var addresses []string
 		seen := map[string]bool{}
@@ -151,6 +163,7 @@ func serviceExternalIP(s *corev1.Service) string {
 				addresses = append(addresses, address)
 			}
 		}
+		slices.Sort(addresses)
 		addresses = append(addresses, s.Spec.ExternalIPs...)
 		if len(addresses) == 0 {
 			return "<pending>"
@@ -170,5 +183,5 @@ func servicePorts(ports []corev1.ServicePort) string {
 			shown[i] = fmt.Sprintf("%d:%d/%s", port.Port, port.NodePort, port.Protocol)
 		}
 	}
-	return orNone(strings.Join(shown, ","))
+	return cmp.Or(strings.Join(shown, ","), printers.None)
 }

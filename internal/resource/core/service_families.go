@@ -2,15 +2,18 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// Cluster IPs and their families: at most two of each, one of a family, and
-// in the same order.
+// Cluster IPs and their families: at most two of each, one per family, and in
+// the same order.
 
 func validateClusterIPs(spec, old *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	if spec.Type == corev1.ServiceTypeExternalName {
@@ -44,7 +47,7 @@ func validateClusterIPs(spec, old *corev1.ServiceSpec, path *field.Path) field.E
 			}
 			return errs
 		}
-		found := utilvalidation.IsValidIPForLegacyField(list.Index(i), ip, strictAddresses, known)
+		found := utilvalidation.IsValidIPForLegacyField(list.Index(i), ip, validators.StrictAddresses, known)
 		if len(found) > 0 {
 			errs = append(errs, found...)
 			return errs
@@ -80,7 +83,7 @@ func familyOf(ip string) corev1.IPFamily {
 func validateFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.IPFamilyPolicy != nil {
-		errs = append(errs, oneOf(*spec.IPFamilyPolicy, path.Child("ipFamilyPolicy"),
+		errs = append(errs, validators.Enum(path.Child("ipFamilyPolicy"), *spec.IPFamilyPolicy,
 			corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
 	}
 	if len(spec.IPFamilies) > 2 {
@@ -89,7 +92,7 @@ func validateFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorLis
 	seen := map[corev1.IPFamily]bool{}
 	for i, family := range spec.IPFamilies {
 		at := path.Child("ipFamilies").Index(i)
-		errs = append(errs, oneOf(family, at, corev1.IPv4Protocol, corev1.IPv6Protocol)...)
+		errs = append(errs, validators.Enum(at, family, corev1.IPv4Protocol, corev1.IPv6Protocol)...)
 		if seen[family] {
 			errs = append(errs, field.Duplicate(at, family))
 		}
@@ -98,35 +101,72 @@ func validateFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// validateClusterIPsUpdate keeps the primary address and family; a second one
-// may come, and go with the policy that asked for it.
-func validateClusterIPsUpdate(s, old *corev1.Service, path *field.Path) field.ErrorList {
-	if isHeadless(&s.Spec) && isHeadless(&old.Spec) {
-		return nil
+// AssignServiceFamilies sets ipFamilies and ipFamilyPolicy as far as they
+// follow from the service and from the cluster's families, the preferred one
+// first. Call it before addresses are allocated.
+func AssignServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) {
+	if s.Spec.Type == corev1.ServiceTypeExternalName || len(cluster) == 0 {
+		return
 	}
-	var errs field.ErrorList
-	const fixed = "may not change once set"
-	is, was, list := s.Spec.ClusterIPs, old.Spec.ClusterIPs, path.Child("clusterIPs")
-	if len(is) > 0 && len(was) > 0 && is[0] != was[0] && was[0] != "" && s.Spec.ClusterIP != "" {
-		errs = append(errs, field.Invalid(list.Index(0), is, fixed))
+	spec := &s.Spec
+	if old != nil && hasClusterIPType(&old.Spec) {
+		if spec.IPFamilyPolicy == nil {
+			spec.IPFamilyPolicy = old.Spec.IPFamilyPolicy
+		}
+		if len(spec.IPFamilies) == 0 {
+			spec.IPFamilies = old.Spec.IPFamilies
+		}
 	}
-	if len(is) > 1 && len(was) > 1 && is[1] != was[1] {
-		errs = append(errs, field.Invalid(list.Index(1), is, fixed))
+	given := len(spec.IPFamilies) > 0
+	for _, ip := range spec.ClusterIPs {
+		if ip == corev1.ClusterIPNone || given {
+			continue
+		}
+		if netutils.IsIPv6String(ip) {
+			spec.IPFamilies = append(spec.IPFamilies, corev1.IPv6Protocol)
+		} else if netutils.IsIPv4String(ip) {
+			spec.IPFamilies = append(spec.IPFamilies, corev1.IPv4Protocol)
+		}
 	}
-	policy := s.Spec.IPFamilyPolicy
-	single := policy != nil && *policy == corev1.IPFamilyPolicySingleStack
-	if len(is) == 1 && len(was) > 1 && !single {
-		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), policy, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
+	selectorless := len(spec.Selector) == 0 && slices.Equal(spec.ClusterIPs, []string{corev1.ClusterIPNone})
+	if spec.IPFamilyPolicy == nil {
+		policy := corev1.IPFamilyPolicySingleStack
+		switch {
+		case len(spec.ClusterIPs) == 2 || len(spec.IPFamilies) == 2:
+			policy = corev1.IPFamilyPolicyRequireDualStack
+		case selectorless && len(spec.IPFamilies) == 0:
+			policy = corev1.IPFamilyPolicyRequireDualStack
+		}
+		spec.IPFamilyPolicy = &policy
 	}
-	now, before, families := s.Spec.IPFamilies, old.Spec.IPFamilies, path.Child("ipFamilies")
-	if len(now) > 0 && len(before) > 0 && now[0] != before[0] {
-		errs = append(errs, field.Invalid(families.Index(0), now, fixed))
+	if len(spec.IPFamilies) == 0 {
+		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
 	}
-	if len(now) > 1 && len(before) > 1 && now[1] != before[1] {
-		errs = append(errs, field.Invalid(families.Index(0), now, fixed))
+	wantsTwo := *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack ||
+		*spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack && len(cluster) > 1
+	if len(spec.IPFamilies) == 1 && wantsTwo && (selectorless || len(cluster) > 1) {
+		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
 	}
-	if len(now) == 1 && len(before) > 1 && !single {
-		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), policy, "must be set to 'SingleStack' when releasing the secondary ipFamily"))
+}
+
+// CheckedServiceFamilies is AssignServiceFamilies for services that have not
+// been validated. If the addresses or families are invalid, it returns the
+// errors and assigns nothing.
+func CheckedServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
+	var before *corev1.ServiceSpec
+	if old != nil {
+		before = &old.Spec
 	}
-	return errs
+	if errs := validateClusterIPs(&s.Spec, before, field.NewPath("spec")); len(errs) > 0 {
+		return errs
+	}
+	AssignServiceFamilies(s, old, cluster)
+	return nil
+}
+
+func otherFamily(f corev1.IPFamily) corev1.IPFamily {
+	if f == corev1.IPv4Protocol {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
 }

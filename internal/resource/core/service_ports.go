@@ -1,22 +1,19 @@
 package core
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-func validateServicePorts(spec *corev1.ServiceSpec, headless bool, path *field.Path) field.ErrorList {
+func validateServicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
 	ports := path.Child("ports")
 	for i := range spec.Ports {
-		errs = append(errs, validateServicePort(&spec.Ports[i], len(spec.Ports) > 1, headless, names, ports.Index(i))...)
+		errs = append(errs, validateServicePort(&spec.Ports[i], len(spec.Ports) > 1, names, ports.Index(i))...)
 	}
 	type portKey struct {
 		protocol corev1.Protocol
@@ -28,7 +25,7 @@ func validateServicePorts(spec *corev1.ServiceSpec, headless bool, path *field.P
 		port := &spec.Ports[i]
 		key := portKey{protocol: port.Protocol, port: port.Port}
 		if seen[key] {
-			errs = append(errs, field.Duplicate(ports.Index(i), rule.Shown(corev1.ServicePort{Protocol: key.protocol, Port: key.port})))
+			errs = append(errs, field.Duplicate(ports.Index(i), validators.Shown(corev1.ServicePort{Protocol: key.protocol, Port: key.port})))
 		}
 		seen[key] = true
 		if port.NodePort == 0 {
@@ -46,37 +43,26 @@ func validateServicePorts(spec *corev1.ServiceSpec, headless bool, path *field.P
 	return errs
 }
 
-func validateServicePort(p *corev1.ServicePort, named, headless bool, names map[string]bool, path *field.Path) field.ErrorList {
+func validateServicePort(p *corev1.ServicePort, named bool, names map[string]bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if named && p.Name == "" {
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	} else if p.Name != "" {
-		errs = append(errs, invalid(path.Child("name"), p.Name, utilvalidation.IsDNS1123Label(p.Name))...)
+		errs = append(errs, validators.Label(path.Child("name"), p.Name)...)
 		if names[p.Name] {
 			errs = append(errs, field.Duplicate(path.Child("name"), p.Name))
 		}
 		names[p.Name] = true
 	}
-	errs = append(errs, invalid(path.Child("port"), p.Port, utilvalidation.IsValidPortNum(int(p.Port)))...)
+	errs = append(errs, validators.Problems(path.Child("port"), p.Port, utilvalidation.IsValidPortNum(int(p.Port)))...)
 	if p.Protocol == "" {
 		errs = append(errs, field.Required(path.Child("protocol"), ""))
 	} else {
-		errs = append(errs, oneOf(p.Protocol, path.Child("protocol"), protocols...)...)
+		errs = append(errs, validators.Protocol(path.Child("protocol"), p.Protocol)...)
 	}
-	errs = append(errs, validatePortNumberOrName(p.TargetPort, path.Child("targetPort"))...)
+	errs = append(errs, validators.PortNumberOrName(path.Child("targetPort"), p.TargetPort)...)
 	if p.AppProtocol != nil {
-		errs = append(errs, validateQualified(*p.AppProtocol, path.Child("appProtocol"))...)
+		errs = append(errs, validators.QualifiedName(path.Child("appProtocol"), *p.AppProtocol)...)
 	}
 	return errs
-}
-
-func validatePortNumberOrName(port intstr.IntOrString, path *field.Path) field.ErrorList {
-	switch port.Type {
-	case intstr.Int:
-		return invalid(path, port.IntValue(), utilvalidation.IsValidPortNum(port.IntValue()))
-	case intstr.String:
-		return invalid(path, port.StrVal, utilvalidation.IsValidPortName(port.StrVal))
-	default:
-		return field.ErrorList{field.InternalError(path, fmt.Errorf("unknown type: %v", port.Type))}
-	}
 }

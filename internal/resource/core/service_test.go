@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
 func newService(t *testing.T, spec string) *corev1.Service {
@@ -24,14 +25,29 @@ func newService(t *testing.T, spec string) *corev1.Service {
 	return s
 }
 
-// A change of type drops what the old type had been given, and keeps what a
-// client leaves out and the new type still needs.
+// TestServiceUpdate checks that a change of type clears what was allocated for
+// the old type, and keeps what the client leaves out and the new type needs.
 func TestServiceUpdate(t *testing.T) {
 	for name, test := range map[string]struct{ old, next, want, problem string }{
 		"node ports stay": {
 			old:  "{type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80, nodePort: 30080}]}",
 			next: "{type: LoadBalancer, ports: [{port: 80}]}",
 			want: "10.0.0.1 30080",
+		},
+		"the node port of a name stays": {
+			old:  "{type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{name: a, port: 80, nodePort: 30080}, {name: b, port: 81, nodePort: 30081}]}",
+			next: "{type: NodePort, ports: [{name: a, port: 8080}, {name: c, port: 80}]}",
+			want: "10.0.0.1 30080 0",
+		},
+		"two protocols share a node port": {
+			old:  "{type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{name: udp, port: 53, protocol: UDP, nodePort: 30053}, {name: tcp, port: 53, nodePort: 30053}]}",
+			next: "{type: NodePort, ports: [{name: udp, port: 53, protocol: UDP}, {name: tcp, port: 53}]}",
+			want: "10.0.0.1 30053 30053",
+		},
+		"another port has taken the node port": {
+			old:  "{type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{name: a, port: 80, nodePort: 30080}]}",
+			next: "{type: NodePort, ports: [{name: a, port: 80}, {name: b, port: 81, nodePort: 30080}]}",
+			want: "10.0.0.1 0 30080",
 		},
 		"node ports go": {
 			old:  "{type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80, nodePort: 30080}]}",
@@ -58,8 +74,11 @@ func TestServiceUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, next := newService(t, test.old), newService(t, test.next)
-			errs := resource.BeforeUpdate(core.Services(), &resource.Request{Namespace: "default"}, next, old)
-			got := strings.TrimSpace(next.Spec.ClusterIP) + " " + itoa(next.Spec.Ports[0].NodePort)
+			errs := resourcetest.BeforeUpdate(core.Services(), &resource.RequestContext{Namespace: "default"}, next, old)
+			got := next.Spec.ClusterIP
+			for _, port := range next.Spec.Ports {
+				got += " " + itoa(port.NodePort)
+			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}

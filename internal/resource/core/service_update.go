@@ -5,31 +5,32 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
 )
 
-// What creating or updating a service changes in it besides allocation.
+// This file has the changes that creating or updating a service makes to it,
+// except for allocation.
 
-func prepareService(_ *resource.Request, s *corev1.Service) {
+func prepareService(_ *resource.RequestContext, s *corev1.Service) {
 	s.Status = corev1.ServiceStatus{}
 	if s.Spec.ClusterIP != "" && len(s.Spec.ClusterIPs) == 0 {
 		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
 	}
 }
 
-// prepareServiceUpdate keeps what an old client or a simple change of type
-// leaves out but means to keep, and clears what a new type has no use for.
-func prepareServiceUpdate(_ *resource.Request, s, old *corev1.Service) {
+// prepareServiceUpdate keeps fields that an old client or a change of type
+// leaves out without meaning to clear them, and clears those that the new type
+// does not use.
+func prepareServiceUpdate(_ *resource.RequestContext, s, old *corev1.Service) {
 	syncClusterIPs(s, old)
 	keepAllocations(s, old)
 	clearUnused(s, old)
 }
 
-// syncClusterIPs keeps clusterIP and clusterIPs[0] the same when a client
-// changes only the one that it knows.
+// syncClusterIPs keeps clusterIP and clusterIPs[0] equal when a client changes
+// only the one that it knows.
 func syncClusterIPs(s, old *corev1.Service) {
 	changed := s.Spec.ClusterIP != old.Spec.ClusterIP
 	listChanged := !slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs)
@@ -47,10 +48,10 @@ func syncClusterIPs(s, old *corev1.Service) {
 	}
 }
 
-// keepAllocations carries over what had been allocated and was not mentioned.
+// keepAllocations copies allocated values that the client left out.
 func keepAllocations(s, old *corev1.Service) {
 	if hasClusterIPType(&old.Spec) && hasClusterIPType(&s.Spec) {
-		fill.Zero(&s.Spec.ClusterIP, old.Spec.ClusterIP)
+		defaults.Zero(&s.Spec.ClusterIP, old.Spec.ClusterIP)
 		if len(s.Spec.ClusterIPs) == 0 && s.Spec.ClusterIP == old.Spec.ClusterIP {
 			s.Spec.ClusterIPs = old.Spec.ClusterIPs
 		}
@@ -59,31 +60,24 @@ func keepAllocations(s, old *corev1.Service) {
 		keepNodePorts(s, old)
 	}
 	if needsHealthCheckPort(&old.Spec) && needsHealthCheckPort(&s.Spec) {
-		fill.Zero(&s.Spec.HealthCheckNodePort, old.Spec.HealthCheckNodePort)
+		defaults.Zero(&s.Spec.HealthCheckNodePort, old.Spec.HealthCheckNodePort)
 	}
 }
 
-// keepNodePorts copies node ports between ports of the same number and
-// protocol that no other port of the new object names.
+// keepNodePorts copies node ports between ports of the same name, whose other
+// properties may change, unless the client gives that node port to another one.
 func keepNodePorts(s, old *corev1.Service) {
-	type key struct {
-		protocol corev1.Protocol
-		port     int32
-	}
-	allocated, used := map[key]int32{}, map[int32]bool{}
+	allocated, given := map[string]int32{}, map[int32]bool{}
 	for _, port := range old.Spec.Ports {
-		allocated[key{port.Protocol, port.Port}] = port.NodePort
+		allocated[port.Name] = port.NodePort
 	}
 	for _, port := range s.Spec.Ports {
-		used[port.NodePort] = true
+		given[port.NodePort] = true
 	}
 	for i := range s.Spec.Ports {
 		port := &s.Spec.Ports[i]
-		if port.NodePort == 0 {
-			if nodePort := allocated[key{port.Protocol, port.Port}]; !used[nodePort] {
-				port.NodePort = nodePort
-				used[nodePort] = true
-			}
+		if nodePort := allocated[port.Name]; port.NodePort == 0 && !given[nodePort] {
+			port.NodePort = nodePort
 		}
 	}
 }
@@ -93,8 +87,8 @@ func needsHealthCheckPort(spec *corev1.ServiceSpec) bool {
 		spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// clearUnused drops values that came with the old type and were left as they
-// were by a change to a type that has none.
+// clearUnused clears values that belong to the old type if the client changed
+// the type to one that does not use them and left the values unchanged.
 func clearUnused(s, old *corev1.Service) {
 	if hasClusterIPType(&old.Spec) && !hasClusterIPType(&s.Spec) {
 		if s.Spec.ClusterIP == old.Spec.ClusterIP {
@@ -106,10 +100,10 @@ func clearUnused(s, old *corev1.Service) {
 		if slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies) {
 			s.Spec.IPFamilies = nil
 		}
-		if equal(s.Spec.IPFamilyPolicy, old.Spec.IPFamilyPolicy) {
+		if resource.Equal(s.Spec.IPFamilyPolicy, old.Spec.IPFamilyPolicy) {
 			s.Spec.IPFamilyPolicy = nil
 		}
-		if equal(s.Spec.InternalTrafficPolicy, old.Spec.InternalTrafficPolicy) {
+		if resource.Equal(s.Spec.InternalTrafficPolicy, old.Spec.InternalTrafficPolicy) {
 			s.Spec.InternalTrafficPolicy = nil
 		}
 	}
@@ -121,10 +115,10 @@ func clearUnused(s, old *corev1.Service) {
 		s.Spec.HealthCheckNodePort = 0
 	}
 	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		if equal(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
+		if resource.Equal(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
 			s.Spec.AllocateLoadBalancerNodePorts = nil
 		}
-		if equal(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		if resource.Equal(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
 			s.Spec.LoadBalancerClass = nil
 		}
 	}
@@ -150,72 +144,35 @@ func clearNodePorts(s, old *corev1.Service) {
 	}
 }
 
-// AssignServiceFamilies fills in ipFamilies and ipFamilyPolicy as far as they
-// follow from the service and the families the cluster has, most preferred
-// first. Call it before addresses are allocated.
-func AssignServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) {
-	if s.Spec.Type == corev1.ServiceTypeExternalName || len(cluster) == 0 {
-		return
+// validateClusterIPsUpdate keeps the primary address and family. A second one
+// may be added, and removed together with the policy that asked for it.
+func validateClusterIPsUpdate(s, old *corev1.Service, path *field.Path) field.ErrorList {
+	if isHeadless(&s.Spec) && isHeadless(&old.Spec) {
+		return nil
 	}
-	spec := &s.Spec
-	if old != nil && hasClusterIPType(&old.Spec) {
-		if spec.IPFamilyPolicy == nil {
-			spec.IPFamilyPolicy = old.Spec.IPFamilyPolicy
-		}
-		if len(spec.IPFamilies) == 0 {
-			spec.IPFamilies = old.Spec.IPFamilies
-		}
+	var errs field.ErrorList
+	const fixed = "may not change once set"
+	is, was, list := s.Spec.ClusterIPs, old.Spec.ClusterIPs, path.Child("clusterIPs")
+	if len(is) > 0 && len(was) > 0 && is[0] != was[0] && was[0] != "" && s.Spec.ClusterIP != "" {
+		errs = append(errs, field.Invalid(list.Index(0), is, fixed))
 	}
-	given := len(spec.IPFamilies) > 0
-	for _, ip := range spec.ClusterIPs {
-		if ip == corev1.ClusterIPNone || given {
-			continue
-		}
-		if netutils.IsIPv6String(ip) {
-			spec.IPFamilies = append(spec.IPFamilies, corev1.IPv6Protocol)
-		} else if netutils.IsIPv4String(ip) {
-			spec.IPFamilies = append(spec.IPFamilies, corev1.IPv4Protocol)
-		}
+	if len(is) > 1 && len(was) > 1 && is[1] != was[1] {
+		errs = append(errs, field.Invalid(list.Index(1), is, fixed))
 	}
-	selectorless := len(spec.Selector) == 0 && slices.Equal(spec.ClusterIPs, []string{corev1.ClusterIPNone})
-	if spec.IPFamilyPolicy == nil {
-		policy := corev1.IPFamilyPolicySingleStack
-		switch {
-		case len(spec.ClusterIPs) == 2 || len(spec.IPFamilies) == 2:
-			policy = corev1.IPFamilyPolicyRequireDualStack
-		case selectorless && len(spec.IPFamilies) == 0:
-			policy = corev1.IPFamilyPolicyRequireDualStack
-		}
-		spec.IPFamilyPolicy = &policy
+	policy := s.Spec.IPFamilyPolicy
+	single := policy != nil && *policy == corev1.IPFamilyPolicySingleStack
+	if len(is) == 1 && len(was) > 1 && !single {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), policy, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
 	}
-	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
+	now, before, families := s.Spec.IPFamilies, old.Spec.IPFamilies, path.Child("ipFamilies")
+	if len(now) > 0 && len(before) > 0 && now[0] != before[0] {
+		errs = append(errs, field.Invalid(families.Index(0), now, fixed))
 	}
-	wantsTwo := *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack ||
-		*spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack && len(cluster) > 1
-	if len(spec.IPFamilies) == 1 && wantsTwo && (selectorless || len(cluster) > 1) {
-		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
+	if len(now) > 1 && len(before) > 1 && now[1] != before[1] {
+		errs = append(errs, field.Invalid(families.Index(0), now, fixed))
 	}
-}
-
-// CheckedServiceFamilies is AssignServiceFamilies unless the addresses or
-// families that are given make no sense: then it returns what validation says
-// of them, and assigns nothing.
-func CheckedServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
-	var before *corev1.ServiceSpec
-	if old != nil {
-		before = &old.Spec
+	if len(now) == 1 && len(before) > 1 && !single {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), policy, "must be set to 'SingleStack' when releasing the secondary ipFamily"))
 	}
-	if errs := validateClusterIPs(&s.Spec, before, field.NewPath("spec")); len(errs) > 0 {
-		return errs
-	}
-	AssignServiceFamilies(s, old, cluster)
-	return nil
-}
-
-func otherFamily(f corev1.IPFamily) corev1.IPFamily {
-	if f == corev1.IPv4Protocol {
-		return corev1.IPv6Protocol
-	}
-	return corev1.IPv4Protocol
+	return errs
 }

@@ -7,23 +7,25 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
-
-var serviceTypes = []corev1.ServiceType{
-	corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName,
+func serviceTypes() []corev1.ServiceType {
+	return []corev1.ServiceType{
+		corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName,
+	}
 }
 
-// kubeletPort is where kubelets listen, which some load balancers would open
-// to everyone.
+// kubeletPort is the port of kubelets, which some load balancers would open to
+// everyone.
 const kubeletPort = 10250
 
-func validateService(_ *resource.Request, s *corev1.Service) field.ErrorList {
+func validateService(_ *resource.RequestContext, s *corev1.Service) field.ErrorList {
 	errs := validateServiceSpec(&s.Spec, nil)
 	return append(errs, validateSourceRangesAnnotation(s, nil)...)
 }
@@ -36,9 +38,9 @@ func validateServiceSpec(spec, old *corev1.ServiceSpec) field.ErrorList {
 		errs = append(errs, field.Required(path.Child("ports"), ""))
 	}
 	errs = append(errs, validateServiceType(spec, path)...)
-	errs = append(errs, validateServicePorts(spec, headless, path)...)
+	errs = append(errs, validateServicePorts(spec, path)...)
 	if spec.Selector != nil {
-		errs = append(errs, validateLabels(spec.Selector, path.Child("selector"))...)
+		errs = append(errs, validators.Labels(path.Child("selector"), spec.Selector)...)
 	}
 	errs = append(errs, validateSessionAffinity(spec, path)...)
 	errs = append(errs, validateClusterIPs(spec, old, path)...)
@@ -82,17 +84,17 @@ func validateServiceType(spec *corev1.ServiceSpec, path *field.Path) field.Error
 		if spec.IPFamilyPolicy != nil {
 			errs = append(errs, field.Forbidden(path.Child("ipFamilyPolicy"), "may not be set for ExternalName services"))
 		}
-		// A trailing dot is allowed: the name may be given as fully qualified.
+		// A trailing dot is allowed, because the name may be fully qualified.
 		if name := strings.TrimSuffix(spec.ExternalName, "."); name == "" {
 			errs = append(errs, field.Required(path.Child("externalName"), ""))
 		} else {
-			errs = append(errs, invalid(path.Child("externalName"), name, utilvalidation.IsDNS1123Subdomain(name))...)
+			errs = append(errs, validators.Subdomain(path.Child("externalName"), name)...)
 		}
 	}
 	if spec.Type == "" {
 		return append(errs, field.Required(path.Child("type"), ""))
 	}
-	return append(errs, oneOf(spec.Type, path.Child("type"), serviceTypes...)...)
+	return append(errs, validators.Enum(path.Child("type"), spec.Type, serviceTypes()...)...)
 }
 
 func validateSessionAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
@@ -100,7 +102,7 @@ func validateSessionAffinity(spec *corev1.ServiceSpec, path *field.Path) field.E
 	if spec.SessionAffinity == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	errs := oneOf(spec.SessionAffinity, at, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	errs := validators.Enum(at, spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	config := path.Child("sessionAffinityConfig")
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityClientIP:
@@ -126,13 +128,13 @@ func validateSessionAffinity(spec *corev1.ServiceSpec, path *field.Path) field.E
 
 func validateExternalIPs(spec, old *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	var known []string
+	var known sets.Set[string]
 	if old != nil {
-		known = old.ExternalIPs
+		known = sets.New(old.ExternalIPs...)
 	}
 	for i, ip := range spec.ExternalIPs {
 		at := path.Child("externalIPs").Index(i)
-		list := utilvalidation.IsValidIPForLegacyField(at, ip, strictAddresses, known)
+		list := utilvalidation.IsValidIPForLegacyField(at, ip, validators.StrictAddresses, validators.KnownAddress(known, ip))
 		errs = append(errs, list...)
 		if len(list) == 0 {
 			errs = append(errs, validateEndpointIP(ip, at)...)
@@ -140,10 +142,6 @@ func validateExternalIPs(spec, old *corev1.ServiceSpec, path *field.Path) field.
 	}
 	return errs
 }
-
-// strictAddresses refuses addresses that different parsers read differently
-// (leading zeros); unchanged old ones are let through.
-const strictAddresses = true
 
 func validateServiceTypeCombinations(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -166,19 +164,20 @@ func validateSourceRanges(spec, old *corev1.ServiceSpec, path *field.Path) field
 	if spec.Type != corev1.ServiceTypeLoadBalancer {
 		errs = append(errs, field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
 	}
-	var known []string
+	var known sets.Set[string]
 	if old != nil {
-		known = old.LoadBalancerSourceRanges
+		known = sets.New(old.LoadBalancerSourceRanges...)
 	}
 	for i, cidr := range spec.LoadBalancerSourceRanges {
-		// Spaces around an entry were always allowed.
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at.Index(i), strings.TrimSpace(cidr), strictAddresses, known)...)
+		cidr = strings.TrimSpace(cidr) // spaces around an entry have always been allowed
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at.Index(i), cidr, validators.StrictAddresses, validators.KnownAddress(known, cidr))...)
 	}
 	return errs
 }
 
-// validateSourceRangesAnnotation checks the annotation that had the ranges
-// before there was a field, which wins. What was there before is let through.
+// validateSourceRangesAnnotation checks the annotation that the field
+// loadBalancerSourceRanges replaced. The field takes precedence. An unchanged
+// annotation is not checked again.
 func validateSourceRangesAnnotation(s, old *corev1.Service) field.ErrorList {
 	value, ok := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
 	if !ok || len(s.Spec.LoadBalancerSourceRanges) > 0 {
@@ -193,7 +192,7 @@ func validateSourceRangesAnnotation(s, old *corev1.Service) field.ErrorList {
 		return errs
 	}
 	for _, cidr := range strings.Split(value, ",") {
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at, strings.TrimSpace(cidr), strictAddresses, nil)...)
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at, strings.TrimSpace(cidr), validators.StrictAddresses, nil)...)
 	}
 	return errs
 }
@@ -208,14 +207,14 @@ func validateTrafficPolicies(spec *corev1.ServiceSpec, path *field.Path) field.E
 	case accessible && spec.ExternalTrafficPolicy == "":
 		errs = append(errs, field.Required(external, "for externally-accessible services"))
 	case accessible:
-		errs = append(errs, oneOf(spec.ExternalTrafficPolicy, external,
+		errs = append(errs, validators.Enum(external, spec.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
 	health := path.Child("healthCheckNodePort")
 	switch port := spec.HealthCheckNodePort; {
 	case port == 0:
 	case needsHealthCheckPort(spec):
-		errs = append(errs, invalid(health, port, utilvalidation.IsValidPortNum(int(port)))...)
+		errs = append(errs, validators.Problems(health, port, utilvalidation.IsValidPortNum(int(port)))...)
 	default:
 		errs = append(errs, field.Invalid(health, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
 	}
@@ -224,11 +223,11 @@ func validateTrafficPolicies(spec *corev1.ServiceSpec, path *field.Path) field.E
 		errs = append(errs, field.Required(internal, ""))
 	}
 	if spec.InternalTrafficPolicy != nil {
-		errs = append(errs, oneOf(*spec.InternalTrafficPolicy, internal,
+		errs = append(errs, validators.Enum(internal, *spec.InternalTrafficPolicy,
 			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
 	}
 	if spec.TrafficDistribution != nil {
-		errs = append(errs, oneOf(*spec.TrafficDistribution, path.Child("trafficDistribution"),
+		errs = append(errs, validators.Enum(path.Child("trafficDistribution"), *spec.TrafficDistribution,
 			corev1.ServiceTrafficDistributionPreferClose,
 			corev1.ServiceTrafficDistributionPreferSameZone,
 			corev1.ServiceTrafficDistributionPreferSameNode)...)
@@ -244,24 +243,23 @@ func validateLoadBalancerClass(spec *corev1.ServiceSpec, path *field.Path) field
 	case spec.Type != corev1.ServiceTypeLoadBalancer:
 		return field.ErrorList{field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'")}
 	}
-	return validateQualified(*spec.LoadBalancerClass, at)
+	return validators.QualifiedName(at, *spec.LoadBalancerClass)
 }
 
-// validateLoadBalancerClassUpdate fixes the class of a load balancer. Updates
-// have always been checked twice as creates are, which clients see in the
-// causes.
+// validateLoadBalancerClassUpdate keeps the class of a load balancer. Upstream
+// runs the checks of creates twice in updates, so each error appears twice.
 func validateLoadBalancerClassUpdate(spec, old *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if old.Type == corev1.ServiceTypeLoadBalancer && spec.Type == corev1.ServiceTypeLoadBalancer &&
-		!equal(spec.LoadBalancerClass, old.LoadBalancerClass) {
+		!resource.Equal(spec.LoadBalancerClass, old.LoadBalancerClass) {
 		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), spec.LoadBalancerClass, "may not change once set"))
 	}
 	return append(errs, validateLoadBalancerClass(spec, path)...)
 }
 
-// validateServiceUpdate checks the primary address only in a service that is
-// otherwise good: a bad address is not a change of address.
-func validateServiceUpdate(_ *resource.Request, s, old *corev1.Service) field.ErrorList {
+// validateServiceUpdate checks the primary address only if the service is
+// otherwise valid: an invalid address is not reported as a change, too.
+func validateServiceUpdate(_ *resource.RequestContext, s, old *corev1.Service) field.ErrorList {
 	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSLabel)
 	found := validateServiceSpec(&s.Spec, &old.Spec)
 	errs = append(errs, found...)

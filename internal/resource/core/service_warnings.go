@@ -8,7 +8,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-func serviceWarnings(_ *resource.Request, s, _ *corev1.Service) []string {
+func serviceWarnings(_ *resource.RequestContext, s, _ *corev1.Service) []string {
 	var warnings []string
 	if _, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
 		warnings = append(warnings, "annotation "+corev1.DeprecatedAnnotationTopologyAwareHints+" is deprecated, please use "+corev1.AnnotationTopologyMode+" instead")
@@ -21,8 +21,8 @@ func serviceWarnings(_ *resource.Request, s, _ *corev1.Service) []string {
 	return warnings
 }
 
-// addressWarnings are of addresses in unusual forms, and of those that are
-// better had in other ways.
+// addressWarnings warns of addresses in non-standard notation, and of fields
+// that have better replacements.
 func addressWarnings(s *corev1.ServiceSpec) []string {
 	var warnings []string
 	path := field.NewPath("spec")
@@ -46,7 +46,7 @@ func addressWarnings(s *corev1.ServiceSpec) []string {
 	return warnings
 }
 
-// ignoredWarnings are of fields that mean nothing to a service of its type.
+// ignoredWarnings warns of fields that services of that type ignore.
 func ignoredWarnings(s *corev1.ServiceSpec) []string {
 	var warnings []string
 	if s.Type == corev1.ServiceTypeClusterIP && isHeadless(s) {

@@ -25,7 +25,7 @@ func TestServiceWarnings(t *testing.T) {
 			`spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`,
 		},
 	} {
-		got := core.Services().Warnings(&resource.Request{}, newService(t, spec), nil)
+		got := core.Services().Strategy.Warnings(&resource.RequestContext{}, newService(t, spec), nil)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: (-want +got):\n%s", spec, diff)
 		}

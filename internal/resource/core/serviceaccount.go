@@ -8,27 +8,27 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// MountableSecretsAnnotation is an annotation which, if it is true, keeps a service account's pods
-// from all secrets but those that the account lists.
+// MountableSecretsAnnotation is the annotation that, if it is "true", limits
+// the pods of a service account to the secrets that the account lists.
 const MountableSecretsAnnotation = "kubernetes.io/enforce-mountable-secrets"
 
 // ServiceAccounts is the resource serviceaccounts.
 func ServiceAccounts() *resource.Resource {
 	return resource.Define(resource.Definition[corev1.ServiceAccount, *corev1.ServiceAccount]{
-		GroupVersion:        corev1.SchemeGroupVersion,
-		Kind:                "ServiceAccount",
-		Plural:              "serviceaccounts",
-		ReturnDeletedObject: true,
-		ShortNames:          []string{"sa"},
-		PrepareForCreate: func(_ *resource.Request, a *corev1.ServiceAccount) {
-			a.Secrets = namesAlone(a.Secrets)
+		GroupVersion: corev1.SchemeGroupVersion,
+		Names:        resource.Names{Kind: "ServiceAccount", Plural: "serviceaccounts", ShortNames: []string{"sa"}},
+		Strategy: resource.Strategy[*corev1.ServiceAccount]{
+			PrepareForCreate: func(_ *resource.RequestContext, a *corev1.ServiceAccount) {
+				a.Secrets = onlyNames(a.Secrets)
+			},
+			PrepareForUpdate: func(_ *resource.RequestContext, a, _ *corev1.ServiceAccount) {
+				a.Secrets = onlyNames(a.Secrets)
+			},
+			Warnings:                  serviceAccountWarnings,
+			ForbidUnconditionalUpdate: true,
 		},
-		PrepareForUpdate: func(_ *resource.Request, a, _ *corev1.ServiceAccount) {
-			a.Secrets = namesAlone(a.Secrets)
-		},
-		Warnings:                  serviceAccountWarnings,
-		ForbidUnconditionalUpdate: true,
-		Columns:                   []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+		DeleteStrategy: resource.DeleteStrategy[*corev1.ServiceAccount]{ReturnDeletedObject: true},
+		Table:          resource.Table[*corev1.ServiceAccount]{Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()}},
 		Subresources: []resource.SubresourceDefinition[corev1.ServiceAccount, *corev1.ServiceAccount]{{
 			Name:   "token",
 			Kind:   schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"},
@@ -38,7 +38,7 @@ func ServiceAccounts() *resource.Resource {
 	})
 }
 
-func serviceAccountWarnings(_ *resource.Request, a, old *corev1.ServiceAccount) []string {
+func serviceAccountWarnings(_ *resource.RequestContext, a, old *corev1.ServiceAccount) []string {
 	if _, ok := a.Annotations[MountableSecretsAnnotation]; !ok {
 		return nil
 	}
@@ -50,8 +50,8 @@ func serviceAccountWarnings(_ *resource.Request, a, old *corev1.ServiceAccount) 
 	return []string{"metadata.annotations[" + MountableSecretsAnnotation + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
 }
 
-// namesAlone keeps of references to secrets only what says which.
-func namesAlone(secrets []corev1.ObjectReference) []corev1.ObjectReference {
+// onlyNames keeps only the names of references to secrets.
+func onlyNames(secrets []corev1.ObjectReference) []corev1.ObjectReference {
 	for i := range secrets {
 		secrets[i] = corev1.ObjectReference{Name: secrets[i].Name}
 	}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
 )
 
 // EndpointSlices is the resource endpointslices.
@@ -22,42 +22,45 @@ func EndpointSlices() *resource.Resource {
 	doc := discoveryv1.EndpointSlice{}.SwaggerDoc()
 	return resource.Define(resource.Definition[discoveryv1.EndpointSlice, *discoveryv1.EndpointSlice]{
 		GroupVersion: discoveryv1.SchemeGroupVersion,
-		Kind:         "EndpointSlice",
-		Plural:       "endpointslices",
+		Names:        resource.Names{Kind: "EndpointSlice", Plural: "endpointslices"},
 		Default:      defaultEndpointSlice,
 		Spec: func(s *discoveryv1.EndpointSlice) any {
 			return content{AddressType: s.AddressType, Endpoints: s.Endpoints, Ports: s.Ports, Labels: s.Labels}
 		},
-		Validate: func(r *resource.Request, s *discoveryv1.EndpointSlice) field.ErrorList {
-			return validateEndpointSlice(s, nil, r.Features.Enabled(strictAddresses))
-		},
-		PrepareForCreate:        func(_ *resource.Request, s *discoveryv1.EndpointSlice) { dropTopology(s, nil) },
-		PrepareForUpdate:        func(_ *resource.Request, s, old *discoveryv1.EndpointSlice) { dropTopology(s, old) },
-		UpdateValidatesAlone:    true,
 		MetadataUpdateUnchecked: true,
-		ValidateUpdate:          validateEndpointSliceUpdate,
-		Warnings:                endpointSliceWarnings,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("AddressType", "string", doc["addressType"]),
-			resource.Column("Ports", "string", doc["ports"]),
-			resource.Column("Endpoints", "string", doc["endpoints"]),
-			resource.AgeColumn(),
+		UpdateValidatesAlone:    true,
+		Strategy: resource.Strategy[*discoveryv1.EndpointSlice]{
+			Validate: func(r *resource.RequestContext, s *discoveryv1.EndpointSlice) field.ErrorList {
+				return validateEndpointSlice(s, nil, r.Features.Enabled(strictAddresses))
+			},
+			PrepareForCreate: func(_ *resource.RequestContext, s *discoveryv1.EndpointSlice) { dropTopology(s, nil) },
+			PrepareForUpdate: func(_ *resource.RequestContext, s, old *discoveryv1.EndpointSlice) { dropTopology(s, old) },
+			ValidateUpdate:   validateEndpointSliceUpdate,
+			Warnings:         endpointSliceWarnings,
 		},
-		Row: endpointSliceRow,
+		Table: resource.Table[*discoveryv1.EndpointSlice]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("AddressType", "string", doc["addressType"]),
+				resource.Column("Ports", "string", doc["ports"]),
+				resource.Column("Endpoints", "string", doc["endpoints"]),
+				resource.AgeColumn(),
+			},
+			Row: endpointSliceRow,
+		},
 	})
 }
 
 func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
-	fill.Absent(&s.Endpoints)
-	fill.Absent(&s.Ports)
+	defaults.Absent(&s.Endpoints)
+	defaults.Absent(&s.Ports)
 	for i := range s.Ports {
-		fill.Nil(&s.Ports[i].Name, "")
-		fill.Nil(&s.Ports[i].Protocol, corev1.ProtocolTCP)
+		defaults.Nil(&s.Ports[i].Name, "")
+		defaults.Nil(&s.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
 }
 
-// shownItems is how many ports and endpoints a table names.
+// shownItems is how many ports and endpoints a table cell shows.
 const shownItems = 3
 
 func endpointSliceRow(s *discoveryv1.EndpointSlice, now time.Time) []any {
@@ -82,14 +85,14 @@ func endpointSliceRow(s *discoveryv1.EndpointSlice, now time.Time) []any {
 
 func headOrUnset(items []string) string {
 	if len(items) == 0 {
-		return cell.Unset
+		return printers.Unset
 	}
-	return cell.Head(items, shownItems)
+	return printers.Head(items, shownItems)
 }
 
-// dropTopology empties the field deprecatedTopology, which this version does
-// not let clients write, unless no endpoint changes. Names of nodes that were
-// found there before go to the field that is for them.
+// dropTopology clears deprecatedTopology, which clients of this version cannot
+// write, unless no endpoint changes. It moves the name of the node to
+// nodeName.
 func dropTopology(s, old *discoveryv1.EndpointSlice) {
 	nodes := sets.New[string]()
 	if old != nil {
@@ -110,15 +113,15 @@ func dropTopology(s, old *discoveryv1.EndpointSlice) {
 	}
 }
 
-// endpointSliceWarnings are of names in place of addresses, and of addresses
-// in unusual forms.
-func endpointSliceWarnings(_ *resource.Request, s, old *discoveryv1.EndpointSlice) []string {
+// endpointSliceWarnings warns of addresses in non-standard notation, and of
+// names in place of addresses.
+func endpointSliceWarnings(_ *resource.RequestContext, s, old *discoveryv1.EndpointSlice) []string {
 	var warnings []string
 	if old == nil && s.AddressType == discoveryv1.AddressTypeFQDN {
 		warnings = append(warnings, "spec.addressType: FQDN endpoints are deprecated")
 	}
 	if strings.HasSuffix(s.Labels[discoveryv1.LabelManagedBy], "-controller.k8s.io") {
-		return warnings // they write addresses in their usual form
+		return warnings // controllers write canonical addresses
 	}
 	for i := range s.Endpoints {
 		at := field.NewPath("endpoints").Index(i).Child("addresses")

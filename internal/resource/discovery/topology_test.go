@@ -7,8 +7,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Nobody writes the deprecated topology; a node that it named before is kept
-// in the field for it.
+// TestDropTopology checks that clients cannot write the deprecated topology,
+// and that the name of the node moves to its field.
 func TestDropTopology(t *testing.T) {
 	slice := func(address string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{

@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // Limits of one slice, from the API documentation of EndpointSlice.
@@ -26,9 +27,9 @@ const (
 	maxHints     = 8
 )
 
-// strictAddresses is the feature that refuses addresses which programs read in
-// different ways (KEP-4858).
-const strictAddresses = "StrictIPCIDRValidation"
+// strictAddresses is the feature that refuses addresses that parsers read
+// differently (KEP-4858).
+const strictAddresses = feature.StrictIPCIDRValidation
 
 func validateEndpointSlice(s *discoveryv1.EndpointSlice, old *discoveryv1.EndpointSlice, strict bool) field.ErrorList {
 	errs := validateAddressType(s.AddressType)
@@ -56,7 +57,7 @@ func validateAddressType(t discoveryv1.AddressType) field.ErrorList {
 	if t == "" {
 		return field.ErrorList{field.Required(p, "")}
 	}
-	return rule.OneOf(p, t, discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
+	return validators.OneOf(p, t, discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
 }
 
 func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressType, strict bool) field.ErrorList {
@@ -80,7 +81,7 @@ func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressT
 	return errs
 }
 
-// validateIP requires an address of the family that a Service can send to.
+// validateIP requires an address of the family that Services can send to.
 func validateIP(p *field.Path, address string, family func(net.IP) bool, otherFamily string, strict bool) field.ErrorList {
 	if errs := utilvalidation.IsValidIPForLegacyField(p, address, strict, nil); len(errs) > 0 {
 		return errs
@@ -108,7 +109,7 @@ func validateIP(p *field.Path, address string, family func(net.IP) bool, otherFa
 func validateEndpoint(p *field.Path, e *discoveryv1.Endpoint) field.ErrorList {
 	var errs field.ErrorList
 	if e.NodeName != nil {
-		errs = append(errs, rule.Subdomain(p.Child("nodeName"), *e.NodeName)...)
+		errs = append(errs, validators.Subdomain(p.Child("nodeName"), *e.NodeName)...)
 	}
 	topology := p.Child("deprecatedTopology")
 	if len(e.DeprecatedTopology) > maxTopology {
@@ -116,7 +117,7 @@ func validateEndpoint(p *field.Path, e *discoveryv1.Endpoint) field.ErrorList {
 	}
 	errs = append(errs, metav1validation.ValidateLabels(e.DeprecatedTopology, topology)...)
 	if e.Hostname != nil {
-		errs = append(errs, rule.Label(p.Child("hostname"), *e.Hostname)...)
+		errs = append(errs, validators.Label(p.Child("hostname"), *e.Hostname)...)
 	}
 	if e.Hints != nil {
 		errs = append(errs, validateHints(p.Child("hints"), e.Hints)...)
@@ -137,7 +138,7 @@ func validateHints(p *field.Path, h *discoveryv1.EndpointHints) field.ErrorList 
 			errs = append(errs, field.Duplicate(at, zone.Name))
 		}
 		seen.Insert(zone.Name)
-		errs = append(errs, rule.Problems(at, zone.Name, utilvalidation.IsValidLabelValue(zone.Name))...)
+		errs = append(errs, validators.Problems(at, zone.Name, utilvalidation.IsValidLabelValue(zone.Name))...)
 	}
 	nodes := p.Child("forNodes")
 	if len(h.ForNodes) > maxHints {
@@ -150,7 +151,7 @@ func validateHints(p *field.Path, h *discoveryv1.EndpointHints) field.ErrorList 
 			errs = append(errs, field.Duplicate(at, node.Name))
 		}
 		seen.Insert(node.Name)
-		errs = append(errs, rule.Subdomain(at, node.Name)...)
+		errs = append(errs, validators.Subdomain(at, node.Name)...)
 	}
 	return errs
 }
@@ -164,7 +165,7 @@ func validatePorts(p *field.Path, ports []discoveryv1.EndpointPort) field.ErrorL
 	for i, port := range ports {
 		at := p.Index(i)
 		if port.Name != nil && *port.Name != "" {
-			errs = append(errs, rule.Label(at.Child("name"), *port.Name)...)
+			errs = append(errs, validators.Label(at.Child("name"), *port.Name)...)
 		}
 		if port.Name != nil && seen.Has(*port.Name) {
 			errs = append(errs, field.Duplicate(at.Child("name"), port.Name))
@@ -174,22 +175,22 @@ func validatePorts(p *field.Path, ports []discoveryv1.EndpointPort) field.ErrorL
 		if port.Protocol == nil {
 			errs = append(errs, field.Required(at.Child("protocol"), ""))
 		} else {
-			errs = append(errs, rule.OneOf(at.Child("protocol"), *port.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+			errs = append(errs, validators.OneOf(at.Child("protocol"), *port.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		}
 		if port.AppProtocol != nil {
-			errs = append(errs, rule.Problems(at.Child("appProtocol"), *port.AppProtocol, utilvalidation.IsQualifiedName(*port.AppProtocol))...)
+			errs = append(errs, validators.Problems(at.Child("appProtocol"), *port.AppProtocol, utilvalidation.IsQualifiedName(*port.AppProtocol))...)
 		}
 	}
 	return errs
 }
 
-func validateEndpointSliceUpdate(r *resource.Request, s, old *discoveryv1.EndpointSlice) field.ErrorList {
+func validateEndpointSliceUpdate(r *resource.RequestContext, s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSSubdomain)
 	errs = append(errs, validateEndpointSlice(s, old, r.Features.Enabled(strictAddresses))...)
-	return append(errs, rule.Immutable(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
+	return append(errs, validators.Immutable(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
 }
 
-// content is what a change of raises the generation.
+// content has the fields whose changes increment the generation.
 type content struct {
 	AddressType discoveryv1.AddressType
 	Endpoints   []discoveryv1.Endpoint

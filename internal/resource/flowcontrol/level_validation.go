@@ -10,12 +10,12 @@ import (
 	"k8s.io/apiserver/pkg/util/shufflesharding"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 const maxQueues = 10 * 1000 * 1000
 
-func validatePriorityLevel(_ *resource.Request, l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+func validatePriorityLevel(_ *resource.RequestContext, l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	const exempt, limited = flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited
 	p, s := field.NewPath("spec"), &l.Spec
 	var errs field.ErrorList
@@ -45,8 +45,8 @@ func validatePriorityLevel(_ *resource.Request, l *flowcontrolv1.PriorityLevelCo
 	return errs
 }
 
-// validateMandatoryLevel keeps the levels that each cluster has as they are.
-// Only how many seats the exempt one lends may change.
+// validateMandatoryLevel keeps the specs of the mandatory priority levels. Only
+// the field exempt of the level of that name can change.
 func validateMandatoryLevel(p *field.Path, l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	for _, fixed := range bootstrap.MandatoryPriorityLevelConfigurations {
 		if l.Name != fixed.Name {
@@ -57,7 +57,7 @@ func validateMandatoryLevel(p *field.Path, l *flowcontrolv1.PriorityLevelConfigu
 			have.Exempt, want.Exempt, which = nil, nil, " except the 'spec.exempt' field"
 		}
 		if !equality.Semantic.DeepEqual(have, want) {
-			return field.ErrorList{field.Invalid(p, rule.Shown(l.Spec), fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, which))}
+			return field.ErrorList{field.Invalid(p, validators.Shown(l.Spec), fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, which))}
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
 )
 
 // PriorityLevelConfigurations is the resource prioritylevelconfigurations.
@@ -17,49 +17,52 @@ func PriorityLevelConfigurations() *resource.Resource {
 	limited, queuing := flowcontrolv1.LimitedPriorityLevelConfiguration{}.SwaggerDoc(), flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()
 	return resource.Define(resource.Definition[flowcontrolv1.PriorityLevelConfiguration, *flowcontrolv1.PriorityLevelConfiguration]{
 		GroupVersion: flowcontrolv1.SchemeGroupVersion,
-		Kind:         "PriorityLevelConfiguration",
-		Plural:       "prioritylevelconfigurations",
+		Names:        resource.Names{Kind: "PriorityLevelConfiguration", Plural: "prioritylevelconfigurations"},
 		Cluster:      true,
 		Default:      defaultPriorityLevel,
 		Spec:         func(l *flowcontrolv1.PriorityLevelConfiguration) any { return l.Spec },
-		CopyStatus:   func(l, from *flowcontrolv1.PriorityLevelConfiguration) { l.Status = from.Status },
-		Validate:     validatePriorityLevel,
-		ValidateStatus: func(_ *resource.Request, l, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
-			return validateConditionTypes(l.Status.Conditions, func(c flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+		Status: resource.Status[*flowcontrolv1.PriorityLevelConfiguration]{
+			Copy: func(l, from *flowcontrolv1.PriorityLevelConfiguration) { l.Status = from.Status },
+			Validate: func(_ *resource.RequestContext, l, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+				return validateConditionTypes(l.Status.Conditions, func(c flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+			},
+			KeepsMetadata: true,
 		},
 		MetadataUpdateUnchecked: true,
-		StatusKeepsMetadata:     true,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Type", "string", flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]),
-			resource.Column("NominalConcurrencyShares", "string", limited["nominalConcurrencyShares"]),
-			resource.Column("Queues", "string", queuing["queues"]),
-			resource.Column("HandSize", "string", queuing["handSize"]),
-			resource.Column("QueueLengthLimit", "string", queuing["queueLengthLimit"]),
-			resource.AgeColumn(),
+		Strategy:                resource.Strategy[*flowcontrolv1.PriorityLevelConfiguration]{Validate: validatePriorityLevel},
+		Table: resource.Table[*flowcontrolv1.PriorityLevelConfiguration]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Type", "string", flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]),
+				resource.Column("NominalConcurrencyShares", "string", limited["nominalConcurrencyShares"]),
+				resource.Column("Queues", "string", queuing["queues"]),
+				resource.Column("HandSize", "string", queuing["handSize"]),
+				resource.Column("QueueLengthLimit", "string", queuing["queueLengthLimit"]),
+				resource.AgeColumn(),
+			},
+			Row: priorityLevelRow,
 		},
-		Row: priorityLevelRow,
 	})
 }
 
 func defaultPriorityLevel(l *flowcontrolv1.PriorityLevelConfiguration) {
 	if exempt := l.Spec.Exempt; exempt != nil {
-		fill.Nil(&exempt.NominalConcurrencyShares, 0)
-		fill.Nil(&exempt.LendablePercent, 0)
+		defaults.Nil(&exempt.NominalConcurrencyShares, 0)
+		defaults.Nil(&exempt.LendablePercent, 0)
 	}
 	if limited := l.Spec.Limited; limited != nil {
-		fill.Nil(&limited.NominalConcurrencyShares, 30)
-		fill.Nil(&limited.LendablePercent, 0)
+		defaults.Nil(&limited.NominalConcurrencyShares, 30)
+		defaults.Nil(&limited.LendablePercent, 0)
 		if queuing := limited.LimitResponse.Queuing; queuing != nil {
-			fill.Zero(&queuing.HandSize, 8)
-			fill.Zero(&queuing.Queues, 64)
-			fill.Zero(&queuing.QueueLengthLimit, 50)
+			defaults.Zero(&queuing.HandSize, 8)
+			defaults.Zero(&queuing.Queues, 64)
+			defaults.Zero(&queuing.QueueLengthLimit, 50)
 		}
 	}
 }
 
 func priorityLevelRow(l *flowcontrolv1.PriorityLevelConfiguration, now time.Time) []any {
-	var shares, queues, handSize, length any = cell.None, cell.None, cell.None, cell.None
+	var shares, queues, handSize, length any = printers.None, printers.None, printers.None, printers.None
 	if exempt := l.Spec.Exempt; exempt != nil && exempt.NominalConcurrencyShares != nil {
 		shares = int64(*exempt.NominalConcurrencyShares)
 	}

@@ -13,17 +13,17 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 const maxMatchingPrecedence = 10000
 
-func validateFlowSchema(_ *resource.Request, s *flowcontrolv1.FlowSchema) field.ErrorList {
+func validateFlowSchema(_ *resource.RequestContext, s *flowcontrolv1.FlowSchema) field.ErrorList {
 	p, spec := field.NewPath("spec"), &s.Spec
 	var errs field.ErrorList
 	for _, fixed := range bootstrap.MandatoryFlowSchemas {
 		if fixed.Name == s.Name && !equality.Semantic.DeepEqual(*spec, fixed.Spec) {
-			errs = append(errs, field.Invalid(p, rule.Shown(*spec), fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name)))
+			errs = append(errs, field.Invalid(p, validators.Shown(*spec), fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name)))
 		}
 	}
 	precedence := p.Child("matchingPrecedence")
@@ -37,14 +37,14 @@ func validateFlowSchema(_ *resource.Request, s *flowcontrolv1.FlowSchema) field.
 		errs = append(errs, field.Invalid(precedence, spec.MatchingPrecedence, "only the schema named 'exempt' may have matchingPrecedence 1"))
 	}
 	if m := spec.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
-		errs = append(errs, field.NotSupported(p.Child("distinguisherMethod", "type"), rule.Shown(*m), []flowcontrolv1.FlowDistinguisherMethodType{
+		errs = append(errs, field.NotSupported(p.Child("distinguisherMethod", "type"), validators.Shown(*m), []flowcontrolv1.FlowDistinguisherMethodType{
 			flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType,
 		}))
 	}
 	if level := p.Child("priorityLevelConfiguration", "name"); spec.PriorityLevelConfiguration.Name == "" {
 		errs = append(errs, field.Required(level, "must reference a priority level"))
 	} else {
-		errs = append(errs, rule.Subdomain(level, spec.PriorityLevelConfiguration.Name)...)
+		errs = append(errs, validators.Subdomain(level, spec.PriorityLevelConfiguration.Name)...)
 	}
 	for i := range spec.Rules {
 		errs = append(errs, validatePolicyRules(p.Child("rules").Index(i), &spec.Rules[i])...)
@@ -94,33 +94,26 @@ func validateSubject(p *field.Path, s *flowcontrolv1.Subject) field.ErrorList {
 	case s.Kind == account && s.ServiceAccount != nil:
 		errs = append(errs, validateAccount(p.Child("serviceAccount"), s.ServiceAccount)...)
 	case s.Kind == user && s.User != nil:
-		errs = append(errs, validateNamed(p.Child("user", "name"), s.User.Name)...)
+		errs = append(errs, validators.Required(p.Child("user", "name"), s.User.Name)...)
 	case s.Kind == group && s.Group != nil:
-		errs = append(errs, validateNamed(p.Child("group", "name"), s.Group.Name)...)
+		errs = append(errs, validators.Required(p.Child("group", "name"), s.Group.Name)...)
 	}
 	return errs
 }
 
-func validateNamed(p *field.Path, name string) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(p, "")}
-	}
-	return nil
-}
-
 func validateAccount(p *field.Path, s *flowcontrolv1.ServiceAccountSubject) field.ErrorList {
-	errs := validateNamed(p.Child("name"), s.Name)
+	errs := validators.Required(p.Child("name"), s.Name)
 	if s.Name != "" && s.Name != flowcontrolv1.NameAll {
-		errs = append(errs, rule.Subdomain(p.Child("name"), s.Name)...)
+		errs = append(errs, validators.Subdomain(p.Child("name"), s.Name)...)
 	}
 	if s.Namespace == "" {
 		return append(errs, field.Required(p.Child("namespace"), "must specify namespace for service account"))
 	}
-	return append(errs, rule.Label(p.Child("namespace"), s.Namespace)...)
+	return append(errs, validators.Label(p.Child("namespace"), s.Namespace)...)
 }
 
-// validateList requires items, or "*" alone; item and items name them in
-// messages.
+// validateList requires at least one item, and "*" only alone. missing and
+// items are the errors for violations.
 func validateList(p *field.Path, values []string, missing, items string) field.ErrorList {
 	if len(values) == 0 {
 		return field.ErrorList{field.Required(p, missing)}
@@ -177,7 +170,7 @@ func validateNonResourceRule(p *field.Path, r *flowcontrolv1.NonResourcePolicyRu
 	return errs
 }
 
-// urlProblem says what is wrong with a path that may end in "/*".
+// urlProblem returns what is wrong with a path that can end in "/*", or "".
 func urlProblem(url string) string {
 	switch {
 	case url == "":
@@ -197,7 +190,7 @@ func urlProblem(url string) string {
 	}
 }
 
-// validateConditionTypes requires conditions of different types.
+// validateConditionTypes requires conditions of unique types.
 func validateConditionTypes[C any](conditions []C, typeOf func(C) string) field.ErrorList {
 	var errs field.ErrorList
 	p, seen := field.NewPath("status", "conditions"), sets.New[string]()

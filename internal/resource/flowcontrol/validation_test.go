@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A subject says who it is in the one way that its kind calls for.
+// TestSubjects checks that a subject has exactly the field for its kind.
 func TestSubjects(t *testing.T) {
 	user, group := &flowcontrolv1.UserSubject{Name: "u"}, &flowcontrolv1.GroupSubject{Name: "g"}
 	for _, test := range []struct {
@@ -38,7 +38,8 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// Of the levels that every cluster has only what the exempt one lends changes.
+// TestMandatoryLevels checks which fields of the mandatory priority levels can
+// change.
 func TestMandatoryLevels(t *testing.T) {
 	exempt := bootstrap.MandatoryPriorityLevelConfigurationExempt.DeepCopy()
 	exempt.Spec.Exempt = &flowcontrolv1.ExemptPriorityLevelConfiguration{LendablePercent: ptr.To[int32](10)}

@@ -1,5 +1,5 @@
 // Package lifecycle defines the resources of the group lifecycle.k8s.io
-// (KEP-4563), which are served on demand.
+// (KEP-4563), which are not served by default.
 package lifecycle
 
 import (
@@ -13,11 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/tag"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
 )
 
-// Most of what a status lists.
+// The maximum lengths of what a status has.
 const (
 	maxConditions = 100
 	maxRequesters = 100
@@ -29,44 +30,49 @@ const (
 func EvictionRequests() *resource.Resource {
 	return resource.Define(resource.Definition[lifecyclev1alpha1.EvictionRequest, *lifecyclev1alpha1.EvictionRequest]{
 		GroupVersion: lifecyclev1alpha1.SchemeGroupVersion,
-		Kind:         "EvictionRequest",
-		Plural:       "evictionrequests",
-		Gate:         "EvictionRequestAPI",
+		Names:        resource.Names{Kind: "EvictionRequest", Plural: "evictionrequests"},
+		Gate:         feature.EvictionRequestAPI,
 		Spec:         func(r *lifecyclev1alpha1.EvictionRequest) any { return r.Spec },
-		CopyStatus:   func(r, from *lifecyclev1alpha1.EvictionRequest) { r.Status = from.Status },
-		Validate: func(_ *resource.Request, r *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
-			return validateRequest(tag.Create(), field.NewPath("spec"), &r.Spec, nil)
+		Status: resource.Status[*lifecyclev1alpha1.EvictionRequest]{
+			Copy: func(r, from *lifecyclev1alpha1.EvictionRequest) { r.Status = from.Status },
+			Validate: func(_ *resource.RequestContext, r, old *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
+				p := field.NewPath("status")
+				errs := validateConditions(p.Child("conditions"), r.Status.Conditions)
+				return append(errs, validateObserved(p.Child("observedGeneration"), r.Status.ObservedGeneration, old.Status.ObservedGeneration)...)
+			},
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(_ *resource.Request, r, old *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
-			return validateRequest(tag.Update(), field.NewPath("spec"), &r.Spec, &old.Spec)
+		Strategy: resource.Strategy[*lifecyclev1alpha1.EvictionRequest]{
+			Validate: func(_ *resource.RequestContext, r *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
+				return validateRequest(declarative.Create(), field.NewPath("spec"), &r.Spec, nil)
+			},
+			ValidateUpdate: func(_ *resource.RequestContext, r, old *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
+				return validateRequest(declarative.Update(), field.NewPath("spec"), &r.Spec, &old.Spec)
+			},
 		},
-		ValidateStatus: func(_ *resource.Request, r, old *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
-			p := field.NewPath("status")
-			errs := validateConditions(p.Child("conditions"), r.Status.Conditions)
-			return append(errs, validateObserved(p.Child("observedGeneration"), r.Status.ObservedGeneration, old.Status.ObservedGeneration)...)
-		},
-		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
-		Row: func(r *lifecyclev1alpha1.EvictionRequest, now time.Time) []any {
-			return []any{r.Name, resource.Age(r.CreationTimestamp, now)}
+		Table: resource.Table[*lifecyclev1alpha1.EvictionRequest]{
+			Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+			Row: func(r *lifecyclev1alpha1.EvictionRequest, now time.Time) []any {
+				return []any{r.Name, resource.Age(r.CreationTimestamp, now)}
+			},
 		},
 	})
 }
 
-func validateRequest(op tag.Operation, p *field.Path, s, old *lifecyclev1alpha1.EvictionRequestSpec) field.ErrorList {
-	target := tag.Of(old, func(o *lifecyclev1alpha1.EvictionRequestSpec) *lifecyclev1alpha1.EvictionRequestTarget {
+func validateRequest(op declarative.Operation, p *field.Path, s, old *lifecyclev1alpha1.EvictionRequestSpec) field.ErrorList {
+	target := declarative.Of(old, func(o *lifecyclev1alpha1.EvictionRequestSpec) *lifecyclev1alpha1.EvictionRequestTarget {
 		return &o.Target
 	})
-	requester := tag.Of(old, func(o *lifecyclev1alpha1.EvictionRequestSpec) *string { return &o.Requester })
-	intent := tag.Of(old, func(o *lifecyclev1alpha1.EvictionRequestSpec) *lifecyclev1alpha1.EvictionRequestIntent {
+	requester := declarative.Of(old, func(o *lifecyclev1alpha1.EvictionRequestSpec) *string { return &o.Requester })
+	intent := declarative.Of(old, func(o *lifecyclev1alpha1.EvictionRequestSpec) *lifecyclev1alpha1.EvictionRequestIntent {
 		return &o.Intent
 	})
 	errs := validateTarget(op, p.Child("target"), (*lifecyclev1alpha1.EvictionPodReference)(s.Target.Pod), s.Target, target)
 	at := p.Child("requester")
-	errs = append(errs, tag.First(
-		func() field.ErrorList { return tag.Immutable(op, at, &s.Requester, requester) },
+	errs = append(errs, declarative.First(
+		func() field.ErrorList { return declarative.Immutable(op, at, &s.Requester, requester) },
 		func() field.ErrorList {
-			return tag.Value(op, at, &s.Requester, requester, tag.Required, validate.PrefixedLabelKey)
+			return declarative.Value(op, at, &s.Requester, requester, declarative.Required, validate.PrefixedLabelKey)
 		},
 		func() field.ErrorList {
 			if old != nil {
@@ -74,11 +80,11 @@ func validateRequest(op tag.Operation, p *field.Path, s, old *lifecyclev1alpha1.
 			}
 			return validateUnreserved(at, s.Requester)
 		})...)
-	return append(errs, tag.Value(op, p.Child("intent"), &s.Intent, intent, tag.Required,
-		tag.OneOf(lifecyclev1alpha1.EvictionRequestIntentEviction, lifecyclev1alpha1.EvictionRequestIntentWithdrawn))...)
+	return append(errs, declarative.Value(op, p.Child("intent"), &s.Intent, intent, declarative.Required,
+		declarative.OneOf(lifecyclev1alpha1.EvictionRequestIntentEviction, lifecyclev1alpha1.EvictionRequestIntentWithdrawn))...)
 }
 
-// validateUnreserved refuses keys below the domains of the project itself.
+// validateUnreserved refuses keys with a domain of Kubernetes.
 func validateUnreserved(p *field.Path, key string) field.ErrorList {
 	domain, _, _ := strings.Cut(key, "/")
 	for _, reserved := range []string{"k8s.io", "kubernetes.io"} {
@@ -89,18 +95,18 @@ func validateUnreserved(p *field.Path, key string) field.ErrorList {
 	return nil
 }
 
-// validateTarget checks what is to be evicted, which never changes. It is a
-// pod in every kind that has one.
-func validateTarget[T any](op tag.Operation, p *field.Path, pod *lifecyclev1alpha1.EvictionPodReference, target T, old *T) field.ErrorList {
+// validateTarget checks the eviction target, which is immutable. It is a pod
+// in every kind that has one.
+func validateTarget[T any](op declarative.Operation, p *field.Path, pod *lifecyclev1alpha1.EvictionPodReference, target T, old *T) field.ErrorList {
 	if old != nil {
-		return tag.Immutable(op, p, &target, old)
+		return declarative.Immutable(op, p, &target, old)
 	}
 	if pod == nil {
-		return tag.Union(op, p, &target, nil, []string{"pod"}, func(*T) bool { return false })
+		return declarative.Union(op, p, &target, nil, []string{"pod"}, func(*T) bool { return false })
 	}
 	at := p.Child("pod")
-	errs := tag.Value(op, at.Child("name"), &pod.Name, nil, tag.Required, validate.LongName)
-	return append(errs, tag.Value(op, at.Child("uid"), &pod.UID, nil, tag.Required, validate.UUID[types.UID])...)
+	errs := declarative.Value(op, at.Child("name"), &pod.Name, nil, declarative.Required, validate.LongName)
+	return append(errs, declarative.Value(op, at.Child("uid"), &pod.UID, nil, declarative.Required, validate.UUID[types.UID])...)
 }
 
 func validateConditions(p *field.Path, conditions []metav1.Condition) field.ErrorList {
@@ -110,12 +116,12 @@ func validateConditions(p *field.Path, conditions []metav1.Condition) field.Erro
 	return metav1validation.ValidateConditions(conditions, p)
 }
 
-// validateObserved lets an observed generation only rise.
+// validateObserved checks that an observed generation does not decrease.
 func validateObserved(p *field.Path, value, old *int64) field.ErrorList {
-	op := tag.Update()
-	return tag.First(
-		func() field.ErrorList { return tag.Only(op, p, value, old, validate.NoUnset) },
+	op := declarative.Update()
+	return declarative.First(
+		func() field.ErrorList { return declarative.Only(op, p, value, old, validate.NoUnset) },
 		func() field.ErrorList {
-			return tag.Pointer(op, p, value, old, tag.Optional, validate.Monotonic, tag.Min[int64](1))
+			return declarative.Pointer(op, p, value, old, declarative.Optional, validate.Monotonic, declarative.Min[int64](1))
 		})
 }

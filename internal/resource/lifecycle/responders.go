@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/resource/tag"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
 )
 
-// heartbeatDeadline is how long an active responder may say nothing before it
-// can be interrupted.
+// heartbeatDeadline is how long an active responder can go without a heartbeat
+// before it can be interrupted.
 const heartbeatDeadline = 20 * time.Minute
 
 type state = lifecyclev1alpha1.ResponderStateType
 
-// The states of a responder, and those that it ends in.
+// The states of a responder. The last three are final.
 const (
 	inactive    = lifecyclev1alpha1.ResponderStateInactive
 	active      = lifecyclev1alpha1.ResponderStateActive
@@ -29,12 +29,12 @@ const (
 	completed   = lifecyclev1alpha1.ResponderStateCompleted
 )
 
-// validateTargetResponders holds the responders to their turns:
+// validateTargetResponders checks the state changes of the responders:
 //
 //	Inactive ──► Active ──► Interrupted, Canceled or Completed
 //
-// They are active one after the other in the order of the list, which is fixed
-// once it is there, and none becomes active when the eviction is over.
+// They are active one after the other in the order of the list, which is
+// immutable once it is set. None becomes active after the eviction has ended.
 func validateTargetResponders(now time.Time, p *field.Path, s, old *lifecyclev1alpha1.EvictionStatus, over bool) field.ErrorList {
 	list, before := s.TargetResponders, old.TargetResponders
 	if len(before) > 0 && len(list) != len(before) {
@@ -45,18 +45,18 @@ func validateTargetResponders(now time.Time, p *field.Path, s, old *lifecyclev1a
 			return field.ErrorList{field.Invalid(p, list, "must preserve the same keys in the same order")}
 		}
 	}
-	errs := tag.List(tag.Update(), p, list, before, func(r *lifecyclev1alpha1.TargetResponder) string { return r.Name }, maxResponders, validateTargetResponder)
+	errs := declarative.List(declarative.Update(), p, list, before, func(r *lifecyclev1alpha1.TargetResponder) string { return r.Name }, maxResponders, validateTargetResponder)
 	if len(list) > maxResponders || repeated(list) {
 		return errs
 	}
-	turn := turnOf(list, before, over)
+	progress := progressOf(list, before, over)
 	for i := range list {
 		at, r := p.Index(i), &list[i]
 		if i >= len(s.Responders) || s.Responders[i].Name != r.Name {
 			errs = append(errs, field.Invalid(at, *r, fmt.Sprintf("%q has to be tracked in status.responders first", r.Name)))
 			continue
 		}
-		allowed, why := turn.allowed(i)
+		allowed, why := progress.allowed(i)
 		if !slices.Contains(allowed, r.State) {
 			names := make([]string, 0, len(allowed))
 			for _, state := range allowed {
@@ -65,7 +65,7 @@ func validateTargetResponders(now time.Time, p *field.Path, s, old *lifecyclev1a
 			slices.Sort(names)
 			errs = append(errs, field.Invalid(at.Child("state"), r.State, fmt.Sprintf("must be one of: %s, because %s", strings.Join(names, ", "), why)))
 		}
-		if !slices.Contains(allowed, active) && !over && stillBusy(now, &s.Responders[i]) {
+		if !slices.Contains(allowed, active) && !over && hasHeartbeat(now, &s.Responders[i]) {
 			errs = append(errs, field.Forbidden(at.Child("state"), "must stay Active because the responder is in progress and it should report status.responders.heartbeatTime or status.responders.completionTime"))
 		}
 	}
@@ -80,27 +80,27 @@ func repeated(list []lifecyclev1alpha1.TargetResponder) bool {
 	return names.Len() < len(list)
 }
 
-func validateTargetResponder(op tag.Operation, p *field.Path, r, old *lifecyclev1alpha1.TargetResponder) field.ErrorList {
+func validateTargetResponder(op declarative.Operation, p *field.Path, r, old *lifecyclev1alpha1.TargetResponder) field.ErrorList {
 	var was lifecyclev1alpha1.TargetResponder
 	if old != nil {
 		was = *old
 	}
-	errs := tag.Value(op, p.Child("name"), &r.Name, &was.Name, tag.Required, validate.PrefixedLabelKey)
+	errs := declarative.Value(op, p.Child("name"), &r.Name, &was.Name, declarative.Required, validate.PrefixedLabelKey)
 	priority := p.Child("priority")
-	errs = append(errs, tag.First(
+	errs = append(errs, declarative.First(
 		func() field.ErrorList {
-			return tag.Only(op, priority, r.Priority, was.Priority, validate.NoModify, validate.NoUnset)
+			return declarative.Only(op, priority, r.Priority, was.Priority, validate.NoModify, validate.NoUnset)
 		},
 		func() field.ErrorList {
-			return tag.Pointer(op, priority, r.Priority, was.Priority, tag.Required, tag.Min[int32](0), tag.Max[int32](100000))
+			return declarative.Pointer(op, priority, r.Priority, was.Priority, declarative.Required, declarative.Min[int32](0), declarative.Max[int32](100000))
 		})...)
-	return append(errs, tag.Value(op, p.Child("state"), &r.State, &was.State, tag.Required,
-		tag.OneOf(inactive, active, interrupted, canceled, completed))...)
+	return append(errs, declarative.Value(op, p.Child("state"), &r.State, &was.State, declarative.Required,
+		declarative.OneOf(inactive, active, interrupted, canceled, completed))...)
 }
 
-// stillBusy says that a responder has begun, has not ended and was heard of
-// within the deadline.
-func stillBusy(now time.Time, r *lifecyclev1alpha1.ResponderStatus) bool {
+// hasHeartbeat reports whether a responder has started, has not completed, and
+// sent a heartbeat within the deadline.
+func hasHeartbeat(now time.Time, r *lifecyclev1alpha1.ResponderStatus) bool {
 	if r.StartTime == nil || r.CompletionTime != nil {
 		return false
 	}
@@ -111,21 +111,22 @@ func stillBusy(now time.Time, r *lifecyclev1alpha1.ResponderStatus) bool {
 	return now.Before(heard.Add(heartbeatDeadline - clockSkew))
 }
 
-// turn is whose turn it was and whether it is over.
-type turn struct {
+// progress has which responder was active, and whether it has ended.
+type progress struct {
 	before []lifecyclev1alpha1.TargetResponder
-	last   int // who was active, or -1
+	last   int // the index of the active responder, or -1
 	ended  bool
-	over   bool // the eviction itself
+	over   bool // the eviction has ended
 }
 
-func turnOf(list, before []lifecyclev1alpha1.TargetResponder, over bool) turn {
+func progressOf(list, before []lifecyclev1alpha1.TargetResponder, over bool) progress {
 	last := slices.IndexFunc(before, func(r lifecyclev1alpha1.TargetResponder) bool { return r.State == active })
-	return turn{before: before, last: last, ended: last >= 0 && list[last].State != active, over: over}
+	return progress{before: before, last: last, ended: last >= 0 && list[last].State != active, over: over}
 }
 
-// allowed are the states that the responder may have now, and why no others.
-func (t turn) allowed(i int) ([]state, string) {
+// allowed returns the states that responder i can have now, and the reason why
+// it can have no others.
+func (t progress) allowed(i int) ([]state, string) {
 	const finished = "the eviction request has finished processing"
 	final := []state{interrupted, canceled, completed}
 	started := len(t.before) > 0

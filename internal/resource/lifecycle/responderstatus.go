@@ -10,16 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/resource/tag"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
 )
 
-// How far a responder's clock may be off, and how long it may take.
+// The tolerated difference of clocks, and the maximum duration of a responder.
 const (
 	clockSkew     = 30 * time.Second
 	longestFuture = 10 * 365 * 24 * time.Hour
 )
 
-// validateResponders lets nobody but the active responder report.
+// validateResponders allows only the active responder to report its status.
 func validateResponders(now time.Time, p *field.Path, s, old *lifecyclev1alpha1.EvictionStatus) field.ErrorList {
 	list := s.Responders
 	if len(list) != len(s.TargetResponders) {
@@ -30,7 +30,7 @@ func validateResponders(now time.Time, p *field.Path, s, old *lifecyclev1alpha1.
 			return field.ErrorList{field.Invalid(p, list, "must contain the same keys in the same order as status.targetResponders")}
 		}
 	}
-	errs := tag.List(tag.Update(), p, list, old.Responders, func(r *lifecyclev1alpha1.ResponderStatus) string { return r.Name }, maxResponders, validateReport)
+	errs := declarative.List(declarative.Update(), p, list, old.Responders, func(r *lifecyclev1alpha1.ResponderStatus) string { return r.Name }, maxResponders, validateReport)
 	if len(list) > maxResponders || repeated(s.TargetResponders) {
 		return errs
 	}
@@ -49,15 +49,15 @@ func validateResponders(now time.Time, p *field.Path, s, old *lifecyclev1alpha1.
 	return errs
 }
 
-func validateReport(op tag.Operation, p *field.Path, r, old *lifecyclev1alpha1.ResponderStatus) field.ErrorList {
+func validateReport(op declarative.Operation, p *field.Path, r, old *lifecyclev1alpha1.ResponderStatus) field.ErrorList {
 	var was lifecyclev1alpha1.ResponderStatus
 	if old != nil {
 		was = *old
 	}
-	errs := tag.Value(op, p.Child("name"), &r.Name, &was.Name, tag.Required, validate.PrefixedLabelKey)
-	errs = append(errs, tag.Only(op, p.Child("startTime"), r.StartTime, was.StartTime, validate.NoModify, validate.NoUnset)...)
-	errs = append(errs, tag.Only(op, p.Child("completionTime"), r.CompletionTime, was.CompletionTime, validate.NoModify, validate.NoUnset)...)
-	return append(errs, tag.Pointer(op, p.Child("message"), r.Message, was.Message, tag.Optional, tag.MaxLength(maxMessage))...)
+	errs := declarative.Value(op, p.Child("name"), &r.Name, &was.Name, declarative.Required, validate.PrefixedLabelKey)
+	errs = append(errs, declarative.Only(op, p.Child("startTime"), r.StartTime, was.StartTime, validate.NoModify, validate.NoUnset)...)
+	errs = append(errs, declarative.Only(op, p.Child("completionTime"), r.CompletionTime, was.CompletionTime, validate.NoModify, validate.NoUnset)...)
+	return append(errs, declarative.Pointer(op, p.Child("message"), r.Message, was.Message, declarative.Optional, declarative.MaxLength(maxMessage))...)
 }
 
 func validateTimes(now time.Time, p *field.Path, r, old *lifecyclev1alpha1.ResponderStatus, isActive bool) field.ErrorList {
@@ -75,7 +75,7 @@ func validateTimes(now time.Time, p *field.Path, r, old *lifecyclev1alpha1.Respo
 		wrong("startTime", r.StartTime, present)
 	}
 
-	// early is what is wrong with a time that begins before the start does.
+	// early returns what is wrong with a time if it is before the start.
 	early := func(t *metav1.Time) string {
 		switch {
 		case r.StartTime == nil:

@@ -10,10 +10,12 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/networking"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// Ranges that programs read in different ways are refused, unless they were
-// there or the feature is off; those in an unusual form are warned of.
+// TestPolicyAddresses checks that CIDRs that parsers read differently are
+// refused, unless the stored object has them or the feature is disabled, and
+// that there are warnings about non-standard notation.
 func TestPolicyAddresses(t *testing.T) {
 	loose, err := feature.Parse([]string{"StrictIPCIDRValidation=false"})
 	if err != nil {
@@ -40,16 +42,16 @@ func TestPolicyAddresses(t *testing.T) {
 		"beyond the prefix":    {cidr: "10.0.0.1/8", want: "must not have bits set beyond the prefix length"},
 		"no range, even loose": {cidr: "10.0.0.0", features: loose, want: "must be a valid CIDR value"},
 	} {
-		r, request, p := networking.NetworkPolicies(), &resource.Request{Now: time.Unix(0, 0), Features: test.features}, policy(test.cidr)
+		r, request, p := networking.NetworkPolicies(), &resource.RequestContext{Now: time.Unix(0, 0), Features: test.features}, policy(test.cidr)
 		var messages []string
 		if test.before == "" {
-			for _, err := range resource.BeforeCreate(r, request, p) {
+			for _, err := range resourcetest.BeforeCreate(r, request, p) {
 				messages = append(messages, err.Error())
 			}
 		} else {
 			old := policy(test.before)
 			p.ResourceVersion, old.ResourceVersion = "1", "1"
-			for _, err := range resource.BeforeUpdate(r, request, p, old) {
+			for _, err := range resourcetest.BeforeUpdate(r, request, p, old) {
 				messages = append(messages, err.Error())
 			}
 		}

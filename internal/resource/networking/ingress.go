@@ -9,64 +9,69 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
+	"github.com/coracle-io/coracle/internal/resource/printers"
 )
 
-// classAnnotation named an ingress's class before there was a field for it.
+// classAnnotation is the annotation that the field ingressClassName replaced.
 const classAnnotation = "kubernetes.io/ingress.class"
 
 // Ingresses is the resource ingresses.
 func Ingresses() *resource.Resource {
 	return resource.Define(resource.Definition[networkingv1.Ingress, *networkingv1.Ingress]{
 		GroupVersion: networkingv1.SchemeGroupVersion,
-		Kind:         "Ingress",
-		Plural:       "ingresses",
-		ShortNames:   []string{"ing"},
-		StoragePath:  "ingress",
+		Names:        resource.Names{Kind: "Ingress", Plural: "ingresses", ShortNames: []string{"ing"}},
+		Storage:      resource.Storage{Path: "ingress"},
 		Spec:         func(i *networkingv1.Ingress) any { return i.Spec },
-		CopyStatus:   func(i, from *networkingv1.Ingress) { i.Status = from.Status },
-		Validate: func(_ *resource.Request, i *networkingv1.Ingress) field.ErrorList {
-			errs := validateIngressSpec(field.NewPath("spec"), &i.Spec)
-			if class, named := i.Annotations[classAnnotation]; named && i.Spec.IngressClassName != nil && class != *i.Spec.IngressClassName {
-				errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classAnnotation), class, "must match `ingressClassName` when both are specified"))
-			}
-			return errs
+		Status: resource.Status[*networkingv1.Ingress]{
+			Copy: func(i, from *networkingv1.Ingress) { i.Status = from.Status },
+			Validate: func(r *resource.RequestContext, i, old *networkingv1.Ingress) field.ErrorList {
+				known := addresses{strict: r.Features.Enabled(strictAddresses), known: sets.New[string]()}
+				for _, point := range old.Status.LoadBalancer.Ingress {
+					known.known.Insert(point.IP)
+				}
+				return validateIngressStatus(field.NewPath("status", "loadBalancer", "ingress"), i.Status.LoadBalancer.Ingress, known)
+			},
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(_ *resource.Request, i, _ *networkingv1.Ingress) field.ErrorList {
-			errs := resource.ValidateNamedMetadata(i, true, validation.NameIsDNSSubdomain)
-			return append(errs, validateIngressSpec(field.NewPath("spec"), &i.Spec)...)
+		Strategy: resource.Strategy[*networkingv1.Ingress]{
+			Validate: func(_ *resource.RequestContext, i *networkingv1.Ingress) field.ErrorList {
+				errs := validateIngressSpec(field.NewPath("spec"), &i.Spec)
+				if class, named := i.Annotations[classAnnotation]; named && i.Spec.IngressClassName != nil && class != *i.Spec.IngressClassName {
+					errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classAnnotation), class, "must match `ingressClassName` when both are specified"))
+				}
+				return errs
+			},
+			ValidateUpdate: func(_ *resource.RequestContext, i, _ *networkingv1.Ingress) field.ErrorList {
+				errs := resource.ValidateNamedMetadata(i, true, validation.NameIsDNSSubdomain)
+				return append(errs, validateIngressSpec(field.NewPath("spec"), &i.Spec)...)
+			},
+			Warnings: func(_ *resource.RequestContext, i, old *networkingv1.Ingress) []string {
+				if _, named := i.Annotations[classAnnotation]; named && old == nil && i.Spec.IngressClassName == nil {
+					return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classAnnotation)}
+				}
+				return nil
+			},
 		},
-		Warnings: func(_ *resource.Request, i, old *networkingv1.Ingress) []string {
-			if _, named := i.Annotations[classAnnotation]; named && old == nil && i.Spec.IngressClassName == nil {
-				return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classAnnotation)}
-			}
-			return nil
+		Table: resource.Table[*networkingv1.Ingress]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Class", "string", "The name of the IngressClass resource that should be used for additional configuration"),
+				resource.Column("Hosts", "string", "Hosts that incoming requests are matched against before the ingress rule"),
+				resource.Column("Address", "string", "Address is a list containing ingress points for the load-balancer"),
+				resource.Column("Ports", "string", "Ports of TLS configurations that open"),
+				resource.AgeColumn(),
+			},
+			Row: ingressRow,
 		},
-		ValidateStatus: func(r *resource.Request, i, old *networkingv1.Ingress) field.ErrorList {
-			known := addresses{strict: r.Features.Enabled(strictAddresses)}
-			for _, point := range old.Status.LoadBalancer.Ingress {
-				known.known = append(known.known, point.IP)
-			}
-			return validateIngressStatus(field.NewPath("status", "loadBalancer", "ingress"), i.Status.LoadBalancer.Ingress, known)
-		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Class", "string", "The name of the IngressClass resource that should be used for additional configuration"),
-			resource.Column("Hosts", "string", "Hosts that incoming requests are matched against before the ingress rule"),
-			resource.Column("Address", "string", "Address is a list containing ingress points for the load-balancer"),
-			resource.Column("Ports", "string", "Ports of TLS configurations that open"),
-			resource.AgeColumn(),
-		},
-		Row: ingressRow,
 	})
 }
 
 func ingressRow(i *networkingv1.Ingress, now time.Time) []any {
-	class, ports := cell.None, "80"
+	class, ports := printers.None, "80"
 	if i.Spec.IngressClassName != nil {
 		class = *i.Spec.IngressClassName
 	}
@@ -79,7 +84,7 @@ func ingressRow(i *networkingv1.Ingress, now time.Time) []any {
 	}
 }
 
-// shownHosts is how many hosts a table names.
+// shownHosts is how many hosts a table cell shows.
 const shownHosts = 3
 
 func hostsCell(rules []networkingv1.IngressRule) string {

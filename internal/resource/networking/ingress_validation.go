@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 func validateIngressSpec(p *field.Path, s *networkingv1.IngressSpec) field.ErrorList {
@@ -26,14 +26,14 @@ func validateIngressSpec(p *field.Path, s *networkingv1.IngressSpec) field.Error
 	for i, tls := range s.TLS {
 		at := p.Child("tls").Index(i)
 		for k, host := range tls.Hosts {
-			errs = append(errs, rule.Host(at.Child("hosts").Index(k), host)...)
+			errs = append(errs, validators.Host(at.Child("hosts").Index(k), host)...)
 		}
 		if tls.SecretName != "" {
-			errs = append(errs, rule.Subdomain(at.Child("secretName"), tls.SecretName)...)
+			errs = append(errs, validators.Subdomain(at.Child("secretName"), tls.SecretName)...)
 		}
 	}
 	if s.IngressClassName != nil {
-		errs = append(errs, rule.Subdomain(p.Child("ingressClassName"), *s.IngressClassName)...)
+		errs = append(errs, validators.Subdomain(p.Child("ingressClassName"), *s.IngressClassName)...)
 	}
 	return errs
 }
@@ -44,7 +44,7 @@ func validateIngressRule(p *field.Path, r *networkingv1.IngressRule) field.Error
 		if netutils.ParseIPSloppy(r.Host) != nil {
 			errs = append(errs, field.Invalid(p.Child("host"), r.Host, "must be a DNS name, not an IP address"))
 		}
-		errs = append(errs, rule.Host(p.Child("host"), r.Host)...)
+		errs = append(errs, validators.Host(p.Child("host"), r.Host)...)
 	}
 	if r.HTTP == nil {
 		return errs
@@ -115,15 +115,15 @@ func validateServiceBackend(p *field.Path, s *networkingv1.IngressServiceBackend
 	if s.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), ""))
 	} else {
-		errs = append(errs, rule.Label(at.Child("name"), s.Name)...)
+		errs = append(errs, validators.Label(at.Child("name"), s.Name)...)
 	}
 	switch name, number := s.Port.Name, s.Port.Number; {
 	case name != "" && number != 0:
 		errs = append(errs, field.Invalid(p, "", "cannot set both port name & port number"))
 	case name != "":
-		errs = append(errs, rule.Problems(at.Child("port", "name"), name, utilvalidation.IsValidPortName(name))...)
+		errs = append(errs, validators.Problems(at.Child("port", "name"), name, utilvalidation.IsValidPortName(name))...)
 	case number != 0:
-		errs = append(errs, rule.Port(at.Child("port", "number"), number)...)
+		errs = append(errs, validators.Port(at.Child("port", "number"), number)...)
 	default:
 		errs = append(errs, field.Required(p, "port name or number is required"))
 	}
@@ -135,10 +135,10 @@ func validateIngressStatus(p *field.Path, points []networkingv1.IngressLoadBalan
 	for i := range points {
 		at := p.Index(i)
 		if points[i].IP != "" {
-			errs = append(errs, utilvalidation.IsValidIPForLegacyField(at.Child("ip"), points[i].IP, known.strict, known.known)...)
+			errs = append(errs, utilvalidation.IsValidIPForLegacyField(at.Child("ip"), points[i].IP, known.strict, validators.KnownAddress(known.known, points[i].IP))...)
 		}
 		if host := points[i].Hostname; host != "" {
-			errs = append(errs, rule.Subdomain(at.Child("hostname"), host)...)
+			errs = append(errs, validators.Subdomain(at.Child("hostname"), host)...)
 			if netutils.ParseIPSloppy(host) != nil {
 				errs = append(errs, field.Invalid(at.Child("hostname"), host, "must be a DNS name, not an IP address"))
 			}

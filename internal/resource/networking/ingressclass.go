@@ -10,43 +10,46 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // IngressClasses is the resource ingressclasses.
 func IngressClasses() *resource.Resource {
 	return resource.Define(resource.Definition[networkingv1.IngressClass, *networkingv1.IngressClass]{
 		GroupVersion: networkingv1.SchemeGroupVersion,
-		Kind:         "IngressClass",
-		Plural:       "ingressclasses",
+		Names:        resource.Names{Kind: "IngressClass", Plural: "ingressclasses"},
 		Cluster:      true,
 		Default: func(c *networkingv1.IngressClass) {
 			if c.Spec.Parameters != nil {
-				fill.Nil(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
+				defaults.Nil(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
 			}
 		},
 		Spec:                 func(c *networkingv1.IngressClass) any { return c.Spec },
-		Validate:             validateIngressClass,
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, c, old *networkingv1.IngressClass) field.ErrorList {
-			errs := rule.Immutable(field.NewPath("spec", "controller"), c.Spec.Controller, old.Spec.Controller)
-			errs = append(errs, resource.ValidateNamedMetadata(c, false, validation.NameIsDNSSubdomain)...)
-			return append(errs, validateIngressClass(r, c)...)
+		Strategy: resource.Strategy[*networkingv1.IngressClass]{
+			Validate: validateIngressClass,
+			ValidateUpdate: func(r *resource.RequestContext, c, old *networkingv1.IngressClass) field.ErrorList {
+				errs := validators.Immutable(field.NewPath("spec", "controller"), c.Spec.Controller, old.Spec.Controller)
+				errs = append(errs, resource.ValidateNamedMetadata(c, false, validation.NameIsDNSSubdomain)...)
+				return append(errs, validateIngressClass(r, c)...)
+			},
 		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Controller", "string", "Controller that is responsible for handling this class"),
-			resource.Column("Parameters", "string", "A reference to a resource with additional parameters"),
-			resource.AgeColumn(),
+		Table: resource.Table[*networkingv1.IngressClass]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Controller", "string", "Controller that is responsible for handling this class"),
+				resource.Column("Parameters", "string", "A reference to a resource with additional parameters"),
+				resource.AgeColumn(),
+			},
+			Row: ingressClassRow,
 		},
-		Row: ingressClassRow,
 	})
 }
 
 func ingressClassRow(c *networkingv1.IngressClass, now time.Time) []any {
-	parameters := cell.None
+	parameters := printers.None
 	if p := c.Spec.Parameters; p != nil {
 		parameters = p.Kind
 		if p.APIGroup != nil {
@@ -57,10 +60,10 @@ func ingressClassRow(c *networkingv1.IngressClass, now time.Time) []any {
 	return []any{c.Name, c.Spec.Controller, parameters, resource.Age(c.CreationTimestamp, now)}
 }
 
-// maxControllerLength is how long the name of a controller may be, in bytes.
+// maxControllerLength is the maximum length of a controller's name in bytes.
 const maxControllerLength = 250
 
-func validateIngressClass(_ *resource.Request, c *networkingv1.IngressClass) field.ErrorList {
+func validateIngressClass(_ *resource.RequestContext, c *networkingv1.IngressClass) field.ErrorList {
 	p := field.NewPath("spec")
 	var errs field.ErrorList
 	if len(c.Spec.Controller) > maxControllerLength {
@@ -80,12 +83,12 @@ func validateParameters(p *field.Path, r *networkingv1.IngressClassParametersRef
 	if r.Scope == nil {
 		return append(errs, field.Required(p.Child("scope"), ""))
 	}
-	errs = append(errs, rule.OneOf(p.Child("scope"), *r.Scope, cluster, namespace)...)
+	errs = append(errs, validators.OneOf(p.Child("scope"), *r.Scope, cluster, namespace)...)
 	switch at := p.Child("namespace"); {
 	case *r.Scope == namespace && r.Namespace == nil:
 		errs = append(errs, field.Required(at, "`parameters.scope` is set to 'Namespace'"))
 	case *r.Scope == namespace:
-		errs = append(errs, rule.Label(at, *r.Namespace)...)
+		errs = append(errs, validators.Label(at, *r.Namespace)...)
 	case *r.Scope == cluster && r.Namespace != nil:
 		errs = append(errs, field.Forbidden(at, "`parameters.scope` is set to 'Cluster'"))
 	}
@@ -96,8 +99,8 @@ func validateParameters(p *field.Path, r *networkingv1.IngressClassParametersRef
 func validateTypedReference(p *field.Path, group *string, kind, name string) field.ErrorList {
 	var errs field.ErrorList
 	if group != nil {
-		errs = append(errs, rule.Subdomain(p.Child("apiGroup"), *group)...)
+		errs = append(errs, validators.Subdomain(p.Child("apiGroup"), *group)...)
 	}
-	errs = append(errs, rule.RequiredPathSegment(p.Child("kind"), kind)...)
-	return append(errs, rule.RequiredPathSegment(p.Child("name"), name)...)
+	errs = append(errs, validators.RequiredPathSegment(p.Child("kind"), kind)...)
+	return append(errs, validators.RequiredPathSegment(p.Child("name"), name)...)
 }

@@ -11,36 +11,38 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/printers"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // IPAddresses is the resource ipaddresses.
 func IPAddresses() *resource.Resource {
 	return resource.Define(resource.Definition[networkingv1.IPAddress, *networkingv1.IPAddress]{
 		GroupVersion: networkingv1.SchemeGroupVersion,
-		Kind:         "IPAddress",
-		Plural:       "ipaddresses",
-		ShortNames:   []string{"ip"},
+		Names:        resource.Names{Kind: "IPAddress", Plural: "ipaddresses", ShortNames: []string{"ip"}},
 		Cluster:      true,
-		ValidateName: validateAddressName,
-		Validate:     validateIPAddress,
-		ValidateUpdate: func(_ *resource.Request, a, old *networkingv1.IPAddress) field.ErrorList {
-			return rule.Immutable(field.NewPath("spec", "parentRef"), shownParent(a.Spec.ParentRef), shownParent(old.Spec.ParentRef))
+		Strategy: resource.Strategy[*networkingv1.IPAddress]{
+			ValidateName: validateAddressName,
+			Validate:     validateIPAddress,
+			ValidateUpdate: func(_ *resource.RequestContext, a, old *networkingv1.IPAddress) field.ErrorList {
+				return validators.Immutable(field.NewPath("spec", "parentRef"), shownParent(a.Spec.ParentRef), shownParent(old.Spec.ParentRef))
+			},
 		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("ParentRef", "string", networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"]),
-		},
-		Row: func(a *networkingv1.IPAddress, _ time.Time) []any {
-			return []any{a.Name, parentCell(a.Spec.ParentRef)}
+		Table: resource.Table[*networkingv1.IPAddress]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("ParentRef", "string", networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"]),
+			},
+			Row: func(a *networkingv1.IPAddress, _ time.Time) []any {
+				return []any{a.Name, parentCell(a.Spec.ParentRef)}
+			},
 		},
 	})
 }
 
 func parentCell(p *networkingv1.ParentReference) string {
 	if p == nil {
-		return cell.None
+		return printers.None
 	}
 	parts := []string{strings.ToLower(schema.GroupResource{Group: p.Group, Resource: p.Resource}.String())}
 	if p.Namespace != "" {
@@ -58,24 +60,24 @@ func validateAddressName(name string, _ bool) []string {
 	return problems
 }
 
-func validateIPAddress(_ *resource.Request, a *networkingv1.IPAddress) field.ErrorList {
+func validateIPAddress(_ *resource.RequestContext, a *networkingv1.IPAddress) field.ErrorList {
 	p, ref := field.NewPath("spec", "parentRef"), a.Spec.ParentRef
 	if ref == nil {
 		return field.ErrorList{field.Required(p, "")}
 	}
 	var errs field.ErrorList
 	if ref.Group != "" {
-		errs = append(errs, rule.Subdomain(p.Child("group"), ref.Group)...)
+		errs = append(errs, validators.Subdomain(p.Child("group"), ref.Group)...)
 	}
-	errs = append(errs, rule.RequiredPathSegment(p.Child("resource"), ref.Resource)...)
-	errs = append(errs, rule.RequiredPathSegment(p.Child("name"), ref.Name)...)
+	errs = append(errs, validators.RequiredPathSegment(p.Child("resource"), ref.Resource)...)
+	errs = append(errs, validators.RequiredPathSegment(p.Child("name"), ref.Name)...)
 	if ref.Namespace != "" {
-		errs = append(errs, rule.PathSegment(p.Child("namespace"), ref.Namespace)...)
+		errs = append(errs, validators.PathSegment(p.Child("namespace"), ref.Namespace)...)
 	}
 	return errs
 }
 
-// shownParent is the form in which messages show a parent reference.
+// shownParent returns the form in which messages show a parent reference.
 func shownParent(r *networkingv1.ParentReference) any {
 	if r == nil {
 		return nil

@@ -7,45 +7,49 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // NetworkPolicies is the resource networkpolicies.
 func NetworkPolicies() *resource.Resource {
 	return resource.Define(resource.Definition[networkingv1.NetworkPolicy, *networkingv1.NetworkPolicy]{
-		GroupVersion: networkingv1.SchemeGroupVersion,
-		Kind:         "NetworkPolicy",
-		Plural:       "networkpolicies",
-		ShortNames:   []string{"netpol"},
-		Default:      defaultNetworkPolicy,
-		Spec:         func(p *networkingv1.NetworkPolicy) any { return p.Spec },
-		Validate: func(r *resource.Request, p *networkingv1.NetworkPolicy) field.ErrorList {
-			return validateNetworkPolicy(p, addresses{strict: r.Features.Enabled(strictAddresses)})
-		},
+		GroupVersion:         networkingv1.SchemeGroupVersion,
+		Names:                resource.Names{Kind: "NetworkPolicy", Plural: "networkpolicies", ShortNames: []string{"netpol"}},
+		Default:              defaultNetworkPolicy,
+		Spec:                 func(p *networkingv1.NetworkPolicy) any { return p.Spec },
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, p, old *networkingv1.NetworkPolicy) field.ErrorList {
-			return validateNetworkPolicy(p, addresses{strict: r.Features.Enabled(strictAddresses), known: blocksOf(old)})
+		Strategy: resource.Strategy[*networkingv1.NetworkPolicy]{
+			Validate: func(r *resource.RequestContext, p *networkingv1.NetworkPolicy) field.ErrorList {
+				return validateNetworkPolicy(p, addresses{strict: r.Features.Enabled(strictAddresses)})
+			},
+			ValidateUpdate: func(r *resource.RequestContext, p, old *networkingv1.NetworkPolicy) field.ErrorList {
+				return validateNetworkPolicy(p, addresses{strict: r.Features.Enabled(strictAddresses), known: blocksOf(old)})
+			},
+			Warnings: policyWarnings,
 		},
-		Warnings: policyWarnings,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Pod-Selector", "string", networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]),
-			resource.AgeColumn(),
-		},
-		Row: func(p *networkingv1.NetworkPolicy, now time.Time) []any {
-			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), resource.Age(p.CreationTimestamp, now)}
+		Table: resource.Table[*networkingv1.NetworkPolicy]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Pod-Selector", "string", networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]),
+				resource.AgeColumn(),
+			},
+			Row: func(p *networkingv1.NetworkPolicy, now time.Time) []any {
+				return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), resource.Age(p.CreationTimestamp, now)}
+			},
 		},
 	})
 }
 
-// policyWarnings are of address ranges in unusual forms.
-func policyWarnings(_ *resource.Request, p, _ *networkingv1.NetworkPolicy) []string {
+// policyWarnings warns of CIDRs in non-standard notation.
+func policyWarnings(_ *resource.RequestContext, p, _ *networkingv1.NetworkPolicy) []string {
 	var warnings []string
 	check := func(peers []networkingv1.NetworkPolicyPeer, path *field.Path) {
 		for i := range peers {
@@ -86,23 +90,23 @@ func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 
 func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
 	for i := range ports {
-		fill.Nil(&ports[i].Protocol, corev1.ProtocolTCP)
+		defaults.Nil(&ports[i].Protocol, corev1.ProtocolTCP)
 	}
 }
 
-// strictAddresses is the feature that refuses addresses which programs read in
-// different ways (KEP-4858).
-const strictAddresses = "StrictIPCIDRValidation"
+// strictAddresses is the feature that refuses addresses that parsers read
+// differently (KEP-4858).
+const strictAddresses = feature.StrictIPCIDRValidation
 
-// addresses are the rules for addresses in fields that are older than strict
-// ones: those that were known before are let through.
+// addresses has the rules for addresses in fields that are older than strict
+// parsing. It accepts the addresses of the old object.
 type addresses struct {
 	strict bool
-	known  []string
+	known  sets.Set[string]
 }
 
-// blocksOf lists the address ranges of a policy.
-func blocksOf(n *networkingv1.NetworkPolicy) []string {
+// blocksOf returns the CIDRs of a policy.
+func blocksOf(n *networkingv1.NetworkPolicy) sets.Set[string] {
 	var peers []networkingv1.NetworkPolicyPeer
 	for i := range n.Spec.Ingress {
 		peers = append(peers, n.Spec.Ingress[i].From...)
@@ -110,20 +114,20 @@ func blocksOf(n *networkingv1.NetworkPolicy) []string {
 	for i := range n.Spec.Egress {
 		peers = append(peers, n.Spec.Egress[i].To...)
 	}
-	var blocks []string
+	blocks := sets.New[string]()
 	for i := range peers {
 		if block := peers[i].IPBlock; block != nil {
-			blocks = append(append(blocks, block.CIDR), block.Except...)
+			blocks.Insert(block.CIDR).Insert(block.Except...)
 		}
 	}
 	return blocks
 }
 
-// validateNetworkPolicy checks everything but address ranges that were there
-// before: rules for them were looser once.
+// validateNetworkPolicy checks a policy. The CIDRs in known are accepted,
+// because their rules used to be less strict.
 func validateNetworkPolicy(n *networkingv1.NetworkPolicy, known addresses) field.ErrorList {
 	p := field.NewPath("spec")
-	errs := rule.Selector(p.Child("podSelector"), &n.Spec.PodSelector)
+	errs := validators.Selector(p.Child("podSelector"), &n.Spec.PodSelector)
 	for i := range n.Spec.Ingress {
 		at, r := p.Child("ingress").Index(i), &n.Spec.Ingress[i]
 		errs = append(errs, validatePolicyPorts(at.Child("ports"), r.Ports)...)
@@ -139,7 +143,7 @@ func validateNetworkPolicy(n *networkingv1.NetworkPolicy, known addresses) field
 		return append(errs, field.Invalid(types, n.Spec.PolicyTypes, "may not specify more than two policyTypes"))
 	}
 	for i, t := range n.Spec.PolicyTypes {
-		errs = append(errs, rule.OneOf(types.Index(i), t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
+		errs = append(errs, validators.OneOf(types.Index(i), t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
 	}
 	return errs
 }
@@ -149,7 +153,7 @@ func validatePolicyPorts(p *field.Path, ports []networkingv1.NetworkPolicyPort) 
 	for i := range ports {
 		at, port := p.Index(i), &ports[i]
 		if port.Protocol != nil {
-			errs = append(errs, rule.OneOf(at.Child("protocol"), *port.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+			errs = append(errs, validators.OneOf(at.Child("protocol"), *port.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 		}
 		end := at.Child("endPort")
 		switch {
@@ -161,14 +165,14 @@ func validatePolicyPorts(p *field.Path, ports []networkingv1.NetworkPolicyPort) 
 			if port.EndPort != nil {
 				errs = append(errs, field.Invalid(end, *port.EndPort, "may not be specified when `port` is non-numeric"))
 			}
-			errs = append(errs, rule.Problems(at.Child("port"), port.Port.StrVal, utilvalidation.IsValidPortName(port.Port.StrVal))...)
+			errs = append(errs, validators.Problems(at.Child("port"), port.Port.StrVal, utilvalidation.IsValidPortName(port.Port.StrVal))...)
 		default:
-			errs = append(errs, rule.Port(at.Child("port"), port.Port.IntVal)...)
+			errs = append(errs, validators.Port(at.Child("port"), port.Port.IntVal)...)
 			if port.EndPort != nil {
 				if *port.EndPort < port.Port.IntVal {
 					errs = append(errs, field.Invalid(end, port.Port.IntVal, "must be greater than or equal to `port`"))
 				}
-				errs = append(errs, rule.Port(end, *port.EndPort)...)
+				errs = append(errs, validators.Port(end, *port.EndPort)...)
 			}
 		}
 	}
@@ -180,8 +184,8 @@ func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer, known 
 	for i := range peers {
 		at, peer := p.Index(i), &peers[i]
 		selects := peer.PodSelector != nil || peer.NamespaceSelector != nil
-		errs = append(errs, rule.Selector(at.Child("podSelector"), peer.PodSelector)...)
-		errs = append(errs, rule.Selector(at.Child("namespaceSelector"), peer.NamespaceSelector)...)
+		errs = append(errs, validators.Selector(at.Child("podSelector"), peer.PodSelector)...)
+		errs = append(errs, validators.Selector(at.Child("namespaceSelector"), peer.NamespaceSelector)...)
 		if peer.IPBlock != nil {
 			errs = append(errs, validateIPBlock(at.Child("ipBlock"), peer.IPBlock, known)...)
 		}
@@ -221,5 +225,5 @@ func validateIPBlock(p *field.Path, b *networkingv1.IPBlock, known addresses) fi
 }
 
 func validateCIDR(p *field.Path, cidr string, known addresses) field.ErrorList {
-	return utilvalidation.IsValidCIDRForLegacyField(p, cidr, known.strict, known.known)
+	return utilvalidation.IsValidCIDRForLegacyField(p, cidr, known.strict, validators.KnownAddress(known.known, cidr))
 }

@@ -11,34 +11,37 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // ServiceCIDRs is the resource servicecidrs.
 func ServiceCIDRs() *resource.Resource {
 	return resource.Define(resource.Definition[networkingv1.ServiceCIDR, *networkingv1.ServiceCIDR]{
-		GroupVersion: networkingv1.SchemeGroupVersion,
-		Kind:         "ServiceCIDR",
-		Plural:       "servicecidrs",
-		Cluster:      true,
-		CopyStatus:   func(c, from *networkingv1.ServiceCIDR) { c.Status = from.Status },
-		Validate: func(_ *resource.Request, c *networkingv1.ServiceCIDR) field.ErrorList {
-			return validateCIDRs(field.NewPath("spec", "cidrs"), &c.Spec)
-		},
+		GroupVersion:         networkingv1.SchemeGroupVersion,
+		Names:                resource.Names{Kind: "ServiceCIDR", Plural: "servicecidrs"},
+		Cluster:              true,
+		Status:               resource.Status[*networkingv1.ServiceCIDR]{Copy: func(c, from *networkingv1.ServiceCIDR) { c.Status = from.Status }},
 		UpdateValidatesAlone: true,
-		ValidateUpdate:       validateServiceCIDRUpdate,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("CIDRs", "string", networkingv1.ServiceCIDRSpec{}.SwaggerDoc()["cidrs"]),
-			resource.AgeColumn(),
+		Strategy: resource.Strategy[*networkingv1.ServiceCIDR]{
+			Validate: func(_ *resource.RequestContext, c *networkingv1.ServiceCIDR) field.ErrorList {
+				return validateCIDRs(field.NewPath("spec", "cidrs"), &c.Spec)
+			},
+			ValidateUpdate: validateServiceCIDRUpdate,
 		},
-		Row: func(c *networkingv1.ServiceCIDR, now time.Time) []any {
-			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), resource.Age(c.CreationTimestamp, now)}
+		Table: resource.Table[*networkingv1.ServiceCIDR]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("CIDRs", "string", networkingv1.ServiceCIDRSpec{}.SwaggerDoc()["cidrs"]),
+				resource.AgeColumn(),
+			},
+			Row: func(c *networkingv1.ServiceCIDR, now time.Time) []any {
+				return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), resource.Age(c.CreationTimestamp, now)}
+			},
 		},
 	})
 }
 
-// maxCIDRs is one of each IP family.
+// maxCIDRs allows one of each IP family.
 const maxCIDRs = 2
 
 func validateCIDRs(p *field.Path, s *networkingv1.ServiceCIDRSpec) field.ErrorList {
@@ -47,7 +50,7 @@ func validateCIDRs(p *field.Path, s *networkingv1.ServiceCIDRSpec) field.ErrorLi
 	case len(cidrs) == 0:
 		return field.ErrorList{field.Required(p, "at least one CIDR required")}
 	case len(cidrs) > maxCIDRs:
-		return field.ErrorList{field.Invalid(p, rule.Shown(*s), "may only hold up to 2 values")}
+		return field.ErrorList{field.Invalid(p, validators.Shown(*s), "may only hold up to 2 values")}
 	}
 	var errs field.ErrorList
 	if len(cidrs) == maxCIDRs {
@@ -63,8 +66,9 @@ func validateCIDRs(p *field.Path, s *networkingv1.ServiceCIDRSpec) field.ErrorLi
 	return errs
 }
 
-// validateServiceCIDRUpdate lets only a CIDR of the other family be added.
-func validateServiceCIDRUpdate(_ *resource.Request, c, old *networkingv1.ServiceCIDR) field.ErrorList {
+// validateServiceCIDRUpdate allows only a CIDR of the other family to be
+// added.
+func validateServiceCIDRUpdate(_ *resource.RequestContext, c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	p := field.NewPath("spec", "cidrs")
 	if len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == maxCIDRs {
 		errs := validateCIDRs(p, &c.Spec)
@@ -74,11 +78,11 @@ func validateServiceCIDRUpdate(_ *resource.Request, c, old *networkingv1.Service
 		return errs
 	}
 	if len(c.Spec.CIDRs) != len(old.Spec.CIDRs) {
-		return rule.Immutable(p, c.Spec.CIDRs, old.Spec.CIDRs)
+		return validators.Immutable(p, c.Spec.CIDRs, old.Spec.CIDRs)
 	}
 	var errs field.ErrorList
 	for i := range c.Spec.CIDRs {
-		errs = append(errs, rule.Immutable(p.Index(i), c.Spec.CIDRs[i], old.Spec.CIDRs[i])...)
+		errs = append(errs, validators.Immutable(p.Index(i), c.Spec.CIDRs[i], old.Spec.CIDRs[i])...)
 	}
 	return errs
 }

@@ -8,38 +8,38 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-func validateRuntimeClass(r *resource.Request, c *nodev1.RuntimeClass) field.ErrorList {
+func validateRuntimeClass(r *resource.RequestContext, c *nodev1.RuntimeClass) field.ErrorList {
 	var errs field.ErrorList
 	if c.Handler == "" {
 		errs = append(errs, field.Required(field.NewPath("handler"), ""))
 	} else {
-		errs = append(errs, rule.Label(field.NewPath("handler"), c.Handler)...)
+		errs = append(errs, validators.Label(field.NewPath("handler"), c.Handler)...)
 	}
 	if c.Overhead != nil {
-		errs = append(errs, core.ValidateOverhead(c.Overhead.PodFixed, field.NewPath("overhead"))...)
+		errs = append(errs, pod.ValidateOverhead(c.Overhead.PodFixed, field.NewPath("overhead"))...)
 	}
 	if s := c.Scheduling; s != nil {
 		p := field.NewPath("scheduling")
 		errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)
-		errs = append(errs, validateTolerations(p.Child("tolerations"), s.Tolerations, core.NumericTolerations(r.Features, nil))...)
+		errs = append(errs, validateTolerations(p.Child("tolerations"), s.Tolerations, pod.NumericTolerations(r.Features, nil))...)
 	}
 	return errs
 }
 
-// validateTolerations requires tolerations that differ in more than how long
-// they hold.
+// validateTolerations requires tolerations that differ in more than
+// tolerationSeconds.
 func validateTolerations(p *field.Path, tolerations []corev1.Toleration, numeric bool) field.ErrorList {
-	errs := core.ValidateTolerations(tolerations, p, numeric)
+	errs := pod.ValidateTolerations(tolerations, p, numeric)
 	seen := sets.New[corev1.Toleration]()
 	for i, t := range tolerations {
 		key := t
 		key.TolerationSeconds = nil
 		if seen.Has(key) {
-			errs = append(errs, field.Duplicate(p.Index(i), rule.Shown(t)))
+			errs = append(errs, field.Duplicate(p.Index(i), validators.Shown(t)))
 		}
 		seen.Insert(key)
 	}

@@ -10,44 +10,53 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // PodDisruptionBudgets is the resource poddisruptionbudgets.
 func PodDisruptionBudgets() *resource.Resource {
 	spec, status := policyv1.PodDisruptionBudgetSpec{}.SwaggerDoc(), policyv1.PodDisruptionBudgetStatus{}.SwaggerDoc()
 	return resource.Define(resource.Definition[policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudget]{
-		GroupVersion:              policyv1.SchemeGroupVersion,
-		Kind:                      "PodDisruptionBudget",
-		Plural:                    "poddisruptionbudgets",
-		UnqualifiedFinalizers:     true,
-		ForbidUnconditionalUpdate: true,
-		ShortNames:                []string{"pdb"},
-		Spec:                      func(b *policyv1.PodDisruptionBudget) any { return b.Spec },
-		CopyStatus:                func(b, from *policyv1.PodDisruptionBudget) { b.Status = from.Status },
-		ValidateName:              resource.NameIsPathSegment,
-		Validate: func(_ *resource.Request, b *policyv1.PodDisruptionBudget) field.ErrorList {
-			return validateBudget(field.NewPath("spec"), &b.Spec)
+		GroupVersion: policyv1.SchemeGroupVersion,
+		Names: resource.Names{
+			Kind:       "PodDisruptionBudget",
+			Plural:     "poddisruptionbudgets",
+			ShortNames: []string{"pdb"},
 		},
-		// Metadata is checked as that of all kinds is, and no further.
+		Spec: func(b *policyv1.PodDisruptionBudget) any { return b.Spec },
+		Status: resource.Status[*policyv1.PodDisruptionBudget]{
+			Copy:     func(b, from *policyv1.PodDisruptionBudget) { b.Status = from.Status },
+			Validate: validateBudgetStatus,
+		},
+		UnqualifiedFinalizers: true,
+		// resource.ValidateUpdate checks the metadata, and upstream does not check it
+		// twice here.
 		MetadataUpdateUnchecked: true,
 		UpdateValidatesAlone:    true,
-		ValidateUpdate: func(_ *resource.Request, b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
-			return validateBudget(field.NewPath("spec"), &b.Spec)
+		Strategy: resource.Strategy[*policyv1.PodDisruptionBudget]{
+			ForbidUnconditionalUpdate: true,
+			ValidateName:              resource.NameIsPathSegment,
+			Validate: func(_ *resource.RequestContext, b *policyv1.PodDisruptionBudget) field.ErrorList {
+				return validateBudget(field.NewPath("spec"), &b.Spec)
+			},
+			ValidateUpdate: func(_ *resource.RequestContext, b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
+				return validateBudget(field.NewPath("spec"), &b.Spec)
+			},
 		},
-		ValidateStatus: validateBudgetStatus,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Min Available", "string", spec["minAvailable"]),
-			resource.Column("Max Unavailable", "string", spec["maxUnavailable"]),
-			resource.Column("Allowed Disruptions", "integer", status["disruptionsAllowed"]),
-			resource.AgeColumn(),
-		},
-		Row: func(b *policyv1.PodDisruptionBudget, now time.Time) []any {
-			return []any{
-				b.Name, orNotApplicable(b.Spec.MinAvailable), orNotApplicable(b.Spec.MaxUnavailable),
-				int64(b.Status.DisruptionsAllowed), resource.Age(b.CreationTimestamp, now),
-			}
+		Table: resource.Table[*policyv1.PodDisruptionBudget]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Min Available", "string", spec["minAvailable"]),
+				resource.Column("Max Unavailable", "string", spec["maxUnavailable"]),
+				resource.Column("Allowed Disruptions", "integer", status["disruptionsAllowed"]),
+				resource.AgeColumn(),
+			},
+			Row: func(b *policyv1.PodDisruptionBudget, now time.Time) []any {
+				return []any{
+					b.Name, orNotApplicable(b.Spec.MinAvailable), orNotApplicable(b.Spec.MaxUnavailable),
+					int64(b.Status.DisruptionsAllowed), resource.Age(b.CreationTimestamp, now),
+				}
+			},
 		},
 	})
 }
@@ -59,7 +68,7 @@ func orNotApplicable(v *intstr.IntOrString) string {
 	return v.String()
 }
 
-// internalSpec is the form in which messages show a whole spec.
+// internalSpec is the form in which messages show a spec.
 type internalSpec struct {
 	MinAvailable               *intstr.IntOrString
 	Selector                   *metav1.LabelSelector
@@ -78,22 +87,22 @@ func validateBudget(p *field.Path, s *policyv1.PodDisruptionBudgetSpec) field.Er
 		value *intstr.IntOrString
 	}{{"minAvailable", s.MinAvailable}, {"maxUnavailable", s.MaxUnavailable}} {
 		if amount.value != nil {
-			errs = append(errs, rule.IntOrPercent(p.Child(amount.name), *amount.value)...)
-			errs = append(errs, rule.AtMostWhole(p.Child(amount.name), *amount.value)...)
+			errs = append(errs, validators.IntOrPercent(p.Child(amount.name), *amount.value)...)
+			errs = append(errs, validators.AtMostWhole(p.Child(amount.name), *amount.value)...)
 		}
 	}
-	errs = append(errs, rule.Selector(p.Child("selector"), s.Selector)...)
+	errs = append(errs, validators.Selector(p.Child("selector"), s.Selector)...)
 	if s.UnhealthyPodEvictionPolicy != nil {
-		errs = append(errs, rule.OneOf(p.Child("unhealthyPodEvictionPolicy"), *s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)...)
+		errs = append(errs, validators.OneOf(p.Child("unhealthyPodEvictionPolicy"), *s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)...)
 	}
 	return errs
 }
 
-func validateBudgetStatus(_ *resource.Request, b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
+func validateBudgetStatus(_ *resource.RequestContext, b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
 	p := field.NewPath("status")
 	errs := metav1validation.ValidateConditions(b.Status.Conditions, p.Child("conditions"))
-	errs = append(errs, rule.Nonnegative(p.Child("disruptionsAllowed"), b.Status.DisruptionsAllowed)...)
-	errs = append(errs, rule.Nonnegative(p.Child("currentHealthy"), b.Status.CurrentHealthy)...)
-	errs = append(errs, rule.Nonnegative(p.Child("desiredHealthy"), b.Status.DesiredHealthy)...)
-	return append(errs, rule.Nonnegative(p.Child("expectedPods"), b.Status.ExpectedPods)...)
+	errs = append(errs, validators.Nonnegative(p.Child("disruptionsAllowed"), b.Status.DisruptionsAllowed)...)
+	errs = append(errs, validators.Nonnegative(p.Child("currentHealthy"), b.Status.CurrentHealthy)...)
+	errs = append(errs, validators.Nonnegative(p.Child("desiredHealthy"), b.Status.DesiredHealthy)...)
+	return append(errs, validators.Nonnegative(p.Child("expectedPods"), b.Status.ExpectedPods)...)
 }

@@ -5,21 +5,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
 )
 
 // ClusterRoles is the resource clusterroles.
 func ClusterRoles() *resource.Resource {
 	return resource.Define(resource.Definition[rbacv1.ClusterRole, *rbacv1.ClusterRole]{
-		GroupVersion:        rbacv1.SchemeGroupVersion,
-		Kind:                "ClusterRole",
-		Plural:              "clusterroles",
-		Cluster:             true,
-		AllowCreateOnUpdate: true,
-		Default:             func(o *rbacv1.ClusterRole) { fill.Absent(&o.Rules) },
-		ValidateName:        resource.NameIsPathSegment,
-		Validate: func(_ *resource.Request, o *rbacv1.ClusterRole) field.ErrorList {
-			return append(validateRules(o.Rules, false), validateAggregation(o.AggregationRule)...)
+		GroupVersion: rbacv1.SchemeGroupVersion,
+		Names:        resource.Names{Kind: "ClusterRole", Plural: "clusterroles"},
+		Cluster:      true,
+		Default:      func(o *rbacv1.ClusterRole) { defaults.Absent(&o.Rules) },
+		Strategy: resource.Strategy[*rbacv1.ClusterRole]{
+			AllowCreateOnUpdate: true,
+			ValidateName:        resource.NameIsPathSegment,
+			Validate: func(_ *resource.RequestContext, o *rbacv1.ClusterRole) field.ErrorList {
+				return append(validateRules(o.Rules, false), validateAggregation(o.AggregationRule)...)
+			},
 		},
 	})
 }

@@ -7,13 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
 )
 
 func defaultSubjects(subjects []rbacv1.Subject) {
 	for i := range subjects {
 		if subjects[i].Kind == rbacv1.UserKind || subjects[i].Kind == rbacv1.GroupKind {
-			fill.Zero(&subjects[i].APIGroup, rbacv1.GroupName)
+			defaults.Zero(&subjects[i].APIGroup, rbacv1.GroupName)
 		}
 	}
 }
@@ -29,7 +29,8 @@ func bindingColumns() []metav1.TableColumnDefinition {
 	}
 }
 
-// subjectCells lists the subjects of each kind.
+// subjectCells returns the names of the subjects of each kind, joined by
+// commas.
 func subjectCells(subjects []rbacv1.Subject) (users, groups, serviceAccounts string) {
 	byKind := map[string][]string{}
 	for _, s := range subjects {

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
@@ -49,7 +49,7 @@ func validateAggregation(a *rbacv1.AggregationRule) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i := range a.ClusterRoleSelectors {
-		errs = append(errs, rule.Selector(p.Index(i), &a.ClusterRoleSelectors[i])...)
+		errs = append(errs, validators.Selector(p.Index(i), &a.ClusterRoleSelectors[i])...)
 		if selector, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i]); err != nil {
 			errs = append(errs, field.Invalid(p.Index(i), selector, "invalid label selector."))
 		}
@@ -63,9 +63,9 @@ func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced b
 	if namespaced {
 		kinds = []string{"Role", "ClusterRole"}
 	}
-	errs := rule.OneOf(p.Child("apiGroup"), ref.APIGroup, rbacv1.GroupName)
-	errs = append(errs, rule.OneOf(p.Child("kind"), ref.Kind, kinds...)...)
-	errs = append(errs, rule.RequiredPathSegment(p.Child("name"), ref.Name)...)
+	errs := validators.OneOf(p.Child("apiGroup"), ref.APIGroup, rbacv1.GroupName)
+	errs = append(errs, validators.OneOf(p.Child("kind"), ref.Kind, kinds...)...)
+	errs = append(errs, validators.RequiredPathSegment(p.Child("name"), ref.Name)...)
 	for i := range subjects {
 		errs = append(errs, validateSubject(field.NewPath("subjects").Index(i), &subjects[i], namespaced)...)
 	}
@@ -80,16 +80,16 @@ func validateSubject(p *field.Path, s *rbacv1.Subject, namespaced bool) field.Er
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
 		if s.Name != "" {
-			errs = append(errs, rule.Subdomain(p.Child("name"), s.Name)...)
+			errs = append(errs, validators.Subdomain(p.Child("name"), s.Name)...)
 		}
-		errs = append(errs, rule.OneOf(p.Child("apiGroup"), s.APIGroup, "")...)
+		errs = append(errs, validators.OneOf(p.Child("apiGroup"), s.APIGroup, "")...)
 		if !namespaced && s.Namespace == "" {
 			errs = append(errs, field.Required(p.Child("namespace"), ""))
 		}
 	case rbacv1.UserKind, rbacv1.GroupKind:
-		errs = append(errs, rule.OneOf(p.Child("apiGroup"), s.APIGroup, rbacv1.GroupName)...)
+		errs = append(errs, validators.OneOf(p.Child("apiGroup"), s.APIGroup, rbacv1.GroupName)...)
 	default:
-		errs = append(errs, rule.OneOf(p.Child("kind"), s.Kind, rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind)...)
+		errs = append(errs, validators.OneOf(p.Child("kind"), s.Kind, rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind)...)
 	}
 	return errs
 }

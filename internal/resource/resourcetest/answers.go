@@ -1,9 +1,12 @@
-// Package resourcetest replays requests to which upstream's answers are known
-// against resource definitions: decode, default, prepare, validate. What needs
-// a server (allocation, admission) is left to a hook.
+// Package resourcetest replays recorded requests, for which upstream's answers
+// are known, against resource definitions: decode, default, prepare, validate.
+// A hook takes the place of what needs a server (allocation, admission).
 //
 //	testdata/answers/create.jsonl.gz  POSTs
 //	testdata/answers/update.jsonl.gz  PUTs, after a POST (case "base") for each object
+//
+// The files were recorded from upstream 1.36, so no test can rewrite them. A
+// test excuses known differences to later releases in a file of its own.
 package resourcetest
 
 import (
@@ -20,12 +23,12 @@ import (
 //go:embed testdata/answers/*.jsonl.gz
 var answers embed.FS
 
-// Answer is one request (all with dryRun=All and fieldValidation=Strict, as
-// cluster admin) and what upstream answered to it.
+// Answer is one request and upstream's answer to it. All requests had
+// dryRun=All and fieldValidation=Strict, and came from a cluster admin.
 type Answer struct {
 	ID      string // file and line, "create:17"
 	Kind    string // "apps/v1 Deployment"
-	Case    string // what was changed in a valid object
+	Case    string // the change to a valid object
 	Method  string
 	Request json.RawMessage // the body
 
@@ -33,12 +36,12 @@ type Answer struct {
 	Reason  metav1.StatusReason
 	Message string
 	Causes  []metav1.StatusCause
-	// Object is what would have been stored. Fields that differ from server to
-	// server are "*" or left out.
+	// Object is the object that upstream would have stored. Fields that differ
+	// from server to server are "*" or missing.
 	Object map[string]any
 }
 
-// Answers reads the answers to "create" or "update" requests, in order.
+// Answers returns the answers to "create" or "update" requests, in order.
 func Answers(file string) ([]Answer, error) {
 	packed, err := answers.ReadFile("testdata/answers/" + file + ".jsonl.gz")
 	if err != nil {

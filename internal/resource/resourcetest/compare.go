@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// difference says where an outcome is not upstream's answer.
+// difference has how an outcome differs from upstream's answer.
 type difference struct {
 	code, causes, object string // "" where they agree
 }
@@ -66,11 +66,13 @@ func compareCauses(want *Answer, got Outcome) string {
 	return strings.Join(lines, "\n")
 }
 
-// generatedName finds a name that ends in five characters of the server's.
+// generatedName finds a name that ends in the five characters that the server
+// generates.
 var generatedName = regexp.MustCompile(`^(metadata\.name: Invalid value: "[^"]*)[bcdfghjklmnpqrstvwxz2456789]{5}"`)
 
-// hunk finds the positions in a message's diff. They depend on what else is in
-// the object: the recording server added a volume that is not in the answers.
+// hunk finds the line numbers in a message's diff. They depend on the rest of
+// the object, to which the recording server added a volume that is not in the
+// answers.
 var hunk = regexp.MustCompile(`@@ -\d+(,\d+)? \+\d+(,\d+)? @@`)
 
 func render(causes []metav1.StatusCause) []string {
@@ -83,7 +85,7 @@ func render(causes []metav1.StatusCause) []string {
 	return lines
 }
 
-// subtract returns what is left of a when each of b has taken one away.
+// subtract returns a without the items of b, counting repeated ones.
 func subtract(a, b []string) []string {
 	left := slices.Clone(a)
 	for _, line := range b {

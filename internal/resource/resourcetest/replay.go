@@ -9,10 +9,10 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Replay runs every answer about the resources through their rules and fails
+// Replay runs every answer about the resources through their rules. It fails
 // the test for each difference that the file known (see NewReport) does not
-// give a reason for, and for each line of that file which is no longer
-// needed. admit may be nil. It logs a score for each kind.
+// excuse, and for each line of that file that is no longer needed. admit may
+// be nil. Replay logs a score for each kind.
 func Replay(t *testing.T, resources []*resource.Resource, known string, admit Admission) {
 	t.Helper()
 	r := &replay{t: t, report: NewReport(t, known), servers: map[string]*server{}}
@@ -69,7 +69,8 @@ func (r *replay) check(a *Answer, got outcome) {
 	r.report.Check(a, o)
 }
 
-// base is the object that the following PUTs replace, as these rules make it.
+// base returns the object that the following PUTs replace, as these rules
+// store it.
 func (r *replay) base(s *server, a *Answer) resource.Object {
 	got := s.post(a.Request)
 	if got.object == nil {
@@ -80,7 +81,8 @@ func (r *replay) base(s *server, a *Answer) resource.Object {
 	return s.version.ToHub(got.object)
 }
 
-// stored is the same object as upstream has it, with what its server filled in.
+// stored returns the same object as upstream stored it, including what its
+// server set.
 func (r *replay) stored(s *server, a *Answer) resource.Object {
 	old, err := s.decode(a.Request)
 	if err != nil {
@@ -89,7 +91,7 @@ func (r *replay) stored(s *server, a *Answer) resource.Object {
 	}
 	old.SetUID(testUID)
 	if own := old.GetLabels()["batch.kubernetes.io/controller-uid"]; own != "" {
-		old.SetUID(types.UID(own)) // a job's labels tell its uid
+		old.SetUID(types.UID(own)) // a job's labels contain its uid
 	}
 	old.SetResourceVersion("1")
 	old.SetCreationTimestamp(metav1.NewTime(s.request.Now))

@@ -19,15 +19,15 @@ var (
 	onlyMatching    = flag.String("replay.only", "", "replay only answers whose `kind|case` contains this")
 )
 
-// Outcome is what was answered to a request, in the form of Answer.
+// Outcome is the answer to a request, in the form of Answer.
 type Outcome struct {
 	Code   int
-	Status metav1.Status // of a refusal
+	Status metav1.Status // of a refused request
 	Object any           // encodes as the JSON of the served version; nil when refused
 }
 
-// Report compares outcomes with upstream's answers and scores each kind. It
-// belongs to one test.
+// Report compares outcomes with upstream's answers and scores each kind. It is
+// for use in one test.
 type Report struct {
 	t         *testing.T
 	scores    map[string]*score
@@ -35,19 +35,19 @@ type Report struct {
 	different int
 }
 
-// score counts agreement: codes over all answers, causes over refusals,
-// objects over acceptances.
+// score counts the agreements: codes of all answers, causes of refused
+// requests, objects of accepted ones.
 type score struct {
 	all, code, refused, causes, stored, object int
 }
 
-// NewReport begins a report that excuses the differences which the file known
-// gives a reason for.
+// NewReport returns a report that accepts the differences for which the file
+// known gives a reason.
 //
-// A line of known is "create:17 v1 Pod: why", # begins a comment.
+// A line of known is "create:17 v1 Pod: why". # begins a comment.
 //
-// With -args, -replay.show=N prints N differences and -replay.only=TEXT picks
-// answers.
+// With -args, -replay.show=N prints N differences and -replay.only=TEXT
+// selects answers.
 func NewReport(t *testing.T, known string) *Report {
 	t.Helper()
 	excuses, err := readExcuses(known)
@@ -57,13 +57,14 @@ func NewReport(t *testing.T, known string) *Report {
 	return &Report{t: t, scores: map[string]*score{}, excuses: excuses}
 }
 
-// Wants tells whether an answer is among those that are to be replayed.
+// Wants reports whether to replay an answer.
 func (r *Report) Wants(a *Answer) bool {
 	return strings.Contains(a.Kind+"|"+a.Case, *onlyMatching)
 }
 
-// Check counts an outcome, and fails the test if it differs from upstream's
-// answer and no reason is known, or if it agrees where a difference is known.
+// Check counts an outcome. It fails the test if the outcome differs from
+// upstream's answer without a known reason, or agrees although a difference is
+// known.
 func (r *Report) Check(a *Answer, got Outcome) {
 	if !r.Wants(a) {
 		return
@@ -107,7 +108,7 @@ func count(n *int, agrees bool) {
 }
 
 // Finish logs a score for each kind, and fails the test for each known
-// difference that was not met.
+// difference that did not occur.
 func (r *Report) Finish() {
 	r.t.Helper()
 	kinds := make([]string, 0, len(r.scores))

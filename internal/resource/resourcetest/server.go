@@ -17,24 +17,24 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Admission stands in for the parts of the server that change objects between
-// decoding and validation; old is nil on create.
-type Admission func(r *resource.Request, obj, old resource.Object) error
+// Admission takes the place of the parts of the server that change objects
+// between decoding and validation. old is nil on create.
+type Admission func(r *resource.RequestContext, obj, old resource.Object) error
 
 const (
 	testNamespace = "diffapi"
 	testUID       = "5f2c39e8-8a34-4f0f-b4b0-5b5f7c1d9a10"
 )
 
-// server is the least that can answer a request: one served version of one
-// resource, without storage.
+// server answers requests for one served version of one resource, without
+// storage.
 type server struct {
 	resource *resource.Resource
 	version  *resource.Version
 	kind     schema.GroupVersionKind
 	decoder  *json.Serializer
 	admit    Admission
-	request  *resource.Request
+	request  *resource.RequestContext
 }
 
 // outcome is the answer to a request, in the form of Answer.
@@ -49,7 +49,7 @@ func newServer(r *resource.Resource, v *resource.Version, admit Admission) *serv
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypeWithName(s.kind, v.New())
 	s.decoder = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Strict: true})
-	s.request = &resource.Request{
+	s.request = &resource.RequestContext{
 		Now:          time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC),
 		GroupVersion: v.GroupVersion,
 		User:         &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}},
@@ -61,7 +61,7 @@ func newServer(r *resource.Resource, v *resource.Version, admit Admission) *serv
 	return s
 }
 
-// decode reads a body as the hub object, defaulted.
+// decode returns the hub object in a body, with defaults.
 func (s *server) decode(body []byte) (resource.Object, error) {
 	decoded, _, err := s.decoder.Decode(body, &s.kind, nil)
 	if err != nil {
@@ -101,20 +101,20 @@ func (s *server) create(obj resource.Object) outcome {
 	if err := s.admitted(obj, nil); err != nil {
 		return refused(err)
 	}
-	if errs := resource.BeforeCreate(s.resource, s.request, obj); len(errs) > 0 {
+	if errs := BeforeCreate(s.resource, s.request, obj); len(errs) > 0 {
 		return s.invalid(obj, errs)
 	}
 	return outcome{code: http.StatusCreated, object: s.version.FromHub(obj)}
 }
 
-// put answers a PUT to the name in the body; old is the only object there is.
+// put answers a PUT. old is the only stored object.
 func (s *server) put(body []byte, old resource.Object) outcome {
 	obj, err := s.decode(body)
 	if err != nil {
 		return refused(err)
 	}
 	if obj.GetName() != old.GetName() {
-		if s.resource.AllowCreateOnUpdate {
+		if s.resource.Strategy.AllowCreateOnUpdate {
 			return s.create(obj)
 		}
 		return refused(apierrors.NewNotFound(s.resource.GroupResource(), obj.GetName()))
@@ -125,14 +125,13 @@ func (s *server) put(body []byte, old resource.Object) outcome {
 	if err := s.admitted(obj, old); err != nil {
 		return refused(err)
 	}
-	if errs := resource.BeforeUpdate(s.resource, s.request, obj, old); len(errs) > 0 {
+	if errs := BeforeUpdate(s.resource, s.request, obj, old); len(errs) > 0 {
 		return s.invalid(obj, errs)
 	}
 	return outcome{code: http.StatusOK, object: s.version.FromHub(obj)}
 }
 
-// generatedSuffix is what the server adds to a generateName, of which it takes
-// at most the beginning.
+// generatedSuffix is appended to a generateName in place of random characters.
 const generatedSuffix = "x7k2p"
 
 func generatedBase(name string) string {

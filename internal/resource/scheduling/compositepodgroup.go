@@ -11,62 +11,67 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/tag"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
 )
 
 // CompositePodGroups is the resource compositepodgroups (KEP-6012), which is
-// served on demand.
+// not served by default.
 func CompositePodGroups() *resource.Resource {
 	return resource.Define(resource.Definition[schedulingv1alpha3.CompositePodGroup, *schedulingv1alpha3.CompositePodGroup]{
 		GroupVersion: schedulingv1alpha3.SchemeGroupVersion,
-		Kind:         "CompositePodGroup",
-		Plural:       "compositepodgroups",
-		Gate:         "CompositePodGroup",
+		Names:        resource.Names{Kind: "CompositePodGroup", Plural: "compositepodgroups"},
+		Gate:         feature.CompositePodGroup,
 		Default: func(g *schedulingv1alpha3.CompositePodGroup) {
 			if g.Spec.DisruptionMode == nil {
 				g.Spec.DisruptionMode = &schedulingv1alpha3.CompositeDisruptionMode{Single: &schedulingv1alpha3.SingleCompositeDisruptionMode{}}
 			}
 		},
-		CopyStatus: func(g, from *schedulingv1alpha3.CompositePodGroup) { g.Status = from.Status },
-		PrepareForCreate: func(r *resource.Request, g *schedulingv1alpha3.CompositePodGroup) {
-			if !r.Features.Enabled(groupPreemption) {
-				g.Spec.PreemptionPolicy = nil
-			}
-		},
-		PrepareForUpdate: func(r *resource.Request, g, old *schedulingv1alpha3.CompositePodGroup) {
-			if old.Spec.PreemptionPolicy == nil && !r.Features.Enabled(groupPreemption) {
-				g.Spec.PreemptionPolicy = nil
-			}
-		},
-		Validate: func(r *resource.Request, g *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
-			return validateCompositePodGroup(tag.Create(), r.Features, field.NewPath("spec"), &g.Spec, nil)
+		Status: resource.Status[*schedulingv1alpha3.CompositePodGroup]{
+			Copy: func(g, from *schedulingv1alpha3.CompositePodGroup) { g.Status = from.Status },
+			Validate: func(_ *resource.RequestContext, g, _ *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
+				return metav1validation.ValidateConditions(g.Status.Conditions, field.NewPath("status", "conditions"))
+			},
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, g, old *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
-			return validateCompositePodGroup(tag.Update(), r.Features, field.NewPath("spec"), &g.Spec, &old.Spec)
+		Strategy: resource.Strategy[*schedulingv1alpha3.CompositePodGroup]{
+			PrepareForCreate: func(r *resource.RequestContext, g *schedulingv1alpha3.CompositePodGroup) {
+				if !r.Features.Enabled(groupPreemption) {
+					g.Spec.PreemptionPolicy = nil
+				}
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, g, old *schedulingv1alpha3.CompositePodGroup) {
+				if old.Spec.PreemptionPolicy == nil && !r.Features.Enabled(groupPreemption) {
+					g.Spec.PreemptionPolicy = nil
+				}
+			},
+			Validate: func(r *resource.RequestContext, g *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
+				return validateCompositePodGroup(declarative.Create(), r.Features, field.NewPath("spec"), &g.Spec, nil)
+			},
+			ValidateUpdate: func(r *resource.RequestContext, g, old *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
+				return validateCompositePodGroup(declarative.Update(), r.Features, field.NewPath("spec"), &g.Spec, &old.Spec)
+			},
 		},
-		ValidateStatus: func(_ *resource.Request, g, _ *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
-			return metav1validation.ValidateConditions(g.Status.Conditions, field.NewPath("status", "conditions"))
-		},
-		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
-		Row: func(g *schedulingv1alpha3.CompositePodGroup, now time.Time) []any {
-			return []any{g.Name, resource.Age(g.CreationTimestamp, now)}
+		Table: resource.Table[*schedulingv1alpha3.CompositePodGroup]{
+			Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+			Row: func(g *schedulingv1alpha3.CompositePodGroup, now time.Time) []any {
+				return []any{g.Name, resource.Age(g.CreationTimestamp, now)}
+			},
 		},
 	})
 }
 
-func validateCompositePodGroup(op tag.Operation, features *feature.Set, p *field.Path, s, old *schedulingv1alpha3.CompositePodGroupSpec) field.ErrorList {
+func validateCompositePodGroup(op declarative.Operation, features *feature.Set, p *field.Path, s, old *schedulingv1alpha3.CompositePodGroupSpec) field.ErrorList {
 	var parent *string
 	var workload *schedulingv1beta1.WorkloadReference
 	var before *schedulingv1beta1.CompositePodGroupTemplate
 	if old != nil {
 		parent, workload, before = old.ParentCompositePodGroupName, (*schedulingv1beta1.WorkloadReference)(old.WorkloadRef), partsOfComposite(old)
 	}
-	errs := validateParent(op, p, s.ParentCompositePodGroupName, parent, tag.Optional)
-	errs = append(errs, validateWorkloadRef(op, p.Child("workloadRef"), (*schedulingv1beta1.WorkloadReference)(s.WorkloadRef), workload, tag.Required)...)
+	errs := validateParent(op, p, s.ParentCompositePodGroupName, parent, declarative.Optional)
+	errs = append(errs, validateWorkloadRef(op, p.Child("workloadRef"), (*schedulingv1beta1.WorkloadReference)(s.WorkloadRef), workload, declarative.Required)...)
 	parts := partsOfComposite(s)
 	if old != nil {
-		if wrong := tag.Immutable(op, p.Child("schedulingPolicy"), &parts.SchedulingPolicy, &before.SchedulingPolicy); len(wrong) > 0 {
+		if wrong := declarative.Immutable(op, p.Child("schedulingPolicy"), &parts.SchedulingPolicy, &before.SchedulingPolicy); len(wrong) > 0 {
 			errs = append(errs, wrong...)
 			parts.SchedulingPolicy = before.SchedulingPolicy
 		}
@@ -74,7 +79,8 @@ func validateCompositePodGroup(op tag.Operation, features *feature.Set, p *field
 	return append(errs, validateCompositeParts(op, features, p, parts, before)...)
 }
 
-// partsOfComposite is what a composite group has of a template.
+// partsOfComposite returns the fields of a composite group that templates
+// have, too.
 func partsOfComposite(s *schedulingv1alpha3.CompositePodGroupSpec) *schedulingv1beta1.CompositePodGroupTemplate {
 	t := &schedulingv1beta1.CompositePodGroupTemplate{
 		PriorityClassName: s.PriorityClassName, Priority: s.Priority, PreemptionPolicy: (*schedulingv1beta1.PreemptionPolicy)(s.PreemptionPolicy),
@@ -96,13 +102,13 @@ func partsOfComposite(s *schedulingv1alpha3.CompositePodGroupSpec) *schedulingv1
 	return t
 }
 
-// validateCompositeParts checks what composite groups and their templates have
-// in common. old is nil for what is new.
-func validateCompositeParts(op tag.Operation, features *feature.Set, p *field.Path, t, old *schedulingv1beta1.CompositePodGroupTemplate) field.ErrorList {
+// validateCompositeParts checks the fields that composite groups and their
+// templates share. old is nil on create.
+func validateCompositeParts(op declarative.Operation, features *feature.Set, p *field.Path, t, old *schedulingv1beta1.CompositePodGroupTemplate) field.ErrorList {
 	var policy *schedulingv1beta1.CompositePodGroupSchedulingPolicy
 	before := old
 	if old == nil {
-		op, before = tag.Create(), &schedulingv1beta1.CompositePodGroupTemplate{}
+		op, before = declarative.Create(), &schedulingv1beta1.CompositePodGroupTemplate{}
 	} else {
 		policy = &old.SchedulingPolicy
 	}
@@ -118,15 +124,15 @@ func validateCompositeParts(op tag.Operation, features *feature.Set, p *field.Pa
 		if t.DisruptionMode == nil {
 			return nil
 		}
-		return tag.Union(op, mode, t.DisruptionMode, before.DisruptionMode, []string{"single", "all"},
+		return declarative.Union(op, mode, t.DisruptionMode, before.DisruptionMode, []string{"single", "all"},
 			func(m *schedulingv1beta1.CompositeDisruptionMode) bool { return m.Single != nil },
 			func(m *schedulingv1beta1.CompositeDisruptionMode) bool { return m.All != nil })
 	})...)
-	return append(errs, validateImportance(op, features, p, importanceOf(t.PriorityClassName, t.Priority, t.PreemptionPolicy),
-		importanceOf(before.PriorityClassName, before.Priority, before.PreemptionPolicy))...)
+	return append(errs, validateGroupPriority(op, features, p, groupPriorityOf(t.PriorityClassName, t.Priority, t.PreemptionPolicy),
+		groupPriorityOf(before.PriorityClassName, before.Priority, before.PreemptionPolicy))...)
 }
 
-func validateCompositePolicy(op tag.Operation, p *field.Path, s, old *schedulingv1beta1.CompositePodGroupSchedulingPolicy) field.ErrorList {
+func validateCompositePolicy(op declarative.Operation, p *field.Path, s, old *schedulingv1beta1.CompositePodGroupSchedulingPolicy) field.ErrorList {
 	type policy = schedulingv1beta1.CompositePodGroupSchedulingPolicy
 	return validatePolicy(op, p, s, old,
 		func(m *policy) *schedulingv1beta1.CompositeBasicSchedulingPolicy { return m.Basic },

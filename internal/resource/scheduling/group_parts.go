@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/feature"
-	"github.com/coracle-io/coracle/internal/resource/tag"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
 )
 
-// validateGroupParts checks what pod groups and their templates have in
-// common. old is nil for what is new.
-func validateGroupParts(op tag.Operation, features *feature.Set, p *field.Path, t, old *schedulingv1beta1.PodGroupTemplate) field.ErrorList {
+// validateGroupParts checks the fields that pod groups and their templates
+// share. old is nil on create.
+func validateGroupParts(op declarative.Operation, features *feature.Set, p *field.Path, t, old *schedulingv1beta1.PodGroupTemplate) field.ErrorList {
 	if old == nil {
-		op = tag.Create()
+		op = declarative.Create()
 	}
 	before := old
 	if before == nil {
@@ -34,7 +34,7 @@ func validateGroupParts(op tag.Operation, features *feature.Set, p *field.Path, 
 			return validateTopology(op, constraints.Child("topology"), t.SchedulingConstraints.Topology)
 		})...)
 	} else {
-		errs = append(errs, tag.Pointer(op, constraints, t.SchedulingConstraints, before.SchedulingConstraints, tag.Forbidden)...)
+		errs = append(errs, declarative.Pointer(op, constraints, t.SchedulingConstraints, before.SchedulingConstraints, declarative.Forbidden)...)
 	}
 	claims := p.Child("resourceClaims")
 	errs = append(errs, immutable(op, claims, &t.ResourceClaims, &before.ResourceClaims, func() field.ErrorList {
@@ -45,20 +45,20 @@ func validateGroupParts(op tag.Operation, features *feature.Set, p *field.Path, 
 		if t.DisruptionMode == nil {
 			return nil
 		}
-		return tag.Union(op, mode, t.DisruptionMode, before.DisruptionMode, []string{"single", "all"},
+		return declarative.Union(op, mode, t.DisruptionMode, before.DisruptionMode, []string{"single", "all"},
 			func(m *schedulingv1beta1.DisruptionMode) bool { return m.Single != nil },
 			func(m *schedulingv1beta1.DisruptionMode) bool { return m.All != nil })
 	})...)
-	return append(errs, validateImportance(op, features, p, importanceOf(t.PriorityClassName, t.Priority, t.PreemptionPolicy),
-		importanceOf(before.PriorityClassName, before.Priority, before.PreemptionPolicy))...)
+	return append(errs, validateGroupPriority(op, features, p, groupPriorityOf(t.PriorityClassName, t.Priority, t.PreemptionPolicy),
+		groupPriorityOf(before.PriorityClassName, before.Priority, before.PreemptionPolicy))...)
 }
 
-// immutable refuses changes of a field, and checks one that has none to refuse.
-func immutable[T any](op tag.Operation, p *field.Path, value, old *T, check func() field.ErrorList) field.ErrorList {
-	return tag.First(func() field.ErrorList { return tag.Immutable(op, p, value, old) }, check)
+// immutable refuses changes of a field. check validates the field on create.
+func immutable[T any](op declarative.Operation, p *field.Path, value, old *T, check func() field.ErrorList) field.ErrorList {
+	return declarative.First(func() field.ErrorList { return declarative.Immutable(op, p, value, old) }, check)
 }
 
-func validateGroupPolicy(op tag.Operation, p *field.Path, s, old *schedulingv1beta1.PodGroupSchedulingPolicy) field.ErrorList {
+func validateGroupPolicy(op declarative.Operation, p *field.Path, s, old *schedulingv1beta1.PodGroupSchedulingPolicy) field.ErrorList {
 	type policy = schedulingv1beta1.PodGroupSchedulingPolicy
 	return validatePolicy(op, p, s, old,
 		func(m *policy) *schedulingv1beta1.BasicSchedulingPolicy { return m.Basic },
@@ -66,93 +66,93 @@ func validateGroupPolicy(op tag.Operation, p *field.Path, s, old *schedulingv1be
 		"minCount", func(g *schedulingv1beta1.GangSchedulingPolicy) *int32 { return &g.MinCount })
 }
 
-// validatePolicy checks that a group or a group of groups is scheduled in one
-// of two ways, of which a gang has a least size. old is nil for what is new.
+// validatePolicy requires exactly one of two scheduling policies, basic or
+// gang, and checks the minimum size of a gang. old is nil on create.
 func validatePolicy[S, B, G any](
-	op tag.Operation, p *field.Path, s, old *S,
+	op declarative.Operation, p *field.Path, s, old *S,
 	basic func(*S) *B, gang func(*S) *G, sizeName string, size func(*G) *int32,
 ) field.ErrorList {
 	before := old
 	if before == nil {
 		before = new(S)
 	}
-	errs := tag.Union(op, p, s, old, []string{"basic", "gang"},
+	errs := declarative.Union(op, p, s, old, []string{"basic", "gang"},
 		func(m *S) bool { return basic(m) != nil },
 		func(m *S) bool { return gang(m) != nil })
-	errs = append(errs, tag.Immutable(op, p.Child("basic"), basic(s), basic(before))...)
+	errs = append(errs, declarative.Immutable(op, p.Child("basic"), basic(s), basic(before))...)
 	is, was, at := gang(s), gang(before), p.Child("gang")
-	return append(errs, tag.First(
-		func() field.ErrorList { return tag.Only(op, at, is, was, validate.NoSet, validate.NoUnset) },
+	return append(errs, declarative.First(
+		func() field.ErrorList { return declarative.Only(op, at, is, was, validate.NoSet, validate.NoUnset) },
 		func() field.ErrorList {
 			if is == nil {
 				return nil
 			}
-			return tag.Value(op, at.Child(sizeName), size(is), tag.Of(was, size), tag.Required, tag.Min[int32](1))
+			return declarative.Value(op, at.Child(sizeName), size(is), declarative.Of(was, size), declarative.Required, declarative.Min[int32](1))
 		})...)
 }
 
-func validateTopology(op tag.Operation, p *field.Path, constraints []schedulingv1beta1.TopologyConstraint) field.ErrorList {
+func validateTopology(op declarative.Operation, p *field.Path, constraints []schedulingv1beta1.TopologyConstraint) field.ErrorList {
 	if errs := validate.MaxItems(context.Background(), op, p, constraints, nil, 1); len(errs) > 0 {
 		return errs
 	}
 	var errs field.ErrorList
 	for i := range constraints {
-		errs = append(errs, tag.Value(tag.Create(), p.Index(i).Child("key"), &constraints[i].Key, nil, tag.Required, validate.LabelKey)...)
+		errs = append(errs, declarative.Value(declarative.Create(), p.Index(i).Child("key"), &constraints[i].Key, nil, declarative.Required, validate.LabelKey)...)
 	}
 	return errs
 }
 
-func validateGroupClaims(op tag.Operation, p *field.Path, claims, old []schedulingv1beta1.PodGroupResourceClaim) field.ErrorList {
-	return tag.List(op, p, claims, old, func(c *schedulingv1beta1.PodGroupResourceClaim) string { return c.Name }, schedulingv1beta1.MaxPodGroupResourceClaims,
-		func(op tag.Operation, p *field.Path, c, _ *schedulingv1beta1.PodGroupResourceClaim) field.ErrorList {
-			errs := tag.Union(op, p, c, nil, []string{"resourceClaimName", "resourceClaimTemplateName"},
+func validateGroupClaims(op declarative.Operation, p *field.Path, claims, old []schedulingv1beta1.PodGroupResourceClaim) field.ErrorList {
+	return declarative.List(op, p, claims, old, func(c *schedulingv1beta1.PodGroupResourceClaim) string { return c.Name }, schedulingv1beta1.MaxPodGroupResourceClaims,
+		func(op declarative.Operation, p *field.Path, c, _ *schedulingv1beta1.PodGroupResourceClaim) field.ErrorList {
+			errs := declarative.Union(op, p, c, nil, []string{"resourceClaimName", "resourceClaimTemplateName"},
 				func(c *schedulingv1beta1.PodGroupResourceClaim) bool { return c.ResourceClaimName != nil },
 				func(c *schedulingv1beta1.PodGroupResourceClaim) bool { return c.ResourceClaimTemplateName != nil })
-			errs = append(errs, tag.Value(op, p.Child("name"), &c.Name, nil, tag.Required, validate.ShortName)...)
-			errs = append(errs, tag.Pointer(op, p.Child("resourceClaimName"), c.ResourceClaimName, nil, tag.Optional, validate.LongName)...)
-			return append(errs, tag.Pointer(op, p.Child("resourceClaimTemplateName"), c.ResourceClaimTemplateName, nil, tag.Optional, validate.LongName)...)
+			errs = append(errs, declarative.Value(op, p.Child("name"), &c.Name, nil, declarative.Required, validate.ShortName)...)
+			errs = append(errs, declarative.Pointer(op, p.Child("resourceClaimName"), c.ResourceClaimName, nil, declarative.Optional, validate.LongName)...)
+			return append(errs, declarative.Pointer(op, p.Child("resourceClaimTemplateName"), c.ResourceClaimTemplateName, nil, declarative.Optional, validate.LongName)...)
 		})
 }
 
-// importance is how much a group counts against others.
-type importance struct {
+// groupPriority has the fields for the priority of a group.
+type groupPriority struct {
 	class      string
 	priority   *int32
 	preemption *schedulingv1beta1.PreemptionPolicy
 }
 
-func importanceOf(class string, priority *int32, preemption *schedulingv1beta1.PreemptionPolicy) importance {
-	return importance{class, priority, preemption}
+func groupPriorityOf(class string, priority *int32, preemption *schedulingv1beta1.PreemptionPolicy) groupPriority {
+	return groupPriority{class, priority, preemption}
 }
 
-func validateImportance(op tag.Operation, features *feature.Set, p *field.Path, i, old importance) field.ErrorList {
+func validateGroupPriority(op declarative.Operation, features *feature.Set, p *field.Path, i, old groupPriority) field.ErrorList {
 	class, priority, preemption := p.Child("priorityClassName"), p.Child("priority"), p.Child("preemptionPolicy")
 	errs := immutable(op, class, &i.class, &old.class, func() field.ErrorList {
-		return tag.Value(op, class, &i.class, &old.class, tag.Optional, validate.LongName)
+		return declarative.Value(op, class, &i.class, &old.class, declarative.Optional, validate.LongName)
 	})
 	errs = append(errs, immutable(op, priority, i.priority, old.priority, func() field.ErrorList {
-		return tag.Pointer(op, priority, i.priority, old.priority, tag.Optional, tag.Max(maxGroupPriority))
+		return declarative.Pointer(op, priority, i.priority, old.priority, declarative.Optional, declarative.Max(maxGroupPriority))
 	})...)
 	return append(errs, immutable(op, preemption, i.preemption, old.preemption, func() field.ErrorList {
-		return tag.Pointer(op, preemption, i.preemption, old.preemption, tag.If(features.Enabled(groupPreemption)),
-			tag.OneOf(schedulingv1beta1.PreemptLowerPriority, schedulingv1beta1.PreemptNever))
+		return declarative.Pointer(op, preemption, i.preemption, old.preemption, declarative.If(features.Enabled(groupPreemption)),
+			declarative.OneOf(schedulingv1beta1.PreemptLowerPriority, schedulingv1beta1.PreemptNever))
 	})...)
 }
 
-func validateParent(op tag.Operation, p *field.Path, name, old *string, presence tag.Presence) field.ErrorList {
+func validateParent(op declarative.Operation, p *field.Path, name, old *string, presence declarative.Presence) field.ErrorList {
 	at := p.Child("parentCompositePodGroupName")
 	return immutable(op, at, name, old, func() field.ErrorList {
-		return tag.Pointer(op, at, name, old, presence, validate.LongName)
+		return declarative.Pointer(op, at, name, old, presence, validate.LongName)
 	})
 }
 
-func validateWorkloadRef(op tag.Operation, p *field.Path, w, old *schedulingv1beta1.WorkloadReference, presence tag.Presence) field.ErrorList {
+func validateWorkloadRef(op declarative.Operation, p *field.Path, w, old *schedulingv1beta1.WorkloadReference, presence declarative.Presence) field.ErrorList {
 	return immutable(op, p, w, old, func() field.ErrorList {
-		errs := tag.Pointer(op, p, w, old, presence)
+		errs := declarative.Pointer(op, p, w, old, presence)
 		if w == nil || old != nil {
 			return errs
 		}
-		errs = append(errs, tag.Value(op, p.Child("workloadName"), &w.WorkloadName, nil, tag.Required, validate.LongName)...)
-		return append(errs, tag.Value(op, p.Child("templateName"), &w.TemplateName, nil, tag.Required, validate.ShortName)...)
+		errs = append(errs, declarative.Value(op, p.Child("workloadName"), &w.WorkloadName, nil, declarative.Required, validate.LongName)...)
+		return append(errs, declarative.Value(op, p.Child("templateName"), &w.TemplateName, nil, declarative.Required, validate.ShortName)...)
 	})
 }

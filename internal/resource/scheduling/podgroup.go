@@ -11,60 +11,66 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
-	"github.com/coracle-io/coracle/internal/resource/tag"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// PodGroups is the resource podgroups (KEP-4671), which is served on demand.
+// PodGroups is the resource podgroups (KEP-4671), which is not served by
+// default.
 func PodGroups() *resource.Resource {
 	return resource.Define(resource.Definition[schedulingv1beta1.PodGroup, *schedulingv1beta1.PodGroup]{
 		GroupVersion: schedulingv1beta1.SchemeGroupVersion,
-		Kind:         "PodGroup",
-		Plural:       "podgroups",
-		Gate:         "GenericWorkload",
+		Names:        resource.Names{Kind: "PodGroup", Plural: "podgroups"},
+		Gate:         feature.GenericWorkload,
 		Default: func(g *schedulingv1beta1.PodGroup) {
 			if g.Spec.DisruptionMode == nil {
 				g.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{Single: &schedulingv1beta1.SingleDisruptionMode{}}
 			}
 		},
-		CopyStatus: func(g, from *schedulingv1beta1.PodGroup) { g.Status = from.Status },
-		PrepareForCreate: func(r *resource.Request, g *schedulingv1beta1.PodGroup) {
-			dropPodGroupFields(r.Features, &g.Spec, &schedulingv1beta1.PodGroupSpec{})
-		},
-		PrepareForUpdate: func(r *resource.Request, g, old *schedulingv1beta1.PodGroup) {
-			dropPodGroupFields(r.Features, &g.Spec, &old.Spec)
-		},
-		Validate: func(r *resource.Request, g *schedulingv1beta1.PodGroup) field.ErrorList {
-			return validatePodGroup(tag.Create(), r.Features, field.NewPath("spec"), &g.Spec, nil)
+		Status: resource.Status[*schedulingv1beta1.PodGroup]{
+			Copy: func(g, from *schedulingv1beta1.PodGroup) { g.Status = from.Status },
+			Prepare: func(r *resource.RequestContext, g, old *schedulingv1beta1.PodGroup) {
+				if !r.Features.Enabled(groupClaims) && len(old.Spec.ResourceClaims) == 0 {
+					g.Status.ResourceClaimStatuses = nil
+				}
+			},
+			Validate: validatePodGroupStatus,
 		},
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, g, old *schedulingv1beta1.PodGroup) field.ErrorList {
-			return validatePodGroup(tag.Update(), r.Features, field.NewPath("spec"), &g.Spec, &old.Spec)
+		Strategy: resource.Strategy[*schedulingv1beta1.PodGroup]{
+			PrepareForCreate: func(r *resource.RequestContext, g *schedulingv1beta1.PodGroup) {
+				dropPodGroupFields(r.Features, &g.Spec, &schedulingv1beta1.PodGroupSpec{})
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, g, old *schedulingv1beta1.PodGroup) {
+				dropPodGroupFields(r.Features, &g.Spec, &old.Spec)
+			},
+			Validate: func(r *resource.RequestContext, g *schedulingv1beta1.PodGroup) field.ErrorList {
+				return validatePodGroup(declarative.Create(), r.Features, field.NewPath("spec"), &g.Spec, nil)
+			},
+			ValidateUpdate: func(r *resource.RequestContext, g, old *schedulingv1beta1.PodGroup) field.ErrorList {
+				return validatePodGroup(declarative.Update(), r.Features, field.NewPath("spec"), &g.Spec, &old.Spec)
+			},
 		},
-		PrepareStatus: func(r *resource.Request, g, old *schedulingv1beta1.PodGroup) {
-			if !r.Features.Enabled(groupClaims) && len(old.Spec.ResourceClaims) == 0 {
-				g.Status.ResourceClaimStatuses = nil
-			}
-		},
-		ValidateStatus: validatePodGroupStatus,
-		Columns:        []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
-		Row: func(g *schedulingv1beta1.PodGroup, now time.Time) []any {
-			return []any{g.Name, resource.Age(g.CreationTimestamp, now)}
+		Table: resource.Table[*schedulingv1beta1.PodGroup]{
+			Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+			Row: func(g *schedulingv1beta1.PodGroup, now time.Time) []any {
+				return []any{g.Name, resource.Age(g.CreationTimestamp, now)}
+			},
 		},
 	})
 }
 
-// The features that fields of the group's kinds belong to.
+// The features that fields of pod groups belong to.
 const (
-	compositeGroups  = "CompositePodGroup"
-	groupClaims      = "DRAWorkloadResourceClaims"
-	groupTopology    = "TopologyAwareWorkloadScheduling"
-	groupPreemption  = "PodGroupPreemptionPolicy"
+	compositeGroups  = feature.CompositePodGroup
+	groupClaims      = feature.DRAWorkloadResourceClaims
+	groupTopology    = feature.TopologyAwareWorkloadScheduling
+	groupPreemption  = feature.PodGroupPreemptionPolicy
 	maxGroupPriority = int32(1000000000)
 )
 
-// dropPodGroupFields clears the fields of features that are off, unless the
-// old group uses them.
+// dropPodGroupFields clears the fields of disabled features unless the old
+// group uses them.
 func dropPodGroupFields(features *feature.Set, s, old *schedulingv1beta1.PodGroupSpec) {
 	if old.ParentCompositePodGroupName == nil && !features.Enabled(compositeGroups) {
 		s.ParentCompositePodGroupName = nil
@@ -80,11 +86,11 @@ func dropPodGroupFields(features *feature.Set, s, old *schedulingv1beta1.PodGrou
 	}
 }
 
-func validatePodGroup(op tag.Operation, features *feature.Set, p *field.Path, s, old *schedulingv1beta1.PodGroupSpec) field.ErrorList {
-	parent := tag.Of(old, func(o *schedulingv1beta1.PodGroupSpec) *string { return o.ParentCompositePodGroupName })
-	workload := tag.Of(old, func(o *schedulingv1beta1.PodGroupSpec) *schedulingv1beta1.WorkloadReference { return o.WorkloadRef })
-	errs := validateParent(op, p, s.ParentCompositePodGroupName, parent, tag.If(features.Enabled(compositeGroups)))
-	errs = append(errs, validateWorkloadRef(op, p.Child("workloadRef"), s.WorkloadRef, workload, tag.Optional)...)
+func validatePodGroup(op declarative.Operation, features *feature.Set, p *field.Path, s, old *schedulingv1beta1.PodGroupSpec) field.ErrorList {
+	parent := declarative.Of(old, func(o *schedulingv1beta1.PodGroupSpec) *string { return o.ParentCompositePodGroupName })
+	workload := declarative.Of(old, func(o *schedulingv1beta1.PodGroupSpec) *schedulingv1beta1.WorkloadReference { return o.WorkloadRef })
+	errs := validateParent(op, p, s.ParentCompositePodGroupName, parent, declarative.If(features.Enabled(compositeGroups)))
+	errs = append(errs, validateWorkloadRef(op, p.Child("workloadRef"), s.WorkloadRef, workload, declarative.Optional)...)
 	if s.ParentCompositePodGroupName != nil && s.WorkloadRef == nil && old == nil {
 		errs = append(errs, field.Required(p.Child("workloadRef"), "must be set when parentCompositePodGroupName is set"))
 	}
@@ -95,7 +101,7 @@ func validatePodGroup(op tag.Operation, features *feature.Set, p *field.Path, s,
 	return append(errs, validateGroupParts(op, features, p, partsOfGroup(s), before)...)
 }
 
-// partsOfGroup is what a group has of a template.
+// partsOfGroup returns the fields of a group that templates have, too.
 func partsOfGroup(s *schedulingv1beta1.PodGroupSpec) *schedulingv1beta1.PodGroupTemplate {
 	return &schedulingv1beta1.PodGroupTemplate{
 		SchedulingPolicy: s.SchedulingPolicy, SchedulingConstraints: s.SchedulingConstraints, ResourceClaims: s.ResourceClaims,
@@ -103,15 +109,15 @@ func partsOfGroup(s *schedulingv1beta1.PodGroupSpec) *schedulingv1beta1.PodGroup
 	}
 }
 
-func validatePodGroupStatus(_ *resource.Request, g, old *schedulingv1beta1.PodGroup) field.ErrorList {
+func validatePodGroupStatus(_ *resource.RequestContext, g, old *schedulingv1beta1.PodGroup) field.ErrorList {
 	p := field.NewPath("status")
 	errs := metav1validation.ValidateConditions(g.Status.Conditions, p.Child("conditions"))
 	claims := p.Child("resourceClaimStatuses")
-	errs = append(errs, tag.List(tag.Update(), claims, g.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses,
+	errs = append(errs, declarative.List(declarative.Update(), claims, g.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses,
 		func(s *schedulingv1beta1.PodGroupResourceClaimStatus) string { return s.Name }, schedulingv1beta1.MaxPodGroupResourceClaims,
-		func(op tag.Operation, p *field.Path, s, old *schedulingv1beta1.PodGroupResourceClaimStatus) field.ErrorList {
-			before := tag.Of(old, func(o *schedulingv1beta1.PodGroupResourceClaimStatus) *string { return o.ResourceClaimName })
-			return tag.Pointer(op, p.Child("resourceClaimName"), s.ResourceClaimName, before, tag.Optional, validate.LongName)
+		func(op declarative.Operation, p *field.Path, s, old *schedulingv1beta1.PodGroupResourceClaimStatus) field.ErrorList {
+			before := declarative.Of(old, func(o *schedulingv1beta1.PodGroupResourceClaimStatus) *string { return o.ResourceClaimName })
+			return declarative.Pointer(op, p.Child("resourceClaimName"), s.ResourceClaimName, before, declarative.Optional, validate.LongName)
 		})...)
 	names := map[string]bool{}
 	for i := range g.Spec.ResourceClaims {
@@ -119,7 +125,7 @@ func validatePodGroupStatus(_ *resource.Request, g, old *schedulingv1beta1.PodGr
 	}
 	for i := range g.Status.ResourceClaimStatuses {
 		if name := g.Status.ResourceClaimStatuses[i].Name; !names[name] {
-			errs = append(errs, rule.Problems(claims.Index(i).Child("name"), name, []string{"must match the name of an entry in `spec.resourceClaims`"})...)
+			errs = append(errs, validators.Problems(claims.Index(i).Child("name"), name, []string{"must match the name of an entry in `spec.resourceClaims`"})...)
 		}
 	}
 	return errs

@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // PriorityClasses is the resource priorityclasses.
@@ -21,38 +21,42 @@ func PriorityClasses() *resource.Resource {
 	doc := schedulingv1.PriorityClass{}.SwaggerDoc()
 	return resource.Define(resource.Definition[schedulingv1.PriorityClass, *schedulingv1.PriorityClass]{
 		GroupVersion: schedulingv1.SchemeGroupVersion,
-		Kind:         "PriorityClass",
-		Plural:       "priorityclasses",
-		ShortNames:   []string{"pc"},
+		Names:        resource.Names{Kind: "PriorityClass", Plural: "priorityclasses", ShortNames: []string{"pc"}},
 		Cluster:      true,
 		Default: func(c *schedulingv1.PriorityClass) {
-			fill.Nil(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
+			defaults.Nil(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
 		},
-		PrepareForCreate:     func(_ *resource.Request, c *schedulingv1.PriorityClass) { c.Generation = 1 },
-		Validate:             validatePriorityClass,
 		UpdateValidatesAlone: true,
-		ValidateUpdate:       validatePriorityClassUpdate,
-		ForbidDelete: func(name string) string {
-			if name == systemClusterCritical || name == systemNodeCritical {
-				return "this is a system priority class and cannot be deleted"
-			}
-			return ""
+		Strategy: resource.Strategy[*schedulingv1.PriorityClass]{
+			PrepareForCreate: func(_ *resource.RequestContext, c *schedulingv1.PriorityClass) { c.Generation = 1 },
+			Validate:         validatePriorityClass,
+			ValidateUpdate:   validatePriorityClassUpdate,
 		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Value", "integer", doc["value"]),
-			resource.Column("Global-Default", "boolean", doc["globalDefault"]),
-			resource.AgeColumn(),
-			resource.Column("PreemptionPolicy", "string", doc["preemptionPolicy"]),
+		DeleteStrategy: resource.DeleteStrategy[*schedulingv1.PriorityClass]{
+			ForbidDelete: func(name string) string {
+				if name == systemClusterCritical || name == systemNodeCritical {
+					return "this is a system priority class and cannot be deleted"
+				}
+				return ""
+			},
 		},
-		Row: func(c *schedulingv1.PriorityClass, now time.Time) []any {
-			policy := ptr.Deref(c.PreemptionPolicy, corev1.PreemptLowerPriority)
-			return []any{c.Name, int64(c.Value), c.GlobalDefault, resource.Age(c.CreationTimestamp, now), string(policy)}
+		Table: resource.Table[*schedulingv1.PriorityClass]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Value", "integer", doc["value"]),
+				resource.Column("Global-Default", "boolean", doc["globalDefault"]),
+				resource.AgeColumn(),
+				resource.Column("PreemptionPolicy", "string", doc["preemptionPolicy"]),
+			},
+			Row: func(c *schedulingv1.PriorityClass, now time.Time) []any {
+				policy := ptr.Deref(c.PreemptionPolicy, corev1.PreemptLowerPriority)
+				return []any{c.Name, int64(c.Value), c.GlobalDefault, resource.Age(c.CreationTimestamp, now), string(policy)}
+			},
 		},
 	})
 }
 
-// What a priority class of a user may be, and what those of the system are.
+// The range of priorities for users, and the priority classes of the system.
 const (
 	highestUserPriority   = 1000000000
 	systemPrefix          = "system-"
@@ -60,7 +64,7 @@ const (
 	systemNodeCritical    = "system-node-critical"
 )
 
-func validatePriorityClass(_ *resource.Request, c *schedulingv1.PriorityClass) field.ErrorList {
+func validatePriorityClass(_ *resource.RequestContext, c *schedulingv1.PriorityClass) field.ErrorList {
 	var errs field.ErrorList
 	if strings.HasPrefix(c.Name, systemPrefix) {
 		if problem := systemClassProblem(c); problem != "" {
@@ -76,13 +80,13 @@ func validatePriorityClass(_ *resource.Request, c *schedulingv1.PriorityClass) f
 	case *policy == "":
 		errs = append(errs, field.Required(field.NewPath("preemptionPolicy"), ""))
 	default:
-		errs = append(errs, rule.OneOf(field.NewPath("preemptionPolicy"), *c.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+		errs = append(errs, validators.OneOf(field.NewPath("preemptionPolicy"), *c.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	return errs
 }
 
-// systemClassProblem says why c is not one of the classes that the system
-// makes, or nothing.
+// systemClassProblem returns why c is not one of the priority classes of the
+// system, or "".
 func systemClassProblem(c *schedulingv1.PriorityClass) string {
 	values := map[string]int32{systemClusterCritical: 2 * highestUserPriority, systemNodeCritical: 2*highestUserPriority + 1000}
 	value, known := values[c.Name]
@@ -98,10 +102,10 @@ func systemClassProblem(c *schedulingv1.PriorityClass) string {
 	}
 }
 
-func validatePriorityClassUpdate(_ *resource.Request, c, old *schedulingv1.PriorityClass) field.ErrorList {
+func validatePriorityClassUpdate(_ *resource.RequestContext, c, old *schedulingv1.PriorityClass) field.ErrorList {
 	var errs field.ErrorList
 	if c.Value != old.Value {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
 	}
-	return append(errs, rule.Immutable(field.NewPath("preemptionPolicy"), c.PreemptionPolicy, old.PreemptionPolicy)...)
+	return append(errs, validators.Immutable(field.NewPath("preemptionPolicy"), c.PreemptionPolicy, old.PreemptionPolicy)...)
 }

@@ -10,38 +10,42 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/tag"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
 )
 
-// Workloads is the resource workloads (KEP-4671), which is served on demand.
+// Workloads is the resource workloads (KEP-4671), which is not served by
+// default.
 func Workloads() *resource.Resource {
 	return resource.Define(resource.Definition[schedulingv1beta1.Workload, *schedulingv1beta1.Workload]{
-		GroupVersion: schedulingv1beta1.SchemeGroupVersion,
-		Kind:         "Workload",
-		Plural:       "workloads",
-		Gate:         "GenericWorkload",
-		PrepareForCreate: func(r *resource.Request, w *schedulingv1beta1.Workload) {
-			dropWorkloadFields(r.Features, &w.Spec, &schedulingv1beta1.WorkloadSpec{})
-		},
-		PrepareForUpdate: func(r *resource.Request, w, old *schedulingv1beta1.Workload) {
-			dropWorkloadFields(r.Features, &w.Spec, &old.Spec)
-		},
-		Validate: func(r *resource.Request, w *schedulingv1beta1.Workload) field.ErrorList {
-			return validateWorkload(tag.Create(), r.Features, field.NewPath("spec"), &w.Spec, nil)
-		},
+		GroupVersion:         schedulingv1beta1.SchemeGroupVersion,
+		Names:                resource.Names{Kind: "Workload", Plural: "workloads"},
+		Gate:                 feature.GenericWorkload,
 		UpdateValidatesAlone: true,
-		ValidateUpdate: func(r *resource.Request, w, old *schedulingv1beta1.Workload) field.ErrorList {
-			return validateWorkload(tag.Update(), r.Features, field.NewPath("spec"), &w.Spec, &old.Spec)
+		Strategy: resource.Strategy[*schedulingv1beta1.Workload]{
+			PrepareForCreate: func(r *resource.RequestContext, w *schedulingv1beta1.Workload) {
+				dropWorkloadFields(r.Features, &w.Spec, &schedulingv1beta1.WorkloadSpec{})
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, w, old *schedulingv1beta1.Workload) {
+				dropWorkloadFields(r.Features, &w.Spec, &old.Spec)
+			},
+			Validate: func(r *resource.RequestContext, w *schedulingv1beta1.Workload) field.ErrorList {
+				return validateWorkload(declarative.Create(), r.Features, field.NewPath("spec"), &w.Spec, nil)
+			},
+			ValidateUpdate: func(r *resource.RequestContext, w, old *schedulingv1beta1.Workload) field.ErrorList {
+				return validateWorkload(declarative.Update(), r.Features, field.NewPath("spec"), &w.Spec, &old.Spec)
+			},
 		},
-		Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
-		Row: func(w *schedulingv1beta1.Workload, now time.Time) []any {
-			return []any{w.Name, resource.Age(w.CreationTimestamp, now)}
+		Table: resource.Table[*schedulingv1beta1.Workload]{
+			Columns: []metav1.TableColumnDefinition{resource.NameColumn(), resource.AgeColumn()},
+			Row: func(w *schedulingv1beta1.Workload, now time.Time) []any {
+				return []any{w.Name, resource.Age(w.CreationTimestamp, now)}
+			},
 		},
 	})
 }
 
-// dropWorkloadFields clears the fields of features that are off in every
-// template, unless some template of the old workload uses them.
+// dropWorkloadFields clears the fields of disabled features in all templates
+// unless a template of the old workload uses them.
 func dropWorkloadFields(features *feature.Set, s, old *schedulingv1beta1.WorkloadSpec) {
 	if len(old.CompositePodGroupTemplates) == 0 && !features.Enabled(compositeGroups) {
 		s.CompositePodGroupTemplates = nil
@@ -67,7 +71,7 @@ func dropWorkloadFields(features *feature.Set, s, old *schedulingv1beta1.Workloa
 	})
 }
 
-// templateUses says which fields of features some template has.
+// templateUses has which fields of features the templates use.
 type templateUses struct{ topology, claims, preemption bool }
 
 func usedBy(s *schedulingv1beta1.WorkloadSpec) templateUses {
@@ -100,12 +104,12 @@ func eachTemplate(s *schedulingv1beta1.WorkloadSpec, group func(*schedulingv1bet
 	walk(s.CompositePodGroupTemplates)
 }
 
-func validateWorkload(op tag.Operation, features *feature.Set, p *field.Path, s, old *schedulingv1beta1.WorkloadSpec) field.ErrorList {
+func validateWorkload(op declarative.Operation, features *feature.Set, p *field.Path, s, old *schedulingv1beta1.WorkloadSpec) field.ErrorList {
 	before := old
 	if before == nil {
 		before = &schedulingv1beta1.WorkloadSpec{}
 	}
-	errs := tag.Union(op, p, s, old, []string{"podGroupTemplates", "compositePodGroupTemplates"},
+	errs := declarative.Union(op, p, s, old, []string{"podGroupTemplates", "compositePodGroupTemplates"},
 		func(s *schedulingv1beta1.WorkloadSpec) bool { return len(s.PodGroupTemplates) > 0 },
 		func(s *schedulingv1beta1.WorkloadSpec) bool { return len(s.CompositePodGroupTemplates) > 0 })
 	controller := p.Child("controllerRef")
@@ -125,50 +129,51 @@ func validateControllerRef(p *field.Path, c *schedulingv1beta1.TypedLocalObjectR
 	if c == nil {
 		return nil
 	}
-	op := tag.Create()
-	errs := tag.Value(op, p.Child("apiGroup"), &c.APIGroup, nil, tag.Optional, validate.LongName)
-	errs = append(errs, tag.Value(op, p.Child("kind"), &c.Kind, nil, tag.Required, validate.PathSegmentName)...)
-	return append(errs, tag.Value(op, p.Child("name"), &c.Name, nil, tag.Required, validate.PathSegmentName)...)
+	op := declarative.Create()
+	errs := declarative.Value(op, p.Child("apiGroup"), &c.APIGroup, nil, declarative.Optional, validate.LongName)
+	errs = append(errs, declarative.Value(op, p.Child("kind"), &c.Kind, nil, declarative.Required, validate.PathSegmentName)...)
+	return append(errs, declarative.Value(op, p.Child("name"), &c.Name, nil, declarative.Required, validate.PathSegmentName)...)
 }
 
 func groupTemplateName(t *schedulingv1beta1.PodGroupTemplate) string { return t.Name }
 
 func compositeTemplateName(t *schedulingv1beta1.CompositePodGroupTemplate) string { return t.Name }
 
-func validateTemplates(op tag.Operation, features *feature.Set, p *field.Path, list, old []schedulingv1beta1.PodGroupTemplate, exists bool) field.ErrorList {
+func validateTemplates(op declarative.Operation, features *feature.Set, p *field.Path, list, old []schedulingv1beta1.PodGroupTemplate, exists bool) field.ErrorList {
 	return validateTemplateList(op, p, list, old, exists, groupTemplateName,
-		func(op tag.Operation, p *field.Path, t, old *schedulingv1beta1.PodGroupTemplate) field.ErrorList {
-			name := tag.Of(old, func(o *schedulingv1beta1.PodGroupTemplate) *string { return &o.Name })
-			errs := tag.Value(op, p.Child("name"), &t.Name, name, tag.Required, validate.ShortName)
+		func(op declarative.Operation, p *field.Path, t, old *schedulingv1beta1.PodGroupTemplate) field.ErrorList {
+			name := declarative.Of(old, func(o *schedulingv1beta1.PodGroupTemplate) *string { return &o.Name })
+			errs := declarative.Value(op, p.Child("name"), &t.Name, name, declarative.Required, validate.ShortName)
 			return append(errs, validateGroupParts(op, features, p, t, old)...)
 		})
 }
 
-func validateComposites(op tag.Operation, features *feature.Set, p *field.Path, list, old []schedulingv1beta1.CompositePodGroupTemplate, exists bool) field.ErrorList {
+func validateComposites(op declarative.Operation, features *feature.Set, p *field.Path, list, old []schedulingv1beta1.CompositePodGroupTemplate, exists bool) field.ErrorList {
 	return validateTemplateList(op, p, list, old, exists, compositeTemplateName,
-		func(op tag.Operation, p *field.Path, t, old *schedulingv1beta1.CompositePodGroupTemplate) field.ErrorList {
+		func(op declarative.Operation, p *field.Path, t, old *schedulingv1beta1.CompositePodGroupTemplate) field.ErrorList {
 			before := old
 			if before == nil {
 				before = &schedulingv1beta1.CompositePodGroupTemplate{}
 			}
-			name := tag.Of(old, func(o *schedulingv1beta1.CompositePodGroupTemplate) *string { return &o.Name })
-			errs := tag.Value(op, p.Child("name"), &t.Name, name, tag.Required, validate.ShortName)
+			name := declarative.Of(old, func(o *schedulingv1beta1.CompositePodGroupTemplate) *string { return &o.Name })
+			errs := declarative.Value(op, p.Child("name"), &t.Name, name, declarative.Required, validate.ShortName)
 			errs = append(errs, validateCompositeParts(op, features, p, t, old)...)
 			errs = append(errs, validateTemplates(op, features, p.Child("podGroupTemplates"), t.PodGroupTemplates, before.PodGroupTemplates, old != nil)...)
 			return append(errs, validateComposites(op, features, p.Child("compositePodGroupTemplates"), t.CompositePodGroupTemplates, before.CompositePodGroupTemplates, old != nil)...)
 		})
 }
 
-// validateTemplateList checks each template of a list by its name. Those of an
-// object that exists may change only within themselves.
+// validateTemplateList checks a list of templates, which names identify. An
+// update can change fields of a template, but neither add nor remove
+// templates.
 func validateTemplateList[T any](
-	op tag.Operation, p *field.Path, list, old []T, exists bool, name func(*T) string,
-	check func(op tag.Operation, p *field.Path, t, old *T) field.ErrorList,
+	op declarative.Operation, p *field.Path, list, old []T, exists bool, name func(*T) string,
+	check func(op declarative.Operation, p *field.Path, t, old *T) field.ErrorList,
 ) field.ErrorList {
 	if exists {
-		if errs := tag.FixedKeys(op, p, list, old, name); len(errs) > 0 {
+		if errs := declarative.FixedKeys(op, p, list, old, name); len(errs) > 0 {
 			return errs
 		}
 	}
-	return tag.List(op, p, list, old, name, schedulingv1beta1.WorkloadMaxPodGroupTemplates, check)
+	return declarative.List(op, p, list, old, name, schedulingv1beta1.WorkloadMaxPodGroupTemplates, check)
 }

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// validateHierarchy checks what the templates of a workload promise together:
+// validateHierarchy checks the rules for the tree of a workload's templates:
 //
-//	compositePodGroupTemplates      no name in two lists
-//	  compositePodGroupTemplates    at most so deep
-//	    podGroupTemplates           one priority for all, no leaf without groups
+//	compositePodGroupTemplates      names are unique across lists
+//	  compositePodGroupTemplates    depth is limited
+//	    podGroupTemplates           all have one priority; each composite has groups
 func validateHierarchy(p *field.Path, s *schedulingv1beta1.WorkloadSpec) field.ErrorList {
 	names := sets.New[string]()
 	for i := range s.PodGroupTemplates {
@@ -25,7 +25,7 @@ func validateHierarchy(p *field.Path, s *schedulingv1beta1.WorkloadSpec) field.E
 	errs := repeatedNames(composites, s.CompositePodGroupTemplates, names)
 	for i := range s.CompositePodGroupTemplates {
 		if depth(&s.CompositePodGroupTemplates[i]) >= schedulingv1beta1.WorkloadMaxTreeDepth {
-			errs = append(errs, field.Invalid(composites.Index(i), rule.Shown(s.CompositePodGroupTemplates[i].CompositePodGroupTemplates),
+			errs = append(errs, field.Invalid(composites.Index(i), validators.Shown(s.CompositePodGroupTemplates[i].CompositePodGroupTemplates),
 				fmt.Sprintf("maximum template hierarchy depth is %d", schedulingv1beta1.WorkloadMaxTreeDepth)))
 		}
 	}
@@ -33,9 +33,9 @@ func validateHierarchy(p *field.Path, s *schedulingv1beta1.WorkloadSpec) field.E
 	return append(errs, childless(composites, s.CompositePodGroupTemplates)...)
 }
 
-// repeatedNames finds names of templates that lists before this one have, and
-// adds those of this one and of the lists below it. A name twice in one list
-// is found where lists are checked.
+// repeatedNames reports names that earlier lists have. It adds the names of
+// this list and of the lists below it to names. It does not report names that
+// occur twice in one list, because the checks of lists do.
 func repeatedNames(p *field.Path, list []schedulingv1beta1.CompositePodGroupTemplate, names sets.Set[string]) field.ErrorList {
 	var errs field.ErrorList
 	here := sets.New[string]()
@@ -61,7 +61,7 @@ func repeatedNames(p *field.Path, list []schedulingv1beta1.CompositePodGroupTemp
 	return errs
 }
 
-// depth counts the levels of composites from t down.
+// depth returns the number of levels of composites, including t.
 func depth(t *schedulingv1beta1.CompositePodGroupTemplate) int {
 	below := 0
 	for i := range t.CompositePodGroupTemplates {

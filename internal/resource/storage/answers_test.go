@@ -15,8 +15,9 @@ func TestAnswers(t *testing.T) {
 	resourcetest.Replay(t, storage.Resources(), "testdata/differences.txt", protect)
 }
 
-// protect does what the admission of objects in use does to new classes.
-func protect(_ *resource.Request, obj, old resource.Object) error {
+// protect does what the admission plugin StorageObjectInUseProtection does to
+// new classes.
+func protect(_ *resource.RequestContext, obj, old resource.Object) error {
 	if _, ok := obj.(*storagev1.VolumeAttributesClass); ok && old == nil {
 		obj.SetFinalizers(append(obj.GetFinalizers(), "kubernetes.io/vac-protection"))
 	}

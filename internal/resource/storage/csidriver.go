@@ -13,69 +13,74 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/cell"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/printers"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // CSIDrivers is the resource csidrivers.
 func CSIDrivers() *resource.Resource {
 	doc := storagev1.CSIDriverSpec{}.SwaggerDoc()
 	return resource.Define(resource.Definition[storagev1.CSIDriver, *storagev1.CSIDriver]{
-		GroupVersion:              storagev1.SchemeGroupVersion,
-		Kind:                      "CSIDriver",
-		Plural:                    "csidrivers",
-		ForbidUnconditionalUpdate: true,
-		Cluster:                   true,
-		Default:                   defaultCSIDriver,
-		Validate:                  validateCSIDriver,
-		UpdateValidatesAlone:      true,
-		ValidateUpdate:            validateCSIDriverUpdate,
-		PrepareForCreate: func(r *resource.Request, d *storagev1.CSIDriver) {
-			feature.Drop(r.Features, csiDriverFields, &d.Spec, nil)
+		GroupVersion:         storagev1.SchemeGroupVersion,
+		Names:                resource.Names{Kind: "CSIDriver", Plural: "csidrivers"},
+		Cluster:              true,
+		Default:              defaultCSIDriver,
+		UpdateValidatesAlone: true,
+		Strategy: resource.Strategy[*storagev1.CSIDriver]{
+			ForbidUnconditionalUpdate: true,
+			Validate:                  validateCSIDriver,
+			ValidateUpdate:            validateCSIDriverUpdate,
+			PrepareForCreate: func(r *resource.RequestContext, d *storagev1.CSIDriver) {
+				feature.Drop(r.Features, csiDriverFields(), &d.Spec, nil)
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, d, old *storagev1.CSIDriver) {
+				feature.Drop(r.Features, csiDriverFields(), &d.Spec, &old.Spec)
+				if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
+					d.Generation = old.Generation + 1
+				}
+			},
 		},
-		PrepareForUpdate: func(r *resource.Request, d, old *storagev1.CSIDriver) {
-			feature.Drop(r.Features, csiDriverFields, &d.Spec, &old.Spec)
-			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
-				d.Generation = old.Generation + 1
-			}
+		Table: resource.Table[*storagev1.CSIDriver]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("AttachRequired", "boolean", doc["attachRequired"]),
+				resource.Column("PodInfoOnMount", "boolean", doc["podInfoOnMount"]),
+				resource.Column("StorageCapacity", "boolean", doc["storageCapacity"]),
+				resource.Column("TokenRequests", "string", doc["tokenRequests"]),
+				resource.Column("RequiresRepublish", "boolean", doc["requiresRepublish"]),
+				resource.Column("Modes", "string", doc["volumeLifecycleModes"]),
+				resource.AgeColumn(),
+			},
+			Row: csiDriverRow,
 		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("AttachRequired", "boolean", doc["attachRequired"]),
-			resource.Column("PodInfoOnMount", "boolean", doc["podInfoOnMount"]),
-			resource.Column("StorageCapacity", "boolean", doc["storageCapacity"]),
-			resource.Column("TokenRequests", "string", doc["tokenRequests"]),
-			resource.Column("RequiresRepublish", "boolean", doc["requiresRepublish"]),
-			resource.Column("Modes", "string", doc["volumeLifecycleModes"]),
-			resource.AgeColumn(),
-		},
-		Row: csiDriverRow,
 	})
 }
 
-// csiDriverFields are the parts of a driver that belong to features that can be
-// turned off.
-var csiDriverFields = []feature.Field[storagev1.CSIDriverSpec]{{
-	Gate:  "VolumeLimitScaling",
-	Used:  func(s *storagev1.CSIDriverSpec) bool { return s.PreventPodSchedulingIfMissing != nil },
-	Clear: func(s *storagev1.CSIDriverSpec) { s.PreventPodSchedulingIfMissing = nil },
-}}
+// csiDriverFields are the fields of a driver that belong to features which can
+// be disabled.
+func csiDriverFields() []feature.Field[storagev1.CSIDriverSpec] {
+	return []feature.Field[storagev1.CSIDriverSpec]{{
+		Gate:  feature.VolumeLimitScaling,
+		Used:  func(s *storagev1.CSIDriverSpec) bool { return s.PreventPodSchedulingIfMissing != nil },
+		Clear: func(s *storagev1.CSIDriverSpec) { s.PreventPodSchedulingIfMissing = nil },
+	}}
+}
 
 func defaultCSIDriver(d *storagev1.CSIDriver) {
-	fill.Nil(&d.Spec.AttachRequired, true)
-	fill.Nil(&d.Spec.PodInfoOnMount, false)
-	fill.Nil(&d.Spec.StorageCapacity, false)
-	fill.Nil(&d.Spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	defaults.Nil(&d.Spec.AttachRequired, true)
+	defaults.Nil(&d.Spec.PodInfoOnMount, false)
+	defaults.Nil(&d.Spec.StorageCapacity, false)
+	defaults.Nil(&d.Spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	if len(d.Spec.VolumeLifecycleModes) == 0 {
 		d.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
 	}
-	fill.Nil(&d.Spec.RequiresRepublish, false)
-	fill.Nil(&d.Spec.SELinuxMount, false)
+	defaults.Nil(&d.Spec.RequiresRepublish, false)
+	defaults.Nil(&d.Spec.SELinuxMount, false)
 }
 
 func csiDriverRow(d *storagev1.CSIDriver, now time.Time) []any {
-	modes, tokens := cell.None, cell.Unset
+	modes, tokens := printers.None, printers.Unset
 	if len(d.Spec.VolumeLifecycleModes) > 0 {
 		var names []string
 		for _, mode := range d.Spec.VolumeLifecycleModes {
@@ -97,7 +102,7 @@ func csiDriverRow(d *storagev1.CSIDriver, now time.Time) []any {
 	}
 }
 
-func validateCSIDriver(_ *resource.Request, d *storagev1.CSIDriver) field.ErrorList {
+func validateCSIDriver(_ *resource.RequestContext, d *storagev1.CSIDriver) field.ErrorList {
 	errs := validateCSIDriverSpec(&d.Spec)
 	if len(d.Name) > maxDriverName {
 		errs = append(errs, field.TooLong(field.NewPath("name"), d.Name, maxDriverName))
@@ -109,7 +114,7 @@ func validateCSIDriverSpec(s *storagev1.CSIDriverSpec) field.ErrorList {
 	p := field.NewPath("spec")
 	var errs field.ErrorList
 	if s.FSGroupPolicy != nil {
-		errs = append(errs, rule.OneOf(p.Child("fsGroupPolicy"), *s.FSGroupPolicy, storagev1.FileFSGroupPolicy,
+		errs = append(errs, validators.OneOf(p.Child("fsGroupPolicy"), *s.FSGroupPolicy, storagev1.FileFSGroupPolicy,
 			storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)...)
 	}
 	audiences := sets.New[string]()
@@ -127,7 +132,7 @@ func validateCSIDriverSpec(s *storagev1.CSIDriverSpec) field.ErrorList {
 		}
 	}
 	for _, mode := range s.VolumeLifecycleModes {
-		errs = append(errs, rule.OneOf(p.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)...)
+		errs = append(errs, validators.OneOf(p.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)...)
 	}
 	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minAllocatableUpdateSeconds {
 		errs = append(errs, field.Invalid(p.Child("nodeAllocatableUpdatePeriodSeconds"), *n, "must be greater than or equal to 10 seconds"))
@@ -139,9 +144,9 @@ func validateCSIDriverSpec(s *storagev1.CSIDriverSpec) field.ErrorList {
 	return errs
 }
 
-func validateCSIDriverUpdate(_ *resource.Request, d, old *storagev1.CSIDriver) field.ErrorList {
+func validateCSIDriverUpdate(_ *resource.RequestContext, d, old *storagev1.CSIDriver) field.ErrorList {
 	p := field.NewPath("spec")
 	errs := validateCSIDriverSpec(&d.Spec)
-	errs = append(errs, rule.Immutable(p.Child("attachedRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired)...)
-	return append(errs, rule.Immutable(p.Child("volumeLifecycleModes"), d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)...)
+	errs = append(errs, validators.Immutable(p.Child("attachedRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired)...)
+	return append(errs, validators.Immutable(p.Child("volumeLifecycleModes"), d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)...)
 }

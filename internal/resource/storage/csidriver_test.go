@@ -8,11 +8,12 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 	"github.com/coracle-io/coracle/internal/resource/storage"
 )
 
-// That pods wait for a driver is only kept where the feature is on, or where it
-// was before.
+// TestCSIDriverFeature checks that the field of a disabled feature is kept
+// only if the stored object has it.
 func TestCSIDriverFeature(t *testing.T) {
 	off, err := feature.Parse([]string{"VolumeLimitScaling=false"})
 	if err != nil {
@@ -36,14 +37,14 @@ func TestCSIDriverFeature(t *testing.T) {
 		"there before":            {off, driver(&waits), true},
 		"put in with the feature": {nil, driver(nil), true},
 	} {
-		r, request := storage.CSIDrivers(), &resource.Request{Now: time.Unix(0, 0), Features: test.features}
+		r, request := storage.CSIDrivers(), &resource.RequestContext{Now: time.Unix(0, 0), Features: test.features}
 		d := driver(&waits)
 		var errs any
 		if test.old == nil {
 			d.ResourceVersion = ""
-			errs = resource.BeforeCreate(r, request, d)
+			errs = resourcetest.BeforeCreate(r, request, d)
 		} else {
-			errs = resource.BeforeUpdate(r, request, d, test.old)
+			errs = resourcetest.BeforeUpdate(r, request, d, test.old)
 		}
 		if kept := d.Spec.PreventPodSchedulingIfMissing != nil; kept != test.kept {
 			t.Errorf("%s: kept: %t %v", name, kept, errs)

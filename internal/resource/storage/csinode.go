@@ -11,37 +11,40 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // CSINodes is the resource csinodes.
 func CSINodes() *resource.Resource {
 	return resource.Define(resource.Definition[storagev1.CSINode, *storagev1.CSINode]{
-		GroupVersion:              storagev1.SchemeGroupVersion,
-		Kind:                      "CSINode",
-		Plural:                    "csinodes",
-		ForbidUnconditionalUpdate: true,
-		Cluster:                   true,
-		MetadataUpdateUnchecked:   true,
-		Validate:                  validateCSINode,
-		ValidateUpdate:            validateCSINodeUpdate,
-		Default:                   func(n *storagev1.CSINode) { fill.Absent(&n.Spec.Drivers) },
-		// Nothing reports the health of volumes yet (KEP-1432).
-		PrepareForCreate: func(_ *resource.Request, n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} },
-		PrepareForUpdate: func(_ *resource.Request, n, old *storagev1.CSINode) { n.Status = old.Status },
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Drivers", "integer", storagev1.CSINodeSpec{}.SwaggerDoc()["drivers"]),
-			resource.AgeColumn(),
+		GroupVersion:            storagev1.SchemeGroupVersion,
+		Names:                   resource.Names{Kind: "CSINode", Plural: "csinodes"},
+		Cluster:                 true,
+		Default:                 func(n *storagev1.CSINode) { defaults.Absent(&n.Spec.Drivers) },
+		MetadataUpdateUnchecked: true,
+		Strategy: resource.Strategy[*storagev1.CSINode]{
+			ForbidUnconditionalUpdate: true,
+			Validate:                  validateCSINode,
+			ValidateUpdate:            validateCSINodeUpdate,
+			// Nothing reports the health of volumes yet (KEP-1432).
+			PrepareForCreate: func(_ *resource.RequestContext, n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} },
+			PrepareForUpdate: func(_ *resource.RequestContext, n, old *storagev1.CSINode) { n.Status = old.Status },
 		},
-		Row: func(n *storagev1.CSINode, now time.Time) []any {
-			return []any{n.Name, int64(len(n.Spec.Drivers)), resource.Age(n.CreationTimestamp, now)}
+		Table: resource.Table[*storagev1.CSINode]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Drivers", "integer", storagev1.CSINodeSpec{}.SwaggerDoc()["drivers"]),
+				resource.AgeColumn(),
+			},
+			Row: func(n *storagev1.CSINode, now time.Time) []any {
+				return []any{n.Name, int64(len(n.Spec.Drivers)), resource.Age(n.CreationTimestamp, now)}
+			},
 		},
 	})
 }
 
-func validateCSINode(_ *resource.Request, n *storagev1.CSINode) field.ErrorList {
+func validateCSINode(_ *resource.RequestContext, n *storagev1.CSINode) field.ErrorList {
 	var errs field.ErrorList
 	names := sets.New[string]()
 	for i := range n.Spec.Drivers {
@@ -57,7 +60,7 @@ func validateCSINode(_ *resource.Request, n *storagev1.CSINode) field.ErrorList 
 			errs = append(errs, field.Invalid(at.Child("nodeID"), d.NodeID, "must be 256 characters or less"))
 		}
 		if d.Allocatable != nil {
-			errs = append(errs, rule.NonnegativePointer(at.Child("allocatable", "count"), d.Allocatable.Count)...)
+			errs = append(errs, validators.NonnegativePointer(at.Child("allocatable", "count"), d.Allocatable.Count)...)
 		}
 		keys := sets.New[string]()
 		for _, key := range d.TopologyKeys {
@@ -68,16 +71,16 @@ func validateCSINode(_ *resource.Request, n *storagev1.CSINode) field.ErrorList 
 				errs = append(errs, field.Duplicate(at, key))
 			}
 			keys.Insert(key)
-			errs = append(errs, rule.Problems(at, key, utilvalidation.IsQualifiedName(key))...)
+			errs = append(errs, validators.Problems(at, key, utilvalidation.IsQualifiedName(key))...)
 		}
 	}
 	return errs
 }
 
-// validateCSINodeUpdate keeps what is known about a driver besides how many
-// volumes it takes: it can only be taken away and registered anew.
-func validateCSINodeUpdate(_ *resource.Request, n, old *storagev1.CSINode) field.ErrorList {
-	now := map[string]*storagev1.CSINodeDriver{} // names that are there twice are a fault of their own
+// validateCSINodeUpdate keeps the drivers except for allocatable. A driver can
+// be removed and added again.
+func validateCSINodeUpdate(_ *resource.RequestContext, n, old *storagev1.CSINode) field.ErrorList {
+	now := map[string]*storagev1.CSINodeDriver{} // duplicate names are reported elsewhere
 	for i := range n.Spec.Drivers {
 		now[n.Spec.Drivers[i].Name] = &n.Spec.Drivers[i]
 	}
@@ -89,7 +92,7 @@ func validateCSINodeUpdate(_ *resource.Request, n, old *storagev1.CSINode) field
 		}
 		before.Allocatable, d.Allocatable = nil, nil
 		if !equality.Semantic.DeepEqual(before, d) {
-			errs = append(errs, field.Invalid(field.NewPath("spec", "drivers"), rule.Shown(*d), "field is immutable"))
+			errs = append(errs, field.Invalid(field.NewPath("spec", "drivers"), validators.Shown(*d), "field is immutable"))
 		}
 	}
 	return errs

@@ -12,17 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/defaultclass"
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/fill"
-	"github.com/coracle-io/coracle/internal/resource/rule"
-)
-
-// Annotations that make a StorageClass the default one; the second is the
-// older form.
-const (
-	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
-	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
+	"github.com/coracle-io/coracle/internal/resource/core/nodeselector"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // StorageClasses is the resource storageclasses.
@@ -30,36 +24,38 @@ func StorageClasses() *resource.Resource {
 	doc := storagev1.StorageClass{}.SwaggerDoc()
 	return resource.Define(resource.Definition[storagev1.StorageClass, *storagev1.StorageClass]{
 		GroupVersion: storagev1.SchemeGroupVersion,
-		Kind:         "StorageClass",
-		Plural:       "storageclasses",
-		ShortNames:   []string{"sc"},
+		Names:        resource.Names{Kind: "StorageClass", Plural: "storageclasses", ShortNames: []string{"sc"}},
 		Cluster:      true,
 		Default: func(c *storagev1.StorageClass) {
-			fill.Nil(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
-			fill.Nil(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+			defaults.Nil(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
+			defaults.Nil(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
 		},
-		Validate:       validateStorageClass,
-		ValidateUpdate: validateStorageClassUpdate,
-		Warnings:       storageClassWarnings,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("Provisioner", "string", doc["provisioner"]),
-			resource.Column("ReclaimPolicy", "string", doc["reclaimPolicy"]),
-			resource.Column("VolumeBindingMode", "string", doc["volumeBindingMode"]),
-			resource.Column("AllowVolumeExpansion", "string", doc["allowVolumeExpansion"]),
-			resource.AgeColumn(),
+		Strategy: resource.Strategy[*storagev1.StorageClass]{
+			Validate:       validateStorageClass,
+			ValidateUpdate: validateStorageClassUpdate,
+			Warnings:       storageClassWarnings,
 		},
-		Row: storageClassRow,
+		Table: resource.Table[*storagev1.StorageClass]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Provisioner", "string", doc["provisioner"]),
+				resource.Column("ReclaimPolicy", "string", doc["reclaimPolicy"]),
+				resource.Column("VolumeBindingMode", "string", doc["volumeBindingMode"]),
+				resource.Column("AllowVolumeExpansion", "string", doc["allowVolumeExpansion"]),
+				resource.AgeColumn(),
+			},
+			Row: storageClassRow,
+		},
 	})
 }
 
-// storageClassWarnings are of topologies by labels that have been replaced.
-func storageClassWarnings(_ *resource.Request, c, _ *storagev1.StorageClass) []string {
+// storageClassWarnings warns of deprecated node labels in topologies.
+func storageClassWarnings(_ *resource.RequestContext, c, _ *storagev1.StorageClass) []string {
 	var warnings []string
 	for i := range c.AllowedTopologies {
 		at := field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions")
 		for k, e := range c.AllowedTopologies[i].MatchLabelExpressions {
-			if message, deprecated := core.DeprecatedNodeLabel(e.Key); deprecated {
+			if message, deprecated := nodeselector.DeprecatedLabel(e.Key); deprecated {
 				warnings = append(warnings, fmt.Sprintf("%s: %s", at.Index(k).Child("key"), message))
 			}
 		}
@@ -69,7 +65,7 @@ func storageClassWarnings(_ *resource.Request, c, _ *storagev1.StorageClass) []s
 
 func storageClassRow(c *storagev1.StorageClass, now time.Time) []any {
 	name := c.Name
-	if c.Annotations[defaultClassAnnotation] == "true" || c.Annotations[betaDefaultClassAnnotation] == "true" {
+	if defaultclass.IsStorage(c) {
 		name += " (default)"
 	}
 	return []any{
@@ -79,25 +75,24 @@ func storageClassRow(c *storagev1.StorageClass, now time.Time) []any {
 	}
 }
 
-func validateStorageClass(_ *resource.Request, c *storagev1.StorageClass) field.ErrorList {
+func validateStorageClass(_ *resource.RequestContext, c *storagev1.StorageClass) field.ErrorList {
 	errs := validateProvisioner(field.NewPath("provisioner"), c.Provisioner)
 	errs = append(errs, validateParameters(field.NewPath("parameters"), c.Parameters, false)...)
 	if c.ReclaimPolicy != nil && *c.ReclaimPolicy != "" {
-		errs = append(errs, rule.OneOf(field.NewPath("reclaimPolicy"), *c.ReclaimPolicy,
+		errs = append(errs, validators.OneOf(field.NewPath("reclaimPolicy"), *c.ReclaimPolicy,
 			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
 	}
 	if c.VolumeBindingMode == nil {
 		errs = append(errs, field.Required(field.NewPath("volumeBindingMode"), ""))
 	} else {
-		errs = append(errs, rule.OneOf(field.NewPath("volumeBindingMode"), *c.VolumeBindingMode,
+		errs = append(errs, validators.OneOf(field.NewPath("volumeBindingMode"), *c.VolumeBindingMode,
 			storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
 	}
 	return append(errs, validateTopologies(field.NewPath("allowedTopologies"), c.AllowedTopologies)...)
 }
 
-// validateTopologies requires terms that differ. An empty one is reported for
-// each of the list's places, as clients know it, though for no more than a
-// thousand.
+// validateTopologies requires terms that differ. Upstream reports an empty
+// term once for each term of the list; this stops after a thousand.
 func validateTopologies(p *field.Path, terms []corev1.TopologySelectorTerm) field.ErrorList {
 	var errs field.ErrorList
 	const most = 1000
@@ -106,7 +101,7 @@ func validateTopologies(p *field.Path, terms []corev1.TopologySelectorTerm) fiel
 		expressions := p.Index(i).Child("matchLabelExpressions")
 		selected, problems := validateTopologyTerm(expressions, terms[i].MatchLabelExpressions)
 		errs = append(errs, problems...)
-		text := fmt.Sprintf("%q", selected) // in the order of the keys
+		text := fmt.Sprintf("%q", selected) // sorts the keys
 		same := seen[text]
 		if len(selected) == 0 {
 			same += len(terms)
@@ -119,7 +114,7 @@ func validateTopologies(p *field.Path, terms []corev1.TopologySelectorTerm) fiel
 	return errs
 }
 
-// validateTopologyTerm returns the values of each key of the term.
+// validateTopologyTerm checks a term and returns the values of each key.
 func validateTopologyTerm(p *field.Path, expressions []corev1.TopologySelectorLabelRequirement) (map[string]sets.Set[string], field.ErrorList) {
 	var errs field.ErrorList
 	selected := map[string]sets.Set[string]{}
@@ -134,7 +129,7 @@ func validateTopologyTerm(p *field.Path, expressions []corev1.TopologySelectorLa
 			}
 			values.Insert(value)
 		}
-		errs = append(errs, rule.Problems(at.Child("key"), e.Key, utilvalidation.IsQualifiedName(e.Key))...)
+		errs = append(errs, validators.Problems(at.Child("key"), e.Key, utilvalidation.IsQualifiedName(e.Key))...)
 		if _, twice := selected[e.Key]; twice {
 			errs = append(errs, field.Duplicate(at.Child("key"), e.Key))
 		}
@@ -143,9 +138,9 @@ func validateTopologyTerm(p *field.Path, expressions []corev1.TopologySelectorLa
 	return selected, errs
 }
 
-func validateStorageClassUpdate(_ *resource.Request, c, old *storagev1.StorageClass) field.ErrorList {
-	errs := rule.Immutable(field.NewPath("parameters"), c.Parameters, old.Parameters)
-	errs = append(errs, rule.Immutable(field.NewPath("provisioner"), c.Provisioner, old.Provisioner)...)
-	errs = append(errs, rule.Immutable(field.NewPath("reclaimPolicy"), c.ReclaimPolicy, old.ReclaimPolicy)...)
-	return append(errs, rule.Immutable(field.NewPath("volumeBindingMode"), c.VolumeBindingMode, old.VolumeBindingMode)...)
+func validateStorageClassUpdate(_ *resource.RequestContext, c, old *storagev1.StorageClass) field.ErrorList {
+	errs := validators.Immutable(field.NewPath("parameters"), c.Parameters, old.Parameters)
+	errs = append(errs, validators.Immutable(field.NewPath("provisioner"), c.Provisioner, old.Provisioner)...)
+	errs = append(errs, validators.Immutable(field.NewPath("reclaimPolicy"), c.ReclaimPolicy, old.ReclaimPolicy)...)
+	return append(errs, validators.Immutable(field.NewPath("volumeBindingMode"), c.VolumeBindingMode, old.VolumeBindingMode)...)
 }

@@ -6,10 +6,10 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// Limits of parameters and of drivers' names, in bytes.
+// Limits of parameters and of driver names, in bytes.
 const (
 	maxParameters     = 512
 	maxParametersSize = 256 << 10
@@ -17,7 +17,7 @@ const (
 	maxNodeID         = 256
 )
 
-// Limits of the tokens that a driver asks for, in seconds.
+// Limits of the expiration of token requests, in seconds.
 const (
 	minTokenSeconds = 10 * 60
 	maxTokenSeconds = 1 << 32
@@ -34,17 +34,17 @@ func validateDriverName(p *field.Path, name string) field.ErrorList {
 	if len(name) > maxDriverName {
 		errs = append(errs, field.TooLong(p, name, maxDriverName))
 	}
-	return append(errs, rule.Problems(p, name, utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)))...)
+	return append(errs, validators.Problems(p, name, utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)))...)
 }
 
-// validateProvisioner checks the name of what provisions volumes, in which
-// case does not matter.
+// validateProvisioner checks the name of a provisioner, in which case does not
+// matter.
 func validateProvisioner(p *field.Path, name string) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(p, "")}
 	}
 	lower := strings.ToLower(name)
-	return rule.Problems(p, lower, utilvalidation.IsQualifiedName(lower))
+	return validators.Problems(p, lower, utilvalidation.IsQualifiedName(lower))
 }
 
 func validateParameters(p *field.Path, parameters map[string]string, required bool) field.ErrorList {

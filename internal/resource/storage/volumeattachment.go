@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/core"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/core/volume"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // VolumeAttachments is the resource volumeattachments.
@@ -22,37 +22,42 @@ func VolumeAttachments() *resource.Resource {
 	attacher := resource.Column("Attacher", "string", doc["attacher"])
 	attacher.Format = "name"
 	return resource.Define(resource.Definition[storagev1.VolumeAttachment, *storagev1.VolumeAttachment]{
-		GroupVersion:              storagev1.SchemeGroupVersion,
-		Kind:                      "VolumeAttachment",
-		Plural:                    "volumeattachments",
-		ForbidUnconditionalUpdate: true,
-		Cluster:                   true,
-		CopyStatus:                func(a, from *storagev1.VolumeAttachment) { a.Status = from.Status },
-		Validate:                  validateVolumeAttachment,
-		ValidateUpdate:            validateVolumeAttachmentUpdate,
-		MetadataUpdateUnchecked:   true,
-		StatusKeepsMetadata:       true,
-		ValidateStatus: func(r *resource.Request, a, _ *storagev1.VolumeAttachment) field.ErrorList {
-			return validateVolumeAttachment(r, a)
+		GroupVersion: storagev1.SchemeGroupVersion,
+		Names:        resource.Names{Kind: "VolumeAttachment", Plural: "volumeattachments"},
+		Cluster:      true,
+		Status: resource.Status[*storagev1.VolumeAttachment]{
+			Copy:          func(a, from *storagev1.VolumeAttachment) { a.Status = from.Status },
+			KeepsMetadata: true,
+			Validate: func(r *resource.RequestContext, a, _ *storagev1.VolumeAttachment) field.ErrorList {
+				return validateVolumeAttachment(r, a)
+			},
 		},
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			attacher,
-			resource.Column("PV", "string", storagev1.VolumeAttachmentSource{}.SwaggerDoc()["persistentVolumeName"]),
-			resource.Column("Node", "string", doc["nodeName"]),
-			resource.Column("Attached", "boolean", storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"]),
-			resource.AgeColumn(),
+		MetadataUpdateUnchecked: true,
+		Strategy: resource.Strategy[*storagev1.VolumeAttachment]{
+			ForbidUnconditionalUpdate: true,
+			Validate:                  validateVolumeAttachment,
+			ValidateUpdate:            validateVolumeAttachmentUpdate,
 		},
-		Row: func(a *storagev1.VolumeAttachment, now time.Time) []any {
-			return []any{
-				a.Name, a.Spec.Attacher, ptr.Deref(a.Spec.Source.PersistentVolumeName, ""), a.Spec.NodeName,
-				a.Status.Attached, resource.Age(a.CreationTimestamp, now),
-			}
+		Table: resource.Table[*storagev1.VolumeAttachment]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				attacher,
+				resource.Column("PV", "string", storagev1.VolumeAttachmentSource{}.SwaggerDoc()["persistentVolumeName"]),
+				resource.Column("Node", "string", doc["nodeName"]),
+				resource.Column("Attached", "boolean", storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"]),
+				resource.AgeColumn(),
+			},
+			Row: func(a *storagev1.VolumeAttachment, now time.Time) []any {
+				return []any{
+					a.Name, a.Spec.Attacher, ptr.Deref(a.Spec.Source.PersistentVolumeName, ""), a.Spec.NodeName,
+					a.Status.Attached, resource.Age(a.CreationTimestamp, now),
+				}
+			},
 		},
 	})
 }
 
-func validateVolumeAttachment(_ *resource.Request, a *storagev1.VolumeAttachment) field.ErrorList {
+func validateVolumeAttachment(_ *resource.RequestContext, a *storagev1.VolumeAttachment) field.ErrorList {
 	p, s := field.NewPath("spec"), &a.Spec
 	errs := validateDriverName(p.Child("attacher"), s.Attacher)
 	source := p.Child("source")
@@ -62,18 +67,18 @@ func validateVolumeAttachment(_ *resource.Request, a *storagev1.VolumeAttachment
 	case inline != nil && name != nil:
 		errs = append(errs, field.Forbidden(source, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
 	case inline != nil:
-		errs = append(errs, core.ValidateInlineVolume(a.Name, inline, source.Child("inlineVolumeSpec"))...)
+		errs = append(errs, volume.ValidateInline(a.Name, inline, source.Child("inlineVolumeSpec"))...)
 	default:
 		if *name == "" {
 			errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
 		}
-		errs = append(errs, rule.Subdomain(source.Child("persistentVolumeName"), *name)...)
+		errs = append(errs, validators.Subdomain(source.Child("persistentVolumeName"), *name)...)
 	}
-	errs = append(errs, rule.Subdomain(p.Child("nodeName"), s.NodeName)...)
+	errs = append(errs, validators.Subdomain(p.Child("nodeName"), s.NodeName)...)
 	return append(errs, validateAttachmentStatus(&a.Status)...)
 }
 
-// Limits of what is told about an attachment, in bytes.
+// Limits of what the status reports, in bytes.
 const (
 	maxAttachmentMetadata     = 256 << 10
 	maxAttachmentErrorMessage = 1024
@@ -98,7 +103,7 @@ func validateVolumeError(p *field.Path, e *storagev1.VolumeError) field.ErrorLis
 	}
 	var errs field.ErrorList
 	if len(e.Message) > maxAttachmentErrorMessage {
-		// Clients know the message with the limit of the metadata in it.
+		// Upstream reports the limit of the metadata here.
 		errs = append(errs, field.TooLong(p.Child("message"), "", maxAttachmentMetadata))
 	}
 	if e.ErrorCode != nil && *e.ErrorCode < 0 {
@@ -107,9 +112,9 @@ func validateVolumeError(p *field.Path, e *storagev1.VolumeError) field.ErrorLis
 	return errs
 }
 
-func validateVolumeAttachmentUpdate(_ *resource.Request, a, old *storagev1.VolumeAttachment) field.ErrorList {
+func validateVolumeAttachmentUpdate(_ *resource.RequestContext, a, old *storagev1.VolumeAttachment) field.ErrorList {
 	if equality.Semantic.DeepEqual(a.Spec, old.Spec) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec"), rule.Shown(a.Spec), "field is immutable")}
+	return field.ErrorList{field.Invalid(field.NewPath("spec"), validators.Shown(a.Spec), "field is immutable")}
 }

@@ -8,11 +8,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 	"github.com/coracle-io/coracle/internal/resource/storage"
 )
 
-// An attachment may describe its volume itself, but only one of CSI, and
-// nothing of it that concerns claims.
+// TestInlineVolume checks that an inline volume must be a CSI volume without
+// fields that concern claims.
 func TestInlineVolume(t *testing.T) {
 	for spec, want := range map[string][]string{
 		`{accessModes: [ReadWriteOnce], csi: {driver: d.example, volumeHandle: h}}`: nil,
@@ -37,7 +38,7 @@ func TestInlineVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, err := range resource.BeforeCreate(storage.VolumeAttachments(), &resource.Request{}, a) {
+		for _, err := range resourcetest.BeforeCreate(storage.VolumeAttachments(), &resource.RequestContext{}, a) {
 			got = append(got, err.Error())
 		}
 		for i := range want {

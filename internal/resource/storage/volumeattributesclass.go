@@ -15,31 +15,37 @@ import (
 // VolumeAttributesClasses is the resource volumeattributesclasses.
 func VolumeAttributesClasses() *resource.Resource {
 	return resource.Define(resource.Definition[storagev1.VolumeAttributesClass, *storagev1.VolumeAttributesClass]{
-		GroupVersion:         storagev1.SchemeGroupVersion,
-		Kind:                 "VolumeAttributesClass",
-		Plural:               "volumeattributesclasses",
-		ShortNames:           []string{"vac"},
-		Cluster:              true,
-		Validate:             validateVolumeAttributesClass,
-		ValidateUpdate:       validateVolumeAttributesClassUpdate,
-		UpdateValidatesAlone: true,
-		Columns: []metav1.TableColumnDefinition{
-			resource.NameColumn(),
-			resource.Column("DriverName", "string", storagev1.VolumeAttributesClass{}.SwaggerDoc()["driverName"]),
-			resource.AgeColumn(),
+		GroupVersion: storagev1.SchemeGroupVersion,
+		Names: resource.Names{
+			Kind:       "VolumeAttributesClass",
+			Plural:     "volumeattributesclasses",
+			ShortNames: []string{"vac"},
 		},
-		Row: func(c *storagev1.VolumeAttributesClass, now time.Time) []any {
-			return []any{c.Name, c.DriverName, resource.Age(c.CreationTimestamp, now)}
+		Cluster:              true,
+		UpdateValidatesAlone: true,
+		Strategy: resource.Strategy[*storagev1.VolumeAttributesClass]{
+			Validate:       validateVolumeAttributesClass,
+			ValidateUpdate: validateVolumeAttributesClassUpdate,
+		},
+		Table: resource.Table[*storagev1.VolumeAttributesClass]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("DriverName", "string", storagev1.VolumeAttributesClass{}.SwaggerDoc()["driverName"]),
+				resource.AgeColumn(),
+			},
+			Row: func(c *storagev1.VolumeAttributesClass, now time.Time) []any {
+				return []any{c.Name, c.DriverName, resource.Age(c.CreationTimestamp, now)}
+			},
 		},
 	})
 }
 
-func validateVolumeAttributesClass(_ *resource.Request, c *storagev1.VolumeAttributesClass) field.ErrorList {
+func validateVolumeAttributesClass(_ *resource.RequestContext, c *storagev1.VolumeAttributesClass) field.ErrorList {
 	errs := validateProvisioner(field.NewPath("driverName"), c.DriverName)
 	return append(errs, validateParameters(field.NewPath("parameters"), c.Parameters, true)...)
 }
 
-func validateVolumeAttributesClassUpdate(r *resource.Request, c, old *storagev1.VolumeAttributesClass) field.ErrorList {
+func validateVolumeAttributesClassUpdate(r *resource.RequestContext, c, old *storagev1.VolumeAttributesClass) field.ErrorList {
 	var errs field.ErrorList
 	if c.DriverName != old.DriverName {
 		errs = append(errs, field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))

@@ -20,7 +20,7 @@ func TestCSIStorageCapacityWarnings(t *testing.T) {
 		`nodeTopology.matchExpressions[1].key: failure-domain.beta.kubernetes.io/zone is deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
 		`nodeTopology.matchLabels.beta.kubernetes.io/os: deprecated since v1.14; use "kubernetes.io/os" instead`,
 	}
-	if diff := cmp.Diff(want, storage.CSIStorageCapacities().Warnings(&resource.Request{}, capacity, nil)); diff != "" {
+	if diff := cmp.Diff(want, storage.CSIStorageCapacities().Strategy.Warnings(&resource.RequestContext{}, capacity, nil)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
-	"github.com/coracle-io/coracle/internal/resource/rule"
+	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-func validateMigration(_ *resource.Request, m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+func validateMigration(_ *resource.RequestContext, m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	p, name := field.NewPath("spec", "resource"), m.Spec.Resource.Resource
 	var errs field.ErrorList
 	if name == "" {
@@ -30,9 +30,9 @@ func validateMigration(_ *resource.Request, m *storagemigrationv1.StorageVersion
 	return errs
 }
 
-// validateMigrationStatus lets a migration end once, in one way, and keeps the
-// revision that it began at.
-func validateMigrationStatus(_ *resource.Request, m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+// validateMigrationStatus allows a migration to end once, either in success or
+// in failure, and keeps its resource version.
+func validateMigrationStatus(_ *resource.RequestContext, m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	p, version := field.NewPath("status"), m.Status.ResourceVersion
 	var errs field.ErrorList
 	if _, err := resourceversion.CompareResourceVersion(version, version); err != nil {
@@ -58,7 +58,7 @@ func validateMigrationStatus(_ *resource.Request, m, old *storagemigrationv1.Sto
 		{is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true"},
 	} {
 		if fault.found {
-			errs = append(errs, field.Invalid(conditions, rule.Shown(m.Status.Conditions), fault.message))
+			errs = append(errs, field.Invalid(conditions, validators.Shown(m.Status.Conditions), fault.message))
 		}
 	}
 	return errs

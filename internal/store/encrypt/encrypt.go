@@ -1,17 +1,17 @@
-// Package encrypt is a Store that keeps the values of chosen resources
-// encrypted in the store below it, by an EncryptionConfiguration file
-// (aesgcm, aescbc, secretbox, identity, KMS), in upstream's format:
+// Package encrypt implements encryption at rest: a Store that encrypts the values
+// of some resources in the underlying store, as an EncryptionConfiguration file
+// says (aesgcm, aescbc, secretbox, identity, KMS). The format is upstream's:
 //
 //	k8s:enc:<provider>:<version>:<key name>:<sealed value>
 //
-// The key of a value is bound to it, so that a value moved to another key
-// does not open. The file is read again while running.
+// The storage key is authenticated data of a value, so that a value that was moved
+// to another key cannot be decrypted. Run reloads the file.
 //
-// A value that does not open is one of two things. As long as a KMS plugin
-// does not answer, what it sealed is waited for: reads fail and are tried
-// again. Anything else was sealed by a key that is not configured; such a
-// value is handed on sealed, which hides it from the API, and everything is
-// read again when the configuration changes.
+// There are two reasons why a value cannot be decrypted. While a KMS plugin
+// does not answer, reads of its values fail with store.ErrUnavailable and
+// callers retry them. Otherwise the encryption key is not configured. Such a
+// value is returned encrypted, so the API does not show it. Watches end when
+// the configuration changes, so that all values are read again.
 package encrypt
 
 import (
@@ -30,6 +30,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const (
@@ -37,33 +38,34 @@ const (
 	reloadPeriod = time.Minute
 )
 
-// Config says where the keys are and which resource is stored where.
+// Config is the configuration of a Store.
 type Config struct {
-	File string // an EncryptionConfiguration
+	File string // path of an EncryptionConfiguration
 	// Resources maps storage paths ("secrets") to resources.
 	Resources map[string]schema.GroupResource
-	ServerID  string // names this API server to KMS metrics
+	ServerID  string // the API server's name in KMS metrics
 }
 
-// Store encrypts on the way down and decrypts on the way up.
+// Store encrypts values that are written to the underlying store and decrypts
+// values that are read from it.
 type Store struct {
 	store.Store
 	config       Config
 	hash         string
 	transformers *encryptionconfig.DynamicTransformers
-	closed       atomic.Bool // a value did not open for want of its key
+	closed       atomic.Bool // a value could not be decrypted because its key is not configured
 
 	mu       sync.Mutex    // guards reloaded
-	reloaded chan struct{} // closed when everything is to be read again
+	reloaded chan struct{} // closed when all values must be read again
 }
 
-// KMS is the name of Check.
+// KMS is the name of the health check Check.
 const KMS = "kms-providers"
 
-// kmsPrefix is what values begin with that a KMS plugin has sealed.
+// kmsPrefix is the prefix of values that a KMS plugin encrypted.
 const kmsPrefix = "k8s:enc:kms:"
 
-// Check says what is wrong with the KMS plugins, if any are configured.
+// Check returns an error if a configured KMS plugin is unhealthy.
 func (e *Store) Check(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/"+KMS, nil)
 	if err != nil {
@@ -72,8 +74,8 @@ func (e *Store) Check(ctx context.Context) error {
 	return e.transformers.Check(request)
 }
 
-// New reads the configuration; a broken one is an error. Plugins that it
-// starts live until ctx ends.
+// New reads the configuration and returns an error if it is invalid. The
+// connections to KMS plugins are closed when ctx is done.
 func New(ctx context.Context, s store.Store, c Config) (*Store, error) {
 	loaded, cancel, err := load(ctx, c)
 	if err != nil {
@@ -94,21 +96,15 @@ func load(ctx context.Context, c Config) (*encryptionconfig.EncryptionConfigurat
 	return loaded, cancel, nil
 }
 
-// Run takes over changes of the file until ctx ends. A file that cannot be
-// used is reported and leaves the former keys in force.
+// Run reloads the file when it changes, until ctx is done. If the file is invalid,
+// Run logs the error and keeps the previous configuration.
 func (e *Store) Run(ctx context.Context) error {
-	ticker := time.NewTicker(reloadPeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			if err := e.reload(ctx); err != nil {
-				klog.FromContext(ctx).Error(err, "Keeping the former encryption keys")
-			}
+	supervise.Every(ctx, reloadPeriod, func() {
+		if err := e.reload(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot reload the encryption configuration, keeping the previous one")
 		}
-	}
+	})
+	return nil
 }
 
 func (e *Store) reload(ctx context.Context) error {
@@ -132,14 +128,15 @@ func (e *Store) reload(ctx context.Context) error {
 	return nil
 }
 
-// stale is closed when watches end because everything is to be read again.
+// stale returns a channel that is closed when all values must be read again.
 func (e *Store) stale() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.reloaded
 }
 
-// transformer returns nil for keys of no known resource.
+// transformer returns the transformer for a key, or nil if the key belongs to no
+// known resource.
 func (e *Store) transformer(key string) value.Transformer {
 	path, ok := strings.CutPrefix(key, prefix)
 	if !ok {
@@ -184,7 +181,7 @@ func (e *Store) open(ctx context.Context, key string, sealed []byte) ([]byte, er
 		return nil, fmt.Errorf("%w: decrypting %s: %w", store.ErrUnavailable, key, err)
 	}
 	e.closed.Store(true)
-	klog.FromContext(ctx).Error(err, "Cannot decrypt a value: no key of --encryption-provider-config opens it", "key", key)
+	klog.FromContext(ctx).Error(err, "Cannot decrypt a value: none of the keys in --encryption-provider-config matches", "key", key)
 	return sealed, nil
 }
 
@@ -233,8 +230,8 @@ func (e *Store) Update(ctx context.Context, key string, plain []byte, revision i
 	return e.Store.Update(ctx, key, sealed, revision, ttl)
 }
 
-// Watch implements store.Store. A value that cannot be opened at present ends
-// it, and so does a configuration that may open what was closed.
+// Watch implements store.Store. A value of a KMS plugin that does not answer
+// ends it, and so does a new configuration that may decrypt other values.
 func (e *Store) Watch(ctx context.Context, prefix string, after int64) <-chan store.Batch {
 	ctx, cancel := context.WithCancel(ctx)
 	stale := e.stale()

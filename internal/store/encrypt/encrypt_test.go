@@ -76,7 +76,7 @@ func TestProviders(t *testing.T) {
 				}
 			}
 
-			// A new key comes first; what the old one sealed still opens.
+			// The new key is first. The old one still decrypts existing values.
 			writeConfig(t, file, provider(name, "two"), provider(name, "one"))
 			if err := e.reload(ctx); err != nil {
 				t.Fatal(err)
@@ -91,7 +91,7 @@ func TestProviders(t *testing.T) {
 				t.Errorf("after the rotation stored %q", raw.Value)
 			}
 
-			// A broken file leaves the keys in force.
+			// An invalid file does not change the configuration.
 			if err := os.WriteFile(file, []byte("nonsense"), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,8 @@ import (
 	"github.com/coracle-io/coracle/internal/store/mem"
 )
 
-// plugin is a KMS v2 plugin whose keys are bytes that it adds to each byte.
+// plugin is a KMS v2 plugin. It encrypts by adding the first byte of the key to
+// each byte.
 type plugin struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
 	t      *testing.T
@@ -86,10 +87,10 @@ func (p *plugin) rotate(keyID string) {
 }
 
 const (
-	// kmsPatience is how long the state of a plugin may be taken for good
-	// after it was last asked for, and some more.
-	kmsPatience = time.Minute
-	ofSecrets   = "/registry/secrets/web/"
+	// kmsTimeout is longer than the time for which the last status of a plugin
+	// is trusted.
+	kmsTimeout = time.Minute
+	ofSecrets  = "/registry/secrets/web/"
 )
 
 func open(t *testing.T, below store.Store, file string) *Store {
@@ -105,13 +106,14 @@ func open(t *testing.T, below store.Store, file string) *Store {
 
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, kmsPatience, true, func(context.Context) (bool, error) { return condition(), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, kmsTimeout, true, func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
-		t.Fatal("it never came true that " + what)
+		t.Fatal("timed out waiting for " + what)
 	}
 }
 
-// sealedBy is the key id in a stored value, which is kept in the clear.
+// sealedBy reports whether a stored value contains a key ID, which is not
+// encrypted.
 func sealedBy(t *testing.T, below store.Store, key, keyID string) bool {
 	t.Helper()
 	kv, err := below.Get(t.Context(), key)
@@ -121,7 +123,8 @@ func sealedBy(t *testing.T, below store.Store, key, keyID string) bool {
 	return bytes.Contains(kv.Value, []byte(keyID))
 }
 
-// A KMS v2 plugin seals, its keys rotate, and it may go away and come back.
+// TestKMS checks encryption by a KMS v2 plugin, the rotation of its key, and
+// reads while it does not answer.
 func TestKMS(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "kms") // a socket's path must be short
@@ -146,16 +149,16 @@ func TestKMS(t *testing.T) {
 	if !sealedBy(t, below, ofSecrets+"a", "key-1") {
 		t.Error("not sealed by the plugin's key")
 	}
-	// Another server, or the same one after a restart, has to ask the plugin.
+	// A server that was just started has no cached keys and must call the plugin.
 	restarted := open(t, below, file)
 	if kv, err := restarted.Get(ctx, ofSecrets+"a"); err != nil || !bytes.Equal(kv.Value, plain) {
 		t.Fatalf("after a restart: %q %v", kv.Value, err)
 	}
 
 	p.stop()
-	eventually(t, "the check tells of the plugin", func() bool { return restarted.Check(ctx) != nil })
+	eventually(t, "the health check to fail", func() bool { return restarted.Check(ctx) != nil })
 	if kv, err := restarted.Get(ctx, ofSecrets+"a"); err != nil || !bytes.Equal(kv.Value, plain) {
-		t.Fatalf("what was opened before: %q %v", kv.Value, err)
+		t.Fatalf("a value that was decrypted before: %q %v", kv.Value, err)
 	}
 	late := open(t, below, file)
 	if _, err := late.List(ctx, ofSecrets, store.ListOptions{}); !errors.Is(err, store.ErrUnavailable) {
@@ -167,7 +170,7 @@ func TestKMS(t *testing.T) {
 
 	p.rotate("key-2")
 	p.start()
-	eventually(t, "the check is content", func() bool { return restarted.Check(ctx) == nil && late.Check(ctx) == nil })
+	eventually(t, "the health check to succeed", func() bool { return restarted.Check(ctx) == nil && late.Check(ctx) == nil })
 	for _, s := range []*Store{restarted, late} {
 		if page, err := s.List(ctx, ofSecrets, store.ListOptions{}); err != nil || len(page.Items) != 1 || !bytes.Equal(page.Items[0].Value, plain) {
 			t.Fatalf("after the recovery: %v %v", page, err)
@@ -177,12 +180,13 @@ func TestKMS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !sealedBy(t, below, ofSecrets+"b", "key-2") || !sealedBy(t, below, ofSecrets+"a", "key-1") {
-		t.Error("the new key does not seal what is new alone")
+		t.Error("only new values should be sealed by the new key")
 	}
 }
 
-// A value whose key is not configured is handed on sealed and stops nothing
-// else; a configuration with the key makes everything to be read again.
+// TestMissingKey checks that a value whose key is not configured is returned
+// encrypted, that other values can be read, and that a configuration with the key
+// ends the watches, so that all values are read again.
 func TestMissingKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	writeConfig(t, file, provider("aesgcm", "one"))
@@ -217,7 +221,8 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
-// Custom resources are named by their group, and can be meant by wildcards.
+// TestCustomResources checks the encryption of custom resources, by name and by
+// wildcard.
 func TestCustomResources(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	content := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [boats.example.com, '*.example.org']\n  providers:\n" + provider("aesgcm", "one")

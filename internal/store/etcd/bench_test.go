@@ -9,7 +9,7 @@ import (
 	"github.com/coracle-io/coracle/internal/store/etcd"
 )
 
-// BenchmarkStart is a cold start on an empty directory until the first answer.
+// BenchmarkStart measures a start with an empty directory until the first answer.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		e, err := etcd.Embed(context.Background(), etcd.Config{Dir: shortDir(b)})
@@ -29,7 +29,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkCreate makes durable 1 kB values from so many callers.
+// BenchmarkCreate measures durable writes of 1 kB by concurrent callers.
 func BenchmarkCreate(b *testing.B) {
 	value := make([]byte, 1000)
 	for _, callers := range []int{1, 16, 128} {
@@ -49,7 +49,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// BenchmarkCurrentRevision is a linearizable read.
+// BenchmarkCurrentRevision measures a linearizable read.
 func BenchmarkCurrentRevision(b *testing.B) {
 	e := embedded(b, etcd.Config{Dir: shortDir(b)})
 	for b.Loop() {

@@ -23,35 +23,34 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// ErrDamaged says that trying again is in vain.
+// ErrDamaged means that a file is damaged, so that a retry cannot help.
 var ErrDamaged = errors.New("damaged")
 
-// damage says that a file does not hold what was written to it, and how to mend
-// that. A file that the machine could not read, as for want of memory or of open
-// files, may be whole, and is worth another try.
-func damage(what, path string, err error, mend string) error {
+// damage returns an error for a file with invalid content that says how to
+// repair it. A file that could not be read, for example because memory or file
+// descriptors ran out, may be intact.
+func damage(what, path string, err error, repair string) error {
 	if number := syscall.Errno(0); errors.As(err, &number) {
 		return fmt.Errorf("cannot read the etcd %s %s: %w", what, path, err)
 	}
-	return fmt.Errorf("the etcd %s %s is %w (%w): %s", what, path, ErrDamaged, err, mend)
+	return fmt.Errorf("the etcd %s %s is %w (%w): %s", what, path, ErrDamaged, err, repair)
 }
 
-// lockPatience is how long a database may be held by a process that ends.
-const lockPatience = 5 * time.Second
+// lockTimeout is how long to wait for another process to release the database.
+const lockTimeout = 5 * time.Second
 
-// checkFiles names the damage of a data directory, which etcd would end the
-// whole process over, or wait for ever. A directory without a database is new.
+// checkFiles returns an error if the data directory is damaged. etcd would exit or
+// wait forever. A directory without a database is new.
 func checkFiles(c Config) error {
 	applied, err := checkDatabase(databaseFile(c.Dir))
 	if err != nil {
 		return err
 	}
-	return checkLog(logFolder(c.Dir), applied, c.PeerURL == "")
+	return checkLog(logDir(c.Dir), applied, c.PeerURL == "")
 }
 
-// checkDatabase opens a database, if there is one, and closes it again. It
-// returns the index of the last entry of the log that the database has; 0 is
-// none.
+// checkDatabase returns the index of the last log entry that the database contains,
+// or 0.
 func checkDatabase(path string) (applied uint64, err error) {
 	damaged := func(err error) error {
 		return damage("database", path, err, "restore it from a copy, or choose another data directory")
@@ -70,15 +69,15 @@ func checkDatabase(path string) (applied uint64, err error) {
 	case err == nil && info.Size() == 0:
 		return 0, damaged(errEmpty)
 	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockPatience})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockTimeout})
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return 0, fmt.Errorf("the etcd database %s is in use by another process: stop that one, or choose another data directory", path)
+		return 0, fmt.Errorf("the etcd database %s is in use by another process: stop that process, or choose another data directory", path)
 	case err != nil:
 		return 0, damaged(err)
 	}
 	defer func() { _ = db.Close() }()
-	err = supervise.Call(func() error { // bbolt panics over what it cannot read
+	err = supervise.Call(func() error { // bbolt panics if the file is damaged
 		return db.View(func(tx *bbolt.Tx) (err error) {
 			applied, err = readApplied(tx)
 			return err
@@ -91,14 +90,14 @@ func checkDatabase(path string) (applied uint64, err error) {
 }
 
 var (
-	// errEmpty is a file that never is without content.
+	// errEmpty means that a file is empty that always has content.
 	errEmpty = errors.New("it is empty")
-	// errGone is a database beside snapshots of a log that begins with it.
-	errGone = errors.New("it is gone, and snapshots of its log are there")
+	// errGone means that the database is missing although its snapshots exist.
+	errGone = errors.New("it is missing, and snapshots of its log exist")
 )
 
-// readApplied reads the index of the last entry that a database has. What the
-// file lacks of its pages must not be touched: that is SIGBUS.
+// readApplied reads the consistent index. It does not read pages beyond the end of
+// the file, which would cause SIGBUS.
 func readApplied(tx *bbolt.Tx) (uint64, error) {
 	info, err := os.Stat(tx.DB().Path())
 	if err != nil {
@@ -118,37 +117,37 @@ func readApplied(tx *bbolt.Tx) (uint64, error) {
 	return binary.BigEndian.Uint64(index), nil
 }
 
-// logFolder has the log of a data directory.
-func logFolder(dir string) string { return filepath.Join(dir, "member", "wal") }
+// logDir returns the directory of the log.
+func logDir(dir string) string { return filepath.Join(dir, "member", "wal") }
 
-// logFiles are the names of a log's files in their order.
-func logFiles(folder string) ([]string, error) {
-	names, err := fileutil.ReadDir(folder, fileutil.WithExt(".wal"))
+// logFiles returns the names of the log files in order.
+func logFiles(dir string) ([]string, error) {
+	names, err := fileutil.ReadDir(dir, fileutil.WithExt(".wal"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return names, err
 }
 
-// checkLog compares a log with what the database has of it. An entry is in the
-// log of a single member before it is in the database; other members get again
-// from their leader what a loss of power took.
-func checkLog(folder string, applied uint64, single bool) error {
+// checkLog compares the log with the database. A single member writes an entry to
+// the log before the database. Other members get entries that a power failure lost
+// from the leader.
+func checkLog(dir string, applied uint64, single bool) error {
 	damaged := func(path string, err error) error {
 		return damage("log", path, err, "restore it from a copy together with the database, make a new data directory of the database alone (etcdutl snapshot restore --skip-hash-check), or choose another one")
 	}
-	names, err := logFiles(folder)
+	names, err := logFiles(dir)
 	if err != nil {
 		return err
 	}
 	if len(names) == 0 {
 		if applied > 0 {
-			return damaged(folder, errors.New("it is gone, and the database is there"))
+			return damaged(dir, errors.New("it is missing, and the database exists"))
 		}
 		return nil
 	}
 	for _, name := range names {
-		path := filepath.Join(folder, name)
+		path := filepath.Join(dir, name)
 		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
 			return damaged(path, errEmpty)
 		}
@@ -156,7 +155,7 @@ func checkLog(folder string, applied uint64, single bool) error {
 	if !single {
 		return nil
 	}
-	last := filepath.Join(folder, names[len(names)-1])
+	last := filepath.Join(dir, names[len(names)-1])
 	end, _, err := endOfLog(last)
 	if err == nil && end < applied {
 		err = fmt.Errorf("it ends before the database, at entry %d of %d", end, applied)
@@ -167,15 +166,14 @@ func checkLog(folder string, applied uint64, single bool) error {
 	return nil
 }
 
-// endOfLog reads the last file of a log. It returns the index of the log's last
-// entry, and how many bytes of the file are used. A last record that was not
-// written to its end does not count.
+// endOfLog reads the last log file. It returns the index of the last entry and the
+// number of bytes used. An incomplete last record is ignored.
 func endOfLog(path string) (index uint64, size int64, err error) {
 	var sequence uint64
 	if _, err := fmt.Sscanf(filepath.Base(path), "%016x-%016x.wal", &sequence, &index); err != nil {
 		return 0, 0, fmt.Errorf("its name: %w", err)
 	}
-	index -= min(index, 1) // the name has that of the file's first entry
+	index -= min(index, 1) // the name has the index of the file's first entry
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, 0, err
@@ -193,7 +191,7 @@ func endOfLog(path string) (index uint64, size int64, err error) {
 	return index, records.LastOffset(), err
 }
 
-// indexAfter is the index of the log's last entry after a record of it.
+// indexAfter returns the index of the last entry after a record.
 func indexAfter(index uint64, record *walpb.Record, records wal.Decoder) (uint64, error) {
 	switch record.GetType() {
 	case wal.CrcType:

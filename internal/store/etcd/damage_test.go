@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// used makes a data directory whose files have 400 KiB and more.
-func used(t *testing.T) (dir string) {
+// dataDir returns a data directory with a database and a log of at least 400 KiB.
+func dataDir(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	e, err := Embed(t.Context(), Config{Dir: dir})
@@ -31,9 +31,9 @@ func used(t *testing.T) (dir string) {
 	return dir
 }
 
-// Damage is named before etcd starts, which would wait for ever or end the
-// process over it.
-func TestDamageIsNamed(t *testing.T) {
+// TestDamagedFilesAreReported checks that damaged files are reported before
+// etcd starts. etcd would wait forever or exit.
+func TestDamagedFilesAreReported(t *testing.T) {
 	database, log := "member/snap/db", "member/wal/0000000000000000-0000000000000000.wal"
 	cut := func(name string, size int64) func(dir string) error {
 		return func(dir string) error { return os.Truncate(filepath.Join(dir, name), size) }
@@ -42,20 +42,20 @@ func TestDamageIsNamed(t *testing.T) {
 		damage func(dir string) error
 		want   []string
 	}{
-		"nothing":        {func(string) error { return nil }, nil},
-		"database cut":   {cut(database, 40_000), []string{database, "it has 40000 bytes of "}},
-		"database empty": {cut(database, 0), []string{database, "it is empty"}},
-		"log file empty": {cut(log, 0), []string{log, "it is empty"}},
-		"log cut":        {cut(log, 300_000), []string{log, "it ends before the database, at "}},
-		"log gone":       {func(dir string) error { return os.RemoveAll(filepath.Join(dir, "member/wal")) }, []string{"member/wal", "it is gone"}},
-		"log files gone": {func(dir string) error { return os.Remove(filepath.Join(dir, log)) }, []string{"member/wal", "it is gone"}},
-		"database gone": {func(dir string) error {
+		"nothing":            {func(string) error { return nil }, nil},
+		"database truncated": {cut(database, 40_000), []string{database, "it has 40000 bytes of "}},
+		"database empty":     {cut(database, 0), []string{database, "it is empty"}},
+		"log file empty":     {cut(log, 0), []string{log, "it is empty"}},
+		"log truncated":      {cut(log, 300_000), []string{log, "it ends before the database, at "}},
+		"log missing":        {func(dir string) error { return os.RemoveAll(filepath.Join(dir, "member/wal")) }, []string{"member/wal", "it is missing"}},
+		"log files missing":  {func(dir string) error { return os.Remove(filepath.Join(dir, log)) }, []string{"member/wal", "it is missing"}},
+		"database missing": {func(dir string) error {
 			return errors.Join(os.Remove(filepath.Join(dir, database)), os.WriteFile(filepath.Join(dir, "member/snap/0000000000000002-0000000000001388.snap"), []byte("a log's"), 0o600))
-		}, []string{database, "it is gone"}},
+		}, []string{database, "it is missing"}},
 		"log overwritten": {overwrite(log, 300_000), []string{log, "crc mismatch"}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := used(t)
+			dir := dataDir(t)
 			if err := test.damage(dir); err != nil {
 				t.Fatal(err)
 			}
@@ -77,11 +77,11 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
-// What cannot be read now may be whole: it is no damage, which nobody tries to
-// start again over.
-func TestWhatCannotBeReadIsNoDamage(t *testing.T) {
+// TestUnreadableFileIsNotDamaged checks that a file that cannot be read is not
+// reported as damaged, because a damaged file ends all attempts to start.
+func TestUnreadableFileIsNotDamaged(t *testing.T) {
 	for _, name := range []string{"member/snap/db", "member/wal/0000000000000000-0000000000000000.wal"} {
-		dir := used(t)
+		dir := dataDir(t)
 		path := filepath.Join(dir, name)
 		if err := os.Rename(path, path+".away"); err != nil {
 			t.Fatal(err)
@@ -109,15 +109,16 @@ func overwrite(name string, at int64) func(dir string) error {
 	}
 }
 
-// A log may end in a record that was not written to its end: etcd cuts it off.
-func TestATornLogIsNoDamage(t *testing.T) {
-	dir := used(t)
-	folder := logFolder(dir)
-	files, err := logFiles(folder)
+// TestTornLogIsNotDamaged checks that an incomplete last record of the log is not
+// reported as damage, because etcd removes it.
+func TestTornLogIsNotDamaged(t *testing.T) {
+	dir := dataDir(t)
+	logs := logDir(dir)
+	files, err := logFiles(logs)
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}
-	_, size, err := endOfLog(filepath.Join(folder, files[0]))
+	_, size, err := endOfLog(filepath.Join(logs, files[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +132,9 @@ func TestATornLogIsNoDamage(t *testing.T) {
 	e.stop(func() {}, false)
 }
 
-// A panic of etcd while it starts ends nothing else.
-func TestAPanicOfTheStartIsAnError(t *testing.T) {
+// TestPanicDuringStartIsAnError checks that a panic during etcd's start is
+// returned as an error.
+func TestPanicDuringStartIsAnError(t *testing.T) {
 	if _, err := start(nil, newFatal()); err == nil || !strings.Contains(err.Error(), "nil pointer") {
 		t.Errorf("got %v", err)
 	}

@@ -15,29 +15,29 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Endpoints says where an external etcd cluster is and who we are to it. The
-// files are PEM; all three are empty for plain HTTP.
+// Endpoints holds the addresses of an external etcd cluster and the credentials
+// for it. The files are PEM. All three are empty for plain HTTP.
 type Endpoints struct {
-	URLs     []string // as --etcd-servers
-	CAFile   string   // as --etcd-cafile
-	CertFile string   // as --etcd-certfile
-	KeyFile  string   // as --etcd-keyfile
+	URLs     []string // see --etcd-servers
+	CAFile   string   // see --etcd-cafile
+	CertFile string   // see --etcd-certfile
+	KeyFile  string   // see --etcd-keyfile
 }
 
-// Timings of the connection to an external etcd, as upstream's.
+// Timeouts of the connection to an external etcd, with upstream's values.
 const (
 	dialTimeout      = 20 * time.Second
 	keepAliveTime    = 30 * time.Second
 	keepAliveTimeout = 10 * time.Second
 )
 
-// External is a store in an etcd cluster that others run.
+// External is a store in an external etcd cluster.
 type External struct {
 	*Store
 	client *clientv3.Client
 }
 
-// Size is how many bytes the database file of one of the members takes.
+// Size returns the size of one member's database file in bytes.
 func (e *External) Size(ctx context.Context) (int64, error) {
 	status, err := e.client.Status(ctx, e.client.Endpoints()[0])
 	if err != nil {
@@ -46,8 +46,8 @@ func (e *External) Size(ctx context.Context) (int64, error) {
 	return status.DbSize, nil
 }
 
-// Dial connects to an external etcd cluster. It returns at once: a cluster
-// that is not there yet is waited for by the calls to the store.
+// Dial connects to an external etcd cluster. It does not wait for a
+// connection: calls to the store wait until the cluster answers.
 func Dial(e Endpoints, logger klog.Logger) (*External, error) {
 	if len(e.URLs) == 0 {
 		return nil, fmt.Errorf("etcd: no endpoints given, set --etcd-servers")
@@ -76,28 +76,23 @@ func Dial(e Endpoints, logger klog.Logger) (*External, error) {
 	return &External{Store: newStore(clientv3.RetryKVClient(client), client), client: client}, nil
 }
 
-// How often the cluster is asked whether it answers, and how long it may take.
 const (
-	askEvery    = 5 * time.Second
-	askPatience = 3 * time.Second
+	// checkExternalInterval is the time between two checks of the cluster.
+	checkExternalInterval = 5 * time.Second
+	// checkExternalTimeout limits one check.
+	checkExternalTimeout = 3 * time.Second
 )
 
-// Run reports, until ctx ends, whether the cluster answers.
+// Run reports the condition Unreachable while the cluster does not answer, until
+// ctx is done.
 func (e *External) Run(ctx context.Context) error {
-	ticker := time.NewTicker(askEvery)
-	defer ticker.Stop()
-	for {
-		supervise.Report(ctx, "Unreachable", e.ask(ctx))
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	supervise.Repeat(ctx, checkExternalInterval, func() { supervise.Report(ctx, "Unreachable", e.check(ctx)) })
+	return nil
 }
 
-func (e *External) ask(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, askPatience)
+// check returns an error if the cluster does not answer.
+func (e *External) check(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, checkExternalTimeout)
 	defer cancel()
 	if _, err := e.CurrentRevision(bounded); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("etcd at %s does not answer: %w", strings.Join(e.client.Endpoints(), ","), err)
@@ -105,5 +100,5 @@ func (e *External) ask(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (e *External) Close() error { return e.client.Close() }

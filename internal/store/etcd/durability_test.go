@@ -16,11 +16,12 @@ import (
 	"github.com/coracle-io/coracle/internal/store/etcd"
 )
 
-// victimDir, in the environment, makes this test binary the process that is killed.
+// victimDir is an environment variable. If it is set, this test binary is the
+// process to be killed, with the value as its data directory.
 const victimDir = "CORACLE_TEST_VICTIM_DIR"
 
-// TestAcknowledgedWritesSurviveKill kills a process in the middle of its
-// writes and looks for everything that it said was done.
+// TestAcknowledgedWritesSurviveKill kills a process during its writes and checks
+// that all acknowledged writes are stored.
 func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 	if dir := os.Getenv(victimDir); dir != "" {
 		victim(dir)
@@ -92,8 +93,8 @@ func victim(dir string) {
 	wg.Wait()
 }
 
-// TestFullDatabaseRecovers writes the same key until the quota is used up by
-// its history, and waits until the store has made room by itself.
+// TestFullDatabaseRecovers updates a key until its history exceeds the quota,
+// and waits until the store accepts writes again.
 func TestFullDatabaseRecovers(t *testing.T) {
 	e := embedded(t, etcd.Config{Dir: shortDir(t), QuotaBytes: 16 << 20})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

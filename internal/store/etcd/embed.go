@@ -21,24 +21,25 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Config of an etcd inside this process. Only Dir is needed for a single one.
+// Config is the configuration of an embedded etcd. Only Dir is required for a single
+// member.
 type Config struct {
-	Dir       string // data directory, made if missing
-	Socket    string // unix socket for etcdctl; "" is etcd.sock in Dir
-	ClientURL string // where else to listen, with TLS; "" is nowhere
+	Dir       string // data directory; created if missing
+	Socket    string // unix socket for etcdctl; "" means etcd.sock in Dir
+	ClientURL string // additional URL to listen on, with TLS; may be empty
 
 	// For a member of a Raft cluster:
 	Name           string // of this member
-	PeerURL        string // where the other members reach this one; "" is a single member
+	PeerURL        string // URL for the other members; "" means a single member
 	InitialCluster string // "name=url,name=url"
-	Existing       bool   // join a running cluster instead of making one
+	Existing       bool   // join a running cluster instead of creating one
 	PeerTLS        TLSFiles
 
 	ClientTLS  TLSFiles // for ClientURL with https
 	QuotaBytes int64    // 0 is 8 GiB
 }
 
-// TLSFiles are PEM files. Peers and clients must have a certificate of CA.
+// TLSFiles are paths of PEM files. Peers and clients must have a certificate of CA.
 type TLSFiles struct{ CA, Cert, Key string }
 
 func (f TLSFiles) info() transport.TLSInfo {
@@ -49,38 +50,38 @@ func (f TLSFiles) info() transport.TLSInfo {
 }
 
 // Tuning. A single member elects itself after up to five ticks, which are short
-// until then. Once it leads nobody waits for its heartbeats, and each tick wakes
-// an idle process. What is committed to the log is durable; the database may
-// follow later.
+// until then. As leader it has no peers that wait for heartbeats, so its ticks are
+// slow to save power. Committed log entries are durable. The database may be written
+// later.
 const (
 	electingTick        = 2 * time.Millisecond
 	singleTick          = 500 * time.Millisecond
-	singleElection      = 5 * singleTick // etcd takes no less
+	singleElection      = 5 * singleTick // the minimum that etcd allows
 	singleBatchInterval = 500 * time.Millisecond
 	defaultQuota        = 8 << 30
 	maxRequestBytes     = 8 << 20
 	singleSnapshotCount = 5000                    // entries of the log until the next snapshot on disk
-	singleCatchUp       = 10                      // entries that stay in memory: nobody catches up, and each may hold megabytes
-	singlePeer          = "http://localhost:2380" // a name only: nothing listens
+	singleCatchUp       = 10                      // entries that stay in memory: there are no followers, and an entry may have megabytes
+	singlePeer          = "http://localhost:2380" // only a name: nothing listens there
 )
 
-// DefaultName is what a member is called that was given no name.
+// DefaultName is the name of a member without Config.Name.
 const DefaultName = "coracle"
 
-// Embedded is a store in an etcd that runs inside this process.
+// Embedded is a store in an etcd server in this process.
 type Embedded struct {
 	*Store
-	server *embed.Etcd
-	client *clientv3.Client
-	file   string // the database
-	quota  int64
-	poke   chan struct{} // the quota was hit
-	ends   fatal         // etcd cannot go on
-	room   *room
-	single bool // it has no other members
+	server   *embed.Etcd
+	client   *clientv3.Client
+	file     string // the database
+	quota    int64
+	quotaHit chan struct{} // the quota was hit
+	fatal    fatal         // receives etcd's fatal error
+	space    *spaceCheck
+	single   bool // it is the only member
 }
 
-// Embed starts an etcd and returns once it can answer. Run must follow.
+// Embed starts etcd and returns when it is ready. The caller must call Run.
 func Embed(ctx context.Context, config Config) (*Embedded, error) {
 	logger := klog.FromContext(ctx)
 	ends := newFatal()
@@ -93,43 +94,43 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 	}
 	server, err := start(ec, ends)
 	if err != nil {
-		supervise.Note(ctx, err)
-		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, becauseFull(config.Dir, statDisk, err))
+		supervise.RecordPanic(ctx, err)
+		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, addDiskFull(config.Dir, statDisk, err))
 	}
 	if err := os.Chmod(config.socket(), 0o700); err != nil {
 		server.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
-	e := &Embedded{server: server, file: databaseFile(config.Dir), quota: ec.QuotaBackendBytes, poke: make(chan struct{}, 1), ends: ends, single: config.PeerURL == ""}
+	e := &Embedded{server: server, file: databaseFile(config.Dir), quota: ec.QuotaBackendBytes, quotaHit: make(chan struct{}, 1), fatal: ends, single: config.PeerURL == ""}
 	if err := e.lead(ctx, e.single); err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
 	client := v3client.New(server.Server)
-	e.room = newRoom(adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server.Server)), config.Dir, statDisk)
-	e.Store, e.client = newStore(e.room, client), client
+	e.space = newSpaceCheck(adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server.Server)), config.Dir, statDisk)
+	e.Store, e.client = newStore(e.space, client), client
 	e.Store.full = func() {
 		select {
-		case e.poke <- struct{}{}:
+		case e.quotaHit <- struct{}{}:
 		default:
 		}
 	}
 	return e, nil
 }
 
-// lead waits until there is a leader, and stops an etcd that gets none.
+// lead waits for a leader. It stops etcd on an error.
 func (e *Embedded) lead(ctx context.Context, single bool) error {
 	err := e.elected(ctx, single)
 	if err != nil {
-		within(ctx.Err() == nil, func() {
-			e.server.Server.Stop() // Close alone waits until it is ready
+		closeWithTimeout(ctx.Err() == nil, func() {
+			e.server.Server.Stop() // Close alone would wait until etcd is ready
 			e.server.Close()
 		})
 	}
 	return err
 }
 
-// elected waits until there is a leader, which a single member becomes at once,
-// and reports what it waits for.
+// elected waits for a leader and reports what it waits for. A single member elects
+// itself.
 func (e *Embedded) elected(ctx context.Context, single bool) error {
 	if single {
 		if err := setTick(e.server.Server, electingTick); err != nil {
@@ -137,16 +138,16 @@ func (e *Embedded) elected(ctx context.Context, single bool) error {
 		}
 	}
 	waiting, cancel := context.WithCancel(ctx)
-	var beside supervise.WaitGroup
-	beside.Go(waiting, func() { reportLeader(waiting, e.server.Server.ReadyNotify(), e.unready) })
-	defer beside.Wait()
+	var background supervise.WaitGroup
+	background.Go(waiting, func() { reportLeader(waiting, e.server.Server.ReadyNotify(), e.checkReady) })
+	defer background.Wait()
 	defer cancel()
 	select {
 	case <-e.server.Server.ReadyNotify():
-		beside.Wait()
+		background.Wait()
 	case err := <-e.server.Err():
 		return err
-	case err := <-e.ends:
+	case err := <-e.fatal:
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("not ready: %w", ctx.Err())
@@ -157,7 +158,7 @@ func (e *Embedded) elected(ctx context.Context, single bool) error {
 	return nil
 }
 
-// embed turns a Config into etcd's own.
+// embed returns the configuration of etcd.
 func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 	if c.Dir == "" {
 		return nil, errors.New("etcd: no data directory given")
@@ -192,11 +193,11 @@ func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 	return ec, nil
 }
 
-// listenForClients listens on a unix socket that nobody else can open, and on
-// TCP only with TLS, which clients need a certificate for.
+// listenForClients sets the client URLs: a unix socket that only this user can
+// open, and optionally a TCP address that requires client certificates.
 func (c Config) listenForClients(ec *embed.Config) error {
-	if err := makeSocketFolder(filepath.Dir(c.socket())); err != nil {
-		return fmt.Errorf("etcd: make the folder of the socket: %w", err)
+	if err := makeSocketDir(filepath.Dir(c.socket())); err != nil {
+		return fmt.Errorf("etcd: create the directory of the socket: %w", err)
 	}
 	if err := setURLs(&ec.ListenClientUrls, &ec.AdvertiseClientUrls, "unix://"+c.socket()); err != nil {
 		return err
@@ -214,9 +215,9 @@ func (c Config) listenForClients(ec *embed.Config) error {
 	return nil
 }
 
-// makeSocketFolder makes a folder that nobody else can enter. Those above it
-// may be passed through by others: containers' root directories are there too.
-func makeSocketFolder(dir string) error {
+// makeSocketDir makes a directory that only this user can enter. Other users may
+// pass through its parents, which also contain the containers' root directories.
+func makeSocketDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func (c Config) socket() string {
 	return filepath.Join(c.Dir, "etcd.sock")
 }
 
-// single tunes for a cluster of one.
+// single tunes etcd for a single member.
 func (c Config) single(ec *embed.Config) (*embed.Config, error) {
 	if err := setURLs(&ec.ListenPeerUrls, &ec.AdvertisePeerUrls, singlePeer); err != nil {
 		return nil, err
@@ -258,58 +259,57 @@ func setURLs(listen, advertise *[]url.URL, text string) error {
 	return nil
 }
 
-// Run looks after the etcd until ctx ends, and stops it then. It returns an
-// error if the etcd stopped by itself.
+// Run maintains etcd until ctx is done, then stops it. It returns an error if etcd
+// stopped by itself.
 func (e *Embedded) Run(ctx context.Context) error {
 	maintenance, cancel := context.WithCancel(ctx)
-	var beside supervise.WaitGroup
-	beside.Go(maintenance, func() { e.maintain(maintenance) })
-	beside.Go(maintenance, func() { e.room.report(maintenance) })
-	beside.Go(maintenance, func() { reportPlace(maintenance, e.room.dir) })
-	if !e.single { // which leads always
-		beside.Go(maintenance, func() { reportLeader(maintenance, nil, e.leaderless) })
+	var background supervise.WaitGroup
+	background.Go(maintenance, func() { e.maintain(maintenance) })
+	background.Go(maintenance, func() { e.space.report(maintenance) })
+	background.Go(maintenance, func() { reportDataGone(maintenance, e.space.dir) })
+	if !e.single { // a single member is always the leader
+		background.Go(maintenance, func() { reportLeader(maintenance, nil, e.checkLeader) })
 	}
-	err := e.lives(ctx)
+	err := e.wait(ctx)
 	cancel()
-	e.stop(beside.Wait, err != nil)
+	e.stop(background.Wait, err != nil)
 	return err
 }
 
-// lives returns when ctx ends, or with the reason why etcd did.
-func (e *Embedded) lives(ctx context.Context) error {
+// wait waits until ctx is done and returns nil, or returns why etcd stopped.
+func (e *Embedded) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case err := <-e.server.Err():
 		return fmt.Errorf("etcd stopped: %w", err)
-	case err := <-e.ends:
-		return fmt.Errorf("etcd cannot go on: %w", err)
+	case err := <-e.fatal:
+		return fmt.Errorf("etcd failed: %w", err)
 	case <-e.server.Server.StopNotify():
 		return errors.New("etcd stopped")
 	}
 }
 
-// closePatience is how long an etcd that failed may take to stop. One that
-// failed while it held a lock never does, and is left to the end of the
-// process, which is near: nothing works without its store.
-const closePatience = 300 * time.Millisecond
+// failedCloseTimeout is how long a failed etcd may take to stop. If it failed
+// while it held a lock, it never stops. The process then ends soon, because
+// nothing works without its store.
+const failedCloseTimeout = 300 * time.Millisecond
 
-// stop stops the etcd once those beside it have ended, who may be waiting for
-// an answer of one that failed.
-func (e *Embedded) stop(beside func(), failed bool) {
-	within(failed, func() {
+// stop stops etcd after its background goroutines, which may wait for a failed etcd.
+func (e *Embedded) stop(wait func(), failed bool) {
+	closeWithTimeout(failed, func() {
 		if !failed {
-			beside()
+			wait()
 		}
-		// The watches go before the server, so that they end without an error.
+		// Close the watches before the server, so that they end without an error.
 		_ = e.client.Close()
 		e.server.Close()
 	})
 }
 
-// within waits until closing is done, and if the etcd failed, no longer than
-// closePatience.
-func within(failed bool, closing func()) {
+// closeWithTimeout waits until closing returns, or for failedCloseTimeout if etcd
+// failed.
+func closeWithTimeout(failed bool, closing func()) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -317,7 +317,7 @@ func within(failed bool, closing func()) {
 	}()
 	var late <-chan time.Time
 	if failed {
-		late = time.After(closePatience)
+		late = time.After(failedCloseTimeout)
 	}
 	select {
 	case <-closed:
@@ -325,8 +325,8 @@ func within(failed bool, closing func()) {
 	}
 }
 
-// start starts an etcd. What it finds fatal, such as a damaged log, is an
-// error, and so is a panic.
+// start starts etcd. Fatal errors, such as a damaged log, and panics are returned as
+// errors.
 func start(ec *embed.Config, ends fatal) (*embed.Etcd, error) {
 	type result struct {
 		server *embed.Etcd

@@ -13,8 +13,9 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 )
 
-// translate turns etcd's errors into the store's. The caller's own deadline
-// stays what it is; whatever else kept etcd from answering is ErrUnavailable.
+// translate converts etcd's errors to the errors of package store. It keeps an
+// error of the caller's context. Any other reason why etcd did not answer becomes
+// ErrUnavailable.
 func (s *Store) translate(ctx context.Context, err error) error {
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return ctxErr
@@ -27,9 +28,9 @@ func (s *Store) translate(ctx context.Context, err error) error {
 		return store.ErrFutureRevision
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		s.full()
-		return noRoom{err}
+		return noSpaceError{err}
 	case errors.Is(err, syscall.ENOSPC):
-		return noRoom{err}
+		return noSpaceError{err}
 	}
 	if unavailable(err) {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
@@ -37,19 +38,21 @@ func (s *Store) translate(ctx context.Context, err error) error {
 	return err
 }
 
-// noRoom is a write that was refused for want of room, in the words of who
-// refused it.
-type noRoom struct{ error }
+// noSpaceError is the error of a write that was refused because there is no space. Its
+// message is the message of the cause.
+type noSpaceError struct{ error }
 
-// Is makes it ErrFull and ErrUnavailable.
-func (noRoom) Is(target error) bool { return target == store.ErrFull || target == store.ErrUnavailable }
+// Is reports whether target is ErrFull or ErrUnavailable.
+func (noSpaceError) Is(target error) bool {
+	return target == store.ErrFull || target == store.ErrUnavailable
+}
 
 // Unwrap returns the reason.
-func (e noRoom) Unwrap() error { return e.error }
+func (e noSpaceError) Unwrap() error { return e.error }
 
 func unavailable(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return true // not the caller's, so the client's or the server's own
+		return true // the caller's context is not done: a timeout of the client or server
 	}
 	code := codes.Unknown
 	var known rpctypes.EtcdError

@@ -1,10 +1,10 @@
-// Package etcd keeps the store in etcd v3: in one that runs inside this
-// process (Embed), alone or as a member of a Raft cluster, or in an external
-// cluster (Dial). Keys, values and revisions are etcd's own, so that etcdctl
-// and backups of etcd work as they do for upstream.
+// Package etcd implements store.Store with etcd v3. etcd runs in this process
+// (Embed), as a single member or as a member of a Raft cluster, or in an external
+// cluster (Dial). Keys, values and revisions are etcd's own, so that etcdctl and
+// backups of etcd work as with upstream.
 //
-//	Store ── range, txn ──► KV   (a function call when embedded, gRPC else)
-//	      ── watch ───────► Watcher, with progress on demand
+//	Store ── Range, Txn ──► KV       (a function call if embedded, otherwise gRPC)
+//	      ── Watch ───────► Watcher, with progress on request
 //	      ── ttl ─────────► leases, each shared by many keys
 package etcd
 
@@ -24,7 +24,7 @@ type Store struct {
 	client  *clientv3.Client
 	leases  *leases
 	watches watches
-	// full is called when etcd refuses a write because its quota is used up.
+	// full is called when etcd refuses a write because its quota is exceeded.
 	full func()
 }
 
@@ -34,8 +34,8 @@ func newStore(kv pb.KVClient, client *clientv3.Client) *Store {
 	return &Store{kv: kv, client: client, leases: newLeases(client), full: func() {}}
 }
 
-// answerTimeout bounds a read or write of one key, so that callers whose own
-// deadline is far are told when etcd is away.
+// answerTimeout limits a read or write of one key, so that callers with a distant
+// deadline get an error when etcd does not answer.
 const answerTimeout = 10 * time.Second
 
 // Get implements store.Store.
@@ -101,21 +101,21 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, revision i
 	if err != nil {
 		return 0, err
 	}
-	return s.guarded(ctx, key, revision, put)
+	return s.commitAt(ctx, key, revision, put)
 }
 
 // Delete implements store.Store.
 func (s *Store) Delete(ctx context.Context, key string, revision int64) (int64, error) {
-	return s.guarded(ctx, key, revision, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+	return s.commitAt(ctx, key, revision, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
 		RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)},
 	}})
 }
 
-// guarded commits op if key is at revision; it tells a key that is gone from
-// one that has changed.
-func (s *Store) guarded(ctx context.Context, key string, revision int64, op *pb.RequestOp) (int64, error) {
+// commitAt commits op if key is at revision. Otherwise it returns
+// store.ErrNotFound if the key does not exist, and store.ErrConflict if it does.
+func (s *Store) commitAt(ctx context.Context, key string, revision int64, op *pb.RequestOp) (int64, error) {
 	if revision == 0 {
-		return 0, store.ErrConflict // etcd would take 0 for "does not exist"
+		return 0, store.ErrConflict // for etcd, 0 means that the key does not exist
 	}
 	exists := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{
 		RequestRange: &pb.RangeRequest{Key: []byte(key), KeysOnly: true},
@@ -133,8 +133,9 @@ func (s *Store) guarded(ctx context.Context, key string, revision int64, op *pb.
 	return 0, store.ErrConflict
 }
 
-// commit does then if key was last written at revision (0: does not exist),
-// or otherwise, which may be nil.
+// commit runs a transaction: the operation then if the last write of key has the
+// revision (0 means that key does not exist), and the operation otherwise if not.
+// otherwise may be nil.
 func (s *Store) commit(ctx context.Context, key string, revision int64, then, otherwise *pb.RequestOp) (*pb.TxnResponse, error) {
 	txn := &pb.TxnRequest{
 		Compare: []*pb.Compare{{
@@ -157,7 +158,8 @@ func (s *Store) commit(ctx context.Context, key string, revision int64, then, ot
 	return answer, nil
 }
 
-// put makes the operation that stores value.
+// put returns the operation that stores value. It gets a lease if ttl is above
+// zero.
 func (s *Store) put(ctx context.Context, key string, value []byte, ttl time.Duration) (*pb.RequestOp, error) {
 	request := &pb.PutRequest{Key: []byte(key), Value: value}
 	if ttl > 0 {

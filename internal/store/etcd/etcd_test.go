@@ -37,7 +37,8 @@ func embedded(t testing.TB, config etcd.Config) *etcd.Embedded {
 	return e
 }
 
-// shortDir is a directory whose path leaves room for a unix socket's.
+// shortDir returns a directory with a path that is short enough for a unix socket
+// in it.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "etcd")
@@ -54,7 +55,7 @@ func TestEmbedded(t *testing.T) {
 	})
 }
 
-// TestExternal reaches an embedded etcd as etcdctl does, over its socket.
+// TestExternal runs the suite over the socket of an embedded etcd.
 func TestExternal(t *testing.T) {
 	storetest.Run(t, func(t testing.TB) store.Store {
 		dir := shortDir(t)

@@ -13,11 +13,12 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// leaderEvery is how often it is looked whether there is a leader.
-const leaderEvery = time.Second
+// leaderInterval is the time between two checks for a leader.
+const leaderInterval = time.Second
 
-// leaderless says that there is no leader, and whom that depends on.
-func (e *Embedded) leaderless() error {
+// checkLeader returns an error with the members of the cluster if there is no
+// leader, and otherwise nil.
+func (e *Embedded) checkLeader() error {
 	if e.server.Server.Leader() != 0 {
 		return nil
 	}
@@ -26,23 +27,24 @@ func (e *Embedded) leaderless() error {
 		members = append(members, m.Name+"="+strings.Join(m.PeerURLs, ","))
 	}
 	slices.Sort(members)
-	return fmt.Errorf("etcd has no leader and answers nothing: it waits for more than half of its members (%s)", strings.Join(members, " "))
+	return fmt.Errorf("etcd has no leader and cannot serve requests: it waits for a majority of its members (%s)", strings.Join(members, " "))
 }
 
-// unready says why an etcd that is not ready yet is not.
-func (e *Embedded) unready() error {
-	if err := e.leaderless(); err != nil {
+// checkReady returns the reason why etcd is not ready. It must only be called while
+// etcd is not ready.
+func (e *Embedded) checkReady() error {
+	if err := e.checkLeader(); err != nil {
 		return err
 	}
-	return errors.New("etcd has a leader, but is not ready: it has not caught up with the log")
+	return errors.New("etcd has a leader, but is not ready: it has not applied the whole log yet")
 }
 
-// reportLeader reports until ctx ends or ready is closed what look says of the
-// leader.
-func reportLeader(ctx context.Context, ready <-chan struct{}, look func() error) {
+// reportLeader reports the error of check as the condition NoLeader and logs its
+// changes, until ctx is done or ready is closed.
+func reportLeader(ctx context.Context, ready <-chan struct{}, check func() error) {
 	const condition = "NoLeader"
 	log := klog.FromContext(ctx)
-	ticker := time.NewTicker(leaderEvery)
+	ticker := time.NewTicker(leaderInterval)
 	defer ticker.Stop()
 	shown := ""
 	for {
@@ -54,7 +56,7 @@ func reportLeader(ctx context.Context, ready <-chan struct{}, look func() error)
 			return
 		case <-ticker.C:
 		}
-		err, message := look(), ""
+		err, message := check(), ""
 		if err != nil {
 			message = err.Error()
 		}

@@ -8,25 +8,25 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A lease is given to the keys of one ttl for a while, so that thousands of
-// events do not make thousands of leases. Keys then live up to that while
-// longer than asked for.
+// Keys with the same ttl share a lease, so that thousands of events do not need
+// thousands of leases. A key may outlive its ttl by up to ttl/leaseShare.
 const (
 	leaseShare  = 20          // a lease is reused for ttl/leaseShare ...
 	leaseWindow = time.Minute // ... but not longer than this ...
 	leaseKeys   = 1000        // ... and not for more keys than this
 )
 
+// leases grants leases. It is safe for concurrent use.
 type leases struct {
 	client  clientv3.Lease
 	mu      sync.Mutex // guards current, and is held while a lease is granted
 	current map[time.Duration]*lease
 }
 
-// lease is the one in use for a ttl.
+// lease is the current lease of a ttl.
 type lease struct {
 	id    clientv3.LeaseID
-	until time.Time // of its reuse
+	until time.Time // not reused after this
 	keys  int
 }
 
@@ -39,7 +39,7 @@ func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return 0, err // whoever held the lock waited for an etcd that does not answer
+		return 0, err // etcd did not answer while ctx waited for the lock
 	}
 	now := time.Now()
 	if c := l.current[ttl]; c != nil && now.Before(c.until) && c.keys < leaseKeys {

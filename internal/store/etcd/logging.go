@@ -11,10 +11,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// etcdVerbosity is the level from which etcd's own account of its work shows.
-// Its warnings and errors show two levels earlier: those that matter reach
-// the callers of the store, who report them, and many do not matter (it takes
-// the end of its own listeners for errors). What it cannot survive shows always.
+// etcdVerbosity is the klog level of etcd's informational messages. Its warnings
+// and errors are two levels lower: the callers of the store report the relevant
+// ones, and many are irrelevant, such as errors about its own closed listeners.
+// Fatal errors are always logged.
 const etcdVerbosity = 4
 
 // zapLogger returns a logger for etcd that writes to ours.
@@ -22,14 +22,14 @@ func zapLogger(logger klog.Logger, options ...zap.Option) *zap.Logger {
 	return zap.New(&logCore{logger: logger.WithName("etcd")}, options...)
 }
 
-// fatal takes what etcd cannot survive, such as a disk that is full or fails.
-// etcd would end the whole process over it; instead the goroutine that finds
-// out ends, and whoever runs the etcd is told.
+// fatal receives etcd's fatal errors, such as a full or failing disk. By default,
+// etcd exits the process. As a hook of its logger, fatal ends only the goroutine
+// that logs the error, and Embedded.Run returns the error.
 type fatal chan error
 
 func newFatal() fatal { return make(fatal, 1) }
 
-// options make a logger of etcd's tell of its end.
+// options returns the logger options that install the hook.
 func (f fatal) options() []zap.Option {
 	return []zap.Option{zap.WithFatalHook(f), zap.WithPanicHook(f)}
 }
@@ -37,8 +37,9 @@ func (f fatal) options() []zap.Option {
 // OnWrite implements zapcore.CheckWriteHook. It does not return.
 func (f fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	if strings.HasPrefix(entry.Message, "failed to purge ") {
-		// Old files stay, as for want of file descriptors, until the next start:
-		// nothing is lost. The goroutine that ends does nothing else.
+		// Old files could not be deleted, for example because file descriptors ran
+		// out. The next start deletes them. The goroutine that ends has no other
+		// task.
 		runtime.Goexit()
 	}
 	err := errors.New(entry.Message)
@@ -54,7 +55,7 @@ func (f fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	runtime.Goexit()
 }
 
-// logCore passes zap's entries on.
+// logCore is a zapcore.Core that writes to a klog.Logger.
 type logCore struct {
 	logger klog.Logger
 	fields []zapcore.Field

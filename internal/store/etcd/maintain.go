@@ -14,21 +14,21 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// maintainEvery is how often the database is looked at.
-const maintainEvery = 30 * time.Second
+// maintainInterval is the time between two checks of the database.
+const maintainInterval = 30 * time.Second
 
-// reclaimPause is how long writes that are refused cannot start another
-// attempt to make room, which stops etcd while it runs.
+// reclaimPause is the minimum time between two attempts to free space because of
+// refused writes. etcd does not answer during an attempt.
 const reclaimPause = 5 * time.Second
 
 // sizes describes the database file.
 type sizes struct {
 	file, used, quota int64
-	alarm             bool // NOSPACE is raised: etcd refuses writes
-	quiet             bool // hardly anything is being written
+	alarm             bool // the NOSPACE alarm is active: etcd refuses writes
+	quiet             bool // there were at most quietWrites since the last check
 }
 
-// action is what maintenance does about a state.
+// action is a step of maintenance.
 type action int
 
 const (
@@ -37,23 +37,24 @@ const (
 	reclaim // compact now, defragment, and lift the alarm
 )
 
-// Rewriting the file stops writes for that time, and makes smaller what of it
-// is mapped into memory.
+// Defragmentation rewrites the file. It blocks writes while it runs, and
+// reduces the memory that the file is mapped to.
 const (
-	// worthDefragment is how much free space makes it worth.
+	// worthDefragment is the free space from which the file is defragmented.
 	worthDefragment = 16 << 20
-	// quickDefragment is what can be rewritten in a fraction of a second.
+	// quickDefragment is the size that is rewritten in a fraction of a second.
 	quickDefragment = 128 << 20
-	// quietWrites is how many writes between two looks disturb nobody.
-	quietWrites = 10 * int64(maintainEvery/time.Second)
-	// pagesWrites is how many writes since the last time bring so many pages
-	// into memory that they are released.
+	// quietWrites is the number of writes between two checks up to which the
+	// store counts as idle.
+	quietWrites = 10 * int64(maintainInterval/time.Second)
+	// pagesWrites is the number of writes after which the pages of the file are
+	// released.
 	pagesWrites = 1000
 )
 
-// decide defragments a file that is mostly free space while nobody minds, and
-// reclaims what can be when the quota is hit. What is free is used again
-// otherwise.
+// decide returns reclaim if etcd refuses writes because of the quota, and
+// defragment if the file is mostly free space and clients will not notice a
+// pause of writes. Otherwise etcd reuses the free space.
 func decide(s sizes) action {
 	free := s.file - s.used
 	switch {
@@ -67,12 +68,12 @@ func decide(s sizes) action {
 	return nothing
 }
 
-// maintain keeps the database below its quota until ctx ends.
+// maintain keeps the database below its quota until ctx is done.
 func (e *Embedded) maintain(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	ticker := time.NewTicker(maintainEvery)
+	ticker := time.NewTicker(maintainInterval)
 	defer ticker.Stop()
-	poke, pause := e.poke, time.NewTimer(0)
+	quotaHit, pause := e.quotaHit, time.NewTimer(0)
 	defer pause.Stop()
 	last, released := e.revision(), int64(0)
 	for {
@@ -81,19 +82,19 @@ func (e *Embedded) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-pause.C:
-			poke = e.poke
+			quotaHit = e.quotaHit
 			continue
 		case <-ticker.C:
 			now := e.revision()
 			quiet = now-last < quietWrites
 			last = now
-		case <-poke:
-			poke = nil
+		case <-quotaHit:
+			quotaHit = nil
 			pause.Reset(reclaimPause)
 		}
 		err := e.maintainOnce(ctx, logger, quiet)
 		if err != nil && ctx.Err() == nil {
-			logger.Error(err, "Cannot tidy up etcd's database, trying again", "after", maintainEvery)
+			logger.Error(err, "Maintenance of etcd's database failed, will try again", "after", maintainInterval)
 		}
 		if quiet && last-released > pagesWrites {
 			released = last
@@ -104,15 +105,15 @@ func (e *Embedded) maintain(ctx context.Context) {
 	}
 }
 
-// revision is how many writes there have been.
+// revision returns the current revision, which counts the writes.
 func (e *Embedded) revision() int64 { return e.server.Server.KV().Rev() }
 
-// refuses says why etcd refuses writes, if it does.
+// refuses returns the reason why etcd refuses writes, or nil.
 func (s sizes) refuses() error {
 	if !s.alarm {
 		return nil
 	}
-	return fmt.Errorf("the database is full and refuses writes (NOSPACE): %d MiB of at most %d MiB; delete what is not needed", s.file>>20, s.quota>>20)
+	return fmt.Errorf("the database is full and refuses writes (NOSPACE): %d MiB of at most %d MiB; delete objects that are not needed", s.file>>20, s.quota>>20)
 }
 
 func (e *Embedded) maintainOnce(ctx context.Context, logger klog.Logger, quiet bool) error {
@@ -165,10 +166,11 @@ func (e *Embedded) sizes(ctx context.Context) (sizes, error) {
 	return s, nil
 }
 
-// Size is how many bytes the database file of this member takes.
+// Size returns the size of this member's database file in bytes.
 func (e *Embedded) Size(context.Context) (int64, error) { return e.server.Server.Backend().Size(), nil }
 
-// compactNow forgets all history. Watches that are behind have to begin anew.
+// compactNow compacts all history. Watches that are behind fail with
+// store.ErrCompacted.
 func (e *Embedded) compactNow(ctx context.Context) error {
 	revision, err := e.CurrentRevision(ctx)
 	if err != nil {
@@ -176,7 +178,7 @@ func (e *Embedded) compactNow(ctx context.Context) error {
 	}
 	_, err = e.kv.Compact(ctx, &pb.CompactionRequest{Revision: revision, Physical: true})
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
-		return nil // nothing was written since the last time
+		return nil // nothing was written since the last compaction
 	}
 	if err != nil {
 		return fmt.Errorf("compact at %d: %w", revision, err)
@@ -184,11 +186,11 @@ func (e *Embedded) compactNow(ctx context.Context) error {
 	return nil
 }
 
-// disarm lifts this member's NOSPACE alarm.
+// disarm clears this member's NOSPACE alarm.
 func (e *Embedded) disarm(ctx context.Context) error {
 	alarm := clientv3.AlarmMember{MemberID: uint64(e.server.Server.MemberID()), Alarm: pb.AlarmType_NOSPACE}
 	if _, err := e.client.AlarmDisarm(ctx, &alarm); err != nil {
-		return fmt.Errorf("lift etcd's alarm: %w", err)
+		return fmt.Errorf("clear etcd's alarm: %w", err)
 	}
 	return nil
 }

@@ -11,15 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// etcd maps its database into memory. Pages that were read once count as the
-// process's own until something else needs the memory, though the file has
-// them all the same.
+// etcd maps its database into memory. Pages that were read count as memory of
+// the process until the kernel reclaims them.
 
-// databaseFile is the database of a data directory.
+// databaseFile returns the path of the database in a data directory.
 func databaseFile(dir string) string { return filepath.Join(dir, "member", "snap", "db") }
 
-// releasePages lets the kernel take back the mapped pages of a file, which it
-// reads again when they are needed.
+// releasePages releases the mapped pages of a file. The kernel reads them again
+// when they are used.
 func releasePages(file string) error {
 	file, err := realPath(file)
 	if err != nil {
@@ -35,8 +34,9 @@ func releasePages(file string) error {
 		if name != file {
 			continue
 		}
-		// MADV_PAGEOUT never changes what is in memory: should the mapping have
-		// become another since, that only gets slower for a moment.
+		// MADV_PAGEOUT never changes the content of memory. If the address
+		// range now belongs to another mapping, the next access to that is
+		// slower, nothing else.
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, start, length, unix.MADV_PAGEOUT); errno != 0 {
 			return fmt.Errorf("release the pages of %s: %w", file, errno)
 		}
@@ -44,7 +44,7 @@ func releasePages(file string) error {
 	return nil
 }
 
-// realPath is the name of a file as the kernel shows it.
+// realPath returns the name of a file as in /proc/self/maps.
 func realPath(file string) (string, error) {
 	absolute, err := filepath.Abs(file)
 	if err != nil {
@@ -53,7 +53,7 @@ func realPath(file string) (string, error) {
 	return filepath.EvalSymlinks(absolute)
 }
 
-// mapping reads a line of proc_pid_maps(5): start-end perms offset dev inode name.
+// mapping parses a line of proc_pid_maps(5): start-end perms offset dev inode name.
 func mapping(line string) (start, length uintptr, name string) {
 	fields := strings.Fields(line)
 	if len(fields) < 6 {

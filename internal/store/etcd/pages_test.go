@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resident is how many bytes of a file's mappings are in memory (proc_pid_smaps(5)).
+// resident returns how many bytes of a file's mappings are in memory
+// (proc_pid_smaps(5)).
 func resident(t *testing.T, file string) (bytes int64) {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/self/smaps")
@@ -31,19 +32,19 @@ func resident(t *testing.T, file string) (bytes int64) {
 	return bytes
 }
 
-// The pages of a file leave the process's memory, and are there when they are
-// read again.
+// TestReleasePages checks that the pages of a file leave the memory of the process
+// and have the same content when they are read again.
 func TestReleasePages(t *testing.T) {
 	const size = 8 << 20
 	dir := t.TempDir()
 	content := bytes.Repeat([]byte("0123456789abcdef"), size/16)
-	if err := os.Mkdir(filepath.Join(dir, "a folder"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "a dir"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("a folder", filepath.Join(dir, "link")); err != nil {
+	if err := os.Symlink("a dir", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	real := filepath.Join(dir, "a folder", "db")
+	real := filepath.Join(dir, "a dir", "db")
 	f, err := os.Create(real)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestReleasePages(t *testing.T) {
 	}
 	defer func() { _ = unix.Munmap(mapped) }()
 	if !bytes.Equal(mapped, content) {
-		t.Fatal("the file has something else")
+		t.Fatal("the mapping differs from the file")
 	}
 	before := resident(t, real)
 	if before < size/2 {

@@ -8,9 +8,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver"
 )
 
-// setTick changes how often Raft ticks in a running server. etcd has no option
-// for that, so the ticker is reached in the server's own fields; the error says
-// that they have changed.
+// setTick changes the Raft tick of a running server. etcd has no option for it, so
+// setTick sets a private field, and returns an error if etcd has changed it.
 func setTick(s *etcdserver.EtcdServer, tick time.Duration) error {
 	node := reflect.ValueOf(s).Elem().FieldByName("r")
 	if !node.IsValid() || node.Kind() != reflect.Struct {
@@ -24,4 +23,4 @@ func setTick(s *etcdserver.EtcdServer, tick time.Duration) error {
 	return nil
 }
 
-var errNoTicker = errors.New("this version of etcd keeps its ticker elsewhere: setTick must follow")
+var errNoTicker = errors.New("this version of etcd has its ticker in another field: change setTick")

@@ -13,28 +13,29 @@ import (
 )
 
 const (
-	// batchSize bounds how many events gather while the reader is busy.
+	// batchSize is the number of buffered events above which follow stops to read
+	// from etcd.
 	batchSize = 1000
-	// progressAfter is how long a watch waits for an event to bring it to a
-	// revision before it asks etcd for its progress.
+	// progressAfter is the time to wait for an event at an expected revision
+	// before the watch requests its progress from etcd.
 	progressAfter = time.Millisecond
-	// progressAgain is how long it waits for that answer, which etcd omits
-	// while the watch is catching up.
+	// progressAgain is the time to wait for the progress before it is requested
+	// again. etcd does not send it while the watch is catching up.
 	progressAgain = 50 * time.Millisecond
 )
 
-// watches are those that somebody may wait for.
+// watches holds the active watches, so that CurrentRevision can request their
+// progress.
 type watches struct {
 	mu     sync.Mutex // guards active
 	active map[*watch]struct{}
 }
 
-// watch is one etcd watch. known and expected tell it, and CurrentRevision,
-// whether to ask for progress.
+// watch is one etcd watch. It requests progress while known is below expected.
 type watch struct {
-	known    atomic.Int64
-	expected atomic.Int64
-	behind   chan struct{} // has room for one
+	known    atomic.Int64  // the watch has delivered all events up to this revision
+	expected atomic.Int64  // a revision that exists
+	behind   chan struct{} // has capacity 1; receives when expected is raised above known
 }
 
 func (w *watches) add(after int64) *watch {
@@ -55,7 +56,7 @@ func (w *watches) remove(gone *watch) {
 	delete(w.active, gone)
 }
 
-// expect tells the watches that revision exists.
+// expect sets the expected revision of the watches that do not know it.
 func (w *watches) expect(revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,8 +72,8 @@ func (w *watches) expect(revision int64) {
 	}
 }
 
-// Watch implements store.Store. It goes on by itself when the connection to
-// etcd was lost for a moment.
+// Watch implements store.Store. It continues by itself after the connection to
+// etcd was interrupted.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) <-chan store.Batch {
 	batches := make(chan store.Batch)
 	go func() {
@@ -89,6 +90,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) <-chan st
 	return batches
 }
 
+// follow sends the events of an etcd watch to batches until ctx is done or the
+// watch fails.
 func (s *Store) follow(ctx context.Context, w *watch, prefix string, after int64, batches chan<- store.Batch) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -125,7 +128,8 @@ func (s *Store) follow(ctx context.Context, w *watch, prefix string, after int64
 			ask.Reset(progressAfter)
 		case <-ask.C:
 			if w.known.Load() < w.expected.Load() {
-				// An error means that the stream is down; it is asked again once it is back.
+				// An error means that the stream is down. The next request follows after
+				// progressAgain.
 				_ = s.client.RequestProgress(ctx)
 				ask.Reset(progressAgain)
 			}
@@ -135,8 +139,8 @@ func (s *Store) follow(ctx context.Context, w *watch, prefix string, after int64
 	}
 }
 
-// collect adds a response to a batch. The header of a response with events
-// may be ahead of them, so that only the events count then.
+// collect adds a response to a batch. In a response with events, the revision of
+// the header may be ahead of the events, so collect uses the events' revision.
 func collect(batch *store.Batch, response clientv3.WatchResponse) {
 	for _, e := range response.Events {
 		event := store.Event{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}

@@ -1,4 +1,4 @@
-// Package measured counts what a store is asked, and how long it takes.
+// Package measured counts the requests to a store and measures their duration.
 package measured
 
 import (
@@ -19,31 +19,33 @@ type Store struct {
 	metrics    *metrics.Store
 	prefix     string
 	resources  map[string]schema.GroupResource // by storage path
-	operations sync.Map                        // asked to *metrics.Operation
+	operations sync.Map                        // measurement to *metrics.Operation
 }
 
-// asked is an operation on what is below a storage path.
-type asked struct{ operation, path string }
+// measurement is the key of operations: an operation and a storage path.
+type measurement struct{ operation, path string }
 
-// New measures a store. prefix begins the keys of all objects, and resources
-// are those that are known, by the path that follows it.
+// New returns a store that measures s. The keys of all objects start with prefix.
+// resources maps storage paths, which follow the prefix, to resources.
 func New(s store.Store, m *metrics.Store, prefix string, resources map[string]schema.GroupResource) *Store {
 	return &Store{Store: s, metrics: m, prefix: prefix, resources: resources}
 }
 
+// observe counts an operation and its duration.
 func (m *Store) observe(operation, key string, began time.Time, err error) {
 	took := time.Since(began)
 	path := m.path(key)
-	found, ok := m.operations.Load(asked{operation, path})
+	found, ok := m.operations.Load(measurement{operation, path})
 	if !ok {
 		r := m.resource(path)
-		found, _ = m.operations.LoadOrStore(asked{operation, strings.Clone(path)}, m.metrics.Operation(operation, r.Group, r.Resource))
+		found, _ = m.operations.LoadOrStore(measurement{operation, strings.Clone(path)}, m.metrics.Operation(operation, r.Group, r.Resource))
 	}
 	found.(*metrics.Operation).Observe(took, err)
 }
 
-// path is the storage path of a key: its first segment after the prefix if
-// that is one, else the first two, as a custom resource's are; "" is all.
+// path returns the storage path of a key: the first segment after the prefix if it
+// is a known path, and otherwise the first two, as for custom resources. It
+// returns "" for a key that contains all resources.
 func (m *Store) path(key string) string {
 	rest, ok := strings.CutPrefix(key, m.prefix)
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestResourceOfAKey(t *testing.T) {
+func TestResourceOfKey(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	s := New(nil, nil, "/registry/", map[string]schema.GroupResource{"pods": pods})
 	for key, want := range map[string]schema.GroupResource{
@@ -17,7 +17,7 @@ func TestResourceOfAKey(t *testing.T) {
 		"compact_rev_key":                             {},
 	} {
 		if got := s.resource(s.path(key)); got != want {
-			t.Errorf("%s is of %v, want %v", key, got, want)
+			t.Errorf("%s belongs to %v, want %v", key, got, want)
 		}
 	}
 }

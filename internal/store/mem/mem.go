@@ -1,5 +1,5 @@
-// Package mem is a store in memory, for tests and for clusters that live as
-// long as their process. It is deterministic: the same calls in the same order
+// Package mem implements store.Store in memory, for tests and for clusters that
+// end with their process. It is deterministic: the same calls in the same order
 // give the same revisions and events, also under testing/synctest.
 //
 //	keys      a ── 8:"v2" ── 5:"v1"        newest version first
@@ -7,7 +7,7 @@
 //	log       5 a created │ 6 b created │ 7 b deleted │ 8 a updated
 //	              ▲ a watch is a position in the log
 //
-// Compact cuts both the tails of the keys and the head of the log.
+// Compact removes old versions of the keys and the first events of the log.
 package mem
 
 import (
@@ -30,7 +30,7 @@ type version struct {
 	previous *version
 }
 
-// history is a key with its newest version.
+// history holds the versions of a key.
 type history struct {
 	key    string
 	newest *version
@@ -62,7 +62,7 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New returns an empty store, at revision 1 as a new etcd is.
+// New returns an empty store at revision 1, like a new etcd.
 func New() *Store {
 	return &Store{
 		revision: 1,
@@ -143,7 +143,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, ttl time.D
 func (s *Store) Update(ctx context.Context, key string, value []byte, revision int64, ttl time.Duration) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, err := s.guarded(ctx, key, revision)
+	h, err := s.existing(ctx, key, revision)
 	if err != nil {
 		return 0, err
 	}
@@ -154,15 +154,15 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, revision i
 func (s *Store) Delete(ctx context.Context, key string, revision int64) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, err := s.guarded(ctx, key, revision)
+	h, err := s.existing(ctx, key, revision)
 	if err != nil {
 		return 0, err
 	}
 	return s.write(h, store.Event{Key: key, Deleted: true}, 0), nil
 }
 
-// guarded returns the key if it exists at revision. Callers hold mu.
-func (s *Store) guarded(ctx context.Context, key string, revision int64) (*history, error) {
+// existing returns the key if its last write has the revision. Callers hold mu.
+func (s *Store) existing(ctx context.Context, key string, revision int64) (*history, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (s *Store) guarded(ctx context.Context, key string, revision int64) (*histo
 	return h, nil
 }
 
-// write makes e the newest version of h and tells the watches. Callers hold mu.
+// write makes e the newest version of h and wakes the watches. Callers hold mu.
 func (s *Store) write(h *history, e store.Event, ttl time.Duration) int64 {
 	s.revision++
 	e.Revision = s.revision
@@ -234,8 +234,8 @@ func (s *Store) Compact(_ context.Context, revision int64) error {
 	return nil
 }
 
-// cut drops the versions that were replaced by revision, and says whether
-// nothing of the key is left.
+// cut drops the versions that were replaced up to revision. It returns true if
+// the key has no version left.
 func (h *history) cut(revision int64) (gone bool) {
 	for v := h.newest; v != nil; v = v.previous {
 		if v.revision <= revision {

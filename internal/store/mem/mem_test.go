@@ -26,12 +26,12 @@ func TestTTLFollowsTheVirtualClock(t *testing.T) {
 		}
 		time.Sleep(time.Hour - time.Nanosecond)
 		if _, err := s.Get(t.Context(), "/registry/events/e"); err != nil {
-			t.Errorf("before its time: %v", err)
+			t.Errorf("before the TTL: %v", err)
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if _, err := s.Get(t.Context(), "/registry/events/e"); err != store.ErrNotFound {
-			t.Errorf("after its time: %v", err)
+			t.Errorf("after the TTL: %v", err)
 		}
 	})
 }

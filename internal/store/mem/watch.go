@@ -8,10 +8,10 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 )
 
-// batchSize bounds how much of the log one batch covers.
+// batchSize is the maximum number of log events that one batch covers.
 const batchSize = 1000
 
-// logIndex returns the place in the log of the first event after revision.
+// logIndex returns the index in the log of the first event after revision.
 // Callers hold mu.
 func (s *Store) logIndex(revision int64) int {
 	return sort.Search(len(s.log), func(i int) bool { return s.log[i].Revision > revision })
@@ -45,8 +45,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) <-chan st
 	return batches
 }
 
-// next returns the events under prefix after a revision; once there are no
-// more it returns the channel that the next write closes.
+// next returns the events under prefix after a revision. If there are none, it
+// returns the channel that the next write closes.
 func (s *Store) next(prefix string, after int64) (store.Batch, <-chan struct{}) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -1,5 +1,5 @@
-// Package prefixed keeps what a server calls /registry/... somewhere else in a
-// store, as --etcd-prefix says, so that several clusters can share an etcd:
+// Package prefixed stores the keys below /registry under another prefix
+// (--etcd-prefix), so that several clusters can share an etcd:
 //
 //	/registry/pods/default/one  ◄──►  /staging/pods/default/one
 package prefixed
@@ -14,33 +14,35 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 )
 
-// Usual is the prefix of servers that were not told another.
-const Usual = "/registry"
+// Default is the default of --etcd-prefix.
+const Default = "/registry"
 
 // Store implements store.Store on another store.
 type Store struct {
 	store.Store
-	prefix string // in place of Usual, without a slash at its end
+	prefix string // replaces Default; has no slash at its end
 }
 
-// New puts everything below prefix. With the usual prefix it returns s itself.
+// New returns a store that keeps its keys below prefix in s. If prefix is
+// Default, it returns s.
 func New(s store.Store, prefix string) store.Store {
 	prefix = strings.TrimSuffix(path.Join("/", prefix), "/")
-	if prefix == Usual {
+	if prefix == Default {
 		return s
 	}
 	return &Store{Store: s, prefix: prefix}
 }
 
-// inner is a key as the store below knows it.
+// inner returns the key in the underlying store.
 func (s *Store) inner(key string) string {
 	if key == "" {
 		return ""
 	}
-	return s.prefix + strings.TrimPrefix(key, Usual)
+	return s.prefix + strings.TrimPrefix(key, Default)
 }
 
-func (s *Store) outer(key string) string { return Usual + strings.TrimPrefix(key, s.prefix) }
+// outer is the inverse of inner.
+func (s *Store) outer(key string) string { return Default + strings.TrimPrefix(key, s.prefix) }
 
 // Get implements store.Store.
 func (s *Store) Get(ctx context.Context, key string) (store.KeyValue, error) {

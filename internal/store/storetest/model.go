@@ -11,8 +11,8 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 )
 
-// modelStore is the dumb store that the real one is compared with: it keeps
-// a whole map for every revision.
+// modelStore is the model that a store is compared with. It keeps a complete map
+// for each revision.
 type modelStore struct {
 	states    map[int64]map[string]store.KeyValue
 	events    []store.Event
@@ -24,8 +24,8 @@ func newModel(revision int64) *modelStore {
 	return &modelStore{revision: revision, states: map[int64]map[string]store.KeyValue{revision: {}}}
 }
 
-// write applies what a guarded write should do and returns its outcome.
-// expect is 0 for a create.
+// write applies a write and returns its expected result. expect is the expected
+// revision of the key, or 0 for a create.
 func (m *modelStore) write(key, value string, expect int64, remove bool) (int64, error) {
 	now, exists := m.states[m.revision][key]
 	switch {
@@ -68,8 +68,8 @@ func (m *modelStore) list(prefix string, revision int64) (out string) {
 	return out
 }
 
-// model does random operations on the store and the model. rapid prints the
-// seed of a failure.
+// model runs random operations on the store and the model and compares the
+// results. rapid prints the seed of a failure.
 func model(s *suite) {
 	round := 0
 	rapid.Check(s.T, func(t *rapid.T) {

@@ -1,5 +1,5 @@
-// Package storetest is the suite that every implementation of store.Store
-// passes. A test of an implementation calls Run with a factory:
+// Package storetest is the test suite for implementations of store.Store. A test
+// of an implementation calls Run with a factory:
 //
 //	func TestStore(t *testing.T) { storetest.Run(t, func(t testing.TB) store.Store { ... }) }
 package storetest
@@ -15,10 +15,10 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 )
 
-// Factory makes an empty store that lasts until the end of the test.
+// Factory returns an empty store that can be used until the end of the test.
 type Factory func(t testing.TB) store.Store
 
-// deadline bounds every wait; nothing is expected to come near it.
+// deadline limits each test of the suite.
 const deadline = 30 * time.Second
 
 // Run runs the suite.
@@ -28,7 +28,7 @@ func Run(t *testing.T, factory Factory) {
 		test func(*suite)
 	}{
 		{"create, get, update, delete", lifecycle},
-		{"guards", guards},
+		{"preconditions", preconditions},
 		{"list", list},
 		{"list pages", pages},
 		{"list at a revision", past},
@@ -50,7 +50,8 @@ func Run(t *testing.T, factory Factory) {
 	}
 }
 
-// suite is a test with a store, and writes that must succeed.
+// suite is a test with a store. Its methods fail the test on an error of the
+// store.
 type suite struct {
 	*testing.T
 	store.Store
@@ -109,7 +110,7 @@ func (s *suite) wantErr(what string, err, want error) {
 	}
 }
 
-// text renders a page, as "key=value@revision ...".
+// text renders a page as "key=value@revision ...".
 func text(page store.Page) (out string) {
 	for _, kv := range page.Items {
 		out += fmt.Sprintf("%s=%s@%d ", kv.Key, kv.Value, kv.Revision)
@@ -143,7 +144,7 @@ func lifecycle(s *suite) {
 	}
 }
 
-func guards(s *suite) {
+func preconditions(s *suite) {
 	_, err := s.Get(s.ctx, "/registry/none")
 	s.wantErr("get", err, store.ErrNotFound)
 	_, err = s.Update(s.ctx, "/registry/none", nil, 1, 0)

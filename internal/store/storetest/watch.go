@@ -30,7 +30,7 @@ func (f *follower) stop() {
 	}
 }
 
-// next reads a batch and checks the promises about it.
+// next reads a batch and checks the guarantees of store.Batch.
 func (f *follower) next() {
 	f.Helper()
 	batch, ok := <-f.batches
@@ -51,7 +51,7 @@ func (f *follower) next() {
 	f.pending = append(f.pending, batch.Events...)
 }
 
-// until reads up to a revision.
+// until reads batches up to a revision and returns the unread events.
 func (f *follower) until(revision int64) []store.Event {
 	f.Helper()
 	for f.known < revision {
@@ -62,8 +62,8 @@ func (f *follower) until(revision int64) []store.Event {
 	return events
 }
 
-// want reads so many events and compares them, as "verb key=value" with the
-// key's last part.
+// want reads as many events as there are lines and compares them. A line is
+// "verb key=value" with the last segment of the key.
 func (f *follower) want(lines ...string) {
 	f.Helper()
 	for len(f.pending) < len(lines) {
@@ -99,7 +99,7 @@ func watchAll(s *suite) {
 	a = s.create("/registry/a/1", "z")
 	f.want("create 1=x", "update 1=y", "delete 1", "create 1=z")
 	if f.known != a {
-		s.Errorf("known up to %d, want %d", f.known, a)
+		s.Errorf("revision %d, want %d", f.known, a)
 	}
 }
 
@@ -165,7 +165,7 @@ func compaction(s *suite) {
 		s.wantErr("watch before the compaction", batch.Err, store.ErrCompacted)
 	}
 	if _, ok := <-ended.batches; ok {
-		s.Error("watch goes on after its error")
+		s.Error("the watch continues after its error")
 	}
 	s.watch("/registry/", c).want("update a=4")
 	s.delete("/registry/a", d)

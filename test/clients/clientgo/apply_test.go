@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// TestApplyExtractApply applies what one manager wants, reads back what of it
-// the manager owns, changes that and applies it again.
+// TestApplyExtractApply applies the fields of a manager, extracts them from the
+// object, changes them and applies them again.
 func TestApplyExtractApply(t *testing.T) {
 	ctx, c := t.Context(), newClient(t)
 	ns := newNamespace(t, c)
@@ -46,7 +46,7 @@ func TestApplyExtractApply(t *testing.T) {
 	d, err = all.Apply(ctx, owned, owner)
 	must(t, err)
 	if len(d.Spec.Template.Spec.Containers) != 1 || d.Spec.Template.Spec.Containers[0].Name != "app" || d.Labels != nil || d.Annotations["by"] != "another" {
-		t.Errorf("after what was given up is gone: labels %v, annotations %v, containers %v", d.Labels, d.Annotations, d.Spec.Template.Spec.Containers)
+		t.Errorf("after fields were removed from the configuration: labels %v, annotations %v, containers %v", d.Labels, d.Annotations, d.Spec.Template.Spec.Containers)
 	}
 	_, err = all.Apply(ctx, appsv1ac.Deployment("web", ns).WithAnnotations(map[string]string{"by": "owner"}), metav1.ApplyOptions{FieldManager: "third"})
 	if !apierrors.IsConflict(err) {
@@ -68,7 +68,8 @@ func TestApplyExtractApply(t *testing.T) {
 	}
 }
 
-// TestRetryOnConflict lets several writers count in one object; none is lost.
+// TestRetryOnConflict checks that no increment is lost when several writers
+// count in one object.
 func TestRetryOnConflict(t *testing.T) {
 	ctx, c := t.Context(), newClient(t)
 	maps := c.CoreV1().ConfigMaps(newNamespace(t, c))
@@ -103,11 +104,11 @@ func TestRetryOnConflict(t *testing.T) {
 	cm, err := maps.Get(ctx, "counter", metav1.GetOptions{})
 	must(t, err)
 	if len(cm.Data) != writers*each {
-		t.Errorf("%d writes are left of %d", len(cm.Data), writers*each)
+		t.Errorf("%d of %d writes were stored", len(cm.Data), writers*each)
 	}
 }
 
-// warnings keeps what the server warns of.
+// warnings records the server's warnings.
 type warnings struct{ texts []string }
 
 func (w *warnings) HandleWarningHeader(code int, _ string, text string) {
@@ -119,13 +120,13 @@ func (w *warnings) HandleWarningHeader(code int, _ string, text string) {
 func TestWarningsAndImpersonation(t *testing.T) {
 	ctx, c := t.Context(), newClient(t)
 	ns := newNamespace(t, c)
-	var heard warnings
+	var received warnings
 	config := rest.CopyConfig(restConfig)
-	config.WarningHandler = &heard
+	config.WarningHandler = &received
 	_, err := newClientFor(t, config).CoreV1().Endpoints(ns).List(ctx, metav1.ListOptions{})
 	must(t, err)
-	if len(heard.texts) != 1 || heard.texts[0] != "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice" {
-		t.Errorf("warnings: %q", heard.texts)
+	if len(received.texts) != 1 || received.texts[0] != "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice" {
+		t.Errorf("warnings: %q", received.texts)
 	}
 
 	config = rest.CopyConfig(restConfig)

@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// deadline is how long a condition may take to become true.
+// deadline is the timeout of each condition.
 const deadline = 30 * time.Second
 
-// restConfig leads to the cluster.
+// restConfig returns the configuration of the cluster.
 var restConfig *rest.Config
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newClient returns the typed client.
+// newClient returns a typed client.
 func newClient(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	return newClientFor(t, restConfig)
@@ -46,7 +46,7 @@ func newClientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return c
 }
 
-// newNamespace makes a namespace that goes with the test.
+// newNamespace creates a namespace. It is deleted when the test ends.
 func newNamespace(t *testing.T, c kubernetes.Interface) string {
 	t.Helper()
 	ns, err := c.CoreV1().Namespaces().Create(t.Context(),
@@ -62,7 +62,7 @@ func configMap(name string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
 }
 
-// deployment is of pods that no node runs.
+// deployment returns a Deployment whose pods are never run.
 func deployment(name string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
@@ -78,8 +78,8 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// eventually waits until condition holds; an error of it is only reported
-// when time is up.
+// eventually waits until condition holds. It reports the last error only at the
+// deadline.
 func eventually(t *testing.T, what string, condition func(context.Context) error) {
 	t.Helper()
 	var last error

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/scale"
 )
 
-// counting counts the requests that go through it.
+// counting counts the requests of a transport.
 type counting struct {
 	http.RoundTripper
 	n *atomic.Int64
@@ -40,8 +40,8 @@ func counted(n *atomic.Int64) *rest.Config {
 	return config
 }
 
-// TestDiscovery reads what the API has: all of it in the two requests of
-// aggregated discovery, and nothing again that is cached.
+// TestDiscovery checks that all APIs are read in the two requests of aggregated
+// discovery, and that cached ones are not read again.
 func TestDiscovery(t *testing.T) {
 	var requests atomic.Int64
 	d, err := discovery.NewDiscoveryClientForConfig(counted(&requests))
@@ -76,9 +76,9 @@ func TestDiscovery(t *testing.T) {
 	}
 
 	requests.Store(0)
-	folder := t.TempDir()
+	dir := t.TempDir()
 	for range 2 {
-		cached, err := disk.NewCachedDiscoveryClientForConfig(counted(&requests), folder, folder, time.Hour)
+		cached, err := disk.NewCachedDiscoveryClientForConfig(counted(&requests), dir, dir, time.Hour)
 		must(t, err)
 		_, _, err = cached.ServerGroupsAndResources()
 		must(t, err)
@@ -162,6 +162,6 @@ func TestScaleClient(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: ns, ResourceVersion: "1"},
 	}, metav1.UpdateOptions{})
 	if err == nil {
-		t.Error("an old scale was taken")
+		t.Error("an outdated scale was accepted")
 	}
 }

@@ -134,7 +134,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestPages reads a list page by page, as it was when the first was read.
+// TestPages reads a list page by page, all at the revision of the first page.
 func TestPages(t *testing.T) {
 	ctx, c := t.Context(), newClient(t)
 	maps := c.CoreV1().ConfigMaps(newNamespace(t, c))
@@ -156,6 +156,6 @@ func TestPages(t *testing.T) {
 	seen := 0
 	must(t, p.EachListItem(ctx, metav1.ListOptions{LabelSelector: "paged=yes"}, func(runtime.Object) error { seen++; return nil }))
 	if seen != count {
-		t.Errorf("%d items on all pages, want the %d of the first page's time", seen, count)
+		t.Errorf("%d items on all pages, want the %d at the revision of the first page", seen, count)
 	}
 }

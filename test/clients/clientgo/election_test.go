@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// TestLeaderElection elects one of two by a Lease; the other follows as soon
-// as it gives the Lease back.
+// TestLeaderElection elects one of two candidates by a Lease. The other one
+// follows when the first releases the Lease.
 func TestLeaderElection(t *testing.T) {
 	c := newClient(t)
 	ns := newNamespace(t, c)
@@ -63,8 +63,8 @@ func TestLeaderElection(t *testing.T) {
 	}
 }
 
-// TestEventBroadcaster records the same thing three times: one event that
-// counts them.
+// TestEventBroadcaster records the same event three times and gets one event
+// with the count 3.
 func TestEventBroadcaster(t *testing.T) {
 	c := newClient(t)
 	ns := newNamespace(t, c)
@@ -85,8 +85,8 @@ func TestEventBroadcaster(t *testing.T) {
 	})
 }
 
-// TestEventSeries records in events.k8s.io/v1: a repetition makes a series,
-// and core/v1 shows the same event.
+// TestEventSeries records events in events.k8s.io/v1. A repetition starts a
+// series, and core/v1 shows the same event.
 func TestEventSeries(t *testing.T) {
 	ctx, c := t.Context(), newClient(t)
 	ns := newNamespace(t, c)
@@ -107,9 +107,9 @@ func TestEventSeries(t *testing.T) {
 		}
 	}
 	recorder.Eventf(cm, nil, corev1.EventTypeNormal, "Seen", "Looking", "saw %s", cm.Name)
-	eventually(t, "the event is there", find(func(e *eventsv1.Event) bool { return e.Series == nil && e.Note == "saw seen" && e.Action == "Looking" }))
+	eventually(t, "the event exists", find(func(e *eventsv1.Event) bool { return e.Series == nil && e.Note == "saw seen" && e.Action == "Looking" }))
 	recorder.Eventf(cm, nil, corev1.EventTypeNormal, "Seen", "Looking", "saw %s", cm.Name)
-	eventually(t, "the event is a series", find(func(e *eventsv1.Event) bool { return e.Series != nil && e.Series.Count == 2 }))
+	eventually(t, "the event has a series", find(func(e *eventsv1.Event) bool { return e.Series != nil && e.Series.Count == 2 }))
 	old, err := c.CoreV1().Events(ns).Get(ctx, made.Name, metav1.GetOptions{})
 	must(t, err)
 	if old.Message != "saw seen" || old.ReportingController != "example.com/tests" || old.InvolvedObject.UID != cm.UID || old.Series == nil {
@@ -117,7 +117,7 @@ func TestEventSeries(t *testing.T) {
 	}
 }
 
-// observed makes the object that events are about.
+// observed creates the object that the events refer to.
 func observed(t *testing.T, c kubernetes.Interface, ns string) *corev1.ConfigMap {
 	t.Helper()
 	cm, err := c.CoreV1().ConfigMaps(ns).Create(t.Context(), configMap("seen", nil), metav1.CreateOptions{})

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// queries notes the queries of the requests that go through it.
+// queries records the query strings of requests.
 type queries struct {
 	mu   sync.Mutex
 	seen []string
@@ -43,9 +43,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestInformerStreamsItsList fills an informer by a watch that begins with
-// what there is (KEP-3157), without a list.
-func TestInformerStreamsItsList(t *testing.T) {
+// TestInformerWatchList fills an informer by a watch that begins with the
+// existing objects (KEP-3157), without a list.
+func TestInformerWatchList(t *testing.T) {
 	if !features.FeatureGates().Enabled(features.WatchListClient) {
 		t.Fatal("client-go's WatchListClient is off")
 	}
@@ -69,13 +69,13 @@ func TestInformerStreamsItsList(t *testing.T) {
 	asked.mu.Unlock()
 	want := "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&"
 	if len(seen) != 1 || len(seen[0]) < len(want) || seen[0][:len(want)] != want {
-		t.Errorf("the requests of the informer were %q, want one with %s", seen, want)
+		t.Errorf("the informer sent %q, want one request with %s", seen, want)
 	}
 
 	must(t, c.CoreV1().ConfigMaps(ns).Delete(ctx, "a", metav1.DeleteOptions{}))
 	_, err := c.CoreV1().ConfigMaps(ns).Create(ctx, configMap("c", nil), metav1.CreateOptions{})
 	must(t, err)
-	eventually(t, "the informer follows", func(context.Context) error {
+	eventually(t, "the informer delivers the events", func(context.Context) error {
 		_, errA := lister.ConfigMaps(ns).Get("a")
 		_, errC := lister.ConfigMaps(ns).Get("c")
 		if errA == nil || errC != nil {
@@ -99,8 +99,8 @@ func startAndSync(t *testing.T, factory informers.SharedInformerFactory) {
 	}
 }
 
-// TestInformerHandlers sees an object's whole life in order, by selector, with
-// what it was before.
+// TestInformerHandlers checks that an informer with a selector delivers all
+// events of an object in order, with its previous state.
 func TestInformerHandlers(t *testing.T) {
 	ctx, c := t.Context(), newClient(t)
 	ns := newNamespace(t, c)
@@ -129,7 +129,8 @@ func TestInformerHandlers(t *testing.T) {
 	cm.Labels, cm.Data["k"] = nil, "3"
 	_, err = c.CoreV1().ConfigMaps(ns).Update(ctx, cm, metav1.UpdateOptions{})
 	must(t, err)
-	// An object that leaves the selection is deleted as it was when it was in it.
+	// An object that no longer matches the selector is deleted, with its last
+	// matching state.
 	for _, want := range []string{"add 1 false", "update 1 2", "delete 2"} {
 		if got := <-events; got != want {
 			t.Errorf("event %q, want %q", got, want)
@@ -154,7 +155,7 @@ func TestDynamicAndMetadataInformers(t *testing.T) {
 	objects.Start(stop)
 	partial.Start(stop)
 	for i, lister := range listers {
-		eventually(t, "the informer knows the deployment", func(context.Context) error {
+		eventually(t, "the informer has the Deployment", func(context.Context) error {
 			found, err := lister.ByNamespace(ns).List(labels.Everything())
 			if err != nil || len(found) != 1 {
 				return fmt.Errorf("informer %d has %d objects: %w", i, len(found), err)

@@ -25,7 +25,7 @@ func configMap(namespace, name string, data map[string]string) *corev1.ConfigMap
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
 }
 
-// deployment is of pods that no node runs.
+// deployment returns a Deployment whose pods are never run.
 func deployment(namespace, name string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
@@ -142,7 +142,7 @@ func TestUnstructuredAndMetadataClient(t *testing.T) {
 	unknown := &unstructured.Unstructured{}
 	unknown.SetGroupVersionKind(schema.GroupVersionKind{Group: "absent.example.com", Version: "v1", Kind: "Absent"})
 	if err := c.Get(ctx, client.ObjectKey{Namespace: ns, Name: "a"}, unknown); err == nil {
-		t.Error("get of a kind that there is not succeeded")
+		t.Error("get of an unknown kind succeeded")
 	}
 }
 
@@ -224,7 +224,7 @@ func TestServerSideApply(t *testing.T) {
 	got := &corev1.ConfigMap{}
 	must(t, c.Get(ctx, client.ObjectKey{Namespace: ns, Name: "shared"}, got))
 	if want := map[string]string{"b": "2"}; !maps.Equal(got.Data, want) {
-		t.Errorf("after two gave a up: %v, want %v", got.Data, want)
+		t.Errorf("after two stopped applying a: %v, want %v", got.Data, want)
 	}
 
 	d := deployment(ns, "web", 0)

@@ -21,8 +21,9 @@ import (
 
 const greetingFinalizer = "clients.example.com/farewell"
 
-// greeter says each Greeting in its status and in a ConfigMap that it owns; a
-// finalizer holds the Greeting until the farewell is written to farewells.
+// greeter writes the greeting of each Greeting to its status and to a ConfigMap
+// that it owns. When a Greeting is deleted, it removes the finalizer and sends the
+// name to farewells.
 type greeter struct {
 	client.Client
 	farewells chan<- string
@@ -61,7 +62,7 @@ func (r *greeter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	return ctrl.Result{}, r.Status().Patch(ctx, g, client.MergeFrom(before))
 }
 
-func TestControllerOfCustomResource(t *testing.T) {
+func TestCustomResourceController(t *testing.T) {
 	ctx, c := t.Context(), newClient(t)
 	ns := newNamespace(t, c, nil)
 	mgr := newManager(t, manager.Options{Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{ns: {}}}})
@@ -96,7 +97,7 @@ func TestControllerOfCustomResource(t *testing.T) {
 	must(t, c.Get(ctx, client.ObjectKeyFromObject(g), cm))
 	owned := cm.UID
 	must(t, c.Delete(ctx, cm))
-	eventually(t, "the owned object's return", func(ctx context.Context) error {
+	eventually(t, "the owned object is created again", func(ctx context.Context) error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(g), cm); err != nil {
 			return err
 		}
@@ -110,10 +111,10 @@ func TestControllerOfCustomResource(t *testing.T) {
 	if name := <-farewells; name != "world" {
 		t.Errorf("farewell to %q", name)
 	}
-	eventually(t, "the end of the greeting and of what it owns", func(ctx context.Context) error {
+	eventually(t, "the deletion of the greeting and its ConfigMap", func(ctx context.Context) error {
 		for _, object := range []client.Object{&Greeting{}, &corev1.ConfigMap{}} {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(g), object); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%T is there (%v)", object, err)
+				return fmt.Errorf("%T still exists (%v)", object, err)
 			}
 		}
 		return nil

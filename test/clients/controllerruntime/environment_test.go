@@ -24,11 +24,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// deadline is how long a condition may take to become true.
+// deadline is the timeout of each condition.
 const deadline = 30 * time.Second
 
-// restConfig leads to the cluster; environment has installed the webhook
-// configurations and the custom resource in it.
+// restConfig is the configuration of the cluster. environment has installed the
+// webhook configurations and the custom resource.
 var (
 	restConfig  *rest.Config
 	environment *envtest.Environment
@@ -58,13 +58,14 @@ func run(m *testing.M) int {
 	}
 	defer func() {
 		if err := environment.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "taking the test environment away:", err)
+			fmt.Fprintln(os.Stderr, "removing the test environment:", err)
 		}
 	}()
 	return m.Run()
 }
 
-// newScheme knows the built-in kinds and the tests' own.
+// newScheme returns a scheme with the built-in kinds and the kinds of the
+// tests.
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -81,7 +82,8 @@ func newClient(t *testing.T) client.WithWatch {
 	return c
 }
 
-// newNamespace makes a namespace with the labels; it goes with the test.
+// newNamespace creates a namespace with labels. It is deleted when the test
+// ends.
 func newNamespace(t *testing.T, c client.Client, labels map[string]string) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-runtime-", Labels: labels}}
@@ -90,7 +92,7 @@ func newNamespace(t *testing.T, c client.Client, labels map[string]string) strin
 	return ns.Name
 }
 
-// newManager builds a manager without a metrics server.
+// newManager returns a manager without a metrics server.
 func newManager(t *testing.T, options manager.Options) manager.Manager {
 	t.Helper()
 	options.Scheme = newScheme(t)
@@ -120,8 +122,8 @@ func start(t *testing.T, mgr manager.Manager) (stop func()) {
 	return stop
 }
 
-// eventually waits until condition holds; an error of it is only reported
-// when time is up.
+// eventually waits until condition holds. It reports the last error only at the
+// deadline.
 func eventually(t *testing.T, what string, condition func(context.Context) error) {
 	t.Helper()
 	var last error

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Greeting is a custom resource: a controller says what its spec asks for in
-// its status.
+// Greeting is a custom resource. Its controller writes the greeting that the
+// spec describes to the status.
 type Greeting struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -20,13 +20,13 @@ type Greeting struct {
 	Status GreetingStatus `json:"status,omitempty"`
 }
 
-// GreetingSpec is what to say. Times defaults to 1 and cannot shrink.
+// GreetingSpec describes the greeting. Times defaults to 1 and cannot decrease.
 type GreetingSpec struct {
 	Name  string `json:"name"`
 	Times *int32 `json:"times,omitempty"`
 }
 
-// GreetingStatus is what was said, for the generation observed.
+// GreetingStatus is the last greeting, for the observed generation.
 type GreetingStatus struct {
 	Said               string            `json:"said,omitempty"`
 	Times              int32             `json:"times,omitempty"`
@@ -34,7 +34,7 @@ type GreetingStatus struct {
 	ObservedGeneration int64             `json:"observedGeneration,omitempty"`
 }
 
-// GreetingList is a list of them.
+// GreetingList is a list of Greetings.
 type GreetingList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -70,8 +70,8 @@ func (l *GreetingList) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// greetingDefinition is the definition of Greeting: with a status and a scale
-// subresource, a default, a rule and a selectable field.
+// greetingDefinition is the definition of Greeting, with a status and a scale
+// subresource, a default, a validation rule and a selectable field.
 func greetingDefinition() *apiextensionsv1.CustomResourceDefinition {
 	type props = map[string]apiextensionsv1.JSONSchemaProps
 	text, number := apiextensionsv1.JSONSchemaProps{Type: "string"}, apiextensionsv1.JSONSchemaProps{Type: "integer"}

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// scaler gives each ConfigMap labelled scaler=yes a Deployment with as many
-// replicas as its data has entries, and reports it by an event.
+// scaler creates a Deployment for each ConfigMap with the label scaler=yes. The
+// number of replicas is the number of entries in the data. It records an event.
 type scaler struct {
 	client.Client
 	recorder events.EventRecorder
@@ -50,7 +50,7 @@ func (r *scaler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, err
 }
 
-func TestManagerRunsControllerFromItsCache(t *testing.T) {
+func TestManagerCache(t *testing.T) {
 	ctx, c := t.Context(), newClient(t)
 	ns := newNamespace(t, c, nil)
 	mgr := newManager(t, manager.Options{Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{ns: {}}}})
@@ -100,20 +100,20 @@ func TestManagerRunsControllerFromItsCache(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("none of %d events", len(list.Items))
+		return fmt.Errorf("not among %d events", len(list.Items))
 	})
 	must(t, c.Delete(ctx, cm, client.PropagationPolicy(metav1.DeletePropagationBackground)))
-	eventually(t, "the Deployment's end with its owner", func(ctx context.Context) error {
+	eventually(t, "the deletion of the Deployment with its owner", func(ctx context.Context) error {
 		err := c.Get(ctx, client.ObjectKeyFromObject(cm), &appsv1.Deployment{})
 		if client.IgnoreNotFound(err) != nil || err == nil {
-			return fmt.Errorf("still there: %v", err)
+			return fmt.Errorf("still exists: %v", err)
 		}
 		return nil
 	})
 }
 
-// elected builds a manager that competes for the namespace's lease; the
-// channel is closed once it leads.
+// elected returns a manager that competes for a lease in the namespace. The
+// channel is closed once it is the leader.
 func elected(t *testing.T, namespace string) manager.Manager {
 	return newManager(t, manager.Options{
 		LeaderElection:                true,
@@ -137,7 +137,7 @@ func TestLeaderElection(t *testing.T) {
 				return err
 			}
 			if ptr.Deref(lease.Spec.LeaseTransitions, 0) < n || ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
-				return errors.New("not taken over")
+				return errors.New("the second manager is not the leader")
 			}
 			return nil
 		}
@@ -162,5 +162,5 @@ func TestLeaderElection(t *testing.T) {
 	case <-time.After(deadline):
 		t.Fatal("the second manager did not take over")
 	}
-	eventually(t, "the second term in the Lease", transitions(1))
+	eventually(t, "one transition in the Lease", transitions(1))
 }

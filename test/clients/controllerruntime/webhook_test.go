@@ -24,7 +24,7 @@ import (
 // webhookLabel marks the namespaces whose ConfigMaps the webhooks see.
 const webhookLabel = "clients.example.com/webhooks"
 
-// webhooks are the configurations of configMapRules; envtest turns their
+// webhooks returns the configurations of configMapRules. envtest turns their
 // Services into URLs of this process.
 func webhooks() envtest.WebhookInstallOptions {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{webhookLabel: "yes"}}
@@ -64,9 +64,9 @@ func webhooks() envtest.WebhookInstallOptions {
 	}
 }
 
-// configMapRules gives ConfigMaps a colour, refuses black ones with a field's
-// error, warns of red ones, keeps colours as they are, and refuses to delete
-// those that are kept.
+// configMapRules sets a default colour on ConfigMaps, rejects black ones with a
+// field error, warns about red ones, rejects changes of the colour, and rejects
+// the deletion of those with the label keep.
 type configMapRules struct{}
 
 func (configMapRules) Default(_ context.Context, cm *corev1.ConfigMap) error {
@@ -92,7 +92,7 @@ func (configMapRules) ValidateCreate(_ context.Context, cm *corev1.ConfigMap) (a
 
 func (configMapRules) ValidateUpdate(_ context.Context, before, after *corev1.ConfigMap) (admission.Warnings, error) {
 	if before.Data["colour"] != after.Data["colour"] {
-		return nil, fmt.Errorf("the colour was %s and stays so", before.Data["colour"])
+		return nil, fmt.Errorf("the colour is %s and cannot be changed", before.Data["colour"])
 	}
 	return nil, nil
 }
@@ -104,7 +104,7 @@ func (configMapRules) ValidateDelete(_ context.Context, cm *corev1.ConfigMap) (a
 	return nil, nil
 }
 
-// warnings collects what the API server warns of.
+// warnings collects the API server's warnings.
 type warnings []string
 
 func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
@@ -142,7 +142,7 @@ func TestWebhooks(t *testing.T) {
 	cm := configMap(ns, "plain", nil)
 	must(t, c.Create(ctx, cm))
 	if cm.Data["colour"] != "blue" {
-		t.Errorf("the mutating webhook left the colour %q", cm.Data["colour"])
+		t.Errorf("the mutating webhook set the colour %q", cm.Data["colour"])
 	}
 
 	warned = nil
@@ -155,13 +155,13 @@ func TestWebhooks(t *testing.T) {
 
 	err = c.Create(ctx, configMap(ns, "black", map[string]string{"colour": "black"}))
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `admission webhook "rules.clients.example.com" denied the request`) {
-		t.Errorf("a black ConfigMap: %v, want Invalid by the webhook", err)
+		t.Errorf("a black ConfigMap: %v, want Invalid from the webhook", err)
 	} else if causes := err.(apierrors.APIStatus).Status().Details.Causes; len(causes) != 1 || causes[0].Field != "data[colour]" {
 		t.Errorf("its causes: %v, want data[colour]", causes)
 	}
 
 	red.Data["colour"] = "green"
-	want := `admission webhook "rules.clients.example.com" denied the request: the colour was red and stays so`
+	want := `admission webhook "rules.clients.example.com" denied the request: the colour is red and cannot be changed`
 	if err := c.Update(ctx, red); !apierrors.IsForbidden(err) || err.Error() != want {
 		t.Errorf("another colour: %v, want Forbidden: %s", err, want)
 	}

@@ -13,7 +13,7 @@ import (
 
 var groupVersion = schema.GroupVersion{Group: "orchard.example.com", Version: "v1alpha1"}
 
-// Apple is what the extension API server keeps.
+// Apple is the resource that the extension API server stores.
 type Apple struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -21,7 +21,7 @@ type Apple struct {
 	Spec AppleSpec `json:"spec,omitempty"`
 }
 
-// AppleSpec says what an apple is like.
+// AppleSpec describes an apple.
 type AppleSpec struct {
 	Variety string `json:"variety,omitempty"`
 }
@@ -52,7 +52,8 @@ func (l *AppleList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// newScheme knows apples and what every API server speaks.
+// newScheme returns a scheme with apples and the kinds that every API server
+// needs.
 func newScheme() (*runtime.Scheme, serializer.CodecFactory) {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(groupVersion, &Apple{}, &AppleList{})

@@ -1,7 +1,7 @@
-// Package extension has an extension API server, made with k8s.io/apiserver
-// as its users do, and a test that registers it with the cluster of
-// $KUBECONFIG. Who sends a request it learns from the front proxy's headers
-// and asks the cluster whether they may.
+// Package extension contains an extension API server, built with
+// k8s.io/apiserver, and a test that registers it with the cluster of
+// $KUBECONFIG. The server gets the user of a request from the front proxy's
+// headers, and asks the cluster whether the user has permission.
 package extension
 
 import (
@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/util/compatibility"
 )
 
-// serve runs the server on a listener, with a certificate and its key in
-// files, until ctx ends. kubeconfig leads to the cluster.
+// serve runs the server on a listener until ctx ends, with a certificate and
+// its key in files. kubeconfig is the kubeconfig file of the cluster.
 func serve(ctx context.Context, listener net.Listener, certFile, keyFile, kubeconfig string, apples *storage) error {
 	scheme, codecs := newScheme()
 	config := genericapiserver.NewRecommendedConfig(codecs)

@@ -34,8 +34,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// patience is how long a condition may take to become true.
-const patience = time.Minute
+// timeout is the timeout of each condition.
+const timeout = time.Minute
 
 const (
 	namespace   = "orchard"
@@ -52,7 +52,7 @@ type cluster struct {
 	dynamic    dynamic.Interface
 	services   aggregatorclient.APIServiceInterface
 
-	creators []string // who created apples, as the extension sees it
+	creators []string // the users that created apples, as the extension sees them
 	storage  *storage
 	files    string // directory of the certificate
 	listen   string // address of the extension
@@ -81,17 +81,17 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// await asks until the answer is yes.
+// await repeats a check until it succeeds.
 func (c *cluster) await(what string, ask func(ctx context.Context) bool) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.Context(), timeout)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for !ask(ctx) {
 		select {
 		case <-ctx.Done():
-			c.Fatalf("%s: not within %s", what, patience)
+			c.Fatalf("%s: not within %s", what, timeout)
 		case <-tick.C:
 		}
 	}
@@ -103,24 +103,25 @@ func (c *cluster) run() {
 	listener, err := net.Listen("tcp", c.listen)
 	must(c.T, err)
 	c.listen = listener.Addr().String()
-	mortal := &mortal{Listener: listener}
+	breakable := &breakableListener{Listener: listener}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- serve(ctx, mortal, filepath.Join(c.files, "tls.crt"), filepath.Join(c.files, "tls.key"), os.Getenv("KUBECONFIG"), c.storage)
+		done <- serve(ctx, breakable, filepath.Join(c.files, "tls.crt"), filepath.Join(c.files, "tls.key"), os.Getenv("KUBECONFIG"), c.storage)
 	}()
 	c.stop = func() {
 		cancel()
-		mortal.kill()
+		breakable.kill()
 		if err := <-done; err != nil {
 			c.Errorf("the extension ended: %v", err)
 		}
 	}
 }
 
-// mortal is a listener whose connections can be broken as by a killed process:
-// the server would wait for the watches of others to end.
-type mortal struct {
+// breakableListener is a listener whose connections can be closed at once, as
+// if the process had ended. Otherwise the server would wait for the watches of
+// clients to end.
+type breakableListener struct {
 	net.Listener
 	mu    sync.Mutex // guards conns and dead
 	conns []net.Conn
@@ -128,7 +129,7 @@ type mortal struct {
 }
 
 // Accept implements net.Listener.
-func (l *mortal) Accept() (net.Conn, error) {
+func (l *breakableListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (l *mortal) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-func (l *mortal) kill() {
+func (l *breakableListener) kill() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dead = true
@@ -151,8 +152,7 @@ func (l *mortal) kill() {
 	}
 }
 
-// certificate writes a serving certificate and returns it, which is its own
-// authority.
+// certificate writes a self-signed serving certificate and returns it.
 func (c *cluster) certificate() []byte {
 	c.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -173,7 +173,7 @@ func (c *cluster) certificate() []byte {
 	return authority
 }
 
-// register makes the Service, its EndpointSlice by hand and the APIService.
+// register creates the Service, its EndpointSlice and the APIService.
 func (c *cluster) register(authority []byte) {
 	c.Helper()
 	ctx := c.Context()
@@ -203,7 +203,7 @@ func (c *cluster) register(authority []byte) {
 	must(c.T, err)
 }
 
-func (c *cluster) takeAway() {
+func (c *cluster) unregister() {
 	ctx := context.WithoutCancel(c.Context())
 	if err := c.services.Delete(ctx, serviceName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		c.Error(err)
@@ -236,8 +236,9 @@ func newApple(name string) *unstructured.Unstructured {
 	}}
 }
 
-// An extension API server serves its part of the API for as long as it lives,
-// is missed where it matters when it is dead, and nowhere else.
+// TestExtensionServer checks that an extension API server serves its part of
+// the API while it runs, and that the rest of the API is not affected when it
+// stops.
 func TestExtensionServer(t *testing.T) {
 	c := connect(t)
 	own, err := c.kubernetes.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
@@ -246,38 +247,38 @@ func TestExtensionServer(t *testing.T) {
 	authority := c.certificate()
 	c.run()
 	t.Cleanup(func() { c.stop() })
-	t.Cleanup(c.takeAway)
+	t.Cleanup(c.unregister)
 	c.register(authority)
 	if reason := c.available(apiregistrationv1.ConditionTrue); reason != "Passed" {
 		t.Errorf("reason %s", reason)
 	}
-	c.discovered()
-	c.used()
-	c.impersonated()
-	c.documented()
+	c.checkDiscovery()
+	c.checkVerbs()
+	c.checkAuthorization()
+	c.checkOpenAPI()
 
 	c.stop()
 	c.stop = func() {}
-	// The first request that finds nobody has the server checked.
+	// The first failing request triggers the availability check.
 	_, err = c.dynamic.Resource(apples).Namespace(namespace).Get(t.Context(), "any", metav1.GetOptions{})
 	if !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("a dead server: %v", err)
+		t.Errorf("a stopped server: %v", err)
 	}
 	if reason := c.available(apiregistrationv1.ConditionFalse); reason != "FailedDiscoveryCheck" {
 		t.Errorf("reason %s", reason)
 	}
-	c.missed()
+	c.checkUnavailable()
 
 	c.run()
 	c.available(apiregistrationv1.ConditionTrue)
-	c.discovered()
+	c.checkDiscovery()
 	c.await("the namespace is gone", func(ctx context.Context) bool {
 		_, err := c.kubernetes.CoreV1().Namespaces().Get(ctx, "windfall", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
 }
 
-func (c *cluster) discovered() {
+func (c *cluster) checkDiscovery() {
 	c.Helper()
 	for _, legacy := range []bool{false, true} {
 		client := discovery.NewDiscoveryClientForConfigOrDie(c.config)
@@ -295,8 +296,8 @@ func (c *cluster) discovered() {
 	}
 }
 
-// used creates, changes, lists, watches and deletes an apple.
-func (c *cluster) used() {
+// checkVerbs creates, changes, lists, watches and deletes an apple.
+func (c *cluster) checkVerbs() {
 	c.Helper()
 	ctx, client := c.Context(), c.dynamic.Resource(apples).Namespace(namespace)
 	w, err := client.Watch(ctx, metav1.ListOptions{})
@@ -323,7 +324,7 @@ func (c *cluster) used() {
 		select {
 		case e := <-w.ResultChan():
 			seen = append(seen, string(e.Type))
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			c.Fatalf("watched only %v", seen)
 		}
 	}
@@ -332,9 +333,9 @@ func (c *cluster) used() {
 	}
 }
 
-// impersonated shows that the extension knows who asks, and asks the cluster
-// whether they may.
-func (c *cluster) impersonated() {
+// checkAuthorization checks that the extension knows the user of a request, and
+// that it asks the cluster for permission.
+func (c *cluster) checkAuthorization() {
 	c.Helper()
 	as := rest.CopyConfig(c.config)
 	as.Impersonate = rest.ImpersonationConfig{UserName: "gardener", Groups: []string{"gardeners"}}
@@ -350,8 +351,8 @@ func (c *cluster) impersonated() {
 	}
 }
 
-// documented finds the extension's kind in both versions of OpenAPI.
-func (c *cluster) documented() {
+// checkOpenAPI finds the extension's kind in both versions of OpenAPI.
+func (c *cluster) checkOpenAPI() {
 	c.Helper()
 	client := discovery.NewDiscoveryClientForConfigOrDie(c.config)
 	c.await("OpenAPI v2", func(context.Context) bool {
@@ -376,19 +377,19 @@ func (c *cluster) documented() {
 	})
 }
 
-// missed shows what a dead extension does to others.
-func (c *cluster) missed() {
+// checkUnavailable checks the effect of a stopped extension on other clients.
+func (c *cluster) checkUnavailable() {
 	c.Helper()
 	ctx := c.Context()
 	client := discovery.NewDiscoveryClientForConfigOrDie(c.config)
-	c.await("discovery names what is missing", func(context.Context) bool {
+	c.await("discovery names the missing group", func(context.Context) bool {
 		_, lists, err := client.ServerGroupsAndResources()
 		return discovery.IsGroupDiscoveryFailedError(err) && strings.Contains(err.Error(), groupVersion.String()) && len(lists) > 20
 	})
 	_, err := c.kubernetes.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "windfall"}}, metav1.CreateOptions{})
 	must(c.T, err)
 	must(c.T, c.kubernetes.CoreV1().Namespaces().Delete(ctx, "windfall", metav1.DeleteOptions{}))
-	c.await("the namespace says why it stays", func(ctx context.Context) bool {
+	c.await("the namespace's condition says why it is not deleted", func(ctx context.Context) bool {
 		ns, err := c.kubernetes.CoreV1().Namespaces().Get(ctx, "windfall", metav1.GetOptions{})
 		must(c.T, err)
 		return slices.ContainsFunc(ns.Status.Conditions, func(cond corev1.NamespaceCondition) bool {

@@ -19,11 +19,11 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// storage keeps apples in memory. It implements what k8s.io/apiserver serves
-// as a resource with the verbs create, get, list, update, watch and delete.
+// storage stores apples in memory. It implements a resource of k8s.io/apiserver
+// with the verbs create, get, list, update, watch and delete.
 type storage struct {
 	rest.TableConvertor
-	// creator is told who creates apples.
+	// creator is called with the user and groups of each create request.
 	creator func(user string, groups []string)
 
 	mu       sync.Mutex // guards the following
@@ -96,7 +96,7 @@ func (s *storage) Create(ctx context.Context, obj runtime.Object, validate rest.
 	return s.store(k, a, watch.Added)
 }
 
-// store keeps an apple under the next revision. mu must be held.
+// store stores an apple at the next revision. Callers hold mu.
 func (s *storage) store(k types.NamespacedName, a *Apple, event watch.EventType) (runtime.Object, error) {
 	s.revision++
 	a.ResourceVersion = strconv.Itoa(s.revision)

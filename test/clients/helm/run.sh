@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs, upgrades, rolls back and uninstalls the chart as a user of Helm
-# does, and looks at what the cluster holds after each step.
+# does, and checks the objects in the cluster after each step.
 #
-#   run.sh HELM KUBECTL...   the programs; the cluster is that of $KUBECONFIG
+#   run.sh HELM KUBECTL...   the commands to use; the cluster is that of $KUBECONFIG
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 helm_program=$1
@@ -21,7 +21,7 @@ finish() {
 trap finish EXIT
 
 passed=0
-# expect WHAT WANT GOT: one check, by name.
+# expect WHAT WANT GOT: checks that two values are equal.
 expect() {
 	if [ "$2" != "$3" ]; then
 		printf 'FAIL helm: %s\n  want: %s\n  got:  %s\n' "$1" "$2" "$3" >&2

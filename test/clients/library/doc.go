@@ -1,7 +1,7 @@
 // Package library uses the package cluster as programs outside this repository
-// do: their tests run a control plane in their own process, with
-// controller-runtime on it. It is a module of its own, which can name nothing
-// that is internal.
+// do: their tests run a control plane in their own process and use
+// controller-runtime with it. It is a separate module, which cannot import
+// internal packages.
 //
 // It has tests only.
 package library

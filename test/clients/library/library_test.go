@@ -44,9 +44,9 @@ func teamDefinition() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// A reconciler gives each Team a namespace, and waits until the cluster's own
-// controllers have furnished it.
-func TestReconcilerOfACustomResource(t *testing.T) {
+// TestCustomResourceReconciler runs a reconciler that gives each Team a
+// namespace, and waits until the cluster's controllers have populated it.
+func TestCustomResourceReconciler(t *testing.T) {
 	c := clustertest.Start(t, cluster.Options{})
 	environment := &envtest.Environment{
 		UseExistingCluster: ptr.To(true), Config: c.Config(),
@@ -63,7 +63,7 @@ func TestReconcilerOfACustomResource(t *testing.T) {
 	})
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Controller: ctrlconfig.Controller{SkipNameValidation: ptr.To(true)}, // the name is free again for -count
+		Controller: ctrlconfig.Controller{SkipNameValidation: ptr.To(true)}, // the name is used again with -count
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,8 +105,9 @@ func (f reconcileFunc) Reconcile(ctx context.Context, request ctrl.Request) (ctr
 	return f(ctx, request)
 }
 
-// A Job with ttlSecondsAfterFinished goes after an hour of virtual time.
-func TestAnHourInVirtualTime(t *testing.T) {
+// TestVirtualTime checks that a Job with ttlSecondsAfterFinished is
+// removed after an hour of virtual time.
+func TestVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.Start(t, cluster.Options{InProcess: true})
 		api, err := client.New(c.Config(), client.Options{})
@@ -125,7 +126,7 @@ func TestAnHourInVirtualTime(t *testing.T) {
 		if err := api.Create(t.Context(), job); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute) // its pod is made once there is a service account
+		time.Sleep(time.Minute) // its pod is created once there is a service account
 		if err := finish(t.Context(), api, job); err != nil {
 			t.Fatal(err)
 		}
@@ -135,12 +136,12 @@ func TestAnHourInVirtualTime(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(job), job); !apierrors.IsNotFound(err) {
-			t.Errorf("the Job is there after 61 minutes: %v", err)
+			t.Errorf("the Job still exists after 61 minutes: %v", err)
 		}
 	})
 }
 
-// finish plays the kubelet: the Job's pod succeeds.
+// finish sets the phase of the Job's pod to Succeeded, as a kubelet would.
 func finish(ctx context.Context, api client.Client, job *batchv1.Job) error {
 	var pods corev1.PodList
 	if err := api.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
@@ -153,15 +154,15 @@ func finish(ctx context.Context, api client.Client, job *batchv1.Job) error {
 	return api.Status().Update(ctx, &pods.Items[0])
 }
 
-// What is wrong with options is told by the name of the field.
-func TestAWrongOption(t *testing.T) {
+// TestInvalidOption checks that errors name the field of Options.
+func TestInvalidOption(t *testing.T) {
 	_, err := cluster.New(cluster.Options{ServiceCIDR: "10.96.0.0"})
 	if field := (*cluster.FieldError)(nil); !errors.As(err, &field) || field.Field != "ServiceCIDR" {
 		t.Error(err)
 	}
 }
 
-// No file is left by any of these.
+// TestMain checks that no test has left files.
 func TestMain(m *testing.M) {
 	temporary, err := os.MkdirTemp("", "library")
 	if err != nil {
@@ -171,7 +172,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := m.Run()
-	if err := os.Remove(temporary); err != nil { // fails unless it is empty
+	if err := os.Remove(temporary); err != nil { // fails unless the directory is empty
 		println(err.Error())
 		code = 1
 	}

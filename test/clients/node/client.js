@@ -1,7 +1,7 @@
 // Uses the API as a program built on @kubernetes/client-node does: creates,
-// lists, watches, patches, scales and deletes objects of a namespace of its
-// own, by the typed clients, the generic object client and an informer.
-// Every test has a deadline. The cluster is that of $KUBECONFIG.
+// lists, watches, patches, scales and deletes objects in its own namespace, with
+// the typed clients, the generic object client and an informer. Every test has a
+// deadline. The cluster is that of $KUBECONFIG.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -27,8 +27,8 @@ async function refused(code, reason, call) {
   });
 }
 
-// watchUntilDeleted collects [type, data] of the events of one ConfigMap, from a
-// version on, until it is deleted.
+// watchUntilDeleted collects [type, data] of the events of one ConfigMap after a
+// resource version, until it is deleted.
 function watchUntilDeleted(name, resourceVersion) {
   return new Promise((resolve, reject) => {
     const events = [];
@@ -120,7 +120,7 @@ test('Deployment: create, strategic merge patch, scale, deletion seen by an info
 
   const scale = await apps.readNamespacedDeploymentScale({ name: 'web', namespace });
   scale.spec.replicas = 3;
-  delete scale.metadata.resourceVersion; // the controller writes the Deployment meanwhile
+  delete scale.metadata.resourceVersion; // the controller may write the Deployment in between
   const scaled = await apps.replaceNamespacedDeploymentScale({ name: 'web', namespace, body: scale });
   assert.equal(scaled.spec.replicas, 3);
 

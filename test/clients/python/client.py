@@ -1,9 +1,8 @@
 """Uses the API as a program built on python3-kubernetes does.
 
-Creates, lists, watches, patches, scales and deletes objects of a namespace of
-its own, by the typed and the dynamic client. Fails at the first answer that
-the library or the assertions here do not expect. The cluster is that of
-$KUBECONFIG.
+Creates, lists, watches, patches, scales and deletes objects in its own
+namespace, with the typed and the dynamic client. Fails at the first unexpected
+response. The cluster is that of $KUBECONFIG.
 """
 
 import threading
@@ -21,7 +20,7 @@ def step(text):
 
 
 def refused(status, reason, call, *args, **kwargs):
-    """Makes a call that has to fail with the HTTP status and the reason."""
+    """Checks that a call fails with the HTTP status and the reason."""
     try:
         call(*args, **kwargs)
     except ApiException as error:

@@ -21,21 +21,23 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/legacytoken"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// Tokens with a good signature are remembered up to a number and a size of all
-// together, in bytes. Clients choose the audiences of their tokens: what a long
-// one says is not worth keeping.
+// These bound the cache of tokens with a valid signature: their number, their
+// total size and the size of one, in bytes. Clients choose the audiences of
+// their tokens, so that long ones are not cached.
 const (
 	maxVerified      = 4096
 	maxVerifiedBytes = 8 << 20
 	maxVerifiedToken = 16 << 10
 )
 
-// Authenticator checks tokens: the signature once, and time, audience and
-// everything the token is bound to on every request.
+// Authenticator authenticates service account tokens. It verifies the signature
+// of a token once, and on every request its time, its audiences and the objects
+// that it is bound to.
 type Authenticator struct {
 	o        Options
 	accounts objects.Reader[*corev1.ServiceAccount]
@@ -43,23 +45,23 @@ type Authenticator struct {
 	secrets  objects.Reader[*corev1.Secret]
 	nodes    objects.Reader[*corev1.Node]
 
-	mu            sync.RWMutex // guards what follows
+	mu            sync.RWMutex // guards the following
 	keys          *pki.KeySet
 	byID          map[string]any // verification keys by key id
 	verified      map[digest]*verifiedToken
-	verifiedBytes int // of their tokens
+	verifiedBytes int // total size of the cached tokens
 }
 
-// digest is a token's SHA-256. Tokens themselves are not kept.
+// digest is the SHA-256 of a token. Tokens themselves are not cached.
 type digest [sha256.Size]byte
 
 type verifiedToken struct {
 	claims claims
-	legacy string // the token itself, if it has to be found in its secret
+	legacy string // the token of a secret, which is compared with the secret's
 	user   user.Info
 }
 
-// NewAuthenticator makes an Authenticator.
+// NewAuthenticator returns an Authenticator.
 func NewAuthenticator(o Options) *Authenticator {
 	if o.Counts == nil {
 		o.Counts = metrics.NewTokens()
@@ -73,31 +75,31 @@ func NewAuthenticator(o Options) *Authenticator {
 	}
 }
 
-// AuthenticateToken implements authenticator.Token. A token of another issuer
-// is none of its business (ok false, no error).
+// AuthenticateToken implements authenticator.Token. For a token of another
+// issuer it returns false and no error.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	v, err := a.verify(token)
 	if v == nil || err != nil {
 		return nil, false, err
 	}
-	accepted, given := authenticator.Audiences(v.claims.Audience), authenticator.Audiences(a.o.Audiences)
-	if asked, ok := authenticator.AudiencesFrom(ctx); ok {
-		given = asked
+	accepted, wanted := authenticator.Audiences(v.claims.Audience), authenticator.Audiences(a.o.Audiences)
+	if requested, ok := authenticator.AudiencesFrom(ctx); ok {
+		wanted = requested
 	}
 	if len(accepted) == 0 {
 		accepted = a.o.Audiences
 	}
-	audiences := accepted.Intersect(given)
-	if len(audiences) == 0 && len(given) > 0 {
-		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", accepted, given)
+	audiences := accepted.Intersect(wanted)
+	if len(audiences) == 0 && len(wanted) > 0 {
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", accepted, wanted)
 	}
 	now := a.o.Clock.Now()
-	err = a.alive(v, now)
+	err = a.checkBound(v, now)
 	if err != nil && a.o.Refresh != nil && a.o.Refresh(ctx) == nil {
-		err = a.alive(v, now)
+		err = a.checkBound(v, now)
 	}
 	if v.legacy != "" {
-		a.noteUse(ctx, v, err, now)
+		a.recordUse(ctx, v, err, now)
 	}
 	if err != nil {
 		return nil, false, err
@@ -114,7 +116,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return &authenticator.Response{User: v.user, Audiences: audiences}, true, nil
 }
 
-// verify returns the token's claims once its signature is known to be good;
+// verify verifies the signature of a token and returns its claims. It returns
 // nil if the token is not of our issuers.
 func (a *Authenticator) verify(token string) (*verifiedToken, error) {
 	keys := a.o.Keys.Current()
@@ -134,11 +136,11 @@ func (a *Authenticator) verify(token string) (*verifiedToken, error) {
 		return nil, nil
 	}
 	var c claims
-	if err := parsed.UnsafeClaimsWithoutVerification(&c); err != nil || c.Issuer != legacyIssuer && !slices.Contains(a.o.Issuers, c.Issuer) {
+	if err := parsed.UnsafeClaimsWithoutVerification(&c); err != nil || c.Issuer != legacytoken.Issuer && !slices.Contains(a.o.Issuers, c.Issuer) {
 		return nil, nil
 	}
 	if !current {
-		if byID, err = a.useKeys(keys); err != nil {
+		if byID, err = a.setKeys(keys); err != nil {
 			return nil, err
 		}
 	}
@@ -146,12 +148,12 @@ func (a *Authenticator) verify(token string) (*verifiedToken, error) {
 		return nil, err
 	}
 	legacy := ""
-	if c.Issuer == legacyIssuer {
+	if c.Issuer == legacytoken.Issuer {
 		var l legacyClaims
 		if err := parsed.UnsafeClaimsWithoutVerification(&l); err != nil {
 			return nil, err
 		}
-		c.Kubernetes, c.Audience, legacy = l.bound(), nil, strings.Clone(token) // not the header that it is a part of
+		c.Kubernetes, c.Audience, legacy = l.bound(), nil, strings.Clone(token) // a copy, so that the request's header is freed
 	}
 	namespace, name, err := serviceaccount.SplitUsername(c.Subject)
 	if err != nil || namespace != c.Kubernetes.Namespace || name != c.Kubernetes.ServiceAccount.Name {
@@ -159,14 +161,14 @@ func (a *Authenticator) verify(token string) (*verifiedToken, error) {
 	}
 	v = &verifiedToken{claims: c, legacy: legacy, user: userOf(&c)}
 	if len(token) <= maxVerifiedToken {
-		a.remember(key, v, len(token), keys)
+		a.cache(key, v, len(token), keys)
 	}
 	return v, nil
 }
 
-// remember keeps a token of so many bytes that was verified with keys. Where
-// there is no room, it takes the place of all others.
-func (a *Authenticator) remember(key digest, v *verifiedToken, bytes int, keys *pki.KeySet) {
+// cache caches a token whose signature was verified with keys. It clears the
+// cache if that is full.
+func (a *Authenticator) cache(key digest, v *verifiedToken, bytes int, keys *pki.KeySet) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.keys != keys {
@@ -181,8 +183,8 @@ func (a *Authenticator) remember(key digest, v *verifiedToken, bytes int, keys *
 	a.verified[key] = v
 }
 
-// useKeys forgets all tokens that were verified with other keys.
-func (a *Authenticator) useKeys(keys *pki.KeySet) (map[string]any, error) {
+// setKeys changes the verification keys and clears the cache.
+func (a *Authenticator) setKeys(keys *pki.KeySet) (map[string]any, error) {
 	byID := map[string]any{}
 	for _, public := range keys.Verification {
 		id, err := keyID(public)
@@ -229,9 +231,9 @@ func userOf(c *claims) user.Info {
 	return info.UserInfo()
 }
 
-// alive checks the token against the clock and against the objects that it
-// names. An object under deletion counts for a minute longer.
-func (a *Authenticator) alive(v *verifiedToken, now time.Time) error {
+// checkBound checks the token's time and the objects that it is bound to. An
+// object that is being deleted counts for one more minute.
+func (a *Authenticator) checkBound(v *verifiedToken, now time.Time) error {
 	c := &v.claims
 	err := c.ValidateWithLeeway(jwt.Expected{Time: now}, 0)
 	switch {
@@ -260,7 +262,7 @@ func (a *Authenticator) alive(v *verifiedToken, now time.Time) error {
 			v.legacy != "" && string(secret.Data[corev1.ServiceAccountTokenKey]) != v.legacy {
 			return fmt.Errorf("service account token has been invalidated: secret %s is gone", k.Secret.Name)
 		}
-		if v.legacy != "" && secret.Labels[invalidSince] != "" {
+		if v.legacy != "" && secret.Labels[legacytoken.InvalidSince] != "" {
 			return &markedInvalid{k}
 		}
 	}
@@ -278,6 +280,7 @@ func (a *Authenticator) alive(v *verifiedToken, now time.Time) error {
 	return nil
 }
 
+// gone reports whether an object was deleted at least boundObjectLeeway ago.
 func gone(deletion *metav1.Time, now time.Time) bool {
 	return deletion != nil && deletion.Add(boundObjectLeeway).Before(now)
 }

@@ -1,6 +1,7 @@
-// Package serviceaccount issues and checks the tokens of service accounts:
-// JSON Web Tokens with the claims of KEP-1205 (bound tokens), KEP-4193
-// (credential id, node binding) and the discovery documents of KEP-1393.
+// Package serviceaccount issues and authenticates the tokens of service
+// accounts. These are JSON Web Tokens with the claims of KEP-1205 (bound
+// tokens) and KEP-4193 (credential ID, node binding), and have the discovery
+// documents of KEP-1393.
 package serviceaccount
 
 import (
@@ -10,42 +11,37 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/legacytoken"
 )
 
 const (
-	// WarnPeriod is the lifetime, in seconds, that the projected volume of
-	// every pod asks for. Such a token for the API server itself lives for
-	// ExtendedLifetime, because old clients do not reread it, and is warned
-	// about once WarnPeriod is over.
-	WarnPeriod       = 60*60 + 7
-	ExtendedLifetime = 365 * 24 * time.Hour
-	// boundObjectLeeway is how long a token outlives the deletion of what it is bound to.
+	// warnPeriod is the lifetime, in seconds, that the projected volumes of all
+	// pods request. Such a token for the API server itself is valid for
+	// extendedLifetime, because old clients do not read it again. Its use is
+	// counted as stale after warnPeriod.
+	warnPeriod       = 60*60 + 7
+	extendedLifetime = 365 * 24 * time.Hour
+	// boundObjectLeeway is how long a token stays valid after the deletion of
+	// the object that it is bound to.
 	boundObjectLeeway = 60 * time.Second
 )
 
-// claims is what a token says.
+// claims are the claims of a token.
 type claims struct {
 	jwt.Claims
 	Kubernetes bound `json:"kubernetes.io,omitempty"`
 }
 
-// legacyIssuer is that of the tokens that are kept in secrets. They hold for
-// the API server's own audiences and never expire.
-const legacyIssuer = "kubernetes/serviceaccount"
-
-// invalidSince is the label of a secret whose token must not be used any more
-// (KEP-2799). Who takes it away allows the token again.
-const invalidSince = "kubernetes.io/legacy-token-invalid-since"
-
-// markedInvalid is why a token is refused whose secret has that label.
+// markedInvalid is the error for a token whose secret has the label InvalidSince.
 type markedInvalid struct{ *bound }
 
 func (m *markedInvalid) Error() string {
 	return fmt.Sprintf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
-		m.Namespace, m.Secret.Name, m.Namespace, m.ServiceAccount.Name, invalidSince)
+		m.Namespace, m.Secret.Name, m.Namespace, m.ServiceAccount.Name, legacytoken.InvalidSince)
 }
 
-// legacyClaims is what a token that is kept in a secret says.
+// legacyClaims are the private claims of a token that is stored in a secret.
 type legacyClaims struct {
 	Namespace  string    `json:"kubernetes.io/serviceaccount/namespace"`
 	SecretName string    `json:"kubernetes.io/serviceaccount/secret.name"`
@@ -53,7 +49,7 @@ type legacyClaims struct {
 	UID        types.UID `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
-// bound is the same in the words of bound tokens.
+// bound converts the claims to the claims of a bound token.
 func (l *legacyClaims) bound() bound {
 	return bound{
 		Namespace: l.Namespace, Secret: &reference{Name: l.SecretName},
@@ -75,7 +71,7 @@ type reference struct {
 	UID  types.UID `json:"uid,omitempty"`
 }
 
-// BoundObjects are what a token shall be bound to; all may be nil.
+// BoundObjects are the objects that a token is bound to; all may be nil.
 type BoundObjects struct {
 	Pod    *corev1.Pod
 	Secret *corev1.Secret

@@ -5,10 +5,12 @@ import (
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// JWKSPath is where relying parties find the keys.
-const JWKSPath = "/openid/v1/jwks"
+// jwksPath is the path of the keys for relying parties.
+const jwksPath = "/openid/v1/jwks"
 
 // Discovery is the OpenID Connect document of /.well-known/openid-configuration.
 type Discovery struct {
@@ -19,11 +21,12 @@ type Discovery struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// KeysDocument is the JSON of /openid/v1/jwks: all keys that verify tokens.
+// KeysDocument returns the JSON Web Key Set of /openid/v1/jwks, with all keys
+// that verify tokens.
 func (i *Issuer) KeysDocument() ([]byte, error) {
 	var set jose.JSONWebKeySet
 	for _, public := range i.o.Keys.Current().Verification {
-		algorithm, err := algorithmOf(public)
+		algorithm, err := pki.TokenAlgorithm(public)
 		if err != nil {
 			return nil, err
 		}
@@ -36,14 +39,14 @@ func (i *Issuer) KeysDocument() ([]byte, error) {
 	return json.Marshal(set)
 }
 
-// ConfigurationDocument is the JSON of /.well-known/openid-configuration.
-// jwksURI may be "": the keys are then below the issuer's URL, or, if the
-// issuer has none that serves them, at the API server's external address.
+// ConfigurationDocument returns the JSON of /.well-known/openid-configuration.
+// If jwksURI is "", the keys are at the API server's external address or, if
+// that is "", below the issuer's URL.
 func (i *Issuer) ConfigurationDocument(jwksURI, externalAddress string) ([]byte, error) {
 	if jwksURI == "" {
-		jwksURI = "https://" + externalAddress + JWKSPath
+		jwksURI = "https://" + externalAddress + jwksPath
 		if externalAddress == "" {
-			jwksURI = strings.TrimSuffix(i.o.Issuers[0], "/") + JWKSPath
+			jwksURI = strings.TrimSuffix(i.o.Issuers[0], "/") + jwksPath
 		}
 	}
 	d := Discovery{
@@ -54,7 +57,7 @@ func (i *Issuer) ConfigurationDocument(jwksURI, externalAddress string) ([]byte,
 	}
 	seen := map[string]bool{}
 	for _, public := range i.o.Keys.Current().Verification {
-		algorithm, err := algorithmOf(public)
+		algorithm, err := pki.TokenAlgorithm(public)
 		if err != nil {
 			return nil, err
 		}

@@ -3,9 +3,6 @@ package serviceaccount
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -27,7 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/clock"
 
-	"github.com/coracle-io/coracle/internal/apiserver/faults"
+	"github.com/coracle-io/coracle/internal/apiserver/errorlist"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/pki"
@@ -39,33 +36,34 @@ const (
 	maximumExpirationSeconds = 1 << 32
 )
 
-// Options are the same for issuing and checking.
+// Options are the settings of an Issuer and an Authenticator.
 type Options struct {
-	// Issuers are accepted; tokens are issued by the first.
+	// Issuers are the accepted issuers. New tokens have the first.
 	Issuers []string
 	// Audiences are the API server's own (--api-audiences).
 	Audiences []string
 	Keys      *pki.TokenKeys
 	Objects   objects.Source
 	Clock     clock.PassiveClock
-	// Refresh, if set, brings Objects up to what is stored now. It is called
-	// before a token is refused because of an object that is missing, which
-	// another API server may have just created.
+	// Refresh, if set, updates Objects to the state of the store. It is called
+	// before a token is refused because of a missing object, which another API
+	// server may have just created.
 	Refresh func(context.Context) error
-	// MaxExpiration caps what clients ask for; 0 is no cap.
+	// MaxExpiration caps the lifetime that clients request; 0 is no cap.
 	MaxExpiration time.Duration
-	// LegacyUnchecked accepts a token that is kept in a secret by its signature
-	// alone, whether or not the secret and the account are there.
+	// LegacyUnchecked accepts a token of a secret by its signature alone,
+	// whether or not the secret and the service account exist.
 	LegacyUnchecked bool
-	// Uses, if set, is told of each day on which a token in a secret is used.
+	// Uses, if set, records the days on which tokens of secrets are used.
 	Uses *Uses
-	// Counts counts the tokens that are used; nil counts nowhere.
+	// Counts counts the tokens used; nil disables it.
 	Counts *metrics.Tokens
-	// ExtendExpiration gives pods' tokens for the API server a year.
+	// ExtendExpiration extends the lifetime of pods' tokens for the API server
+	// to a year.
 	ExtendExpiration bool
 }
 
-// Issuer makes tokens.
+// Issuer signs service account tokens.
 type Issuer struct {
 	o       Options
 	pods    objects.Reader[*corev1.Pod]
@@ -74,10 +72,10 @@ type Issuer struct {
 
 	mu     sync.Mutex // guards signer and keys
 	signer jose.Signer
-	keys   *pki.KeySet // that signer was made from
+	keys   *pki.KeySet // that signer was built from
 }
 
-// NewIssuer makes an Issuer.
+// NewIssuer returns an Issuer. It uses only part of the options.
 func NewIssuer(o Options) *Issuer {
 	return &Issuer{
 		o:       o,
@@ -87,7 +85,7 @@ func NewIssuer(o Options) *Issuer {
 	}
 }
 
-// Default fills in what a TokenRequest leaves out.
+// Default sets the unset fields of a TokenRequest.
 func (i *Issuer) Default(spec *authenticationv1.TokenRequestSpec) {
 	if spec.ExpirationSeconds == nil {
 		seconds := int64(defaultExpirationSeconds)
@@ -98,7 +96,7 @@ func (i *Issuer) Default(spec *authenticationv1.TokenRequestSpec) {
 	}
 }
 
-// Validate names what a client may not ask for.
+// Validate returns the errors of a TokenRequest.
 func Validate(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "expirationSeconds")
@@ -114,10 +112,10 @@ func Validate(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 	return errs
 }
 
-// Answer fills in the status of a TokenRequest for the service account: it
-// defaults and validates the request, finds the bound object, and signs.
-// Errors are API statuses. A request may name the account it is for, and its
-// UID; an answer does.
+// Answer returns a TokenRequest with its status for the service account. It
+// defaults and validates the request, looks up the bound object, and signs the
+// token. Errors are API statuses. A request may name the service account and
+// its UID; the result always does.
 func (i *Issuer) Answer(ctx context.Context, sa *corev1.ServiceAccount, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	out, kind := req.DeepCopy(), schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
 	if req.Name != "" && req.Name != sa.Name {
@@ -131,9 +129,9 @@ func (i *Issuer) Answer(ctx context.Context, sa *corev1.ServiceAccount, req *aut
 	}
 	i.Default(&out.Spec)
 	if errs := Validate(&out.Spec); len(errs) > 0 {
-		return nil, faults.Invalid(kind, "", errs)
+		return nil, errorlist.Invalid(kind, "", errs)
 	}
-	to, err := i.find(sa, out.Spec.BoundObjectRef)
+	to, err := i.boundObjects(sa, out.Spec.BoundObjectRef)
 	if err != nil {
 		return nil, err
 	}
@@ -151,16 +149,16 @@ func (i *Issuer) Answer(ctx context.Context, sa *corev1.ServiceAccount, req *aut
 	return out, nil
 }
 
-// Issue signs a token for the spec, which Default has completed. expiry is
-// what the client is told; an extended token is good for longer.
+// Issue signs a token for a spec that Default has completed. The returned
+// expiry is the one that clients see; an extended token is valid for longer.
 func (i *Issuer) Issue(_ context.Context, sa *corev1.ServiceAccount, spec authenticationv1.TokenRequestSpec, to BoundObjects) (token string, expiry time.Time, err error) {
 	now := i.o.Clock.Now()
-	asked := time.Duration(*spec.ExpirationSeconds) * time.Second
-	lifetime, warnAfter := asked, time.Duration(0)
-	if i.o.ExtendExpiration && to.Pod != nil && *spec.ExpirationSeconds == WarnPeriod && i.ownAudiences(spec.Audiences) {
-		lifetime, warnAfter = ExtendedLifetime, asked
+	requested := time.Duration(*spec.ExpirationSeconds) * time.Second
+	lifetime, warnAfter := requested, time.Duration(0)
+	if i.o.ExtendExpiration && to.Pod != nil && *spec.ExpirationSeconds == warnPeriod && i.ownAudiences(spec.Audiences) {
+		lifetime, warnAfter = extendedLifetime, requested
 	}
-	signer, err := i.signerNow()
+	signer, err := i.currentSigner()
 	if err != nil {
 		return "", time.Time{}, err
 	}
@@ -169,7 +167,7 @@ func (i *Issuer) Issue(_ context.Context, sa *corev1.ServiceAccount, spec authen
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("signing a token for service account %s/%s: %w", sa.Namespace, sa.Name, err)
 	}
-	return token, now.Add(asked), nil
+	return token, now.Add(requested), nil
 }
 
 func (i *Issuer) ownAudiences(audiences []string) bool {
@@ -181,9 +179,8 @@ func (i *Issuer) ownAudiences(audiences []string) bool {
 	return true
 }
 
-// find returns the object that the request names and that the token may be
-// bound to.
-func (i *Issuer) find(sa *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (BoundObjects, error) {
+// boundObjects returns the objects to which the request binds the token.
+func (i *Issuer) boundObjects(sa *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (BoundObjects, error) {
 	var to BoundObjects
 	if ref == nil {
 		return to, nil
@@ -229,14 +226,14 @@ func (i *Issuer) find(sa *corev1.ServiceAccount, ref *authenticationv1.BoundObje
 	return to, nil
 }
 
-func (i *Issuer) signerNow() (jose.Signer, error) {
+func (i *Issuer) currentSigner() (jose.Signer, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	keys := i.o.Keys.Current()
 	if keys == i.keys {
 		return i.signer, nil
 	}
-	algorithm, err := algorithmOf(keys.Signing.Public())
+	algorithm, err := pki.TokenAlgorithm(keys.Signing.Public())
 	if err != nil {
 		return nil, err
 	}
@@ -255,24 +252,7 @@ func (i *Issuer) signerNow() (jose.Signer, error) {
 	return signer, nil
 }
 
-func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
-	switch key := public.(type) {
-	case *rsa.PublicKey:
-		return jose.RS256, nil
-	case *ecdsa.PublicKey:
-		switch key.Curve {
-		case elliptic.P256():
-			return jose.ES256, nil
-		case elliptic.P384():
-			return jose.ES384, nil
-		case elliptic.P521():
-			return jose.ES512, nil
-		}
-	}
-	return "", fmt.Errorf("service account key: must be RSA or ECDSA (P-256, P-384, P-521), is %T", public)
-}
-
-// keyID names a key by the hash of its public half, as upstream does.
+// keyID returns the ID of a key: the hash of its public key, as upstream's.
 func keyID(public crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {

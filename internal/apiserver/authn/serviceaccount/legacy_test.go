@@ -9,14 +9,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/legacytoken"
+	"github.com/coracle-io/coracle/internal/pki"
 )
 
-// legacyToken is the token of the account web/default that is kept in the
-// secret web/s.
+// legacyToken returns the token of the service account web/default that is
+// stored in the secret web/s.
 func (f *fixture) legacyToken(t *testing.T) string {
 	t.Helper()
 	keys := f.keys.Current()
-	algorithm, err := algorithmOf(keys.Signing.Public())
+	algorithm, err := pki.TokenAlgorithm(keys.Signing.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +27,7 @@ func (f *fixture) legacyToken(t *testing.T) string {
 		t.Fatal(err)
 	}
 	token, err := jwt.Signed(signer).
-		Claims(jwt.Claims{Issuer: legacyIssuer, Subject: "system:serviceaccount:web:default"}).
+		Claims(jwt.Claims{Issuer: legacytoken.Issuer, Subject: "system:serviceaccount:web:default"}).
 		Claims(legacyClaims{Namespace: "web", SecretName: "s", Name: "default", UID: "sa-uid"}).Serialize()
 	if err != nil {
 		t.Fatal(err)
@@ -33,8 +35,8 @@ func (f *fixture) legacyToken(t *testing.T) string {
 	return token
 }
 
-// A token that is kept in a secret holds as long as it is there.
-func TestTokenOfASecret(t *testing.T) {
+// A token that is stored in a secret is valid as long as the secret exists.
+func TestSecretToken(t *testing.T) {
 	f := newFixture(t, t.TempDir())
 	token := f.legacyToken(t)
 	f.refused(t, token, "secret s is gone")

@@ -17,13 +17,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
 const issuer = "https://kubernetes.default.svc.cluster.local"
 
 type fixture struct {
-	objects *objects.Memory
+	objects *objectstest.Memory
 	keys    *pki.TokenKeys
 	account *corev1.ServiceAccount
 	pod     *corev1.Pod
@@ -37,7 +39,7 @@ func newFixture(t *testing.T, dir string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{objects: objects.NewMemory(), keys: d.TokenKeys()}
+	f := &fixture{objects: objectstest.NewMemory(), keys: d.TokenKeys()}
 	f.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "default", UID: "sa-uid"}}
 	f.pod = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "frontend", UID: "pod-uid"},
@@ -82,7 +84,7 @@ func (f *fixture) accepted(t *testing.T, token string) *authenticator.Response {
 	return r
 }
 
-func TestPodTokenNamesItsUserPodAndNode(t *testing.T) {
+func TestPodTokenClaims(t *testing.T) {
 	f := newFixture(t, t.TempDir())
 	r := f.accepted(t, f.token(t, authenticationv1.TokenRequestSpec{BoundObjectRef: podRef()}))
 	if r.User.GetName() != "system:serviceaccount:web:default" || r.User.GetUID() != "sa-uid" {
@@ -107,14 +109,14 @@ func TestPodTokenNamesItsUserPodAndNode(t *testing.T) {
 	}
 }
 
-func TestTokenEndsWithWhatItIsBoundTo(t *testing.T) {
+func TestTokenIsInvalidWithoutItsBoundObject(t *testing.T) {
 	for name, test := range map[string]struct {
 		ref    *authenticationv1.BoundObjectReference
 		change func(*fixture)
 		want   string
 	}{
 		"service account deleted": {nil, func(f *fixture) { f.objects.Delete(objects.ServiceAccounts, "web", "default") }, "not found"},
-		"service account made anew": {nil, func(f *fixture) {
+		"service account recreated": {nil, func(f *fixture) {
 			sa := f.account.DeepCopy()
 			sa.UID = "other"
 			f.objects.Put(objects.ServiceAccounts, sa)
@@ -141,7 +143,7 @@ func TestTokenEndsWithWhatItIsBoundTo(t *testing.T) {
 	}
 }
 
-func TestRequestsThatAreRefused(t *testing.T) {
+func TestInvalidRequests(t *testing.T) {
 	f := newFixture(t, t.TempDir())
 	short, long := int64(599), int64(1<<32+1)
 	other := f.pod.DeepCopy()
@@ -168,7 +170,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestRequestsMayNameTheirAccount(t *testing.T) {
+func TestRequestNamesServiceAccount(t *testing.T) {
 	f := newFixture(t, t.TempDir())
 	for name, test := range map[string]struct {
 		about metav1.ObjectMeta
@@ -192,7 +194,7 @@ func TestLifetimes(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dir)
-		day, warn := int64(72*3600), int64(WarnPeriod)
+		day, warn := int64(72*3600), int64(warnPeriod)
 		plain := f.token(t, authenticationv1.TokenRequestSpec{})
 		capped := f.token(t, authenticationv1.TokenRequestSpec{ExpirationSeconds: &day})
 		foreign := f.token(t, authenticationv1.TokenRequestSpec{ExpirationSeconds: &warn, Audiences: []string{"vault"}, BoundObjectRef: podRef()})
@@ -201,8 +203,8 @@ func TestLifetimes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := time.Until(extended.Status.ExpirationTimestamp.Time); got != WarnPeriod*time.Second {
-			t.Errorf("the client is told %v", got)
+		if got := time.Until(extended.Status.ExpirationTimestamp.Time); got != warnPeriod*time.Second {
+			t.Errorf("the warnings are %v", got)
 		}
 		f.refused(t, foreign, `token audiences ["vault"] is invalid for the target audiences`)
 		vault := authenticator.WithAudiences(t.Context(), []string{"vault"})
@@ -247,7 +249,7 @@ func TestKeyRotation(t *testing.T) {
 	f.refused(t, stranger.token(t, authenticationv1.TokenRequestSpec{}), "not known")
 }
 
-func TestOtherTokensAreNoneOfItsBusiness(t *testing.T) {
+func TestTokensOfOtherIssuersAreIgnored(t *testing.T) {
 	f := newFixture(t, t.TempDir())
 	for _, token := range []string{"", "abcdef.0123456789abcdef", "a.b.c"} {
 		if _, ok, err := f.auth.AuthenticateToken(t.Context(), token); ok || err != nil {
@@ -256,7 +258,7 @@ func TestOtherTokensAreNoneOfItsBusiness(t *testing.T) {
 	}
 }
 
-func TestMissingObjectsAreLookedForAgain(t *testing.T) {
+func TestRefreshOfMissingObjects(t *testing.T) {
 	f := newFixture(t, t.TempDir())
 	token := f.token(t, authenticationv1.TokenRequestSpec{BoundObjectRef: podRef()})
 	f.objects.Delete(objects.Pods, "web", "frontend")
@@ -279,9 +281,8 @@ func TestConfigurationDocument(t *testing.T) {
 	}
 }
 
-// TestTokensAreRememberedWithinBounds: whoever may make tokens chooses how
-// much they say.
-func TestTokensAreRememberedWithinBounds(t *testing.T) {
+// Clients choose the size of their tokens, so the cache is bounded by size.
+func TestTokenCacheIsBounded(t *testing.T) {
 	f := newFixture(t, t.TempDir())
 	made := 0
 	accept := func(audience int) {
@@ -297,16 +298,16 @@ func TestTokensAreRememberedWithinBounds(t *testing.T) {
 	accept(10)
 	accept(900 << 10)
 	if len(f.auth.verified) != 1 {
-		t.Errorf("%d tokens are remembered, want the short one", len(f.auth.verified))
+		t.Errorf("%d tokens are cached, want the short one", len(f.auth.verified))
 	}
 	const long = 10 << 10 // longer in base64
 	for range maxVerifiedBytes/long + 1 {
 		accept(long)
 		if f.auth.verifiedBytes > maxVerifiedBytes || len(f.auth.verified)*long > f.auth.verifiedBytes+2*long {
-			t.Fatalf("%d tokens of %d bytes are remembered", len(f.auth.verified), f.auth.verifiedBytes)
+			t.Fatalf("%d tokens of %d bytes are cached", len(f.auth.verified), f.auth.verifiedBytes)
 		}
 	}
 	if len(f.auth.verified) > maxVerifiedBytes/long/2 {
-		t.Errorf("%d tokens are remembered", len(f.auth.verified))
+		t.Errorf("%d tokens are cached", len(f.auth.verified))
 	}
 }

@@ -15,17 +15,16 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
-)
 
-// lastUsed is the label of a secret that says on which day its token was used
-// last (KEP-2799).
-const lastUsed = "kubernetes.io/legacy-token-last-used"
+	"github.com/coracle-io/coracle/internal/legacytoken"
+)
 
 const legacyWarning = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens."
 
-// noteUse tells the audit log, the client and whoever cleans up of the use of
-// a token that is kept in a secret. result says how the use ended.
-func (a *Authenticator) noteUse(ctx context.Context, v *verifiedToken, result error, now time.Time) {
+// recordUse records the use of a token that is stored in a secret: in the audit
+// log, the metrics, a warning to the client, and the secret's label. result is
+// the outcome of the authentication.
+func (a *Authenticator) recordUse(ctx context.Context, v *verifiedToken, result error, now time.Time) {
 	var invalid *markedInvalid
 	if result != nil && !errors.As(result, &invalid) {
 		return
@@ -52,23 +51,23 @@ func (a *Authenticator) noteUse(ctx context.Context, v *verifiedToken, result er
 		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token-manual-secret", secret.Name)
 		a.o.Counts.Manual.Inc()
 	}
-	if today := now.UTC().Format(time.DateOnly); a.o.Uses != nil && secret.Labels[lastUsed] != today {
-		a.o.Uses.note(use{secret, today})
+	if today := now.UTC().Format(time.DateOnly); a.o.Uses != nil && secret.Labels[legacytoken.LastUsed] != today {
+		a.o.Uses.add(use{secret, today})
 	}
 }
 
-// use is the first use of a secret's token on a day, as far as is known.
+// use is the first known use of a secret's token on a day.
 type use struct {
 	secret *corev1.Secret
 	day    string
 }
 
-// usesWaiting bounds the uses that wait to be written. Those beyond are
-// forgotten: the next use of the same token is noted instead.
-const usesWaiting = 256
+// maxPendingUses bounds the uses that wait to be written. Further ones are
+// dropped: a later use of the same token is recorded instead.
+const maxPendingUses = 256
 
-// Uses writes on secrets on which day their tokens were used, besides the
-// requests that use them.
+// Uses labels secrets with the day on which their tokens were last used,
+// outside of the requests that use them.
 type Uses struct {
 	waiting chan use
 
@@ -76,13 +75,13 @@ type Uses struct {
 	pending map[types.UID]bool
 }
 
-// NewUses makes Uses; Run must follow.
+// NewUses returns Uses. Run writes them.
 func NewUses() *Uses {
-	return &Uses{waiting: make(chan use, usesWaiting), pending: map[types.UID]bool{}}
+	return &Uses{waiting: make(chan use, maxPendingUses), pending: map[types.UID]bool{}}
 }
 
-// note never blocks.
-func (u *Uses) note(n use) {
+// add queues a use. It never blocks.
+func (u *Uses) add(n use) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.pending[n.secret.UID] {
@@ -95,8 +94,8 @@ func (u *Uses) note(n use) {
 	}
 }
 
-// Run writes until ctx ends. What cannot be written is logged, and written at
-// the next use.
+// Run writes uses until ctx ends. It logs a use that cannot be written; the
+// next use of the token tries again.
 func (u *Uses) Run(ctx context.Context, secrets corev1client.SecretsGetter) error {
 	for {
 		select {
@@ -104,7 +103,7 @@ func (u *Uses) Run(ctx context.Context, secrets corev1client.SecretsGetter) erro
 			return nil
 		case n := <-u.waiting:
 			if err := n.write(ctx, secrets); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Failed to write on a secret that its token was used", "secret", klog.KObj(n.secret))
+				klog.FromContext(ctx).Error(err, "Failed to label a secret with the last use of its token", "secret", klog.KObj(n.secret))
 			}
 			u.mu.Lock()
 			delete(u.pending, n.secret.UID)
@@ -115,7 +114,7 @@ func (u *Uses) Run(ctx context.Context, secrets corev1client.SecretsGetter) erro
 
 func (n use) write(ctx context.Context, secrets corev1client.SecretsGetter) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": n.secret.UID, "labels": map[string]string{lastUsed: n.day},
+		"uid": n.secret.UID, "labels": map[string]string{legacytoken.LastUsed: n.day},
 	}})
 	if err != nil {
 		return err

@@ -1,7 +1,7 @@
-// Package abac decides by the policies of a file, one JSON object a line
-// (https://kubernetes.io/docs/reference/access-authn-authz/abac/). A request
-// is allowed if any of them allows it; nothing is denied, so that other
-// authorizers may still allow it.
+// Package abac authorizes by the policies of a file with one JSON object per
+// line (https://kubernetes.io/docs/reference/access-authn-authz/abac/). A
+// request is allowed if any policy allows it. None is denied: other authorizers
+// may still allow it.
 package abac
 
 import (
@@ -13,16 +13,16 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Authorizer holds the policies of a file. It never changes.
+// Authorizer holds the policies of a file. It is immutable.
 type Authorizer struct{ policies []policy }
 
-// policy is one line. A property that is "*" matches everything, an empty one
-// nothing but a subject that is not asked for.
+// policy is one line. A property "*" matches everything. An empty property
+// matches only the empty value, but an empty user or group is not checked.
 type policy struct {
 	User  string `json:"user,omitempty"`
 	Group string `json:"group,omitempty"`
 
-	// Readonly allows get, list and watch alone.
+	// Readonly allows only get, list and watch.
 	Readonly bool `json:"readonly,omitempty"`
 
 	APIGroup        string `json:"apiGroup,omitempty"`
@@ -48,7 +48,7 @@ func (z *Authorizer) ConditionsAwareAuthorize(ctx context.Context, a authorizer.
 	return authorizer.ConditionsAwareDecisionFromParts(z.Authorize(ctx, a))
 }
 
-// EvaluateConditions implements authorizer.Authorizer; there are none.
+// EvaluateConditions implements authorizer.Authorizer; ABAC has no conditions.
 func (*Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
@@ -90,8 +90,8 @@ func (p *policy) allows(a authorizer.Attributes) bool {
 	return p.NonResourcePath == a.GetPath() || isPrefix && strings.HasPrefix(a.GetPath(), prefix)
 }
 
-// isFor says that a user is whom the policy is about: both the user and the
-// group where it names both.
+// isFor reports whether the policy applies to a user: the user and the group
+// must match, if both are set.
 func (p *policy) isFor(u user.Info) bool {
 	if u == nil || p.User == "" && p.Group == "" {
 		return false

@@ -42,7 +42,7 @@ func TestPolicies(t *testing.T) {
 		"another user":           {versioned(`{"user":"bob","namespace":"*","resource":"*","apiGroup":"*"}`), alice, resource("get", "", "pods", "x"), false},
 		"group":                  {versioned(`{"group":"dev","namespace":"*","resource":"*","apiGroup":"*"}`), alice, resource("get", "", "pods", "x"), true},
 		"user of another group":  {versioned(`{"user":"alice","group":"ops","namespace":"*","resource":"*","apiGroup":"*"}`), alice, resource("get", "", "pods", "x"), false},
-		"nobody is meant":        {versioned(`{"namespace":"*","resource":"*","apiGroup":"*"}`), alice, resource("get", "", "pods", "x"), false},
+		"no subject":             {versioned(`{"namespace":"*","resource":"*","apiGroup":"*"}`), alice, resource("get", "", "pods", "x"), false},
 		"all users":              {versioned(`{"user":"*","namespace":"*","resource":"*","apiGroup":"*"}`), alice, resource("get", "", "pods", "x"), true},
 		"all users but unknown":  {versioned(`{"user":"*","namespace":"*","resource":"*","apiGroup":"*"}`), nobody, resource("get", "", "pods", "x"), false},
 		"reads":                  {versioned(`{"user":"alice","namespace":"x","resource":"pods","readonly":true}`), alice, resource("watch", "", "pods", "x"), true},
@@ -51,7 +51,7 @@ func TestPolicies(t *testing.T) {
 		"another API group":      {versioned(`{"user":"alice","namespace":"x","resource":"pods"}`), alice, resource("get", "metrics.k8s.io", "pods", "x"), false},
 		"path":                   {versioned(`{"group":"system:unauthenticated","nonResourcePath":"/version","readonly":true}`), nobody, path("get", "/version"), true},
 		"below a path":           {versioned(`{"user":"alice","nonResourcePath":"/apis/*"}`), alice, path("post", "/apis/apps"), true},
-		"beside a path":          {versioned(`{"user":"alice","nonResourcePath":"/apis/*"}`), alice, path("get", "/api"), false},
+		"another path":           {versioned(`{"user":"alice","nonResourcePath":"/apis/*"}`), alice, path("get", "/api"), false},
 		"resources are no paths": {versioned(`{"user":"alice","namespace":"*","resource":"*","apiGroup":"*"}`), alice, path("get", "/api"), false},
 		"no version":             {`{"user":"alice"}`, alice, resource("delete", "apps", "deployments", "x"), true},
 		"no version, paths":      {`{"user":"alice"}`, alice, path("get", "/api"), true},
@@ -86,7 +86,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestFaultyLinesAreNamed(t *testing.T) {
+func TestInvalidLines(t *testing.T) {
 	_, err := read(t, "{}\nnonsense\n"+`{"apiVersion":"abac.authorization.kubernetes.io/v7","kind":"Policy"}`+"\n"+`{"kind":"Role"}`)
 	if err == nil {
 		t.Fatal("accepted")

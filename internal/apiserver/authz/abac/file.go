@@ -17,8 +17,8 @@ const (
 	oldest  = group + "v0"
 )
 
-// Read reads the policies of a file. Empty lines and lines that begin with #
-// are passed over; the error names every line that is no policy.
+// Read reads the policies of a file. It skips empty lines and lines that begin
+// with #. The error names every invalid line.
 func Read(path string) (*Authorizer, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -47,9 +47,9 @@ func Read(path string) (*Authorizer, error) {
 	return z, errors.Join(errs...)
 }
 
-// parse reads a line: of v1beta1 or, without a version, of the form that came
-// before it, in which a policy without a subject is for everybody and one
-// without a resource for everything.
+// parse parses a line of version v1beta1 or, without a version, of the older
+// format. There, a policy without a subject applies to all authenticated users,
+// and one without a resource to everything.
 func parse(line string) (policy, error) {
 	var versioned struct {
 		APIVersion string `json:"apiVersion"`

@@ -1,5 +1,5 @@
-// Package node limits kubelets to what concerns their own node: its objects,
-// its pods, and what these refer to.
+// Package node is the Node authorizer. It limits kubelets to the objects of
+// their own node, its pods, and the objects that these refer to.
 package node
 
 import (
@@ -18,24 +18,20 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/authz/rbac"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/pki"
 )
 
-const (
-	userPrefix = "system:node:"
-	nodeGroup  = "system:nodes"
-)
-
-// Identify returns the node that a user is; isNode is true for members of
-// system:nodes with a node's user name.
+// Identify returns the name of the node that a user is. isNode is true for
+// members of system:nodes with the user name of a node.
 func Identify(u user.Info) (name string, isNode bool) {
-	if u == nil || !strings.HasPrefix(u.GetName(), userPrefix) || !slices.Contains(u.GetGroups(), nodeGroup) {
+	if u == nil || !strings.HasPrefix(u.GetName(), pki.NodePrefix) || !slices.Contains(u.GetGroups(), user.NodesGroup) {
 		return "", false
 	}
-	return strings.TrimPrefix(u.GetName(), userPrefix), true
+	return strings.TrimPrefix(u.GetName(), pki.NodePrefix), true
 }
 
-// New makes the Node authorizer. rules are what every node may do besides
-// (those of the cluster role system:node).
+// New returns the Node authorizer. rules are further rules of all nodes, those
+// of the cluster role system:node.
 func New(source objects.Source, rules []rbacv1.PolicyRule) authorizer.Authorizer {
 	z := &nodes{rules: rules, relations: relations{
 		pods:        objects.Of[*corev1.Pod](source, objects.Pods),
@@ -65,13 +61,13 @@ type nodes struct {
 	rules     []rbacv1.PolicyRule
 }
 
-// no is a reason to refuse.
-func no(format string, args ...any) *string {
+// denied returns a reason to refuse.
+func denied(format string, args ...any) *string {
 	s := fmt.Sprintf(format, args...)
 	return &s
 }
 
-// refuse returns nil if the node may do it.
+// refuse returns the reason to refuse a request of a node, or nil to allow it.
 func (z *nodes) refuse(node string, a authorizer.Attributes) *string {
 	if a.IsResourceRequest() {
 		switch a.GetAPIGroup() + "/" + a.GetResource() {
@@ -111,45 +107,45 @@ func (z *nodes) refuse(node string, a authorizer.Attributes) *string {
 	if rbac.Allows(z.rules, a) {
 		return nil
 	}
-	return no("")
+	return denied("")
 }
 
 func unrelated(node string, related bool) *string {
 	if related {
 		return nil
 	}
-	return no("no relationship found between node '%s' and this object", node)
+	return denied("no relationship found between node '%s' and this object", node)
 }
 
 func (z *nodes) related(node string, k kind, a authorizer.Attributes) *string {
 	if a.GetName() == "" {
-		return no("No Object name found")
+		return denied("No Object name found")
 	}
 	return unrelated(node, z.relations.needs(node, k, a.GetNamespace(), a.GetName()))
 }
 
-// read lets a node get, list and watch single objects by name.
+// read allows get, list and watch of single objects by name.
 func (z *nodes) read(node string, k kind, a authorizer.Attributes) *string {
 	switch a.GetVerb() {
 	case "get", "list", "watch":
 	default:
-		return no("can only read resources of this type")
+		return denied("can only read resources of this type")
 	}
 	if a.GetSubresource() != "" {
-		return no("cannot read subresource")
+		return denied("cannot read subresource")
 	}
 	if a.GetNamespace() == "" {
-		return no("can only read namespaced object of this type")
+		return denied("can only read namespaced object of this type")
 	}
 	return z.related(node, k, a)
 }
 
 func onlyGet(a authorizer.Attributes, then func() *string) *string {
 	if a.GetVerb() != "get" {
-		return no("can only get individual resources of this type")
+		return denied("can only get individual resources of this type")
 	}
 	if a.GetSubresource() != "" {
-		return no("cannot get subresource")
+		return denied("cannot get subresource")
 	}
 	return then()
 }
@@ -160,7 +156,7 @@ func (z *nodes) get(node string, k kind, a authorizer.Attributes) *string {
 
 func (z *nodes) claimStatus(node string, a authorizer.Attributes) *string {
 	if v := a.GetVerb(); v != "update" && v != "patch" {
-		return no("can only update or patch status of this type")
+		return denied("can only update or patch status of this type")
 	}
 	return z.related(node, claim, a)
 }
@@ -170,10 +166,10 @@ func (z *nodes) account(node string, a authorizer.Attributes) *string {
 		return z.related(node, serviceAccount, a)
 	}
 	if a.GetVerb() != "create" || a.GetName() == "" {
-		return no("can only create tokens for individual service accounts")
+		return denied("can only create tokens for individual service accounts")
 	}
 	if a.GetSubresource() != "token" {
-		return no("can only create token subresource of serviceaccount")
+		return denied("can only create token subresource of serviceaccount")
 	}
 	return z.related(node, serviceAccount, a)
 }
@@ -182,14 +178,14 @@ func lease(node string, a authorizer.Attributes) *string {
 	switch a.GetVerb() {
 	case "get", "create", "update", "patch", "delete":
 	default:
-		return no("can only get, create, update, patch, or delete a node lease")
+		return denied("can only get, create, update, patch, or delete a node lease")
 	}
 	if a.GetNamespace() != corev1.NamespaceNodeLease {
-		return no("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+		return denied("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	}
-	// The name of a create is not known yet; NodeRestriction looks at it.
+	// The name is unknown at a create; NodeRestriction checks it.
 	if a.GetVerb() != "create" && a.GetName() != node {
-		return no("can only access node lease with the same name as the requesting node")
+		return denied("can only access node lease with the same name as the requesting node")
 	}
 	return nil
 }
@@ -198,20 +194,20 @@ func csiNode(node string, a authorizer.Attributes) *string {
 	switch a.GetVerb() {
 	case "get", "create", "update", "patch", "delete":
 	default:
-		return no("can only get, create, update, patch, or delete a CSINode")
+		return denied("can only get, create, update, patch, or delete a CSINode")
 	}
 	if a.GetSubresource() != "" {
-		return no("cannot authorize CSINode subresources")
+		return denied("cannot authorize CSINode subresources")
 	}
 	if a.GetVerb() != "create" && a.GetName() != node {
-		return no("can only access CSINode with the same name as the requesting node")
+		return denied("can only access CSINode with the same name as the requesting node")
 	}
 	return nil
 }
 
 func (z *nodes) slice(node string, a authorizer.Attributes) *string {
 	if a.GetSubresource() != "" {
-		return no("cannot authorize ResourceSlice subresources")
+		return denied("cannot authorize ResourceSlice subresources")
 	}
 	switch a.GetVerb() {
 	case "create":
@@ -222,17 +218,17 @@ func (z *nodes) slice(node string, a authorizer.Attributes) *string {
 		if selects(a, "spec.nodeName", node) {
 			return nil
 		}
-		return no("can only list/watch/deletecollection resourceslices with nodeName field selector")
+		return denied("can only list/watch/deletecollection resourceslices with nodeName field selector")
 	}
-	return no("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
+	return denied("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
 }
 
 func (z *nodes) podCertificate(node string, a authorizer.Attributes) *string {
 	if a.GetSubresource() != "" {
-		return no("nodes may not access the status subresource of PodCertificateRequests")
+		return denied("nodes may not access the status subresource of PodCertificateRequests")
 	}
 	switch a.GetVerb() {
-	case "create": // NodeRestriction looks at what is created.
+	case "create": // NodeRestriction checks the object
 		return nil
 	case "get":
 		return unrelated(node, z.relations.podCertificate(node, a.GetNamespace(), a.GetName()))
@@ -240,19 +236,19 @@ func (z *nodes) podCertificate(node string, a authorizer.Attributes) *string {
 		if selects(a, "spec.nodeName", node) {
 			return nil
 		}
-		return no("nodes may only list/watch PodCertificateRequests with field selector 'spec.nodeName=%s'", node)
+		return denied("nodes may only list/watch PodCertificateRequests with field selector 'spec.nodeName=%s'", node)
 	}
-	return no("nodes may not %s PodCertificateRequests", a.GetVerb())
+	return denied("nodes may not %s PodCertificateRequests", a.GetVerb())
 }
 
-// trustBundle lets a node read trust bundles, which are public: its pods select
-// them by their signers.
+// trustBundle allows reading trust bundles, which are public. Pods select them
+// by their signers.
 func trustBundle(a authorizer.Attributes) *string {
 	switch a.GetVerb() {
 	case "get", "list", "watch":
 		return nil
 	}
-	return no("nodes may only get, list, or watch ClusterTrustBundles")
+	return denied("nodes may only get, list, or watch ClusterTrustBundles")
 }
 
 func ownNode(node string, a authorizer.Attributes, rules []rbacv1.PolicyRule) *string {
@@ -260,15 +256,15 @@ func ownNode(node string, a authorizer.Attributes, rules []rbacv1.PolicyRule) *s
 	case "get", "list", "watch":
 		if a.GetName() != node && !selects(a, "metadata.name", node) {
 			if a.GetName() == "" {
-				return no("node '%s' cannot read all nodes, only its own Node object", node)
+				return denied("node '%s' cannot read all nodes, only its own Node object", node)
 			}
-			return no("node '%s' cannot read '%s', only its own Node object", node, a.GetName())
+			return denied("node '%s' cannot read '%s', only its own Node object", node, a.GetName())
 		}
 	}
 	if rbac.Allows(rules, a) {
 		return nil
 	}
-	return no("")
+	return denied("")
 }
 
 func (z *nodes) pod(node string, a authorizer.Attributes) *string {
@@ -284,7 +280,7 @@ func (z *nodes) pod(node string, a authorizer.Attributes) *string {
 			if a.GetName() != "" {
 				return unrelated(node, z.relations.hasPod(node, a.GetNamespace(), a.GetName()))
 			}
-			return no("can only list/watch pods with spec.nodeName field selector")
+			return denied("can only list/watch pods with spec.nodeName field selector")
 		case "create", "delete":
 			return nil
 		}
@@ -300,7 +296,7 @@ func (z *nodes) pod(node string, a authorizer.Attributes) *string {
 	if rbac.Allows(z.rules, a) {
 		return nil
 	}
-	return no("")
+	return denied("")
 }
 
 func (r *relations) hasPod(node, namespace, name string) bool {
@@ -308,7 +304,7 @@ func (r *relations) hasPod(node, namespace, name string) bool {
 	return ok && p.Spec.NodeName == node
 }
 
-// selects says whether the request is limited to field=value.
+// selects reports whether the field selector of a request is field=value.
 func selects(a authorizer.Attributes, field, value string) bool {
 	requirements, err := a.GetFieldSelector()
 	if err != nil {

@@ -7,20 +7,20 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// relations finds out what a node needs for its pods. It follows the objects
-// themselves at the time of the question, so that nothing lags behind a
-// binding: a node has few pods, and those are indexed by node.
+// relations finds out which objects a node needs for its pods. It follows the
+// references at the time of the request, so that it never lags behind a binding.
+// A node has few pods, which are indexed by node.
 //
 //	node ─► pods ─► secrets, config maps, service accounts, resource claims
 //	              └► claims ─► volumes bound to them ─► secrets
 //	node ─► volume attachments, resource slices, pod certificate requests
 //
-// Which volume a claim has is what the volume says (spec.claimRef), which no
-// user of the claim's namespace writes. Mirror pods lead nowhere: nodes make
-// them.
+// A volume belongs to the claim in its spec.claimRef, which users of the claim's
+// namespace cannot write. The references of mirror pods do not count, since
+// nodes create them.
 type relations struct {
 	pods        objects.Reader[*corev1.Pod]
 	claims      objects.Reader[*corev1.PersistentVolumeClaim]
@@ -30,7 +30,7 @@ type relations struct {
 	requests    objects.Reader[*certificatesv1.PodCertificateRequest]
 }
 
-// kind of an object that a pod refers to.
+// kind is the kind of an object that a pod refers to.
 type kind int
 
 const (
@@ -42,12 +42,12 @@ const (
 	serviceAccount
 )
 
-// any says whether a pod on the node, other than the mirror pods that it makes
-// itself, satisfies the condition.
+// any reports whether a pod on the node satisfies the condition. It ignores
+// mirror pods.
 func (r *relations) any(node, namespace string, condition func(*corev1.Pod) bool) bool {
 	onNode := func(p *corev1.Pod) bool { return p.Spec.NodeName == node }
 	for p := range r.pods.Where(objects.PodNodeNameField, node, onNode) {
-		if podutil.IsMirror(p) {
+		if podquery.IsMirror(p) {
 			continue
 		}
 		if (namespace == "" || p.Namespace == namespace) && condition(p) {
@@ -57,7 +57,7 @@ func (r *relations) any(node, namespace string, condition func(*corev1.Pod) bool
 	return false
 }
 
-// needs says whether a pod on the node refers to the object.
+// needs reports whether a pod on the node refers to the object.
 func (r *relations) needs(node string, k kind, namespace, name string) bool {
 	if k == volume {
 		v, ok := r.volumes.Get("", name)
@@ -71,8 +71,8 @@ func (r *relations) needs(node string, k kind, namespace, name string) bool {
 	return r.any(node, namespace, func(p *corev1.Pod) bool { return refersTo(p, k, name) })
 }
 
-// boundTo says whether a volume names the claim as the one that it is bound
-// to. A claim that took the name of a former one is another claim.
+// boundTo reports whether a volume is bound to the claim. A new claim with the
+// name of a former one is another claim.
 func (r *relations) boundTo(v *corev1.PersistentVolume, namespace, name string) bool {
 	ref := v.Spec.ClaimRef
 	if ref == nil || ref.Namespace != namespace || ref.Name != name {
@@ -85,7 +85,7 @@ func (r *relations) boundTo(v *corev1.PersistentVolume, namespace, name string) 
 	return ok && c.UID == ref.UID
 }
 
-// volumeSecret says whether a volume that a pod on the node uses refers to
+// volumeSecret reports whether a volume that a pod on the node uses refers to
 // the secret.
 func (r *relations) volumeSecret(node, namespace, name string) bool {
 	return r.any(node, "", func(p *corev1.Pod) bool {
@@ -165,23 +165,18 @@ func (r *relations) podCertificate(node, namespace, name string) bool {
 	return ok && string(c.Spec.NodeName) == node
 }
 
-// claimsOf are the names of the pod's claims, those of its generic ephemeral
-// volumes included.
+// claimsOf returns the names of the pod's claims, including those of generic
+// ephemeral volumes.
 func claimsOf(p *corev1.Pod) map[string]bool {
 	out := map[string]bool{}
-	for _, v := range p.Spec.Volumes {
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			out[v.PersistentVolumeClaim.ClaimName] = true
-		case v.Ephemeral != nil:
-			out[p.Name+"-"+v.Name] = true
-		}
+	for name := range podquery.ClaimNames(p) {
+		out[name] = true
 	}
 	return out
 }
 
-// refersTo says whether the pod's spec (or, for resource claims, its status)
-// names the object of its own namespace.
+// refersTo reports whether the pod's spec or, for resource claims, its status
+// names the object of the pod's namespace.
 func refersTo(p *corev1.Pod, k kind, name string) bool {
 	switch k {
 	case claim:
@@ -274,7 +269,7 @@ func containersName(p *corev1.Pod, k kind, name string) bool {
 		}
 		return false
 	}
-	for c := range podutil.AllContainers(&p.Spec) {
+	for c := range podquery.AllContainers(&p.Spec) {
 		if in(c.Env, c.EnvFrom) {
 			return true
 		}

@@ -9,40 +9,39 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/coracle-io/coracle/internal/apiserver/faults"
+	"github.com/coracle-io/coracle/internal/apiserver/errorlist"
 )
 
-// mostDescribed bounds what is told of missing permissions, in bytes.
-const mostDescribed = 1 << 20
+// maxDescription bounds the description of missing permissions, in bytes.
+const maxDescription = 1 << 20
 
-// description tells of permissions as upstream does: a line for each thing,
-// with all verbs that are missing for it, sorted. Things that have no room in
-// it are left out.
+// description describes missing permissions as upstream does: a line for each
+// target, with all missing verbs, sorted. It omits targets once it is full.
 type description struct {
-	lines  map[thing][]string // verbs
-	things int
-	bytes  int
-	full   bool
+	lines   map[target][]string // verbs
+	targets int
+	bytes   int
+	full    bool
 }
 
-// thing is what verbs are for: a resource, by name or not, or a URL.
-type thing struct {
+// target is the object of verbs: a resource, optionally with a name, or a URL.
+type target struct {
 	group, resource, name, url string
 	named                      bool
 }
 
-// add tells of what is missing of a rule.
+// add adds the missing permissions of a rule.
 func (d *description) add(r *rbacv1.PolicyRule, missing []block) {
-	ofRule := map[thing][]string{}
+	missingVerbs := map[target][]string{}
 	for _, b := range missing {
-		for t := range b.things() {
+		for t := range b.targets() {
 			if d.charge(t, b[verbs]); d.full {
 				break
 			}
-			ofRule[t] = append(ofRule[t], b[verbs]...)
+			missingVerbs[t] = append(missingVerbs[t], b[verbs]...)
 		}
 	}
-	if len(ofRule) == 0 {
+	if len(missingVerbs) == 0 {
 		return
 	}
 	position := make(map[string]int, len(r.Verbs))
@@ -50,42 +49,42 @@ func (d *description) add(r *rbacv1.PolicyRule, missing []block) {
 		position[verb] = i
 	}
 	if d.lines == nil {
-		d.lines = map[thing][]string{}
+		d.lines = map[target][]string{}
 	}
-	for t, verbs := range ofRule {
+	for t, verbs := range missingVerbs {
 		slices.SortFunc(verbs, func(a, b string) int { return cmp.Compare(position[a], position[b]) })
 		d.lines[t] = append(d.lines[t], verbs...)
 	}
 }
 
-// charge counts what a thing and its verbs take.
-func (d *description) charge(t thing, verbs []string) {
-	const quotes = 8 // what is around a value in the text, or in memory
-	d.things++
+// charge adds the size of a target and its verbs.
+func (d *description) charge(t target, verbs []string) {
+	const quotes = 8 // the overhead of a value in the text, or in memory
+	d.targets++
 	d.bytes += len(t.group) + len(t.resource) + len(t.name) + len(t.url) + quotes
 	for _, verb := range verbs {
 		d.bytes += len(verb) + quotes
 	}
-	if d.things > 1 && (d.things > faults.Most || d.bytes > mostDescribed) {
+	if d.targets > 1 && (d.targets > errorlist.MaxErrors || d.bytes > maxDescription) {
 		d.full = true
 	}
 }
 
-// things visits what the verbs of a block are for.
-func (b block) things() iter.Seq[thing] {
-	return func(yield func(thing) bool) {
+// targets returns the targets of a block.
+func (b block) targets() iter.Seq[target] {
+	return func(yield func(target) bool) {
 		for _, url := range b[urls] {
-			if !yield(thing{url: url}) {
+			if !yield(target{url: url}) {
 				return
 			}
 		}
 		for _, group := range b[groups] {
 			for _, resource := range b[resources] {
-				if b[names] == nil && !yield(thing{group: group, resource: resource}) {
+				if b[names] == nil && !yield(target{group: group, resource: resource}) {
 					return
 				}
 				for _, name := range b[names] {
-					if !yield(thing{group: group, resource: resource, name: name, named: true}) {
+					if !yield(target{group: group, resource: resource, name: name, named: true}) {
 						return
 					}
 				}
@@ -106,7 +105,7 @@ func (d *description) text() string {
 	return strings.Join(lines, "\n")
 }
 
-func (t thing) describe(verbs []string) string {
+func (t target) describe(verbs []string) string {
 	switch {
 	case t.url != "":
 		return fmt.Sprintf("{NonResourceURLs:%q, Verbs:%q}", []string{t.url}, verbs)

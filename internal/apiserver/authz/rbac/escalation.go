@@ -15,24 +15,27 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// everything is what a cluster role that aggregates others may come to hold.
-var everything = []rbacv1.PolicyRule{
-	{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
-	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+// everything returns all permissions, which a cluster role that aggregates
+// others may come to have.
+func everything() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+		{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+	}
 }
 
-// CheckEscalation refuses writes of roles and bindings by which the user
-// would grant what the user does not hold (old is nil on create). The verbs
-// escalate (on roles) and bind (on the role bound) allow it all the same, as
-// does the group system:masters. Updates that change no rule count too, since
-// labels alone make the rules of a role flow into those that aggregate it;
-// only what the garbage collector writes is free. Objects must be those of
-// the API's hub version. Errors are API statuses.
+// CheckEscalation refuses writes of roles and bindings that grant permissions
+// that the user does not have. old is nil on create. Users with the verbs
+// escalate (on the role) or bind (on the bound role) and members of
+// system:masters may grant all. Updates that do not change the rules are
+// checked as well, since labels alone can add the rules of a role to an
+// aggregating one. Only updates of the garbage collector's fields are not.
+// Objects must be of the API's hub version. Errors are API statuses.
 func (z *Authorizer) CheckEscalation(ctx context.Context, all authorizer.UnconditionalAuthorizer, u user.Info, obj, old runtime.Object) error {
 	if u == nil || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
 		return nil
 	}
-	if old != nil && OnlyForCollector(obj, old) {
+	if old != nil && IsOnlyMutatingGCFields(obj, old) {
 		return nil
 	}
 	c := check{Authorizer: z, all: all, user: u}
@@ -42,7 +45,7 @@ func (z *Authorizer) CheckEscalation(ctx context.Context, all authorizer.Uncondi
 	case *rbacv1.ClusterRole:
 		was, _ := old.(*rbacv1.ClusterRole)
 		aggregates := o.AggregationRule != nil || (was != nil && was.AggregationRule != nil)
-		if aggregates && !c.may(ctx, "escalate", "clusterroles", "", o.Name) && c.covered("", everything) != nil {
+		if aggregates && !c.may(ctx, "escalate", "clusterroles", "", o.Name) && c.covered("", everything()) != nil {
 			return forbidden("clusterroles", o.Name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
 		}
 		return c.role(ctx, "clusterroles", "", o.Name, o.Rules)
@@ -51,13 +54,13 @@ func (z *Authorizer) CheckEscalation(ctx context.Context, all authorizer.Uncondi
 	case *rbacv1.ClusterRoleBinding:
 		return c.binding(ctx, "clusterrolebindings", "", o.Name, o.RoleRef)
 	}
-	return apierrors.NewInternalError(fmt.Errorf("whether a %T grants more than its writer holds is not known", obj))
+	return apierrors.NewInternalError(fmt.Errorf("cannot check a %T for escalation", obj))
 }
 
-// OnlyForCollector says that an update changes nothing but owner references
-// and finalizers, which the garbage collector must be able to write without
-// holding what the object grants.
-func OnlyForCollector(obj, old runtime.Object) bool {
+// IsOnlyMutatingGCFields reports whether an update changes only owner
+// references and finalizers. The garbage collector must be able to write them
+// without having the permissions that the object grants.
+func IsOnlyMutatingGCFields(obj, old runtime.Object) bool {
 	was, ok := old.(metav1.Object)
 	copied := obj.DeepCopyObject()
 	now, ok2 := copied.(metav1.Object)
@@ -103,10 +106,11 @@ func (c check) binding(ctx context.Context, resource, namespace, name string, re
 	return nil
 }
 
-// covered returns an error that lists the rules that the user does not hold.
+// covered returns an error that lists the permissions that the user does not
+// have.
 func (c check) covered(namespace string, rules []rbacv1.PolicyRule) error {
 	compared := newComparison(rules)
-	resolution := c.held(c.user, namespace, compared.hold)
+	resolution := c.held(c.user, namespace, compared.subtract)
 	missing, err := compared.missing()
 	if err != nil || len(missing.lines) == 0 {
 		return err

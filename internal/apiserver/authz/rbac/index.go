@@ -21,7 +21,7 @@ type readers struct {
 	clusterBindings objects.Reader[*rbacv1.ClusterRoleBinding]
 }
 
-// revisions are those of the four kinds.
+// revisions are the revisions of the four kinds.
 type revisions struct {
 	cluster    [2]int64 // cluster roles and their bindings
 	namespaced [2]int64 // roles and role bindings
@@ -52,33 +52,34 @@ func (r *readers) resolve(ref rbacv1.RoleRef, namespace string) (role any, rules
 	return nil, nil, fmt.Errorf("unsupported role reference kind: %q", ref.Kind)
 }
 
-// subject is a user (a service account is one by its user name) or a group.
+// subject is a group or a user. A service account is a user.
 type subject struct {
 	group bool
 	name  string
 }
 
-// binding is a binding and the role that it gives.
+// binding is a role binding with the role that it refers to.
 type binding struct {
-	object    any // the binding itself
+	object    any // the RoleBinding or ClusterRoleBinding
 	kind      string
 	namespace string // "" is cluster-wide
 	name      string
 	ref       rbacv1.RoleRef
 	subjects  []rbacv1.Subject
 	role      *ruleSet
-	err       error // instead of role: it does not exist
+	err       error // set if the role does not exist
 }
 
-// grant is what a binding gives to one of its subjects.
+// grant is a binding and one of its subjects. The grants of a subject form a
+// linked list.
 type grant struct {
 	*binding
-	subject int32 // which of the subjects
+	subject int32 // index of the subject in the binding
 	next    int32 // the subject's next grant; 0 is none
 }
 
-// appendTo names the grant as upstream does. Every request that is allowed has
-// it as its reason, so that it has to be quick.
+// appendTo appends the name of the grant in upstream's format. It is the reason
+// of every allowed request, so it must be fast.
 func (g *grant) appendTo(out []byte) []byte {
 	out = appendNamed(out, g.kind, g.name, g.namespace)
 	out = appendNamed(append(out, " of "...), g.ref.Kind, g.ref.Name, "")
@@ -99,11 +100,11 @@ func appendNamed(out []byte, kind, name, namespace string) []byte {
 	return strconv.AppendQuote(out, name)
 }
 
-// scope is what some bindings grant. It never changes.
+// scope is an index of some bindings by subject. It is immutable.
 type scope struct {
 	bindings []*binding
 	first    map[subject]int32
-	grants   []grant // the first is nobody's
+	grants   []grant // the first is unused
 }
 
 func newScope(bindings []*binding) *scope {
@@ -120,8 +121,8 @@ func newScope(bindings []*binding) *scope {
 	return s
 }
 
-// add puts a grant before the others of the subject. Of a subject that a
-// binding lists several times, the last that is added counts.
+// add inserts a grant before the others of the subject. If a binding lists a
+// subject several times, the last one added counts.
 func (s *scope) add(b *binding, i int) {
 	key, ok := subjectOf(&b.subjects[i], b.namespace)
 	if !ok {
@@ -161,7 +162,7 @@ func (s *scope) visit(u user.Info, f func(*grant) bool) bool {
 	}
 	groups := u.GetGroups()
 	const few = 32
-	if len(groups) > few { // a review may name one again and again
+	if len(groups) > few { // a review may repeat groups
 		groups = distinct(groups)
 	}
 	for _, group := range groups {
@@ -181,18 +182,18 @@ func (s *scope) visitSubject(who subject, f func(*grant) bool) bool {
 	return true
 }
 
-// index is who may do what in the whole cluster, and its roles, as of some
-// revisions. It never changes.
+// index is the cluster-wide scope and the cluster roles as of some revisions.
+// It is immutable.
 type index struct {
 	revisions revisions
-	number    int64 // higher than those of all before
+	number    int64 // increases with each index
 	scope     *scope
 	roles     map[string]*ruleSet // the cluster roles by name
 }
 
-// newIndex indexes the cluster-wide bindings. Roles that did not change keep
-// what former compiled of them; without any change in the cluster's roles and
-// bindings it is the former one for other revisions.
+// newIndex indexes the cluster-wide bindings. It reuses the compiled rules of
+// unchanged roles from the former index, and all of that index if no cluster
+// role and no cluster role binding has changed.
 func newIndex(r *readers, now revisions, former *index) *index {
 	x := &index{revisions: now, roles: map[string]*ruleSet{}}
 	if former != nil {
@@ -213,16 +214,16 @@ func newIndex(r *readers, now revisions, former *index) *index {
 	}
 	var all []*binding
 	for b := range r.clusterBindings.All("") {
-		made := &binding{object: b, kind: "ClusterRoleBinding", name: b.Name, ref: b.RoleRef, subjects: b.Subjects}
-		made.role, made.err = x.role(r, b.RoleRef, "", map[any]*ruleSet{})
-		all = append(all, made)
+		built := &binding{object: b, kind: "ClusterRoleBinding", name: b.Name, ref: b.RoleRef, subjects: b.Subjects}
+		built.role, built.err = x.role(r, b.RoleRef, "", map[any]*ruleSet{})
+		all = append(all, built)
 	}
 	x.scope = newScope(all)
 	return x
 }
 
-// role returns the role that a binding refers to. known are roles of the
-// namespace by their objects.
+// role returns the role that a binding refers to. known maps objects to rule
+// sets of the namespace.
 func (x *index) role(r *readers, ref rbacv1.RoleRef, namespace string, known map[any]*ruleSet) (*ruleSet, error) {
 	if ref.Kind == "ClusterRole" {
 		if set := x.roles[ref.Name]; set != nil {

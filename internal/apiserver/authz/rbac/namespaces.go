@@ -11,40 +11,41 @@ import (
 
 const (
 	// maxChanges is how many changes of roles and bindings, and maxNamespaces
-	// how many other namespaces, a scope survives that nobody asks for.
+	// how many other namespaces, an unused scope stays cached for.
 	maxChanges    = 64
 	maxNamespaces = 16 << 10
-	// maxNamespaceName is the longest name of a namespace. Requests may name
-	// some that do not exist.
+	// maxNamespaceName is the longest valid name of a namespace. Requests may
+	// name namespaces that do not exist.
 	maxNamespaceName = 63
-	// large is how many subjects a scope has that does not outlive its
-	// bindings, whether somebody asks for it or not.
-	large = 1000
+	// largeScope is the weight from which a scope is dropped as soon as its
+	// bindings or roles change, even if it is not requested again.
+	largeScope = 1000
 )
 
-// namespaces keeps the scopes of the namespaces that were asked for lately, in
-// two generations.
+// namespaces caches the scopes of recently requested namespaces, in two
+// generations.
 type namespaces struct {
-	mu          sync.RWMutex // guards what follows
+	mu          sync.RWMutex // guards the following
 	young, aged map[string]*namespace
 	large       map[string]*namespace // of both generations
 	changes     int                   // since the young generation began
 }
 
-// namespace is one whose scope may be asked for by many at a time: the first
-// makes it, while nobody waits who asks for another namespace's.
+// namespace is the scope of one namespace, which many requests may need at the
+// same time. The first builds it, and requests for other namespaces do not
+// wait.
 type namespace struct {
-	building sync.Mutex // held while a scope is made or compared
-	current  atomic.Pointer[dated]
+	building sync.Mutex // held while a scope is built or compared
+	current  atomic.Pointer[versionedScope]
 }
 
-// dated is a scope as of an index.
-type dated struct {
+// versionedScope is a scope with the version of its index.
+type versionedScope struct {
 	*scope
 	number int64 // the index's
 }
 
-// scope returns the scope of a namespace as of an index or later.
+// scope returns the scope of a namespace for an index or a later one.
 func (n *namespaces) scope(r *readers, x *index, name string) *scope {
 	in := n.get(name)
 	if d := in.current.Load(); d != nil && d.number >= x.number {
@@ -59,15 +60,16 @@ func (n *namespaces) scope(r *readers, x *index, name string) *scope {
 		}
 		former = d.scope
 	}
-	made := &dated{scope: scopeOf(r, x, name, former), number: x.number}
-	in.current.Store(made)
-	if len(made.grants) > large {
-		n.keepLarge(name, in)
+	built := &versionedScope{scope: scopeOf(r, x, name, former), number: x.number}
+	in.current.Store(built)
+	if built.weight() > largeScope {
+		n.addLarge(name, in)
 	}
-	return made.scope
+	return built.scope
 }
 
-// scopeOf makes the scope of a namespace, unless the former one still holds.
+// scopeOf builds the scope of a namespace. It returns the former one if that is
+// still valid.
 func scopeOf(r *readers, x *index, namespace string, former *scope) *scope {
 	known := map[any]*ruleSet{}
 	if former != nil {
@@ -79,9 +81,9 @@ func scopeOf(r *readers, x *index, namespace string, former *scope) *scope {
 	}
 	var all []*binding
 	for b := range r.bindings.All(namespace) {
-		made := &binding{object: b, kind: "RoleBinding", namespace: namespace, name: b.Name, ref: b.RoleRef, subjects: b.Subjects}
-		made.role, made.err = x.role(r, b.RoleRef, namespace, known)
-		all = append(all, made)
+		built := &binding{object: b, kind: "RoleBinding", namespace: namespace, name: b.Name, ref: b.RoleRef, subjects: b.Subjects}
+		built.role, built.err = x.role(r, b.RoleRef, namespace, known)
+		all = append(all, built)
 	}
 	if former != nil && slices.EqualFunc(former.bindings, all, func(a, b *binding) bool { return a.object == b.object && a.role == b.role }) {
 		return former
@@ -115,11 +117,11 @@ func (n *namespaces) get(name string) *namespace {
 	return kept
 }
 
-func (n *namespaces) keepLarge(name string, in *namespace) {
+func (n *namespaces) addLarge(name string, in *namespace) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.young[name] != in && n.aged[name] != in {
-		return // nobody finds it any more
+		return // evicted from the cache
 	}
 	if n.large == nil {
 		n.large = map[string]*namespace{}
@@ -127,12 +129,13 @@ func (n *namespaces) keepLarge(name string, in *namespace) {
 	n.large[name] = in
 }
 
-// changed says that some role or binding is another one now.
+// changed drops large scopes whose bindings or roles have changed. It is called
+// when any role or binding has.
 func (n *namespaces) changed(r *readers) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for name, in := range n.large {
-		if d := in.current.Load(); d == nil || !d.isOf(r.bindings.All(name)) {
+		if d := in.current.Load(); d == nil || !d.isOf(r, r.bindings.All(name)) {
 			in.current.CompareAndSwap(d, nil)
 			delete(n.large, name)
 		}
@@ -142,19 +145,43 @@ func (n *namespaces) changed(r *readers) {
 	}
 }
 
-// isOf says whether a scope is of these bindings.
-func (s *scope) isOf(bindings iter.Seq[*rbacv1.RoleBinding]) bool {
+// isOf reports whether a scope is built of these bindings and the current roles.
+func (s *scope) isOf(r *readers, bindings iter.Seq[*rbacv1.RoleBinding]) bool {
 	i := 0
 	for b := range bindings {
 		if i >= len(s.bindings) || s.bindings[i].object != b {
 			return false
+		}
+		if set := s.bindings[i].role; set != nil {
+			if role, _, err := r.resolve(b.RoleRef, b.Namespace); err != nil || role != set.role {
+				return false
+			}
 		}
 		i++
 	}
 	return i == len(s.bindings)
 }
 
-// rotate forgets the namespaces that nobody has asked for since the last time.
+// weight counts the subjects of the bindings and the entries of the namespace's
+// roles, all of which a scope keeps in memory.
+func (s *scope) weight() int {
+	n := 0
+	counted := map[*ruleSet]bool{nil: true}
+	for _, b := range s.bindings {
+		n += len(b.subjects)
+		if b.ref.Kind == "ClusterRole" || counted[b.role] {
+			continue
+		}
+		counted[b.role] = true
+		for i := range b.role.rules {
+			rule := &b.role.rules[i]
+			n += len(rule.Verbs) + len(rule.APIGroups) + len(rule.Resources) + len(rule.ResourceNames) + len(rule.NonResourceURLs)
+		}
+	}
+	return n
+}
+
+// rotate drops the namespaces that were not requested since the last call.
 // Callers hold mu.
 func (n *namespaces) rotate() {
 	for name, in := range n.aged {

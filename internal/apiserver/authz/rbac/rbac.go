@@ -1,13 +1,12 @@
-// Package rbac decides by roles and role bindings who may do what.
+// Package rbac authorizes by roles and role bindings (the mode RBAC).
 //
 //	user, groups ──► cluster scope ──► grants ──► compiled rules of the role
 //	             └─► scope of the request's namespace ──► ...
 //
-// A decision is a few map lookups. The index of what is cluster-wide is made
-// anew when a cluster role or a binding of one to the whole cluster has changed.
-// The scope of a namespace is made when somebody asks for something in it and
-// its bindings, or the roles that they refer to, have changed since: what the
-// tenants of other namespaces write takes no more than a look.
+// A decision takes a few map lookups. The cluster-wide index is rebuilt when a
+// cluster role or a cluster role binding has changed. The scope of a namespace
+// is rebuilt at the first request after its bindings or their roles have
+// changed. Writes in other namespaces only cost a comparison.
 package rbac
 
 import (
@@ -21,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/coracle-io/coracle/internal/apiserver/faults"
+	"github.com/coracle-io/coracle/internal/apiserver/errorlist"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
 
@@ -29,7 +28,7 @@ import (
 type Authorizer struct {
 	readers    readers
 	current    atomic.Pointer[index]
-	rebuild    sync.Mutex // held while an index is made
+	rebuild    sync.Mutex // held while an index is built
 	namespaces namespaces
 }
 
@@ -38,7 +37,7 @@ var (
 	_ authorizer.RuleResolver = (*Authorizer)(nil)
 )
 
-// New makes an Authorizer over the roles and bindings of source.
+// New returns an Authorizer for the roles and bindings of source.
 func New(source objects.Source) *Authorizer {
 	return &Authorizer{readers: readers{
 		roles:           objects.Of[*rbacv1.Role](source, objects.Roles),
@@ -68,8 +67,8 @@ func (z *Authorizer) index() *index {
 	return x
 }
 
-// visit calls f with every grant that counts for the user in the namespace
-// ("" is cluster-wide) until it returns false.
+// visit calls f with every grant of the user in the namespace ("" is
+// cluster-wide) until f returns false.
 func (z *Authorizer) visit(u user.Info, namespace string, f func(*grant) bool) {
 	x := z.index()
 	if x.scope.visit(u, f) && namespace != "" {
@@ -77,7 +76,7 @@ func (z *Authorizer) visit(u user.Info, namespace string, f func(*grant) bool) {
 	}
 }
 
-// Authorize implements authorizer.Authorizer. It allows or has no opinion.
+// Authorize implements authorizer.Authorizer. It never denies.
 func (z *Authorizer) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	var allowed *grant
 	var errs []error
@@ -96,7 +95,7 @@ func (z *Authorizer) Authorize(_ context.Context, a authorizer.Attributes) (auth
 		return authorizer.DecisionAllow, string(allowed.appendTo(append(reason[:0], "RBAC: allowed by "...))), nil
 	}
 	if len(errs) > 0 {
-		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", faults.Join(errs)), nil
+		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", errorlist.Aggregate(errs)), nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }
@@ -106,14 +105,14 @@ func (z *Authorizer) ConditionsAwareAuthorize(ctx context.Context, a authorizer.
 	return authorizer.ConditionsAwareDecisionFromParts(z.Authorize(ctx, a))
 }
 
-// EvaluateConditions implements authorizer.Authorizer; there is nothing to evaluate.
+// EvaluateConditions implements authorizer.Authorizer; RBAC has no conditions.
 func (z *Authorizer) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
-// held calls f with the rules of every role that the user has in the namespace
-// ("" is cluster-wide), however many bindings give it, until f returns false.
-// The error tells of bindings whose roles do not exist.
+// held calls f once with the rules of each role that the user has in the
+// namespace ("" is cluster-wide), until f returns false. The error lists
+// bindings whose roles do not exist.
 func (z *Authorizer) held(u user.Info, namespace string, f func([]rbacv1.PolicyRule) bool) error {
 	var errs []error
 	seen := map[*ruleSet]bool{}
@@ -127,16 +126,16 @@ func (z *Authorizer) held(u user.Info, namespace string, f func([]rbacv1.PolicyR
 		}
 		return true
 	})
-	return faults.Join(errs)
+	return errorlist.Aggregate(errs)
 }
 
-// mostRules bounds the rules that a user is told of, in bytes.
-const mostRules = 1 << 20
+// maxRules bounds the rules that RulesFor returns, in bytes.
+const maxRules = 1 << 20
 
-var errMoreRules = fmt.Errorf("only rules of up to %d bytes are listed", mostRules)
+var errTooManyRules = fmt.Errorf("only rules of up to %d bytes are listed", maxRules)
 
-// RulesFor implements authorizer.RuleResolver. It is incomplete where there is
-// more to tell than has room.
+// RulesFor implements authorizer.RuleResolver. The result is incomplete if it
+// would exceed maxRules.
 func (z *Authorizer) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	var resources []authorizer.ResourceRuleInfo
 	var urls []authorizer.NonResourceRuleInfo
@@ -144,7 +143,7 @@ func (z *Authorizer) RulesFor(_ context.Context, u user.Info, namespace string) 
 	err := z.held(u, namespace, func(rules []rbacv1.PolicyRule) bool {
 		for i := range rules {
 			r := &rules[i]
-			if bytes += size(r); bytes > mostRules {
+			if bytes += size(r); bytes > maxRules {
 				return false
 			}
 			if len(r.Resources) > 0 {
@@ -157,14 +156,14 @@ func (z *Authorizer) RulesFor(_ context.Context, u user.Info, namespace string) 
 		}
 		return true
 	})
-	incomplete := bytes > mostRules
+	incomplete := bytes > maxRules
 	if incomplete {
-		err = errors.Join(err, errMoreRules)
+		err = errors.Join(err, errTooManyRules)
 	}
 	return resources, urls, incomplete, err
 }
 
-// size is what a rule takes in an answer, about.
+// size returns the approximate size of an encoded rule in bytes.
 func size(r *rbacv1.PolicyRule) int {
 	const perRule, perValue = 100, 4
 	bytes := perRule

@@ -9,17 +9,16 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// ruleSet answers whether a role's rules allow a request by looking its
-// resource up, however many rules are about others. It is compiled on first
-// use: most roles of a cluster are never asked. It takes no more memory than
-// the rules do.
+// ruleSet is the rules of a role, indexed by resource, so that rules for other
+// resources cost nothing. It is compiled at its first use, since most roles are
+// never used. The index takes no more memory than the rules.
 type ruleSet struct {
-	role  any // the object that has them; nil if there is none
+	role  any // the role object; nil if there is none
 	rules []rbacv1.PolicyRule
 
 	once      sync.Once
-	resources map[string][]*rbacv1.PolicyRule // by resource, as the rules write it
-	urls      []*rbacv1.PolicyRule            // those about URLs
+	resources map[string][]*rbacv1.PolicyRule // by resource, as written in the rules
+	urls      []*rbacv1.PolicyRule            // those with URLs
 }
 
 func (s *ruleSet) compile() {
@@ -28,7 +27,7 @@ func (s *ruleSet) compile() {
 		r := &s.rules[i]
 		for _, resource := range r.Resources {
 			about := s.resources[resource]
-			if len(about) == 0 || about[len(about)-1] != r { // the rule may name it twice
+			if len(about) == 0 || about[len(about)-1] != r { // a rule may name a resource twice
 				s.resources[resource] = append(about, r)
 			}
 		}
@@ -79,7 +78,7 @@ func urlMatches(urls []string, path string) bool {
 	return false
 }
 
-// Allows says whether one of the rules allows the request.
+// Allows reports whether one of the rules allows the request.
 func Allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	s := ruleSet{rules: rules}
 	return s.allows(a)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -20,8 +21,8 @@ func ask(who user.Info, namespace string) authorizer.Attributes {
 	return authorizer.AttributesRecord{User: who, Verb: "get", Resource: "pods", Namespace: namespace, ResourceRequest: true}
 }
 
-// TestRolesAreListedOnce: neither who lists a subject again and again nor who
-// binds a role again and again has its rules told more than once.
+// A role's rules are listed once, even if a binding repeats a subject or
+// several bindings refer to the role.
 func TestRolesAreListedOnce(t *testing.T) {
 	m := fixture()
 	for i := range 20 {
@@ -49,14 +50,13 @@ func TestRulesAreListedWithinBounds(t *testing.T) {
 		m.Put(objects.RoleBindings, bind("web", name, "Role", name, alice))
 	}
 	rules, _, incomplete, err := New(m).RulesFor(t.Context(), &user.DefaultInfo{Name: "alice"}, "web")
-	if len(rules) < 5 || len(rules) > 20 || !incomplete || err == nil || !strings.Contains(err.Error(), errMoreRules.Error()) {
+	if len(rules) < 5 || len(rules) > 20 || !incomplete || err == nil || !strings.Contains(err.Error(), errTooManyRules.Error()) {
 		t.Errorf("%d rules, incomplete %v, %v", len(rules), incomplete, err)
 	}
 }
 
-// TestScopesOutliveWhatOthersWrite: a scope is made again only for changes
-// that concern it.
-func TestScopesOutliveWhatOthersWrite(t *testing.T) {
+// A scope is rebuilt only after changes that affect it.
+func TestScopesAreCached(t *testing.T) {
 	m := fixture()
 	z := New(m)
 	scope := func() *scope { return z.namespaces.scope(&z.readers, z.index(), "web") }
@@ -86,7 +86,7 @@ func TestScopesOutliveWhatOthersWrite(t *testing.T) {
 		change.make()
 		now := scope()
 		if (now != former) != change.new {
-			t.Errorf("%s: made again %v, want %v", change.what, now != former, change.new)
+			t.Errorf("%s: built again %v, want %v", change.what, now != former, change.new)
 		}
 		former = now
 	}
@@ -96,36 +96,55 @@ func TestScopesOutliveWhatOthersWrite(t *testing.T) {
 		authorize(t, z, ask(&user.DefaultInfo{Name: "x"}, fmt.Sprint(i)))
 	}
 	if scope() == kept {
-		t.Error("a scope that nobody asks for is kept for ever")
+		t.Error("an unused scope stays cached")
 	}
 }
 
-// TestLargeScopesGoWithTheirBindings: they do not wait for somebody to ask.
-func TestLargeScopesGoWithTheirBindings(t *testing.T) {
-	m := fixture()
-	var many []rbacv1.Subject
-	for _, name := range numbered("u", large) {
-		many = append(many, rbacv1.Subject{Kind: "User", Name: name})
+// A large scope is dropped with its bindings and roles, without another request.
+func TestLargeScopesAreDropped(t *testing.T) {
+	var different []rbacv1.Subject
+	for _, name := range numbered("u", largeScope) {
+		different = append(different, rbacv1.Subject{Kind: "User", Name: name})
 	}
-	m.Put(objects.RoleBindings, bind("web", "large", "ClusterRole", "reader", many...))
-	z := New(m)
-	kept := func() bool {
-		authorize(t, z, ask(&user.DefaultInfo{Name: "x"}, ""))
-		return z.namespaces.young["web"].current.Load() != nil
-	}
-	authorize(t, z, ask(&user.DefaultInfo{Name: "x"}, "web"))
-	m.Put(objects.RoleBindings, bind("mine", "b", "ClusterRole", "reader", alice))
-	if !kept() {
-		t.Error("it has gone with another's change")
-	}
-	m.Delete(objects.RoleBindings, "web", "large")
-	if kept() {
-		t.Error("it is still there")
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "role"}}
+	large := role.DeepCopy()
+	large.Rules = []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}, ResourceNames: numbered("n", largeScope)}}
+	unbind := func(m *objectstest.Memory) { m.Delete(objects.RoleBindings, "web", "large") }
+	for name, test := range map[string]struct {
+		role     *rbacv1.Role
+		subjects []rbacv1.Subject
+		end      func(m *objectstest.Memory)
+	}{
+		"subjects":            {role, different, unbind},
+		"equal subjects":      {role, slices.Repeat([]rbacv1.Subject{alice}, largeScope), unbind},
+		"names of a role":     {large, []rbacv1.Subject{alice}, unbind},
+		"the role is deleted": {large, []rbacv1.Subject{alice}, func(m *objectstest.Memory) { m.Delete(objects.Roles, "web", "role") }},
+		"the role changes":    {large, []rbacv1.Subject{alice}, func(m *objectstest.Memory) { m.Put(objects.Roles, role) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := fixture()
+			m.Put(objects.Roles, test.role)
+			m.Put(objects.RoleBindings, bind("web", "large", "Role", "role", test.subjects...))
+			z := New(m)
+			kept := func() bool {
+				authorize(t, z, ask(&user.DefaultInfo{Name: "x"}, ""))
+				return z.namespaces.young["web"].current.Load() != nil
+			}
+			authorize(t, z, ask(&user.DefaultInfo{Name: "x"}, "web"))
+			m.Put(objects.RoleBindings, bind("mine", "b", "ClusterRole", "reader", alice))
+			if !kept() {
+				t.Error("the scope was dropped by another change")
+			}
+			test.end(m)
+			if kept() {
+				t.Error("the scope is still cached")
+			}
+		})
 	}
 }
 
-// TestRequestsNameNamespacesWithoutEnd keeps no more of them than it should.
-func TestRequestsNameNamespacesWithoutEnd(t *testing.T) {
+// The cache of namespaces is bounded, however many namespaces requests name.
+func TestNamespaceCacheIsBounded(t *testing.T) {
 	z := New(fixture())
 	for i := range 3 * maxNamespaces {
 		authorize(t, z, ask(&user.DefaultInfo{Name: "x"}, fmt.Sprint(i)))
@@ -141,20 +160,20 @@ func TestRequestsNameNamespacesWithoutEnd(t *testing.T) {
 	}
 }
 
-// stuck is a Source whose bindings of one namespace cannot be read until it is
-// released.
-type stuck struct {
-	*objects.Memory
+// blockingSource is a Source in which reads of the bindings of one namespace
+// block until it is released.
+type blockingSource struct {
+	*objectstest.Memory
 	namespace      string
 	began, release chan struct{}
 }
 
 type stuckKind struct {
 	objects.Kind
-	*stuck
+	*blockingSource
 }
 
-func (s *stuck) Kind(path string) objects.Kind {
+func (s *blockingSource) Kind(path string) objects.Kind {
 	if path == objects.RoleBindings {
 		return stuckKind{s.Memory.Kind(path), s}
 	}
@@ -169,10 +188,9 @@ func (k stuckKind) All(namespace string) iter.Seq[resource.Object] {
 	return k.Kind.All(namespace)
 }
 
-// TestNamespacesDoNotWaitForEachOther: while one tenant's bindings are looked
-// at, the others are answered.
-func TestNamespacesDoNotWaitForEachOther(t *testing.T) {
-	s := &stuck{fixture(), "slow", make(chan struct{}), make(chan struct{})}
+// Requests for one namespace do not wait while the scope of another is built.
+func TestScopesAreBuiltIndependently(t *testing.T) {
+	s := &blockingSource{fixture(), "slow", make(chan struct{}), make(chan struct{})}
 	z := New(s)
 	who := &user.DefaultInfo{Name: "system:serviceaccount:web:builder"}
 	over := make(chan struct{})
@@ -191,7 +209,7 @@ func TestNamespacesDoNotWaitForEachOther(t *testing.T) {
 	<-over
 }
 
-// BenchmarkScope makes the scope of a namespace with 360,000 subjects.
+// BenchmarkScope builds the scope of a namespace with 360,000 subjects.
 func BenchmarkScope(b *testing.B) {
 	var all []*binding
 	for i := range 24 {
@@ -206,7 +224,7 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// authorize asks, whatever the answer.
+// authorize makes a request and ignores the decision.
 func authorize(t *testing.T, z *Authorizer, a authorizer.Attributes) {
 	t.Helper()
 	if _, _, err := z.Authorize(t.Context(), a); err != nil {

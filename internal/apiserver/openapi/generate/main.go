@@ -35,12 +35,13 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/openapi/generate/definitions"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
-	"github.com/coracle-io/coracle/internal/resource/preview"
+	"github.com/coracle-io/coracle/internal/resource/runtimeconfig"
 )
 
 func main() {
@@ -59,6 +60,9 @@ func generate(version, dir string) error {
 	utilruntime.Must(scheme.AddToScheme(s))
 	utilruntime.Must(apiextensionsv1.AddToScheme(s))
 	utilruntime.Must(apiregistrationv1.AddToScheme(s))
+	// Without the types of requests, which other servers' kinds are not listed for.
+	s.AddKnownTypes(metricsv1beta1.SchemeGroupVersion,
+		&metricsv1beta1.NodeMetrics{}, &metricsv1beta1.NodeMetricsList{}, &metricsv1beta1.PodMetrics{}, &metricsv1beta1.PodMetricsList{})
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	c, err := container(s, all.All())
 	if err != nil {
@@ -86,18 +90,18 @@ func generate(version, dir string) error {
 	return writePreviews(s, c, v2, v3, filepath.Join(dir, "preview"))
 }
 
-// writePreviews writes both documents of each path that is there only when
-// --runtime-config asks for it: v2/<path>.json.gz and v3/<path>.json.gz.
+// writePreviews writes both documents of each path that is served only with
+// --runtime-config: v2/<path>.json.gz and v3/<path>.json.gz.
 func writePreviews(s *runtime.Scheme, usual *restful.Container, v2 *common.Config, v3 *common.OpenAPIV3Config, dir string) error {
 	features, err := feature.Parse([]string{"AllAlpha=true", "AllBeta=true"})
 	if err != nil {
 		return err
 	}
-	resources, err := preview.Serve(all.All(), []string{"api/all=true"}, features)
+	resources, err := runtimeconfig.Serve(all.All(), []string{"api/all=true"}, features)
 	if err != nil {
 		return err
 	}
-	on, _ := preview.Changed(all.All(), resources)
+	on, _ := runtimeconfig.Changed(all.All(), resources)
 	var previews []*resource.Resource
 	for _, r := range resources {
 		only := *r

@@ -21,16 +21,18 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// objectsReturnedByDelete are the resources whose DELETE answers with the
-// object rather than a Status.
-var objectsReturnedByDelete = []string{
-	"pods", "podtemplates", "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "services",
-	"serviceaccounts", "storageclasses", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments",
-	"volumeattributesclasses", "deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices",
-	"ipaddresses", "servicecidrs",
+// returnedByDelete lists the resources whose DELETE returns the object rather
+// than a Status.
+func returnedByDelete() []string {
+	return []string{
+		"pods", "podtemplates", "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "services",
+		"serviceaccounts", "storageclasses", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments",
+		"volumeattributesclasses", "deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices",
+		"ipaddresses", "servicecidrs",
+	}
 }
 
-// container installs the routes of every resource, of discovery and of the
+// container installs the routes of all resources, of discovery and of the
 // unversioned endpoints.
 func container(scheme *runtime.Scheme, resources []*resource.Resource) (*restful.Container, error) {
 	codecs := serializer.NewCodecFactory(scheme)
@@ -85,7 +87,7 @@ func addStorage(storage map[string]rest.Storage, scheme *runtime.Scheme, r *reso
 	object := func() runtime.Object { return v.New() }
 	b := base{
 		kind: v.WithKind(r.Kind), object: object, singular: r.Singular, cluster: !r.Namespaced,
-		returnsFull: slices.Contains(objectsReturnedByDelete, r.Plural),
+		returnsFull: slices.Contains(returnedByDelete(), r.Plural),
 	}
 	list := lister{list: func() runtime.Object { return mustNew(scheme, v.WithKind(r.Kind+"List")) }}
 	switch has := func(verb string) bool { return slices.Contains(r.Verbs, verb) }; {

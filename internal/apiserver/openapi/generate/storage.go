@@ -14,9 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// The route installer of k8s.io/apiserver decides by the interfaces of a
-// storage which routes it gets. The types of this file carry the interfaces
-// and nothing else: no method that serves a request is ever called.
+// The route installer of k8s.io/apiserver chooses routes by the interfaces of
+// a storage. The types of this file implement these interfaces only for it:
+// none of their methods that serve requests is called.
 
 const neverServed = "a storage that only describes routes was called"
 
@@ -121,14 +121,14 @@ type (
 	}
 )
 
-// action is a subresource that is created under an object's name.
+// action is a subresource created below an object's name.
 type action struct{ base }
 
 func (action) Create(context.Context, string, runtime.Object, rest.ValidateObjectFunc, *metav1.CreateOptions) (runtime.Object, error) {
 	panic(neverServed)
 }
 
-// log is the pod's log: read with options, answered in plain text.
+// log is the pod's log: read with options, returned as plain text.
 type log struct {
 	base
 	options func() runtime.Object
@@ -141,7 +141,7 @@ func (log) Get(context.Context, string, runtime.Object) (runtime.Object, error) 
 	panic(neverServed)
 }
 
-// connecter is a subresource that a connection is made to.
+// connecter is a subresource for connections.
 type connecter struct {
 	base
 	options func() runtime.Object

@@ -9,11 +9,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
-	"github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
+	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -21,17 +21,21 @@ import (
 // Registry is a registry of all built-in resources.
 type Registry struct {
 	*registry.Registry
-	Warnings []string // that requests were given, in their order
+	Warnings []string // added by requests, in order
 }
 
-// Start runs a registry until the test ends. Everybody may do everything,
+// Start runs a registry until the test ends. All users may do everything,
 // unless configure changes the configuration.
 func Start(t testing.TB, configure ...func(*registry.Config)) *Registry {
 	t.Helper()
-	resources := all.All()
+	return StartOn(t, mem.New(), all.All(), configure...)
+}
+
+// StartOn is Start with a store and the resources to serve.
+func StartOn(t testing.TB, on store.Store, resources []*resource.Resource, configure ...func(*registry.Config)) *Registry {
+	t.Helper()
 	c := registry.Config{
-		Resources: resources, Cache: watchcache.New(mem.New(), resources), Clock: clock.RealClock{},
-		Metrics: metrics.NewAPIServer(nil).Admission,
+		Cache: watchcache.New(on, resources), AllowPrivileged: true, GarbageCollector: true,
 		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
 		}),
@@ -50,11 +54,11 @@ func Start(t testing.TB, configure ...func(*registry.Config)) *Registry {
 		<-done
 	})
 	<-c.Cache.Synced()
-	return &Registry{Registry: registry.New(c)}
+	return &Registry{Registry: registry.New(c, resources)}
 }
 
-// Request returns a request upon a built-in resource in its hub version:
-// about one object or, without a name, about those of a namespace.
+// Request returns a request for a built-in resource in its hub version: for
+// one object or, without a name, for the objects of a namespace.
 func (g *Registry) Request(t testing.TB, verb, group, plural, namespace, name string) *registry.Request {
 	t.Helper()
 	e := g.Routes().Stored(group, plural)

@@ -2,11 +2,10 @@
 package imagelocality
 
 import (
+	"context"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -20,45 +19,62 @@ const (
 	perContainer = 1000 << 20
 )
 
-// Plugin is the score ImageLocality.
-type Plugin struct{}
-
-// Name implements framework.Score.
-func (Plugin) Name() string { return Name }
-
-// Score implements framework.Score: the bytes that need not be pulled, each
-// image scaled by the share of nodes that hold it so that pods do not heap up
-// where an image happened to come first.
-func (Plugin) Score(pod *framework.Pod, cluster *framework.Cluster, _ []*framework.Node) (framework.NodeScore, func([]int64)) {
-	if len(cluster.Images) == 0 || len(cluster.Nodes) == 0 {
-		return nil, nil
-	}
-	var names []string
-	for c := range podutil.Containers(&pod.Pod.Spec) {
-		names = append(names, normalized(c.Image))
-	}
-	ceiling := int64(perContainer) * int64(len(names))
-	return func(n *framework.Node) int64 {
-		var sum int64
-		for _, name := range names {
-			if image, ok := cluster.Images[name]; ok && holds(n.Node, name) {
-				sum += image.Size * int64(image.Nodes) / int64(len(cluster.Nodes))
-			}
-		}
-		sum = min(max(sum, minimum), ceiling)
-		return framework.MaxScore * (sum - minimum) / (ceiling - minimum)
-	}, nil
+// Factory describes the plugin.
+func Factory() framework.Factory {
+	return framework.Factory{Name: Name, New: func(_ context.Context, _ any, h *framework.Handle) (framework.Plugin, error) {
+		return &plugin{framework.NewStateKey[*preScoreState](h)}, nil
+	}}
 }
 
-func holds(node *v1.Node, name string) bool {
-	for i := range node.Status.Images {
-		for _, n := range node.Status.Images[i].Names {
-			if n == name {
-				return true
-			}
+type plugin struct {
+	key framework.StateKey[*preScoreState]
+}
+
+// preScoreState holds the images of a pod with their scaled sizes.
+type preScoreState struct {
+	names   []string
+	scaled  []int64 // size of each, times the share of nodes that hold it
+	ceiling int64
+}
+
+// Name implements framework.Plugin.
+func (*plugin) Name() string { return Name }
+
+// PreScore implements framework.PreScorePlugin. Each image is scaled by the
+// share of nodes that hold it, so that pods do not gather where an image
+// happened to come first.
+func (p *plugin) PreScore(_ context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
+	if snapshot.NumImages() == 0 || snapshot.NumNodes() == 0 {
+		return framework.NewStatus(framework.Skip, Name)
+	}
+	s := &preScoreState{}
+	for c := range podquery.Containers(&pod.Pod.Spec) {
+		name := normalized(c.Image)
+		image := snapshot.Image(name)
+		s.names = append(s.names, name)
+		s.scaled = append(s.scaled, image.Size*int64(image.NumNodes)/int64(snapshot.NumNodes()))
+	}
+	s.ceiling = int64(perContainer) * int64(len(s.names))
+	p.key.Put(state, s)
+	return nil
+}
+
+// Score implements framework.ScorePlugin: the bytes that need not be pulled.
+func (p *plugin) Score(_ context.Context, state *framework.CycleState, _ *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	s, _ := p.key.Get(state)
+	var sum int64
+	for i, name := range s.names {
+		if s.scaled[i] > 0 && n.HasImage(name) {
+			sum += s.scaled[i]
 		}
 	}
-	return false
+	sum = min(max(sum, minimum), s.ceiling)
+	return framework.MaxNodeScore * (sum - minimum) / (s.ceiling - minimum), nil
+}
+
+// EventsToRegister implements framework.EnqueueExtensions: it rejects no pod.
+func (*plugin) EventsToRegister(context.Context) ([]framework.ClusterEventWithHint, error) {
+	return nil, nil
 }
 
 // normalized adds the tag that a name without one means.

@@ -2,120 +2,146 @@
 package interpodaffinity
 
 import (
+	"context"
+	"slices"
+
+	kubescheduler "k8s.io/kube-scheduler/config/v1"
+
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
 // Name is the plugin's name in configurations.
 const Name = "InterPodAffinity"
 
-// defaultHardWeight is what a required term of a running pod counts for when
-// nodes are ranked for a pod that it matches.
-const defaultHardWeight = 1
-
-// Plugin is the filter and score InterPodAffinity.
-type Plugin struct {
-	// HardPodAffinityWeight as in InterPodAffinityArgs; 0 is the default, 1.
-	HardPodAffinityWeight int64
+// Factory describes the plugin.
+func Factory() framework.Factory {
+	return framework.WithArguments(Name, setDefaults, validate, newPlugin)
 }
 
-// Name implements framework.Filter and framework.Score.
-func (Plugin) Name() string { return Name }
-
-// domains are values of topology keys.
-type domains map[string]map[string]int64
-
-func (d domains) add(n *framework.Node, key string, count int64) {
-	value, ok := n.Node.Labels[key]
-	if !ok {
-		return
-	}
-	if d[key] == nil {
-		d[key] = map[string]int64{}
-	}
-	d[key][value] += count
+type plugin struct {
+	arguments           *kubescheduler.InterPodAffinityArgs
+	filterKey           framework.StateKey[*preFilterState]
+	scoreKey            framework.StateKey[[]weights]
+	far, near, unwanted *framework.Status
 }
 
-// Filter implements framework.Filter.
-func (Plugin) Filter(pod *framework.Pod, cluster *framework.Cluster) framework.NodeFilter {
-	existing := forbiddenByOthers(pod, cluster)
-	if len(existing) == 0 && len(pod.RequiredAntiAffinity) == 0 && len(pod.RequiredAffinity) == 0 {
-		return nil
+func newPlugin(_ context.Context, a *kubescheduler.InterPodAffinityArgs, h *framework.Handle) (framework.Plugin, error) {
+	return &plugin{
+		arguments: a,
+		filterKey: framework.NewStateKey[*preFilterState](h), scoreKey: framework.NewStateKey[[]weights](h),
+		far:      framework.NewStatus(framework.UnschedulableAndUnresolvable, Name, "node(s) didn't match pod affinity rules"),
+		near:     framework.NewStatus(framework.Unschedulable, Name, "node(s) didn't match pod anti-affinity rules"),
+		unwanted: framework.NewStatus(framework.Unschedulable, Name, "node(s) didn't satisfy existing pods anti-affinity rules"),
+	}, nil
+}
+
+// Name implements framework.Plugin.
+func (*plugin) Name() string { return Name }
+
+// preFilterState has counts of pods by domain, which change with the snapshot.
+type preFilterState struct {
+	snapshot *framework.Snapshot
+	existing []*framework.DomainCounts        // pods whose required anti-affinity selects this pod, by term
+	known    map[*framework.DomainCounts]bool // the counts in existing; nil until a trial needs it
+	anti     []*framework.DomainCounts        // pods that this pod's required anti-affinity selects, by term
+	affinity []*framework.DomainCounts        // pods that all of this pod's required affinity selects, by term
+	counts   []*framework.PodCount            // of the latter two
+	self     bool                             // the pod's required affinity selects the pod itself
+}
+
+// PreFilter implements framework.PreFilterPlugin.
+func (p *plugin) PreFilter(_ context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+	s := &preFilterState{snapshot: snapshot}
+	for existing := range snapshot.ExistingTerms(pod.Pod.Namespace) {
+		if existing.Role == framework.RequiredAntiAffinity && existing.Term.Matches(pod.Pod, snapshot.Namespaces()) {
+			s.existing = append(s.existing, existing.By(snapshot.Topology(existing.Term.TopologyKey)))
+		}
 	}
-	anti, affinity := countAny(pod.RequiredAntiAffinity, cluster), countAll(pod.RequiredAffinity, cluster)
-	// the first pod of a group that wants to be near its own kind may go anywhere
-	first := len(affinity) == 0 && len(pod.RequiredAffinity) > 0 && matchesAll(pod.RequiredAffinity, pod, cluster)
-	far := &framework.Failure{Plugin: Name, Unresolvable: true, Reasons: []string{"node(s) didn't match pod affinity rules"}}
-	near := &framework.Failure{Plugin: Name, Reasons: []string{"node(s) didn't match pod anti-affinity rules"}}
-	unwanted := &framework.Failure{Plugin: Name, Reasons: []string{"node(s) didn't satisfy existing pods anti-affinity rules"}}
-	return func(n *framework.Node) *framework.Failure {
+	if len(s.existing) == 0 && len(pod.RequiredAntiAffinity) == 0 && len(pod.RequiredAffinity) == 0 {
+		return nil, framework.NewStatus(framework.Skip, Name)
+	}
+	for i := range pod.RequiredAntiAffinity {
+		count := snapshot.CountPodsOfTerms(pod.RequiredAntiAffinity[i : i+1])
+		s.counts = append(s.counts, count)
+		s.anti = append(s.anti, count.By(snapshot.Topology(pod.RequiredAntiAffinity[i].TopologyKey)))
+	}
+	if len(pod.RequiredAffinity) > 0 {
+		count := snapshot.CountPodsOfTerms(pod.RequiredAffinity)
+		s.counts = append(s.counts, count)
 		for i := range pod.RequiredAffinity {
-			key := pod.RequiredAffinity[i].TopologyKey
-			value, ok := n.Node.Labels[key]
-			if !ok || (affinity[key][value] == 0 && !first) {
-				return far
-			}
+			s.affinity = append(s.affinity, count.By(snapshot.Topology(pod.RequiredAffinity[i].TopologyKey)))
 		}
-		for i := range pod.RequiredAntiAffinity {
-			key := pod.RequiredAntiAffinity[i].TopologyKey
-			if value, ok := n.Node.Labels[key]; ok && anti[key][value] > 0 {
-				return near
-			}
+		s.self = snapshot.MatchesAll(pod.RequiredAffinity, pod)
+	}
+	p.filterKey.Put(state, s)
+	return nil, nil
+}
+
+// addExisting adds a term that a pod of a trial has.
+func (s *preFilterState) addExisting(term *framework.ExistingTerm) {
+	if s.known == nil { // a list of thousands of terms must not be searched for each
+		s.known = make(map[*framework.DomainCounts]bool, len(s.existing))
+		for _, counts := range s.existing {
+			s.known[counts] = true
 		}
-		for key, values := range existing {
-			if value, ok := n.Node.Labels[key]; ok && values[value] > 0 {
-				return unwanted
-			}
-		}
-		return nil
+	}
+	if counts := term.By(s.snapshot.Topology(term.Term.TopologyKey)); !s.known[counts] {
+		s.known[counts] = true
+		s.existing = append(s.existing, counts)
 	}
 }
 
-// forbiddenByOthers returns the domains where a running pod's required
-// anti-affinity speaks of this pod.
-func forbiddenByOthers(pod *framework.Pod, cluster *framework.Cluster) domains {
-	out := domains{}
-	for carried := range cluster.Carried() {
-		if carried.Role != framework.RequiredAntiAffinity || !carried.Term.Matches(pod.Pod, cluster.Namespaces) {
-			continue
-		}
-		for n, count := range carried.Nodes() {
-			out.add(n, carried.Term.TopologyKey, count)
-		}
-	}
-	return out
+// AddPod implements framework.PreFilterExtensions.
+func (p *plugin) AddPod(_ context.Context, state *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	p.update(state, pod, added, node, 1)
+	return nil
 }
 
-// countAny counts the running pods that the terms speak of, by domain. A pod
-// counts for each term that it matches.
-func countAny(terms []framework.AffinityTerm, cluster *framework.Cluster) domains {
-	out := domains{}
-	for i := range terms {
-		for n, count := range cluster.TermsTally(terms[i : i+1]).Nodes() {
-			out.add(n, terms[i].TopologyKey, count)
-		}
-	}
-	return out
+// RemovePod implements framework.PreFilterExtensions.
+func (p *plugin) RemovePod(_ context.Context, state *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	p.update(state, pod, removed, node, -1)
+	return nil
 }
 
-// countAll counts the running pods that match every term, by domain.
-func countAll(terms []framework.AffinityTerm, cluster *framework.Cluster) domains {
-	out := domains{}
-	if len(terms) == 0 {
-		return out
+// update follows a trial. Most counts are of the snapshot, which has changed
+// already; the other pod may have an anti-affinity that no pod had before.
+func (p *plugin) update(state *framework.CycleState, pod, other *framework.PodInfo, node *framework.NodeInfo, by int64) {
+	s, _ := p.filterKey.Get(state)
+	for _, count := range s.counts {
+		count.Changed(node, other, by)
 	}
-	for n, count := range cluster.TermsTally(terms).Nodes() {
-		for i := range terms {
-			out.add(n, terms[i].TopologyKey, count)
+	for i := range other.RequiredAntiAffinity {
+		term := other.RequiredAntiAffinity[i : i+1]
+		existing := s.snapshot.ExistingTerm(framework.RequiredAntiAffinity, 0, &term[0])
+		if existing != nil && s.snapshot.MatchesAll(term, pod) {
+			s.addExisting(existing)
 		}
 	}
-	return out
 }
 
-func matchesAll(terms []framework.AffinityTerm, pod *framework.Pod, cluster *framework.Cluster) bool {
-	for i := range terms {
-		if !terms[i].Matches(pod.Pod, cluster.Namespaces) {
-			return false
+// Filter implements framework.FilterPlugin.
+func (p *plugin) Filter(_ context.Context, state *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	s, _ := p.filterKey.Get(state)
+	for _, counts := range s.affinity {
+		if domain := counts.Domain(n); domain < 0 || counts.At(domain) == 0 && !s.first() {
+			return p.far
 		}
 	}
-	return true
+	for _, counts := range s.anti {
+		if counts.On(n) > 0 {
+			return p.near
+		}
+	}
+	for _, counts := range s.existing {
+		if counts.On(n) > 0 {
+			return p.unwanted
+		}
+	}
+	return nil
+}
+
+// first reports whether the pod is the first of a group that wants to be near
+// its own kind: it may go anywhere.
+func (s *preFilterState) first() bool {
+	return s.self && !slices.ContainsFunc(s.affinity, func(counts *framework.DomainCounts) bool { return counts.Total() > 0 })
 }

@@ -1,73 +1,114 @@
 package interpodaffinity
 
 import (
+	"context"
+	"iter"
+
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
-// Score implements framework.Score: the weights of the preferred terms, the
-// pod's own and those of running pods that speak of it, summed by domain.
-func (p Plugin) Score(pod *framework.Pod, cluster *framework.Cluster, _ []*framework.Node) (framework.NodeScore, func([]int64)) {
-	weights := p.weights(pod, cluster)
-	if len(weights) == 0 {
-		return nil, nil
+// PreScore implements framework.PreScorePlugin. It sums the weights of the
+// pod's preferred terms, and of the terms of existing pods that select the pod,
+// by domain.
+func (p *plugin) PreScore(_ context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
+	if p.arguments.IgnorePreferredTermsOfExistingPods && len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) == 0 {
+		return framework.NewStatus(framework.Skip, Name)
 	}
-	rate := func(n *framework.Node) int64 {
-		var sum int64
-		for key, values := range weights {
-			if value, ok := n.Node.Labels[key]; ok {
-				sum += values[value]
-			}
-		}
-		return sum
+	all := p.weights(pod, snapshot)
+	if len(all) == 0 {
+		return framework.NewStatus(framework.Skip, Name)
 	}
-	return rate, normalizeRange
+	p.scoreKey.Put(state, all)
+	return nil
 }
 
-func (p Plugin) weights(pod *framework.Pod, cluster *framework.Cluster) domains {
-	out := domains{}
+// Score implements framework.ScorePlugin.
+func (p *plugin) Score(_ context.Context, state *framework.CycleState, _ *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	all, _ := p.scoreKey.Get(state)
+	var sum int64
+	for i := range all {
+		if domain := all[i].topology.Domain(n); domain >= 0 {
+			sum += all[i].of[domain]
+		}
+	}
+	return sum, nil
+}
+
+// weights are the weights of the domains of a topology.
+type weights struct {
+	topology *framework.Topology
+	of       []int64
+}
+
+// counted is a count of pods by node and by domain.
+type counted interface {
+	Nodes() iter.Seq2[*framework.NodeInfo, int64]
+	NumNodes() int
+	By(*framework.Topology) *framework.DomainCounts
+}
+
+func (p *plugin) weights(pod *framework.PodInfo, snapshot *framework.Snapshot) (all []weights) {
+	at := map[*framework.Topology]int{}
+	add := func(key string, pods counted, weight int64) {
+		topology := snapshot.Topology(key)
+		i, ok := at[topology]
+		if !ok {
+			i = len(all)
+			all, at[topology] = append(all, weights{topology, make([]int64, topology.Size())}), i
+		}
+		all[i].add(pods, weight)
+	}
 	own := func(terms []framework.WeightedTerm, sign int64) {
 		for i := range terms {
-			term := []framework.AffinityTerm{terms[i].AffinityTerm}
-			for n, count := range cluster.TermsTally(term).Nodes() {
-				out.add(n, term[0].TopologyKey, sign*terms[i].Weight*count)
-			}
+			add(terms[i].TopologyKey, snapshot.CountPodsOfTerms([]framework.AffinityTerm{terms[i].AffinityTerm}), sign*terms[i].Weight)
 		}
 	}
 	own(pod.PreferredAffinity, 1)
 	own(pod.PreferredAntiAffinity, -1)
-	for carried := range cluster.Carried() {
-		weight := p.weight(carried)
-		if weight == 0 || !carried.Term.Matches(pod.Pod, cluster.Namespaces) {
-			continue
-		}
-		for n, count := range carried.Nodes() {
-			out.add(n, carried.Term.TopologyKey, weight*count)
+	for existing := range snapshot.ExistingTerms(pod.Pod.Namespace) {
+		if weight := p.weight(existing); weight != 0 && existing.Term.Matches(pod.Pod, snapshot.Namespaces()) {
+			add(existing.Term.TopologyKey, existing, weight)
 		}
 	}
-	return out
+	return all
 }
 
-// weight is what a running pod's term counts for when this pod matches it.
-func (p Plugin) weight(carried *framework.Carried) int64 {
-	switch carried.Role {
-	case framework.RequiredAffinity:
-		if p.HardPodAffinityWeight != 0 {
-			return p.HardPodAffinityWeight
+// add adds the weight for each of the pods. It visits their nodes, or the
+// domains if those are fewer.
+func (w *weights) add(pods counted, weight int64) {
+	if pods.NumNodes() < len(w.of) {
+		for n, count := range pods.Nodes() {
+			if domain := w.topology.Domain(n); domain >= 0 {
+				w.of[domain] += weight * count
+			}
 		}
-		return defaultHardWeight
+		return
+	}
+	counts := pods.By(w.topology)
+	for domain := range w.of {
+		w.of[domain] += weight * counts.At(domain)
+	}
+}
+
+// weight returns the weight of an existing pod's term if this pod matches it.
+func (p *plugin) weight(existing *framework.ExistingTerm) int64 {
+	switch existing.Role {
+	case framework.RequiredAffinity:
+		return int64(*p.arguments.HardPodAffinityWeight)
 	case framework.PreferredAffinity:
-		return carried.Weight
+		return existing.Weight
 	case framework.PreferredAntiAffinity:
-		return -carried.Weight
+		return -existing.Weight
 	default:
 		return 0
 	}
 }
 
-// normalizeRange maps the smallest rating to 0 and the largest to MaxScore.
-func normalizeRange(ratings []int64) {
+// NormalizeScore implements framework.ScoreNormalizer: the smallest score
+// becomes 0 and the largest MaxNodeScore.
+func (*plugin) NormalizeScore(_ context.Context, _ *framework.CycleState, _ *framework.PodInfo, ratings []int64) *framework.Status {
 	if len(ratings) == 0 {
-		return
+		return nil
 	}
 	lowest, highest := ratings[0], ratings[0]
 	for _, r := range ratings {
@@ -76,7 +117,8 @@ func normalizeRange(ratings []int64) {
 	for i, r := range ratings {
 		ratings[i] = 0
 		if highest > lowest {
-			ratings[i] = framework.MaxScore * (r - lowest) / (highest - lowest)
+			ratings[i] = int64(float64(framework.MaxNodeScore) * (float64(r-lowest) / float64(highest-lowest)))
 		}
 	}
+	return nil
 }

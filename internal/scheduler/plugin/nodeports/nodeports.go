@@ -1,32 +1,69 @@
 // Package nodeports keeps pods off nodes where their host ports are taken.
 package nodeports
 
-import "github.com/coracle-io/coracle/internal/scheduler/framework"
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/scheduler/framework"
+)
 
 // Name is the plugin's name in configurations.
 const Name = "NodePorts"
 
-// Plugin is the filter NodePorts.
-type Plugin struct{}
+// Factory describes the plugin.
+func Factory() framework.Factory {
+	return framework.Simple(&plugin{framework.NewStatus(framework.Unschedulable, Name, "node(s) didn't have free ports for the requested pod ports")})
+}
 
-// Name implements framework.Filter.
-func (Plugin) Name() string { return Name }
+type plugin struct{ taken *framework.Status }
 
-// Filter implements framework.Filter.
-func (Plugin) Filter(pod *framework.Pod, _ *framework.Cluster) framework.NodeFilter {
+// Name implements framework.Plugin.
+func (*plugin) Name() string { return Name }
+
+// PreFilter implements framework.PreFilterPlugin: it skips pods without host ports.
+func (*plugin) PreFilter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, _ *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
 	if len(pod.Ports) == 0 {
-		return nil
+		return nil, framework.NewStatus(framework.Skip, Name)
 	}
-	failure := &framework.Failure{
-		Plugin:  Name,
-		Reasons: []string{"node(s) didn't have free ports for the requested pod ports"},
-	}
-	return func(n *framework.Node) *framework.Failure {
-		for _, p := range pod.Ports {
-			if n.PortTaken(p) {
-				return failure
-			}
+	return nil, nil
+}
+
+// Filter implements framework.FilterPlugin.
+func (p *plugin) Filter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	for _, port := range pod.Ports {
+		if n.PortTaken(port) {
+			return p.taken
 		}
-		return nil
 	}
+	return nil
+}
+
+// SignPod implements framework.SignPlugin.
+func (*plugin) SignPod(pod *framework.PodInfo) (fragment string, ok bool) {
+	var text []byte
+	for _, port := range pod.Ports {
+		text = fmt.Appendf(text, "%q %q %d\n", port.IP, port.Protocol, port.Port)
+	}
+	return string(text), true
+}
+
+// EventsToRegister implements framework.EnqueueExtensions: a pod helps that
+// frees one of the ports, and a new node.
+func (p *plugin) EventsToRegister(context.Context) ([]framework.ClusterEventWithHint, error) {
+	return framework.Indexed(framework.IndexBySignature(p), []framework.ClusterEventWithHint{
+		framework.On(framework.AssignedPod, framework.Delete, func(pod *framework.PodInfo, gone, _ *v1.Pod) framework.QueueingHint {
+			if gone == nil {
+				return framework.Queue
+			}
+			freed := framework.NewPodInfo(gone).Ports
+			return framework.QueueIf(slices.ContainsFunc(pod.Ports, func(wanted framework.HostPort) bool {
+				return slices.ContainsFunc(freed, wanted.Conflicts)
+			}))
+		}),
+		{Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add}},
+	}), nil
 }

@@ -1,37 +1,112 @@
 package noderesources
 
 import (
+	"context"
 	"math"
+
+	v1 "k8s.io/api/core/v1"
+	kubescheduler "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
-// BalancedName is the name of Balanced in configurations.
+// BalancedName is the name of NodeResourcesBalancedAllocation in configurations.
 const BalancedName = "NodeResourcesBalancedAllocation"
 
-// Balanced is the score NodeResourcesBalancedAllocation.
-type Balanced struct{}
+// BalancedFactory describes NodeResourcesBalancedAllocation.
+func BalancedFactory() framework.Factory {
+	return framework.WithArguments(BalancedName, setBalancedDefaults, validateBalanced, newBalanced)
+}
 
-// Name implements framework.Score.
-func (Balanced) Name() string { return BalancedName }
+type balanced struct {
+	resources []kubescheduler.ResourceSpec
+	skip      *framework.Status
+}
 
-// Score implements framework.Score: the nearer the used fractions of CPU and
-// memory are to each other, the better. Pods that request nothing have no say.
-func (Balanced) Score(pod *framework.Pod, _ *framework.Cluster, _ []*framework.Node) (framework.NodeScore, func([]int64)) {
-	if pod.Requests.CPU == 0 && pod.Requests.Memory == 0 {
-		return nil, nil
-	}
-	fraction := func(used, capacity int64) float64 {
-		if capacity == 0 {
-			return 1
+func newBalanced(_ context.Context, a *kubescheduler.NodeResourcesBalancedAllocationArgs, _ *framework.Handle) (framework.Plugin, error) {
+	return &balanced{resources: a.Resources, skip: framework.NewStatus(framework.Skip, BalancedName)}, nil
+}
+
+// Name implements framework.Plugin.
+func (*balanced) Name() string { return BalancedName }
+
+// PreScore implements framework.PreScorePlugin: it skips pods that request
+// none of the resources.
+func (b *balanced) PreScore(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, _ *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
+	for i := range b.resources {
+		if pod.Requests.Of(v1.ResourceName(b.resources[i].Name)) != 0 {
+			return nil
 		}
-		return math.Min(1, float64(used)/float64(capacity))
 	}
-	return func(n *framework.Node) int64 {
-		cpu := fraction(amount.Sum(n.Requested.CPU, pod.Requests.CPU), n.Allocatable.CPU)
-		memory := fraction(amount.Sum(n.Requested.Memory, pod.Requests.Memory), n.Allocatable.Memory)
-		deviation := math.Abs(cpu-memory) / 2
-		return int64((1 - deviation) * framework.MaxScore)
-	}, nil
+	return b.skip
+}
+
+// Score implements framework.ScorePlugin: how much nearer to each other the
+// pod brings the used fractions of the resources. A node whose balance stays
+// as it is gets 75; those that are thrown out of balance get as little as 50.
+func (b *balanced) Score(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	var before, after fractions
+	for i := range b.resources {
+		name := v1.ResourceName(b.resources[i].Name)
+		capacity, want := n.Allocatable.Of(name), pod.Requests.Of(name)
+		if capacity == 0 || want == 0 && isScalar(name) {
+			continue
+		}
+		used := n.Requested.Of(name)
+		before.add(used, capacity)
+		after.add(amount.Sum(used, want), capacity)
+	}
+	return int64(float64(framework.MaxNodeScore) * (0.75 + (before.deviation()-after.deviation())/2)), nil
+}
+
+// fractions collects how much of each resource is used.
+type fractions struct {
+	values [8]float64
+	more   []float64 // those that values has no room for
+	count  int
+}
+
+func (f *fractions) add(used, capacity int64) {
+	fraction := min(1, float64(used)/float64(capacity))
+	if f.count < len(f.values) {
+		f.values[f.count] = fraction
+	} else {
+		f.more = append(f.more, fraction)
+	}
+	f.count++
+}
+
+func (f *fractions) each(visit func(float64)) {
+	for _, v := range f.values[:min(f.count, len(f.values))] {
+		visit(v)
+	}
+	for _, v := range f.more {
+		visit(v)
+	}
+}
+
+// deviation is the standard deviation: 0 to 0.5.
+func (f *fractions) deviation() float64 {
+	switch f.count {
+	case 0, 1:
+		return 0
+	case 2:
+		return math.Abs(f.values[0]-f.values[1]) / 2
+	}
+	var sum, squares float64
+	f.each(func(v float64) { sum += v })
+	mean := sum / float64(f.count)
+	f.each(func(v float64) { squares += (v - mean) * (v - mean) })
+	return math.Sqrt(squares / float64(f.count))
+}
+
+// SignPod implements framework.SignPlugin.
+func (*balanced) SignPod(pod *framework.PodInfo) (fragment string, ok bool) {
+	return pod.RequestsSignature(), true
+}
+
+// EventsToRegister implements framework.EnqueueExtensions: it rejects no pod.
+func (*balanced) EventsToRegister(context.Context) ([]framework.ClusterEventWithHint, error) {
+	return nil, nil
 }

@@ -1,64 +1,209 @@
 // Package noderesources compares what a pod requests with what nodes have:
-// the filter and score NodeResourcesFit (least allocated) and the score
-// NodeResourcesBalancedAllocation.
+// NodeResourcesFit and NodeResourcesBalancedAllocation.
 package noderesources
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/coracle-io/coracle/internal/amount"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	kubescheduler "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/extendedresource"
+	"github.com/coracle-io/coracle/internal/scheduler/podgroup"
 )
 
-// FitName is the name of Fit in configurations.
+// FitName is the name of NodeResourcesFit in configurations.
 const FitName = "NodeResourcesFit"
 
-// Fit is the filter and score NodeResourcesFit.
-type Fit struct{}
-
-// Name implements framework.Filter and framework.Score.
-func (Fit) Name() string { return FitName }
-
-// Filter implements framework.Filter: all that does not fit is named.
-func (Fit) Filter(pod *framework.Pod, _ *framework.Cluster) framework.NodeFilter {
-	want := &pod.Requests
-	return func(n *framework.Node) *framework.Failure {
-		var reasons []string
-		unresolvable := false
-		short := func(name string, want, allocatable, used int64) {
-			if want > 0 && want > allocatable-used {
-				reasons = append(reasons, "Insufficient "+name)
-				unresolvable = unresolvable || want > allocatable
-			}
-		}
-		if n.Requested.Pods+1 > n.Allocatable.Pods {
-			reasons = append(reasons, "Too many pods")
-		}
-		short("cpu", want.CPU, n.Allocatable.CPU, n.Requested.CPU)
-		short("memory", want.Memory, n.Allocatable.Memory, n.Requested.Memory)
-		short("ephemeral-storage", want.EphemeralStorage, n.Allocatable.EphemeralStorage, n.Requested.EphemeralStorage)
-		for name, amount := range want.Scalar {
-			short(string(name), amount, n.Allocatable.Scalar[name], n.Requested.Scalar[name])
-		}
-		if len(reasons) == 0 {
-			return nil
-		}
-		slices.Sort(reasons)
-		return &framework.Failure{Plugin: FitName, Reasons: reasons, Unresolvable: unresolvable}
-	}
+// FitFactory describes NodeResourcesFit.
+func FitFactory() framework.Factory {
+	return framework.WithArguments(FitName, setFitDefaults, validateFit, newFit)
 }
 
-// Score implements framework.Score: the mean over CPU and memory of the
-// fraction that stays free.
-func (Fit) Score(pod *framework.Pod, _ *framework.Cluster, _ []*framework.Node) (framework.NodeScore, func([]int64)) {
-	free := func(capacity, used int64) int64 {
-		if capacity == 0 || used > capacity {
-			return 0
-		}
-		return amount.Times(capacity-used, framework.MaxScore) / capacity
+type fit struct {
+	resources, groups []string // ignored
+	strategy          strategy
+	last              *framework.Status // of Filter: most nodes have the same shortages
+	// classes are of extended resources that DynamicResources allocates.
+	classes *extendedresource.Classes
+	// nodes and bound are for hints; nil: a pod that leaves may help every other.
+	nodes corelisters.NodeLister
+	bound framework.BoundPods
+}
+
+func newFit(ctx context.Context, a *kubescheduler.NodeResourcesFitArgs, h *framework.Handle) (framework.Plugin, error) {
+	f := &fit{resources: a.IgnoredResources, groups: a.IgnoredResourceGroups, strategy: newStrategy(a.ScoringStrategy)}
+	if h == nil || h.Informers == nil {
+		return f, nil
 	}
-	return func(n *framework.Node) int64 {
-		return (free(n.Allocatable.CPU, amount.Sum(n.NonZero.CPU, pod.NonZeroCPU)) +
-			free(n.Allocatable.Memory, amount.Sum(n.NonZero.Memory, pod.NonZeroMemory))) / 2
-	}, nil
+	f.nodes, f.bound = h.Informers.Core().V1().Nodes().Lister(), h.Bound
+	var err error
+	f.classes, err = extendedresource.New(ctx, h.Informers)
+	return f, err
+}
+
+// Name implements framework.Plugin.
+func (*fit) Name() string { return FitName }
+
+// Filter implements framework.FilterPlugin: everything that does not fit is named.
+func (f *fit) Filter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	want := &pod.Requests
+	if len(want.Scalar) == 0 && n.Requested.Pods+1 <= n.Allocatable.Pods && fits(want.CPU, n.Allocatable.CPU, n.Requested.CPU) &&
+		fits(want.Memory, n.Allocatable.Memory, n.Requested.Memory) &&
+		fits(want.EphemeralStorage, n.Allocatable.EphemeralStorage, n.Requested.EphemeralStorage) {
+		return nil
+	}
+	s := f.shortages(want, n)
+	if s != nil && s.Code() == f.last.Code() && slices.Equal(s.Reasons(), f.last.Reasons()) {
+		return f.last
+	}
+	f.last = s
+	return s
+}
+
+func fits(want, allocatable, used int64) bool { return want <= 0 || want <= allocatable-used }
+
+func (f *fit) shortages(want *framework.Resources, n *framework.NodeInfo) *framework.Status {
+	var reasons []string
+	code := framework.Unschedulable
+	check := func(name string, want, allocatable, used int64) {
+		if fits(want, allocatable, used) {
+			return
+		}
+		reasons = append(reasons, "Insufficient "+name)
+		if want > allocatable {
+			code = framework.UnschedulableAndUnresolvable
+		}
+	}
+	if n.Requested.Pods+1 > n.Allocatable.Pods {
+		reasons = append(reasons, "Too many pods")
+	}
+	check("cpu", want.CPU, n.Allocatable.CPU, n.Requested.CPU)
+	check("memory", want.Memory, n.Allocatable.Memory, n.Requested.Memory)
+	check("ephemeral-storage", want.EphemeralStorage, n.Allocatable.EphemeralStorage, n.Requested.EphemeralStorage)
+	for name, amount := range want.Scalar {
+		if !f.ignores(name) && !fits(amount, n.Allocatable.Scalar[name], n.Requested.Scalar[name]) && !f.classes.OnNode(name, n) {
+			check(string(name), amount, n.Allocatable.Scalar[name], n.Requested.Scalar[name])
+		}
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	slices.Sort(reasons)
+	return framework.NewStatus(code, FitName, reasons...)
+}
+
+// ignores reports whether the arguments leave an extended resource out.
+func (f *fit) ignores(name v1.ResourceName) bool {
+	group, _, _ := strings.Cut(string(name), "/")
+	return (slices.Contains(f.resources, string(name)) || slices.Contains(f.groups, group)) && resourcelist.IsExtended(name)
+}
+
+// isScalar reports whether a resource counts only for pods that request it.
+func isScalar(name v1.ResourceName) bool {
+	return name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage
+}
+
+// Score implements framework.ScorePlugin.
+func (f *fit) Score(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	return f.strategy.score(pod, n), nil
+}
+
+// SignPod implements framework.SignPlugin. Pods with extended resources do not
+// sign: classes of devices may provide those, which change without the node.
+func (*fit) SignPod(pod *framework.PodInfo) (fragment string, ok bool) {
+	return pod.RequestsSignature(), len(pod.Requests.Scalar) == 0
+}
+
+// EventsToRegister implements framework.EnqueueExtensions. It registers pods
+// that leave or shrink on a node where the pod fits then, nodes that come or grow
+// if the pod fits on them at least while they are empty, and classes of devices
+// for an extended resource. Room for another pod of its group may help a pod: the
+// other then leaves room where the pod fits.
+func (f *fit) EventsToRegister(context.Context) ([]framework.ClusterEventWithHint, error) {
+	return framework.Indexed(&framework.PodIndex{OfPod: indexKey}, []framework.ClusterEventWithHint{
+		framework.On(framework.AssignedPod, framework.Delete, func(pod *framework.PodInfo, gone, _ *v1.Pod) framework.QueueingHint {
+			return framework.QueueIf(gone == nil || f.mayFit(pod, gone.Spec.NodeName))
+		}),
+		framework.On(framework.AssignedPod, framework.UpdatePodScaleDown, func(pod *framework.PodInfo, old, other *v1.Pod) framework.QueueingHint {
+			if old == nil || other == nil {
+				return framework.Queue
+			}
+			less := inGroup(pod) || grew(&pod.Requests, &framework.NewPodInfo(other).Requests, &framework.NewPodInfo(old).Requests)
+			return framework.QueueIf(less && f.mayFit(pod, other.Spec.NodeName))
+		}),
+		{Event: framework.ClusterEvent{Resource: framework.TargetPod, Action: framework.UpdatePodScaleDown}},
+		framework.On(framework.DeviceClass, framework.Add|framework.Update, func(pod *framework.PodInfo, _, class *resourceapi.DeviceClass) framework.QueueingHint {
+			return framework.QueueIf(class == nil || extendedresource.Requested(pod, class))
+		}),
+		framework.On(framework.Node, framework.Add|framework.UpdateNodeAllocatable, func(pod *framework.PodInfo, old, node *v1.Node) framework.QueueingHint {
+			if inGroup(pod) {
+				return framework.Queue
+			}
+			empty := framework.NewNodeInfo(node.Name)
+			empty.SetNode(node)
+			if f.shortages(&pod.Requests, empty) != nil {
+				return framework.QueueSkip
+			}
+			if old == nil {
+				return framework.Queue
+			}
+			before := framework.ResourcesOf(old.Status.Allocatable)
+			return framework.QueueIf(grew(&pod.Requests, &before, &empty.Allocatable))
+		}),
+	}), nil
+}
+
+// indexKey is all that the hints read of a pod.
+func indexKey(pod *framework.PodInfo) string {
+	return fmt.Sprintf("%d %t %t %s", pod.Priority, neverPreempts(pod), inGroup(pod), pod.RequestsSignature())
+}
+
+func inGroup(pod *framework.PodInfo) bool {
+	_, ok := podgroup.Of(pod.Pod)
+	return ok
+}
+
+func neverPreempts(pod *framework.PodInfo) bool {
+	policy := pod.Pod.Spec.PreemptionPolicy
+	return policy != nil && *policy == v1.PreemptNever
+}
+
+// mayFit reports whether a pod may have room after one on a node has left or
+// shrunk: on that node, or anywhere if it may preempt pods, since the other may
+// have kept it from that in other ways, or if another pod of its group may take
+// the room. node is "" for a pod that was only assumed on a node.
+func (f *fit) mayFit(pod *framework.PodInfo, node string) bool {
+	if f.bound == nil || node == "" || inGroup(pod) || !neverPreempts(pod) && f.bound.HasBelow(pod.Priority) {
+		return true
+	}
+	object, err := f.nodes.Get(node)
+	if err != nil {
+		return false // it is gone
+	}
+	n := &framework.NodeInfo{
+		Node: object, Name: node, Allocatable: framework.ResourcesOf(object.Status.Allocatable), Requested: f.bound.RequestedOn(node),
+	}
+	return f.shortages(&pod.Requests, n) == nil
+}
+
+// grew reports whether there is more than before of anything that is wanted.
+func grew(wanted, before, now *framework.Resources) bool {
+	if now.Pods > before.Pods || wanted.CPU > 0 && now.CPU > before.CPU || wanted.Memory > 0 && now.Memory > before.Memory ||
+		wanted.EphemeralStorage > 0 && now.EphemeralStorage > before.EphemeralStorage {
+		return true
+	}
+	for name, want := range wanted.Scalar {
+		if want > 0 && now.Scalar[name] > before.Scalar[name] {
+			return true
+		}
+	}
+	return false
 }

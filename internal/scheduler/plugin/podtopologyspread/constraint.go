@@ -3,65 +3,129 @@
 package podtopologyspread
 
 import (
+	"context"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	kubescheduler "k8s.io/kube-scheduler/config/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/podselector"
 )
 
 // Name is the plugin's name in configurations.
 const Name = "PodTopologySpread"
 
-// Plugin is the filter and score PodTopologySpread.
-type Plugin struct{}
+// Factory describes the plugin.
+func Factory() framework.Factory {
+	return framework.WithArguments(Name, setDefaults, validate, newPlugin)
+}
 
-// Name implements framework.Filter and framework.Score.
-func (Plugin) Name() string { return Name }
+type plugin struct {
+	filterKey       framework.StateKey[*preFilterState]
+	scoreKey        framework.StateKey[*preScoreState]
+	missing, skewed *framework.Status
+	defaults        []v1.TopologySpreadConstraint
+	system          bool // defaults are the system's
+	numeric         bool // the toleration operators Lt and Gt count
+	// defaultSelector is of the services and controllers of a pod; nil: there are no defaults.
+	defaultSelector func(*v1.Pod) labels.Selector
+}
+
+func newPlugin(_ context.Context, a *kubescheduler.PodTopologySpreadArgs, h *framework.Handle) (framework.Plugin, error) {
+	p := &plugin{
+		filterKey: framework.NewStateKey[*preFilterState](h), scoreKey: framework.NewStateKey[*preScoreState](h),
+		missing:  framework.NewStatus(framework.UnschedulableAndUnresolvable, Name, "node(s) didn't match pod topology spread constraints (missing required label)"),
+		skewed:   framework.NewStatus(framework.Unschedulable, Name, "node(s) didn't match pod topology spread constraints"),
+		numeric:  h.Features.Enabled(feature.TaintTolerationComparisonOperators),
+		defaults: a.DefaultConstraints, system: a.DefaultingType == kubescheduler.SystemDefaulting,
+	}
+	if p.system {
+		p.defaults = systemDefaults()
+	}
+	if h.Informers != nil && len(p.defaults) > 0 {
+		p.defaultSelector = podselector.New(h.Informers)
+	}
+	return p, nil
+}
+
+// Name implements framework.Plugin.
+func (*plugin) Name() string { return Name }
 
 type constraint struct {
 	v1.TopologySpreadConstraint
-	matches framework.Matcher
+	selector labels.Selector
+	numeric  bool // the toleration operators Lt and Gt count
 }
 
-type labelMatcher struct{ labels.Selector }
-
-func (m labelMatcher) Matches(l map[string]string) bool { return m.Selector.Matches(labels.Set(l)) }
-
 // constraintsOf returns the pod's constraints of one kind. A pod without any
-// gets the cluster's defaults for ranking: 3 by host and 5 by zone over the
-// pods of its services and controllers.
-func constraintsOf(pod *framework.Pod, cluster *framework.Cluster, action v1.UnsatisfiableConstraintAction) []constraint {
-	if len(pod.Pod.Spec.TopologySpreadConstraints) == 0 {
-		if action == v1.DoNotSchedule || cluster.Selectors == nil {
-			return nil
-		}
-		var out []constraint
-		for _, m := range cluster.Selectors(pod.Pod) {
-			out = append(out,
-				constraint{v1.TopologySpreadConstraint{MaxSkew: 3, TopologyKey: v1.LabelHostname}, m},
-				constraint{v1.TopologySpreadConstraint{MaxSkew: 5, TopologyKey: v1.LabelTopologyZone}, m})
+// gets the defaults, over the pods of its services and controllers.
+func (p *plugin) constraintsOf(pod *framework.PodInfo, action v1.UnsatisfiableConstraintAction) (out []constraint) {
+	if all := pod.Pod.Spec.TopologySpreadConstraints; len(all) > 0 {
+		for i := range all {
+			if all[i].WhenUnsatisfiable == action {
+				out = append(out, constraint{all[i], selectorOf(&all[i], pod.Pod.Labels), p.numeric})
+			}
 		}
 		return out
 	}
-	var out []constraint
-	for _, c := range pod.Pod.Spec.TopologySpreadConstraints {
-		if c.WhenUnsatisfiable != action {
-			continue
+	isOfKind := func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == action }
+	if p.defaultSelector == nil || !slices.ContainsFunc(p.defaults, isOfKind) {
+		return nil
+	}
+	selector := p.defaultSelector(pod.Pod)
+	if selector == nil {
+		return nil
+	}
+	for i := range p.defaults {
+		if c := &p.defaults[i]; c.WhenUnsatisfiable == action {
+			out = append(out, constraint{*c, withLabelKeys(selector, c, pod.Pod.Labels), p.numeric})
 		}
-		selector, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
-		if err != nil {
-			selector = labels.Nothing()
-		}
-		out = append(out, constraint{c, labelMatcher{selector}})
 	}
 	return out
 }
 
+func selectorOf(c *v1.TopologySpreadConstraint, podLabels map[string]string) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return withLabelKeys(selector, c, podLabels)
+}
+
+// withLabelKeys adds the pod's values of the constraint's matchLabelKeys. The
+// API server has done that when it created the pod, but not for pods older
+// than that, nor for defaults.
+func withLabelKeys(selector labels.Selector, c *v1.TopologySpreadConstraint, podLabels map[string]string) labels.Selector {
+	requirements, selectable := selector.Requirements()
+	if !selectable {
+		return selector
+	}
+	for _, key := range c.MatchLabelKeys {
+		value, ok := podLabels[key]
+		if !ok || slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == key }) {
+			continue
+		}
+		if r, err := labels.NewRequirement(key, selection.In, []string{value}); err == nil {
+			selector = selector.Add(*r)
+		}
+	}
+	return selector
+}
+
+// selects reports whether the constraint counts a pod of a namespace.
+func (c *constraint) selects(p *v1.Pod, namespace string) bool {
+	return p.Namespace == namespace && p.DeletionTimestamp == nil && c.selector.Matches(labels.Set(p.Labels))
+}
+
 // counted reports whether the pods of a node count for the constraint.
-func (c *constraint) counted(pod *framework.Pod, affinity *nodeaffinity.RequiredNodeAffinity, n *framework.Node) bool {
+func (c *constraint) counted(pod *framework.PodInfo, affinity *nodeaffinity.RequiredNodeAffinity, n *framework.NodeInfo) bool {
 	if c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor {
 		if ok, err := affinity.Match(n.Node); err != nil || !ok {
 			return false
@@ -69,7 +133,7 @@ func (c *constraint) counted(pod *framework.Pod, affinity *nodeaffinity.Required
 	}
 	if c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor {
 		for i := range n.Node.Spec.Taints {
-			if taint := &n.Node.Spec.Taints[i]; taint.Effect != v1.TaintEffectPreferNoSchedule && !podutil.Tolerates(pod.Pod.Spec.Tolerations, taint, false) {
+			if taint := &n.Node.Spec.Taints[i]; taint.Effect != v1.TaintEffectPreferNoSchedule && !podquery.Tolerates(pod.Pod.Spec.Tolerations, taint, c.numeric) {
 				return false
 			}
 		}
@@ -77,18 +141,9 @@ func (c *constraint) counted(pod *framework.Pod, affinity *nodeaffinity.Required
 	return true
 }
 
-// tally counts the pods that the constraint speaks of, node by node.
-func (c *constraint) tally(cluster *framework.Cluster, namespace string) *framework.Tally {
-	key := ""
-	if selector, ok := c.matches.(interface {
-		String() string
-		Requirements() (labels.Requirements, bool)
-	}); ok {
-		key = "spread " + namespace + " " + framework.SelectorKey(selector)
-	}
-	return cluster.Tally(key, func(p *framework.Pod) bool {
-		return p.Pod.Namespace == namespace && p.Pod.DeletionTimestamp == nil && c.matches.Matches(p.Pod.Labels)
-	})
+// count counts the pods that the constraint selects, by node.
+func (c *constraint) count(snapshot *framework.Snapshot, namespace string) *framework.PodCount {
+	return snapshot.CountPods("spread "+namespace+" "+framework.SelectorKey(c.selector), func(p *framework.PodInfo) bool { return c.selects(p.Pod, namespace) })
 }
 
 // countsEverywhere reports whether the pods of every node that has the
@@ -99,7 +154,7 @@ func (c *constraint) countsEverywhere(pod *v1.Pod, constraints []constraint) boo
 		(c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy == v1.NodeInclusionPolicyIgnore)
 }
 
-func hasAllKeys(n *framework.Node, constraints []constraint) bool {
+func hasAllKeys(n *framework.NodeInfo, constraints []constraint) bool {
 	for i := range constraints {
 		if _, ok := n.Node.Labels[constraints[i].TopologyKey]; !ok {
 			return false

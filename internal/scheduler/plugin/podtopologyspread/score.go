@@ -1,6 +1,7 @@
 package podtopologyspread
 
 import (
+	"context"
 	"math"
 
 	v1 "k8s.io/api/core/v1"
@@ -9,66 +10,103 @@ import (
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
-// ignored marks a node that lacks a topology key of the pod's own
-// constraints; it gets the worst score.
+// ignored marks a node that lacks a topology key of the constraints; it gets
+// the worst score.
 const ignored = int64(math.MinInt64)
 
-// Score implements framework.Score: the fewer matching pods in the node's
-// domains, the better; domains of keys with many values weigh more.
-func (Plugin) Score(pod *framework.Pod, cluster *framework.Cluster, feasible []*framework.Node) (framework.NodeScore, func([]int64)) {
-	constraints := constraintsOf(pod, cluster, v1.ScheduleAnyway)
-	if len(constraints) == 0 {
-		return nil, nil
-	}
-	own := len(pod.Pod.Spec.TopologySpreadConstraints) > 0
-	affinity := nodeaffinity.GetRequiredNodeAffinity(pod.Pod)
-	counts := make([]map[string]int64, len(constraints))
-	tallies := make([]*framework.Tally, len(constraints))
-	weights := make([]float64, len(constraints))
-	for i := range constraints {
-		c := &constraints[i]
-		byValue := map[string]int64{}
-		tallies[i] = c.tally(cluster, pod.Pod.Namespace)
-		for _, n := range feasible {
-			if value, ok := n.Node.Labels[c.TopologyKey]; ok && (!own || hasAllKeys(n, constraints)) {
-				byValue[value] = 0
-			}
-		}
-		weights[i] = math.Log(float64(len(byValue) + 2))
-		if c.TopologyKey != v1.LabelHostname { // on a host only its own pods count, read when it is rated
-			for n, count := range tallies[i].Nodes() {
-				value, ok := n.Node.Labels[c.TopologyKey]
-				if _, wanted := byValue[value]; ok && wanted && c.counted(pod, &affinity, n) {
-					byValue[value] += count
-				}
-			}
-		}
-		counts[i] = byValue
-	}
-	rate := func(n *framework.Node) int64 {
-		if own && !hasAllKeys(n, constraints) {
-			return ignored
-		}
-		var sum float64
-		for i := range constraints {
-			c := &constraints[i]
-			value, ok := n.Node.Labels[c.TopologyKey]
-			if !ok {
-				continue
-			}
-			count := counts[i][value]
-			if c.TopologyKey == v1.LabelHostname {
-				count = tallies[i].On(n)
-			}
-			sum += float64(count)*weights[i] + float64(c.MaxSkew-1)
-		}
-		return int64(math.Round(sum))
-	}
-	return rate, normalize
+// preScoreState is how the matching pods lie over the domains of the nodes.
+type preScoreState struct {
+	spreads []scoredSpread
+	allKeys bool // only nodes with all keys count: not so for the system's defaults
 }
 
-// normalize turns counts into scores: the lowest count is the best.
-func normalize(ratings []int64) {
+// scoredSpread is how the matching pods lie over the domains of one constraint.
+type scoredSpread struct {
+	topology *framework.Topology
+	pods     *framework.PodCount
+	counts   []int64 // by domain; nil if each node is a domain, on which only its own pods count
+	weight   float64
+	skew     float64 // maxSkew-1
+}
+
+// PreScore implements framework.PreScorePlugin. Domains of keys with many
+// values weigh more.
+func (p *plugin) PreScore(_ context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot, nodes []*framework.NodeInfo) *framework.Status {
+	constraints := p.constraintsOf(pod, v1.ScheduleAnyway)
+	if len(constraints) == 0 {
+		return framework.NewStatus(framework.Skip, Name)
+	}
+	affinity := nodeaffinity.GetRequiredNodeAffinity(pod.Pod)
+	measured := &preScoreState{spreads: make([]scoredSpread, len(constraints)), allKeys: len(pod.Pod.Spec.TopologySpreadConstraints) > 0 || !p.system}
+	for i := range constraints {
+		c := &constraints[i]
+		measured.spreads[i] = scoredSpread{topology: snapshot.Topology(c.TopologyKey), pods: c.count(snapshot, pod.Pod.Namespace), skew: float64(c.MaxSkew - 1)}
+	}
+	for i := range constraints {
+		c, s := &constraints[i], &measured.spreads[i]
+		counts := make([]int64, s.topology.Size())
+		for domain := range counts {
+			counts[domain] = notCounted
+		}
+		domains := 0
+		for _, n := range nodes {
+			if domain := s.topology.Domain(n); domain >= 0 && counts[domain] == notCounted && measured.counts(n) {
+				counts[domain] = 0
+				domains++
+			}
+		}
+		s.weight = math.Log(float64(domains + 2))
+		if c.TopologyKey == v1.LabelHostname {
+			continue
+		}
+		for n, count := range s.pods.Nodes() {
+			if domain := s.topology.Domain(n); domain >= 0 && counts[domain] != notCounted && measured.counts(n) && c.counted(pod, &affinity, n) {
+				counts[domain] += count
+			}
+		}
+		s.counts = counts
+	}
+	p.scoreKey.Put(state, measured)
+	return nil
+}
+
+// counts reports whether a node has the labels that it must have.
+func (s *preScoreState) counts(n *framework.NodeInfo) bool {
+	for i := range s.spreads {
+		if s.allKeys && s.spreads[i].topology.Domain(n) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Score implements framework.ScorePlugin: the number of matching pods in the
+// node's domains.
+func (p *plugin) Score(_ context.Context, state *framework.CycleState, _ *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	s, _ := p.scoreKey.Get(state)
+	if !s.counts(n) {
+		return ignored, nil
+	}
+	var sum float64
+	for i := range s.spreads {
+		one := &s.spreads[i]
+		domain := one.topology.Domain(n)
+		if domain < 0 {
+			continue
+		}
+		count := int64(0)
+		if one.counts == nil {
+			count = one.pods.On(n)
+		} else {
+			count = max(one.counts[domain], 0)
+		}
+		sum += float64(count)*one.weight + one.skew
+	}
+	return int64(math.Round(sum)), nil
+}
+
+// NormalizeScore implements framework.ScoreNormalizer: the lowest count is the best.
+func (*plugin) NormalizeScore(_ context.Context, _ *framework.CycleState, _ *framework.PodInfo, ratings []int64) *framework.Status {
 	lowest, highest := int64(math.MaxInt64), int64(0)
 	for _, r := range ratings {
 		if r != ignored {
@@ -80,9 +118,10 @@ func normalize(ratings []int64) {
 		case r == ignored:
 			ratings[i] = 0
 		case highest == 0:
-			ratings[i] = framework.MaxScore
+			ratings[i] = framework.MaxNodeScore
 		default:
-			ratings[i] = framework.MaxScore * (highest + lowest - r) / highest
+			ratings[i] = framework.MaxNodeScore * (highest + lowest - r) / highest
 		}
 	}
+	return nil
 }

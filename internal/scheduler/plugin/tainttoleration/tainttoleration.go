@@ -3,50 +3,92 @@
 package tainttoleration
 
 import (
+	"context"
+	"encoding/binary"
+
 	v1 "k8s.io/api/core/v1"
 
-	podutil "github.com/coracle-io/coracle/internal/pod"
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
 // Name is the plugin's name in configurations.
 const Name = "TaintToleration"
 
-// Plugin is the filter and score TaintToleration.
-type Plugin struct{}
-
-// Name implements framework.Filter and framework.Score.
-func (Plugin) Name() string { return Name }
-
-// Filter implements framework.Filter.
-func (Plugin) Filter(pod *framework.Pod, _ *framework.Cluster) framework.NodeFilter {
-	return func(n *framework.Node) *framework.Failure {
-		for i := range n.Node.Spec.Taints {
-			taint := &n.Node.Spec.Taints[i]
-			if taint.Effect == v1.TaintEffectPreferNoSchedule || podutil.Tolerates(pod.Pod.Spec.Tolerations, taint, false) {
-				continue
-			}
-			return &framework.Failure{
-				Plugin: Name, Unresolvable: true,
-				Reasons: []string{"node(s) had untolerated taint(s)"},
-			}
-		}
-		return nil
-	}
+// Factory describes the plugin.
+func Factory() framework.Factory {
+	return framework.Factory{Name: Name, New: func(_ context.Context, _ any, h *framework.Handle) (framework.Plugin, error) {
+		return &plugin{
+			tainted: framework.NewStatus(framework.UnschedulableAndUnresolvable, Name, "node(s) had untolerated taint(s)"),
+			numeric: h.Features.Enabled(feature.TaintTolerationComparisonOperators),
+		}, nil
+	}}
 }
 
-// Score implements framework.Score: the fewer intolerable PreferNoSchedule
-// taints, the better.
-func (Plugin) Score(pod *framework.Pod, _ *framework.Cluster, _ []*framework.Node) (framework.NodeScore, func([]int64)) {
-	rate := func(n *framework.Node) int64 {
-		var count int64
-		for i := range n.Node.Spec.Taints {
-			taint := &n.Node.Spec.Taints[i]
-			if taint.Effect == v1.TaintEffectPreferNoSchedule && !podutil.Tolerates(pod.Pod.Spec.Tolerations, taint, false) {
-				count++
-			}
-		}
-		return count
+type plugin struct {
+	tainted *framework.Status
+	numeric bool // the operators Lt and Gt count
+}
+
+// Name implements framework.Plugin.
+func (*plugin) Name() string { return Name }
+
+// Filter implements framework.FilterPlugin.
+func (p *plugin) Filter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	if len(n.Node.Spec.Taints) > 0 && !p.tolerated(pod.Pod, n.Node) {
+		return p.tainted
 	}
-	return rate, func(r []int64) { framework.NormalizeByMax(r, true) }
+	return nil
+}
+
+func (p *plugin) tolerated(pod *v1.Pod, node *v1.Node) bool {
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
+		if taint.Effect != v1.TaintEffectPreferNoSchedule && !podquery.Tolerates(pod.Spec.Tolerations, taint, p.numeric) {
+			return false
+		}
+	}
+	return true
+}
+
+// Score implements framework.ScorePlugin: the number of PreferNoSchedule
+// taints that the pod does not tolerate.
+func (p *plugin) Score(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	var count int64
+	for i := range n.Node.Spec.Taints {
+		taint := &n.Node.Spec.Taints[i]
+		if taint.Effect == v1.TaintEffectPreferNoSchedule && !podquery.Tolerates(pod.Pod.Spec.Tolerations, taint, p.numeric) {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// NormalizeScore implements framework.ScoreNormalizer: fewer taints are better.
+func (*plugin) NormalizeScore(_ context.Context, _ *framework.CycleState, _ *framework.PodInfo, scores []int64) *framework.Status {
+	framework.DefaultNormalizeScore(scores, true)
+	return nil
+}
+
+// SignPod implements framework.SignPlugin.
+func (*plugin) SignPod(pod *framework.PodInfo) (fragment string, ok bool) {
+	text := make([]byte, 0, 128)
+	for i := range pod.Pod.Spec.Tolerations {
+		t := &pod.Pod.Spec.Tolerations[i]
+		for _, part := range [...]string{t.Key, string(t.Operator), t.Value, string(t.Effect)} {
+			text = append(binary.AppendUvarint(text, uint64(len(part))), part...)
+		}
+	}
+	return string(text), true
+}
+
+// EventsToRegister implements framework.EnqueueExtensions.
+func (p *plugin) EventsToRegister(context.Context) ([]framework.ClusterEventWithHint, error) {
+	return framework.Indexed(framework.IndexBySignature(p), []framework.ClusterEventWithHint{
+		framework.On(framework.Node, framework.Add|framework.UpdateNodeTaint, func(pod *framework.PodInfo, old, node *v1.Node) framework.QueueingHint {
+			return framework.QueueIf(p.tolerated(pod.Pod, node) && (old == nil || !p.tolerated(pod.Pod, old)))
+		}),
+		{Event: framework.ClusterEvent{Resource: framework.TargetPod, Action: framework.UpdatePodToleration}},
+	}), nil
 }

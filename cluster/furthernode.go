@@ -1,0 +1,189 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/coracle-io/coracle/internal/clusterdefaults"
+	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/segment"
+)
+
+// NodeNames returns the names of the nodes on this machine: NodeName, and for
+// further nodes that with the number after its first part, such as host-2. There
+// are none without Node.
+func (o Options) NodeNames() []string {
+	if o.Node == nil {
+		return nil
+	}
+	return nodeNames(o.NodeName, o.Node.Count)
+}
+
+// nodeNames returns the names of the nodes of a machine, given that of the first.
+func nodeNames(first string, count int) []string {
+	names := []string{first}
+	for number := 2; number <= count; number++ {
+		names = append(names, furtherName(first, number))
+	}
+	return names
+}
+
+// furtherName returns the name of a further node of the machine called name.
+func furtherName(name string, number int) string {
+	host, domain, qualified := strings.Cut(name, ".")
+	host += "-" + strconv.Itoa(number)
+	if qualified {
+		host += "." + domain
+	}
+	return host
+}
+
+// checkNodes returns an error if this machine cannot have the nodes.
+func (o *settings) checkNodes() error {
+	n := o.Node
+	if n == nil {
+		return nil
+	}
+	if n.Count < 1 || n.Count > clusterdefaults.MaxNodes {
+		return wrong("Node.Count", strconv.Itoa(n.Count), "want 1 to %d", clusterdefaults.MaxNodes)
+	}
+	if n.Number < 1 || n.Number > n.Count {
+		return wrong("Node.Number", strconv.Itoa(n.Number), "want 1 to %d, which is how many nodes there are", n.Count)
+	}
+	var err error
+	if o.parsed.nodes, err = netip.ParsePrefix(n.CIDR); err != nil || !o.parsed.nodes.Addr().Is4() {
+		return wrong("Node.CIDR", n.CIDR, "want an IPv4 range such as %s", clusterdefaults.NodeCIDR)
+	}
+	o.parsed.nodes = o.parsed.nodes.Masked()
+	if n.Count == 1 {
+		return nil
+	}
+	count := strconv.Itoa(n.Count)
+	switch {
+	case !n.SeparateProcess:
+		return wrong("Node.Count", count, "several nodes need processes of their own: set SeparateProcess")
+	case n.ContainerRuntimeEndpoint != "":
+		return wrong("Node.ContainerRuntimeEndpoint", n.ContainerRuntimeEndpoint, "a container runtime that is not the cluster's own runs one node, and this cluster has %d: leave it out", n.Count)
+	case o.parsed.bind.IsLoopback():
+		return wrong("BindAddress", o.BindAddress, "further nodes do not reach the API server there: want 0.0.0.0, or an address of this machine that is not loopback")
+	}
+	if longest := maxNodeName - len("/"+count); len(o.Name) > longest {
+		return wrong("Name", o.Name, "the name is part of the paths of the further nodes' sockets: choose one of at most %d characters", longest)
+	}
+	for _, name := range o.NodeNames() {
+		if first, _, _ := strings.Cut(name, "."); len(first) > validation.DNS1123LabelMaxLength || len(name) > validation.DNS1123SubdomainMaxLength {
+			return wrong("NodeName", o.NodeName, "a further node would be called %s, which is too long for a host name: choose a shorter one", name)
+		}
+	}
+	return errors.Join(o.checkNodeCIDR(), o.checkOneNodeArguments())
+}
+
+// checkNodeCIDR checks the range of the nodes' addresses. The nodes and their
+// pods have IPv4 addresses.
+func (o *settings) checkNodeCIDR() error {
+	cidr := o.Node.CIDR
+	if !o.segment().Address(o.Node.Count).IsValid() {
+		return wrong("Node.CIDR", cidr, "the range has too few addresses for %d nodes: choose one such as %s", o.Node.Count, clusterdefaults.NodeCIDR)
+	}
+	for _, other := range []struct{ field, ranges string }{{"ClusterCIDR", o.ClusterCIDR}, {"ServiceCIDR", o.ServiceCIDR}} {
+		for _, r := range prefixes(other.ranges) {
+			if !r.Addr().Is4() {
+				return wrong(other.field, other.ranges, "several nodes on one machine have IPv4 addresses: want an IPv4 range alone")
+			}
+			if r.Overlaps(o.parsed.nodes) {
+				return wrong("Node.CIDR", cidr, "it overlaps with %s, which is %s: choose another range", other.field, other.ranges)
+			}
+		}
+	}
+	return nil
+}
+
+// checkOneNodeArguments refuses arguments of the kubelet and the proxy that
+// several nodes cannot share.
+func (o *settings) checkOneNodeArguments() error {
+	for _, of := range []struct {
+		field     string
+		arguments []string
+		one       []string
+	}{
+		{"KubeletArgs", o.KubeletArgs, []string{
+			"hostname-override", "node-ip", "root-dir", "cert-dir", "cgroup-root", "kubelet-cgroups", "container-runtime-endpoint", "image-service-endpoint", "provider-id", "pod-cidr", "address",
+		}},
+		{"ProxyArgs", o.ProxyArgs, []string{"hostname-override"}},
+	} {
+		for _, argument := range of.arguments {
+			name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
+			if slices.Contains(of.one, name) {
+				return wrong(of.field, argument, "the nodes of this machine cannot share it: leave it out, or have one node")
+			}
+		}
+	}
+	return nil
+}
+
+// segment returns what connects the nodes of this machine.
+func (o *settings) segment() segment.Segment { return segment.New(o.Name, o.parsed.nodes) }
+
+// several reports whether this machine has more than one node.
+func (o *settings) several() bool { return o.Node != nil && o.Node.Count > 1 }
+
+// node returns the settings of a node of this machine.
+func (o *settings) node(number int) *settings {
+	of, node := *o, *o.Node
+	of.Node, node.Number = &node, number
+	if number == 1 {
+		return &of
+	}
+	of.NodeName = furtherName(o.NodeName, number)
+	of.DataDir = filepath.Join(o.DataDir, "nodes", strconv.Itoa(number))
+	node.RunDir = filepath.Join(o.Node.RunDir, strconv.Itoa(number))
+	node.NFTable = clusternames.OfNode(o.Node.NFTable, number)
+	node.CgroupRoot = clusternames.OfNode(o.Node.CgroupRoot, number)
+	return &of
+}
+
+// own returns the name by which the node names what it makes.
+func (o *settings) own() string { return clusternames.OfNode(o.Name, o.Node.Number) }
+
+// further reports whether these are the settings of a further node.
+func (o *settings) further() bool { return o.Node.Number > 1 }
+
+// member returns the place of a further node on the segment.
+func (o *settings) member() segment.Member {
+	host, _, _ := strings.Cut(o.NodeName, ".")
+	return segment.Member{Segment: o.segment(), Node: o.Node.Number, Namespace: filepath.Join(o.Node.RunDir, "netns"), HostName: host}
+}
+
+// nodeAddress returns the address of a further node.
+func (o *settings) nodeAddress() net.IP { return o.segment().Address(o.Node.Number).AsSlice() }
+
+// EnterNode makes this process one of the node that Node.Number names, which
+// NewNode needs: it makes what is missing of the node's network namespace and
+// replaces this process by the same program with the same arguments there. It
+// returns nil at once for the first node, and in the program that it has started.
+func EnterNode(o Options) error {
+	settings, err := complete(o)
+	if err != nil || settings.Node == nil {
+		return err
+	}
+	of := settings.node(settings.Node.Number)
+	if !of.further() {
+		return nil
+	}
+	m := of.member()
+	if inside, err := m.Inside(); inside || err != nil {
+		return err
+	}
+	if err := m.Enter(); err != nil {
+		return fmt.Errorf("enter node %s: %w", of.NodeName, err)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package cluster
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// withNodes returns the options of a cluster with several nodes on this machine.
+func withNodes(t *testing.T, count int) Options {
+	return Options{
+		Name: "t", DataDir: t.TempDir(), NodeName: "m.example", Ports: Ports{Secure: 6443}, Node: &NodeOptions{SeparateProcess: true, Count: count, BundleDir: "/bundle"},
+	}
+}
+
+func TestNodeNames(t *testing.T) {
+	for name, want := range map[string][]string{"m": {"m", "m-2", "m-3"}, "m.example.com": {"m.example.com", "m-2.example.com", "m-3.example.com"}} {
+		o := Options{NodeName: name, Node: &NodeOptions{Count: 3}}
+		if got := o.NodeNames(); !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	if got := (Options{NodeName: "m", Node: &NodeOptions{}}).NodeNames(); !slices.Equal(got, []string{"m"}) {
+		t.Errorf("one node is called %v", got)
+	}
+	if got := (Options{NodeName: "m"}).NodeNames(); got != nil {
+		t.Errorf("without a node: %v", got)
+	}
+}
+
+// TestSettingsOfNodes checks that nodes share nothing that they write to, and
+// that the first of several has what one node has.
+func TestSettingsOfNodes(t *testing.T) {
+	alone, err := complete(withNodes(t, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := withNodes(t, 3)
+	o.DataDir = alone.DataDir
+	s, err := complete(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for number := 1; number <= 3; number++ {
+		of := s.node(number)
+		runtime, network := runtimeConfig(of), networkConfig(of)
+		for _, own := range []string{
+			of.NodeName, of.DataDir, of.Node.RunDir, of.Node.CgroupRoot, of.Node.NFTable, runtime.DataDir, runtime.RunDir, runtime.CNIConfDir, network.Name, network.LeaseDir,
+		} {
+			if other, taken := seen[own]; taken && other != number {
+				t.Errorf("nodes %d and %d share %s", other, number, own)
+			}
+			seen[own] = number
+		}
+		if of.further() != (number > 1) || network.Nodes.IsValid() != (number == 1) {
+			t.Errorf("node %d: further %v, nodes' range %v", number, of.further(), network.Nodes)
+		}
+	}
+	if runtime := runtimeConfig(s.node(2)); runtime.DropInDir != s.DataDir+"/containerd.d" || runtime.RegistryDir != s.DataDir+"/registries" {
+		t.Errorf("the second node takes the files of users from %s and %s, not those of the cluster", runtime.DropInDir, runtime.RegistryDir)
+	}
+	first, only := s.node(1), alone.node(1)
+	if first.DataDir != only.DataDir || first.Node.RunDir != only.Node.RunDir || first.NodeName != only.NodeName || first.own() != only.own() || first.own() != "t" {
+		t.Errorf("the first node is %+v, want %+v", first.Options, only.Options)
+	}
+	third := s.node(3)
+	if m := third.member(); m.HostName != "m-3" || m.Namespace != "/run/coracle/t/3/netns" || third.nodeAddress().String() != "10.212.0.3" || third.Node.CgroupRoot != "/coracle-t.3" {
+		t.Errorf("the third node is %+v with %s", m, third.nodeAddress())
+	}
+}
+
+func TestNodesThatCannotBe(t *testing.T) {
+	for field, change := range map[string]func(o *Options){
+		"Node.Count=51: want 1 to 50":                                                  func(o *Options) { o.Node.Count = 51 },
+		"Node.Count=-1: want 1 to 50":                                                  func(o *Options) { o.Node.Count = -1 },
+		"Node.Number=4: want 1 to 3":                                                   func(o *Options) { o.Node.Number = 4 },
+		"Node.Count=3: several nodes need processes of their own":                      func(o *Options) { o.Node.SeparateProcess = false },
+		"Node.ContainerRuntimeEndpoint=unix:///c.sock: a container runtime that is":    func(o *Options) { o.Node.ContainerRuntimeEndpoint = "unix:///c.sock" },
+		"BindAddress=127.0.0.1: further nodes do not reach the API server there":       func(o *Options) { o.BindAddress = "127.0.0.1" },
+		"Node.CIDR=fd00::/64: want an IPv4 range such as 10.212.0.0/24":                func(o *Options) { o.Node.CIDR = "fd00::/64" },
+		"Node.CIDR=10.9.0.0: want an IPv4 range":                                       func(o *Options) { o.Node.CIDR = "10.9.0.0" },
+		"Node.CIDR=10.9.0.0/30: the range has too few addresses for 3 nodes":           func(o *Options) { o.Node.CIDR = "10.9.0.0/30" },
+		"Node.CIDR=10.244.7.0/24: it overlaps with ClusterCIDR":                        func(o *Options) { o.Node.CIDR = "10.244.7.0/24" },
+		"Node.CIDR=10.96.0.0/24: it overlaps with ServiceCIDR":                         func(o *Options) { o.Node.CIDR = "10.96.0.0/24" },
+		"ClusterCIDR=10.244.0.0/16,fd00::/56: several nodes":                           func(o *Options) { o.ClusterCIDR = "10.244.0.0/16,fd00::/56" },
+		"KubeletArgs=hostname-override=x: the nodes of this machine cannot share it":   func(o *Options) { o.KubeletArgs = []string{"v=2", "hostname-override=x"} },
+		"KubeletArgs=--root-dir=/var/lib/kubelet: the nodes of this machine cannot":    func(o *Options) { o.KubeletArgs = []string{"--root-dir=/var/lib/kubelet"} },
+		"ProxyArgs=hostname-override=x: the nodes of this machine cannot share it":     func(o *Options) { o.ProxyArgs = []string{"hostname-override=x"} },
+		"NodeName=" + strings.Repeat("a", 62) + ": a further node would be called aaa": func(o *Options) { o.NodeName = strings.Repeat("a", 62) },
+		"Name=" + strings.Repeat("a", 56) + ": the name is part of the paths":          func(o *Options) { o.Name = strings.Repeat("a", 56) },
+	} {
+		o := withNodes(t, 3)
+		change(&o)
+		_, err := New(o)
+		var wrong *FieldError
+		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), field) {
+			t.Errorf("%v, want %s…", err, field)
+		}
+	}
+	if _, err := New(withNodes(t, 3)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A configuration with which several nodes cannot start does not prevent their
+// removal: a record leaves out most options.
+func TestPurgeOfNodesThatCannotBe(t *testing.T) {
+	o := withNodes(t, 3)
+	o.Name, o.Node.SeparateProcess, o.Node.CIDR = "test-purge-nodes", false, "10.96.0.0/24"
+	o.Node.RunDir, o.Node.BundleDir = t.TempDir(), t.TempDir()
+	if os.Geteuid() != 0 {
+		t.Skip("removal needs root")
+	}
+	if err := Purge(t.Context(), o); err != nil {
+		t.Error(err)
+	}
+}
+
+// A node that cannot be removed does not keep the others from it, and a count that
+// no cluster can have is no work without end.
+func TestPurgeContinues(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("removal needs root")
+	}
+	o := withNodes(t, 1<<40)
+	o.Name, o.Node.RunDir, o.Node.BundleDir = "test-purge-all", t.TempDir(), t.TempDir()
+	blocked, removed := filepath.Join(o.Node.RunDir, "3", "netns"), filepath.Join(o.Node.RunDir, "2", "netns")
+	for _, dir := range []string{filepath.Join(blocked, "a"), filepath.Dir(removed)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(removed, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Purge(t.Context(), o)
+	if err == nil || !strings.HasPrefix(err.Error(), "node 3: ") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("with a directory at %s: %v", blocked, err)
+	}
+	if _, err := os.Lstat(removed); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", removed, err)
+	}
+}
+
+// A further node works in its network namespace alone.
+func TestNewNodeOutsideOfItsNamespace(t *testing.T) {
+	o := withNodes(t, 2)
+	o.Node.Number, o.Node.RunDir = 2, t.TempDir()
+	if _, err := NewNode(o); err == nil || !strings.Contains(err.Error(), "call EnterNode first") {
+		t.Error(err)
+	}
+}
+
+// TestPeers checks which changes of nodes change routes, and that a node's own
+// ranges stay when its object has gone.
+func TestPeers(t *testing.T) {
+	p := newPeers("m")
+	changed := func() bool {
+		select {
+		case <-p.changed:
+			return true
+		default:
+			return false
+		}
+	}
+	node := func(name, address string, podCIDRs ...string) *v1.Node {
+		return &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{PodCIDRs: podCIDRs},
+			Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}},
+		}
+	}
+	for i, step := range []struct {
+		do   func()
+		want bool
+	}{
+		{func() { p.set(node("m-2", "10.9.0.2", "10.244.2.0/24", "what")) }, true},
+		{func() { p.set(node("m-2", "10.9.0.2", "10.244.2.0/24")) }, false},
+		{func() { p.set(node("m-2", "10.9.0.3", "10.244.2.0/24")) }, false},
+		{func() { p.set(node("m-2", "10.9.0.3", "10.244.3.0/24")) }, true},
+		{func() { p.set(node("m", "192.0.2.1")) }, false},
+		{func() { p.set(node("m", "192.0.2.1", "10.244.0.0/24")) }, true},
+		{func() { p.set(node("m", "192.0.2.2", "10.244.0.0/24")) }, false},
+		{func() { p.set(node("m", "192.0.2.2")) }, false},
+	} {
+		if step.do(); changed() != step.want {
+			t.Errorf("step %d: changed is not %v", i, step.want)
+		}
+	}
+	p.remove("m")
+	own, others := p.now()
+	if !slices.Equal(own, prefixes("10.244.0.0/24")) || len(others) != 1 || !slices.Equal(others[0].PodCIDRs, prefixes("10.244.3.0/24")) {
+		t.Errorf("own %v, others %+v", own, others)
+	}
+	p.remove("m-2")
+	if _, others := p.now(); !changed() || len(others) != 0 {
+		t.Errorf("a node that is gone is left: %+v", others)
+	}
+}

@@ -1,0 +1,227 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/podnet"
+	"github.com/coracle-io/coracle/internal/segment"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// keepSegment restores this node's part of the segment of several nodes on this
+// machine, until ctx ends: on the first node the bridge, on a further one the
+// addresses of its interface. A further node without its interface ends.
+func (n *Node) keepSegment(ctx context.Context) error {
+	check := time.NewTicker(networkPeriod)
+	defer check.Stop()
+	for {
+		var err error
+		if n.settings.further() {
+			err = n.settings.member().Check()
+		} else {
+			err = n.settings.segment().Keep(n.settings.Node.Count)
+		}
+		if errors.Is(err, segment.ErrLeft) {
+			n.leave(err)
+			return nil
+		}
+		if err == nil {
+			n.joinedOnce.Do(func() { close(n.joined) })
+		} else {
+			klog.FromContext(ctx).Error(err, "Setting up the segment of the nodes failed, will try again", "in", networkPeriod)
+		}
+		supervise.Report(ctx, "Segment", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-check.C:
+		}
+	}
+}
+
+// shareResolvers lets further nodes ask the first one for names that only the
+// machine's resolvers know.
+func (n *Node) shareResolvers() {
+	if !n.settings.several() {
+		return
+	}
+	gateway := n.settings.segment().Gateway().String()
+	if n.settings.further() {
+		n.dns.Machine = net.JoinHostPort(gateway, strconv.Itoa(n.dns.Port))
+	} else {
+		n.dns.Unannounced = []string{gateway}
+	}
+}
+
+// runDNS runs the DNS server once its addresses are there.
+func (n *Node) runDNS(ctx context.Context, provider client.Provider) error {
+	if n.settings.several() {
+		select {
+		case <-n.joined:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return n.dns.RunWith(ctx, provider)
+}
+
+// peers are the nodes of the cluster besides one.
+type peers struct {
+	own string // the name of that one
+
+	mu       sync.Mutex     // guards those below
+	podCIDRs []netip.Prefix // the latest of the node itself, also without its object
+	others   map[string]podnet.Peer
+	changed  chan struct{} // has a value when they have changed
+}
+
+func newPeers(own string) *peers {
+	return &peers{own: own, others: map[string]podnet.Peer{}, changed: make(chan struct{}, 1)}
+}
+
+// set adds or replaces a node.
+func (p *peers) set(node *v1.Node) {
+	peer := podnet.Peer{Name: node.Name, PodCIDRs: nodeCIDRs(node), Created: node.CreationTimestamp.UnixNano()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if node.Name == p.own {
+		if len(peer.PodCIDRs) > 0 && !slices.Equal(p.podCIDRs, peer.PodCIDRs) {
+			p.podCIDRs = peer.PodCIDRs
+			p.signal()
+		}
+		return
+	}
+	if reflect.DeepEqual(p.others[node.Name], peer) { // most changes are heartbeats
+		return
+	}
+	p.others[node.Name] = peer
+	p.signal()
+}
+
+// remove removes a node.
+func (p *peers) remove(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.others, name)
+	p.signal()
+}
+
+func (p *peers) signal() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// now returns the pod CIDRs of the node itself, none if they have never been
+// known, and the other nodes.
+func (p *peers) now() ([]netip.Prefix, []podnet.Peer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.podCIDRs, slices.Collect(maps.Values(p.others))
+}
+
+// nodeCIDRs returns the pod CIDRs of a node.
+func nodeCIDRs(node *v1.Node) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range node.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// keepRoutes keeps this node's routes to the pods of the others in step with their
+// objects, until ctx ends. It watches them as the proxy, which may read all nodes.
+func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
+	own, err := provider.As("system:kube-proxy", "system:authenticated")
+	if err != nil {
+		return err
+	}
+	nodes := newPeers(n.settings.NodeName)
+	synced, err := client.Follow(ctx, own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything()), cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { nodes.set(obj.(*v1.Node)) },
+		UpdateFunc: func(_, obj any) { nodes.set(obj.(*v1.Node)) },
+		DeleteFunc: func(obj any) {
+			if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = lost.Obj
+			}
+			nodes.remove(obj.(*v1.Node).Name)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	// Without all nodes, routes of running pods would be removed.
+	for _, ready := range []<-chan struct{}{synced.Done(), n.joined} {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ready:
+		}
+	}
+	n.applyRoutes(ctx, nodes)
+	return nil
+}
+
+// applyRoutes applies the plan for the nodes when they change, and when routes
+// are missing, until ctx ends. It waits for this node's pod CIDRs, which no other
+// node may take.
+func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
+	log, routes := klog.FromContext(ctx), n.routes()
+	check := time.NewTicker(networkPeriod)
+	defer check.Stop()
+	var refusedBefore []string
+	for {
+		if podCIDRs, others := nodes.now(); len(podCIDRs) > 0 {
+			wanted, refused := routes.Plan(podCIDRs, others)
+			changed, err := routes.Apply(wanted)
+			supervise.Report(ctx, "Routes", err)
+			switch {
+			case err != nil:
+				log.Error(err, "Routing the pods of other nodes failed, will try again", "in", networkPeriod)
+			case changed:
+				log.Info("Changed the routes to the pods of other nodes", "routes", wanted)
+			}
+			if len(refused) > 0 && !slices.Equal(refused, refusedBefore) {
+				log.Info("Pods of some ranges get no route", "reasons", refused)
+			}
+			refusedBefore = refused
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-nodes.changed:
+		case <-check.C:
+		}
+	}
+}
+
+// routes returns how this node routes.
+func (n *Node) routes() podnet.Routes {
+	o := n.settings
+	r := podnet.Routes{Link: o.segment().Link(), Addresses: map[string]netip.Addr{}, ClusterCIDRs: prefixes(o.ClusterCIDR), NodeMaskSize: n.nodeMaskSize}
+	if o.further() {
+		r.Link = segment.Link
+	}
+	for i, name := range nodeNames(o.parsed.firstNode, o.Node.Count) {
+		r.Addresses[name] = o.segment().Address(i + 1)
+	}
+	return r
+}

@@ -1,0 +1,24 @@
+package main
+
+import "context"
+
+// interruptible returns what read returns, or errInterrupted if ctx ends first.
+// A read of a terminal or a pipe cannot be canceled: it is left to end with the
+// process, and its result is dropped.
+func interruptible[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := read()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return *new(T), errInterrupted
+	}
+}

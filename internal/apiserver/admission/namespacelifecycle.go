@@ -1,0 +1,75 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/coracle-io/coracle/internal/apiserver/objects"
+)
+
+// namespaceLifecycle refuses new objects in namespaces that do not exist or are
+// terminating, and the deletion of the system's namespaces.
+type namespaceLifecycle struct {
+	always
+	namespaces objects.Reader[*corev1.Namespace]
+	refresh    func(context.Context) error
+}
+
+func newNamespaceLifecycle(c *Config) admission.Interface {
+	return namespaceLifecycle{namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces), refresh: c.Refresh}
+}
+
+func (p namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() {
+		if a.GetOperation() == admission.Delete {
+			switch a.GetName() {
+			case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic:
+				return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), errors.New("this namespace may not be deleted"))
+			}
+		}
+		return nil
+	}
+	if a.GetNamespace() == "" || a.GetOperation() == admission.Delete || accessReview(a) {
+		return nil
+	}
+	ns, err := namespaceOf(ctx, a, p.namespaces, p.refresh)
+	if err != nil {
+		return err
+	}
+	if a.GetOperation() != admission.Create || ns.Status.Phase != corev1.NamespaceTerminating {
+		return nil
+	}
+	err = refused(a, "unable to create new content in namespace %s because it is being terminated", ns.Name)
+	var status *apierrors.StatusError
+	if errors.As(err, &status) {
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type:    corev1.NamespaceTerminatingCause,
+			Message: fmt.Sprintf("namespace %s is being terminated", ns.Name),
+			Field:   "metadata.namespace",
+		})
+	}
+	return err
+}
+
+// accessReview reports whether the write is an access review, which is allowed
+// for namespaces that do not exist.
+func accessReview(a admission.Attributes) bool {
+	return is(a, "authorization.k8s.io", "localsubjectaccessreviews", "")
+}
+
+func namespaceOf(ctx context.Context, a admission.Attributes, namespaces objects.Reader[*corev1.Namespace], refresh func(context.Context) error) (*corev1.Namespace, error) {
+	ns, ok := namespaces.Get("", a.GetNamespace())
+	if !ok && refresh != nil && refresh(ctx) == nil {
+		ns, ok = namespaces.Get("", a.GetNamespace())
+	}
+	if !ok {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), a.GetNamespace())
+	}
+	return ns, nil
+}

@@ -1,0 +1,81 @@
+// Package applyloop keeps the kernel at the newest rules of a component.
+package applyloop
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Loop applies rules whenever they changed, were lost, or could not be applied.
+type Loop struct {
+	// Name is the name of the rules in the log, such as "network policies".
+	Name string
+	// Changed receives a message when there are new rules.
+	Changed <-chan struct{}
+	// Apply applies the newest rules.
+	Apply func() error
+	// Intact reports whether the kernel still holds what Apply wrote.
+	Intact func() (bool, error)
+	// CheckPeriod is the interval of the calls of Intact. RetryPeriod is the wait
+	// after a failed Apply, unless the rules change before.
+	CheckPeriod time.Duration
+	RetryPeriod time.Duration
+}
+
+// Run calls Apply at once, and then as needed until ctx ends. Changes that arrive
+// during an Apply are applied together by the next one. All calls are made by the
+// goroutine of Run.
+func (l Loop) Run(ctx context.Context) {
+	log := klog.FromContext(ctx).WithValues("rules", l.Name)
+	ctx = klog.NewContext(ctx, log)
+	check := time.NewTicker(l.CheckPeriod)
+	defer check.Stop()
+	select {
+	case <-l.Changed: // the first Apply has it
+	default:
+	}
+	for {
+		var retry <-chan time.Time
+		if err := l.Apply(); err != nil {
+			log.Error(err, "Applying rules failed; the kernel keeps the former ones; trying again", "in", l.RetryPeriod)
+			retry = time.After(l.RetryPeriod)
+		}
+		if !l.wait(ctx, check.C, retry) {
+			return
+		}
+	}
+}
+
+// wait waits until the next Apply is due. It returns false if ctx ends before.
+func (l Loop) wait(ctx context.Context, check, retry <-chan time.Time) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-retry:
+			return true
+		case <-l.Changed:
+			return true
+		case <-check:
+			if l.lost(ctx) {
+				return true
+			}
+		}
+	}
+}
+
+// lost reports whether the kernel certainly holds something else.
+func (l Loop) lost(ctx context.Context) bool {
+	log := klog.FromContext(ctx)
+	intact, err := l.Intact()
+	if err != nil {
+		log.Error(err, "Comparing the kernel's rules failed")
+		return false
+	}
+	if !intact {
+		log.Info("The kernel's rules were changed by someone else; writing them again")
+	}
+	return !intact
+}

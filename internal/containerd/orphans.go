@@ -1,0 +1,163 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/host/tree"
+	supervision "github.com/coracle-io/coracle/internal/processes"
+)
+
+// orphanTimeout bounds the wait for the end of orphaned shims.
+const orphanTimeout = 5 * time.Second
+
+// killOrphanedShims ends the shims whose directory in containerd's state was
+// removed, and their containers, because no containerd can manage them.
+// Otherwise they would keep running next to the pods that the kubelet starts
+// instead.
+func (r *Runtime) killOrphanedShims(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, orphanTimeout)
+	defer cancel()
+	shims, err := r.shims()
+	if err != nil {
+		return err
+	}
+	for _, shim := range shims {
+		id := argument(commandLine(shim), "-id")
+		if id == "" || id != filepath.Base(id) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(r.config.stateDir(), taskPlugin, Namespace, id)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		klog.FromContext(ctx).Info("Ending the containers of a pod that containerd has lost", "sandbox", id, "shimPID", shim)
+		if err := r.killShim(ctx, shim); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killShim ends a shim and the processes in the control groups of its
+// containers.
+func (r *Runtime) killShim(ctx context.Context, shim int) error {
+	held, err := processes(func(pid int) bool {
+		s, ok := supervision.ReadStat(pid)
+		return ok && s.Parent == shim
+	})
+	if err != nil {
+		return err
+	}
+	var groups []string
+	for _, pid := range held {
+		groups = append(groups, r.groups(pid)...)
+	}
+	_ = unix.Kill(shim, unix.SIGKILL)
+	for {
+		left := slices.DeleteFunc(held, func(pid int) bool {
+			_, lives := supervision.ReadStat(pid)
+			return !lives || unix.Kill(pid, unix.SIGKILL) != nil
+		})
+		for _, group := range groups {
+			for _, pid := range cgroupProcesses(group) {
+				_ = unix.Kill(pid, unix.SIGKILL)
+				left = append(left, pid)
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		held = left
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// taskPlugin is the name of the directories of tasks in containerd's root and
+// state.
+const taskPlugin = "io.containerd.runtime.v2.task"
+
+// removeLostTasks removes the directories of tasks that containerd does not
+// find again: those that a containerd that was killed was about to remove, to
+// which it has given names with a dot, and those in its root whose directories
+// in its state are gone. containerd removes the latter only when it starts, and
+// only if the kubelet has removed their containers by then. containerd must not
+// run.
+func (r *Runtime) removeLostTasks() error {
+	var errs []error
+	state := filepath.Join(r.config.stateDir(), taskPlugin, Namespace)
+	for _, parent := range []string{state, filepath.Join(r.config.DataDir, rootName, taskPlugin, Namespace)} {
+		entries, err := os.ReadDir(parent)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, entry := range entries {
+			_, err := os.Lstat(filepath.Join(state, entry.Name()))
+			if strings.HasPrefix(entry.Name(), ".") || errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, tree.Remove(filepath.Join(parent, entry.Name())))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// groups returns the control groups of the container of a process, if they
+// belong to this cluster's pods. The process itself may be in a group below
+// them that the container has made.
+func (r *Runtime) groups(pid int) (dirs []string) {
+	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil || r.config.CgroupRoot == "" {
+		return nil
+	}
+	return r.groupsOf(string(content))
+}
+
+// groupsOf returns the control groups for the content of a process' cgroup file.
+func (r *Runtime) groupsOf(content string) (dirs []string) {
+	for line := range strings.Lines(content) {
+		// hierarchy, controllers, path (cgroups(7))
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		below, ok := strings.CutPrefix(parts[2], r.config.CgroupRoot+"/")
+		if !ok {
+			continue
+		}
+		hierarchy := strings.TrimPrefix(parts[1], "name=")
+		dirs = append(dirs, filepath.Join(cgroupMount, hierarchy, r.config.CgroupRoot, containerGroup(below)))
+	}
+	return dirs
+}
+
+// containerGroup returns the part of a path below the root of the pods' control
+// groups that ends with the group of a container, whose name has the id of the
+// container. Without one it returns the path.
+func containerGroup(path string) string {
+	if at := regexp.MustCompile(`[0-9a-f]{64}[^/]*`).FindStringIndex(path); at != nil {
+		return path[:at[1]]
+	}
+	return path
+}
+
+// argument returns the value that follows a flag on a command line.
+func argument(args []string, flag string) string {
+	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
+		return args[i+1]
+	}
+	return ""
+}

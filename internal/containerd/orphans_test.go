@@ -1,0 +1,123 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRemoveLostTasks removes the directories that a killed containerd was
+// removing and the directories of tasks whose state is gone, and no others.
+func TestRemoveLostTasks(t *testing.T) {
+	r, err := New(Config{BundleDir: "/bundle", DataDir: t.TempDir(), RunDir: t.TempDir(), CNIConfDir: "/cni"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.removeLostTasks(); err != nil {
+		t.Fatalf("before the first start: %v", err)
+	}
+	for dir, tasks := range map[string][]string{r.config.stateDir(): {"lives", ".deleted"}, filepath.Join(r.config.DataDir, "root"): {"lives", ".deleted", "lost"}} {
+		for _, name := range tasks {
+			if err := os.MkdirAll(filepath.Join(dir, "io.containerd.runtime.v2.task", "k8s.io", name, "rootfs"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := r.removeLostTasks(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{r.config.stateDir(), filepath.Join(r.config.DataDir, "root")} {
+		tasks := filepath.Join(dir, "io.containerd.runtime.v2.task", "k8s.io")
+		for _, name := range []string{".deleted", "lost"} {
+			if _, err := os.Stat(filepath.Join(tasks, name)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s in %s: %v", name, tasks, err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(tasks, "lives", "rootfs")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The root of the pods' control groups may itself be below the group of a
+// container whose name looks like the name of a pod's container.
+func TestContainerGroupBelowAContainer(t *testing.T) {
+	outer, own := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	r := &Runtime{config: Config{CgroupRoot: "/docker/" + outer + "/kubepods"}}
+	pod := r.config.CgroupRoot + "/pod1/" + own
+	got := r.groupsOf("1:name=systemd:" + pod + "/init.scope\n2:cpu:/docker/" + outer + "\n0::" + pod + "\n")
+	if want := []string{filepath.Join(cgroupMount, "systemd", pod), filepath.Join(cgroupMount, pod)}; !slices.Equal(got, want) {
+		t.Errorf("groups %q, want %q", got, want)
+	}
+}
+
+// TestKillShimKillsNestedGroups ends all processes of a container whose first
+// process has moved itself into a group below the container's group, as an init
+// system does.
+func TestKillShimKillsNestedGroups(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := "/cor-test-" + strconv.Itoa(os.Getpid())
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := RemoveCgroups(ctx, root); err != nil {
+			t.Error(err)
+		}
+	})
+	hierarchy := filepath.Join(cgroupMount, "pids")
+	if _, err := os.Stat(hierarchy); err != nil {
+		hierarchy = cgroupMount
+	}
+	container := filepath.Join(hierarchy, root, "besteffort", "pod1", strings.Repeat("0123456789abcdef", 4))
+	for _, group := range []string{"init.scope", "system.slice/deep"} {
+		if err := os.MkdirAll(filepath.Join(container, group), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := New(Config{BundleDir: "/bundle", DataDir: t.TempDir(), RunDir: t.TempDir(), CNIConfDir: "/cni", CgroupRoot: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(script, group string) (cmd *exec.Cmd, ended chan struct{}) {
+		t.Helper()
+		cmd, ended = exec.Command("sh", "-c", script, filepath.Join(container, group, "cgroup.procs")), make(chan struct{})
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go func() { defer close(ended); _ = cmd.Wait() }() // it is killed
+		return cmd, ended
+	}
+	// The shim itself is not in the group of its container.
+	shim, shimEnded := start(`(echo 0 >"$0" && exec sleep 600) & wait`, "init.scope")
+	_, otherEnded := start(`echo 0 >"$0" && exec sleep 600`, "system.slice/deep")
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	for _, group := range []string{"init.scope", "system.slice/deep"} {
+		for len(cgroupProcesses(filepath.Join(container, group))) == 0 {
+			select {
+			case <-poll.C:
+			case <-t.Context().Done():
+				t.Fatal("the processes did not start")
+			}
+		}
+	}
+	if err := r.killShim(t.Context(), shim.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	<-shimEnded
+	select {
+	case <-otherEnded:
+	case <-time.After(time.Minute):
+		t.Error("a process in another group of the container still runs")
+	}
+}

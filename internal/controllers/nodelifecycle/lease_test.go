@@ -1,0 +1,130 @@
+package nodelifecycle
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/nodestatus"
+)
+
+// A node is not taken for unreachable because the cache does not show that its lease is renewed,
+// or because its lease cannot be read.
+func TestStaleLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, nodeOf("n", v1.ConditionTrue))
+		renewed, failing := metav1.NowMicro(), false
+		// The informers see no lease.
+		c.Fake.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if failing {
+				return true, nil, errors.New("the server is gone")
+			}
+			return true, &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
+				Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+			}, nil
+		})
+		c.Run(Descriptor())
+		ready := func() v1.ConditionStatus {
+			synctest.Wait()
+			n, err := c.Fake.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return nodestatus.Ready(n)
+		}
+		for range 20 {
+			time.Sleep(10 * time.Second)
+			renewed = metav1.NowMicro()
+			if got := ready(); got != v1.ConditionTrue {
+				t.Fatalf("the node is %s while its lease is renewed", got)
+			}
+		}
+		failing = true
+		time.Sleep(time.Minute)
+		if got := ready(); got != v1.ConditionTrue {
+			t.Errorf("the node is %s while its lease cannot be read", got)
+		}
+		failing = false
+		time.Sleep(5 * time.Minute)
+		if got := ready(); got != v1.ConditionUnknown {
+			t.Errorf("the node is %s after its lease was not renewed for minutes", got)
+		}
+	})
+}
+
+// Older programs select nodes by labels whose names have changed.
+func TestPlatformLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := nodeOf("n", v1.ConditionTrue)
+		n.Labels = map[string]string{v1.LabelOSStable: "linux", v1.LabelArchStable: "arm64", "beta.kubernetes.io/arch": "amd64"}
+		c := controllertest.New(t, n, nodeOf("bare", v1.ConditionTrue))
+		c.Run(Descriptor())
+		synctest.Wait()
+		for name, want := range map[string]string{"n": "linux arm64", "bare": " "} {
+			n, err := c.Fake.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := n.Labels["beta.kubernetes.io/os"] + " " + n.Labels["beta.kubernetes.io/arch"]; got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		if err := c.Fake.CoreV1().Nodes().Delete(t.Context(), "bare", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if events := c.DrainEvents(); !slices.Contains(events, "Normal RemovingNode Node bare event: Removing Node bare from Controller") {
+			t.Errorf("events %q", events)
+		}
+	})
+}
+
+// When all zones are disrupted, no node is evicted. Afterwards, nodes are evicted at the usual
+// rate again, also those that had been evicted before.
+func TestRateAfterFullDisruption(t *testing.T) {
+	o := defaultOptions()
+	c := &nodes{
+		options: o, evictions: newEvictions(), zones: map[string]*zone{zoneOf(nodeOf("n", v1.ConditionTrue)): {ready: 1, notReady: 2}},
+		evicting: map[string]bool{"a": true, "b": true},
+	}
+	a, b := nodeOf("a", v1.ConditionFalse), nodeOf("b", v1.ConditionFalse)
+	z := c.zones[zoneOf(a)]
+	z.ready = 0
+	for _, n := range []*v1.Node{a, b} {
+		if evict, _ := c.mayEvict(n); evict {
+			t.Errorf("%s is evicted while no node is ready", n.Name)
+		}
+	}
+	z.ready = 1
+	if evict, _ := c.mayEvict(a); !evict {
+		t.Error("a is not evicted")
+	}
+	if evict, wait := c.mayEvict(b); evict || wait <= 0 {
+		t.Errorf("b is evicted: %v, after %v", evict, wait)
+	}
+}
+
+// A lease whose node does not exist, or no longer, leaves nothing behind.
+func TestLeaseWithoutNode(t *testing.T) {
+	c := &nodes{health: map[string]*nodeHealth{}}
+	now := metav1.NowMicro()
+	c.observe("gone", nil, &now)
+	if len(c.health) != 0 {
+		t.Errorf("health of %d nodes", len(c.health))
+	}
+	c.observe("n", nodeOf("n", v1.ConditionTrue), nil)
+	c.observe("n", nil, &now)
+	if h := c.health["n"]; h == nil || !h.renewTime.Equal(&now) {
+		t.Errorf("health %+v", h)
+	}
+}

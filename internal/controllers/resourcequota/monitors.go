@@ -1,0 +1,157 @@
+package resourcequota
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/kinds"
+)
+
+// monitors watch the resources that quotas limit.
+type monitors struct {
+	env     *controller.Env
+	objects metadata.Interface
+	changed func(gr schema.GroupResource, old, new any)
+
+	mu      sync.Mutex // guards running
+	running map[schema.GroupResource]*kinds.Monitor
+}
+
+// syncTimeout is how long add waits for new monitors. A resource whose list fails, such as
+// one with a broken conversion webhook, must not keep quotas for others waiting.
+const syncTimeout = 2 * time.Second
+
+// add starts monitors for resources that have none, and waits until they have
+// synced, at most syncTimeout. It returns the resources that cannot be counted: they are
+// not served, or their monitors have not synced.
+func (w *monitors) add(ctx context.Context, resources map[schema.GroupResource]bool) (missing []schema.GroupResource, err error) {
+	started, err := w.start(ctx, resources)
+	if err != nil {
+		return nil, err
+	}
+	if started {
+		waiting, cancel := context.WithTimeout(ctx, syncTimeout)
+		defer cancel()
+		cache.WaitFor(waiting, "", w.syncing(resources)...)
+	}
+	for gr := range resources {
+		if !w.counts(gr) {
+			missing = append(missing, gr)
+		}
+	}
+	return missing, ctx.Err()
+}
+
+// syncing returns checkers for the monitors of resources.
+func (w *monitors) syncing(resources map[schema.GroupResource]bool) (synced []cache.DoneChecker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for gr := range resources {
+		if monitor := w.running[gr]; monitor != nil {
+			synced = append(synced, monitor.Synced())
+		}
+	}
+	return synced
+}
+
+// counts reports whether the objects of a resource are watched and known.
+func (w *monitors) counts(gr schema.GroupResource) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	monitor := w.running[gr]
+	return monitor != nil && cache.IsDone(monitor.Synced())
+}
+
+// start starts monitors for resources that have none and are served. started is true if
+// there is any.
+func (w *monitors) start(ctx context.Context, resources map[schema.GroupResource]bool) (started bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	unwatched := map[schema.GroupResource]bool{}
+	for gr := range resources {
+		if w.running[gr] == nil {
+			unwatched[gr] = true
+		}
+	}
+	if len(unwatched) == 0 {
+		return false, nil
+	}
+	served, err := kinds.Served(w.env.Client.Kubernetes.Discovery())
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return false, fmt.Errorf("discovering resources: %w", err)
+	}
+	for _, kind := range served {
+		gr := kind.Resource.GroupResource()
+		if !unwatched[gr] || !kind.Namespaced || !kind.SupportsAll("list", "watch") {
+			continue
+		}
+		monitor, err := kinds.Watch(ctx, w.env.Client.Informers, w.objects, kind.Resource, w.handler(gr))
+		if err != nil {
+			return started, fmt.Errorf("watching %s: %w", gr, err)
+		}
+		delete(unwatched, gr)
+		w.running[gr] = monitor
+		started = true
+	}
+	return started, nil
+}
+
+func (w *monitors) handler(gr schema.GroupResource) cache.ResourceEventHandler {
+	return client.Handler(
+		func(o any) { w.changed(gr, nil, o) },
+		func(old, new any) { w.changed(gr, old, new) },
+		func(o any) { w.changed(gr, o, nil) },
+	)
+}
+
+// objectsIn returns the objects of a resource in a namespace, or false if they are not
+// known.
+func (w *monitors) objectsIn(gr schema.GroupResource, namespace string) ([]any, bool, error) {
+	w.mu.Lock()
+	monitor := w.running[gr]
+	w.mu.Unlock()
+	if monitor == nil || !cache.IsDone(monitor.Synced()) {
+		return nil, false, nil
+	}
+	objects, err := monitor.Objects.ByIndex(cache.NamespaceIndex, namespace)
+	return objects, true, err
+}
+
+// closeUnneeded closes the monitors of resources that are not needed or no longer
+// served.
+func (w *monitors) closeUnneeded(needed map[schema.GroupResource]bool) {
+	if served, err := kinds.Served(w.env.Client.Kubernetes.Discovery()); err == nil {
+		neededAndServed := map[schema.GroupResource]bool{}
+		for _, kind := range served {
+			gr := kind.Resource.GroupResource()
+			neededAndServed[gr] = needed[gr]
+		}
+		needed = neededAndServed
+	}
+	w.closeExcept(needed)
+}
+
+// closeExcept closes the monitors of all resources that are not needed.
+func (w *monitors) closeExcept(needed map[schema.GroupResource]bool) {
+	w.mu.Lock()
+	var ended []*kinds.Monitor
+	for gr, monitor := range w.running {
+		if !needed[gr] {
+			delete(w.running, gr)
+			ended = append(ended, monitor)
+		}
+	}
+	w.mu.Unlock()
+	for _, monitor := range ended {
+		monitor.Close()
+	}
+}

@@ -1,0 +1,314 @@
+// Package servicelb is the service controller for clusters without a cloud
+// provider. A Service of type LoadBalancer gets the addresses of the nodes. The
+// proxies of the nodes make it answer there, as at any address in
+// status.loadBalancer, and apply source ranges and the external traffic policy.
+//
+//	Services, nodes, host ports ─► plan ─► status.loadBalancer.ingress ─► proxies
+package servicelb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/nodestatus"
+	"github.com/coracle-io/coracle/internal/podquery"
+)
+
+// Class is the load balancer class of Services that want this controller. It also
+// serves those without a class.
+const Class = "coracle.io/servicelb"
+
+// Annotation has the addresses that a Service got from this controller. By it the
+// controller recognises them after the type of the Service has changed.
+const Annotation = "coracle.io/servicelb-addresses"
+
+// Options are the options of the controller. They have no flags: a controller
+// manager that runs alone leaves load balancers to a cloud provider, as upstream's.
+type Options struct {
+	// NodeAddresses makes the controller work. Otherwise it does nothing.
+	NodeAddresses bool
+	// Reserved are the ports of the nodes on which the cluster itself serves.
+	Reserved []int
+}
+
+// Descriptor describes the controller.
+func Descriptor(o *Options) controller.Descriptor {
+	return controller.Descriptor{
+		Name:           "service-lb-controller",
+		Aliases:        []string{"service"},
+		ServiceAccount: "service-controller",
+		EventSource:    "service-controller",
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+	}
+}
+
+// Names of the informers' indexes.
+const (
+	byHostPorts = "nodeOfHostPorts" // pods that have host ports, by their node
+	byService   = "service"         // EndpointSlices by NAMESPACE/NAME of their Service
+)
+
+type balancer struct {
+	env       *controller.Env
+	kube      kubernetes.Interface
+	services  corelisters.ServiceLister
+	nodes     corelisters.NodeLister
+	pods      cache.SharedIndexInformer
+	endpoints cache.SharedIndexInformer
+	reserved  []int
+	// queue has one key: which Service gets a port depends on all of them.
+	queue *controller.Queue[struct{}]
+	// reported holds the message of the latest event of each Service. Only the
+	// worker uses it.
+	reported map[types.UID]string
+}
+
+func newController(env *controller.Env, o *Options) (controller.Controller, error) {
+	if !o.NodeAddresses {
+		return controller.Func(func(ctx context.Context) error {
+			klog.FromContext(ctx).Info("Nothing to do: this controller runs in an external cloud controller manager")
+			<-ctx.Done()
+			return nil
+		}), nil
+	}
+	core := env.Client.Informers.Core().V1()
+	b := &balancer{
+		env: env, kube: env.Client.Kubernetes, services: core.Services().Lister(), nodes: core.Nodes().Lister(),
+		pods: core.Pods().Informer(), endpoints: env.Client.Informers.Discovery().V1().EndpointSlices().Informer(),
+		reserved: o.Reserved, reported: map[types.UID]string{},
+	}
+	b.queue = controller.NewQueue(env.Queues, "service", func(ctx context.Context, _ struct{}) error { return b.sync(ctx) })
+	return b, errors.Join(env.Index(b.pods, byHostPorts, nodeOfHostPorts), env.Index(b.endpoints, byService, serviceOf))
+}
+
+// nodeOfHostPorts returns the node on which a pod has host ports. The pod may be
+// nil.
+func nodeOfHostPorts(o any) ([]string, error) {
+	pod, ok := o.(*v1.Pod)
+	if !ok || pod == nil || pod.Spec.NodeName == "" || podquery.IsFinished(pod) || len(hostPortsOf(pod)) == 0 {
+		return nil, nil
+	}
+	return []string{pod.Spec.NodeName}, nil
+}
+
+func serviceOf(o any) ([]string, error) {
+	slice, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok || slice.Labels[discoveryv1.LabelServiceName] == "" {
+		return nil, nil
+	}
+	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
+}
+
+// Run implements controller.Controller.
+func (b *balancer) Run(ctx context.Context) error {
+	core := b.env.Client.Informers.Core().V1()
+	return controller.Serve(ctx, []controller.Source{
+		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
+			if balanced(old) || balanced(new) || !slices.Equal(nodePortsOf(old), nodePortsOf(new)) {
+				b.queue.Add(struct{}{})
+			}
+		}),
+		controller.On(core.Nodes().Informer(), func(old, new *v1.Node) {
+			if changed(old, new) {
+				b.queue.Add(struct{}{})
+			}
+		}),
+		controller.On(b.pods, func(old, new *v1.Pod) {
+			before, _ := nodeOfHostPorts(old)
+			after, _ := nodeOfHostPorts(new)
+			if len(before) != len(after) {
+				b.queue.Add(struct{}{})
+			}
+		}),
+		controller.On(b.endpoints, func(old, new *discoveryv1.EndpointSlice) {
+			if b.isLocal(old) || b.isLocal(new) {
+				b.queue.Add(struct{}{})
+			}
+		}),
+	}, b.queue.Workers(1))
+}
+
+// balanced reports whether this controller gives addresses to a Service, which may
+// be nil.
+func balanced(s *v1.Service) bool {
+	return s != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil &&
+		(s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == Class)
+}
+
+// abandoned reports whether a Service was of type LoadBalancer and still has
+// addresses that are those of Annotation, or all those of nodes.
+func abandoned(s *v1.Service, nodes []*v1.Node) bool {
+	if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) == 0 {
+		return false
+	}
+	var addresses []string
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		addresses = append(addresses, ingress.IP)
+	}
+	return s.Annotations[Annotation] != "" && s.Annotations[Annotation] == strings.Join(addresses, separator) ||
+		!slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(ingress v1.LoadBalancerIngress) bool {
+			return !slices.ContainsFunc(nodes, func(n *v1.Node) bool {
+				return slices.ContainsFunc(external(n), func(a netip.Addr) bool { return a.String() == ingress.IP })
+			})
+		})
+}
+
+// isLocal reports whether a slice, which may be nil, has the endpoints of a
+// Service that only nodes with endpoints serve.
+func (b *balancer) isLocal(slice *discoveryv1.EndpointSlice) bool {
+	if slice == nil {
+		return false
+	}
+	s, err := b.services.Services(slice.Namespace).Get(slice.Labels[discoveryv1.LabelServiceName])
+	return err == nil && balanced(s) && s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+}
+
+// changed reports whether the addresses of Services may change with a node.
+func changed(old, new *v1.Node) bool {
+	if old == nil || new == nil {
+		return true
+	}
+	none := func(string) map[port]bool { return nil }
+	return !reflect.DeepEqual(usable([]*v1.Node{old}, none), usable([]*v1.Node{new}, none)) || nodestatus.Ready(old) != nodestatus.Ready(new)
+}
+
+func (b *balancer) sync(ctx context.Context) error {
+	nodes, err := b.nodes.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	all, err := b.services.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	var services []service
+	var errs []error
+	nodePorts := map[port]*v1.Service{}
+	for _, s := range all {
+		for _, p := range nodePortsOf(s) {
+			if owner := nodePorts[p]; owner == nil || compareAge(s, owner) < 0 {
+				nodePorts[p] = s
+			}
+		}
+		switch {
+		case balanced(s):
+			services = append(services, service{Service: s, local: b.local(s)})
+		case abandoned(s, nodes):
+			errs = append(errs, b.release(ctx, s))
+		}
+	}
+	assignments := plan(services, usable(nodes, b.hostPorts), nodePorts, b.reserved)
+	alive := map[types.UID]string{}
+	for _, s := range services {
+		a := assignments[cache.MetaObjectToName(s)]
+		if err := b.assign(ctx, s.Service, a); err != nil {
+			errs = append(errs, fmt.Errorf("Service %s/%s: %w", s.Namespace, s.Name, err))
+			continue
+		}
+		alive[s.UID] = b.report(s.Service, a)
+	}
+	b.reported = alive
+	return errors.Join(errs...)
+}
+
+// hostPorts returns the ports that pods of a node have.
+func (b *balancer) hostPorts(node string) map[port]bool {
+	pods, err := b.pods.GetIndexer().ByIndex(byHostPorts, node)
+	if err != nil {
+		return nil
+	}
+	ports := map[port]bool{}
+	for _, o := range pods {
+		for _, p := range hostPortsOf(o.(*v1.Pod)) {
+			ports[p] = true
+		}
+	}
+	return ports
+}
+
+// local returns the nodes with a ready endpoint of a Service, or nil if all nodes
+// serve it.
+func (b *balancer) local(s *v1.Service) map[string]bool {
+	if s.Spec.ExternalTrafficPolicy != v1.ServiceExternalTrafficPolicyLocal {
+		return nil
+	}
+	nodes := map[string]bool{}
+	list, err := b.endpoints.GetIndexer().ByIndex(byService, s.Namespace+"/"+s.Name)
+	if err != nil {
+		return nodes
+	}
+	for _, o := range list {
+		for _, e := range o.(*discoveryv1.EndpointSlice).Endpoints {
+			if e.NodeName != nil && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
+				nodes[*e.NodeName] = true
+			}
+		}
+	}
+	return nodes
+}
+
+// assign writes the addresses of a Service if it has others.
+func (b *balancer) assign(ctx context.Context, s *v1.Service, a assignment) error {
+	want, addresses := a.ingress(), a.String()
+	if equality.Semantic.DeepEqual(s.Status.LoadBalancer.Ingress, want) && s.Annotations[Annotation] == addresses {
+		return nil
+	}
+	annotations := map[string]any{Annotation: addresses}
+	if addresses == "" {
+		annotations[Annotation] = nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": s.UID, "resourceVersion": s.ResourceVersion, "annotations": annotations},
+		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": want}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = b.kube.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return controller.IgnoreNotFound(err)
+}
+
+// release takes its addresses from a Service.
+func (b *balancer) release(ctx context.Context, s *v1.Service) error {
+	err := b.assign(ctx, s, assignment{})
+	if err == nil {
+		b.env.Events.Event(s, v1.EventTypeNormal, "DeletedLoadBalancer", "Deleted load balancer")
+	}
+	return err
+}
+
+// report records an event if the latest one of a Service said something else. It
+// returns what the latest one says.
+func (b *balancer) report(s *v1.Service, a assignment) string {
+	text := a.String()
+	if a.problem != "" {
+		text = a.problem
+	}
+	before, known := b.reported[s.UID]
+	switch {
+	case before == text:
+	case a.problem != "":
+		b.env.Events.Eventf(s, v1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: failed to ensure load balancer: %s", a.problem)
+	case known || len(s.Status.LoadBalancer.Ingress) == 0: // not after a restart
+		b.env.Events.Event(s, v1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
+	}
+	return text
+}

@@ -1,0 +1,144 @@
+package volumebinder
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storage "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+// A claim that names a volume is bound to it if that has the class, size and modes that the
+// claim asks for. Otherwise an event says what does not fit.
+func TestNamedVolume(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(v *v1.PersistentVolume)
+		event  string // "": it is bound
+	}{
+		{"fits", nil, ""},
+		{"of another class", func(v *v1.PersistentVolume) { v.Spec.StorageClassName = "slow" }, "storageClassName does not match"},
+		{"of another attributes class", func(v *v1.PersistentVolume) { v.Spec.VolumeAttributesClassName = new("gold") }, "volumeAttributesClassName does not match"},
+		{"too small", func(v *v1.PersistentVolume) { v.Spec.Capacity = volumeOf("v", "1Gi", nil).Spec.Capacity }, "requested PV is too small"},
+		{"of another mode", func(v *v1.PersistentVolume) { v.Spec.VolumeMode = new(v1.PersistentVolumeBlock) }, "incompatible volumeMode"},
+		{"of other access", func(v *v1.PersistentVolume) {
+			v.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}
+		}, "incompatible accessMode"},
+		{"being deleted", func(v *v1.PersistentVolume) {
+			v.DeletionTimestamp, v.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/held"}
+		}, `the volume is marked for deletion "v"`},
+		{"reserved for the claim", func(v *v1.PersistentVolume) {
+			v.Spec.StorageClassName, v.Spec.ClaimRef = "slow", &v1.ObjectReference{Namespace: "default", Name: "c"}
+		}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asking := claim("c", "2Gi")
+				asking.Spec.StorageClassName, asking.Spec.VolumeName = new("fast"), "v"
+				c := controllertest.New(t, asking, volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+					v.Spec.StorageClassName = "fast"
+					if test.change != nil {
+						test.change(v)
+					}
+				}))
+				c.Run(Descriptor())
+				synctest.Wait()
+				got, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, events := v1.ClaimBound, c.DrainEvents()
+				if test.event != "" {
+					want = v1.ClaimPending
+					if event := `Warning VolumeMismatch Cannot bind to requested volume "v": ` + test.event; !slices.Contains(events, event) {
+						t.Errorf("events %q, want %q", events, event)
+					}
+				}
+				if got.Status.Phase != want {
+					t.Errorf("the claim is %s, want %s", got.Status.Phase, want)
+				}
+			})
+		})
+	}
+}
+
+// A volume that was made for a claim which is bound to another one is reclaimed. Others are
+// available again, and stay reserved if a user has reserved them.
+func TestClaimBoundElsewhere(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		policy      v1.PersistentVolumeReclaimPolicy
+		annotations map[string]string
+		want        string
+	}{
+		{"made for the claim", v1.PersistentVolumeReclaimDelete, map[string]string{"pv.kubernetes.io/provisioned-by": "example.com/made"}, "Released, for c claim-uid"},
+		{"made, and to be kept", v1.PersistentVolumeReclaimRetain, map[string]string{"pv.kubernetes.io/provisioned-by": "example.com/made"}, "Available, for c "},
+		{"reserved", v1.PersistentVolumeReclaimDelete, nil, "Available, for c "},
+		{"chosen by the controller", v1.PersistentVolumeReclaimDelete, map[string]string{"pv.kubernetes.io/bound-by-controller": "yes"}, "Available"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bound := claim("c", "2Gi")
+				bound.Spec.VolumeName, bound.Status.Phase = "other", v1.ClaimBound
+				bound.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
+				ref := &v1.ObjectReference{Namespace: "default", Name: "c", UID: "claim-uid"}
+				c := controllertest.New(t, bound,
+					volumeOf("other", "5Gi", func(v *v1.PersistentVolume) { v.Spec.ClaimRef = ref }),
+					volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+						v.Spec.ClaimRef, v.Annotations, v.Spec.PersistentVolumeReclaimPolicy = ref, test.annotations, test.policy
+					}))
+				c.Run(Descriptor())
+				synctest.Wait()
+				v, err := c.Fake.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := string(v.Status.Phase)
+				if ref := v.Spec.ClaimRef; ref != nil {
+					got += fmt.Sprintf(", for %s %s", ref.Name, ref.UID)
+				}
+				if got != test.want {
+					t.Errorf("got %s, want %s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// The status of a claim has the attributes class of the volume to which it is bound.
+func TestAttributesClassOfBoundClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asking := claim("c", "2Gi")
+		asking.Spec.VolumeAttributesClassName = new("gold")
+		c := controllertest.New(t, asking, volumeOf("v", "5Gi", func(v *v1.PersistentVolume) { v.Spec.VolumeAttributesClassName = new("gold") }))
+		c.Run(Descriptor())
+		synctest.Wait()
+		got, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if class := got.Status.CurrentVolumeAttributesClassName; got.Status.Phase != v1.ClaimBound || class == nil || *class != "gold" {
+			t.Errorf("status %+v", got.Status)
+		}
+	})
+}
+
+// A claim of a class without provisioner says why no volume is made for it.
+func TestClassWithoutProvisioner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asking := claim("c", "2Gi")
+		asking.Spec.StorageClassName = new("manual")
+		c := controllertest.New(t, asking, &storage.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "manual"}, Provisioner: "kubernetes.io/no-provisioner"})
+		c.Run(Descriptor())
+		synctest.Wait()
+		if events, want := c.DrainEvents(), "Warning ProvisioningFailed no volume plugin matched name: kubernetes.io/no-provisioner"; !slices.Contains(events, want) {
+			t.Errorf("events %q, want %q", events, want)
+		}
+	})
+}

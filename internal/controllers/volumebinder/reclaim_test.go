@@ -1,0 +1,285 @@
+package volumebinder
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	storage "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+// The volume of a claim that is gone is reclaimed as its policy says.
+func TestReclaim(t *testing.T) {
+	hostPath := func(v *v1.PersistentVolume) { v.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/tmp/v"} }
+	provisioned := func(by string) func(v *v1.PersistentVolume) {
+		return func(v *v1.PersistentVolume) {
+			hostPath(v)
+			v.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": by}
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		policy v1.PersistentVolumeReclaimPolicy
+		change func(v *v1.PersistentVolume)
+		fails  error
+		want   string
+	}{
+		{"kept", v1.PersistentVolumeReclaimRetain, hostPath, nil, "Released, removed []"},
+		{"deleted", v1.PersistentVolumeReclaimDelete, hostPath, nil, "gone, removed [/tmp/v]"},
+		{"cannot be deleted", v1.PersistentVolumeReclaimDelete, hostPath, errors.New("the disk is broken"), "Failed: the disk is broken, removed [/tmp/v]"},
+		{"of a provisioner", v1.PersistentVolumeReclaimDelete, provisioned("example.com/made"), nil, "Released, removed []"},
+		{"of a migrated plugin", v1.PersistentVolumeReclaimDelete, provisioned("kubernetes.io/aws-ebs"), nil, "Released, removed []"},
+		{"of a driver", v1.PersistentVolumeReclaimDelete, func(v *v1.PersistentVolume) { v.Spec.CSI = &v1.CSIPersistentVolumeSource{} }, nil, "Released, removed []"},
+		{"of a type without deleter", v1.PersistentVolumeReclaimDelete, func(v *v1.PersistentVolume) { v.Spec.Local = &v1.LocalVolumeSource{Path: "/tmp/v"} }, nil,
+			`Failed: error getting deleter volume plugin for volume "v": no deletable volume plugin matched, removed []`},
+		{"of a type without recycler", v1.PersistentVolumeReclaimRecycle, func(v *v1.PersistentVolume) { v.Spec.Local = &v1.LocalVolumeSource{Path: "/tmp/v"} }, nil,
+			"Failed: No recycler plugin found for the volume!, removed []"},
+		{"being recycled", v1.PersistentVolumeReclaimRecycle, hostPath, nil, "Released, removed []"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := controllertest.New(t, volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+					test.change(v)
+					v.Spec.PersistentVolumeReclaimPolicy = test.policy
+					v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "gone", UID: "gone"}
+					v.Status.Phase = v1.VolumeBound
+				}))
+				var removed []string
+				d := Descriptor()
+				build := d.New
+				d.New = func(env *controller.Env) (controller.Controller, error) {
+					k, err := build(env)
+					if err == nil {
+						k.(*binder).removeAll = func(path string) error { removed = append(removed, path); return test.fails }
+					}
+					return k, err
+				}
+				c.Run(d)
+				synctest.Wait()
+				got := "gone"
+				if v, err := c.Fake.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{}); err == nil {
+					got = string(v.Status.Phase)
+					if v.Status.Message != "" {
+						got += ": " + v.Status.Message
+					}
+				}
+				if got += fmt.Sprint(", removed ", removed); got != test.want {
+					t.Errorf("got %s\nwant %s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// A volume that could not be reclaimed is tried again, and deleted once that succeeds.
+func TestReclaimIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+			v.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/tmp/v"}
+			v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
+			v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "gone", UID: "gone"}
+			v.Status.Phase = v1.VolumeBound
+		}))
+		tries := 0
+		d := Descriptor()
+		build := d.New
+		d.New = func(env *controller.Env) (controller.Controller, error) {
+			k, err := build(env)
+			if err == nil {
+				k.(*binder).removeAll = func(string) error {
+					if tries++; tries < 3 {
+						return errors.New("the directory is in use")
+					}
+					return nil
+				}
+			}
+			return k, err
+		}
+		c.Run(d)
+		for i, want := range []string{"Failed, 1 tries", "Failed, 2 tries", "gone, 3 tries", "gone, 3 tries"} {
+			synctest.Wait()
+			got := "gone"
+			if v, err := c.Fake.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{}); err == nil {
+				got = string(v.Status.Phase)
+			}
+			if got += fmt.Sprintf(", %d tries", tries); got != want {
+				t.Errorf("after %v: %s, want %s", time.Duration(i)*retryAfter, got, want)
+			}
+			time.Sleep(retryAfter + time.Millisecond)
+		}
+	})
+}
+
+// Only what is below /tmp is removed, and no symbolic link leads elsewhere.
+func TestRemoveTemporary(t *testing.T) {
+	dir, err := os.MkdirTemp(temporary, "volume")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	kept := t.TempDir()
+	data := filepath.Join(dir, "v", "data")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(kept, filepath.Join(data, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/tmp", "/tmp/", "/tmp/..", "/tmp/../etc/none", "/etc/none", "tmp/none", ""} {
+		if err := removeTemporary(path); err == nil {
+			t.Errorf("%q can be removed", path)
+		}
+	}
+	if err := removeTemporary(filepath.Join(dir, "link", "no-such-file-of-a-test")); err == nil {
+		t.Error("a link leads out of /tmp")
+	}
+	if err := removeTemporary(filepath.Join(dir, "v")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(data); !os.IsNotExist(err) {
+		t.Errorf("the data remains: %v", err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Errorf("the target of a link is gone: %v", err)
+	}
+}
+
+// A class of an in-tree plugin is served by the driver that took its place, or by nobody.
+func TestInTreeProvisioners(t *testing.T) {
+	for provisioner, want := range map[string]string{
+		"example.com/made":        "example.com/made, Normal ExternalProvisioning",
+		"kubernetes.io/aws-ebs":   "ebs.csi.aws.com, Normal ExternalProvisioning",
+		"kubernetes.io/glusterfs": ", Warning ProvisioningFailed no volume plugin matched name: kubernetes.io/glusterfs",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			waiting := claim("c", "2Gi")
+			waiting.Spec.StorageClassName = new("made")
+			c := controllertest.New(t, waiting, &storage.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: provisioner})
+			c.Run(Descriptor())
+			synctest.Wait()
+			claim, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked, event, _ := strings.Cut(want, ", ")
+			if got := claim.Annotations["volume.kubernetes.io/storage-provisioner"]; got != asked {
+				t.Errorf("%s: asks %q, want %q", provisioner, got, asked)
+			}
+			if events := c.DrainEvents(); !slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, event) }) {
+				t.Errorf("%s: events %q, want %q", provisioner, events, event)
+			}
+		})
+	}
+}
+
+// A volume with the policy Recycle is available again once a pod has deleted its data.
+func TestRecycle(t *testing.T) {
+	type uses struct{ UID, ClaimUID types.UID }
+	for _, test := range []struct {
+		former uses // whose pod was left over
+		phase  v1.PodPhase
+		want   string
+	}{
+		{uses{"former", "gone"}, v1.PodSucceeded, "Available, bound false, 0 pods, Normal VolumeRecycled Volume recycled"},
+		{uses{"uid", "former"}, v1.PodFailed, "Failed, bound true, 0 pods, Warning VolumeFailedRecycle Recycle failed: pod failed, pod.Status.Message: no disk"},
+		{uses{"uid", "former"}, v1.PodRunning, "Released, bound true, 1 pods, "},
+	} {
+		t.Run(string(test.phase), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stale, err := defaultRecyclers().podFor(volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+					v.UID, v.Spec.HostPath = test.former.UID, &v1.HostPathVolumeSource{Path: "/tmp/former"}
+					v.Spec.ClaimRef = &v1.ObjectReference{UID: test.former.ClaimUID}
+				}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				stale.Status.Phase = v1.PodSucceeded
+				c := controllertest.New(t, stale, volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+					v.UID, v.Spec.HostPath = "uid", &v1.HostPathVolumeSource{Path: "/tmp/v"}
+					v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRecycle
+					v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "gone", UID: "gone"}
+					v.Status.Phase = v1.VolumeBound
+				}))
+				c.Run(Descriptor())
+				synctest.Wait()
+				pods := c.Pods("default")
+				if len(pods) != 1 || pods[0].Name != "recycler-for-v" || pods[0].Spec.Volumes[0].HostPath.Path != "/tmp/v" || *pods[0].Spec.ActiveDeadlineSeconds != 150 {
+					t.Fatalf("pods %v", pods)
+				}
+				pods[0].Status.Phase, pods[0].Status.Message = test.phase, "no disk"
+				if _, err := c.Fake.CoreV1().Pods("default").UpdateStatus(t.Context(), &pods[0], metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				v, err := c.Fake.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := fmt.Sprintf("%s, bound %v, %d pods, %s", v.Status.Phase, v.Spec.ClaimRef != nil, len(c.Pods("default")), strings.Join(c.DrainEvents(), "; "))
+				if got != test.want {
+					t.Errorf("got  %s\nwant %s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// The flags of the recyclers set the pods and how long they may take.
+func TestRecyclerFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pod.yaml")
+	write := func(content string) {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("kind: Pod\nmetadata: {name: mine, labels: {app: scrub}}\nspec: {containers: [{name: c, image: scrub}], volumes: [{name: data, emptyDir: {}}]}\n")
+	o := defaultRecyclers()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.addFlags(fs)
+	err := fs.Parse([]string{
+		"--pv-recycler-minimum-timeout-hostpath=20", "--pv-recycler-timeout-increment-hostpath=7", "--pv-recycler-pod-template-filepath-hostpath=" + file,
+		"--pv-recycler-minimum-timeout-nfs=100", "--pv-recycler-increment-timeout-nfs=9",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[string][2]int64{"1Gi": {20, 100}, "20Gi": {140, 180}} {
+		hostPath, err := o.podFor(volumeOf("v", size, func(v *v1.PersistentVolume) { v.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/tmp/v"} }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *hostPath.Spec.ActiveDeadlineSeconds != want[0] || hostPath.Name != "recycler-for-v" || hostPath.Labels["app"] != "scrub" ||
+			hostPath.Spec.Containers[0].Image != "scrub" || hostPath.Spec.Volumes[0].EmptyDir != nil || hostPath.Spec.Volumes[0].HostPath.Path != "/tmp/v" {
+			t.Errorf("%s of hostPath: %+v", size, hostPath)
+		}
+		nfs, err := o.podFor(volumeOf("v", size, func(v *v1.PersistentVolume) { v.Spec.NFS = &v1.NFSVolumeSource{Server: "s", Path: "/"} }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *nfs.Spec.ActiveDeadlineSeconds != want[1] || nfs.Spec.Volumes[0].NFS == nil {
+			t.Errorf("%s of NFS: %+v", size, nfs)
+		}
+	}
+	for _, content := range []string{"kind: Node\n", "spec: {containers: [{name: c}]}\n", "spec: {volumes: [{name: c}]}\n", "spec: {image: x}\n", "["} {
+		write(content)
+		if err := o.validate(); err == nil || !strings.Contains(err.Error(), "--pv-recycler-pod-template-filepath-hostpath") {
+			t.Errorf("%q: %v", content, err)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package httpserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/klog/v2"
+)
+
+// serveUsers starts a server that takes requests for /NAME as of user NAME.
+func serveUsers(t *testing.T, bounds limits) string {
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		who := &user.DefaultInfo{Name: strings.TrimPrefix(r.URL.Path, "/")}
+		switch who.Name {
+		case "admin":
+			who.Groups = []string{user.SystemPrivilegedGroup}
+		case "server":
+			who.Groups = []string{"servers"}
+		}
+		if who.Name != "" && !MarkAuthenticated(r.Context(), who, "servers") {
+			w.Header().Set("Connection", "close")
+			http.Error(w, TooManyConnections, http.StatusTooManyRequests)
+		}
+	}, func(_ *http.Server, d *Listener) { d.limits = bounds })
+}
+
+// The connections of one user are bounded. Others and administrators are
+// unaffected.
+func TestConnectionsOfAUserAreBounded(t *testing.T) {
+	address := serveUsers(t, limits{unknown: 10, known: 100, perUser: 5})
+	var greedy []net.Conn
+	for i := range 5 {
+		greedy = append(greedy, dial(t, address))
+		if err := ask(greedy[i], "/greedy"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sixth := dial(t, address)
+	if err := ask(sixth, "/greedy"); err == nil || !strings.HasPrefix(err.Error(), "429") {
+		t.Errorf("one connection too many: %v", err)
+	}
+	closed(t, "one connection too many", sixth)
+	for _, who := range []string{"/other", "/admin", "/admin", "/admin", "/admin", "/admin", "/admin", "/admin", "/server", "/server", "/server", "/server", "/server", "/server"} {
+		if err := ask(dial(t, address), who); err != nil {
+			t.Errorf("%s: %v", who, err)
+		}
+	}
+	for _, conn := range greedy {
+		if err := ask(conn, "/greedy"); err != nil {
+			t.Errorf("a connection from before: %v", err)
+		}
+	}
+	_ = greedy[0].Close()
+	until := time.Now().Add(10 * time.Second)
+	for ask(dial(t, address), "/greedy") != nil { // the server notices the close a little later
+		if time.Now().After(until) {
+			t.Fatal("no connection for one that ended")
+		}
+	}
+}
+
+// When all users together have too many connections, the namespace with most
+// loses its oldest, however many of its service accounts they belong to.
+func TestConnectionsOfAllAreBounded(t *testing.T) {
+	address := serveUsers(t, limits{unknown: 10, known: 6, perUser: 5})
+	admin, friend := dial(t, address), dial(t, address)
+	if err := errors.Join(ask(admin, "/admin"), ask(friend, "/system:serviceaccount:good:friend")); err != nil {
+		t.Fatal(err)
+	}
+	other := dial(t, address)
+	if err := ask(other, "/system:serviceaccount:good:friend"); err != nil {
+		t.Fatal(err)
+	}
+	var many []net.Conn
+	for i := range 20 {
+		many = append(many, dial(t, address))
+		if err := ask(many[i], fmt.Sprintf("/system:serviceaccount:evil:number-%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(ask(admin, "/admin"), ask(friend, "/x"), ask(other, "/x"), ask(many[19], "/x")); err != nil {
+		t.Error(err)
+	}
+	for _, conn := range many[:16] {
+		closed(t, "the oldest of the greediest", conn)
+	}
+}
+
+// Unknown clients that connect as fast as they can delay no other client.
+func TestUnknownConnectionsDelayNoClient(t *testing.T) {
+	address := serveUsers(t, limits{unknown: 64, known: 100, perUser: 100})
+	stop := make(chan struct{})
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer close(stop)
+	for range 16 {
+		flood.Go(func() {
+			var held []net.Conn
+			defer func() {
+				for _, conn := range held {
+					_ = conn.Close()
+				}
+			}()
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address); err == nil {
+					held = append(held, conn)
+				}
+				if len(held) > 20 {
+					_ = held[0].Close()
+					held = held[1:]
+				}
+			}
+		})
+	}
+	var took []time.Duration
+	for range 50 {
+		began := time.Now()
+		conn := dialFrom(t, "127.0.0.2", address)
+		if err := ask(conn, "/friend"); err != nil {
+			t.Errorf("a client in the flood: %v", err)
+		}
+		took = append(took, time.Since(began))
+		_ = conn.Close()
+	}
+	slices.Sort(took)
+	if took[len(took)/2] > 100*time.Millisecond { // the flood takes processor time, too
+		t.Errorf("new connections of a client took %v", took)
+	}
+}
+
+func dialFrom(t *testing.T, from, address string) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// The address with most unknown connections loses its oldest. A slow client
+// from another address stays connected.
+func TestEvictionFromTheAddressWithMost(t *testing.T) {
+	address := serveUsers(t, limits{unknown: 10, known: 10, perUser: 10})
+	slow := dialFrom(t, "127.0.0.2", address)
+	defer func() { _ = slow.Close() }()
+	first := dial(t, address)
+	for range 30 {
+		dial(t, address)
+	}
+	closed(t, "the oldest of the address with most", first)
+	if err := ask(slow, "/friend"); err != nil {
+		t.Errorf("a client from elsewhere: %v", err)
+	}
+}
+
+// Files remain for the rest of the process, and every limit lets some
+// connections in.
+func TestShare(t *testing.T) {
+	for of, want := range map[uint64]limits{
+		20_000 / 8 * 3: {unknown: 1875, known: 5625, perUser: 1000},
+		1 << 20:        {unknown: 2048, known: 1<<20 - 2048, perUser: 1000},
+		0:              {unknown: 64, known: 192, perUser: 64},
+		1 << 63:        {unknown: 2048, known: 1<<20 - 2048, perUser: 1000},
+	} {
+		if got := share(of, 1); got != want {
+			t.Errorf("of %d files: %+v, want %+v", of, got, want)
+		}
+	}
+}
+
+// Broken handshakes are not logged by default; other errors are.
+func TestBrokenHandshakesAreNotLogged(t *testing.T) {
+	state := klog.CaptureState()
+	defer state.Restore()
+	var logged bytes.Buffer
+	klog.LogToStderr(false)
+	klog.SetOutput(&logged)
+	server := New(t.Context(), http.NotFoundHandler(), nil)
+	server.ErrorLog.Printf("http: TLS handshake error from 10.0.0.9:4711: EOF")
+	server.ErrorLog.Printf("http: panic serving 10.0.0.9:4711: boom")
+	klog.Flush()
+	if text := logged.String(); strings.Contains(text, "handshake") || !strings.Contains(text, "boom") {
+		t.Errorf("logged: %q", text)
+	}
+}

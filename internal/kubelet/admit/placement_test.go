@@ -1,0 +1,46 @@
+package admit
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/feature"
+)
+
+// A node admits pods that tolerate its NoExecute taints. The operators Lt and
+// Gt count if their gate is on (KEP-5471).
+func TestTaints(t *testing.T) {
+	const on, off = "TaintTolerationComparisonOperators=true", "TaintTolerationComparisonOperators=false"
+	node := &v1.Node{Spec: v1.NodeSpec{Taints: []v1.Taint{
+		{Key: "sla", Value: "95", Effect: v1.TaintEffectNoExecute}, {Key: "age", Value: "3", Effect: v1.TaintEffectNoSchedule},
+	}}}
+	for _, test := range []struct {
+		name, gates string
+		toleration  v1.Toleration
+		want        string // reason of the rejection
+	}{
+		{"another key", on, v1.Toleration{Key: "other", Operator: v1.TolerationOpExists}, "TaintToleration"},
+		{"equal", off, v1.Toleration{Key: "sla", Value: "95"}, ""},
+		{"the gate is off", off, v1.Toleration{Key: "sla", Operator: v1.TolerationOpGt, Value: "90"}, "TaintToleration"},
+		{"greater", on, v1.Toleration{Key: "sla", Operator: v1.TolerationOpGt, Value: "90"}, ""},
+		{"not greater", on, v1.Toleration{Key: "sla", Operator: v1.TolerationOpGt, Value: "95"}, "TaintToleration"},
+		{"less", on, v1.Toleration{Key: "sla", Operator: v1.TolerationOpLt, Value: "99"}, ""},
+	} {
+		gates, err := feature.Parse([]string{test.gates})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Policy{
+			Pressure: func() []v1.NodeConditionType { return nil }, Node: func() *v1.Node { return node },
+			Allocatable: func() v1.ResourceList { return nil }, Features: gates,
+		}
+		got := ""
+		if r := p.Admit(&v1.Pod{Spec: v1.PodSpec{Tolerations: []v1.Toleration{test.toleration}}}, nil); r != nil {
+			got = r.Reason
+		}
+		if got != test.want {
+			t.Errorf("%s: rejected by %q, want %q", test.name, got, test.want)
+		}
+	}
+}

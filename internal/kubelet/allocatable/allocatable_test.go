@@ -1,0 +1,56 @@
+package allocatable
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+)
+
+// Pods get what neither the system nor the hard thresholds of memory and disk
+// keep. Listed CPUs count instead of a reserved number of them.
+func TestAllocatable(t *testing.T) {
+	c := &kubeletconfig.KubeletConfiguration{
+		SystemReserved: map[string]string{"cpu": "500m", "memory": "1Gi"}, KubeReserved: map[string]string{"memory": "1Gi", "pid": "100"},
+		EvictionHard: map[string]string{"memory.available": "512Mi", "nodefs.available": "10%"}, ReservedSystemCPUs: "0-1",
+	}
+	capacity := v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("4Gi"), "pid": resource.MustParse("50"),
+		v1.ResourceEphemeralStorage: resource.MustParse("100Gi"), "hugepages-2Mi": resource.MustParse("512Mi"),
+	}
+	reserved, err := Reserved(c, capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := ForPods(capacity, reserved)
+	for name, want := range map[v1.ResourceName]string{
+		v1.ResourceCPU: "2", v1.ResourceMemory: "1Gi", "pid": "0", v1.ResourceEphemeralStorage: "90Gi", "hugepages-2Mi": "512Mi",
+	} {
+		if got := left[name]; got.Cmp(resource.MustParse(want)) != 0 {
+			t.Errorf("%s: %s, want %s", name, got.String(), want)
+		}
+	}
+	for _, wrong := range []*kubeletconfig.KubeletConfiguration{
+		{SystemReserved: map[string]string{"cpu": "x"}}, {ReservedSystemCPUs: "x"}, {EvictionHard: map[string]string{"memory.available": "x"}},
+		{EvictionHard: map[string]string{"nodefs.available": "x%"}},
+		{KubeReserved: map[string]string{"memroy": "1Gi"}}, {SystemReserved: map[string]string{"memory": "-1Gi"}},
+	} {
+		if _, err := Reserved(wrong, capacity); err == nil {
+			t.Errorf("%+v is accepted", wrong)
+		}
+	}
+}
+
+// A threshold of memory may be a part of it, and 100% is none.
+func TestAllocatableByPercentages(t *testing.T) {
+	capacity := v1.ResourceList{v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourceEphemeralStorage: resource.MustParse("100Gi")}
+	reserved, err := Reserved(&kubeletconfig.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "25%", "nodefs.available": "100%"}}, capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := ForPods(capacity, reserved)
+	if memory, disk := left.Memory().String(), left.StorageEphemeral().String(); memory != "3Gi" || disk != "100Gi" {
+		t.Errorf("memory %s, disk %s, want 3Gi and 100Gi", memory, disk)
+	}
+}

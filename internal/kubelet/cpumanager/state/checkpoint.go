@@ -1,0 +1,61 @@
+// Package state is the content of the file cpu_manager_state, in upstream's
+// format.
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/coracle-io/coracle/internal/kubelet/checksum"
+)
+
+// CPUManagerCheckpoint has the CPUs of the containers by pod and name. The name
+// of the type is part of its checksum.
+type CPUManagerCheckpoint struct {
+	PolicyName    string                       `json:"policyName"`
+	DefaultCPUSet string                       `json:"defaultCpuSet"`
+	Entries       map[string]map[string]string `json:"entries,omitempty"`
+	Checksum      checksum.Checksum            `json:"checksum"`
+}
+
+// serialized is the form of newer kubelets, beside the fields of the older one.
+type serialized struct {
+	Data         string            `json:"data"`
+	DataChecksum checksum.Checksum `json:"dataChecksum"`
+}
+
+// Marshal returns the content of the file, in the form that all of upstream's
+// kubelets read.
+func (c *CPUManagerCheckpoint) Marshal() ([]byte, error) {
+	c.Checksum = 0
+	c.Checksum = checksum.New(c)
+	return json.Marshal(c)
+}
+
+// Unmarshal reads the content of the file. The error matches checksum.ErrCorrupt
+// for a file that has changed.
+func Unmarshal(raw []byte) (*CPUManagerCheckpoint, error) {
+	c, newer := &CPUManagerCheckpoint{Entries: map[string]map[string]string{}}, serialized{}
+	if err := json.Unmarshal(raw, c); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, &newer); err != nil {
+		return nil, err
+	}
+	if newer.DataChecksum != 0 {
+		if checksum.New(newer.Data) != newer.DataChecksum {
+			return nil, checksum.ErrCorrupt
+		}
+		c = &CPUManagerCheckpoint{}
+		if err := json.Unmarshal([]byte(newer.Data), c); err != nil {
+			return nil, fmt.Errorf("read the field data: %w", err)
+		}
+		return c, nil
+	}
+	written := c.Checksum
+	c.Checksum = 0
+	if written != 0 && checksum.New(c) != written { // the first kubelets wrote 0
+		return nil, checksum.ErrCorrupt
+	}
+	return c, nil
+}

@@ -1,0 +1,85 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/coracle-io/coracle/internal/printable"
+)
+
+// Bounds of calls to drivers.
+const (
+	callTimeout = 2 * time.Minute // upstream's
+	maxAnswer   = 1 << 20
+	maxText     = 1 << 10 // of an error
+	maxDriver   = 63
+)
+
+// checkDriver returns an error for a name that no driver has, or that is not
+// safe in paths.
+func checkDriver(name string) error {
+	if len(name) > maxDriver || !regexp.MustCompile(`^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$`).MatchString(name) {
+		return fmt.Errorf("invalid name of a CSI driver: %.64q", name)
+	}
+	if reserved := []string{"volumeDevices", "pv"}; slices.Contains(reserved, name) {
+		return fmt.Errorf("the name %q of a CSI driver is reserved: it is a directory of the kubelet", name)
+	}
+	return nil
+}
+
+// call connects to the driver, and calls f within callTimeout. It bounds the
+// text of an error.
+func call(ctx context.Context, endpoint string, f func(ctx context.Context, node csipb.NodeClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	conn, err := grpc.NewClient("passthrough:///localhost",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", endpoint)
+		}))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	err = f(ctx, csipb.NewNodeClient(conn))
+	if s, ok := status.FromError(err); ok && err != nil {
+		text := s.Message()
+		return status.Error(s.Code(), printable.Line(text[:min(len(text), maxText)]))
+	}
+	return err
+}
+
+// isFinal reports whether a call that failed has had no effect. After other
+// errors the driver may still be at work.
+func isFinal(err error) bool {
+	s, ok := status.FromError(err)
+	return err != nil && ok && !slices.Contains([]codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Aborted}, s.Code())
+}
+
+// capabilities is the set of capabilities that the node service of a driver
+// has.
+type capabilities map[csipb.NodeServiceCapability_RPC_Type]bool
+
+func askCapabilities(ctx context.Context, endpoint string) (capabilities, error) {
+	out := capabilities{}
+	err := call(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
+		answer, err := node.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
+		for _, c := range answer.GetCapabilities() {
+			out[c.GetRpc().GetType()] = true
+		}
+		return err
+	})
+	return out, err
+}

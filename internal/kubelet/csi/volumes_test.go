@@ -1,0 +1,179 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestPodsOfOneVolumeWithReadWriteOncePod(t *testing.T) {
+	b := newBench(t, csiDriver())
+	v := b.volumes(b.files)
+	source := persistent(func(pv *v1.PersistentVolume) {
+		pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	})
+	if _, err := v.SetUp(t.Context(), pod(podUID), source); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.SetUp(t.Context(), pod(otherUID), source); err == nil || !strings.Contains(err.Error(), "volume uses the ReadWriteOncePod access mode and is already in use by another pod") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestGroupOfVolume(t *testing.T) {
+	group := int64(2000)
+	for name, c := range map[string]struct {
+		policy     storagev1.FSGroupPolicy
+		change     func(pv *v1.PersistentVolume)
+		capable    bool
+		shared     bool
+		mountGroup string
+	}{
+		"default":       {shared: true},
+		"no type":       {change: func(pv *v1.PersistentVolume) { pv.Spec.CSI.FSType = "" }},
+		"many writers":  {change: func(pv *v1.PersistentVolume) { pv.Spec.AccessModes[0] = v1.ReadWriteMany }},
+		"read only":     {policy: storagev1.FileFSGroupPolicy, change: func(pv *v1.PersistentVolume) { pv.Spec.CSI.ReadOnly = true }},
+		"file":          {policy: storagev1.FileFSGroupPolicy, change: func(pv *v1.PersistentVolume) { pv.Spec.CSI.FSType = "" }, shared: true},
+		"none":          {policy: storagev1.NoneFSGroupPolicy},
+		"by the driver": {policy: storagev1.FileFSGroupPolicy, capable: true, mountGroup: "2000"},
+	} {
+		b := newBench(t, csiDriver(func(s *storagev1.CSIDriverSpec) {
+			if c.policy != "" {
+				s.FSGroupPolicy = &c.policy
+			}
+		}))
+		if c.capable {
+			b.driver.Capabilities = append(b.driver.Capabilities, csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
+		}
+		source := persistent()
+		if c.change != nil {
+			source = persistent(c.change)
+		}
+		p := pod(podUID)
+		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
+		path, err := b.volumes(b.files).SetUp(t.Context(), p, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shared, _ := b.files.Shared(path, 2000, false); shared != c.shared {
+			t.Errorf("%s: given to the group: %t", name, shared)
+		}
+		if got := b.driver.Request("NodePublishVolume").(*csipb.NodePublishVolumeRequest).GetVolumeCapability().GetMount().GetVolumeMountGroup(); got != c.mountGroup {
+			t.Errorf("%s: the driver was told of group %q", name, got)
+		}
+	}
+}
+
+func TestExpandedVolumeIsExpandedOnTheNode(t *testing.T) {
+	source := persistent(func(pv *v1.PersistentVolume) {
+		pv.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("2Gi")}
+	})
+	source.Claim.Status.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+	source.Claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
+	b := newBench(t, csiDriver(), source.Claim)
+	b.driver.Capabilities = append(b.driver.Capabilities, csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	v := b.volumes(b.files)
+	if _, err := v.SetUp(t.Context(), pod(podUID), source); err != nil {
+		t.Fatal(err)
+	}
+	claim, err := b.api.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := claim.Status.Capacity[v1.ResourceStorage]; size.String() != "2Gi" || len(claim.Status.Conditions) > 0 {
+		t.Errorf("status of the claim: %+v", claim.Status)
+	}
+	if r := b.driver.Request("NodeExpandVolume").(*csipb.NodeExpandVolumeRequest); r.GetCapacityRange().GetRequiredBytes() != 2<<30 {
+		t.Errorf("request: %v", r)
+	}
+	if event := <-b.events.Events; !strings.HasPrefix(event, "Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume") {
+		t.Errorf("event: %s", event)
+	}
+}
+
+// TestRunUnstagesWhatNoPodHas includes a volume whose driver is deregistered
+// and registered again after the pods have ended.
+func TestRunUnstagesWhatNoPodHas(t *testing.T) {
+	b := newBench(t, csiDriver())
+	v := b.volumes(b.files)
+	unstaged := make(chan struct{}, 1)
+	b.driver.After = func(_ context.Context, method string, _ any) error {
+		if method == "NodeUnstageVolume" {
+			unstaged <- struct{}{}
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); v.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	for _, away := range []bool{false, true} {
+		if _, err := v.SetUp(ctx, pod(podUID), persistent()); err != nil {
+			t.Fatal(err)
+		}
+		other := pod(otherUID)
+		if _, err := v.SetUp(ctx, other, persistent()); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.TearDown(ctx, podUID); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.TearDown(ctx, otherUID); err != nil {
+			t.Fatal(err)
+		}
+		if away {
+			v.Drivers().Deregister(ctx, b.plugin())
+			if err := v.Drivers().Register(ctx, b.plugin()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-unstaged
+	}
+	cancel()
+	<-done
+	if mounts, _ := b.files.Below(root); len(mounts) > 0 {
+		t.Errorf("still mounted: %q", mounts)
+	}
+}
+
+// A volume that a pod's goroutine is staging looks like a volume whose record
+// is lost until its record is written. It is not discarded.
+func TestVolumeThatIsBeingStagedIsNotDiscarded(t *testing.T) {
+	b := newBench(t, csiDriver())
+	v := b.volumes(b.files)
+	var early placed
+	b.driver.Before = func(_ context.Context, method string, _ any) error {
+		if method != "NodeStageVolume" {
+			return nil
+		}
+		staged, err := v.staged()
+		if err != nil || len(staged) != 1 {
+			t.Errorf("staged: %v, %v", staged, err)
+			return nil
+		}
+		early = placed{dir: staged[0].dir, err: errNoRecord} // as the search found it
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := v.unstage(ctx, &early); !errors.Is(err, context.Canceled) {
+			t.Errorf("the volume was discarded while it was being staged: %v", err)
+		}
+		return nil
+	}
+	path, err := v.SetUp(t.Context(), pod(podUID), persistent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.unstage(t.Context(), &early); err != nil {
+		t.Error(err)
+	}
+	if again := v.Mounted(podUID, "pv1"); again != path {
+		t.Errorf("the pod has %q, want %q", again, path)
+	}
+}

@@ -1,0 +1,260 @@
+package files
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// fileSystem is an FS under test, with a directory for the test's files.
+type fileSystem struct {
+	FS
+	root string
+}
+
+// testFS runs f on each implementation of FS.
+func testFS(t *testing.T, f func(t *testing.T, s fileSystem)) {
+	t.Run("OS", func(t *testing.T) { f(t, fileSystem{OS{}, t.TempDir()}) })
+	t.Run("Memory", func(t *testing.T) {
+		m := &Memory{}
+		if err := m.MkdirAll("/root", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f(t, fileSystem{m, "/root"})
+	})
+}
+
+func (s fileSystem) path(name string) string { return filepath.Join(s.root, name) }
+
+func (s fileSystem) mkdir(t *testing.T, name string) {
+	t.Helper()
+	if err := s.MkdirAll(s.path(name), 0o750); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s fileSystem) write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := s.WriteFile(s.path(name), []byte(content), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s fileSystem) symlink(t *testing.T, target, name string) {
+	t.Helper()
+	if err := s.Symlink(target, s.path(name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s fileSystem) want(t *testing.T, name, content string) {
+	t.Helper()
+	if raw, err := s.ReadFile(s.path(name), 1<<10); err != nil || string(raw) != content {
+		t.Errorf("%s is %q, %v; want %q", name, raw, err, content)
+	}
+}
+
+func TestFSFiles(t *testing.T) {
+	testFS(t, func(t *testing.T, s fileSystem) {
+		s.mkdir(t, "dir/sub")
+		s.mkdir(t, "dir/sub")
+		s.write(t, "dir/file", "12345")
+		s.write(t, "dir/file", "123")
+		s.want(t, "dir/file", "123")
+		if raw, err := s.ReadFile(s.path("dir/file"), 3); err != nil || string(raw) != "123" {
+			t.Errorf("a file of just the limit: %q, %v", raw, err)
+		}
+		if raw, err := s.ReadFile(s.path("dir/file"), 2); !errors.Is(err, ErrTooLarge) || raw != nil {
+			t.Errorf("a file over the limit: %q, %v", raw, err)
+		}
+		for content, replace := range map[string]func(string, []byte, fs.FileMode) error{"new": s.Replace, "newer": s.ReplaceUnsynced} {
+			if err := replace(s.path("dir/file"), []byte(content), 0o600); err != nil {
+				t.Error(err)
+			}
+			s.want(t, "dir/file", content)
+		}
+		if mode, err := s.Stat(s.path("dir/file")); err != nil || mode != 0o600 {
+			t.Errorf("mode %v, %v", mode, err)
+		}
+		if err := s.Chmod(s.path("dir/file"), 0o640); err != nil {
+			t.Error(err)
+		}
+		if mode, err := s.Stat(s.path("dir/file")); err != nil || mode != 0o640 {
+			t.Errorf("mode %v, %v", mode, err)
+		}
+		if mode, err := s.Stat(s.path("dir")); err != nil || mode != fs.ModeDir|0o750 {
+			t.Errorf("mode of a directory %v, %v", mode, err)
+		}
+		s.write(t, "dir/a", "")
+		if names, err := s.ReadDir(s.path("dir")); err != nil || !slices.Equal(names, []string{"a", "file", "sub"}) {
+			t.Errorf("names %q, %v", names, err)
+		}
+		if _, inodes, err := s.Usage(s.path("dir")); err != nil || inodes != 4 {
+			t.Errorf("%d inodes, %v", inodes, err)
+		}
+	})
+}
+
+// Both implementations fail at the same calls, with errors that callers can
+// tell apart.
+func TestFSErrors(t *testing.T) {
+	testFS(t, func(t *testing.T, s fileSystem) {
+		s.mkdir(t, "dir/sub")
+		s.write(t, "dir/file", "x")
+		s.symlink(t, "loop", "loop")
+		missing := s.path("missing/file")
+		for name, test := range map[string]struct {
+			err  error
+			want error // nil: any error
+		}{
+			"write below a missing directory":   {s.WriteFile(missing, nil, 0o600), fs.ErrNotExist},
+			"replace below a missing directory": {s.Replace(missing, nil, 0o600), fs.ErrNotExist},
+			"the same without waiting":          {s.ReplaceUnsynced(missing, nil, 0o600), fs.ErrNotExist},
+			"read a missing file":               {second(s.ReadFile(missing, 1)), fs.ErrNotExist},
+			"read a directory":                  {second(s.ReadFile(s.path("dir"), 1)), nil},
+			"read a loop of links":              {second(s.ReadFile(s.path("loop"), 1)), nil},
+			"list a missing directory":          {second(s.ReadDir(missing)), fs.ErrNotExist},
+			"list a file":                       {second(s.ReadDir(s.path("dir/file"))), nil},
+			"stat a missing file":               {second(s.Stat(missing)), fs.ErrNotExist},
+			"lstat a missing file":              {second(s.Lstat(missing)), fs.ErrNotExist},
+			"read a missing link":               {second(s.Readlink(missing)), fs.ErrNotExist},
+			"read a link that is a file":        {second(s.Readlink(s.path("dir/file"))), nil},
+			"link over a file":                  {s.Symlink("x", s.path("dir/file")), fs.ErrExist},
+			"link below a missing directory":    {s.Symlink("x", missing), fs.ErrNotExist},
+			"rename a missing file":             {s.Rename(missing, s.path("dir/other")), fs.ErrNotExist},
+			"rename into a missing directory":   {s.Rename(s.path("dir/file"), missing), fs.ErrNotExist},
+			"chmod a missing file":              {s.Chmod(missing, 0o600), fs.ErrNotExist},
+			"remove a missing file":             {s.Remove(missing), fs.ErrNotExist},
+			"remove a directory with files":     {s.Remove(s.path("dir")), nil},
+			"make a directory below a file":     {s.MkdirAll(s.path("dir/file/sub"), 0o700), nil},
+			"tail a missing file":               {second(s.TailBeneath(s.root, "missing", 1)), fs.ErrNotExist},
+		} {
+			if test.err == nil || test.want != nil && !errors.Is(test.err, test.want) {
+				t.Errorf("%s: %v, want %v", name, test.err, test.want)
+			}
+		}
+		s.want(t, "dir/file", "x")
+		if err := s.RemoveAll(missing); err != nil {
+			t.Errorf("remove a missing tree: %v", err)
+		}
+		if bytes, inodes, err := s.Usage(missing); bytes != 0 || inodes != 0 || err != nil {
+			t.Errorf("the usage of a missing tree: %d, %d, %v", bytes, inodes, err)
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestFSLinks(t *testing.T) {
+	testFS(t, func(t *testing.T, s fileSystem) {
+		s.mkdir(t, "one")
+		s.write(t, "one/file", "first")
+		s.write(t, "outside", "hidden")
+		s.symlink(t, "one", "current")
+		s.symlink(t, "../outside", "one/up")
+		s.symlink(t, "gone", "dangling")
+		s.want(t, "current/file", "first")
+		if target, err := s.Readlink(s.path("current")); err != nil || target != "one" {
+			t.Errorf("the link points to %q, %v", target, err)
+		}
+		if mode, err := s.Lstat(s.path("current")); err != nil || mode&fs.ModeSymlink == 0 {
+			t.Errorf("lstat of a link: %v, %v", mode, err)
+		}
+		if mode, err := s.Stat(s.path("current")); err != nil || !mode.IsDir() {
+			t.Errorf("stat of a link: %v, %v", mode, err)
+		}
+		if _, err := s.Stat(s.path("dangling")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("stat of a dangling link: %v", err)
+		}
+		if raw, err := s.ReadBeneath(s.root, "current/file", 10); err != nil || string(raw) != "first" {
+			t.Errorf("below the root by a link: %q, %v", raw, err)
+		}
+		if raw, err := s.TailBeneath(s.path("one"), "file", 2); err != nil || string(raw) != "st" {
+			t.Errorf("the tail is %q, %v", raw, err)
+		}
+		for _, path := range []string{"up", "../outside", "../one/../outside"} {
+			if raw, err := s.ReadBeneath(s.path("one"), path, 10); err == nil {
+				t.Errorf("%s out of the root: %q", path, raw)
+			}
+		}
+		// A link is replaced by a rename, as the contents of volumes are.
+		s.mkdir(t, "two")
+		s.write(t, "two/file", "second")
+		s.symlink(t, "two", "next")
+		if err := s.Rename(s.path("next"), s.path("current")); err != nil {
+			t.Fatal(err)
+		}
+		s.want(t, "current/file", "second")
+		if err := s.RemoveAll(s.path("current")); err != nil {
+			t.Fatal(err)
+		}
+		s.want(t, "two/file", "second")
+	})
+}
+
+// The mounts of a directory are found by a path with links as well. Volumes
+// would otherwise be mounted again and again, and never unmounted.
+func TestMountsBelowALink(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "real/pods/uid/volume x/file"), "x")
+	link(t, "real", filepath.Join(dir, "link"))
+	target := filepath.Join(dir, "link/pods/uid/volume x")
+	if err := (OS{}).Mount("tmpfs", target, "tmpfs", nil); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = OS{}.Unmount(target) }()
+	for _, path := range []string{target, filepath.Join(dir, "link/pods/uid"), filepath.Join(dir, "link")} {
+		if got, err := (OS{}).Below(path); err != nil || !slices.Equal(got, []string{target}) {
+			t.Errorf("below %s are %q, %v", path, got, err)
+		}
+	}
+	if got, err := (OS{}).Below(filepath.Join(dir, "real/pods/uid/volume")); err != nil || len(got) > 0 {
+		t.Errorf("below the name of another directory are %q, %v", got, err)
+	}
+	if got, err := (OS{}).Below(filepath.Join(dir, "missing")); err != nil || len(got) > 0 {
+		t.Errorf("below a missing directory are %q, %v", got, err)
+	}
+	if got, err := (OS{}).Below("/"); err != nil || !slices.ContainsFunc(got, func(p string) bool { return strings.HasSuffix(p, "real/pods/uid/volume x") }) {
+		t.Errorf("below / are %q, %v", got, err)
+	}
+	if err := (OS{}).Unmount(target); err != nil {
+		t.Fatal(err)
+	}
+	if err := (OS{}).Unmount(target); err != nil {
+		t.Errorf("unmounting what is not mounted: %v", err)
+	}
+}
+
+// A file that has the content already is not written again.
+func TestReplaceOfAnEqualFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	var before os.FileInfo
+	for _, test := range []struct {
+		content string
+		mode    fs.FileMode
+		same    bool
+	}{{"", 0o600, false}, {"one", 0o600, false}, {"one", 0o600, true}, {"two", 0o600, false}, {"two", 0o640, false}, {"two", 0o640, true}} {
+		if err := (OS{}).Replace(path, []byte(test.content), test.mode); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil || string(raw) != test.content {
+			t.Errorf("the file has %q (%v), want %q", raw, err, test.content)
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode() != test.mode {
+			t.Fatal(info, err)
+		}
+		if same := before != nil && os.SameFile(before, info) && before.ModTime().Equal(info.ModTime()); same != test.same {
+			t.Errorf("%q, %s: is still the same file: %t", test.content, test.mode, same)
+		}
+		before = info
+	}
+}

@@ -1,0 +1,49 @@
+package kubelet
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+)
+
+// usedGroups are control groups that are still in use when they are removed for
+// the first time.
+type usedGroups struct {
+	*cgroup.Memory
+	tried atomic.Bool
+}
+
+func (g *usedGroups) Remove(path string) error {
+	if path == cgroup.Pod("", v1.PodQOSBestEffort, "uid-web") && !g.tried.Swap(true) {
+		return errors.New("device or resource busy")
+	}
+	return g.Memory.Remove(path)
+}
+
+// The control group of a pod is removed, also if it was in use when the pod
+// ended.
+func TestControlGroupInUseIsRemovedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.configure = func(c *Config) { c.Groups = &usedGroups{Memory: b.groups} }
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("web"))
+		b.after(time.Minute)
+		group := cgroup.Pod("", v1.PodQOSBestEffort, "uid-web")
+		if b.groups.Get(group) == nil {
+			t.Fatalf("there is no group %s", group)
+		}
+		b.delete("web", 1)
+		b.after(time.Minute)
+		if b.groups.Get(group) != nil {
+			t.Error("the group of a pod that is gone is left")
+		}
+	})
+}

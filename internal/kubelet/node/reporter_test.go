@@ -1,0 +1,307 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	clientfake "k8s.io/client-go/kubernetes/fake"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	_ "github.com/coracle-io/coracle/internal/bubble"
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
+)
+
+// server is an API server in memory. While hangs is set, writes of Leases and of
+// node statuses do not return before their contexts end.
+type server struct {
+	kubernetes.Interface
+	hangs atomic.Bool
+	// fails makes writes of node statuses fail at once; failures counts them.
+	fails    atomic.Bool
+	failures atomic.Int32
+}
+
+func (s *server) hang(ctx context.Context) error {
+	if !s.hangs.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *server) CoreV1() typedv1.CoreV1Interface { return core{s.Interface.CoreV1(), s} }
+func (s *server) CoordinationV1() typedcoordinationv1.CoordinationV1Interface {
+	return coordination{s.Interface.CoordinationV1(), s}
+}
+
+type core struct {
+	typedv1.CoreV1Interface
+	server *server
+}
+
+func (c core) Nodes() typedv1.NodeInterface { return nodes{c.CoreV1Interface.Nodes(), c.server} }
+
+type nodes struct {
+	typedv1.NodeInterface
+	server *server
+}
+
+func (n nodes) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*v1.Node, error) {
+	if n.server.fails.Load() {
+		n.server.failures.Add(1)
+		return nil, apierrors.NewInternalError(errors.New("the storage is away"))
+	}
+	if err := n.server.hang(ctx); err != nil {
+		return nil, err
+	}
+	return n.NodeInterface.Patch(ctx, name, kind, data, o, sub...)
+}
+
+type coordination struct {
+	typedcoordinationv1.CoordinationV1Interface
+	server *server
+}
+
+func (c coordination) Leases(namespace string) typedcoordinationv1.LeaseInterface {
+	return leases{c.CoordinationV1Interface.Leases(namespace), c.server}
+}
+
+type leases struct {
+	typedcoordinationv1.LeaseInterface
+	server *server
+}
+
+func (l leases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if err := l.server.hang(ctx); err != nil {
+		return nil, err
+	}
+	return l.LeaseInterface.Update(ctx, lease, o)
+}
+
+// restartingRuntime refuses configurations while it is down.
+type restartingRuntime struct {
+	*inmemory.Runtime
+	down    atomic.Bool
+	podCIDR atomic.Value // of the last configuration, a string
+}
+
+func (r *restartingRuntime) UpdateRuntimeConfig(ctx context.Context, c *runtimeapi.RuntimeConfig) error {
+	if r.down.Load() {
+		return errors.New("connection refused")
+	}
+	r.podCIDR.Store(c.GetNetworkConfig().GetPodCidr())
+	return r.Runtime.UpdateRuntimeConfig(ctx, c)
+}
+
+// run calls f with a Reporter that runs in a bubble of virtual time.
+func run(t *testing.T, f func(t *testing.T, r *Reporter, s *server, runtime *restartingRuntime)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, container := &server{Interface: clientfake.NewClientset()}, &restartingRuntime{Runtime: inmemory.New()}
+		c := Config{
+			Configuration: &kubeletconfig.KubeletConfiguration{
+				RegisterNode: new(true), MaxPods: 110, NodeStatusMaxImages: new(int32(50)), NodeLeaseDurationSeconds: 40,
+				NodeStatusUpdateFrequency: metav1.Duration{Duration: 10 * time.Second}, NodeStatusReportFrequency: metav1.Duration{Duration: 5 * time.Minute},
+			},
+			Name: "alpha", IPs: []string{"192.0.2.1"}, Recorder: record.NewFakeRecorder(1000),
+			Machine: &Fixed{Resources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}}, Runtime: container, Images: container.Images(),
+			Hooks: Hooks{
+				Versions: func() (string, string) { return "simulated://1", "v1" }, Devices: func() (v1.ResourceList, v1.ResourceList) { return nil, nil },
+				Pressure: func() []v1.NodeConditionType { return nil }, Registered: func() {},
+				VolumesInUse: func() []v1.UniqueVolumeName { return nil }, Observed: func(_, _ *v1.Node) {},
+			},
+			Client: &client.Client{Kubernetes: s, Watch: func(schema.GroupVersionResource, string, fields.Selector) cache.SharedIndexInformer {
+				return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+					ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+						return s.CoreV1().Nodes().List(ctx, o)
+					},
+					WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+						return s.CoreV1().Nodes().Watch(ctx, o)
+					},
+				}, s.Interface), &v1.Node{}, 0, cache.Indexers{})
+			}},
+		}
+		r, err := NewReporter(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Run(ctx)
+		}()
+		defer func() {
+			cancel()
+			<-done
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		f(t, r, s, container)
+	})
+}
+
+func (s *server) node(t *testing.T) *v1.Node {
+	t.Helper()
+	n, err := s.CoreV1().Nodes().Get(t.Context(), "alpha", metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return n
+}
+
+// An API server that accepts a request and never answers it delays the next
+// renewal of the lease by no more than the lease lasts, and does not keep the
+// kubelet from ending.
+func TestServerThatHangs(t *testing.T) {
+	run(t, func(t *testing.T, r *Reporter, s *server, _ *restartingRuntime) {
+		s.hangs.Store(true)
+		time.Sleep(5*time.Minute + time.Second)
+		s.hangs.Store(false)
+		back := time.Now()
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		lease, err := s.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "alpha", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease.Spec.RenewTime.Time.Before(back) {
+			t.Errorf("the lease was last renewed %v before the server was back", back.Sub(lease.Spec.RenewTime.Time))
+		}
+		if beat := s.node(t).Status.Conditions[0].LastHeartbeatTime.Time; beat.Before(back) {
+			t.Errorf("the status was last written %v before the server was back", back.Sub(beat))
+		}
+		s.hangs.Store(true)
+		r.RuntimeAnswered(errors.New("away")) // the status has to be written
+		time.Sleep(35 * time.Second)
+		synctest.Wait()
+	})
+}
+
+// Every failure is logged, so failures have to be rare. They end soon after the
+// API server works again.
+func TestFailingServerIsRetriedSlowly(t *testing.T) {
+	run(t, func(t *testing.T, r *Reporter, s *server, runtime *restartingRuntime) {
+		r.RuntimeAnswered(errors.New("away"))
+		time.Sleep(runtimePatience + time.Minute)
+		synctest.Wait()
+		if n := s.node(t); readiness(&n.Status) == v1.ConditionTrue {
+			t.Fatal("the node is ready without a runtime")
+		}
+		s.fails.Store(true)
+		r.RuntimeAnswered(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := s.failures.Load(); n == 0 || n > 30 {
+			t.Errorf("the status was written %d times in a minute", n)
+		}
+		s.fails.Store(false)
+		time.Sleep(5*time.Second + time.Millisecond)
+		synctest.Wait()
+		if n := s.node(t); readiness(&n.Status) != v1.ConditionTrue {
+			t.Error("the node is not ready 5 s after the API server works again")
+		}
+	})
+}
+
+// A Node object that was deleted is created again.
+func TestDeletedNodeIsRegisteredAgain(t *testing.T) {
+	run(t, func(t *testing.T, r *Reporter, s *server, _ *restartingRuntime) {
+		if err := s.CoreV1().Nodes().Delete(t.Context(), "alpha", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if n := s.node(t); n == nil || readiness(&n.Status) != v1.ConditionTrue {
+			t.Errorf("half a minute later the node is %+v", n)
+		}
+		if r.Node() == nil {
+			t.Error("the reporter has no node")
+		}
+	})
+}
+
+// Volumes are attached also to a node whose object somebody else created.
+func TestExistingNodeGetsTheAnnotationForAttaching(t *testing.T) {
+	run(t, func(t *testing.T, r *Reporter, s *server, _ *restartingRuntime) {
+		n := s.node(t).DeepCopy()
+		n.Annotations = nil
+		if _, err := s.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.node(t).Annotations; got["volumes.kubernetes.io/controller-managed-attach-detach"] != "true" {
+			t.Errorf("annotations %v", got)
+		}
+	})
+}
+
+// A runtime that is restarting when the node gets its pod CIDR receives the
+// CIDR after the restart.
+func TestPodCIDRReachesARestartedRuntime(t *testing.T) {
+	run(t, func(t *testing.T, _ *Reporter, s *server, runtime *restartingRuntime) {
+		runtime.down.Store(true)
+		n := s.node(t).DeepCopy()
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.1.0.0/24", []string{"10.1.0.0/24", "fd00::/64"}
+		if _, err := s.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		runtime.down.Store(false)
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if got := runtime.podCIDR.Load(); got != "10.1.0.0/24,fd00::/64" {
+			t.Errorf("the runtime has the pod CIDR %q", got)
+		}
+	})
+}
+
+// Addresses of one type are all kept, and those that are gone go.
+func TestStatusPatchReplacesAddresses(t *testing.T) {
+	run(t, func(t *testing.T, r *Reporter, s *server, _ *restartingRuntime) {
+		n := s.node(t).DeepCopy()
+		n.Status.Addresses = []v1.NodeAddress{
+			{Type: v1.NodeInternalIP, Address: "192.0.2.1"}, {Type: v1.NodeInternalIP, Address: "192.0.2.99"}, {Type: v1.NodeExternalIP, Address: "198.51.100.1"},
+		}
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse})
+		if _, err := s.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the reporter knows them
+		r.Update()
+		synctest.Wait()
+		got := s.node(t).Status
+		if len(got.Addresses) != 2 || got.Addresses[0].Address != "192.0.2.1" || got.Addresses[1].Type != v1.NodeHostName {
+			t.Errorf("addresses %v", got.Addresses)
+		}
+		if last := got.Conditions[len(got.Conditions)-1]; last.Type != v1.NodeNetworkUnavailable {
+			t.Errorf("a condition of another component is gone: %v", got.Conditions)
+		}
+	})
+}

@@ -1,0 +1,229 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
+	"github.com/coracle-io/coracle/internal/kubelet/devicemanager/checkpoint"
+)
+
+// guaranteed returns a change of a pod that makes it guaranteed.
+func guaranteed(cpu string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse("1Gi")}
+		p.Spec.Containers[0].Resources = v1.ResourceRequirements{Limits: list, Requests: list}
+	}
+}
+
+// static makes the kubelets of a bench place containers on a machine of two NUMA
+// nodes of two CPUs.
+func static(b *bench) {
+	content := map[string]string{"/sys/devices/system/cpu/online": "0-3"}
+	for node, cpus := range []string{"0-1", "2-3"} {
+		dir := fmt.Sprintf("/sys/devices/system/node/node%d/", node)
+		content[dir+"cpulist"], content[dir+"distance"] = cpus, "10 20"
+		content[dir+"meminfo"] = fmt.Sprintf("Node %d MemTotal: %d kB", node, 4<<20)
+	}
+	for name, text := range content {
+		if err := b.files.MkdirAll(path.Dir(name), 0o755); err != nil {
+			b.t.Fatal(err)
+		}
+		if err := b.files.WriteFile(name, []byte(text+"\n"), 0o444); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.configure = func(c *Config) {
+		k := &c.Configuration
+		k.CPUManagerPolicy, k.MemoryManagerPolicy, k.TopologyManagerPolicy = "static", "Static", "single-numa-node"
+		k.ReservedSystemCPUs = "0"
+		k.ReservedMemory = []kubeletconfig.MemoryReservation{{NumaNode: 0, Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("100Mi")}}}
+	}
+}
+
+// placed returns the CPUs and memory nodes that the container of a pod was
+// created with, and the CPUs that it has now.
+func (b *bench) placed(name string) string {
+	b.t.Helper()
+	list, _ := b.runtime.ListContainers(b.t.Context(), nil)
+	for _, c := range list {
+		if c.GetLabels()["io.kubernetes.pod.name"] != name {
+			continue
+		}
+		r := b.runtime.Config(c.GetId()).GetLinux().GetResources()
+		status, err := b.runtime.ContainerStatus(b.t.Context(), c.GetId(), false)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return fmt.Sprintf("%s/%s now %s", r.GetCpusetCpus(), r.GetCpusetMems(), status.GetStatus().GetResources().GetLinux().GetCpusetCpus())
+	}
+	return ""
+}
+
+// A guaranteed pod runs on CPUs and memory of its own, of one NUMA node. The
+// others keep to the rest, also after a restart of the kubelet.
+func TestPodsArePlaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		static(b)
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("shared"))
+		b.create(pod("exclusive", guaranteed("2")))
+		expect := func(name, want string) {
+			t.Helper()
+			if got := b.placed(name); got != want {
+				t.Errorf("%s runs on %s, want %s", name, got, want)
+			}
+		}
+		expect("exclusive", "2-3/1 now 2-3")
+		expect("shared", "0-3/ now 0-1")
+		b.create(pod("late", guaranteed("1"), func(p *v1.Pod) { // no node has all of this memory
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("4Gi")
+		}))
+		p := b.get("late")
+		if p.Status.Phase != v1.PodFailed || p.Status.Reason != "TopologyAffinityError" || p.Status.Message != "Pod was rejected: Resources cannot be allocated with Topology locality" {
+			t.Errorf("a pod without room is %s: %s: %s", p.Status.Phase, p.Status.Reason, p.Status.Message)
+		}
+		b.stop()
+		b.start()
+		expect("exclusive", "2-3/1 now 2-3")
+		b.create(pod("small", guaranteed("1")))
+		expect("small", "1/0 now 1")
+		b.delete("exclusive", 0)
+		b.after(time.Second)
+		expect("shared", "0-3/ now 0,2-3")
+		raw, err := b.files.ReadFile("/var/lib/kubelet/cpu_manager_state", 1<<20)
+		if err != nil || !strings.Contains(string(raw), `"defaultCpuSet":"0,2-3","entries":{"uid-small":{"main":"1"}}`) {
+			t.Errorf("the state is %s (%v)", raw, err)
+		}
+		node, err := b.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		if cpu := node.Status.Allocatable[v1.ResourceCPU]; err != nil || cpu.Value() != 3 {
+			t.Errorf("allocatable are %s CPUs (%v)", cpu.String(), err)
+		}
+	})
+}
+
+// A guaranteed pod is not resized in place where it has CPUs of its own.
+func TestPlacedPodIsNotResized(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		static(b)
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("p", guaranteed("1")))
+		p := b.get("p").DeepCopy()
+		p.Generation++
+		guaranteed("2")(p)
+		if _, err := b.api.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Second)
+		for _, c := range b.get("p").Status.Conditions {
+			if c.Type == v1.PodResizePending && c.Reason == v1.PodReasonInfeasible && c.Message == "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy" {
+				return
+			}
+		}
+		t.Errorf("the conditions are %v", b.get("p").Status.Conditions)
+	})
+}
+
+// A pod that runs keeps running and keeps its devices when the kubelet starts
+// before their plugin.
+func TestPodKeepsDevicesWithoutPlugin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("p", func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"example.com/device": resource.MustParse("1")}
+		}))
+		b.stop()
+		const file = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+		raw, err := checkpoint.Marshal([]checkpoint.PodDevicesEntry{
+			{PodUID: "uid-p", ContainerName: "main", ResourceName: "example.com/device", DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"one"}}}}, nil)
+		if err == nil {
+			err = b.files.MkdirAll(path.Dir(file), 0o750)
+		}
+		if err == nil {
+			err = b.files.WriteFile(file, raw, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.start()
+		b.after(time.Minute)
+		if p := b.get("p"); p.Status.Phase != v1.PodRunning || p.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Errorf("the pod is %s: %s", p.Status.Phase, p.Status.Message)
+		}
+		if now, err := b.files.ReadFile(file, 1<<20); err != nil || string(now) != string(raw) {
+			t.Errorf("the checkpoint is %s (%v), want %s", now, err, raw)
+		}
+	})
+}
+
+// stubborn is a runtime whose containers do not stop before released is closed.
+type stubborn struct {
+	*inmemorytest.Runtime
+	released chan struct{}
+}
+
+func (r stubborn) StopContainer(ctx context.Context, id string, timeout int64) error {
+	select {
+	case <-r.released:
+		return r.Runtime.StopContainer(ctx, id, timeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// The CPUs of a pod that was deleted are not given away while its containers run,
+// also if it was deleted while no kubelet ran.
+func TestEndingPodKeepsCPUs(t *testing.T) {
+	for name, down := range map[string]bool{"removed": false, "orphan": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				static(b)
+				placed, released := b.configure, make(chan struct{})
+				b.configure = func(c *Config) {
+					placed(c)
+					c.Runtime = stubborn{b.runtime, released}
+				}
+				b.start()
+				defer func() { b.stop() }()
+				b.create(pod("first", guaranteed("2")))
+				if down {
+					b.stop()
+				}
+				if err := b.api.CoreV1().Pods("default").Delete(t.Context(), "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+					t.Fatal(err)
+				}
+				if down {
+					b.start()
+				}
+				b.after(time.Second)
+				b.create(pod("second", guaranteed("2")))
+				if p := b.get("second"); p.Status.Reason != "TopologyAffinityError" {
+					t.Errorf("while the first pod runs the second one is %s: %s, on %q", p.Status.Phase, p.Status.Reason, b.placed("second"))
+				}
+				close(released)
+				b.after(time.Minute)
+				b.create(pod("third", guaranteed("2")))
+				if got := b.placed("third"); got != "2-3/1 now 2-3" {
+					t.Errorf("after the first pod has ended the third one runs on %q", got)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,164 @@
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/podquery"
+)
+
+// allocation are the resources that the node has allocated to a pod. They
+// differ from its specification while a resize waits (KEP-1287). Containers
+// start with them, and restart with them.
+type allocation struct {
+	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
+	Containers map[string]v1.ResourceRequirements `json:"containers"`
+}
+
+// specified returns what the specification of the pod asks for.
+func specified(pod *v1.Pod) *allocation {
+	a := &allocation{Pod: pod.Spec.Resources, Containers: map[string]v1.ResourceRequirements{}}
+	for c := range podquery.Containers(&pod.Spec) {
+		a.Containers[c.Name] = c.Resources
+	}
+	return a
+}
+
+// initial returns what a pod holds before its worker has read its allocation.
+// A pod that is new to the node gets what it specifies, because the node has
+// admitted it. A pod that an earlier kubelet started holds what its status says:
+// its specification may be a resize that waits.
+func initial(pod *v1.Pod) *allocation {
+	a := specified(pod)
+	if pod.Status.StartTime == nil {
+		return a
+	}
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			st := &list[i]
+			resources, ok := a.Containers[st.Name]
+			if !ok || st.Resources == nil {
+				continue
+			}
+			resources.Requests = resized(resources.Requests, st.AllocatedResources)
+			resources.Limits = resized(resources.Limits, st.Resources.Limits)
+			a.Containers[st.Name] = resources
+		}
+	}
+	return a
+}
+
+// resized returns the list with the resources that can be resized from another
+// list.
+func resized(list, from v1.ResourceList) v1.ResourceList {
+	out := list.DeepCopy()
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		delete(out, name)
+		if q, ok := from[name]; ok {
+			if out == nil {
+				out = v1.ResourceList{}
+			}
+			out[name] = q
+		}
+	}
+	return out
+}
+
+// of returns the pod with the allocated resources in its specification.
+func (a *allocation) of(pod *v1.Pod) *v1.Pod {
+	if a == nil || equality.Semantic.DeepEqual(a, specified(pod)) {
+		return pod
+	}
+	out := pod.DeepCopy()
+	out.Spec.Resources = a.Pod
+	for c := range podquery.Containers(&out.Spec) {
+		if resources, ok := a.Containers[c.Name]; ok {
+			c.Resources = resources
+		}
+	}
+	return out
+}
+
+// maxAllocation bounds the file with an allocation.
+const maxAllocation = 1 << 20
+
+// allocationFile keeps the allocation of the pod while no kubelet runs.
+func (w *worker) allocationFile() string {
+	return filepath.Join(w.config.Volumes.PodDir(w.uid), "allocation")
+}
+
+// allocate allocates to the pod the resources of its specification if the node
+// has room for them. It returns the pod with its allocated resources.
+func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
+	if w.inbox.static { // a changed manifest is another pod
+		return pod
+	}
+	w.restoreAllocation(ctx)
+	want := specified(pod)
+	granted := false
+	w.peers.allocating(func() {
+		var waits *v1.PodCondition
+		if !equality.Semantic.DeepEqual(w.inbox.allocation(), want) {
+			if waits = w.fits(pod); waits != nil {
+				waits.ObservedGeneration = pod.Generation
+			} else {
+				w.inbox.setAllocation(want)
+				granted = true
+			}
+		}
+		w.inbox.setPending(waits)
+	})
+	if granted {
+		w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation})
+		w.keepAllocation(ctx, w.config.Files.Replace)
+	}
+	return w.inbox.allocation().of(pod)
+}
+
+// restoreAllocation reads the allocation that an earlier kubelet kept. Without a
+// readable one the initial allocation stays and is kept from now on.
+func (w *worker) restoreAllocation(ctx context.Context) {
+	if w.kept {
+		return
+	}
+	w.kept = true
+	kept := &allocation{}
+	raw, err := w.config.Files.ReadFile(w.allocationFile(), maxAllocation)
+	if err == nil {
+		err = json.Unmarshal(raw, kept)
+	}
+	if err == nil && kept.Containers == nil {
+		err = errors.New("containers is missing")
+	}
+	if err == nil {
+		w.inbox.setAllocation(kept)
+		return
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		klog.FromContext(ctx).Error(err, "The resources allocated to the pod cannot be read, taking those of its status")
+	}
+	w.keepAllocation(ctx, w.config.Files.ReplaceUnsynced) // the pod's specification or status has it, too
+}
+
+// keepAllocation writes the allocation of the pod for the next kubelet. One that
+// has changed must survive a loss of power: the next kubelet would start the
+// containers with the resources that they had before.
+func (w *worker) keepAllocation(ctx context.Context, replace func(path string, data []byte, perm fs.FileMode) error) {
+	raw, err := json.Marshal(w.inbox.allocation())
+	if err == nil {
+		err = w.config.Files.MkdirAll(filepath.Dir(w.allocationFile()), 0o750)
+	}
+	if err == nil {
+		err = replace(w.allocationFile(), raw, 0o600)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Keeping the resources allocated to the pod failed: after a restart of the kubelet they may be older ones")
+	}
+}

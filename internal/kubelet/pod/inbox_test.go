@@ -1,0 +1,49 @@
+package pod
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Others read the pods of the node while their workers change the statuses of
+// static pods.
+func TestStatusOfAStaticPodDoesNotChangeItsReaders(t *testing.T) {
+	b := newInbox(&v1.Pod{})
+	read, _ := b.active()
+	b.setStatus(v1.PodStatus{Phase: v1.PodRunning})
+	if read.Status.Phase != "" {
+		t.Error("a pod that was read before has changed")
+	}
+	now, _ := b.active()
+	if now.Status.Phase != v1.PodRunning {
+		t.Errorf("the status is %q", now.Status.Phase)
+	}
+	b.setStatus(v1.PodStatus{Phase: v1.PodRunning})
+	if again, _ := b.active(); again != now {
+		t.Error("an equal status makes a new version")
+	}
+}
+
+// Those that add up what the pods of a node hold compare versions by pointer.
+func TestActivePodIsOneVersion(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: cpu("2")}}}}
+	b := newInbox(pod)
+	b.setAllocation(&allocation{Containers: map[string]v1.ResourceRequirements{"main": cpu("1")}})
+	held, _ := b.active()
+	if got := held.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "1" {
+		t.Fatalf("the pod holds %s of CPU, and 1 is allocated", got)
+	}
+	if again, _ := b.active(); again != held {
+		t.Error("an unchanged pod has another version")
+	}
+	b.setAllocation(&allocation{Containers: map[string]v1.ResourceRequirements{"main": cpu("2")}})
+	if now, _ := b.active(); now.Spec.Containers[0].Resources.Requests.Cpu().String() != "2" {
+		t.Errorf("after an allocation of 2 the pod holds %s", now.Spec.Containers[0].Resources.Requests.Cpu())
+	}
+}
+
+func cpu(amount string) v1.ResourceRequirements {
+	return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(amount)}}
+}

@@ -1,0 +1,216 @@
+// Package podresources serves which devices, CPUs and memory the containers of
+// the node have, at a socket of the node. It corresponds to upstream's pod resources
+// API (k8s.io/kubelet/pkg/apis/podresources/v1).
+package podresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/coracle-io/coracle/internal/kubelet/devicemanager"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/memorymanager/state"
+	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// The rate limit of all clients together. It is upstream's.
+const (
+	perSecond = 100
+	burst     = 10
+)
+
+// Devices are the devices of containers.
+type Devices interface {
+	ContainerDevices(uid types.UID, container string) []devicemanager.Devices
+	AllocatableDevices() []devicemanager.Devices
+}
+
+// Claims are the ResourceClaims of containers.
+type Claims interface {
+	DynamicResources(pod *v1.Pod, c *v1.Container) []*api.DynamicResource
+}
+
+// CPUs are the CPUs that containers have for themselves.
+type CPUs interface {
+	Exclusive(uid types.UID, container string) cpuset.CPUSet
+	Allocatable() cpuset.CPUSet
+}
+
+// Memory is the memory that is guaranteed to containers.
+type Memory interface {
+	Blocks(uid types.UID, container string) []state.Block
+	Allocatable() []state.Block
+}
+
+// Config configures a Server.
+type Config struct {
+	Dir     string // of the socket
+	Files   files.FS
+	Active  func() []*v1.Pod // the pods that hold resources of the node
+	Devices Devices
+	Claims  Claims
+	CPUs    CPUs
+	Memory  Memory
+	Metrics prometheus.Registerer
+}
+
+// Server answers about the resources of pods.
+type Server struct {
+	api.UnimplementedPodResourcesListerServer
+	config   Config
+	requests *prometheus.CounterVec
+}
+
+// New returns a server. Run serves.
+func New(c Config) *Server {
+	s := &Server{config: c, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_pod_resources_endpoint_requests_total", Help: "Cumulative number of requests to the PodResource endpoint. Broken down by server api version."},
+		[]string{"server_api_version"})}
+	if c.Metrics != nil {
+		c.Metrics.MustRegister(s.requests)
+	}
+	return s
+}
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) {
+	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, time.Minute) {
+		if err := s.serve(ctx); err != nil && ctx.Err() == nil {
+			supervise.LogFailure(ctx, "pod resources", err, "Serving the resources of pods failed, will try again")
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (s *Server) serve(ctx context.Context) error {
+	if err := s.config.Files.MkdirAll(s.config.Dir, 0o750); err != nil {
+		return fmt.Errorf("make the directory of the pod resources: %w", err)
+	}
+	path := filepath.Join(s.config.Dir, "kubelet.sock")
+	if err := s.config.Files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the socket of an earlier kubelet: %w", err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return fmt.Errorf("listen for questions about the resources of pods: %w", err)
+	}
+	limiter := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
+	server := grpc.NewServer(grpc.MaxConcurrentStreams(16), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
+		if !limiter.TryAccept() {
+			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+		}
+		s.requests.WithLabelValues("v1").Inc()
+		err = supervise.Call(func() (err error) {
+			response, err = handler(ctx, request)
+			return err
+		})
+		return response, err
+	}))
+	api.RegisterPodResourcesListerServer(server, s)
+	defer context.AfterFunc(ctx, server.Stop)()
+	defer server.Stop()
+	return server.Serve(listener)
+}
+
+// List implements the API.
+func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
+	response := &api.ListPodResourcesResponse{}
+	for _, pod := range s.config.Active() {
+		response.PodResources = append(response.PodResources, s.of(pod))
+	}
+	return response, nil
+}
+
+// Get implements the API.
+func (s *Server) Get(_ context.Context, r *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
+	for _, pod := range s.config.Active() {
+		if pod.Name == r.GetPodName() && pod.Namespace == r.GetPodNamespace() {
+			return &api.GetPodResourcesResponse{PodResources: s.of(pod)}, nil
+		}
+	}
+	return nil, fmt.Errorf("pod %s in namespace %s not found", r.GetPodName(), r.GetPodNamespace())
+}
+
+// GetAllocatableResources implements the API.
+func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+	return &api.AllocatableResourcesResponse{
+		Devices: devices(s.config.Devices.AllocatableDevices()), CpuIds: ids(s.config.CPUs.Allocatable()), Memory: memory(s.config.Memory.Allocatable()),
+	}, nil
+}
+
+// of returns the resources of a pod: of its containers and sidecars.
+func (s *Server) of(pod *v1.Pod) *api.PodResources {
+	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+	add := func(c *v1.Container) {
+		out.Containers = append(out.Containers, &api.ContainerResources{
+			Name: c.Name, Devices: devices(s.config.Devices.ContainerDevices(pod.UID, c.Name)),
+			CpuIds: ids(s.config.CPUs.Exclusive(pod.UID, c.Name)), Memory: memory(s.config.Memory.Blocks(pod.UID, c.Name)),
+			DynamicResources: s.config.Claims.DynamicResources(pod, c),
+		})
+	}
+	for i := range pod.Spec.InitContainers {
+		if podquery.IsSidecar(&pod.Spec.InitContainers[i]) {
+			add(&pod.Spec.InitContainers[i])
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return out
+}
+
+// devices returns an entry for each device and NUMA node.
+func devices(list []devicemanager.Devices) []*api.ContainerDevices {
+	var out []*api.ContainerDevices
+	for _, d := range list {
+		for _, node := range d.Nodes() {
+			for _, id := range d.IDs[node] {
+				entry := &api.ContainerDevices{ResourceName: d.Resource, DeviceIds: []string{id}}
+				if node >= 0 {
+					entry.Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: node}}}
+				}
+				out = append(out, entry)
+			}
+		}
+	}
+	return out
+}
+
+func ids(set cpuset.CPUSet) []int64 {
+	var out []int64
+	for _, id := range set.List() {
+		out = append(out, int64(id))
+	}
+	return out
+}
+
+func memory(blocks []state.Block) []*api.ContainerMemory {
+	var out []*api.ContainerMemory
+	for _, b := range blocks {
+		entry := &api.ContainerMemory{MemoryType: string(b.Type), Size: b.Size, Topology: &api.TopologyInfo{}}
+		for _, id := range b.NUMAAffinity {
+			entry.Topology.Nodes = append(entry.Topology.Nodes, &api.NUMANode{ID: int64(id)})
+		}
+		out = append(out, entry)
+	}
+	return out
+}

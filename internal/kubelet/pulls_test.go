@@ -1,0 +1,63 @@
+package kubelet
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// slowImages takes ten minutes to pull an image.
+type slowImages struct {
+	internalapi.ImageManagerService
+	slow string
+}
+
+func (i slowImages) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	if image.GetImage() == i.slow {
+		select {
+		case <-time.After(10 * time.Minute):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	return i.ImageManagerService.PullImage(ctx, image, auth, sandbox)
+}
+
+// A container starts when its image is there, whatever happens to the images of the
+// containers after it.
+func TestContainersStartAsTheirImagesArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			parallel := false
+			c.Images, c.Configuration.SerializeImagePulls = slowImages{c.Images, "example.com/slow:1"}, &parallel
+		}
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("web", func(p *v1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "slow", Image: "example.com/slow:1"})
+		}))
+		b.after(time.Minute)
+		if b.live("main") == "" || b.live("slow") != "" {
+			t.Errorf("after a minute: main %q, slow %q", b.live("main"), b.live("slow"))
+		}
+		b.after(10 * time.Minute)
+		if b.live("main") == "" || b.live("slow") == "" {
+			t.Errorf("in the end: main %q, slow %q", b.live("main"), b.live("slow"))
+		}
+		b.create(pod("gone", func(p *v1.Pod) {
+			p.Spec.Containers[0].Name, p.Spec.Containers[0].Image = "other", "example.com/slow:1"
+			p.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
+		}))
+		b.delete("gone", 1)
+		b.after(5 * time.Second)
+		if p := b.get("gone"); p != nil {
+			t.Errorf("a pod that was deleted during a pull: %+v", p.Status)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package kubelet
+
+import (
+	"strings"
+	"testing"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+)
+
+// reservedConfig enforces what is reserved for the system and for Kubernetes, on
+// a machine with the given control groups.
+func reservedConfig(t *testing.T, groups ...string) (*Config, *cgroup.Memory) {
+	t.Helper()
+	machine, memory := &files.Memory{}, &cgroup.Memory{}
+	for _, path := range groups {
+		if err := machine.MkdirAll("/sys/fs/cgroup/"+path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &Config{Files: machine, Groups: memory}
+	k := &c.Configuration
+	k.EnforceNodeAllocatable = []string{"pods", "system-reserved", "kube-reserved-compressible"}
+	k.SystemReserved, k.SystemReservedCgroup = map[string]string{"cpu": "500m", "memory": "1Gi", "pid": "1000"}, "/system.slice"
+	k.KubeReserved, k.KubeReservedCgroup = map[string]string{"cpu": "250m", "memory": "1Gi"}, "/kube.slice"
+	singleProcess := true
+	k.SingleProcessOOMKill = &singleProcess
+	return c, memory
+}
+
+func TestReservedGroupsAreLimited(t *testing.T) {
+	c, groups := reservedConfig(t, "memory/system.slice", "kube.slice")
+	if err := c.checkMachine(); err != nil {
+		t.Error(err)
+	}
+	if err := c.limitReserved(); err != nil {
+		t.Fatal(err)
+	}
+	if got := groups.Get("/system.slice"); got.GetCpuShares() != 512 || got.GetMemoryLimitInBytes() != 1<<30 {
+		t.Errorf("the system's group has %v", got)
+	}
+	if got := groups.Get("/kube.slice"); got.GetCpuShares() != 256 || got.GetMemoryLimitInBytes() != 0 {
+		t.Errorf("the group with compressible resources alone has %v", got)
+	}
+}
+
+// The kubelet does not make the groups of others.
+func TestReservedGroupIsMissing(t *testing.T) {
+	c, _ := reservedConfig(t, "memory/system.slice")
+	if err := c.checkMachine(); err == nil || !strings.Contains(err.Error(), `kubeReservedCgroup (--kube-reserved-cgroup) "/kube.slice"`) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// On version 2, all processes of a container that runs out of memory end, unless
+// the configuration says otherwise. Version 1 cannot do it.
+func TestSingleProcessOOMKill(t *testing.T) {
+	yes, no := true, false
+	for _, test := range []struct {
+		unified bool
+		given   *bool
+		single  bool
+		fails   bool
+	}{
+		{unified: true, single: false}, {unified: true, given: &yes, single: true}, {single: true}, {given: &yes, single: true}, {given: &no, fails: true},
+	} {
+		b := newBench(t)
+		if test.unified {
+			if err := b.files.MkdirAll("/sys/fs/cgroup/cgroup.controllers", 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		off := false
+		c := Config{NodeName: nodeName, Files: b.files, Mounter: b.files, Groups: b.groups, Configuration: kubeletconfig.KubeletConfiguration{SingleProcessOOMKill: test.given, FailSwapOn: &off}}
+		err := c.Complete()
+		if test.fails {
+			if err == nil || !strings.Contains(err.Error(), "singleProcessOOMKill must not be explicitly set to false when using cgroup v1") {
+				t.Errorf("%+v: the error is %v", test, err)
+			}
+			continue
+		}
+		if err != nil || *c.Configuration.SingleProcessOOMKill != test.single {
+			t.Errorf("%+v: %t (%v)", test, *c.Configuration.SingleProcessOOMKill, err)
+		}
+	}
+}

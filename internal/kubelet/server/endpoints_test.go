@@ -1,0 +1,147 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/probe"
+	"github.com/coracle-io/coracle/internal/kubelet/stats"
+)
+
+// onePod provides the pod default/web, whose container is main.
+type onePod struct{}
+
+func (onePod) Pods() []*v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid"}}
+	p.Spec.Containers = []v1.Container{{Name: "main"}}
+	return []*v1.Pod{p}
+}
+
+func (o onePod) Pod(namespace, name string, uid types.UID) *v1.Pod {
+	if namespace != "default" || name != "web" || uid != "" && uid != "uid" {
+		return nil
+	}
+	return o.Pods()[0]
+}
+
+// noStats is a provider whose runtime does not answer.
+type noStats struct{}
+
+var errAway = errors.New("the runtime is away")
+
+func (noStats) Summary(context.Context, bool) (*statsapi.Summary, error) { return nil, errAway }
+func (noStats) Groups(context.Context) (stats.Machine, []stats.Group, error) {
+	return stats.Machine{}, nil, errAway
+}
+
+func newTestConfiguration() *kubeletconfig.KubeletConfiguration {
+	return &kubeletconfig.KubeletConfiguration{Address: "127.0.0.1", HealthzPort: new(int32), EnableDebuggingHandlers: new(true), EnableProfilingHandler: new(true), EnableSystemLogHandler: new(true)}
+}
+
+func newTestServer(t *testing.T) *Server {
+	t.Helper()
+	return &Server{config: Config{
+		Pods: onePod{}, Runtime: inmemory.New(), Stats: noStats{}, Healthy: func() error { return errAway }, Metrics: prometheus.NewRegistry(),
+		ProbeCounts: func() map[probe.Count]int { return nil }, Files: &files.Memory{}, CheckpointDir: "/checkpoints", Configuration: newTestConfiguration(),
+	}}
+}
+
+// Every endpoint reports bad requests and a failing runtime with a status code
+// and a message.
+func TestEndpointErrors(t *testing.T) {
+	handler := newTestServer(t).Handler()
+	for request, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"GET /healthz":                                            {http.StatusInternalServerError, "the runtime is away"},
+		"GET /stats/summary":                                      {http.StatusInternalServerError, "the runtime is away"},
+		"GET /metrics/resource":                                   {http.StatusInternalServerError, "the runtime is away"},
+		"GET /metrics/cadvisor":                                   {http.StatusInternalServerError, "the runtime is away"},
+		"GET /metrics/probes":                                     {http.StatusOK, ""},
+		"GET /pods":                                               {http.StatusOK, `"kind":"PodList"`},
+		"POST /pods":                                              {http.StatusMethodNotAllowed, ""},
+		"GET /runningpods/":                                       {http.StatusOK, `"items":[]`},
+		"GET /configz":                                            {http.StatusOK, `"kubeletconfig"`},
+		"GET /containerLogs/default/other/main":                   {http.StatusNotFound, `pod "other_default" not found`},
+		"GET /containerLogs/default/web/other":                    {http.StatusNotFound, `container "other" in pod "web" is not available`},
+		"GET /containerLogs/default/web/main":                     {http.StatusBadRequest, "is waiting to start"},
+		"GET /containerLogs/default/web/main?tailLines=-1":        {http.StatusBadRequest, "tailLines"},
+		"GET /containerLogs/default/web/main?limitBytes=0":        {http.StatusBadRequest, "limitBytes"},
+		"GET /containerLogs/default/web/main?sinceSeconds=x":      {http.StatusBadRequest, "sinceSeconds"},
+		"GET /containerLogs/default/web/main?sinceTime=yesterday": {http.StatusBadRequest, "sinceTime"},
+		"GET /containerLogs/default/web/main?stream=bogus": {http.StatusUnprocessableEntity,
+			`stream: Unsupported value: "bogus": supported values: "All", "Stdout", "Stderr"`},
+		"GET /containerLogs/default/web/main?stream=Stdout&tailLines=1": {http.StatusUnprocessableEntity, "mutually exclusive"},
+		"GET /containerLogs/default/web/main?stream=Stdout":             {http.StatusBadRequest, "is waiting to start"},
+		"GET /containerLogs/default/web/main?stream=All&tailLines=1":    {http.StatusBadRequest, "is waiting to start"},
+		"GET /containerLogs/default/web/main?follow=maybe":              {http.StatusBadRequest, "follow"},
+		"POST /exec/default/web/other-uid/main?stdout=1&command=x":      {http.StatusNotFound, `pod "web_default" not found`},
+		"POST /exec/default/web/main?stdout=1&command=x":                {http.StatusNotFound, `container not found ("main")`},
+		"POST /attach/default/web/uid/main?stdout=1":                    {http.StatusNotFound, `container not found ("main")`},
+		"POST /run/default/web/main?cmd=x":                              {http.StatusNotFound, `container not found ("main")`},
+		"GET /run/default/web/main?cmd=x":                               {http.StatusMethodNotAllowed, ""},
+		"POST /portForward/default/web?port=80":                         {http.StatusNotFound, "failed to find sandbox"},
+		"POST /checkpoint/default/web/other":                            {http.StatusNotFound, "container other does not exist"},
+		"POST /checkpoint/default/web/main?timeout=soon":                {http.StatusNotFound, "cannot parse value of timeout parameter"},
+		"POST /checkpoint/default/web/main":                             {http.StatusInternalServerError, "checkpointing of default/web/main failed"},
+		"GET /nothing":                                                  {http.StatusNotFound, ""},
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		if w.Code != want.code || !strings.Contains(w.Body.String(), want.text) {
+			t.Errorf("%s: %d %.200q, want %d %q", request, w.Code, w.Body.String(), want.code, want.text)
+		}
+	}
+}
+
+// partialStats are the stats of a pod with a container that was not measured.
+type partialStats struct{ noStats }
+
+func (partialStats) Summary(context.Context, bool) (*statsapi.Summary, error) {
+	cpu, memory := uint64(5e9), uint64(7)
+	return &statsapi.Summary{Pods: []statsapi.PodStats{{
+		PodRef: statsapi.PodReference{Name: "web", Namespace: "default"}, CPU: &statsapi.CPUStats{}, Memory: &statsapi.MemoryStats{},
+		Containers: []statsapi.ContainerStats{
+			{Name: "new", CPU: &statsapi.CPUStats{}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}},
+			{Name: "old", CPU: &statsapi.CPUStats{UsageCoreNanoSeconds: &cpu}, Memory: &statsapi.MemoryStats{}},
+		},
+	}}}, nil
+}
+
+// Values that were not measured are left out, and not reported as 0.
+func TestResourceMetricsHaveWhatWasMeasured(t *testing.T) {
+	s := newTestServer(t)
+	s.config.Stats = partialStats{}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics/resource", nil))
+	var got []string
+	for line := range strings.Lines(w.Body.String()) {
+		if !strings.HasPrefix(line, "#") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	want := []string{
+		`container_cpu_usage_seconds_total{container="old",namespace="default",pod="web"} 5`,
+		`container_memory_working_set_bytes{container="new",namespace="default",pod="web"} 7`,
+		"resource_scrape_error 0",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the metrics are %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,63 @@
+package stats
+
+import (
+	"path/filepath"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/node"
+)
+
+// The summary has the network traffic of a pod, the size of its logs and its
+// swap usage.
+func TestSummaryOfNetworkLogsAndSwap(t *testing.T) {
+	p, runtime := newProvider(t)
+	p.PodLogsDir = "/var/log/pods"
+	p.Machine.(*node.Fixed).Mounts = map[string]node.FileSystem{p.PodLogsDir: {Bytes: 10, Total: 100}}
+	log := "/var/log/pods/default_web_uid-web/main/0.log"
+	if err := p.Files.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.WriteFile(log, []byte("1234567"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	runtime.containers[0].Swap = &runtimeapi.SwapUsage{SwapUsageBytes: number(3)}
+	runtime.containers[0].WritableLayer = &runtimeapi.FilesystemUsage{UsedBytes: number(1 << 20), InodesUsed: number(1000)}
+	const kubepods, pod = "/kubepods", "/kubepods/besteffort/poduid-web"
+	for _, path := range []string{"/", kubepods, pod} {
+		usage := p.CGroups.Groups.(groups)[path]
+		usage.SwapBytes, usage.MemoryBytes = 4096, 8192
+		p.CGroups.Groups.(groups)[path] = usage
+	}
+	summary, err := p.Summary(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := summary.Pods[0]
+	if n := got.Network; n == nil || n.Name != "eth0" || *n.RxBytes != 11 || *n.TxBytes != 22 || len(n.Interfaces) != 1 {
+		t.Errorf("network %+v", n)
+	}
+	if logs := got.Containers[0].Logs; logs == nil || *logs.UsedBytes < 7 || logs.CapacityBytes == nil || *logs.CapacityBytes != 100 {
+		t.Errorf("logs %+v", logs)
+	}
+	if whole := got.EphemeralStorage; whole == nil || *whole.UsedBytes < 1<<20+7 || *whole.InodesUsed < 1002 {
+		t.Errorf("the pod's disk is %+v, without its containers' layers and logs", whole)
+	}
+	if swap := got.Containers[0].Swap; swap == nil || *swap.SwapUsageBytes != 3 {
+		t.Errorf("the container's swap %+v", swap)
+	}
+	if *got.Swap.SwapUsageBytes != 4096 || *summary.Node.Swap.SwapUsageBytes != 4096 {
+		t.Errorf("swap of the pod %+v, of the node %+v", got.Swap, summary.Node.Swap)
+	}
+	if all := summary.Node.SystemContainers; len(all) != 1 || all[0].Name != "pods" || *all[0].Memory.UsageBytes != 8192 {
+		t.Errorf("system containers %+v", all)
+	}
+	brief, err := p.Summary(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := brief.Pods[0]; got.Network != nil || got.Containers[0].Logs != nil {
+		t.Errorf("the summary of CPU and memory alone counts %+v", got)
+	}
+}

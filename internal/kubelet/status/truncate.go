@@ -1,0 +1,42 @@
+package status
+
+import (
+	v1 "k8s.io/api/core/v1"
+)
+
+// Bounds of the messages in a status, in bytes.
+const (
+	maxMessages = 12 << 10 // termination messages of all containers of a pod
+	maxWaiting  = 4 << 10  // reason why one container waits
+)
+
+// truncateMessages shortens the messages of containers so that they fit into a
+// status together.
+func truncateMessages(s *v1.PodStatus) {
+	lists := [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses}
+	containers := 0
+	for _, list := range lists {
+		containers += len(list)
+	}
+	each := maxMessages / max(containers, 1)
+	for _, list := range lists {
+		for i := range list {
+			truncateState(&list[i].State, each)
+			truncateState(&list[i].LastTerminationState, each)
+		}
+	}
+}
+
+// truncateState copies what it changes, because an earlier status may share it.
+func truncateState(s *v1.ContainerState, each int) {
+	if s.Terminated != nil && len(s.Terminated.Message) > each {
+		cut := *s.Terminated
+		cut.Message = cut.Message[:each]
+		s.Terminated = &cut
+	}
+	if s.Waiting != nil && len(s.Waiting.Message) > maxWaiting {
+		cut := *s.Waiting
+		cut.Message = cut.Message[:maxWaiting]
+		s.Waiting = &cut
+	}
+}

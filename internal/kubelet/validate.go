@@ -1,0 +1,319 @@
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/kubelet/allocatable"
+	"github.com/coracle-io/coracle/internal/kubelet/eviction"
+	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/kubelet/server"
+	"github.com/coracle-io/coracle/internal/kubelet/shutdown"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+)
+
+// Validate returns an error for an invalid configuration, and for settings that
+// this kubelet does not support. Defaults must be set.
+func Validate(k *kubeletconfig.KubeletConfiguration) error {
+	var errs []error
+	if k.CgroupDriver != "cgroupfs" && k.CgroupDriver != "systemd" { // the container runtime's driver is used, see checkCgroupDriver
+		errs = append(errs, fmt.Errorf("cgroupDriver (--cgroup-driver) %q: want cgroupfs or systemd", k.CgroupDriver))
+	}
+	switch k.Authorization.Mode {
+	case kubeletconfig.KubeletAuthorizationModeWebhook, kubeletconfig.KubeletAuthorizationModeAlwaysAllow:
+	default:
+		errs = append(errs, fmt.Errorf("--authorization-mode=%s: want Webhook or AlwaysAllow", k.Authorization.Mode))
+	}
+	_, err := eviction.Thresholds(k)
+	errs = append(errs, err)
+	if _, err := allocatable.Reserved(k, nil); err != nil {
+		errs = append(errs, fmt.Errorf("invalid configuration: --system-reserved, --kube-reserved or --reserved-cpus: %w", err))
+	}
+	if _, err := resource.ParseQuantity(k.ContainerLogMaxSize); err != nil {
+		errs = append(errs, fmt.Errorf("--container-log-max-size=%s: want a quantity such as 10Mi", k.ContainerLogMaxSize))
+	}
+	if _, err := server.TLS(k); err != nil {
+		errs = append(errs, fmt.Errorf("invalid configuration: %w", err))
+	}
+	if _, err := shutdown.Groups(k); err != nil {
+		errs = append(errs, fmt.Errorf("invalid configuration: %w", err))
+	}
+	errs = append(errs, image.CheckPolicy(k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist))
+	errs = append(errs, placementErrors(k)...)
+	for _, list := range [][]setting{numbers(k), durations(k), choices(k)} {
+		for _, s := range list {
+			if s.wrong {
+				errs = append(errs, fmt.Errorf("invalid configuration: %s", s.name))
+			}
+		}
+	}
+	for _, list := range [][]setting{unsupportedResources(k), unsupportedOperation(k)} {
+		for _, s := range list {
+			if s.wrong {
+				errs = append(errs, fmt.Errorf("invalid configuration: %s is not supported by this kubelet", s.name))
+			}
+		}
+	}
+	_, err = Features(k)
+	return errors.Join(append(errs, err)...)
+}
+
+// Features returns the feature gates of a configuration.
+func Features(k *kubeletconfig.KubeletConfiguration) (*feature.Set, error) {
+	var gates []string
+	for name, on := range k.FeatureGates {
+		gates = append(gates, fmt.Sprintf("%s=%t", name, on))
+	}
+	slices.Sort(gates)
+	return feature.Parse(gates)
+}
+
+// setting is a setting in an error, and whether there is one.
+type setting struct {
+	name  string
+	wrong bool
+}
+
+// isSet reports whether a pointer is set to another value than those that mean
+// what the kubelet does.
+func isSet[T comparable](field *T, same ...T) bool {
+	return field != nil && !slices.Contains(same, *field)
+}
+
+// numbers are the settings with bounds.
+func numbers(k *kubeletconfig.KubeletConfiguration) []setting {
+	within := func(name string, value, low, high int64) setting {
+		return setting{fmt.Sprintf("%s %d must be between %d and %d, inclusive", name, value, low, high), value < low || value > high}
+	}
+	least := func(name string, value, low int64) setting {
+		return setting{fmt.Sprintf("%s %d must not be less than %d", name, value, low), value < low}
+	}
+	parallel := int64(1)
+	if k.MaxParallelImagePulls != nil {
+		parallel = int64(*k.MaxParallelImagePulls)
+	}
+	return []setting{
+		within("port (--port)", int64(k.Port), 1, 65535),
+		within("healthzPort (--healthz-port)", int64(*k.HealthzPort), 0, 65535),
+		within("imageGCHighThresholdPercent (--image-gc-high-threshold)", int64(*k.ImageGCHighThresholdPercent), 0, 100),
+		within("imageGCLowThresholdPercent (--image-gc-low-threshold)", int64(*k.ImageGCLowThresholdPercent), 0, 100),
+		{fmt.Sprintf("imageGCLowThresholdPercent (--image-gc-low-threshold) %d must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) %d",
+			*k.ImageGCLowThresholdPercent, *k.ImageGCHighThresholdPercent), *k.ImageGCLowThresholdPercent >= *k.ImageGCHighThresholdPercent},
+		{"enableSystemLogHandler is required for enableSystemLogQuery", k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery && !*k.EnableSystemLogHandler},
+		least("maxPods (--max-pods)", int64(k.MaxPods), 0),
+		least("podsPerCore", int64(k.PodsPerCore), 0),
+		least("podPidsLimit (--pod-max-pids)", *k.PodPidsLimit, -1),
+		least("registryPullQPS (--registry-qps)", int64(*k.RegistryPullQPS), 0),
+		least("registryBurst (--registry-burst)", int64(k.RegistryBurst), 0),
+		least("eventRecordQPS (--event-qps)", int64(*k.EventRecordQPS), 0),
+		least("eventBurst (--event-burst)", int64(k.EventBurst), 0),
+		least("nodeLeaseDurationSeconds", int64(k.NodeLeaseDurationSeconds), 1),
+		least("nodeStatusMaxImages", int64(*k.NodeStatusMaxImages), -1),
+		least("containerLogMaxFiles (--container-log-max-files)", int64(*k.ContainerLogMaxFiles), 2),
+		least("evictionMaxPodGracePeriod (--eviction-max-pod-grace-period)", int64(k.EvictionMaxPodGracePeriod), -1),
+		least("maxParallelImagePulls", parallel, 1),
+		{fmt.Sprintf("maxParallelImagePulls %d cannot be larger than 1 unless serializeImagePulls (--serialize-image-pulls) is false", parallel),
+			parallel > 1 && *k.SerializeImagePulls},
+	}
+}
+
+// durations are the periods, which must be positive, and the durations with
+// other bounds.
+func durations(k *kubeletconfig.KubeletConfiguration) []setting {
+	positive := func(name string, d time.Duration) setting {
+		return setting{fmt.Sprintf("%s %s must be greater than 0", name, d), d <= 0}
+	}
+	oldest, youngest := k.ImageMaximumGCAge.Duration, k.ImageMinimumGCAge.Duration
+	restart := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	return []setting{
+		positive("syncFrequency", k.SyncFrequency.Duration),
+		positive("fileCheckFrequency (--file-check-frequency)", k.FileCheckFrequency.Duration),
+		positive("httpCheckFrequency (--http-check-frequency)", k.HTTPCheckFrequency.Duration),
+		positive("nodeStatusUpdateFrequency (--node-status-update-frequency)", k.NodeStatusUpdateFrequency.Duration),
+		positive("nodeStatusReportFrequency", k.NodeStatusReportFrequency.Duration),
+		positive("streamingConnectionIdleTimeout", k.StreamingConnectionIdleTimeout.Duration),
+		positive("runtimeRequestTimeout", k.RuntimeRequestTimeout.Duration),
+		positive("cpuManagerReconcilePeriod (--cpu-manager-reconcile-period)", k.CPUManagerReconcilePeriod.Duration),
+		positive("containerLogMonitorInterval", k.ContainerLogMonitorInterval.Duration),
+		{fmt.Sprintf("evictionPressureTransitionPeriod (--eviction-pressure-transition-period) %s must not be negative", k.EvictionPressureTransitionPeriod.Duration),
+			k.EvictionPressureTransitionPeriod.Duration < 0},
+		{fmt.Sprintf("imageMinimumGCAge (--minimum-image-ttl-duration) %s must not be negative", youngest), youngest < 0},
+		{fmt.Sprintf("imageMaximumGCAge %s must be greater than imageMinimumGCAge %s, or 0 for no limit", oldest, youngest), oldest != 0 && oldest <= youngest},
+		{fmt.Sprintf("crashLoopBackOff.maxContainerRestartPeriod %s must be between 1s and 300s", restart), restart < time.Second || restart > 300*time.Second},
+	}
+}
+
+// choices are the settings with given values.
+func choices(k *kubeletconfig.KubeletConfiguration) []setting {
+	strategies := []kubeletconfig.ResourceChangeDetectionStrategy{
+		kubeletconfig.GetChangeDetectionStrategy, kubeletconfig.TTLCacheChangeDetectionStrategy, kubeletconfig.WatchChangeDetectionStrategy,
+	}
+	strategy := k.ConfigMapAndSecretChangeDetectionStrategy
+	hairpin := []string{"", kubeletconfig.HairpinVeth, kubeletconfig.PromiscuousBridge, kubeletconfig.HairpinNone}
+	out := []setting{
+		{fmt.Sprintf("hairpinMode (--hairpin-mode) %q: want one of %q", k.HairpinMode, hairpin[1:]), !slices.Contains(hairpin, k.HairpinMode)},
+		{fmt.Sprintf("configMapAndSecretChangeDetectionStrategy %q: want one of %q", strategy, strategies), !slices.Contains(strategies, strategy)},
+	}
+	for _, address := range k.ClusterDNS {
+		out = append(out, setting{fmt.Sprintf("clusterDNS (--cluster-dns) %q is not an IP address", address), net.ParseIP(address) == nil})
+	}
+	for name, address := range map[string]string{"address (--address)": k.Address, "healthzBindAddress": k.HealthzBindAddress} {
+		out = append(out, setting{fmt.Sprintf("%s %q is not an IP address", name, address), net.ParseIP(address) == nil})
+	}
+	known := []string{"pods", "none", systemReserved, kubeReserved, systemReserved + compressible, kubeReserved + compressible}
+	for _, what := range k.EnforceNodeAllocatable {
+		out = append(out,
+			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable) %q: want some of %q", what, known), !slices.Contains(known, what)},
+			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable): none cannot be used together with %s", what), what != "none" && slices.Contains(k.EnforceNodeAllocatable, "none")},
+			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable): %s cannot be used together with %s", what, what+compressible), slices.Contains(k.EnforceNodeAllocatable, what+compressible)})
+	}
+	for _, group := range reservedGroups(k) {
+		out = append(out, setting{fmt.Sprintf("%s must be set when enforceNodeAllocatable (--enforce-node-allocatable) has %s", group.field, group.what), group.path == ""})
+	}
+	return out
+}
+
+// Values of enforceNodeAllocatable, and the ending of those that limit the CPU
+// alone.
+const (
+	systemReserved = "system-reserved"
+	kubeReserved   = "kube-reserved"
+	compressible   = "-compressible"
+)
+
+// reservedGroup is a control group of others that the kubelet limits to what is
+// reserved for them.
+type reservedGroup struct {
+	what        string // as in enforceNodeAllocatable
+	field, path string
+	reserved    map[string]string
+	cpuOnly     bool
+}
+
+// reservedGroups returns the groups that enforceNodeAllocatable has.
+func reservedGroups(k *kubeletconfig.KubeletConfiguration) []reservedGroup {
+	var out []reservedGroup
+	for _, what := range k.EnforceNodeAllocatable {
+		name, cpuOnly := strings.CutSuffix(what, compressible)
+		switch name {
+		case systemReserved:
+			out = append(out, reservedGroup{what, "systemReservedCgroup (--system-reserved-cgroup)", k.SystemReservedCgroup, k.SystemReserved, cpuOnly})
+		case kubeReserved:
+			out = append(out, reservedGroup{what, "kubeReservedCgroup (--kube-reserved-cgroup)", k.KubeReservedCgroup, k.KubeReserved, cpuOnly})
+		}
+	}
+	return out
+}
+
+// limitReserved limits the groups to what is reserved for them.
+func (c *Config) limitReserved() error {
+	for _, group := range reservedGroups(&c.Configuration) {
+		reserved := v1.ResourceList{}
+		for name, text := range group.reserved {
+			q, err := resource.ParseQuantity(text)
+			if err != nil {
+				return fmt.Errorf("%s of %s: %w", name, group.what, err)
+			}
+			reserved[v1.ResourceName(name)] = q
+		}
+		limits := &runtimeapi.LinuxContainerResources{}
+		if cpu, ok := reserved[v1.ResourceCPU]; ok {
+			limits.CpuShares = spec.CPUShares(cpu.MilliValue())
+		}
+		var processes int64
+		if !group.cpuOnly {
+			limits.MemoryLimitInBytes, processes = reserved.Memory().Value(), reserved.Name("pid", resource.DecimalSI).Value()
+		}
+		if err := c.Groups.Apply(filepath.Join("/", group.path), limits, processes); err != nil {
+			return fmt.Errorf("limit the control group of %s: %w", group.what, err)
+		}
+	}
+	return nil
+}
+
+// unsupportedResources are settings of the node's resources that have no effect
+// in this kubelet.
+func unsupportedResources(k *kubeletconfig.KubeletConfiguration) []setting {
+	return []setting{
+		{"qosReserved", len(k.QOSReserved) > 0},
+		{"kubeletCgroups (--kubelet-cgroups)", k.KubeletCgroups != ""},
+		{"systemCgroups (--system-cgroups)", k.SystemCgroups != ""},
+		{"cpuCFSQuotaPeriod", k.CPUCFSQuotaPeriod != nil && k.CPUCFSQuotaPeriod.Duration != 100*time.Millisecond},
+		{"memorySwap.swapBehavior " + k.MemorySwap.SwapBehavior, !slices.Contains([]string{"", spec.NoSwap, spec.LimitedSwap}, k.MemorySwap.SwapBehavior)},
+		{"memoryThrottlingFactor", k.MemoryThrottlingFactor != nil},
+		{"memoryReservationPolicy " + string(k.MemoryReservationPolicy), k.MemoryReservationPolicy != "" && k.MemoryReservationPolicy != kubeletconfig.NoneMemoryReservationPolicy},
+		{"kernelMemcgNotification", k.KernelMemcgNotification},
+		{"oomScoreAdj (--oom-score-adj)", k.OOMScoreAdj != nil},
+		{"maxOpenFiles", k.MaxOpenFiles != 0},
+		{"volumeStatsAggPeriod", k.VolumeStatsAggPeriod.Duration != 0},
+		{"userNamespaces.idsPerPod", k.UserNamespaces != nil && isSet(k.UserNamespaces.IDsPerPod, 65536)},
+		{"containerLogMaxWorkers", isSet(k.ContainerLogMaxWorkers, 1)},
+	}
+}
+
+// unsupportedOperation are the other settings that have no effect in this
+// kubelet.
+func unsupportedOperation(k *kubeletconfig.KubeletConfiguration) []setting {
+	log := &k.Logging
+	return []setting{
+		{"readOnlyPort", k.ReadOnlyPort != 0},
+		{"enableContentionProfiling", k.EnableContentionProfiling},
+		{"enableDebugFlagsHandler", isSet(k.EnableDebugFlagsHandler, false)},
+		{"enableControllerAttachDetach=false", isSet(k.EnableControllerAttachDetach, true)},
+		{"runOnce", k.RunOnce},
+		{"contentType " + k.ContentType + " (--kube-api-content-type)", k.ContentType != ""},
+		{"kubeAPIQPS", k.KubeAPIQPS != nil},
+		{"kubeAPIBurst", k.KubeAPIBurst != 0},
+		{"protectKernelDefaults", k.ProtectKernelDefaults},
+		{"makeIPTablesUtilChains", isSet(k.MakeIPTablesUtilChains, false)},
+		{"iptablesMasqueradeBit", k.IPTablesMasqueradeBit != nil},
+		{"iptablesDropBit", k.IPTablesDropBit != nil},
+		{"showHiddenMetricsForVersion", k.ShowHiddenMetricsForVersion != ""},
+		{"volumePluginDir (--volume-plugin-dir)", k.VolumePluginDir != ""},
+		{"tracing", k.Tracing != nil},
+		{"logging.format " + log.Format + " (--logging-format)", log.Format != "" && log.Format != "text"},
+		{"logging.verbosity", log.Verbosity != 0},
+		{"logging.vmodule", len(log.VModule) > 0},
+	}
+}
+
+// checkMachine returns an error on a machine that the configuration refuses.
+func (c *Config) checkMachine() error {
+	k := &c.Configuration
+	if k.FailSwapOn != nil && *k.FailSwapOn {
+		if c.swapCapacity() > 0 {
+			return errors.New("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")
+		}
+	}
+	if !c.unified() {
+		if k.MemorySwap.SwapBehavior == spec.LimitedSwap {
+			return fmt.Errorf("memorySwap.swapBehavior %s needs control groups of version 2", spec.LimitedSwap)
+		}
+		if k.FailCgroupV1 != nil && *k.FailCgroupV1 {
+			return errors.New("kubelet is configured to not run on a host using cgroup v1: use version 2, or set failCgroupV1 to false")
+		}
+		if isSet(k.SingleProcessOOMKill, true) {
+			return errors.New("invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1")
+		}
+	}
+	for _, group := range reservedGroups(k) {
+		if !slices.ContainsFunc([]string{"/sys/fs/cgroup", "/sys/fs/cgroup/memory"}, func(root string) bool {
+			_, err := c.Files.Stat(filepath.Join(root, group.path))
+			return err == nil
+		}) {
+			return fmt.Errorf("%s %q: there is no such control group, and the kubelet does not make it", group.field, group.path)
+		}
+	}
+	return nil
+}

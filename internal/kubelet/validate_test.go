@@ -1,0 +1,180 @@
+package kubelet
+
+import (
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+)
+
+// check validates the defaults with the settings in text.
+func check(t *testing.T, text string) error {
+	t.Helper()
+	k := &kubeletconfig.KubeletConfiguration{}
+	if err := yaml.UnmarshalStrict([]byte(text), k); err != nil {
+		t.Fatal(err)
+	}
+	DefaultConfiguration(k)
+	return Validate(k)
+}
+
+// A setting that has no effect in this kubelet, or a value that makes no sense,
+// is refused by the name of its field.
+func TestInvalidConfigurations(t *testing.T) {
+	for text, want := range map[string]string{
+		"syncFrequency: -1s":                                                   "syncFrequency -1s must be greater than 0",
+		"fileCheckFrequency: -1s":                                              "fileCheckFrequency (--file-check-frequency) -1s must be greater than 0",
+		"httpCheckFrequency: -1s":                                              "httpCheckFrequency",
+		"nodeStatusUpdateFrequency: -1s":                                       "nodeStatusUpdateFrequency",
+		"containerLogMonitorInterval: 0s":                                      "containerLogMonitorInterval 0s",
+		"nodeLeaseDurationSeconds: -40":                                        "nodeLeaseDurationSeconds -40 must not be less than 1",
+		"port: 70000":                                                          "port (--port) 70000 must be between 1 and 65535, inclusive",
+		"maxPods: -1":                                                          "maxPods",
+		"imageGCHighThresholdPercent: 101":                                     "imageGCHighThresholdPercent",
+		"imageGCHighThresholdPercent: 50":                                      "imageGCLowThresholdPercent (--image-gc-low-threshold) 80 must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) 50",
+		"imageMaximumGCAge: 1m":                                                "imageMaximumGCAge 1m0s must be greater than imageMinimumGCAge 2m0s",
+		"maxParallelImagePulls: 3":                                             "maxParallelImagePulls 3 cannot be larger than 1 unless serializeImagePulls",
+		"containerLogMaxFiles: 1":                                              "containerLogMaxFiles",
+		"crashLoopBackOff: {maxContainerRestartPeriod: 1h}":                    "crashLoopBackOff.maxContainerRestartPeriod 1h0m0s must be between 1s and 300s",
+		"clusterDNS: [dns.example]":                                            `clusterDNS (--cluster-dns) "dns.example" is not an IP address`,
+		"healthzBindAddress: nowhere":                                          "healthzBindAddress",
+		"configMapAndSecretChangeDetectionStrategy: No":                        "configMapAndSecretChangeDetectionStrategy",
+		"featureGates: {NoSuchGate: true}":                                     "unrecognized feature gate: NoSuchGate",
+		"featureGates: {DRAOptionalNodeOperations: true}":                      "featureGates (--feature-gates): DRAOptionalNodeOperations=true: this kubelet does not have this feature",
+		"cpuManagerPolicy: dynamic":                                            `cpuManagerPolicy (--cpu-manager-policy): unknown policy: "dynamic"`,
+		"cpuManagerPolicyOptions: {full-pcpus-only: 'true'}":                   "None policy: received unsupported options=map[full-pcpus-only:true]",
+		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {other: 'true'}}": `unknown CPU Manager Policy option: "other"`,
+		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {align-by-socket: 'true'}}":                                                       `CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided`,
+		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {full-pcpus-only: maybe}}":                                                        `bad value for option "full-pcpus-only"`,
+		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true', prefer-align-cpus-by-uncorecache: 'true'}}": "can not be used at the same time",
+		"cpuManagerReconcilePeriod: -1s":                                                           "cpuManagerReconcilePeriod (--cpu-manager-reconcile-period) -1s must be greater than 0",
+		"reservedSystemCPUs: x":                                                                    "unable to parse reservedSystemCPUs (--reserved-cpus) x",
+		"reservedSystemCPUs: 0-999999999":                                                          "CPU 999999999 is out of range",
+		"memoryManagerPolicy: static":                                                              `memoryManagerPolicy (--memory-manager-policy): unknown policy: "static"`,
+		"topologyManagerPolicy: best":                                                              `topologyManagerPolicy (--topology-manager-policy) "best" must be one of: ["none" "best-effort" "restricted" "single-numa-node"]`,
+		"topologyManagerScope: node":                                                               `topologyManagerScope (--topology-manager-scope) "node" must be one of: "container", or "pod"`,
+		"topologyManagerPolicyOptions: {other: 'true'}":                                            `unknown Topology Manager Policy option: "other"`,
+		"topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}":                            `the minimum value of "max-allowable-numa-nodes" should not be less than 8`,
+		"reservedMemory: [{numaNode: 0, limits: {cpu: 1}}]":                                        `the limit type "cpu" for NUMA node 0 is not supported, only [memory hugepages-<HugePageSize>] is accepted`,
+		"reservedMemory: [{numaNode: 0, limits: {memory: 0}}]":                                     `reserved memory may not be zero for NUMA node 0 and resource "memory"`,
+		"reservedMemory: [{numaNode: 1, limits: {memory: 1}}, {numaNode: 1, limits: {memory: 2}}]": `the reserved memory has a duplicate value for NUMA node 1 and resource "memory"`,
+		"memorySwap: {swapBehavior: UnlimitedSwap}":                                                "memorySwap.swapBehavior UnlimitedSwap is not supported",
+		"logging: {format: json}":                                                                  "logging.format json (--logging-format) is not supported",
+		"userNamespaces: {idsPerPod: 131072}":                                                      "userNamespaces.idsPerPod is not supported",
+		"readOnlyPort: 10255":                                                                      "readOnlyPort is not supported",
+		"enforceNodeAllocatable: [system-reserved]":                                                "systemReservedCgroup (--system-reserved-cgroup) must be set",
+		"enforceNodeAllocatable: [everything]":                                                     "enforceNodeAllocatable (--enforce-node-allocatable) \"everything\"",
+		"enforceNodeAllocatable: [none, pods]":                                                     "none cannot be used together with pods",
+		"shutdownGracePeriodCriticalPods: 30s":                                                     "shutdownGracePeriodCriticalPods 30s must be <= shutdownGracePeriod 0s",
+		"{enableSystemLogQuery: true, enableSystemLogHandler: false}":                              "enableSystemLogHandler is required for enableSystemLogQuery",
+		"hairpinMode: sometimes":                                                                   "hairpinMode (--hairpin-mode)",
+		"tlsMinVersion: SSL3":                                                                      "tlsMinVersion (--tls-min-version)",
+		"tlsCipherSuites: [ROT13]":                                                                 "tlsCipherSuites (--tls-cipher-suites)",
+		"cgroupDriver: initd":                                                                      "cgroupDriver (--cgroup-driver)",
+	} {
+		if err := check(t, text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		} else if n := len(strings.Split(err.Error(), "\n")); n != 1 {
+			t.Errorf("%s: %d errors: %v", text, n, err)
+		}
+	}
+}
+
+// Values that mean what this kubelet does are accepted, as in the files that
+// kubeadm writes.
+func TestValidConfigurations(t *testing.T) {
+	const kubeadm = `
+cpuManagerReconcilePeriod: 0s
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+imageMaximumGCAge: 0s
+imageMinimumGCAge: 0s
+logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}, text: {infoBufferSize: "0"}}, verbosity: 0}
+memorySwap: {}
+runtimeRequestTimeout: 0s
+shutdownGracePeriod: 0s
+shutdownGracePeriodCriticalPods: 0s
+syncFrequency: 0s
+volumeStatsAggPeriod: 0s
+`
+	for _, text := range []string{"", kubeadm, "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true"} {
+		if err := check(t, text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// Every field of the configuration is either used in this kubelet or refused.
+// This counts the fields, so that a new one is decided on.
+func TestNoFieldIsForgotten(t *testing.T) {
+	const known = 127
+	if n := reflect.TypeFor[kubeletconfig.KubeletConfiguration]().NumField(); n != known {
+		t.Errorf("KubeletConfiguration has %d fields, of which %d are used or refused: add the others to unsupportedResources or unsupportedOperation, unless they have an effect", n, known)
+	}
+}
+
+func TestDefaultEvictionSettingsAreMerged(t *testing.T) {
+	merge := true
+	for name, test := range map[string]struct {
+		merge *bool
+		want  map[string]string
+	}{
+		"replaced": {nil, map[string]string{"memory.available": "1Gi"}},
+		"merged": {&merge, map[string]string{
+			"memory.available": "1Gi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
+		}},
+	} {
+		k := &kubeletconfig.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "1Gi"}, MergeDefaultEvictionSettings: test.merge}
+		if DefaultConfiguration(k); !maps.Equal(k.EvictionHard, test.want) {
+			t.Errorf("%s: %v", name, k.EvictionHard)
+		}
+	}
+}
+
+// A kubelet does not start on a machine that its configuration refuses.
+func TestMachineThatIsRefused(t *testing.T) {
+	const header = "Filename\tType\tSize\tUsed\tPriority\n"
+	yes, no := true, false
+	for name, test := range map[string]struct {
+		swaps    string
+		version2 bool
+		swap, v1 *bool
+		behavior string
+		want     string
+	}{
+		"swap is on":                     {header + "/dev/sdb1 partition 4 0 -2\n", true, &yes, nil, "", "running with swap on is not supported"},
+		"swap is fine":                   {header + "/dev/sdb1 partition 4 0 -2\n", true, &no, nil, "", ""},
+		"no swap":                        {header, true, &yes, &yes, "", ""},
+		"cgroup v1":                      {header, false, nil, &yes, "", "cgroup v1"},
+		"cgroup v1 fine":                 {header, false, nil, &no, "", ""},
+		"limited swap without cgroup v2": {header, false, nil, &no, spec.LimitedSwap, "memorySwap.swapBehavior LimitedSwap needs control groups of version 2"},
+	} {
+		disk := &files.Memory{}
+		for _, dir := range []string{"/proc", "/sys/fs/cgroup"} {
+			if err := disk.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := disk.WriteFile("/proc/swaps", []byte(test.swaps), 0o444); err != nil {
+			t.Fatal(err)
+		}
+		if test.version2 {
+			if err := disk.WriteFile("/sys/fs/cgroup/cgroup.controllers", nil, 0o444); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := Config{Files: disk}
+		c.Configuration.FailSwapOn, c.Configuration.FailCgroupV1 = test.swap, test.v1
+		c.Configuration.MemorySwap.SwapBehavior = test.behavior
+		err := c.checkMachine()
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}

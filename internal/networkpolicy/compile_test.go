@@ -1,0 +1,126 @@
+package networkpolicy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func TestBlocks(t *testing.T) {
+	for _, c := range []struct {
+		cidr   string
+		except []string
+		want   string
+	}{
+		{"10.0.0.0/8", nil, "10.0.0.0-10.255.255.255"},
+		{"0.0.0.0/0", nil, "0.0.0.0-255.255.255.255"},
+		{"0.0.0.0/0", []string{"0.0.0.0/1"}, "128.0.0.0-255.255.255.255"},
+		{"0.0.0.0/0", []string{"255.255.255.255/32"}, "0.0.0.0-255.255.255.254"},
+		{"10.0.0.0/30", []string{"10.0.0.1/32", "10.0.0.2/32"}, "10.0.0.0-10.0.0.0 10.0.0.3-10.0.0.3"},
+		{"10.0.0.0/24", []string{"10.0.0.128/25", "10.0.0.192/26"}, "10.0.0.0-10.0.0.127"},
+		{"10.0.0.0/24", []string{"10.0.0.0/25", "10.0.0.128/25"}, ""},
+		{"10.0.0.7/24", nil, "10.0.0.0-10.0.0.255"},
+		{"010.0.0.0/8", nil, "10.0.0.0-10.255.255.255"},
+		{"fd00::/126", []string{"fd00::1/128"}, "fd00::-fd00:: fd00::2-fd00::3"},
+		{"::/0", nil, "::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
+		{"10.0.0.0/8", []string{"fd00::/8"}, "10.0.0.0-10.255.255.255"},
+		// A CIDR that cannot be parsed allows nothing.
+		{"10.0.0.0/33", nil, ""},
+		{"10.0.0.0/8", []string{"nonsense"}, ""},
+	} {
+		var got []string
+		for _, b := range blocks(&networkingv1.IPBlock{CIDR: c.cidr, Except: c.except}) {
+			got = append(got, b.From.String()+"-"+b.To.String())
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s except %v: %v, want %s", c.cidr, c.except, got, c.want)
+		}
+	}
+}
+
+func TestCompile(t *testing.T) {
+	ports := func(list ...networkingv1.NetworkPolicyPort) networkingv1.NetworkPolicySpec {
+		return networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: list}}}
+	}
+	port := func(number, end int32) networkingv1.NetworkPolicyPort {
+		p := networkingv1.NetworkPolicyPort{Port: new(intstr.FromInt32(number))}
+		if end != 0 {
+			p.EndPort = new(end)
+		}
+		return p
+	}
+	peers := func(list ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {
+		return networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{To: list}}, PolicyTypes: []networkingv1.PolicyType{"Egress"}}
+	}
+	everything := &metav1.LabelSelector{}
+	broken := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
+	for name, c := range map[string]struct {
+		spec networkingv1.NetworkPolicySpec
+		want string
+	}{
+		"nothing":                 {networkingv1.NetworkPolicySpec{}, "ingress"},
+		"egress rules":            {networkingv1.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{}}}, "ingress egress: any peer at any port"},
+		"ingress alone":           {networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{}}}, "ingress"},
+		"egress alone":            {networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Ingress: []networkingv1.NetworkPolicyIngressRule{{}}}, "egress"},
+		"ports that touch":        {ports(port(80, 0), port(81, 90), port(85, 100), port(1, 0)), "ingress: any peer at TCP/1-1 TCP/80-100"},
+		"all ports of a protocol": {ports(networkingv1.NetworkPolicyPort{Protocol: new(v1.ProtocolSCTP)}), "ingress: any peer at SCTP/0-65535"},
+		"ports that are none":     {ports(port(80, 79), port(70000, 0), port(-1, 0)), "ingress: any peer at"},
+		"a named port twice":      {ports(networkingv1.NetworkPolicyPort{Port: new(intstr.FromString("web"))}, networkingv1.NetworkPolicyPort{Port: new(intstr.FromString("web"))}), "ingress: any peer at TCP/web"},
+		"pods of the namespace":   {peers(networkingv1.NetworkPolicyPeer{PodSelector: everything}), "egress: {x  ()} at any port"},
+		"all pods":                {peers(networkingv1.NetworkPolicyPeer{NamespaceSelector: everything}), "egress: { () ()} at any port"},
+		"a broken selector":       {peers(networkingv1.NetworkPolicyPeer{PodSelector: broken}), "egress: {x  none} at any port"},
+		"an empty peer":           {peers(networkingv1.NetworkPolicyPeer{}), "egress: at any port"},
+		"blocks that touch": {peers(networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/25"}},
+			networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.128/25"}}), "egress: 10.0.0.0-10.0.0.255 at any port"},
+	} {
+		compiled := compile(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x"}, Spec: c.spec})
+		var got []string
+		for _, direction := range []struct {
+			name    string
+			applies bool
+			rules   []Rule
+		}{{"ingress", compiled.ingress, compiled.policy.Ingress}, {"egress", compiled.egress, compiled.policy.Egress}} {
+			if direction.applies {
+				got = append(got, direction.name+describe(direction.rules))
+			}
+		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s: %q, want %q", name, s, c.want)
+		}
+	}
+}
+
+// describe returns rules as text.
+func describe(rules []Rule) string {
+	var out []string
+	for _, r := range rules {
+		var parts []string
+		if r.AnyPeer {
+			parts = append(parts, "any peer")
+		}
+		for _, g := range r.Groups {
+			parts = append(parts, fmt.Sprint(g))
+		}
+		for _, b := range r.Blocks {
+			parts = append(parts, b.From.String()+"-"+b.To.String())
+		}
+		parts = append(parts, "at")
+		if r.AnyPort {
+			parts = append(parts, "any port")
+		}
+		for _, p := range r.Ports {
+			parts = append(parts, fmt.Sprintf("%s/%d-%d", p.Protocol, p.From, p.To))
+		}
+		for _, n := range r.Named {
+			parts = append(parts, string(n.Protocol)+"/"+n.Name)
+		}
+		out = append(out, strings.Join(parts, " "))
+	}
+	return strings.Join(slices.Concat([]string{""}, out), ": ")
+}

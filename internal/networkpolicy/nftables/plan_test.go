@@ -1,0 +1,118 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/nftables"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/goldentest"
+	"github.com/coracle-io/coracle/internal/networkpolicy"
+	"github.com/coracle-io/coracle/internal/nft"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+func TestPlan(t *testing.T) {
+	nothing := []networkpolicy.Rule{}
+	peers := []networkpolicy.Rule{{Groups: []networkpolicy.Group{group}, Blocks: blocksOf("192.0.2.0", "192.0.2.255", "2001:db8::", "2001:db8::ff"), AnyPort: true}}
+	atPorts := []networkpolicy.Rule{{AnyPeer: true, Ports: []networkpolicy.Ports{{Protocol: v1.ProtocolTCP, From: 80, To: 80}, {Protocol: v1.ProtocolUDP, From: 5000, To: 5100}}, Named: []networkpolicy.NamedPort{http}}}
+	peersAtPorts := []networkpolicy.Rule{{Groups: []networkpolicy.Group{group}, Ports: atPorts[0].Ports, Named: atPorts[0].Named}}
+	manyPorts := []networkpolicy.Rule{{
+		AnyPeer: true, Named: []networkpolicy.NamedPort{{Protocol: v1.ProtocolTCP, Name: "admin"}, http, {Protocol: v1.ProtocolUDP, Name: "http"}},
+		Ports: []networkpolicy.Ports{
+			{Protocol: v1.ProtocolTCP, From: 80, To: 80}, {Protocol: v1.ProtocolTCP, From: 8000, To: 8010}, {Protocol: v1.ProtocolTCP, From: 60000, To: 65535}, {Protocol: v1.ProtocolUDP, From: 53, To: 53},
+		},
+	}}
+	otherFamily := []networkpolicy.Rule{{Blocks: blocksOf("2001:db8::", "2001:db8::ff"), AnyPort: true}}
+	shared := isolating(nothing, nil, "10.9.1.2", "10.9.1.3")
+	second := types.NamespacedName{Namespace: "x", Name: "second"}
+	shared.Policies[second] = &networkpolicy.Policy{Ingress: []networkpolicy.Rule{anyone}}
+	shared.Pods[netip.MustParseAddr("10.9.1.4")] = networkpolicy.Isolation{Ingress: []types.NamespacedName{policy, second}}
+	for name, c := range map[string]struct {
+		rules  networkpolicy.Rules
+		family nft.Family
+		bridge string
+	}{
+		"empty":                 {networkpolicy.Rules{}, nft.IPv4, "cor0"},
+		"empty-ipv6":            {networkpolicy.Rules{}, nft.IPv6, "cor0"},
+		"deny":                  {isolating(nothing, nothing, "10.9.1.2"), nft.IPv4, ""},
+		"deny-on-bridge":        {isolating(nothing, nothing, "10.9.1.2"), nft.IPv4, "cor0"},
+		"deny-on-bridge-ipv6":   {isolating(nothing, nothing, "fd09::2"), nft.IPv6, "cor0"},
+		"allow-all":             {isolating([]networkpolicy.Rule{anyone}, nil, "10.9.1.2"), nft.IPv4, ""},
+		"ingress-peers":         {isolating(peers, nil, "10.9.1.2"), nft.IPv4, ""},
+		"ingress-peers-ipv6":    {isolating(peers, nil, "fd09::2"), nft.IPv6, ""},
+		"egress-peers":          {isolating(nil, peers, "10.9.1.2"), nft.IPv4, ""},
+		"ports":                 {isolating(atPorts, nil, "10.9.1.2"), nft.IPv4, ""},
+		"many-ports":            {isolating(manyPorts, nil, "10.9.1.2"), nft.IPv4, ""},
+		"peers-at-ports":        {isolating(nil, peersAtPorts, "10.9.1.2"), nft.IPv4, ""},
+		"peers-of-other-family": {isolating(otherFamily, nil, "10.9.1.2"), nft.IPv4, ""},
+		"shared-policies":       {shared, nft.IPv4, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := text(plan(c.rules, c.family, c.bridge), c.family)
+			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), got, *rewrite, "go test -rewrite")
+		})
+	}
+}
+
+// text returns a table with the elements that the kernel gets, in a fixed order.
+func text(r ruleset, f nft.Family) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(r.sets)) {
+		fmt.Fprintf(&b, "set %s\n", name)
+		var lines []string
+		for _, e := range r.sets[name].elements(f, set{}) {
+			lines = append(lines, r.sets[name].kind.text(f, e))
+		}
+		for _, line := range slices.Sorted(slices.Values(lines)) {
+			fmt.Fprintf(&b, "\t%s\n", line)
+		}
+	}
+	for _, chain := range slices.Sorted(maps.Keys(r.chains)) {
+		fmt.Fprintf(&b, "chain %s\n", chain)
+		for _, rule := range r.chains[chain] {
+			fmt.Fprintf(&b, "\t%s\n", rule)
+		}
+	}
+	return b.String()
+}
+
+// text returns an element of a set of this kind.
+func (k kind) text(f nft.Family, e nftables.SetElement) string {
+	if k == ranges {
+		text := fmt.Sprintf("%05d", binary.BigEndian.Uint16(e.Key))
+		if e.IntervalEnd {
+			text += " is behind the end"
+		}
+		return text
+	}
+	first, rest := addressOf(e.Key[:f.Size]), e.Key[f.Size:]
+	switch k {
+	case isolated:
+		return first + " : goto " + e.VerdictData.Chain
+	case pairs:
+		return first + " . " + addressOf(rest)
+	case ports:
+		return fmt.Sprintf("%s . protocol %d . %d", first, rest[0], binary.BigEndian.Uint16(rest[4:]))
+	case blocks:
+		if e.IntervalEnd {
+			return first + " is behind the end"
+		}
+	}
+	return first
+}
+
+func addressOf(data []byte) string {
+	a, _ := netip.AddrFromSlice(data)
+	return a.String()
+}

@@ -1,0 +1,36 @@
+package nodestatus
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestReady(t *testing.T) {
+	n := &v1.Node{}
+	if got := Ready(n); got != v1.ConditionUnknown {
+		t.Errorf("without conditions it is %s", got)
+	}
+	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: v1.ConditionFalse}}
+	if got := Ready(n); got != v1.ConditionFalse {
+		t.Errorf("it is %s, want False", got)
+	}
+	Condition(n, v1.NodeReady).Status = v1.ConditionTrue
+	if got := Ready(n); got != v1.ConditionTrue {
+		t.Errorf("Condition returns a copy: it is %s", got)
+	}
+	if c := Condition(n, v1.NodePIDPressure); c != nil {
+		t.Errorf("there is %v", c)
+	}
+}
+
+func TestIsOutOfService(t *testing.T) {
+	n := &v1.Node{Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoExecute}}}}
+	if IsOutOfService(n) {
+		t.Error("a node that is not ready is out of service")
+	}
+	n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: v1.TaintEffectNoSchedule})
+	if !IsOutOfService(n) {
+		t.Error("a node with the taint is not out of service")
+	}
+}

@@ -1,0 +1,133 @@
+package proxy
+
+import (
+	"cmp"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Any user who can write a Service can name any address in spec.externalIPs
+// (CVE-2020-8554). The proxy does not give a Service these addresses:
+//
+//   - the cluster IP of a Service, at any port;
+//   - addresses on which the cluster itself serves: the endpoints of
+//     default/kubernetes, and the reserved ports of a node's addresses;
+//   - a node's address with a node port of an older Service;
+//   - addresses and ports of an older Service.
+
+// apiServers is the Service whose endpoints are the API servers.
+var apiServers = types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
+
+// frontend is an address at which connections arrive.
+type frontend struct {
+	at       netip.AddrPort
+	protocol v1.Protocol
+}
+
+// claims decides which Service gets which external address.
+type claims struct {
+	clusterIPs map[netip.Addr]bool
+	taken      map[frontend]types.NamespacedName
+	// nodePorts has the Services with node ports; the address of its keys is not set.
+	nodePorts map[frontend]types.NamespacedName
+	created   func(types.NamespacedName) metav1.Time
+	nodes     map[netip.Addr]bool
+	reserved  []int
+}
+
+// arbitrate returns copies, without the lost addresses, of the ports that lose
+// external addresses. An older Service wins over a younger one. Among Services of the
+// same age, the order of names decides.
+func arbitrate(services map[PortName]*ServicePort, created func(types.NamespacedName) metav1.Time, nodes map[netip.Addr]bool, reserved []int) map[PortName]*ServicePort {
+	var contenders []PortName
+	for name, p := range services {
+		if len(p.External)+len(p.LoadBalancer) > 0 {
+			contenders = append(contenders, name)
+		}
+	}
+	if len(contenders) == 0 {
+		return nil
+	}
+	c := claims{
+		clusterIPs: map[netip.Addr]bool{}, taken: map[frontend]types.NamespacedName{}, nodePorts: map[frontend]types.NamespacedName{},
+		created: created, nodes: nodes, reserved: reserved,
+	}
+	for name, p := range services {
+		c.clusterIPs[p.ClusterIP] = true
+		c.addNodePort(name.NamespacedName, name.Protocol, p.NodePort)
+		c.addNodePort(name.NamespacedName, v1.ProtocolTCP, p.HealthCheckNodePort)
+		if name.NamespacedName == apiServers {
+			for _, endpoint := range p.Cluster {
+				c.taken[frontend{endpoint, name.Protocol}] = apiServers
+			}
+		}
+	}
+	slices.SortFunc(contenders, func(a, b PortName) int {
+		return cmp.Or(c.compareAge(a.NamespacedName, b.NamespacedName), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Family, b.Family))
+	})
+	losers := map[PortName]*ServicePort{}
+	for _, name := range contenders {
+		p := services[name]
+		left := *p
+		left.External = c.allow(name, p.Port, p.External)
+		left.LoadBalancer = c.allow(name, p.Port, p.LoadBalancer)
+		if len(left.External) < len(p.External) || len(left.LoadBalancer) < len(p.LoadBalancer) {
+			losers[name] = &left
+		}
+	}
+	return losers
+}
+
+// compareAge compares Services by age, the oldest first, as the controller
+// service-lb-controller does.
+func (c *claims) compareAge(a, b types.NamespacedName) int {
+	ageA, ageB := c.created(a), c.created(b)
+	return cmp.Or(ageA.Compare(ageB.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// addNodePort records a node port of a Service; 0 is none.
+func (c *claims) addNodePort(name types.NamespacedName, protocol v1.Protocol, port uint16) {
+	f := frontend{netip.AddrPortFrom(netip.Addr{}, port), protocol}
+	if owner, taken := c.nodePorts[f]; port != 0 && (!taken || c.compareAge(name, owner) < 0) {
+		c.nodePorts[f] = name
+	}
+}
+
+// hasNodePort reports whether a node's address and port belong to an older
+// Service, by its node port.
+func (c *claims) hasNodePort(name types.NamespacedName, f frontend) bool {
+	owner, taken := c.nodePorts[frontend{netip.AddrPortFrom(netip.Addr{}, f.at.Port()), f.protocol}]
+	return taken && c.nodes[f.at.Addr()] && c.compareAge(owner, name) < 0
+}
+
+// allow assigns a Service the given addresses, except those that it may not have,
+// and returns the assigned ones.
+func (c *claims) allow(name PortName, port uint16, addresses []netip.Addr) []netip.Addr {
+	var kept []netip.Addr
+	for _, a := range addresses {
+		f := frontend{netip.AddrPortFrom(a, port), name.Protocol}
+		owner, taken := c.taken[f]
+		if c.clusterIPs[a] || taken && owner != name.NamespacedName || c.nodes[a] && slices.Contains(c.reserved, int(port)) || c.hasNodePort(name.NamespacedName, f) {
+			continue
+		}
+		c.taken[f] = name.NamespacedName
+		kept = append(kept, a)
+	}
+	return kept
+}
+
+// reuseUnchanged replaces ports in services by those that lost addresses. A
+// port that equals the one in before keeps its pointer.
+func reuseUnchanged(services, losers, before map[PortName]*ServicePort) {
+	for name, p := range losers {
+		if old := before[name]; old != nil && reflect.DeepEqual(old, p) {
+			losers[name] = old
+		}
+		services[name] = losers[name]
+	}
+}

@@ -1,0 +1,137 @@
+package pod_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
+)
+
+type statusCase struct{ spec, old, next, want string }
+
+const (
+	ended     = `{containerStatuses: [{name: c, state: {terminated: {exitCode: 0}}}]}`
+	failed    = `{containerStatuses: [{name: c, state: {terminated: {exitCode: 1}}}]}`
+	runs      = `{containerStatuses: [{name: c, state: {running: {}}}]}`
+	runsAgain = `status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state`
+)
+
+func TestContainerRestarts(t *testing.T) {
+	checkStatusUpdates(t, map[string]statusCase{
+		"always restarted":     {old: ended, next: runs},
+		"never restarted":      {spec: `{restartPolicy: Never}`, old: failed, next: runs, want: runsAgain},
+		"restarted on failure": {spec: `{restartPolicy: OnFailure}`, old: failed, next: runs},
+		"restarted on success": {spec: `{restartPolicy: OnFailure}`, old: ended, next: runs, want: runsAgain},
+		"container that never restarts": {
+			spec: `{containers: [{name: c, image: i, restartPolicy: Never}]}`, old: failed, next: runs, want: runsAgain,
+		},
+		"by a rule": {
+			spec: `{containers: [{name: c, image: i, restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [1]}}]}]}`,
+			old:  failed, next: runs,
+		},
+		"ephemeral container": {
+			old:  `{ephemeralContainerStatuses: [{name: d, state: {terminated: {exitCode: 1}}}]}`,
+			next: `{ephemeralContainerStatuses: [{name: d, state: {running: {}}}]}`,
+			want: `status.ephemeralContainerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state`,
+		},
+	})
+}
+
+func TestPodStatusRules(t *testing.T) {
+	checkStatusUpdates(t, map[string]statusCase{
+		"two families":          {next: `{podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}], hostIP: 10.0.0.2, hostIPs: [{ip: 10.0.0.2}, {ip: "fd00::2"}]}`},
+		"known invalid address": {old: `{podIPs: [{ip: 010.0.0.1}]}`, next: `{podIPs: [{ip: 010.0.0.1}]}`},
+		"new invalid address":   {next: `{podIPs: [{ip: 010.0.0.1}]}`, want: `status.podIPs[0]: Invalid value: "010.0.0.1": must not have leading 0s`},
+		"one family":            {next: `{podIPs: [{ip: 10.0.0.1}, {ip: 10.0.0.2}]}`, want: `status.podIPs: Invalid value: [{"IP":"10.0.0.1"},{"IP":"10.0.0.2"}]: may specify no more than one IP for each IP family`},
+		"different host IPs":    {next: `{hostIP: 10.0.0.1, hostIPs: [{ip: 10.0.0.2}]}`, want: "status.hostIPs[0].ip: Invalid value: \"10.0.0.2\": must be equal to `hostIP`"},
+		"QoS class":             {next: `{qosClass: Guaranteed}`, want: `status.qosClass: Invalid value: "Guaranteed": field is immutable`},
+		"condition names": {
+			next: `{conditions: [{type: Ready}, {type: example.com/Warm}, {type: a b, observedGeneration: -1}]}`,
+			want: `status.conditions[2].observedGeneration: Invalid value: -1: must be a non-negative integer
+status.conditions[2].Type: Invalid value: "a b": name part must consist of`,
+		},
+		"generation":             {next: `{observedGeneration: -1}`, want: `status.observedGeneration: Invalid value: -1: must be a non-negative integer`},
+		"invalid nominated node": {next: `{nominatedNodeName: A}`, want: `status.nominatedNodeName: Invalid value: "A": a lowercase RFC 1123 subdomain`},
+		"nominated node of a bound pod": {
+			spec: `{nodeName: n}`, next: `{nominatedNodeName: m}`,
+			want: `status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node`,
+		},
+	})
+}
+
+func TestContainerStatusRules(t *testing.T) {
+	checkStatusUpdates(t, map[string]statusCase{
+		"users": {
+			next: `{containerStatuses: [{name: c, user: {linux: {uid: -1, gid: 0, supplementalGroups: [0, -2]}}}]}`,
+			want: `status.containerStatuses[0].user.linux.uid: Invalid value: -1: must be between 0 and 2147483647, inclusive
+status.containerStatuses[0].user.linux.supplementalGroups[1]: Invalid value: -2: must be between 0 and 2147483647, inclusive`,
+		},
+		"users of Windows": {
+			spec: `{os: {name: windows}}`, next: `{containerStatuses: [{name: c, user: {linux: {uid: 0, gid: 0}}}]}`,
+			want: `status.containerStatuses[0].user.linux: Forbidden: cannot be set for a windows pod`,
+		},
+		"health of devices": {
+			spec: `{resourceClaims: [{name: gpu, resourceClaimName: x}], containers: [{name: c, image: i, resources: {claims: [{name: gpu}]}}]}`,
+			next: `{containerStatuses: [{name: c, allocatedResourcesStatus: [{name: "claim:gpu", resources: [
+			  {resourceID: a, health: Healthy}, {resourceID: a, health: Fine}]}, {name: example.com/tpu}]}]}`,
+			want: `status.containerStatuses[0].allocatedResourcesStatus[0].resources[1].health: Unsupported value: "Fine": supported values: "Healthy", "Unhealthy", "Unknown"
+status.containerStatuses[0].allocatedResourcesStatus[0].resources[1].resourceID: Duplicate value: "a"
+status.containerStatuses[0].allocatedResourcesStatus[1].name: Invalid value: "example.com/tpu": must match one of the container's resource requests`,
+		},
+	})
+}
+
+func TestClaimStatusRules(t *testing.T) {
+	checkStatusUpdates(t, map[string]statusCase{
+		"claims": {
+			spec: `{resourceClaims: [{name: a, resourceClaimTemplateName: t}]}`,
+			next: `{resourceClaimStatuses: [{name: a, resourceClaimName: p-a-1}, {name: a}, {name: b}]}`,
+			want: "status.resourceClaimStatuses[1].name: Duplicate value: \"a\"\n" +
+				"status.resourceClaimStatuses[2].name: Invalid value: \"b\": must match the name of an entry in `spec.resourceClaims`",
+		},
+		"claim of extended resources": {
+			next: `{extendedResourceClaimStatus: {requestMappings: [{containerName: d, resourceName: example.com/gpu, requestName: r}]}}`,
+			want: `status.extendedResourceClaimStatus.requestMappings[0].containerName: Invalid value: "d": must match the name of an entry in spec.initContainers.name or spec.containers.name
+status.extendedResourceClaimStatus.resourceClaimName: Required value`,
+		},
+	})
+}
+
+// checkStatusUpdates writes the status next over the status old of a pod with
+// the fields in spec, and compares all errors, in order, with the beginnings
+// in the lines of want.
+func checkStatusUpdates(t *testing.T, cases map[string]statusCase) {
+	t.Helper()
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			old, next := storedPod(t, test.spec), storedPod(t, test.spec)
+			for p, status := range map[*corev1.Pod]string{old: test.old, next: test.next} {
+				if err := yaml.Unmarshal([]byte(strings.ReplaceAll(status, "\t", " ")), &p.Status); err != nil {
+					t.Fatal(err)
+				}
+			}
+			old.Status.QOSClass = podquery.QOSClass(old)
+			r := pod.Pods()
+			errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{Now: noon, Namespace: "default"}, next, old)
+			var got []string
+			for _, err := range errs {
+				got = append(got, err.Error())
+			}
+			var want []string
+			if test.want != "" {
+				want = strings.Split(test.want, "\n")
+			}
+			for i := range max(len(got), len(want)) {
+				if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
+					t.Fatalf("want\n%s\ngot\n%s", test.want, strings.Join(got, "\n"))
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package pod_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+)
+
+func TestPodWarnings(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec string
+		want []string
+	}{
+		"nothing odd": {},
+		"old node label": {
+			spec: "{nodeSelector: {beta.kubernetes.io/os: linux}}",
+			want: []string{`spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead`},
+		},
+		"a name twice in the environment": {
+			spec: `{containers: [{name: c, image: i, env: [{name: A, value: "1"}, {name: A, value: "2"}]}]}`,
+			want: []string{`spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`},
+		},
+		"half a byte": {
+			spec: "{containers: [{name: c, image: i, resources: {limits: {memory: 500m}, requests: {memory: 1}}}]}",
+			want: []string{`spec.containers[0].resources.limits[memory]: fractional byte value "500m" is invalid, must be an integer`},
+		},
+		"selects nothing": {
+			spec: "{topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}",
+			want: []string{"spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod"},
+		},
+		"a name that is built upon": {
+			spec: `{containers: [{name: c, image: i, env: [{name: A, value: "1"}, {name: A, value: "$(A)2"}, {name: B}, {name: B, value: $(B)}]}]}`,
+			want: []string{`spec.containers[0].env[3]: hides previous definition of "B", which may be dropped when using apply`},
+		},
+		"ports": {
+			spec: `{containers: [{name: c, image: i, ports: [{containerPort: 80, name: web}, {containerPort: 80, hostIP: 10.0.0.1}, {containerPort: 81, hostPort: 81}]},
+			  {name: d, image: i, ports: [{containerPort: 80, name: web}, {containerPort: 81, hostPort: 81, hostIP: 10.0.0.1}]}]}`,
+			want: []string{
+				"spec.containers[0].ports[1]: hostIP set without hostPort: {Name: HostPort:0 ContainerPort:80 Protocol:TCP HostIP:10.0.0.1}",
+				"spec.containers[0].ports[1]: overlapping port definition with spec.containers[0].ports[0]",
+				"spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]",
+				"spec.containers[1].ports[0]: overlapping port definition with spec.containers[0].ports[1]",
+				"spec.containers[1].ports[1]: dangerously ambiguous port definition with spec.containers[0].ports[2]",
+				`spec.containers[1].ports[0]: duplicate port name "web" with spec.containers[0].ports[0], services and probes that select ports by name will use spec.containers[0].ports[0]`,
+			},
+		},
+		"files in each other's place": {
+			spec: `{volumes: [{name: c, configMap: {name: m, items: [{key: a, path: d/}, {key: b, path: d/e}]}},
+			  {name: p, projected: {sources: [{secret: {name: s, items: [{key: a, path: token}]}}, {serviceAccountToken: {path: token}}, {}]}}]}`,
+			want: []string{
+				`volume "c" (ConfigMap "m"): overlapping paths: "d/e" with "d"`,
+				`volume "p" (Projected) has no sources provided`,
+				`volume "p" (Projected): overlapping paths: "token" (ServiceAccountToken) with "token" (Secret "s")`,
+			},
+		},
+		"addresses": {
+			spec: `{hostAliases: [{ip: "::ffff:1.2.3.4"}], dnsConfig: {nameservers: ["FD00::1"]}}`,
+			want: []string{
+				`spec.dnsConfig.nameservers[0]: IPv6 address "FD00::1" should be in RFC 5952 canonical format ("fd00::1")`,
+				`spec.hostAliases[0].ip: non-standard IP address "::ffff:1.2.3.4" is invalid: use "1.2.3.4"`,
+			},
+		},
+		"a volume of the past": {
+			spec: "{volumes: [{name: v, gitRepo: {repository: r}}]}",
+			want: []string{"spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+"},
+		},
+	} {
+		got := pod.Pods().Strategy.Warnings(&resource.RequestContext{}, newPod(t, test.spec), nil)
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// TestPodWarningsWithoutEnd checks that the search for colliding files and
+// ports ends for any number of them, and finds the first ones.
+func TestPodWarningsWithoutEnd(t *testing.T) {
+	p := &corev1.Pod{}
+	items := make([]corev1.KeyToPath, 100_000)
+	for i := range items {
+		items[i].Path = "same"
+	}
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}}}}
+	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i", Ports: make([]corev1.ContainerPort, 100_000)}}
+	warnings := pod.Pods().Strategy.Warnings(&resource.RequestContext{}, p, nil)
+	for _, want := range []string{
+		`volume "v" (ConfigMap ""): overlapping paths: "same" with "same"`,
+		"spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
+	} {
+		if !slices.Contains(warnings, want) {
+			t.Errorf("no warning %s", want)
+		}
+	}
+	if len(warnings) > 20_000 {
+		t.Errorf("%d warnings", len(warnings))
+	}
+}

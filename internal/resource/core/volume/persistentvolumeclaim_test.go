@@ -1,0 +1,64 @@
+package volume_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core/volume"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
+)
+
+// TestDistantDataSource checks that a data source in another namespace needs
+// its alpha feature.
+func TestDistantDataSource(t *testing.T) {
+	claims := volume.PersistentVolumeClaims()
+	claim := claims.Hub().New().(*corev1.PersistentVolumeClaim)
+	claim.Name, claim.Namespace = "c", "default"
+	if err := yaml.Unmarshal([]byte(`{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}},
+  dataSourceRef: {kind: PersistentVolumeClaim, name: s, namespace: other}}`), &claim.Spec); err != nil {
+		t.Fatal(err)
+	}
+	if errs := resourcetest.BeforeCreate(claims, &resource.RequestContext{Now: noon, Namespace: "default"}, claim); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if claim.Spec.DataSourceRef != nil || claim.Spec.DataSource != nil {
+		t.Errorf("the claim has the sources %v and %v", claim.Spec.DataSource, claim.Spec.DataSourceRef)
+	}
+}
+
+// TestClaimKeepsWhatItHas checks that a claim that was stored with an invalid
+// group or selector value can still be updated.
+func TestClaimKeepsWhatItHas(t *testing.T) {
+	claims := volume.PersistentVolumeClaims()
+	req := &resource.RequestContext{Now: noon, Namespace: "default"}
+	claim := func(spec string) *corev1.PersistentVolumeClaim {
+		c := claims.Hub().New().(*corev1.PersistentVolumeClaim)
+		c.Name, c.Namespace, c.UID, c.ResourceVersion = "c", "default", "u", "1"
+		if err := yaml.Unmarshal([]byte(`{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, `+spec+`}`), &c.Spec); err != nil {
+			t.Fatal(err)
+		}
+		claims.Hub().Default(c)
+		return c
+	}
+	const broken = `selector: {matchExpressions: [{key: a, operator: In, values: [b c]}]}, dataSourceRef: {apiGroup: a b, kind: K, name: x}, dataSource: {apiGroup: a b, kind: K, name: x}`
+	old := claim(broken)
+	next := old.DeepCopy()
+	next.Labels = map[string]string{"a": "b"}
+	if errs := resourcetest.BeforeUpdate(claims, req, next, old); len(errs) > 0 {
+		t.Error(errs)
+	}
+	created := claim(broken)
+	created.UID, created.ResourceVersion = "", ""
+	var got []string
+	for _, err := range resourcetest.BeforeCreate(claims, req, created) {
+		got = append(got, err.Field)
+	}
+	want := []string{"spec.selector.matchExpressions[0].values[0]", "spec.dataSource.apiGroup", "spec.dataSourceRef.apiGroup"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,150 @@
+package dynamicresources_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/dynamicresources"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
+)
+
+// TestDropped checks that the fields of disabled features are dropped on
+// create.
+func TestDropped(t *testing.T) {
+	const slice = `{driver: d.example, pool: {name: p, resourceSliceCount: 1}, perDeviceNodeSelection: true, devices: [{name: d, allNodes: true,
+		bindsToNode: true, bindingConditions: [a], bindingFailureConditions: [b], taints: [{key: k, effect: NoSchedule}],
+		allowMultipleAllocations: true, capacity: {m: {value: 4, requestPolicy: {default: 1, validValues: [1]}}},
+		consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]}]}`
+	for gates, gone := range map[string]string{
+		"":                            "",
+		"-DRAPartitionableDevices":    "perDeviceNodeSelection allNodes consumesCounters",
+		"-DRADeviceTaints":            "taints",
+		"-DRADeviceBindingConditions": "bindsToNode bindingConditions bindingFailureConditions",
+		"-DRAConsumableCapacity":      "allowMultipleAllocations requestPolicy",
+	} {
+		s := &resourcev1.ResourceSlice{}
+		s.Name = "s"
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(slice, "\t", " ")), &s.Spec); err != nil {
+			t.Fatal(err)
+		}
+		resourcetest.BeforeCreate(dynamicresources.ResourceSlices(), &resource.RequestContext{Now: time.Unix(0, 0), Features: withGates(t, gates)}, s)
+		raw, err := yaml.Marshal(s.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range strings.Fields("perDeviceNodeSelection allNodes consumesCounters taints bindsToNode bindingConditions bindingFailureConditions allowMultipleAllocations requestPolicy") {
+			there, want := strings.Contains(string(raw), name+":"), !strings.Contains(" "+gone+" ", " "+name+" ")
+			if there != want {
+				t.Errorf("with %s, %s is there: %t", gates, name, there)
+			}
+		}
+	}
+}
+
+const derivedClaim = `{devices: {requests: [{name: r, exactly: {deviceClassName: c, tolerations: [{key: k, operator: Exists}], capacity: {requests: {m: 1}},
+	derivedAttributes: [{name: x.example/a, expression: "device.driver"}, {name: x.example/b, expression: "1 +"}, {name: a, expression: "{1: 2}"}, {}]}}],
+	constraints: [{matchAttribute: x.example/a}, {matchAttribute: x.example/b}, {distinctAttribute: x.example/c}]}}`
+
+// TestDerivedAttributes checks that derived attributes are validated if the
+// feature is enabled and dropped otherwise, and that an update which only adds
+// dropped fields changes nothing.
+func TestDerivedAttributes(t *testing.T) {
+	fresh := func() *resourcev1.ResourceClaim {
+		c := &resourcev1.ResourceClaim{}
+		c.Name, c.Namespace = "c", "n"
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(derivedClaim, "\t", " ")), &c.Spec); err != nil {
+			t.Fatal(err)
+		}
+		r := dynamicresources.ResourceClaims()
+		r.Hub().Default(c)
+		return c
+	}
+	request := func(gates string) *resource.RequestContext {
+		return &resource.RequestContext{Now: time.Unix(0, 0), Features: withGates(t, gates)}
+	}
+	r := dynamicresources.ResourceClaims()
+	errs := resourcetest.BeforeCreate(r, request("DRADerivedAttributes"), fresh())
+	p := "spec.devices.requests[0].exactly.derivedAttributes"
+	want := []string{
+		p + `[1].expression: Invalid value: "1 +": compilation failed`,
+		p + `[2].name: Invalid value: "a": a fully qualified name must be`,
+		p + `[2].name: Invalid value: "a": must be referenced by at least one constraint`,
+		p + `[2].expression: Invalid value: "{1: 2}": must evaluate to a primitive scalar`,
+		p + `[3].name: Required value`,
+		p + `[3].expression: Required value`,
+	}
+	for i, err := range errs {
+		if i >= len(want) || !strings.HasPrefix(err.Error(), want[i]) {
+			t.Errorf("unexpected: %v", err)
+		}
+	}
+	if len(errs) != len(want) {
+		t.Errorf("%d errors, want %d", len(errs), len(want))
+	}
+
+	c := fresh()
+	if errs := resourcetest.BeforeCreate(r, request("-DRAConsumableCapacity -DRADeviceTaints"), c); len(errs) != 1 || errs[0].Field != "spec.devices.constraints[2]" {
+		t.Errorf("%v, want what the third constraint compares to be missing", errs)
+	}
+	exactly := c.Spec.Devices.Requests[0].Exactly
+	if exactly.DerivedAttributes != nil || exactly.Tolerations != nil || exactly.Capacity != nil {
+		t.Errorf("%v is kept", exactly)
+	}
+	old := fresh()
+	old.ResourceVersion = "1"
+	old.Spec.Devices.Requests[0].Exactly.DerivedAttributes = nil
+	c = fresh()
+	c.ResourceVersion = "1"
+	if errs := resourcetest.BeforeUpdate(r, request(""), c, old); len(errs) > 0 {
+		t.Error(errs)
+	}
+}
+
+// TestDroppedFromStatus checks that fields of disabled features are dropped
+// from a claim's status unless the stored claim has them.
+func TestDroppedFromStatus(t *testing.T) {
+	const status = `{allocation: {allocationTimestamp: "2026-01-01T00:00:00Z", devices: {results: [{request: r, driver: d.example, pool: p, device: a,
+		shareID: 3e4a2d5c-7b2f-4d3a-9d1e-1f2a3b4c5d6e, consumedCapacity: {m: 1}, tolerations: [{operator: Exists}],
+		bindingConditions: [a], bindingFailureConditions: [b]}]}}, devices: [{driver: d.example, pool: p, device: a,
+		shareID: 3e4a2d5c-7b2f-4d3a-9d1e-1f2a3b4c5d6e}]}`
+	const off = "-DRAConsumableCapacity -DRADeviceTaints -DRADeviceBindingConditions"
+	for name, test := range map[string]struct {
+		gates string
+		again bool // the stored claim has the same status
+		want  int  // how many of the fields are kept
+	}{
+		"on":            {want: 7},
+		"off":           {gates: off},
+		"as before":     {gates: off, again: true, want: 7},
+		"taints alone":  {gates: "-DRADeviceTaints", want: 6},
+		"sharing alone": {gates: "-DRAConsumableCapacity", want: 4},
+	} {
+		old := &resourcev1.ResourceClaim{}
+		old.Name, old.Namespace, old.ResourceVersion = "c", "n", "1"
+		old.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "c"}}}
+		claim := old.DeepCopy()
+		for _, s := range map[bool][]*resourcev1.ResourceClaimStatus{false: {&claim.Status}, true: {&claim.Status, &old.Status}}[test.again] {
+			if err := yaml.Unmarshal([]byte(strings.ReplaceAll(status, "\t", " ")), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := dynamicresources.ResourceClaims()
+		resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{Now: time.Unix(0, 0), Features: withGates(t, test.gates)}, claim, old)
+		raw, err := yaml.Marshal(claim.Status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for _, field := range []string{"allocationTimestamp", "shareID", "consumedCapacity", "tolerations", "bindingConditions", "bindingFailureConditions"} {
+			got += strings.Count(string(raw), field+":")
+		}
+		if got != test.want {
+			t.Errorf("%s: %d fields, want %d in %s", name, got, test.want, raw)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package legacy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	kubescheduler "k8s.io/kube-scheduler/config/v1"
+)
+
+// show applies a policy and writes the changes of the one profile.
+func show(t *testing.T, policy string) string {
+	t.Helper()
+	p, err := DecodePolicy([]byte("apiVersion: v1\nkind: Policy\n" + policy))
+	if err != nil {
+		return err.Error()
+	}
+	cfg := &kubescheduler.KubeSchedulerConfiguration{}
+	if err := p.Apply(cfg); err != nil {
+		return err.Error()
+	}
+	var out []string
+	set := func(name string, s kubescheduler.PluginSet) {
+		for _, one := range s.Enabled {
+			if one.Weight != nil {
+				out = append(out, fmt.Sprintf("%s+%s*%d", name, one.Name, *one.Weight))
+			} else {
+				out = append(out, name+"+"+one.Name)
+			}
+		}
+		for _, one := range s.Disabled {
+			out = append(out, name+"-"+one.Name)
+		}
+	}
+	plugins := cfg.Profiles[0].Plugins
+	set("filter", plugins.Filter)
+	set("score", plugins.Score)
+	set("multi", plugins.MultiPoint)
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		out = append(out, c.Name+"="+string(c.Args.Raw))
+	}
+	return strings.Join(out, " ")
+}
+
+// Each predicate keeps its filters on where a list turns the others off.
+func TestPredicates(t *testing.T) {
+	for predicate, want := range map[string]string{
+		"PodFitsResources": "NodeResourcesFit", "GeneralPredicates": "NodeResourcesFit NodeName NodePorts NodeAffinity", "HostName": "NodeName",
+		"PodFitsHostPorts": "NodePorts", "PodFitsPorts": "NodePorts", "MatchNodeSelector": "NodeAffinity", "CheckNodeUnschedulable": "", "CheckNodeCondition": "",
+		"PodToleratesNodeTaints": "", "PodToleratesNodeNoExecuteTaints": "", "CheckNodeMemoryPressure": "", "CheckNodeDiskPressure": "", "CheckNodePIDPressure": "",
+		"MatchInterPodAffinity": "InterPodAffinity", "EvenPodsSpread": "PodTopologySpread", "NoDiskConflict": "VolumeRestrictions",
+		"NoVolumeZoneConflict": "VolumeZone", "MaxCSIVolumeCountPred": "NodeVolumeLimits", "MaxEBSVolumeCount": "NodeVolumeLimits",
+		"MaxGCEPDVolumeCount": "NodeVolumeLimits", "MaxAzureDiskVolumeCount": "NodeVolumeLimits", "MaxCinderVolumeCount": "NodeVolumeLimits",
+		"CheckVolumeBinding": "VolumeBinding", "NoVolumeNodeConflict": "VolumeBinding",
+	} {
+		got := show(t, "predicates: [{name: "+predicate+"}]\n")
+		for _, filter := range filters() {
+			kept := !slices.Contains(strings.Fields(got), "filter-"+filter)
+			if wanted := slices.Contains(mandatory(), filter) || slices.Contains(strings.Fields(want), filter); kept != wanted {
+				t.Errorf("%s: filter %s is on: %t, want %t", predicate, filter, kept, wanted)
+			}
+		}
+	}
+}
+
+func TestPriorities(t *testing.T) {
+	for priority, want := range map[string]string{
+		"LeastRequestedPriority": "NodeResourcesFit", "MostRequestedPriority": "NodeResourcesFit", "RequestedToCapacityRatioPriority": "NodeResourcesFit",
+		"BalancedResourceAllocation": "NodeResourcesBalancedAllocation", "SelectorSpreadPriority": "SelectorSpread", "ServiceSpreadingPriority": "SelectorSpread",
+		"CalculateAntiAffinityPriority": "ServiceAffinity", "ImageLocalityPriority": "ImageLocality", "NodeAffinityPriority": "NodeAffinity",
+		"InterPodAffinityPriority": "InterPodAffinity", "NodePreferAvoidPodsPriority": "NodePreferAvoidPods", "TaintTolerationPriority": "TaintToleration",
+		"EvenPodsSpreadPriority": "PodTopologySpread", "EqualPriority": "",
+	} {
+		got := strings.Fields(show(t, "priorities: [{name: "+priority+", weight: 7}]\n"))
+		if want != "" && !slices.Contains(got, "multi+"+want+"*7") {
+			t.Errorf("%s: %v, want %s with weight 7", priority, got, want)
+		}
+		for _, score := range scores() {
+			if off := slices.Contains(got, "score-"+score); off == (score == want) {
+				t.Errorf("%s: score %s is off: %t", priority, score, off)
+			}
+		}
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	for policy, want := range map[string]string{
+		"":                 "",
+		"predicates: []\n": "filter-NodeName filter-NodeAffinity filter-NodePorts filter-NodeResourcesFit filter-VolumeRestrictions filter-NodeVolumeLimits filter-VolumeBinding filter-VolumeZone filter-PodTopologySpread filter-InterPodAffinity",
+		"predicates: [{name: Magic}]\npriorities: [{name: Luck, weight: 1}, {name: EqualPriority, weight: 0}]\n": "predicate type not found for \"Magic\"\npriority type not found for \"Luck\"\npriority EqualPriority should have a positive weight applied to it or it has overflown",
+		"predicates: [{name: x, argument: {}}]\n":                                                             "exactly 1 predicate argument is required for predicate \"x\"",
+		"priorities: [{name: x, weight: 1, argument: {}}]\n":                                                  "exactly 1 priority argument is required for priority \"x\"",
+		"priorities: [{name: LeastRequestedPriority, weight: 1}, {name: MostRequestedPriority, weight: 3}]\n": "score-TaintToleration score-NodeAffinity score-VolumeBinding score-PodTopologySpread score-InterPodAffinity score-NodeResourcesBalancedAllocation score-ImageLocality multi+NodeResourcesFit*1 multi+NodeResourcesMostAllocated*3 NodeResourcesFit= NodeResourcesMostAllocated={\"type\":\"MostAllocated\"}",
+		"hardPodAffinitySymmetricWeight: 101\n":                                                               "hardPodAffinitySymmetricWeight: invalid value 101: not in valid range [0, 100]",
+		"colour: red\n":                                                                                       "invalid policy: unknown field \"colour\"",
+		"extenders: [{urlPrefix: http://a, prioritizeVerb: p}]\n":                                             "priority for extender http://a should have a positive weight applied to it",
+	} {
+		if got := show(t, policy); got != want {
+			t.Errorf("%s\n got %s\nwant %s", policy, got, want)
+		}
+	}
+	got := show(t, `
+predicates:
+- {name: zones, argument: {serviceAffinity: {labels: [zone]}}}
+- {name: retiring, argument: {labelsPresence: {labels: [retiring], presence: false}}}
+priorities:
+- {name: racks, weight: 2, argument: {serviceAntiAffinity: {label: rack}}}
+- {name: fast, weight: 3, argument: {labelPreference: {label: ssd, presence: true}}}
+hardPodAffinitySymmetricWeight: 10
+`)
+	for _, want := range []string{
+		"multi+NodeLabel*3", "multi+ServiceAffinity*2", `NodeLabel={"absentLabels":["retiring"],"presentLabelsPreference":["ssd"]}`,
+		`ServiceAffinity={"affinityLabels":["zone"],"antiAffinityLabelsPreference":["rack"]}`, "InterPodAffinity=",
+	} {
+		if !slices.Contains(strings.Fields(got), want) {
+			t.Errorf("%s is missing in %s", want, got)
+		}
+	}
+}
+
+func TestAlgorithmSource(t *testing.T) {
+	const older = "apiVersion: componentconfig/v1alpha1\nkind: KubeSchedulerConfiguration\n"
+	if !IsAlgorithmSource([]byte(older)) || IsAlgorithmSource([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")) {
+		t.Error("the versions with algorithmSource are not told from the others")
+	}
+	cfg, policy, warnings, err := DecodeAlgorithmSource([]byte(older + "schedulerName: mine\ndisablePreemption: true\nbindTimeoutSeconds: 30\nhealthzBindAddress: 0.0.0.0:1\nleaderElection: {leaderElect: true, lockObjectName: lock}\nalgorithmSource: {policy: {configMap: {namespace: ns, name: policy}}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *cfg.Profiles[0].SchedulerName != "mine" || cfg.LeaderElection.ResourceName != "lock" || policy.ConfigMap.Name != "policy" || !slices.Equal(warnings, []string{"healthzBindAddress has no effect"}) {
+		t.Errorf("%+v %+v %q", cfg, policy, warnings)
+	}
+	binding := cfg.Profiles[0].PluginConfig[0]
+	if a, ok := binding.Args.Object.(*kubescheduler.VolumeBindingArgs); !ok || binding.Name != "VolumeBinding" || *a.BindTimeoutSeconds != 30 {
+		t.Errorf("bindTimeoutSeconds became %+v", binding)
+	}
+	if err := (&Policy{}).Apply(cfg); err != nil || len(cfg.Profiles[0].Plugins.PostFilter.Disabled) != 1 {
+		t.Errorf("the policy has turned preemption on again: %v", err)
+	}
+	for source, want := range map[string]string{
+		"{provider: Nobody}":                      `invalid algorithm provider "Nobody"`,
+		"{provider: DefaultProvider, policy: {}}": "choose one of them",
+		"{policy: {}}":                            "exactly one of file and configMap is required",
+		"{magic: 1}":                              `unknown field "algorithmSource.magic"`,
+	} {
+		if _, _, _, err := DecodeAlgorithmSource([]byte(older + "algorithmSource: " + source)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", source, err, want)
+		}
+	}
+}

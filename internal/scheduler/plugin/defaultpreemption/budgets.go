@@ -1,0 +1,171 @@
+package defaultpreemption
+
+import (
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+
+	"github.com/coracle-io/coracle/internal/scheduler/framework"
+)
+
+// budgets counts what PodDisruptionBudgets allow. Victims count against a
+// budget from the decision on; the disruption controller takes a while to
+// write the new status. A nil *budgets knows none.
+type budgets struct {
+	lister policylisters.PodDisruptionBudgetLister
+
+	mu    sync.Mutex // guards taken
+	taken map[types.NamespacedName]*taken
+}
+
+// taken are the victims of one version of a budget.
+type taken struct {
+	version string // resourceVersion of the budget
+	victims map[types.UID]bool
+}
+
+func newBudgets(lister policylisters.PodDisruptionBudgetLister) *budgets {
+	return &budgets{lister: lister, taken: map[types.NamespacedName]*taken{}}
+}
+
+// budgetView is the budgets as one search for victims sees them. Each namespace
+// is listed once, and each selector parsed once.
+type budgetView struct {
+	*budgets    // nil: none
+	byNamespace map[string][]selectingBudget
+}
+
+type selectingBudget struct {
+	*policyv1.PodDisruptionBudget
+	selector labels.Selector
+}
+
+func (b *budgets) view() *budgetView {
+	return &budgetView{budgets: b, byNamespace: map[string][]selectingBudget{}}
+}
+
+// divide separates the pods whose eviction, in the given order, a disruption
+// budget forbids.
+func (b *budgetView) divide(pods []*framework.PodInfo) (violating, others []*framework.PodInfo) {
+	if b.budgets == nil {
+		return nil, pods
+	}
+	var allowed map[types.NamespacedName]int32 // made for the first budget: most pods have none
+	others = make([]*framework.PodInfo, 0, len(pods))
+	for _, pod := range pods {
+		violates := false
+		for _, budget := range b.of(pod.Pod) {
+			if _, already := budget.Status.DisruptedPods[pod.Pod.Name]; already {
+				continue
+			}
+			key := keyOf(budget)
+			if allowed == nil {
+				allowed = map[types.NamespacedName]int32{}
+			}
+			if _, counted := allowed[key]; !counted {
+				allowed[key] = budget.Status.DisruptionsAllowed - b.count(budget)
+			}
+			allowed[key]--
+			violates = violates || allowed[key] < 0
+		}
+		if violates {
+			violating = append(violating, pod)
+		} else {
+			others = append(others, pod)
+		}
+	}
+	return violating, others
+}
+
+// count returns how many victims the status of the budget does not know yet.
+func (b *budgets) count(budget *policyv1.PodDisruptionBudget) int32 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.taken[keyOf(budget)]
+	if t == nil {
+		return 0
+	}
+	if t.version != budget.ResourceVersion {
+		delete(b.taken, keyOf(budget))
+		return 0
+	}
+	return int32(len(t.victims))
+}
+
+// take counts a victim against its budgets.
+func (b *budgets) take(pod *v1.Pod) {
+	if b == nil {
+		return
+	}
+	for _, budget := range b.view().of(pod) {
+		b.mu.Lock()
+		t := b.taken[keyOf(budget)]
+		if t == nil || t.version != budget.ResourceVersion {
+			t = &taken{version: budget.ResourceVersion, victims: map[types.UID]bool{}}
+			b.taken[keyOf(budget)] = t
+		}
+		t.victims[pod.UID] = true
+		b.mu.Unlock()
+	}
+}
+
+// giveBack undoes take for a pod that was not evicted.
+func (b *budgets) giveBack(pod *v1.Pod) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, t := range b.taken {
+		if delete(t.victims, pod.UID); len(t.victims) == 0 {
+			delete(b.taken, key)
+		}
+	}
+}
+
+func keyOf(budget *policyv1.PodDisruptionBudget) types.NamespacedName {
+	return types.NamespacedName{Namespace: budget.Namespace, Name: budget.Name}
+}
+
+// of returns the budgets that select the pod.
+func (b *budgetView) of(pod *v1.Pod) (selecting []*policyv1.PodDisruptionBudget) {
+	if len(pod.Labels) == 0 {
+		return nil
+	}
+	for _, budget := range b.in(pod.Namespace) {
+		if budget.selector.Matches(labels.Set(pod.Labels)) {
+			selecting = append(selecting, budget.PodDisruptionBudget)
+		}
+	}
+	return selecting
+}
+
+// protects reports whether there is a budget in any of the namespaces.
+func (b *budgetView) protects(namespaces []string) bool {
+	return b.budgets != nil && slices.ContainsFunc(namespaces, func(namespace string) bool { return len(b.in(namespace)) > 0 })
+}
+
+// in returns the budgets of a namespace that select any pods.
+func (b *budgetView) in(namespace string) []selectingBudget {
+	known, ok := b.byNamespace[namespace]
+	if ok {
+		return known
+	}
+	list, err := b.lister.PodDisruptionBudgets(namespace).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	for _, budget := range list {
+		if selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector); err == nil && !selector.Empty() {
+			known = append(known, selectingBudget{budget, selector})
+		}
+	}
+	b.byNamespace[namespace] = known
+	return known
+}

@@ -1,0 +1,184 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	batch "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coracle-io/coracle/internal/podquery"
+)
+
+// bounds holds the most pods and the least available pods that a Deployment
+// allows.
+type bounds struct{ most, least int }
+
+// rules are checked at every change of a pod or a Job.
+type rules struct {
+	w *world
+
+	mu   sync.Mutex // guards what follows
+	pods map[string]*v1.Pod
+	// wasReady has the names of all pods that have been ready.
+	wasReady    map[string]bool
+	deployments map[string]bounds
+	jobs        map[string]batch.JobStatus
+	// undisturbed says that no node falls silent: pods end for the reasons of
+	// their controllers alone.
+	undisturbed bool
+}
+
+func newRules(w *world) *rules {
+	return &rules{w: w, pods: map[string]*v1.Pod{}, wasReady: map[string]bool{}, deployments: map[string]bounds{}, jobs: map[string]batch.JobStatus{}}
+}
+
+const namespace = "default"
+
+// start follows the changes until ctx ends.
+func (r *rules) start(ctx context.Context, running *sync.WaitGroup) {
+	follow := func(from watch.Interface, err error, each func(watch.Event)) {
+		if err != nil {
+			r.w.t.Fatal(err)
+		}
+		running.Go(func() {
+			defer from.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case e, ok := <-from.ResultChan():
+					if !ok || e.Type == watch.Error {
+						if ctx.Err() == nil {
+							r.w.t.Errorf("seed %d: the watch of the rules ended: %v", r.w.seed, e.Object)
+						}
+						return
+					}
+					r.mu.Lock()
+					each(e)
+					r.mu.Unlock()
+				}
+			}
+		})
+	}
+	pods, err := r.w.admin.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
+	follow(pods, err, func(e watch.Event) { r.pod(e.Type, e.Object.(*v1.Pod)) })
+	jobs, err := r.w.admin.BatchV1().Jobs(namespace).Watch(ctx, metav1.ListOptions{})
+	follow(jobs, err, func(e watch.Event) { r.job(e.Object.(*batch.Job)) })
+}
+
+func (r *rules) broken(format string, args ...any) {
+	r.w.t.Errorf("seed %d: "+format, append([]any{r.w.seed}, args...)...)
+}
+
+// expect sets what a Deployment allows, and what it allowed before until it has
+// converged. It must be called before the Deployment changes.
+func (r *rules) expect(name string, replicas, surge, unavailable int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, known := r.deployments[name]
+	if !known {
+		b.least = 0 // it begins with none
+	} else {
+		b.least = min(b.least, replicas-unavailable)
+	}
+	b.most = max(b.most, replicas+surge)
+	r.deployments[name] = b
+}
+
+// converged says that a Deployment has its replicas.
+func (r *rules) converged(name string, replicas, surge, unavailable int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deployments[name] = bounds{replicas + surge, replicas - unavailable}
+}
+
+// forget says that a Deployment is deleted.
+func (r *rules) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.deployments, name)
+}
+
+func active(p *v1.Pod) bool {
+	return p.DeletionTimestamp == nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed
+}
+
+// pod checks a change of a pod. r.mu is held.
+func (r *rules) pod(what watch.EventType, p *v1.Pod) {
+	before := r.pods[p.Name]
+	if what == watch.Deleted {
+		delete(r.pods, p.Name)
+	} else {
+		r.pods[p.Name] = p
+	}
+	if podquery.IsReady(p) {
+		r.wasReady[p.Name] = true
+	}
+	if app := p.Labels["app"]; app != "" {
+		r.deployment(app)
+	}
+	if set := p.Labels["set"]; set != "" && r.undisturbed {
+		r.member(set, what, before, p)
+	}
+}
+
+// deployment checks the numbers of a Deployment's pods.
+func (r *rules) deployment(name string) {
+	b, ok := r.deployments[name]
+	if !ok {
+		return
+	}
+	all, ready := 0, 0
+	for _, p := range r.pods {
+		if p.Labels["app"] != name || !active(p) {
+			continue
+		}
+		all++
+		if podquery.IsReady(p) {
+			ready++
+		}
+	}
+	if all > b.most {
+		r.broken("deployment %s has %d pods, and maxSurge allows %d", name, all, b.most)
+	}
+	if ready < b.least && r.undisturbed {
+		r.broken("deployment %s has %d ready pods, and maxUnavailable requires %d", name, ready, b.least)
+	}
+}
+
+// member checks the order of a StatefulSet: a pod is created after its
+// predecessors were ready, and deleted after its successors.
+func (r *rules) member(set string, what watch.EventType, before, p *v1.Pod) {
+	ordinal, err := strconv.Atoi(strings.TrimPrefix(p.Name, set+"-"))
+	if err != nil {
+		r.broken("statefulset %s has a pod %s", set, p.Name)
+		return
+	}
+	for i := range ordinal {
+		if name := fmt.Sprintf("%s-%d", set, i); what == watch.Added && !r.wasReady[name] {
+			r.broken("pod %s is created before %s was ready", p.Name, name)
+		}
+	}
+	next := r.pods[fmt.Sprintf("%s-%d", set, ordinal+1)]
+	if before != nil && before.DeletionTimestamp == nil && p.DeletionTimestamp != nil && next != nil {
+		r.broken("pod %s is deleted before %s", p.Name, next.Name)
+	}
+}
+
+// job checks that what a Job counts only grows, and never beyond its completions.
+func (r *rules) job(j *batch.Job) {
+	before := r.jobs[j.Name]
+	r.jobs[j.Name] = j.Status
+	if j.Status.Succeeded < before.Succeeded || j.Status.Failed < before.Failed {
+		r.broken("job %s counted %d succeeded and %d failed pods, and now %d and %d", j.Name, before.Succeeded, before.Failed, j.Status.Succeeded, j.Status.Failed)
+	}
+	if j.Status.Succeeded > *j.Spec.Completions {
+		r.broken("job %s counts %d succeeded pods for %d completions", j.Name, j.Status.Succeeded, *j.Spec.Completions)
+	}
+}

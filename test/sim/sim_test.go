@@ -1,0 +1,312 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/coracle-io/coracle/internal/simnode"
+)
+
+var (
+	firstSeed = flag.Uint64("sim.seed", 1, "first seed of TestSimulation")
+	seeds     = flag.Int("sim.count", 4, "number of seeds of TestSimulation")
+)
+
+// TestSimulation runs a simulation for each seed. Nodes fall silent in runs with
+// odd seeds. One seed:
+//
+//	go test ./test/sim -run TestSimulation -sim.seed=17 -sim.count=1
+func TestSimulation(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { simulate(t, seed) }) })
+	}
+}
+
+// pause lets virtual time pass.
+func pause(d time.Duration) { time.Sleep(d) }
+
+const (
+	steps = 15
+	// convergence is how long everything may take once the faults have stopped:
+	// eviction from a silent node takes six minutes, and back-offs five.
+	convergence = 20 * time.Minute
+	// quiet is how long nobody may write then.
+	quiet = 3 * time.Minute
+)
+
+func simulate(t *testing.T, seed uint64) {
+	w := newWorld(t, seed)
+	w.rules.undisturbed = seed%2 == 0
+	stop := w.start()
+	defer stop()
+	w.until(5*time.Minute, w.nodesAreReady)
+	u := newUser(w)
+	for range steps {
+		u.step()
+		pause(time.Duration(w.users.below(40)) * time.Second)
+	}
+	w.faults.stop()
+	w.until(convergence, u.unconverged)
+	pause(time.Minute) // what was under way
+	before, _ := w.faults.written()
+	pause(quiet)
+	if after, last := w.faults.written(); after != before {
+		t.Errorf("seed %d: after everything has converged there were %d writes, the last %s", seed, after-before, last)
+	}
+	u.checkEnd()
+}
+
+// user changes what a user of the cluster changes.
+type user struct {
+	*world
+	deployments map[string]*apps.Deployment // as they are wanted
+	sets        map[string]int              // replicas of StatefulSets
+	jobs        map[string]bool
+	deleted     []string // Deployments
+	number      int
+}
+
+func newUser(w *world) *user {
+	return &user{world: w, deployments: map[string]*apps.Deployment{}, sets: map[string]int{}, jobs: map[string]bool{}}
+}
+
+// step does one thing at random.
+func (u *user) step() {
+	u.number++
+	switch action := u.users.below(10); {
+	case u.number <= 3:
+		u.create(u.number)
+	case action == 0:
+		u.create(1 + u.users.below(3))
+	case action == 1 && len(u.deployments) > 1:
+		u.deleteDeployment()
+	case action <= 5:
+		u.changeDeployment()
+	case action <= 7:
+		u.scaleSet()
+	case !u.rules.undisturbed:
+		u.nodes[u.users.below(len(u.nodes))].fallSilent(time.Duration(u.users.below(400)) * time.Second)
+	}
+}
+
+func (u *user) check(what string, err error) {
+	u.t.Helper()
+	if err != nil {
+		u.t.Fatalf("seed %d: %s: %v", u.seed, what, err)
+	}
+}
+
+// create creates a Deployment, a StatefulSet or a Job.
+func (u *user) create(kind int) {
+	ctx, name := u.t.Context(), fmt.Sprintf("w%d", u.number)
+	switch kind {
+	case 1:
+		d := u.newDeployment(name)
+		u.expect(d)
+		_, err := u.admin.AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{})
+		u.check("create a deployment", err)
+		u.deployments[name] = d
+	case 2:
+		replicas := int32(1 + u.users.below(4))
+		s := &apps.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: apps.StatefulSetSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": name}}, Template: u.template("set", name, nil),
+		}}
+		_, err := u.admin.AppsV1().StatefulSets(namespace).Create(ctx, s, metav1.CreateOptions{})
+		u.check("create a statefulset", err)
+		u.sets[name] = int(replicas)
+	case 3:
+		indexed, completions, parallelism, attempts := batch.IndexedCompletion, int32(2+u.users.below(6)), int32(1+u.users.below(3)), int32(1000)
+		j := &batch.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batch.JobSpec{
+			CompletionMode: &indexed, Completions: &completions, Parallelism: &parallelism, BackoffLimit: &attempts,
+			Template: u.template("job", name, map[string]string{simnode.AnnotationRunFor: fmt.Sprintf("%ds", 1+u.users.below(20))}),
+		}}
+		j.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
+		_, err := u.admin.BatchV1().Jobs(namespace).Create(ctx, j, metav1.CreateOptions{})
+		u.check("create a job", err)
+		u.jobs[name] = true
+	}
+}
+
+func (u *user) template(label, name string, annotations map[string]string) v1.PodTemplateSpec {
+	return v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{label: name}, Annotations: annotations},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "example.com/main:1"}}},
+	}
+}
+
+func (u *user) newDeployment(name string) *apps.Deployment {
+	replicas, surge := int32(1+u.users.below(6)), intstr.FromInt32(int32(1+u.users.below(2)))
+	unavailable := intstr.FromInt32(int32(u.users.below(2)))
+	return &apps.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: apps.DeploymentSpec{
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+		Strategy: apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxSurge: &surge, MaxUnavailable: &unavailable}},
+		Template: u.template("app", name, map[string]string{simnode.AnnotationReadyAfter: fmt.Sprintf("%ds", u.users.below(6))}),
+	}}
+}
+
+// numbers returns what a Deployment allows.
+func numbers(d *apps.Deployment) (replicas, surge, unavailable int) {
+	return int(*d.Spec.Replicas), d.Spec.Strategy.RollingUpdate.MaxSurge.IntValue(), d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue()
+}
+
+func (u *user) expect(d *apps.Deployment) {
+	replicas, surge, unavailable := numbers(d)
+	u.rules.expect(d.Name, replicas, surge, unavailable)
+}
+
+// aDeployment returns one of the Deployments.
+func (u *user) aDeployment() *apps.Deployment {
+	n := u.users.below(u.number)
+	for i := range u.number {
+		if d := u.deployments[fmt.Sprintf("w%d", 1+(n+i)%u.number)]; d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// changeDeployment scales a Deployment, or rolls out a new template.
+func (u *user) changeDeployment() {
+	wanted := u.aDeployment()
+	if u.unconvergedDeployment(wanted) == "" {
+		replicas, surge, unavailable := numbers(wanted)
+		u.rules.converged(wanted.Name, replicas, surge, unavailable)
+	}
+	if u.users.below(2) == 0 {
+		replicas := int32(1 + u.users.below(6))
+		wanted.Spec.Replicas = &replicas
+	} else {
+		wanted.Spec.Template.Spec.Containers[0].Image = fmt.Sprintf("example.com/main:%d", u.number)
+	}
+	u.expect(wanted)
+	u.check("update a deployment", retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		d, err := u.admin.AppsV1().Deployments(namespace).Get(u.t.Context(), wanted.Name, metav1.GetOptions{})
+		if err == nil {
+			d.Spec.Replicas, d.Spec.Template = wanted.Spec.Replicas, *wanted.Spec.Template.DeepCopy()
+			_, err = u.admin.AppsV1().Deployments(namespace).Update(u.t.Context(), d, metav1.UpdateOptions{})
+		}
+		return err
+	}))
+}
+
+func (u *user) deleteDeployment() {
+	d := u.aDeployment()
+	u.rules.forget(d.Name)
+	u.check("delete a deployment", u.admin.AppsV1().Deployments(namespace).Delete(u.t.Context(), d.Name, metav1.DeleteOptions{}))
+	delete(u.deployments, d.Name)
+	u.deleted = append(u.deleted, d.Name)
+}
+
+func (u *user) scaleSet() {
+	n := u.users.below(u.number)
+	for i := range u.number {
+		name := fmt.Sprintf("w%d", 1+(n+i)%u.number)
+		if _, ok := u.sets[name]; !ok {
+			continue
+		}
+		u.sets[name] = u.users.below(5)
+		u.check("scale a statefulset", retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			s, err := u.admin.AppsV1().StatefulSets(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
+			if err == nil {
+				replicas := int32(u.sets[name])
+				s.Spec.Replicas = &replicas
+				_, err = u.admin.AppsV1().StatefulSets(namespace).Update(u.t.Context(), s, metav1.UpdateOptions{})
+			}
+			return err
+		}))
+		return
+	}
+}
+
+func (u *user) unconvergedDeployment(wanted *apps.Deployment) string {
+	d, err := u.admin.AppsV1().Deployments(namespace).Get(u.t.Context(), wanted.Name, metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	n, s := *wanted.Spec.Replicas, d.Status
+	if s.ObservedGeneration != d.Generation || s.Replicas != n || s.UpdatedReplicas != n || s.AvailableReplicas != n || u.podsOf("app", d.Name) != int(n) {
+		return fmt.Sprintf("deployment %s has %d replicas: %+v", d.Name, n, s)
+	}
+	return ""
+}
+
+// podsOf returns the number of pods with a label that have not ended.
+func (u *user) podsOf(label, value string) (n int) {
+	list, err := u.admin.CoreV1().Pods(namespace).List(u.t.Context(), metav1.ListOptions{LabelSelector: label + "=" + value})
+	u.check("list pods", err)
+	for i := range list.Items {
+		if p := &list.Items[i]; p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			n++
+		}
+	}
+	return n
+}
+
+// unconverged reports what is not yet as it is wanted.
+func (u *user) unconverged() string {
+	for _, d := range u.deployments {
+		if unmet := u.unconvergedDeployment(d); unmet != "" {
+			return unmet
+		}
+	}
+	for name, replicas := range u.sets {
+		s, err := u.admin.AppsV1().StatefulSets(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if int(s.Status.ReadyReplicas) != replicas || int(s.Status.Replicas) != replicas || u.podsOf("set", name) != replicas {
+			return fmt.Sprintf("statefulset %s is to have %d replicas: %+v", name, replicas, s.Status)
+		}
+	}
+	for name := range u.jobs {
+		j, err := u.admin.BatchV1().Jobs(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if j.Status.CompletionTime == nil || u.podsOf("job", name) != 0 {
+			return fmt.Sprintf("job %s: %+v", name, j.Status)
+		}
+	}
+	for _, name := range u.deleted {
+		sets, err := u.admin.AppsV1().ReplicaSets(namespace).List(u.t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
+		u.check("list replicasets", err)
+		if n := len(sets.Items) + u.podsOf("app", name); n > 0 {
+			return fmt.Sprintf("%d objects of the deleted deployment %s are left", n, name)
+		}
+	}
+	return u.nodesAreReady()
+}
+
+// checkEnd checks what must be true once everything has converged.
+func (u *user) checkEnd() {
+	for name := range u.jobs {
+		j, err := u.admin.BatchV1().Jobs(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
+		u.check("get a job", err)
+		indexes := "0-" + fmt.Sprint(*j.Spec.Completions-1)
+		if *j.Spec.Completions == 2 {
+			indexes = "0,1"
+		}
+		if j.Status.Succeeded != *j.Spec.Completions || j.Status.CompletedIndexes != indexes || j.Status.UncountedTerminatedPods != nil && len(j.Status.UncountedTerminatedPods.Succeeded) > 0 {
+			u.t.Errorf("seed %d: job %s has %d completions: %+v", u.seed, name, *j.Spec.Completions, j.Status)
+		}
+		if u.rules.undisturbed && j.Status.Failed > 0 {
+			u.t.Errorf("seed %d: %d pods of job %s failed", u.seed, j.Status.Failed, name)
+		}
+	}
+	for _, name := range u.deleted {
+		if _, err := u.admin.AppsV1().Deployments(namespace).Get(u.t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			u.t.Errorf("seed %d: the deleted deployment %s: %v", u.seed, name, err)
+		}
+	}
+}
