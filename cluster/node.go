@@ -123,6 +123,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 			return nil, err
 		}
 		k.Config.Configuration.ContainerRuntimeEndpoint = n.runtime.Endpoint()
+		k.Config.DeleteTask = n.runtime.DeleteTask
 	}
 	if n.runtime != nil || o.Node.CNIConfDir != "" {
 		n.network = podnet.New(networkConfig(o))

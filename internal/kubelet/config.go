@@ -58,6 +58,9 @@ type Config struct {
 	// Runtime and Images override Configuration.ContainerRuntimeEndpoint.
 	Runtime internalapi.RuntimeService
 	Images  internalapi.ImageManagerService
+	// DeleteTask kills the processes of a container that the runtime refuses to
+	// remove (FailedPrecondition), so that it can; nil if there is no such way.
+	DeleteTask func(ctx context.Context, containerID string) error
 
 	// The machine; nil is the real one.
 	Files   files.FS

@@ -107,7 +107,7 @@ func New(given Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k.sources = source.All(c, config.Client, config.Files, config.NodeName)
-	k.runtime = cri.NewClient(config.Runtime, config.Images, config.Metrics)
+	k.runtime = cri.NewClient(config.Runtime, config.Images, config.Metrics, config.DeleteTask)
 	k.cgroups = &cgroup.Pods{Groups: config.Groups, Configuration: c, Capacity: config.Machine.Capacity}
 	k.newVolumes(gates)
 	runtime := k.runtime.Runtime()

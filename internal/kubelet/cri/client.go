@@ -21,10 +21,11 @@ type Client struct {
 }
 
 // NewClient returns a client of the given services. Connect dials those that
-// are nil. Calls are counted in r.
-func NewClient(runtime internalapi.RuntimeService, images internalapi.ImageManagerService, r prometheus.Registerer) *Client {
+// are nil. Calls are counted in r. deleteTask ends what the runtime runs of a
+// container that it refuses to remove; it is nil if there is no such way.
+func NewClient(runtime internalapi.RuntimeService, images internalapi.ImageManagerService, r prometheus.Registerer, deleteTask func(ctx context.Context, containerID string) error) *Client {
 	m := newMetrics(r)
-	return &Client{runtime: instrumentedRuntime{runtime, m}, images: instrumentedImages{images, m}}
+	return &Client{runtime: instrumentedRuntime{runtime, m, deleteTask}, images: instrumentedImages{images, m}}
 }
 
 // Connect dials the services that the client does not have yet, as Dial does, at

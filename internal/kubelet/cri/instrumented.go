@@ -2,9 +2,12 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -44,7 +47,8 @@ func (m *metrics) observe(name string, began time.Time, err error) {
 // one.
 type instrumentedRuntime struct {
 	internalapi.RuntimeService
-	metrics *metrics
+	metrics    *metrics
+	deleteTask func(ctx context.Context, containerID string) error // may be nil
 }
 
 func (r *instrumentedRuntime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
@@ -87,9 +91,20 @@ func (r *instrumentedRuntime) StopContainer(ctx context.Context, id string, time
 	return r.RuntimeService.StopContainer(ctx, id, timeout)
 }
 
+// RemoveContainer removes a container. containerd takes a container for exited
+// if its start was interrupted, and does not remove it if its task exists all
+// the same.
 func (r *instrumentedRuntime) RemoveContainer(ctx context.Context, id string) (err error) {
 	defer func(began time.Time) { r.metrics.observe("remove_container", began, err) }(time.Now())
-	return r.RuntimeService.RemoveContainer(context.WithoutCancel(ctx), id)
+	ctx = context.WithoutCancel(ctx)
+	err = r.RuntimeService.RemoveContainer(ctx, id)
+	if grpcstatus.Code(err) != codes.FailedPrecondition || r.deleteTask == nil {
+		return err
+	}
+	if failed := r.deleteTask(ctx, id); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return r.RuntimeService.RemoveContainer(ctx, id)
 }
 
 func (r *instrumentedRuntime) UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.ContainerResources) (err error) {

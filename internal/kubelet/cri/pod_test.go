@@ -232,7 +232,7 @@ func TestRestoredPod(t *testing.T) {
 func TestClientCountsCalls(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	runtime := inmemory.New()
-	c := cri.NewClient(runtime, runtime.Images(), registry)
+	c := cri.NewClient(runtime, runtime.Images(), registry, nil)
 	if c.Name() != "" || c.Version() != "" {
 		t.Errorf("before Connect the runtime is %s %s", c.Name(), c.Version())
 	}
@@ -272,5 +272,39 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	endpoint := "unix://" + t.TempDir() + "/missing.sock"
 	if _, _, err := cri.Dial(ctx, endpoint, "", time.Second); err == nil || !strings.Contains(err.Error(), endpoint) {
 		t.Errorf("without a runtime: %v", err)
+	}
+}
+
+// heldRuntime refuses to remove containers that have a task.
+type heldRuntime struct {
+	*inmemory.Runtime
+	task map[string]bool
+}
+
+func (h *heldRuntime) RemoveContainer(ctx context.Context, id string) error {
+	if h.task[id] {
+		return grpcstatus.Error(codes.FailedPrecondition, "cannot delete running task")
+	}
+	return h.Runtime.RemoveContainer(ctx, id)
+}
+
+func TestRemoveContainerDeletesItsTask(t *testing.T) {
+	runtime := &heldRuntime{inmemory.New(), map[string]bool{"a": true, "b": true}}
+	c := cri.NewClient(runtime, runtime.Images(), prometheus.NewRegistry(), func(_ context.Context, id string) error {
+		if id == "b" {
+			return errors.New("no answer")
+		}
+		delete(runtime.task, id)
+		return nil
+	})
+	if err := c.Runtime().RemoveContainer(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	err := c.Runtime().RemoveContainer(t.Context(), "b")
+	if err == nil || !strings.Contains(err.Error(), "running task") || !strings.Contains(err.Error(), "no answer") {
+		t.Errorf("without an answer: %v, want both errors", err)
+	}
+	if err := cri.NewClient(runtime, runtime.Images(), prometheus.NewRegistry(), nil).Runtime().RemoveContainer(t.Context(), "b"); grpcstatus.Code(err) != codes.FailedPrecondition {
+		t.Errorf("a runtime without another way: %v", err)
 	}
 }
