@@ -14,7 +14,7 @@ PGO   ?= off
 export GOFLAGS = -trimpath -buildvcs=false -pgo=$(PGO) -gcflags=all=-dwarf=false
 ROOT  := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: up down build bundle test lint bench profile soak generate check-generated test-clients test-vm clean
+.PHONY: up down build bundle test test-hard lint bench profile soak generate check-generated test-clients test-vm clean
 
 up: build bundle
 	@$(ROOT) $(BIN)/coracle up
@@ -34,6 +34,11 @@ bundle:
 test: build bundle packages
 	@cd tools/gotestsum && $(GO) build -o ../../$(BIN)/gotestsum gotest.tools/gotestsum
 	@tools/test.sh
+
+# The suite again and again, under conditions that must not matter: docs/testing.md.
+test-hard: build bundle packages
+	@cd tools/gotestsum && $(GO) build -o ../../$(BIN)/gotestsum gotest.tools/gotestsum
+	@$(ROOT) env PATH="$$PATH" tools/test-hard.sh
 
 # Debian packages that the tests use in addition to those of the bundle.
 .PHONY: packages

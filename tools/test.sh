@@ -5,7 +5,7 @@
 #
 # A test that fails runs once more, if at most five fail. One that then passes is
 # printed as FLAKY, with what it said at first: it is a bug to mend, but says
-# nothing of the rest.
+# nothing of the rest. TESTFLAGS are more flags of go test, such as -count=1.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
@@ -28,7 +28,7 @@ part() {
 	echo "== $name: $# packages"
 	bin/gotestsum --format "$format" --format-icons text --format-hide-empty-pkg --hide-summary skipped,output \
 		--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-report "$work/reruns" \
-		--jsonfile-timing-events "$work/$name.json" --packages "$*" -- "${flags[@]}" || failed+=("$name")
+		--jsonfile-timing-events "$work/$name.json" --packages "$*" -- "${flags[@]}" ${TESTFLAGS:-} || failed+=("$name")
 	# PACKAGE.TEST: 2 runs, 1 failures
 	[ ! -s "$work/reruns" ] || sed -n 's/^\(.*\): \([0-9]*\) runs, 1 failures$/FLAKY \1: failed once in \2 runs/p' "$work/reruns"
 	rm -f "$work/reruns"
