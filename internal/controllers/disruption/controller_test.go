@@ -50,13 +50,14 @@ func TestEvents(t *testing.T) {
 		name string
 		pods []*v1.Pod
 		pdbs []*policy.PodDisruptionBudget
+		late bool // the pods come when the controller knows all budgets
 		want string
 	}{
-		{"usual", []*v1.Pod{podOf("a", "rs")}, []*policy.PodDisruptionBudget{budgetOf("web")}, ""},
-		{"without a controller", []*v1.Pod{podOf("a", "")}, []*policy.PodDisruptionBudget{budgetOf("web")}, "Warning UnmanagedPods Pods selected by this"},
-		{"two budgets", []*v1.Pod{podOf("a", "rs")}, []*policy.PodDisruptionBudget{budgetOf("web"), several}, `Warning MultiplePodDisruptionBudgets Pod "default"/"a" matches multiple PodDisruptionBudgets.  Chose "`},
-		{"not deleted", []*v1.Pod{podOf("a", "rs")}, []*policy.PodDisruptionBudget{granted}, "Warning NotDeleted Pod was expected by PDB default/web to be deleted but it wasn't"},
-		{"another controller with the same name", []*v1.Pod{podOf("a", "former")}, []*policy.PodDisruptionBudget{budgetOf("web")},
+		{"usual", []*v1.Pod{podOf("a", "rs")}, []*policy.PodDisruptionBudget{budgetOf("web")}, false, ""},
+		{"without a controller", []*v1.Pod{podOf("a", "")}, []*policy.PodDisruptionBudget{budgetOf("web")}, false, "Warning UnmanagedPods Pods selected by this"},
+		{"two budgets", []*v1.Pod{podOf("a", "rs")}, []*policy.PodDisruptionBudget{budgetOf("web"), several}, true, `Warning MultiplePodDisruptionBudgets Pod "default"/"a" matches multiple PodDisruptionBudgets.  Chose "`},
+		{"not deleted", []*v1.Pod{podOf("a", "rs")}, []*policy.PodDisruptionBudget{granted}, false, "Warning NotDeleted Pod was expected by PDB default/web to be deleted but it wasn't"},
+		{"another controller with the same name", []*v1.Pod{podOf("a", "former")}, []*policy.PodDisruptionBudget{budgetOf("web")}, false,
 			`Warning CalculateExpectedPodCountFailed Failed to calculate the number of expected pods: found no controllers for pod "a"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -67,13 +68,22 @@ func TestEvents(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for _, p := range c.pods {
-					if err := cluster.Fake.Tracker().Add(p); err != nil {
-						t.Fatal(err)
+				add := func() {
+					for _, p := range c.pods {
+						if err := cluster.Fake.Tracker().Add(p); err != nil {
+							t.Fatal(err)
+						}
 					}
+				}
+				if !c.late {
+					add()
 				}
 				cluster.Run(Descriptor())
 				synctest.Wait()
+				if c.late {
+					add()
+					synctest.Wait()
+				}
 				events := cluster.DrainEvents()
 				if c.want == "" && len(events) > 0 || c.want != "" && !slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, c.want) }) {
 					t.Errorf("events %q, want %q", events, c.want)
