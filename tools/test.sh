@@ -26,7 +26,7 @@ part() {
 	while [ "$1" != -- ]; do flags+=("$1"); shift; done
 	shift
 	echo "== $name: $# packages"
-	bin/gotestsum --format "$format" --format-icons text --format-hide-empty-pkg --hide-summary skipped,output \
+	bin/gotestsum --format "$format" --format-icons text --format-hide-empty-pkg --hide-summary skipped \
 		--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-report "$work/reruns" \
 		--jsonfile-timing-events "$work/$name.json" --packages "$*" -- -vet=off "${flags[@]}" ${TESTFLAGS:-} || failed+=("$name")
 	# PACKAGE.TEST: 2 runs, 1 failures
