@@ -32,9 +32,10 @@ func otherUser(ts *testscript.TestScript, neg bool, args []string) {
 	bin := ts.MkAbs("bin")
 	ts.Check(os.Mkdir(bin, 0o755))
 	ts.Setenv("PATH", bin+string(os.PathListSeparator)+ts.Getenv("PATH"))
-	line := fmt.Sprintf("#!/bin/sh\ncd / && exec setpriv --reuid=%d --regid=%[1]d --clear-groups env HOME=\"${AS_HOME-%s}\" \"$@\"\n", otherUID, home)
+	programs := readablePrograms(ts)
+	line := fmt.Sprintf("#!/bin/sh\ncd / && exec setpriv --reuid=%d --regid=%[1]d --clear-groups env PATH=%s:\"$PATH\" HOME=\"${AS_HOME-%s}\" \"$@\"\n", otherUID, programs, home)
 	ts.Check(os.WriteFile(filepath.Join(bin, "as"), []byte(line), 0o755))
-	coracle, name := program(ts, "coracle"), ts.Getenv("CLUSTER")
+	coracle, name := filepath.Join(programs, "coracle"), ts.Getenv("CLUSTER")
 	ts.Defer(func() {
 		for _, cluster := range []string{name, name + "-2", name + "-3"} {
 			down := exec.Command(coracle, "down", "--yes", "--name="+cluster)
@@ -45,6 +46,27 @@ func otherUser(ts *testscript.TestScript, neg bool, args []string) {
 			}
 		}
 	})
+}
+
+// readablePrograms returns a directory with the program and with what it runs
+// for a cluster without a node. The other user may not enter the repository, for
+// example if it is in somebody's home directory.
+func readablePrograms(ts *testscript.TestScript) string {
+	dir, err := os.MkdirTemp("", "coracle-programs-")
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(os.RemoveAll(dir)) })
+	ts.Check(os.MkdirAll(filepath.Join(dir, "bundle", "bin"), 0o755))
+	ts.Check(os.Chmod(dir, 0o755))
+	for name, to := range map[string]string{"coracle": "coracle", "etcdctl": "bundle/bin/etcdctl"} {
+		from, to := program(ts, name), filepath.Join(dir, to)
+		if os.Link(from, to) == nil {
+			continue
+		}
+		content, err := os.ReadFile(from)
+		ts.Check(err)
+		ts.Check(os.WriteFile(to, content, 0o755))
+	}
+	return dir
 }
 
 // noProcesses checks that the other user has no processes, except those that have
