@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
 // A control plane that cannot start ends its node too, which would wait for
 // the API server forever.
 func TestAClusterWithANodeEndsWithItsControlPlane(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaktest.Check(t, goleak.IgnoreCurrent())
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

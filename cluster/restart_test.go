@@ -32,6 +32,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	machine "github.com/coracle-io/coracle/internal/kubelet/node"
+	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
@@ -273,7 +274,7 @@ func (l *load) end(f *fragile) {
 // TestOneComponentFailsAndTheOthersGoOn fails each component by a panic and by
 // an error, under load: the API goes on serving, and the component works again.
 func TestOneComponentFailsAndTheOthersGoOn(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaktest.Check(t, goleak.IgnoreCurrent())
 	t.Run("faults", func(t *testing.T) {
 		f := startFragile(t)
 		f.node()
@@ -372,7 +373,7 @@ func (f *fragile) node() {
 // work of its component alone. The others keep watching, and the component
 // works again once it leads again.
 func TestALostLeaseLeavesTheOthersAlone(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaktest.Check(t, goleak.IgnoreCurrent())
 	t.Run("leases", func(t *testing.T) {
 		f := startFragileWith(t, func(c *controlPlane) {
 			for _, l := range []*componentbaseconfig.LeaderElectionConfiguration{&c.manager.Leader.Configuration, &c.scheduler.Configuration.LeaderElection} {
@@ -407,7 +408,7 @@ func TestALostLeaseLeavesTheOthersAlone(t *testing.T) {
 // whole is replaced by another instance on the same store, and the other
 // components use that.
 func TestAnAPIServerIsFollowedByAnother(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaktest.Check(t, goleak.IgnoreCurrent())
 	t.Run("panics", func(t *testing.T) {
 		f := startFragile(t)
 		maps := f.kube.CoreV1().ConfigMaps("default")

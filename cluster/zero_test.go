@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
 // run runs a cluster and waits until its API server answers. stop ends it.
@@ -44,7 +46,7 @@ func run(t *testing.T, o Options) (c *Cluster, stop func()) {
 // TestTheZeroValueIsACluster runs several clusters with zero options in one
 // process, and checks that they leave no goroutines and no files.
 func TestTheZeroValueIsACluster(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaktest.Check(t, goleak.IgnoreCurrent())
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	began := time.Now()

@@ -7,11 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,13 +22,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/store/mem"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // cluster is a watch cache and a provider over it.
 type cluster struct {

@@ -14,12 +14,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	_ "github.com/coracle-io/coracle/internal/bubble"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
 // A controller may fail repeatedly before its workers start. Its queues must
 // not leak goroutines.
 func TestQueueWithoutWorkersDoesNotLeak(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaktest.Check(t, goleak.IgnoreCurrent())
 	for range 50 {
 		q := NewQueue(nil, "test", func(context.Context, string) error { return nil })
 		q.Add("now")

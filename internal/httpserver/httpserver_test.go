@@ -7,15 +7,17 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // serve starts a server that runs until the test ends. change may alter the
 // server and its listener before it starts.

@@ -3,12 +3,12 @@ package simnode_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,10 +18,11 @@ import (
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/cluster/clustertest"
+	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/simnode"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // run runs a cluster with simulated nodes in virtual time.
 func run(t *testing.T, o cluster.SimulatedNodes, f func(ctx context.Context, t *testing.T, c kubernetes.Interface)) {

@@ -4,21 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 func TestStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/aggregator"
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
 const (
@@ -216,7 +217,7 @@ func TestProxy(t *testing.T) {
 
 // A watch lasts until either side ends it, and leaves nothing behind.
 func TestStreamsEnd(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	defer leaktest.Check(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 	t.Run("streams", func(t *testing.T) {
 		x := start(t)
 		ended := make(chan struct{}, 1)

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,10 +25,11 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
 	_ "github.com/coracle-io/coracle/internal/bubble"
+	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // kubelets answers for nodes as kubelets do.
 type kubelets struct {

@@ -2,13 +2,13 @@ package all_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	apps "k8s.io/api/apps/v1"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -23,9 +23,10 @@ import (
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/cluster/clustertest"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // start runs a control plane and returns an administrator's client. The controllers have only the permissions of
 // their own roles. The test fails if a component fails.

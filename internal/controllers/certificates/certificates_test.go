@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,10 +24,11 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/leaktest"
 	definition "github.com/coracle-io/coracle/internal/resource/certificates"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 func key(t *testing.T) crypto.Signer {
 	t.Helper()

@@ -2,13 +2,13 @@ package deployment_test
 
 import (
 	"context"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,9 +17,10 @@ import (
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/controllers/deployment"
 	"github.com/coracle-io/coracle/internal/controllers/replicaset"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 func web(image string, strategy apps.DeploymentStrategyType) *apps.Deployment {
 	replicas, limit, deadline := int32(3), int32(10), int32(600)

@@ -2,20 +2,21 @@ package ephemeralvolume
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 func pod(name string) *v1.Pod {
 	return &v1.Pod{

@@ -3,9 +3,9 @@ package policystatus
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,9 +13,10 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // A policy is checked once for each generation.
 func TestWritesWarnings(t *testing.T) {

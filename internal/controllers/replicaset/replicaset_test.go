@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,9 +21,10 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/controllers/replicaset"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 func set(replicas int32) *apps.ReplicaSet {
 	labels := map[string]string{"app": "web"}

@@ -2,12 +2,12 @@ package resourceclaim
 
 import (
 	"context"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,9 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // pod has the claim "own" from a template and uses the claim "shared".
 func pod(name string, change ...func(*v1.Pod)) *v1.Pod {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,9 +21,10 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 func list(pairs ...string) v1.ResourceList {
 	l := v1.ResourceList{}

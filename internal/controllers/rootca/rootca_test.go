@@ -1,19 +1,20 @@
 package rootca_test
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/controllers/rootca"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 func TestNamespacesGetRootCAAndServiceAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

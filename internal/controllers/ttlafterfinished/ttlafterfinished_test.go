@@ -1,12 +1,12 @@
 package ttlafterfinished
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,9 +14,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // jobOf returns a Job that has finished now, with a condition of type t.
 func jobOf(name string, ttl *int32, t batch.JobConditionType) *batch.Job {

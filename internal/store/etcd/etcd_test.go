@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/etcd"
 	"github.com/coracle-io/coracle/internal/store/storetest"
@@ -15,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+	os.Exit(leaktest.Run(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun")))
 }
 
 // embedded starts an etcd in dir and stops it at the end of the test.

@@ -1,18 +1,18 @@
 package mem_test
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/mem"
 	"github.com/coracle-io/coracle/internal/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store { return mem.New() })

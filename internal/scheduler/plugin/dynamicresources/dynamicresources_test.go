@@ -3,13 +3,13 @@ package dynamicresources
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,10 +20,11 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // A cluster with a plugin and what it decides on.
 type fixture struct {

@@ -3,11 +3,11 @@ package gangscheduling
 import (
 	"fmt"
 	"iter"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,11 +15,12 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/podgroup"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // scheduler is a fake scheduler for the plugin. It holds the pods, which of
 // them have a node or wait in Permit, and what it was asked to do.
