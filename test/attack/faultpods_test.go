@@ -29,9 +29,16 @@ func sidecar(name string) v1.Container {
 	return c
 }
 
-// lastingPods returns the pods that keep running. dir is a directory of the
-// machine that one of them mounts.
-func lastingPods(dir string) []*v1.Pod {
+// machineParts is what pods use of the machine.
+type machineParts struct {
+	dir string // a directory that pods mount
+	// The ports of pods: one that keeps running, and the kinds of a podChurn,
+	// of whose pods one at a time has it.
+	lasts, port, everything int32
+}
+
+// lastingPods returns the pods that keep running.
+func lastingPods(m machineParts) []*v1.Pod {
 	plain := container("main")
 	hostNetwork := named("host", v1.PodSpec{HostNetwork: true, Containers: []v1.Container{sleeper("main")}})
 	guaranteed := sleeper("main")
@@ -40,7 +47,7 @@ func lastingPods(dir string) []*v1.Pod {
 		named("plain", v1.PodSpec{Containers: []v1.Container{plain}}),
 		hostNetwork,
 		named("guaranteed", v1.PodSpec{Containers: []v1.Container{guaranteed}}),
-		everything("everything", dir, 18080),
+		everything("everything", m.dir, m.lasts),
 	}
 }
 
@@ -84,12 +91,12 @@ func everything(name, dir string, hostPort int32) *v1.Pod {
 }
 
 // churnPods returns pods that are created and deleted.
-func churnPods(dir string) []*v1.Pod {
+func churnPods(m machineParts) []*v1.Pod {
 	never := named("ends", v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{container("main", "true")}})
 	stubborn := int64(5)
 	plain := named("plain", v1.PodSpec{Containers: []v1.Container{container("main")}})
 	port := container("main")
-	port.Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 18081}}
+	port.Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: m.port}}
 	hook := sleeper("main")
 	hook.Lifecycle = &v1.Lifecycle{
 		PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"true"}}},
@@ -107,6 +114,6 @@ func churnPods(dir string) []*v1.Pod {
 		named("host", v1.PodSpec{HostNetwork: true, Containers: []v1.Container{sleeper("main")}}),
 		named("sidecar", v1.PodSpec{InitContainers: []v1.Container{sidecar("sidecar")}, Containers: []v1.Container{sleeper("main")}}),
 		named("missing", v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "coracle.internal/missing:1.0", ImagePullPolicy: v1.PullNever}}}),
-		everything("everything", dir, 18082),
+		everything("everything", m.dir, m.everything),
 	}
 }

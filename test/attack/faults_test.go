@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/freeport"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/podquery"
 	supervision "github.com/coracle-io/coracle/internal/processes"
@@ -70,6 +71,7 @@ type faulty struct {
 	instances map[string]string
 	// mayRestart are the pods whose containers the fault ends.
 	mayRestart map[string]bool
+	machine    machineParts
 	long       time.Duration // the most that a fault lasts
 }
 
@@ -90,6 +92,7 @@ func TestNodeFaults(t *testing.T) {
 	t.Logf("seed %d", seed)
 	t.Setenv("TMPDIR", smallDisk(t))
 	n := &faulty{cluster: startOwn(t, "--kubelet-arg=eviction-hard=memory.available<1Mi"), t: t, random: rand.New(rand.NewPCG(seed, 0)), long: long}
+	n.machine = machineParts{filepath.Join(n.dir, "host"), int32(freeport.For(t)), int32(freeport.For(t)), int32(freeport.For(t))}
 	n.logOnFailure(t)
 	n.startLasting()
 	n.churn = &podChurn{faulty: n, pods: pods, random: rand.New(rand.NewPCG(seed, 1))}
@@ -132,9 +135,9 @@ func (n *faulty) inflict(f fault) {
 	began := time.Now()
 	f.strike(n)
 	struck := time.Now()
-	within(n.t, 2*waitTimeout, "the cluster is healthy after "+f.name, func(ctx context.Context) error { return n.checkHealthy(ctx, nil) })
-	within(n.t, 2*waitTimeout, "lasting pods run after "+f.name, n.lastingRun)
-	within(n.t, 2*waitTimeout, "new pods run after "+f.name, n.churn.progress())
+	within(n.t, waitTimeout, "the cluster is healthy after "+f.name, func(ctx context.Context) error { return n.checkHealthy(ctx, nil) })
+	within(n.t, waitTimeout, "lasting pods run after "+f.name, n.lastingRun)
+	within(n.t, waitTimeout, "new pods run after "+f.name, n.churn.progress())
 	n.t.Logf("%s: %v, and %v until all worked", f.name, struck.Sub(began).Round(time.Millisecond), time.Since(struck).Round(time.Millisecond))
 }
 
@@ -166,7 +169,7 @@ func (n *faulty) lasting(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(pods.Items) != len(lastingPods("")) {
+	if len(pods.Items) != len(lastingPods(n.machine)) {
 		return nil, fmt.Errorf("there are %d lasting pods", len(pods.Items))
 	}
 	instances := map[string]string{}
@@ -205,12 +208,12 @@ func (n *faulty) startLasting() {
 		_, err = n.client.CoreV1().Secrets("default").Create(ctx, &v1.Secret{ObjectMeta: meta, StringData: map[string]string{"key": "value"}}, metav1.CreateOptions{})
 	}
 	if err == nil {
-		err = os.Mkdir(filepath.Join(n.dir, "host"), 0o755)
+		err = os.Mkdir(n.machine.dir, 0o755)
 	}
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	for _, pod := range lastingPods(filepath.Join(n.dir, "host")) {
+	for _, pod := range lastingPods(n.machine) {
 		pod.Labels = map[string]string{"lasts": "true"}
 		if _, err := n.client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			n.t.Fatal(err)
@@ -232,7 +235,7 @@ func (n *faulty) killProcess(parts ...string) {
 	for _, part := range parts {
 		n.kill(n.t, part)
 	}
-	within(n.t, 2*waitTimeout, fmt.Sprintf("%v are restarted", parts), func(ctx context.Context) error { return n.checkHealthy(ctx, former) })
+	within(n.t, waitTimeout, fmt.Sprintf("%v are restarted", parts), func(ctx context.Context) error { return n.checkHealthy(ctx, former) })
 }
 
 // killShims sends SIGKILL to the shims of one lasting pod and of some others.
@@ -248,7 +251,7 @@ func (n *faulty) killShims() {
 	}); err != nil {
 		n.t.Fatal(err)
 	}
-	victim, former := lastingPods("")[n.random.IntN(len(lastingPods("")))].Name, n.instances
+	victim, former := lastingPods(n.machine)[n.random.IntN(len(lastingPods(n.machine)))].Name, n.instances
 	for pid, program := range processes(n.t, n.cluster) {
 		if program != "containerd-shim-runc-v2" {
 			continue
@@ -274,7 +277,7 @@ func (n *faulty) killShims() {
 // awaitRestart waits until the containers of a lasting pod are other ones.
 func (n *faulty) awaitRestart(former map[string]string, pod string) {
 	n.t.Helper()
-	within(n.t, 2*waitTimeout, pod+" runs again", func(ctx context.Context) error {
+	within(n.t, waitTimeout, pod+" runs again", func(ctx context.Context) error {
 		now, err := n.lasting(ctx)
 		if err != nil {
 			return err
@@ -398,7 +401,7 @@ func (n *faulty) limitProcesses() {
 // containers, because containerd has its state there.
 func (n *faulty) emptyRunDirectory() {
 	n.t.Helper()
-	for _, pod := range lastingPods("") {
+	for _, pod := range lastingPods(n.machine) {
 		n.mayRestart[pod.Name] = true
 	}
 	run, former := host.RunDir(n.name), n.instances
@@ -430,7 +433,7 @@ func (n *faulty) emptyRunDirectory() {
 func (n *faulty) checkNothingLeft() {
 	n.t.Helper()
 	began := time.Now()
-	within(n.t, 2*waitTimeout, "the pods are deleted", func(ctx context.Context) error {
+	within(n.t, waitTimeout, "the pods are deleted", func(ctx context.Context) error {
 		pods := n.client.CoreV1().Pods("default")
 		if err := pods.DeleteCollection(ctx, *metav1.NewDeleteOptions(0), metav1.ListOptions{LabelSelector: "lasts!=true"}); err != nil {
 			return err
@@ -445,7 +448,7 @@ func (n *faulty) checkNothingLeft() {
 	var last error
 	// The kubelet collects dead sandboxes once a minute, and what a fault has left
 	// of them may need more than one round.
-	within(n.t, 6*waitTimeout, "nothing of deleted pods is left", func(ctx context.Context) error {
+	within(n.t, 2*waitTimeout, "nothing of deleted pods is left", func(ctx context.Context) error {
 		left, err := leftovers(ctx, n.cluster)
 		if err == nil && len(left) > 0 {
 			err = errors.New(strings.Join(left[:min(len(left), 20)], "\n"))
@@ -472,7 +475,7 @@ const (
 	// churnPace is the time between two pods of a podChurn.
 	churnPace = 100 * time.Millisecond
 	// churnAttempt bounds the requests for one of them.
-	churnAttempt = 2 * time.Second
+	churnAttempt = 10 * time.Second
 )
 
 // start creates and deletes pods until the returned function is called.
@@ -520,7 +523,7 @@ func (p *podChurn) step(ctx context.Context) error {
 	if len(list.Items) >= p.pods {
 		return nil
 	}
-	kinds := churnPods(filepath.Join(p.dir, "host"))
+	kinds := churnPods(p.machine)
 	pod := kinds[p.random.IntN(len(kinds))]
 	pod.Name = fmt.Sprintf("churn-%d-%s", p.created.Add(1), pod.Name)
 	_, err = pods.Create(ctx, pod, metav1.CreateOptions{})

@@ -24,12 +24,13 @@ import (
 
 var kills = flag.Int("attack.kills", 10, "number of kills in TestKillProcessesAtRandom")
 
-// recovery is how long a cluster may take to recover from a kill -9. By default
-// it is long enough for a machine that does other work as well.
-var recovery = flag.Duration("attack.recovery", 30*time.Second, "bound of the recovery from a kill; 2s is that of a machine that does nothing else")
+// recovery is how long a cluster may take to recover from a kill -9. The default
+// says nothing of speed. What survives a kill does not depend on it.
+var recovery = flag.Duration("attack.recovery", waitTimeout, "bound of the recovery from a kill; 2s is that of a machine that does nothing else")
 
-// requestTimeout bounds a request of a writer.
-const requestTimeout = 2 * time.Second
+// requestTimeout bounds a request of a writer. What a longer one has done is
+// unknown.
+const requestTimeout = 10 * time.Second
 
 // logOnFailure logs the state and the log of the cluster if the test has
 // failed.
@@ -140,20 +141,24 @@ func (c *cluster) checkHealthy(ctx context.Context, former map[string]int) error
 func within(t *testing.T, limit time.Duration, what string, is func(context.Context) error) time.Duration {
 	t.Helper()
 	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
+	var last error
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		err := is(ctx)
-		cancel()
-		took := time.Since(began)
-		if err == nil && took <= limit {
-			return took
+		if ctx.Err() == nil { // otherwise the error says no more than that
+			last = err
 		}
-		if took > limit {
-			t.Fatalf("%s: not within %v: %v", what, took.Round(time.Millisecond), err)
+		if err == nil && ctx.Err() == nil {
+			return time.Since(began)
 		}
-		<-again.C
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not within %v: %v", what, limit, last)
+		case <-again.C:
+		}
 	}
 }
 
@@ -282,9 +287,21 @@ func TestKillEachProcess(t *testing.T) {
 		}
 	}
 	check()
-	now, err := c.containers(context.Background(), len(ids))
-	if err != nil || now["stays"] != ids["stays"] {
-		t.Errorf("the container was %s and is %s (%v)", ids["stays"], now["stays"], err)
+	c.checkKept(t, ids)
+}
+
+// checkKept fails the test unless the pods have the same containers as before.
+func (c *cluster) checkKept(t *testing.T, before map[string]string) {
+	t.Helper()
+	var now map[string]string
+	within(t, waitTimeout, "the pods are Ready", func(ctx context.Context) (err error) {
+		now, err = c.containers(ctx, len(before))
+		return err
+	})
+	for pod, id := range before {
+		if now[pod] != id {
+			t.Errorf("the container of %s was %s and is %s", pod, id, now[pod])
+		}
 	}
 }
 
@@ -315,7 +332,7 @@ func TestKillNodeDuringAPIRequests(t *testing.T) {
 }
 
 // TestStatusOfAHangingControlPlane checks that status reports a control plane
-// that hangs, within its timeout.
+// that hangs, and does not wait for it: it hangs until the test ends.
 func TestStatusOfAHangingControlPlane(t *testing.T) {
 	c := startOwn(t, "--nodes=0")
 	pid := c.pid(t, supervision.ControlPlane)
@@ -323,10 +340,12 @@ func TestStatusOfAHangingControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
-	began := time.Now()
+	began, slowest := time.Now(), longest{}
 	text, err := c.coracle("status", "--name="+c.name)
-	if took := time.Since(began); err == nil || took > maxAnswer || !strings.Contains(text, "suspended") {
-		t.Errorf("status of a control plane that hangs after %v (%v):\n%s", took, err, text)
+	slowest.note("status", began)
+	slowest.check(t)
+	if err == nil || !strings.Contains(text, "suspended") {
+		t.Errorf("status of a control plane that hangs (%v):\n%s", err, text)
 	}
 	if text, err := c.coracle("status", "--name="+c.name, "-o", "json"); err == nil {
 		t.Error("status -o json of a control plane that hangs does not fail")
@@ -364,13 +383,5 @@ func TestKillProcessesAtRandom(t *testing.T) {
 	}
 	t.Logf("slowest recovery: %v", slowest)
 	check()
-	now, err := c.containers(context.Background(), len(ids))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for pod, id := range ids {
-		if now[pod] != id {
-			t.Errorf("the container of %s was %s and is %s", pod, id, now[pod])
-		}
-	}
+	c.checkKept(t, ids)
 }

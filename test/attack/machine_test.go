@@ -77,7 +77,7 @@ func TestAnotherUserConnectsToNoSocket(t *testing.T) {
 	for _, socket := range slices.Compact(slices.Sorted(slices.Values(sockets))) {
 		// curl exits with code 7 if it cannot connect, and with another code
 		// otherwise.
-		err := asNobody(t.Context(), "curl", "-s", "--max-time", "5", "--unix-socket", socket, "http://localhost/").Run()
+		err := asNobody(t.Context(), "curl", "-s", "--max-time", "60", "--unix-socket", socket, "http://localhost/").Run()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 7 {
 			t.Errorf("another user connects to %s: curl exited with %v", socket, err)
@@ -133,7 +133,7 @@ func TestAnotherUserFindsNoOpenPort(t *testing.T) {
 func plainGet(t *testing.T, port int, path string) int {
 	t.Helper()
 	for _, scheme := range []string{"https", "http"} {
-		out, err := asNobody(t.Context(), "curl", "-sk", "--max-time", "5", "-o", "/dev/null", "-w", "%{http_code}", fmt.Sprintf("%s://127.0.0.1:%d%s", scheme, port, path)).Output()
+		out, err := asNobody(t.Context(), "curl", "-sk", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", fmt.Sprintf("%s://127.0.0.1:%d%s", scheme, port, path)).Output()
 		if code, convErr := strconv.Atoi(string(out)); err == nil && convErr == nil && code != 0 {
 			return code
 		}
@@ -215,21 +215,20 @@ func TestAnotherUserLocksNothing(t *testing.T) {
 	defer cancel()
 	locked := []string{filepath.Dir(host.Root()), "/run", "/tmp"}
 	for _, dir := range locked {
-		cmd := asNobody(ctx, "flock", "--nonblock", dir, "sh", "-c", "echo locked; exec cat")
+		cmd := asNobody(ctx, "flock", "--wait", strconv.Itoa(int(waitTimeout.Seconds())), dir, "sh", "-c", "echo locked; exec cat") // another run of this test may have it
 		in, out := hold(t, cmd)
 		defer func() { _ = in.Close() }()
 		if line := make([]byte, 6); readFull(out, line) != nil || string(line) != "locked" {
 			t.Fatalf("cannot lock %s", dir)
 		}
 	}
-	began := time.Now()
+	began, slowest := time.Now(), longest{}
 	c := startOwn(t, "--nodes=0")
 	if out, err := c.coracle("status", "--name="+c.name); err != nil {
 		t.Errorf("status: %v\n%s", err, out)
 	}
-	if took := time.Since(began); took > waitTimeout/2 {
-		t.Errorf("the start took %v", took)
-	}
+	slowest.note("the start", began)
+	slowest.check(t)
 }
 
 // hold starts a program that runs until its input is closed.
@@ -256,7 +255,7 @@ func readFull(r io.Reader, b []byte) error {
 }
 
 // TestSuspendedClusterIsNotReportedReady checks that status and up report a
-// suspended process within their timeout.
+// suspended process, and do not wait for it: it stays suspended until they have.
 func TestSuspendedClusterIsNotReportedReady(t *testing.T) {
 	c := startOwn(t, "--nodes=0")
 	for pid := range processes(t, c) {
@@ -265,16 +264,16 @@ func TestSuspendedClusterIsNotReportedReady(t *testing.T) {
 		}
 		defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
 	}
+	var slowest longest
 	for _, command := range []string{"status", "up"} {
 		began := time.Now()
 		out, err := c.coracle(command, "--name="+c.name)
+		slowest.note(command, began)
 		if err == nil || !strings.Contains(out, "does not answer") {
 			t.Errorf("%s of a suspended cluster: %v\n%s", command, err, out)
 		}
-		if took := time.Since(began); took > maxAnswer {
-			t.Errorf("%s took %v", command, took)
-		}
 	}
+	slowest.check(t)
 }
 
 // TestAnotherUserPlantsSettings checks that root does not trust a cluster's
