@@ -19,6 +19,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
+// patience bounds the wait for an answer. It says nothing of speed.
+const patience = 3 * time.Minute
+
 // serve starts a server that runs until the test ends. change may alter the
 // server and its listener before it starts.
 func serve(t *testing.T, handler http.HandlerFunc, change func(*http.Server, *Listener)) string {
@@ -47,7 +50,7 @@ func dial(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -83,6 +86,7 @@ func closed(t *testing.T, what string, conn net.Conn) {
 // A client that is slow with headers, with a body or with reading the response
 // is disconnected. A stream lasts.
 func TestSlowClients(t *testing.T) {
+	const limit = 2 * time.Second // for the stream's headers as well, on a machine that may stop for a moment
 	last, cut := make(chan struct{}), make(chan error, 1)
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -106,27 +110,30 @@ func TestSlowClients(t *testing.T) {
 			})).ServeHTTP(w, r)
 		}
 	}, func(s *http.Server, _ *Listener) {
-		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = limit, limit, limit, limit
 	})
 	stream := dial(t, address)
 	if _, err := io.WriteString(stream, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
+	slow := map[string]net.Conn{}
 	for what, begin := range map[string]string{
 		"a client that says nothing":             "",
 		"a client that does not end its headers": "GET / HTTP/1.1\r\nHost: x\r\n",
 		"a client that does not end its body":    "POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nx",
 		"a client that sends no next request":    "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
-		conn := dial(t, address)
-		if _, err := io.WriteString(conn, begin); err != nil {
+		slow[what] = dial(t, address)
+		if _, err := io.WriteString(slow[what], begin); err != nil {
 			t.Fatal(err)
 		}
-		closed(t, what, conn)
 	}
 	unread := dial(t, address)
 	if _, err := io.WriteString(unread, "GET /write HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
+	}
+	for what, conn := range slow {
+		closed(t, what, conn)
 	}
 	if err := <-cut; err == nil {
 		t.Error("the response to a client that reads nothing goes on")

@@ -49,3 +49,49 @@ func TestNodesAreStoppedTogether(t *testing.T) {
 		}
 	}
 }
+
+// killsSibling is a process that ends its control plane when it is asked to end,
+// and records how often it is asked.
+func killsSibling(dir string) int {
+	asked := make(chan os.Signal, 2)
+	signal.Notify(asked, syscall.SIGTERM)
+	r := NewReporter()
+	r.Send(Message{Ready: true})
+	<-asked
+	times := "x"
+	st, _, err := Read(dir)
+	if err != nil {
+		return 1
+	}
+	_ = syscall.Kill(st.Processes[0].PID, syscall.SIGKILL) // it may have ended
+	// The status has the end of the control plane once the supervisor has
+	// handled it, which is when it would ask again.
+	for st.Processes[0].PID != 0 {
+		r.Send(Message{Components: []byte(`"publish"`)})
+		if st, _, err = Read(dir); err != nil {
+			return 1
+		}
+	}
+	select {
+	case <-asked:
+		times += "x"
+	case <-time.After(100 * time.Millisecond): // signals that were sent have arrived
+	}
+	if os.WriteFile(filepath.Join(dir, "asked"), []byte(times), 0o600) != nil {
+		return 1
+	}
+	return 0
+}
+
+// TestProcessIsAskedOnceToEnd checks that the supervisor asks a process to end only
+// once, even if another process ends before it does.
+func TestProcessIsAskedOnceToEnd(t *testing.T) {
+	s := supervise(t, "killssibling")
+	s.until("both are ready", bothReady)
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if asked, err := os.ReadFile(filepath.Join(s.dir, "asked")); err != nil || string(asked) != "x" {
+		t.Errorf("asked %q times, %v", asked, err)
+	}
+}

@@ -75,7 +75,7 @@ func TestMain(m *testing.M) {
 		r.Send(Message{Failed: strings.Repeat("b", 2*maxMessage)})
 		os.Exit(1)
 	case "failslate": // once the other process serves
-		r, deadline := NewReporter(), time.Now().Add(20*time.Second)
+		r, deadline := NewReporter(), time.Now().Add(patience)
 		for st, _, _ := Read(dir); time.Now().Before(deadline) && (len(st.Processes) == 0 || !st.Processes[0].Ready); st, _, _ = Read(dir) {
 			<-time.After(time.Millisecond)
 		}
@@ -114,6 +114,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// patience bounds each wait. It says nothing of speed.
+const patience = 3 * time.Minute
+
+// stopTimeout is how long a process with a given behaviour has to end. Only the
+// one that never does is killed soon.
+func stopTimeout(behaviour string) time.Duration {
+	if behaviour == "deaf" {
+		return 100 * time.Millisecond
+	}
+	return patience
+}
+
 // supervisedConfig returns the configuration of a supervisor of a control plane
 // and, with TEST_NODES, several nodes.
 func supervisedConfig(dir, node, controlPlane string) Config {
@@ -122,14 +134,13 @@ func supervisedConfig(dir, node, controlPlane string) Config {
 		Program: "/proc/self/exe", Argument0: os.Args[0],
 		Arguments: Arguments{RunDir: dir, Log: os.Getenv("TEST_LOG"), LockFD: lock, Served: os.Getenv("TEST_SERVED") != "", Failed: strings.Fields(os.Getenv("TEST_FAILED"))},
 		Processes: []Spec{
-			{Name: ControlPlane, Args: []string{controlPlane, dir, ControlPlane}, First: []string{"first"}, StopTimeout: 10 * time.Second},
-			{Name: Node, Args: []string{node, dir, Node}, StopTimeout: 100 * time.Millisecond, Stage: 1},
+			{Name: ControlPlane, Args: []string{controlPlane, dir, ControlPlane}, First: []string{"first"}, StopTimeout: stopTimeout(controlPlane)},
+			{Name: Node, Args: []string{node, dir, Node}, StopTimeout: stopTimeout(node), Stage: 1},
 		},
 	}
 	nodes, _ := strconv.Atoi(os.Getenv("TEST_NODES")) // one if it is not set
 	for n := 2; n <= nodes; n++ {
-		c.Processes[n-1].StopTimeout = time.Minute
-		c.Processes = append(c.Processes, Spec{Name: NodeProcess(n), Args: []string{node, dir, NodeProcess(n)}, StopTimeout: time.Minute, Stage: 1})
+		c.Processes = append(c.Processes, Spec{Name: NodeProcess(n), Args: []string{node, dir, NodeProcess(n)}, StopTimeout: stopTimeout(node), Stage: 1})
 	}
 	return c
 }
@@ -150,26 +161,6 @@ func works(dir string, args []string) int {
 	}
 	if err != nil {
 		return 1
-	}
-	return 0
-}
-
-// killsSibling is a process that ends its control plane when it is asked to end,
-// and records how often it is asked.
-func killsSibling(dir string) int {
-	asked := make(chan os.Signal, 2)
-	signal.Notify(asked, syscall.SIGTERM)
-	NewReporter().Send(Message{Ready: true})
-	f, err := os.Create(filepath.Join(dir, "asked"))
-	if err != nil {
-		return 1
-	}
-	for range asked {
-		st, _, err := Read(dir)
-		if _, failed := f.WriteString("x"); err != nil || failed != nil {
-			return 1
-		}
-		_ = syscall.Kill(st.Processes[0].PID, syscall.SIGKILL) // it may have ended
 	}
 	return 0
 }
@@ -225,7 +216,7 @@ func superviseIn(t *testing.T, dir, controlPlane, node string, files []*os.File,
 // until waits for a status that satisfies is, and returns it.
 func (s *supervised) until(what string, is func(Status) bool) Status {
 	s.t.Helper()
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(patience)
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -333,12 +324,14 @@ func TestKilledProcessIsRestartedAlone(t *testing.T) {
 
 func TestPanicIsTheCause(t *testing.T) {
 	s := supervise(t, "panics")
-	st := s.until("it is restarted twice", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 2 })
+	st := s.until("it waits for its next start", func(st Status) bool {
+		return len(st.Processes) == 2 && st.Processes[1].Restarts >= 2 && !st.Processes[1].NextStart.IsZero()
+	})
 	if want := "panic: runtime error: index out of range [4] with length 0"; !strings.HasPrefix(st.Processes[1].LastCause, want) {
 		t.Errorf("cause %q, want %q", st.Processes[1].LastCause, want)
 	}
-	if st.Ready || st.Processes[1].NextStart.IsZero() {
-		t.Errorf("a node that panics is ready, or was not restarted: %+v", st)
+	if st.Ready {
+		t.Errorf("a node that panics is ready: %+v", st)
 	}
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -349,7 +342,7 @@ func TestPanicIsTheCause(t *testing.T) {
 // reported as lack of memory.
 func TestFaultIsTheCause(t *testing.T) {
 	s := supervise(t, "faults")
-	st := s.until("it is restarted", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 1 })
+	st := s.until("it is restarted", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts >= 1 })
 	if cause := st.Processes[1].LastCause; !strings.Contains(cause, "SIGBUS: bus error") || strings.Contains(cause, "MiB of memory") {
 		t.Errorf("cause %q", cause)
 	}
@@ -360,7 +353,7 @@ func TestFaultIsTheCause(t *testing.T) {
 // cause.
 func TestOutOfMemoryIsTheCause(t *testing.T) {
 	s := supervise(t, "starves", "TEST_LOG="+filepath.Join(t.TempDir(), "log"))
-	st := s.until("it is restarted", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts == 1 })
+	st := s.until("it is restarted", func(st Status) bool { return len(st.Processes) == 2 && st.Processes[1].Restarts >= 1 })
 	for _, want := range []string{"fatal error: ", "memory", "it used up to ", " MiB of memory, with a limit of 64 MiB"} {
 		if !strings.Contains(st.Processes[1].LastCause, want) {
 			t.Errorf("cause %q, want %q in it", st.Processes[1].LastCause, want)
@@ -475,19 +468,6 @@ func TestRemovedRunDirectory(t *testing.T) {
 	}
 }
 
-// TestProcessIsAskedOnceToEnd checks that the supervisor asks a process to end only
-// once, even if another process ends before it does.
-func TestProcessIsAskedOnceToEnd(t *testing.T) {
-	s := supervise(t, "killssibling")
-	s.until("both are ready", bothReady)
-	if code := s.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	if asked, err := os.ReadFile(filepath.Join(s.dir, "asked")); err != nil || string(asked) != "x" {
-		t.Errorf("asked %q times, %v", asked, err)
-	}
-}
-
 func TestProcessThatIgnoresStopIsKilled(t *testing.T) {
 	s := supervise(t, "deaf")
 	s.until("both are ready", bothReady)
@@ -505,7 +485,7 @@ func TestProcessesOfKilledSupervisorEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = s.cmd.Wait() // it was killed
-	if err := EndLeftover(s.dir, 10*time.Second); err != nil {
+	if err := EndLeftover(s.dir, patience); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range st.Processes {
@@ -576,7 +556,7 @@ func TestServiceManagerNotifications(t *testing.T) {
 		t.Helper()
 		buffer := make([]byte, 4096)
 		for !slices.Contains(told, until) {
-			if err := l.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			if err := l.SetReadDeadline(time.Now().Add(patience)); err != nil {
 				t.Fatal(err)
 			}
 			n, err := l.Read(buffer)
