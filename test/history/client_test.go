@@ -21,8 +21,9 @@ type api struct {
 	http *http.Client
 }
 
-// answerTimeout limits an operation. The outcome of a longer one is unknown.
-const answerTimeout = 5 * time.Second
+// answerTimeout limits an operation. The outcome of a longer one is unknown, and
+// each unknown outcome makes the check of a history harder.
+const answerTimeout = 30 * time.Second
 
 func newAPI(server string) *api {
 	return &api{url: server + "/api/v1/namespaces/history/configmaps", http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}}

@@ -22,7 +22,7 @@ const (
 	watchers = 6
 	keys     = 10
 	// timeout limits the time until watchers see the last write.
-	timeout = 2 * time.Minute
+	timeout = 3 * time.Minute
 )
 
 func TestOneServer(t *testing.T)  { run(t, 1, *seed) }

@@ -50,6 +50,10 @@ var register = porcupine.Model{
 	},
 }
 
+// checkTimeout limits the check of one key. Its time grows exponentially with the
+// operations that overlap, so that a longer one seldom helps.
+const checkTimeout = 2 * time.Minute
+
 // checkLinearizable checks each key separately. A list is a read of each key. A
 // write without an answer is omitted if etcd does not have it. Otherwise it may
 // have been made at any time after it was sent.
@@ -85,13 +89,19 @@ func (h etcdHistory) checkLinearizable(t *testing.T, ops []operation, keys int) 
 			add(op, op.key, access{op.verb, op.expect.value, op.value}, outcome{code: op.code})
 		}
 	}
+	checked := 0
 	for key, history := range byKey {
-		switch porcupine.CheckOperationsTimeout(register, history, time.Minute) {
+		switch porcupine.CheckOperationsTimeout(register, history, checkTimeout) {
 		case porcupine.Illegal:
 			t.Errorf("%s: its %d operations are not linearizable", key, len(history))
+		case porcupine.Ok:
+			checked++
 		case porcupine.Unknown:
-			t.Errorf("%s: checking %d operations took more than a minute", key, len(history))
+			t.Logf("%s: checking %d operations takes more than %v", key, len(history), checkTimeout)
 		}
+	}
+	if checked == 0 && !t.Failed() {
+		t.Errorf("none of %d keys could be checked", len(byKey))
 	}
 }
 

@@ -59,7 +59,7 @@ func TestDamagedFilesAreReported(t *testing.T) {
 			if err := test.damage(dir); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			e, err := Embed(ctx, Config{Dir: dir})
 			if err == nil {

@@ -97,7 +97,7 @@ func victim(dir string) {
 // and waits until the store accepts writes again.
 func TestFullDatabaseRecovers(t *testing.T) {
 	e := embedded(t, etcd.Config{Dir: shortDir(t), QuotaBytes: 16 << 20})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	value := make([]byte, 1<<20)
 	revision, err := e.Create(ctx, "/registry/big", value, 0)
