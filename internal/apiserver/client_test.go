@@ -114,7 +114,7 @@ func TestInformer(t *testing.T) {
 	s := apiservertest.Start(t)
 	for media, client := range clients(t, s) {
 		t.Run(media, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			namespace := "informer-" + media[len("application/"):][:3]
 			makeNamespace(t, s, namespace)

@@ -144,12 +144,15 @@ func TestWatchListForms(t *testing.T) {
 		"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
 	} {
-		w := watch(t, s, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1", "Accept", accept)
-		all, err := io.ReadAll(w.body)
-		if err != nil {
-			t.Fatal(err)
+		w := watch(t, s, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=180", "Accept", accept)
+		text := ""
+		for more := make([]byte, 1<<10); !strings.Contains(text, metav1.InitialEventsAnnotationKey); {
+			n, err := w.body.Read(more)
+			text += string(more[:n])
+			if err != nil {
+				t.Fatalf("%s: %v after %q", accept, err, text)
+			}
 		}
-		text := string(all)
 		added, mark, end := strings.Index(text, "ADDED"), strings.Index(text, "BOOKMARK"), strings.Index(text, metav1.InitialEventsAnnotationKey)
 		if added < 0 || mark < added || end < mark || strings.Count(text, "ADDED") != 1 {
 			t.Errorf("%s: %q", accept, text)
@@ -159,18 +162,34 @@ func TestWatchListForms(t *testing.T) {
 
 // A timeout ends the watch, with a last bookmark if the revision has moved.
 func TestWatchTimeout(t *testing.T) {
-	s := apiservertest.Start(t)
-	mustCreate(t, s, mapsPath, configMap("a", "}"))
-	w := watch(t, s, "timeoutSeconds=1&allowWatchBookmarks=true&fieldSelector=metadata.name%3Da")
-	w.expect("ADDED a", "BOOKMARK")
-	made := do(t, s, 201, "POST", mapsPath, configMap("b", "}"))
-	last, _ := w.next()
-	if last.Type != "BOOKMARK" || last.Object.Metadata.ResourceVersion != made.Metadata.ResourceVersion {
-		t.Fatalf("%+v", last)
-	}
-	if e, ok := w.next(); ok {
-		t.Fatalf("%+v after the timeout", e)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := apiservertest.StartInProcess(t)
+		send := func(method, path, body string) *httptest.ResponseRecorder {
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			s.Handler().ServeHTTP(w, r)
+			return w
+		}
+		send(http.MethodPost, mapsPath, configMap("a", "}"))
+		watched := make(chan *httptest.ResponseRecorder)
+		go func() {
+			watched <- send(http.MethodGet, mapsPath+"?watch=true&timeoutSeconds=1&allowWatchBookmarks=true&fieldSelector=metadata.name%3Da", "")
+		}()
+		synctest.Wait() // the first events are sent
+		var made struct{ Metadata metav1.ObjectMeta }
+		if err := json.Unmarshal(send(http.MethodPost, mapsPath, configMap("b", "}")).Body.Bytes(), &made); err != nil {
+			t.Fatal(err)
+		}
+		w := &watching{t: t, scan: bufio.NewScanner((<-watched).Body)}
+		w.expect("ADDED a", "BOOKMARK")
+		last, _ := w.next()
+		if last.Type != "BOOKMARK" || last.Object.Metadata.ResourceVersion != made.Metadata.ResourceVersion || made.Metadata.ResourceVersion == "" {
+			t.Fatalf("%+v", last)
+		}
+		if e, ok := w.next(); ok {
+			t.Fatalf("%+v after the timeout", e)
+		}
+	})
 }
 
 // A watch without a timeout ends within twice the least time, and with a least

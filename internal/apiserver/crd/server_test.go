@@ -26,7 +26,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
 )
 
-const patience = 2 * time.Minute
+const patience = 3 * time.Minute
 
 // cluster is an API server with custom resources, and its clients.
 type cluster struct {

@@ -177,7 +177,7 @@ func decodeNumbers(t testing.TB, data []byte) any {
 // error.
 func (s *server) sendChecked(method, uri, contentType string, body []byte, accept string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	r := httptest.NewRequest(method, uri, bytes.NewReader(body))
 	r.Header.Set("Content-Type", contentType)

@@ -81,7 +81,7 @@ func webhookOf(server *httptest.Server, name, rule, more string) string {
 	bundle, _ := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	return fmt.Sprintf(`{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": {"name": %q}, "webhooks": [{
 		"name": "%s.example.com", "clientConfig": {"url": %q, "caBundle": %s}, "rules": [%s],
-		"sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5 %s}]}`, name, name, server.URL, bundle, rule, more)
+		"sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 30 %s}]}`, name, name, server.URL, bundle, rule, more)
 }
 
 // startMutating runs a server in which policies of both patch types and a

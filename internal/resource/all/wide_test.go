@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/coracle-io/coracle/internal/costtest"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/all"
 )
@@ -152,14 +151,8 @@ func widenings(length int) map[string]func() *widening {
 	}
 }
 
-// cost is the memory and CPU time that all rules of a kind consume for an
-// object.
-type cost struct {
-	bytes uint64        // allocated
-	cpu   time.Duration // of this thread
-}
-
-func costOf(t *testing.T, r *resource.Resource, path []string, w *widening) cost {
+// costOf returns what all rules of a kind cost for an object.
+func costOf(t *testing.T, r *resource.Resource, path []string, w *widening) costtest.Cost {
 	v := &r.Versions[0]
 	obj := v.New()
 	w.fill(reflect.ValueOf(obj).Elem(), path, 0)
@@ -174,28 +167,12 @@ func costOf(t *testing.T, r *resource.Resource, path []string, w *widening) cost
 		NamespaceLabels: func() map[string]string { return nil }, Authorized: func(_, _, _, _ string) bool { return true },
 	}
 	trial := &trial{T: t, resource: r, now: request.Now}
-	before, began := allocated(), processor(t)
-	v.Default(obj)
-	hub := v.ToHub(obj)
-	trial.rules(request, hub, nil)
-	trial.shown(hub)
-	return cost{allocated() - before, processor(t) - began}
-}
-
-func allocated() uint64 {
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return stats.TotalAlloc
-}
-
-// processor returns the processor time that this thread has used.
-func processor(t *testing.T) time.Duration {
-	var usage syscall.Rusage
-	const thread = 1
-	if err := syscall.Getrusage(thread, &usage); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	return costtest.Of(t, func() {
+		v.Default(obj)
+		hub := v.ToHub(obj)
+		trial.rules(request, hub, nil)
+		trial.shown(hub)
+	})
 }
 
 // TestWideObjectsOfEveryKind checks that the cost of a kind's rules grows with
@@ -220,8 +197,6 @@ func TestWideObjectsOfEveryKind(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s.%s", r.Plural, r.Group), func(t *testing.T) {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
 			walk(reflect.TypeOf(r.Versions[0].New()), nil, nil, func(path []string) {
 				if inTemplate(r, path) { // the same as in a pod
 					return
@@ -229,12 +204,12 @@ func TestWideObjectsOfEveryKind(t *testing.T) {
 				small := widenings(length / times)
 				for name, made := range widenings(length) {
 					large := costOf(t, r, path, made())
-					if large.bytes < 1<<20 && large.cpu < time.Second {
+					if large.Bytes < 1<<20 && large.Processor < time.Second {
 						continue
 					}
 					few := costOf(t, r, path, small[name]())
-					if large.bytes > linear*few.bytes || timed && large.cpu > linear*few.cpu {
-						t.Errorf("%s, %s: %d elements take %d KB and %v, %d take %d KB and %v", strings.Join(path, "."), name, length/times, few.bytes>>10, few.cpu, length, large.bytes>>10, large.cpu)
+					if large.Bytes > linear*few.Bytes || timed && large.Processor > linear*few.Processor {
+						t.Errorf("%s, %s: %d elements take %d KB and %v, %d take %d KB and %v", strings.Join(path, "."), name, length/times, few.Bytes>>10, few.Processor, length, large.Bytes>>10, large.Processor)
 					}
 				}
 			})
