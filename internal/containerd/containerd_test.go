@@ -76,7 +76,7 @@ func testRuntime(t *testing.T) *Runtime {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		if err := r.Purge(ctx); err != nil {
 			t.Error("purge:", err)
@@ -257,7 +257,7 @@ func TestLostRunDirectory(t *testing.T) {
 	if err := os.RemoveAll(r.config.RunDir); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	for ctx := t.Context(); ; {

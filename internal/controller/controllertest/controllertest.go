@@ -303,13 +303,13 @@ func WaitSynced(t *testing.T, informers ...cache.SharedInformer) {
 	}
 }
 
-// Eventually waits up to two minutes until get returns want. Otherwise the test fails
+// Eventually waits up to three minutes until get returns want. Otherwise the test fails
 // and shows the difference. It polls, so that tests of something that does not run in
 // a bubble of testing/synctest can use it, too.
 func Eventually[T any](t *testing.T, get func() T, want T) {
 	t.Helper()
 	var got T
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if got = get(); equality.Semantic.DeepEqual(got, want) {
 			return
 		}

@@ -189,7 +189,7 @@ func TestFollowAfterAnOverflow(t *testing.T) {
 	next()
 	<-idle
 	w.line()
-	defer time.AfterFunc(30*time.Second, func() { _ = r.CloseWithError(errors.New("the reader does not see the line")) }).Stop()
+	defer time.AfterFunc(3*time.Minute, func() { _ = r.CloseWithError(errors.New("the reader does not see the line")) }).Stop()
 	next()
 }
 

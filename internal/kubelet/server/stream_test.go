@@ -123,7 +123,7 @@ func (n *testNode) upgrade(path string) (net.Conn, *bufio.Reader, int) {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(3 * time.Minute)); err != nil {
 		n.t.Fatal(err)
 	}
 	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n", path); err != nil {

@@ -168,7 +168,7 @@ func (l *lab) serve(member string, ports ...int) {
 // A refusal is told from a slow machine by time alone: what must pass gets long,
 // what must not gets short. A slow machine can hide a fault, but not invent one.
 const (
-	long  = 20 * time.Second
+	long  = 3 * time.Minute
 	short = 150 * time.Millisecond
 )
 

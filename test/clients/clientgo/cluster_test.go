@@ -17,7 +17,7 @@ import (
 )
 
 // deadline is the timeout of each condition.
-const deadline = 30 * time.Second
+const deadline = 3 * time.Minute
 
 // restConfig returns the configuration of the cluster.
 var restConfig *rest.Config

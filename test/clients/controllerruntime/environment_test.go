@@ -25,7 +25,7 @@ import (
 )
 
 // deadline is the timeout of each condition.
-const deadline = 30 * time.Second
+const deadline = 3 * time.Minute
 
 // restConfig is the configuration of the cluster. environment has installed the
 // webhook configurations and the custom resource.
