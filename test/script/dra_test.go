@@ -29,6 +29,7 @@ type claimDriver struct {
 	node    string
 	devices []string
 	root    string // of the kubelet
+	cluster string // names its files in cdiDir, which the machine has once
 }
 
 const (
@@ -39,7 +40,8 @@ const (
 // draDriver serves a DRA driver to a kubelet, and publishes its devices:
 // dradriver KUBELETROOT NODE DEVICE... With a negation it ends the driver. While
 // there is a file KUBELETROOT/hang, it makes a file KUBELETROOT/hanging instead
-// of preparing claims, and hangs.
+// of preparing claims, and hangs. Then it writes into that file what has ended
+// the call.
 func draDriver(ts *testscript.TestScript, neg bool, args []string) {
 	known := ts.Value(servicesKey{}).(*services)
 	if neg {
@@ -51,7 +53,7 @@ func draDriver(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	client, err := kubernetes.NewForConfig(adminConfig(ts))
 	ts.Check(err)
-	d := &claimDriver{client: client, node: args[1], devices: args[2:], root: args[0]}
+	d := &claimDriver{client: client, node: args[1], devices: args[2:], root: args[0], cluster: ts.Getenv("CLUSTER")}
 	d.Driver = dratest.Driver{
 		Name: claimDriverName, Services: []string{drapb.DRAPluginService, healthv1.DRAResourceHealthService}, Devices: d.prepare, Released: d.release,
 	}
@@ -89,7 +91,7 @@ func (d *claimDriver) publish(ctx context.Context) {
 }
 
 func (d *claimDriver) spec(claim *drapb.Claim) string {
-	return filepath.Join(cdiDir, d.Name+"-"+claim.GetUid()+".json")
+	return filepath.Join(cdiDir, d.cluster+"-"+claim.GetUid()+".json")
 }
 
 // prepare makes the CDI devices of a claim.
@@ -99,7 +101,7 @@ func (d *claimDriver) prepare(ctx context.Context, claim *drapb.Claim) ([]*drapb
 			return nil, err
 		}
 		<-ctx.Done()
-		return nil, ctx.Err()
+		return nil, errors.Join(ctx.Err(), os.WriteFile(filepath.Join(d.root, "hanging"), []byte(ctx.Err().Error()), 0o644))
 	}
 	object, err := d.client.ResourceV1().ResourceClaims(claim.GetNamespace()).Get(ctx, claim.GetName(), metav1.GetOptions{})
 	if err != nil {

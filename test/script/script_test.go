@@ -1,5 +1,5 @@
 // Package script runs sessions of a user (testdata/*.txtar) with the real
-// binary, real containers and the real kubectl. Each session uses clusters with
+// binary, real containers and the kubectl of the binary. Each session uses clusters with
 // names of its own and removes them at its end.
 package script
 
@@ -54,8 +54,8 @@ func TestSessions(t *testing.T) {
 			env.Setenv("HOME", home)
 			env.Setenv("CLUSTER", name)
 			env.Setenv("EXAMPLES", filepath.Join(root, "examples"))
-			if path, err := exec.LookPath("kubectl"); err == nil {
-				env.Setenv("KUBECTL", path)
+			for name, octet := range ranges() {
+				env.Setenv(name, "10."+strconv.Itoa(octet))
 			}
 			env.Setenv("DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+filepath.Join(root, "bin", "bundle", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -123,10 +123,19 @@ func reportCluster(t *testing.T, binary, name, home string) {
 	}
 }
 
-// kubectlCommand returns the machine's kubectl, or the one in the binary.
+// ranges returns the second byte of address ranges for the cluster of a session
+// that starts each component itself. Two runs on one machine have different ones,
+// and clusters choose none between 10.128 and 10.211.
+func ranges() map[string]int {
+	const each = 42
+	return map[string]int{"PODS": 128 + os.Getpid()%each, "SERVICES": 128 + each + os.Getpid()%each}
+}
+
+// kubectlCommand returns the kubectl in the binary, whose version is known, or
+// the program in CORACLE_KUBECTL.
 func kubectlCommand() []string {
-	if path, err := exec.LookPath("kubectl"); err == nil {
-		return []string{path}
+	if program := os.Getenv("CORACLE_KUBECTL"); program != "" {
+		return []string{program}
 	}
 	return []string{"coracle", "kubectl"}
 }
