@@ -150,21 +150,6 @@ func TestGoroutinesCarryPanicsToTheirComponent(t *testing.T) {
 	}
 }
 
-// TestTestsDoNotSleep checks files without testing/synctest, where a sleep cannot
-// be one in virtual time.
-func TestTestsDoNotSleep(t *testing.T) {
-	sleep := regexp.MustCompile(`\btime\.Sleep\(`)
-	synctest := regexp.MustCompile(`"testing/synctest"`)
-	for file := range goFiles(t) {
-		if !strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		if text := read(t, file); sleep.MatchString(text) && !synctest.MatchString(text) {
-			t.Errorf("%s sleeps: wait on a condition, or use testing/synctest", file)
-		}
-	}
-}
-
 func TestNothingIsLeftUnfinished(t *testing.T) {
 	mark := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)
 	for file := range goFiles(t) {

@@ -104,7 +104,7 @@ func TestWebhooksThatAnswerGarbage(t *testing.T) {
 	t.Cleanup(func() { close(stop) })
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the server followed a redirect to %s", r.Host) }))
 	defer elsewhere.Close()
-	before := c.largestHeap(t)
+	before := largestHeap(t, c)
 	var slowest longest
 	c.checkLatencyDuring(t, func(ctx context.Context) {
 		for name, h := range map[string]http.HandlerFunc{
@@ -158,7 +158,7 @@ func TestWebhooksThatAnswerGarbage(t *testing.T) {
 		}
 	})
 	slowest.check(t)
-	if after := c.largestHeap(t); after > before+300<<20 {
+	if after := largestHeap(t, c); after > before+300<<20 {
 		t.Errorf("the largest heap of the API server has %d MB after the answers, %d MB before", after>>20, before>>20)
 	}
 	if code, body := send(t, c.admin, "GET", "/api/v1/namespaces/kube-system/configmaps/garbage", ""); code != http.StatusNotFound {

@@ -287,11 +287,11 @@ func TestKillEachProcess(t *testing.T) {
 		}
 	}
 	check()
-	c.checkKept(t, ids)
+	checkKept(t, c, ids)
 }
 
 // checkKept fails the test unless the pods have the same containers as before.
-func (c *cluster) checkKept(t *testing.T, before map[string]string) {
+func checkKept(t *testing.T, c *cluster, before map[string]string) {
 	t.Helper()
 	var now map[string]string
 	within(t, waitTimeout, "the pods are Ready", func(ctx context.Context) (err error) {
@@ -383,5 +383,5 @@ func TestKillProcessesAtRandom(t *testing.T) {
 	}
 	t.Logf("slowest recovery: %v", slowest)
 	check()
-	c.checkKept(t, ids)
+	checkKept(t, c, ids)
 }

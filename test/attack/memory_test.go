@@ -179,7 +179,7 @@ func (c *cluster) checkMemoryReleased(t *testing.T, load func(ctx context.Contex
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	before := c.stableMemory(t)
-	held, err := c.held()
+	holds, err := held(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,30 +205,30 @@ func (c *cluster) checkMemoryReleased(t *testing.T, load func(ctx context.Contex
 		t.Fatal(err)
 	}
 	c.checkNotRestarted(t)
-	c.awaitReleased(t, held, before)
+	awaitReleased(t, c, holds, before)
 	t.Logf("memory: %d MB before, %d MB at most, %d MB after, of which: %s", before>>20, most.Load()>>20, c.memory(t)>>20, c.memoryParts(t))
 }
 
 // awaitReleased waits until the server holds no more than before a load.
-func (c *cluster) awaitReleased(t *testing.T, held, process int64) {
+func awaitReleased(t *testing.T, c *cluster, before, process int64) {
 	t.Helper()
 	over := time.Now()
 	deadline, again := time.NewTimer(memoryTimeout), time.NewTicker(time.Second)
 	defer deadline.Stop()
 	defer again.Stop()
 	for {
-		now, err := c.held()
+		now, err := held(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		memory := c.memory(t)
-		if now <= held+memoryTolerance && (!fullMemory() || memory <= process+memoryTolerance) {
-			t.Logf("%d MB are held %v after the load, %d MB before", now>>20, time.Since(over).Round(time.Second), held>>20)
+		if now <= before+memoryTolerance && (!fullMemory() || memory <= process+memoryTolerance) {
+			t.Logf("%d MB are held %v after the load, %d MB before", now>>20, time.Since(over).Round(time.Second), before>>20)
 			return
 		}
 		select {
 		case <-deadline.C:
-			t.Errorf("the API server holds %d MB, and its process takes %d MB, %v after the load; they were %d and %d MB before", now>>20, memory>>20, memoryTimeout, held>>20, process>>20)
+			t.Errorf("the API server holds %d MB, and its process takes %d MB, %v after the load; they were %d and %d MB before", now>>20, memory>>20, memoryTimeout, before>>20, process>>20)
 			return
 		case <-again.C:
 		}
@@ -237,7 +237,7 @@ func (c *cluster) awaitReleased(t *testing.T, held, process int64) {
 
 // held returns the bytes of the API server's heap and stacks that a garbage
 // collection leaves. They depend on what the server does alone.
-func (c *cluster) held() (int64, error) {
+func held(c *cluster) (int64, error) {
 	heap, err := liveHeap(c)
 	if err != nil {
 		return 0, err
@@ -248,7 +248,7 @@ func (c *cluster) held() (int64, error) {
 
 // largestHeap returns the largest size in bytes that the API server's heap has
 // had. The runtime may have given some of it back since.
-func (c *cluster) largestHeap(t *testing.T) int64 {
+func largestHeap(t *testing.T, c *cluster) int64 {
 	t.Helper()
 	largest, err := c.gauge("go_memstats_heap_sys_bytes")
 	if err != nil {

@@ -283,7 +283,7 @@ func TestYAMLBombs(t *testing.T) {
 		{"PATCH", maps + "/bomb?fieldManager=bomber", "application/apply-patch+yaml", "kind: ConfigMap\napiVersion: v1\nmetadata: {name: bomb}\n"},
 		{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "application/yaml", "kind: SelfSubjectAccessReview\napiVersion: authorization.k8s.io/v1\n"},
 	}
-	before := c.largestHeap(t)
+	before := largestHeap(t, c)
 	var slowest longest
 	c.checkLatencyDuring(t, func(context.Context) {
 		for name, bomb := range bombs {
@@ -298,7 +298,7 @@ func TestYAMLBombs(t *testing.T) {
 		}
 	})
 	slowest.check(t)
-	if after := c.largestHeap(t); after > before+200<<20 {
+	if after := largestHeap(t, c); after > before+200<<20 {
 		t.Errorf("the largest heap of the API server has %d MB after the bombs, %d MB before", after>>20, before>>20)
 	}
 }
