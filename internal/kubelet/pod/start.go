@@ -178,7 +178,10 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 			in.Target = target.ID
 		}
 	}
-	config := spec.ContainerConfig(pod, c, &r.config.Node, in)
+	config, err := spec.ContainerConfig(pod, c, &r.config.Node, in)
+	if err != nil {
+		return nil, err
+	}
 	return config, r.config.Placement.Configure(ctx, pod, c, config)
 }
 

@@ -29,12 +29,27 @@ type Instance struct {
 	UserNamespace *runtimeapi.UserNamespace
 }
 
-// ContainerConfig returns the runtime's configuration of one container.
-func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *runtimeapi.ContainerConfig {
-	known := make(map[string]string, len(in.Env))
+// ContainerConfig returns the runtime's configuration of one container. It fails
+// with ErrConfig if the container's command, arguments and environment exceed
+// what a process can get.
+func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) (*runtimeapi.ContainerConfig, error) {
+	var limits execLimits
+	for _, v := range in.Env {
+		if err := limits.add(variable, v.Name, variableSize(len(v.Name), len(v.Value))); err != nil {
+			return nil, err
+		}
+	}
+	lookup := Lookup(in.Env)
+	command, err := expandAll("command", c.Command, lookup, &limits)
+	if err != nil {
+		return nil, err
+	}
+	args, err := expandAll("args", c.Args, lookup, &limits)
+	if err != nil {
+		return nil, err
+	}
 	envs := make([]*runtimeapi.KeyValue, 0, len(in.Env))
 	for _, v := range in.Env {
-		known[v.Name] = v.Value
 		envs = append(envs, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}
 	resources := Resources(pod, c, node.MemoryCapacity, *node.Configuration.CPUCFSQuota)
@@ -42,8 +57,8 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *ru
 	return &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},
 		Image:       &runtimeapi.ImageSpec{Image: in.Image, UserSpecifiedImage: c.Image},
-		Command:     expandAll(c.Command, known),
-		Args:        expandAll(c.Args, known),
+		Command:     command,
+		Args:        args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        envs,
 		Mounts:      in.Mounts,
@@ -59,7 +74,7 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *ru
 			Resources:       resources,
 			SecurityContext: security(pod, c, node, in),
 		},
-	}
+	}, nil
 }
 
 // unified returns the controls of a container that only control groups of version
@@ -88,10 +103,19 @@ func stopSignal(c *v1.Container) runtimeapi.Signal {
 	return runtimeapi.Signal(runtimeapi.Signal_value["SIGNAL_"+name])
 }
 
-func expandAll(list []string, known map[string]string) []string {
+// expandAll expands a list of strings of a container and counts them. field is
+// the name of the list.
+func expandAll(field string, list []string, lookup func(name string) (string, bool), limits *execLimits) ([]string, error) {
 	out := make([]string, 0, len(list))
-	for _, s := range list {
-		out = append(out, expand(s, known))
+	for i, s := range list {
+		expanded, _, err := Expand(s, lookup, maxString)
+		if err != nil {
+			return nil, errStringTooLong(field, strconv.Itoa(i))
+		}
+		if err := limits.add(field, strconv.Itoa(i), len(expanded)); err != nil {
+			return nil, err
+		}
+		out = append(out, expanded)
 	}
-	return out
+	return out, nil
 }

@@ -44,75 +44,120 @@ type Env struct {
 type Variable struct{ Name, Value string }
 
 // Environment returns the container's environment in upstream's order: the
-// variables of envFrom and env as declared, then the variables of services.
+// variables of envFrom and env as declared, then the variables of services. It
+// fails with ErrConfig once they exceed what a process can get.
 func (e *Env) Environment(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]Variable, error) {
-	services := e.serviceVariables(pod)
-	known := maps.Clone(services)
-	var out []Variable
-	put := func(name, value string) {
-		known[name] = value
-		for i := range out {
-			if out[i].Name == name {
-				out[i].Value = value
-				return
-			}
-		}
-		out = append(out, Variable{name, value})
+	services, err := e.serviceVariables(pod)
+	if err != nil {
+		return nil, err
 	}
-	for _, from := range c.EnvFrom {
-		values, err := e.from(ctx, pod, &from)
-		if err != nil {
+	read := *e
+	read.Objects = &readOnce{objects: e.Objects}
+	out := &variables{index: map[string]int{}}
+	last := make(map[envSource]int, len(c.EnvFrom))
+	for i := range c.EnvFrom {
+		last[sourceOf(&c.EnvFrom[i])] = i
+	}
+	for i := range c.EnvFrom {
+		if last[sourceOf(&c.EnvFrom[i])] != i {
+			continue // all of it is replaced later
+		}
+		if err := read.from(ctx, pod, &c.EnvFrom[i], out); err != nil {
 			return nil, err
 		}
-		for _, name := range slices.Sorted(maps.Keys(values)) {
-			if len(validation.IsRelaxedEnvVarName(from.Prefix+name)) == 0 {
-				put(from.Prefix+name, values[name])
-			}
+	}
+	lookup := func(name string) (string, bool) {
+		if value, ok := out.value(name); ok {
+			return value, true
 		}
+		value, ok := services[name]
+		return value, ok
 	}
 	for i := range c.Env {
 		v := &c.Env[i]
+		value, found := "", true
 		if v.ValueFrom == nil {
-			put(v.Name, expand(v.Value, known))
-			continue
+			value, _, err = Expand(v.Value, lookup, maxString-variableSize(len(v.Name), 0))
+			if errors.Is(err, ErrTooLong) {
+				err = errStringTooLong(variable, v.Name)
+			}
+		} else {
+			value, found, err = read.value(ctx, pod, c, v.ValueFrom)
 		}
-		value, found, err := e.value(ctx, pod, c, v.ValueFrom)
 		if err != nil {
 			return nil, err
 		}
-		if found {
-			put(v.Name, value)
+		if !found {
+			continue
+		}
+		if err := out.put(v.Name, value); err != nil {
+			return nil, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
-		if !slices.ContainsFunc(out, func(v Variable) bool { return v.Name == name }) {
-			out = append(out, Variable{name, services[name]})
+		if _, ok := out.value(name); ok {
+			continue
+		}
+		if err := out.put(name, services[name]); err != nil {
+			return nil, fmt.Errorf("%w; set enableServiceLinks to false to leave out the variables of Services", err)
 		}
 	}
-	return out, nil
+	return out.list, nil
 }
 
 func optional(b *bool) bool { return b != nil && *b }
 
-func (e *Env) from(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSource) (map[string]string, error) {
-	values := map[string]string{}
+// envSource is what two sources of an environment have in common that have the
+// same variables.
+type envSource struct {
+	secret, optional bool
+	name, prefix     string
+}
+
+func sourceOf(from *v1.EnvFromSource) envSource {
+	switch {
+	case from.ConfigMapRef != nil:
+		return envSource{false, optional(from.ConfigMapRef.Optional), from.ConfigMapRef.Name, from.Prefix}
+	case from.SecretRef != nil:
+		return envSource{true, optional(from.SecretRef.Optional), from.SecretRef.Name, from.Prefix}
+	}
+	return envSource{}
+}
+
+// from adds the variables of an object, in the order of their names.
+func (e *Env) from(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSource, out *variables) error {
 	switch {
 	case from.ConfigMapRef != nil:
 		cm, err := e.Objects.ConfigMap(ctx, pod.Namespace, from.ConfigMapRef.Name)
 		if err != nil {
-			return nil, absent(err, optional(from.ConfigMapRef.Optional))
+			return absent(err, optional(from.ConfigMapRef.Optional))
 		}
-		maps.Copy(values, cm.Data)
+		return addAll(out, from.Prefix, cm.Data)
 	case from.SecretRef != nil:
 		secret, err := e.Objects.Secret(ctx, pod.Namespace, from.SecretRef.Name)
 		if err != nil {
-			return nil, absent(err, optional(from.SecretRef.Optional))
+			return absent(err, optional(from.SecretRef.Optional))
 		}
-		for k, v := range secret.Data {
-			values[k] = string(v)
+		return addAll(out, from.Prefix, secret.Data)
+	}
+	return nil
+}
+
+// addAll adds the keys of an object that are names of variables.
+func addAll[T string | []byte](out *variables, prefix string, data map[string]T) error {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		name := prefix + key
+		if len(validation.IsRelaxedEnvVarName(name)) > 0 {
+			continue
+		}
+		if len(data[key]) > maxString { // before it is copied
+			return errStringTooLong(variable, name)
+		}
+		if err := out.put(name, string(data[key])); err != nil {
+			return err
 		}
 	}
-	return values, nil
+	return nil
 }
 
 // absent returns nil for a missing object if optional, otherwise the error of
@@ -183,7 +228,7 @@ func configError(err error) error {
 
 // serviceVariables returns the variables for the services that existed when the
 // container started.
-func (e *Env) serviceVariables(pod *v1.Pod) map[string]string {
+func (e *Env) serviceVariables(pod *v1.Pod) (map[string]string, error) {
 	chosen := map[string]*v1.Service{}
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	for _, s := range e.Services {
@@ -198,75 +243,45 @@ func (e *Env) serviceVariables(pod *v1.Pod) map[string]string {
 		}
 	}
 	out := map[string]string{}
+	size := 0
+	set := func(name, value string) {
+		out[name] = value
+		size += variableSize(len(name), len(value)) + stringCost
+	}
 	for name, s := range chosen {
 		if len(s.Spec.Ports) == 0 {
 			continue
 		}
-		prefix := strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-		ip := s.Spec.ClusterIP
-		out[prefix+"_SERVICE_HOST"] = ip
-		out[prefix+"_SERVICE_PORT"] = strconv.Itoa(int(s.Spec.Ports[0].Port))
-		for i, port := range s.Spec.Ports {
-			number := strconv.Itoa(int(port.Port))
-			if port.Name != "" {
-				out[prefix+"_SERVICE_PORT_"+strings.ToUpper(strings.ReplaceAll(port.Name, "-", "_"))] = number
-			}
-			protocol := string(port.Protocol)
-			if protocol == "" {
-				protocol = string(v1.ProtocolTCP)
-			}
-			url := strings.ToLower(protocol) + "://" + net.JoinHostPort(ip, number)
-			if i == 0 {
-				out[prefix+"_PORT"] = url
-			}
-			link := prefix + "_PORT_" + number + "_" + strings.ToUpper(protocol)
-			out[link], out[link+"_PROTO"] = url, strings.ToLower(protocol)
-			out[link+"_PORT"], out[link+"_ADDR"] = number, ip
+		addService(set, strings.ToUpper(strings.ReplaceAll(name, "-", "_")), s)
+		if size > maxStrings {
+			return nil, fmt.Errorf("%w: the Services of namespace %s have more environment variables than a process can get; set enableServiceLinks to false to leave them out", ErrConfig, pod.Namespace)
 		}
 	}
-	return out
+	return out, nil
 }
 
-// expand replaces $(NAME) by the value of the variable. $$ is an escaped $. A
-// reference to an unknown variable stays as it is.
-func expand(text string, values map[string]string) string {
-	expanded, _ := ExpandKnown(text, values)
-	return expanded
-}
-
-// ExpandKnown is like expand and also returns the unknown names, in the order of
-// the text.
-func ExpandKnown(text string, values map[string]string) (expanded string, unknown []string) {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] != '$' || i+1 == len(text) {
-			b.WriteByte(text[i])
-			continue
+// addService sets the variables of one service.
+func addService(set func(name, value string), prefix string, s *v1.Service) {
+	ip := s.Spec.ClusterIP
+	set(prefix+"_SERVICE_HOST", ip)
+	set(prefix+"_SERVICE_PORT", strconv.Itoa(int(s.Spec.Ports[0].Port)))
+	for i, port := range s.Spec.Ports {
+		number := strconv.Itoa(int(port.Port))
+		if port.Name != "" {
+			set(prefix+"_SERVICE_PORT_"+strings.ToUpper(strings.ReplaceAll(port.Name, "-", "_")), number)
 		}
-		switch text[i+1] {
-		case '$':
-			b.WriteByte('$')
-			i++
-		case '(':
-			end := strings.IndexByte(text[i:], ')')
-			if end < 0 {
-				b.WriteString("$(")
-				i++
-				continue
-			}
-			name := text[i+2 : i+end]
-			if value, ok := values[name]; ok {
-				b.WriteString(value)
-			} else {
-				b.WriteString(text[i : i+end+1])
-				unknown = append(unknown, name)
-			}
-			i += end
-		default:
-			b.WriteByte('$')
-			b.WriteByte(text[i+1])
-			i++
+		protocol := string(port.Protocol)
+		if protocol == "" {
+			protocol = string(v1.ProtocolTCP)
 		}
+		url := strings.ToLower(protocol) + "://" + net.JoinHostPort(ip, number)
+		if i == 0 {
+			set(prefix+"_PORT", url)
+		}
+		link := prefix + "_PORT_" + number + "_" + strings.ToUpper(protocol)
+		set(link, url)
+		set(link+"_PROTO", strings.ToLower(protocol))
+		set(link+"_PORT", number)
+		set(link+"_ADDR", ip)
 	}
-	return b.String(), unknown
 }

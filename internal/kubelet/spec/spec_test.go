@@ -86,12 +86,12 @@ func TestOOMScores(t *testing.T) {
 }
 
 func TestExpand(t *testing.T) {
-	values := map[string]string{"A": "1", "B": "two"}
+	lookup := Lookup([]Variable{{"A", "1"}, {"B", "two"}})
 	for text, want := range map[string]string{
-		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(B)z": "x1ytwoz", "$$(A)": "$(A)", "$(NONE)": "$(NONE)", "$": "$", "$A": "$A", "$(A": "$(A", "$$$(A)": "$1", "$(A)$$": "1$",
+		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(B)z": "x1ytwoz", "$$(A)": "$(A)", "$(NONE)": "$(NONE)", "$": "$", "$A": "$A", "$(A": "$(A", "$$$(A)": "$1", "$(A)$$": "1$", "$($(A)": "$($(A)", "$(A$(": "$(A$(",
 	} {
-		if got := expand(text, values); got != want {
-			t.Errorf("Expand(%q) = %q, want %q", text, got, want)
+		if got, _, err := Expand(text, lookup, 10); err != nil || got != want {
+			t.Errorf("Expand(%q) = %q, %v, want %q", text, got, err, want)
 		}
 	}
 }
@@ -177,11 +177,11 @@ func TestStopSignals(t *testing.T) {
 		v1.SIGRTMINPLUS1: runtimeapi.Signal_SIGNAL_SIGRTMINPLUS1, v1.SIGRTMAXMINUS14: runtimeapi.Signal_SIGNAL_SIGRTMAXMINUS14, v1.SIGRTMAX: runtimeapi.Signal_SIGNAL_SIGRTMAX,
 	} {
 		c := &v1.Container{Lifecycle: &v1.Lifecycle{StopSignal: &signal}}
-		if got := ContainerConfig(&v1.Pod{}, c, node, &Instance{}).GetStopSignal(); got != want {
-			t.Errorf("%s is %s, want %s", signal, got, want)
+		if config, err := ContainerConfig(&v1.Pod{}, c, node, &Instance{}); err != nil || config.GetStopSignal() != want {
+			t.Errorf("%s is %s (%v), want %s", signal, config.GetStopSignal(), err, want)
 		}
 	}
-	if got := ContainerConfig(&v1.Pod{}, &v1.Container{}, node, &Instance{}).GetStopSignal(); got != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
-		t.Errorf("without a signal: %s", got)
+	if config, err := ContainerConfig(&v1.Pod{}, &v1.Container{}, node, &Instance{}); err != nil || config.GetStopSignal() != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		t.Errorf("without a signal: %s (%v)", config.GetStopSignal(), err)
 	}
 }

@@ -85,6 +85,9 @@ func (v *Manager) dir(uid types.UID, plugin, name string) string {
 // containers start with their old content.
 const maxRefresh = 5 * time.Second
 
+// maxPath is the length of a path, in bytes: PATH_MAX without the zero byte.
+const maxPath = 4095
+
 // SetUp sets up all volumes of the pod, or updates those with contents, and
 // returns their paths by name. Image volumes have none. A volume that cannot be
 // updated stays as it is, and outdated has the reason. An error is about a
@@ -183,10 +186,7 @@ func (v *Manager) Known() []types.UID {
 // Mounts returns the runtime's mounts for one container of the pod. paths is
 // what SetUp returned, env the container's environment for subPathExpr.
 func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, env []spec.Variable) ([]*runtimeapi.Mount, error) {
-	known := make(map[string]string, len(env))
-	for _, e := range env {
-		known[e.Name] = e.Value
-	}
+	lookup := spec.Lookup(env)
 	var out []*runtimeapi.Mount
 	for i, m := range c.VolumeMounts {
 		vol := volumeOf(pod, m.Name)
@@ -199,7 +199,10 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		sub := m.SubPath
 		if m.SubPathExpr != "" {
 			var missing []string
-			if sub, missing = spec.ExpandKnown(m.SubPathExpr, known); len(missing) > 0 {
+			var err error
+			if sub, missing, err = spec.Expand(m.SubPathExpr, lookup, maxPath); err != nil {
+				return nil, fmt.Errorf("failed to expand subPathExpr %q of volume mount %q: the path has more than %d bytes", m.SubPathExpr, m.Name, maxPath)
+			} else if len(missing) > 0 {
 				return nil, fmt.Errorf("failed to expand subPathExpr %q of volume mount %q: missing value for %q", m.SubPathExpr, m.Name, missing[0])
 			}
 		}
