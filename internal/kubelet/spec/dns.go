@@ -67,10 +67,10 @@ func limit(c *runtimeapi.DNSConfig) *runtimeapi.DNSConfig {
 }
 
 func unique(list []string) []string {
-	out := make([]string, 0, len(list))
+	out, seen := make([]string, 0, len(list)), make(map[string]bool, len(list))
 	for _, s := range list {
-		if !slices.Contains(out, s) {
-			out = append(out, s)
+		if !seen[s] {
+			out, seen[s] = append(out, s), true
 		}
 	}
 	return out
@@ -79,16 +79,22 @@ func unique(list []string) []string {
 // mergeOptions merges resolver options. An option of the pod replaces one of the
 // same name.
 func mergeOptions(base []string, extra []v1.PodDNSConfigOption) []string {
-	out := slices.Clone(base)
+	out, index := slices.Clone(base), make(map[string]int, len(base)+len(extra))
+	for i, option := range base {
+		name, _, _ := strings.Cut(option, ":")
+		if _, known := index[name]; !known {
+			index[name] = i
+		}
+	}
 	for _, o := range extra {
 		text := o.Name
 		if o.Value != nil && *o.Value != "" {
 			text += ":" + *o.Value
 		}
-		at := slices.IndexFunc(out, func(s string) bool { name, _, _ := strings.Cut(s, ":"); return name == o.Name })
-		if at >= 0 {
+		if at, known := index[o.Name]; known {
 			out[at] = text
 		} else {
+			index[o.Name] = len(out)
 			out = append(out, text)
 		}
 	}
