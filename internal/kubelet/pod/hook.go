@@ -18,7 +18,7 @@ const maxHookOutput = 1 << 10
 func (k *kuberuntime) hook(ctx context.Context, h *v1.LifecycleHandler, t probe.Target) error {
 	switch {
 	case h.Exec != nil:
-		output, err := k.config.Handlers.Exec(ctx, t.ContainerID, h.Exec.Command, 0)
+		output, err := k.config.Handlers.Command(ctx, h.Exec.Command, t, 0)
 		output = output[:min(len(output), maxHookOutput)]
 		if err != nil {
 			return fmt.Errorf("Exec lifecycle hook (%v) for Container %q in Pod %q failed - error: %w, message: %q", h.Exec.Command, t.Container.Name, t.Pod.Namespace+"/"+t.Pod.Name, err, output) //nolint:staticcheck // upstream's wording

@@ -44,6 +44,10 @@ func (k Kind) of(c *v1.Container) *v1.Probe {
 	return [...]*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}[k]
 }
 
+// maxRunning is how many probes of one pod run at a time. Others of the pod wait:
+// each holds a connection or the output of a command meanwhile.
+const maxRunning = 16
+
 // Manager probes the containers of all pods of a node.
 type Manager struct {
 	runner   *Runner
@@ -104,6 +108,11 @@ func (p *Manager) Sync(pod *v1.Pod, ip string, running []Instance, before func(c
 		have = make(map[key]*worker)
 		p.workers[pod.UID] = have
 	}
+	turns := make(chan struct{}, maxRunning)
+	for _, w := range have {
+		turns = w.turns
+		break
+	}
 	wanted := make(map[key]bool)
 	for _, instance := range running {
 		for kind := Liveness; kind <= Startup; kind++ {
@@ -122,7 +131,7 @@ func (p *Manager) Sync(pod *v1.Pod, ip string, running []Instance, before func(c
 				continue
 			}
 			ctx, cancel := context.WithCancel(p.ctx)
-			w := &worker{prober: p, pod: pod, probe: probe, kind: kind, cancel: cancel, startupSucceeded: make(chan struct{}, 1),
+			w := &worker{prober: p, pod: pod, probe: probe, kind: kind, turns: turns, cancel: cancel, startupSucceeded: make(chan struct{}, 1),
 				target: Target{Pod: pod, Container: instance.Container, ContainerID: instance.ID, IP: ip}, started: instance.StartedAt}
 			if kind == Liveness {
 				w.result = plan.Success
@@ -205,6 +214,7 @@ type worker struct {
 	kind             Kind
 	target           Target
 	started          time.Time
+	turns            chan struct{} // shared by the pod's workers; has an element for each probe that runs
 	cancel           context.CancelFunc
 	startupSucceeded chan struct{}
 
@@ -273,10 +283,16 @@ func (w *worker) once(ctx context.Context) (ok, known bool) {
 	var err error
 	var warning *Warning
 	for range attempts {
+		select {
+		case w.turns <- struct{}{}:
+		case <-ctx.Done():
+			return false, false
+		}
 		err = supervise.Call(func() (err error) {
 			ok, output, err = w.prober.runner.Run(ctx, w.probe, w.target)
 			return err
 		})
+		<-w.turns
 		if panicked := new(supervise.Panic); errors.As(err, &panicked) {
 			supervise.LogFailure(ctx, "probes", err, "will try again")
 		}

@@ -46,8 +46,9 @@ type Runner struct {
 }
 
 const (
-	maxBody      = 10 << 10
-	maxHeader    = 64 << 10
+	maxBody      = 10 << 10 // bytes of a body or an output that are read or kept
+	maxHeader    = 64 << 10 // bytes of the headers of an answer
+	maxMessage   = 64 << 10 // bytes of a gRPC message
 	userAgent    = "kube-probe/" + version.Release
 	hookAgent    = "kube-lifecycle/" + version.Release
 	maxRedirects = 10
@@ -61,9 +62,15 @@ func (r *Runner) dial(ctx context.Context, network, address string) (net.Conn, e
 	return dialer.DialContext(ctx, network, address)
 }
 
-// Run runs the handler once and returns whether it succeeded, and its output.
-// The error reports that the handler could not be run, or is a Warning.
+// Run runs the handler once and returns whether it succeeded, and at most 10 KiB
+// of its output. The error reports that the handler could not be run, or is a
+// Warning.
 func (r *Runner) Run(ctx context.Context, p *v1.Probe, t Target) (ok bool, output string, err error) {
+	ok, output, err = r.handle(ctx, p, t)
+	return ok, output[:min(len(output), maxBody)], err
+}
+
+func (r *Runner) handle(ctx context.Context, p *v1.Probe, t Target) (ok bool, output string, err error) {
 	timeout := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
 	switch {
 	case p.Exec != nil:
@@ -83,21 +90,30 @@ func (r *Runner) Run(ctx context.Context, p *v1.Probe, t Target) (ok bool, outpu
 }
 
 func (r *Runner) exec(ctx context.Context, command []string, t Target, timeout time.Duration) (bool, string, error) {
-	output, err := r.Exec(ctx, t.ContainerID, command, timeout)
-	if len(output) > maxBody {
-		output = output[:maxBody]
-	}
-	text := string(output)
+	output, err := r.Command(ctx, command, t, timeout)
 	var exit utilexec.ExitError
 	switch {
 	case err == nil:
-		return true, text, nil
+		return true, output, nil
 	case errors.As(err, &exit):
-		return exit.ExitStatus() == 0, text, nil
+		return exit.ExitStatus() == 0, output, nil
 	case errors.Is(err, remote.ErrCommandTimedOut), status.Code(err) == codes.DeadlineExceeded:
 		return false, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), timeout), nil
 	}
-	return false, text, err
+	return false, output, err
+}
+
+// Command runs a command in the target's container, without a timeout if it is 0.
+// It returns at most 10 KiB of the output. The error of a command that has exited
+// with a code other than 0 quotes no more either.
+func (r *Runner) Command(ctx context.Context, command []string, t Target, timeout time.Duration) (output string, err error) {
+	raw, err := r.Exec(ctx, t.ContainerID, command, timeout)
+	var exit utilexec.ExitError
+	if errors.As(err, &exit) {
+		text := err.Error()
+		err = utilexec.CodeExitError{Err: errors.New(strings.Clone(text[:min(len(text), maxBody)])), Code: exit.ExitStatus()}
+	}
+	return string(raw[:min(len(raw), maxBody)]), err
 }
 
 // Port returns the number of a port of a probe or hook, which may be the name of
@@ -263,6 +279,9 @@ func (r *Runner) grpc(ctx context.Context, action *v1.GRPCAction, t Target) (boo
 	address := net.JoinHostPort(t.IP, strconv.Itoa(int(action.Port)))
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithUserAgent(userAgent),
+		grpc.WithMaxHeaderListSize(maxHeader),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithStaticStreamWindowSize(maxMessage), // what arrives before a message is refused
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) { return r.dial(ctx, "tcp", a) }))
 	if err != nil {
