@@ -111,9 +111,7 @@ func New(given Config) (*Kubelet, error) {
 	k.cgroups = &cgroup.Pods{Groups: config.Groups, Configuration: c, Capacity: config.Machine.Capacity}
 	k.newVolumes(gates)
 	runtime := k.runtime.Runtime()
-	handlers := &probe.Runner{Exec: func(ctx context.Context, containerID string, command []string, timeout time.Duration) ([]byte, error) {
-		return cri.Exec(ctx, runtime, containerID, command, timeout)
-	}}
+	handlers := &probe.Runner{Exec: k.runtime.ExecBounded}
 	k.probes = probe.New(handlers, k.recorder, pods.ContainerReference, func(uid types.UID) { k.pods.ProbeChanged(uid) })
 	k.images = image.New(image.Config{
 		Configuration: c, Features: gates, RootDirectory: config.RootDirectory, NodeName: config.NodeName, Runtime: runtime, Images: k.runtime.Images(),

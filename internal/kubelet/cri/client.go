@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -15,6 +14,7 @@ import (
 type Client struct {
 	runtime instrumentedRuntime
 	images  instrumentedImages
+	exec    *execConnection // nil: the runtime was given, and runs commands itself
 	dialed  bool
 
 	name, version string
@@ -38,6 +38,10 @@ func (c *Client) Connect(ctx context.Context, configuration *kubeletconfig.Kubel
 			return err
 		}
 		c.runtime.RuntimeService, c.images.ImageManagerService, c.dialed = runtime, images, true
+		if c.exec, err = connectExec(configuration.ContainerRuntimeEndpoint, configuration.RuntimeRequestTimeout.Duration); err != nil {
+			c.Close(ctx)
+			return err
+		}
 	}
 	version, err := c.runtime.Version(ctx, "")
 	if err != nil {
@@ -53,6 +57,9 @@ func (c *Client) Close(ctx context.Context) {
 	if c.dialed {
 		_ = c.runtime.Close(context.WithoutCancel(ctx))
 		_ = c.images.Close(context.WithoutCancel(ctx))
+		if c.exec != nil {
+			_ = c.exec.conn.Close()
+		}
 	}
 }
 
@@ -68,10 +75,3 @@ func (c *Client) Name() string { return c.name }
 
 // Version returns the runtime's version. It is empty before Connect.
 func (c *Client) Version() string { return c.version }
-
-// Exec runs a command in a container and returns its standard output followed
-// by its standard error. A timeout of 0 means no timeout.
-func Exec(ctx context.Context, runtime internalapi.RuntimeService, containerID string, command []string, timeout time.Duration) ([]byte, error) {
-	stdout, stderr, err := runtime.ExecSync(ctx, containerID, command, timeout)
-	return append(stdout, stderr...), err
-}

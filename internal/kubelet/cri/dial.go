@@ -11,7 +11,8 @@ import (
 
 // Dial connects to the CRI services of a runtime. It retries until they answer
 // or ctx ends. If imageEndpoint is empty, runtimeEndpoint serves both. timeout
-// bounds each call.
+// bounds each call. Lists come in parts from runtimes that can do that: pods
+// choose how long a list is, and a message has at most 16 MiB.
 func Dial(ctx context.Context, runtimeEndpoint, imageEndpoint string, timeout time.Duration) (internalapi.RuntimeService, internalapi.ImageManagerService, error) {
 	if runtimeEndpoint == "" {
 		return nil, nil, fmt.Errorf("no container runtime: set containerRuntimeEndpoint (--container-runtime-endpoint), for example unix:///run/containerd/containerd.sock")
@@ -21,9 +22,9 @@ func Dial(ctx context.Context, runtimeEndpoint, imageEndpoint string, timeout ti
 	}
 	var last error
 	for {
-		runtime, err := remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(runtimeEndpoint).WithConnectionTimeout(timeout).WithTracerProvider(nil).Build(ctx)
+		runtime, err := remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(runtimeEndpoint).WithConnectionTimeout(timeout).WithTracerProvider(nil).WithUseStreaming(true).Build(ctx)
 		if err == nil {
-			images, err := remote.NewRemoteImageServiceBuilder().WithEndpoint(imageEndpoint).WithConnectionTimeout(timeout).WithTracerProvider(nil).Build(ctx)
+			images, err := remote.NewRemoteImageServiceBuilder().WithEndpoint(imageEndpoint).WithConnectionTimeout(timeout).WithTracerProvider(nil).WithUseStreaming(true).Build(ctx)
 			if err == nil {
 				return runtime, images, nil
 			}

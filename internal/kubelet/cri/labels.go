@@ -2,6 +2,8 @@ package cri
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,26 +28,44 @@ const (
 	annotationRoot  = "coracle.io/kubelet.root"
 )
 
-// PodLabels returns the labels of a pod's sandbox: the pod's labels and its
-// identity.
-func PodLabels(pod *v1.Pod) map[string]string {
-	labels := make(map[string]string, len(pod.Labels)+3)
-	for k, v := range pod.Labels {
-		labels[k] = v
+// Bounds of what the runtime gets of a pod's metadata, in bytes. It returns that
+// with each list of sandboxes or containers. Runtimes and network plugins look at
+// short annotations; long ones are for other programs.
+const (
+	maxLabels      = 16 << 10
+	maxAnnotations = 32 << 10
+	maxAnnotation  = 4 << 10
+	maxStop        = 1 << 10 // of each annotation that says how to stop a container
+)
+
+// upTo returns the entries of m, in the order of their keys, that have at most each
+// bytes and together at most all.
+func upTo(m map[string]string, each, all int) map[string]string {
+	out := make(map[string]string, len(m)+3)
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if size := len(k) + len(m[k]); size <= each && size <= all {
+			out[k] = m[k]
+			all -= size
+		}
 	}
+	return out
+}
+
+// PodLabels returns the labels of a pod's sandbox: the pod's labels, as far as the
+// runtime gets them, and its identity.
+func PodLabels(pod *v1.Pod) map[string]string {
+	labels := upTo(pod.Labels, maxLabels, maxLabels)
 	labels[kubelettypes.KubernetesPodNameLabel] = pod.Name
 	labels[kubelettypes.KubernetesPodNamespaceLabel] = pod.Namespace
 	labels[kubelettypes.KubernetesPodUIDLabel] = string(pod.UID)
 	return labels
 }
 
-// SandboxAnnotations returns the annotations of a pod's sandbox: the pod's, and
-// the root directory of the kubelet that makes the sandbox.
+// SandboxAnnotations returns the annotations of a pod's sandbox: the pod's, as far
+// as the runtime gets them, and the root directory of the kubelet that makes the
+// sandbox.
 func SandboxAnnotations(pod *v1.Pod, root string) map[string]string {
-	annotations := make(map[string]string, len(pod.Annotations)+1)
-	for k, v := range pod.Annotations {
-		annotations[k] = v
-	}
+	annotations := upTo(pod.Annotations, maxAnnotation, maxAnnotations)
 	annotations[annotationRoot] = root
 	return annotations
 }
@@ -62,13 +82,16 @@ func ContainerLabels(pod *v1.Pod, name string) map[string]string {
 
 // ContainerAnnotations returns the annotations that carry a container's state
 // across restarts of the kubelet: the hash of its specification, its restart
-// count, its round, and how to stop it.
+// count, its round, and how to stop it. What is very long is left out: it is only
+// for a pod that no source has any more.
 func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount, round int, hash string) map[string]string {
 	a := map[string]string{
 		annotationHash:                     hash,
 		annotationRestartCount:             strconv.Itoa(restartCount),
-		annotationTerminationMessagePath:   c.TerminationMessagePath,
 		annotationTerminationMessagePolicy: string(c.TerminationMessagePolicy),
+	}
+	if len(c.TerminationMessagePath) <= maxStop {
+		a[annotationTerminationMessagePath] = c.TerminationMessagePath
 	}
 	if round > 0 {
 		a[annotationRound] = strconv.Itoa(round)
@@ -80,12 +103,12 @@ func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount, round int,
 		a[annotationPodTerminationGrace] = strconv.FormatInt(*pod.Spec.TerminationGracePeriodSeconds, 10)
 	}
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
-		if raw, err := json.Marshal(c.Lifecycle.PreStop); err == nil {
+		if raw, err := json.Marshal(c.Lifecycle.PreStop); err == nil && len(raw) <= maxStop {
 			a[annotationPreStopHandler] = string(raw)
 		}
 	}
 	if len(c.Ports) > 0 {
-		if raw, err := json.Marshal(c.Ports); err == nil {
+		if raw, err := json.Marshal(c.Ports); err == nil && len(raw) <= maxStop {
 			a[annotationPorts] = string(raw)
 		}
 	}
