@@ -2,9 +2,11 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -16,7 +18,31 @@ import (
 const maxEventMessage = 16 << 10
 
 // recorder records events of the kubelet and its pods once it has been started.
+// It shortens messages before they are queued, and remembered to aggregate
+// events: a pod chooses how long its commands and image names are.
 type recorder struct{ record.EventRecorder }
+
+// Event implements record.EventRecorder.
+func (r *recorder) Event(object runtime.Object, eventType, reason, message string) {
+	r.EventRecorder.Event(object, eventType, reason, shortened(message))
+}
+
+// Eventf implements record.EventRecorder.
+func (r *recorder) Eventf(object runtime.Object, eventType, reason, format string, arguments ...any) {
+	r.Event(object, eventType, reason, fmt.Sprintf(format, arguments...))
+}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (r *recorder) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventType, reason, format string, arguments ...any) {
+	r.EventRecorder.AnnotatedEventf(object, annotations, eventType, reason, "%s", shortened(fmt.Sprintf(format, arguments...)))
+}
+
+func shortened(message string) string {
+	if len(message) <= maxEventMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxEventMessage], "") + "..."
+}
 
 // start writes events to the API server, if there is one, until stop is called.
 func (r *recorder) start(ctx context.Context, c *Config) (stop func()) {
@@ -51,11 +77,6 @@ func newEventSink(ctx context.Context, events typedv1.EventInterface, perSecond,
 func (s *eventSink) Create(event *v1.Event) (*v1.Event, error) {
 	if err := s.turn(); err != nil {
 		return nil, err
-	}
-	if len(event.Message) > maxEventMessage {
-		shorter := *event
-		shorter.Message = strings.ToValidUTF8(event.Message[:maxEventMessage], "") + "..."
-		event = &shorter
 	}
 	return s.EventSink.Create(event)
 }
