@@ -89,7 +89,7 @@ func TestNestedMountPoints(t *testing.T) {
 		{Name: "key", MountPath: "/etc/cfg/key", SubPath: "key"}, {Name: "odd", MountPath: "/etc/cfg/..data/x"}, {Name: "beside", MountPath: "/etc/cfg2"},
 		{Name: "outer", MountPath: "/elsewhere", SubPath: "key"}, {Name: "inner", MountPath: "/elsewhere/x"},
 	}}}}}
-	nested := nestedMountPoints(pod, "outer")
+	nested := nestedMountPoints(pod)["outer"]
 	if want := []string{"conf.d", "a/b", "key"}; !slices.Equal(nested, want) {
 		t.Fatalf("the nested mount points are %q, want %q", nested, want)
 	}

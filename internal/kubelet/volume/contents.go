@@ -7,13 +7,14 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -27,8 +28,8 @@ type file struct {
 
 // contents writes a configMap, secret, downwardAPI or projected volume. All but
 // config maps are in a tmpfs, so that secrets are not written to a disk.
-func (v *Manager) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
-	w := &payload{volumes: v, ctx: ctx, pod: pod, facts: facts, files: map[string]file{}}
+func (v *Manager) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts, all *shared) (string, error) {
+	w := &payload{volumes: v, ctx: ctx, pod: pod, facts: facts, allowed: &all.allowance, files: map[string]file{}, directories: map[string]bool{}}
 	var err error
 	switch {
 	case vol.ConfigMap != nil:
@@ -40,6 +41,12 @@ func (v *Manager) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, fac
 	default:
 		err = w.projected(vol.Projected)
 	}
+	nested := all.nested()[vol.Name]
+	for _, path := range nested {
+		if err == nil {
+			err = all.allowance.parents(path+"/", w.directories)
+		}
+	}
 	if err != nil {
 		return "", err
 	}
@@ -49,27 +56,49 @@ func (v *Manager) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, fac
 			return "", err
 		}
 	}
-	nested := nestedMountPoints(pod, vol.Name)
 	if _, err = v.write(dir, w.files, nested, func() error { return v.own(pod, dir, true) }); err != nil {
 		return "", err
 	}
 	return dir, v.makeMountPoints(dir, nested)
 }
 
-// nestedMountPoints returns the paths in a volume at which containers of the pod
-// mount other volumes. The runtime could not make them, because the volume is
-// read-only.
-func nestedMountPoints(pod *v1.Pod, volume string) []string {
-	var nested []string
+// shared is what the volumes of one pod have in common while they are set up.
+type shared struct {
+	allowance allowance
+	nested    func() map[string][]string // nestedMountPoints, called once
+}
+
+func newShared(pod *v1.Pod) *shared {
+	return &shared{nested: sync.OnceValue(func() map[string][]string { return nestedMountPoints(pod) })}
+}
+
+// nestedMountPoints returns, for each volume, the paths in it at which containers
+// of the pod mount other volumes, each relative to the nearest mount of the volume
+// that it is in. The runtime could not make them in a volume that is read-only.
+func nestedMountPoints(pod *v1.Pod) map[string][]string {
+	nested := map[string][]string{}
 	for c := range podquery.AllContainers(&pod.Spec) {
-		for _, outer := range c.VolumeMounts {
-			if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
-				continue
+		outer := map[string]string{} // volumes, by path
+		for _, m := range c.VolumeMounts {
+			if m.SubPath == "" && m.SubPathExpr == "" && len(m.MountPath) <= maxPath {
+				outer[filepath.Clean("/"+m.MountPath)] = m.Name
 			}
-			for _, inner := range c.VolumeMounts {
-				path, ok := files.Beneath(filepath.Clean(outer.MountPath), filepath.Clean(inner.MountPath))
-				if ok && !strings.HasPrefix(path, "..") { // the directories of versions have such names
-					nested = append(nested, path)
+		}
+		for _, m := range c.VolumeMounts {
+			if len(m.MountPath) > maxPath {
+				continue // the runtime refuses it
+			}
+			path, seen := filepath.Clean("/"+m.MountPath), map[string]bool{}
+			for within := path; within != "/"; {
+				within = filepath.Dir(within)
+				volume, ok := outer[within]
+				if !ok || seen[volume] {
+					continue
+				}
+				seen[volume] = true
+				inner := strings.TrimPrefix(strings.TrimPrefix(path, within), "/")
+				if !strings.HasPrefix(inner, "..") { // the directories of versions have such names
+					nested[volume] = append(nested[volume], inner)
 				}
 			}
 		}
@@ -102,8 +131,16 @@ func (v *Manager) inMemory(pod *v1.Pod, facts Facts, dir string) error {
 	if mounted, err := v.isMountPoint(dir); err != nil || mounted {
 		return err
 	}
-	return v.mountMemory(dir, memorySize(pod, nil, facts))
+	size := memorySize(pod, nil, facts)
+	if size == 0 || size > maxTmpfs {
+		size = maxTmpfs
+	}
+	return v.mountMemory(dir, size)
 }
+
+// maxTmpfs is the size of the largest tmpfs with contents: while they change,
+// there are two versions.
+const maxTmpfs = 2 * maxContents
 
 // mountMemory mounts a tmpfs. Its pages are not swapped if the kernel supports
 // that (6.3 and later). size is in bytes; 0 means the kernel's default, half of
@@ -126,7 +163,23 @@ type payload struct {
 	ctx     context.Context //nolint:containedctx // lives for one call of contents
 	pod     *v1.Pod
 	facts   Facts
+	allowed *allowance
 	files   map[string]file
+	// directories are those that hold the files.
+	directories map[string]bool
+}
+
+// put adds a file, or replaces one.
+func (w *payload) put(path string, data []byte, mode fs.FileMode, owner *int64) error {
+	size := blocks(len(data))
+	if before, replaces := w.files[path]; replaces {
+		size -= blocks(len(before.data))
+	}
+	if err := w.allowed.add(size); err != nil {
+		return err
+	}
+	w.files[path] = file{data: data, mode: mode, uid: owner}
+	return w.allowed.parents(path, w.directories)
 }
 
 func modeOf(own, standard *int32) fs.FileMode {
@@ -139,28 +192,58 @@ func modeOf(own, standard *int32) fs.FileMode {
 	return 0o644
 }
 
-// keys adds the selected keys of an object, or all of them.
-func (w *payload) keys(kind string, data map[string][]byte, items []v1.KeyToPath, mode *int32, optional bool) error {
+// object is a config map or secret. Its data is copied only for files.
+type object struct {
+	kind, name string
+	sizes      map[string]int // of the keys
+	read       func(key string) []byte
+}
+
+// show adds the selected keys of an object, or all of them.
+func (w *payload) show(o object, items []v1.KeyToPath, mode *int32, optional bool) error {
+	held := int64(0)
+	for _, size := range o.sizes {
+		held += blocks(size)
+	}
+	w.allowed.hold(o.kind+"/"+o.name, held)
 	if len(items) == 0 {
-		for k, content := range data {
-			w.files[k] = file{data: content, mode: modeOf(nil, mode)}
+		for k := range o.sizes {
+			if err := w.put(k, o.read(k), modeOf(nil, mode), nil); err != nil {
+				return err
+			}
 		}
 		return nil
 	}
-	for _, item := range items {
-		content, ok := data[item.Key]
-		if !ok {
+	last := lastOf(items, func(item *v1.KeyToPath) string { return item.Path })
+	for i, item := range items {
+		if _, ok := o.sizes[item.Key]; !ok {
 			if optional {
 				continue
 			}
-			return fmt.Errorf("references non-existent %s key: %s", kind, item.Key)
+			return fmt.Errorf("references non-existent %s key: %s", o.kind, item.Key)
 		}
 		if hasBackstep(item.Path) {
 			return fmt.Errorf("path %q must not contain '..'", item.Path)
 		}
-		w.files[item.Path] = file{data: content, mode: modeOf(item.Mode, mode)}
+		if last[item.Path] != i {
+			continue
+		}
+		if err := w.put(item.Path, o.read(item.Key), modeOf(item.Mode, mode), nil); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// lastOf returns the index of the last element of a list with each key. The later
+// of two files with the same path replaces the earlier one, which need not be
+// made.
+func lastOf[T any](list []T, key func(*T) string) map[string]int {
+	last := make(map[string]int, len(list))
+	for i := range list {
+		last[key(&list[i])] = i
+	}
+	return last
 }
 
 func (w *payload) configMap(name string, items []v1.KeyToPath, mode *int32, optional *bool) error {
@@ -172,14 +255,19 @@ func (w *payload) configMap(name string, items []v1.KeyToPath, mode *int32, opti
 	if err != nil {
 		return err
 	}
-	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	o := object{"config", name, make(map[string]int, len(cm.Data)+len(cm.BinaryData)), func(key string) []byte {
+		if content, ok := cm.BinaryData[key]; ok {
+			return content
+		}
+		return []byte(cm.Data[key])
+	}}
 	for k, content := range cm.Data {
-		data[k] = []byte(content)
+		o.sizes[k] = len(content)
 	}
 	for k, content := range cm.BinaryData {
-		data[k] = content
+		o.sizes[k] = len(content)
 	}
-	return w.keys("config", data, items, mode, may)
+	return w.show(o, items, mode, may)
 }
 
 func (w *payload) secret(name string, items []v1.KeyToPath, mode *int32, optional *bool) error {
@@ -191,18 +279,28 @@ func (w *payload) secret(name string, items []v1.KeyToPath, mode *int32, optiona
 	if err != nil {
 		return err
 	}
-	return w.keys("secret", secret.Data, items, mode, may)
+	o := object{"secret", name, make(map[string]int, len(secret.Data)), func(key string) []byte { return secret.Data[key] }}
+	for k, content := range secret.Data {
+		o.sizes[k] = len(content)
+	}
+	return w.show(o, items, mode, may)
 }
 
 func (w *payload) downward(items []v1.DownwardAPIVolumeFile, mode *int32) error {
 	var failed []error
-	for _, item := range items {
-		var text string
+	last := lastOf(items, func(item *v1.DownwardAPIVolumeFile) string { return item.Path })
+	for i, item := range items {
+		if last[item.Path] != i {
+			continue
+		}
+		var text, source string
 		var err error
 		switch {
 		case item.FieldRef != nil:
+			source = "field/" + item.FieldRef.FieldPath
 			text, err = spec.Field(w.pod, item.FieldRef.FieldPath, w.facts.PodIPs, w.facts.HostIPs)
 		case item.ResourceFieldRef != nil:
+			source = "resource/" + item.ResourceFieldRef.ContainerName + "/" + item.ResourceFieldRef.Resource
 			c := podquery.Container(&w.pod.Spec, item.ResourceFieldRef.ContainerName)
 			if c == nil {
 				err = fmt.Errorf("container %s not found", item.ResourceFieldRef.ContainerName)
@@ -214,14 +312,23 @@ func (w *payload) downward(items []v1.DownwardAPIVolumeFile, mode *int32) error 
 			failed = append(failed, err)
 			continue
 		}
-		w.files[item.Path] = file{data: []byte(text), mode: modeOf(item.Mode, mode)}
+		w.allowed.hold(source, blocks(len(text)))
+		if err := w.put(item.Path, []byte(text), modeOf(item.Mode, mode), nil); err != nil {
+			return err
+		}
 	}
 	return errors.Join(failed...)
 }
 
+// projected adds the files of all sources. It stops once they are too large, and
+// otherwise reports all sources that fail.
 func (w *payload) projected(source *v1.ProjectedVolumeSource) error {
 	var failed []error
-	for _, s := range source.Sources {
+	last := lastOf(source.Sources, wholeObject)
+	for i, s := range source.Sources {
+		if whole := wholeObject(&s); whole != "" && last[whole] != i {
+			continue
+		}
 		var err error
 		switch {
 		case s.ConfigMap != nil:
@@ -239,11 +346,26 @@ func (w *payload) projected(source *v1.ProjectedVolumeSource) error {
 		default:
 			err = fmt.Errorf("a source of this projected volume is not supported on this node")
 		}
+		if errors.Is(err, errTooLarge) {
+			return err
+		}
 		if err != nil {
 			failed = append(failed, err)
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// wholeObject identifies the object that a source shows all keys of, "" if it is
+// none.
+func wholeObject(s *v1.VolumeProjection) string {
+	switch {
+	case s.ConfigMap != nil && len(s.ConfigMap.Items) == 0:
+		return fmt.Sprintf("config/%s/%t", s.ConfigMap.Name, s.ConfigMap.Optional != nil && *s.ConfigMap.Optional)
+	case s.Secret != nil && len(s.Secret.Items) == 0:
+		return fmt.Sprintf("secret/%s/%t", s.Secret.Name, s.Secret.Optional != nil && *s.Secret.Optional)
+	}
+	return ""
 }
 
 func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) error {
@@ -254,22 +376,26 @@ func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) e
 	if source.ExpirationSeconds != nil {
 		expiration = *source.ExpirationSeconds
 	}
+	which := strconv.FormatInt(expiration, 10) + "/" + source.Audience
+	if err := w.allowed.request(which); err != nil {
+		return err
+	}
 	token, err := w.volumes.Tokens.Token(w.ctx, w.pod, source.Audience, expiration)
 	if err != nil {
 		return err
 	}
-	w.credential(source.Path, []byte(token), mode)
-	return nil
+	return w.credential("token/"+which, source.Path, []byte(token), mode)
 }
 
 // credential adds a file that belongs to the pod's user, if all containers have
 // the same.
-func (w *payload) credential(path string, data []byte, mode *int32) {
+func (w *payload) credential(source, path string, data []byte, mode *int32) error {
 	perm, user := modeOf(nil, mode), onlyUser(w.pod)
 	if sc := w.pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
 		perm = 0o600
 	}
-	w.files[path] = file{data: data, mode: perm, uid: user}
+	w.allowed.hold(source, blocks(len(data)))
+	return w.put(path, data, perm, user)
 }
 
 // onlyUser returns the user that all containers of the pod set, nil if they

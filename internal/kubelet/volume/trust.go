@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
@@ -34,8 +35,11 @@ func (w *payload) trustBundle(source *v1.ClusterTrustBundleProjection, mode *int
 		}
 		return errors.New("combination of signerName and labelSelector matched zero ClusterTrustBundles")
 	}
-	w.credential(source.Path, anchors(selected), mode)
-	return nil
+	shown := make([]string, 0, len(selected))
+	for _, b := range selected {
+		shown = append(shown, b.Name)
+	}
+	return w.credential("bundles/"+strings.Join(shown, "/"), source.Path, anchors(selected), mode)
 }
 
 // selectBundles returns the bundle that a source names, or the bundles of its

@@ -95,14 +95,18 @@ const maxPath = 4095
 func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths map[string]string, outdated []error, err error) {
 	refresh, cancel := context.WithTimeout(ctx, maxRefresh)
 	defer cancel()
+	if err := checkLists(pod); err != nil {
+		return nil, nil, err
+	}
 	paths = make(map[string]string, len(pod.Spec.Volumes))
+	all := newShared(pod)
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
 		within, before := ctx, v.mounted(pod, vol)
 		if before != "" {
 			within = refresh
 		}
-		path, err := v.setUp(within, pod, vol, facts)
+		path, err := v.setUp(within, pod, vol, facts, all)
 		if err != nil {
 			if named := new(csi.Failure); !errors.As(err, &named) {
 				err = fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
@@ -117,14 +121,14 @@ func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths ma
 	return paths, outdated, nil
 }
 
-func (v *Manager) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts) (string, error) {
+func (v *Manager) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts, all *shared) (string, error) {
 	switch {
 	case vol.EmptyDir != nil:
 		return v.emptyDir(pod, vol, facts)
 	case vol.HostPath != nil:
 		return v.host(pod, vol)
 	case vol.ConfigMap != nil, vol.Secret != nil, vol.DownwardAPI != nil, vol.Projected != nil:
-		return v.contents(ctx, pod, vol, facts)
+		return v.contents(ctx, pod, vol, facts, all)
 	case vol.PersistentVolumeClaim != nil, vol.Ephemeral != nil:
 		return v.claim(ctx, pod, vol)
 	case vol.Image != nil:
