@@ -118,9 +118,9 @@ func DockerLogin(ctx context.Context, file, name string) (Login, error) {
 			return login, err
 		}
 	}
-	logins := image.Credentials(named.String(), []*v1.Secret{{
+	logins := image.Credentials(named.String(), slices.Values([]*v1.Secret{{
 		Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: raw},
-	}})
+	}}))
 	for _, l := range logins {
 		switch {
 		case l.Auth.GetIdentityToken() != "":

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"iter"
 	"path"
 	"slices"
 	"strings"
@@ -31,11 +32,21 @@ type Credential struct {
 	Secret kubeletconfig.ImagePullSecret
 }
 
+// Bounds of the logins for one image. Each is tried, and a registry gets it in a
+// header.
+const (
+	maxLogins    = 100
+	maxLoginSize = 64 << 10 // bytes
+)
+
 // Credentials returns the logins for the image in the pull secrets, in the order
-// in which to try them: the most specific registry first.
-func Credentials(image string, secrets []*v1.Secret) []Credential {
+// in which to try them: the most specific registry first. It returns at most 100.
+func Credentials(image string, secrets iter.Seq[*v1.Secret]) []Credential {
 	var found []match
-	for _, secret := range secrets {
+	for secret := range secrets {
+		if len(found) > 2*maxLogins {
+			found = best(found)
+		}
 		found = append(found, loginsFor(image, entries(secret), func(auth *runtimeapi.AuthConfig) Credential {
 			return Credential{Secret: kubeletconfig.ImagePullSecret{
 				UID: string(secret.UID), Namespace: secret.Namespace, Name: secret.Name, CredentialHash: hash(auth),
@@ -67,6 +78,9 @@ func loginsFor(image string, logins map[string]dockerEntry, from func(*runtimeap
 		if raw, err := base64.StdEncoding.DecodeString(entry.Auth); err == nil && auth.Username == "" {
 			auth.Username, auth.Password, _ = strings.Cut(string(raw), ":")
 		}
+		if len(auth.Username)+len(auth.Password)+len(auth.IdentityToken)+len(auth.RegistryToken) > maxLoginSize {
+			continue
+		}
 		credential := from(auth)
 		credential.Auth = auth
 		found = append(found, match{trim(registry), credential})
@@ -74,10 +88,16 @@ func loginsFor(image string, logins map[string]dockerEntry, from func(*runtimeap
 	return found
 }
 
-func ordered(found []match) []Credential {
+// best returns the first maxLogins of the logins in their order.
+func best(found []match) []match {
 	slices.SortStableFunc(found, func(a, b match) int {
 		return cmp.Or(len(b.pattern)-len(a.pattern), strings.Compare(a.pattern, b.pattern))
 	})
+	return slices.Clone(found[:min(len(found), maxLogins)])
+}
+
+func ordered(found []match) []Credential {
+	found = best(found)
 	out := make([]Credential, 0, len(found))
 	for _, m := range found {
 		out = append(out, m.credential)

@@ -3,6 +3,7 @@ package image
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,7 +61,7 @@ func secret(name, password string) *v1.Secret {
 func (d *bench) asks(image string, policy v1.PullPolicy, secrets ...*v1.Secret) string {
 	d.t.Helper()
 	c := &v1.Container{Image: image, ImagePullPolicy: policy}
-	credentials := func(name string) []Credential { return Credentials(name, secrets) }
+	credentials := func(name string) []Credential { return Credentials(name, slices.Values(secrets)) }
 	d.puller.Forget("pod")
 	_, err := d.puller.Ensure(d.t.Context(), c, "pod", credentials, nil, func(string, string, string) {})
 	var refused *Error

@@ -21,15 +21,22 @@ type pull struct {
 	err   error
 }
 
-// startPulls pulls the images of all containers at the same time, each in a task
+// maxPulling is for how many containers of a pod images are pulled at a time. Each
+// pull reads the pod's pull secrets.
+const maxPulling = 16
+
+// startPulls pulls the images of the containers, of some at a time, each in a task
 // of group.
 func (k *kuberuntime) startPulls(ctx context.Context, group *supervise.Tasks, pod *v1.Pod, starts []plan.Start, config *runtimeapi.PodSandboxConfig) []*pull {
 	var pulls []*pull
+	turns := make(chan struct{}, maxPulling)
 	for _, s := range starts {
 		p := &pull{done: make(chan struct{})}
 		pulls = append(pulls, p)
 		group.Go(func() error {
 			defer close(p.done)
+			turns <- struct{}{}
+			defer func() { <-turns }()
 			p.err = supervise.Call(func() (err error) {
 				p.found, err = k.pullImages(ctx, pod, s.Container, config)
 				return err
@@ -53,24 +60,15 @@ func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Contain
 		k.config.Recorder.Event(ContainerReference(pod, c.Name), eventType, reason, message)
 	}
 	credentials := func(name string) []image.Credential {
-		var secrets []*v1.Secret
 		var missing []string
-		for _, ref := range pod.Spec.ImagePullSecrets {
-			if k.config.API == nil {
-				continue
-			}
-			secret, err := k.config.API.Objects.Secret(ctx, pod.Namespace, ref.Name)
-			if err != nil {
-				missing = append(missing, ref.Name)
-				continue
-			}
-			secrets = append(secrets, secret)
-		}
+		found := image.Credentials(name, func(yield func(*v1.Secret) bool) {
+			missing = k.pullSecrets(ctx, pod, yield)
+		})
 		if len(missing) > 0 {
 			k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 		}
-		return image.Credentials(name, secrets)
+		return found
 	}
 	found, err := k.config.Images.Ensure(ctx, c, string(pod.UID), credentials, config, event)
 	if err != nil {
@@ -86,6 +84,27 @@ func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Contain
 		}
 	}
 	return found, nil
+}
+
+// pullSecrets yields the pull secrets of a pod, each once, and returns the names
+// of those that cannot be read.
+func (k *kuberuntime) pullSecrets(ctx context.Context, pod *v1.Pod, yield func(*v1.Secret) bool) (missing []string) {
+	if k.config.API == nil {
+		return nil
+	}
+	seen := make(map[string]bool, len(pod.Spec.ImagePullSecrets))
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if seen[ref.Name] {
+			continue
+		}
+		seen[ref.Name] = true
+		if secret, err := k.config.API.Objects.Secret(ctx, pod.Namespace, ref.Name); err != nil {
+			missing = append(missing, ref.Name)
+		} else if !yield(secret) {
+			return missing
+		}
+	}
+	return missing
 }
 
 // volumeImages returns the images that the container mounts as volumes, each as
