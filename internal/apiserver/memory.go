@@ -72,6 +72,17 @@ func (h *holdings) memoryTenant() string {
 	return tenant(h.sender)
 }
 
+// watchTenant returns the tenant that a watch in a namespace, "" for all, counts
+// for. A node watches what its pods refer to, one object at a time, and its pods
+// choose how much that is: such watches count for the node. Its other watches
+// are always served.
+func (h *holdings) watchTenant(namespace string) string {
+	if h.sender != nil && namespace != "" && slices.Contains(h.sender.GetGroups(), user.NodesGroup) {
+		return h.sender.GetName()
+	}
+	return h.memoryTenant()
+}
+
 // reserve reserves memory to serve the request. It is released while the answer
 // is sent.
 func (h *holdings) reserve(need memory.Need) error {

@@ -204,12 +204,12 @@ func (s *sharedServer) get(user, path string) int {
 	return response.StatusCode
 }
 
-// exhaust sends requests of jane until one is refused.
-func (s *sharedServer) exhaust(ctx context.Context, path string) (open []*http.Response) {
+// exhaust sends requests of a user until one is refused.
+func (s *sharedServer) exhaust(ctx context.Context, user, path string) (open []*http.Response) {
 	s.t.Helper()
 	for range 500 {
-		response := s.begin(ctx, s.transport, "jane", s.url+path) //nolint:bodyclose // the caller closes it
-		open = append(open, response)                             //nolint:bodyclose // likewise
+		response := s.begin(ctx, s.transport, user, s.url+path) //nolint:bodyclose // the caller closes it
+		open = append(open, response)                           //nolint:bodyclose // likewise
 		if response.StatusCode == http.StatusTooManyRequests {
 			if len(open) < 3 {
 				s.t.Errorf("refused after %d requests", len(open))
@@ -239,7 +239,7 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
-			open := s.exhaust(ctx, tt.path) //nolint:bodyclose // closed below
+			open := s.exhaust(ctx, "jane", tt.path) //nolint:bodyclose // closed below
 			if code := s.get("john", largePath); code != http.StatusOK {
 				t.Errorf("another tenant is answered %d", code)
 			}
@@ -257,6 +257,31 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A node that watches very many objects for its pods is refused more of them, and
+// still watches its pods.
+func TestWatchesOfANodeForItsPodsAreBounded(t *testing.T) {
+	s := newSharedServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const (
+		node, other = "system:node:alpha", "system:node:beta"
+		one         = memoryTestMaps + "?watch=1&resourceVersion=1&fieldSelector=metadata.name%3Dnone"
+		pods        = "/api/v1/pods?watch=1&resourceVersion=1&fieldSelector=spec.nodeName%3Dalpha"
+	)
+	open := s.exhaust(ctx, node, one) //nolint:bodyclose // closed below
+	for _, request := range []struct{ user, path string }{{node, pods}, {other, one}, {"system:kube-scheduler", one}} {
+		response := s.begin(ctx, s.transport, request.user, s.url+request.path) //nolint:bodyclose // closed below
+		open = append(open, response)
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s is answered %d for %s", request.user, response.StatusCode, request.path)
+		}
+	}
+	cancel()
+	for _, response := range open {
+		_ = response.Body.Close()
 	}
 }
 

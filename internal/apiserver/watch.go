@@ -46,7 +46,8 @@ func (o operation) serveWatch() error {
 	o.call.Context = ctx
 
 	held, ok := &o.q.held, false
-	if held.unread, ok = held.retain(watchCost + len(o.q.http.URL.RawQuery)*selectorCost); !ok {
+	cost := int64(watchCost + len(o.q.http.URL.RawQuery)*selectorCost)
+	if held.unread, ok = held.server.memory.Retain(held.watchTenant(o.call.Namespace()), cost); !ok {
 		return errOutOfMemory
 	}
 	w := &watcher{

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -125,6 +126,9 @@ func authenticate(r *http.Request) (*authenticator.Response, bool, error) {
 	groups := []string{user.AllAuthenticated}
 	if name == "admin" {
 		groups = append(groups, user.SystemPrivilegedGroup)
+	}
+	if strings.HasPrefix(name, "system:node:") {
+		groups = append(groups, user.NodesGroup)
 	}
 	return &authenticator.Response{User: &user.DefaultInfo{Name: name, Groups: groups}}, true, nil
 }
