@@ -6,8 +6,9 @@ import (
 
 // Bounds of the messages in a status, in bytes.
 const (
-	maxMessages = 12 << 10 // termination messages of all containers of a pod
-	maxWaiting  = 4 << 10  // reason why one container waits
+	maxMessages = 12 << 10  // termination messages of all containers of a pod
+	maxWaiting  = 4 << 10   // reason why one container waits
+	maxReasons  = 256 << 10 // reasons of all containers of a pod
 )
 
 // truncateMessages shortens the messages of containers so that they fit into a
@@ -18,25 +19,25 @@ func truncateMessages(s *v1.PodStatus) {
 	for _, list := range lists {
 		containers += len(list)
 	}
-	each := maxMessages / max(containers, 1)
+	each, waiting := maxMessages/max(containers, 1), min(maxWaiting, maxReasons/max(containers, 1))
 	for _, list := range lists {
 		for i := range list {
-			truncateState(&list[i].State, each)
-			truncateState(&list[i].LastTerminationState, each)
+			truncateState(&list[i].State, each, waiting)
+			truncateState(&list[i].LastTerminationState, each, waiting)
 		}
 	}
 }
 
 // truncateState copies what it changes, because an earlier status may share it.
-func truncateState(s *v1.ContainerState, each int) {
+func truncateState(s *v1.ContainerState, each, waiting int) {
 	if s.Terminated != nil && len(s.Terminated.Message) > each {
 		cut := *s.Terminated
 		cut.Message = cut.Message[:each]
 		s.Terminated = &cut
 	}
-	if s.Waiting != nil && len(s.Waiting.Message) > maxWaiting {
+	if s.Waiting != nil && len(s.Waiting.Message) > waiting {
 		cut := *s.Waiting
-		cut.Message = cut.Message[:maxWaiting]
+		cut.Message = cut.Message[:waiting]
 		s.Waiting = &cut
 	}
 }

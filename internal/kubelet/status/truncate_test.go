@@ -33,3 +33,21 @@ func TestMessagesOfManyContainersAreTruncated(t *testing.T) {
 		}
 	}
 }
+
+// The reasons why containers wait fit into a status together.
+func TestReasonsOfManyContainersAreTruncated(t *testing.T) {
+	const long = 8 << 10
+	for containers, want := range map[int]int{1: 4 << 10, 64: 4 << 10, 1024: 256} {
+		st := &v1.PodStatus{}
+		for range containers {
+			st.ContainerStatuses = append(st.ContainerStatuses, v1.ContainerStatus{
+				State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Message: strings.Repeat("m", long)}}})
+		}
+		truncateMessages(st)
+		for _, c := range st.ContainerStatuses {
+			if got := len(c.State.Waiting.Message); got != want {
+				t.Fatalf("%d containers: a reason of %d bytes, want %d", containers, got, want)
+			}
+		}
+	}
+}
