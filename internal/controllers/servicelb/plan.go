@@ -3,7 +3,6 @@ package servicelb
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -198,12 +197,9 @@ func external(n *v1.Node) []netip.Addr {
 // hostPortsOf returns the ports of its node that a pod has.
 func hostPortsOf(pod *v1.Pod) []port {
 	var list []port
-	for c := range podquery.Containers(&pod.Spec) {
-		for _, p := range c.Ports {
-			// A loopback port cannot meet traffic for the node's addresses.
-			if ip := net.ParseIP(p.HostIP); p.HostPort > 0 && (ip == nil || !ip.IsLoopback()) {
-				list = append(list, port{p.HostPort, cmp.Or(p.Protocol, v1.ProtocolTCP)})
-			}
+	for p := range podquery.HostPorts(&pod.Spec) {
+		if !p.Address.IsLoopback() { // which cannot meet traffic for the node's addresses
+			list = append(list, port{p.Port, p.Protocol})
 		}
 	}
 	return list

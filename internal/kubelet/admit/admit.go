@@ -114,43 +114,6 @@ func Pressure(pod *v1.Pod, class v1.PodQOSClass, conditions []v1.NodeConditionTy
 	return &Rejection{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
 }
 
-type hostPort struct {
-	ip       string
-	protocol v1.Protocol
-	port     int32
-}
-
-// hostPorts returns the host ports of the containers that run as long as the
-// pod: the regular ones and the sidecars.
-func hostPorts(pod *v1.Pod) []hostPort {
-	var out []hostPort
-	add := func(c *v1.Container) {
-		for _, p := range c.Ports {
-			if p.HostPort == 0 {
-				continue
-			}
-			ip := p.HostIP
-			if ip == "" {
-				ip = "0.0.0.0"
-			}
-			protocol := p.Protocol
-			if protocol == "" {
-				protocol = v1.ProtocolTCP
-			}
-			out = append(out, hostPort{ip, protocol, p.HostPort})
-		}
-	}
-	for i := range pod.Spec.Containers {
-		add(&pod.Spec.Containers[i])
-	}
-	for i := range pod.Spec.InitContainers {
-		if podquery.IsSidecar(&pod.Spec.InitContainers[i]) {
-			add(&pod.Spec.InitContainers[i])
-		}
-	}
-	return out
-}
-
 // ReservedPorts returns the host ports of a pod that the cluster itself uses,
 // and which the proxy therefore skips. Such a pod is admitted: its controller
 // would only create another one. Pods in the host network are not checked.
@@ -159,25 +122,25 @@ func ReservedPorts(pod *v1.Pod, reserved []int) []int32 {
 		return nil
 	}
 	var ports []int32
-	for _, wanted := range hostPorts(pod) {
-		if slices.Contains(reserved, int(wanted.port)) {
-			ports = append(ports, wanted.port)
+	for wanted := range podquery.HostPorts(&pod.Spec) {
+		if slices.Contains(reserved, int(wanted.Port)) {
+			ports = append(ports, wanted.Port)
 		}
 	}
 	return ports
 }
 
 func ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
-	wanted := hostPorts(pod)
+	var wanted []podquery.HostPort
+	for p := range podquery.HostPorts(&pod.Spec) {
+		wanted = append(wanted, p)
+	}
 	if len(wanted) == 0 {
 		return nil
 	}
 	for _, other := range others {
-		for _, taken := range hostPorts(other) {
-			clash := slices.ContainsFunc(wanted, func(w hostPort) bool {
-				return w.port == taken.port && w.protocol == taken.protocol && (w.ip == taken.ip || w.ip == "0.0.0.0" || taken.ip == "0.0.0.0")
-			})
-			if clash {
+		for taken := range podquery.HostPorts(&other.Spec) {
+			if slices.ContainsFunc(wanted, taken.Conflicts) {
 				return &Rejection{"NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"}
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/amount"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // Resources is an amount of each resource: CPU in millicores, the rest in
@@ -98,18 +99,6 @@ func (r *Resources) overflown() bool {
 	return max(r.CPU, r.Memory, r.EphemeralStorage, r.Pods) == math.MaxInt64
 }
 
-// HostPort is a port of the host that a container occupies.
-type HostPort struct {
-	IP       string // "0.0.0.0" is every address
-	Protocol v1.Protocol
-	Port     int32
-}
-
-// Conflicts reports whether two pods cannot have the ports on one node.
-func (p HostPort) Conflicts(o HostPort) bool {
-	return p.Port == o.Port && p.Protocol == o.Protocol && (p.IP == o.IP || p.IP == anyAddress || o.IP == anyAddress)
-}
-
 // NodeInfo is a node with the pods that are on it or assumed to be. It belongs
 // to the Snapshot.
 type NodeInfo struct {
@@ -129,13 +118,13 @@ type NodeInfo struct {
 	// by another node once this one is gone.
 	Slot int
 
-	ports  map[HostPort]int // how many pods have each
-	images map[string]bool  // names of the images on the node
+	ports  map[podquery.HostPort]int // how many pods have each
+	images map[string]bool           // names of the images on the node
 }
 
 // NewNodeInfo returns a node without pods.
 func NewNodeInfo(name string) *NodeInfo {
-	return &NodeInfo{Name: name, ports: map[HostPort]int{}}
+	return &NodeInfo{Name: name, ports: map[podquery.HostPort]int{}}
 }
 
 // SetNode takes a new version of the API object.
@@ -207,7 +196,7 @@ func (n *NodeInfo) sum() {
 
 // PortTaken reports whether a pod on the node occupies the port on the same
 // or on every address.
-func (n *NodeInfo) PortTaken(p HostPort) bool {
+func (n *NodeInfo) PortTaken(p podquery.HostPort) bool {
 	if len(n.ports) == 0 {
 		return false
 	}

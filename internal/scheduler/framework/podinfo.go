@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	anyAddress = "0.0.0.0"
 	// A container without a request counts with these values when nodes are
 	// scored.
 	defaultCPU    = 100               // millicores
@@ -32,7 +31,7 @@ type PodInfo struct {
 	Priority                  int32
 	Requests                  Resources // Pods is 1
 	NonZeroCPU, NonZeroMemory int64
-	Ports                     []HostPort
+	Ports                     []podquery.HostPort
 	// Claims are the pod's PersistentVolumeClaims as "namespace/name", each once.
 	Claims []string
 
@@ -124,7 +123,9 @@ func sameList(a, b v1.ResourceList) bool {
 func NewPodInfo(pod *v1.Pod) *PodInfo {
 	p := &PodInfo{Pod: pod, Priority: corev1helpers.PodPriority(pod)}
 	p.setRequests()
-	p.Ports = hostPorts(&pod.Spec)
+	for port := range podquery.HostPorts(&pod.Spec) {
+		p.Ports = append(p.Ports, port)
+	}
 	for name := range podquery.ClaimNames(pod) {
 		if key := pod.Namespace + "/" + name; !slices.Contains(p.Claims, key) {
 			p.Claims = append(p.Claims, key)
@@ -199,37 +200,6 @@ func (p *PodInfo) RequestsSignature() string {
 // nonZero returns the CPU and memory that the pod counts for when nodes are
 // scored.
 func (p *PodInfo) nonZero() Resources { return Resources{CPU: p.NonZeroCPU, Memory: p.NonZeroMemory} }
-
-// hostPorts are the host ports of all containers that run as long as the pod.
-func hostPorts(s *v1.PodSpec) (ports []HostPort) {
-	add := func(c *v1.Container) {
-		for _, port := range c.Ports {
-			if port.HostPort > 0 {
-				ports = append(ports, hostPort(port))
-			}
-		}
-	}
-	for i := range s.Containers {
-		add(&s.Containers[i])
-	}
-	for i := range s.InitContainers {
-		if podquery.IsSidecar(&s.InitContainers[i]) {
-			add(&s.InitContainers[i])
-		}
-	}
-	return ports
-}
-
-func hostPort(port v1.ContainerPort) HostPort {
-	h := HostPort{IP: port.HostIP, Protocol: port.Protocol, Port: port.HostPort}
-	if h.IP == "" {
-		h.IP = anyAddress
-	}
-	if h.Protocol == "" {
-		h.Protocol = v1.ProtocolTCP
-	}
-	return h
-}
 
 func required(pod *v1.Pod, terms []v1.PodAffinityTerm) []AffinityTerm {
 	out := make([]AffinityTerm, 0, len(terms))

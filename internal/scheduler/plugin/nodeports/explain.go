@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -22,7 +23,7 @@ func (*plugin) Explain(_ *framework.CycleState, pod *framework.PodInfo, n *frame
 }
 
 // ownerOf returns the pod on the node that has a port, or nil.
-func ownerOf(wanted framework.HostPort, n *framework.NodeInfo) *framework.PodInfo {
+func ownerOf(wanted podquery.HostPort, n *framework.NodeInfo) *framework.PodInfo {
 	for _, other := range n.Pods {
 		for _, taken := range other.Ports {
 			if wanted.Conflicts(taken) {

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -46,7 +47,7 @@ func (p *plugin) Filter(_ context.Context, _ *framework.CycleState, pod *framewo
 func (*plugin) SignPod(pod *framework.PodInfo) (fragment string, ok bool) {
 	var text []byte
 	for _, port := range pod.Ports {
-		text = fmt.Appendf(text, "%q %q %d\n", port.IP, port.Protocol, port.Port)
+		text = fmt.Appendf(text, "%v %q %d\n", port.Address, port.Protocol, port.Port)
 	}
 	return string(text), true
 }
@@ -60,7 +61,7 @@ func (p *plugin) EventsToRegister(context.Context) ([]framework.ClusterEventWith
 				return framework.Queue
 			}
 			freed := framework.NewPodInfo(gone).Ports
-			return framework.QueueIf(slices.ContainsFunc(pod.Ports, func(wanted framework.HostPort) bool {
+			return framework.QueueIf(slices.ContainsFunc(pod.Ports, func(wanted podquery.HostPort) bool {
 				return slices.ContainsFunc(freed, wanted.Conflicts)
 			}))
 		}),

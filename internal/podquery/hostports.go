@@ -1,0 +1,57 @@
+package podquery
+
+import (
+	"cmp"
+	"iter"
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+	netutils "k8s.io/utils/net"
+)
+
+// HostPort is a port of a node that a pod has for itself.
+type HostPort struct {
+	Address  netip.Addr // invalid: all addresses of the node
+	Port     int32
+	Protocol v1.Protocol
+}
+
+// Conflicts reports whether two pods cannot have the ports on one node.
+func (p HostPort) Conflicts(o HostPort) bool {
+	return p.Port == o.Port && p.Protocol == o.Protocol && (p.Address == o.Address || !p.Address.IsValid() || !o.Address.IsValid())
+}
+
+// HostPorts yields the host ports of a pod, each with the port of the container
+// that declares it. Only containers that run as long as the pod have host ports:
+// regular containers and sidecars. A pod in the host's network has those that it
+// declares, because its containers listen on them.
+//
+// The scheduler, the admission of the kubelet, the proxy and the load balancer
+// decide by this definition alone. With two of them, a pod could get a port that
+// one of them counts as another pod's.
+func HostPorts(s *v1.PodSpec) iter.Seq2[HostPort, *v1.ContainerPort] {
+	return func(yield func(HostPort, *v1.ContainerPort) bool) {
+		inits := len(s.InitContainers)
+		for c := range Containers(s) {
+			if inits--; inits >= 0 && !IsSidecar(c) {
+				continue
+			}
+			for j := range c.Ports {
+				if p := &c.Ports[j]; p.HostPort > 0 && !yield(hostPort(p), p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// hostPort returns the host port of a container's port. The API server accepts any
+// text as hostIP: one that is no address stands for all addresses, so that no
+// spelling of an address differs from it.
+func hostPort(p *v1.ContainerPort) HostPort {
+	h := HostPort{Port: p.HostPort, Protocol: cmp.Or(p.Protocol, v1.ProtocolTCP)}
+	if a, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(p.HostIP)); ok && !a.Unmap().IsUnspecified() {
+		h.Address = a.Unmap()
+	}
+	return h
+}
