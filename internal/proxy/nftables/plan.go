@@ -107,9 +107,9 @@ func (r ruleset) fixed(f nft.Family, clusterCIDR netip.Prefix) {
 	}
 	r.chains["services"] = append(services,
 		nft.Rule{destinationVmap(f, serviceIPs)},
-		nft.Rule{destinationVmap(f, hostPortIPs)},
 		nft.Rule{notLoopback(f), fibLocal(false), portVmap(f, serviceNodePorts)},
-		hostPortJump(f),
+		toHostPort(f, destinationVmap(f, hostPortIPs)),
+		toHostPort(f, portVmap(f, hostPorts)),
 	)
 	for _, hook := range []string{"filter-input", "filter-forward", "filter-output"} {
 		r.chains[hook] = []nft.Rule{
@@ -228,14 +228,15 @@ func (r ruleset) endpoints(f nft.Family, chain, id string, protocol v1.Protocol,
 	r.chains[chain] = append(r.chains[chain], balanceChains(chains)...)
 }
 
-// hostPortJump returns the rule that leads connections to all addresses of the
-// node to its host ports. The loopback address is one of them in IPv4 only: no
-// kernel routes ::1 to another interface.
-func hostPortJump(f nft.Family) nft.Rule {
+// toHostPort returns the rule that leads connections to host ports, by a map. Only
+// connections to the node's own addresses get there, whatever hostIP a pod
+// declares: any other address is somebody else's. The loopback address is one of
+// them in IPv4 only: no kernel routes ::1 to another interface.
+func toHostPort(f nft.Family, vmap nft.Statement) nft.Rule {
 	if f.Size == 4 {
-		return nft.Rule{fibLocal(false), portVmap(f, hostPorts)}
+		return nft.Rule{fibLocal(false), vmap}
 	}
-	return nft.Rule{notLoopback(f), fibLocal(false), portVmap(f, hostPorts)}
+	return nft.Rule{notLoopback(f), fibLocal(false), vmap}
 }
 
 func (r ruleset) hostPort(f nft.Family, k proxy.HostPortKey, pod netip.AddrPort) {
