@@ -97,10 +97,11 @@ func obstacleOn(n node, s *v1.Service, taken, nodePorts map[port]*v1.Service, re
 			return fmt.Sprintf("port %v is that of Service %s, which is older", p, owner.Name)
 		case owner != nil:
 			return fmt.Sprintf("port %v is that of an older Service in another namespace", p)
-		case byNodePort != nil && compareAge(byNodePort, s) < 0 && byNodePort.Namespace == s.Namespace:
-			return fmt.Sprintf("port %v is a node port of Service %s, which is older", p, byNodePort.Name)
-		case byNodePort != nil && compareAge(byNodePort, s) < 0:
-			return fmt.Sprintf("port %v is a node port of an older Service in another namespace", p)
+		// Their range is that of node ports, whatever is older.
+		case byNodePort != nil && compareAge(byNodePort, s) != 0 && byNodePort.Namespace == s.Namespace:
+			return fmt.Sprintf("port %v is a node port of Service %s", p, byNodePort.Name)
+		case byNodePort != nil && compareAge(byNodePort, s) != 0:
+			return fmt.Sprintf("port %v is a node port of a Service in another namespace", p)
 		case n.hostPorts[p]:
 			return fmt.Sprintf("port %v is a host port of a pod on node %s", p, n.name)
 		}
