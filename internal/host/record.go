@@ -57,7 +57,10 @@ type Occupied struct {
 	ServiceCIDR string `json:"serviceCIDR,omitzero"`
 	ClusterCIDR string `json:"clusterCIDR,omitzero"`
 	NodePorts   string `json:"nodePorts,omitzero"` // also if an argument of the API server sets it
-	Etcd        Etcd   `json:"etcd,omitzero"`
+	// Ports are those that the cluster listens on, also if arguments of its components
+	// set them. A record of an earlier version does not have them.
+	Ports cluster.Ports `json:"ports,omitzero"`
+	Etcd  Etcd          `json:"etcd,omitzero"`
 	// Node is where containers, mounts, rules and control groups are. It has
 	// values also without a node.
 	Node cluster.NodeOptions `json:"node,omitzero"`
@@ -70,7 +73,9 @@ type Etcd struct {
 
 // occupied returns what a cluster with these options occupies.
 func occupied(o cluster.Options) Occupied {
-	out := Occupied{Name: o.Name, DataDir: o.DataDir, ServiceCIDR: o.ServiceCIDR, ClusterCIDR: o.ClusterCIDR, NodePorts: nodePortRange(o), Node: nodeOf(o)}
+	out := Occupied{
+		Name: o.Name, DataDir: o.DataDir, ServiceCIDR: o.ServiceCIDR, ClusterCIDR: o.ClusterCIDR, NodePorts: nodePortRange(o), Ports: portsOf(o), Node: nodeOf(o),
+	}
 	out.Node.Registries = "" // removal does not need it, and it has logins
 	if o.Etcd != nil {
 		out.Etcd.Servers = o.Etcd.Servers

@@ -168,7 +168,7 @@ func TestSettingsOfARecord(t *testing.T) {
 	}
 	want := Record{Slot: 3, Kubeconfig: "/c", PID: 12, PIDStart: math.MaxUint64, Server: "https://127.0.0.1:7000", BinaryVersion: "v1",
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Occupied: Occupied{
-			Name: "a", DataDir: dir, ServiceCIDR: "10.1.0.0/16", ClusterCIDR: "10.2.0.0/16", NodePorts: "28500-28999",
+			Name: "a", DataDir: dir, ServiceCIDR: "10.1.0.0/16", ClusterCIDR: "10.2.0.0/16", NodePorts: "28500-28999", Ports: cluster.Ports{Secure: 7000},
 			Etcd: Etcd{Servers: []string{"https://e:2379"}},
 			Node: cluster.NodeOptions{
 				BundleDir: "/b", ContainerRuntimeEndpoint: "unix:///c.sock", CNIConfDir: "/cni", NFTable: "coracle-a", CgroupRoot: "/coracle-a",
