@@ -54,6 +54,12 @@ func serviceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, no
 	return rules
 }
 
+// mostFrontends bounds how many elements the external addresses of a Service become
+// in one family, and how many rules its source ranges: each of its ports has them
+// all, and an object has room for thousands of each. Addresses beyond it lead
+// nowhere, and clients beyond it are refused.
+const mostFrontends = 10_000
+
 // frontends returns a ServicePort without endpoints.
 func frontends(service *v1.Service, port *v1.ServicePort, ip netip.Addr) *ServicePort {
 	spec := &service.Spec
@@ -75,8 +81,9 @@ func frontends(service *v1.Service, port *v1.ServicePort, ip netip.Addr) *Servic
 		}
 		p.Affinity = time.Duration(seconds) * time.Second
 	}
+	most := max(1, mostFrontends/len(spec.Ports))
 	for _, s := range spec.ExternalIPs {
-		if a, err := netip.ParseAddr(s); err == nil && a.Is4() == ip.Is4() {
+		if a, err := netip.ParseAddr(s); err == nil && a.Is4() == ip.Is4() && len(p.External) < most {
 			p.External = append(p.External, a)
 		}
 	}
@@ -92,7 +99,7 @@ func frontends(service *v1.Service, port *v1.ServicePort, ip netip.Addr) *Servic
 		}
 	}
 	for _, s := range spec.LoadBalancerSourceRanges {
-		if r, err := netip.ParsePrefix(strings.TrimSpace(s)); err == nil && r.Addr().Is4() == ip.Is4() {
+		if r, err := netip.ParsePrefix(strings.TrimSpace(s)); err == nil && r.Addr().Is4() == ip.Is4() && len(p.SourceRanges) < most {
 			p.SourceRanges = append(p.SourceRanges, r.Masked())
 		}
 	}
