@@ -145,11 +145,13 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		o.set("KubeletArgs", k.AddFlags),
 		o.set("ProxyArgs", n.proxy.AddFlags),
 	)
-	k.Config.ReservedPorts = slices.DeleteFunc([]int{
+	n.proxy.Reserved = slices.DeleteFunc([]int{
 		plane.api.Serving.Port, plane.manager.Serving.Port, plane.scheduler.Serving.Port,
 		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.proxy.HealthzAddress.Port, n.proxy.MetricsAddress.Port, n.dns.Port,
 	}, func(port int) bool { return port <= 0 })
-	n.proxy.Reserved = k.Config.ReservedPorts
+	if !o.further() { // which has its ports for itself
+		n.proxy.NeighbourPorts = o.Node.NeighbourPorts
+	}
 	if n.network != nil {
 		n.policies = newNetworkPolicy(o)
 		n.proxy.Collectors = append(n.proxy.Collectors, n.policies.Metrics())

@@ -224,6 +224,11 @@ type NodeOptions struct {
 	// CIDR is the IPv4 range of the addresses by which several nodes of this
 	// machine reach each other. The default is 10.212.0.0/24.
 	CIDR string `json:"cidr,omitzero"`
+	// NeighbourPorts returns the ports of this machine that belong to other clusters,
+	// also while these are stopped, so that no pod and no Service gets them. It is
+	// called every few seconds and must not block. The default is none. Ports on
+	// which a program listens need not be among them.
+	NeighbourPorts func() []int `json:"-"`
 }
 
 // FieldError is an error in a field of Options.

@@ -328,6 +328,7 @@ func writeContext(ctx context.Context, rec *host.Record, admin *clientcmdapi.Con
 }
 
 func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+	o.Node.NeighbourPorts = func() []int { return host.NewRegistry(host.Root()).NeighbourPorts(o.Name) }
 	n, err := cluster.NewNode(o)
 	if err != nil {
 		return err

@@ -4,15 +4,19 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/base"
+	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/proxy"
+	"github.com/coracle-io/coracle/internal/proxy/localport"
 	"github.com/coracle-io/coracle/internal/proxy/nftables"
 )
 
@@ -75,6 +79,9 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if c.Backend, err = p.backend(); err != nil {
 		return err
 	}
+	if c.ClusterCIDRs, err = p.clusterCIDRs(); err != nil {
+		return err
+	}
 	if c.NodeName, err = base.HostName(c.NodeName); err != nil {
 		return err
 	}
@@ -84,6 +91,10 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if c.Client, err = provider.As("system:kube-proxy", "system:authenticated"); err != nil {
 		return err
 	}
+	c.Ports = localport.New()
+	events, shutdown := controller.NewRecorder(ctx, c.Client.Kubernetes, v1.EventSource{Component: "kube-proxy", Host: c.NodeName})
+	defer shutdown()
+	c.Events = events
 	return base.Together(ctx, provider.Run, proxy.New(c).Run)
 }
 
@@ -106,16 +117,27 @@ func (p *Proxy) backend() (proxy.Backend, error) {
 	if p.Mode != modeNFTables {
 		return nil, fmt.Errorf("--proxy-mode=%s: only %s is supported", p.Mode, modeNFTables)
 	}
-	c := nftables.Config{Table: p.Table}
-	if p.ClusterCIDR != "" {
-		for _, s := range strings.Split(p.ClusterCIDR, ",") {
-			r, err := netip.ParsePrefix(s)
-			if err != nil {
-				return nil, fmt.Errorf("--cluster-cidr=%s: want a range such as 10.244.0.0/16", p.ClusterCIDR)
-			}
-			c.ClusterCIDRs = append(c.ClusterCIDRs, r)
-			c.IPv6 = c.IPv6 || r.Addr().Is6()
-		}
+	ranges, err := p.clusterCIDRs()
+	if err != nil {
+		return nil, err
 	}
+	c := nftables.Config{Table: p.Table, ClusterCIDRs: ranges}
+	c.IPv6 = slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Addr().Is6() })
 	return nftables.New(c), nil
+}
+
+// clusterCIDRs returns the ranges of ClusterCIDR.
+func (p *Proxy) clusterCIDRs() ([]netip.Prefix, error) {
+	if p.ClusterCIDR == "" {
+		return nil, nil
+	}
+	var ranges []netip.Prefix
+	for _, s := range strings.Split(p.ClusterCIDR, ",") {
+		r, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, fmt.Errorf("--cluster-cidr=%s: want a range such as 10.244.0.0/16", p.ClusterCIDR)
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges, nil
 }

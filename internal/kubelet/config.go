@@ -38,9 +38,6 @@ type Config struct {
 	NodeLabels map[string]string
 	// RootDirectory keeps the pods' volumes (/var/lib/kubelet).
 	RootDirectory string
-	// ReservedPorts are ports of the node on which the cluster itself serves; no
-	// pod gets them as host ports.
-	ReservedPorts []int
 	// Configuration is upstream's; Complete fills in its defaults. The package
 	// comment says how the parts get it.
 	Configuration kubeletconfig.KubeletConfiguration

@@ -15,9 +15,11 @@ import (
 // (CVE-2020-8554). The proxy does not give a Service these addresses:
 //
 //   - the cluster IP of a Service, at any port;
-//   - addresses on which the cluster itself serves: the endpoints of
-//     default/kubernetes, and the reserved ports of a node's addresses;
-//   - a node's address with a node port of an older Service;
+//   - the endpoints of default/kubernetes;
+//   - the addresses of pods, and of other nodes, whose proxies know what serves
+//     there;
+//   - this node's addresses with a node port of another Service, or with a port that
+//     anything else on the node has (ports.go);
 //   - addresses and ports of an older Service.
 
 // apiServers is the Service whose endpoints are the API servers.
@@ -36,14 +38,13 @@ type claims struct {
 	// nodePorts has the Services with node ports; the address of its keys is not set.
 	nodePorts map[frontend]types.NamespacedName
 	created   func(types.NamespacedName) metav1.Time
-	nodes     map[netip.Addr]bool
-	reserved  []int
+	node      *localNode
 }
 
 // arbitrate returns copies, without the lost addresses, of the ports that lose
 // external addresses. An older Service wins over a younger one. Among Services of the
 // same age, the order of names decides.
-func arbitrate(services map[PortName]*ServicePort, created func(types.NamespacedName) metav1.Time, nodes map[netip.Addr]bool, reserved []int) map[PortName]*ServicePort {
+func arbitrate(services map[PortName]*ServicePort, created func(types.NamespacedName) metav1.Time, node *localNode) map[PortName]*ServicePort {
 	var contenders []PortName
 	for name, p := range services {
 		if len(p.External)+len(p.LoadBalancer) > 0 {
@@ -55,7 +56,7 @@ func arbitrate(services map[PortName]*ServicePort, created func(types.Namespaced
 	}
 	c := claims{
 		clusterIPs: map[netip.Addr]bool{}, taken: map[frontend]types.NamespacedName{}, nodePorts: map[frontend]types.NamespacedName{},
-		created: created, nodes: nodes, reserved: reserved,
+		created: created, node: node,
 	}
 	for name, p := range services {
 		c.clusterIPs[p.ClusterIP] = true
@@ -98,11 +99,12 @@ func (c *claims) addNodePort(name types.NamespacedName, protocol v1.Protocol, po
 	}
 }
 
-// hasNodePort reports whether a node's address and port belong to an older
-// Service, by its node port.
+// hasNodePort reports whether an address and port of this node belong to another
+// Service, by its node port. Its age does not matter: the range of node ports is
+// theirs, so that nobody can lie in wait there for the next one.
 func (c *claims) hasNodePort(name types.NamespacedName, f frontend) bool {
 	owner, taken := c.nodePorts[frontend{netip.AddrPortFrom(netip.Addr{}, f.at.Port()), f.protocol}]
-	return taken && c.nodes[f.at.Addr()] && c.compareAge(owner, name) < 0
+	return taken && c.node.isLocal(f.at.Addr()) && owner != name
 }
 
 // allow assigns a Service the given addresses, except those that it may not have,
@@ -112,7 +114,7 @@ func (c *claims) allow(name PortName, port uint16, addresses []netip.Addr) []net
 	for _, a := range addresses {
 		f := frontend{netip.AddrPortFrom(a, port), name.Protocol}
 		owner, taken := c.taken[f]
-		if c.clusterIPs[a] || taken && owner != name.NamespacedName || c.nodes[a] && slices.Contains(c.reserved, int(port)) || c.hasNodePort(name.NamespacedName, f) {
+		if c.clusterIPs[a] || taken && owner != name.NamespacedName || c.node.ofOthers(a) || c.hasNodePort(name.NamespacedName, f) {
 			continue
 		}
 		c.taken[f] = name.NamespacedName

@@ -45,7 +45,8 @@ func TestExternalAddressesOfOthers(t *testing.T) {
 		"cluster DNS, as an older Service":     {claimant("thief", 100, "10.96.0.99", 53, "10.96.0.10"), false},
 		"another port of a cluster IP":         {claimant("thief", 1, "10.96.0.99", 5353, "10.96.0.10"), false},
 		"the API server's endpoint":            {claimant("thief", 100, "10.96.0.99", 6443, "192.0.2.1"), false},
-		"the kubelet's port":                   {claimant("thief", 100, "10.96.0.99", 10250, node), false},
+		"another node's address":               {claimant("thief", 100, "10.96.0.99", 80, "192.0.2.11"), false},
+		"a pod's address":                      {claimant("thief", 100, "10.96.0.99", 80, "10.244.0.7"), false},
 		"another port of the node":             {claimant("thief", 1, "10.96.0.99", 80, node), true},
 		"what an older Service has":            {claimant("thief", 1, "10.96.0.99", 80, "203.0.113.7"), false},
 		"what a younger Service has":           {claimant("thief", 50, "10.96.0.99", 80, "203.0.113.7"), true},
@@ -54,7 +55,7 @@ func TestExternalAddressesOfOthers(t *testing.T) {
 		"its own cluster IP, which it has yet": {claimant("thief", 1, "10.96.0.99", 80, "10.96.0.99"), false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := newState("here", []int{10250})
+			s := newState("here")
 			s.setService(claimant("dns", 10, "10.96.0.10", 53))
 			s.setService(claimant("web", 10, "10.96.0.20", 80, "203.0.113.7"))
 			api := claimant("kubernetes", 10, "10.96.0.1", 443)
@@ -65,9 +66,12 @@ func TestExternalAddressesOfOthers(t *testing.T) {
 			udp, port := v1.ProtocolUDP, int32(6443)
 			at.Ports[0].Protocol, at.Ports[0].Port = &udp, &port
 			s.setSlice(at)
-			s.setNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here"}, Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Address: node}}}})
+			s.setNode(nodeAt("here", node))
+			s.setNode(nodeAt("there", "192.0.2.11"))
 			s.setService(c.thief)
-			rules := s.rules()
+			here := s.localNode()
+			here.clusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
+			rules := s.rules(here)
 			if got := len(externalOf(rules, "thief")) > 0; got != c.want {
 				t.Errorf("the Service gets the address: %v, want %v", got, c.want)
 			}
@@ -83,13 +87,13 @@ func TestExternalAddressesOfOthers(t *testing.T) {
 }
 
 func TestLoadBalancerAddressesOfOthers(t *testing.T) {
-	s := newState("here", nil)
+	s := newState("here")
 	s.setService(claimant("dns", 10, "10.96.0.10", 53))
 	thief := claimant("thief", 100, "10.96.0.99", 53)
 	thief.Spec.Type = v1.ServiceTypeLoadBalancer
 	thief.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "10.96.0.10"}}
 	s.setService(thief)
-	if got := externalOf(s.rules(), "thief"); len(got) > 0 {
+	if got := externalOf(s.rules(s.localNode()), "thief"); len(got) > 0 {
 		t.Errorf("the Service takes %v", got)
 	}
 }
@@ -97,68 +101,53 @@ func TestLoadBalancerAddressesOfOthers(t *testing.T) {
 // TestLosersStayTheSame checks that a Service that loses an address keeps its
 // value until it gets the address.
 func TestLosersStayTheSame(t *testing.T) {
-	s := newState("here", nil)
+	s := newState("here")
 	s.setService(claimant("dns", 10, "10.96.0.10", 53))
 	s.setService(claimant("thief", 1, "10.96.0.99", 53, "10.96.0.10"))
 	key := PortName{NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "thief"}, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}
-	before := s.rules().Services[key]
+	before := s.rules(s.localNode()).Services[key]
 	s.setService(claimant("another", 1, "10.96.0.98", 53))
-	if after := s.rules().Services[key]; after != before {
+	if after := s.rules(s.localNode()).Services[key]; after != before {
 		t.Error("a Service that did not change is another value")
 	}
 	s.deleteService(claimant("dns", 10, "10.96.0.10", 53))
-	if got := externalOf(s.rules(), "thief"); len(got) != 1 {
+	if got := externalOf(s.rules(s.localNode()), "thief"); len(got) != 1 {
 		t.Errorf("the address is free, but the Service has %v", got)
 	}
 }
 
-func TestHostPortsOfTheCluster(t *testing.T) {
-	s := newState("here", []int{6443})
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "thief"},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{HostPort: 6443, ContainerPort: 80}, {HostPort: 8080, ContainerPort: 80}}}}},
-		Status:     v1.PodStatus{Phase: v1.PodRunning, PodIPs: []v1.PodIP{{IP: "10.244.0.5"}}},
-	}
-	s.setPod(pod)
-	var ports []uint16
-	for key := range s.rules().HostPorts {
-		ports = append(ports, key.Port)
-	}
-	if len(ports) != 1 || ports[0] != 8080 {
-		t.Errorf("the pod gets the host ports %v, want 8080 alone", ports)
-	}
-}
-
-// TestNodePortsOfOthers checks that a node's address with the node port of an
-// older Service goes to no other Service.
+// TestNodePortsOfOthers checks that an address of the node with the node port of a
+// Service goes to no other Service, even one that was there before.
 func TestNodePortsOfOthers(t *testing.T) {
 	for what, c := range map[string]struct {
 		thief *v1.Service
 		want  bool // gets the address
 	}{
 		"the node port of an older Service":         {claimant("thief", 1, "10.96.0.99", 30080, "192.0.2.10"), false},
-		"the node port of a younger Service":        {claimant("thief", 20, "10.96.0.99", 30080, "192.0.2.10"), true},
+		"the node port of a younger Service":        {claimant("thief", 20, "10.96.0.99", 30080, "192.0.2.10"), false},
+		"an address that the node's object lacks":   {claimant("thief", 1, "10.96.0.99", 30080, "172.17.0.1"), false},
 		"the node port at the address of no node":   {claimant("thief", 1, "10.96.0.99", 30080, "203.0.113.7"), true},
 		"a port that is nobody's node port":         {claimant("thief", 1, "10.96.0.99", 30081, "192.0.2.10"), true},
 		"a health check's port, which is over TCP":  {claimant("thief", 1, "10.96.0.99", 30082, "192.0.2.10"), true},
 		"a health check's port of an older Service": {overTCP(claimant("thief", 1, "10.96.0.99", 30082, "192.0.2.10")), false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := newState("here", nil)
-			s.setNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here"}, Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Address: "192.0.2.10"}}}})
+			s := newState("here")
+			s.setNode(nodeAt("here", "192.0.2.10"))
 			ported := claimant("ported", 10, "10.96.0.20", 80)
 			ported.Spec.Type, ported.Spec.Ports[0].NodePort = v1.ServiceTypeLoadBalancer, 30080
 			ported.Spec.ExternalTrafficPolicy, ported.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 30082
 			s.setService(ported)
 			s.setService(c.thief)
-			if got := len(externalOf(s.rules(), "thief")) > 0; got != c.want {
+			here := s.localNode(netip.MustParseAddr("172.17.0.1"))
+			if got := len(externalOf(s.rules(here), "thief")) > 0; got != c.want {
 				t.Errorf("the Service gets the address: %v, want %v", got, c.want)
 			}
 			own := claimant("ported", 10, "10.96.0.20", 30080, "192.0.2.10")
 			own.Spec.Type, own.Spec.Ports[0].NodePort = v1.ServiceTypeNodePort, 30080
 			s.deleteService(c.thief)
 			s.setService(own)
-			if got := externalOf(s.rules(), "ported"); len(got) != 1 {
+			if got := externalOf(s.rules(s.localNode()), "ported"); len(got) != 1 {
 				t.Errorf("a Service with its own node port as its port gets %v", got)
 			}
 		})
@@ -168,4 +157,8 @@ func TestNodePortsOfOthers(t *testing.T) {
 func overTCP(s *v1.Service) *v1.Service {
 	s.Spec.Ports[0].Protocol = v1.ProtocolTCP
 	return s
+}
+
+func nodeAt(name, address string) *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Address: address}}}}
 }

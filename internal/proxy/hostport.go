@@ -1,18 +1,21 @@
 package proxy
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// podHostPorts returns the host ports of a pod for which it needs rules, and the
-// pod addresses behind them. A pod in the host's network needs none. A pod that
-// has ended or has no address has none.
-func podHostPorts(pod *v1.Pod) map[HostPortKey]netip.AddrPort {
-	result := map[HostPortKey]netip.AddrPort{}
+// podHostPorts returns the host ports of a pod for which it needs rules. A pod in
+// the host's network needs none. A pod that has ended or has no address has none.
+func podHostPorts(pod *v1.Pod) map[LocalPort]HostPort {
+	result := map[LocalPort]HostPort{}
 	if pod.Spec.HostNetwork || podquery.IsFinished(pod) {
 		return result
 	}
@@ -25,9 +28,30 @@ func podHostPorts(pod *v1.Pod) map[HostPortKey]netip.AddrPort {
 			if host.Address.IsValid() && host.Address.Is4() != a.Is4() {
 				continue
 			}
-			key := HostPortKey{Address: host.Address, Port: uint16(host.Port), Protocol: host.Protocol, Family: familyOf(a)}
-			result[key] = netip.AddrPortFrom(a, uint16(port.ContainerPort))
+			key := LocalPort{Address: host.Address, Port: uint16(host.Port), Protocol: host.Protocol, Family: familyOf(a)}
+			result[key] = HostPort{
+				Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
+				To:  netip.AddrPortFrom(a, uint16(port.ContainerPort)),
+			}
 		}
 	}
 	return result
+}
+
+// hostPorts returns the host ports of pods. The kubelet admits no two pods with one
+// host port; of pods that it does not ask about, such as static ones, the oldest
+// gets it.
+func hostPorts(pods map[types.NamespacedName]*v1.Pod) map[LocalPort]HostPort {
+	all := map[LocalPort]HostPort{}
+	oldestFirst := slices.SortedFunc(maps.Values(pods), func(a, b *v1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, pod := range oldestFirst {
+		for key, to := range podHostPorts(pod) {
+			if _, taken := all[key]; !taken {
+				all[key] = to
+			}
+		}
+	}
+	return all
 }

@@ -2,19 +2,22 @@
 // computes Rules, a value, from Services, EndpointSlices and the node's pods. A
 // Backend applies each new value to the kernel.
 //
-//	informers ──changed Service──► state ──Rules──► Backend (nftables, ...)
-//	                                 │                 one transaction
-//	        only what changed is computed again        of the difference
+//	informers ──changed Service──► state ──Rules──► permitter ──Rules──► Backend (nftables, ...)
+//	                                 │                  │                   one transaction
+//	  only what changed is computed again       Ports: what others          of the difference
+//	                                            have on this node
 package proxy
 
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/applyloop"
@@ -41,9 +44,20 @@ type Config struct {
 	Client   *client.Client
 	NodeName string
 	Backend  Backend
-	// Reserved are ports of this node on which the cluster itself serves. Host
-	// ports and external addresses of Services cannot use them.
+	// ClusterCIDRs are the ranges of pods. No Service gets one of their addresses.
+	ClusterCIDRs []netip.Prefix
+	// Ports knows which ports of this node others have. Without it, rules take any
+	// port that is not in Reserved.
+	Ports Ports
+	// Reserved are ports of this node on which the cluster itself serves. No rules
+	// take them.
 	Reserved []int
+	// NeighbourPorts returns the ports on which other clusters of this machine
+	// serve when they run. No rules take them. It is called at each check of the
+	// kernel.
+	NeighbourPorts func() []int
+	// Events records which pods and Services do not get a port; nil is none.
+	Events record.EventRecorder
 	// Mode is the answer to /proxyMode, such as nftables.
 	Mode string
 	// HealthzAddress and MetricsAddress are where the servers listen. Upstream's
@@ -63,6 +77,7 @@ type Config struct {
 type Proxy struct {
 	config  Config
 	state   *state
+	permit  *permitter
 	health  *health
 	metrics *applyloop.Metrics
 }
@@ -78,7 +93,15 @@ func New(config Config) *Proxy {
 	if config.Metrics == nil {
 		config.Metrics = registry.NewRegistry(nil)
 	}
-	return &Proxy{config: config, state: newState(config.NodeName, config.Reserved), health: newHealth(), metrics: newMetrics(config.Metrics)}
+	if config.Ports == nil {
+		config.Ports = unknownPorts{}
+	}
+	p := &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), metrics: newMetrics(config.Metrics)}
+	p.permit = &permitter{
+		state: p.state, nodeName: config.NodeName, ports: config.Ports, events: config.Events,
+		clusterCIDRs: config.ClusterCIDRs, reserved: config.Reserved, neighbours: config.NeighbourPorts,
+	}
+	return p
 }
 
 // Run applies the cluster's Services until ctx ends. The rules stay in the
@@ -92,6 +115,7 @@ func (p *Proxy) run(ctx context.Context) error {
 		return err
 	}
 	defer servers.stop()
+	defer p.config.Ports.Release()
 	synced, err := p.watch(ctx)
 	if err != nil {
 		return err
@@ -146,14 +170,20 @@ func handler[T any](set, remove func(T)) cache.ResourceEventHandler {
 func (p *Proxy) applyLoop(ctx context.Context, localHealth func(Rules)) {
 	applyloop.Loop{
 		Name: "services", Changed: p.state.changed,
-		Apply: func() error { return p.apply(ctx, localHealth) }, Intact: p.config.Backend.Intact,
+		Apply: func() error { return p.apply(ctx, localHealth) },
+		Intact: func() (bool, error) {
+			if p.permit.changed(ctx) {
+				p.state.notify()
+			}
+			return p.config.Backend.Intact()
+		},
 		CheckPeriod: p.config.CheckPeriod, RetryPeriod: p.config.RetryPeriod,
 	}.Run(ctx)
 }
 
 // apply applies the rules of the state.
 func (p *Proxy) apply(ctx context.Context, localHealth func(Rules)) error {
-	rules := p.state.rules()
+	rules := p.permit.rules(ctx)
 	p.health.queued()
 	started := time.Now()
 	err := p.config.Backend.Apply(rules)

@@ -13,7 +13,7 @@ import (
 // is the same as in earlier Rules has the same pointer.
 type Rules struct {
 	Services  map[PortName]*ServicePort
-	HostPorts map[HostPortKey]netip.AddrPort
+	HostPorts map[LocalPort]HostPort
 }
 
 // PortName identifies a port of a Service in one address family.
@@ -56,13 +56,19 @@ type ServicePort struct {
 	ReadyLocal          []netip.AddrPort
 }
 
-// HostPortKey is a port of this node that a pod requests. An invalid address
-// means all addresses of the family.
-type HostPortKey struct {
+// LocalPort is a port of this node. An invalid address means all addresses of the
+// family.
+type LocalPort struct {
 	Address  netip.Addr
 	Port     uint16
 	Protocol v1.Protocol
 	Family   v1.IPFamily
+}
+
+// HostPort is where connections to a host port lead.
+type HostPort struct {
+	Pod types.NamespacedName
+	To  netip.AddrPort
 }
 
 // Node is the part of this node that rules depend on.

@@ -115,7 +115,7 @@ func TestLoadBalancersSeeReadyLocalEndpoints(t *testing.T) {
 // TestSliceMovesToAnotherService checks that a slice whose label changes leaves
 // its former Service.
 func TestSliceMovesToAnotherService(t *testing.T) {
-	s := newState("n1", nil)
+	s := newState("n1")
 	api := service(func(s *v1.ServiceSpec) { s.ClusterIP = "10.96.0.21" })
 	api.Name = "api"
 	s.setService(service(func(*v1.ServiceSpec) {}))
@@ -127,7 +127,7 @@ func TestSliceMovesToAnotherService(t *testing.T) {
 	}
 	s.setSlice(of("web"))
 	s.updateSlice(of("web"), of("api"))
-	for name, p := range s.rules().Services {
+	for name, p := range s.rules(s.localNode()).Services {
 		if want := map[string]string{"web": "", "api": "1"}[name.Name]; last(p.Cluster) != want {
 			t.Errorf("endpoints of %s: %q, want %q", name.Name, last(p.Cluster), want)
 		}
@@ -182,50 +182,24 @@ func TestServicesThatAreNotProxied(t *testing.T) {
 }
 
 func TestStateComputesOnlyWhatChanged(t *testing.T) {
-	s := newState("n1", nil)
+	s := newState("n1")
 	first, second := service(func(*v1.ServiceSpec) {}), service(func(s *v1.ServiceSpec) { s.ClusterIP = "10.96.0.21" })
 	second.Name = "api"
 	s.setService(first)
 	s.setService(second)
-	before := s.rules()
+	before := s.rules(s.localNode())
 	changed := slice("http", "10.0.0.1 rs")
 	changed.Namespace, changed.Name = "default", "web-1"
 	changed.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
 	s.setSlice(changed)
-	after := s.rules()
+	after := s.rules(s.localNode())
 	for name, port := range after.Services {
 		if same := before.Services[name] == port; same != (name.Name == "api") {
 			t.Errorf("%s: same value %v", name.Name, same)
 		}
 	}
 	s.deleteService(first)
-	if n := len(s.rules().Services); n != 1 {
+	if n := len(s.rules(s.localNode()).Services); n != 1 {
 		t.Errorf("%d ports after a Service went, want 1", n)
-	}
-}
-
-func TestPodHostPorts(t *testing.T) {
-	pod := &v1.Pod{
-		Spec: v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{
-			{ContainerPort: 80, HostPort: 8080}, {ContainerPort: 53, HostPort: 5353, Protocol: v1.ProtocolUDP, HostIP: "192.0.2.2"}, {ContainerPort: 81},
-		}}}},
-		Status: v1.PodStatus{Phase: v1.PodRunning, PodIPs: []v1.PodIP{{IP: "10.244.0.7"}}},
-	}
-	ports := podHostPorts(pod)
-	want := map[HostPortKey]string{
-		{Port: 8080, Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}:                                            "10.244.0.7:80",
-		{Port: 5353, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol, Address: netip.MustParseAddr("192.0.2.2")}: "10.244.0.7:53",
-	}
-	if len(ports) != len(want) {
-		t.Errorf("ports %v", ports)
-	}
-	for k, w := range want {
-		if ports[k].String() != w {
-			t.Errorf("%v leads to %s, want %s", k, ports[k], w)
-		}
-	}
-	pod.Status.Phase = v1.PodSucceeded
-	if ports := podHostPorts(pod); len(ports) != 0 {
-		t.Errorf("a pod that ended has %v", ports)
 	}
 }

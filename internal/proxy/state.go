@@ -21,7 +21,6 @@ type state struct {
 
 	mu       sync.Mutex // guards the rest
 	node     Node
-	reserved []int // see Config.Reserved
 	services map[types.NamespacedName]*v1.Service
 	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice
 	pods     map[types.NamespacedName]*v1.Pod
@@ -34,11 +33,10 @@ type state struct {
 	losers    map[PortName]*ServicePort
 }
 
-func newState(nodeName string, reserved []int) *state {
+func newState(nodeName string) *state {
 	return &state{
 		changed:   make(chan struct{}, 1),
 		node:      Node{Name: nodeName},
-		reserved:  reserved,
 		nodes:     map[string][]netip.Addr{},
 		services:  map[types.NamespacedName]*v1.Service{},
 		slices:    map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
@@ -152,7 +150,7 @@ func (s *state) setPod(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-	var before map[HostPortKey]netip.AddrPort
+	var before map[LocalPort]HostPort
 	if old := s.pods[name]; old != nil {
 		before = podHostPorts(old)
 	}
@@ -177,42 +175,63 @@ func (s *state) deletePod(pod *v1.Pod) {
 	}
 }
 
-// rules computes the Services that changed and returns the Rules of all.
-func (s *state) rules() Rules {
+// localNode returns this node, with the addresses that it has beside those of its
+// object.
+func (s *state) localNode(addresses ...netip.Addr) *localNode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := &localNode{addresses: map[netip.Addr]bool{}, nodes: map[netip.Addr]bool{}}
+	for _, list := range s.nodes {
+		for _, a := range list {
+			n.nodes[a] = true
+		}
+	}
+	for _, a := range slices.Concat(s.nodes[s.node.Name], addresses) {
+		n.addresses[a] = true
+	}
+	return n
+}
+
+// rules computes the Services that changed and returns the Rules of all, as far as
+// they depend on the objects and the node's addresses.
+func (s *state) rules(n *localNode) Rules {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name := range s.dirty {
 		s.compute(name)
 	}
 	clear(s.dirty)
-	rules := Rules{Services: map[PortName]*ServicePort{}, HostPorts: map[HostPortKey]netip.AddrPort{}}
+	rules := Rules{Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods)}
 	for _, ports := range s.byService {
 		maps.Copy(rules.Services, ports)
 	}
-	s.arbitrate(rules.Services)
-	for _, pod := range s.pods {
-		for key, to := range podHostPorts(pod) {
-			if !slices.Contains(s.reserved, int(key.Port)) {
-				rules.HostPorts[key] = to
-			}
-		}
-	}
+	s.arbitrate(rules.Services, n)
 	return rules
 }
 
 // arbitrate removes external addresses from services that other Services have.
 // The caller must hold the mutex.
-func (s *state) arbitrate(services map[PortName]*ServicePort) {
-	nodes := map[netip.Addr]bool{}
-	for _, addresses := range s.nodes {
-		for _, a := range addresses {
-			nodes[a] = true
-		}
-	}
+func (s *state) arbitrate(services map[PortName]*ServicePort, n *localNode) {
 	created := func(name types.NamespacedName) metav1.Time { return s.services[name].CreationTimestamp }
-	losers := arbitrate(services, created, nodes, s.reserved)
+	losers := arbitrate(services, created, n)
 	reuseUnchanged(services, losers, s.losers)
 	s.losers = losers
+}
+
+// owner returns the pod or the Service that wants a port, or nil if it is gone.
+func (s *state) owner(w *want) owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.ofPod() {
+		if pod := s.pods[w.pod]; pod != nil {
+			return pod
+		}
+		return nil
+	}
+	if service := s.services[w.service.NamespacedName]; service != nil {
+		return service
+	}
+	return nil
 }
 
 func (s *state) compute(name types.NamespacedName) {

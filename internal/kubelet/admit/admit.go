@@ -114,22 +114,9 @@ func Pressure(pod *v1.Pod, class v1.PodQOSClass, conditions []v1.NodeConditionTy
 	return &Rejection{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
 }
 
-// ReservedPorts returns the host ports of a pod that the cluster itself uses,
-// and which the proxy therefore skips. Such a pod is admitted: its controller
-// would only create another one. Pods in the host network are not checked.
-func ReservedPorts(pod *v1.Pod, reserved []int) []int32 {
-	if pod.Spec.HostNetwork {
-		return nil
-	}
-	var ports []int32
-	for wanted := range podquery.HostPorts(&pod.Spec) {
-		if slices.Contains(reserved, int(wanted.Port)) {
-			ports = append(ports, wanted.Port)
-		}
-	}
-	return ports
-}
-
+// ports rejects a pod with a host port of another pod. It admits one with a port
+// that anything else on the node has, to which the proxy then leads nothing: its
+// controller would only create another one.
 func ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	var wanted []podquery.HostPort
 	for p := range podquery.HostPorts(&pod.Spec) {

@@ -36,19 +36,6 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// The API server's port is reserved, so a pod with that host port gets no
-// traffic.
-func TestReservedPorts(t *testing.T) {
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{HostPort: 6443, ContainerPort: 80}, {HostPort: 80}}}}}}
-	if ports := ReservedPorts(pod, []int{10250, 6443}); len(ports) != 1 || ports[0] != 6443 {
-		t.Errorf("the reserved ports are %v, want 6443", ports)
-	}
-	pod.Spec.HostNetwork = true
-	if ports := ReservedPorts(pod, []int{6443}); len(ports) != 0 {
-		t.Errorf("of a pod in the node's network: %v", ports)
-	}
-}
-
 // A sidecar serves as long as its pod, an init container does not.
 func TestHostPortsOfInitContainers(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways

@@ -31,8 +31,6 @@ type Config struct {
 	// Admit returns why the node rejects the pod while the others run, nil if
 	// it admits the pod. The sync loop calls it, so it must not do I/O.
 	Admit func(pod *v1.Pod, running []*v1.Pod) *admit.Rejection
-	// ReservedPorts are ports of the node on which the cluster itself serves.
-	ReservedPorts []int
 
 	Runtime        internalapi.RuntimeService
 	RuntimeName    func() string

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
@@ -189,9 +188,6 @@ func (ws *Workers) admit(w *worker) {
 		if r := ws.config.Admit(pod, ws.Active()); r != nil {
 			w.inbox.reject(status.Cause{Reason: r.Reason, Message: status.RejectedPrefix + r.Message})
 			ws.config.Recorder.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
-		}
-		for _, port := range admit.ReservedPorts(pod, ws.config.ReservedPorts) {
-			ws.config.Recorder.Eventf(pod, v1.EventTypeWarning, "HostPortConflict", "The cluster itself serves on port %d of the node: connections to it do not reach this pod; choose another hostPort", port)
 		}
 	}
 	if status.WasRejected(pod) {

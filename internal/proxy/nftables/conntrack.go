@@ -61,7 +61,7 @@ func datagramEndpoints(rules proxy.Rules) udpEndpoints {
 	}
 	for k, pod := range rules.HostPorts {
 		if k.Protocol == v1.ProtocolUDP {
-			add(netip.AddrPortFrom(k.Address, k.Port), pod)
+			add(netip.AddrPortFrom(k.Address, k.Port), pod.To)
 		}
 	}
 	return result

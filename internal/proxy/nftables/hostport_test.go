@@ -22,8 +22,8 @@ func TestHostPortOfAnotherAddress(t *testing.T) {
 	}
 	rules := rulesOf(&proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 8080})
 	for _, address := range []string{"10.9.1.4", "198.51.100.7", "10.96.0.20", "10.9.1.1", "203.0.113.9"} {
-		key := proxy.HostPortKey{Address: netip.MustParseAddr(address), Port: 8080, Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}
-		rules.HostPorts[key] = netip.MustParseAddrPort("10.9.1.3:8080")
+		key := proxy.LocalPort{Address: netip.MustParseAddr(address), Port: 8080, Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}
+		rules.HostPorts[key] = proxy.HostPort{To: netip.MustParseAddrPort("10.9.1.3:8080")}
 	}
 	if err := l.backend.Apply(rules); err != nil {
 		t.Fatal(err)

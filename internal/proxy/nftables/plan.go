@@ -83,7 +83,7 @@ func plan(rules proxy.Rules, f nft.Family, clusterCIDR netip.Prefix) ruleset {
 	}
 	for k, pod := range rules.HostPorts {
 		if k.Family == wanted {
-			r.hostPort(f, k, pod)
+			r.hostPort(f, k, pod.To)
 		}
 	}
 	return r
@@ -239,7 +239,7 @@ func toHostPort(f nft.Family, vmap nft.Statement) nft.Rule {
 	return nft.Rule{notLoopback(f), fibLocal(false), vmap}
 }
 
-func (r ruleset) hostPort(f nft.Family, k proxy.HostPortKey, pod netip.AddrPort) {
+func (r ruleset) hostPort(f nft.Family, k proxy.LocalPort, pod netip.AddrPort) {
 	chain := fmt.Sprintf("hp-%s-%d", strings.ToLower(string(k.Protocol)), k.Port)
 	if k.Address.IsValid() {
 		chain += "-" + strings.NewReplacer(":", "-", ".", "-").Replace(k.Address.String())

@@ -26,7 +26,7 @@ func TestPlan(t *testing.T) {
 	}
 	two := endpoints("10.9.1.3:8080", "10.9.1.4:8080")
 	hostPort := rulesOf()
-	hostPort.HostPorts[proxy.HostPortKey{Port: 8888, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}] = netip.MustParseAddrPort("10.9.1.3:53")
+	hostPort.HostPorts[proxy.LocalPort{Port: 8888, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}] = proxy.HostPort{To: netip.MustParseAddrPort("10.9.1.3:53")}
 	for name, rules := range map[string]proxy.Rules{
 		"empty":                    rulesOf(),
 		"no-endpoints":             with(func(p *proxy.ServicePort) { p.NodePort = 30080 }),

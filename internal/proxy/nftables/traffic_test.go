@@ -165,7 +165,7 @@ func (l *lab) apply(ports ...*proxy.ServicePort) {
 }
 
 func rulesOf(ports ...*proxy.ServicePort) proxy.Rules {
-	rules := proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{}, HostPorts: map[proxy.HostPortKey]netip.AddrPort{}}
+	rules := proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{}, HostPorts: map[proxy.LocalPort]proxy.HostPort{}}
 	for i, p := range ports {
 		rules.Services[proxy.PortName{
 			NamespacedName: types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("s%d", i)},
@@ -304,7 +304,7 @@ func TestManyEndpointsAndHostPorts(t *testing.T) {
 		many = append(many, netip.AddrPortFrom(netip.MustParseAddr("10.9.1.3"), uint16(8080)), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(2 + i/250), byte(i % 250)}), 8080))
 	}
 	rules := rulesOf(&proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, Cluster: many[:1000]})
-	rules.HostPorts[proxy.HostPortKey{Port: 8888, Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}] = netip.MustParseAddrPort("10.9.1.3:8080")
+	rules.HostPorts[proxy.LocalPort{Port: 8888, Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}] = proxy.HostPort{To: netip.MustParseAddrPort("10.9.1.3:8080")}
 	if err := l.backend.Apply(rules); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,161 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+)
+
+// permitter returns the rules of the state without the ports of this node that
+// others have, and tells the pods and Services that do not get them. One goroutine
+// uses it.
+type permitter struct {
+	state    *state
+	nodeName string
+	ports    Ports
+	events   record.EventRecorder // nil is none
+
+	// These are as in Config.
+	clusterCIDRs []netip.Prefix
+	reserved     []int
+	neighbours   func() []int
+
+	// What the last rules were made from.
+	seen    surroundings
+	claimed map[LocalPort]Claim
+	idle    bool // the rules take no ports of the node, and none of an address
+	// lost has the ports of Services without what they lost, conflicts what has
+	// been told.
+	lost      map[PortName]*ServicePort
+	conflicts map[conflict]bool
+	failure   string // the last error of ports
+}
+
+// surroundings is what permission depends on beside the objects.
+type surroundings struct {
+	addresses  []netip.Addr
+	neighbours []int
+	obstacles  map[LocalPort]Obstacle
+}
+
+func (s surroundings) equal(o surroundings) bool {
+	return slices.Equal(s.addresses, o.addresses) && slices.Equal(s.neighbours, o.neighbours) && maps.Equal(s.obstacles, o.obstacles)
+}
+
+// conflict is a port that a pod or a Service does not get.
+type conflict struct {
+	owner types.UID
+	port  LocalPort
+}
+
+// owner is a pod or a Service.
+type owner interface {
+	metav1.Object
+	runtime.Object
+}
+
+// rules returns the rules that the node may have.
+func (p *permitter) rules(ctx context.Context) Rules {
+	p.seen = surroundings{}
+	err := p.look(&p.seen)
+	n := p.state.localNode(p.seen.addresses...)
+	n.clusterCIDRs, n.reserved, n.neighbours = p.clusterCIDRs, p.reserved, p.seen.neighbours
+	asked := p.state.rules(n)
+	list := wants(asked, n)
+	p.claimed, p.idle = claimsOf(list), !takesPorts(asked)
+	p.log(ctx, errors.Join(err, p.claim(&p.seen)))
+	for _, w := range list {
+		if o, taken := p.seen.obstacles[w.LocalPort]; taken && w.obstacle == "" {
+			w.obstacle = o
+		}
+	}
+	rules, lost := withhold(asked, list)
+	reuseUnchanged(rules.Services, lost, p.lost)
+	p.lost = lost
+	p.report(list)
+	return rules
+}
+
+// look finds the node's addresses and the ports of other clusters.
+func (p *permitter) look(s *surroundings) error {
+	if p.neighbours != nil {
+		s.neighbours = slices.Sorted(slices.Values(p.neighbours()))
+	}
+	addresses, err := p.ports.Addresses()
+	s.addresses = slices.SortedFunc(slices.Values(addresses), netip.Addr.Compare)
+	return err
+}
+
+// claim claims the ports that the rules would take.
+func (p *permitter) claim(s *surroundings) (err error) {
+	s.obstacles, err = p.ports.Claim(p.claimed)
+	return err
+}
+
+// changed reports whether the last rules are no longer those that the node may
+// have, although no object has changed.
+func (p *permitter) changed(ctx context.Context) bool {
+	if p.idle {
+		return false
+	}
+	var now surroundings
+	err := errors.Join(p.look(&now), p.claim(&now))
+	p.log(ctx, err)
+	return err == nil && !now.equal(p.seen)
+}
+
+// log logs an error of ports once.
+func (p *permitter) log(ctx context.Context, err error) {
+	failure := ""
+	if err != nil {
+		failure = err.Error()
+	}
+	if failure != "" && failure != p.failure {
+		klog.FromContext(ctx).Error(err, "Cannot find out which ports of the node programs have")
+	}
+	p.failure = failure
+}
+
+// report writes an event for each port that its owner does not get, once.
+func (p *permitter) report(list []*want) {
+	conflicts := map[conflict]bool{}
+	for _, w := range list {
+		if w.obstacle == "" || w.answered || p.events == nil {
+			continue
+		}
+		owner := p.state.owner(w)
+		if owner == nil {
+			continue
+		}
+		c := conflict{owner.GetUID(), w.LocalPort}
+		if !p.conflicts[c] && !conflicts[c] {
+			reason := "PortConflict"
+			if w.ofPod() {
+				reason = "HostPortConflict"
+			}
+			p.events.Eventf(owner, v1.EventTypeWarning, reason, "Can't open %v on node %s, skipping it: %s", w, p.nodeName, w.obstacle)
+		}
+		conflicts[c] = true
+	}
+	p.conflicts = conflicts
+}
+
+// takesPorts reports whether rules take ports of this node, or would if it had
+// another address.
+func takesPorts(rules Rules) bool {
+	for _, p := range rules.Services {
+		if p.NodePort != 0 || len(p.External)+len(p.LoadBalancer) > 0 {
+			return true
+		}
+	}
+	return len(rules.HostPorts) > 0
+}
