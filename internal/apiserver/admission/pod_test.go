@@ -238,6 +238,24 @@ func TestPodSecurity(t *testing.T) {
 	if got := run(t, p, write{kind: "Pod", resource: "pods", obj: privileged("free")}); got != "" {
 		t.Error(got)
 	}
+	// What becomes a rule or a mount of the machine.
+	for part, change := range map[string]func(*corev1.PodSpec){
+		"hostPort": func(s *corev1.PodSpec) {
+			s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+		},
+		"hostPath": func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}}}
+		},
+	} {
+		refused := pod(func(p *corev1.Pod) {
+			p.Namespace = "web"
+			p.Spec.Containers = []corev1.Container{{Name: "c"}}
+			change(&p.Spec)
+		})
+		if got := run(t, p, write{kind: "Pod", resource: "pods", obj: refused}); !strings.Contains(got, part) {
+			t.Errorf("%s: %q", part, got)
+		}
+	}
 	if got := run(t, p, write{kind: "Pod", resource: "pods", obj: pod(nil)}); got != "" {
 		t.Error(got)
 	}
