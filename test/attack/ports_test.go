@@ -100,13 +100,13 @@ func TestHostIPOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const outside = "198.51.100.130"
-	neighbour(t) // has that address, and nothing listens there
+	const outside, web = "198.51.100.130", 80 // the port of others' addresses, not of the machine
+	neighbour(t)                              // has that address, and nothing listens there
 	own := freeport.For(t)
 	addresses := []string{victim.Status.PodIP, service.Spec.ClusterIP, outside}
 	ports := []v1.ContainerPort{{HostPort: int32(own)}}
 	for _, address := range addresses {
-		ports = append(ports, v1.ContainerPort{HostPort: 80, HostIP: address})
+		ports = append(ports, v1.ContainerPort{HostPort: web, HostIP: address})
 	}
 	thief := c.runPod(t, attackers, server("thief", ports...))
 	answers(t, nodeAddress(t, c), own, "thief") // its rules are all in one transaction

@@ -17,6 +17,9 @@ import (
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
+// reserved is a port in the namespaces of these tests.
+const reserved = ":1001"
+
 // lab is a network namespace whose loopback interface has 192.0.2.1, too.
 type lab struct {
 	t  *testing.T
@@ -165,7 +168,7 @@ func TestProgramsWithSharedPorts(t *testing.T) {
 			return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, option, 1) }), err)
 		}}
 		netnstest.Do(t, l.ns, func() error {
-			c, err := config.Listen(context.Background(), "tcp4", ":1001")
+			c, err := config.Listen(context.Background(), "tcp4", reserved)
 			if !errors.Is(err, syscall.EADDRINUSE) {
 				t.Errorf("with option %d: %v", option, err)
 			}
@@ -204,7 +207,7 @@ func TestOutgoingConnection(t *testing.T) {
 func TestServerThatHasEnded(t *testing.T) {
 	l := newLab(t)
 	netnstest.Do(t, l.ns, func() error {
-		server, err := net.Listen("tcp4", ":1001")
+		server, err := net.Listen("tcp4", reserved)
 		if err != nil {
 			return err
 		}
