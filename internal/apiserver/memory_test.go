@@ -274,7 +274,7 @@ func TestWatchesOfANodeForItsPodsAreBounded(t *testing.T) {
 	open := s.exhaust(ctx, node, one) //nolint:bodyclose // closed below
 	for _, request := range []struct{ user, path string }{{node, pods}, {other, one}, {"system:kube-scheduler", one}} {
 		response := s.begin(ctx, s.transport, request.user, s.url+request.path) //nolint:bodyclose // closed below
-		open = append(open, response)
+		open = append(open, response)                                           //nolint:bodyclose // likewise
 		if response.StatusCode != http.StatusOK {
 			t.Errorf("%s is answered %d for %s", request.user, response.StatusCode, request.path)
 		}

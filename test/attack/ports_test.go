@@ -298,7 +298,7 @@ func TestTenantWritesEndpoints(t *testing.T) {
 	checkRefused(t, "writing the addresses of a load balancer", err, http.StatusForbidden)
 	_, err = tenant.CoreV1().Endpoints(namespace).Create(t.Context(), &v1.Endpoints{ //nolint:staticcheck // the deprecated kind leads to the same rules
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Subsets:    []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: "198.51.100.7"}}, Ports: []v1.EndpointPort{{Port: 80}}}},
+		Subsets:    []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: "198.51.100.7"}}, Ports: []v1.EndpointPort{{Port: 80}}}}, //nolint:staticcheck // deprecated, and served
 	}, metav1.CreateOptions{})
 	checkRefused(t, "writing endpoints", err, http.StatusForbidden)
 	slice := &discoveryv1.EndpointSlice{
