@@ -60,9 +60,11 @@ func runCommand() *cobra.Command {
 		return one
 	}
 	add(processes.ControlPlane, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+		processes.SetName(processes.ControlPlane)
 		return runControlPlane(ctx, r, o, first)
 	}).Flags().BoolVar(&first, "first", false, "record the cluster and write its context to the kubeconfig")
 	add(processes.Node, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+		processes.SetName(processes.NodeProcess(node))
 		o.Node.Number = node
 		return runNode(ctx, r, o)
 	}).Flags().IntVar(&node, "node", node, "which node of this machine")

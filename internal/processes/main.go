@@ -38,8 +38,15 @@ func (a Arguments) List() []string {
 	}
 }
 
+// standardUmask is the umask of all processes of a cluster. They set the modes of files
+// that others must not read. With the umask of a careful user, the root directories of
+// containers would be closed to all users in the containers but root.
+const standardUmask = 0o022
+
 // Main runs the supervisor and returns its exit code.
 func Main(args []string) int {
+	SetName(Supervisor)
+	syscall.Umask(standardUmask)
 	c := Config{Program: "/proc/self/exe", Argument0: os.Args[0]}
 	a := &c.Arguments
 	fs := flag.NewFlagSet(Command, flag.ContinueOnError)
@@ -89,6 +96,13 @@ func Main(args []string) int {
 		c.Processes = append(c.Processes, Spec{Name: NodeProcess(node), Args: args, StopTimeout: nodeTimeout, Stage: 1})
 	}
 	return Run(c)
+}
+
+// SetName makes ps and top show this process by its name in the cluster, such as
+// coracle-node, as far as that fits (15 bytes, proc_pid_comm(5)). The kernel has named it
+// after the last element of /proc/self/exe.
+func SetName(process string) {
+	_ = os.WriteFile("/proc/self/comm", []byte("coracle-"+process), 0o644) // it works without
 }
 
 // NodeProcess returns the name of the process of a node, numbered from 1.

@@ -1,9 +1,13 @@
 package processes
 
 import (
+	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -93,5 +97,37 @@ func TestProcessIsAskedOnceToEnd(t *testing.T) {
 	}
 	if asked, err := os.ReadFile(filepath.Join(s.dir, "asked")); err != nil || string(asked) != "x" {
 		t.Errorf("asked %q times, %v", asked, err)
+	}
+}
+
+// The processes of a cluster have names that ps shows, and not the umask of who started
+// the cluster.
+func TestNamesAndUmask(t *testing.T) {
+	dir := t.TempDir()
+	arguments := Arguments{Name: "a", DataDir: dir, RunDir: dir, Nodes: 2}.List()
+	s := &supervised{t: t, dir: dir, log: &bytes.Buffer{}}
+	s.cmd = exec.Command("sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, os.Args[0]}, arguments...)...)
+	s.cmd.Stderr = s.log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait() // it may have been waited for already
+	})
+	st := s.until("all processes are ready", func(st Status) bool { return st.Ready && len(st.Processes) == 3 })
+	for pid, want := range map[int]string{
+		st.PID: "coracle-supervi", st.Processes[0].PID: "coracle-control", st.Processes[1].PID: "coracle-node", st.Processes[2].PID: "coracle-node-2",
+	} {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(raw); !strings.HasPrefix(text, "Name:\t"+want+"\n") || !strings.Contains(text, "\nUmask:\t0022\n") {
+			t.Errorf("process %d, %s:\n%s", pid, want, text)
+		}
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, s.log)
 	}
 }
