@@ -145,6 +145,9 @@ func (p *prepared) store(ctx context.Context, f *upFlags, registry host.Registry
 		}
 		settings, changes = f.settings, nil
 		settings.Options.DataDir, settings.SetFlags = kept.Options.DataDir, f.settingFlags()
+		if p.claim.New() {
+			settings.Found = p.claim.FoundKeys()
+		}
 	}
 	if err := refused(f.settings.Options.Name, changes); err != nil {
 		return err

@@ -28,6 +28,16 @@ type Claim struct {
 // New reports whether the directory held no cluster before.
 func (c *Claim) New() bool { return !c.Known }
 
+// FoundKeys returns the keys that were in the directory before, see Settings.Found.
+func (c *Claim) FoundKeys() (keys []string) {
+	for _, key := range sharedKeys() {
+		if slices.Contains(c.Found, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // ClaimDir locks a cluster's data directory, which it makes if it is missing.
 // It returns an error, and changes nothing, if the directory holds something
 // else or another cluster, or if other users can write to it. It sets the mode

@@ -309,6 +309,43 @@ func TestRemoveDataLeavesWhatIsForeign(t *testing.T) {
 	}
 }
 
+// Keys that were in the directory before the cluster stay when it is removed. The
+// settings name them; without settings nobody knows whose they are.
+func TestRemoveDataLeavesFoundKeys(t *testing.T) {
+	for _, damaged := range []bool{false, true} {
+		dir := filepath.Join(t.TempDir(), "data")
+		files(t, dir, "pki/ca.crt", "pki/ca.key", "pki/sa.key", "pki/apiserver.crt")
+		c, err := ClaimDir(t.Context(), dir, "a", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Lock.Release() }()
+		clusterIn(t, dir, "a")
+		files(t, dir, "pki/sa.pub", "pki/apiserver.key")
+		s, err := ReadSettings(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Found = c.FoundKeys()
+		if err := s.Write(); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{lockName, "pki", "pki/ca.crt", "pki/ca.key", "pki/sa.key"}
+		if damaged {
+			want = append(want, "pki/sa.pub")
+			if err := os.WriteFile(SettingsFile(dir), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left, err := RemoveData(dir); err != nil || !slices.Equal(left, []string{"pki"}) {
+			t.Errorf("said to be left is %v, %v", left, err)
+		}
+		if diff := cmp.Diff(want, listed(t, dir)); diff != "" {
+			t.Errorf("damaged settings %t: left is\n%s", damaged, diff)
+		}
+	}
+}
+
 // Pods may nest directories deeper than files can be open.
 func TestRemoveTreeThatIsDeep(t *testing.T) {
 	parent := t.TempDir()

@@ -55,8 +55,28 @@ func furtherNodes() []string {
 }
 
 // RemoveData removes from a data directory what Coracle made there, except the
-// lock, which the caller must hold. It returns what is left in the directory.
-func RemoveData(dir string) (left []string, err error) { return removeManifest(dir, nil) }
+// lock, which the caller must hold. It returns what is left in the directory, such as
+// keys that the user had put there.
+func RemoveData(dir string) (left []string, err error) { return removeManifest(dir, foundKeys(dir)) }
+
+// foundKeys returns the keys in a data directory that were there before the cluster.
+// If its settings cannot be read, they may be all that a user can bring.
+func foundKeys(dir string) []string {
+	s, err := ReadSettings(dir)
+	if err == nil || errors.Is(err, ErrNoSettings) {
+		return s.Found
+	}
+	return sharedKeys()
+}
+
+// sharedKeys returns the keys that a user may bring from another server, relative to
+// the data directory.
+func sharedKeys() (keys []string) {
+	for _, name := range pki.Shared() {
+		keys = append(keys, "pki/"+name)
+	}
+	return keys
+}
 
 // Vacate removes the lock of a data directory, which the caller must hold, so
 // that others may use the directory. It also removes the directories in made

@@ -49,6 +49,9 @@ type Settings struct {
 	// RunDir is the directory of the cluster's sockets. It stays where it was at the
 	// first start, whatever the environment says later. See RunDirectory.
 	RunDir string `json:"runDir,omitzero"`
+	// Found are the keys that were in the data directory before the cluster, relative
+	// to it. They stay when the cluster is removed.
+	Found []string `json:"found,omitzero"`
 	// Nodes is the number of nodes on this machine, 0 for a control plane alone.
 	// Options.Node has values in all cases: nodes may be added later, and etcdctl is
 	// in its BundleDir. It leaves out how many there are.

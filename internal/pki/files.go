@@ -37,11 +37,22 @@ func lockDirectory(path string) (unlock func(), err error) {
 	return func() { _ = lock.Release() }, nil // an error leaves nothing to do
 }
 
+// Shared returns the names of the files that several servers of a cluster have in
+// common. This package creates those that are missing, and leaves the others as they
+// are.
+func Shared() []string {
+	files := []string{"sa.key", "sa.pub"}
+	for _, authority := range []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority} {
+		files = append(files, authority+".crt", authority+".key")
+	}
+	return files
+}
+
 // Files returns the names of the files that this package creates in a
 // directory, as patterns of path.Match.
 func Files() []string {
 	identities := []Profile{Admin(), ControllerManager(), Scheduler(), KubeProxy(), DNS()}
-	pairs := []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority}
+	var pairs []string
 	for _, p := range append(identities, Node("*"), Kubelet("*", nil, nil),
 		APIServer("", nil, nil), APIServerKubeletClient(), FrontProxyClient(),
 		EtcdServer("*", nil, nil), EtcdPeer("*", nil, nil), EtcdClient(),
@@ -49,7 +60,7 @@ func Files() []string {
 	) {
 		pairs = append(pairs, p.Name)
 	}
-	files := []string{lockName, "sa.key", "sa.pub", "kubelet.kubeconfig"}
+	files := append(Shared(), lockName, "kubelet.kubeconfig")
 	for _, p := range identities {
 		files = append(files, p.Name+".kubeconfig")
 	}
