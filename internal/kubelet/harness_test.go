@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/files/filestest"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -145,7 +147,7 @@ func (b *bench) start() {
 	b.group = supervise.NewGroup(supervise.Options{})
 	b.group.Go(ctx, "kubelet", func(ctx context.Context) error {
 		err := k.Run(ctx)
-		if err != nil {
+		if err != nil && !errors.Is(err, filestest.ErrKilled) {
 			b.t.Error(err)
 		}
 		return err

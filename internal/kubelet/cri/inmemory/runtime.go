@@ -13,7 +13,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
 // unimplemented is the error of the methods whose work a node without processes
@@ -113,10 +115,16 @@ func (r *Runtime) UpdateRuntimeConfig(_ context.Context, config *runtimeapi.Runt
 	return nil
 }
 
-// RunPodSandbox implements the CRI.
+// RunPodSandbox implements the CRI. As in containerd, the name and attempt of a sandbox
+// are reserved until the sandbox is removed.
 func (r *Runtime) RunPodSandbox(_ context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, other := range r.sandboxes.byPod[config.GetLabels()[kubelettypes.KubernetesPodUIDLabel]] {
+		if proto.Equal(other.config.GetMetadata(), config.GetMetadata()) {
+			return "", status.Errorf(codes.AlreadyExists, "failed to reserve sandbox name: %q is reserved", config.GetMetadata().GetName())
+		}
+	}
 	id := r.id("sandbox")
 	s := &sandbox{config: config, handler: handler, containers: make(map[string]*container), status: &runtimeapi.PodSandboxStatus{
 		Id: id, Metadata: config.GetMetadata(), State: runtimeapi.PodSandboxState_SANDBOX_READY,
