@@ -100,6 +100,24 @@ func TestProcessIsAskedOnceToEnd(t *testing.T) {
 	}
 }
 
+// main runs the supervisor, or a process that it starts.
+func main(args []string) int {
+	if args[0] == Command {
+		return Main(args[1:])
+	}
+	name, dir := args[1], ""
+	for _, argument := range args[2:] {
+		switch flag, value, _ := strings.Cut(argument, "="); flag {
+		case "--data-dir":
+			dir = value
+		case "--node":
+			name += "-" + value
+		}
+	}
+	SetName(name)
+	return works(dir, []string{name})
+}
+
 // The processes of a cluster have names that ps shows, and not the umask of who started
 // the cluster.
 func TestNamesAndUmask(t *testing.T) {

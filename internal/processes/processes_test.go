@@ -106,20 +106,8 @@ func TestMain(m *testing.M) {
 		}
 	case "killssibling":
 		os.Exit(killsSibling(dir))
-	case Command:
-		os.Exit(Main(os.Args[2:]))
-	case RunCommand: // what Main starts
-		for _, argument := range os.Args[3:] {
-			if data, ok := strings.CutPrefix(argument, "--data-dir="); ok {
-				dir = data
-			}
-		}
-		name := os.Args[2]
-		if last := os.Args[len(os.Args)-1]; strings.HasPrefix(last, "--node=") {
-			name = NodeProcess(2)
-		}
-		SetName(name)
-		os.Exit(works(dir, []string{name}))
+	case Command, RunCommand:
+		os.Exit(main(os.Args[1:]))
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
 		NewReporter().Send(Message{Ready: true})
