@@ -10,7 +10,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
@@ -127,6 +129,160 @@ func TestUnusedImagesGoWhenTheDiskFillsUp(t *testing.T) {
 		b.after(11 * time.Minute)
 		if got := images(); len(got) != 1 || got[0] != "example.com/app:1" {
 			t.Fatalf("with the disk full there are left: %v", got)
+		}
+	})
+}
+
+// evictedOf returns which of the named pods were evicted.
+func (b *bench) evictedOf(names ...string) (evicted []string) {
+	for _, name := range names {
+		if b.get(name).Status.Reason == "Evicted" {
+			evicted = append(evicted, name)
+		}
+	}
+	return evicted
+}
+
+// leftOf returns what the machine has of a pod: directories, and containers of the same
+// name.
+func (b *bench) leftOf(pod string) (found []string) {
+	for _, dir := range []string{"/var/log/pods/default_" + pod + "_uid-" + pod, "/var/lib/kubelet/pods/uid-" + pod} {
+		if _, err := b.files.Stat(dir); err == nil {
+			found = append(found, dir)
+		}
+	}
+	list, err := b.runtime.ListContainers(b.t.Context(), nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range list {
+		if c.GetMetadata().GetName() == pod {
+			found = append(found, c.GetId())
+		}
+	}
+	return found
+}
+
+// createWriting creates a pod that has written to its volume. Its container has its
+// name.
+func (b *bench) createWriting(name string, bytes int) {
+	b.t.Helper()
+	b.create(pod(name, withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), func(p *v1.Pod) { p.Spec.Containers[0].Name = name }))
+	path := b.kubelet.volumes.EmptyDir(types.UID("uid-"+name), "v") + "/data"
+	if err := b.files.WriteFile(path, make([]byte, bytes), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// ends lets containers called job end by themselves.
+func ends(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
+	if c.GetMetadata().GetName() == "job" {
+		return inmemory.Behaviour{RunFor: time.Second}
+	}
+	return inmemory.Behaviour{}
+}
+
+// When the disk fills up, what no pod needs is removed first. A pod that is evicted
+// all the same gives back what it wrote as soon as it has ended, and keeps its status,
+// also with the next kubelet.
+func TestDiskIsReclaimedBeforeAndAfterAnEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plenty, full := node.Free{DiskBytes: 50, DiskTotal: 100}, node.Free{DiskBytes: 1, DiskTotal: 100}
+		machine := &changing{left: plenty}
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			machine.Machine, c.Machine = c.Machine, machine
+			c.Configuration.EvictionHard = map[string]string{"nodefs.available": "10%"}
+		}
+		b.runtime.Behave = ends
+		b.runtime.AddImage("example.com/old:1", 10)
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("job", func(p *v1.Pod) {
+			p.Spec.RestartPolicy, p.Spec.Containers[0].Name = v1.RestartPolicyNever, "job"
+		}))
+		b.createWriting("greedy", 1000)
+		b.createWriting("modest", 10)
+		b.after(10 * time.Minute)
+		if len(b.leftOf("job")) == 0 || len(b.leftOf("greedy")) == 0 {
+			t.Fatalf("before: %q, %q", b.leftOf("job"), b.leftOf("greedy"))
+		}
+		machine.set(full)
+		b.after(10 * time.Second)
+		if images, err := b.runtime.Images().ListImages(t.Context(), nil); err != nil || len(images) != 1 || len(b.leftOf("job")) > 0 {
+			t.Errorf("the full disk still has the images %v and of the pod that has ended %q", images, b.leftOf("job"))
+		}
+		if evicted := b.evictedOf("greedy", "modest"); evicted != nil {
+			t.Errorf("evicted are %q, although something else was removed", evicted)
+		}
+		b.after(10 * time.Second)
+		if evicted := b.evictedOf("greedy", "modest"); !slices.Equal(evicted, []string{"greedy"}) || len(b.leftOf("greedy")) > 0 {
+			t.Errorf("evicted are %q, and the disk still has %q", evicted, b.leftOf("greedy"))
+		}
+		machine.set(plenty)
+		b.after(time.Minute)
+		b.keepsStatusesAcrossARestart("job", "greedy")
+		if b.live("modest") == "" || len(b.leftOf("modest")) == 0 {
+			t.Errorf("of the pod that stays are left %q", b.leftOf("modest"))
+		}
+		for _, name := range []string{"job", "greedy"} {
+			b.delete(name, 30)
+			b.after(time.Minute)
+			if p := b.get(name); p != nil {
+				t.Errorf("the deleted pod %s is there: %+v", name, p.Status)
+			}
+		}
+	})
+}
+
+// keepsStatusesAcrossARestart checks that another kubelet does not change the statuses
+// of pods that have ended.
+func (b *bench) keepsStatusesAcrossARestart(names ...string) {
+	b.t.Helper()
+	statuses := func() (all []any) {
+		for _, name := range names {
+			st := b.get(name).Status
+			all = append(all, st.Phase, st.Reason, st.ContainerStatuses[0].State.Terminated)
+		}
+		return all
+	}
+	before := statuses()
+	b.stop()
+	b.start()
+	b.after(time.Minute)
+	if now := statuses(); !equality.Semantic.DeepEqual(now, before) || now[2].(*v1.ContainerStateTerminated) == nil {
+		b.t.Errorf("the statuses were %+v and are %+v", before, now)
+	}
+}
+
+// While the API server is away, an evicted pod keeps its containers until the disk needs
+// their room: a kubelet that is killed meanwhile would start them again.
+func TestEvictedPodIsKeptForTheAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		machine := &changing{left: node.Free{DiskBytes: 50, DiskTotal: 100}}
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			machine.Machine, c.Machine = c.Machine, machine
+			c.Configuration.EvictionHard = map[string]string{"nodefs.available": "10%"}
+		}
+		b.start()
+		defer func() { b.stop() }()
+		b.createWriting("greedy", 1000)
+		b.after(time.Minute)
+		away := b.sever()
+		machine.set(node.Free{DiskBytes: 1, DiskTotal: 100})
+		b.after(10 * time.Second)
+		if b.live("greedy") != "" || len(b.leftOf("greedy")) == 0 {
+			t.Errorf("while the API server does not know are left %q", b.leftOf("greedy"))
+		}
+		b.after(10 * time.Second)
+		if left := b.leftOf("greedy"); len(left) > 0 {
+			t.Errorf("while the disk is full are left %q", left)
+		}
+		away.Store(false)
+		b.after(time.Minute)
+		if evicted := b.evictedOf("greedy"); len(evicted) != 1 {
+			t.Errorf("the pod is %+v", b.get("greedy").Status)
 		}
 	})
 }

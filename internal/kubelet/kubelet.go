@@ -131,9 +131,13 @@ func New(given Config) (*Kubelet, error) {
 	k.shutdown = shutdown.New(shutdown.Config{Configuration: c, Connect: config.Logind, Pods: k.pods, Changed: k.node.SetNotReady, Metrics: config.Metrics})
 	k.pleg = pleg.New(runtime, config.RootDirectory, k.pods, k.node.RuntimeAnswered, config.Metrics)
 	k.eviction, err = eviction.New(eviction.Config{
-		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, FreeImages: k.images.Free, ImageFS: k.images.FileSystem,
-		Sources: eviction.Sources{Runtime: runtime, Files: config.Files, Volumes: k.volumes, CGroups: k.cgroups},
-		Changed: k.node.Update, Recorder: k.recorder, Metrics: config.Metrics,
+		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, ImageFS: k.images.FileSystem,
+		FreeContainers: func(ctx context.Context) int {
+			return k.pods.FreeEnded(ctx) + gc.FreeDead(ctx, runtime, k.pods.Observed())
+		},
+		FreeImages: k.images.Free,
+		Sources:    eviction.Sources{Runtime: runtime, Files: config.Files, Volumes: k.volumes, CGroups: k.cgroups},
+		Changed:    k.node.Update, Recorder: k.recorder, Metrics: config.Metrics,
 	})
 	if err != nil {
 		return nil, err

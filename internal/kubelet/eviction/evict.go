@@ -3,7 +3,7 @@
 // upstream's eviction manager.
 //
 //	machine ─► thresholds ─► thresholdState ─► conditions of the node
-//	                           └────► FreeImages, or rank ─► Evict
+//	                           └────► FreeContainers, FreeImages, or rank ─► Evict
 package eviction
 
 import (

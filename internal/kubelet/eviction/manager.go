@@ -30,8 +30,9 @@ const podCleanupTimeout = 30 * time.Second
 type Pods interface {
 	Evictable() []*v1.Pod
 	Has(uid types.UID) bool
-	// Terminated reports whether nothing of the pod runs any more.
-	Terminated(uid types.UID) bool
+	// Freed reports whether nothing of the pod runs any more, and what it wrote is
+	// removed.
+	Freed(uid types.UID) bool
 	// Evict ends the pod within grace seconds.
 	Evict(pod *v1.Pod, message string, grace int64)
 }
@@ -43,6 +44,9 @@ type Config struct {
 	Machine       node.Machine
 	Pods          Pods
 	Sources       Sources
+	// FreeContainers removes containers that have ended, and returns how many pods
+	// and containers that were.
+	FreeContainers func(ctx context.Context) int
 	// FreeImages removes unused images until it has freed the wanted number of
 	// bytes, and returns the number that it freed.
 	FreeImages func(ctx context.Context, want int64) int64
@@ -169,13 +173,16 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 	}
 }
 
-// relieve reclaims a resource: first from images if it is disk, else by
-// evicting one pod. It gives the pod that was evicted before time to end.
+// relieve reclaims a resource. For disk it first removes what no pod needs: dead
+// containers and then unused images, which they may have used. If there is any, the
+// next observation shows whether that was enough. Otherwise it evicts one pod. It
+// gives the pod that was evicted before time to end.
 func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	name := resourceOf(t.Signal)
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
 	if name == v1.ResourceEphemeralStorage || name == inodes {
-		if freed := m.config.FreeImages(ctx, 1<<62); freed > 0 {
+		containers := m.config.FreeContainers(ctx)
+		if images := m.config.FreeImages(ctx, 1<<62); containers > 0 || images > 0 {
 			return
 		}
 	}
@@ -216,12 +223,13 @@ func (m *Manager) gracePeriod(t *Threshold, p *v1.Pod) int64 {
 	return min(own, max(most, immediateGracePeriod))
 }
 
-// ending reports whether the pod that was evicted before still has time to end.
+// ending reports whether the pod that was evicted before still has time to end, and
+// to give back what it had.
 func (m *Manager) ending() bool {
 	m.mu.Lock()
 	evicted, at := m.evicted, m.evictedAt
 	m.mu.Unlock()
-	return evicted != "" && !m.config.Pods.Terminated(evicted) && time.Since(at) < podCleanupTimeout
+	return evicted != "" && !m.config.Pods.Freed(evicted) && time.Since(at) < podCleanupTimeout
 }
 
 func (m *Manager) evict(p *v1.Pod, signal, message string, annotations map[string]string, grace int64) {

@@ -37,27 +37,33 @@ func every(ctx context.Context, period time.Duration, part string, work func()) 
 // instance of each, until ctx ends. Their pods' workers remove most of them when
 // they start the next instance, but that can fail.
 func Containers(ctx context.Context, runtime internalapi.RuntimeService, pods func() []pod.Observed) {
-	every(ctx, containerPeriod, "containers", func() {
-		for _, p := range pods() {
-			kept := map[string]bool{}
-			for _, c := range p.Runtime.Containers {
-				if c.State != cri.Exited {
-					continue
-				}
-				if !kept[c.Name] {
-					kept[c.Name] = true
-					continue
-				}
-				if err := runtime.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
-					klog.FromContext(ctx).Error(err, "Removing a dead container failed", "container", c.ID)
-					continue
-				}
-				if c.LogPath != "" {
-					_ = logs.Remove(c.LogPath)
-				}
+	every(ctx, containerPeriod, "containers", func() { FreeDead(ctx, runtime, pods()) })
+}
+
+// FreeDead removes the containers of pods that have ended, except the last instance of
+// each, and returns how many there were.
+func FreeDead(ctx context.Context, runtime internalapi.RuntimeService, pods []pod.Observed) (freed int) {
+	for _, p := range pods {
+		kept := map[string]bool{}
+		for _, c := range p.Runtime.Containers {
+			if c.State != cri.Exited {
+				continue
+			}
+			if !kept[c.Name] {
+				kept[c.Name] = true
+				continue
+			}
+			if err := runtime.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
+				klog.FromContext(ctx).Error(err, "Removing a dead container failed", "container", c.ID)
+				continue
+			}
+			freed++
+			if c.LogPath != "" {
+				_ = logs.Remove(c.LogPath)
 			}
 		}
-	})
+	}
+	return freed
 }
 
 // Sandboxes removes the sandboxes of live pods that are not ready and have no

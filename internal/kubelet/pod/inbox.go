@@ -21,11 +21,23 @@ type request struct {
 	grace    *int64           // overrides the grace period of the pod, for evictions
 	target   *v1.PodCondition // condition DisruptionTarget of an evicted pod
 	ended    bool             // nothing of the pod runs or will run
+	freed    bool             // what its containers wrote is removed
 }
 
 // ending reports whether the pod is to end.
 func (r *request) ending() bool {
 	return r.removed || r.failed != nil || r.pod.DeletionTimestamp != nil
+}
+
+// evicted is the reason of a pod that was evicted.
+const evicted = "Evicted"
+
+// evicted reports whether the pod was evicted, by this kubelet or an earlier one.
+func (r *request) evicted() bool {
+	if r.failed != nil {
+		return r.failed.Reason == evicted
+	}
+	return r.pod.Status.Phase == v1.PodFailed && r.pod.Status.Reason == evicted
 }
 
 // inbox is how other goroutines change the request of a worker and wake it. Its
@@ -152,6 +164,14 @@ func (b *inbox) end() {
 		b.asked.ended = true
 		close(b.gone)
 	}
+}
+
+// setFreed records that what the containers of the pod wrote is removed, and with it
+// the containers.
+func (b *inbox) setFreed(left *cri.Pod) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked.freed, b.observed = true, left
 }
 
 // interruptIfEnding cancels the work in progress if the pod is to end, unless

@@ -41,7 +41,7 @@ func GracePeriod(pod *v1.Pod, override *int64) int64 {
 func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (done bool, err error) {
 	pod := r.pod
 	if w.orphan {
-		pod = w.restored(observed)
+		pod = restored(w.uid, observed)
 	}
 	w.config.Probes.StopKind(w.uid, probe.Liveness, probe.Startup)
 	if len(observed.Running()) > 0 {
@@ -115,9 +115,9 @@ func (w *worker) whileReporting(ctx context.Context, pod *v1.Pod, changed <-chan
 }
 
 // restored returns the pod of an orphan as far as its containers describe it.
-func (w *worker) restored(observed *cri.Pod) *v1.Pod {
+func restored(uid types.UID, observed *cri.Pod) *v1.Pod {
 	pod := cri.RestoredPod(observed)
-	pod.UID = w.uid
+	pod.UID = uid
 	return pod
 }
 
@@ -135,25 +135,40 @@ func (w *worker) terminated(ctx context.Context, r request) (done bool, err erro
 	return false, nil
 }
 
-// cleanUp removes the dead containers and the logs of a pod that no source has.
-// It reports whether the pod is done. The mirror pod of a static pod is removed
-// by housekeeping: the next pod of that name may be the API server, and does not
-// wait for its answer.
+// cleanUp removes the dead containers and the logs of a pod that no source has, or
+// that was evicted: the node needs the room. The API server has to know first that an
+// evicted pod has ended, because the next kubelet would start it again. It reports
+// whether the pod is done. The mirror pod of a static pod is removed by housekeeping:
+// the next pod of that name may be the API server, and does not wait for its answer.
 func (w *worker) cleanUp(ctx context.Context, r request) (done bool, err error) {
-	if !r.removed {
+	if !r.removed && (r.freed || !r.evicted() || !podquery.IsFinished(r.pod)) {
 		return false, nil
 	}
-	observed, err := w.runtime.remove(ctx, w.uid)
-	if err != nil {
+	if err := w.free(ctx, r.pod); err != nil {
 		return false, err
 	}
 	w.removeCGroup(ctx) // again: it may have been in use before
-	pod := r.pod
+	return r.removed, nil
+}
+
+// free removes the containers, sandboxes and logs of the pod, which has ended. Its
+// status stays what it is.
+func (w *worker) free(ctx context.Context, pod *v1.Pod) error {
+	w.freeing.Lock()
+	defer w.freeing.Unlock()
+	observed, err := w.runtime.remove(ctx, w.uid)
+	if err != nil {
+		return err
+	}
 	if w.orphan && observed.Name != "" {
-		pod = w.restored(observed)
+		pod = restored(w.uid, observed)
 	}
 	logs := spec.PodLogDirectory(w.config.Node.Configuration.PodLogsDir, pod.Namespace, pod.Name, string(w.uid))
-	return true, w.config.Files.RemoveAll(logs)
+	if err := w.config.Files.RemoveAll(logs); err != nil {
+		return err
+	}
+	w.inbox.setFreed(&cri.Pod{UID: w.uid, Name: pod.Name, Namespace: pod.Namespace})
+	return nil
 }
 
 // remove removes the pod's containers and sandboxes and returns what it found.

@@ -1,13 +1,17 @@
 package pod
 
 import (
+	"context"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/shutdown"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // Updates returns the channel on which sources send changes of pods.
@@ -72,7 +76,7 @@ func (ws *Workers) Removed(uid types.UID) {
 // Evict ends the pod as Failed within grace seconds, with the condition
 // DisruptionTarget.
 func (ws *Workers) Evict(pod *v1.Pod, message string, grace int64) {
-	ws.disrupt(pod, status.Cause{Reason: "Evicted", Message: message}, grace)
+	ws.disrupt(pod, status.Cause{Reason: evicted, Message: message}, grace)
 }
 
 // Shutdown ends the pod as Evict does, because the machine shuts down.
@@ -136,10 +140,29 @@ func (ws *Workers) Evictable() []*v1.Pod {
 	return out
 }
 
-// Terminated reports whether nothing of the pod runs any more.
-func (ws *Workers) Terminated(uid types.UID) bool {
+// Freed reports whether nothing of the pod runs any more, and what its containers and
+// volumes held is removed.
+func (ws *Workers) Freed(uid types.UID) bool {
 	w := ws.get(uid)
-	return w == nil || w.inbox.request().ended
+	return w == nil || w.inbox.request().freed
+}
+
+// FreeEnded removes the containers and logs of the pods that have ended as far as the
+// API server knows, and returns how many pods that were. Their statuses stay what they
+// are. Evicted pods do not have to wait for an API server that is away.
+func (ws *Workers) FreeEnded(ctx context.Context) (freed int) {
+	for _, w := range ws.list() {
+		r := w.inbox.request()
+		if w.inbox.static || r.removed || r.freed || !r.ended || !r.evicted() && !podquery.IsFinished(r.pod) {
+			continue
+		}
+		if err := w.free(ctx, r.pod); err != nil {
+			klog.FromContext(ctx).Error(err, "Removing the containers of an ended pod failed", "pod", klog.KObj(r.pod))
+			continue
+		}
+		freed++
+	}
+	return freed
 }
 
 // Observed is a pod with what the runtime had of it when its worker last

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,8 @@ type worker struct {
 	after  chan struct{}  // closed once the worker may start; nil: at once
 	done   chan struct{}  // closed once run has returned
 	again  *source.Update // update of the pod since its removal; used by the sync loop only
+
+	freeing sync.Mutex // held while the pod's containers and logs are removed
 
 	mirroring      atomic.Bool  // the mirror pod is being written
 	mirrorFailures atomic.Int32 // failed attempts in a row

@@ -111,7 +111,7 @@ func missing(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool)
 	}
 	switch {
 	case previous.State.Terminated != nil:
-		if waits {
+		if waits && !in.Ended {
 			st.LastTerminationState = previous.State
 			return st
 		}
