@@ -282,7 +282,7 @@ func (n *Node) Run(ctx context.Context) error {
 // start starts the node's components.
 func (n *Node) start(ctx context.Context) {
 	if n.runtime != nil {
-		n.group.Go(ctx, "containerd", n.runtime.Run)
+		n.group.Go(ctx, "containerd", n.runContainerd)
 	}
 	n.group.Go(ctx, "podnet", n.access.with(apiserver.NodeKubelet, n.follow))
 	n.group.Go(ctx, "kubelet", n.access.with(apiserver.NodeKubelet, n.runKubelet))
@@ -299,6 +299,16 @@ func (n *Node) start(ctx context.Context) {
 	if n.events != nil {
 		n.group.Go(ctx, "events", n.access.with(apiserver.NodeKubelet, n.writeEvents))
 	}
+}
+
+// runContainerd runs the bundled runtime.
+func (n *Node) runContainerd(ctx context.Context) error {
+	err := n.network.ReleaseFormerBoot()
+	supervise.Report(ctx, "Addresses", err)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Addresses of pods from before the machine started stay in use")
+	}
+	return n.runtime.Run(ctx)
 }
 
 // provisionVolumes makes the volumes of this node that claims ask for.

@@ -1,6 +1,7 @@
 package podnet
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,13 +20,11 @@ import (
 const maxLease = 512
 
 // Sandboxes returns the ids of the sandboxes that hold addresses of the network
-// or records of the CNI library.
+// or records of the CNI library. The id "" stands for leases that name no sandbox.
 func (n *Network) Sandboxes() ([]string, error) {
 	var ids []string
 	err := n.leases(func(_, sandbox string) error {
-		if sandbox != "" {
-			ids = append(ids, sandbox)
-		}
+		ids = append(ids, sandbox)
 		return nil
 	})
 	if err != nil {
@@ -64,12 +63,53 @@ func (n *Network) Release(sandbox string) error {
 	}
 	return n.leases(func(path, holder string) error {
 		// Only holders of the lock write leases. A lease without a sandbox is left
-		// by a plugin that was killed or found the disk full.
+		// by a plugin that was killed or found the disk full, or by a loss of power.
 		if holder != sandbox && holder != "" {
 			return nil
 		}
 		return os.Remove(path)
 	})
+}
+
+// bootName is the file in the directory of the leases with the id of the boot in
+// which they were made.
+const bootName = "boot-id"
+
+// ReleaseFormerBoot releases the addresses of all sandboxes if they were made before
+// the machine started: their network namespaces are gone, also those of sandboxes
+// that the runtime still lists. The runtime must not run. It makes new sandboxes
+// then, and tells the plugins to remove the old ones, which may do so twice.
+func (n *Network) ReleaseFormerBoot() error {
+	boot, err := os.ReadFile(n.bootID)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(n.config.LeaseDir, bootName)
+	former, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err == nil && !bytes.Equal(former, boot) {
+		if err := n.releaseAll(); err != nil {
+			return fmt.Errorf("releasing the addresses from before the machine started: %w", err)
+		}
+	}
+	return writeFile(path, boot)
+}
+
+// releaseAll removes all leases, and the records of the CNI library. It leaves
+// interfaces alone.
+func (n *Network) releaseAll() error {
+	results, err := n.results()
+	if err != nil {
+		return err
+	}
+	for _, path := range results {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return n.leases(func(path, _ string) error { return os.Remove(path) })
 }
 
 // leases calls do for each lease of the host-local plugin, with its file and the

@@ -50,10 +50,13 @@ type Config struct {
 type Network struct {
 	config  Config
 	records string // directory of the CNI library's records
+	bootID  string // file with the id that the kernel gave to this boot
 }
 
 // New returns the network. It changes nothing.
-func New(config Config) *Network { return &Network{config: config, records: resultsDir} }
+func New(config Config) *Network {
+	return &Network{config: config, records: resultsDir, bootID: "/proc/sys/kernel/random/boot_id"}
+}
 
 // Configure sets up the node's network for its pod CIDRs, at most one of each
 // family. Call it when they are known and when they change. It is idempotent.
