@@ -340,12 +340,14 @@ func (n *Node) own(provider client.Provider) (*client.Client, error) {
 
 func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 	if n.runtime != nil {
+		supervise.Report(ctx, "Starting", errors.New("waiting for the component containerd"))
 		select {
 		case <-n.runtime.Ready():
 			n.settings.Progress("containerd is up")
 		case <-ctx.Done():
 			return nil
 		}
+		supervise.Report(ctx, "Starting", nil)
 	}
 	var err error
 	k := *n.kubelet
@@ -384,8 +386,15 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 	began := time.Now().Truncate(time.Second) // ignore reports of a former kubelet; the API has whole seconds
 	podCIDRs := make(chan []string, 1)
 	var reported sync.Once
+	started := false // of take
+	supervise.Report(ctx, "Starting", n.awaited(nil, began))
 	take := func(obj any) {
 		nd := obj.(*v1.Node)
+		if !started {
+			why := n.awaited(nd, began)
+			supervise.Report(ctx, "Starting", why)
+			started = why == nil
+		}
 		if len(nd.Spec.PodCIDRs) > 0 {
 			select {
 			case <-podCIDRs: // replace older ones
@@ -393,7 +402,7 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 			}
 			podCIDRs <- nd.Spec.PodCIDRs
 		}
-		if c := nodestatus.Condition(nd, v1.NodeReady); c != nil && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(began) {
+		if reportsReady(nd, began) {
 			reported.Do(func() {
 				supervise.Go(ctx, func() { n.becomeReady(ctx) })
 			})
@@ -412,6 +421,32 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 		supervise.Go(ctx, func() { n.releaseAddresses(ctx) })
 	}
 	return n.keepNetwork(ctx, podCIDRs)
+}
+
+// reportsReady reports whether a kubelet has reported that the node is Ready, at the
+// given time or after it.
+func reportsReady(node *v1.Node, since time.Time) bool {
+	c := nodestatus.Condition(node, v1.NodeReady)
+	return c != nil && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(since)
+}
+
+// awaited returns what the node's start waits for while its object is as given, nil
+// if for nothing. The object is nil before the API server has shown it.
+func (n *Node) awaited(node *v1.Node, began time.Time) error {
+	name := n.kubelet.Config.NodeName
+	switch {
+	case node == nil:
+		return fmt.Errorf("waiting for the API server, and for the kubelet to register node %s there", name)
+	case reportsReady(node, began):
+		return nil
+	case len(node.Spec.PodCIDRs) == 0 && n.network != nil:
+		return fmt.Errorf("waiting for the pod CIDRs of node %s, which the controller node-ipam-controller assigns", name)
+	}
+	waiting := fmt.Errorf("waiting for the kubelet to report that node %s is Ready", name)
+	if c := nodestatus.Condition(node, v1.NodeReady); c != nil && c.Status != v1.ConditionTrue {
+		return fmt.Errorf("%w; it reports %s: %s", waiting, c.Reason, c.Message)
+	}
+	return waiting
 }
 
 // networkPeriod is the interval at which the pod network is checked. Other

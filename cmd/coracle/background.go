@@ -131,11 +131,26 @@ func (b *background) follow(ctx context.Context, exited <-chan error) error {
 				fmt.Printf("  %5.2f s  %s\n", time.Since(b.started).Seconds(), stage)
 			}
 		case <-timeout.C:
-			return fmt.Errorf("the cluster is not ready after %v; it keeps trying: see %s, or end it with coracle stop --name=%s", b.timeout, b.logFile, rec.Name)
+			late := fmt.Errorf("the cluster is not ready after %v; it keeps trying: see %s, or end it with coracle stop --name=%s", b.timeout, b.logFile, rec.Name)
+			return errors.Join(append([]error{late}, awaited(rec)...)...)
 		case <-ctx.Done():
 			return b.interrupt(exited)
 		}
 	}
+}
+
+// awaited returns what the processes of a cluster wait for, as coracle status shows it.
+func awaited(rec host.Record) (all []error) {
+	st, _, err := processes.Read(rec.RunDirectory())
+	if err != nil {
+		return []error{err}
+	}
+	for _, p := range st.Processes {
+		for _, text := range currentProblems(p) {
+			all = append(all, fmt.Errorf("%s: %s", p.Name, text))
+		}
+	}
+	return all
 }
 
 // interrupt stops the supervisor and waits until it has ended. It returns what

@@ -1,11 +1,38 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/processes"
 )
+
+// A start that takes too long says what it waits for.
+func TestALateStartSaysWhatItWaitsFor(t *testing.T) {
+	rec := host.Record{RunDir: t.TempDir()}
+	waits := cluster.Condition{Name: "Starting", Message: "waiting for containerd", Since: time.Now().Add(-time.Minute)}
+	components, err := json.Marshal([]cluster.Component{{Name: "containerd", Phase: cluster.Running, Conditions: []cluster.Condition{waits}}, {Name: "proxy", Phase: cluster.Running}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(processes.Status{Processes: []processes.Process{{Name: processes.ControlPlane}, {Name: processes.Node, Components: components}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(rec.RunDir, "processes.json"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := errors.Join(awaited(rec)...); got == nil || !strings.HasPrefix(got.Error(), "node: containerd, for 1m") || !strings.HasSuffix(got.Error(), ": waiting for containerd") {
+		t.Errorf("got %v", got)
+	}
+}
 
 // An error of an earlier start is not the reason of this one.
 func TestLastErrorIsOfThisStart(t *testing.T) {

@@ -265,7 +265,10 @@ func (k *Kubelet) newServing(api kubernetes.Interface) (*certificate.Renewed, er
 func (k *Kubelet) Run(ctx context.Context) error { return supervise.Run(ctx, k.run) }
 
 func (k *Kubelet) run(ctx context.Context) error {
-	if err := k.runtime.Connect(ctx, &k.config.Configuration); err != nil {
+	supervise.Report(ctx, "ContainerRuntime", fmt.Errorf("waiting for the container runtime at %s", k.config.Configuration.ContainerRuntimeEndpoint))
+	err := k.runtime.Connect(ctx, &k.config.Configuration)
+	supervise.Report(ctx, "ContainerRuntime", nil)
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/podnet"
+)
+
+// A node that starts says what it waits for, until this node's kubelet has reported
+// that it is Ready. The report of a former kubelet does not count.
+func TestANodeSaysWhatItWaitsFor(t *testing.T) {
+	n := &Node{kubelet: component.NewKubelet(), network: podnet.New(podnet.Config{})}
+	n.kubelet.Config.NodeName = "n1"
+	began := time.Unix(1_800_000_000, 0)
+	node := func(podCIDR string, ready v1.ConditionStatus, heartbeat time.Time) *v1.Node {
+		nd := &v1.Node{}
+		if podCIDR != "" {
+			nd.Spec.PodCIDRs = []string{podCIDR}
+		}
+		nd.Status.Conditions = []v1.NodeCondition{
+			{Type: v1.NodeReady, Status: ready, Reason: "KubeletNotReady", Message: "no CNI configuration", LastHeartbeatTime: metav1.NewTime(heartbeat)},
+		}
+		return nd
+	}
+	for _, test := range []struct {
+		what string
+		node *v1.Node
+		want string // "": nothing
+	}{
+		{"no object", nil, "for the API server, and for the kubelet to register node n1"},
+		{"registered", node("", v1.ConditionFalse, began), "for the pod CIDRs of node n1"},
+		{"not Ready", node("10.244.0.0/24", v1.ConditionFalse, began), "for the kubelet to report that node n1 is Ready; it reports KubeletNotReady: no CNI configuration"},
+		{"a former report", node("10.244.0.0/24", v1.ConditionTrue, began.Add(-time.Second)), "for the kubelet to report that node n1 is Ready"},
+		{"Ready", node("10.244.0.0/24", v1.ConditionTrue, began), ""},
+	} {
+		got := ""
+		if err := n.awaited(test.node, began); err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%s: %q, want %q", test.what, got, test.want)
+		}
+	}
+}
