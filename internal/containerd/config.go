@@ -28,6 +28,9 @@ func (r *Runtime) render(restrictOOM bool, dropIns []dropIn) string {
 	line("root = %s", quote(filepath.Join(c.DataDir, rootName)))
 	line("state = %s", quote(r.config.stateDir()))
 	line("imports = [%s]", strings.Join(imports, ", "))
+	// Without it, containerd would go on without answering the CRI, for example if its
+	// database is damaged.
+	line("required_plugins = [%s, 'io.containerd.grpc.v1.cri']", quote(metadataPlugin))
 	line("disabled_plugins = [")
 	for _, plugin := range unusedPlugins() {
 		line("  %s,", quote(plugin))

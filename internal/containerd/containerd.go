@@ -103,6 +103,9 @@ func (r *Runtime) Ready() <-chan struct{} { return r.ready }
 // LogFile returns the path of containerd's log.
 func (r *Runtime) LogFile() string { return filepath.Join(r.config.DataDir, "containerd.log") }
 
+// rootDir returns containerd's root.
+func (r *Runtime) rootDir() string { return filepath.Join(r.config.DataDir, rootName) }
+
 // The paths of what a runtime with this configuration makes and runs.
 
 func (c *Config) socket() string     { return filepath.Join(c.RunDir, "containerd.sock") }

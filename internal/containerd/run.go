@@ -35,6 +35,9 @@ const (
 	// answers.
 	condition     = "Ended"
 	orphansFailed = "Ending the containers that containerd has lost failed"
+	// starting is reported from the start of a containerd until it answers and the
+	// bundled images are there.
+	starting = "Starting"
 )
 
 // Run starts containerd, or adopts the one that an earlier process, which was
@@ -42,7 +45,8 @@ const (
 // it first answers. When ctx ends, Run stops containerd and returns nil.
 // Containers keep running; the next Run, in this process or another, finds
 // them. Run returns an error if containerd cannot be started at all, for
-// example because the disk is full.
+// example because the disk is full, and after it has moved damaged databases
+// aside: the next Run then starts without them.
 func (r *Runtime) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	changed, err := r.prepare()
@@ -57,23 +61,15 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 	backoff := firstBackoff
 	announced := false
+	known := &databases{runtime: r}
+	known.starting()
 	for {
 		started, own := time.Now(), time.Time{}
 		if current == nil {
 			own = started
-			if _, err := r.prepare(); err != nil { // the run directory may have been removed
+			if current, err = r.launch(ctx, known); err != nil {
 				return err
 			}
-			if err := r.killOrphanedShims(ctx); err != nil {
-				log.Error(err, orphansFailed)
-			}
-			if err := r.removeLostTasks(); err != nil {
-				log.Error(err, "Removing what is left of deleted containers failed")
-			}
-			if current, err = r.start(); err != nil {
-				return err
-			}
-			log.V(2).Info("Started containerd", "pid", current.pid, "config", r.config.configFile())
 		}
 		watched, endWatch := context.WithCancel(ctx)
 		lost := r.socketLost(watched)
@@ -96,6 +92,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 			current.close()
 			return nil
 		case <-current.gone:
+			known.ended()
 		case <-lost:
 			log.Error(nil, "containerd's socket was removed, restarting containerd", "socket", r.config.socket())
 			current.stop(stopTimeout)
@@ -116,6 +113,32 @@ func (r *Runtime) Run(ctx context.Context) error {
 		}
 		backoff = min(2*backoff, maxBackoff)
 	}
+}
+
+// launch starts containerd, once what an earlier one has left is removed. If its
+// databases are damaged, launch moves them aside and returns an error.
+func (r *Runtime) launch(ctx context.Context, known *databases) (*process, error) {
+	log := klog.FromContext(ctx)
+	if _, err := r.prepare(); err != nil { // the run directory may have been removed
+		return nil, err
+	}
+	if err := known.check(); errors.Is(err, errDamaged) {
+		return nil, r.moveAside(ctx, err)
+	} else if err != nil {
+		log.Error(err, "Checking containerd's databases failed, starting it with them")
+	}
+	if err := r.killOrphanedShims(ctx); err != nil {
+		log.Error(err, orphansFailed)
+	}
+	if err := r.removeLostTasks(); err != nil {
+		log.Error(err, "Removing what is left of deleted containers failed")
+	}
+	known.starting()
+	p, err := r.start()
+	if err == nil {
+		log.V(2).Info("Started containerd", "pid", p.pid, "config", r.config.configFile())
+	}
+	return p, err
 }
 
 // firstSocketPeriod is the interval at which containerd's socket is checked
@@ -261,8 +284,10 @@ func sameProgram(pid int, path string) bool {
 
 // awaitReady waits until the CRI answers and, if images is set, the bundled
 // images are imported. It returns false if the process or ctx has ended, or the
-// socket was removed.
+// socket was removed. It reports what it waits for.
 func (r *Runtime) awaitReady(ctx context.Context, p *process, lost <-chan struct{}, images bool) bool {
+	supervise.Report(ctx, starting, fmt.Errorf("waiting for containerd (process %d) to answer at %s, see %s", p.pid, r.config.socket(), r.LogFile()))
+	defer supervise.Report(ctx, starting, nil)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	supervise.Go(ctx, func() {
@@ -282,6 +307,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process, lost <-chan struct
 	if !images {
 		return true
 	}
+	supervise.Report(ctx, starting, fmt.Errorf("waiting for the import of the images in %s", r.config.BundleDir))
 	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		err := r.loadImages(ctx, cri)
 		if err == nil {
@@ -291,6 +317,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process, lost <-chan struct
 			return false
 		}
 		klog.FromContext(ctx).Error(err, "Loading the bundled images failed; trying again", "in", backoff)
+		supervise.Report(ctx, starting, fmt.Errorf("waiting for the import of the images in %s, which fails: %w", r.config.BundleDir, err))
 		select {
 		case <-ctx.Done():
 			return false
