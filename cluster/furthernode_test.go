@@ -8,8 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/netnstest"
 )
 
 // withNodes returns the options of a cluster with several nodes on this machine.
@@ -146,6 +151,60 @@ func TestPurgeContinues(t *testing.T) {
 	}
 	if _, err := os.Lstat(removed); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is left: %v", removed, err)
+	}
+}
+
+// The network of a cluster is removed apart from the rest, and that of another
+// cluster stays.
+func TestPurgeNetwork(t *testing.T) {
+	o := withNodes(t, 3)
+	o.Node.RunDir = t.TempDir()
+	kept := filepath.Join(o.DataDir, "containerd", "config.toml")
+	if err := errors.Join(os.Mkdir(filepath.Dir(kept), 0o700), os.WriteFile(kept, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	links := []string{clusternames.Bridge("t"), clusternames.Bridge("u"), clusternames.Segment("t"), clusternames.SegmentPort("t", 2)}
+	tables := map[string]nftables.TableFamily{
+		clusternames.ProxyTable("t"): nftables.TableFamilyIPv4, clusternames.PolicyTable(clusternames.ProxyTable("t")): nftables.TableFamilyIPv6,
+		clusternames.PodNetworkTable("t"): nftables.TableFamilyINet, clusternames.ProxyTable("u"): nftables.TableFamilyIPv4,
+	}
+	netnstest.Do(t, netnstest.New(t), func() error {
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		for name, family := range tables {
+			conn.AddTable(&nftables.Table{Family: family, Name: name})
+		}
+		if err := conn.Flush(); err != nil {
+			return err
+		}
+		for _, name := range links {
+			if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
+				return err
+			}
+		}
+		for range 2 {
+			if err := PurgeNetwork(o); err != nil {
+				return err
+			}
+		}
+		left, err := conn.ListTables()
+		if err != nil {
+			return err
+		}
+		if len(left) != 1 || left[0].Name != clusternames.ProxyTable("u") {
+			t.Errorf("%d tables are left, want that of the other cluster", len(left))
+		}
+		for _, name := range links {
+			if _, err := netlink.LinkByName(name); (err == nil) != (name == clusternames.Bridge("u")) {
+				t.Errorf("interface %s: %v", name, err)
+			}
+		}
+		return nil
+	})
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
 	}
 }
 

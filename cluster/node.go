@@ -208,6 +208,17 @@ func prefixes(list string) []netip.Prefix {
 // Calling it again is no error. What fails for one node does not keep it from the
 // others.
 func Purge(ctx context.Context, o Options) error {
+	return purgeNodes(o, func(node *settings) error { return node.purge(ctx) })
+}
+
+// PurgeNetwork removes from the network of this machine what Purge removes there,
+// and nothing else: the interfaces and nftables tables of a cluster whose
+// processes and containers have ended.
+func PurgeNetwork(o Options) error { return purgeNodes(o, (*settings).purgeNetwork) }
+
+// purgeNodes calls purge for each node of a cluster, the first one last, and
+// removes the segment between them.
+func purgeNodes(o Options, purge func(node *settings) error) error {
 	if o.Node == nil {
 		return nil
 	}
@@ -218,7 +229,7 @@ func Purge(ctx context.Context, o Options) error {
 	var errs []error
 	// The number may be that of a damaged file.
 	for number := min(max(settings.Node.Count, 1), clusterdefaults.MaxNodes); number > 0; number-- {
-		if err := settings.node(number).purge(ctx); err != nil {
+		if err := purge(settings.node(number)); err != nil {
 			errs = append(errs, fmt.Errorf("node %d: %w", number, err))
 		}
 	}
@@ -228,7 +239,7 @@ func Purge(ctx context.Context, o Options) error {
 	return errors.Join(errs...)
 }
 
-// purge does so for one node.
+// purge removes one node.
 func (o *settings) purge(ctx context.Context) error {
 	purge := purgeBundled
 	if o.Node.ContainerRuntimeEndpoint != "" {
@@ -237,6 +248,11 @@ func (o *settings) purge(ctx context.Context) error {
 	if err := purge(ctx, o); err != nil {
 		return fmt.Errorf("remove the containers: %w", err)
 	}
+	return o.purgeNetwork()
+}
+
+// purgeNetwork removes the network of one node.
+func (o *settings) purgeNetwork() error {
 	if err := podnet.New(networkConfig(o)).Remove(); err != nil {
 		return err
 	}

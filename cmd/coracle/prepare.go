@@ -156,10 +156,14 @@ func (p *prepared) store(ctx context.Context, f *upFlags, registry host.Registry
 	if err := complete(&settings, all); err != nil {
 		return err
 	}
-	if err := errors.Join(host.CheckRanges(settings, all), host.CheckNodePorts(settings, all)); err != nil {
+	former, others := settings.FormerHolders(all)
+	if err := errors.Join(host.CheckRanges(settings, others), host.CheckNodePorts(settings, others)); err != nil {
 		return err
 	}
 	if err := f.checkMachine(settings, chosen); err != nil {
+		return err
+	}
+	if err := clearRanges(settings, former); err != nil {
 		return err
 	}
 	if len(changes) > 0 {
@@ -267,7 +271,7 @@ func refused(name string, changes []host.Change) error {
 // complete fills in the settings that the user has not set. A value that was
 // chosen once is kept.
 func complete(s *host.Settings, all []host.Record) error {
-	slot := host.FreeSlot(all, s.Options.Name, func(slot int) bool { return portsFree(s, host.DefaultsOf(s.Options.Name, slot)) })
+	slot := s.FreeSlot(all)
 	if slot >= host.MaxSlots {
 		return fmt.Errorf("no ports are left for another cluster (%d are on this machine): take one down first", len(all))
 	}
@@ -283,18 +287,21 @@ func complete(s *host.Settings, all []host.Record) error {
 	return nil
 }
 
-// portsFree reports whether the ports are free that a new cluster would have by
-// default. Clusters of other users have them without a record that this one sees.
-func portsFree(s *host.Settings, d host.Defaults) bool {
-	if !d.InnerPortsFree() {
-		return false
+// clearRanges removes what the former clusters of a slot have left in the
+// network of this machine: their bridges and rules have the addresses of the
+// cluster that has the slot now. Their records stay, for down.
+func clearRanges(s host.Settings, former []host.Record) error {
+	for _, rec := range former {
+		if s.Nodes == 0 || rec.Nodes == 0 {
+			continue
+		}
+		node := rec.Node
+		node.CNIConfDir = "" // another cluster may have written the file there
+		if err := cluster.PurgeNetwork(cluster.Options{Name: rec.Name, DataDir: rec.DataDir, ClusterCIDR: rec.ClusterCIDR, Node: &node}); err != nil {
+			return fmt.Errorf("cluster %s, whose data and processes are gone, had the address ranges of cluster %s: remove what is left of it with coracle down --name=%s: %w", rec.Name, s.Options.Name, rec.Name, err)
+		}
 	}
-	if s.Options.Ports.Secure != 0 { // given
-		return true
-	}
-	err := host.PortsFree(s.Options.BindAddress, map[string]int{"--secure-port": d.Ports.Secure})
-	foreign := (*host.AddressError)(nil)
-	return err == nil || errors.As(err, &foreign) // checkMachine reports an address that is not the machine's
+	return nil
 }
 
 // checkMachine returns an error if this machine cannot run the cluster now. With

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/host"
 )
 
 // healthy returns the facts of a machine without a problem.
@@ -196,6 +199,34 @@ func TestOwnPorts(t *testing.T) {
 		o := Options{Supervisor: supervisor, BindAddress: "127.0.0.1", Ports: []Port{{Flag: "--secure-port", Number: l.Addr().(*net.TCPAddr).Port}}}
 		if p := readPorts(o)[0]; p.Err != nil {
 			t.Errorf("of process %d: %+v", supervisor, p)
+		}
+	}
+}
+
+// The ports of a cluster that is not there yet are those that up would choose:
+// a slot whose API port another program has is passed over.
+func TestExamineChoosesTheSlotOfUp(t *testing.T) {
+	registry, settings := host.NewRegistry(t.TempDir()), host.NewSettings()
+	settings.Nodes, settings.Options.Name, settings.Options.BindAddress = 0, "test-slot-of-up", "127.0.0.1"
+	settings.Options.DataDir = t.TempDir()
+	const first, second = host.MaxSlots - 2, host.MaxSlots - 1 // the higher, the less used
+	for slot := range first {
+		if err := registry.Put(host.Record{Slot: slot, Occupied: host.Occupied{Name: fmt.Sprint("test-slot-", slot), DataDir: t.TempDir()}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", host.DefaultsOf("", first).Ports.Secure))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	report, err := Examine(registry, settings, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Findings {
+		if f.Check == "ports" && f.Status != OK {
+			t.Errorf("%+v, want slot %d", f, second)
 		}
 	}
 }

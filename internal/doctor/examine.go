@@ -54,8 +54,7 @@ func Examine(registry host.Registry, settings host.Settings, warn func(error)) (
 		settings.Options.DataDir = registry.DataDir(settings.Options.Name)
 	}
 	if settings.Options.Ports.Manager == 0 { // new
-		slot := host.FreeSlot(all, settings.Options.Name, func(slot int) bool { return host.DefaultsOf(settings.Options.Name, slot).InnerPortsFree() })
-		settings.Complete(slot, "", "", "")
+		settings.Complete(settings.FreeSlot(all), "", "", "")
 	}
 	p := settings.Options.Ports
 	o.Node, o.DataDir, o.BindAddress = settings.Nodes > 0, settings.Options.DataDir, settings.Options.BindAddress

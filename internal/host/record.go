@@ -10,18 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/cluster"
-	"github.com/coracle-io/coracle/internal/clusterdefaults"
-	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
@@ -330,70 +326,4 @@ func (r Registry) lock(ctx context.Context) (*sharedfile.Lock, error) {
 			return nil, err
 		}
 	}
-}
-
-// FreeSlot returns the slot of the cluster called name if it has one, or else
-// the lowest slot that no record has and free accepts. It returns MaxSlots if
-// there is none.
-func FreeSlot(all []Record, name string, free func(slot int) bool) int {
-	var taken []int
-	for _, rec := range all {
-		if rec.Name == name {
-			return rec.Slot
-		}
-		taken = append(taken, rec.Slot)
-	}
-	slot := 0
-	for slot < MaxSlots && (slices.Contains(taken, slot) || !free(slot)) {
-		slot++
-	}
-	return slot
-}
-
-// Defaults holds the ports, ranges and names that a cluster in a slot has by
-// default. Slot 0 has upstream's ports. The ports of each further slot are
-// higher by 20.
-type Defaults struct {
-	Ports                                               cluster.Ports
-	ServiceCIDR, ClusterCIDR, NodeCIDR, NFTable, Cgroup string
-}
-
-// InnerPortsFree reports whether all ports are free for which up has no flag:
-// all but the API server's.
-func (d Defaults) InnerPortsFree() bool {
-	p := d.Ports
-	for _, port := range []int{p.Manager, p.Scheduler, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS} {
-		if PortsFree("", map[string]int{"": port}) != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// MaxSlots is how many clusters fit on one machine.
-const MaxSlots = 32
-
-// DefaultsOf returns the defaults of a slot.
-func DefaultsOf(name string, slot int) Defaults {
-	move := 20 * slot
-	return Defaults{
-		Ports: cluster.Ports{
-			Secure: 6443 + slot, Manager: 10257 + move, Scheduler: 10259 + move,
-			Kubelet: clusterdefaults.KubeletPort + move, KubeletHealthz: 10248 + move,
-			ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: clusterdefaults.DNSPort + move,
-		},
-		ServiceCIDR: moved(clusterdefaults.ServiceCIDR, 1, slot),
-		ClusterCIDR: moved(clusterdefaults.ClusterCIDR, 1, -slot),
-		NodeCIDR:    moved(clusterdefaults.NodeCIDR, 2, slot),
-		NFTable:     clusternames.ProxyTable(name),
-		Cgroup:      clusternames.CgroupRoot(name),
-	}
-}
-
-// moved returns a range with a number added to a byte of its address.
-func moved(cidr string, index, by int) string {
-	prefix := netip.MustParsePrefix(cidr)
-	address := prefix.Addr().As4()
-	address[index] += byte(by)
-	return netip.PrefixFrom(netip.AddrFrom4(address), prefix.Bits()).String()
 }

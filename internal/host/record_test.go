@@ -164,7 +164,7 @@ func TestTwoClusters(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Lock.Release() })
 		s := Settings{Nodes: 1, Options: cluster.Options{Name: name, DataDir: dir, BindAddress: "0.0.0.0"}}
-		s.Complete(FreeSlot(all, name, func(int) bool { return true }), "n", "/bundle", "/config")
+		s.Complete(freeSlot(all, name, func(int) bool { return true }, Record.Abandoned), "n", "/bundle", "/config")
 		if err := errors.Join(CheckRanges(s, all), CheckNodePorts(s, all), s.Write()); err != nil {
 			t.Fatal(err)
 		}
