@@ -3,13 +3,17 @@ package cluster
 import (
 	"context"
 	"net"
+	"os"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/coracle-io/coracle/internal/leaktest"
+	"github.com/coracle-io/coracle/test/mark"
 )
+
+func TestMain(m *testing.M) { os.Exit(mark.Main(m)) }
 
 // A control plane that cannot start ends its node too, which would wait for
 // the API server forever.

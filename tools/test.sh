@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests in three parts: packages that need nothing of the machine, side
 # by side; packages that use it (containers, network namespaces, nftables, whole
-# clusters), one at a time; and attacks, which fill memory and connections.
+# clusters), one at a time; and attacks, which fill memory and connections. What
+# such tests left when they were killed earlier is removed first.
 #
 # A test that fails runs once more, if at most five fail. One that then passes is
 # printed as FLAKY, with what it said at first: it is a bug to mend, but says
@@ -14,7 +15,7 @@ work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 failed=()
 
 # Packages that use the machine, by prefix.
-machine="^$module/(cmd/coracle|cluster|internal/(containerd|doctor|host|httpserver|kubelet/csi|kubelet/files|networkpolicy|podnet|processes|proxy|segment|store/etcd)|test/(script|history))(/|\$)"
+machine="^$module/(cmd/coracle|cluster|internal/(containerd|doctor|host|httpserver|kubelet/csi|kubelet/files|networkpolicy|podnet|processes|proxy|segment|store/etcd)|test/(script|history|sweep))(/|\$)"
 mapfile -t packages < <($go list ./...)
 mapfile -t alone < <(printf '%s\n' "${packages[@]}" | grep -E "$machine")
 mapfile -t beside < <(printf '%s\n' "${packages[@]}" | grep -vE "$machine|/test/attack\$")
@@ -39,6 +40,8 @@ part beside pkgname -tags invariants -timeout 30m -- "${beside[@]}"
 # go builds at most as many packages at a time as it runs.
 echo "== compiling the tests that use the machine"
 $go list -export -test -tags invariants "${alone[@]}" >/dev/null || failed+=(compile)
+echo "== removing what tests left that were killed"
+$go run ./test/sweep || echo "what is left may let tests fail" >&2
 part alone testname -p 1 -tags invariants -timeout 90m -- "${alone[@]}"
 part attack testname -timeout 90m -- ./test/attack
 

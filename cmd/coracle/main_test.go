@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/coracle-io/coracle/internal/supervise"
+	"github.com/coracle-io/coracle/test/mark"
 )
+
+func TestMain(m *testing.M) { os.Exit(mark.Main(m)) }
 
 // An interrupted command reports that it did not finish, and what it could not
 // clean up.

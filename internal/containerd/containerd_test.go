@@ -19,7 +19,10 @@ import (
 
 	"github.com/coracle-io/coracle/internal/mountinfo"
 	"github.com/coracle-io/coracle/internal/sharedfile"
+	"github.com/coracle-io/coracle/test/mark"
 )
+
+func TestMain(m *testing.M) { os.Exit(mark.Main(m)) }
 
 func TestInvalidConfig(t *testing.T) {
 	good := Config{BundleDir: "/b", DataDir: "/d", RunDir: "/r", CNIConfDir: "/c"}
@@ -64,7 +67,7 @@ func testRuntime(t *testing.T) *Runtime {
 	if _, err := os.Stat(filepath.Join(bundle, "bin/containerd")); err != nil || os.Getuid() != 0 {
 		t.Skip("needs root and the bundle (make bundle)")
 	}
-	run, err := os.MkdirTemp("/run", "cor-test-")
+	run, err := os.MkdirTemp("/run", mark.Name("*"))
 	if err != nil {
 		t.Fatal(err)
 	}

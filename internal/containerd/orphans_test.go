@@ -8,10 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-io/coracle/test/mark"
 )
 
 // TestRemoveLostTasks removes the directories that a killed containerd was
@@ -66,7 +67,7 @@ func TestKillShimKillsNestedGroups(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	root := "/cor-test-" + strconv.Itoa(os.Getpid())
+	root := "/" + mark.Name("orphans")
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

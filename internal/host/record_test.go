@@ -13,7 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/test/mark"
 )
+
+func TestMain(m *testing.M) { os.Exit(mark.Main(m)) }
 
 // Clusters come and go side by side, and each that goes last takes the empty
 // folders with it.

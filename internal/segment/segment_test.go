@@ -15,7 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/netnstest"
+	"github.com/coracle-io/coracle/test/mark"
 )
+
+func TestMain(m *testing.M) { os.Exit(mark.Main(m)) }
 
 func TestAddresses(t *testing.T) {
 	s := New("t", netip.MustParsePrefix("10.9.0.7/29"))

@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,6 +31,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/test/mark"
 )
 
 // waitTimeout bounds each wait of a test. It says nothing of speed: a machine
@@ -53,8 +53,13 @@ type shared struct {
 	err     error
 }
 
-func TestMain(m *testing.M) {
-	code := m.Run()
+func TestMain(m *testing.M) { os.Exit(mark.Main(attacks{m})) }
+
+// attacks are the tests, followed by the end of the clusters that they share.
+type attacks struct{ *testing.M }
+
+func (a attacks) Run() int {
+	code := a.M.Run()
 	for _, s := range []*shared{&control, &withNode} {
 		if s.cluster == nil {
 			continue
@@ -64,7 +69,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // controlPlane returns a shared control plane without a node.
@@ -140,7 +145,7 @@ func start(suffix string, arguments ...string) (*cluster, error) {
 		return nil, err
 	}
 	c := &cluster{
-		clusterProcesses: clusterProcesses{name: "a" + strconv.Itoa(os.Getpid()) + "-" + suffix, dataDir: filepath.Join(dir, "data")},
+		clusterProcesses: clusterProcesses{name: mark.Name(suffix), dataDir: filepath.Join(dir, "data")},
 		dir:              dir,
 		binary:           binary,
 		kubeconfig:       filepath.Join(dir, "kubeconfig"),

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-io/coracle/test/mark"
 )
 
 const image = "coracle.internal/frontend:1.0"
@@ -154,8 +155,7 @@ func TestOtherMachineQueriesClusterDNS(t *testing.T) {
 // veth pair. It is removed when the test ends.
 func neighbour(t *testing.T) string {
 	t.Helper()
-	name := "attack" + strconv.Itoa(os.Getpid())
-	here, there := "ath"+strconv.Itoa(os.Getpid()), "att"+strconv.Itoa(os.Getpid())
+	name, here, there := mark.Name("stranger"), mark.Name("h"), "eth0"
 	run := func(arguments ...string) error {
 		if out, err := exec.Command("ip", arguments...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %s: %w: %s", strings.Join(arguments, " "), err, out)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
 	"github.com/coracle-io/coracle/internal/store/etcd"
+	"github.com/coracle-io/coracle/test/mark"
 )
 
 // The processes that are killed run this test binary. An environment variable
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	case serverRole:
 		err = runServer(os.Getenv(dirVariable))
 	default:
-		os.Exit(m.Run())
+		os.Exit(mark.Main(m))
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)

@@ -9,11 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/coracle-io/coracle/test/mark"
 )
 
 // block is a fenced block of a page: its language, and the file that it is the
@@ -92,7 +93,7 @@ func TestGuide(t *testing.T) {
 			if os.Geteuid() != 0 {
 				t.Skip("starts nodes, which needs root")
 			}
-			runPage(t, binary, "g"+strconv.Itoa(os.Getpid())+"-"+name, script.String(), all)
+			runPage(t, binary, mark.Name(name), script.String(), all)
 		})
 	}
 }

@@ -29,7 +29,7 @@ func prepareNode(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cluster := ts.Getenv("CLUSTER")
 	bridge := cluster[:min(len(cluster), 15)]
-	run := "/run/cri-" + cluster
+	run := "/run/" + cluster
 	for key, value := range map[string]string{"NODE": strings.ToLower(host), "BUNDLE": bundle, "BRIDGE": bridge, "RUN": run} {
 		ts.Setenv(key, value)
 	}

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +18,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/host/tree"
+	"github.com/coracle-io/coracle/test/mark"
 )
+
+func TestMain(m *testing.M) { os.Exit(mark.Main(m)) }
 
 // underTest returns the root of the repository and the program that is tested.
 func underTest(t *testing.T) (root, binary string) {
@@ -41,10 +44,12 @@ func TestSessions(t *testing.T) {
 	root, binary := underTest(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
+		WorkdirRoot:         os.TempDir(), // with short paths, because sockets are in it
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
+			env.Defer(func() { _ = tree.Remove(env.WorkDir) }) // the rest goes with the directory of all tests
 			session := strings.TrimSuffix(filepath.Base(env.WorkDir), ".txtar")
-			name := "t" + strconv.Itoa(os.Getpid()) + "-" + strings.TrimPrefix(session, "script-")
+			name := mark.Name(strings.TrimPrefix(session, "script-"))
 			home := filepath.Join(env.WorkDir, "home")
 			if err := os.Mkdir(home, 0o755); err != nil {
 				return err
@@ -52,6 +57,7 @@ func TestSessions(t *testing.T) {
 			env.Values[servicesKey{}] = &services{}
 			env.Values[pluginsKey{}] = &plugins{bySock: map[string]*grpc.Server{}}
 			env.Setenv("HOME", home)
+			env.Setenv(mark.Variable, os.Getenv(mark.Variable))
 			env.Setenv("CLUSTER", name)
 			env.Setenv("EXAMPLES", filepath.Join(root, "examples"))
 			for name, octet := range ranges() {
@@ -217,7 +223,7 @@ func program(ts *testscript.TestScript, name string) string {
 
 func environment(ts *testscript.TestScript) []string {
 	var env []string
-	for _, key := range []string{"HOME", "PATH", "CLUSTER", "DATA", "EDITOR", "KUBECONFIG"} {
+	for _, key := range []string{"HOME", "PATH", "CLUSTER", "DATA", "EDITOR", "KUBECONFIG", mark.Variable} {
 		env = append(env, key+"="+ts.Getenv(key))
 	}
 	return env

@@ -8,7 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/coracle-io/coracle/test/mark"
 )
+
+func TestMain(m *testing.M) { os.Exit(mark.Main(m)) }
 
 // fileSystem is an FS under test, with a directory for the test's files.
 type fileSystem struct {

@@ -12,11 +12,12 @@ import (
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/etcd"
 	"github.com/coracle-io/coracle/internal/store/storetest"
+	"github.com/coracle-io/coracle/test/mark"
 	"k8s.io/klog/v2"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun")))
+	os.Exit(leaktest.Run(mark.Tests{M: m}, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun")))
 }
 
 // embedded starts an etcd in dir and stops it at the end of the test.
