@@ -85,11 +85,13 @@ func TestEnvironmentsAreBounded(t *testing.T) {
 		"many variables":              {v1.Container{Env: repeated(30, "V", strings.Repeat("x", 100_000))}, nil, "environment variable V20"},
 		"many references":             {v1.Container{Env: append([]v1.EnvVar{{Name: "A", Value: strings.Repeat("x", 100_000)}}, repeated(1000, "B", "$(A)")...)}, nil, "environment variable B19"},
 		"a config map that is a file": {v1.Container{EnvFrom: []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{}}}}, nil, "environment variable k "},
-		"a secret by many prefixes":   {v1.Container{EnvFrom: prefixed(1000)}, nil, "environment variable P20_k"},
-		"arguments that multiply":     {v1.Container{Env: multiplied(5), Args: []string{"fine", "$(V4)$(V4)"}}, nil, "args 1 "},
-		"many arguments":              {v1.Container{Env: multiplied(5), Command: []string{"sh"}, Args: strings.Split(strings.Repeat("$(V4) ", 1000), " ")}, nil, "args 19"},
-		"many services":               {v1.Container{}, services, "enableServiceLinks"},
-		"as much as fits":             {v1.Container{Env: append(repeated(20, "V", strings.Repeat("x", 100_000)), v1.EnvVar{Name: "L", Value: strings.Repeat("x", 90_000)}), Args: []string{"$(NONE)"}}, nil, ""},
+		"a long key": {v1.Container{Env: []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{
+			ConfigMapKeyRef: &v1.ConfigMapKeySelector{Key: "k"}}}}}, nil, "environment variable KEY "},
+		"a secret by many prefixes": {v1.Container{EnvFrom: prefixed(1000)}, nil, "environment variable P20_k"},
+		"arguments that multiply":   {v1.Container{Env: multiplied(5), Args: []string{"fine", "$(V4)$(V4)"}}, nil, "args 1 "},
+		"many arguments":            {v1.Container{Env: multiplied(5), Command: []string{"sh"}, Args: strings.Split(strings.Repeat("$(V4) ", 1000), " ")}, nil, "args 19"},
+		"many services":             {v1.Container{}, services, "enableServiceLinks"},
+		"as much as fits":           {v1.Container{Env: append(repeated(20, "V", strings.Repeat("x", 100_000)), v1.EnvVar{Name: "L", Value: strings.Repeat("x", 90_000)}), Args: []string{"$(NONE)"}}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
