@@ -18,7 +18,7 @@ const patience = time.Minute
 
 // Run runs the tests of a package and returns the exit code, which is 1 if
 // goroutines are left after tests that passed.
-func Run(m *testing.M, options ...goleak.Option) int {
+func Run(m interface{ Run() int }, options ...goleak.Option) int {
 	code := m.Run()
 	if code != 0 {
 		return code

@@ -18,7 +18,6 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/dra/dratest"
-	"github.com/coracle-io/coracle/test/mark"
 )
 
 type fields = map[string]any // of a JSON object
@@ -92,7 +91,7 @@ func (d *claimDriver) publish(ctx context.Context) {
 }
 
 func (d *claimDriver) spec(claim *drapb.Claim) string {
-	return filepath.Join(cdiDir, mark.Name(d.cluster+"-"+claim.GetUid())+".json")
+	return filepath.Join(cdiDir, d.cluster+"-"+claim.GetUid()+".json")
 }
 
 // prepare makes the CDI devices of a claim.
