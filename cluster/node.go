@@ -402,8 +402,13 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 	began := time.Now().Truncate(time.Second) // ignore reports of a former kubelet; the API has whole seconds
 	podCIDRs := make(chan []string, 1)
 	var reported sync.Once
-	started := false // of take
-	supervise.Report(ctx, "Starting", n.awaited(nil, began))
+	started := false // used by take alone
+	select {
+	case <-n.ready: // this component was restarted
+		started = true
+	default:
+		supervise.Report(ctx, "Starting", n.awaited(nil, began))
+	}
 	take := func(obj any) {
 		nd := obj.(*v1.Node)
 		if !started {

@@ -36,7 +36,8 @@ const (
 
 const (
 	// fatalCrashes is how many containerds in a row must have crashed in their
-	// databases before these count as damaged. The first may be an accident.
+	// databases, soon after their start, before these count as damaged. The first may
+	// be an accident.
 	fatalCrashes = 2
 	// asidePrefix begins the names of the directories in containerd's root to which
 	// damaged databases were moved, and mostAside bounds how many there are: a disk
@@ -56,13 +57,14 @@ var errDamaged = errors.New("is damaged")
 // goroutine of Run uses it.
 type databases struct {
 	runtime *Runtime
-	logged  int64 // size of containerd's log when the last process was started
-	crashes int   // processes in a row that crashed in a database
+	since   time.Time // when the last process was started, or found
+	logged  int64     // size of containerd's log then
+	crashes int       // processes in a row that crashed in a database
 }
 
 // starting records that a containerd is about to start.
 func (d *databases) starting() {
-	d.logged = 0
+	d.since, d.logged = time.Now(), 0
 	if info, err := os.Stat(d.runtime.LogFile()); err == nil {
 		d.logged = info.Size()
 	}
@@ -70,11 +72,13 @@ func (d *databases) starting() {
 
 // ended records that a containerd has ended by itself.
 func (d *databases) ended() {
-	if !crashedInDatabase(d.runtime.LogFile(), d.logged) {
+	crashed := crashedInDatabase(d.runtime.LogFile(), d.logged)
+	if !crashed || time.Since(d.since) > stableAfter {
 		d.crashes = 0
-		return
 	}
-	d.crashes++
+	if crashed {
+		d.crashes++
+	}
 }
 
 // check returns an errDamaged if the databases cannot be used. containerd must not

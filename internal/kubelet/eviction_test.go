@@ -174,10 +174,14 @@ func (b *bench) createWriting(name string, bytes int) {
 	}
 }
 
-// ends lets containers called job end by themselves.
+// ends lets containers called job end by themselves at once, and those called later
+// between the first and the second observation after a minute.
 func ends(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
-	if c.GetMetadata().GetName() == "job" {
+	switch c.GetMetadata().GetName() {
+	case "job":
 		return inmemory.Behaviour{RunFor: time.Second}
+	case "later":
+		return inmemory.Behaviour{RunFor: 75 * time.Second}
 	}
 	return inmemory.Behaviour{}
 }
@@ -253,6 +257,37 @@ func (b *bench) keepsStatusesAcrossARestart(names ...string) {
 	if now := statuses(); !equality.Semantic.DeepEqual(now, before) || now[2].(*v1.ContainerStateTerminated) == nil {
 		b.t.Errorf("the statuses were %+v and are %+v", before, now)
 	}
+}
+
+// Pods that end all the time do not protect the one that fills the disk.
+func TestEndedPodsProtectNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		machine := &changing{left: node.Free{DiskBytes: 50, DiskTotal: 100}}
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			machine.Machine, c.Machine = c.Machine, machine
+			c.Configuration.EvictionHard = map[string]string{"nodefs.available": "10%"}
+		}
+		b.runtime.Behave = ends
+		b.start()
+		defer func() { b.stop() }()
+		b.createWriting("greedy", 1000)
+		for _, name := range []string{"job", "later"} {
+			b.create(pod(name, func(p *v1.Pod) {
+				p.Spec.RestartPolicy, p.Spec.Containers[0].Name = v1.RestartPolicyNever, name
+			}))
+		}
+		b.after(time.Minute)
+		machine.set(node.Free{DiskBytes: 1, DiskTotal: 100})
+		b.after(10 * time.Second)
+		if evicted := b.evictedOf("greedy"); evicted != nil || len(b.leftOf("job")) > 0 || len(b.leftOf("later")) == 0 {
+			t.Errorf("evicted are %q, and %q and %q are left", evicted, b.leftOf("job"), b.leftOf("later"))
+		}
+		b.after(10 * time.Second)
+		if evicted := b.evictedOf("greedy"); len(evicted) != 1 || len(b.leftOf("later")) > 0 {
+			t.Errorf("evicted are %q, and %q is left", evicted, b.leftOf("later"))
+		}
+	})
 }
 
 // While the API server is away, an evicted pod keeps its containers until the disk needs

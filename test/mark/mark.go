@@ -52,7 +52,7 @@ func Main(tests interface{ Run() int }) int {
 }
 
 // Tests are tests that Main runs, for functions that run the tests of a package
-// themselves, such as goleak.VerifyTestMain.
+// themselves, such as leaktest.Run.
 type Tests struct{ M interface{ Run() int } }
 
 // Run runs the tests.

@@ -65,6 +65,7 @@ type Manager struct {
 	evictions  *prometheus.CounterVec // by eviction_signal
 
 	freeing atomic.Bool         // disk is being freed
+	freed   atomic.Bool         // the last observation found disk that no pod needed
 	disk    supervise.WaitGroup // of freeing
 	mu      sync.Mutex          // guards what follows
 	// The pod that was evicted last for a threshold, and when.
@@ -156,6 +157,7 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 	}
 	m.setConditions(conditions)
 	if due == nil {
+		m.freed.Store(false)
 		return
 	}
 	relieve := func() { supervise.Contain(ctx, "evictions", func() { m.relieve(ctx, due, free) }) }
@@ -175,14 +177,15 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 
 // relieve reclaims a resource. For disk it first removes what no pod needs: dead
 // containers and then unused images, which they may have used. If there is any, the
-// next observation shows whether that was enough. Otherwise it evicts one pod. It
-// gives the pod that was evicted before time to end.
+// next observation shows whether that was enough. Then, or if there is none, it evicts
+// one pod. It gives the pod that was evicted before time to end.
 func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	name := resourceOf(t.Signal)
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
 	if name == v1.ResourceEphemeralStorage || name == inodes {
 		containers := m.config.FreeContainers(ctx)
-		if images := m.config.FreeImages(ctx, 1<<62); containers > 0 || images > 0 {
+		freed := m.config.FreeImages(ctx, 1<<62) > 0 || containers > 0
+		if before := m.freed.Swap(freed); freed && !before {
 			return
 		}
 	}
