@@ -43,7 +43,9 @@ type Node struct {
 	events    *events // nil if the control plane's process writes them
 	ran       atomic.Bool
 	ready     chan struct{}
-	readyOnce sync.Once // closes ready
+	readyOnce sync.Once     // closes ready
+	begun     chan struct{} // closed once the kubelet has a runtime
+	begunOnce sync.Once     // closes begun
 	kubelet   *component.Kubelet
 	runtime   *containerd.Runtime // nil if the runtime is not the bundled one
 	network   *podnet.Network     // nil: a runtime of others that brings its own
@@ -101,7 +103,7 @@ func NewNode(o Options) (*Node, error) {
 // newNode returns the node of a cluster whose control plane has a configuration.
 func newNode(plane *planeConfiguration, group *supervise.Group, access access) (*Node, error) {
 	o := plane.settings
-	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), kubelet: component.NewKubelet(), joined: make(chan struct{})}
+	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), begun: make(chan struct{}), kubelet: component.NewKubelet(), joined: make(chan struct{})}
 	n.nodeMaskSize = plane.manager.Options.NodeIPAM.MaskSizeIPv4()
 	k := n.kubelet
 	k.Config.NodeName = o.NodeName
@@ -365,6 +367,7 @@ func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 		}
 		supervise.Report(ctx, "Starting", nil)
 	}
+	n.begunOnce.Do(func() { close(n.begun) })
 	var err error
 	k := *n.kubelet
 	if k.Config.GetCertificate, k.Config.ClientCAs, err = n.access.serving(k.Config.NodeName, k.Config.Addresses()); err != nil {
@@ -373,16 +376,14 @@ func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 	return k.RunWith(ctx, provider)
 }
 
-// becomeReady closes ready once the bundled runtime works. Without it no kubelet of
+// becomeReady closes ready once the kubelet has a runtime. Without it no kubelet of
 // this process has reported anything: the report is of the same second, and of a
 // former one. The report of this kubelet then changes nothing that is watched.
 func (n *Node) becomeReady(ctx context.Context) {
-	if n.runtime != nil {
-		select {
-		case <-n.runtime.Ready():
-		case <-ctx.Done():
-			return
-		}
+	select {
+	case <-n.begun:
+	case <-ctx.Done():
+		return
 	}
 	n.readyOnce.Do(func() {
 		n.settings.Progress("node " + n.kubelet.Config.NodeName + " is Ready")

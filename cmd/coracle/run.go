@@ -172,17 +172,31 @@ type part interface {
 const statusPeriod = 100 * time.Millisecond
 
 // reportComponents sends the components' status to the supervisor whenever it
-// changes.
-func reportComponents(ctx context.Context, r *processes.Reporter, p part) {
+// changes. It closes reported when it has sent the status of a part that is ready,
+// so that whoever is told that it is ready finds nothing that still starts.
+func reportComponents(ctx context.Context, r *processes.Reporter, p part, reported chan<- struct{}) {
+	ready := p.Ready()
 	for {
+		became := false
+		select {
+		case <-ready:
+			became, ready = true, nil
+		default:
+		}
 		status, changed := p.Status()
 		if raw, err := json.Marshal(status.Components); err == nil {
 			r.Send(processes.Message{Components: raw})
 		}
+		if became {
+			close(reported)
+		}
+	pause:
 		for _, next := range []<-chan struct{}{after(statusPeriod), changed} {
 			select {
 			case <-ctx.Done():
 				return
+			case <-ready:
+				break pause
 			case <-next:
 			}
 		}
@@ -216,12 +230,13 @@ func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p pa
 	defer heap.Manage(ctx, share)()
 	r.Send(processes.Message{MemoryLimit: memory.ProcessLimit()})
 	monitors.Go(func() { heap.ReleaseAfterStart(ctx, p.Ready()) })
-	monitors.Go(func() { reportComponents(ctx, r, p) })
+	reported := make(chan struct{})
+	monitors.Go(func() { reportComponents(ctx, r, p, reported) })
 	monitors.Go(func() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.Ready():
+		case <-reported:
 		}
 		onReady(ctx)
 	})
