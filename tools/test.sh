@@ -15,7 +15,7 @@ work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 failed=()
 
 # Packages that use the machine, by prefix.
-machine="^$module/(cmd/coracle|cluster|internal/(containerd|doctor|host|httpserver|kubelet/csi|kubelet/files|networkpolicy|podnet|processes|proxy|segment|store/etcd)|test/(script|history|sweep))(/|\$)"
+machine="^$module/(cmd/coracle|cluster|internal/(containerd|doctor|host|httpserver|kubelet/csi|kubelet/files|networkpolicy|podnet|processes|proxy|segment)|test/(script|sweep))(/|\$)"
 mapfile -t packages < <($go list ./...)
 mapfile -t alone < <(printf '%s\n' "${packages[@]}" | grep -E "$machine")
 mapfile -t beside < <(printf '%s\n' "${packages[@]}" | grep -vE "$machine|/test/attack\$")
@@ -42,7 +42,8 @@ echo "== compiling the tests that use the machine"
 $go list -export -test -tags invariants "${alone[@]}" >/dev/null || failed+=(compile)
 echo "== removing what tests left that were killed"
 $go run ./test/sweep || echo "what is left may let tests fail" >&2
-part alone testname -p 1 -tags invariants -timeout 90m -- "${alone[@]}"
+# Sessions wait for most of their time.
+part alone testname -p 1 -parallel 4 -tags invariants -timeout 90m -- "${alone[@]}"
 part attack testname -timeout 90m -- ./test/attack
 
 echo "== the slowest tests"

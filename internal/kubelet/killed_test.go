@@ -333,7 +333,7 @@ func (s *story) settle(d time.Duration) {
 func (s *story) run() string {
 	var text strings.Builder
 	chapter := func(title string) {
-		s.settle(150 * time.Second) // dead containers are removed once a minute
+		s.settle(30 * time.Second) // dead containers are removed every ten seconds
 		fmt.Fprintf(&text, "%s\n%s", title, s.describe())
 	}
 	s.settle(0)

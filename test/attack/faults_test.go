@@ -446,9 +446,7 @@ func (n *faulty) checkNothingLeft() {
 	})
 	deleted := time.Since(began)
 	var last error
-	// The kubelet collects dead sandboxes once a minute, and what a fault has left
-	// of them may need more than one round.
-	within(n.t, 2*waitTimeout, "nothing of deleted pods is left", func(ctx context.Context) error {
+	within(n.t, waitTimeout, "nothing of deleted pods is left", func(ctx context.Context) error {
 		left, err := leftovers(ctx, n.cluster)
 		if err == nil && len(left) > 0 {
 			err = errors.New(strings.Join(left[:min(len(left), 20)], "\n"))

@@ -68,6 +68,7 @@ exec "$CORACLE" kubectl "${args[@]}"
 // order and in one directory, in which the blocks with a file name are files. A
 // page's other blocks are not commands, or need what is not here.
 func TestGuide(t *testing.T) {
+	t.Parallel() // its pages are one after another: they name ports
 	root, binary := underTest(t)
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "guide", "*.md"))
 	if err != nil || len(pages) == 0 {

@@ -42,6 +42,7 @@ func underTest(t *testing.T) (root, binary string) {
 }
 
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	root, binary := underTest(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",

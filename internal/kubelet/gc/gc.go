@@ -24,8 +24,9 @@ import (
 
 const (
 	housekeepingPeriod = 2 * time.Second
-	logPeriod          = 10 * time.Second
-	containerPeriod    = time.Minute
+	// collectionPeriod is a minute in upstream for most of what is collected here. What
+	// is listed each time is little, and in memory or in one directory.
+	collectionPeriod = 10 * time.Second
 )
 
 // every calls work once in each period until ctx ends, and recovers its panics.
@@ -37,7 +38,7 @@ func every(ctx context.Context, period time.Duration, part string, work func()) 
 // instance of each, until ctx ends. Their pods' workers remove most of them when
 // they start the next instance, but that can fail.
 func Containers(ctx context.Context, runtime internalapi.RuntimeService, pods func() []pod.Observed) {
-	every(ctx, containerPeriod, "containers", func() { FreeDead(ctx, runtime, pods()) })
+	every(ctx, collectionPeriod, "containers", func() { FreeDead(ctx, runtime, pods()) })
 }
 
 // FreeDead removes the containers of pods that have ended, except the last instance of
@@ -69,7 +70,7 @@ func FreeDead(ctx context.Context, runtime internalapi.RuntimeService, pods []po
 // Sandboxes removes the sandboxes of live pods that are not ready and have no
 // containers, until ctx ends. It keeps the newest sandbox of each pod.
 func Sandboxes(ctx context.Context, runtime internalapi.RuntimeService, pods func() []pod.Observed) {
-	every(ctx, containerPeriod, "sandboxes", func() {
+	every(ctx, collectionPeriod, "sandboxes", func() {
 		for _, p := range pods() {
 			inUse := map[string]bool{}
 			for _, c := range p.Runtime.Containers {
@@ -116,7 +117,7 @@ func Volumes(ctx context.Context, known func() []types.UID, pods Pods) {
 // have just made it.
 func CGroups(ctx context.Context, groups Groups, pods Pods) {
 	before := map[types.UID]bool{}
-	every(ctx, containerPeriod, "control groups", func() {
+	every(ctx, collectionPeriod, "control groups", func() {
 		known, err := groups.Known()
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Listing the control groups of pods failed, will try again")
@@ -159,7 +160,7 @@ func Mirrors(ctx context.Context, orphaned func() []*v1.Pod, remove func(ctx con
 // has one directory NAMESPACE_NAME_UID for each pod. A pod whose containers the
 // runtime has lost leaves its logs behind: nothing else on the node names it.
 func Logs(ctx context.Context, fsys files.FS, dir string, pods Pods) {
-	every(ctx, logPeriod, "logs", func() {
+	every(ctx, collectionPeriod, "logs", func() {
 		names, err := fsys.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			klog.FromContext(ctx).Error(err, "Listing the log directories of pods failed, will try again", "directory", dir)

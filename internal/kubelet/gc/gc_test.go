@@ -60,7 +60,7 @@ func TestSandboxes(t *testing.T) {
 			}},
 			{Pod: &v1.Pod{}, Runtime: &cri.Pod{}},
 		}
-		run(t, containerPeriod+time.Second, func(ctx context.Context) {
+		run(t, collectionPeriod+time.Second, func(ctx context.Context) {
 			Sandboxes(ctx, runtime, func() []pod.Observed { return observed })
 		})
 		list, err := runtime.ListPodSandbox(t.Context(), nil)
@@ -128,12 +128,12 @@ func TestLogs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		run(t, logPeriod+time.Second, func(ctx context.Context) { Logs(ctx, disk, "/logs", w) })
+		run(t, collectionPeriod+time.Second, func(ctx context.Context) { Logs(ctx, disk, "/logs", w) })
 		if len(w.orphans) != 1 || w.orphans[0].UID != uid || w.orphans[0].Namespace != "default" || w.orphans[0].Name != "web" {
 			t.Errorf("orphans %+v", w.orphans)
 		}
 		w.orphans = nil
-		run(t, containerPeriod+time.Second, func(ctx context.Context) { Logs(ctx, disk, "/missing", w) })
+		run(t, collectionPeriod+time.Second, func(ctx context.Context) { Logs(ctx, disk, "/missing", w) })
 		if len(w.orphans) != 0 {
 			t.Errorf("orphans without a directory %+v", w.orphans)
 		}
@@ -164,9 +164,9 @@ func TestCGroups(t *testing.T) {
 		lasts    time.Duration
 		left     []types.UID
 	}{
-		"seen once":            {false, containerPeriod + time.Second, []types.UID{"runs", "gone", "busy"}},
-		"seen twice":           {false, 2*containerPeriod + time.Second, []types.UID{"runs", "busy"}},
-		"pods are unknown yet": {true, 5 * containerPeriod, []types.UID{"runs", "gone", "busy"}},
+		"seen once":            {false, collectionPeriod + time.Second, []types.UID{"runs", "gone", "busy"}},
+		"seen twice":           {false, 2*collectionPeriod + time.Second, []types.UID{"runs", "busy"}},
+		"pods are unknown yet": {true, 5 * collectionPeriod, []types.UID{"runs", "gone", "busy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestContainers(t *testing.T) {
 			{ID: "last", Name: "a", State: cri.Exited}, {ID: "older", Name: "a", State: cri.Exited}, {ID: "oldest", Name: "a", State: cri.Exited},
 			{ID: "last-b", Name: "b", State: cri.Exited},
 		}}}}
-		run(t, containerPeriod+time.Second, func(ctx context.Context) {
+		run(t, collectionPeriod+time.Second, func(ctx context.Context) {
 			Containers(ctx, runtime, func() []pod.Observed { return observed })
 		})
 		if want := []string{"older", "oldest"}; !slices.Equal(runtime.removed, want) {

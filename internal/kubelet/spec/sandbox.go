@@ -138,22 +138,22 @@ func privileged(pod *v1.Pod) bool {
 	return false
 }
 
+// portMappings returns the host ports of a pod, for a runtime that leads them.
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
-	for c := range podquery.Containers(&pod.Spec) {
-		for _, port := range c.Ports {
-			if port.HostPort == 0 {
-				continue
-			}
-			protocol := runtimeapi.Protocol_TCP
-			switch port.Protocol {
-			case v1.ProtocolUDP:
-				protocol = runtimeapi.Protocol_UDP
-			case v1.ProtocolSCTP:
-				protocol = runtimeapi.Protocol_SCTP
-			}
-			out = append(out, &runtimeapi.PortMapping{HostIp: port.HostIP, HostPort: port.HostPort, ContainerPort: port.ContainerPort, Protocol: protocol})
+	for host, port := range podquery.HostPorts(&pod.Spec) {
+		protocol := runtimeapi.Protocol_TCP
+		switch host.Protocol {
+		case v1.ProtocolUDP:
+			protocol = runtimeapi.Protocol_UDP
+		case v1.ProtocolSCTP:
+			protocol = runtimeapi.Protocol_SCTP
 		}
+		mapping := &runtimeapi.PortMapping{HostPort: host.Port, ContainerPort: port.ContainerPort, Protocol: protocol}
+		if host.Address.IsValid() {
+			mapping.HostIp = host.Address.String()
+		}
+		out = append(out, mapping)
 	}
 	return out
 }
