@@ -13,6 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/processes/heap"
+	"github.com/coracle-io/coracle/internal/processes/oomscore"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -62,12 +63,22 @@ func controllerManagerCommand() *cobra.Command {
 
 func kubeletCommand() *cobra.Command {
 	k := component.NewKubelet()
-	return componentCommand("kubelet", "Run the pods of a node", "coracle kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --container-runtime-endpoint=unix:///run/containerd/containerd.sock", k.AddFlags, k.Run)
+	return componentCommand("kubelet", "Run the pods of a node", "coracle kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --container-runtime-endpoint=unix:///run/containerd/containerd.sock", k.AddFlags, func(ctx context.Context) error {
+		score, err := k.OOMScoreAdj()
+		if err != nil {
+			return err
+		}
+		setOOMScore(ctx, score)
+		return k.Run(ctx)
+	})
 }
 
 func proxyCommand() *cobra.Command {
 	p := component.NewProxy()
-	return componentCommand("proxy", "Make Services reachable on a node", "coracle proxy --kubeconfig=/etc/kubernetes/proxy.conf --cluster-cidr=10.244.0.0/16", p.AddFlags, p.Run)
+	return componentCommand("proxy", "Make Services reachable on a node", "coracle proxy --kubeconfig=/etc/kubernetes/proxy.conf --cluster-cidr=10.244.0.0/16", p.AddFlags, func(ctx context.Context) error {
+		setOOMScore(ctx, oomscore.Node)
+		return p.Run(ctx)
+	})
 }
 
 func dnsCommand() *cobra.Command {

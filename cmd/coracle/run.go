@@ -18,12 +18,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/processes/heap"
+	"github.com/coracle-io/coracle/internal/processes/oomscore"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -210,10 +212,17 @@ func after(d time.Duration) <-chan struct{} {
 	return c
 }
 
+// bounds are the share of the available memory that a process may use, and the
+// adjustment of its OOM score.
+type bounds struct {
+	share       float64
+	oomScoreAdj int
+}
+
 // runPart runs a part of a cluster, and sets up the process for it: klog,
-// memory limit, reports to the supervisor. It calls onReady once the part is
-// ready.
-func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p part, share float64, onReady func(context.Context)) error {
+// memory limit, OOM score, reports to the supervisor. It calls onReady once the
+// part is ready.
+func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p part, b bounds, onReady func(context.Context)) error {
 	levels, err := logging.ParseLevels(o.LogLevels)
 	if err != nil {
 		return err
@@ -223,11 +232,12 @@ func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p pa
 		log = log.Of(o.NodeNames()[o.Node.Number-1])
 	}
 	log.CaptureKlog()
+	setOOMScore(ctx, b.oomScoreAdj)
 	ctx, cancel := context.WithCancel(ctx)
 	var monitors sync.WaitGroup
 	defer monitors.Wait()
 	defer cancel()
-	defer heap.Manage(ctx, share)()
+	defer heap.Manage(ctx, b.share)()
 	r.Send(processes.Message{MemoryLimit: memory.ProcessLimit()})
 	monitors.Go(func() { heap.ReleaseAfterStart(ctx, p.Ready()) })
 	reported := make(chan struct{})
@@ -241,6 +251,14 @@ func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p pa
 		onReady(ctx)
 	})
 	return p.Run(ctx)
+}
+
+// setOOMScore sets the adjustment of this process's OOM score. Where the machine
+// does not permit it, the process works, and coracle doctor says so.
+func setOOMScore(ctx context.Context, adjustment int) {
+	if err := oomscore.Set(adjustment); err != nil {
+		klog.FromContext(ctx).Info("Failed to ApplyOOMScoreAdj", "err", err)
+	}
 }
 
 // checkData returns an error if the cluster was ready before and its objects
@@ -291,7 +309,7 @@ func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Optio
 			}, func(change func(*host.Record) error) error { return changeRecord(ctx, o.Name, change) })
 		}
 	}
-	return runPart(ctx, r, o, p, heap.ControlPlaneShare, onReady)
+	return runPart(ctx, r, o, p, bounds{heap.ControlPlaneShare, oomscore.ControlPlane}, onReady)
 }
 
 // recordRetry is the interval at which failed changes of the record and the
@@ -350,7 +368,11 @@ func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options) erro
 	if err != nil {
 		return err
 	}
-	return runPart(ctx, r, o, n, heap.NodeShare, func(context.Context) { r.Send(processes.Message{Ready: true}) })
+	score, err := component.KubeletOOMScoreAdj(o.KubeletArgs)
+	if err != nil { // of its file, which the kubelet reports
+		score = oomscore.Node
+	}
+	return runPart(ctx, r, o, n, bounds{heap.NodeShare, score}, func(context.Context) { r.Send(processes.Message{Ready: true}) })
 }
 
 // changeRecord locks the registry and changes the record of a cluster.

@@ -93,6 +93,28 @@ func (k *Kubelet) kinds(fs *pflag.FlagSet) {
 	flagvalue.OneOf(fs, "cgroup-driver", "cgroupfs", "systemd")
 }
 
+// KubeletOOMScoreAdj returns the OOM score adjustment of the process of a kubelet
+// with the given arguments (see base.Set).
+func KubeletOOMScoreAdj(arguments []string) (int, error) {
+	k := NewKubelet()
+	fs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+	k.AddFlags(fs)
+	if err := base.Set("kubelet", fs, arguments); err != nil {
+		return 0, err
+	}
+	return k.OOMScoreAdj()
+}
+
+// OOMScoreAdj returns the OOM score adjustment of the kubelet's process. The
+// kubelet leaves it to its program.
+func (k *Kubelet) OOMScoreAdj() (int, error) {
+	c, err := k.merged()
+	if err != nil {
+		return 0, err
+	}
+	return int(*c.OOMScoreAdj), nil
+}
+
 // Run runs the kubelet in a process of its own, with the identity that its flags
 // name.
 func (k *Kubelet) Run(ctx context.Context) error {

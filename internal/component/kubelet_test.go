@@ -74,6 +74,27 @@ func TestEachFlagOfUpstreamsKubeletIsKnown(t *testing.T) {
 	}
 }
 
+// The adjustment of the process's OOM score is upstream's, that of the file, or
+// that of the flag.
+func TestOOMScoreAdj(t *testing.T) {
+	files := map[string]string{"k.yaml": kubeletHead + "oomScoreAdj: -500\n"}
+	for line, want := range map[string]int{"": -999, "--config=DIR/k.yaml": -500, "--config=DIR/k.yaml --oom-score-adj=7": 7} {
+		k := kubeletWith(t, line, files)
+		if got, err := k.OOMScoreAdj(); err != nil || got != want {
+			t.Errorf("%q: %d (%v), want %d", line, got, err, want)
+		}
+		if err := k.Validate(); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	if got, err := KubeletOOMScoreAdj([]string{"oom-score-adj=-998"}); err != nil || got != -998 {
+		t.Errorf("by arguments: %d (%v)", got, err)
+	}
+	if _, err := kubeletWith(t, "--config=DIR/gone.yaml", nil).OOMScoreAdj(); err == nil {
+		t.Error("a file that is not there is no error")
+	}
+}
+
 // Flags that this kubelet does not support are refused by name.
 func TestRefusedKubeletFlags(t *testing.T) {
 	for _, flag := range strings.Fields(`--cloud-provider=external --runtime-cgroups=/runtime --lock-file=/a --exit-on-lock-contention --experimental-mounter-path=/a

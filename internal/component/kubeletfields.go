@@ -80,7 +80,7 @@ func nodeFields() []fieldFlag {
 		{"max-open-files", "maxOpenFiles", number64Field, "maximum number of files that the kubelet can open"},
 		{"memory-manager-policy", "memoryManagerPolicy", textField, "memory manager policy: None or Static"},
 		{"node-status-max-images", "nodeStatusMaxImages", numberField, "maximum number of images in the node status; -1 means no limit"},
-		{"oom-score-adj", "oomScoreAdj", numberField, "OOM score adjustment of the kubelet"},
+		{"oom-score-adj", "oomScoreAdj", numberField, "OOM score adjustment of the kubelet's process, -1000 to 1000"},
 		{"pods-per-core", "podsPerCore", numberField, "maximum number of pods per CPU core; 0 means no limit"},
 		{"protect-kernel-defaults", "protectKernelDefaults", boolField, "fail if a kernel setting differs from the kubelet's default, in place of changing it"},
 		{"provider-id", "providerID", textField, "unique identifier of the node in the cloud provider's database"},

@@ -12,8 +12,13 @@ import (
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
+// oomScore is the adjustment of containerd's OOM score, as in containerd's unit
+// for systemd. It does not depend on that of this process.
+const oomScore = -999
+
 // render returns containerd's configuration (version 4, containerd 2.4).
 // Plugins that the CRI does not use are off, which keeps the start near 10 ms.
+// With restrictOOM, processes cannot get lower OOM scores than containerd has.
 func (r *Runtime) render(restrictOOM bool, dropIns []dropIn) string {
 	c := r.config
 	var b strings.Builder
@@ -28,6 +33,9 @@ func (r *Runtime) render(restrictOOM bool, dropIns []dropIn) string {
 	line("root = %s", quote(filepath.Join(c.DataDir, rootName)))
 	line("state = %s", quote(r.config.stateDir()))
 	line("imports = [%s]", strings.Join(imports, ", "))
+	if !restrictOOM {
+		line("oom_score = %d", oomScore) // its shims get one more
+	}
 	// Without it, containerd would go on without answering the CRI, for example if its
 	// database is damaged.
 	line("required_plugins = [%s, 'io.containerd.grpc.v1.cri']", quote(metadataPlugin))

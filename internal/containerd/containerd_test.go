@@ -324,6 +324,18 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// containerd lowers its OOM score where processes may do that. Otherwise those of
+// containers are no lower than its own.
+func TestOOMScore(t *testing.T) {
+	r := testRuntime(t)
+	for restrict, want := range map[bool]int{false: 1, true: 0} {
+		text := r.render(restrict, nil)
+		if got := strings.Count(text, "oom_score = -999\n"); got != want || !strings.Contains(text, fmt.Sprintf("restrict_oom_score_adj = %t\n", restrict)) {
+			t.Errorf("restricted: %v\n%s", restrict, text)
+		}
+	}
+}
+
 // Files in the directory of drop-ins are imported in the order of their names. A
 // change of one changes the configuration, so that containerd is restarted.
 func TestDropIns(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/processes/oomscore"
 )
 
 // Diagnose returns what facts mean for a cluster, check by check.
@@ -16,7 +18,7 @@ func Diagnose(f *Facts) Report {
 		find     func(*Facts) []Finding
 		nodeOnly bool
 	}{
-		{kernel, true}, {cgroups, true}, {ports, false}, {disk, false}, {memory, false}, {clock, false}, {dns, false}, {proxy, false},
+		{kernel, true}, {cgroups, true}, {oomScores, true}, {ports, false}, {disk, false}, {memory, false}, {clock, false}, {dns, false}, {proxy, false},
 		{firewall, true}, {routes, true}, {leftovers, true}, {inotify, false}, {openFiles, false},
 	} {
 		if f.Node || !check.nodeOnly {
@@ -60,6 +62,21 @@ func cgroups(f *Facts) []Finding {
 		return []Finding{{"cgroups", Failed, fmt.Sprintf("control groups of version %d have no controller %s", f.Cgroups.Version, strings.Join(missing, ", ")), advice}}
 	}
 	return ok("cgroups", "version %d with cpu, memory and pids", f.Cgroups.Version)
+}
+
+func oomScores(f *Facts) []Finding {
+	const check = "oom scores"
+	o := f.OOM
+	switch {
+	case o.Running && o.Score <= oomscore.Node, !o.Running && o.Permitted:
+		return ok(check, "when memory is short, the kernel ends pods before the processes of the cluster")
+	case o.Permitted:
+		return []Finding{{check, Warning, fmt.Sprintf("the processes of the cluster have the OOM score adjustment %d: when memory is short, the kernel may end them before pods", o.Score), "coracle restart, as root"}}
+	}
+	return []Finding{{
+		check, Warning, "this machine does not permit processes to lower their OOM scores: when memory is short, the kernel may end the cluster's processes before pods",
+		"give the container that coracle runs in the capability SYS_RESOURCE, or start coracle with OOMScoreAdjust=-999 in its unit",
+	}}
 }
 
 func ports(f *Facts) []Finding {

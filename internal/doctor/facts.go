@@ -21,10 +21,18 @@ type Facts struct {
 	Node      bool
 	Preflight []string // problems of host.Preflight
 	Cgroups   Cgroups
+	OOM       OOM
 	Inbound   []int // the ports that pods send to
 	Firewall  []Chain
 	Routes    []Route
 	Leftovers []Leftover
+}
+
+// OOM is whether the processes of the cluster have the OOM scores that they set.
+type OOM struct {
+	Permitted bool // this process may lower its score
+	Running   bool // the cluster runs, and Score is known
+	Score     int  // adjustment of its supervisor's score
 }
 
 // Cgroups are the control groups that this process could give to pods.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/processes/oomscore"
 )
 
 // Options say which cluster the machine is examined for.
@@ -51,7 +52,7 @@ func Read(o Options) *Facts {
 		return f
 	}
 	f.DNS = readDNS("/etc/resolv.conf", services)
-	f.Cgroups = readCgroups()
+	f.Cgroups, f.OOM = readCgroups(), readOOM(o.Supervisor)
 	if err := host.Preflight(true); err != nil {
 		f.Preflight = strings.Split(err.Error(), "\n")
 	}
@@ -187,6 +188,22 @@ func withoutLogin(url string) string {
 
 func readInotify() Inotify {
 	return Inotify{Instances: number("/proc/sys/fs/inotify/max_user_instances"), Watches: number("/proc/sys/fs/inotify/max_user_watches"), Used: usedInstances()}
+}
+
+// readOOM examines the scores of a cluster with the given supervisor, 0 if it does
+// not run.
+func readOOM(supervisor int) OOM {
+	var o OOM
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&header, &data[0]) == nil {
+		o.Permitted = data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+	}
+	if supervisor != 0 {
+		score, err := oomscore.Of(supervisor)
+		o.Running, o.Score = err == nil, score
+	}
+	return o
 }
 
 // number returns the number in a file, or 0.

@@ -201,6 +201,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	duration(&k.RuntimeRequestTimeout, 2*time.Minute)
 	defaults.Zero(&k.MaxPods, 110)
 	defaults.Nil(&k.PodPidsLimit, int64(-1))
+	defaults.Nil(&k.OOMScoreAdj, int32(-999))
 	defaults.Nil(&k.ResolverConfig, "/etc/resolv.conf")
 	defaults.Nil(&k.CPUCFSQuota, true)
 	defaults.Nil(&k.NodeStatusMaxImages, int32(50))

@@ -35,6 +35,7 @@ func TestInvalidConfigurations(t *testing.T) {
 		"containerLogMonitorInterval: 0s":                                      "containerLogMonitorInterval 0s",
 		"nodeLeaseDurationSeconds: -40":                                        "nodeLeaseDurationSeconds -40 must not be less than 1",
 		"port: 70000":                                                          "port (--port) 70000 must be between 1 and 65535, inclusive",
+		"oomScoreAdj: 1001":                                                    "oomScoreAdj (--oom-score-adj) 1001 must be between -1000 and 1000, inclusive",
 		"maxPods: -1":                                                          "maxPods",
 		"imageGCHighThresholdPercent: 101":                                     "imageGCHighThresholdPercent",
 		"imageGCHighThresholdPercent: 50":                                      "imageGCLowThresholdPercent (--image-gc-low-threshold) 80 must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) 50",

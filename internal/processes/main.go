@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/processes/oomscore"
 )
 
 // Arguments are the arguments of the subcommand Command.
@@ -47,6 +49,7 @@ const standardUmask = 0o022
 func Main(args []string) int {
 	SetName(Supervisor)
 	syscall.Umask(standardUmask)
+	_ = oomscore.Set(oomscore.Node) // the processes inherit it; the node's process reports a failure
 	c := Config{Program: "/proc/self/exe", Argument0: os.Args[0]}
 	a := &c.Arguments
 	fs := flag.NewFlagSet(Command, flag.ContinueOnError)

@@ -14,7 +14,7 @@ var processWide = regexp.MustCompile(`\b(` + strings.Join([]string{
 	`(unix|syscall)\.(Setrlimit|Prlimit|Umask|Madvise|Prctl|Setpriority|Chdir|Chroot)\(`,
 	`(unix|syscall)\.SYS_(SETRLIMIT|PRLIMIT64|UMASK|MADVISE|PRCTL|SETPRIORITY|CHDIR|CHROOT)\b`,
 	`klog\.(SetLogger\w*|SetOutput\w*|InitFlags|ClearLogger|EnableContextualLogging)\(`, `CaptureKlog\(`,
-	`utilfeature\.DefaultMutableFeatureGate`, `apiserver\.SetProcess\(`, `AccumulatedCopySizeLimit =`,
+	`utilfeature\.DefaultMutableFeatureGate`, `apiserver\.SetProcess\(`, `oomscore\.Set\(`, `AccumulatedCopySizeLimit =`,
 	`utilruntime\.(ReallyCrash|ErrorHandlers|PanicHandlers) =`, `http\.Default(Transport|Client) =`, `slog\.SetDefault\(`, `log\.SetOutput\(`,
 	`otel\.Set\w+\(`, `grpclog\.SetLogger\w*\(`, `rest\.SetDefaultWarningHandler\(`, `workqueue\.SetProvider\(`, `prometheus\.(Must)?Register\(`,
 }, "|") + `)`)
