@@ -108,7 +108,10 @@ func New(given Config) (*Kubelet, error) {
 	}
 	k.sources = source.All(c, config.Client, config.Files, config.NodeName)
 	k.runtime = cri.NewClient(config.Runtime, config.Images, config.Metrics, config.DeleteTask)
-	k.cgroups = &cgroup.Pods{Groups: config.Groups, Configuration: c, Capacity: config.Machine.Capacity}
+	k.cgroups = &cgroup.Pods{Groups: config.Groups, Configuration: c, Capacity: config.Machine.Capacity, MaxPIDs: func() (int64, error) {
+		free, err := config.Machine.Free()
+		return free.PIDsTotal, err
+	}}
 	k.newVolumes(gates)
 	runtime := k.runtime.Runtime()
 	handlers := &probe.Runner{Exec: k.runtime.ExecBounded}

@@ -52,6 +52,23 @@ func SystemReserved(c *kubeletconfig.KubeletConfiguration) (v1.ResourceList, err
 // pids is the name of processes in systemReserved and kubeReserved.
 const pids = "pid"
 
+// leastProcesses is how many processes and threads a node keeps for itself by
+// default, where it has twice as many: its own, the system's, and some 12 threads
+// of the runtime's shim for each of 110 pods.
+const leastProcesses = 2048
+
+// Processes returns how many processes and threads all pods together may have, 1
+// or more, of those that the machine can have. If reserved says nothing about
+// them, the node keeps a tenth, but at least leastProcesses. Upstream reserves none by
+// default, so that a fork bomb ends with the node.
+func Processes(machine int64, reserved v1.ResourceList) int64 {
+	kept := min(max(machine/10, leastProcesses), machine/2)
+	if given, ok := reserved[pids]; ok {
+		kept = given.Value()
+	}
+	return max(machine-kept, 1)
+}
+
 func add(total v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	sum := total[name]
 	sum.Add(q)

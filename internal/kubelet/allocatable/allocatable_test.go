@@ -54,3 +54,24 @@ func TestAllocatableByPercentages(t *testing.T) {
 		t.Errorf("memory %s, disk %s, want 3Gi and 100Gi", memory, disk)
 	}
 }
+
+// Pods get the processes that are not reserved. By default the node keeps a tenth,
+// or those that it needs with many pods, and on a small machine half.
+func TestProcesses(t *testing.T) {
+	for _, tt := range []struct {
+		machine  int64
+		reserved string
+		want     int64
+	}{
+		{4194304, "", 3774874}, {32768, "", 29492}, {10000, "", 7952}, {1000, "", 500},
+		{32768, "1000", 31768}, {32768, "0", 32768}, {1000, "5k", 1},
+	} {
+		reserved := v1.ResourceList{}
+		if tt.reserved != "" {
+			reserved["pid"] = resource.MustParse(tt.reserved)
+		}
+		if got := Processes(tt.machine, reserved); got != tt.want {
+			t.Errorf("%d with %q reserved: %d, want %d", tt.machine, tt.reserved, got, tt.want)
+		}
+	}
+}

@@ -39,8 +39,9 @@ type Usage struct {
 // Groups are the control groups of the machine. Paths begin at the root of the
 // hierarchy.
 type Groups interface {
-	// Apply creates the group if it is missing and sets its controls. If pids
-	// is 0, the limit of processes is left unchanged.
+	// Apply creates the group if it is missing and sets its controls. pids is
+	// how many processes and threads it may have: -1 is no limit, and 0 leaves
+	// the limit unchanged.
 	Apply(path string, r *runtimeapi.LinuxContainerResources, pids int64) error
 	// Remove removes the group and its descendants. A missing group is not an
 	// error.

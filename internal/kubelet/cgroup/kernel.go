@@ -91,10 +91,8 @@ func (k *Kernel) apply1(path string, r *runtimeapi.LinuxContainerResources, pids
 				return err
 			}
 		case "pids":
-			if pids > 0 {
-				if err := write(filepath.Join(dir, "pids.max"), strconv.FormatInt(pids, 10)); err != nil {
-					return err
-				}
+			if err := limitPIDs(dir, pids); err != nil {
+				return err
 			}
 		}
 	}
@@ -158,10 +156,19 @@ func (k *Kernel) apply2(path string, r *runtimeapi.LinuxContainerResources, pids
 	if err := write(filepath.Join(at, "memory.max"), limit); err != nil {
 		return err
 	}
-	if pids > 0 {
-		return write(filepath.Join(at, "pids.max"), strconv.FormatInt(pids, 10))
+	return limitPIDs(at, pids)
+}
+
+// limitPIDs limits the processes and threads of a group as Groups.Apply says.
+func limitPIDs(dir string, pids int64) error {
+	if pids == 0 {
+		return nil
 	}
-	return nil
+	limit := "max"
+	if pids > 0 {
+		limit = strconv.FormatInt(pids, 10)
+	}
+	return write(filepath.Join(dir, "pids.max"), limit)
 }
 
 // needed are the controllers of version 2 that pods require. Pods get the wanted

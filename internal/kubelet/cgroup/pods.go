@@ -32,14 +32,16 @@ type Pods struct {
 	// has an effect.
 	Configuration *kubeletconfig.KubeletConfiguration
 	Capacity      func() (v1.ResourceList, error) // of the machine
+	MaxPIDs       func() (int64, error)           // how many processes and threads the machine can have; 0: unknown
 
 	sums    admit.Sums
 	mu      sync.Mutex          // guards applied, and that groups are changed in order
 	applied map[string]controls // by path
 }
 
-// controls are the controls of a QoS class.
-type controls struct{ shares, memory int64 }
+// controls are the controls of a QoS class. A limit of 0 processes is none of its
+// own.
+type controls struct{ shares, memory, pids int64 }
 
 func classes() []v1.PodQOSClass {
 	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
@@ -131,11 +133,14 @@ func (p *Pods) Run(ctx context.Context, running func() []*v1.Pod) {
 	})
 }
 
-// together returns the controls of all pods together. They are zero, which is no
-// limit, if enforceNodeAllocatable does not include pods.
+// unlimited is no limit of processes.
+const unlimited = -1
+
+// together returns the controls of all pods together. They have no limits if
+// enforceNodeAllocatable does not include pods.
 func (p *Pods) together() (controls, error) {
 	if !slices.Contains(p.Configuration.EnforceNodeAllocatable, "pods") {
-		return controls{}, nil
+		return controls{pids: unlimited}, nil
 	}
 	capacity, err := p.Capacity()
 	if err != nil {
@@ -145,11 +150,21 @@ func (p *Pods) together() (controls, error) {
 	if err != nil {
 		return controls{}, err
 	}
+	most, err := p.MaxPIDs()
+	if err != nil {
+		return controls{}, err
+	}
+	all := controls{pids: unlimited}
+	if most > 0 {
+		all.pids = allocatable.Processes(most, reserved)
+	}
 	left := allocatable.Of(capacity, reserved)
-	return controls{spec.CPUShares(left.Cpu().MilliValue()), left.Memory().Value()}, nil
+	all.shares, all.memory = spec.CPUShares(left.Cpu().MilliValue()), left.Memory().Value()
+	return all, nil
 }
 
-// ApplyClasses divides the node's CPU between the QoS classes of the active
+// ApplyClasses limits all pods together to what is not reserved of the node's
+// memory and processes, and divides its CPU between the QoS classes of the active
 // pods: burstable pods get the sum of their requests, best-effort pods the
 // minimum.
 func (p *Pods) ApplyClasses(running []*v1.Pod) error {
@@ -184,7 +199,7 @@ func (p *Pods) ApplyClasses(running []*v1.Pod) error {
 		if p.applied[path] == group.want {
 			continue
 		}
-		if err := p.Groups.Apply(path, &runtimeapi.LinuxContainerResources{CpuShares: group.want.shares, MemoryLimitInBytes: group.want.memory}, 0); err != nil {
+		if err := p.Groups.Apply(path, &runtimeapi.LinuxContainerResources{CpuShares: group.want.shares, MemoryLimitInBytes: group.want.memory}, group.want.pids); err != nil {
 			return err
 		}
 		p.applied[path] = group.want

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -154,13 +155,35 @@ func (l *Local) Free() (Free, error) {
 		DiskBytes: int64(st.Bavail) * st.Bsize, DiskTotal: int64(st.Blocks) * st.Bsize,
 		Inodes: int64(st.Ffree), InodesTotal: int64(st.Files),
 	}
-	f.PIDsTotal, _ = strconv.ParseInt(line("/proc/sys/kernel/pid_max"), 10, 64)
-	if fields := strings.Fields(line("/proc/loadavg")); len(fields) > 3 {
+	f.PIDs, f.PIDsTotal = processIDs(line)
+	return f, nil
+}
+
+// processIDs returns how many processes and threads can be started, and how many
+// there can be in all: by the kernel's limits, or by the limit of the container that
+// the machine is. read is line.
+func processIDs(read func(path string) string) (free, total int64) {
+	number := func(path string) int64 {
+		n, err := strconv.ParseInt(read(path), 10, 64)
+		if err != nil {
+			return math.MaxInt64 // also "max"
+		}
+		return n
+	}
+	if total = min(number("/proc/sys/kernel/pid_max"), number("/proc/sys/kernel/threads-max")); total == math.MaxInt64 {
+		return 0, 0
+	}
+	if fields := strings.Fields(read("/proc/loadavg")); len(fields) > 3 {
 		_, tasks, _ := strings.Cut(fields[3], "/")
 		used, _ := strconv.ParseInt(tasks, 10, 64)
-		f.PIDs = f.PIDsTotal - used
+		free = total - used
 	}
-	return f, nil
+	for _, group := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} { // the groups of a machine have no limit here
+		if limit := number(group + "/pids.max"); limit < total {
+			total, free = limit, min(free, limit-number(group+"/pids.current"))
+		}
+	}
+	return free, total
 }
 
 // FileSystem implements Machine.

@@ -1,0 +1,31 @@
+package node
+
+import "testing"
+
+// The processes that a machine can have are bounded by the kernel, and by the
+// control group of the container that the machine is.
+func TestProcessIDs(t *testing.T) {
+	const pidMax, threadsMax, loads = "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/loadavg"
+	for what, tt := range map[string]struct {
+		files       map[string]string
+		free, total int64
+	}{
+		"nothing is known": {},
+		"a machine":        {map[string]string{pidMax: "32768", threadsMax: "192729", loads: "0.1 0.2 0.3 2/768 4711"}, 32000, 32768},
+		"little memory":    {map[string]string{pidMax: "4194304", threadsMax: "7000", loads: "0.1 0.2 0.3 2/1000 4711"}, 6000, 7000},
+		"a container": {map[string]string{
+			pidMax: "32768", threadsMax: "192729", loads: "0.1 0.2 0.3 2/768 4711", "/sys/fs/cgroup/pids.max": "1000", "/sys/fs/cgroup/pids.current": "300",
+		}, 700, 1000},
+		"a container of version 1": {map[string]string{
+			pidMax: "32768", loads: "0.1 0.2 0.3 2/768 4711", "/sys/fs/cgroup/pids/pids.max": "1000", "/sys/fs/cgroup/pids/pids.current": "990",
+		}, 10, 1000},
+		"a container without a limit": {map[string]string{
+			pidMax: "32768", loads: "0.1 0.2 0.3 2/768 4711", "/sys/fs/cgroup/pids.max": "max", "/sys/fs/cgroup/pids.current": "990",
+		}, 32000, 32768},
+	} {
+		free, total := processIDs(func(path string) string { return tt.files[path] })
+		if free != tt.free || total != tt.total {
+			t.Errorf("%s: %d of %d are free, want %d of %d", what, free, total, tt.free, tt.total)
+		}
+	}
+}
