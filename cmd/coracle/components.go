@@ -69,6 +69,7 @@ func kubeletCommand() *cobra.Command {
 			return err
 		}
 		setOOMScore(ctx, score)
+		defer heap.Manage(ctx, heap.NodeShare)()
 		return k.Run(ctx)
 	})
 }

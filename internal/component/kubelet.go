@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet"
 	"github.com/coracle-io/coracle/internal/kubelet/certificate"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/memory"
 )
 
 // Kubelet runs the pods of one node.
@@ -233,6 +234,7 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 	}
 	c := k.Config
 	c.Configuration, c.Metrics, c.Pages = *configuration, counts.Registry, map[string]http.Handler{}
+	c.Memory = memory.NewBudget(memory.ProcessLimit())
 	if k.identity != nil {
 		certificate.ShowClient(c.Metrics, k.identity)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/shutdown"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
+	"github.com/coracle-io/coracle/internal/memory"
 	registry "github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/resource/defaults"
 )
@@ -59,6 +61,9 @@ type Config struct {
 	// remove (FailedPrecondition), so that it can; nil if there is no such way.
 	DeleteTask func(ctx context.Context, containerID string) error
 
+	// Memory is what the process of the kubelet may use; nil is without a limit.
+	Memory Memory
+
 	// The machine; nil is the real one.
 	Files   files.FS
 	Mounter files.Mounter
@@ -76,6 +81,15 @@ type Config struct {
 	Metrics *registry.Registry
 	// Pages are more pages of the server by path, such as /flagz.
 	Pages map[string]http.Handler
+}
+
+// Memory is the memory of the kubelet's process, such as a memory.Budget.
+type Memory interface {
+	// Limit is how much the process may use, in bytes; math.MaxInt64 is no limit.
+	Limit() int64
+	// Shortage returns an error with the use and the limit if there is no room for
+	// more pods and objects.
+	Shortage(now time.Time) error
 }
 
 // Addresses returns the valid addresses in NodeIPs.
@@ -127,6 +141,9 @@ func (c *Config) Complete() error {
 			return err
 		}
 		c.Groups = groups
+	}
+	if c.Memory == nil {
+		c.Memory = memory.NewBudget(math.MaxInt64)
 	}
 	if c.Machine == nil {
 		c.Machine = &node.Local{Disk: c.RootDirectory}

@@ -140,6 +140,7 @@ func New(given Config) (*Kubelet, error) {
 		},
 		FreeImages: k.images.Free,
 		Sources:    eviction.Sources{Runtime: runtime, Files: config.Files, Volumes: k.volumes, CGroups: k.cgroups},
+		Own:        eviction.Own{Limit: config.Memory.Limit(), Shortage: k.shortage, Kept: k.kept},
 		Changed:    k.node.Update, Recorder: k.recorder, Metrics: config.Metrics,
 	})
 	if err != nil {
@@ -173,6 +174,22 @@ func (k *Kubelet) newVolumes(gates *feature.Set) {
 	k.volumes.CSI = csi.New(config)
 }
 
+// shortage returns why the kubelet has no memory of its own for more; nil if it has.
+func (k *Kubelet) shortage() error { return k.config.Memory.Shortage(time.Now()) }
+
+// podCost is roughly how many bytes the kubelet keeps for each byte of a pod as
+// protocol buffers: the decoded object is several times as large.
+const podCost = 8
+
+// kept returns roughly how many bytes the kubelet keeps for a pod.
+func (k *Kubelet) kept(pod *v1.Pod) int64 {
+	bytes := int64(pod.Size()) * podCost
+	if k.objects != nil {
+		bytes += k.objects.Kept(pod.UID)
+	}
+	return bytes
+}
+
 // newPods builds the pod workers and, with an API server, the parts of them that
 // use it.
 func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.Runner) *pods.Workers {
@@ -184,7 +201,7 @@ func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.R
 		Features:    gates, ShuttingDown: func() bool { return k.shutdown.ShuttingDown() },
 	}
 	config := pods.Config{
-		Node: facts, NodeStatus: k.node, Admit: policy.Admit,
+		Node: facts, NodeStatus: k.node, Admit: policy.Admit, Shortage: k.shortage,
 		Runtime: k.runtime.Runtime(), RuntimeName: k.runtime.Name, Files: k.config.Files, CGroups: k.cgroups,
 		UserNamespaces: &userns.Manager{Files: k.config.Files, Folders: k.volumes}, Placement: k.place, Volumes: k.volumes, Images: k.images,
 		NetworkPolicies: k.config.NetworkPolicies, Probes: k.probes, Handlers: handlers, Recorder: k.recorder, Metrics: k.config.Metrics,
@@ -194,7 +211,7 @@ func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.R
 	}
 	if client := k.config.Client; client != nil {
 		watch := c.ConfigMapAndSecretChangeDetectionStrategy == kubeletconfig.WatchChangeDetectionStrategy
-		k.objects = object.New(client, watch, func(uid types.UID) { k.pods.Refresh(uid) })
+		k.objects = object.New(client, watch, object.Memory{Limit: k.config.Memory.Limit(), Shortage: k.shortage}, func(uid types.UID) { k.pods.Refresh(uid) })
 		k.volumes.Objects, k.volumes.Claims, k.volumes.Bundles = k.objects, k.objects, k.objects
 		k.status = status.NewManager(client.Kubernetes, func(uid types.UID) { k.pods.Removed(uid) })
 		k.mirrors = &source.Mirror{Client: client.Kubernetes}

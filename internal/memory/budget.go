@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"fmt"
 	"math"
 	"runtime/debug"
 	"runtime/metrics"
@@ -226,6 +227,17 @@ func (r *Reservation) Release() {
 // measures at most once in measureEvery, and costs two atomic loads otherwise.
 func (b *Budget) Full(now time.Time) bool {
 	return b.limit != math.MaxInt64 && b.used(now) > b.limit/100*fullShare
+}
+
+// Limit returns the limit in bytes; math.MaxInt64 is no limit.
+func (b *Budget) Limit() int64 { return b.limit }
+
+// Shortage returns an error with the memory in use and the limit if Full.
+func (b *Budget) Shortage(now time.Time) error {
+	if !b.Full(now) {
+		return nil
+	}
+	return fmt.Errorf("the process uses %d MiB of memory, and its limit is %d MiB", b.inUse.Load()>>20, b.limit>>20)
 }
 
 // used returns the bytes in use, at most measureEvery old.

@@ -52,6 +52,9 @@ func TestReserve(t *testing.T) {
 	if now = now.Add(time.Second); !budget.Full(now) {
 		t.Error("not full with 950 of 1000 MB")
 	}
+	if err := budget.Shortage(now); err == nil || err.Error() != "the process uses 950 MiB of memory, and its limit is 1000 MiB" {
+		t.Errorf("the shortage is %v", err)
+	}
 	used = 100 * mb
 	if !budget.Full(now) {
 		t.Error("the heap was measured again at once")

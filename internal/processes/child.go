@@ -30,7 +30,7 @@ type child struct {
 // end last.
 func (c *child) start(s *supervisor) error {
 	config := s.config
-	c.failed, c.final, c.limit, c.status.Since = "", false, 0, time.Now()
+	c.failed, c.final, c.limit, c.status.MemoryLimit, c.status.Since = "", false, 0, 0, time.Now()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err

@@ -78,6 +78,9 @@ type Process struct {
 	Restarts  int       `json:"restarts"`
 	LastEnd   time.Time `json:"lastEnd,omitzero"`
 	LastCause string    `json:"lastCause,omitempty"`
+	// MemoryLimit is how much memory it may use, in bytes, as it has reported; 0
+	// before that, and if there is no limit.
+	MemoryLimit int64 `json:"memoryLimit,omitempty"`
 	// NextStart is when a process that is not running is restarted.
 	NextStart time.Time `json:"nextStart,omitzero"`
 	// Components is the state of its components, as last reported.

@@ -1,10 +1,13 @@
 package processes
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 )
 
 // The user chooses the name of a program, which the kernel writes between the
@@ -48,5 +51,21 @@ func TestStatusOfOthersIsRefused(t *testing.T) {
 	}
 	if _, ok, err := Read(dir); ok || err == nil {
 		t.Errorf("a status that all can write: %v, %v", ok, err)
+	}
+}
+
+// The status has the memory limit of a process that has one.
+func TestMemoryLimitOfTheStatus(t *testing.T) {
+	for limit, want := range map[int64]string{64 << 20: ", limit of memory 64 MiB", math.MaxInt64: "up for 0s, not ready yet"} {
+		c := &child{status: Process{Name: Node, PID: 7, Since: time.Now()}}
+		s := &supervisor{config: Config{Arguments: Arguments{RunDir: t.TempDir()}}, children: []*child{c}}
+		s.message(c, Message{MemoryLimit: limit})
+		st, ok, err := Read(s.config.RunDir)
+		if err != nil || !ok || len(st.Processes) != 1 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		if got := st.Processes[0]; !strings.Contains(got.String(), want) || got.MemoryLimit != limit && got.MemoryLimit != 0 {
+			t.Errorf("limit %d: %s, %d", limit, got, got.MemoryLimit)
+		}
 	}
 }

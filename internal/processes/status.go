@@ -126,6 +126,9 @@ func (p Process) String() string {
 		text += " not running, started again in " + max(0, time.Until(p.NextStart)).Round(100*time.Millisecond).String()
 	default:
 		text += fmt.Sprintf(" %d, up for %v", p.PID, time.Since(p.Since).Round(time.Second))
+		if p.MemoryLimit > 0 {
+			text += fmt.Sprintf(", limit of memory %d MiB", p.MemoryLimit>>20)
+		}
 		if !p.Ready {
 			text += ", not ready yet"
 		}

@@ -2,6 +2,7 @@ package processes
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -182,7 +183,10 @@ func (s *supervisor) message(c *child, m Message) {
 		c.failed, c.final = m.Failed, m.Final
 	}
 	if m.MemoryLimit != 0 {
-		c.limit = m.MemoryLimit
+		c.limit, c.status.MemoryLimit = m.MemoryLimit, m.MemoryLimit
+		if m.MemoryLimit == math.MaxInt64 {
+			c.status.MemoryLimit = 0
+		}
 	}
 	if m.Components != nil {
 		c.status.Components = m.Components

@@ -222,6 +222,12 @@ func (s *thresholdState) observe(met []Threshold, now time.Time) *Threshold {
 	return due
 }
 
+// note records a pressure condition that is true now and that no threshold has
+// found.
+func (s *thresholdState) note(c v1.NodeConditionType, now time.Time) {
+	s.last[string(c)], s.now[string(c)] = now, true
+}
+
 // hasNodeCondition reports whether a pressure condition is true.
 func (s *thresholdState) hasNodeCondition(c v1.NodeConditionType, now time.Time) bool {
 	last, ok := s.last[string(c)]

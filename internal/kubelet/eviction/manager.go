@@ -52,6 +52,7 @@ type Config struct {
 	FreeImages func(ctx context.Context, want int64) int64
 	// ImageFS returns what is free on the file system of the runtime's images.
 	ImageFS  func(ctx context.Context) (node.FileSystem, error)
+	Own      Own
 	Changed  func() // called after Conditions has changed
 	Recorder record.EventRecorder
 	Metrics  prometheus.Registerer
@@ -67,6 +68,7 @@ type Manager struct {
 	freeing atomic.Bool         // disk is being freed
 	freed   atomic.Bool         // the last observation found disk that no pod needed
 	disk    supervise.WaitGroup // of freeing
+	ownAt   time.Time           // when look has evicted a pod for the kubelet's own memory; look alone uses it
 	mu      sync.Mutex          // guards what follows
 	// The pod that was evicted last for a threshold, and when.
 	evicted    types.UID
@@ -137,8 +139,14 @@ func (m *Manager) Run(ctx context.Context) {
 	supervise.Repeat(ctx, period, func() { m.look(ctx, state) })
 }
 
-// look compares the free resources with the thresholds.
+// look compares the free resources with the thresholds, and the kubelet's own memory
+// with its limit.
 func (m *Manager) look(ctx context.Context, state *thresholdState) {
+	own := m.config.Own.Shortage()
+	supervise.Report(ctx, "Memory", own)
+	if own != nil {
+		m.relieveOwn(ctx, own)
+	}
 	free, err := m.config.Machine.Free()
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "The machine's free resources cannot be read")
@@ -149,6 +157,9 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 	}
 	now := time.Now()
 	due := state.observe(state.thresholdsMet(m.thresholds, free), now)
+	if own != nil {
+		state.note(v1.NodeMemoryPressure, now)
+	}
 	var conditions []v1.NodeConditionType
 	for _, c := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
 		if state.hasNodeCondition(c, now) {

@@ -1,6 +1,7 @@
 package object
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -134,6 +135,35 @@ func TestWatchesOpenInTurns(t *testing.T) {
 		synctest.Wait()
 		if n := s.lists.Load(); n != 100 {
 			t.Errorf("%d objects are read in the end, want 100", n)
+		}
+	})
+}
+
+// A process with little memory keeps less. Without memory for more, objects that no
+// watch keeps are not read, and those that are kept can be used.
+func TestShortage(t *testing.T) {
+	if got := New(nil, true, Memory{Limit: 80 << 20}, nil).maxKept; got != 10<<20 {
+		t.Errorf("of 80 MiB, %d bytes are kept", got)
+	}
+	run(t, true, func(t *testing.T, s *storeTest) {
+		s.put("kept", "1", "1234")
+		s.put("other", "1", "value")
+		s.register("one", "kept")
+		s.register("two", "kept")
+		s.short = errors.New("the process uses 60 MiB of memory, and its limit is 64 MiB")
+		if got, err := s.Secret(t.Context(), "default", "kept"); err != nil || string(got.Data["k"]) != "1234" {
+			t.Errorf("an object that is kept: %v, %v", got, err)
+		}
+		for what, err := range map[string]error{
+			`secrets "other"`:    func() error { _, err := s.Secret(t.Context(), "default", "other"); return err }(),
+			`configmaps "other"`: func() error { _, err := s.ConfigMap(t.Context(), "default", "other"); return err }(),
+		} {
+			if want := what + " is not read, because the kubelet has no memory for it: " + s.short.Error(); err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+		if one, none := s.Kept("one"), s.Kept("three"); one != 2 || none != 0 { // half of what two pods need: "k" and its value have 5 bytes
+			t.Errorf("%d bytes are kept for a pod, and %d for another one", one, none)
 		}
 	})
 }

@@ -11,6 +11,7 @@ package object
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -51,20 +52,31 @@ const (
 	// maxWatches is how many objects are watched for all pods. Beyond that, the
 	// oldest watch of the namespace with the most of them ends.
 	maxWatches = 2048
-	// maxKept is how many bytes all watches keep. Beyond that, the watch of the
-	// largest object ends, of the namespace whose objects take the most.
-	maxKept = 64 << 20
+	// maxKept is how many bytes all watches keep, and maxKeptShare divides the
+	// memory of the process into what they keep at most. Beyond either, the watch
+	// of the largest object ends, of the namespace whose objects take the most.
+	maxKept      = 64 << 20
+	maxKeptShare = 8
 	// maxOpening is how many watches read their objects at a time.
 	maxOpening = 16
 	// maxOpenTime is how long one that is not answered counts among them.
 	maxOpenTime = 10 * time.Second
 )
 
+// Memory is what the Store may use.
+type Memory struct {
+	Limit int64 // of the process, in bytes
+	// Shortage returns why the process has no room for more objects; nil if it has.
+	Shortage func() error
+}
+
 // Store reads the objects that the pods of a node refer to. Its methods may be
 // called from any goroutine.
 type Store struct {
 	client  *client.Client
 	watch   bool
+	memory  Memory
+	maxKept int // in bytes
 	changed func(uid types.UID)
 
 	mu      sync.Mutex      // guards what follows
@@ -99,9 +111,10 @@ type entry struct {
 // New returns a Store. It calls changed with the UID of each pod that refers to
 // an object that was created, updated or deleted. Without watch, objects are
 // read from the API server each time.
-func New(c *client.Client, watch bool, changed func(uid types.UID)) *Store {
+func New(c *client.Client, watch bool, memory Memory, changed func(uid types.UID)) *Store {
 	return &Store{
-		client: c, watch: watch, changed: changed, entries: map[key]*entry{}, kept: map[string]int{}, pods: map[types.UID]map[key]bool{},
+		client: c, watch: watch, memory: memory, maxKept: int(min(maxKept, memory.Limit/maxKeptShare)), changed: changed,
+		entries: map[key]*entry{}, kept: map[string]int{}, pods: map[types.UID]map[key]bool{},
 		opening: make(chan struct{}, maxOpening),
 	}
 }
@@ -279,7 +292,7 @@ func (s *Store) keep(e *entry, informer cache.SharedIndexInformer, object any) {
 	for _, bytes := range s.kept {
 		total += bytes
 	}
-	for total > maxKept {
+	for total > s.maxKept {
 		largest := s.largest()
 		total -= largest.size
 		s.close(largest)
@@ -352,6 +365,9 @@ func (s *Store) ConfigMap(ctx context.Context, namespace, name string) (*v1.Conf
 	if object, ok := s.cached(configMap(namespace, name)); ok {
 		return object.(*v1.ConfigMap), nil
 	}
+	if err := s.shortage(configMap(namespace, name)); err != nil {
+		return nil, err
+	}
 	object, err := s.client.Kubernetes.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	return object, s.missing(err, configMap(namespace, name), "configmap")
 }
@@ -361,8 +377,32 @@ func (s *Store) Secret(ctx context.Context, namespace, name string) (*v1.Secret,
 	if object, ok := s.cached(secret(namespace, name)); ok {
 		return object.(*v1.Secret), nil
 	}
+	if err := s.shortage(secret(namespace, name)); err != nil {
+		return nil, err
+	}
 	object, err := s.client.Kubernetes.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	return object, s.missing(err, secret(namespace, name), "secret")
+}
+
+// shortage returns an error if the process has no memory for an object that no watch
+// keeps.
+func (s *Store) shortage(k key) error {
+	if err := s.memory.Shortage(); err != nil {
+		return fmt.Errorf("%s %q is not read, because the kubelet has no memory for it: %w", k.resource.Resource, k.name, err)
+	}
+	return nil
+}
+
+// Kept returns how many bytes are kept for a pod: of an object that several pods
+// need, an equal part.
+func (s *Store) Kept(uid types.UID) (bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.pods[uid] {
+		e := s.entries[k]
+		bytes += int64(e.size / len(e.pods))
+	}
+	return bytes
 }
 
 // missing makes a NotFound error name the kind in the singular, as upstream's

@@ -3,6 +3,7 @@ package object
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ type storeTest struct {
 	away   atomic.Bool
 	opened []string // watches, as resource/namespace/name
 	lists  atomic.Int32
+	short  error         // of memory
 	held   chan struct{} // lists of secrets wait until it is closed; nil: they do not
 
 	mu      sync.Mutex // guards changed
@@ -113,7 +115,7 @@ func run(t *testing.T, watches bool, f func(t *testing.T, s *storeTest)) {
 			}
 			return false, nil, nil
 		})
-		s.Store = New(&client.Client{Kubernetes: s.api, Watch: s.watch}, watches, func(uid types.UID) {
+		s.Store = New(&client.Client{Kubernetes: s.api, Watch: s.watch}, watches, Memory{Limit: math.MaxInt64, Shortage: func() error { return s.short }}, func(uid types.UID) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.changed = append(s.changed, uid)

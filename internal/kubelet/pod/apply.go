@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -40,6 +41,12 @@ func (w *worker) apply(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 	if p.KillPod && !p.CreateSandbox {
 		return nil
 	}
+	if p.CreateSandbox && !w.critical(pod) {
+		if err := w.config.room(pod); err != nil {
+			w.retries.failedToStart(wholePod)
+			return err
+		}
+	}
 	paths, err := w.mount(ctx, pod, observed)
 	if err != nil {
 		return err
@@ -52,6 +59,18 @@ func (w *worker) apply(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 		return nil
 	}
 	return w.start(ctx, pod, observed, p, paths)
+}
+
+// room returns an error while the kubelet has no memory of its own for another pod.
+// The pod waits with its back-off: one that was refused would be created again and
+// again by its controller.
+func (c *Config) room(pod *v1.Pod) error {
+	err := c.Shortage()
+	if err == nil {
+		return nil
+	}
+	c.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: the kubelet has no memory for another pod: %v", err)
+	return fmt.Errorf("the kubelet has no memory for another pod: %w", err)
 }
 
 // prepare prepares the devices of the pod's resource claims for a new sandbox. A

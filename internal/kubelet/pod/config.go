@@ -32,6 +32,10 @@ type Config struct {
 	// it admits the pod. The sync loop calls it, so it must not do I/O.
 	Admit func(pod *v1.Pod, running []*v1.Pod) *admit.Rejection
 
+	// Shortage returns why the kubelet has no memory of its own for more pods; nil
+	// if it has.
+	Shortage func() error
+
 	Runtime        internalapi.RuntimeService
 	RuntimeName    func() string
 	Files          files.FS
