@@ -131,6 +131,9 @@ func serveVersion(w http.ResponseWriter, _ *http.Request) {
 
 // count is the default Observer. It counts the request in Metrics.
 func (s *Server) count(a Answered) {
+	// The end of its definition ends a watch, whose resource has no metrics any
+	// more.
+	a.Known = a.Known && (a.Info.Verb != "watch" || s.knows(a.Info))
 	answer := metrics.Answer{
 		Latency: s.registry.Clock.Since(a.Started), Elsewhere: a.Elsewhere, Read: a.Read, Written: a.Size,
 		Dropped: a.Dropped, Deprecated: a.Deprecated, Removed: a.Removed,
@@ -167,9 +170,11 @@ func isMethod(verb string) bool {
 
 // beginLongRunning counts a long-running request until end is called.
 func (s *Server) beginLongRunning(i *apirequest.RequestInfo) (end func()) {
-	a := Answered{Info: i}
-	if e := s.registry.Routes().Find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource); e != nil {
-		a.Known = i.Subresource == "" || e.Resource.Subresource(i.Subresource) != nil
-	}
-	return s.registry.Metrics.Requests.Begin(counted(&a))
+	return s.registry.Metrics.Requests.Begin(counted(&Answered{Info: i, Known: s.knows(i)}))
+}
+
+// knows reports whether the resource or subresource of a request is served.
+func (s *Server) knows(i *apirequest.RequestInfo) bool {
+	e := s.registry.Routes().Find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource)
+	return e != nil && (i.Subresource == "" || e.Resource.Subresource(i.Subresource) != nil)
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coracle-io/coracle/internal/feature"
 )
@@ -32,6 +33,13 @@ func NewAPIServer(features *feature.Set) *APIServer {
 		Fairness:    newFairness(r),
 		Unavailable: r.counter("aggregator_unavailable_apiservice_total", alpha+"Counter of APIServices which are marked as unavailable broken down by APIService name and reason.", "name", "reason"),
 	}
+}
+
+// Forget drops the series of a resource that is no longer served, so that
+// definitions that come and go leave nothing behind.
+func (m *APIServer) Forget(r schema.GroupResource) {
+	m.Requests.forget(r)
+	m.forget(r)
 }
 
 // ofAPIServer reports whether an API server exposes a metric of a library: all

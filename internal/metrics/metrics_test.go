@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/metrics"
 )
@@ -36,6 +38,29 @@ func grep(page, name string) string {
 		}
 	}
 	return strings.Join(found, "\n")
+}
+
+// A resource that is no longer served leaves no series behind.
+func TestForget(t *testing.T) {
+	m := metrics.NewAPIServer(nil)
+	for _, group := range []string{"gone.example.com", "kept.example.com"} {
+		r := metrics.Request{Verb: "list", Group: group, Version: "v1", Resource: "things", IsResource: true, Code: 429}
+		m.Requests.Observe(r, metrics.Answer{Written: 1, Dropped: true, Deprecated: true})
+		r.Verb = "watch"
+		m.Requests.Begin(r)()
+		m.Watches.Of(group, "v1", "things").Sent(1)
+		m.Store.Operation("list", group, "things").Observe(time.Second, nil)
+	}
+	m.Forget(schema.GroupResource{Group: "gone.example.com", Resource: "things"})
+	for line := range strings.Lines(page(m.Registry)) {
+		if strings.Contains(line, "gone.example.com") {
+			t.Errorf("left: %s", line)
+		}
+	}
+	if kept := m.Requests.Kept(); kept != 1 {
+		t.Errorf("%d kinds of requests are counted, want the one of the other group", kept)
+	}
+	want(t, page(m.Registry), `apiserver_watch_events_total{group="kept.example.com",resource="things",version="v1"} 1`)
 }
 
 func TestRequests(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/coracle-io/coracle/internal/feature"
@@ -31,7 +32,8 @@ import (
 // prometheus.Registerer and prometheus.Gatherer.
 type Registry struct {
 	*prometheus.Registry
-	library func(name string) bool
+	library    func(name string) bool
+	byResource []*prometheus.MetricVec // those with the labels group and resource
 }
 
 // NewRegistry returns the registry of a component. It exposes only those
@@ -96,18 +98,32 @@ const (
 
 func (r *Registry) counter(name, help string, labels ...string) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	r.MustRegister(c)
+	r.register(c, c.MetricVec, labels)
 	return c
 }
 
 func (r *Registry) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	r.MustRegister(g)
+	r.register(g, g.MetricVec, labels)
 	return g
 }
 
 func (r *Registry) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	r.MustRegister(h)
+	r.register(h, h.MetricVec, labels)
 	return h
+}
+
+func (r *Registry) register(c prometheus.Collector, vec *prometheus.MetricVec, labels []string) {
+	r.MustRegister(c)
+	if slices.Contains(labels, "group") && slices.Contains(labels, "resource") {
+		r.byResource = append(r.byResource, vec)
+	}
+}
+
+// forget drops the series of a resource.
+func (r *Registry) forget(of schema.GroupResource) {
+	for _, vec := range r.byResource {
+		vec.DeletePartialMatch(prometheus.Labels{"group": of.Group, "resource": of.Resource})
+	}
 }

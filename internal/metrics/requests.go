@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Request identifies requests that are counted together.
@@ -108,6 +109,15 @@ func (m *Requests) Observe(r Request, a Answer) {
 	}
 	if a.Dropped {
 		m.dropped.WithLabelValues(append(r.labels(), strconv.Itoa(r.Code))...).Inc()
+	}
+}
+
+// forget drops the counted Requests of a resource.
+func (m *Requests) forget(of schema.GroupResource) {
+	for key := range m.series.Range {
+		if r := key.(Request); r.Group == of.Group && r.Resource == of.Resource {
+			m.series.Delete(key)
+		}
 	}
 }
 

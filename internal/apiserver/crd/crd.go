@@ -72,6 +72,8 @@ type Config struct {
 	// when the first is needed. If nil, webhooks need URLs.
 	Services func() (webhook.ServiceResolver, error)
 	Clock    clock.PassiveClock
+	// Forget, if set, is called for each resource that is no longer served.
+	Forget func(schema.GroupResource)
 }
 
 // Server serves the custom resources of all definitions.
@@ -317,6 +319,9 @@ func (s *Server) serve(ctx context.Context, states []*state) {
 	for _, d := range gone {
 		s.Cache.Remove(d.stored)
 		s.publishV2(d.crd.Name, nil)
+		if s.Forget != nil {
+			s.Forget(d.stored.GroupResource())
+		}
 	}
 	for gv := range changed {
 		s.publish(gv)

@@ -2,8 +2,11 @@ package crd_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -216,4 +219,49 @@ func TestValidation(t *testing.T) {
 			wantInvalid(t, err, tt.want)
 		})
 	}
+}
+
+// A deleted definition leaves no metrics behind, also not those of a watch that
+// ends with it.
+func TestMetricsOfADeletedDefinition(t *testing.T) {
+	c := start(t)
+	c.define(boats)
+	watching, err := c.kind("v1", "boats").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watching.Stop()
+	if _, err := c.kind("v1", "boats").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if c.metrics(`resource="boats"`) == "" {
+		t.Fatal("requests for boats are not counted")
+	}
+	if err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "boats.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for range watching.ResultChan() { // until the server ends it
+	}
+	ended := `resource="",scope="",subresource="",verb="WATCH"`
+	for late := time.Now().Add(patience); c.metrics(ended) == "" && time.Now().Before(late); {
+	}
+	if c.metrics(ended) == "" {
+		t.Error("the end of the watch is not counted")
+	}
+	if lines := c.metrics(`resource="boats"`); lines != "" {
+		t.Errorf("metrics are left:\n%s", lines)
+	}
+}
+
+// metrics returns the lines of the server's metrics that contain text.
+func (c *cluster) metrics(text string) string {
+	w := httptest.NewRecorder()
+	c.counts.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	var found strings.Builder
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.Contains(line, text) {
+			found.WriteString(line)
+		}
+	}
+	return found.String()
 }

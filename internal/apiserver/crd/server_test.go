@@ -24,6 +24,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/apply"
 	"github.com/coracle-io/coracle/internal/apiserver/crd"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 const patience = 3 * time.Minute
@@ -32,6 +33,7 @@ const patience = 3 * time.Minute
 type cluster struct {
 	*testing.T
 	server      *apiservertest.Server
+	counts      *metrics.APIServer
 	definitions apiextensions.Interface
 	objects     dynamic.Interface
 }
@@ -44,8 +46,10 @@ func start(t *testing.T) *cluster {
 	}
 	var custom *crd.Server
 	var managers *apply.Managers
+	counts := metrics.NewAPIServer(nil)
 	server := apiservertest.Start(t, func(c *apiserver.Config) {
-		custom = crd.New(crd.Config{BuiltIn: c.Resources, Cache: c.Registry.Cache, Documents: documents, Clock: clock.RealClock{}})
+		c.Registry.Metrics = counts
+		custom = crd.New(crd.Config{BuiltIn: c.Resources, Cache: c.Registry.Cache, Documents: documents, Clock: clock.RealClock{}, Forget: counts.Forget})
 		managers = apply.New(custom.SchemasOr(documents.Schemas))
 		c.Registry.Managers = managers
 		c.Handlers.Paths = map[string]http.Handler{"/openapi/v2": documents, "/openapi/v3": documents, "/openapi/v3/": documents}
@@ -61,7 +65,7 @@ func start(t *testing.T) *cluster {
 	})
 	<-ready
 	return &cluster{
-		T: t, server: server,
+		T: t, server: server, counts: counts,
 		definitions: apiextensions.NewForConfigOrDie(server.Config),
 		objects:     dynamic.NewForConfigOrDie(server.Config),
 	}

@@ -79,7 +79,7 @@ func (a *apis) byPath() map[string]schema.GroupResource {
 
 // storage is the store of objects and the watch cache over it.
 type storage struct {
-	store store.Store
+	store *measured.Store
 	// encryption is the layer of store that --encryption-provider-config
 	// configures, or nil.
 	encryption *encrypt.Store
@@ -204,6 +204,10 @@ func (a *Server) newExtensions() error {
 	documents.TurnOff(turnedOff, runtimeconfig.Unserved(a.apis.usual, a.apis.resources))
 	custom := crd.New(crd.Config{
 		BuiltIn: a.apis.resources, Cache: a.storage.cache, Documents: documents, Services: a.webhookServices, Clock: clock.RealClock{},
+		Forget: func(r schema.GroupResource) {
+			a.storage.store.Forget(r)
+			a.metrics.Forget(r)
+		},
 	})
 	a.extensions = extensions{documents: documents, custom: custom, managers: apply.New(custom.SchemasOr(documents.Schemas))}
 	a.own = newOwnAddresses(a.storage.objects())

@@ -43,6 +43,16 @@ func (m *Store) observe(operation, key string, began time.Time, err error) {
 	found.(*metrics.Operation).Observe(took, err)
 }
 
+// Forget drops the measurements of a resource. Its metrics must be dropped
+// afterwards.
+func (m *Store) Forget(of schema.GroupResource) {
+	for key := range m.operations.Range {
+		if m.resource(key.(measurement).path) == of {
+			m.operations.Delete(key)
+		}
+	}
+}
+
 // path returns the storage path of a key: the first segment after the prefix if it
 // is a known path, and otherwise the first two, as for custom resources. It
 // returns "" for a key that contains all resources.

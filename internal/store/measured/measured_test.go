@@ -2,9 +2,27 @@ package measured
 
 import (
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coracle-io/coracle/internal/metrics"
 )
+
+// A resource whose definition is deleted leaves nothing behind.
+func TestForget(t *testing.T) {
+	s := New(nil, metrics.NewAPIServer(nil).Store, "/registry/", map[string]schema.GroupResource{})
+	for _, operation := range []string{"list", "create"} {
+		s.observe(operation, "/registry/example.com/widgets/", time.Time{}, nil)
+		s.observe(operation, "/registry/example.com/gadgets/", time.Time{}, nil)
+	}
+	s.Forget(schema.GroupResource{Group: "example.com", Resource: "widgets"})
+	for key := range s.operations.Range {
+		if path := key.(measurement).path; path != "example.com/gadgets" {
+			t.Errorf("operations of %s are kept", path)
+		}
+	}
+}
 
 func TestResourceOfKey(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
