@@ -42,23 +42,53 @@ func TestGarbageFor(t *testing.T) {
 // more.
 func TestPace(t *testing.T) {
 	start := time.Unix(0, 0)
-	p := gcPacer{most: 256 * mb, last: start, rest: 60 * mb}
-	if _, load := p.collected(state{live: 30 * mb, allocated: 30 * mb, held: 92 * mb}, start.Add(2*time.Minute)); load {
+	p := gcPacer{most: 256 * mb, last: start, rest: 60 * mb, kept: 30 * mb}
+	if _, wait := p.collected(state{live: 30 * mb, allocated: 30 * mb, held: 92 * mb}, start.Add(2*time.Minute)); wait != 0 {
 		t.Error("a collection at rest is a load")
 	}
-	if percent, load := p.collected(state{live: 30 * mb, allocated: 90 * mb, held: 62 * mb}, start.Add(2*time.Minute+time.Second)); !load || percent != 800 {
-		t.Errorf("60 MB a second: %d %%, load %v", percent, load)
+	if percent, wait := p.collected(state{live: 30 * mb, allocated: 90 * mb, held: 62 * mb}, start.Add(2*time.Minute+time.Second)); wait != idleTime || percent != 800 {
+		t.Errorf("60 MB a second: %d %%, release after %v", percent, wait)
 	}
-	if _, load := p.collected(state{live: 100 * mb, allocated: 100 * mb, held: 300 * mb}, start.Add(10*time.Minute)); !load {
+	if _, wait := p.collected(state{live: 100 * mb, allocated: 100 * mb, held: 300 * mb}, start.Add(10*time.Minute)); wait != idleTime {
 		t.Error("240 MB more than at rest are no load")
 	}
-	for n := 1; p.released(70 * mb); n++ {
+	for n := 1; p.released(state{live: 30 * mb, held: 70 * mb}, start); n++ {
 		if n > releaseCount {
 			t.Fatal("memory is released forever")
 		}
 	}
-	if _, load := p.collected(state{live: 30 * mb, allocated: 130 * mb, held: 72 * mb}, start.Add(20*time.Minute)); load {
+	if _, wait := p.collected(state{live: 30 * mb, allocated: 130 * mb, held: 72 * mb}, start.Add(20*time.Minute)); wait != 0 {
 		t.Error("what stays is a load forever")
+	}
+}
+
+// Objects that expire after the releases that follow a load, such as etcd's
+// index of deleted keys, get a release of their own, but no sooner than the pause
+// after the last one.
+func TestPaceExpired(t *testing.T) {
+	start := time.Unix(0, 0)
+	p := gcPacer{most: 256 * mb, last: start, releases: releaseCount}
+	for p.released(state{live: 35 * mb, held: 125 * mb}, start.Add(5*time.Minute)) {
+	}
+	for _, c := range []struct {
+		what string
+		live uint64
+		at   time.Duration
+		want time.Duration
+	}{
+		{"a megabyte", 34 * mb, 2 * time.Minute, 0},
+		{"9 MB within the pause", 26 * mb, 4 * time.Minute, time.Minute},
+		{"9 MB after the pause", 26 * mb, 6 * time.Minute, idleTime},
+	} {
+		if _, wait := p.collected(state{live: c.live, held: 125 * mb}, start.Add(c.at)); wait != c.want {
+			t.Errorf("%s: memory is released after %v, want %v", c.what, wait, c.want)
+		}
+	}
+	if p.released(state{live: 26 * mb, held: 60 * mb}, start.Add(7*time.Minute)) {
+		t.Error("memory is released again although nothing expired")
+	}
+	if _, wait := p.collected(state{live: 26 * mb, held: 64 * mb}, start.Add(8*time.Minute)); wait != 0 {
+		t.Error("memory is released at rest")
 	}
 }
 

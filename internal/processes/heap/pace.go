@@ -36,15 +36,23 @@ const (
 	releaseCount = 8
 	releasePause = 15 * time.Second
 	releaseShare = 1.0 / 400
+	// expiredShare is the share of the live objects whose expiry is worth a
+	// release at rest. Some expire long after these releases: the watch cache
+	// keeps events for 5 minutes, and etcd's index keeps deleted keys for up
+	// to 10. They lie scattered, so that a few megabytes of them keep many
+	// times as much memory in use.
+	expiredShare = 1.0 / 16
 )
 
 // gcPacer is the state of the garbage collector's control.
 type gcPacer struct {
 	most      uint64 // garbage, in bytes
 	last      time.Time
-	allocated uint64 // bytes until last
-	rest      uint64 // bytes of memory that the process held after the last release
-	releases  int    // remaining
+	allocated uint64    // bytes until last
+	rest      uint64    // bytes of memory that the process held after the last release
+	kept      uint64    // bytes of objects that were live then
+	releases  int       // remaining
+	next      time.Time // of the next release at rest, at the earliest
 }
 
 // paceGarbage adapts the garbage collector to the load until ctx ends. A
@@ -66,7 +74,7 @@ func paceGarbage(ctx context.Context) {
 		defer debug.SetGCPercent(usualGarbage)
 	}
 	now := readState()
-	p := gcPacer{most: garbageFor(memory.ProcessLimit()), last: time.Now(), allocated: now.allocated, rest: now.held}
+	p := gcPacer{most: garbageFor(memory.ProcessLimit()), last: time.Now(), allocated: now.allocated, rest: now.held, kept: now.live}
 	collected := make(chan struct{}, 1)
 	afterCollection(collected)
 	for {
@@ -80,19 +88,20 @@ func paceGarbage(ctx context.Context) {
 			before := readState()
 			releaseMemory(ctx)
 			after := readState()
-			if p.released(after.held) {
-				idleTimer.Reset(pauseAfter(after.collecting - before.collecting))
+			pause := pauseAfter(after.collecting - before.collecting)
+			if p.released(after, time.Now().Add(pause)) {
+				idleTimer.Reset(pause)
 			}
 			continue
 		case <-collected:
 		}
 		afterCollection(collected)
-		percent, load := p.collected(readState(), time.Now())
+		percent, wait := p.collected(readState(), time.Now())
 		if own {
 			debug.SetGCPercent(percent)
 		}
-		if load {
-			idleTimer.Reset(idleTime)
+		if wait > 0 {
+			idleTimer.Reset(wait)
 		}
 	}
 }
@@ -120,21 +129,25 @@ func readState() state {
 }
 
 // collected returns, after a collection, the GC percentage until the next one,
-// and whether there is a load.
-func (p *gcPacer) collected(h state, now time.Time) (percent int, load bool) {
+// and how long to wait for another before memory is released: after a load, and
+// when objects have expired since the last release. 0 is no release.
+func (p *gcPacer) collected(h state, now time.Time) (percent int, wait time.Duration) {
 	percent = garbagePercent(h.live, h.allocated-p.allocated, p.most, now.Sub(p.last))
 	p.last, p.allocated = now, h.allocated
-	load = percent > usualGarbage || h.held > p.rest+h.live+loadThreshold
-	if load {
+	if percent > usualGarbage || h.held > p.rest+h.live+loadThreshold {
 		p.releases = releaseCount
+		return percent, idleTime
 	}
-	return percent, load
+	if float64(h.live) < float64(p.kept)*(1-expiredShare) {
+		return percent, max(idleTime, p.next.Sub(now))
+	}
+	return percent, 0
 }
 
-// released records how much memory is held after a release, and reports whether
-// to release again.
-func (p *gcPacer) released(held uint64) (again bool) {
-	p.rest = held
+// released records the state after a release, and when the next may be. It
+// reports whether to release then even if nothing expires.
+func (p *gcPacer) released(h state, next time.Time) (again bool) {
+	p.rest, p.kept, p.next = h.held, h.live, next
 	p.releases--
 	return p.releases > 0
 }
