@@ -47,9 +47,9 @@ const (
 	// quietWrites is the number of writes between two checks up to which the
 	// store counts as idle.
 	quietWrites = 10 * int64(maintainInterval/time.Second)
-	// pagesWrites is the number of writes after which the pages of the file are
-	// released.
-	pagesWrites = 1000
+	// pagesRead is the number of revisions, written or compacted, after which
+	// the pages of the file are released.
+	pagesRead = 1000
 )
 
 // decide returns reclaim if etcd refuses writes because of the quota, and
@@ -75,9 +75,9 @@ func (e *Embedded) maintain(ctx context.Context) {
 	defer ticker.Stop()
 	quotaHit, pause := e.quotaHit, time.NewTimer(0)
 	defer pause.Stop()
-	last, released := e.revision(), int64(0)
+	last, released := e.revisions(), revisions{}
 	for {
-		quiet := false
+		quiet, read := false, released
 		select {
 		case <-ctx.Done():
 			return
@@ -85,8 +85,11 @@ func (e *Embedded) maintain(ctx context.Context) {
 			quotaHit = e.quotaHit
 			continue
 		case <-ticker.C:
-			now := e.revision()
-			quiet = now-last < quietWrites
+			now := e.revisions()
+			quiet = now.current-last.current < quietWrites
+			// A compaction deletes in the background. It counts at the next
+			// tick, when it has read what it reads.
+			read = revisions{now.current, last.compacted}
 			last = now
 		case <-quotaHit:
 			quotaHit = nil
@@ -96,8 +99,8 @@ func (e *Embedded) maintain(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			logger.Error(err, "Maintenance of etcd's database failed, will try again", "after", maintainInterval)
 		}
-		if quiet && last-released > pagesWrites {
-			released = last
+		if quiet && read.since(released) > pagesRead {
+			released = read
 			if err := releasePages(e.file); err != nil {
 				logger.V(1).Info("Cannot release the pages of etcd's database", "error", err)
 			}
@@ -105,8 +108,20 @@ func (e *Embedded) maintain(ctx context.Context) {
 	}
 }
 
-// revision returns the current revision, which counts the writes.
-func (e *Embedded) revision() int64 { return e.server.Server.KV().Rev() }
+// revisions are the current revision, which counts the writes, and the one up to
+// which history is compacted.
+type revisions struct{ current, compacted int64 }
+
+func (e *Embedded) revisions() revisions {
+	kv := e.server.Server.KV()
+	return revisions{kv.Rev(), kv.FirstRev()}
+}
+
+// since returns how many revisions were written or compacted since before. Both
+// read pages of the database.
+func (r revisions) since(before revisions) int64 {
+	return r.current - before.current + r.compacted - before.compacted
+}
 
 // refuses returns the reason why etcd refuses writes, or nil.
 func (s sizes) refuses() error {

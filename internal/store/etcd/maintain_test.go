@@ -82,3 +82,21 @@ func TestLargerQuotaClearsTheAlarm(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A compaction reads pages of the database as writes do.
+func TestRevisionsSince(t *testing.T) {
+	released := revisions{current: 80_000, compacted: 100}
+	for _, tt := range []struct {
+		name string
+		now  revisions
+		want int64
+	}{
+		{"idle", revisions{80_010, 100}, 10},
+		{"written", revisions{82_000, 100}, 2_000},
+		{"compacted", revisions{80_010, 80_000}, 79_910},
+	} {
+		if got := tt.now.since(released); got != tt.want {
+			t.Errorf("%s: %d revisions, want %d", tt.name, got, tt.want)
+		}
+	}
+}
