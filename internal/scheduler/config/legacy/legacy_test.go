@@ -73,6 +73,9 @@ func TestPriorities(t *testing.T) {
 		"EvenPodsSpreadPriority": "PodTopologySpread", "EqualPriority": "",
 	} {
 		got := strings.Fields(show(t, "priorities: [{name: "+priority+", weight: 7}]\n"))
+		if short := show(t, "priorities: [{name: "+strings.TrimSuffix(priority, "Priority")+", weight: 7}]\n"); short != strings.Join(got, " ") {
+			t.Errorf("%s without Priority: %s, want %v", priority, short, got)
+		}
 		if want != "" && !slices.Contains(got, "multi+"+want+"*7") {
 			t.Errorf("%s: %v, want %s with weight 7", priority, got, want)
 		}
@@ -116,6 +119,19 @@ hardPodAffinitySymmetricWeight: 10
 		if !slices.Contains(strings.Fields(got), want) {
 			t.Errorf("%s is missing in %s", want, got)
 		}
+	}
+}
+
+// The example of a policy with an extender that Kubernetes had.
+func TestExtenderWithVersion(t *testing.T) {
+	got := show(t, `
+predicates: [{name: PodFitsHostPorts}, {name: PodFitsResources}, {name: NoDiskConflict}, {name: NoVolumeZoneConflict}, {name: MatchNodeSelector}, {name: HostName}]
+priorities: [{name: LeastRequestedPriority, weight: 1}, {name: BalancedResourceAllocation, weight: 1}, {name: ServiceSpreadingPriority, weight: 1}, {name: EqualPriority, weight: 1}]
+extenders: [{urlPrefix: "http://127.0.0.1:12346/scheduler", apiVersion: v1beta1, filterVerb: filter, prioritizeVerb: prioritize, weight: 5, enableHttps: false, nodeCacheCapable: false}]
+hardPodAffinitySymmetricWeight: 10
+`)
+	if want := "multi+NodeResourcesBalancedAllocation*1"; !slices.Contains(strings.Fields(got), want) {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -1,6 +1,10 @@
 package legacy
 
-import kubescheduler "k8s.io/kube-scheduler/config/v1"
+import (
+	"strings"
+
+	kubescheduler "k8s.io/kube-scheduler/config/v1"
+)
 
 // predicatePlugins returns the plugins that check what a predicate checked.
 // Node conditions are taints, so that TaintToleration has their predicates.
@@ -43,34 +47,42 @@ func predicatePlugins(predicate string) (plugins []string, exists bool) {
 }
 
 // priorityPlugin returns the plugin that scores as a priority did; "" if all
-// nodes are the same to it.
+// nodes are the same to it. Names may leave out "Priority" at the end.
 func priorityPlugin(priority string) (plugin string, exists bool) {
-	switch priority {
-	case "EqualPriority":
+	switch shortPriority(priority) {
+	case "Equal":
 		return "", true
-	case "LeastRequestedPriority", "MostRequestedPriority", "RequestedToCapacityRatioPriority":
+	case "LeastRequested", mostRequested, capacityRatio:
 		return fit, true
 	case "BalancedResourceAllocation":
 		return "NodeResourcesBalancedAllocation", true
-	case "SelectorSpreadPriority", "ServiceSpreadingPriority":
+	case "SelectorSpread", "ServiceSpreading":
 		return "SelectorSpread", true
-	case "CalculateAntiAffinityPriority":
+	case "CalculateAntiAffinity":
 		return serviceAffinity, true
-	case "ImageLocalityPriority":
+	case "ImageLocality":
 		return "ImageLocality", true
-	case "NodeAffinityPriority":
+	case "NodeAffinity":
 		return nodeAffinity, true
-	case "InterPodAffinityPriority":
+	case "InterPodAffinity":
 		return interPodAffinity, true
-	case "NodePreferAvoidPodsPriority":
+	case "NodePreferAvoidPods":
 		return "NodePreferAvoidPods", true
-	case "TaintTolerationPriority":
+	case "TaintToleration":
 		return taintToleration, true
-	case "EvenPodsSpreadPriority":
+	case "EvenPodsSpread":
 		return topologySpread, true
 	}
 	return "", false
 }
+
+func shortPriority(name string) string { return strings.TrimSuffix(name, "Priority") }
+
+// Priorities that score resources in another way than LeastRequested.
+const (
+	mostRequested = "MostRequested"
+	capacityRatio = "RequestedToCapacityRatio"
+)
 
 // scorerOf returns the plugin that only scores resources by a strategy.
 func scorerOf(strategy kubescheduler.ScoringStrategyType) string {

@@ -82,6 +82,9 @@ type Extender struct {
 	EnableHTTPS            *bool                            `json:"enableHttps,omitempty"`
 	TLSConfig              *kubescheduler.ExtenderTLSConfig `json:"tlsConfig,omitempty"`
 	HTTPTimeout            any                              `json:"httpTimeout,omitempty"`
+	// APIVersion has no effect. The first policies with extenders, whose examples
+	// are still in use, had to give it.
+	APIVersion string `json:"apiVersion,omitempty"`
 }
 
 // DecodePolicy reads a policy in JSON or YAML.

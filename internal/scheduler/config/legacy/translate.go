@@ -134,10 +134,10 @@ func (t *translation) priorities(list []Priority) {
 }
 
 func strategyOf(priority string) kubescheduler.ScoringStrategyType {
-	switch priority {
-	case "MostRequestedPriority":
+	switch shortPriority(priority) {
+	case mostRequested:
 		return kubescheduler.MostAllocated
-	case "RequestedToCapacityRatioPriority":
+	case capacityRatio:
 		return kubescheduler.RequestedToCapacityRatio
 	}
 	return kubescheduler.LeastAllocated
