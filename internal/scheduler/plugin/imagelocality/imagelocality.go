@@ -3,7 +3,10 @@ package imagelocality
 
 import (
 	"context"
+	"iter"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
@@ -13,10 +16,10 @@ import (
 const Name = "ImageLocality"
 
 // Sizes between which the score rises, in bytes: below the first an image is
-// pulled so fast that it does not matter. The second is per container.
+// pulled so fast that it does not matter. The second is for each image.
 const (
-	minimum      = 23 << 20
-	perContainer = 1000 << 20
+	minimum  = 23 << 20
+	perImage = 1000 << 20
 )
 
 // Factory describes the plugin.
@@ -48,15 +51,31 @@ func (p *plugin) PreScore(_ context.Context, state *framework.CycleState, pod *f
 		return framework.NewStatus(framework.Skip, Name)
 	}
 	s := &preScoreState{}
-	for c := range podquery.Containers(&pod.Pod.Spec) {
-		name := normalized(c.Image)
+	for reference := range images(&pod.Pod.Spec) {
+		name := normalized(reference)
 		image := snapshot.Image(name)
 		s.names = append(s.names, name)
 		s.scaled = append(s.scaled, image.Size*int64(image.NumNodes)/int64(snapshot.NumNodes()))
 	}
-	s.ceiling = int64(perContainer) * int64(len(s.names))
+	s.ceiling = int64(perImage) * int64(len(s.names))
 	p.key.Put(state, s)
 	return nil
+}
+
+// images yields the images of the containers and of image volumes (KEP-4639).
+func images(s *v1.PodSpec) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for c := range podquery.Containers(s) {
+			if !yield(c.Image) {
+				return
+			}
+		}
+		for i := range s.Volumes {
+			if image := s.Volumes[i].Image; image != nil && !yield(image.Reference) {
+				return
+			}
+		}
+	}
 }
 
 // Score implements framework.ScorePlugin: the bytes that need not be pulled.

@@ -1,6 +1,7 @@
 package imagelocality
 
 import (
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,14 +23,16 @@ func image(mebibytes int64, names ...string) v1.ContainerImage {
 
 // TestImageLocality scores the node a of two nodes. An image counts with its size,
 // times the share of the nodes that hold it, between 23 MiB and 1000 MiB for each
-// container.
+// image.
 func TestImageLocality(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		a, b   []v1.ContainerImage
-		images []string // of the pod's containers
+		images []string // of the pod's containers; "volume NAME" is of an image volume
 		want   int64
 	}{
+		{"an image volume", []v1.ContainerImage{image(9000, "model:1")}, nil, []string{"web:1", "volume model:1"}, 100},
+		{"an image volume without its image", []v1.ContainerImage{image(1000, "web:1")}, []v1.ContainerImage{image(1000, "web:1")}, []string{"web:1", "volume model:1"}, 49},
 		{"an image on all nodes", []v1.ContainerImage{image(511, "web:1")}, []v1.ContainerImage{image(511, "web:1")}, []string{"web:1"}, 49},
 		{"an image on half of them", []v1.ContainerImage{image(1022, "web:1")}, nil, []string{"web:1"}, 49},
 		{"an image on the other node", nil, []v1.ContainerImage{image(1022, "web:1")}, []string{"web:1"}, 0},
@@ -45,6 +48,10 @@ func TestImageLocality(t *testing.T) {
 			made, h := plugintest.New(t, Factory(), nil)
 			p, pod := made.(*plugin), &v1.Pod{}
 			for _, image := range test.images {
+				if reference, ok := strings.CutPrefix(image, "volume "); ok {
+					pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: reference}}})
+					continue
+				}
 				pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Image: image})
 			}
 			snapshot := plugintest.Snapshot([]*v1.Node{nodeWith("a", test.a...), nodeWith("b", test.b...)})
