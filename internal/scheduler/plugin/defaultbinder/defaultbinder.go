@@ -5,8 +5,11 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
@@ -27,12 +30,31 @@ type plugin struct{ client kubernetes.Interface }
 func (*plugin) Name() string { return Name }
 
 // Bind implements framework.BindPlugin. The UID keeps it from binding another
-// pod of the same name.
+// pod of the same name. Errors that may pass, such as of an API server that
+// restarts, are retried for a moment: one pod of a gang that is not bound keeps
+// the others from their work.
 func (p *plugin) Bind(ctx context.Context, _ *framework.CycleState, pod *framework.PodInfo, node string) *framework.Status {
-	return framework.AsStatus(Name, p.client.CoreV1().Pods(pod.Pod.Namespace).Bind(ctx, &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Pod.Namespace, Name: pod.Pod.Name, UID: pod.Pod.UID},
-		Target:     v1.ObjectReference{Kind: "Node", Name: node},
-	}, metav1.CreateOptions{}))
+	pods := p.client.CoreV1().Pods(pod.Pod.Namespace)
+	tried := false
+	err := retry.OnError(retry.DefaultBackoff, func(err error) bool { return ctx.Err() == nil && isTransient(err) }, func() error {
+		err := pods.Bind(ctx, &v1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Pod.Namespace, Name: pod.Pod.Name, UID: pod.Pod.UID},
+			Target:     v1.ObjectReference{Kind: "Node", Name: node},
+		}, metav1.CreateOptions{})
+		if tried && apierrors.IsConflict(err) { // the try before may have had its effect
+			if now, getErr := pods.Get(ctx, pod.Pod.Name, metav1.GetOptions{}); getErr == nil && now.UID == pod.Pod.UID && now.Spec.NodeName == node {
+				return nil
+			}
+		}
+		tried = true
+		return err
+	})
+	return framework.AsStatus(Name, err)
+}
+
+// isTransient reports whether a request may succeed when it is repeated.
+func isTransient(err error) bool {
+	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || utilnet.IsConnectionRefused(err)
 }
 
 // EventsToRegister implements framework.EnqueueExtensions: it rejects no pod.
