@@ -63,7 +63,7 @@ func (a remoteAccess) file(name string) string { return filepath.Join(a.dir, nam
 
 func (a remoteAccess) with(file string, run func(context.Context, client.Provider) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		provider, err := base.Remote(a.file(file), file)
+		provider, err := base.Remote("", a.file(file), file)
 		if err != nil {
 			return err
 		}

@@ -71,6 +71,9 @@ func (d *dryRun) run(ctx context.Context) error {
 	if file := d.scheduler.Configuration.ClientConnection.Kubeconfig; file != "" {
 		d.client.KubeConfig = &file
 	}
+	if d.scheduler.Master != "" {
+		d.client.APIServer = &d.scheduler.Master
+	}
 	config, err := d.client.ToRESTConfig()
 	if err != nil {
 		return err

@@ -27,8 +27,10 @@ import (
 // ControllerManager runs all controllers while it holds the leader lease.
 type ControllerManager struct {
 	Kubeconfig string
-	Serving    base.Serving
-	Leader     leader.Options
+	// Master is the URL of the API server instead of the one in the kubeconfig.
+	Master  string
+	Serving base.Serving
+	Leader  leader.Options
 	// RootCAFile is the file with the CA certificates by which pods verify the
 	// API server. RootCA has them, in PEM, if there is no file.
 	RootCAFile string
@@ -61,6 +63,7 @@ func NewControllerManager() *ControllerManager {
 // AddFlags binds the flags to fs.
 func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig, "kubeconfig file for the API server")
+	addMasterFlag(fs, &m.Master)
 	m.Serving.AddFlags(fs)
 	fs.BoolVar(&m.Serving.Profiling, "profiling", m.Serving.Profiling, base.ProfilingUsage)
 	fs.StringVar(&m.RootCAFile, "root-ca-file", m.RootCAFile, "root certificate authority published to pods in the ConfigMap kube-root-ca.crt")
@@ -112,7 +115,7 @@ func (m *ControllerManager) Run(ctx context.Context) error {
 	if err := m.Validate(); err != nil {
 		return err
 	}
-	provider, err := base.Remote(m.Kubeconfig, "kube-controller-manager")
+	provider, err := base.Remote(m.Master, m.Kubeconfig, "kube-controller-manager")
 	if err != nil {
 		return err
 	}

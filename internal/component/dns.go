@@ -48,7 +48,7 @@ func (d *DNS) AddFlags(fs *pflag.FlagSet) {
 
 // Run serves in a process of its own.
 func (d *DNS) Run(ctx context.Context) error {
-	provider, err := base.Remote(d.Kubeconfig, "dns")
+	provider, err := base.Remote("", d.Kubeconfig, "dns")
 	if err != nil {
 		return err
 	}

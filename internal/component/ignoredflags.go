@@ -6,6 +6,12 @@ import (
 	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
+// addMasterFlag binds --master, which upstream's controller manager and scheduler
+// share.
+func addMasterFlag(fs *pflag.FlagSet, master *string) {
+	fs.StringVar(master, "master", *master, "URL of the API server, such as https://10.0.0.1:6443 (default: the one in the kubeconfig)")
+}
+
 // ignoredComponentFlags are the flags without effect that upstream's controller
 // manager and scheduler share.
 func ignoredComponentFlags() *pflag.FlagSet {
@@ -20,7 +26,8 @@ func ignoredComponentFlags() *pflag.FlagSet {
 		version      = "has no effect: the version is fixed"
 	)
 	for name, why := range map[string]string{
-		"authentication-kubeconfig": asKubeconfig, "authorization-kubeconfig": asKubeconfig, "master": asKubeconfig, "cert-dir": fixed, "tls-min-version": fixed,
+		"authentication-kubeconfig": asKubeconfig, "authorization-kubeconfig": asKubeconfig, "cert-dir": fixed, "tls-min-version": fixed,
+		"log-backtrace-at": logs, "log-dir": logs, "log-file": logs, "log-file-max-size": logs, "stderrthreshold": logs, // of glog
 		"logging-format": logs, "vmodule": logs, "log-json-info-buffer-size": logs, "log-text-info-buffer-size": logs,
 		"show-hidden-metrics-for-version": measures, "allow-metric-labels-manifest": measures,
 		"kube-api-content-type": client, "requestheader-client-ca-file": fixed, "address": insecure, "emulated-version": version, "min-compatibility-version": version,
@@ -30,6 +37,7 @@ func ignoredComponentFlags() *pflag.FlagSet {
 	for name, why := range map[string]string{
 		"authentication-skip-lookup": fixed, "authentication-tolerate-lookup-failure": fixed, "permit-address-sharing": fixed, "permit-port-sharing": fixed,
 		"disable-http2-serving": fixed, "contention-profiling": fixed, "log-json-split-stream": logs, "log-text-split-stream": logs,
+		"add-dir-header": logs, "alsologtostderr": logs, "logtostderr": logs, "one-output": logs, "skip-headers": logs, "skip-log-headers": logs, // of glog
 		"emulation-forward-compatibility": version,
 	} {
 		fs.Bool(name, false, why)
@@ -47,12 +55,13 @@ func ignoredComponentFlags() *pflag.FlagSet {
 	} {
 		fs.StringSlice(name, nil, why)
 	}
+	fs.IntSlice("tls-curve-preferences", nil, fixed)
 	for name, why := range map[string]string{"http2-max-streams-per-connection": fixed, "port": insecure, "kube-api-burst": client} {
 		fs.Int(name, 0, why)
 	}
 	fs.Float32("kube-api-qps", 0, client)
 	flagvalue.Is(fs, flagvalue.File, "requestheader-client-ca-file")
-	flagvalue.Is(fs, flagvalue.Path, "authentication-kubeconfig", "authorization-kubeconfig", "cert-dir")
+	flagvalue.Is(fs, flagvalue.Path, "authentication-kubeconfig", "authorization-kubeconfig", "cert-dir", "log-dir", "log-file")
 	flagvalue.Is(fs, flagvalue.KeyPair, "tls-sni-cert-key")
 	flagvalue.Is(fs, flagvalue.Address, "address")
 	flagvalue.Is(fs, flagvalue.Number, "kube-api-qps")

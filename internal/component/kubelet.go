@@ -168,7 +168,7 @@ func (k *Kubelet) identify(ctx context.Context, c *kubeletconfig.KubeletConfigur
 			return nil, err
 		}
 	}
-	return base.Remote(k.Kubeconfig, "kubelet")
+	return base.Remote("", k.Kubeconfig, "kubelet")
 }
 
 // RunWith runs the kubelet with a client of the given provider until ctx ends. A

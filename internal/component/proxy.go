@@ -62,7 +62,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if p.Cleanup {
 		return p.RemoveRules()
 	}
-	provider, err := base.Remote(p.Kubeconfig, "kube-proxy")
+	provider, err := base.Remote("", p.Kubeconfig, "kube-proxy")
 	if err != nil {
 		return err
 	}

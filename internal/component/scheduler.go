@@ -32,6 +32,8 @@ type Scheduler struct {
 	// weaker than the file of --config, and a flag that was given is stronger.
 	Configuration kubescheduler.KubeSchedulerConfiguration
 	Serving       base.Serving
+	// Master is the URL of the API server instead of the one in the kubeconfig.
+	Master string
 	// Identity is the identity for leader election, as in leader.Options.
 	Identity string
 
@@ -55,6 +57,7 @@ func (s *Scheduler) AddFlags(fs *pflag.FlagSet) {
 	s.Serving.AddFlags(fs)
 	fs.StringVar(&s.writeConfigTo, "write-config-to", s.writeConfigTo, "write the configuration with its defaults to this file, and exit")
 	s.source.addFlags(fs)
+	addMasterFlag(fs, &s.Master)
 	fs.AddFlagSet(s.ignored)
 	leaderElectionKinds(fs)
 	flagvalue.Is(fs, flagvalue.File, "kubeconfig")
@@ -109,7 +112,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if s.writeConfigTo != "" {
 		return loaded.write(ctx, s.writeConfigTo)
 	}
-	provider, err := base.Remote(loaded.file.ClientConnection.Kubeconfig, "kube-scheduler")
+	provider, err := base.Remote(s.Master, loaded.file.ClientConnection.Kubeconfig, "kube-scheduler")
 	if err != nil {
 		return err
 	}

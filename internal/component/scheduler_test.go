@@ -43,19 +43,56 @@ func schedulerWith(t *testing.T, line string, files map[string]string) *Schedule
 // without effect says so.
 func TestSchedulerCommandLines(t *testing.T) {
 	s := schedulerWith(t, "--authentication-kubeconfig=/a --authorization-kubeconfig=/a --bind-address=127.0.0.1 --kubeconfig=/a --leader-elect=true "+
-		"--profiling=false --secure-port=10259 --feature-gates=AllAlpha=false --tls-min-version=VersionTLS12 --tls-cipher-suites=A,B --kube-api-qps=10 --logging-format=json", nil)
+		"--profiling=false --secure-port=10259 --feature-gates=AllAlpha=false --tls-min-version=VersionTLS12 --tls-cipher-suites=A,B --tls-curve-preferences=29,4588 --kube-api-qps=10 --logging-format=json", nil)
 	loaded, err := s.load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(loaded.warnings, "\n")
-	for _, flag := range []string{"authentication-kubeconfig", "authorization-kubeconfig", "tls-min-version", "tls-cipher-suites", "kube-api-qps", "logging-format"} {
+	for _, flag := range []string{"authentication-kubeconfig", "authorization-kubeconfig", "tls-min-version", "tls-cipher-suites", "tls-curve-preferences", "kube-api-qps", "logging-format"} {
 		if !strings.Contains(got, "--"+flag+" has no effect: ") {
 			t.Errorf("--%s does not say that it has no effect", flag)
 		}
 	}
 	if *loaded.file.EnableProfiling || strings.Contains(got, "--master") {
 		t.Errorf("profiling %t, warnings\n%s", *loaded.file.EnableProfiling, got)
+	}
+}
+
+// upstreamSchedulerFlags are the flags of kube-scheduler 1.37.
+const upstreamSchedulerFlags = `allow-metric-labels allow-metric-labels-manifest authentication-kubeconfig authentication-skip-lookup
+authentication-token-webhook-cache-ttl authentication-tolerate-lookup-failure authorization-always-allow-paths authorization-kubeconfig
+authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl bind-address cert-dir client-ca-file config
+contention-profiling disable-http2-serving disabled-metrics emulated-version emulation-forward-compatibility feature-gates
+http2-max-streams-per-connection kube-api-burst kube-api-content-type kube-api-qps kubeconfig leader-elect leader-elect-lease-duration
+leader-elect-renew-deadline leader-elect-resource-lock leader-elect-resource-name leader-elect-resource-namespace leader-elect-retry-period
+log-flush-frequency log-json-info-buffer-size log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format master
+min-compatibility-version permit-address-sharing permit-port-sharing pod-max-in-unschedulable-pods-duration profiling
+requestheader-allowed-names requestheader-client-ca-file requestheader-extra-headers-prefix requestheader-group-headers
+requestheader-uid-headers requestheader-username-headers secure-port show-hidden-metrics-for-version tls-cert-file tls-cipher-suites
+tls-curve-preferences tls-min-version tls-private-key-file tls-sni-cert-key vmodule write-config-to`
+
+func TestEachFlagOfUpstreamsSchedulerIsKnown(t *testing.T) {
+	fs := pflag.NewFlagSet("scheduler", pflag.ContinueOnError)
+	NewScheduler().AddFlags(fs)
+	for name := range strings.FieldsSeq(upstreamSchedulerFlags) {
+		if fs.Lookup(name) == nil {
+			t.Errorf("--%s is not known", name)
+		}
+	}
+}
+
+// The command lines of clusters from the time of policies have the flags of glog.
+func TestOldSchedulerCommandLine(t *testing.T) {
+	s := schedulerWith(t, "--master=http://127.0.0.1:8080 --leader-elect=true --logtostderr=true --stderrthreshold=2 --log-dir=/var/log --alsologtostderr --address=127.0.0.1 "+
+		"--port=10251 --algorithm-provider=DefaultProvider", nil)
+	loaded, err := s.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(loaded.warnings, "\n")
+	if s.Master != "http://127.0.0.1:8080" || !strings.Contains(got, "--logtostderr has no effect: ") || strings.Contains(got, "--master") {
+		t.Errorf("master %q, warnings\n%s", s.Master, got)
 	}
 }
 

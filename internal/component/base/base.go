@@ -5,11 +5,13 @@ package base
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -87,16 +89,28 @@ func HostName(given string) (string, error) {
 }
 
 // Remote returns a provider for the cluster and identity of a kubeconfig file.
-func Remote(kubeconfig, component string) (client.Provider, error) {
-	if kubeconfig == "" {
+// master, if it is not empty, is the URL of the API server instead of the one in
+// the file. Without both, a component that runs in a pod uses the API server of its
+// cluster and the pod's service account.
+func Remote(master, kubeconfig, component string) (client.Provider, error) {
+	config, err := restConfig(master, kubeconfig)
+	switch {
+	case errors.Is(err, rest.ErrNotInCluster):
 		return nil, fmt.Errorf("the %s needs --kubeconfig, a file that says where the API server is and who it is", component)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
+	case err != nil && kubeconfig != "":
 		return nil, fmt.Errorf("--kubeconfig=%s: %w", kubeconfig, err)
+	case err != nil:
+		return nil, err
 	}
 	config.UserAgent = "coracle/" + component
 	return client.NewRemote(config)
+}
+
+func restConfig(master, kubeconfig string) (*rest.Config, error) {
+	if master == "" && kubeconfig == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.BuildConfigFromFlags(master, kubeconfig)
 }
 
 // AuthorityOf returns the authority of the API server in a kubeconfig, or nil if
