@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
+	"github.com/coracle-io/coracle/internal/scheduler/podgroup"
 )
 
 // bindingPoll is how often PreBind looks at binding conditions.
@@ -35,8 +37,17 @@ func (p *plugin) Reserve(_ context.Context, cycle *framework.CycleState, _ *fram
 		return framework.AsStatus(Name, fmt.Errorf("claim allocation not found for node %s", node))
 	}
 	s.reserved = found
-	for _, claim := range found.claims {
+	hold := func(claim *resourceapi.ResourceClaim) {
 		p.claims.reserve(claim)
+		s.held = append(s.held, claim.UID)
+	}
+	for _, claim := range found.claims {
+		hold(claim)
+	}
+	for _, claim := range s.claims {
+		if claim.shared {
+			hold(claim.ResourceClaim)
+		}
 	}
 	return nil
 }
@@ -48,11 +59,10 @@ func (p *plugin) Unreserve(ctx context.Context, cycle *framework.CycleState, pod
 	if !ok {
 		return
 	}
-	if s.reserved != nil {
-		for _, claim := range s.reserved.claims {
-			p.claims.release(claim.UID)
-		}
+	for _, uid := range s.held {
+		p.claims.release(uid)
 	}
+	s.held = nil
 	for _, claim := range s.claims {
 		latest, err := p.claims.get(claim.Namespace, claim.Name)
 		if err != nil || latest.UID != claim.UID || !resourceclaim.IsReservedForPod(pod.Pod, latest, false) {
@@ -166,6 +176,11 @@ func (p *plugin) PreBind(ctx context.Context, cycle *framework.CycleState, pod *
 	for _, claim := range s.reserved.claims {
 		pending[claim.UID] = claim
 	}
+	for _, claim := range s.claims {
+		if claim.shared { // the other pod may not have written it
+			pending[claim.UID] = claim.ResourceClaim
+		}
+	}
 	var written []*resourceapi.ResourceClaim
 	for _, claim := range s.claims {
 		bound, err := p.bindClaim(ctx, pod.Pod, claim.ResourceClaim, pending[claim.UID])
@@ -193,17 +208,20 @@ func (p *plugin) bindClaim(ctx context.Context, pod *v1.Pod, claim, allocated *r
 		return nil, err
 	}
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		update := bound.DeepCopy()
-		if err := mayBind(update, claim, allocated != nil); err != nil {
+		update, write := bound.DeepCopy(), allocated
+		if isWrittenByGroup(pod, update, allocated) {
+			write = nil
+		}
+		if err := mayBind(update, claim, write != nil); err != nil {
 			return err
 		}
 		var err error
-		if allocated != nil && !slices.Contains(update.Finalizers, resourceapi.Finalizer) {
+		if write != nil && !slices.Contains(update.Finalizers, resourceapi.Finalizer) {
 			update.Finalizers = append(update.Finalizers, resourceapi.Finalizer)
 			update, err = api.Update(ctx, update, metav1.UpdateOptions{})
 		}
 		if err == nil {
-			p.setStatus(update, pod, allocated)
+			p.setStatus(update, pod, write)
 			update, err = api.UpdateStatus(ctx, update, metav1.UpdateOptions{})
 		}
 		if err == nil {
@@ -222,6 +240,15 @@ func (p *plugin) bindClaim(ctx context.Context, pod *v1.Pod, claim, allocated *r
 	}
 	p.claims.wrote(claim.UID, bound)
 	return bound, nil
+}
+
+// isWrittenByGroup reports whether another pod of a group has written the allocation
+// that the pod wants.
+func isWrittenByGroup(pod *v1.Pod, current, allocated *resourceapi.ResourceClaim) bool {
+	if _, ok := podgroup.Of(pod); !ok || allocated == nil || current.Status.Allocation == nil {
+		return false
+	}
+	return equality.Semantic.DeepEqual(current.Status.Allocation.Devices, allocated.Status.Allocation.Devices)
 }
 
 // mayBind returns an error if a claim has changed since the decision so that

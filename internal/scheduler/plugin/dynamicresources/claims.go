@@ -30,12 +30,19 @@ type claims struct {
 	// written claim that a newer version of the informer has replaced must not
 	// be forgotten between the reading of an older one and its use.
 	mu      sync.Mutex
-	pending map[types.UID]*resourceapi.ResourceClaim
+	pending map[types.UID]*pendingAllocation
 	written map[types.UID]*resourceapi.ResourceClaim
 }
 
+// pendingAllocation is an allocation that is not written yet.
+type pendingAllocation struct {
+	claim *resourceapi.ResourceClaim
+	// holders is how many pods are assumed to use it: several pods of a group can.
+	holders int
+}
+
 func newClaims(indexer cache.Indexer) *claims {
-	return &claims{indexer: indexer, pending: map[types.UID]*resourceapi.ResourceClaim{}, written: map[types.UID]*resourceapi.ResourceClaim{}}
+	return &claims{indexer: indexer, pending: map[types.UID]*pendingAllocation{}, written: map[types.UID]*resourceapi.ResourceClaim{}}
 }
 
 // get returns the latest known version of a claim.
@@ -116,25 +123,37 @@ func (c *claims) extendedOf(pod metav1.Object) *resourceapi.ResourceClaim {
 	return found
 }
 
-// isPending reports whether an allocation of the claim is not written yet.
-func (c *claims) isPending(uid types.UID) bool {
+// pendingOf returns the allocation of a claim that is not written yet, or nil.
+func (c *claims) pendingOf(uid types.UID) *resourceapi.AllocationResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pending[uid] != nil
+	if p := c.pending[uid]; p != nil {
+		return p.claim.Status.Allocation
+	}
+	return nil
 }
 
-// reserve makes an allocation count that is not written yet.
+// reserve makes an allocation count that is not written yet, until it is written
+// or each pod that reserved it has released it.
 func (c *claims) reserve(claim *resourceapi.ResourceClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending[claim.UID] = claim
+	if p := c.pending[claim.UID]; p != nil {
+		p.holders++
+		return
+	}
+	c.pending[claim.UID] = &pendingAllocation{claim, 1}
 }
 
 // release forgets an allocation that will not be written.
 func (c *claims) release(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.pending, uid)
+	if p := c.pending[uid]; p != nil {
+		if p.holders--; p.holders == 0 {
+			delete(c.pending, uid)
+		}
+	}
 }
 
 // wrote takes a version of a claim that the plugin wrote. Its
@@ -181,8 +200,8 @@ func (c *claims) allocated(consumableCapacity bool) structured.AllocatedState {
 			take(&state, claim, consumableCapacity)
 		}
 	}
-	for _, claim := range c.pending {
-		take(&state, claim, consumableCapacity)
+	for _, p := range c.pending {
+		take(&state, p.claim, consumableCapacity)
 	}
 	return state
 }

@@ -39,6 +39,7 @@ import (
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/extendedresource"
+	"github.com/coracle-io/coracle/internal/scheduler/podgroup"
 )
 
 // Name is the plugin's name in configurations.
@@ -141,6 +142,8 @@ type state struct {
 	unavailable map[int]bool
 	// reserved is the allocation in nodes that Reserve chose; nil before.
 	reserved *allocation
+	// held are the claims whose allocations Reserve made count.
+	held []types.UID
 	// stale is a claim for extended resources of an attempt that did not end.
 	stale *resourceapi.ResourceClaim
 	// created is the claim for extended resources that PreBind created.
@@ -152,6 +155,9 @@ type podClaim struct {
 	*resourceapi.ResourceClaim
 	// nodes are those where the allocated devices are; nil is all.
 	nodes *nodeaffinity.NodeSelector
+	// shared is whether the allocation is one that is pending for another pod of a
+	// group.
+	shared bool
 }
 
 // allocation holds the devices that the pod gets on one node.
@@ -234,9 +240,9 @@ func (p *plugin) PreFilter(ctx context.Context, cycle *framework.CycleState, pod
 	p.states.Put(cycle, s)
 	allocate := len(s.extended) > 0
 	for _, claim := range found {
-		one := &podClaim{ResourceClaim: claim}
+		one := p.podClaim(pod.Pod, claim)
 		s.claims = append(s.claims, one)
-		if a := claim.Status.Allocation; a != nil {
+		if a := one.Status.Allocation; a != nil {
 			if a.NodeSelector != nil {
 				if one.nodes, err = nodeaffinity.NewNodeSelector(a.NodeSelector); err != nil {
 					return nil, framework.AsStatus(Name, err)
@@ -260,12 +266,27 @@ func (p *plugin) PreFilter(ctx context.Context, cycle *framework.CycleState, pod
 	return nil, framework.AsStatus(Name, err)
 }
 
+// podClaim returns a claim as the pod sees it. Pods of a group are decided before
+// the allocations of the earlier ones are written, so an allocation that is pending
+// counts for them. Other pods wait until it is written.
+func (p *plugin) podClaim(pod *v1.Pod, claim *resourceapi.ResourceClaim) *podClaim {
+	one := &podClaim{ResourceClaim: claim}
+	if _, ok := podgroup.Of(pod); !ok || claim.Status.Allocation != nil {
+		return one
+	}
+	if pending := p.claims.pendingOf(claim.UID); pending != nil {
+		one.ResourceClaim, one.shared = claim.DeepCopy(), true
+		one.Status.Allocation = pending
+	}
+	return one
+}
+
 // canAllocate rejects claims that no node can have devices for.
 func (p *plugin) canAllocate(claim *resourceapi.ResourceClaim) *framework.Status {
 	reject := func(format string, args ...any) *framework.Status {
 		return framework.NewStatus(framework.UnschedulableAndUnresolvable, Name, fmt.Sprintf(format, args...))
 	}
-	if p.claims.isPending(claim.UID) {
+	if p.claims.pendingOf(claim.UID) != nil {
 		return reject("resource claim %s/%s is in the process of being allocated", claim.Namespace, claim.Name)
 	}
 	for _, request := range claim.Spec.Devices.Requests {
@@ -390,7 +411,7 @@ func (p *plugin) PostFilter(ctx context.Context, cycle *framework.CycleState, po
 		return nil, framework.NewStatus(framework.Unschedulable, Name, "deletion of ResourceClaim completed")
 	}
 	for i, claim := range s.claims {
-		if !s.unavailable[i] || usedByOthers(claim.ResourceClaim, pod.Pod) {
+		if !s.unavailable[i] || claim.shared || usedByOthers(claim.ResourceClaim, pod.Pod) {
 			continue
 		}
 		update := claim.DeepCopy()
