@@ -135,9 +135,6 @@ func keyOf(budget *policyv1.PodDisruptionBudget) types.NamespacedName {
 
 // of returns the budgets that select the pod.
 func (b *budgetView) of(pod *v1.Pod) (selecting []*policyv1.PodDisruptionBudget) {
-	if len(pod.Labels) == 0 {
-		return nil
-	}
 	for _, budget := range b.in(pod.Namespace) {
 		if budget.selector.Matches(labels.Set(pod.Labels)) {
 			selecting = append(selecting, budget.PodDisruptionBudget)
@@ -151,7 +148,8 @@ func (b *budgetView) protects(namespaces []string) bool {
 	return b.budgets != nil && slices.ContainsFunc(namespaces, func(namespace string) bool { return len(b.in(namespace)) > 0 })
 }
 
-// in returns the budgets of a namespace that select any pods.
+// in returns the budgets of a namespace that select any pods: an empty selector
+// selects all, none selects nothing.
 func (b *budgetView) in(namespace string) []selectingBudget {
 	known, ok := b.byNamespace[namespace]
 	if ok {
@@ -162,7 +160,7 @@ func (b *budgetView) in(namespace string) []selectingBudget {
 		return nil
 	}
 	for _, budget := range list {
-		if selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector); err == nil && !selector.Empty() {
+		if selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector); err == nil && budget.Spec.Selector != nil {
 			known = append(known, selectingBudget{budget, selector})
 		}
 	}

@@ -1,0 +1,64 @@
+package defaultpreemption
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/scheduler/framework"
+)
+
+// A budget protects the pods that its selector selects, until its disruptions are
+// used up.
+func TestBudgets(t *testing.T) {
+	db := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}
+	for _, test := range []struct {
+		name      string
+		selector  *metav1.LabelSelector
+		allowed   int32
+		disrupted string
+		want      string // of the pods db, web and bare, which has no labels
+	}{
+		{"labels", db, 0, "", "db"},
+		{"disruptions are left", db, 1, "", ""},
+		{"disrupted already", db, 0, "db", ""},
+		{"an empty selector selects all pods", &metav1.LabelSelector{}, 0, "", "db web bare"},
+		{"an empty selector, one disruption", &metav1.LabelSelector{}, 1, "", "web bare"},
+		{"no selector selects none", nil, 0, "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+			budget := &policyv1.PodDisruptionBudget{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "budget"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: test.selector},
+				Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: test.allowed},
+			}
+			if test.disrupted != "" {
+				budget.Status.DisruptedPods = map[string]metav1.Time{test.disrupted: metav1.Now()}
+			}
+			if err := store.Add(budget); err != nil {
+				t.Fatal(err)
+			}
+			var pods []*framework.PodInfo
+			for _, name := range []string{"db", "web", "bare"} {
+				p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+				if name != "bare" {
+					p.Labels = map[string]string{"app": name}
+				}
+				pods = append(pods, framework.NewPodInfo(p))
+			}
+			violating, _ := newBudgets(policylisters.NewPodDisruptionBudgetLister(store)).view().divide(pods)
+			var got []string
+			for _, p := range violating {
+				got = append(got, p.Pod.Name)
+			}
+			if strings.Join(got, " ") != test.want {
+				t.Errorf("%v, want %s", got, test.want)
+			}
+		})
+	}
+}
