@@ -195,7 +195,7 @@ func (s *Scheduler) run(ctx context.Context, l *loadedConfiguration, provider cl
 		}
 		return scheduling.Run(ctx)
 	}
-	serving.Pages = map[string]http.Handler{"/configz": l.configz()}
+	serving.Pages = map[string]http.Handler{"/configz": l.configz(), "/metrics/resources": measure.ResourcesHandler()}
 	return base.Together(ctx,
 		provider.Run,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, work) },

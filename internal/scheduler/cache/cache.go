@@ -257,6 +257,19 @@ func (c *Cache) Forget(uid types.UID) {
 	}
 }
 
+// Pods returns the node of each pod that is on one, known or assumed.
+func (c *Cache) Pods() map[*v1.Pod]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pods := make(map[*v1.Pod]string, len(c.pods))
+	for _, r := range c.pods {
+		if r.pod != nil {
+			pods[r.pod.Pod] = r.node
+		}
+	}
+	return pods
+}
+
 // Assumed returns the pods that are assumed.
 func (c *Cache) Assumed() []*v1.Pod {
 	c.mu.Lock()

@@ -1,5 +1,7 @@
 package queue
 
+import v1 "k8s.io/api/core/v1"
+
 // Counts is how many pods are where.
 type Counts struct {
 	Active, Backoff, Unschedulable, Gated int
@@ -21,4 +23,18 @@ func (q *Queue) Counts() Counts {
 		c.InFlightEvents[r.event.Name()]++
 	}
 	return c
+}
+
+// Pods returns the pods that wait or are in flight.
+func (q *Queue) Pods() []*v1.Pod {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	pods := make([]*v1.Pod, 0, len(q.pods)+len(q.flights.pods))
+	for _, it := range q.pods {
+		pods = append(pods, it.Pod)
+	}
+	for _, f := range q.flights.pods {
+		pods = append(pods, f.latest.Pod)
+	}
+	return pods
 }
