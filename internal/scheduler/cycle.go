@@ -70,6 +70,7 @@ func (s *Scheduler) try(ctx context.Context, pod *queue.QueuedPodInfo, reserve f
 		s.queue.Done(pod.Pod.UID)
 		return nil, nil, nil
 	}
+	klog.FromContext(ctx).V(3).Info("Attempting to schedule pod", "pod", klog.KObj(pod.Pod))
 	a = &attempt{pod: pod, profile: p, state: p.NewCycleState(), began: time.Now()}
 	err = supervise.Call(func() (err error) {
 		snapshot := s.cache.UpdateSnapshot()

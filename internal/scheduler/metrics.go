@@ -29,6 +29,7 @@ type Metrics struct {
 	evicting    *prometheus.HistogramVec
 	plugins     *prometheus.HistogramVec
 	evaluations *prometheus.CounterVec
+	hints       *prometheus.HistogramVec
 	// running are the schedulers whose queues are shown.
 	running sync.Map // *Scheduler to true
 }
@@ -67,10 +68,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			0.01, 2, 20), []string{"result"}),
 		plugins: prometheus.NewHistogramVec(histogram("plugin_execution_duration_seconds", "[BETA] Duration for running a plugin at a specific extension point.",
 			0.00001, 1.5, 20), []string{"plugin", "extension_point", "status"}),
+		hints: prometheus.NewHistogramVec(histogram("queueing_hint_execution_duration_seconds", "[ALPHA] Duration for running a queueing hint function of a plugin.",
+			0.00001, 1.5, 20), []string{"plugin", "event", "hint"}),
 		evaluations: counter("plugin_evaluation_total", "[ALPHA] Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).", "plugin", "extension_point", "profile"),
 	}
 	r.MustRegister(m.attempts, m.attempt, m.algorithm, m.victims, m.preemptions, m.goroutines, m.toPlace, m.tries, m.points, m.incoming,
-		m.handling, m.permitWait, m.afterFlush, m.evictions, m.evicting, m.plugins, m.evaluations, m)
+		m.handling, m.permitWait, m.afterFlush, m.evictions, m.evicting, m.plugins, m.evaluations, m.hints, m)
 	return m
 }
 
@@ -155,6 +158,11 @@ func (m *Metrics) point(name, profile string, code framework.Code, took time.Dur
 // plugin notes how long a plugin took at an extension point, in a sampled attempt.
 func (m *Metrics) plugin(point, plugin string, code framework.Code, took time.Duration) {
 	m.plugins.WithLabelValues(plugin, point, code.String()).Observe(took.Seconds())
+}
+
+// hinted notes how long the queueing hints of a plugin took.
+func (m *Metrics) hinted(plugin, event string, hint framework.QueueingHint, took time.Duration) {
+	m.hints.WithLabelValues(plugin, event, hint.String()).Observe(took.Seconds())
 }
 
 // evicted counts a preemption whose victims were evicted, or were not.

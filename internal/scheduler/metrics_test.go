@@ -7,6 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coracle-io/coracle/internal/scheduler/config"
 )
@@ -65,6 +68,31 @@ func TestMetricsOfPlugins(t *testing.T) {
 			t.Errorf("%s: %d observations, want 1", want, observed[want])
 		}
 	}
+}
+
+// The hints of a plugin are measured when an event comes that it registered.
+func TestMetricsOfHints(t *testing.T) {
+	simulate(t, func(s *simulation) { s.metrics = NewMetrics(prometheus.NewRegistry()) }, func(s *simulation) {
+		for i := range 2 {
+			s.add(pod(fmt.Sprint("large", i), requests("9", "1Gi")))
+		}
+		advance(time.Second)
+		for _, n := range []*v1.Node{node("small"), node("huge", func(n *v1.Node) { n.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("20") })} {
+			if err := s.objects.Add(n); err != nil {
+				t.Fatal(err)
+			}
+			advance(time.Second)
+		}
+		for hint, want := range map[string]uint64{"QueueSkip": 1, "Queue": 1} {
+			var m dto.Metric
+			if err := s.scheduler.metrics.hints.WithLabelValues("NodeResourcesFit", "NodeAdd", hint).(prometheus.Histogram).Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Histogram.GetSampleCount(); got != want {
+				t.Errorf("%s: %d observations, want %d", hint, got, want)
+			}
+		}
+	}, node("a"))
 }
 
 // An attempt to make room is counted where a plugin makes it.

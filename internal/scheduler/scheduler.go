@@ -107,7 +107,13 @@ func New(ctx context.Context, c Config) (*Scheduler, error) {
 		InitialBackoff: c.Configuration.PodInitialBackoff, MaxBackoff: c.Configuration.PodMaxBackoff,
 		MaxUnschedulable: c.Configuration.PodMaxInUnschedulablePods,
 		PopFromBackoff:   c.Configuration.Features.Enabled(feature.SchedulerPopFromBackoffQ),
-		Incoming:         func(queue, event string) { c.Metrics.incoming.WithLabelValues(queue, event).Inc() },
+		ObserveHint:      c.Metrics.hinted,
+		Incoming: func(pod *v1.Pod, queue, event string) {
+			c.Metrics.incoming.WithLabelValues(queue, event).Inc()
+			if log := klog.FromContext(ctx).V(5); log.Enabled() { // thousands of pods may move at once
+				log.Info("Pod moved to an internal scheduling queue", "pod", klog.KObj(pod), "event", event, "queue", queue)
+			}
+		},
 	}
 	activator, shared := &activator{}, map[string]any{}
 	var sort framework.QueueSortPlugin

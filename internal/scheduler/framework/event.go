@@ -126,6 +126,14 @@ const (
 	Queue
 )
 
+// String returns upstream's word for the hint.
+func (h QueueingHint) String() string {
+	if h == Queue {
+		return "Queue"
+	}
+	return "QueueSkip"
+}
+
 // QueueingHintFn judges an event for a pod that the plugin rejected. old is
 // nil if the object is new, new is nil if it is gone. Neither may be changed.
 type QueueingHintFn func(pod *PodInfo, old, new any) QueueingHint

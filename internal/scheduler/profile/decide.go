@@ -7,8 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
+
+// scoreLevel is the level of the log at which the scores of nodes are logged, as
+// upstream does. Nothing is shared then, so that there are scores of each plugin.
+const scoreLevel = 10
 
 // cycle holds the plugins that take part in one attempt.
 type cycle struct {
@@ -23,6 +29,7 @@ type cycle struct {
 	last     int            // greater than every position
 	trials   int            // that are not reverted: the nodes are not as others see them
 
+	logged             bool // the scores are logged
 	timed, timeFilters bool // the attempt is measured; so is the next call of filters
 	// asked counts the nodes for which so many of filters were asked; likewise
 	// askedSigned of those that are shared and askedUnsigned of unsigned.
@@ -43,6 +50,7 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 	began := time.Now()
 	defer func() { p.took("PreFilter", status, began) }()
 	c := &cycle{snapshot: snapshot, checkAll: p.checkAll, filters: make([]filter, 0, len(p.points.filter)), last: len(p.points.filter)}
+	c.logged = klog.FromContext(ctx).V(scoreLevel).Enabled()
 	p.cycles.Put(state, c)
 	p.samples.begin(c)
 	var skipped, narrowing []string
@@ -88,7 +96,7 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 	}
 	// Results of a few nodes are not worth a table of all.
 	few := names != nil && len(names) < snapshot.NumSlots()/16
-	if p.sharing != nil && !p.checkAll && rejected == nil && !few {
+	if p.sharing != nil && !p.checkAll && rejected == nil && !few && !c.logged {
 		c.shared = p.sharing.of(pod, snapshot)
 	}
 	p.prepareFilters(c, skipped)
@@ -310,7 +318,9 @@ func (p *Profile) RunScorePlugins(ctx context.Context, state *framework.CycleSta
 		return nil, status
 	}
 	var shared *sharedResults
+	logged := false
 	if c, ok := p.cycles.Get(state); ok {
+		logged = c.logged
 		if shared = c.shared; c.timed {
 			p.timeScores(ctx, state, pod, nodes[0], active)
 		}
@@ -332,10 +342,18 @@ func (p *Profile) RunScorePlugins(ctx context.Context, state *framework.CycleSta
 		if s := p.addScores(ctx, state, pod, nodes, shared, i, scores, total); !s.IsSuccess() {
 			return nil, s
 		}
+		if logged {
+			p.points.score[i].log(ctx, pod, nodes, scores)
+		}
 	}
 	p.samples.flushScores()
 	if p.extenders != nil {
 		p.extenders.Prioritize(ctx, pod, nodes, total)
+	}
+	if logged {
+		for i, n := range nodes {
+			klog.FromContext(ctx).V(scoreLevel).Info("Calculated node's final score for pod", "pod", klog.KObj(pod.Pod), "node", n.Name, "score", total[i])
+		}
 	}
 	return total, nil
 }
@@ -390,6 +408,13 @@ func (p *Profile) addScores(ctx context.Context, state *framework.CycleState, po
 		total[i] += score * plugin.weight
 	}
 	return nil
+}
+
+// log logs the weighted score of each node.
+func (w *weightedScore) log(ctx context.Context, pod *framework.PodInfo, nodes []*framework.NodeInfo, scores []int64) {
+	for i, n := range nodes {
+		klog.FromContext(ctx).V(scoreLevel).Info("Plugin scored node for pod", "pod", klog.KObj(pod.Pod), "plugin", w.Name(), "node", n.Name, "score", scores[i]*w.weight)
+	}
 }
 
 // scoreNodes fills scores with the normalized score of each node.

@@ -57,6 +57,17 @@ func (q *Queue) helps(it *QueuedPodInfo, plugin string, e framework.ClusterEvent
 	})
 }
 
+// measuredHelps is helps, and tells how long that took.
+func (q *Queue) measuredHelps(it *QueuedPodInfo, plugin string, e framework.ClusterEvent, old, new any) bool {
+	if q.options.ObserveHint == nil {
+		return q.helps(it, plugin, e, old, new)
+	}
+	began := time.Now()
+	helps := q.helps(it, plugin, e, old, new)
+	q.options.ObserveHint(plugin, e.Name(), framework.QueueIf(helps), time.Since(began))
+	return helps
+}
+
 // helpedPod is a pod that an event helps as far as a plugin is concerned.
 type helpedPod struct {
 	pod      *QueuedPodInfo
@@ -94,10 +105,13 @@ func (q *Queue) findHelped(key pluginKey, e framework.ClusterEvent, old, new any
 	if !registered || rejected == nil {
 		return registered
 	}
+	helps := q.measuredHelps
 	for pods := range rejected.about(old, new) {
 		asked := false // for all of them
 		for _, it := range pods {
-			if !asked && !q.helps(it, key.plugin, e, old, new) {
+			ask := helps
+			helps = q.helps
+			if !asked && !ask(it, key.plugin, e, old, new) {
 				if rejected.index != nil {
 					break
 				}

@@ -67,9 +67,13 @@ type Options struct {
 	MaxUnschedulable time.Duration
 	// PopFromBackoff is the feature SchedulerPopFromBackoffQ.
 	PopFromBackoff bool
-	// Incoming, if set, is called with the queue that a pod entered and the
+	// Incoming, if set, is called with a pod, the queue that it entered and the
 	// event that caused it.
-	Incoming func(queue, event string)
+	Incoming func(pod *v1.Pod, queue, event string)
+	// ObserveHint, if set, is called with the time that the hints of a plugin took
+	// for an event, and with what they said. They are measured for one pod of each
+	// event.
+	ObserveHint func(plugin, event string, hint framework.QueueingHint, took time.Duration)
 }
 
 // place is where a pod is.
@@ -162,7 +166,7 @@ func New(o Options) *Queue {
 	o.MaxBackoff = cmp.Or(o.MaxBackoff, defaultMaxBackoff)
 	o.MaxUnschedulable = cmp.Or(o.MaxUnschedulable, defaultMaxUnschedulable)
 	if o.Incoming == nil {
-		o.Incoming = func(string, string) {}
+		o.Incoming = func(*v1.Pod, string, string) {}
 	}
 	less := func(a, b *QueuedPodInfo) bool {
 		x, y := framework.QueuedPod{PodInfo: a.PodInfo, Timestamp: a.timestamp}, framework.QueuedPod{PodInfo: b.PodInfo, Timestamp: b.timestamp}
@@ -326,7 +330,7 @@ func (q *Queue) AddUnschedulable(it *QueuedPodInfo) {
 	it.place = unschedulable
 	q.unschedulable.push(it)
 	q.enterIndex(it)
-	q.options.Incoming("unschedulable", event)
+	q.options.Incoming(it.Pod, "unschedulable", event)
 	q.wake()
 }
 
@@ -368,7 +372,7 @@ func (q *Queue) pushBackoff(it *QueuedPodInfo, event string, now time.Time) {
 		it.place = backoff
 		q.backoff.push(it)
 	}
-	q.options.Incoming("backoff", event)
+	q.options.Incoming(it.Pod, "backoff", event)
 	q.wake()
 }
 
@@ -397,7 +401,7 @@ func (q *Queue) activate(it *QueuedPodInfo, event string, now time.Time) {
 			it.gatingPlugin, it.place, it.deadline = p.Name(), gated, now.Add(q.options.MaxUnschedulable)
 			q.gated.push(it)
 			q.enterIndex(it)
-			q.options.Incoming("gated", event)
+			q.options.Incoming(it.Pod, "gated", event)
 			q.wake()
 			return
 		}
@@ -408,7 +412,7 @@ func (q *Queue) activate(it *QueuedPodInfo, event string, now time.Time) {
 	it.gatingPlugin, it.UnschedulablePlugins, it.PendingPlugins = "", nil, nil
 	it.place = active
 	q.active.push(it)
-	q.options.Incoming("active", event)
+	q.options.Incoming(it.Pod, "active", event)
 	q.wake()
 }
 
