@@ -44,6 +44,9 @@ type KeyValue struct {
 	Key      string
 	Value    []byte
 	Revision int64 // of the last write of this key
+	// Outdated reports that a write of the same value would store other bytes,
+	// because it is to be encrypted in another way.
+	Outdated bool
 }
 
 // ListOptions restricts a List.

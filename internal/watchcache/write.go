@@ -1,10 +1,12 @@
 package watchcache
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/store"
 )
 
 // Create writes an object to the store and hands it to the cache, so that it need
@@ -41,6 +43,26 @@ func (k *Kind) write(ctx context.Context, r *resource.Resource, obj resource.Obj
 		return nil, err
 	}
 	return k.pendingWrites.succeeded(w, revision), nil
+}
+
+// IsStored reports whether the store has obj in the form in which Update would
+// write it: in the version that is stored now, and encrypted with the present key.
+// It returns store.ErrConflict if the store has another revision than old.
+func (k *Kind) IsStored(ctx context.Context, obj resource.Object, old *Entry) (bool, error) {
+	r := k.Resource()
+	value, err := resource.EncodeStored(r, obj)
+	if err != nil {
+		return false, err
+	}
+	resume := compute.Yield(ctx)
+	kv, err := k.cache.store.Get(ctx, r.Key(old.Namespace, old.Name))
+	if ended := resume(); err == nil {
+		err = ended
+	}
+	if err == nil && kv.Revision != old.Revision {
+		err = store.ErrConflict
+	}
+	return !kv.Outdated && bytes.Equal(kv.Value, value), err
 }
 
 // Delete deletes old. last is the final state for watchers; nil means old's object.

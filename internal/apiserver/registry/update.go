@@ -198,7 +198,9 @@ func (u *update) check(g *Admitter, rules *resource.RequestContext, obj, old res
 }
 
 // write stores the new object. It deletes the object if that was waiting only
-// for its last finalizer, and does nothing if nothing changed.
+// for its last finalizer, and does nothing if nothing changed. An object that is
+// stored in an older version, or encrypted with an older key, is written in any
+// case: this is how stored data is migrated.
 func (u *update) write(obj resource.Object, current *watchcache.Entry, dryRun bool) (*watchcache.Entry, error) {
 	q := u.q
 	obj.SetResourceVersion(current.Object.GetResourceVersion())
@@ -213,7 +215,13 @@ func (u *update) write(obj resource.Object, current *watchcache.Entry, dryRun bo
 		return u.remove(obj, current)
 	}
 	if resource.Same(obj, current.Object) {
-		return current, nil
+		if dryRun {
+			return current, nil
+		}
+		// The store is asked also because the cached object may be outdated.
+		if stored, err := q.Endpoint.Kind.IsStored(q.Context, obj, current); err != nil || stored {
+			return current, q.Endpoint.writeError(err, "update", q.Info.Name)
+		}
 	}
 	if dryRun {
 		return Unstored(obj), nil

@@ -168,21 +168,23 @@ func (e *Store) seal(ctx context.Context, key string, plain []byte) ([]byte, err
 	return sealed, nil
 }
 
-func (e *Store) open(ctx context.Context, key string, sealed []byte) ([]byte, error) {
+// open decrypts a value. outdated reports whether seal would use another provider
+// or key now.
+func (e *Store) open(ctx context.Context, key string, sealed []byte) (plain []byte, outdated bool, err error) {
 	t := e.transformer(key)
 	if t == nil || sealed == nil {
-		return sealed, nil
+		return sealed, false, nil
 	}
-	plain, _, err := t.TransformFromStorage(ctx, sealed, value.DefaultContext(key))
+	plain, outdated, err = t.TransformFromStorage(ctx, sealed, value.DefaultContext(key))
 	if err == nil {
-		return plain, nil
+		return plain, outdated, nil
 	}
 	if bytes.HasPrefix(sealed, []byte(kmsPrefix)) && e.Check(ctx) != nil {
-		return nil, fmt.Errorf("%w: decrypting %s: %w", store.ErrUnavailable, key, err)
+		return nil, false, fmt.Errorf("%w: decrypting %s: %w", store.ErrUnavailable, key, err)
 	}
 	e.closed.Store(true)
 	klog.FromContext(ctx).Error(err, "Cannot decrypt a value: none of the keys in --encryption-provider-config matches", "key", key)
-	return sealed, nil
+	return sealed, false, nil
 }
 
 // Get implements store.Store.
@@ -191,7 +193,7 @@ func (e *Store) Get(ctx context.Context, key string) (store.KeyValue, error) {
 	if err != nil {
 		return kv, err
 	}
-	kv.Value, err = e.open(ctx, key, kv.Value)
+	kv.Value, kv.Outdated, err = e.open(ctx, key, kv.Value)
 	return kv, err
 }
 
@@ -203,7 +205,7 @@ func (e *Store) List(ctx context.Context, prefix string, opts store.ListOptions)
 	}
 	items := make([]store.KeyValue, len(page.Items))
 	for i, kv := range page.Items {
-		if kv.Value, err = e.open(ctx, kv.Key, kv.Value); err != nil {
+		if kv.Value, kv.Outdated, err = e.open(ctx, kv.Key, kv.Value); err != nil {
 			return store.Page{}, err
 		}
 		items[i] = kv
@@ -272,7 +274,7 @@ func (e *Store) openBatch(ctx context.Context, b store.Batch) store.Batch {
 	events := make([]store.Event, len(b.Events))
 	for i, event := range b.Events {
 		var err error
-		if event.Value, err = e.open(ctx, event.Key, event.Value); err != nil {
+		if event.Value, _, err = e.open(ctx, event.Key, event.Value); err != nil {
 			return store.Batch{Err: err}
 		}
 		events[i] = event

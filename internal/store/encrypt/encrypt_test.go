@@ -81,11 +81,14 @@ func TestProviders(t *testing.T) {
 			if err := e.reload(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := e.Get(ctx, secret); err != nil || !bytes.Equal(got.Value, plain) {
-				t.Errorf("after the rotation: %q, %v", got.Value, err)
+			if got, err := e.Get(ctx, secret); err != nil || !bytes.Equal(got.Value, plain) || !got.Outdated {
+				t.Errorf("after the rotation: %q, outdated %v, %v", got.Value, got.Outdated, err)
 			}
 			if _, err := e.Update(ctx, secret, plain, revision, 0); err != nil {
 				t.Fatal(err)
+			}
+			if got, err := e.Get(ctx, secret); err != nil || got.Outdated {
+				t.Errorf("after the write: outdated %v, %v", got.Outdated, err)
 			}
 			if raw, _ := below.Get(ctx, secret); !bytes.HasPrefix(raw.Value, []byte("k8s:enc:"+name+":v1:two:")) {
 				t.Errorf("after the rotation stored %q", raw.Value)
