@@ -15,6 +15,7 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
+
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
 )
 
 // HashLabel is the label with a revision's hash, for all owners but DaemonSets.
@@ -148,7 +151,7 @@ func (h *History) Current(ctx context.Context, all []*apps.ControllerRevision, c
 		next = all[len(all)-1].Revision + 1
 	}
 	for i := len(all) - 1; i >= 0; i-- {
-		if !bytes.Equal(all[i].Data.Raw, raw) {
+		if !h.restores(all[i], raw) {
 			continue
 		}
 		if i == len(all)-1 {
@@ -168,7 +171,7 @@ func (h *History) Current(ctx context.Context, all []*apps.ControllerRevision, c
 		if err != nil {
 			return nil, collisions, err
 		}
-		if same := bytes.Equal(existing.Data.Raw, raw); same && metav1.IsControlledBy(existing, h.Owner) {
+		if same := h.restores(existing, raw); same && metav1.IsControlledBy(existing, h.Owner) {
 			return existing, collisions, nil
 		} else if same && isOrphan(existing) {
 			current, err = h.adopt(ctx, existing)
@@ -180,6 +183,24 @@ func (h *History) Current(ctx context.Context, all []*apps.ControllerRevision, c
 		}
 		collisions = &more
 	}
+}
+
+// restores reports whether a revision holds the owner's template, whose stored form is
+// raw. Other versions of Kubernetes have stored the same template in another form, such
+// as with "creationTimestamp": null or without defaults. A new revision would then
+// restart all pods.
+func (h *History) restores(r *apps.ControllerRevision, raw []byte) bool {
+	if bytes.Equal(r.Data.Raw, raw) {
+		return true
+	}
+	held, err := Template(r)
+	if err != nil {
+		return false
+	}
+	wanted := h.Template.DeepCopy()
+	pod.DefaultTemplate(held)
+	pod.DefaultTemplate(wanted)
+	return equality.Semantic.DeepEqual(held, wanted)
 }
 
 func (h *History) name(raw []byte, collisions *int32) string {

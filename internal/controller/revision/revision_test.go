@@ -1,0 +1,48 @@
+package revision
+
+import (
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// A revision that another version of Kubernetes has stored in another form remains the
+// current one, so that the pods are not restarted.
+func TestStoredInAnotherForm(t *testing.T) {
+	labels := map[string]string{"app": "db"}
+	set := &apps.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db", UID: "db"}}
+	template := v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec: v1.PodSpec{
+			Containers:    []v1.Container{{Name: "c", Image: "db:1", ImagePullPolicy: v1.PullIfNotPresent}},
+			RestartPolicy: v1.RestartPolicyAlways, DNSPolicy: v1.DNSClusterFirst, SchedulerName: "default-scheduler",
+		},
+	}
+	for name, stored := range map[string]string{
+		"creationTimestamp": `{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"db"}},"spec":{"containers":[{"image":"db:1","imagePullPolicy":"IfNotPresent","name":"c","resources":{}}],"dnsPolicy":"ClusterFirst","restartPolicy":"Always","schedulerName":"default-scheduler"}}}}`,
+		"without defaults":  `{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"db"}},"spec":{"containers":[{"image":"db:1","name":"c","resources":{}}]}}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			older := &apps.ControllerRevision{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db-1", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, apps.SchemeGroupVersion.WithKind("StatefulSet"))}},
+				Data:       runtime.RawExtension{Raw: []byte(stored)}, Revision: 1,
+			}
+			kube := fake.NewClientset(older)
+			h := &History{Label: HashLabel, Kube: kube, Owner: set, Kind: apps.SchemeGroupVersion.WithKind("StatefulSet"), Template: &template}
+			for image, want := range map[string]string{"db:1": older.Name, "db:2": ""} {
+				template.Spec.Containers[0].Image = image
+				got, _, err := h.Current(t.Context(), []*apps.ControllerRevision{older}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want == "" && got.Revision != 2 || want != "" && got.Name != want {
+					t.Errorf("%s: %s with number %d, want %q", image, got.Name, got.Revision, want)
+				}
+			}
+		})
+	}
+}
