@@ -4,6 +4,7 @@
 package volumeprotection
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -69,6 +70,13 @@ func newClaims(env *controller.Env) (controller.Controller, error) {
 			}
 			return slices.ContainsFunc(fresh.Items, func(p v1.Pod) bool { return uses(&p, claim) }), nil
 		}
+		if claim.DeletionTimestamp == nil && slices.Contains(claim.Finalizers, claimFinalizer) {
+			users, err := pods.OfClaim(podInformer, claim)
+			if err != nil {
+				return err
+			}
+			return showUse(ctx, kube.PersistentVolumeClaims(key.Namespace), claim, slices.ContainsFunc(users, func(p *v1.Pod) bool { return references(p, claim) }))
+		}
 		return protect(claim, claimFinalizer, inUse, func(finalizers []string) error {
 			next := claim.DeepCopy()
 			next.Finalizers = finalizers
@@ -84,11 +92,12 @@ func newClaims(env *controller.Env) (controller.Controller, error) {
 				}
 			}),
 			controller.On(podInformer, func(old, new *v1.Pod) {
-				if old == nil || new != nil && (isShutDown(old) || !isShutDown(new)) {
+				if old != nil && new != nil && isShutDown(old) == isShutDown(new) && podquery.IsFinished(old) == podquery.IsFinished(new) {
 					return
 				}
-				for name := range podquery.ClaimNames(old) {
-					queue.Add(controller.Key{Namespace: old.Namespace, Name: name})
+				pod := cmp.Or(new, old)
+				for name := range podquery.ClaimNames(pod) {
+					queue.Add(controller.Key{Namespace: pod.Namespace, Name: name})
 				}
 			}),
 		}, queue.Workers(1))
