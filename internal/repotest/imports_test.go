@@ -174,3 +174,23 @@ func read(t *testing.T, path string) string {
 	}
 	return string(raw)
 }
+
+// TestTimeZonesAreBuiltIn checks that packages which look up time zones by name bring
+// them along.
+func TestTimeZonesAreBuiltIn(t *testing.T) {
+	looks, brings := map[string]string{}, map[string]bool{}
+	for file, imports := range goFiles(t) {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		if strings.Contains(read(t, file), "time.LoadLocation(") {
+			looks[filepath.Dir(file)] = file
+		}
+		brings[filepath.Dir(file)] = brings[filepath.Dir(file)] || slices.Contains(imports, "time/tzdata")
+	}
+	for dir, file := range looks {
+		if !brings[dir] {
+			t.Errorf("%s looks up time zones, and no file beside it imports time/tzdata: many machines have no database of time zones, and a CronJob with a zone would not work there", file)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	_ "time/tzdata" // the zones of CronJobs, for machines without a database of zones
 
 	"github.com/robfig/cron/v3"
 	batch "k8s.io/api/batch/v1"

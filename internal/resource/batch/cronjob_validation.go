@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	_ "time/tzdata" // the zones of CronJobs, for machines without a database of zones
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
