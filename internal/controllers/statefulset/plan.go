@@ -27,6 +27,9 @@ type step struct {
 	delete []*v1.Pod
 	// repair lists the pods whose identity must be corrected.
 	repair []replica
+	// pending lists the pods that wait for a node or for their volumes. Missing claims
+	// of them must be created again.
+	pending []replica
 	// wait is the time until the next pod becomes available without an event,
 	// or 0 if there is no such pod.
 	wait time.Duration
@@ -154,6 +157,9 @@ func (s snapshot) reconcile(r replica, out *step) (healthy bool) {
 	}
 	if !identityMatches(s.set, pod, r.ordinal) {
 		out.repair = append(out.repair, r)
+	}
+	if pod.Status.Phase == v1.PodPending {
+		out.pending = append(out.pending, r)
 	}
 	return s.available(pod, out)
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/revision"
 	"github.com/coracle-io/coracle/internal/controller/workload"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -49,6 +50,7 @@ type statefulSets struct {
 	kube      kubernetes.Interface
 	revisions appslisters.ControllerRevisionLister
 	claims    corelisters.PersistentVolumeClaimLister
+	pods      cache.SharedIndexInformer
 }
 
 // newController builds the controller. It needs no expectations, because a pod's
@@ -60,14 +62,18 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		kube:      env.Client.Kubernetes,
 		revisions: informers.Apps().V1().ControllerRevisions().Lister(),
 		claims:    informers.Core().V1().PersistentVolumeClaims().Lister(),
+		pods:      informers.Core().V1().Pods().Informer(),
 	}
-	var err error
+	err := env.Index(c.pods, pods.ByClaim, pods.ClaimKeys)
+	if err != nil {
+		return nil, err
+	}
 	c.Controller, err = workload.New(env, workload.Config[*apps.StatefulSet, *v1.Pod]{
 		Kind: kind, Queue: "statefulset", Workers: workers,
-		Owners: informers.Apps().V1().StatefulSets().Informer(), Dependents: informers.Core().V1().Pods().Informer(),
+		Owners: informers.Apps().V1().StatefulSets().Informer(), Dependents: c.pods,
 		Sources: []controller.Source{
 			controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
-			controller.Reads(informers.Core().V1().PersistentVolumeClaims().Informer()),
+			controller.On(informers.Core().V1().PersistentVolumeClaims().Informer(), c.claimChanged),
 		},
 		Client: func(namespace string) workload.Client[*apps.StatefulSet] {
 			return c.kube.AppsV1().StatefulSets(namespace)
@@ -78,6 +84,23 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		Patch:    workload.NewPodControl(env).Patch,
 	})
 	return c, err
+}
+
+// claimChanged enqueues the set of a pod whose claim was deleted. The pod may still wait for
+// a node, and needs a new claim then.
+func (c *statefulSets) claimChanged(old, new *v1.PersistentVolumeClaim) {
+	if new != nil {
+		return
+	}
+	users, err := pods.OfClaim(c.pods, old)
+	if err != nil {
+		return
+	}
+	for _, pod := range users {
+		if ref := c.ControllerRef(pod); ref != nil {
+			c.Queue.Add(controller.Key{Namespace: pod.Namespace, Name: ref.Name})
+		}
+	}
 }
 
 func (c *statefulSets) sync(ctx context.Context, set *apps.StatefulSet) error {
@@ -151,6 +174,7 @@ func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next st
 		c.record("update", set, pod.Name, err)
 		return err
 	})
+	claimed := supervise.Each(next.pending, func(s replica) error { return c.ensureClaims(ctx, set, s.pod.Name, s.pod.UID, s.ordinal) })
 	deleted := supervise.Each(next.delete, func(pod *v1.Pod) error {
 		err := c.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 		if apierrors.IsNotFound(err) {
@@ -159,7 +183,7 @@ func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next st
 		c.record("delete", set, pod.Name, err)
 		return err
 	})
-	return errors.Join(created, repaired, deleted)
+	return errors.Join(created, repaired, claimed, deleted)
 }
 
 func (c *statefulSets) create(ctx context.Context, set *apps.StatefulSet, pod *v1.Pod, ordinal int) error {
