@@ -2,6 +2,7 @@
 // disk, as the external provisioner of a storage driver does:
 //
 //	claim, with the node that the scheduler selected ──► directory ──► volume, for pods on that node only
+//	claim that requests more ──► capacity of volume and claim
 //	volume without its claim, policy Delete ──► directory removed ──► volume deleted
 //
 // A volume's directory is made before the volume and removed before it, so that
@@ -90,7 +91,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 			}
 		}),
 		controller.On(informers.Core().V1().PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
-			if claim != nil && p.requested(claim) {
+			if claim != nil && (p.requested(claim) || grows(claim)) {
 				p.queue.Add(cache.MetaObjectToName(claim))
 			}
 		}),
@@ -111,9 +112,10 @@ func (p *Provisioner) createClass(ctx context.Context) error {
 		return err
 	}
 	class := &storage.StorageClass{
-		ObjectMeta:        metav1.ObjectMeta{Name: DefaultClass},
-		Provisioner:       Name,
-		VolumeBindingMode: new(storage.VolumeBindingWaitForFirstConsumer),
+		ObjectMeta:           metav1.ObjectMeta{Name: DefaultClass},
+		Provisioner:          Name,
+		VolumeBindingMode:    new(storage.VolumeBindingWaitForFirstConsumer),
+		AllowVolumeExpansion: new(true),
 	}
 	if !slices.ContainsFunc(list.Items, func(c storage.StorageClass) bool { return defaultclass.IsStorage(&c) }) {
 		class.Annotations = map[string]string{defaultclass.StorageAnnotation: "true"}
@@ -169,10 +171,15 @@ func (p *Provisioner) sync(ctx context.Context, key controller.Key) error {
 		return p.reclaim(ctx, v)
 	}
 	claim, err := p.Client.Informers.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(key.Namespace).Get(key.Name)
-	if err != nil || !p.requested(claim) {
+	switch {
+	case err != nil:
 		return controller.IgnoreNotFound(err)
+	case grows(claim):
+		return p.expand(ctx, claim)
+	case p.requested(claim):
+		return p.provision(ctx, claim)
 	}
-	return p.provision(ctx, claim)
+	return nil
 }
 
 // provision makes the volume of a claim.

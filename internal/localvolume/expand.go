@@ -1,0 +1,41 @@
+package localvolume
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// grows reports whether a claim with a volume requests a larger one. The API server
+// allows that if the StorageClass does.
+func grows(claim *v1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeName != "" && claim.Status.Phase == v1.ClaimBound && claim.DeletionTimestamp == nil &&
+		claim.Spec.Resources.Requests.Storage().Cmp(*claim.Status.Capacity.Storage()) > 0
+}
+
+// expand gives the volume of a claim, and then the claim, the requested size. The
+// directory of a volume has all the space of its disk, so there is nothing else to do.
+func (p *Provisioner) expand(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
+	v, err := p.Client.Informers.Core().V1().PersistentVolumes().Lister().Get(claim.Spec.VolumeName)
+	if err != nil || !p.ours(v) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID {
+		return controller.IgnoreNotFound(err)
+	}
+	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	if size.Cmp(*v.Spec.Capacity.Storage()) > 0 {
+		next := v.DeepCopy()
+		next.Spec.Capacity[v1.ResourceStorage] = size
+		if _, err := p.Client.Kubernetes.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+			return controller.IgnoreNotFound(err)
+		}
+	}
+	next := claim.DeepCopy()
+	next.Status.Capacity = v1.ResourceList{v1.ResourceStorage: size}
+	if _, err := p.Client.Kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return controller.IgnoreNotFound(err)
+	}
+	p.Events.Event(claim, v1.EventTypeNormal, "VolumeResizeSuccessful", "Resize volume succeeded")
+	return nil
+}

@@ -1,0 +1,64 @@
+package localvolume
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+// A volume of this node grows with the request of its claim, one of another node does not.
+func TestExpand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, t.TempDir()+"/volumes", class(nil), requesting("n", nil))
+		controllertest.Eventually(t, func() int { return len(volumes(c)) }, 1)
+		claims := c.Fake.CoreV1().PersistentVolumeClaims("default")
+		sizes := func() string {
+			claim, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := volumes(c)["pvc-1234"]
+			return fmt.Sprint(claim.Status.Capacity.Storage(), " of ", v.Spec.Capacity.Storage())
+		}
+		request := func(size string) {
+			t.Helper()
+			claim, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			claim.Spec.VolumeName = "pvc-1234"
+			claim.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
+			if claim, err = claims.Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if claim.Status.Phase == "" { // the binder's part
+				claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: claim.Spec.Resources.Requests}
+				if _, err := claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		request("1Gi")
+		request("3Gi")
+		controllertest.Eventually(t, sizes, "3Gi of 3Gi")
+
+		v := volumes(c)["pvc-1234"]
+		v.Annotations[nodeAnnotation] = "another"
+		if _, err := c.Fake.CoreV1().PersistentVolumes().Update(t.Context(), &v, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		request("5Gi")
+		time.Sleep(time.Minute)
+		if got := sizes(); got != "3Gi of 3Gi" {
+			t.Errorf("a volume of another node: %s", got)
+		}
+	})
+}
