@@ -37,6 +37,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/servicecidr"
 	"github.com/coracle-io/coracle/internal/controllers/servicelb"
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
+	"github.com/coracle-io/coracle/internal/controllers/storagemigration"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
 	"github.com/coracle-io/coracle/internal/controllers/ttl"
 	"github.com/coracle-io/coracle/internal/controllers/ttlafterfinished"
@@ -107,6 +108,7 @@ func Controllers(o *Options) []controller.Descriptor {
 		podgroupprotection.Descriptor(),
 		resourcequota.Descriptor(),
 		policystatus.Descriptor(),
+		storagemigration.Descriptor(),
 		namespace.Descriptor(),
 		garbagecollector.Descriptor(),
 	}, cloud.Descriptors()...)

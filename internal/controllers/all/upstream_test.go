@@ -33,8 +33,7 @@ const upstream = `
 
 // absent are the names of those that are not here.
 const absent = `
-	resourcepoolstatusrequest-controller selinux-warning-controller storage-version-migrator-controller
-	storageversion-garbage-collector-controller`
+	resourcepoolstatusrequest-controller selinux-warning-controller storageversion-garbage-collector-controller`
 
 // TestNamesAreUpstreams keeps the list of what is missing in README.md true.
 func TestNamesAreUpstreams(t *testing.T) {
