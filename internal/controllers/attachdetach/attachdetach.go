@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -54,7 +55,7 @@ func (o *options) validate() error {
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	o := options{syncPeriod: time.Minute, maxUnmounting: 6 * time.Minute}
+	o, forced := options{syncPeriod: time.Minute, maxUnmounting: 6 * time.Minute}, newForcedDetaches()
 	return controller.Descriptor{
 		Name:           "persistentvolume-attach-detach-controller",
 		Aliases:        []string{"attachdetach"},
@@ -62,8 +63,17 @@ func Descriptor() controller.Descriptor {
 		EventSource:    "attachdetach-controller",
 		AddFlags:       o.addFlags,
 		Validate:       o.validate,
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o, forced) },
 	}
+}
+
+// newForcedDetaches returns the metric of volumes that were detached although their
+// nodes had not unmounted them, by upstream's name.
+func newForcedDetaches() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: "attach_detach_controller", Name: "attachdetach_controller_forced_detaches",
+		Help: "[ALPHA] Number of times the A/D Controller performed a forced detach",
+	}, []string{"reason"})
 }
 
 // byNode is the name of the index of VolumeAttachments by node.
@@ -86,6 +96,7 @@ type attacher struct {
 	volumes     corelisters.PersistentVolumeLister
 	drivers     storagelisters.CSIDriverLister
 	queue       *controller.Queue[string] // of nodes
+	forced      *prometheus.CounterVec    // detaches, by reason
 
 	// Used by the only worker.
 	progress map[string]*progress // by name of the VolumeAttachment
@@ -103,12 +114,15 @@ type progress struct {
 	unwanted  time.Time
 }
 
-func newController(env *controller.Env, o options) (controller.Controller, error) {
+func newController(env *controller.Env, o options, forced *prometheus.CounterVec) (controller.Controller, error) {
+	if err := env.Expose(forced); err != nil {
+		return nil, err
+	}
 	core, storage := env.Client.Informers.Core().V1(), env.Client.Informers.Storage().V1()
 	c := &attacher{
 		options: o, env: env, pods: core.Pods().Informer(), attachments: storage.VolumeAttachments().Informer(),
 		nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
-		drivers: storage.CSIDrivers().Lister(), progress: make(map[string]*progress), gone: &goneNodes{},
+		drivers: storage.CSIDrivers().Lister(), progress: make(map[string]*progress), gone: &goneNodes{}, forced: forced,
 	}
 	c.queue = controller.NewQueueWithMaxDelay(env.Queues, "attachdetach", time.Minute, c.sync)
 	if err := env.Index(c.attachments, byNode, nodeOf); err != nil {

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,11 +52,13 @@ func bound(mode v1.PersistentVolumeAccessMode) []runtime.Object {
 type bench struct {
 	*testing.T
 	*controllertest.Cluster
+	metrics *prometheus.Registry
 }
 
 func run(t *testing.T, objects []runtime.Object, f func(b *bench), flags ...string) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t, controllertest.New(t, objects...)}
+		b := &bench{t, controllertest.New(t, objects...), prometheus.NewRegistry()}
+		b.Env.Metrics = b.metrics
 		b.Cluster.Run(Descriptor(), flags...)
 		synctest.Wait()
 		f(b)
@@ -302,6 +306,9 @@ func TestForce(t *testing.T) {
 				b.after(2 * time.Minute)
 				if got := b.attached(); (got == "") != c.goes {
 					b.Errorf("at the end: %q", got)
+				}
+				if n, err := testutil.GatherAndCount(b.metrics, "attach_detach_controller_attachdetach_controller_forced_detaches"); err != nil || (n == 1) != c.goes {
+					b.Errorf("%d reasons of forced detaches, %v", n, err)
 				}
 			}, c.flags...)
 		})

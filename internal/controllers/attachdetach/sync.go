@@ -268,6 +268,9 @@ func (c *attacher) detachAll(ctx context.Context, name string, node *v1.Node, at
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("detach volume %s from node %s: %w", d.volume, d.attachment.Spec.NodeName, err))
 		}
+		if err == nil && d.forced != "" {
+			c.forced.WithLabelValues(d.forced).Inc()
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -17,6 +17,7 @@ import (
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 	reconciler "k8s.io/endpointslice"
+	"k8s.io/endpointslice/metrics"
 	"k8s.io/endpointslice/topologycache"
 	endpointsliceutil "k8s.io/endpointslice/util"
 	"k8s.io/klog/v2"
@@ -81,6 +82,12 @@ type slices struct {
 }
 
 func newController(env *controller.Env, o *options) (controller.Controller, error) {
+	metrics.RegisterMetrics() // creates them; they are those of the process
+	if err := env.Expose(metrics.EndpointsAddedPerSync, metrics.EndpointsRemovedPerSync, metrics.EndpointsDesired, metrics.NumEndpointSlices,
+		metrics.DesiredEndpointSlices, metrics.EndpointSliceChanges, metrics.EndpointSlicesChangedPerSync, metrics.EndpointSliceSyncs,
+		metrics.ServicesCountByTrafficDistribution); err != nil {
+		return nil, err
+	}
 	core := env.Client.Informers.Core().V1()
 	c := &slices{
 		env:      env,

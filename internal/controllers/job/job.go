@@ -145,7 +145,13 @@ func (c *jobs) reconcile(ctx context.Context, job *batch.Job, satisfied bool) (*
 	if err := c.updateStatus(ctx, job, p); err != nil {
 		return &p, errors.Join(applyErr, err)
 	}
-	finalizerErr := supervise.Each(p.release, func(pod *v1.Pod) error { return c.removeFinalizer(ctx, pod, "") })
+	finalizerErr := supervise.Each(p.release, func(pod *v1.Pod) error {
+		err := c.removeFinalizer(ctx, pod, "")
+		if err == nil {
+			c.counts.released(job, pod)
+		}
+		return err
+	})
 	return &p, errors.Join(applyErr, finalizerErr)
 }
 
@@ -228,6 +234,9 @@ func (c *jobs) apply(ctx context.Context, job *batch.Job, p *plan) error {
 	})
 	n, created := c.control.CreatePods(ctx, job, len(p.create), func(i int) *v1.Pod { return newPod(job, p.create[i]) })
 	p.status.Active += int32(n)
+	if len(p.create) > 0 {
+		c.counts.createdPods(job, p, n)
+	}
 	return errors.Join(deleted, created)
 }
 
@@ -244,7 +253,7 @@ func (c *jobs) updateStatus(ctx context.Context, job *batch.Job, p plan) error {
 	c.mu.Lock()
 	c.written[cache.MetaObjectToName(job)] = updated.ResourceVersion
 	c.mu.Unlock()
-	c.counts.written(job, &p.status)
+	c.counts.written(job, &p)
 	for _, e := range p.events {
 		c.env.Events.Event(job, e.kind, e.reason, e.message)
 	}

@@ -158,14 +158,21 @@ func TestRunsToCompletion(t *testing.T) {
 			}
 			return finalizers
 		}, 0)
-		err := testutil.GatherAndCompare(registry, strings.NewReader(`# HELP job_controller_job_pods_finished_total [STABLE] The number of finished Pods that are fully tracked
+		err := testutil.GatherAndCompare(registry, strings.NewReader(`# HELP job_controller_job_finished_indexes_total [ALPHA] The number of finished indexes
+# TYPE job_controller_job_finished_indexes_total counter
+job_controller_job_finished_indexes_total{backoffLimit="global",status="succeeded"} 3
+# HELP job_controller_job_pods_creation_total [ALPHA] The number of Pods created by the Job controller labelled with a reason for the Pod creation
+# TYPE job_controller_job_pods_creation_total counter
+job_controller_job_pods_creation_total{reason="new",status="failed"} 0
+job_controller_job_pods_creation_total{reason="new",status="succeeded"} 3
+# HELP job_controller_job_pods_finished_total [STABLE] The number of finished Pods that are fully tracked
 # TYPE job_controller_job_pods_finished_total counter
 job_controller_job_pods_finished_total{completion_mode="Indexed",result="failed"} 0
 job_controller_job_pods_finished_total{completion_mode="Indexed",result="succeeded"} 3
 # HELP job_controller_jobs_finished_total [STABLE] The number of finished jobs
 # TYPE job_controller_jobs_finished_total counter
 job_controller_jobs_finished_total{completion_mode="Indexed",reason="CompletionsReached",result="succeeded"} 1
-`), "job_controller_job_pods_finished_total", "job_controller_jobs_finished_total")
+`), "job_controller_job_finished_indexes_total", "job_controller_job_pods_creation_total", "job_controller_job_pods_finished_total", "job_controller_jobs_finished_total")
 		if err != nil {
 			t.Error(err)
 		}

@@ -5,32 +5,40 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	batch "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
 )
 
 // counts are the controller's metrics, with upstream's names.
 type counts struct {
 	syncDuration                      *prometheus.HistogramVec
 	syncs, finishedJobs, finishedPods *prometheus.CounterVec
+	finishedIndexes, created, handled *prometheus.CounterVec
 }
 
 func newCounts() *counts {
 	const subsystem = "job_controller"
+	of := func(stability, name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: stability + help}, labels)
+	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: "[STABLE] " + help}, labels)
+		return of("[STABLE] ", name, help, labels...)
 	}
 	return &counts{
 		syncDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Subsystem: subsystem, Name: "job_sync_duration_seconds", Help: "[STABLE] The time it took to sync a job",
 			Buckets: prometheus.ExponentialBuckets(0.004, 2, 15),
 		}, []string{"completion_mode", "result", "action"}),
-		syncs:        counter("job_syncs_total", "The number of job syncs", "completion_mode", "result", "action"),
-		finishedJobs: counter("jobs_finished_total", "The number of finished jobs", "completion_mode", "result", "reason"),
-		finishedPods: counter("job_pods_finished_total", "The number of finished Pods that are fully tracked", "completion_mode", "result"),
+		syncs:           counter("job_syncs_total", "The number of job syncs", "completion_mode", "result", "action"),
+		finishedJobs:    counter("jobs_finished_total", "The number of finished jobs", "completion_mode", "result", "reason"),
+		finishedPods:    counter("job_pods_finished_total", "The number of finished Pods that are fully tracked", "completion_mode", "result"),
+		finishedIndexes: of("[ALPHA] ", "job_finished_indexes_total", "The number of finished indexes", "status", "backoffLimit"),
+		created:         of("[ALPHA] ", "job_pods_creation_total", "The number of Pods created by the Job controller labelled with a reason for the Pod creation", "reason", "status"),
+		handled:         of("[ALPHA] ", "pod_failures_handled_by_failure_policy_total", "The number of failed Pods handled by failure policy with respect to the failure policy action applied based on the matched rule", "action"),
 	}
 }
 
 func (c *counts) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.syncDuration, c.syncs, c.finishedJobs, c.finishedPods}
+	return []prometheus.Collector{c.syncDuration, c.syncs, c.finishedJobs, c.finishedPods, c.finishedIndexes, c.created, c.handled}
 }
 
 func modeOf(job *batch.Job) string {
@@ -59,12 +67,43 @@ func (c *counts) synced(job *batch.Job, p *plan, waits bool, err error, took tim
 	c.syncs.WithLabelValues(modeOf(job), result, action).Inc()
 }
 
-// written counts the pods and the end of the Job that a status tells of, compared with the one
-// before.
-func (c *counts) written(job *batch.Job, status *batch.JobStatus) {
+// createdPods counts attempts to create pods, of which n were successful.
+func (c *counts) createdPods(job *batch.Job, p *plan, n int) {
+	reason := "new"
+	switch failures := p.status.Failed + int32(len(p.status.UncountedTerminatedPods.Failed)); {
+	case failures > 0 && job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batch.Failed:
+		reason = "recreate_failed"
+	case failures > 0 || p.terminating > 0:
+		reason = "recreate_terminating_or_failed"
+	}
+	c.created.WithLabelValues(reason, "succeeded").Add(float64(n))
+	c.created.WithLabelValues(reason, "failed").Add(float64(len(p.create) - n))
+}
+
+// released counts a pod whose failure a rule of the pod failure policy has handled.
+func (c *counts) released(job *batch.Job, pod *v1.Pod) {
+	if !failed(job, pod) {
+		return
+	}
+	if action, message := matchPodFailurePolicy(job, pod); message != "" {
+		c.handled.WithLabelValues(string(action)).Inc()
+	}
+}
+
+// written counts the pods, the indexes and the end of the Job that the status of a plan tells
+// of, compared with the one before.
+func (c *counts) written(job *batch.Job, p *plan) {
+	status := &p.status
 	succeeded := status.Succeeded - job.Status.Succeeded
 	if indexed(job) {
 		succeeded = parseIndexes(status.CompletedIndexes).count() - parseIndexes(job.Status.CompletedIndexes).count()
+		limit := "global"
+		if perIndex(job) {
+			limit = "perIndex"
+			n := recordedFailedIndexes(status).count() - recordedFailedIndexes(&job.Status).count()
+			c.finishedIndexes.WithLabelValues("failed", limit).Add(float64(max(n, 0)))
+		}
+		c.finishedIndexes.WithLabelValues("succeeded", limit).Add(float64(max(succeeded, 0)))
 	}
 	c.finishedPods.WithLabelValues(modeOf(job), "succeeded").Add(float64(max(succeeded, 0)))
 	c.finishedPods.WithLabelValues(modeOf(job), "failed").Add(float64(max(status.Failed-job.Status.Failed, 0)))

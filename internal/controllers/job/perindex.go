@@ -37,18 +37,18 @@ func (a indexFailures) annotate(pod *v1.Pod) {
 func (a indexFailures) sum() int { return a.counted + a.ignored }
 
 // recordedFailedIndexes returns status.failedIndexes, which are not retried.
-func recordedFailedIndexes(p *plan) indexes {
-	if p.status.FailedIndexes == nil {
+func recordedFailedIndexes(st *batch.JobStatus) indexes {
+	if st.FailedIndexes == nil {
 		return nil
 	}
-	return parseIndexes(*p.status.FailedIndexes)
+	return parseIndexes(*st.FailedIndexes)
 }
 
 // failedIndexes returns the recorded failed indexes and those that have failed now: their
 // failures exceed the limit, or the pod failure policy fails them. Once the Job has failed or
 // succeeded there are no new ones: the controller itself deletes the remaining pods.
 func (s snapshot) failedIndexes(p *plan, done indexes) indexes {
-	recorded := s.withinCompletions(recordedFailedIndexes(p))
+	recorded := s.withinCompletions(recordedFailedIndexes(&p.status))
 	if has(&s.job.Status, batch.JobFailureTarget) || has(&s.job.Status, batch.JobSuccessCriteriaMet) {
 		return recorded
 	}
@@ -119,7 +119,7 @@ func (s snapshot) failureByIndexes(p *plan) (reason, message string) {
 	if !perIndex(s.job) {
 		return "", ""
 	}
-	failedCount := recordedFailedIndexes(p).count()
+	failedCount := recordedFailedIndexes(&p.status).count()
 	switch limit := s.job.Spec.MaxFailedIndexes; {
 	case limit != nil && failedCount > *limit:
 		return batch.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes"

@@ -37,6 +37,8 @@ type plan struct {
 	// as failed. Otherwise they are not counted.
 	countDeleted bool
 	create       []podToCreate
+	// terminating is the number of pods that are being deleted, for metrics.
+	terminating int
 	// requeueAfter is the time until the next sync without an event; 0 means none.
 	requeueAfter time.Duration
 	// events are recorded after the status has been written.
@@ -323,7 +325,7 @@ func (s snapshot) managePods(p *plan, o podGroups, failures int, lastFailure tim
 	}
 	want := parallelism
 	if s.job.Spec.Completions != nil {
-		want = max(0, min(parallelism, *s.job.Spec.Completions-succeeded(p)-recordedFailedIndexes(p).count()))
+		want = max(0, min(parallelism, *s.job.Spec.Completions-succeeded(p)-recordedFailedIndexes(&p.status).count()))
 	} else if succeeded(p) > 0 {
 		want = min(parallelism, int32(len(o.active)))
 	}
@@ -384,7 +386,7 @@ func (s snapshot) podsToCreate(p *plan, o podGroups, n int) (out []podToCreate) 
 	for i, pod := range running {
 		runningIndexes[i] = indexOf(pod)
 	}
-	unavailable := join(slices.Concat(s.completedIndexes(p), recordedFailedIndexes(p))).with(runningIndexes...)
+	unavailable := join(slices.Concat(s.completedIndexes(p), recordedFailedIndexes(&p.status))).with(runningIndexes...)
 	last := s.lastFailedPods(p)
 	for i := unavailable.gap(0); i < int(*s.job.Spec.Completions) && len(out) < n; i = unavailable.gap(i + 1) {
 		next := podToCreate{index: i}
@@ -420,7 +422,8 @@ func (s snapshot) setSuspended(p *plan) {
 func (s snapshot) setCounts(p *plan, o podGroups) {
 	p.status.Active = int32(len(o.active))
 	p.status.Ready = new(o.ready)
-	p.status.Terminating = new(int32(len(o.terminating)))
+	p.terminating = len(o.terminating)
+	p.status.Terminating = new(int32(p.terminating))
 }
 
 // finish sets the condition Complete or Failed once the Job has succeeded or failed and

@@ -94,7 +94,7 @@ func TestPlatformLabels(t *testing.T) {
 func TestRateAfterFullDisruption(t *testing.T) {
 	o := defaultOptions()
 	c := &nodes{
-		options: o, evictions: newEvictions(), zones: map[string]*zone{zoneOf(nodeOf("n", v1.ConditionTrue)): {ready: 1, notReady: 2}},
+		options: o, counts: newCounts(), zones: map[string]*zone{zoneOf(nodeOf("n", v1.ConditionTrue)): {ready: 1, notReady: 2}},
 		evicting: map[string]bool{"a": true, "b": true},
 	}
 	a, b := nodeOf("a", v1.ConditionFalse), nodeOf("b", v1.ConditionFalse)

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -35,23 +34,15 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	o, evictions := defaultOptions(), newEvictions()
+	o, counted := defaultOptions(), newCounts()
 	return controller.Descriptor{
 		Name:           "node-lifecycle-controller",
 		Aliases:        []string{"nodelifecycle"},
 		ServiceAccount: "node-controller",
 		EventSource:    "node-controller",
 		AddFlags:       o.addFlags,
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o, evictions) },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o, counted) },
 	}
-}
-
-// newEvictions returns the metric of the nodes that got a NoExecute taint.
-func newEvictions() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: "node_collector", Name: "evictions_total",
-		Help: "[STABLE] Number of Node evictions that happened since current instance of NodeController started.",
-	}, []string{"zone"})
 }
 
 type options struct {
@@ -85,8 +76,7 @@ type nodes struct {
 	kube    kubernetes.Interface
 	pods    cache.SharedIndexInformer
 	queue   *controller.Queue[string]
-	// evictions counts the nodes that got a NoExecute taint, by zone.
-	evictions *prometheus.CounterVec
+	counts  *counts
 
 	// podsMarked holds the unreachable nodes whose pods have been marked as not ready.
 	podsMarked controller.Marks[string]
@@ -107,21 +97,21 @@ type membership struct {
 	ready bool
 }
 
-func newController(env *controller.Env, o *options, evictions *prometheus.CounterVec) (controller.Controller, error) {
-	if err := env.Expose(evictions); err != nil {
+func newController(env *controller.Env, o *options, counted *counts) (controller.Controller, error) {
+	if err := env.Expose(counted.collectors()...); err != nil {
 		return nil, err
 	}
 	core := env.Client.Informers.Core().V1()
 	c := &nodes{
-		env:       env,
-		options:   o,
-		kube:      env.Client.Kubernetes,
-		pods:      core.Pods().Informer(),
-		evictions: evictions,
-		health:    map[string]*nodeHealth{},
-		zones:     map[string]*zone{},
-		members:   map[string]membership{},
-		evicting:  map[string]bool{},
+		env:      env,
+		options:  o,
+		kube:     env.Client.Kubernetes,
+		pods:     core.Pods().Informer(),
+		counts:   counted,
+		health:   map[string]*nodeHealth{},
+		zones:    map[string]*zone{},
+		members:  map[string]membership{},
+		evicting: map[string]bool{},
 	}
 	c.queue = controller.NewQueue(env.Queues, "node_lifecycle_controller", controller.Existing[string](core.Nodes().Informer(), c.sync))
 	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
@@ -191,13 +181,13 @@ func (c *nodes) updateZone(node *v1.Node) (changed bool) {
 	if z == nil {
 		z = &zone{}
 		c.zones[now.zone] = z
-		c.evictions.WithLabelValues(now.zone) // shown from the start, with 0
 	}
 	if now.ready {
 		z.ready++
 	} else {
 		z.notReady++
 	}
+	c.counts.show(now.zone, z)
 	c.members[node.Name] = now
 	return !equality.Semantic.DeepEqual(oldStates, c.zoneStates())
 }
@@ -213,6 +203,7 @@ func (c *nodes) removeMember(m membership) {
 	if z.ready+z.notReady == 0 {
 		delete(c.zones, m.zone)
 	}
+	c.counts.show(m.zone, z)
 }
 
 // zoneStates returns the states of all zones. Callers hold mu.
@@ -427,7 +418,7 @@ func (c *nodes) mayEvict(node *v1.Node) (evict bool, wait time.Duration) {
 		return false, wait
 	}
 	c.evicting[node.Name] = true
-	c.evictions.WithLabelValues(zoneOf(node)).Inc()
+	c.counts.evictions.WithLabelValues(zoneOf(node)).Inc()
 	return true, 0
 }
 

@@ -2,14 +2,12 @@ package nodelifecycle
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -145,7 +143,7 @@ func TestUnreachableNode(t *testing.T) {
 		c.Run(Descriptor())
 		c.Run(tainteviction.Descriptor())
 		wait(45 * time.Second)
-		wantEvictions(t, registry, 0)
+		wantZone(t, registry, 0, 100, 0)
 		if got := taintsOf("silent"); got != "True " {
 			t.Errorf("after 45 s: %s", got)
 		}
@@ -159,7 +157,7 @@ func TestUnreachableNode(t *testing.T) {
 		if got := podsNow(); got != "patient=False usual=False" {
 			t.Errorf("after 51 s: %s", got)
 		}
-		wantEvictions(t, registry, 1)
+		wantZone(t, registry, 1, 50, 1)
 		wait(295 * time.Second)
 		if got := podsNow(); got != "patient=False usual=False" {
 			t.Errorf("after 346 s: %s", got)
@@ -171,19 +169,24 @@ func TestUnreachableNode(t *testing.T) {
 	})
 }
 
-// wantEvictions checks the metric node_collector_evictions_total of the only zone.
-func wantEvictions(t *testing.T, registry *prometheus.Registry, want float64) {
+// wantZone checks the metrics of the only zone.
+func wantZone(t *testing.T, registry *prometheus.Registry, evictions, health, unhealthy float64) {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "node_collector_evictions_total" })
-	if i < 0 {
-		t.Fatal("no node_collector_evictions_total")
+	got := map[string]float64{}
+	for _, f := range families {
+		got[f.GetName()] = f.GetMetric()[0].GetCounter().GetValue() + f.GetMetric()[0].GetGauge().GetValue()
 	}
-	if got := families[i].GetMetric()[0].GetCounter().GetValue(); got != want {
-		t.Errorf("node_collector_evictions_total %v, want %v", got, want)
+	for name, want := range map[string]float64{
+		"node_collector_evictions_total": evictions, "node_collector_zone_health": health,
+		"node_collector_zone_size": 2, "node_collector_unhealthy_nodes_in_zone": unhealthy,
+	} {
+		if value, ok := got[name]; !ok || value != want {
+			t.Errorf("%s %v, want %v", name, value, want)
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	threshold := 12500
+	threshold, counted := 12500, newCounts()
 	return controller.Descriptor{
 		Name:           "pod-garbage-collector-controller",
 		Aliases:        []string{"podgc"},
@@ -42,7 +42,9 @@ func Descriptor() controller.Descriptor {
 			fs.IntVar(&threshold, "terminated-pod-gc-threshold", threshold, "number of terminated pods above which the oldest are deleted; 0 or less keeps all")
 			flagvalue.Is(fs, flagvalue.Number, "terminated-pod-gc-threshold")
 		},
-		New: func(env *controller.Env) (controller.Controller, error) { return newController(env, threshold) },
+		New: func(env *controller.Env) (controller.Controller, error) {
+			return newController(env, threshold, counted)
+		},
 	}
 }
 
@@ -60,13 +62,17 @@ type collector struct {
 	nodes     corelisters.NodeLister
 	queue     *controller.Queue[controller.Key]
 	threshold int
+	counts    *counts
 
 	// mu guards finished, the keys of the finished pods.
 	mu       sync.Mutex
 	finished sets.Set[controller.Key]
 }
 
-func newController(env *controller.Env, threshold int) (controller.Controller, error) {
+func newController(env *controller.Env, threshold int, counted *counts) (controller.Controller, error) {
+	if err := env.Expose(counted.deleted, counted.failed); err != nil {
+		return nil, err
+	}
 	core := env.Client.Informers.Core().V1()
 	c := &collector{
 		env:       env,
@@ -74,6 +80,7 @@ func newController(env *controller.Env, threshold int) (controller.Controller, e
 		pods:      core.Pods().Informer(),
 		nodes:     core.Nodes().Lister(),
 		threshold: threshold,
+		counts:    counted,
 		finished:  sets.New[controller.Key](),
 	}
 	c.queue = controller.NewQueue(env.Queues, "orphaned_pods_nodes", c.sync)
@@ -172,22 +179,22 @@ func (c *collector) sync(ctx context.Context, key controller.Key) error {
 		return nil
 	}
 	klog.FromContext(ctx).V(2).Info("Deleting pod", "pod", klog.KObj(pod), "reason", reason)
-	return c.remove(ctx, pod, condition)
+	return c.remove(ctx, pod, reason, condition)
 }
 
-// deletionReason returns why a pod must be force deleted, or "", and the condition to set
+// deletionReason returns why a pod must be force deleted, one of upstream's reasons, or "", and the condition to set
 // on the pod, or nil. node is the pod's node, or nil if it does not exist.
 func deletionReason(pod *v1.Pod, node *v1.Node) (reason string, condition *v1.PodCondition) {
 	switch {
 	case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil:
-		return "it is being deleted and was never scheduled", nil
+		return reasonUnscheduled, nil
 	case pod.Spec.NodeName == "":
 		return "", nil
 	case node == nil:
 		target := podquery.DisruptionTarget(pod, "DeletionByPodGC", "PodGC: node no longer exists", metav1.Now())
-		return "its node is gone", &target
+		return reasonOrphaned, &target
 	case pod.DeletionTimestamp != nil && isShutDown(node):
-		return "it is being deleted and its node is out of service", nil
+		return reasonOutOfService, nil
 	}
 	return "", nil
 }
@@ -221,12 +228,12 @@ func (c *collector) deleteFinished(ctx context.Context) error {
 		return nil
 	}
 	klog.FromContext(ctx).Info("Deleting finished pods", "count", extra, "threshold", c.threshold)
-	return supervise.Each(finished[:extra], func(p *v1.Pod) error { return c.remove(ctx, p, nil) })
+	return supervise.Each(finished[:extra], func(p *v1.Pod) error { return c.remove(ctx, p, reasonTerminated, nil) })
 }
 
 // remove sets the phase of an unfinished pod to Failed and deletes it without a grace
 // period.
-func (c *collector) remove(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition) error {
+func (c *collector) remove(ctx context.Context, pod *v1.Pod, reason string, condition *v1.PodCondition) error {
 	var status v1.PodStatus
 	if !podquery.IsFinished(pod) {
 		status.Phase = v1.PodFailed
@@ -234,6 +241,10 @@ func (c *collector) remove(ctx context.Context, pod *v1.Pod, condition *v1.PodCo
 			status.Conditions = []v1.PodCondition{*condition}
 		}
 	}
+	c.counts.deleted.WithLabelValues(pod.Namespace, reason).Inc()
 	_, err := poddisruption.Delete(ctx, c.kube, pod, status, *metav1.NewDeleteOptions(0))
+	if err != nil {
+		c.counts.failed.WithLabelValues(pod.Namespace, reason).Inc()
+	}
 	return err
 }

@@ -2,10 +2,13 @@ package podgc
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,6 +39,8 @@ func TestPodsOfDeletedNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}
 		c := controllertest.New(t, node, pod("a", "lost", v1.PodRunning, 0), pod("b", "never", v1.PodRunning, 0), pod("c", "", v1.PodPending, 0))
+		registry := prometheus.NewRegistry()
+		c.Env.Metrics = registry
 		c.Run(Descriptor())
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -54,6 +59,14 @@ func TestPodsOfDeletedNodes(t *testing.T) {
 		synctest.Wait()
 		if got := names(c)(); got != "c " {
 			t.Errorf("after quarantine: got %q", got)
+		}
+		const want = `
+# HELP pod_gc_collector_force_delete_pods_total [ALPHA] Number of pods that are being forcefully deleted since the Pod GC Controller started.
+# TYPE pod_gc_collector_force_delete_pods_total counter
+pod_gc_collector_force_delete_pods_total{namespace="default",reason="orphaned"} 2
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -79,6 +79,9 @@ func newController(env *controller.Env, o *recyclers) (controller.Controller, er
 
 		recyclers: o, removeAll: removeTemporary,
 	}
+	if err := env.Expose(newCounts(c.claims, c.volumes)); err != nil {
+		return nil, err
+	}
 	c.queue = controller.NewQueue(env.Queues, "claims", c.sync)
 	return c, env.Index(c.pods, pods.ByClaim, pods.ClaimKeys)
 }
