@@ -140,6 +140,7 @@ func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
 	}{
 		{client.Subscribe, factory.Core().V1().Services().Informer(), handler(p.state.setService, p.state.deleteService)},
 		{client.Subscribe, factory.Discovery().V1().EndpointSlices().Informer(), client.Handler(p.state.setSlice, p.state.updateSlice, p.state.deleteSlice)},
+		{client.Subscribe, factory.Networking().V1().ServiceCIDRs().Informer(), handler(p.state.setCIDR, p.state.deleteCIDR)},
 		{client.Subscribe, factory.Core().V1().Nodes().Informer(), handler(p.setNode, p.state.deleteNode)},
 		{client.Follow, pods, handler(p.state.setPod, p.state.deletePod)},
 	} {

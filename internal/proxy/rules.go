@@ -14,6 +14,8 @@ import (
 type Rules struct {
 	Services  map[PortName]*ServicePort
 	HostPorts map[LocalPort]HostPort
+	// ServiceCIDRs are the ranges of cluster IPs, in order.
+	ServiceCIDRs []netip.Prefix
 }
 
 // PortName identifies a port of a Service in one address family.

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -179,6 +180,33 @@ func TestServicesThatAreNotProxied(t *testing.T) {
 			t.Errorf("%s: %v", name, rules)
 		}
 	}
+}
+
+func TestServiceCIDRs(t *testing.T) {
+	s := newState("n1")
+	of := func(name string, cidrs ...string) *networkingv1.ServiceCIDR {
+		return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+	}
+	check := func(want string) {
+		t.Helper()
+		select {
+		case <-s.changed:
+		default:
+			t.Error("a changed range is not told")
+		}
+		if got := fmt.Sprint(s.rules(s.localNode()).ServiceCIDRs); got != want {
+			t.Errorf("ranges %s, want %s", got, want)
+		}
+	}
+	s.setCIDR(of("kubernetes", "10.96.0.0/16", "2001:db8::/112"))
+	check("[10.96.0.0/16 2001:db8::/112]")
+	s.setCIDR(of("more", "10.20.0.0/24"))
+	check("[10.20.0.0/24 10.96.0.0/16 2001:db8::/112]")
+	s.setCIDR(of("same", "10.20.0.0/24"))
+	check("[10.20.0.0/24 10.96.0.0/16 2001:db8::/112]")
+	s.deleteCIDR(of("more"))
+	s.deleteCIDR(of("kubernetes"))
+	check("[10.20.0.0/24]")
 }
 
 func TestStateComputesOnlyWhatChanged(t *testing.T) {

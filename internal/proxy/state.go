@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -25,6 +26,8 @@ type state struct {
 	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice
 	pods     map[types.NamespacedName]*v1.Pod
 	dirty    map[types.NamespacedName]bool
+	// cidrs maps the names of ServiceCIDRs to their ranges.
+	cidrs map[string][]netip.Prefix
 	// nodes maps nodes' names to their addresses.
 	nodes map[string][]netip.Addr
 	// byService has the ports from which the last Rules were made, losers those
@@ -42,6 +45,7 @@ func newState(nodeName string) *state {
 		slices:    map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
 		pods:      map[types.NamespacedName]*v1.Pod{},
 		dirty:     map[types.NamespacedName]bool{},
+		cidrs:     map[string][]netip.Prefix{},
 		byService: map[types.NamespacedName]map[PortName]*ServicePort{},
 	}
 }
@@ -134,6 +138,37 @@ func (s *state) deleteNode(node *v1.Node) {
 	s.notify()
 }
 
+// setCIDR stores the ranges of a ServiceCIDR.
+func (s *state) setCIDR(c *networkingv1.ServiceCIDR) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ranges []netip.Prefix
+	for _, text := range c.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			ranges = append(ranges, p.Masked())
+		}
+	}
+	if !slices.Equal(ranges, s.cidrs[c.Name]) {
+		s.cidrs[c.Name] = ranges
+		s.notify()
+	}
+}
+
+func (s *state) deleteCIDR(c *networkingv1.ServiceCIDR) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.cidrs, c.Name)
+	s.notify()
+}
+
+// serviceCIDRs returns the ranges of all ServiceCIDRs, each one once. The caller
+// must hold the mutex.
+func (s *state) serviceCIDRs() []netip.Prefix {
+	all := slices.Concat(slices.Collect(maps.Values(s.cidrs))...)
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}
+
 // addressesOf returns the IP addresses of a node.
 func addressesOf(node *v1.Node) []netip.Addr {
 	var list []netip.Addr
@@ -201,7 +236,7 @@ func (s *state) rules(n *localNode) Rules {
 		s.compute(name)
 	}
 	clear(s.dirty)
-	rules := Rules{Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods)}
+	rules := Rules{Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods), ServiceCIDRs: s.serviceCIDRs()}
 	for _, ports := range s.byService {
 		maps.Copy(rules.Services, ports)
 	}

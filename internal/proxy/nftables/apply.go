@@ -126,6 +126,8 @@ func (b batch) fixedSet(name string) *nftables.Set {
 	switch name {
 	case serviceNodePorts, noEndpointPorts, hostPorts:
 		set.KeyType = nftables.MustConcatSetType(protocol, port)
+	case clusterAddresses:
+		set.KeyType = addr
 	case hairpin:
 		set.KeyType = nftables.MustConcatSetType(addr, addr, protocol, port)
 	default:
@@ -135,7 +137,9 @@ func (b batch) fixedSet(name string) *nftables.Set {
 }
 
 // isMap reports whether a fixed map or set is a map.
-func isMap(name string) bool { return name != hairpin && name != clusterIPs }
+func isMap(name string) bool {
+	return name != hairpin && name != clusterIPs && name != clusterAddresses
+}
 
 func (b batch) affinitySet(name string, timeout time.Duration) *nftables.Set {
 	return &nftables.Set{Table: b.Table, Name: name, KeyType: b.Family.Addr, Dynamic: true, HasTimeout: true, Timeout: timeout, Size: 65535}
@@ -149,8 +153,10 @@ func element(name string, k key, t target) nftables.SetElement {
 			data = append(data, a.AsSlice()...)
 		}
 	}
-	data = append(data, nft.ProtocolNumber(k.protocol), 0, 0, 0)
-	data = append(binary.BigEndian.AppendUint16(data, k.port), 0, 0)
+	if k.protocol != "" {
+		data = append(data, nft.ProtocolNumber(k.protocol), 0, 0, 0)
+		data = append(binary.BigEndian.AppendUint16(data, k.port), 0, 0)
+	}
 	element := nftables.SetElement{Key: data}
 	if isMap(name) {
 		element.VerdictData = nft.Verdict(expr.VerdictGoto, string(t))

@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -35,16 +36,19 @@ func datagramsChanged(before, next proxy.Rules) bool {
 
 // udpEndpoints maps UDP frontends to their endpoints. Node and host ports have
 // no address here.
-type udpEndpoints map[netip.AddrPort]map[netip.AddrPort]bool
+type udpEndpoints struct {
+	frontends    map[netip.AddrPort]map[netip.AddrPort]bool
+	serviceCIDRs []netip.Prefix
+}
 
 func datagramEndpoints(rules proxy.Rules) udpEndpoints {
-	result := udpEndpoints{}
+	result := udpEndpoints{map[netip.AddrPort]map[netip.AddrPort]bool{}, rules.ServiceCIDRs}
 	add := func(frontend netip.AddrPort, endpoints ...netip.AddrPort) {
-		if result[frontend] == nil {
-			result[frontend] = map[netip.AddrPort]bool{}
+		if result.frontends[frontend] == nil {
+			result.frontends[frontend] = map[netip.AddrPort]bool{}
 		}
 		for _, e := range endpoints {
-			result[frontend][e] = true
+			result.frontends[frontend][e] = true
 		}
 	}
 	for name, p := range rules.Services {
@@ -69,13 +73,17 @@ func datagramEndpoints(rules proxy.Rules) udpEndpoints {
 
 // stale reports whether a flow to destination, answered by from, contradicts
 // the rules: destination is one of our frontends, and from is not among its
-// endpoints, although there are some. Frontends without an address match
+// endpoints, although there are some. So does a translated flow to a cluster IP
+// that is no frontend any more. Frontends without an address match
 // translated flows only, because other UDP servers of the machine use their
 // ports, too.
 func (a udpEndpoints) stale(destination, from netip.AddrPort) bool {
-	endpoints, ours := a[destination]
+	endpoints, ours := a.frontends[destination]
 	if !ours && destination != from {
-		endpoints, ours = a[netip.AddrPortFrom(netip.Addr{}, destination.Port())]
+		if slices.ContainsFunc(a.serviceCIDRs, func(p netip.Prefix) bool { return p.Contains(destination.Addr()) }) {
+			return true
+		}
+		endpoints, ours = a.frontends[netip.AddrPortFrom(netip.Addr{}, destination.Port())]
 	}
 	return ours && !endpoints[from] && (len(endpoints) > 0 || destination != from)
 }
@@ -94,7 +102,7 @@ func (a udpEndpoints) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 
 func (b *Backend) forgetStaleFlows(rules proxy.Rules) error {
 	filter := datagramEndpoints(rules)
-	if len(filter) == 0 {
+	if len(filter.frontends)+len(filter.serviceCIDRs) == 0 {
 		return nil
 	}
 	if err := b.ForgetFlows(filter); err != nil {

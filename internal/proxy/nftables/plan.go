@@ -41,7 +41,8 @@ func (r ruleset) Sets(nft.Family) map[string][]nftables.SetElement {
 }
 
 // key is an element of a fixed map or set. source is set only in the set hairpin.
-// address is not set for node ports.
+// address is not set for node ports, protocol and port are not in the set
+// cluster-addresses.
 type key struct {
 	source   netip.Addr
 	address  netip.Addr
@@ -57,6 +58,7 @@ const (
 	serviceIPs       = "service-ips"         // address . protocol . port : goto chain
 	serviceNodePorts = "service-nodeports"   // protocol . port : goto chain
 	clusterIPs       = "cluster-ips"         // address . protocol . port
+	clusterAddresses = "cluster-addresses"   // address
 	noEndpointIPs    = "no-endpoint-ips"     // address . protocol . port : goto chain
 	noEndpointPorts  = "no-endpoint-ports"   // protocol . port : goto chain
 	hairpin          = "hairpin-connections" // address . address . protocol . port
@@ -68,10 +70,11 @@ const (
 // connections to cluster IPs that are not local keep their source address.
 func plan(rules proxy.Rules, f nft.Family, clusterCIDR netip.Prefix) ruleset {
 	r := ruleset{chains: map[string][]nft.Rule{}, affinity: map[string]time.Duration{}, elements: map[string]map[key]target{}}
-	for _, name := range []string{serviceIPs, serviceNodePorts, clusterIPs, noEndpointIPs, noEndpointPorts, hairpin, hostPortIPs, hostPorts} {
+	for _, name := range []string{serviceIPs, serviceNodePorts, clusterIPs, clusterAddresses, noEndpointIPs, noEndpointPorts, hairpin, hostPortIPs, hostPorts} {
 		r.elements[name] = map[key]target{}
 	}
 	r.fixed(f, clusterCIDR)
+	r.unserved(f, rules.ServiceCIDRs)
 	wanted := v1.IPv4Protocol
 	if f.Size == 16 {
 		wanted = v1.IPv6Protocol
@@ -121,6 +124,20 @@ func (r ruleset) fixed(f nft.Family, clusterCIDR netip.Prefix) {
 	r.chains["drop"] = []nft.Rule{{nft.Drop()}}
 }
 
+// unserved adds the rules about cluster IPs that no Service port has translated:
+// connections to other ports of a Service are rejected, those to addresses that no
+// Service has are dropped. They would leave the node by its default route.
+func (r ruleset) unserved(f nft.Family, serviceCIDRs []netip.Prefix) {
+	for _, hook := range []string{"filter-forward", "filter-output"} {
+		r.chains[hook] = append(r.chains[hook], nft.Rule{newConnection(), f.DestAddrIn(clusterAddresses), nft.GoTo("reject")})
+		for _, p := range serviceCIDRs {
+			if p.Addr().BitLen() == int(f.Size)*8 {
+				r.chains[hook] = append(r.chains[hook], nft.Rule{newConnection(), destinationPrefix(f, p), nft.Drop()})
+			}
+		}
+	}
+}
+
 // service adds the chains and elements of a port of a Service.
 func (r ruleset) service(f nft.Family, clusterCIDR netip.Prefix, name proxy.PortName, p *proxy.ServicePort) {
 	id := identity(name)
@@ -135,6 +152,7 @@ func (r ruleset) service(f nft.Family, clusterCIDR netip.Prefix, name proxy.Port
 	}
 	at := func(a netip.Addr) key { return key{address: a, protocol: name.Protocol, port: p.Port} }
 	r.elements[clusterIPs][at(p.ClusterIP)] = ""
+	r.elements[clusterAddresses][key{address: p.ClusterIP}] = ""
 	r.frontend(serviceIPs, noEndpointIPs, at(p.ClusterIP), internal, internalEndpoints, p.Cluster)
 
 	if len(p.External)+len(p.LoadBalancer) == 0 && p.NodePort == 0 {
@@ -276,7 +294,9 @@ func (r ruleset) String() string {
 					line += " " + a.String()
 				}
 			}
-			line += fmt.Sprintf(" %s %d", strings.ToLower(string(k.protocol)), k.port)
+			if k.protocol != "" {
+				line += fmt.Sprintf(" %s %d", strings.ToLower(string(k.protocol)), k.port)
+			}
 			if t != "" {
 				line += " : goto " + string(t)
 			}

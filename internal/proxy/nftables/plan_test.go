@@ -27,7 +27,10 @@ func TestPlan(t *testing.T) {
 	two := endpoints("10.9.1.3:8080", "10.9.1.4:8080")
 	hostPort := rulesOf()
 	hostPort.HostPorts[proxy.LocalPort{Port: 8888, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}] = proxy.HostPort{To: netip.MustParseAddrPort("10.9.1.3:53")}
+	ranges := with(func(p *proxy.ServicePort) { p.Cluster = two })
+	ranges.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("2001:db8::/112")}
 	for name, rules := range map[string]proxy.Rules{
+		"service-cidrs":            ranges,
 		"empty":                    rulesOf(),
 		"no-endpoints":             with(func(p *proxy.ServicePort) { p.NodePort = 30080 }),
 		"cluster-ip":               with(func(p *proxy.ServicePort) { p.Cluster = two }),
@@ -54,7 +57,10 @@ func TestPlan(t *testing.T) {
 func TestStaleDatagramFlows(t *testing.T) {
 	name := proxy.PortName{NamespacedName: types.NamespacedName{Namespace: "kube-system", Name: "kube-dns"}, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}
 	service := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.10"), Port: 53, NodePort: 30053, Cluster: endpoints("10.9.1.3:53")}
-	a := datagramEndpoints(proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: service}})
+	a := datagramEndpoints(proxy.Rules{
+		Services:     map[proxy.PortName]*proxy.ServicePort{name: service},
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+	})
 	for _, c := range []struct {
 		destination, from string
 		stale             bool
@@ -66,6 +72,9 @@ func TestStaleDatagramFlows(t *testing.T) {
 		{"192.0.2.2:30053", "10.9.1.4:53", true},
 		{"192.0.2.9:30053", "192.0.2.9:30053", false}, // not translated: someone else's
 		{"192.0.2.9:53", "192.0.2.9:53", false},
+		{"10.96.0.11:53", "10.9.1.3:53", true}, // of a Service that is no more
+		{"10.96.0.10:54", "10.9.1.3:53", true}, // of a port that is no more
+		{"10.96.0.11:53", "10.96.0.11:53", false},
 	} {
 		if got := a.stale(netip.MustParseAddrPort(c.destination), netip.MustParseAddrPort(c.from)); got != c.stale {
 			t.Errorf("flow to %s answered by %s: stale %v, want %v", c.destination, c.from, got, c.stale)

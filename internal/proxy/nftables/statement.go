@@ -57,6 +57,16 @@ func hairpinIn(f nft.Family, name string) nft.Statement {
 
 // sourcePrefix compares the source address with a prefix.
 func sourcePrefix(f nft.Family, p netip.Prefix, op expr.CmpOp) nft.Statement {
+	return inPrefix(f, "saddr", f.Source, p, op)
+}
+
+// destinationPrefix matches destinations in a prefix.
+func destinationPrefix(f nft.Family, p netip.Prefix) nft.Statement {
+	return inPrefix(f, "daddr", f.Dest, p, expr.CmpOpEq)
+}
+
+// inPrefix compares the address at an offset of the network header with a prefix.
+func inPrefix(f nft.Family, field string, offset uint32, p netip.Prefix, op expr.CmpOp) nft.Statement {
 	sign := ""
 	if op == expr.CmpOpNeq {
 		sign = "!= "
@@ -65,8 +75,8 @@ func sourcePrefix(f nft.Family, p netip.Prefix, op expr.CmpOp) nft.Statement {
 	for bit := range p.Bits() {
 		mask[bit/8] |= 0x80 >> (bit % 8)
 	}
-	return nft.Plain(fmt.Sprintf("%s saddr %s%s", f.Name, sign, p),
-		f.Load(f.Source, 1),
+	return nft.Plain(fmt.Sprintf("%s %s %s%s", f.Name, field, sign, p),
+		f.Load(offset, 1),
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: f.Size, Mask: mask, Xor: make([]byte, f.Size)},
 		&expr.Cmp{Op: op, Register: 1, Data: p.Masked().Addr().AsSlice()})
 }

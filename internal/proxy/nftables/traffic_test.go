@@ -251,6 +251,45 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
+// TestTrafficToNoService checks that connections to ports that a Service does not
+// have are rejected, and those to cluster IPs that no Service has dropped. All of
+// them would reach an outsider that answers on the Services' range.
+func TestTrafficToNoService(t *testing.T) {
+	l, client, service := trafficLab(t)
+	netnstest.Do(t, l.members["b"], func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.AddrAdd(link, mustAddr("10.96.0.20/32")), netlink.AddrAdd(link, mustAddr("10.96.0.99/32")))
+	})
+	netnstest.Do(t, l.node, func() error {
+		toOutsider, err := netlink.RouteGet(net.ParseIP("10.9.1.4"))
+		if err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: toOutsider[0].LinkIndex, Scope: netlink.SCOPE_LINK, Dst: mustAddr("10.96.0.0/16").IPNet})
+	})
+	service.Cluster = endpoints("10.9.1.3:8080")
+	rules := rulesOf(&service)
+	rules.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("2001:db8::/112")}
+	if err := l.backend.Apply(rules); err != nil {
+		t.Fatal(err)
+	}
+	for name, from := range map[string]netns.NsHandle{"a pod": client, "the node": l.node} {
+		var ended net.Error
+		if who, _, err := l.ask(from, "10.96.0.20:8080"); err == nil || errors.As(err, &ended) && ended.Timeout() {
+			t.Errorf("from %s, another port of a Service must be rejected: answer %q, %v", name, who, err)
+		}
+		if who, _, err := l.askFor(5*time.Second, from, "10.96.0.99:8080"); err == nil || !errors.As(err, &ended) || !ended.Timeout() {
+			t.Errorf("from %s, a cluster IP of no Service must be dropped: answer %q, %v", name, who, err)
+		}
+		if who, _, err := l.ask(from, "10.96.0.20:80"); err != nil || who != "a" {
+			t.Errorf("from %s, the Service itself: answer %q, %v", name, who, err)
+		}
+	}
+}
+
 func TestTrafficWithAffinity(t *testing.T) {
 	l, client, service := trafficLab(t)
 	sticky := service
