@@ -173,6 +173,39 @@ func TestSidecarsEndWithTheOthers(t *testing.T) {
 	})
 }
 
+// A pod whose main container has ended runs until its sidecar has ended, too. What
+// makes pods anew must not believe that its ports and volumes are free.
+func TestPhaseWhileASidecarEnds(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
+			if c.GetMetadata().GetName() == "main" {
+				return inmemory.Behaviour{RunFor: time.Minute}
+			}
+			return inmemory.Behaviour{IgnoreStop: true}
+		}
+		always := v1.ContainerRestartPolicyAlways
+		b.create(pod("job", func(p *v1.Pod) {
+			side := p.Spec.Containers[0]
+			side.Name, side.RestartPolicy = "side", &always
+			p.Spec.InitContainers = []v1.Container{side}
+			p.Spec.RestartPolicy = v1.RestartPolicyNever
+			p.Spec.TerminationGracePeriodSeconds = new(int64(30))
+		}))
+		ending := false
+		for range 60 {
+			b.after(2 * time.Second)
+			ended := b.live("main") == "" && b.live("side") != "" && b.get("job").Status.ContainerStatuses[0].State.Terminated != nil
+			ending = ending || ended
+			if p := b.get("job"); ended && p.Status.Phase != v1.PodRunning {
+				t.Fatalf("phase %s while the sidecar ends: %+v", p.Status.Phase, p.Status)
+			}
+		}
+		if p := b.get("job"); !ending || p.Status.Phase != v1.PodSucceeded {
+			t.Errorf("in the end, seen while it ended: %t, %+v", ending, p.Status)
+		}
+	})
+}
+
 // A pod that is out of time has not succeeded, also while its sidecar takes its
 // time to end.
 func TestPhaseWhileAFailedPodEnds(t *testing.T) {

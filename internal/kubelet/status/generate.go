@@ -142,10 +142,14 @@ func addresses(in Input, out *v1.PodStatus) {
 func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 	pod := in.Pod
 	pendingInit := false
+	var waiting, running, stopped, failed, restarting, sidecars int
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		st := find(s.InitContainerStatuses, c.Name)
 		if podquery.IsSidecar(c) {
+			if st.State.Running != nil {
+				sidecars++
+			}
 			if st.Started == nil || !*st.Started {
 				if st.LastTerminationState.Terminated == nil && st.State.Terminated == nil {
 					pendingInit = true
@@ -163,7 +167,6 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 			pendingInit = true
 		}
 	}
-	var waiting, running, stopped, failed, restarting int
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
 		st := find(s.ContainerStatuses, c.Name)
@@ -199,6 +202,8 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 		return v1.PodRunning
 	case stopped == 0:
 		return v1.PodPending
+	case sidecars > 0: // a pod has not ended before they have
+		return v1.PodRunning
 	case pod.DeletionTimestamp != nil:
 		return v1.PodRunning
 	case failed > 0:
