@@ -100,9 +100,20 @@ func restarting(in Input) []v1.PodCondition {
 	return []v1.PodCondition{condition(v1.AllContainersRestarting, false, "", "")}
 }
 
+// sandboxReady returns the condition PodReadyToStartContainers (KEP-3085).
 func sandboxReady(in Input) v1.PodCondition {
-	sandbox := in.Observed.ReadySandbox()
-	return condition(v1.PodReadyToStartContainers, sandbox != nil && (in.Pod.Spec.HostNetwork || len(sandbox.IPs) > 0), "", "")
+	reason, message := "PodSandboxNotReady", ""
+	switch sandbox := in.Observed.ReadySandbox(); {
+	case len(in.Observed.Sandboxes) == 0:
+		message = "no pod sandbox exists"
+	case sandbox == nil:
+		message = "pod sandbox is not ready"
+	case !in.Pod.Spec.HostNetwork && len(sandbox.IPs) == 0:
+		message = "pod sandbox has no IP address"
+	default:
+		reason = ""
+	}
+	return condition(v1.PodReadyToStartContainers, reason == "", reason, message)
 }
 
 func initialized(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {

@@ -1,0 +1,36 @@
+package status
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+)
+
+// A pod whose containers cannot start says what its sandbox lacks.
+func TestWhyContainersCannotStart(t *testing.T) {
+	for want, test := range map[string]struct {
+		sandboxes   []*cri.Sandbox
+		hostNetwork bool
+	}{
+		"False PodSandboxNotReady no pod sandbox exists":         {},
+		"False PodSandboxNotReady pod sandbox is not ready":      {sandboxes: []*cri.Sandbox{{ID: "1", IPs: []string{"10.0.0.1"}}}},
+		"False PodSandboxNotReady pod sandbox has no IP address": {sandboxes: []*cri.Sandbox{{ID: "1", Ready: true}}},
+		"True  ": {sandboxes: []*cri.Sandbox{{ID: "1", Ready: true}}, hostNetwork: true},
+	} {
+		st := Generate(Input{
+			Pod: &v1.Pod{Spec: v1.PodSpec{HostNetwork: test.hostNetwork, Containers: []v1.Container{{Name: "main"}}}},
+			Now: time.Unix(1_800_000_000, 0), Observed: &cri.Pod{Sandboxes: test.sandboxes},
+		})
+		for _, c := range st.Conditions {
+			if c.Type == v1.PodReadyToStartContainers && string(c.Status)+" "+c.Reason+" "+c.Message != want {
+				t.Errorf("%+v, want %s", c, want)
+			}
+		}
+		if len(st.Conditions) == 0 {
+			t.Errorf("no conditions")
+		}
+	}
+}
