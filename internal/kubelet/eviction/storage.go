@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/coracle-io/coracle/internal/amount"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // diskUsage is the disk usage of a pod in bytes.
@@ -56,13 +58,28 @@ func exceeds(pod *v1.Pod, use *diskUsage) (signal, message string) {
 	if limit, ok := limits[v1.ResourceEphemeralStorage]; ok && use.total() > amount.Value(limit) {
 		return "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
+	for c := range longRunning(pod) {
 		if limit, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]; ok && use.Containers[c.Name] > amount.Value(limit) {
 			return "ephemeralcontainerfs.limit", fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
 		}
 	}
 	return "", ""
+}
+
+// longRunning returns the sidecars and the regular containers of a pod.
+func longRunning(pod *v1.Pod) iter.Seq[*v1.Container] {
+	return func(yield func(*v1.Container) bool) {
+		for i := range pod.Spec.InitContainers {
+			if c := &pod.Spec.InitContainers[i]; podquery.IsSidecar(c) && !yield(c) {
+				return
+			}
+		}
+		for i := range pod.Spec.Containers {
+			if !yield(&pod.Spec.Containers[i]) {
+				return
+			}
+		}
+	}
 }
 
 // The annotations of the event about an eviction.

@@ -53,6 +53,19 @@ func TestExceeds(t *testing.T) {
 	}
 }
 
+func TestASidecarExceedsItsLimit(t *testing.T) {
+	pod := storagePod("9Mi")
+	of := func(name string, policy *v1.ContainerRestartPolicy) v1.Container {
+		return v1.Container{Name: name, RestartPolicy: policy, Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}}}
+	}
+	pod.Spec.InitContainers = []v1.Container{of("setup", nil), of("log", new(v1.ContainerRestartPolicyAlways))}
+	for name, want := range map[string]string{"setup": "", "log": `Container log exceeded its local ephemeral storage limit "1Mi". `} {
+		if _, got := exceeds(pod, &diskUsage{Containers: map[string]int64{name: 2 << 20}}); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestMessage(t *testing.T) {
 	thresholds, err := parseThresholds(map[string]string{memoryAvailable: "100Mi"}, nil)
 	if err != nil {
