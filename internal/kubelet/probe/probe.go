@@ -244,6 +244,7 @@ func (w *worker) run(ctx context.Context) {
 				continue
 			}
 		}
+		next := time.Now().Add(period) // whatever time the probe takes
 		if w.kind != Startup && w.target.Container.StartupProbe != nil && w.prober.Result(w.pod.UID, w.target.ContainerID, Startup) != plan.Success {
 			timer.Reset(period)
 			continue
@@ -252,7 +253,7 @@ func (w *worker) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		timer.Reset(period)
+		timer.Reset(time.Until(next))
 		if !known {
 			continue
 		}

@@ -59,6 +59,36 @@ func TestInitialDelayAfterTheClockIsSetBack(t *testing.T) {
 	})
 }
 
+// The period goes from the start of a probe to the start of the next one. A probe
+// that takes longer is followed by the next one at once.
+func TestThePeriodGoesFromStartToStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes, want time.Duration
+	}{"quick": {4 * time.Second, 10 * time.Second}, "slow": {14 * time.Second, 14 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				starts := make(chan time.Time, 10)
+				m := start(t, func(context.Context, string, []string, time.Duration) ([]byte, error) {
+					starts <- time.Now()
+					time.Sleep(test.takes)
+					return nil, nil
+				})
+				c := readiness(0, 10)
+				c.ReadinessProbe.TimeoutSeconds = 60
+				m.Sync(&v1.Pod{}, "192.0.2.1", []Instance{{c, "id", time.Now()}}, never)
+				last := <-starts
+				for range 3 {
+					now := <-starts
+					if got := now.Sub(last); got != test.want {
+						t.Errorf("%s from a probe to the next, want %s", got, test.want)
+					}
+					last = now
+				}
+			})
+		})
+	}
+}
+
 // A probe that cannot be carried out is tried three times and has one event.
 func TestAProbeThatCannotBeCarriedOutHasOneEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
