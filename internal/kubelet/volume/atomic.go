@@ -70,14 +70,15 @@ func (v *Manager) write(dir string, payload map[string]file, nested []string, ow
 	return true, v.links(dir, version, payload, nested)
 }
 
-// links creates the names that users see. It removes other names and earlier
+// links creates the names that users see, each with the owner of its file, or of
+// the first file below it. It removes other names and earlier
 // versions, including what an interrupted write left, but no directories with
 // mount points: that would unmount what containers have there.
 func (v *Manager) links(dir, version string, payload map[string]file, nested []string) error {
-	wanted, kept := map[string]bool{}, map[string]bool{}
-	for path := range payload {
+	wanted, kept, owners := map[string]bool{}, map[string]bool{}, map[string]*int64{}
+	for _, path := range slices.Backward(slices.Sorted(maps.Keys(payload))) {
 		top, _, _ := strings.Cut(path, "/")
-		wanted[top] = true
+		wanted[top], owners[top] = true, payload[path].uid
 	}
 	for _, path := range nested {
 		top, _, _ := strings.Cut(path, "/")
@@ -103,8 +104,14 @@ func (v *Manager) links(dir, version string, payload map[string]file, nested []s
 		delete(wanted, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		if err := v.FS.Symlink(filepath.Join(dataLink, name), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+		link := filepath.Join(dir, name)
+		if err := v.FS.Symlink(filepath.Join(dataLink, name), link); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
+		}
+		if uid := owners[name]; uid != nil {
+			if err := v.FS.Lchown(link, int(*uid), -1); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -56,6 +56,28 @@ func TestWriteIsAtomicAndExact(t *testing.T) {
 	}
 }
 
+// A user who may read a file may also follow the link to it where the kernel
+// protects links (fs.protected_symlinks).
+func TestLinksHaveTheOwnersOfTheirFiles(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to change owners")
+	}
+	v := &Manager{FS: files.OS{}, Mounter: files.OS{}}
+	dir := filepath.Join(t.TempDir(), "vol")
+	if _, err := v.write(dir, map[string]file{
+		"token": {data: []byte("t"), mode: 0o600, uid: new(int64(1000))}, "deep/token": {data: []byte("t"), mode: 0o600, uid: new(int64(1001))},
+		"ca.crt": {data: []byte("c"), mode: 0o644},
+	}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]uint32{"token": 1000, "deep": 1001, "ca.crt": 0, dataLink: 0} {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil || info.Mode().Type() != os.ModeSymlink || info.Sys().(*syscall.Stat_t).Uid != want {
+			t.Errorf("%s: %+v %v, want a link of user %d", name, info, err, want)
+		}
+	}
+}
+
 func TestSubPathStaysBelow(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")

@@ -101,7 +101,7 @@ func TestTokenBelongsToThePodsUser(t *testing.T) {
 		uids []int
 	}{
 		"no user":   {podWith(nil, token), 0o644, nil},
-		"one user":  {podWith(&user, token), 0o600, []int{1000}},
+		"one user":  {podWith(&user, token), 0o600, []int{1000, 1000}}, // the file, and the link to it
 		"two users": {two, 0o644, nil},
 	} {
 		disk := &owners{}
