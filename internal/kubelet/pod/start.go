@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	grpcstatus "google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
@@ -32,7 +33,8 @@ type startError struct {
 	deferred bool // a later sync handles it
 }
 
-func (e *startError) Error() string { return e.err.Error() }
+// Error returns what the runtime said, without the code of its answer.
+func (e *startError) Error() string { return grpcstatus.Convert(e.err).Message() }
 func (e *startError) Unwrap() error { return e.err }
 
 // running is a pod with a sandbox whose containers are to start.
@@ -58,10 +60,11 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	ref := ContainerReference(pod, c.Name)
 	dead := r.observed.Dead(c.Name)
 	fail := func(reason string, err error) error {
+		failure := &startError{reason: reason, err: err}
 		if ctx.Err() == nil {
-			r.config.Recorder.Eventf(ref, v1.EventTypeWarning, "Failed", "Error: %v", err)
+			r.config.Recorder.Eventf(ref, v1.EventTypeWarning, "Failed", "Error: %v", failure)
 		}
-		return &startError{reason: reason, err: err}
+		return failure
 	}
 	config, err := r.configure(ctx, s, found)
 	if err != nil {
