@@ -19,7 +19,8 @@ func AgeColumn() metav1.TableColumnDefinition {
 	return Column("Age", "string", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"])
 }
 
-func createdAtColumn() metav1.TableColumnDefinition {
+// CreatedAtColumn is the column that shows the creation as a date.
+func CreatedAtColumn() metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{
 		Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
 	}

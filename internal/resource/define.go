@@ -264,7 +264,7 @@ func (d *Definition[S, T]) table() Table[Object] {
 	switch {
 	case d.Table.Columns == nil:
 		return Table[Object]{
-			Columns: []metav1.TableColumnDefinition{NameColumn(), createdAtColumn()},
+			Columns: []metav1.TableColumnDefinition{NameColumn(), CreatedAtColumn()},
 			Row: func(obj Object, _ time.Time) []any {
 				return []any{obj.GetName(), obj.GetCreationTimestamp().Time.UTC().Format(time.RFC3339)}
 			},

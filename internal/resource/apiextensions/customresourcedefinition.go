@@ -2,6 +2,7 @@ package apiextensions
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -44,8 +45,41 @@ func CustomResourceDefinitions() *resource.Resource {
 			ValidateUpdate:            validateUpdate,
 			Warnings:                  warnings,
 		},
+		Table: resource.Table[*apiextensionsv1.CustomResourceDefinition]{
+			Columns: []metav1.TableColumnDefinition{
+				resource.NameColumn(),
+				resource.Column("Scope", "string", "Cluster/Namespaced"),
+				resource.Column("Versions", "string", "Served versions"),
+				resource.CreatedAtColumn(),
+				resource.WideColumn("Group", "string", "API group"),
+				resource.WideColumn("Kind", "string", "CustomResource kind"),
+				resource.WideColumn("ShortNames", "string", "Short names"),
+				resource.WideColumn("Established", "boolean", "Established status"),
+			},
+			Row: row,
+		},
 		DeleteStrategy: resource.DeleteStrategy[*apiextensionsv1.CustomResourceDefinition]{BeforeDelete: beforeDelete},
 	})
+}
+
+// row returns the cells of a definition. Its versions are those that are served, in
+// the order of their names.
+func row(c *apiextensionsv1.CustomResourceDefinition, _ time.Time) []any {
+	var versions []string
+	for i := range c.Spec.Versions {
+		v := &c.Spec.Versions[i]
+		switch {
+		case v.Served && v.Storage:
+			versions = append(versions, v.Name+"(storage)")
+		case v.Served:
+			versions = append(versions, v.Name)
+		}
+	}
+	slices.Sort(versions)
+	return []any{
+		c.Name, string(c.Spec.Scope), strings.Join(versions, ","), c.CreationTimestamp.UTC().Format(time.RFC3339), c.Spec.Group,
+		c.Spec.Names.Kind, strings.Join(c.Spec.Names.ShortNames, ","), apihelpers.IsCRDConditionTrue(c, apiextensionsv1.Established),
+	}
 }
 
 // beforeDelete marks a definition as terminating. It is deleted once all its
