@@ -63,6 +63,9 @@ func TestBind(t *testing.T) {
 	if err := bind("web", ""); !apierrors.IsInvalid(err) {
 		t.Errorf("to no node: %v", err)
 	}
+	if err := bind("web", "Bad_Name"); !apierrors.IsInvalid(err) {
+		t.Errorf("to a name that no node has: %v", err)
+	}
 	if _, err := g.Request(t, "update", "", "pods", "default", "web").UpdateUnchecked("", nil, func(current resource.Object) (resource.Object, error) {
 		pod := current.(*corev1.Pod).DeepCopy()
 		pod.Status.NominatedNodeName = "two"
