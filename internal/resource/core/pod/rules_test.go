@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -200,6 +201,17 @@ func TestPodLifecycleRules(t *testing.T) {
 // checkSpecs creates valid pods with the fields of each case added to their
 // spec, and compares all errors, in order, with the beginnings in the lines of
 // want.
+// TestImageVolumeOfATemplate checks that what no pod may have is refused in the
+// templates of pods, too.
+func TestImageVolumeOfATemplate(t *testing.T) {
+	p := newPod(t, `{volumes: [{name: v, image: {pullPolicy: IfNotPresent}}]}`)
+	template := &corev1.PodTemplateSpec{Spec: p.Spec}
+	errs := pod.ValidateTemplate(template, field.NewPath("template"), pod.Options{})
+	if len(errs) != 1 || errs[0].Error() != "template.spec.volumes[0].image.reference: Required value" {
+		t.Errorf("%v", errs)
+	}
+}
+
 func checkSpecs(t *testing.T, cases map[string]specCase) {
 	t.Helper()
 	for name, test := range cases {

@@ -134,10 +134,7 @@ func (r *volumeRules) apiVolumeKinds(v *corev1.VolumeSource) []volume.Kind {
 			return validateEphemeralClaim(v.Ephemeral, at)
 		}},
 		{Name: "image", Set: v.Image != nil, Validate: func(at *field.Path) field.ErrorList {
-			var errs field.ErrorList
-			if r.metadata != nil {
-				errs = validators.Required(at.Child("reference"), v.Image.Reference)
-			}
+			errs := validators.Required(at.Child("reference"), v.Image.Reference)
 			return append(errs, validatePullPolicy(v.Image.PullPolicy, at.Child("pullPolicy"))...)
 		}},
 	}
