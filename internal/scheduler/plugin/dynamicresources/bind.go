@@ -202,6 +202,7 @@ func (p *plugin) PreBind(ctx context.Context, cycle *framework.CycleState, pod *
 // bindClaim reserves a claim for the pod and writes its allocation, if it has
 // none yet. It returns the claim as it was written.
 func (p *plugin) bindClaim(ctx context.Context, pod *v1.Pod, claim, allocated *resourceapi.ResourceClaim) (*resourceapi.ResourceClaim, error) {
+	defer p.claims.lock(claim.UID)()
 	api := p.client.ResourceV1().ResourceClaims(claim.Namespace)
 	bound, err := p.claims.get(claim.Namespace, claim.Name)
 	if err != nil {

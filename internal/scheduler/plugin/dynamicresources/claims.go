@@ -31,6 +31,7 @@ type claims struct {
 	// be forgotten between the reading of an older one and its use.
 	mu      sync.Mutex
 	pending map[types.UID]*pendingAllocation
+	writers map[types.UID]*writers
 	written map[types.UID]*resourceapi.ResourceClaim
 }
 
@@ -41,8 +42,14 @@ type pendingAllocation struct {
 	holders int
 }
 
+// writers are the bindings that write a claim or wait to.
+type writers struct {
+	sync.Mutex
+	count int
+}
+
 func newClaims(indexer cache.Indexer) *claims {
-	return &claims{indexer: indexer, pending: map[types.UID]*pendingAllocation{}, written: map[types.UID]*resourceapi.ResourceClaim{}}
+	return &claims{indexer: indexer, pending: map[types.UID]*pendingAllocation{}, writers: map[types.UID]*writers{}, written: map[types.UID]*resourceapi.ResourceClaim{}}
 }
 
 // get returns the latest known version of a claim.
@@ -131,6 +138,28 @@ func (c *claims) pendingOf(uid types.UID) *resourceapi.AllocationResult {
 		return p.claim.Status.Allocation
 	}
 	return nil
+}
+
+// lock waits until no other binding writes the claim. The pods of a large group
+// that share a claim would use up their retries for conflicts otherwise.
+func (c *claims) lock(uid types.UID) (unlock func()) {
+	c.mu.Lock()
+	w := c.writers[uid]
+	if w == nil {
+		w = &writers{}
+		c.writers[uid] = w
+	}
+	w.count++
+	c.mu.Unlock()
+	w.Lock()
+	return func() {
+		w.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if w.count--; w.count == 0 {
+			delete(c.writers, uid)
+		}
+	}
 }
 
 // reserve makes an allocation count that is not written yet, until it is written

@@ -1,6 +1,9 @@
 package dynamicresources
 
 import (
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -69,5 +72,37 @@ func TestPostFilterLeavesPendingClaims(t *testing.T) {
 	}
 	if _, s := f.PostFilter(t.Context(), state, framework.NewPodInfo(web), nil, nil); s.Message() != "still not schedulable" {
 		t.Error(s.Message())
+	}
+}
+
+// A claim that many pods of a group share is written by one after another: none of
+// them is refused for a conflict, and no reservation is lost.
+func TestLargeGroupSharesClaim(t *testing.T) {
+	const size = 30
+	f := newFixture(t, "", nil, node("a"), class("any", ""), slice("a", "gpu-0"), claim("c", "any"))
+	var wg sync.WaitGroup
+	var bind []func()
+	for i := range size {
+		p := pod(fmt.Sprint("member-", i), "c")
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("gang")}
+		state, info := framework.NewCycleState(f.h), framework.NewPodInfo(p)
+		if got := f.filter(state, p); got != "a: fits" {
+			t.Fatal(got)
+		}
+		if err := f.Reserve(t.Context(), state, info, "a").AsError(); err != nil {
+			t.Fatal(err)
+		}
+		bind = append(bind, func() {
+			if err := f.PreBind(t.Context(), state, info, "a").AsError(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, one := range bind {
+		wg.Go(one)
+	}
+	wg.Wait()
+	if got := strings.Count(f.claim("c"), " for "); got != size {
+		t.Errorf("%d reservations, want %d", got, size)
 	}
 }
