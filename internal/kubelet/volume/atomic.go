@@ -71,9 +71,9 @@ func (v *Manager) write(dir string, payload map[string]file, nested []string, ow
 }
 
 // links creates the names that users see, each with the owner of its file, or of
-// the first file below it. It removes other names and earlier
-// versions, including what an interrupted write left, but no directories with
-// mount points: that would unmount what containers have there.
+// the first file below it. It removes other names and earlier versions, including
+// what an interrupted write left, but no directories with mount points: that would
+// unmount what containers have there.
 func (v *Manager) links(dir, version string, payload map[string]file, nested []string) error {
 	wanted, kept, owners := map[string]bool{}, map[string]bool{}, map[string]*int64{}
 	for _, path := range slices.Backward(slices.Sorted(maps.Keys(payload))) {
