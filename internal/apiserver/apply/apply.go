@@ -146,6 +146,11 @@ func (m *Managers) Apply(k registry.ManagedKind, live resource.Object, configura
 	if live == nil {
 		return t.merge(k.Resource.Hub().New(), configuration, manager, force)
 	}
+	if k.Version.Convert != nil { // the result is live itself if the configuration changes nothing
+		if live, err = k.Version.From(live); err != nil {
+			return nil, err
+		}
+	}
 	return t.apply(live, configuration, manager, force)
 }
 

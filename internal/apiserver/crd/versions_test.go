@@ -92,6 +92,32 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// An apply that changes nothing succeeds in each version, whichever is stored, and
+// answers in the version that was asked for.
+func TestApplyInAnotherVersion(t *testing.T) {
+	c := start(t)
+	c.define(oars)
+	apply := func(version, manager string) {
+		t.Helper()
+		got, err := c.kind(version, "oars").Apply(t.Context(), "left", oar(version, "left"), metav1.ApplyOptions{FieldManager: manager})
+		if err != nil {
+			t.Errorf("%s by %s: %v", version, manager, err)
+			return
+		}
+		i := slices.IndexFunc(got.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == manager })
+		if want := "example.com/" + version; got.GetAPIVersion() != want || i < 0 || got.GetManagedFields()[i].APIVersion != want {
+			t.Errorf("%s by %s: %v", version, manager, got.Object)
+		}
+	}
+	apply("v1alpha1", "one")
+	for range 2 {
+		apply("v1", "one")
+		apply("v1", "two")
+		apply("v1alpha1", "one")
+		apply("v1alpha1", "two")
+	}
+}
+
 // A watch continues after a change of the schema.
 func TestWatchAcrossSchemaChange(t *testing.T) {
 	c := start(t)
