@@ -48,9 +48,11 @@ func (s *startup) checks(fair bool) []health.Check {
 		name     string
 		fairness bool
 	}{
+		{s.filled, hook + "start-apiserver-admission-initializer", false},
 		{s.filled, hook + "generic-apiserver-start-informers", false},
 		{s.classified.Finished(), hook + "priority-and-fairness-config-consumer", true},
 		{s.classified.Finished(), hook + "priority-and-fairness-filter", true},
+		{s.filled, hook + "storage-object-count-tracker-hook", false},
 		{s.filled, hook + "start-apiextensions-informers", false},
 		{s.defined.Finished(), hook + "start-apiextensions-controllers", false},
 		{s.defined.Finished(), hook + "crd-informer-synced", false},
@@ -62,7 +64,9 @@ func (s *startup) checks(fair bool) []health.Check {
 		{s.defaults.Finished(), hook + "rbac/bootstrap-roles", false},
 		{s.defaults.Finished(), hook + "scheduling/bootstrap-system-priority-classes", false},
 		{s.defaults.Finished(), hook + "priority-and-fairness-config-producer", true},
+		{s.defaults.Finished(), hook + "bootstrap-controller", false},
 		{s.defaults.Finished(), hook + "start-kubernetes-service-cidr-controller", false},
+		{s.filled, hook + "aggregator-reload-proxy-client-cert", false},
 		{s.filled, hook + "start-kube-aggregator-informers", false},
 		{s.registered.Finished(), hook + "apiservice-status-local-available-controller", false},
 		{s.registered.Finished(), hook + "apiservice-status-remote-available-controller", false},
@@ -70,6 +74,8 @@ func (s *startup) checks(fair bool) []health.Check {
 		{s.registered.Finished(), hook + "apiservice-discovery-controller", false},
 		{s.registered.Finished(), hook + "kube-apiserver-autoregistration", false},
 		{s.registered.Finished(), "autoregister-completion", false},
+		{s.registered.Finished(), hook + "apiservice-openapi-controller", false},
+		{s.registered.Finished(), hook + "apiservice-openapiv3-controller", false},
 	} {
 		if fair || !step.fairness {
 			all = append(all, health.After(step.finished, step.name))

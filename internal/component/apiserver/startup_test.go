@@ -31,12 +31,12 @@ func TestStartupChecks(t *testing.T) {
 		finish func()
 		passes string
 	}{
-		{"the cache is filled", func() { close(filled) }, "storage-readiness"},
-		{"default objects are there", s.defaults.Finish, "rbac/bootstrap-roles"},
+		{"the cache is filled", func() { close(filled) }, "start-apiserver-admission-initializer"},
+		{"default objects are there", s.defaults.Finish, "bootstrap-controller"},
 		{"requests are classified", s.classified.Finish, "priority-and-fairness-filter"},
 		{"custom resources are served", s.defined.Finish, "crd-informer-synced"},
 		{"addresses are repaired", s.repaired.Finish, "start-service-ip-repair-controllers"},
-		{"group versions are registered", s.registered.Finish, "autoregister-completion"},
+		{"group versions are registered", s.registered.Finish, "apiservice-openapi-controller"},
 	} {
 		step.finish()
 		now := failing()
