@@ -51,13 +51,13 @@ func cpuQuota(milli int64) int64 {
 // the node's, in bytes.
 func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool) *runtimeapi.LinuxContainerResources {
 	request, requested := c.Resources.Requests[v1.ResourceCPU]
-	limit := c.Resources.Limits[v1.ResourceCPU]
+	limit, memory := limits(pod, c)
 	if !requested && !limit.IsZero() {
 		request = limit
 	}
 	r := &runtimeapi.LinuxContainerResources{
 		CpuShares:          CPUShares(amount.Milli(request)),
-		MemoryLimitInBytes: quantity(c.Resources.Limits, v1.ResourceMemory),
+		MemoryLimitInBytes: amount.Value(memory),
 		OomScoreAdj:        oomScore(pod, c, memoryCapacity),
 	}
 	if cfsQuota {
@@ -68,6 +68,19 @@ func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool
 		}
 	}
 	return r
+}
+
+// limits returns the limits that hold for a container: its own ones, or else those
+// of the pod as a whole (KEP-2837). No limit is 0.
+func limits(pod *v1.Pod, c *v1.Container) (cpu, memory resource.Quantity) {
+	of := func(name v1.ResourceName) resource.Quantity {
+		own := c.Resources.Limits[name]
+		if own.IsZero() && resourcehelper.IsPodLevelLimitsSet(pod) {
+			return pod.Spec.Resources.Limits[name]
+		}
+		return own
+	}
+	return of(v1.ResourceCPU), of(v1.ResourceMemory)
 }
 
 func quantity(list v1.ResourceList, name v1.ResourceName) int64 {
@@ -153,7 +166,8 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 }
 
 // ToRequirements converts the controls of a running container to the resources
-// in its status. Requests that the controls do not express come from the
+// in its status. A limit that the container does not declare is the pod's, and not
+// shown. Requests that the controls do not express come from the
 // specification.
 func ToRequirements(c *v1.Container, running *runtimeapi.LinuxContainerResources) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
@@ -162,12 +176,12 @@ func ToRequirements(c *v1.Container, running *runtimeapi.LinuxContainerResources
 	}
 	if q := running.GetCpuQuota(); q > 0 && running.GetCpuPeriod() > 0 {
 		milli := (q*1000 + running.GetCpuPeriod() - 1) / running.GetCpuPeriod()
-		if want := c.Resources.Limits[v1.ResourceCPU]; cpuQuota(amount.Milli(want)) != q {
+		if want, ok := c.Resources.Limits[v1.ResourceCPU]; ok && cpuQuota(amount.Milli(want)) != q {
 			set(&out.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(milli, resource.DecimalSI))
 		}
 	}
 	if m := running.GetMemoryLimitInBytes(); m > 0 {
-		if want := c.Resources.Limits[v1.ResourceMemory]; amount.Value(want) != m {
+		if want, ok := c.Resources.Limits[v1.ResourceMemory]; ok && amount.Value(want) != m {
 			set(&out.Limits, v1.ResourceMemory, *resource.NewQuantity(m, resource.BinarySI))
 		}
 	}

@@ -50,6 +50,27 @@ func TestResourcesWithoutEnd(t *testing.T) {
 
 // The scores of burstable containers follow from their memory, of a machine with
 // 10 Gi: requests, and shares in what the pod requests beyond those.
+// A container without limits of its own has those of its pod as a whole, which its
+// status does not show.
+func TestLimitsOfThePodAsAWhole(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "a"}, {Name: "b", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("64Mi")}}}},
+		Resources: &v1.ResourceRequirements{Limits: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}},
+	}}
+	for i, want := range []struct{ quota, memory, shares int64 }{{200_000, 1 << 30, 2048}, {50_000, 64 << 20, 512}} {
+		c := &pod.Spec.Containers[i]
+		got := Resources(pod, c, 8<<30, true)
+		if got.CpuQuota != want.quota || got.MemoryLimitInBytes != want.memory || got.CpuShares != want.shares {
+			t.Errorf("%s: %+v, want %+v", c.Name, got, want)
+		}
+		if shown := ToRequirements(c, got); len(shown.Limits) != len(c.Resources.Limits) {
+			t.Errorf("%s shows %v", c.Name, shown.Limits)
+		}
+	}
+}
+
 func TestOOMScores(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	memory := func(name, request string) v1.Container {
