@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
@@ -89,6 +90,7 @@ func Generate(in Input) v1.PodStatus {
 		out.HostIP = in.HostIPs[0]
 	}
 	addresses(in, &out)
+	podLevelResources(in, &out)
 
 	out.InitContainerStatuses = statuses(in, pod.Spec.InitContainers, in.Previous.InitContainerStatuses, true)
 	out.ContainerStatuses = statuses(in, pod.Spec.Containers, in.Previous.ContainerStatuses, false)
@@ -115,6 +117,22 @@ func Generate(in Input) v1.PodStatus {
 	}
 	out.Conditions = conditions(in, &out)
 	return out
+}
+
+// podLevelResources sets what is allocated to a pod with resources as a whole, and
+// what it has (KEP-5419). Until a resize in progress is done, that is what it had.
+func podLevelResources(in Input, out *v1.PodStatus) {
+	if !resourcehelper.IsPodLevelResourcesSet(in.Pod) {
+		return
+	}
+	out.AllocatedResources = resourcehelper.PodRequests(in.Pod, resourcehelper.PodResourcesOptions{})
+	out.Resources = in.Pod.Spec.Resources.DeepCopy()
+	resizing := slices.ContainsFunc(in.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodResizeInProgress && c.Status == v1.ConditionTrue
+	})
+	if resizing && in.Previous.Resources != nil {
+		out.Resources = in.Previous.Resources
+	}
 }
 
 // addresses sets the addresses of the pod to the addresses of its newest
