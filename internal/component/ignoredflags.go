@@ -27,7 +27,7 @@ func ignoredComponentFlags() *pflag.FlagSet {
 	)
 	for name, why := range map[string]string{
 		"authentication-kubeconfig": asKubeconfig, "authorization-kubeconfig": asKubeconfig, "cert-dir": fixed, "tls-min-version": fixed,
-		"log-backtrace-at": logs, "log-dir": logs, "log-file": logs, "log-file-max-size": logs, "stderrthreshold": logs, // of glog
+		"log-backtrace-at": logs, "log-dir": logs, "log-file": logs, "stderrthreshold": logs, // of glog
 		"logging-format": logs, "vmodule": logs, "log-json-info-buffer-size": logs, "log-text-info-buffer-size": logs,
 		"show-hidden-metrics-for-version": measures, "allow-metric-labels-manifest": measures,
 		"kube-api-content-type": client, "requestheader-client-ca-file": fixed, "address": insecure, "emulated-version": version, "min-compatibility-version": version,
@@ -56,12 +56,13 @@ func ignoredComponentFlags() *pflag.FlagSet {
 		fs.StringSlice(name, nil, why)
 	}
 	fs.IntSlice("tls-curve-preferences", nil, fixed)
-	for name, why := range map[string]string{"http2-max-streams-per-connection": fixed, "port": insecure, "kube-api-burst": client} {
+	for name, why := range map[string]string{"http2-max-streams-per-connection": fixed, "port": insecure, "kube-api-burst": client, "log-file-max-size": logs} {
 		fs.Int(name, 0, why)
 	}
 	fs.Float32("kube-api-qps", 0, client)
 	flagvalue.Is(fs, flagvalue.File, "requestheader-client-ca-file")
 	flagvalue.Is(fs, flagvalue.Path, "authentication-kubeconfig", "authorization-kubeconfig", "cert-dir", "log-dir", "log-file")
+	flagvalue.OneOf(fs, "stderrthreshold", "0", "1", "2", "3", "INFO", "WARNING", "ERROR", "FATAL")
 	flagvalue.Is(fs, flagvalue.KeyPair, "tls-sni-cert-key")
 	flagvalue.Is(fs, flagvalue.Address, "address")
 	flagvalue.Is(fs, flagvalue.Number, "kube-api-qps")

@@ -166,12 +166,14 @@ func TestKubeletGetsItsCertificate(t *testing.T) {
 			review.Status.Allowed = review.Spec.User == "system:node:n1" && review.Spec.ResourceAttributes.Subresource == "selfnodeclient"
 			return true, review, nil
 		})
-		// The fake API server treats approvals as plain updates.
+		// The fake API server treats approvals as plain updates, and sets no time. Without
+		// one, what is signed is old, and is cleaned.
 		c.Fake.PrependReactor("update", "certificatesigningrequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if a.GetSubresource() != "approval" {
 				return false, nil, nil
 			}
-			next := a.(clienttesting.UpdateAction).GetObject()
+			next := a.(clienttesting.UpdateAction).GetObject().(*certificatesv1.CertificateSigningRequest)
+			next.Status.Conditions[0].LastUpdateTime = metav1.Now()
 			return true, next, c.Fake.Tracker().Update(a.GetResource(), next, "")
 		})
 		certFile, keyFile, pool := authority(t)
