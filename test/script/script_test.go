@@ -1,4 +1,4 @@
-// Package script runs sessions of a user (testdata/*.txtar) with the real
+// Package script runs sessions of a user (testdata/*.txtar, and testdata/alone) with the real
 // binary, real containers and the kubectl of the binary. Each session uses clusters with
 // names of its own and removes them at its end.
 package script
@@ -43,9 +43,17 @@ func underTest(t *testing.T) (root, binary string) {
 
 func TestSessions(t *testing.T) {
 	t.Parallel()
+	runSessions(t, "testdata")
+}
+
+// TestSessionsAlone runs the sessions that disturb others. Another user does not see
+// root's clusters, so that one of theirs may take the ports of one that is stopped.
+func TestSessionsAlone(t *testing.T) { runSessions(t, "testdata/alone") }
+
+func runSessions(t *testing.T, dir string) {
 	root, binary := underTest(t)
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata",
+		Dir:                 dir,
 		WorkdirRoot:         os.TempDir(), // with short paths, because sockets are in it
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
