@@ -121,11 +121,12 @@ func Generate(in Input) v1.PodStatus {
 
 // podLevelResources sets what is allocated to a pod with resources as a whole, and
 // what it has (KEP-5419). Until a resize in progress is done, that is what it had.
+// The pod's overhead is in neither: the scheduler adds it to both.
 func podLevelResources(in Input, out *v1.PodStatus) {
 	if !resourcehelper.IsPodLevelResourcesSet(in.Pod) {
 		return
 	}
-	out.AllocatedResources = resourcehelper.PodRequests(in.Pod, resourcehelper.PodResourcesOptions{})
+	out.AllocatedResources = resourcehelper.PodRequests(in.Pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
 	out.Resources = in.Pod.Spec.Resources.DeepCopy()
 	resizing := slices.ContainsFunc(in.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodResizeInProgress && c.Status == v1.ConditionTrue

@@ -36,6 +36,8 @@ func TestPodLevelResources(t *testing.T) {
 	check("during a resize", "2", "1")
 	in.Conditions = []v1.PodCondition{{Type: v1.PodResizeInProgress}}
 	check("after it", "2", "2")
+	in.Pod.Spec.Overhead = of("1").Requests
+	check("with overhead", "2", "2")
 	in.Pod.Spec.Resources = nil
 	if st := Generate(in); st.AllocatedResources != nil || st.Resources != nil {
 		t.Errorf("without such resources: %+v", st)
