@@ -38,8 +38,7 @@ func NewAPIServer(features *feature.Set) *APIServer {
 // Forget drops the series of a resource that is no longer served, so that
 // definitions that come and go leave nothing behind.
 func (m *APIServer) Forget(r schema.GroupResource) {
-	m.Requests.forget(r)
-	m.forget(r)
+	m.Requests.forget(r, func() { m.forget(r) })
 }
 
 // ofAPIServer reports whether an API server exposes a metric of a library: all

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +39,37 @@ func grep(page, name string) string {
 		}
 	}
 	return strings.Join(found, "\n")
+}
+
+// A request that is counted while its resource is forgotten does not hide later ones.
+func TestForgetWhileCounting(t *testing.T) {
+	m := metrics.NewAPIServer(nil)
+	count := func() {
+		m.Requests.Observe(metrics.Request{Verb: "get", Group: "example.com", Version: "v1", Resource: "things", IsResource: true, Code: 200}, metrics.Answer{})
+	}
+	for range 200 {
+		begun, stop := make(chan struct{}), make(chan struct{})
+		var counting sync.WaitGroup
+		counting.Go(func() {
+			count()
+			close(begun)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					count()
+				}
+			}
+		})
+		<-begun
+		m.Forget(schema.GroupResource{Group: "example.com", Resource: "things"})
+		close(stop)
+		counting.Wait()
+		if count(); !strings.Contains(page(m.Registry), `resource="things"`) {
+			t.Fatal("a request is not shown")
+		}
+	}
 }
 
 // A resource that is no longer served leaves no series behind.

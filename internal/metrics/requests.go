@@ -49,7 +49,8 @@ type Requests struct {
 	aborted     *prometheus.CounterVec
 	panicked    *prometheus.CounterVec
 	deprecated  *prometheus.GaugeVec
-	series      sync.Map // Request to *series: finding a series by its labels costs more than counting
+	series      sync.Map   // Request to *series: finding a series by its labels costs more than counting
+	making      sync.Mutex // is held while series are made or forgotten
 }
 
 // series are the metrics of a Request; nil for metrics that do not apply.
@@ -90,10 +91,7 @@ func newRequests(r *Registry) *Requests {
 func (m *Requests) Observe(r Request, a Answer) {
 	found, ok := m.series.Load(r)
 	if !ok {
-		found, _ = m.series.LoadOrStore(r, m.newSeries(r))
-		if a.Deprecated {
-			m.deprecated.WithLabelValues(r.Group, r.Version, r.Resource, r.Subresource, a.Removed).Set(1)
-		}
+		found = m.add(r, a)
 	}
 	s := found.(*series)
 	s.total.Inc()
@@ -112,8 +110,24 @@ func (m *Requests) Observe(r Request, a Answer) {
 	}
 }
 
-// forget drops the counted Requests of a resource.
-func (m *Requests) forget(of schema.GroupResource) {
+// add makes the series of a Request, unless another call has, and returns it.
+func (m *Requests) add(r Request, a Answer) any {
+	m.making.Lock()
+	defer m.making.Unlock()
+	found, _ := m.series.LoadOrStore(r, m.newSeries(r))
+	if a.Deprecated {
+		m.deprecated.WithLabelValues(r.Group, r.Version, r.Resource, r.Subresource, a.Removed).Set(1)
+	}
+	return found
+}
+
+// forget drops the counted Requests of a resource, after drop has dropped their
+// metrics. In another order, a Request that is answered meanwhile would lead to
+// metrics that nobody sees, also when the resource is served again.
+func (m *Requests) forget(of schema.GroupResource, drop func()) {
+	m.making.Lock()
+	defer m.making.Unlock()
+	drop()
 	for key := range m.series.Range {
 		if r := key.(Request); r.Group == of.Group && r.Resource == of.Resource {
 			m.series.Delete(key)

@@ -205,8 +205,7 @@ func (a *Server) newExtensions() error {
 	custom := crd.New(crd.Config{
 		BuiltIn: a.apis.resources, Cache: a.storage.cache, Documents: documents, Services: a.webhookServices, Clock: clock.RealClock{},
 		Forget: func(r schema.GroupResource) {
-			a.storage.store.Forget(r)
-			a.metrics.Forget(r)
+			a.storage.store.Forget(r, func() { a.metrics.Forget(r) })
 		},
 	})
 	a.extensions = extensions{documents: documents, custom: custom, managers: apply.New(custom.SchemasOr(documents.Schemas))}

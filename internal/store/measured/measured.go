@@ -20,6 +20,7 @@ type Store struct {
 	prefix     string
 	resources  map[string]schema.GroupResource // by storage path
 	operations sync.Map                        // measurement to *metrics.Operation
+	making     sync.Mutex                      // is held while operations are made or forgotten
 }
 
 // measurement is the key of operations: an operation and a storage path.
@@ -37,15 +38,27 @@ func (m *Store) observe(operation, key string, began time.Time, err error) {
 	path := m.path(key)
 	found, ok := m.operations.Load(measurement{operation, path})
 	if !ok {
-		r := m.resource(path)
-		found, _ = m.operations.LoadOrStore(measurement{operation, strings.Clone(path)}, m.metrics.Operation(operation, r.Group, r.Resource))
+		found = m.add(operation, path)
 	}
 	found.(*metrics.Operation).Observe(took, err)
 }
 
-// Forget drops the measurements of a resource. Its metrics must be dropped
-// afterwards.
-func (m *Store) Forget(of schema.GroupResource) {
+// add makes the metrics of an operation, unless another call has, and returns them.
+func (m *Store) add(operation, path string) any {
+	m.making.Lock()
+	defer m.making.Unlock()
+	r := m.resource(path)
+	found, _ := m.operations.LoadOrStore(measurement{operation, strings.Clone(path)}, m.metrics.Operation(operation, r.Group, r.Resource))
+	return found
+}
+
+// Forget drops the measurements of a resource, after drop has dropped its metrics.
+// In another order, an operation that ends meanwhile would be measured where nobody
+// sees it, also when the resource is served again.
+func (m *Store) Forget(of schema.GroupResource, drop func()) {
+	m.making.Lock()
+	defer m.making.Unlock()
+	drop()
 	for key := range m.operations.Range {
 		if m.resource(key.(measurement).path) == of {
 			m.operations.Delete(key)
