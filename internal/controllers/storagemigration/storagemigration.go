@@ -198,11 +198,16 @@ type errRefused struct{ error }
 func (e *errRefused) Unwrap() error { return e.error }
 
 // migrate writes all objects of a resource. Objects that are created meanwhile need
-// no migration.
+// no migration, so that a list which takes longer than the API server's history lasts
+// continues with the objects that there are then.
 func (c *migrator) migrate(ctx context.Context, kind *kinds.Kind) error {
 	next := ""
 	for {
 		page, err := c.objects.Resource(kind.Resource).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
+		if token := continuation(err); token != "" {
+			next = token
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", kind.Resource.GroupResource(), err)
 		}
@@ -215,6 +220,15 @@ func (c *migrator) migrate(ctx context.Context, kind *kinds.Kind) error {
 			return nil
 		}
 	}
+}
+
+// continuation returns the token in the error of an expired list by which it
+// continues, "" in other errors.
+func continuation(err error) string {
+	if expired := apierrors.APIStatus(nil); apierrors.IsResourceExpired(err) && errors.As(err, &expired) {
+		return expired.Status().Continue
+	}
+	return ""
 }
 
 // write applies an empty configuration to an object. The UID and the resource
