@@ -198,9 +198,6 @@ func TestPodLifecycleRules(t *testing.T) {
 	})
 }
 
-// checkSpecs creates valid pods with the fields of each case added to their
-// spec, and compares all errors, in order, with the beginnings in the lines of
-// want.
 // TestImageVolumeOfATemplate checks that what no pod may have is refused in the
 // templates of pods, too.
 func TestImageVolumeOfATemplate(t *testing.T) {
@@ -212,6 +209,9 @@ func TestImageVolumeOfATemplate(t *testing.T) {
 	}
 }
 
+// checkSpecs creates valid pods with the fields of each case added to their
+// spec, and compares all errors, in order, with the beginnings in the lines of
+// want.
 func checkSpecs(t *testing.T, cases map[string]specCase) {
 	t.Helper()
 	for name, test := range cases {
