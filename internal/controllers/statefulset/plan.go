@@ -50,6 +50,7 @@ type replica struct {
 // and another condemned pod are both unhealthy. With the policy Parallel, it
 // creates and deletes all pods at once, but still updates them in order.
 func plan(s snapshot) (out step) {
+	out.wait = s.nextAvailable()
 	if s.set.DeletionTimestamp != nil {
 		return out
 	}
@@ -61,7 +62,7 @@ func plan(s snapshot) (out step) {
 		}
 	}
 	if len(condemned) > 0 && ordered {
-		if pod := condemned[0]; pod.DeletionTimestamp == nil && s.mayDelete(pod, condemned, &out) {
+		if pod := condemned[0]; pod.DeletionTimestamp == nil && s.mayDelete(pod, condemned) {
 			out.delete = append(out.delete, pod)
 		}
 		return out
@@ -161,26 +162,31 @@ func (s snapshot) reconcile(r replica, out *step) (healthy bool) {
 	if pod.Status.Phase == v1.PodPending {
 		out.pending = append(out.pending, r)
 	}
-	return s.available(pod, out)
+	return s.available(pod)
 }
 
-// available reports whether a pod is running and available. If the pod will
-// become available without an event, available sets out.wait.
-func (s snapshot) available(pod *v1.Pod, out *step) bool {
-	wait, ready := pods.AvailableIn(pod, s.set.Spec.MinReadySeconds, s.now)
-	if !ready || pod.Status.Phase != v1.PodRunning {
-		return false
+// available reports whether a pod is running and available.
+func (s snapshot) available(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodRunning && pods.IsAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
+}
+
+// nextAvailable returns the time until the next pod becomes available without an
+// event, or 0 if there is no such pod. The status counts it then, also if the step
+// does not depend on it.
+func (s snapshot) nextAvailable() (next time.Duration) {
+	for _, pod := range s.pods {
+		wait, ready := pods.AvailableIn(pod, s.set.Spec.MinReadySeconds, s.now)
+		if ready && wait > 0 && pod.Status.Phase == v1.PodRunning && (next == 0 || wait < next) {
+			next = wait
+		}
 	}
-	if wait > 0 && (out.wait == 0 || wait < out.wait) {
-		out.wait = wait
-	}
-	return wait <= 0
+	return next
 }
 
 // mayDelete reports whether a condemned pod may be deleted, which is the case if
 // it is available or all other condemned pods are healthy.
-func (s snapshot) mayDelete(pod *v1.Pod, condemned []*v1.Pod, out *step) bool {
-	if s.available(pod, out) {
+func (s snapshot) mayDelete(pod *v1.Pod, condemned []*v1.Pod) bool {
+	if s.available(pod) {
 		return true
 	}
 	return !slices.ContainsFunc(condemned, func(other *v1.Pod) bool {
@@ -188,8 +194,9 @@ func (s snapshot) mayDelete(pod *v1.Pod, condemned []*v1.Pod, out *step) bool {
 	})
 }
 
-// update adds pods of outdated revisions to out.delete, in descending order of
-// their ordinals, while at most maxUnavailable pods are unavailable or missing.
+// update adds pods of outdated revisions to out.delete: first those that are
+// unavailable anyway, then others in descending order of their ordinals, while
+// at most maxUnavailable pods are unavailable or missing.
 func (s snapshot) update(replicas []replica, missing int, out *step) {
 	budget := 1
 	if r := s.set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.MaxUnavailable != nil {
@@ -210,26 +217,22 @@ func (s snapshot) update(replicas []replica, missing int, out *step) {
 	for _, p := range out.delete {
 		deleting[p.Name] = true
 	}
+	var available []*v1.Pod
 	for _, r := range slices.Backward(replicas) {
 		if r.ordinal-start(s.set) < partition(s.set) {
-			return
+			break
 		}
 		pod := r.pod
-		if pod == nil || pod.DeletionTimestamp != nil || deleting[pod.Name] {
-			continue
-		}
-		available := pods.IsAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
-		if pod.Labels[apps.ControllerRevisionHashLabelKey] == s.updateRevision {
-			continue
-		}
-		if available && budget <= 0 {
-			return
-		}
-		out.delete = append(out.delete, pod)
-		if available {
-			budget--
+		switch {
+		case pod == nil, pod.DeletionTimestamp != nil, deleting[pod.Name],
+			pod.Labels[apps.ControllerRevisionHashLabelKey] == s.updateRevision:
+		case pods.IsAvailable(pod, s.set.Spec.MinReadySeconds, s.now):
+			available = append(available, pod)
+		default:
+			out.delete = append(out.delete, pod)
 		}
 	}
+	out.delete = append(out.delete, available[:min(len(available), max(0, budget))]...)
 }
 
 // status computes the status of a set from its pods.
@@ -265,10 +268,9 @@ func status(s snapshot, collisions *int32) apps.StatefulSetStatus {
 			st.CurrentReplicas++
 		}
 	}
-	// A rolling update is complete once it has reached every pod. Its revision
-	// then becomes the current one.
-	if s.set.Spec.UpdateStrategy.Type != apps.OnDeleteStatefulSetStrategyType && partition(s.set) == 0 &&
-		st.UpdatedReplicas == st.Replicas && st.ReadyReplicas == st.Replicas && int(st.Replicas) == replicaCount(s.set) {
+	// An update is complete once it has reached every pod, by the controller or by whoever
+	// deletes the pods. Its revision then becomes the current one.
+	if st.UpdatedReplicas == st.Replicas && st.ReadyReplicas == st.Replicas && int(st.Replicas) == replicaCount(s.set) {
 		st.CurrentReplicas = st.UpdatedReplicas
 		st.CurrentRevision = s.updateRevision
 	}

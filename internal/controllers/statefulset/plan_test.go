@@ -64,6 +64,48 @@ func TestCollisionCountStartsAtZero(t *testing.T) {
 	}
 }
 
+// When all pods have the new revision and are ready, it becomes the current one, whoever has
+// replaced them.
+func TestUpdateIsComplete(t *testing.T) {
+	for _, c := range []struct {
+		strategy  apps.StatefulSetUpdateStrategyType
+		partition int32
+		pods      string
+		current   string
+		replicas  int32 // of the current revision
+	}{
+		{apps.OnDeleteStatefulSetStrategyType, 0, "0new 1new 2new", "new", 3},
+		{apps.OnDeleteStatefulSetStrategyType, 0, "0new 1new 2new!", "old", 0},
+		{apps.OnDeleteStatefulSetStrategyType, 0, "0old 1new 2new", "old", 1},
+		{apps.OnDeleteStatefulSetStrategyType, 0, "0new 1new", "old", 0},
+		{apps.RollingUpdateStatefulSetStrategyType, 2, "0new 1new 2new", "new", 3},
+		{apps.RollingUpdateStatefulSetStrategyType, 2, "0old 1old 2new", "old", 2},
+		{apps.RollingUpdateStatefulSetStrategyType, 0, "0new 1new 2new", "new", 3},
+	} {
+		set := setOf(3, apps.OrderedReadyPodManagement, c.partition)
+		set.Spec.UpdateStrategy.Type = c.strategy
+		st := status(snapshot{set: set, pods: podsOf(set, c.pods), currentRevision: "old", updateRevision: "new", now: time.Now()}, nil)
+		if st.CurrentRevision != c.current || st.CurrentReplicas != c.replicas {
+			t.Errorf("%s with partition %d, pods %q: %d of revision %s, want %d of %s",
+				c.strategy, c.partition, c.pods, st.CurrentReplicas, st.CurrentRevision, c.replicas, c.current)
+		}
+	}
+}
+
+// The set is synced when the next pod becomes available, whichever it is.
+func TestNextAvailablePod(t *testing.T) {
+	now := time.Unix(1000, 0)
+	set := setOf(3, apps.OrderedReadyPodManagement, 0)
+	set.Spec.MinReadySeconds = 30
+	pods := podsOf(set, "0new 1new 2new")
+	for i, ago := range []time.Duration{5 * time.Second, 25 * time.Second, time.Minute} {
+		pods[i].Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-ago))
+	}
+	if got := plan(snapshot{set: set, pods: pods, currentRevision: "new", updateRevision: "new", now: now}).wait; got != 5*time.Second {
+		t.Errorf("waits %v, want 5s", got)
+	}
+}
+
 func TestPlan(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -92,6 +134,10 @@ func TestPlan(t *testing.T) {
 		{"update stops at the partition", 3, "OrderedReady", 2, "0old 1old 2new", ""},
 		{"below the partition, the old revision is created again", 3, "OrderedReady", 2, "1old 2new", "+0old"},
 		{"update of parallel pods, one at a time", 3, "Parallel", 0, "0old 1old 2old", "-2"},
+		{"update of parallel pods replaces the unavailable ones first", 3, "Parallel", 0, "0old! 1old 2old", "-0"},
+		{"update of parallel pods that are all unavailable", 3, "Parallel", 0, "0old! 1old! 2old!", "-0 -1 -2"},
+		{"update of parallel pods waits for new ones", 3, "Parallel", 0, "0old 1old 2new!", ""},
+		{"update of parallel pods keeps unavailable ones below the partition", 3, "Parallel", 1, "0old! 1old 2old", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			set := setOf(c.replicas, c.policy, c.partition)
