@@ -68,6 +68,47 @@ func TestMostRecentScheduleTime(t *testing.T) {
 	}
 }
 
+// "@every" counts from the last Job or from the creation: neither a restart of the controller,
+// nor missed times, nor an edit changes when in the period a Job is started.
+func TestEveryKeepsItsPhase(t *testing.T) {
+	at := func(s string) time.Time {
+		if s == "" {
+			return time.Time{}
+		}
+		parsed, err := time.Parse(time.RFC3339, "2026-03-01T"+s+"Z")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parsed
+	}
+	for _, c := range []struct{ name, schedule, last, changed, deadline, now, latest, next string }{
+		{name: "not yet due", schedule: "@every 1m", now: "10:01:00", next: "10:01:30"},
+		{name: "due", schedule: "@every 1m", now: "10:01:31", latest: "10:01:30", next: "10:02:30"},
+		{name: "after a Job", schedule: "@every 1m", last: "10:01:30", now: "10:01:50", next: "10:02:30"},
+		{name: "many missed", schedule: "@every 1m", now: "10:10:45", latest: "10:10:30", next: "10:11:30"},
+		{name: "starting deadline", schedule: "@every 1m", deadline: "90s", now: "10:10:45", latest: "10:10:30", next: "10:11:30"},
+		{name: "all too late", schedule: "@every 1m", deadline: "10s", now: "10:10:45", next: "10:11:30"},
+		{name: "edited", schedule: "@every 7m", changed: "10:05:00", now: "10:06:00", next: "10:07:30"},
+		{name: "edited after some times", schedule: "@every 2m", changed: "10:05:00", now: "10:05:10", next: "10:06:30"},
+	} {
+		cj := &batch.CronJob{Spec: batch.CronJobSpec{Schedule: c.schedule}}
+		cj.CreationTimestamp = metav1.NewTime(at("10:00:30"))
+		if c.last != "" {
+			cj.Status.LastScheduleTime = new(metav1.NewTime(at(c.last)))
+		}
+		if d, err := time.ParseDuration(c.deadline); err == nil {
+			cj.Spec.StartingDeadlineSeconds = new(int64(d.Seconds()))
+		}
+		s, err := schedule(cj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if latest, _, next := mostRecentScheduleTime(cj, s, at(c.changed), at(c.now)); !latest.Equal(at(c.latest)) || !next.Equal(at(c.next)) {
+			t.Errorf("%s: latest %v, next %v", c.name, latest, next)
+		}
+	}
+}
+
 // TestSchedule starts Jobs with the concurrency policy Forbid and deletes old ones.
 func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

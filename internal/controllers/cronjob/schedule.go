@@ -73,43 +73,54 @@ func (s *schedules) forget(key controller.Key) {
 // mostRecentScheduleTime returns the latest scheduled time that has passed and for
 // which no Job was created, or zero. missed is true if more than tooManyMissed
 // times have passed since the last Job. next is the first scheduled time after now.
-// Times before changed, which may be zero, do not count.
+// Times before changed, which may be zero, and before the starting deadline do not
+// count. "@every 5m" counts from the last Job or from the creation.
 func mostRecentScheduleTime(cj *batch.CronJob, s cron.Schedule, changed, now time.Time) (latest time.Time, missed bool, next time.Time) {
 	from := cj.CreationTimestamp.Time
 	if last := cj.Status.LastScheduleTime; last != nil {
 		from = last.Time
 	}
-	if changed.After(from) {
-		from = changed
-	}
+	earliest := changed
 	if d := cj.Spec.StartingDeadlineSeconds; d != nil {
-		// Jobs of times before the deadline are not created any more.
-		if earliest := now.Add(-timespan.Seconds(*d)); earliest.After(from) {
-			from = earliest
+		if at := now.Add(-timespan.Seconds(*d)); at.After(earliest) {
+			earliest = at
 		}
 	}
-	next = s.Next(now)
 	first := s.Next(from)
-	if first.IsZero() || first.After(now) {
-		return time.Time{}, false, next
+	if earliest.After(from) {
+		first = following(s, first, earliest)
 	}
-	second := s.Next(first)
-	latest = first
+	if first.IsZero() || first.After(now) {
+		return time.Time{}, false, first
+	}
 	count := 1
-	if !second.IsZero() && !second.After(now) {
+	latest = first
+	if period := s.Next(first).Sub(first); period > 0 {
 		// Skip times far in the past at once. Schedules are periodic enough that
 		// the latest time is within the last few periods.
-		period := second.Sub(first)
-		if jump := now.Add(-period * 3); jump.After(first) {
-			count += int(jump.Sub(first) / period)
-			if t := s.Next(jump); !t.IsZero() && !t.After(now) {
+		if skipped := now.Sub(first)/period - 3; skipped > 0 {
+			count += int(skipped)
+			if t := s.Next(first.Add(skipped * period)); !t.IsZero() && !t.After(now) {
 				latest = t
 			}
 		}
-		for t := s.Next(latest); !t.IsZero() && !t.After(now); t = s.Next(t) {
-			latest = t
-			count++
-		}
+	}
+	for next = s.Next(latest); !next.IsZero() && !next.After(now); next = s.Next(next) {
+		latest = next
+		count++
 	}
 	return latest, count > tooManyMissed, next
+}
+
+// following returns the first time of a schedule after t, or zero if there is none.
+// The schedule is followed from first, one of its times, in steps of whole periods,
+// because each time of "@every" depends on the one before.
+func following(s cron.Schedule, first, t time.Time) time.Time {
+	if period := s.Next(first).Sub(first); period > 0 && t.After(first) {
+		first = first.Add(t.Sub(first) / period * period)
+	}
+	for !first.IsZero() && !first.After(t) {
+		first = s.Next(first)
+	}
+	return first
 }
