@@ -69,7 +69,7 @@ func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.RootCAFile, "root-ca-file", m.RootCAFile, "root certificate authority published to pods in the ConfigMap kube-root-ca.crt")
 	flagvalue.Is(fs, flagvalue.File, "kubeconfig", "root-ca-file")
 	controller.AddFlags(fs, &m.Enabled, m.controllers)
-	fs.StringSliceVar(&m.featureGates, "feature-gates", m.featureGates, "feature gates as Name=true; they are checked and have no effect, because the gates of the API server decide what controllers may do")
+	fs.StringSliceVar(&m.featureGates, "feature-gates", m.featureGates, "feature gates as Name=true; most of them have an effect at the API server only, whose gates decide what controllers may do")
 	fs.StringVar(&m.cloudProvider, "cloud-provider", m.cloudProvider, "external, or empty; neither has an effect, because no cloud provider is built in")
 	fs.AddFlagSet(m.ignored)
 	bindFields(fs, &m.Leader.Configuration, leaderElectionFields(""))
@@ -92,6 +92,11 @@ func (m *ControllerManager) Validate() error {
 	return errors.Join(errs...)
 }
 
+// controllerGates are the feature gates that controllers ask about.
+var controllerGates = []feature.Gate{
+	feature.DRADeviceTaints, feature.DRADeviceTaintRules, feature.PersistentVolumeClaimUnusedSinceTime, feature.PodDeletionCost,
+}
+
 // warnings returns a message for each given flag and feature gate without effect.
 func (m *ControllerManager) warnings() []string {
 	gates, err := feature.Parse(m.featureGates)
@@ -100,7 +105,9 @@ func (m *ControllerManager) warnings() []string {
 	}
 	all := gates.Warnings()
 	for _, gate := range slices.Sorted(maps.Keys(gates.Named())) {
-		all = append(all, fmt.Sprintf("--feature-gates: %s has no effect here: set it at the API server", gate))
+		if !slices.Contains(controllerGates, gate) {
+			all = append(all, fmt.Sprintf("--feature-gates: %s has no effect here: set it at the API server", gate))
+		}
 	}
 	m.ignored.VisitAll(func(f *pflag.Flag) {
 		if f.Changed {
@@ -130,6 +137,10 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	if err != nil {
 		return err
 	}
+	gates, err := feature.Parse(m.featureGates)
+	if err != nil {
+		return err
+	}
 	own, err := provider.As("system:kube-controller-manager", "system:authenticated")
 	if err != nil {
 		return err
@@ -144,7 +155,7 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	flags := base.FlagValuesOf(m.AddFlags)
 	election := m.Leader
 	election.Observe = c.Leads
-	runner := controller.Runner{Provider: provider, Controllers: m.controllers, Enabled: m.Enabled, RootCA: rootCA, Queues: c.Queues, Metrics: c.Registry}
+	runner := controller.Runner{Provider: provider, Controllers: m.controllers, Enabled: m.Enabled, RootCA: rootCA, Queues: c.Queues, Metrics: c.Registry, Features: gates}
 	return base.Together(ctx,
 		provider.Run,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },

@@ -20,7 +20,7 @@ func TestControllerFlagsThatHaveNoEffectSaySo(t *testing.T) {
 	})
 	flags := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
 	m.AddFlags(flags)
-	if err := flags.Parse([]string{"--cluster-name=a", "--feature-gates=WatchList=false,JobManagedBy=true", "--cloud-provider=external"}); err != nil {
+	if err := flags.Parse([]string{"--cluster-name=a", "--feature-gates=WatchList=false,JobManagedBy=true,PodDeletionCost=false", "--cloud-provider=external"}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{

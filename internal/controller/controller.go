@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/metrics"
 )
 
@@ -80,6 +81,8 @@ type Env struct {
 	Queues *metrics.Queues
 	// Metrics exposes other metrics of controllers; see Expose. It may be nil.
 	Metrics prometheus.Registerer
+	// Features are the feature gates of the controller manager; nil has the defaults.
+	Features *feature.Set
 
 	ctx context.Context // of the running instance; nil in tests
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -19,10 +20,11 @@ type Runner struct {
 	Controllers []Descriptor
 	// Enabled is the value of --controllers; see Select.
 	Enabled []string
-	// RootCA, Queues and Metrics are passed to every controller; see Env.
-	RootCA  []byte
-	Queues  *metrics.Queues
-	Metrics prometheus.Registerer
+	// RootCA, Queues, Metrics and Features are passed to every controller; see Env.
+	RootCA   []byte
+	Queues   *metrics.Queues
+	Metrics  prometheus.Registerer
+	Features *feature.Set
 }
 
 // Run runs the enabled controllers until ctx is done and returns when all have
@@ -56,7 +58,7 @@ func (r *Runner) runController(ctx context.Context, d Descriptor, c *client.Clie
 	defer shutdown()
 	supervise.KeepRunning(ctx, d.Name, func(ctx context.Context) error {
 		log.V(1).Info("Starting controller")
-		controller, err := d.New(&Env{Client: c, Events: events, RootCA: r.RootCA, Queues: r.Queues, Metrics: r.Metrics, ctx: ctx})
+		controller, err := d.New(&Env{Client: c, Events: events, RootCA: r.RootCA, Queues: r.Queues, Metrics: r.Metrics, Features: r.Features, ctx: ctx})
 		if err != nil {
 			return err
 		}

@@ -13,36 +13,49 @@ import (
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
+// DeletionOrder says what decides which pods are deleted first, beside their states.
+type DeletionOrder struct {
+	// Colocated is the number of active pods of the same owner, or of owners of the
+	// same Deployment, for each node name. If it is nil, nodes do not matter.
+	Colocated map[string]int
+	// ByCost respects the deletion cost in the annotations of pods.
+	ByCost bool
+	// Now is the current time, for the ages of pods.
+	Now time.Time
+}
+
 // SelectForDeletion returns the n pods that a controller should delete when it
-// has too many, in upstream's order (ActivePodsWithRanks). colocated is the
-// number of active pods of the same owner, or of owners of the same Deployment,
-// for each node name.
-func SelectForDeletion(candidates []*v1.Pod, n int, colocated map[string]int, now time.Time) []*v1.Pod {
+// has too many, in upstream's order (ActivePods, ActivePodsWithRanks).
+func SelectForDeletion(candidates []*v1.Pod, n int, o DeletionOrder) []*v1.Pod {
 	if n >= len(candidates) {
 		return candidates
 	}
-	return SortForDeletion(candidates, colocated, now)[:max(n, 0)]
+	return SortForDeletion(candidates, o)[:max(n, 0)]
 }
 
 // SortForDeletion returns pods in the order in which SelectForDeletion selects
 // them.
-func SortForDeletion(candidates []*v1.Pod, colocated map[string]int, now time.Time) []*v1.Pod {
+func SortForDeletion(candidates []*v1.Pod, o DeletionOrder) []*v1.Pod {
 	sorted := slices.Clone(candidates)
-	slices.SortStableFunc(sorted, func(a, b *v1.Pod) int { return compareForDeletion(a, b, colocated, now) })
+	slices.SortStableFunc(sorted, o.compare)
 	return sorted
 }
 
-// compareForDeletion returns a negative number if a should be deleted before b.
-func compareForDeletion(a, b *v1.Pod, colocated map[string]int, now time.Time) int {
+// compare returns a negative number if a should be deleted before b.
+func (o DeletionOrder) compare(a, b *v1.Pod) int {
+	costA, costB := int32(0), int32(0)
+	if o.ByCost {
+		costA, costB = deletionCost(a), deletionCost(b)
+	}
 	return cmp.Or(
 		order.FalseFirst(a.Spec.NodeName != "", b.Spec.NodeName != ""),
 		cmp.Compare(phaseRank(a), phaseRank(b)),
 		order.FalseFirst(podquery.IsReady(a), podquery.IsReady(b)),
-		cmp.Compare(deletionCost(a), deletionCost(b)),
-		cmp.Compare(colocated[b.Spec.NodeName], colocated[a.Spec.NodeName]),
-		youngerFirst(ReadySince(a).Time, ReadySince(b).Time, now),
+		cmp.Compare(costA, costB),
+		cmp.Compare(o.Colocated[b.Spec.NodeName], o.Colocated[a.Spec.NodeName]),
+		youngerFirst(ReadySince(a).Time, ReadySince(b).Time, o.Now),
 		compareRestarts(a, b),
-		youngerFirst(a.CreationTimestamp.Time, b.CreationTimestamp.Time, now),
+		youngerFirst(a.CreationTimestamp.Time, b.CreationTimestamp.Time, o.Now),
 		cmp.Compare(a.UID, b.UID),
 	)
 }

@@ -49,8 +49,19 @@ func TestSelectForDeletion(t *testing.T) {
 		}
 		return strings.Join(out, " ")
 	}
-	got := SelectForDeletion(shuffled, len(want)-1, map[string]int{"quiet": 1, "crowded": 2}, now)
+	got := SelectForDeletion(shuffled, len(want)-1, DeletionOrder{Colocated: map[string]int{"quiet": 1, "crowded": 2}, ByCost: true, Now: now})
 	if names(got) != names(want[:len(want)-1]) {
 		t.Errorf("got  %s\nwant %s", names(got), names(want))
+	}
+}
+
+// Only ReplicaSets respect the deletion cost, unless the feature gate is off.
+func TestDeletionCostDoesNotCount(t *testing.T) {
+	expensive := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", Annotations: map[string]string{v1.PodDeletionCost: "100"}}}
+	free := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "b"}}
+	for byCost, want := range map[bool]string{true: "b", false: "a"} {
+		if got := SelectForDeletion([]*v1.Pod{expensive, free}, 1, DeletionOrder{ByCost: byCost}); got[0].Name != want {
+			t.Errorf("by cost %v: %s is deleted, want %s", byCost, got[0].Name, want)
+		}
 	}
 }

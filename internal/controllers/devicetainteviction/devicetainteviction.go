@@ -27,6 +27,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/poddisruption"
 )
 
@@ -81,8 +82,12 @@ const (
 )
 
 // Run implements controller.Controller. It does nothing where ResourceClaims are
-// not served.
+// not served, or if its feature gate is off.
 func (c *evictor) Run(ctx context.Context) error {
+	if !c.env.Features.Enabled(feature.DRADeviceTaints) {
+		<-ctx.Done()
+		return nil
+	}
 	served, err := client.IsServed(ctx, c.kube.Discovery(), resourceapi.SchemeGroupVersion.WithResource("resourceclaims"))
 	if err != nil {
 		return fmt.Errorf("asking whether resource claims are served: %w", err)
@@ -107,7 +112,7 @@ func (c *evictor) Run(ctx context.Context) error {
 		}
 	}
 	sources := []controller.Source{controller.On(claims, c.claimChanged), controller.On(pods, c.podChanged), controller.On(pools, c.sliceChanged)}
-	if rulesServed {
+	if rulesServed && c.env.Features.Enabled(feature.DRADeviceTaintRules) {
 		rules := resources.DeviceTaintRules().Informer()
 		c.rules = rules.GetIndexer()
 		sources = append(sources, controller.On(rules, c.ruleChanged))

@@ -22,6 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -367,6 +368,27 @@ func TestWhatIsNotServed(t *testing.T) {
 					c.Fake.Resources = nil
 					want = "p"
 				}
+				c.run()
+				after(time.Minute)
+				if got := c.pods(); got != want {
+					t.Errorf("pods are %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
+// The feature gates of the controller manager turn off the controller, or only rules.
+func TestGates(t *testing.T) {
+	for entry, want := range map[string]string{"DRADeviceTaints=false": "p", "DRADeviceTaintRules=false": ""} {
+		t.Run(entry, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, pod("p"), claim("p", "d"), slice(1, noExec("a")))
+				gates, err := feature.Parse([]string{entry})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Env.Features = gates
 				c.run()
 				after(time.Minute)
 				if got := c.pods(); got != want {

@@ -14,7 +14,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -44,6 +46,7 @@ type Kind[O workload.Object] struct {
 // sets is the controller of a kind.
 type sets[O workload.Object] struct {
 	*workload.Controller[O, *v1.Pod]
+	env     *controller.Env
 	kind    Kind[O]
 	pods    cache.SharedIndexInformer
 	control *workload.PodControl
@@ -52,6 +55,7 @@ type sets[O workload.Object] struct {
 // New builds the controller of a kind.
 func New[O workload.Object](env *controller.Env, kind Kind[O]) (controller.Controller, error) {
 	c := &sets[O]{
+		env:     env,
 		kind:    kind,
 		pods:    env.Client.Informers.Core().V1().Pods().Informer(),
 		control: workload.NewPodControl(env),
@@ -104,7 +108,9 @@ func (c *sets[O]) sync(ctx context.Context, object O) error {
 	seen.acted = satisfied || set.DeletionTimestamp != nil
 	if satisfied && set.DeletionTimestamp == nil {
 		seen.missing = int(replicas(set)) - len(seen.active)
-		p := decide(set, seen.active, c.colocated(set), time.Now())
+		p := decide(set, seen.active, pods.DeletionOrder{
+			Colocated: c.colocated(set), ByCost: c.env.Features.Enabled(feature.PodDeletionCost), Now: time.Now(),
+		})
 		kept, err := c.apply(ctx, object, set, p)
 		seen.failed = err
 		seen.forget(p.delete, kept)

@@ -24,13 +24,13 @@ type plan struct {
 }
 
 // decide compares a set with its active pods.
-func decide(set *apps.ReplicaSet, active []*v1.Pod, colocated map[string]int, now time.Time) plan {
+func decide(set *apps.ReplicaSet, active []*v1.Pod, order pods.DeletionOrder) plan {
 	missing := int(replicas(set)) - len(active)
 	switch {
 	case missing > 0:
 		return plan{create: min(missing, burst)}
 	case missing < 0:
-		return plan{delete: pods.SelectForDeletion(active, min(-missing, burst), colocated, now)}
+		return plan{delete: pods.SelectForDeletion(active, min(-missing, burst), order)}
 	}
 	return plan{}
 }

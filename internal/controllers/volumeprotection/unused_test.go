@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // TestUnusedCondition checks that bound claims say since when no pod references them.
@@ -59,5 +60,29 @@ func TestUnusedCondition(t *testing.T) {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, conditions, "data Unused=True NoPodsUsingPVC for 0s; waiting; ")
+	})
+}
+
+// Without the feature gate, claims get the finalizer and no condition.
+func TestUnusedConditionIsOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
+			Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+		})
+		gates, err := feature.Parse([]string{"PersistentVolumeClaimUnusedSinceTime=false"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Env.Features = gates
+		c.Run(Claims())
+		synctest.Wait()
+		claim, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "data", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(claim.Finalizers) != 1 || len(claim.Status.Conditions) != 0 {
+			t.Errorf("finalizers %v, conditions %v", claim.Finalizers, claim.Status.Conditions)
+		}
 	})
 }

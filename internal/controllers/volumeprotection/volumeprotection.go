@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -70,7 +71,7 @@ func newClaims(env *controller.Env) (controller.Controller, error) {
 			}
 			return slices.ContainsFunc(fresh.Items, func(p v1.Pod) bool { return uses(&p, claim) }), nil
 		}
-		if claim.DeletionTimestamp == nil && slices.Contains(claim.Finalizers, claimFinalizer) {
+		if claim.DeletionTimestamp == nil && slices.Contains(claim.Finalizers, claimFinalizer) && env.Features.Enabled(feature.PersistentVolumeClaimUnusedSinceTime) {
 			users, err := pods.OfClaim(podInformer, claim)
 			if err != nil {
 				return err
