@@ -99,7 +99,7 @@ func newController(env *controller.Env, workers int, counted *counts) (controlle
 	c.Controller, err = workload.New(env, workload.Config[*batch.Job, *v1.Pod]{
 		Kind: kind, Queue: "job", Workers: workers,
 		Owners: owners, Dependents: c.pods,
-		Sources: c.orphanSources(owners), Tasks: []func(context.Context) error{c.orphans.Workers(1)},
+		Sources: append(c.orphanSources(owners), controller.On(owners, counted.jobChanged), controller.On(c.pods, counted.podChanged)), Tasks: []func(context.Context) error{c.orphans.Workers(1)},
 		Client:    func(namespace string) workload.Client[*batch.Job] { return c.kube.BatchV1().Jobs(namespace) },
 		Sync:      c.sync,
 		OwnerGone: func(_ context.Context, key controller.Key) error { c.forget(key); return nil },
@@ -111,7 +111,7 @@ func newController(env *controller.Env, workers int, counted *counts) (controlle
 }
 
 func (c *jobs) sync(ctx context.Context, job *batch.Job) error {
-	if by := job.Spec.ManagedBy; by != nil && *by != batch.JobControllerName {
+	if managedByOther(job) {
 		return nil
 	}
 	if !c.shown(job) {
@@ -121,6 +121,11 @@ func (c *jobs) sync(ctx context.Context, job *batch.Job) error {
 	p, err := c.reconcile(ctx, job, satisfied)
 	c.counts.synced(job, p, !satisfied, err, time.Since(begin))
 	return err
+}
+
+// managedByOther reports whether a Job names another controller that manages it.
+func managedByOther(job *batch.Job) bool {
+	return job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batch.JobControllerName
 }
 
 // reconcile carries out one plan. satisfied is false if the cache does not show all pods that

@@ -202,3 +202,38 @@ func TestSyncActions(t *testing.T) {
 		}
 	}
 }
+
+// Jobs of other controllers are counted when they appear, and terminated pods when they begin
+// and cease to wait until they are in a status.
+func TestCountsOfEvents(t *testing.T) {
+	c, job := newCounts(), jobOf(1, 1, 6, batch.NonIndexedCompletion)
+	c.jobChanged(nil, job)
+	other := job.DeepCopy()
+	other.Spec.ManagedBy = new("example.com/queue")
+	c.jobChanged(nil, other)
+	c.jobChanged(other, other)
+	c.jobChanged(other, nil)
+	if n := testutil.ToFloat64(c.external.WithLabelValues("example.com/queue")); n != 1 || testutil.CollectAndCount(c.external) != 1 {
+		t.Errorf("%v Jobs of another controller, %d controllers; want 1 of 1", n, testutil.CollectAndCount(c.external))
+	}
+	running, ended := podOf(job, 0, -1, v1.PodRunning), podOf(job, 0, -1, v1.PodFailed)
+	counted := ended.DeepCopy()
+	counted.Finalizers = nil
+	for _, step := range []struct {
+		old, pod     *v1.Pod
+		added, ended float64
+	}{
+		{nil, running, 0, 0},
+		{running, ended, 1, 0},
+		{ended, ended, 1, 0},
+		{ended, counted, 1, 1},
+		{counted, nil, 1, 1},
+		{nil, ended, 2, 1},
+		{ended, nil, 2, 2},
+	} {
+		c.podChanged(step.old, step.pod)
+		if added, gone := testutil.ToFloat64(c.awaited.WithLabelValues("add")), testutil.ToFloat64(c.awaited.WithLabelValues("delete")); added != step.added || gone != step.ended {
+			t.Errorf("%+v: %v added, %v gone", step, added, gone)
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // counts are the controller's metrics, with upstream's names.
@@ -13,6 +15,7 @@ type counts struct {
 	syncDuration                      *prometheus.HistogramVec
 	syncs, finishedJobs, finishedPods *prometheus.CounterVec
 	finishedIndexes, created, handled *prometheus.CounterVec
+	external, awaited                 *prometheus.CounterVec
 }
 
 func newCounts() *counts {
@@ -33,12 +36,33 @@ func newCounts() *counts {
 		finishedPods:    counter("job_pods_finished_total", "The number of finished Pods that are fully tracked", "completion_mode", "result"),
 		finishedIndexes: of("[ALPHA] ", "job_finished_indexes_total", "The number of finished indexes", "status", "backoffLimit"),
 		created:         of("[ALPHA] ", "job_pods_creation_total", "The number of Pods created by the Job controller labelled with a reason for the Pod creation", "reason", "status"),
-		handled:         of("[ALPHA] ", "pod_failures_handled_by_failure_policy_total", "The number of failed Pods handled by failure policy with respect to the failure policy action applied based on the matched rule", "action"),
+		handled:         of("[BETA] ", "pod_failures_handled_by_failure_policy_total", "The number of failed Pods handled by failure policy with respect to the failure policy action applied based on the matched rule", "action"),
+		external:        of("[ALPHA] ", "jobs_by_external_controller_total", "The number of Jobs managed by an external controller", "controller_name"),
+		awaited:         of("[BETA] ", "terminated_pods_tracking_finalizer_total", "The number of terminated pods (phase=Failed|Succeeded) that have the finalizer batch.kubernetes.io/job-tracking. The event label can be \"add\" or \"delete\".", "event"),
 	}
 }
 
 func (c *counts) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.syncDuration, c.syncs, c.finishedJobs, c.finishedPods, c.finishedIndexes, c.created, c.handled}
+	return []prometheus.Collector{c.syncDuration, c.syncs, c.finishedJobs, c.finishedPods, c.finishedIndexes, c.created, c.handled, c.external, c.awaited}
+}
+
+// jobChanged counts a Job that is new to the cache and that another controller manages.
+func (c *counts) jobChanged(old, job *batch.Job) {
+	if old == nil && job != nil && managedByOther(job) {
+		c.external.WithLabelValues(*job.Spec.ManagedBy).Inc()
+	}
+}
+
+// podChanged counts a pod that now has terminated and must be added to a status, or that
+// no longer waits for it. old or pod is nil if the pod is new or gone.
+func (c *counts) podChanged(old, pod *v1.Pod) {
+	waits := func(p *v1.Pod) bool { return p != nil && podquery.IsFinished(p) && tracked(p) }
+	switch before, now := waits(old), waits(pod); {
+	case now && !before:
+		c.awaited.WithLabelValues("add").Inc()
+	case before && !now:
+		c.awaited.WithLabelValues("delete").Inc()
+	}
 }
 
 func modeOf(job *batch.Job) string {

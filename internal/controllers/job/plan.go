@@ -352,12 +352,12 @@ func (s snapshot) managePods(p *plan, o podGroups, failures int, lastFailure tim
 // include all pods whose index is out of range or that another pod has.
 func (s snapshot) podsToDelete(o podGroups, n int) []*v1.Pod {
 	if !indexed(s.job) {
-		return pods.SelectForDeletion(o.active, max(n, 0), nil, s.now)
+		return pods.SelectForDeletion(o.active, max(n, 0), pods.DeletionOrder{Now: s.now})
 	}
 	var surplus, rest []*v1.Pod
 	last := map[int]bool{}
 	// If an index has several pods, the pod that would be deleted last remains.
-	for _, pod := range slices.Backward(pods.SortForDeletion(o.active, nil, s.now)) {
+	for _, pod := range slices.Backward(pods.SortForDeletion(o.active, pods.DeletionOrder{Now: s.now})) {
 		index := indexOf(pod)
 		if !s.inRange(index) || last[index] {
 			surplus = append(surplus, pod)
@@ -366,7 +366,7 @@ func (s snapshot) podsToDelete(o podGroups, n int) []*v1.Pod {
 		last[index] = true
 		rest = append(rest, pod)
 	}
-	return append(surplus, pods.SelectForDeletion(rest, max(n-len(surplus), 0), nil, s.now)...)
+	return append(surplus, pods.SelectForDeletion(rest, max(n-len(surplus), 0), pods.DeletionOrder{Now: s.now})...)
 }
 
 // podsToCreate returns the next n pods. For an indexed Job, these are pods for the first
