@@ -128,7 +128,10 @@ func newController(env *controller.Env, o options, forced *prometheus.CounterVec
 	if err := env.Index(c.attachments, byNode, nodeOf); err != nil {
 		return nil, err
 	}
-	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
+	if err := env.Index(c.pods, pods.ByNode, pods.NodeKeys); err != nil {
+		return nil, err
+	}
+	return c, env.Expose(c)
 }
 
 // Run implements controller.Controller. One worker decides about all nodes, so

@@ -315,6 +315,27 @@ func TestForce(t *testing.T) {
 	}
 }
 
+// Volumes are counted for each node that needs them or has them.
+func TestVolumesAreCounted(t *testing.T) {
+	run(t, append(bound(v1.ReadWriteMany), node("a", v1.ConditionTrue), node("b", v1.ConditionTrue), pod("p", "a"), pod("q", "b"), pod("r", "b")), func(b *bench) {
+		b.after(time.Second)
+		const total = "# HELP attachdetach_controller_total_volumes [ALPHA] Number of volumes in A/D Controller\n# TYPE attachdetach_controller_total_volumes gauge\n"
+		const needed = `attachdetach_controller_total_volumes{plugin_name="kubernetes.io/csi:d.test",state="desired_state_of_world"} 2` + "\n"
+		if err := testutil.GatherAndCompare(b.metrics, strings.NewReader(total+needed), "attachdetach_controller_total_volumes"); err != nil {
+			b.Error(err)
+		}
+		b.answer(succeed)
+		b.after(time.Second)
+		const has = `attachdetach_controller_total_volumes{plugin_name="kubernetes.io/csi:d.test",state="actual_state_of_world"} 2` + "\n"
+		if err := testutil.GatherAndCompare(b.metrics, strings.NewReader(total+has+needed), "attachdetach_controller_total_volumes"); err != nil {
+			b.Error(err)
+		}
+		if n, err := testutil.GatherAndCount(b.metrics, "storage_count_attachable_volumes_in_use"); err != nil || n != 2 {
+			b.Errorf("%d nodes with volumes in use, %v", n, err)
+		}
+	})
+}
+
 func deleteNode(b *bench) {
 	b.Helper()
 	if err := b.Fake.CoreV1().Nodes().Delete(b.Context(), "a", metav1.DeleteOptions{}); err != nil {
@@ -421,4 +442,21 @@ func TestWhatIsNotAttached(t *testing.T) {
 	finished := pod("p", "a")
 	finished.Status.Phase = v1.PodSucceeded
 	run(t, append(bound(v1.ReadWriteOnce), node("a", v1.ConditionTrue), finished), func(b *bench) { b.want("a finished pod", "") })
+}
+
+// A driver whose volumes need no longer be attached keeps no attachments.
+func TestDriverThatNeedsNoAttachmentsAnyMore(t *testing.T) {
+	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d.test"}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(true)}}
+	run(t, append(bound(v1.ReadWriteOnce), node("a", v1.ConditionTrue), pod("p", "a"), driver), func(b *bench) {
+		b.after(time.Second)
+		b.answer(succeed)
+		b.want("required", "attachment a, shown a kubernetes.io/csi/d.test^h")
+		next := driver.DeepCopy()
+		next.ResourceVersion = ""
+		next.Spec.AttachRequired = new(false)
+		if err := b.Fake.Tracker().Update(storagev1.SchemeGroupVersion.WithResource("csidrivers"), next, ""); err != nil {
+			b.Fatal(err)
+		}
+		b.want("not required any more", "")
+	})
 }

@@ -32,7 +32,7 @@ func (c *attacher) sync(ctx context.Context, name string) error {
 	} else if err != nil {
 		return err
 	}
-	if node != nil && node.Annotations[csivolume.ControllerManagedAttachAnnotation] != "true" {
+	if node != nil && !managed(node) {
 		return nil
 	}
 	running, err := pods.OnNode(c.pods, name)

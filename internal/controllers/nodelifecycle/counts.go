@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type counts struct {
 	evictions               *prometheus.CounterVec // nodes that got a NoExecute taint
 	health, size, unhealthy *prometheus.GaugeVec
+	update                  prometheus.Histogram // of the health of one node
 }
 
 func newCounts() *counts {
@@ -18,6 +19,11 @@ func newCounts() *counts {
 			Subsystem: subsystem, Name: "evictions_total",
 			Help: "[STABLE] Number of Node evictions that happened since current instance of NodeController started.",
 		}, []string{"zone"}),
+		update: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Subsystem: subsystem, Name: "update_node_health_duration_seconds",
+			Help:    "[ALPHA] Duration in seconds for NodeController to update the health of a single node.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
+		}),
 		health:    gauge("zone_health", "Gauge measuring percentage of healthy nodes per zone."),
 		size:      gauge("zone_size", "Gauge measuring number of registered Nodes per zones."),
 		unhealthy: gauge("unhealthy_nodes_in_zone", "Gauge measuring number of not Ready Nodes per zones."),
@@ -25,7 +31,7 @@ func newCounts() *counts {
 }
 
 func (c *counts) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.evictions, c.health, c.size, c.unhealthy}
+	return []prometheus.Collector{c.evictions, c.health, c.size, c.unhealthy, c.update}
 }
 
 // show sets the gauges of a zone, and shows its evictions from the start. A zone that

@@ -248,7 +248,9 @@ func (c *nodes) sync(ctx context.Context, node *v1.Node) error {
 
 // keepHealth sets the conditions and taints of a node, and the conditions of its pods.
 func (c *nodes) keepHealth(ctx context.Context, node *v1.Node) error {
+	begin := time.Now()
 	node, err := c.monitor(ctx, node)
+	c.counts.update.Observe(time.Since(begin).Seconds())
 	if err != nil {
 		return err
 	}

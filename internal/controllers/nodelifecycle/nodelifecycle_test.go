@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -187,6 +188,9 @@ func wantZone(t *testing.T, registry *prometheus.Registry, evictions, health, un
 		if value, ok := got[name]; !ok || value != want {
 			t.Errorf("%s %v, want %v", name, value, want)
 		}
+	}
+	if n, err := testutil.GatherAndCount(registry, "node_collector_update_node_health_duration_seconds"); err != nil || n != 1 {
+		t.Errorf("%d metrics of the time that a node's health takes, %v", n, err)
 	}
 }
 

@@ -6,6 +6,7 @@ package rootca
 import (
 	"context"
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,12 +20,13 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
+	counted := newCounts()
 	return controller.Descriptor{
 		Name:           "root-ca-certificate-publisher-controller",
 		Aliases:        []string{"root-ca-cert-publisher"},
 		ServiceAccount: "root-ca-cert-publisher",
 		EventSource:    "root-ca-cert-publisher",
-		New:            newController,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, counted) },
 	}
 }
 
@@ -42,12 +44,16 @@ type publisher struct {
 	kube       kubernetes.Interface
 	configMaps corelisters.ConfigMapLister
 	bundle     string
+	counts     *counts
 	queue      *controller.Queue[string]
 }
 
 // newController builds the controller. Without --root-ca-file, it publishes the
 // authorities that the controller's own client trusts, if there are any.
-func newController(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, counted *counts) (controller.Controller, error) {
+	if err := env.Expose(counted.syncs, counted.duration); err != nil {
+		return nil, err
+	}
 	bundle := env.RootCA
 	if len(bundle) == 0 && env.Client.Config != nil {
 		bundle = env.Client.Config.CAData
@@ -65,6 +71,7 @@ func newController(env *controller.Env) (controller.Controller, error) {
 		kube:       env.Client.Kubernetes,
 		configMaps: core.ConfigMaps().Lister(),
 		bundle:     string(bundle),
+		counts:     counted,
 	}
 	c.queue = controller.NewQueue(env.Queues, "root_ca_cert_publisher", controller.Existing[string](core.Namespaces().Informer(), c.sync))
 	return c, nil
@@ -87,7 +94,9 @@ func (c *publisher) Run(ctx context.Context) error {
 	}, c.queue.Workers(1))
 }
 
-func (c *publisher) sync(ctx context.Context, ns *v1.Namespace) error {
+func (c *publisher) sync(ctx context.Context, ns *v1.Namespace) (err error) {
+	begin := time.Now()
+	defer func() { c.counts.synced(err, time.Since(begin)) }()
 	if ns.Status.Phase == v1.NamespaceTerminating {
 		return nil
 	}

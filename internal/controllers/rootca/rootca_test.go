@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,6 +22,8 @@ func TestNamespacesGetRootCAAndServiceAccount(t *testing.T) {
 		going := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}, Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating}}
 		c := controllertest.New(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, going)
 		c.Env.RootCA = []byte("PEM")
+		registry := prometheus.NewRegistry()
+		c.Env.Metrics = registry
 		c.Run(rootca.Descriptor())
 		synctest.Wait()
 		c.Run(serviceaccount.Descriptor())
@@ -52,6 +55,19 @@ func TestNamespacesGetRootCAAndServiceAccount(t *testing.T) {
 		controllertest.Eventually(t, state("one"), "PEM default")
 		if got := state("going")(); got != "" {
 			t.Errorf("a terminating namespace got %q", got)
+		}
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			code := f.GetMetric()[0].GetLabel()[0]
+			if len(f.GetMetric()) != 1 || code.GetName() != "code" || code.GetValue() != "200" || f.GetMetric()[0].GetCounter().GetValue()+float64(f.GetMetric()[0].GetHistogram().GetSampleCount()) < 3 {
+				t.Errorf("%s: %v", f.GetName(), f.GetMetric())
+			}
+		}
+		if len(families) != 2 {
+			t.Errorf("%d metrics, want 2", len(families))
 		}
 	})
 }
