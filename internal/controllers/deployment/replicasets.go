@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/dump"
 )
 
@@ -157,7 +158,7 @@ func newReplicaSet(d *apps.Deployment) *apps.ReplicaSet {
 	selector.MatchLabels = withHash(selector.MatchLabels, hash)
 	return &apps.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:            d.Name + "-" + hash,
+			Name:            d.Name[:min(len(d.Name), validation.DNS1123SubdomainMaxLength-1-len(hash))] + "-" + hash,
 			Namespace:       d.Namespace,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, kind)},
 			Labels:          maps.Clone(template.Labels),

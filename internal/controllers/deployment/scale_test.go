@@ -218,3 +218,17 @@ func TestProgressDeadline(t *testing.T) {
 		t.Error(c)
 	}
 }
+
+// The name of a ReplicaSet ends with the whole hash, also if the Deployment has the longest
+// name.
+func TestNameOfReplicaSet(t *testing.T) {
+	d := deploymentOf(1, "1", "0")
+	hash := newReplicaSet(d).Labels[apps.DefaultDeploymentUniqueLabelKey]
+	for _, length := range []int{1, 253 - 1 - len(hash), 253} {
+		d.Name = strings.Repeat("a", length)
+		want := d.Name[:min(length, 253-1-len(hash))] + "-" + hash
+		if got := newReplicaSet(d).Name; got != want {
+			t.Errorf("a Deployment with a name of %d bytes: %s, want %s", length, got, want)
+		}
+	}
+}
