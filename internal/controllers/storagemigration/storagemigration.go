@@ -124,11 +124,18 @@ func (c *migrator) sync(ctx context.Context, m *migrationapi.StorageVersionMigra
 	if m.Status.ResourceVersion == "" {
 		return c.begin(ctx, m, kind)
 	}
+	definition, err := c.definition(ctx, kind.Resource.GroupResource())
+	if err != nil {
+		return err
+	}
 	err = c.migrate(ctx, kind)
 	if failure := (*errRefused)(nil); errors.As(err, &failure) {
 		return c.end(ctx, m, migrationapi.MigrationFailed, reasonFailed, failure.Error())
 	}
 	if err != nil {
+		return err
+	}
+	if err := c.dropStoredVersions(ctx, kind.Resource.GroupResource(), definition); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).V(2).Info("Migrated a resource to its storage version", "migration", m.Name, "resource", kind.Resource)
