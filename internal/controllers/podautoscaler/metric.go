@@ -111,6 +111,9 @@ func (w *workload) resource(ctx context.Context, from source, name v1.ResourceNa
 		return nil, none, fmt.Errorf("failed to get %s %s: %w", name, what, err)
 	}
 	current := autoscaling.MetricValueStatus{AverageValue: milli(show.milli)}
+	if name == v1.ResourceMemory {
+		current.AverageValue = resource.NewMilliQuantity(show.milli, resource.BinarySI)
+	}
 	if t.AverageValue == nil {
 		current.AverageUtilization = &show.utilization
 	}
@@ -142,7 +145,7 @@ func (w *workload) ofPods(from source, m *autoscaling.PodsMetricSource) (*propos
 func (w *workload) ofObject(from source, m *autoscaling.ObjectMetricSource) (*proposal, error) {
 	measured, err := from.ofObject(w.namespace, m.DescribedObject, m.Metric)
 	if err != nil {
-		return nil, fmt.Errorf("unable to get metric %s: %s on %s %s/%w", m.Metric.Name, m.DescribedObject.Kind, w.namespace, m.DescribedObject.Name, err)
+		return nil, fmt.Errorf("unable to get metric %s on %s %s/%s: %w", m.Metric.Name, m.DescribedObject.Kind, w.namespace, m.DescribedObject.Name, err)
 	}
 	replicas, current, err := w.ofWhole(measured, m.Target)
 	if err != nil {

@@ -18,11 +18,11 @@ type counts struct {
 func newCounts() *counts {
 	const subsystem = "horizontal_pod_autoscaler_controller"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: "[ALPHA] " + help}, labels)
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: "[BETA] " + help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Subsystem: subsystem, Name: name, Help: "[ALPHA] " + help, Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+			Subsystem: subsystem, Name: name, Help: "[BETA] " + help, Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, labels)
 	}
 	return &counts{

@@ -12,6 +12,7 @@ import (
 
 	autoscaling "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,6 +65,7 @@ type workshop struct {
 	replicas int64
 	selector string
 	refuse   error // of updates of the Scale
+	once     bool  // only the next update is refused
 }
 
 // newWorkshop runs the controller in a bubble.
@@ -85,8 +87,11 @@ func newWorkshop(t *testing.T, replicas int64, objects ...runtime.Object) *works
 		return true, scale(), nil
 	})
 	client.PrependReactor("update", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if w.refuse != nil {
-			return true, nil, w.refuse
+		if refused := w.refuse; refused != nil {
+			if w.once {
+				w.refuse = nil
+			}
+			return true, nil, refused
 		}
 		var err error
 		w.replicas, _, err = unstructured.NestedInt64(a.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured).Object, "spec", "replicas")
@@ -318,6 +323,24 @@ func TestBounds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A target that changes while it is scaled is scaled all the same, without a warning.
+func TestConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorkshop(t, 12, anHPA("web"))
+		w.events()
+		w.replicas, w.once = 12, true
+		w.refuse = apierrors.NewConflict(schema.GroupResource{Group: "apps", Resource: "deployments"}, "web", errors.New("it has changed"))
+		time.Sleep(period + time.Second)
+		synctest.Wait()
+		if w.replicas != 10 {
+			t.Errorf("%d replicas, want 10", w.replicas)
+		}
+		if said := strings.Join(w.events(), "\n"); strings.Contains(said, "FailedRescale") || !strings.Contains(said, "SuccessfulRescale New size: 10") {
+			t.Errorf("events:\n%s", said)
+		}
+	})
 }
 
 // TestAmbiguous refuses pods that two autoscalers select.

@@ -1,13 +1,16 @@
 package podautoscaler
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	autoscaling "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -204,5 +207,44 @@ func TestWholes(t *testing.T) {
 	}
 	if n := ceil(1e30); n != 1<<31-1 {
 		t.Errorf("an enormous metric gives %d replicas", n)
+	}
+}
+
+// The use of memory is shown in binary units, as in the targets of users.
+func TestMemoryIsShownInBinaryUnits(t *testing.T) {
+	pods, _ := measuredPods([]int64{-1, -1})
+	w := &workload{namespace: "shop", spec: 2, status: 2, selector: labels.Everything(), pods: pods, tolerance: tolerance{0.1, 0.1}}
+	for _, c := range []struct {
+		resource v1.ResourceName
+		milli    int64
+		want     string
+	}{
+		{v1.ResourceMemory, 71_421_952_000, "69748Ki"},
+		{v1.ResourceMemory, 71_421_952_500, "71421952500m"},
+		{v1.ResourceCPU, 1_024_000, "1024"},
+	} {
+		p, failed := w.propose(t.Context(), &metricsFake{cpu: map[string]int64{"p0": c.milli, "p1": c.milli}}, &autoscaling.MetricSpec{
+			Type: autoscaling.ResourceMetricSourceType,
+			Resource: &autoscaling.ResourceMetricSource{Name: c.resource, Target: autoscaling.MetricTarget{
+				Type: autoscaling.AverageValueMetricType, AverageValue: resource.NewMilliQuantity(c.milli, resource.BinarySI),
+			}},
+		})
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		if got := p.status.Resource.Current.AverageValue.String(); got != c.want {
+			t.Errorf("%s of %d m is shown as %s, want %s", c.resource, c.milli, got, c.want)
+		}
+	}
+}
+
+// The message about an object metric that cannot be read ends with the reason.
+func TestObjectMetricThatFails(t *testing.T) {
+	w := &workload{namespace: "shop"}
+	_, err := w.ofObject(&metricsFake{failures: map[string]error{"object": errors.New("no such metric")}}, &autoscaling.ObjectMetricSource{
+		DescribedObject: autoscaling.CrossVersionObjectReference{Kind: "Ingress", Name: "front"}, Metric: autoscaling.MetricIdentifier{Name: "hits"},
+	})
+	if want := "unable to get metric hits on Ingress shop/front: no such metric"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 
 	autoscaling "k8s.io/api/autoscaling/v2"
 )
@@ -72,12 +74,19 @@ func (t *targets) of(ctx context.Context, resource schema.GroupVersionResource, 
 	return found, nil
 }
 
-// set changes the number of replicas.
+// set changes the number of replicas. If the target has changed meanwhile, set reads it again.
 func (t *targets) set(ctx context.Context, of *target, replicas int32) error {
-	changed := of.whole.DeepCopy()
-	if err := unstructured.SetNestedField(changed.Object, int64(replicas), "spec", "replicas"); err != nil {
+	scales, whole := t.dynamic.Resource(of.resource).Namespace(of.scale.Namespace), of.whole.DeepCopy()
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if err := unstructured.SetNestedField(whole.Object, int64(replicas), "spec", "replicas"); err != nil {
+			return err
+		}
+		_, err := scales.Update(ctx, whole, metav1.UpdateOptions{}, "scale")
+		if apierrors.IsConflict(err) {
+			if latest, failed := scales.Get(ctx, of.scale.Name, metav1.GetOptions{}, "scale"); failed == nil {
+				whole = latest
+			}
+		}
 		return err
-	}
-	_, err := t.dynamic.Resource(of.resource).Namespace(of.scale.Namespace).Update(ctx, changed, metav1.UpdateOptions{}, "scale")
-	return err
+	})
 }
