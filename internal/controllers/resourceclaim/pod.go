@@ -129,13 +129,16 @@ func (c *claims) create(ctx context.Context, pod *v1.Pod, podClaim *v1.PodResour
 	annotations := map[string]string{}
 	maps.Copy(annotations, template.Spec.Annotations)
 	annotations[resourceapi.PodResourceClaimAnnotation] = podClaim.Name
+	ref := metav1.NewControllerRef(pod, v1.SchemeGroupVersion.WithKind("Pod"))
+	ref.BlockOwnerDeletion = nil // a pod that is deleted in the foreground need not wait for its claims
 	created, err := c.kube.ResourceV1().ResourceClaims(pod.Namespace).Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: pod.Name + "-" + podClaim.Name + "-", Labels: template.Spec.Labels, Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, v1.SchemeGroupVersion.WithKind("Pod"))},
+			OwnerReferences: []metav1.OwnerReference{*ref},
 		},
 		Spec: template.Spec.Spec,
 	}, metav1.CreateOptions{})
+	c.createdForPod(&template.Spec.Spec, err)
 	if err != nil {
 		return nil, fmt.Errorf("create ResourceClaim: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,14 +31,16 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	workers := 50
+	workers, creations := 50, newCreations()
 	return controller.Descriptor{
 		Name:           "resourceclaim-controller",
 		Aliases:        []string{"resource-claim-controller"},
 		ServiceAccount: "resource-claim-controller",
 		EventSource:    "resource_claim",
 		AddFlags:       controller.WorkersFlag(&workers, "concurrent-resource-claim-syncs", "pods and resource claims"),
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+		New: func(env *controller.Env) (controller.Controller, error) {
+			return newController(env, workers, creations)
+		},
 	}
 }
 
@@ -57,6 +60,7 @@ type claims struct {
 	claimOf   cache.Indexer // of claims, by byOwner
 	queue     *controller.Queue[key]
 	workers   int
+	creations *prometheus.CounterVec
 
 	// mu guards created, the claims that were created and that the informer
 	// may not show yet.
@@ -76,10 +80,13 @@ const (
 	byOwner    = "resourceClaimOwner"
 )
 
-func newController(env *controller.Env, workers int) (controller.Controller, error) {
+func newController(env *controller.Env, workers int, creations *prometheus.CounterVec) (controller.Controller, error) {
+	if err := env.Expose(creations); err != nil {
+		return nil, err
+	}
 	pods, resources := env.Client.Informers.Core().V1().Pods(), env.Client.Informers.Resource().V1()
 	c := &claims{
-		env: env, kube: env.Client.Kubernetes, workers: workers,
+		env: env, kube: env.Client.Kubernetes, workers: workers, creations: creations,
 		pods: pods.Lister(), claims: resources.ResourceClaims().Lister(), templates: resources.ResourceClaimTemplates().Lister(),
 		podIndex: pods.Informer().GetIndexer(), claimOf: resources.ResourceClaims().Informer().GetIndexer(),
 		created: map[owner]*resourceapi.ResourceClaim{},

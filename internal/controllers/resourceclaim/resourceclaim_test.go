@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -201,7 +202,7 @@ func TestClaimDeletedBeforeAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := pod("web", onlyOwn)
 		c := controllertest.New(t, web, template())
-		made, err := newController(c.Env, 1)
+		made, err := newController(c.Env, 1, newCreations())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,6 +234,36 @@ func TestClaimDeletedBeforeAnswer(t *testing.T) {
 		controllertest.Eventually(t, func() int { return len(k.podIndex.List()) }, 0)
 		if _, err := k.create(t.Context(), web, own); err != nil || len(k.created) != 0 {
 			t.Errorf("%v, %d noted; the pod was deleted", err, len(k.created))
+		}
+	})
+}
+
+// A claim that was created for a pod does not keep the pod from being deleted, and is counted.
+func TestOwnerOfCreatedClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, pod("web"), template())
+		registry := prometheus.NewRegistry()
+		c.Env.Metrics = registry
+		c.Run(Descriptor())
+		synctest.Wait()
+		list, err := c.Fake.ResourceV1().ResourceClaims("shop").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			t.Fatal(list, err)
+		}
+		if ref := metav1.GetControllerOf(&list.Items[0]); ref == nil || ref.Name != "web" || ref.BlockOwnerDeletion != nil {
+			t.Errorf("owner %+v", ref)
+		}
+		families, err := registry.Gather()
+		if err != nil || len(families) != 1 {
+			t.Fatal(families, err)
+		}
+		const labels = "admin_access=false owner_api_group= owner_api_kind=Pod status=success"
+		var got []string
+		for _, l := range families[0].GetMetric()[0].GetLabel() {
+			got = append(got, l.GetName()+"="+l.GetValue())
+		}
+		if n := families[0].GetMetric()[0].GetCounter().GetValue(); strings.Join(got, " ") != labels || n != 1 {
+			t.Errorf("%v created with %v", n, got)
 		}
 	})
 }
