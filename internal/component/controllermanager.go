@@ -92,9 +92,13 @@ func (m *ControllerManager) Validate() error {
 	return errors.Join(errs...)
 }
 
-// controllerGates are the feature gates that controllers ask about.
-var controllerGates = []feature.Gate{
-	feature.DRADeviceTaints, feature.DRADeviceTaintRules, feature.PersistentVolumeClaimUnusedSinceTime, feature.PodDeletionCost,
+// asked reports whether controllers ask about a feature gate.
+func asked(gate feature.Gate) bool {
+	switch gate {
+	case feature.DRADeviceTaints, feature.DRADeviceTaintRules, feature.PersistentVolumeClaimUnusedSinceTime, feature.PodDeletionCost:
+		return true
+	}
+	return false
 }
 
 // warnings returns a message for each given flag and feature gate without effect.
@@ -105,7 +109,7 @@ func (m *ControllerManager) warnings() []string {
 	}
 	all := gates.Warnings()
 	for _, gate := range slices.Sorted(maps.Keys(gates.Named())) {
-		if !slices.Contains(controllerGates, gate) {
+		if !asked(gate) {
 			all = append(all, fmt.Sprintf("--feature-gates: %s has no effect here: set it at the API server", gate))
 		}
 	}
