@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/component/base"
+	"github.com/coracle-io/coracle/internal/controllers/bootstrap"
 	"github.com/coracle-io/coracle/internal/controllers/servicelb"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/pki"
@@ -117,6 +118,7 @@ func (p *planeConfiguration) parseArguments() error {
 		o.set("SchedulerArgs", p.scheduler.AddFlags),
 		p.checkChosen(),
 	)
+	p.manager.Enabled = withBootstrap(p.manager.Enabled)
 	p.api.Components = map[string]string{}
 	for name, s := range map[string]base.Serving{"controller-manager": p.manager.Serving, schedulerName: p.scheduler.Serving} {
 		if s.Port != 0 && (name != schedulerName || !o.ControlPlane.NoScheduler) {
@@ -129,6 +131,16 @@ func (p *planeConfiguration) parseArguments() error {
 		p.manager.Validate(),
 		p.scheduler.Validate(),
 	)
+}
+
+// withBootstrap adds the controllers of bootstrap tokens, which are off by default,
+// to a list that enables all, as kubeadm does. An entry that turns one of them off
+// is before them, and wins.
+func withBootstrap(enabled []string) []string {
+	if !slices.Contains(enabled, "*") {
+		return enabled
+	}
+	return slices.Concat(enabled, []string{bootstrap.Signer().Name, bootstrap.TokenCleaner().Name})
 }
 
 // schedulerName is the scheduler's name in logs, in Status and among

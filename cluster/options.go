@@ -165,8 +165,8 @@ type Options struct {
 // ControlPlaneOptions says what runs beside the API server.
 type ControlPlaneOptions struct {
 	// Controllers are the controllers to run, as in upstream's --controllers: "*" is
-	// all that are on by default, "NAME" turns one on, "-NAME" turns one off, and
-	// "-*" alone runs none. The default is "*".
+	// all that are on by default and those of bootstrap tokens, "NAME" turns one on,
+	// "-NAME" turns one off, and "-*" alone runs none. The default is "*".
 	Controllers []string `json:"controllers,omitzero"`
 	// NoScheduler runs no scheduler: pods stay pending until something else binds
 	// them.

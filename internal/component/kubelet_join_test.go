@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -24,16 +25,18 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/cluster/clustertest"
+	"github.com/coracle-io/coracle/internal/bootstraptoken"
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/freeport"
 	"github.com/coracle-io/coracle/internal/kubelet/certificate"
@@ -42,46 +45,35 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/nodejoin"
 )
 
-const (
-	tokenID, tokenSecret = "abcdef", "0123456789abcdef"
-	joiners              = "system:bootstrappers:kubeadm:default-node-token"
-)
+var joinToken = bootstraptoken.Token{ID: "abcdef", Secret: "0123456789abcdef"}
 
-// joinable is a cluster that nodes can join with a bootstrap token, as kubeadm
-// prepares it.
+// joinable is a cluster that nodes can join with a bootstrap token.
 type joinable struct {
-	t   *testing.T
-	api kubernetes.Interface
-	url string
-	dir string // of the cluster
+	t       *testing.T
+	api     kubernetes.Interface
+	cluster *nodejoin.Cluster
+	dir     string // of the cluster
 }
 
 func newJoinable(t *testing.T) *joinable {
 	dir := t.TempDir()
 	c := clustertest.Start(t, cluster.Options{DataDir: dir})
-	j := &joinable{t: t, api: c.Client(), url: c.URL(), dir: dir}
-	_, err := j.api.CoreV1().Secrets("kube-system").Create(t.Context(), &v1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + tokenID}, Type: "bootstrap.kubernetes.io/token",
-		StringData: map[string]string{"token-id": tokenID, "token-secret": tokenSecret, "usage-bootstrap-authentication": "true", "auth-extra-groups": joiners},
-	}, metav1.CreateOptions{})
+	ca, err := os.ReadFile(filepath.Join(dir, "pki", "ca.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for role, group := range map[string]string{
-		"system:node-bootstrapper": joiners,
-		"system:certificates.k8s.io:certificatesigningrequests:nodeclient":     joiners,
-		"system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": "system:nodes",
-	} {
-		_, err := j.api.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "join-"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+	j := &joinable{t: t, api: c.Client(), cluster: &nodejoin.Cluster{Server: c.URL(), Authority: ca}, dir: dir}
+	token := bootstraptoken.BootstrapToken{
+		Token: joinToken, Usages: []string{bootstraptoken.Signing, bootstraptoken.Authentication}, Groups: []string{bootstraptoken.DefaultGroup},
+	}
+	if _, err := j.api.CoreV1().Secrets("kube-system").Create(t.Context(), token.ToSecret(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.cluster.Prepare(t.Context(), j.api); err != nil {
+		t.Fatal(err)
 	}
 	return j
 }
@@ -99,18 +91,12 @@ func (j *joinable) authority() tls.Certificate {
 // bootstrapKubeconfig writes a kubeconfig with the bootstrap token.
 func (j *joinable) bootstrapKubeconfig() string {
 	j.t.Helper()
-	ca, err := os.ReadFile(filepath.Join(j.dir, "pki", "ca.crt"))
+	content, err := j.cluster.Kubeconfig(joinToken)
 	if err != nil {
 		j.t.Fatal(err)
 	}
 	path := filepath.Join(j.t.TempDir(), "bootstrap-kubelet.conf")
-	err = clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"kubernetes": {Server: j.url, CertificateAuthorityData: ca}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"tls-bootstrap-token-user": {Token: tokenID + "." + tokenSecret}},
-		Contexts:       map[string]*clientcmdapi.Context{"it": {Cluster: "kubernetes", AuthInfo: "tls-bootstrap-token-user"}},
-		CurrentContext: "it",
-	}, path)
-	if err != nil {
+	if err := os.WriteFile(path, content, 0o600); err != nil {
 		j.t.Fatal(err)
 	}
 	return path
@@ -176,6 +162,29 @@ func (j *joinable) ready(name string) {
 		}
 		return fmt.Errorf("conditions %v", n.Status.Conditions)
 	})
+}
+
+// A node that has a token and the hash of the authority finds the cluster without
+// credentials, with which it can read nothing else.
+func TestNodeDiscoversTheCluster(t *testing.T) {
+	j := newJoinable(t)
+	hashes, err := j.cluster.AuthorityHashes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := nodejoin.Discover(t.Context(), j.cluster.Server, joinToken, hashes)
+	if err != nil || !reflect.DeepEqual(found, j.cluster) {
+		t.Errorf("%+v, %v", found, err)
+	}
+	anybody, err := kubernetes.NewForConfig(&rest.Config{Host: j.cluster.Server, TLSClientConfig: rest.TLSClientConfig{CAData: j.cluster.Authority}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{"kube-public", "kube-system"} {
+		if _, err := anybody.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("ConfigMaps of %s: %v", namespace, err)
+		}
+	}
 }
 
 // A kubelet without any certificate joins with a bootstrap token: it gets a

@@ -32,7 +32,7 @@ func bootstrapSecret(id string, change func(map[string][]byte)) *corev1.Secret {
 	if change != nil {
 		change(data)
 	}
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: bootstrapSecretType, Data: data}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: corev1.SecretTypeBootstrapToken, Data: data}
 }
 
 // newAuthenticators accepts client certificates, front-proxy headers, a token

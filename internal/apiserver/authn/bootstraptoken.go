@@ -3,7 +3,6 @@ package authn
 import (
 	"context"
 	"crypto/subtle"
-	"regexp"
 	"strings"
 	"time"
 
@@ -14,17 +13,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/bootstraptoken"
 )
 
 const (
-	bootstrapSecretType = corev1.SecretType("bootstrap.kubernetes.io/token")
 	bootstrapUserPrefix = "system:bootstrap:"
 	bootstrapGroup      = "system:bootstrappers"
-)
-
-var (
-	bootstrapTokenPattern = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
-	bootstrapGroupPattern = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 )
 
 // newBootstrapTokens returns an authenticator of bootstrap tokens, with which
@@ -35,41 +29,41 @@ var (
 func newBootstrapTokens(source objects.Source, c clock.PassiveClock) authenticator.Token {
 	secrets := objects.Of[*corev1.Secret](source, objects.Secrets)
 	return authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		parts := bootstrapTokenPattern.FindStringSubmatch(token)
-		if parts == nil {
-			return nil, false, nil
-		}
-		secret, ok := secrets.Get(metav1.NamespaceSystem, "bootstrap-token-"+parts[1])
-		if !ok || secret.DeletionTimestamp != nil || secret.Type != bootstrapSecretType {
-			return nil, false, nil
-		}
-		groups, ok := bootstrapGroups(secret.Data, parts[1], parts[2], c.Now())
+		claimed, ok := bootstraptoken.Parse(token)
 		if !ok {
 			return nil, false, nil
 		}
-		return &authenticator.Response{User: &user.DefaultInfo{Name: bootstrapUserPrefix + parts[1], Groups: groups}}, true, nil
+		secret, ok := secrets.Get(metav1.NamespaceSystem, bootstraptoken.SecretPrefix+claimed.ID)
+		if !ok || secret.DeletionTimestamp != nil || secret.Type != corev1.SecretTypeBootstrapToken {
+			return nil, false, nil
+		}
+		groups, ok := bootstrapGroups(secret.Data, claimed, c.Now())
+		if !ok {
+			return nil, false, nil
+		}
+		return &authenticator.Response{User: &user.DefaultInfo{Name: bootstrapUserPrefix + claimed.ID, Groups: groups}}, true, nil
 	})
 }
 
-func bootstrapGroups(data map[string][]byte, id, secret string, now time.Time) (groups []string, ok bool) {
-	if subtle.ConstantTimeCompare(data["token-secret"], []byte(secret)) != 1 || string(data["token-id"]) != id {
+func bootstrapGroups(data map[string][]byte, claimed bootstraptoken.Token, now time.Time) (groups []string, ok bool) {
+	if subtle.ConstantTimeCompare(data[bootstraptoken.SecretKey], []byte(claimed.Secret)) != 1 || string(data[bootstraptoken.IDKey]) != claimed.ID {
 		return nil, false
 	}
-	if expiration := string(data["expiration"]); expiration != "" {
+	if expiration := string(data[bootstraptoken.ExpirationKey]); expiration != "" {
 		at, err := time.Parse(time.RFC3339, expiration)
 		if err != nil || !now.Before(at) {
 			return nil, false
 		}
 	}
-	if string(data["usage-bootstrap-authentication"]) != "true" {
+	if string(data[bootstraptoken.UsagePrefix+bootstraptoken.Authentication]) != "true" {
 		return nil, false
 	}
 	groups = []string{bootstrapGroup}
-	for g := range strings.SplitSeq(string(data["auth-extra-groups"]), ",") {
+	for g := range strings.SplitSeq(string(data[bootstraptoken.GroupsKey]), ",") {
 		if g == "" {
 			continue
 		}
-		if !bootstrapGroupPattern.MatchString(g) {
+		if !bootstraptoken.IsGroup(g) {
 			return nil, false
 		}
 		groups = append(groups, g)

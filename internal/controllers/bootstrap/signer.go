@@ -2,9 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"maps"
 	"strings"
@@ -16,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
+	"github.com/coracle-io/coracle/internal/bootstraptoken"
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
@@ -30,23 +28,6 @@ func Signer() controller.Descriptor {
 		New:            newSigner,
 	}
 }
-
-// The signed ConfigMap. Anybody may read it.
-const (
-	infoName      = "cluster-info"
-	infoNamespace = metav1.NamespacePublic
-	infoKey       = "kubeconfig"
-	// signaturePrefix and the ID of a token are the key of a signature.
-	signaturePrefix = "jws-kubeconfig-"
-)
-
-// Names in the secret of a token, which is named tokenPrefix and its ID.
-const (
-	tokenPrefix = "bootstrap-token-"
-	idKey       = "token-id"
-	secretKey   = "token-secret"
-	signingKey  = "usage-bootstrap-signing"
-)
 
 type signer struct {
 	env        *controller.Env
@@ -65,7 +46,7 @@ func newSigner(env *controller.Env) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *signer) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	info := controller.Key{Namespace: infoNamespace, Name: infoName}
+	info := controller.Key{Namespace: metav1.NamespacePublic, Name: bootstraptoken.ClusterInfo}
 	return controller.Serve(ctx, []controller.Source{
 		controller.On(core.Secrets().Informer(), func(old, new *v1.Secret) {
 			if isToken(old) || isToken(new) {
@@ -73,7 +54,7 @@ func (c *signer) Run(ctx context.Context) error {
 			}
 		}),
 		controller.On(core.ConfigMaps().Informer(), func(_, m *v1.ConfigMap) {
-			if m != nil && m.Namespace == infoNamespace && m.Name == infoName {
+			if m != nil && m.Namespace == metav1.NamespacePublic && m.Name == bootstraptoken.ClusterInfo {
 				c.queue.Add(info)
 			}
 		}),
@@ -90,7 +71,7 @@ func (c *signer) sync(ctx context.Context, key controller.Key) error {
 	if err != nil {
 		return controller.IgnoreNotFound(err)
 	}
-	content, ok := info.Data[infoKey]
+	content, ok := info.Data[bootstraptoken.ClusterInfoKey]
 	if !ok {
 		return nil
 	}
@@ -99,7 +80,7 @@ func (c *signer) sync(ctx context.Context, key controller.Key) error {
 		return err
 	}
 	next := info.DeepCopy()
-	maps.DeleteFunc(next.Data, func(key, _ string) bool { return strings.HasPrefix(key, signaturePrefix) })
+	maps.DeleteFunc(next.Data, func(key, _ string) bool { return strings.HasPrefix(key, bootstraptoken.SignaturePrefix) })
 	maps.Copy(next.Data, signatures)
 	if maps.Equal(next.Data, info.Data) {
 		return nil
@@ -119,8 +100,8 @@ func (c *signer) signatures(key controller.Key, content string) (map[string]stri
 	}
 	signatures := map[string]string{}
 	for _, s := range secrets {
-		id, secret := string(s.Data[idKey]), s.Data[secretKey]
-		if !isToken(s) || s.Name != tokenPrefix+id || len(secret) == 0 || string(s.Data[signingKey]) != "true" {
+		id, secret := string(s.Data[bootstraptoken.IDKey]), s.Data[bootstraptoken.SecretKey]
+		if !isToken(s) || s.Name != bootstraptoken.SecretPrefix+id || len(secret) == 0 || string(s.Data[bootstraptoken.UsagePrefix+bootstraptoken.Signing]) != "true" {
 			continue
 		}
 		left, expires := expiresIn(s, time.Now())
@@ -130,17 +111,7 @@ func (c *signer) signatures(key controller.Key, content string) (map[string]stri
 		if expires {
 			c.queue.AddAfter(key, left)
 		}
-		signatures[signaturePrefix+id] = sign(content, id, secret)
+		signatures[bootstraptoken.SignaturePrefix+id] = bootstraptoken.Token{ID: id, Secret: string(secret)}.Sign(content)
 	}
 	return signatures, nil
-}
-
-// sign returns the signature of content by a token: a JWS (RFC 7515) without its
-// payload, by HMAC with SHA-256. Anyone with the token can check it.
-func sign(content, id string, secret []byte) string {
-	encode := base64.RawURLEncoding.EncodeToString
-	header := encode(fmt.Appendf(nil, `{"alg":"HS256","kid":%q}`, id))
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte(header + "." + encode([]byte(content))))
-	return header + ".." + encode(mac.Sum(nil))
 }

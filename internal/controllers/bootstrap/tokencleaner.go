@@ -15,6 +15,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/bootstraptoken"
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
@@ -29,9 +30,6 @@ func TokenCleaner() controller.Descriptor {
 		New:            newCleaner,
 	}
 }
-
-// expirationKey is the key of a token's expiration time (RFC 3339).
-const expirationKey = "expiration"
 
 type cleaner struct {
 	env     *controller.Env
@@ -85,7 +83,7 @@ func (c *cleaner) sync(ctx context.Context, name string) error {
 // expiresIn returns the time until a token expires. expires is false for a token
 // without an expiration time. A token with a malformed time has expired.
 func expiresIn(secret *v1.Secret, now time.Time) (left time.Duration, expires bool) {
-	text := string(secret.Data[expirationKey])
+	text := string(secret.Data[bootstraptoken.ExpirationKey])
 	if text == "" {
 		return 0, false
 	}

@@ -18,7 +18,7 @@ func TestExpiredTokensAreDeleted(t *testing.T) {
 		token := func(name, namespace, expiration string) *v1.Secret {
 			s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: v1.SecretTypeBootstrapToken}
 			if expiration != "" {
-				s.Data = map[string][]byte{expirationKey: []byte(expiration)}
+				s.Data = map[string][]byte{"expiration": []byte(expiration)}
 			}
 			return s
 		}

@@ -1,0 +1,386 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coracle-io/coracle/internal/bootstraptoken"
+	"github.com/coracle-io/coracle/internal/nodejoin"
+	"github.com/coracle-io/coracle/internal/printable"
+)
+
+// tokenCommand has commands for bootstrap tokens, as kubeadm token has them.
+func tokenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Create, list and delete the tokens with which nodes join",
+		Long: `Create, list and delete bootstrap tokens, with which kubelets of other machines
+join a cluster: the coracle kubelet, or upstream's.
+
+The flags for the cluster are those of kubectl.`,
+		Example: `  coracle token create
+  coracle token list`,
+		GroupID: "cluster",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q for coracle token: want create, list, delete or discover", args[0])
+			}
+			return errors.New("want one of coracle token create, list, delete and discover")
+		},
+		Run: func(*cobra.Command, []string) {},
+	}
+	client := genericclioptions.NewConfigFlags(true)
+	client.Namespace = nil   // tokens are in kube-system
+	client.BearerToken = nil // --token would be mistaken for the one to create
+	client.AddFlags(cmd.PersistentFlags())
+	cmd.AddCommand(createTokenCommand(client), listTokensCommand(client), deleteTokenCommand(client), discoverCommand())
+	return cmd
+}
+
+// newToken has the flags of coracle token create.
+type newToken struct {
+	bootstraptoken.BootstrapToken
+	ttl        time.Duration
+	endpoint   string
+	kubeconfig bool
+	discover   bool
+	output     string
+}
+
+func createTokenCommand(client *genericclioptions.ConfigFlags) *cobra.Command {
+	n := &newToken{}
+	cmd := &cobra.Command{
+		Use:   "create [TOKEN]",
+		Short: "Create a token, and prepare the cluster for nodes that join with it",
+		Long: `Create a token, and print it.
+
+The cluster is prepared as kubeadm does it: the ConfigMap kube-public/cluster-info
+names the API server and its authority to nodes, and bindings whose names begin
+with kubeadm: give nodes that join the right to request their certificates, which
+are approved. What is there already stays.`,
+		Example: `  coracle token create --ttl=2h --description='for the new rack'
+  coracle token create --print-kubeconfig > bootstrap-kubelet.conf`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("groups") && !slices.Contains(n.Usages, bootstraptoken.Authentication) {
+				n.Groups = nil // nobody authenticates with it
+			}
+			if err := n.complete(args, time.Now()); err != nil {
+				return err
+			}
+			config, err := client.ToRESTConfig()
+			if err != nil {
+				return err
+			}
+			return n.create(cmd.Context(), config, cmd.OutOrStdout())
+		},
+	}
+	fs := cmd.Flags()
+	fs.DurationVar(&n.ttl, "ttl", 24*time.Hour, "how long the token is valid, such as 2h; 0 is forever")
+	fs.StringSliceVar(&n.Usages, "usages", []string{bootstraptoken.Signing, bootstraptoken.Authentication}, "what the token is for")
+	fs.StringSliceVar(&n.Groups, "groups", []string{bootstraptoken.DefaultGroup}, "groups of who authenticates with the token, beside system:bootstrappers")
+	fs.StringVar(&n.Description, "description", "", "what the token is for, for people")
+	fs.StringVar(&n.endpoint, "control-plane-endpoint", "", "HOST or HOST:PORT at which nodes reach the API server (default: as before or, at first, an address of the Service kubernetes)")
+	fs.BoolVar(&n.kubeconfig, "print-kubeconfig", false, "print a file for --bootstrap-kubeconfig of a kubelet, with the token in it")
+	fs.BoolVar(&n.discover, "print-discover-command", false, "print the command that gets that file on the machine of a node")
+	addOutputFlag(fs, &n.output)
+	return cmd
+}
+
+// complete reads the arguments and checks the flags.
+func (n *newToken) complete(args []string, now time.Time) error {
+	n.Token = bootstraptoken.New()
+	if len(args) > 0 {
+		var ok bool
+		if n.Token, ok = bootstraptoken.Parse(args[0]); !ok {
+			return fmt.Errorf("%s: want a token such as abcdef.0123456789abcdef, of 6 and 16 lower-case letters and digits", args[0])
+		}
+	}
+	switch {
+	case n.ttl < 0:
+		return fmt.Errorf("--ttl=%s: want 0 or more", n.ttl)
+	case n.ttl > 0:
+		n.Expires = now.Add(n.ttl)
+	}
+	if n.kubeconfig && n.discover || n.output != "" && (n.kubeconfig || n.discover) {
+		return errors.New("--print-kubeconfig, --print-discover-command and --output: give one of them")
+	}
+	return errors.Join(checkOutput(n.output), n.Validate())
+}
+
+// create creates the token and writes what the flags ask for.
+func (n *newToken) create(ctx context.Context, config *rest.Config, out io.Writer) error {
+	cluster := &nodejoin.Cluster{}
+	if n.endpoint != "" {
+		var err error
+		if cluster.Server, err = serverAt(n.endpoint); err != nil {
+			return fmt.Errorf("--control-plane-endpoint: %w", err)
+		}
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return err
+	}
+	if cluster.Authority = config.CAData; len(cluster.Authority) == 0 {
+		return errors.New("the kubeconfig has no authority of the API server, and nodes could not verify it: add certificate-authority to its cluster")
+	}
+	hashes, err := cluster.AuthorityHashes()
+	if err != nil {
+		return err
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	secrets := kube.CoreV1().Secrets(metav1.NamespaceSystem)
+	if _, err := secrets.Create(ctx, n.ToSecret(), metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("a token with the ID %s is there already", n.Token.ID)
+	} else if err != nil {
+		return err
+	}
+	if err := cluster.Prepare(ctx, kube); err != nil {
+		return errors.Join(err, secrets.Delete(ctx, bootstraptoken.SecretPrefix+n.Token.ID, metav1.DeleteOptions{}))
+	}
+	switch {
+	case n.kubeconfig:
+		return writeKubeconfig(out, cluster, n.Token)
+	case n.discover:
+		_, err := fmt.Fprintf(out, "coracle token discover %s --token=%s --discovery-token-ca-cert-hash=%s\n", strings.TrimPrefix(cluster.Server, "https://"), n.Token, strings.Join(hashes, ","))
+		return err
+	}
+	return write(out, n.output, createdToken{reportOf(&n.BootstrapToken), cluster.Server, hashes})
+}
+
+func writeKubeconfig(out io.Writer, cluster *nodejoin.Cluster, token bootstraptoken.Token) error {
+	content, err := cluster.Kubeconfig(token)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(content)
+	return err
+}
+
+func discoverCommand() *cobra.Command {
+	var text string
+	var hashes []string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "discover HOST:PORT",
+		Short: "Print the file with which a kubelet joins, on the machine of a node",
+		Long: `Print a file for --bootstrap-kubeconfig of a kubelet, on the machine of a node.
+
+The API server is asked for the ConfigMap kube-public/cluster-info. What it says is
+trusted if the token has signed it and the hash is that of its authority. kubeadm
+token create --print-join-command prints the same address, token and hash.`,
+		Example: `  coracle token discover 192.0.2.1:6443 --token=abcdef.0123456789abcdef \
+    --discovery-token-ca-cert-hash=sha256:1e06dc046c4c9e73c192f1217fa94c6d32540192c704d93001e30f0edb6c0e66 > bootstrap-kubelet.conf`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			token, ok := bootstraptoken.Parse(text)
+			if !ok {
+				return errors.New("--token: want a token such as abcdef.0123456789abcdef")
+			}
+			for _, hash := range hashes {
+				if !nodejoin.IsAuthorityHash(hash) {
+					return fmt.Errorf("--discovery-token-ca-cert-hash=%s: want sha256: and 64 hexadecimal digits in lower case", hash)
+				}
+			}
+			if len(hashes) == 0 {
+				return errors.New("--discovery-token-ca-cert-hash is missing: coracle token create -o json prints it")
+			}
+			server, err := serverAt(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			cluster, err := nodejoin.Discover(ctx, server, token, hashes)
+			if err != nil {
+				return err
+			}
+			return writeKubeconfig(cmd.OutOrStdout(), cluster, token)
+		},
+	}
+	cmd.Flags().StringVar(&text, "token", "", "the token")
+	cmd.Flags().StringSliceVar(&hashes, "discovery-token-ca-cert-hash", nil, "hashes of the certificates of the API server's authority, such as sha256:1e06...")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to ask for an answer that the token has signed")
+	return cmd
+}
+
+// serverAt returns the URL of an API server at HOST or HOST:PORT.
+func serverAt(endpoint string) (string, error) {
+	host, port, err := net.SplitHostPort(endpoint)
+	if err != nil {
+		host, port = strings.Trim(endpoint, "[]"), "6443"
+	}
+	server := "https://" + net.JoinHostPort(host, port)
+	if u, err := url.Parse(server); host == "" || err != nil || u.Hostname() != host || u.Port() == "" {
+		return "", fmt.Errorf("%s: want a host and a port, such as api.example.com:6443", endpoint)
+	}
+	return server, nil
+}
+
+// tokenReport is what --output shows of a token.
+type tokenReport struct {
+	Token       string       `json:"token"`
+	Description string       `json:"description,omitzero"`
+	Expires     *metav1.Time `json:"expires,omitzero"`
+	Usages      []string     `json:"usages"`
+	Groups      []string     `json:"groups,omitzero"`
+}
+
+func reportOf(b *bootstraptoken.BootstrapToken) tokenReport {
+	r := tokenReport{Token: b.Token.String(), Description: b.Description, Usages: b.Usages, Groups: b.Groups}
+	if !b.Expires.IsZero() {
+		r.Expires = &metav1.Time{Time: b.Expires}
+	}
+	return r
+}
+
+// createdToken is the output of token create.
+type createdToken struct {
+	tokenReport
+	Server       string   `json:"server"`
+	CACertHashes []string `json:"caCertHashes"`
+}
+
+// WriteText writes the token.
+func (c createdToken) WriteText(out io.Writer) { _, _ = fmt.Fprintln(out, c.Token) }
+
+func listTokensCommand(client *genericclioptions.ConfigFlags) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the tokens of a cluster",
+		Example: `  coracle token list
+  coracle token list -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			kube, err := clientOf(client)
+			if err != nil {
+				return err
+			}
+			list, err := kube.CoreV1().Secrets(metav1.NamespaceSystem).List(cmd.Context(), metav1.ListOptions{
+				FieldSelector: fields.OneTermEqualSelector("type", string(v1.SecretTypeBootstrapToken)).String(),
+			})
+			if err != nil {
+				return err
+			}
+			return write(cmd.OutOrStdout(), output, tokensIn(list.Items, func(err error) {
+				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "coracle:", printable.Line(err.Error()))
+			}))
+		},
+	}
+	addOutputFlag(cmd.Flags(), &output)
+	return cmd
+}
+
+func clientOf(flags *genericclioptions.ConfigFlags) (kubernetes.Interface, error) {
+	config, err := flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// tokenList is the output of token list.
+type tokenList []tokenReport
+
+// tokensIn reads the tokens in secrets, in the order of their IDs. Those that are
+// none are reported.
+func tokensIn(secrets []v1.Secret, report func(error)) tokenList {
+	list := tokenList{}
+	for i := range secrets {
+		b, err := bootstraptoken.FromSecret(&secrets[i])
+		if err != nil {
+			report(err)
+			continue
+		}
+		list = append(list, reportOf(b))
+	}
+	slices.SortFunc(list, func(a, b tokenReport) int { return strings.Compare(a.Token, b.Token) })
+	return list
+}
+
+// WriteText writes the columns of kubeadm token list.
+func (l tokenList) WriteText(out io.Writer) {
+	if len(l) == 0 {
+		_, _ = fmt.Fprintln(out, "There is no token.")
+		return
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	defer func() { _ = w.Flush() }()
+	_, _ = fmt.Fprintln(w, "TOKEN\tTTL\tEXPIRES\tUSAGES\tDESCRIPTION\tEXTRA GROUPS")
+	for _, t := range l {
+		left, expires := "<forever>", "<never>"
+		if t.Expires != nil {
+			left, expires = duration.ShortHumanDuration(time.Until(t.Expires.Time)), t.Expires.UTC().Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.Token, left, expires, orNone(strings.Join(t.Usages, ",")), orNone(t.Description), orNone(strings.Join(t.Groups, ",")))
+	}
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "<none>"
+	}
+	return printable.Line(text)
+}
+
+func deleteTokenCommand(client *genericclioptions.ConfigFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete TOKEN...",
+		Short: "Delete tokens, by their IDs or as a whole",
+		Long: `Delete tokens, by their IDs (the part before the dot) or as a whole. Nodes that
+have joined stay.`,
+		Example: `  coracle token delete abcdef`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids := make([]string, len(args))
+			for i, text := range args {
+				var ok bool
+				if ids[i], ok = bootstraptoken.ParseID(text); !ok {
+					return fmt.Errorf("%s: want the ID of a token, such as abcdef, or a token", text)
+				}
+			}
+			kube, err := clientOf(client)
+			if err != nil {
+				return err
+			}
+			var all []error
+			for _, id := range ids {
+				err := kube.CoreV1().Secrets(metav1.NamespaceSystem).Delete(cmd.Context(), bootstraptoken.SecretPrefix+id, metav1.DeleteOptions{})
+				switch {
+				case apierrors.IsNotFound(err):
+					all = append(all, fmt.Errorf("there is no token with the ID %s", id))
+				case err != nil:
+					all = append(all, err)
+				default:
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "bootstrap token %q deleted\n", id)
+				}
+			}
+			return errors.Join(all...)
+		},
+	}
+}

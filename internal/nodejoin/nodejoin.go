@@ -1,0 +1,239 @@
+// Package nodejoin prepares a cluster for nodes that join with a bootstrap token,
+// as `kubeadm init phase bootstrap-token` does:
+//
+//	node ──GET cluster-info, without credentials──► URL and authority, signed by the token
+//	node ──CertificateSigningRequest, with the token──► approved and signed: its client certificate
+//	node ──CertificateSigningRequest, with the certificate──► the next certificate
+//
+// The rights for that are in roles and bindings with kubeadm's names.
+package nodejoin
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/coracle-io/coracle/internal/bootstraptoken"
+)
+
+// Cluster is what a node must know of a cluster.
+type Cluster struct {
+	// Server is the URL of the API server for nodes. If it is empty, Prepare sets
+	// it to the one in cluster-info or, if there is none, to that of an endpoint of
+	// the Service default/kubernetes.
+	Server string
+	// Authority has the certificates that verify the API server, in PEM.
+	Authority []byte
+}
+
+// Prepare writes cluster-info, and creates the roles and bindings that are
+// missing. It leaves existing ones as they are.
+func (c *Cluster) Prepare(ctx context.Context, client kubernetes.Interface) error {
+	err := retry.OnError(retry.DefaultRetry, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
+		return c.writeInfo(ctx, client)
+	})
+	if err != nil {
+		return fmt.Errorf("write ConfigMap %s/%s: %w", metav1.NamespacePublic, bootstraptoken.ClusterInfo, err)
+	}
+	return allow(ctx, client)
+}
+
+// writeInfo makes cluster-info what it should be.
+func (c *Cluster) writeInfo(ctx context.Context, client kubernetes.Interface) error {
+	infos := client.CoreV1().ConfigMaps(metav1.NamespacePublic)
+	have, err := infos.Get(ctx, bootstraptoken.ClusterInfo, metav1.GetOptions{})
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return err
+	}
+	if c.Server == "" && !missing {
+		c.Server = serverIn(have)
+	}
+	if c.Server == "" {
+		if c.Server, err = endpoint(ctx, client); err != nil {
+			return err
+		}
+	}
+	content, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": c.entry()}})
+	if err != nil {
+		return err
+	}
+	if missing {
+		_, err = infos.Create(ctx, &v1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: bootstraptoken.ClusterInfo, Namespace: metav1.NamespacePublic},
+			Data:       map[string]string{bootstraptoken.ClusterInfoKey: string(content)},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	if have.Data[bootstraptoken.ClusterInfoKey] == string(content) {
+		return nil
+	}
+	next := have.DeepCopy()
+	if next.Data == nil {
+		next.Data = map[string]string{}
+	}
+	next.Data[bootstraptoken.ClusterInfoKey] = string(content)
+	_, err = infos.Update(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+func (c *Cluster) entry() *clientcmdapi.Cluster {
+	return &clientcmdapi.Cluster{Server: c.Server, CertificateAuthorityData: c.Authority}
+}
+
+// serverIn returns the URL in cluster-info, or "" if it has none.
+func serverIn(info *v1.ConfigMap) string {
+	config, err := clientcmd.Load([]byte(info.Data[bootstraptoken.ClusterInfoKey]))
+	if err != nil {
+		return "" // it is written anew
+	}
+	if entry := config.Clusters[""]; entry != nil {
+		return entry.Server
+	}
+	return ""
+}
+
+// endpoint returns the URL of the API server at the first of its addresses.
+func endpoint(ctx context.Context, client kubernetes.Interface) (string, error) {
+	list, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+	if err != nil {
+		return "", err
+	}
+	var urls []string
+	for _, slice := range list.Items {
+		for _, port := range slice.Ports {
+			for _, e := range slice.Endpoints {
+				if port.Port != nil && len(e.Addresses) > 0 {
+					urls = append(urls, "https://"+net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*port.Port))))
+				}
+			}
+		}
+	}
+	if len(urls) == 0 {
+		return "", errors.New("the Service default/kubernetes has no endpoint: say at which address nodes reach the API server")
+	}
+	return slices.Min(urls), nil
+}
+
+// allow creates the roles and bindings that are missing.
+func allow(ctx context.Context, client kubernetes.Interface) error {
+	rbac := client.RbacV1()
+	var all []error
+	created := func(kind, name string, err error) {
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			all = append(all, fmt.Errorf("create %s %s: %w", kind, name, err))
+		}
+	}
+	for _, role := range clusterRoles() {
+		_, err := rbac.ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+		created("ClusterRole", role.Name, err)
+	}
+	for _, binding := range clusterRoleBindings() {
+		_, err := rbac.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+		created("ClusterRoleBinding", binding.Name, err)
+	}
+	role, binding := readInfo()
+	_, err := rbac.Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
+	created("Role", role.Name, err)
+	_, err = rbac.RoleBindings(binding.Namespace).Create(ctx, binding, metav1.CreateOptions{})
+	created("RoleBinding", binding.Name, err)
+	return errors.Join(all...)
+}
+
+// getNodes lets nodes that join see whether their name is taken.
+const getNodes = "kubeadm:get-nodes"
+
+func clusterRoles() []*rbacv1.ClusterRole {
+	return []*rbacv1.ClusterRole{{
+		ObjectMeta: metav1.ObjectMeta{Name: getNodes},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes"}}},
+	}}
+}
+
+func clusterRoleBindings() []*rbacv1.ClusterRoleBinding {
+	const requests = "system:certificates.k8s.io:certificatesigningrequests:"
+	bind := func(name, role, group string) *rbacv1.ClusterRoleBinding {
+		return &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
+		}
+	}
+	return []*rbacv1.ClusterRoleBinding{
+		bind(getNodes, getNodes, bootstraptoken.DefaultGroup),
+		bind("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", bootstraptoken.DefaultGroup),
+		bind("kubeadm:node-autoapprove-bootstrap", requests+"nodeclient", bootstraptoken.DefaultGroup),
+		bind("kubeadm:node-autoapprove-certificate-rotation", requests+"selfnodeclient", "system:nodes"),
+	}
+}
+
+// readInfo returns what lets anybody read cluster-info, which has no secrets.
+func readInfo() (*rbacv1.Role, *rbacv1.RoleBinding) {
+	meta := metav1.ObjectMeta{Name: "kubeadm:bootstrap-signer-clusterinfo", Namespace: metav1.NamespacePublic}
+	return &rbacv1.Role{
+			ObjectMeta: meta,
+			Rules: []rbacv1.PolicyRule{{
+				Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{bootstraptoken.ClusterInfo},
+			}},
+		}, &rbacv1.RoleBinding{
+			ObjectMeta: meta,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}},
+		}
+}
+
+// Kubeconfig returns a kubeconfig with a token, for --bootstrap-kubeconfig of a
+// kubelet. Its names are those of kubeadm's bootstrap-kubelet.conf.
+func (c *Cluster) Kubeconfig(token bootstraptoken.Token) ([]byte, error) {
+	const cluster, user = "kubernetes", "tls-bootstrap-token-user"
+	name := user + "@" + cluster
+	return clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{cluster: c.entry()},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {Token: token.String()}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: cluster, AuthInfo: user}},
+		CurrentContext: name,
+	})
+}
+
+var hashPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// IsAuthorityHash reports whether text has the form of those of AuthorityHashes.
+func IsAuthorityHash(text string) bool { return hashPattern.MatchString(text) }
+
+// AuthorityHashes returns the hash of each certificate of the authority as
+// kubeadm's --discovery-token-ca-cert-hash has it: "sha256:" and the hash of its
+// public key (RFC 7469).
+func (c *Cluster) AuthorityHashes() ([]string, error) {
+	var hashes []string
+	for rest := bytes.TrimSpace(c.Authority); len(rest) > 0; {
+		block, more := pem.Decode(rest)
+		if block == nil {
+			return nil, errors.New("the authority is not in PEM")
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("read the authority: %w", err)
+		}
+		hashes = append(hashes, fmt.Sprintf("sha256:%x", sha256.Sum256(certificate.RawSubjectPublicKeyInfo)))
+		rest = bytes.TrimSpace(more)
+	}
+	return hashes, nil
+}
