@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 )
 
@@ -15,11 +13,7 @@ import (
 // probability that none of these requests is chosen is 1 to 10¹³.
 func TestGoaway(t *testing.T) {
 	s := startWhole(t, "--goaway-chance=0.02")
-	client, err := rest.HTTPClientFor(s.admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
+	client := s.client(s.admin())
 	connections := 0
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
 		if !i.Reused {

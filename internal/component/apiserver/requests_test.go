@@ -6,17 +6,12 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 )
 
 func TestRequestFlags(t *testing.T) {
 	s := startWhole(t, `--cors-allowed-origins=^https://[a-z]+\.example\.com(:|$)`, "--strict-transport-security-directives=max-age=600,preload",
 		"--min-request-timeout=1", "--etcd-prefix=/staging")
-	client, err := rest.HTTPClientFor(s.admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
+	client := s.client(s.admin())
 	header := func(origin string) http.Header {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), "GET", s.url+"/version", nil)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -135,9 +136,21 @@ func (s *whole) withToken(token string) *rest.Config {
 	return c
 }
 
+// client returns a client whose connections end before the server does. A server that
+// ends waits a second for those of HTTP/2 that are open.
+func (s *whole) client(c *rest.Config) *http.Client {
+	s.t.Helper()
+	client, err := rest.HTTPClientFor(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(client.Transport) })
+	return client
+}
+
 func (s *whole) clientset(c *rest.Config) kubernetes.Interface {
 	s.t.Helper()
-	k, err := kubernetes.NewForConfig(c)
+	k, err := kubernetes.NewForConfigAndClient(c, s.client(c))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -147,11 +160,6 @@ func (s *whole) clientset(c *rest.Config) kubernetes.Interface {
 // do sends a request as JSON and returns the answer's code and body.
 func (s *whole) do(c *rest.Config, method, path, body string, header ...string) (int, string) {
 	s.t.Helper()
-	client, err := rest.HTTPClientFor(c)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
@@ -160,7 +168,7 @@ func (s *whole) do(c *rest.Config, method, path, body string, header ...string) 
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	answer, err := client.Do(r)
+	answer, err := s.client(c).Do(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
