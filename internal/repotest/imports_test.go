@@ -3,6 +3,7 @@
 package repotest
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -116,30 +118,51 @@ func TestBubblesAreFitForClients(t *testing.T) {
 	}
 }
 
+// source is a parsed Go file of the repository.
+type source struct {
+	tokens *token.FileSet
+	syntax *ast.File
+}
+
+// sources are all Go files of the repository by path, parsed once for all tests,
+// which must not change them.
+var sources = sync.OnceValues(func() (map[string]source, error) {
+	files := map[string]source{}
+	err := walk(func(path string, _ fs.DirEntry) error {
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		tokens := token.NewFileSet()
+		f, err := parser.ParseFile(tokens, filepath.Join(root, path), nil, parser.ParseComments|parser.SkipObjectResolution)
+		files[path] = source{tokens, f}
+		return err
+	})
+	return files, err
+})
+
+// everySource returns the Go files of the repository by path.
+func everySource(t *testing.T) map[string]source {
+	t.Helper()
+	files, err := sources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
 // goFiles returns the imports of each Go file in the repository.
 func goFiles(t *testing.T) map[string][]string {
 	t.Helper()
 	files := map[string][]string{}
-	err := walk(func(path string, d fs.DirEntry) error {
-		if !strings.HasSuffix(path, ".go") {
-			return nil
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
+	for path, f := range everySource(t) {
 		files[path] = nil
-		for _, i := range f.Imports {
+		for _, i := range f.syntax.Imports {
 			p, err := strconv.Unquote(i.Path.Value)
 			if err != nil {
-				return err
+				t.Fatal(err)
 			}
 			files[path] = append(files[path], p)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return files
 }

@@ -2,7 +2,6 @@ package repotest
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"maps"
 	"path/filepath"
@@ -262,15 +261,10 @@ func (s structSets) fields(of fieldSet, pkg string) int {
 // parsed calls visit for each Go file that was written by hand.
 func parsed(t *testing.T, visit func(file string, files *token.FileSet, f *ast.File)) {
 	t.Helper()
-	imports := goFiles(t)
-	for _, file := range slices.Sorted(maps.Keys(imports)) {
-		files := token.NewFileSet()
-		f, err := parser.ParseFile(files, filepath.Join(root, file), nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !ast.IsGenerated(f) {
-			visit(file, files, f)
+	all := everySource(t)
+	for _, file := range slices.Sorted(maps.Keys(all)) {
+		if f := all[file]; !ast.IsGenerated(f.syntax) {
+			visit(file, f.tokens, f.syntax)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package repotest
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"io/fs"
 	"path/filepath"
@@ -38,18 +37,14 @@ func TestPackageNamesSayWhatIsInside(t *testing.T) {
 }
 
 func TestNothingRegistersItself(t *testing.T) {
-	for file := range goFiles(t) {
+	for file, f := range everySource(t) {
 		switch file {
 		case "internal/processes/early/early.go": // starts the supervisor before the rest of the program is initialized
 			continue
 		case "internal/bubble/bubble.go": // changes a variable of a dependency, before goroutines read it
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
+		for _, d := range f.syntax.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == "init" && fn.Recv == nil {
 				t.Errorf("%s has an init function: lists are visible literals, so that a reader sees what runs", file)
 			}
@@ -134,11 +129,7 @@ func TestGoroutinesCarryPanicsToTheirComponent(t *testing.T) {
 		if slices.Contains(imports, "golang.org/x/sync/errgroup") {
 			t.Errorf("%s uses an errgroup: %s", file, reason)
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(f, func(n ast.Node) bool {
+		ast.Inspect(everySource(t)[file].syntax, func(n ast.Node) bool {
 			if _, ok := n.(*ast.GoStmt); ok {
 				t.Errorf("%s has a go statement: %s", file, reason)
 			}

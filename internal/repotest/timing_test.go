@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"go/ast"
 	"go/constant"
-	"go/parser"
 	"go/token"
 	"io/fs"
 	"maps"
@@ -51,9 +50,9 @@ type rule func(d *durations, fn *ast.FuncDecl, n ast.Node) string
 // everywhere returns what the rule finds in the tests of all directories.
 func (r rule) everywhere(t *testing.T) (found []finding) {
 	t.Helper()
-	packages := testPackages(t)
+	packages, all := testPackages(t), directories(t)
 	for _, dir := range slices.Sorted(maps.Keys(packages)) {
-		found = append(found, r.in(packages[dir], newDurations(directory(t, dir)))...)
+		found = append(found, r.in(packages[dir], newDurations(all[dir]))...)
 	}
 	return found
 }
@@ -69,21 +68,14 @@ func (r rule) in(files []testFile, known *durations) (found []finding) {
 	return found
 }
 
-// directory returns the Go files of a directory.
-func directory(t *testing.T, dir string) (files []*ast.File) {
+// directories returns the Go files by directory.
+func directories(t *testing.T) map[string][]*ast.File {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
+	dirs, all := map[string][]*ast.File{}, everySource(t)
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		dirs[filepath.Dir(path)] = append(dirs[filepath.Dir(path)], all[path].syntax)
 	}
-	for _, path := range paths {
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, f)
-	}
-	return files
+	return dirs
 }
 
 // isCall reports whether n is a call of a function of a package.
