@@ -54,8 +54,9 @@ func readAnswer(t *testing.T, conn net.Conn) *http.Response {
 }
 
 // Bodies that never end hold no place among the requests that are served, and
-// are cut at the request's deadline.
+// are cut at the request's deadline. The test waits, as do the others that are parallel.
 func TestBodiesThatNeverEnd(t *testing.T) {
+	t.Parallel()
 	const deadline = 10 * time.Second // of the requests that are served, too
 	s := apiservertest.Start(t, func(c *apiserver.Config) {
 		c.Limits.MaxInFlight, c.Limits.MaxMutatingInFlight, c.Limits.RequestTimeout = 2, 2, deadline

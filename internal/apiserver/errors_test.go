@@ -218,6 +218,7 @@ func TestRefusedBodies(t *testing.T) {
 }
 
 func TestRefusedQueries(t *testing.T) {
+	t.Parallel()
 	testRefusals(t, []refusal{
 		{
 			name: "label selector", method: "GET", path: mapsPath + "?labelSelector=%3D%3D",

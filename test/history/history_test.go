@@ -25,8 +25,16 @@ const (
 	timeout = 3 * time.Minute
 )
 
-func TestOneServer(t *testing.T)  { run(t, 1, *seed) }
-func TestTwoServers(t *testing.T) { run(t, 2, *seed) }
+// The tests run beside each other: each has processes of its own, and waits for them.
+func TestOneServer(t *testing.T) {
+	t.Parallel()
+	run(t, 1, *seed)
+}
+
+func TestTwoServers(t *testing.T) {
+	t.Parallel()
+	run(t, 2, *seed)
+}
 
 // TestSoak runs with different seeds for the duration of -history.soak. The name of
 // a subtest contains its seed.

@@ -55,6 +55,7 @@ func answer(t *testing.T, method, url, body string) (code int, text string, head
 // until they are answered. Afterwards all acknowledged writes are stored and no
 // watch has missed an event.
 func TestStoppedEtcd(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, 1)
 	server := newAPI(c.urls[0])
 	path := server.url
@@ -109,13 +110,7 @@ func TestStoppedEtcd(t *testing.T) {
 	asking.Wait()
 
 	resume()
-	recovered := func(context.Context) (bool, error) {
-		code, _, _ := answer(t, "GET", c.urls[0]+"/readyz", "")
-		return code == http.StatusOK, nil
-	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, timeout, true, recovered); err != nil {
-		t.Fatal("the server did not recover")
-	}
+	awaitReady(t, c.urls[0])
 	if _, code := server.create(last, "x"); code != http.StatusCreated {
 		t.Errorf("create after the recovery: %d", code)
 	}
@@ -132,6 +127,18 @@ func TestStoppedEtcd(t *testing.T) {
 		if _, found := items[key(n)]; !found && n != 2 {
 			t.Errorf("%s was acknowledged and is lost (%d)", key(n), code)
 		}
+	}
+}
+
+// awaitReady waits until a server that did not reach etcd is ready.
+func awaitReady(t *testing.T, url string) {
+	t.Helper()
+	recovered := func(context.Context) (bool, error) {
+		code, _, _ := answer(t, "GET", url+"/readyz", "")
+		return code == http.StatusOK, nil
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, timeout, true, recovered); err != nil {
+		t.Fatal("the server did not recover")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 // answer is reported with its address, and that the client reconnects by
 // itself.
 func TestUnreachableEtcdIsReported(t *testing.T) {
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "etcd") // short enough for a unix socket in it
 	if err != nil {
 		t.Fatal(err)

@@ -51,7 +51,9 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
+// The tests that wait, as for the end of a TTL, run beside each other.
 func TestEmbedded(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t testing.TB) store.Store {
 		return embedded(t, etcd.Config{Dir: shortDir(t)})
 	})
@@ -59,6 +61,7 @@ func TestEmbedded(t *testing.T) {
 
 // TestExternal runs the suite over the socket of an embedded etcd.
 func TestExternal(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t testing.TB) store.Store {
 		dir := shortDir(t)
 		embedded(t, etcd.Config{Dir: dir})

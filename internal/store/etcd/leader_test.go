@@ -23,6 +23,7 @@ func TestNoLeader(t *testing.T) {
 	if given := strings.Fields(os.Getenv(memberEnv)); len(given) == 3 {
 		t.Fatal(member(t.Context(), Config{Dir: given[0], Name: "b", PeerURL: given[1], InitialCluster: given[2]}))
 	}
+	t.Parallel()
 	var urls, members []string
 	for _, name := range []string{"a", "b"} {
 		url := fmt.Sprintf("http://127.0.0.1:%d", freeport.For(t))
@@ -83,6 +84,7 @@ func awaitCondition(t *testing.T, group *supervise.Group, want string) {
 // TestCancelDuringElection checks that Embed returns when its context is done
 // while there is no leader.
 func TestCancelDuringElection(t *testing.T) {
+	t.Parallel()
 	url := fmt.Sprintf("http://127.0.0.1:%d", freeport.For(t))
 	config := Config{Dir: t.TempDir(), Name: "a", PeerURL: url, InitialCluster: "a=" + url + ",b=http://127.0.0.1:1"}
 	group := supervise.NewGroup(supervise.Options{})
