@@ -41,7 +41,7 @@ func (p *provider) As(user string, _ ...string) (*client.Client, error) {
 func (p *provider) Run(ctx context.Context) error { return p.informers.Run(ctx) }
 
 func fakeProvider() (*provider, *client.Informers) {
-	kube := fake.NewClientset(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
+	kube := fake.NewSimpleClientset(&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
 	factory := client.NewInformers(kube)
 	return &provider{client: &client.Client{Kubernetes: kube, Informers: factory}, informers: factory}, factory
 }

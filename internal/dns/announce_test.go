@@ -24,7 +24,7 @@ import (
 // refuse to create it again because of its address, not because of its name.
 func TestAnnounceAgain(t *testing.T) {
 	s := &Server{config: Config{Announce: []string{"10.96.0.10"}, Addresses: []string{"10.0.0.1"}, NodeName: "a", Port: 53}}
-	kubernetes := fake.NewClientset(s.service())
+	kubernetes := fake.NewSimpleClientset(s.service())
 	kubernetes.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, serviceName, nil)
 	})
@@ -38,7 +38,7 @@ func TestAnnounceAgain(t *testing.T) {
 // has the address then.
 func TestAnnounceTogether(t *testing.T) {
 	s := &Server{config: Config{Announce: []string{"10.96.0.10"}, Addresses: []string{"10.0.0.1"}, NodeName: "a", Port: 53}}
-	kubernetes := fake.NewClientset()
+	kubernetes := fake.NewSimpleClientset()
 	kubernetes.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.Join(kubernetes.Tracker().Add(s.service()), apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, serviceName, nil))
 	})
@@ -52,7 +52,7 @@ func TestAnnounceTogether(t *testing.T) {
 // expects it to be restored, and to be gone after the server.
 func TestWhatIsAnnouncedIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kubernetes := fake.NewClientset()
+		kubernetes := fake.NewSimpleClientset()
 		view := &informerView{services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), slices: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)}
 		s := &Server{
 			config: Config{

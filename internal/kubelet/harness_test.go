@@ -46,8 +46,11 @@ type bench struct {
 	configure func(*Config) // changes what start starts; may be nil
 }
 
+// newBench returns a bench without objects. Its API server does not keep managed
+// fields, which nothing of a kubelet reads and which take a mapping of all kinds to be
+// built at each write.
 func newBench(t *testing.T) *bench {
-	return &bench{t: t, api: clientfake.NewClientset(), runtime: inmemorytest.New(), files: &files.Memory{}, groups: &cgroup.Memory{}}
+	return &bench{t: t, api: clientfake.NewSimpleClientset(), runtime: inmemorytest.New(), files: &files.Memory{}, groups: &cgroup.Memory{}}
 }
 
 // watcher makes informers that filter as the API server would.

@@ -58,7 +58,7 @@ func TestCondition(t *testing.T) {
 			{"the same", []v1.PodCondition{had(v1.ConditionTrue, "r")}, []string{"delete"}, earlier},
 		} {
 			p := pod("u", test.has...)
-			client := fake.NewClientset(p)
+			client := fake.NewSimpleClientset(p)
 			var deleted *v1.Pod
 			var options metav1.DeleteOptions
 			client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -110,9 +110,9 @@ func TestGone(t *testing.T) {
 		{"changed during the deletion", pod("u"), "delete", conflict, []string{"patch", "delete", "list"}, true},
 		{"deletion refused", pod("u"), "delete", errors.New("refused"), []string{"patch", "delete"}, true},
 	} {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		if test.current != nil {
-			client = fake.NewClientset(test.current)
+			client = fake.NewSimpleClientset(test.current)
 		}
 		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, pod("u"), nil })
 		client.PrependReactor(test.verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.with })
@@ -131,7 +131,7 @@ func TestDelete(t *testing.T) {
 	for phase, want := range map[v1.PodPhase]string{v1.PodRunning: "[patch delete]", v1.PodFailed: "[delete]"} {
 		p := pod("u")
 		p.Status.Phase = phase
-		client := fake.NewClientset(p)
+		client := fake.NewSimpleClientset(p)
 		var grace *int64
 		client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			o, err := client.Tracker().Get(a.GetResource(), a.GetNamespace(), "p")

@@ -126,7 +126,7 @@ func (test extending) run(t *testing.T) {
 	for _, p := range test.running {
 		objects = append(objects, p)
 	}
-	c := fake.NewClientset(objects...)
+	c := fake.NewSimpleClientset(objects...)
 	wrote.record(c)
 	s, err := New(t.Context(), Config{
 		Client: &client.Client{Kubernetes: c, Informers: client.NewInformers(c)}, Configuration: config.Configuration{Extenders: []config.Extender{e}},

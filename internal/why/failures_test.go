@@ -59,7 +59,7 @@ func TestPluginThatFails(t *testing.T) {
 // The rest of the report is there if the cluster cannot be read for a decision.
 func TestDecisionThatFails(t *testing.T) {
 	pod := func(whatIf ...runtime.Object) (*Report, error) {
-		c := fake.NewClientset(unscheduled(), node("n1", "1"))
+		c := fake.NewSimpleClientset(unscheduled(), node("n1", "1"))
 		c.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("etcd is gone")
 		})

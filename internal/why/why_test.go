@@ -43,7 +43,7 @@ func smaller() *v1.Pod {
 
 func report(t *testing.T, o Options, objects ...runtime.Object) (*Report, *fake.Clientset) {
 	t.Helper()
-	c := fake.NewClientset(objects...)
+	c := fake.NewSimpleClientset(objects...)
 	o.Kubernetes, o.Namespace, o.Name = c, "default", "p"
 	r, err := Pod(t.Context(), o)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestWhatIfIsChecked(t *testing.T) {
 		"spec.nodeName":                elsewhere,
 		"a Service cannot be replaced": &v1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service"}},
 	} {
-		c := fake.NewClientset(unscheduled(), node("n1", "1"))
+		c := fake.NewSimpleClientset(unscheduled(), node("n1", "1"))
 		_, err := Pod(t.Context(), Options{Kubernetes: c, Namespace: "default", Name: "p", WhatIf: []runtime.Object{object}})
 		if err == nil || !strings.Contains(err.Error(), "--what-if: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", want, err)
@@ -140,7 +140,7 @@ func TestWhatIfIsChecked(t *testing.T) {
 // Without permissions, the report is incomplete and names the missing
 // permissions.
 func TestMissingRights(t *testing.T) {
-	c := fake.NewClientset(unscheduled())
+	c := fake.NewSimpleClientset(unscheduled())
 	c.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", fmt.Errorf("no"))
 	})

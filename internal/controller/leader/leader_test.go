@@ -20,7 +20,7 @@ type worker struct{ working atomic.Bool }
 // Of two instances, the second becomes active only after the first has returned.
 func TestOnlyOneInstanceIsActive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kube := fake.NewClientset()
+		kube := fake.NewSimpleClientset()
 		var first, second worker
 		start := func(ctx context.Context, name string, w *worker) <-chan error {
 			o := leader.Options{Configuration: leader.DefaultConfiguration("kube-controller-manager")}
@@ -68,7 +68,7 @@ func TestOnlyOneInstanceIsActive(t *testing.T) {
 
 func TestCanceledWhileWaitingForLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kube := fake.NewClientset()
+		kube := fake.NewSimpleClientset()
 		o := leader.Options{Configuration: leader.DefaultConfiguration("kube-scheduler")}
 		o.Identity = "holder"
 		holding, release := context.WithCancel(t.Context())
@@ -97,7 +97,7 @@ func TestCanceledWhileWaitingForLease(t *testing.T) {
 
 func TestWorkFailureEndsRun(t *testing.T) {
 	broken := errors.New("broken")
-	err := leader.Run(t.Context(), leader.Options{Configuration: leader.DefaultConfiguration("x")}, fake.NewClientset(), func(context.Context) error { return broken })
+	err := leader.Run(t.Context(), leader.Options{Configuration: leader.DefaultConfiguration("x")}, fake.NewSimpleClientset(), func(context.Context) error { return broken })
 	if !errors.Is(err, broken) {
 		t.Fatalf("got %v", err)
 	}

@@ -31,7 +31,7 @@ func TestStoredInAnotherForm(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db-1", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, apps.SchemeGroupVersion.WithKind("StatefulSet"))}},
 				Data:       runtime.RawExtension{Raw: []byte(stored)}, Revision: 1,
 			}
-			kube := fake.NewClientset(older)
+			kube := fake.NewSimpleClientset(older)
 			h := &History{Label: HashLabel, Kube: kube, Owner: set, Kind: apps.SchemeGroupVersion.WithKind("StatefulSet"), Template: &template}
 			for image, want := range map[string]string{"db:1": older.Name, "db:2": ""} {
 				template.Spec.Containers[0].Image = image

@@ -59,7 +59,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t, client: fake.NewClientset(), key: newKey(t)}
+	a := &authority{t: t, client: fake.NewSimpleClientset(), key: newKey(t)}
 	a.client.PrependReactor("create", "certificatesigningrequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		a.asked = append(a.asked, time.Now())
 		if a.away {

@@ -64,7 +64,7 @@ func newBench(t *testing.T, objects ...runtime.Object) *bench {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node"}}
 	b := &bench{
 		T: t, files: &files.Memory{}, socket: filepath.Join(dir, "csi.sock"), events: events.NewFakeRecorder(100), node: node,
-		api: clientfake.NewClientset(append(objects, node)...),
+		api: clientfake.NewSimpleClientset(append(objects, node)...),
 	}
 	b.driver = &csitest.Driver{
 		Name: driverName, NodeID: "node-1", Dir: "/data", FS: b.files, Mounter: b.files,

@@ -60,7 +60,7 @@ func newBench(t *testing.T, objects ...runtime.Object) *bench {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	b := &bench{
-		T: t, api: clientfake.NewClientset(objects...), files: &files.Memory{}, dir: dir,
+		T: t, api: clientfake.NewSimpleClientset(objects...), files: &files.Memory{}, dir: dir,
 		drivers: map[string]*dratest.Driver{}, stops: map[string]func(){},
 	}
 	if err := b.files.MkdirAll("/var/lib/kubelet", 0o750); err != nil {

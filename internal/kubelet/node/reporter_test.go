@@ -118,7 +118,7 @@ func (r *restartingRuntime) UpdateRuntimeConfig(ctx context.Context, c *runtimea
 func run(t *testing.T, f func(t *testing.T, r *Reporter, s *server, runtime *restartingRuntime)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, container := &server{Interface: clientfake.NewClientset()}, &restartingRuntime{Runtime: inmemory.New()}
+		s, container := &server{Interface: clientfake.NewSimpleClientset()}, &restartingRuntime{Runtime: inmemory.New()}
 		c := Config{
 			Configuration: &kubeletconfig.KubeletConfiguration{
 				RegisterNode: new(true), MaxPods: 110, NodeStatusMaxImages: new(int32(50)), NodeLeaseDurationSeconds: 40,

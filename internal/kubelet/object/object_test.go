@@ -105,7 +105,7 @@ func (d drained) Stop() {
 func run(t *testing.T, watches bool, f func(t *testing.T, s *storeTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &storeTest{t: t, api: clientfake.NewClientset()}
+		s := &storeTest{t: t, api: clientfake.NewSimpleClientset()}
 		s.api.PrependReactor("*", "*", func(a k8stesting.Action) (bool, runtime.Object, error) {
 			if a.GetVerb() == "get" {
 				s.gets.Add(1)

@@ -38,7 +38,7 @@ type writer struct {
 func run(t *testing.T, f func(t *testing.T, w *writer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &writer{t: t, api: clientfake.NewClientset()}
+		w := &writer{t: t, api: clientfake.NewSimpleClientset()}
 		for _, verb := range []string{"patch", "delete"} {
 			w.api.PrependReactor(verb, "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
 				if verb == "patch" {

@@ -63,7 +63,7 @@ func TestClaimOfDriver(t *testing.T) {
 	}
 	t.Cleanup(func() { stop(); _ = os.RemoveAll(dir) })
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "alpha", UID: "n"}}
-	api := clientfake.NewClientset(node, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "dir.csi.test"}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}})
+	api := clientfake.NewSimpleClientset(node, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "dir.csi.test"}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}})
 	server := &bound{}
 	restart := func() *Manager {
 		ctx, cancel := context.WithCancel(t.Context())

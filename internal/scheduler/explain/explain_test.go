@@ -94,7 +94,7 @@ func explained(t *testing.T, o Options, pod *v1.Pod, objects ...runtime.Object) 
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		if o.Kubernetes == nil {
-			o.Kubernetes = fake.NewClientset(objects...)
+			o.Kubernetes = fake.NewSimpleClientset(objects...)
 		}
 		var err error
 		if o.Cluster, err = Load(ctx, o.Kubernetes); err != nil {
@@ -312,7 +312,7 @@ func TestConfiguration(t *testing.T) {
 
 func TestMissingRights(t *testing.T) {
 	refuse := func(resource string) *fake.Clientset {
-		c := fake.NewClientset(node("a"))
+		c := fake.NewSimpleClientset(node("a"))
 		c.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(v1.Resource(resource), "", fmt.Errorf("no"))
 		})

@@ -26,7 +26,7 @@ const aContainer = `{name: a, image: a, resources: {requests: {cpu: "1"}}}`
 func podsOf(t *testing.T, manifest string) ([]*v1.Pod, error) {
 	t.Helper()
 	high := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}
-	a, err := NewAdmission(t.Context(), fake.NewClientset(high), "here")
+	a, err := NewAdmission(t.Context(), fake.NewSimpleClientset(high), "here")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func dryRun(t *testing.T, configuration config.Configuration, objects []runtime.
 	err := supervise.Run(t.Context(), func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		o := Options{Kubernetes: fake.NewClientset(objects...), Configuration: configuration}
+		o := Options{Kubernetes: fake.NewSimpleClientset(objects...), Configuration: configuration}
 		if o.Cluster, err = Load(ctx, o.Kubernetes); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func dryRunOf(t *testing.T, manifest string, objects ...runtime.Object) string {
 	err := supervise.Run(t.Context(), func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		o := Options{Kubernetes: fake.NewClientset(objects...)}
+		o := Options{Kubernetes: fake.NewSimpleClientset(objects...)}
 		decoded, err := Decode([]byte(manifest))
 		if err != nil {
 			return err

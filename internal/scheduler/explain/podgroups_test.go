@@ -73,7 +73,7 @@ func TestDryRunOfGangs(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			d, err := Dry(ctx, Options{
-				Kubernetes: fake.NewClientset(group("g", int32(c.minCount))), Configuration: gangs(t), Cluster: &Cluster{Nodes: []*v1.Node{node("a")}},
+				Kubernetes: fake.NewSimpleClientset(group("g", int32(c.minCount))), Configuration: gangs(t), Cluster: &Cluster{Nodes: []*v1.Node{node("a")}},
 			}, &Manifest{Pods: []*v1.Pod{pod("p", inGroup("g")), pod("q", inGroup("g"))}})
 			if err == nil && d.Placed != c.placed {
 				err = fmt.Errorf("%d are placed, want %d: %q", d.Placed, c.placed, obstacles(d.Pods[0]))
@@ -104,7 +104,7 @@ func TestDryRunOfPartsOfGangs(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			d, err := Dry(ctx, Options{
-				Kubernetes: fake.NewClientset(group("g", 2)), Configuration: gangs(t), Cluster: &Cluster{Nodes: []*v1.Node{node("a")}, Pods: c.cluster},
+				Kubernetes: fake.NewSimpleClientset(group("g", 2)), Configuration: gangs(t), Cluster: &Cluster{Nodes: []*v1.Node{node("a")}, Pods: c.cluster},
 			}, &Manifest{Pods: c.pods})
 			if err != nil {
 				return err
@@ -138,7 +138,7 @@ func TestHandleIsComplete(t *testing.T) {
 		"Extenders", "Features", "Bound", // nil has a meaning
 	}
 	e := &Explainer{nominator: queue.NewNominator(), groups: podGroups{podgroup.New(), framework.NewSnapshot()}}
-	kube := fake.NewClientset()
+	kube := fake.NewSimpleClientset()
 	h := reflect.ValueOf(e.newHandle(Options{Kubernetes: kube}, client.NewInformers(kube), map[string]any{})).Elem()
 	for i := range h.NumField() {
 		name := h.Type().Field(i).Name

@@ -20,7 +20,7 @@ func TestBind(t *testing.T) {
 	refused := errors.New("refused")
 	for _, want := range []error{nil, refused} {
 		var got *v1.Binding
-		c := fake.NewClientset()
+		c := fake.NewSimpleClientset()
 		c.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			got, _ = action.(clienttesting.CreateAction).GetObject().(*v1.Binding)
 			return true, nil, want
@@ -62,7 +62,7 @@ func TestBindIsRetried(t *testing.T) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}}
 			stored := pod.DeepCopy()
 			stored.Spec.NodeName = test.node
-			c, calls := fake.NewClientset(stored), 0
+			c, calls := fake.NewSimpleClientset(stored), 0
 			c.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 				calls++
 				return true, nil, test.answers[calls-1]

@@ -49,7 +49,7 @@ func (nobody) All() iter.Seq[framework.WaitingPod] { return func(func(framework.
 func TestAVictimIsMarkedBeforeItIsDeleted(t *testing.T) {
 	victim := &v1.Pod{}
 	victim.Namespace, victim.Name, victim.UID = "default", "victim", "victim"
-	client := fake.NewClientset(victim)
+	client := fake.NewSimpleClientset(victim)
 	client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), "victim", errors.New("it changed"))
 	})

@@ -18,7 +18,7 @@ import (
 func TestConditionOfAGroup(t *testing.T) {
 	g := gang("gang", 3)
 	g.UID, g.Generation = "u", 4
-	kube := fake.NewClientset(g)
+	kube := fake.NewSimpleClientset(g)
 	informer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	if err := informer.Add(g.DeepCopy()); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func newCycle(t *testing.T, objects ...runtime.Object) *cycle {
 		obj.(metav1.Object).SetResourceVersion("1")
 	}
 	made, h := plugintest.New(t, Factory(), nil, objects...)
-	c := &cycle{T: t, plugin: made.(*plugin), handle: h, api: fake.NewClientset(objects...)}
+	c := &cycle{T: t, plugin: made.(*plugin), handle: h, api: fake.NewSimpleClientset(objects...)}
 	c.plugin.api = c.api
 	c.api.PrependReactor("update", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		obj := a.(clienttesting.UpdateAction).GetObject().DeepCopyObject()
