@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs all tests in three parts: packages that need nothing of the machine, side
 # by side; packages that use it (containers, network namespaces, nftables, whole
-# clusters), one at a time; and attacks, which fill memory and connections. What
-# such tests left when they were killed earlier is removed first.
+# clusters), one at a time; and beside these, as they wait most of their time,
+# attacks on clusters of their own. What such tests left when they were killed
+# earlier is removed first.
 #
 # A test that fails runs once more, if at most five fail. One that then passes is
 # printed as FLAKY, with what it said at first: it is a bug to mend, but says
@@ -28,23 +29,27 @@ part() {
 	shift
 	echo "== $name: $# packages"
 	bin/gotestsum --format "$format" --format-icons text --format-hide-empty-pkg --hide-summary skipped \
-		--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-report "$work/reruns" \
-		--jsonfile-timing-events "$work/$name.json" --packages "$*" -- -vet=off "${flags[@]}" ${TESTFLAGS:-} || failed+=("$name")
+		--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-report "$work/$name.reruns" \
+		--jsonfile-timing-events "$work/$name.json" --packages "$*" -- -vet=off "${flags[@]}" ${TESTFLAGS:-}
+	local code=$?
 	# PACKAGE.TEST: 2 runs, 1 failures
-	[ ! -s "$work/reruns" ] || sed -n 's/^\(.*\): \([0-9]*\) runs, 1 failures$/FLAKY \1: failed once in \2 runs/p' "$work/reruns"
-	rm -f "$work/reruns"
+	[ ! -s "$work/$name.reruns" ] || sed -n 's/^\(.*\): \([0-9]*\) runs, 1 failures$/FLAKY \1: failed once in \2 runs/p' "$work/$name.reruns"
 	echo "== $name took $((SECONDS - begun)) s"
+	return $code
 }
 
-part beside pkgname -tags invariants -timeout 30m -- "${beside[@]}"
+part beside pkgname -tags invariants -timeout 30m -- "${beside[@]}" || failed+=(beside)
 # go builds at most as many packages at a time as it runs.
 echo "== compiling the tests that use the machine"
-$go list -export -test -tags invariants "${alone[@]}" >/dev/null || failed+=(compile)
+$go list -export -test -tags invariants "${alone[@]}" >/dev/null && $go list -export -test ./test/attack >/dev/null || failed+=(compile)
 echo "== removing what tests left that were killed"
 $go run ./test/sweep || echo "what is left may let tests fail" >&2
+part attack testname -timeout 90m -- ./test/attack >"$work/attack.log" 2>&1 &
+attack=$!
 # Sessions wait for most of their time.
-part alone testname -p 1 -parallel 4 -tags invariants -timeout 90m -- "${alone[@]}"
-part attack testname -timeout 90m -- ./test/attack
+part alone testname -p 1 -parallel 4 -tags invariants -timeout 90m -- "${alone[@]}" || failed+=(alone)
+wait "$attack" || failed+=(attack)
+cat "$work/attack.log"
 
 echo "== the slowest tests"
 cat "$work"/*.json | bin/gotestsum tool slowest --threshold 5s --num 10
