@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -132,7 +133,7 @@ func readyEndpoints(slice *discoveryv1.EndpointSlice) []Endpoint {
 	}
 	var out []Endpoint
 	for _, e := range slice.Endpoints {
-		if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+		if !isReady(&e) {
 			continue
 		}
 		for _, text := range e.Addresses {
@@ -148,6 +149,23 @@ func readyEndpoints(slice *discoveryv1.EndpointSlice) []Endpoint {
 		}
 	}
 	return out
+}
+
+func isReady(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+
+// hostnamesAt returns the hostnames of the ready endpoints with an address. An
+// address may be in the slices of thousands of Services.
+func hostnamesAt(slice *discoveryv1.EndpointSlice, ip netip.Addr) (names []string) {
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if e.Hostname == nil || *e.Hostname == "" || !isReady(e) {
+			continue
+		}
+		if slices.Contains(canonical(e.Addresses), ip.String()) {
+			names = append(names, strings.ToLower(*e.Hostname))
+		}
+	}
+	return names
 }
 
 func protocol(p v1.Protocol) string {
@@ -182,14 +200,16 @@ func (v *informerView) EndpointsByIP(ip netip.Addr) []ServiceEndpoint {
 	var out []ServiceEndpoint
 	for _, obj := range found {
 		slice := obj.(*discoveryv1.EndpointSlice)
+		hostnames := hostnamesAt(slice, ip)
+		if len(hostnames) == 0 {
+			continue
+		}
 		s := v.Service(slice.Namespace, slice.Labels[discoveryv1.LabelServiceName])
 		if s == nil || !s.Headless() {
 			continue
 		}
-		for _, e := range readyEndpoints(slice) {
-			if e.Address == ip && e.Hostname != "" {
-				out = append(out, ServiceEndpoint{Service: s, Endpoint: e})
-			}
+		for _, name := range hostnames {
+			out = append(out, ServiceEndpoint{Service: s, Endpoint: Endpoint{Address: ip, Hostname: name}})
 		}
 	}
 	return out

@@ -161,9 +161,10 @@ func (z *Zone) answerService(reply *dns.Msg, q dns.Question, labels []string) bo
 	case len(rest) == 0:
 		return z.answerName(reply, q, s)
 	case len(rest) == 2 && strings.HasPrefix(rest[0], "_") && strings.HasPrefix(rest[1], "_"):
-		return z.answerSRV(reply, q, s, rest[0][1:], rest[1][1:])
+		name, protocol := rest[0][1:], rest[1][1:]
+		return z.answerSRV(reply, q, s, func(p Port) bool { return p.Name == name && p.Protocol == protocol && p.Name != "" })
 	case len(rest) == 1 && strings.HasPrefix(rest[0], "_"):
-		return slices.ContainsFunc(z.ports(s), func(p Port) bool { return "_"+p.Protocol == rest[0] })
+		return hasProtocol(s, rest[0][1:])
 	case len(rest) == 1 && s.Headless():
 		return z.answerEndpoint(reply, q, s, rest[0])
 	}
@@ -190,9 +191,7 @@ func (z *Zone) answerName(reply *dns.Msg, q dns.Question, s *Service) bool {
 		}
 	}
 	if q.Qtype == dns.TypeSRV {
-		for _, p := range z.ports(s) {
-			z.answerSRV(reply, q, s, p.Name, p.Protocol)
-		}
+		z.answerSRV(reply, q, s, func(p Port) bool { return p.Name != "" })
 		return true
 	}
 	z.addAddresses(reply, q, q.Name, addresses)
@@ -210,56 +209,58 @@ func (z *Zone) answerEndpoint(reply *dns.Msg, q dns.Question, s *Service, label 
 	return found
 }
 
-// answerSRV adds the SRV records of a port and the addresses of their targets.
-// It reports whether the port exists.
-func (z *Zone) answerSRV(reply *dns.Msg, q dns.Question, s *Service, port, protocol string) bool {
+// answerSRV adds the SRV records of the ports that match, and the addresses of their
+// targets. It reports whether there is such a port.
+func (z *Zone) answerSRV(reply *dns.Msg, q dns.Question, s *Service, match func(Port) bool) bool {
 	found := false
-	add := func(number uint16, target string, addresses ...netip.Addr) {
+	wanted := q.Qtype == dns.TypeSRV || q.Qtype == dns.TypeANY
+	// add returns false if nothing is to be added any more.
+	add := func(number uint16, target string, addresses ...netip.Addr) bool {
 		found = true
-		if q.Qtype != dns.TypeSRV && q.Qtype != dns.TypeANY {
-			return
+		if !wanted || full(reply.Answer) {
+			return false
 		}
 		reply.Answer = append(reply.Answer, &dns.SRV{Hdr: z.header(q.Name, dns.TypeSRV), Weight: 100, Port: number, Target: target})
 		for _, ip := range addresses {
 			reply.Extra = append(reply.Extra, z.address(target, ip))
 		}
+		return true
 	}
 	base := s.Name + "." + s.Namespace + ".svc." + z.Domain
-	match := func(p Port) bool { return p.Name == port && p.Protocol == protocol && p.Name != "" }
 	if !s.Headless() {
 		for _, p := range s.Ports {
-			if match(p) {
-				add(p.Number, base, s.ClusterIPs...)
+			if match(p) && !add(p.Number, base, s.ClusterIPs...) {
+				break
 			}
 		}
 		return found
 	}
 	for _, e := range s.Endpoints {
+		target := e.label() + "." + base
 		for _, p := range e.Ports {
-			if match(p) {
-				add(p.Number, e.label()+"."+base, e.Address)
+			if match(p) && !add(p.Number, target, e.Address) {
+				return true
 			}
 		}
 	}
 	return found
 }
 
-// ports returns the ports of a Service. A headless Service has the ports of its
-// endpoints.
-func (z *Zone) ports(s *Service) []Port {
-	if !s.Headless() {
-		return s.Ports
-	}
-	var all []Port
-	for _, e := range s.Endpoints {
-		for _, p := range e.Ports {
-			if !slices.ContainsFunc(all, func(o Port) bool { return o.Name == p.Name && o.Protocol == p.Protocol }) {
-				all = append(all, p)
-			}
-		}
-	}
-	return all
+// hasProtocol reports whether a port of a Service, or of the endpoints of a headless
+// one, has the protocol.
+func hasProtocol(s *Service, protocol string) bool {
+	has := func(p Port) bool { return p.Protocol == protocol }
+	return slices.ContainsFunc(s.Ports, has) ||
+		slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return slices.ContainsFunc(e.Ports, has) })
 }
+
+// maxRecords is more than the records of one name that a message has room for: it
+// has 64 KiB, and the shortest record takes 16 bytes. A Service has as many records
+// as the product of its ports and endpoints.
+const maxRecords = dns.MaxMsgSize/16 + 1
+
+// full reports whether no message has room for more records.
+func full(records []dns.RR) bool { return len(records) >= maxRecords }
 
 func (z *Zone) answerPTR(reply *dns.Msg, q dns.Question, ip netip.Addr) bool {
 	var targets []string
@@ -274,7 +275,7 @@ func (z *Zone) answerPTR(reply *dns.Msg, q dns.Question, ip netip.Addr) bool {
 	}
 	reply.Authoritative = true
 	if q.Qtype == dns.TypePTR || q.Qtype == dns.TypeANY {
-		for _, t := range targets {
+		for _, t := range targets[:min(len(targets), maxRecords)] {
 			reply.Answer = append(reply.Answer, &dns.PTR{Hdr: z.header(q.Name, dns.TypePTR), Ptr: t})
 		}
 	}
@@ -283,6 +284,9 @@ func (z *Zone) answerPTR(reply *dns.Msg, q dns.Question, ip netip.Addr) bool {
 
 func (z *Zone) addAddresses(reply *dns.Msg, q dns.Question, name string, addresses []netip.Addr) {
 	for _, ip := range addresses {
+		if full(reply.Answer) {
+			return
+		}
 		wanted := dns.TypeAAAA
 		if ip.Is4() {
 			wanted = dns.TypeA

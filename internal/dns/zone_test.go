@@ -1,12 +1,16 @@
 package dns
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/coracle-io/coracle/internal/costtest"
 )
 
 // fakeView is a View of a few objects.
@@ -157,6 +161,36 @@ func TestEndpointInSeveralSlices(t *testing.T) {
 		reply := new(dns.Msg).SetReply(query)
 		if !zone.Answer(reply, query.Question[0]) || len(reply.Answer) != c.answer || len(reply.Extra) != c.extra {
 			t.Errorf("%s %s: answer %v, additional %v", c.name, dns.TypeToString[c.qtype], reply.Answer, reply.Extra)
+		}
+	}
+}
+
+// A Service of a tenant may have tens of thousands of ports, and each of its
+// endpoints has them all. An answer costs no more than what a message has room for.
+func TestManyPortsAndEndpoints(t *testing.T) {
+	const many = 20_000
+	var ports []Port
+	for i := range many {
+		ports = append(ports, Port{Name: fmt.Sprint("p", i), Protocol: "tcp", Number: uint16(i + 1)})
+	}
+	db := &Service{Namespace: "default", Name: "db"}
+	for i := range 200 {
+		db.Endpoints = append(db.Endpoints, Endpoint{Address: netip.AddrFrom4([4]byte{10, 244, 1, byte(i)}), Ports: ports})
+	}
+	web := &Service{Namespace: "default", Name: "web", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.20")}, Ports: ports}
+	zone := &Zone{Domain: "cluster.local.", TTL: 5, View: fakeView{namespaces: []string{"default"}, services: []*Service{db, web}}}
+	for _, name := range []string{"db.default.svc.cluster.local.", "web.default.svc.cluster.local.", "_udp.db.default.svc.cluster.local."} {
+		query := new(dns.Msg).SetQuestion(name, dns.TypeSRV)
+		reply := new(dns.Msg).SetReply(query)
+		cost := costtest.Of(t, func() {
+			zone.Answer(reply, query.Question[0])
+			reply.Truncate(dns.MaxMsgSize)
+		})
+		if len(reply.Answer) > 0 && !reply.Truncated {
+			t.Errorf("%s: the answer is cut off, and does not say so", name)
+		}
+		if cost.Bytes > 16<<20 || cost.Processor > 5*time.Second {
+			t.Errorf("%s: an answer costs %d bytes and %v of processor time", name, cost.Bytes, cost.Processor)
 		}
 	}
 }
