@@ -21,6 +21,25 @@ type compiled struct {
 	policy          *Policy
 	groups          map[Group]groupSelector
 	version         string
+	created         int64
+	// size is how much of the kernel and of the node's memory the policy takes, in
+	// units of mostOfNamespace.
+	size int
+}
+
+// mostOfNamespace bounds the policies of a namespace that a node enforces: their
+// sizes together. A range of addresses or ports counts as 1, each rule, and each set
+// of pods, as 10: it may hold the addresses of all pods. The kernel takes all
+// policies of a node in one transaction, so that those of one namespace must not
+// make it too large.
+const mostOfNamespace = 40_000
+
+// sizeOf returns the size of a policy.
+func sizeOf(p *Policy) (size int) {
+	for _, r := range slices.Concat(p.Ingress, p.Egress) {
+		size += 10*(1+len(r.Groups)+len(r.Named)) + len(r.Blocks) + len(r.Ports)
+	}
+	return size
 }
 
 // groupSelector is a Group with its selectors.
@@ -32,7 +51,7 @@ type groupSelector struct {
 // compile returns the form of a policy. A part of it that cannot be read, which
 // validation of the API excludes, allows nothing.
 func compile(p *networkingv1.NetworkPolicy) *compiled {
-	c := &compiled{namespace: p.Namespace, pods: selector(&p.Spec.PodSelector), policy: &Policy{}, groups: map[Group]groupSelector{}, version: p.ResourceVersion}
+	c := &compiled{namespace: p.Namespace, pods: selector(&p.Spec.PodSelector), policy: &Policy{}, groups: map[Group]groupSelector{}, version: p.ResourceVersion, created: p.CreationTimestamp.UnixNano()}
 	c.ingress = len(p.Spec.PolicyTypes) == 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
 	c.egress = len(p.Spec.PolicyTypes) == 0 && len(p.Spec.Egress) > 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 	if c.ingress {
@@ -45,6 +64,7 @@ func compile(p *networkingv1.NetworkPolicy) *compiled {
 			c.policy.Egress = append(c.policy.Egress, c.rule(r.To, r.Ports))
 		}
 	}
+	c.size = sizeOf(c.policy)
 	return c
 }
 
@@ -59,6 +79,7 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 
 func (c *compiled) rule(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) Rule {
 	r := Rule{AnyPeer: len(peers) == 0, AnyPort: len(ports) == 0}
+	known, named := map[Group]bool{}, map[NamedPort]bool{} // a policy may have tens of thousands
 	for i := range peers {
 		peer := &peers[i]
 		if peer.IPBlock != nil {
@@ -78,13 +99,13 @@ func (c *compiled) rule(peers []networkingv1.NetworkPolicyPeer, ports []networki
 		}
 		g.Pods = text(s.pods)
 		c.groups[g] = s
-		if !slices.Contains(r.Groups, g) {
-			r.Groups = append(r.Groups, g)
+		if !known[g] {
+			known[g], r.Groups = true, append(r.Groups, g)
 		}
 	}
 	r.Blocks = union(r.Blocks)
 	for i := range ports {
-		r.port(&ports[i])
+		r.port(&ports[i], named)
 	}
 	r.Ports = unionPorts(r.Ports)
 	return r
@@ -99,7 +120,8 @@ func text(s labels.Selector) string {
 	return "(" + s.String() + ")"
 }
 
-func (r *Rule) port(p *networkingv1.NetworkPolicyPort) {
+// port adds a port. named has the names that the rule has.
+func (r *Rule) port(p *networkingv1.NetworkPolicyPort, named map[NamedPort]bool) {
 	protocol := v1.ProtocolTCP
 	if p.Protocol != nil {
 		protocol = *p.Protocol
@@ -108,8 +130,8 @@ func (r *Rule) port(p *networkingv1.NetworkPolicyPort) {
 	case p.Port == nil:
 		r.Ports = append(r.Ports, Ports{protocol, 0, 65535})
 	case p.Port.Type == intstr.String:
-		if n := (NamedPort{protocol, p.Port.StrVal}); !slices.Contains(r.Named, n) {
-			r.Named = append(r.Named, n)
+		if n := (NamedPort{protocol, p.Port.StrVal}); !named[n] {
+			named[n], r.Named = true, append(r.Named, n)
 		}
 	default:
 		from, to := p.Port.IntVal, p.Port.IntVal

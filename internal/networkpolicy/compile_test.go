@@ -2,14 +2,20 @@ package networkpolicy
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coracle-io/coracle/internal/costtest"
 )
 
 func TestBlocks(t *testing.T) {
@@ -123,4 +129,67 @@ func describe(rules []Rule) string {
 		out = append(out, strings.Join(parts, " "))
 	}
 	return strings.Join(slices.Concat([]string{""}, out), ": ")
+}
+
+// A policy of a tenant may have tens of thousands of peers and ports.
+func TestManyPeersAndPorts(t *testing.T) {
+	const many = 60_000
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x"}, Spec: networkingv1.NetworkPolicySpec{Ingress: make([]networkingv1.NetworkPolicyIngressRule, 1)}}
+	rule := &p.Spec.Ingress[0]
+	for i := range many {
+		name := fmt.Sprint("n", i)
+		rule.From = append(rule.From, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{name: ""}}})
+		rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Port: new(intstr.FromString(name))})
+	}
+	var got *compiled
+	cost := costtest.Of(t, func() { got = compile(p) })
+	if r := got.policy.Ingress[0]; len(r.Groups) != many || len(r.Named) != many || got.size != 10*(1+2*many) {
+		t.Errorf("%d groups and %d named ports of size %d", len(r.Groups), len(r.Named), got.size)
+	}
+	if cost.Processor > 5*time.Second {
+		t.Errorf("a policy takes %v of processor time", cost.Processor)
+	}
+}
+
+// The policies of a namespace are bounded, the oldest first. Those beyond that isolate
+// their pods and allow nothing, and no policy of another namespace is affected.
+func TestPoliciesOfANamespaceAreBounded(t *testing.T) {
+	s := newState("n1")
+	policy := func(namespace, name string, created int64, groups int) {
+		p := &networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(created, 0)},
+			Spec:       networkingv1.NetworkPolicySpec{Ingress: make([]networkingv1.NetworkPolicyIngressRule, 1)},
+		}
+		for i := range groups {
+			all := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: fmt.Sprint("k", i), Operator: metav1.LabelSelectorOpDoesNotExist}}}
+			p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: all})
+		}
+		s.setPolicy(p)
+	}
+	policy("x", "a-young", 2, mostOfNamespace/20)
+	policy("x", "old", 1, mostOfNamespace/20)
+	policy("y", "other", 3, 2)
+	for i, namespace := range []string{"x", "y"} {
+		s.setNamespace(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+		s.setPod(&v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod", UID: types.UID(namespace)}, Spec: v1.PodSpec{NodeName: "n1"},
+			Status: v1.PodStatus{PodIPs: []v1.PodIP{{IP: fmt.Sprint("10.244.0.", i+1)}}},
+		})
+	}
+	r, _ := s.rules()
+	if len(r.Pods) != 2 || len(r.Pods[netip.MustParseAddr("10.244.0.1")].Ingress) != 2 {
+		t.Errorf("isolated pods: %v", r.Pods)
+	}
+	allowed := map[string]int{}
+	for name, p := range r.Policies {
+		for _, rule := range p.Ingress {
+			allowed[name.Name] += len(rule.Groups)
+		}
+	}
+	if want := map[string]int{"old": mostOfNamespace / 20, "other": 2}; !maps.Equal(allowed, want) || len(r.Policies) != 3 {
+		t.Errorf("groups of policies: %v, want %v", allowed, want)
+	}
+	if len(r.TooLarge) != 1 || r.TooLarge[0].Name != "a-young" || len(r.Groups) != mostOfNamespace/20 {
+		t.Errorf("too large: %v, groups: %d", r.TooLarge, len(r.Groups))
+	}
 }

@@ -80,6 +80,8 @@ type Enforcer struct {
 	applied uint64         // generation of state that the kernel has
 	failure error          // of the last Apply
 	waiters chan struct{}
+
+	tooLarge int // how many policies were too large in the last apply, which alone uses it
 }
 
 // New returns an enforcer that does not run yet.
@@ -186,6 +188,10 @@ func (e *Enforcer) applyLoop(ctx context.Context, s *state) {
 func (e *Enforcer) apply(ctx context.Context, s *state) error {
 	started := time.Now()
 	rules, generation := s.rules()
+	if n := len(rules.TooLarge); n != e.tooLarge && n > 0 {
+		klog.FromContext(ctx).Info("Network policies allow nothing, because those of their namespace are too large together", "policies", n, "one", rules.TooLarge[0].String())
+	}
+	e.tooLarge = len(rules.TooLarge)
 	err := e.config.Backend.Apply(rules)
 	supervise.Report(ctx, Condition, err)
 	e.done(s, generation, err)

@@ -18,6 +18,9 @@ type Rules struct {
 	Owners map[netip.Addr]types.UID
 	// Policies are the policies that select pods of this node.
 	Policies map[types.NamespacedName]*Policy
+	// TooLarge are those of Policies that allow nothing, because the policies of
+	// their namespace are too large together.
+	TooLarge []types.NamespacedName
 	// Groups are the addresses of the pods that peers of Policies select.
 	Groups map[Group]Addresses
 	// Ports are the container ports that the named ports of Policies stand for.

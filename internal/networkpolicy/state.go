@@ -37,6 +37,8 @@ type state struct {
 	closed []netip.Addr
 	groups map[Group]*group // of the last Rules
 	ports  map[NamedPort]PodPorts
+
+	nothing *Policy // allows nothing
 }
 
 func newState(node string) *state {
@@ -44,7 +46,7 @@ func newState(node string) *state {
 		changed: make(chan struct{}, 1), node: node,
 		policies: map[string]map[types.NamespacedName]*compiled{}, namespaces: map[string]labels.Set{},
 		pods: map[string]map[types.NamespacedName]*pod{}, admitted: map[types.NamespacedName]admission{},
-		claims: map[netip.Addr][]*pod{}, groups: map[Group]*group{}, ports: map[NamedPort]PodPorts{},
+		claims: map[netip.Addr][]*pod{}, groups: map[Group]*group{}, ports: map[NamedPort]PodPorts{}, nothing: &Policy{},
 	}
 }
 
@@ -132,12 +134,13 @@ func (s *state) notify() {
 }
 
 func (s *state) setPolicy(p *networkingv1.NetworkPolicy) {
+	after := compile(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.policies[p.Namespace] == nil {
 		s.policies[p.Namespace] = map[types.NamespacedName]*compiled{}
 	}
-	s.policies[p.Namespace][types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = compile(p)
+	s.policies[p.Namespace][types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = after
 	s.notify()
 }
 
@@ -322,11 +325,9 @@ func (s *state) replace(before, after *pod) {
 			g.stale = g.stale || s.selects(g, p)
 		}
 	}
-	for n := range s.ports {
-		for p := range touched {
-			if slices.ContainsFunc(p.ports, func(c containerPort) bool { return c.NamedPort == n }) {
-				delete(s.ports, n)
-			}
+	for p := range touched {
+		for _, c := range p.ports {
+			delete(s.ports, c.NamedPort)
 		}
 	}
 	s.notify()
@@ -473,7 +474,15 @@ func (s *state) rules() (Rules, uint64) {
 		}
 	}
 	groups := map[Group]*group{}
-	for name, c := range used {
+	missing := map[NamedPort]PodPorts{}
+	sizes := map[string]int{} // by namespace
+	for _, name := range oldestFirst(used) {
+		c := used[name]
+		if sizes[name.Namespace]+c.size > mostOfNamespace {
+			r.Policies[name], r.TooLarge = s.nothing, append(r.TooLarge, name)
+			continue
+		}
+		sizes[name.Namespace] += c.size
 		r.Policies[name] = c.policy
 		for _, rule := range slices.Concat(c.policy.Ingress, c.policy.Egress) {
 			for _, g := range rule.Groups {
@@ -483,14 +492,23 @@ func (s *state) rules() (Rules, uint64) {
 				}
 			}
 			for _, n := range rule.Named {
-				if r.Ports[n] == nil {
-					r.Ports[n] = s.numbers(n)
+				if r.Ports[n] = s.ports[n]; r.Ports[n] == nil {
+					missing[n] = PodPorts{}
 				}
 			}
 		}
 	}
+	s.findPorts(missing)
+	maps.Copy(r.Ports, missing)
 	s.groups, s.ports = groups, maps.Clone(r.Ports)
 	return r, s.generation
+}
+
+// oldestFirst returns the names of policies in the order of their age.
+func oldestFirst(policies map[types.NamespacedName]*compiled) []types.NamespacedName {
+	return slices.SortedFunc(maps.Keys(policies), func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(policies[a].created, policies[b].created), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // isolate returns the policies that isolate a pod, and adds them to used.
@@ -541,16 +559,16 @@ func (s *state) members(of Group, selector groupSelector) *group {
 	return g
 }
 
-// numbers returns the ports with a name of all pods.
-func (s *state) numbers(n NamedPort) PodPorts {
-	if known := s.ports[n]; known != nil {
-		return known
+// findPorts adds the ports of all pods to those with their names.
+func (s *state) findPorts(named map[NamedPort]PodPorts) {
+	if len(named) == 0 {
+		return
 	}
-	found := PodPorts{}
 	for _, pods := range s.pods {
 		for _, p := range pods {
 			for _, c := range p.ports {
-				if c.NamedPort != n {
+				found, ok := named[c.NamedPort]
+				if !ok {
 					continue
 				}
 				for _, a := range p.addresses() {
@@ -561,5 +579,4 @@ func (s *state) numbers(n NamedPort) PodPorts {
 			}
 		}
 	}
-	return found
 }
