@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/coracle-io/coracle/internal/costtest"
 )
 
 // TestManyExternalAddresses checks that the addresses of a Service become a bounded
@@ -33,5 +37,33 @@ func TestManyExternalAddresses(t *testing.T) {
 		if len(p.External) != many {
 			t.Errorf("one port has %d addresses, want %d", len(p.External), many)
 		}
+	}
+}
+
+// TestManyPorts checks that the ports of a Service are not compared one by one with
+// those of its endpoints, nor its addresses read for each port: the proxy works on
+// one Service at a time.
+func TestManyPorts(t *testing.T) {
+	const many = 20_000
+	endpoints := slice("other", "10.0.0.1 rs", "10.0.0.2 rs")
+	endpoints.Ports = nil
+	s := service(func(s *v1.ServiceSpec) {
+		s.Ports = nil
+		for i := range many {
+			name := fmt.Sprint("p", i)
+			s.Ports = append(s.Ports, v1.ServicePort{Name: name, Port: int32(1 + i)})
+			endpoints.Ports = append(endpoints.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: new(v1.ProtocolTCP), Port: new(int32(1 + i))})
+			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 8), 15: byte(i)}).String())
+		}
+	})
+	var rules map[PortName]*ServicePort
+	cost := costtest.Of(t, func() { rules = serviceRules(s, []*discoveryv1.EndpointSlice{endpoints}, Node{}) })
+	for name, p := range rules {
+		if len(p.Cluster) != 2 || p.Cluster[0].Port() != p.Port {
+			t.Fatalf("port %v leads to %v", name, p.Cluster)
+		}
+	}
+	if len(rules) != many || cost.Processor > 2*time.Second {
+		t.Errorf("%d ports take %v of processor time", len(rules), cost.Processor)
 	}
 }

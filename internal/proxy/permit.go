@@ -51,7 +51,8 @@ func (s surroundings) equal(o surroundings) bool {
 	return slices.Equal(s.addresses, o.addresses) && slices.Equal(s.neighbours, o.neighbours) && maps.Equal(s.obstacles, o.obstacles)
 }
 
-// conflict is a port that a pod or a Service does not get.
+// conflict is a port that a pod or a Service does not get. Without a port it is all
+// of a Service that is too large.
 type conflict struct {
 	owner types.UID
 	port  LocalPort
@@ -143,6 +144,13 @@ func (p *permitter) report(list []*want) {
 				reason = "HostPortConflict"
 			}
 			p.events.Eventf(owner, v1.EventTypeWarning, reason, "Can't open %v on node %s, skipping it: %s", w, p.nodeName, w.obstacle)
+		}
+		conflicts[c] = true
+	}
+	for _, service := range p.state.left() {
+		c := conflict{owner: service.UID}
+		if !p.conflicts[c] && p.events != nil {
+			p.events.Eventf(service, v1.EventTypeWarning, "ServiceTooLarge", "Not served on node %s: the Services of the namespace have more than %d ports, endpoints of ports and external addresses", p.nodeName, mostOfNamespace)
 		}
 		conflicts[c] = true
 	}

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/order"
 )
@@ -31,8 +32,9 @@ func serviceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, no
 	if !proxied(service) {
 		return rules
 	}
+	byPort := endpointPorts(slicesOf)
 	for _, ip := range clusterIPs(service) {
-		family := familyOf(ip)
+		family, outside := familyOf(ip), outsideOf(service, ip.Is4())
 		for i := range service.Spec.Ports {
 			port := &service.Spec.Ports[i]
 			name := PortName{
@@ -40,7 +42,8 @@ func serviceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, no
 				Port:           port.Name, Protocol: protocolOf(port.Protocol), Family: family,
 			}
 			p := frontends(service, port, ip)
-			candidates := endpointsOf(slicesOf, port, family)
+			p.External, p.LoadBalancer, p.SourceRanges = outside.external, outside.loadBalancer, outside.sourceRanges
+			candidates := endpointsOf(byPort[portKey{port.Name, protocolOf(port.Protocol)}], family)
 			p.Cluster = addresses(clusterEndpoints(candidates, node))
 			if p.InternalLocal || p.ExternalLocal {
 				p.Local = addresses(localEndpoints(candidates, node))
@@ -60,7 +63,41 @@ func serviceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, no
 // nowhere, and clients beyond it are refused.
 const mostFrontends = 10_000
 
-// frontends returns a ServicePort without endpoints.
+// outside is how a Service is reached from outside the cluster, in one family. All of
+// its ports share it.
+type outside struct {
+	external, loadBalancer []netip.Addr
+	sourceRanges           []netip.Prefix
+}
+
+func outsideOf(service *v1.Service, is4 bool) (o outside) {
+	spec := &service.Spec
+	most := max(1, mostFrontends/max(1, len(spec.Ports)))
+	for _, s := range spec.ExternalIPs {
+		if a, err := netip.ParseAddr(s); err == nil && a.Is4() == is4 && len(o.external) < most {
+			o.external = append(o.external, a)
+		}
+	}
+	if spec.Type != v1.ServiceTypeLoadBalancer {
+		return o
+	}
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		if ingress.IPMode != nil && *ingress.IPMode == v1.LoadBalancerIPModeProxy {
+			continue
+		}
+		if a, err := netip.ParseAddr(ingress.IP); err == nil && a.Is4() == is4 {
+			o.loadBalancer = append(o.loadBalancer, a)
+		}
+	}
+	for _, s := range spec.LoadBalancerSourceRanges {
+		if r, err := netip.ParsePrefix(strings.TrimSpace(s)); err == nil && r.Addr().Is4() == is4 && len(o.sourceRanges) < most {
+			o.sourceRanges = append(o.sourceRanges, r.Masked())
+		}
+	}
+	return o
+}
+
+// frontends returns a ServicePort without endpoints and addresses outside.
 func frontends(service *v1.Service, port *v1.ServicePort, ip netip.Addr) *ServicePort {
 	spec := &service.Spec
 	p := &ServicePort{
@@ -80,28 +117,6 @@ func frontends(service *v1.Service, port *v1.ServicePort, ip netip.Addr) *Servic
 			seconds = *c.ClientIP.TimeoutSeconds
 		}
 		p.Affinity = time.Duration(seconds) * time.Second
-	}
-	most := max(1, mostFrontends/len(spec.Ports))
-	for _, s := range spec.ExternalIPs {
-		if a, err := netip.ParseAddr(s); err == nil && a.Is4() == ip.Is4() && len(p.External) < most {
-			p.External = append(p.External, a)
-		}
-	}
-	if spec.Type != v1.ServiceTypeLoadBalancer {
-		return p
-	}
-	for _, ingress := range service.Status.LoadBalancer.Ingress {
-		if ingress.IPMode != nil && *ingress.IPMode == v1.LoadBalancerIPModeProxy {
-			continue
-		}
-		if a, err := netip.ParseAddr(ingress.IP); err == nil && a.Is4() == ip.Is4() {
-			p.LoadBalancer = append(p.LoadBalancer, a)
-		}
-	}
-	for _, s := range spec.LoadBalancerSourceRanges {
-		if r, err := netip.ParsePrefix(strings.TrimSpace(s)); err == nil && r.Addr().Is4() == ip.Is4() && len(p.SourceRanges) < most {
-			p.SourceRanges = append(p.SourceRanges, r.Masked())
-		}
 	}
 	return p
 }
@@ -126,30 +141,55 @@ type candidate struct {
 	endpoint *discoveryv1.Endpoint
 }
 
-// endpointsOf returns the endpoints of a port in a family, sorted by address,
-// each address once.
-func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, port *v1.ServicePort, family v1.IPFamily) []candidate {
-	var list []candidate
+// portKey is what a port of a Service and the ports of its endpoints have in common.
+type portKey struct {
+	name     string
+	protocol v1.Protocol
+}
+
+// endpointPort is a port of the endpoints of a slice.
+type endpointPort struct {
+	slice  *discoveryv1.EndpointSlice
+	number uint16
+}
+
+// endpointPorts returns the ports of slices. A Service may have tens of thousands, so
+// that they are not searched for each one.
+func endpointPorts(slicesOf []*discoveryv1.EndpointSlice) map[portKey][]endpointPort {
+	all := map[portKey][]endpointPort{}
 	for _, slice := range slicesOf {
-		if string(slice.AddressType) != string(family) {
-			continue
-		}
 		for _, p := range slice.Ports {
-			if p.Port == nil || p.Name == nil && port.Name != "" || p.Name != nil && *p.Name != port.Name ||
-				p.Protocol != nil && *p.Protocol != protocolOf(port.Protocol) {
+			if p.Port == nil {
 				continue
 			}
-			for i := range slice.Endpoints {
-				endpoint := &slice.Endpoints[i]
-				if len(endpoint.Addresses) == 0 {
-					continue
-				}
-				// An API server without StrictIPCIDRValidation accepts IPv4 addresses
-				// in the form of IPv6.
-				a, err := netip.ParseAddr(endpoint.Addresses[0])
-				if a = a.Unmap(); err == nil && familyOf(a) == family {
-					list = append(list, candidate{netip.AddrPortFrom(a, uint16(*p.Port)), endpoint})
-				}
+			key := portKey{ptr.Deref(p.Name, ""), v1.ProtocolTCP}
+			if p.Protocol != nil {
+				key.protocol = *p.Protocol
+			}
+			all[key] = append(all[key], endpointPort{slice, uint16(*p.Port)})
+		}
+	}
+	return all
+}
+
+// endpointsOf returns the endpoints of a port in a family, sorted by address,
+// each address once.
+func endpointsOf(ports []endpointPort, family v1.IPFamily) []candidate {
+	var list []candidate
+	for _, p := range ports {
+		if string(p.slice.AddressType) != string(family) {
+			continue
+		}
+		for i := range p.slice.Endpoints {
+			endpoint := &p.slice.Endpoints[i]
+			if len(endpoint.Addresses) == 0 {
+				continue
+			}
+			// An API server without StrictIPCIDRValidation accepts IPv4 addresses
+			// in the form of IPv6.
+			a, err := netip.ParseAddr(endpoint.Addresses[0])
+			if a = a.Unmap(); err == nil && familyOf(a) == family {
+				list = append(list, candidate{netip.AddrPortFrom(a, p.number), endpoint})
 			}
 		}
 	}

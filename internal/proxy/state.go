@@ -34,6 +34,10 @@ type state struct {
 	// without the external addresses that they lost.
 	byService map[types.NamespacedName]map[PortName]*ServicePort
 	losers    map[PortName]*ServicePort
+	sizes     map[types.NamespacedName]int // see sizeOf
+	// excess are the Services that the last Rules leave out, because those of their
+	// namespace are too large together.
+	excess map[types.NamespacedName]bool
 }
 
 func newState(nodeName string) *state {
@@ -47,6 +51,7 @@ func newState(nodeName string) *state {
 		dirty:     map[types.NamespacedName]bool{},
 		cidrs:     map[string][]netip.Prefix{},
 		byService: map[types.NamespacedName]map[PortName]*ServicePort{},
+		sizes:     map[types.NamespacedName]int{},
 	}
 }
 
@@ -237,8 +242,11 @@ func (s *state) rules(n *localNode) Rules {
 	}
 	clear(s.dirty)
 	rules := Rules{Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods), ServiceCIDRs: s.serviceCIDRs()}
-	for _, ports := range s.byService {
-		maps.Copy(rules.Services, ports)
+	s.excess = s.tooLarge()
+	for name, ports := range s.byService {
+		if !s.excess[name] {
+			maps.Copy(rules.Services, ports)
+		}
 	}
 	s.arbitrate(rules.Services, n)
 	return rules
@@ -273,11 +281,16 @@ func (s *state) compute(name types.NamespacedName) {
 	service := s.services[name]
 	if service == nil {
 		delete(s.byService, name)
+		delete(s.sizes, name)
 		return
 	}
 	var list []*discoveryv1.EndpointSlice
 	for _, slice := range s.slices[name] {
 		list = append(list, slice)
+	}
+	if s.sizes[name] = sizeOf(service, list); s.sizes[name] > mostOfNamespace {
+		delete(s.byService, name)
+		return
 	}
 	ports := serviceRules(service, list, s.node)
 	for key, port := range ports {
