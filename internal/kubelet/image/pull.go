@@ -58,7 +58,8 @@ type puller struct {
 	mu       sync.Mutex // guards what follows
 	failures map[string]failure
 	used     map[string]time.Time
-	serial   chan struct{}
+
+	turns *turns // nil: no bound
 }
 
 type failure struct {
@@ -72,7 +73,7 @@ type failure struct {
 func newPuller(images internalapi.ImageManagerService, parallel int) *puller {
 	p := &puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}}
 	if parallel > 0 {
-		p.serial = make(chan struct{}, parallel)
+		p.turns = newTurns(parallel)
 	}
 	return p
 }
@@ -156,13 +157,12 @@ func (p *puller) allows(ctx context.Context, name, id string, credentials func(i
 func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, credentials func(image string) []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
 	event(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	asked := time.Now()
-	if p.serial != nil {
-		select {
-		case p.serial <- struct{}{}:
-			defer func() { <-p.serial }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	if p.turns != nil {
+		end, err := p.turns.take(ctx, sandbox.GetMetadata().GetNamespace())
+		if err != nil {
+			return nil, err
 		}
+		defer end()
 	}
 	began := time.Now()
 	var auths []Credential
