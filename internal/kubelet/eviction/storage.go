@@ -15,13 +15,15 @@ import (
 
 // diskUsage is the disk usage of a pod in bytes.
 type diskUsage struct {
-	Containers map[string]int64 // writable layer and logs, by container
+	Containers map[string]int64 // writable layer, logs and termination messages, by container
 	Volumes    map[string]int64 // emptyDir volumes that are not in memory, by volume
+	Hosts      int64            // the pod's /etc/hosts, to which each container may write
 	Uncounted  error            // why the pod may use more; nil if it does not
 }
 
 // total returns the sum.
-func (d *diskUsage) total() (sum int64) {
+func (d *diskUsage) total() int64 {
+	sum := d.Hosts
 	for _, n := range d.Containers {
 		sum += n
 	}

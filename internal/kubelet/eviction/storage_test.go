@@ -110,3 +110,27 @@ func TestLogsOfAllContainersCount(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// What containers write to their termination messages and to /etc/hosts counts as
+// their use of the disk: both are files of the node, and as large as they like.
+func TestFilesOfTheKubeletCount(t *testing.T) {
+	fs := &files.Memory{}
+	pod := storagePod("1Mi")
+	pod.UID = "1"
+	for path, size := range map[string]int{"/pods/1/containers/a/12ab": 2 << 20, "/pods/1/etc-hosts": 4 << 20} {
+		if err := fs.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := fs.WriteFile(path, make([]byte, size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, podLogsDir: "/logs"}
+	got := u.disk(pod)
+	if got.Containers["a"] < 2<<20 || got.total() < 6<<20 {
+		t.Errorf("%+v", got)
+	}
+	if signal, _ := exceeds(pod, got); signal == "" {
+		t.Error("the pod exceeds no limit")
+	}
+}

@@ -54,9 +54,11 @@ func (u *usage) disk(pod *v1.Pod) *diskUsage {
 		d.Containers[s.GetAttributes().GetMetadata().GetName()] += int64(s.GetWritableLayer().GetUsedBytes().GetValue())
 	}
 	logs := spec.PodLogDirectory(u.podLogsDir, pod.Namespace, pod.Name, string(pod.UID))
+	dir := u.sources.Volumes.PodDir(pod.UID)
 	for c := range podquery.AllContainers(&pod.Spec) {
-		d.Containers[c.Name] += u.count(d, filepath.Join(logs, c.Name))
+		d.Containers[c.Name] += u.count(d, filepath.Join(logs, c.Name)) + u.count(d, filepath.Join(dir, "containers", c.Name))
 	}
+	d.Hosts = u.count(d, filepath.Join(dir, "etc-hosts"))
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory {
