@@ -21,6 +21,37 @@ func (p HostPort) Conflicts(o HostPort) bool {
 	return p.Port == o.Port && p.Protocol == o.Protocol && (p.Address == o.Address || !p.Address.IsValid() || !o.Address.IsValid())
 }
 
+// HostPortSet finds conflicts with many ports in the time of one: a pod may declare
+// tens of thousands. The zero value is empty.
+type HostPortSet struct {
+	// each has the ports, any those without their addresses.
+	each, any map[HostPort]bool
+}
+
+// Add adds a port.
+func (s *HostPortSet) Add(p HostPort) {
+	if s.each == nil {
+		s.each, s.any = map[HostPort]bool{}, map[HostPort]bool{}
+	}
+	s.each[p] = true
+	s.any[p.everywhere()] = true
+}
+
+// Empty reports whether the set has no ports.
+func (s *HostPortSet) Empty() bool { return len(s.each) == 0 }
+
+// Conflicts reports whether p conflicts with a port of the set.
+func (s *HostPortSet) Conflicts(p HostPort) bool {
+	all := p.everywhere()
+	return s.each[p] || s.each[all] || p == all && s.any[all]
+}
+
+// everywhere returns the port at all addresses.
+func (p HostPort) everywhere() HostPort {
+	p.Address = netip.Addr{}
+	return p
+}
+
 // HostPorts yields the host ports of a pod, each with the port of the container
 // that declares it. Only containers that run as long as the pod have host ports:
 // regular containers and sidecars. A pod in the host's network has those that it

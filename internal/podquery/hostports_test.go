@@ -84,5 +84,13 @@ func TestConflictsOfHostPorts(t *testing.T) {
 		if a.Conflicts(b) != test.want || b.Conflicts(a) != test.want {
 			t.Errorf("%v and %v: conflict is %t, want %t", a, b, !test.want, test.want)
 		}
+		for one, other := range map[podquery.HostPort]podquery.HostPort{a: b, b: a} {
+			var set podquery.HostPortSet
+			empty := set.Empty() && !set.Conflicts(other)
+			set.Add(one)
+			if set.Conflicts(other) != test.want || !empty || set.Empty() {
+				t.Errorf("%v in a set and %v: conflict is %t, want %t", one, other, !test.want, test.want)
+			}
+		}
 	}
 }

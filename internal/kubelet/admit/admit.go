@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/shutdown"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -42,6 +43,9 @@ type Policy struct {
 func (p *Policy) Admit(pod *v1.Pod, running []*v1.Pod) *Rejection {
 	if p.ShuttingDown != nil && p.ShuttingDown() {
 		return &Rejection{shutdown.RejectedReason, shutdown.RejectedMessage}
+	}
+	if r := containers(pod); r != nil {
+		return r
 	}
 	if r := Sysctls(pod, p.AllowedSysctls); r != nil {
 		return r
@@ -74,6 +78,14 @@ func check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.Resource
 		return r
 	}
 	return resources(pod, others, allocatable, requests)
+}
+
+// containers rejects a pod with more containers than a node runs.
+func containers(pod *v1.Pod) *Rejection {
+	if n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers); n > plan.MaxContainers {
+		return &Rejection{"TooManyContainers", fmt.Sprintf("Pod has %d containers, and a node runs at most %d of a pod", n, plan.MaxContainers)}
+	}
+	return nil
 }
 
 func operatingSystem(pod *v1.Pod) *Rejection {
@@ -118,16 +130,16 @@ func Pressure(pod *v1.Pod, class v1.PodQOSClass, conditions []v1.NodeConditionTy
 // that anything else on the node has, to which the proxy then leads nothing: its
 // controller would only create another one.
 func ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
-	var wanted []podquery.HostPort
+	var wanted podquery.HostPortSet
 	for p := range podquery.HostPorts(&pod.Spec) {
-		wanted = append(wanted, p)
+		wanted.Add(p)
 	}
-	if len(wanted) == 0 {
+	if wanted.Empty() {
 		return nil
 	}
 	for _, other := range others {
 		for taken := range podquery.HostPorts(&other.Spec) {
-			if slices.ContainsFunc(wanted, taken.Conflicts) {
+			if wanted.Conflicts(taken) {
 				return &Rejection{"NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"}
 			}
 		}

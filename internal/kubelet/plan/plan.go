@@ -249,8 +249,18 @@ func again(in Input, p *Plan, c *v1.Container, kind Kind, newest *cri.Container)
 	unlessWaiting(in, p, Start{Container: c, Kind: kind, RestartCount: nextCount(newest)})
 }
 
+// MaxContainers is how many containers of a pod a node runs, of all kinds together.
+// For each one, the runtime and the kubelet have memory, files and a control group
+// that do not count for the pod.
+const MaxContainers = 512
+
+// MaxEphemeral returns how many of its ephemeral containers a pod may have.
+func MaxEphemeral(s *v1.PodSpec) int {
+	return max(MaxContainers-len(s.InitContainers)-len(s.Containers), 0)
+}
+
 func ephemeral(in Input, p *Plan) {
-	for i := range in.Pod.Spec.EphemeralContainers {
+	for i := range min(len(in.Pod.Spec.EphemeralContainers), MaxEphemeral(&in.Pod.Spec)) {
 		c := (*v1.Container)(&in.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		if newest := in.Observed.Find(c.Name); newest == nil || newest.State == cri.Created {
 			p.Start = append(p.Start, Start{Container: c, Kind: Ephemeral, RestartCount: nextCount(newest)})

@@ -208,6 +208,18 @@ func TestComputeEphemeralContainers(t *testing.T) {
 	})
 }
 
+// Ephemeral containers may be added to a pod that was admitted, and never removed.
+func TestManyEphemeralContainers(t *testing.T) {
+	pod := podOf(always, "a")
+	for i := range 2 * MaxContainers {
+		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: fmt.Sprint("e-", i)}})
+	}
+	got := Compute(Input{Pod: pod, Observed: observed("box a:running"), Now: now, Liveness: func(string) Result { return Success }})
+	if n := len(got.Start); n != MaxContainers-1 || got.Start[n-1].Container.Name != fmt.Sprint("e-", n-1) {
+		t.Errorf("%d of %d ephemeral containers start", n, len(pod.Spec.EphemeralContainers))
+	}
+}
+
 func TestBackOff(t *testing.T) {
 	b := BackOff{Initial: 10 * time.Second, Max: 5 * time.Minute}
 	at := now

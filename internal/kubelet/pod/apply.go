@@ -52,6 +52,9 @@ func (w *worker) apply(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 		return err
 	}
 	w.resize(ctx, pod, observed, p)
+	if most := plan.MaxEphemeral(&pod.Spec); len(pod.Spec.EphemeralContainers) > most {
+		w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "TooManyContainers", "Ephemeral containers after the first %d are not started: a node runs at most %d containers of a pod", most, plan.MaxContainers)
+	}
 	if err := w.prepare(ctx, pod, observed, p.CreateSandbox); err != nil {
 		return err
 	}
