@@ -60,8 +60,7 @@ func TestStorageVersionMigration(t *testing.T) {
 		}
 		controllertest.Eventually(t, conditions, strings.Join([]string{
 			"sails Failed=True StorageVersionMigrationFailed",
-			"sails Running=False StorageVersionMigrationFailed",
-			"secrets Running=False StorageVersionMigrationSucceeded",
+			"secrets Running=False StorageVersionMigrationInProgress",
 			"secrets Succeeded=True StorageVersionMigrationSucceeded",
 		}, "\n"))
 		if after := versions(); after != before {

@@ -179,14 +179,17 @@ func (c *migrator) begin(ctx context.Context, m *migrationapi.StorageVersionMigr
 	return c.updateStatus(ctx, next)
 }
 
-// end records how a migration has ended. A status needs a resource version, also that of
-// a migration which has not begun.
+// end records how a migration has ended. The condition of one that has run keeps its
+// reason, as in upstream. A status needs a resource version, also that of a migration
+// which has not begun.
 func (c *migrator) end(ctx context.Context, m *migrationapi.StorageVersionMigration, t migrationapi.MigrationConditionType, reason, message string) error {
 	next := m.DeepCopy()
 	next.Status.ResourceVersion = cmp.Or(m.Status.ResourceVersion, m.ResourceVersion)
-	meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
-		Type: string(migrationapi.MigrationRunning), Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: m.Generation,
-	})
+	if running := meta.FindStatusCondition(next.Status.Conditions, string(migrationapi.MigrationRunning)); running != nil {
+		meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
+			Type: running.Type, Status: metav1.ConditionFalse, Reason: running.Reason, ObservedGeneration: m.Generation,
+		})
+	}
 	meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
 		Type: string(t), Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: m.Generation,
 	})
