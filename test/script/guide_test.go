@@ -94,7 +94,8 @@ func TestGuide(t *testing.T) {
 			if os.Geteuid() != 0 {
 				t.Skip("starts nodes, which needs root")
 			}
-			runPage(t, binary, mark.Name(name), script.String(), all)
+			// Sessions have names of their own: one of them may have the page's.
+			runPage(t, binary, mark.Name("guide-"+name), script.String(), all)
 		})
 	}
 }
