@@ -296,9 +296,7 @@ func affinity(ts *testscript.TestScript, neg bool, args []string) {
 	eventually(ts, neg, append([]string{""}, args...))
 	var first string
 	for i := range 10 {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Env = environment(ts)
-		out, err := cmd.Output()
+		out, err := command(context.Background(), ts, args).Output()
 		ts.Check(err)
 		if i == 0 {
 			first = string(out)
@@ -311,15 +309,12 @@ func affinity(ts *testscript.TestScript, neg bool, args []string) {
 
 // different repeats a command until it has printed a number of different
 // outputs: different NUMBER COMMAND ARG...
-// different NUMBER COMMAND ARG...
 func different(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	seen := map[string]bool{}
 	for range 100 {
-		cmd := exec.Command(program(ts, args[1]), args[2:]...)
-		cmd.Env = environment(ts)
-		out, err := cmd.Output()
+		out, err := command(context.Background(), ts, args[1:]).Output()
 		ts.Check(err)
 		if seen[string(out)] = true; len(seen) == want {
 			return

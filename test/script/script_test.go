@@ -193,20 +193,13 @@ func becomes(ts *testscript.TestScript, neg bool, args []string) {
 // repeat runs a command until its output is right. The first of args describes
 // the awaited output, the command follows.
 func repeat(ts *testscript.TestScript, args []string, right func(out string) bool) {
-	line := args[1:]
-	if line[0] == "kubectl" {
-		line = append(kubectlCommand(), line[1:]...)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	again := time.NewTicker(200 * time.Millisecond)
 	defer again.Stop()
 	last := "(none)"
 	for {
-		cmd := exec.CommandContext(ctx, program(ts, line[0]), line[1:]...)
-		cmd.Dir = ts.MkAbs(".")
-		cmd.Env = environment(ts)
-		out, err := cmd.CombinedOutput()
+		out, err := command(ctx, ts, args[1:]).CombinedOutput()
 		if err == nil && right(string(out)) {
 			return
 		}
@@ -219,6 +212,17 @@ func repeat(ts *testscript.TestScript, args []string, right func(out string) boo
 		case <-again.C:
 		}
 	}
+}
+
+// command returns a command in the session's directory and environment. kubectl is
+// that of kubectlCommand.
+func command(ctx context.Context, ts *testscript.TestScript, line []string) *exec.Cmd {
+	if line[0] == "kubectl" {
+		line = append(kubectlCommand(), line[1:]...)
+	}
+	cmd := exec.CommandContext(ctx, program(ts, line[0]), line[1:]...)
+	cmd.Dir, cmd.Env = ts.MkAbs("."), environment(ts)
+	return cmd
 }
 
 // program returns the path of a program in the session's PATH.
