@@ -46,7 +46,8 @@ func TestSessions(t *testing.T) {
 	runSessions(t, "testdata")
 }
 
-// TestSessionsAlone runs the sessions that disturb others. Another user does not see
+// TestSessionsAlone runs the sessions that disturb others, also those of other
+// packages: tools/test.sh runs it when nothing else runs. Another user does not see
 // root's clusters, so that one of theirs may take the ports of one that is stopped.
 func TestSessionsAlone(t *testing.T) { runSessions(t, "testdata/alone") }
 
