@@ -73,9 +73,11 @@ func TestUpWhenAllSlotsHaveClusters(t *testing.T) {
 		}
 		records[rec.Name] = rec
 	}
+	secure := freeport.For(t) // a cluster that starts meanwhile may take that of a slot
 	claim := func() (host.Record, error) {
 		f := newUpFlags()
-		f.set, f.settings.Kubeconfig, f.settings.Options.Node.BundleDir = []string{"bundle"}, filepath.Join(data, "kubeconfig"), bundle
+		f.set, f.settings.Options.Ports.Secure = []string{"bundle", "secure-port"}, secure
+		f.settings.Kubeconfig, f.settings.Options.Node.BundleDir = filepath.Join(data, "kubeconfig"), bundle
 		f.settings.Options.Name, f.settings.Options.DataDir, f.settings.Options.BindAddress = name, filepath.Join(data, "new"), "127.0.0.1"
 		p, _, err := f.claim(t.Context(), registry)
 		if err != nil {
