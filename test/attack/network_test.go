@@ -98,9 +98,7 @@ func TestExternalIPsOfClusterDNS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of the range for benchmarks, and of this process alone: what a cluster left
-	// may have rules for others.
-	own := netip.AddrFrom4([4]byte{198, 18, byte(os.Getpid() >> 8), byte(os.Getpid())}).String()
+	own := ownAddress(0).String() // what a cluster left may have rules for others
 	for _, c := range []struct {
 		what  string
 		claim v1.ServiceSpec
@@ -145,18 +143,27 @@ func TestOtherMachineQueriesClusterDNS(t *testing.T) {
 	if out, err := exec.Command("busybox", "nslookup", "-type=a", name, server).CombinedOutput(); err != nil {
 		t.Fatalf("the node itself gets no response: %v\n%s", err, out)
 	}
-	stranger := neighbour(t)
+	stranger, _ := neighbour(t)
 	out, err := exec.Command("ip", "netns", "exec", stranger, "busybox", "nslookup", "-type=a", name, server).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "REFUSED") {
 		t.Errorf("another machine is not refused (%v):\n%s", err, out)
 	}
 }
 
+// ownAddress returns one of four addresses of the range for benchmarks (RFC 2544)
+// that no other process of this machine uses: a prefix of 30 bits, whose second and
+// third address are those of hosts.
+func ownAddress(n int) netip.Addr {
+	pid := os.Getpid() << 2
+	return netip.AddrFrom4([4]byte{198, 18 | byte(pid>>16)&1, byte(pid >> 8), byte(pid) + byte(n)})
+}
+
 // neighbour creates a network namespace that is connected to this machine by a
-// veth pair. It is removed when the test ends.
-func neighbour(t *testing.T) string {
+// veth pair, and returns its name and address. It is removed when the test ends.
+func neighbour(t *testing.T) (name, address string) {
 	t.Helper()
 	name, here, there := mark.Name("stranger"), mark.Name("h"), "eth0"
+	machine, address := ownAddress(1).String(), ownAddress(2).String()
 	run := func(arguments ...string) error {
 		if out, err := exec.Command("ip", arguments...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %s: %w: %s", strings.Join(arguments, " "), err, out)
@@ -173,15 +180,15 @@ func neighbour(t *testing.T) string {
 	})
 	if err := errors.Join(
 		run("link", "add", here, "type", "veth", "peer", "name", there, "netns", name),
-		run("address", "add", "198.51.100.129/30", "dev", here),
+		run("address", "add", machine+"/30", "dev", here),
 		run("link", "set", here, "up"),
-		run("-n", name, "address", "add", "198.51.100.130/30", "dev", there),
+		run("-n", name, "address", "add", address+"/30", "dev", there),
 		run("-n", name, "link", "set", there, "up"),
-		run("-n", name, "route", "add", "default", "via", "198.51.100.129"),
+		run("-n", name, "route", "add", "default", "via", machine),
 	); err != nil {
 		t.Fatal(err)
 	}
-	return name
+	return name, address
 }
 
 // TestPodsOfAnotherClusterOnThisMachine checks that a pod can reach the node ports of
