@@ -21,6 +21,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -265,8 +266,8 @@ func (c *cluster) kubelet(t *testing.T, nodeName string) *rest.Config {
 }
 
 // tenant returns a service account with a ClusterRole's permissions in its own
-// namespace. An empty clusterRole gives it none. The test removes the
-// namespace.
+// namespace, once these are in effect and pods can be created there. An empty
+// clusterRole gives it none. The test removes the namespace.
 func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string) {
 	t.Helper()
 	ctx := context.Background()
@@ -295,6 +296,23 @@ func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string
 			t.Fatal(err)
 		}
 	}
+	eventually(t, "the tenant's permissions, and the namespace's service account", func() error {
+		_, err := c.client.CoreV1().ServiceAccounts(namespace.Name).Get(ctx, "default", metav1.GetOptions{})
+		if err != nil || clusterRole == "" {
+			return err
+		}
+		review, err := c.client.AuthorizationV1().LocalSubjectAccessReviews(namespace.Name).Create(ctx, &authorizationv1.LocalSubjectAccessReview{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name},
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + namespace.Name + ":" + account.Name,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace.Name, Verb: "get", Resource: "configmaps"},
+			},
+		}, metav1.CreateOptions{})
+		if err == nil && !review.Status.Allowed {
+			err = fmt.Errorf("the role %s is not in effect: %+v", clusterRole, review.Status)
+		}
+		return err
+	})
 	token, err := c.client.CoreV1().ServiceAccounts(namespace.Name).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
