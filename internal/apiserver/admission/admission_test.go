@@ -173,6 +173,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 		"missing":               {write{kind: "Pod", resource: "pods", obj: in("none")}, `namespaces "none" not found`},
 		"terminating":           {write{kind: "Pod", resource: "pods", obj: in("going")}, `pods "p" is forbidden: unable to create new content in namespace going because it is being terminated`},
 		"update in terminating": {write{op: admission.Update, kind: "Pod", resource: "pods", obj: in("going"), old: in("going")}, ""},
+		"update in missing":     {write{op: admission.Update, kind: "Pod", resource: "pods", obj: in("none"), old: in("none")}, ""},
 		"delete in missing":     {write{op: admission.Delete, kind: "Pod", resource: "pods", old: in("none")}, ""},
 		"delete default":        {write{op: admission.Delete, kind: "Namespace", resource: "namespaces", name: "default"}, `namespaces "default" is forbidden: this namespace may not be deleted`},
 		"delete another":        {write{op: admission.Delete, kind: "Namespace", resource: "namespaces", name: "web"}, ""},

@@ -14,7 +14,8 @@ import (
 )
 
 // namespaceLifecycle refuses new objects in namespaces that do not exist or are
-// terminating, and the deletion of the system's namespaces.
+// terminating, and the deletion of the system's namespaces. Objects that outlived
+// their namespace can be updated, so that their finalizers can be removed.
 type namespaceLifecycle struct {
 	always
 	namespaces objects.Reader[*corev1.Namespace]
@@ -35,7 +36,7 @@ func (p namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, _
 		}
 		return nil
 	}
-	if a.GetNamespace() == "" || a.GetOperation() == admission.Delete || accessReview(a) {
+	if a.GetNamespace() == "" || a.GetOperation() == admission.Delete || a.GetOperation() == admission.Update || accessReview(a) {
 		return nil
 	}
 	ns, err := namespaceOf(ctx, a, p.namespaces, p.refresh)
