@@ -1,10 +1,12 @@
 package pod
 
 import (
+	"math"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -92,7 +94,10 @@ func validateContainerUsers(statuses []corev1.ContainerStatus, windows bool, pat
 			errs = append(errs, field.Forbidden(at, "cannot be set for a windows pod"))
 			continue
 		}
-		errs = append(errs, validateID(&user.UID, at.Child("uid"))...)
+		// A user of an image may have any of Linux's IDs, unlike one of a spec.
+		if user.UID < 0 || user.UID > math.MaxUint32 {
+			errs = append(errs, field.Invalid(at.Child("uid"), user.UID, utilvalidation.InclusiveRangeError(0, math.MaxUint32)))
+		}
 		errs = append(errs, validateID(&user.GID, at.Child("gid"))...)
 		for j := range user.SupplementalGroups {
 			errs = append(errs, validateID(&user.SupplementalGroups[j], at.Child("supplementalGroups").Index(j))...)

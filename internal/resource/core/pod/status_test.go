@@ -69,8 +69,14 @@ func TestContainerStatusRules(t *testing.T) {
 	checkStatusUpdates(t, map[string]statusCase{
 		"users": {
 			next: `{containerStatuses: [{name: c, user: {linux: {uid: -1, gid: 0, supplementalGroups: [0, -2]}}}]}`,
-			want: `status.containerStatuses[0].user.linux.uid: Invalid value: -1: must be between 0 and 2147483647, inclusive
+			want: `status.containerStatuses[0].user.linux.uid: Invalid value: -1: must be between 0 and 4294967295, inclusive
 status.containerStatuses[0].user.linux.supplementalGroups[1]: Invalid value: -2: must be between 0 and 2147483647, inclusive`,
+		},
+		"the last user of Linux": {next: `{containerStatuses: [{name: c, user: {linux: {uid: 4294967295, gid: 2147483647}}}]}`},
+		"users and groups beyond the last": {
+			next: `{containerStatuses: [{name: c, user: {linux: {uid: 4294967296, gid: 2147483648}}}]}`,
+			want: `status.containerStatuses[0].user.linux.uid: Invalid value: 4294967296: must be between 0 and 4294967295, inclusive
+status.containerStatuses[0].user.linux.gid: Invalid value: 2147483648: must be between 0 and 2147483647, inclusive`,
 		},
 		"users of Windows": {
 			spec: `{os: {name: windows}}`, next: `{containerStatuses: [{name: c, user: {linux: {uid: 0, gid: 0}}}]}`,
