@@ -103,8 +103,7 @@ func validateVolumeError(p *field.Path, e *storagev1.VolumeError) field.ErrorLis
 	}
 	var errs field.ErrorList
 	if len(e.Message) > maxAttachmentErrorMessage {
-		// Upstream reports the limit of the metadata here.
-		errs = append(errs, field.TooLong(p.Child("message"), "", maxAttachmentMetadata))
+		errs = append(errs, field.TooLong(p.Child("message"), "", maxAttachmentErrorMessage))
 	}
 	if e.ErrorCode != nil && *e.ErrorCode < 0 {
 		errs = append(errs, field.Invalid(p.Child("errorCode"), *e.ErrorCode, utilvalidation.InclusiveRangeError(0, math.MaxInt32)))

@@ -1,6 +1,7 @@
 package storage_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,6 +51,31 @@ func TestInlineVolume(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: (-want +got):\n%s", spec, diff)
+		}
+	}
+}
+
+// TestLongAttachmentError checks the limit that the refusal of a message names.
+func TestLongAttachmentError(t *testing.T) {
+	attachment := func(message string) *storagev1.VolumeAttachment {
+		a := &storagev1.VolumeAttachment{}
+		a.Name, a.ResourceVersion = "a", "1"
+		a.Spec = storagev1.VolumeAttachmentSpec{Attacher: "d.example", NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")}}
+		a.Status.AttachError = &storagev1.VolumeError{Message: message}
+		return a
+	}
+	r := storage.VolumeAttachments()
+	for length, want := range map[int]string{
+		1024: "",
+		1025: "status.attachError.message: Too long: may not be more than 1024 bytes",
+	} {
+		errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{}, attachment(strings.Repeat("x", length)), attachment(""))
+		got := ""
+		for _, err := range errs {
+			got += err.Error()
+		}
+		if got != want {
+			t.Errorf("%d bytes: %s, want %s", length, got, want)
 		}
 	}
 }
