@@ -55,9 +55,13 @@ func ResourceSlices() *resource.Resource {
 		},
 		FieldSelectors: resource.FieldSelectors[*resourcev1.ResourceSlice]{
 			SelectableFields: func(s *resourcev1.ResourceSlice) fields.Set {
-				return fields.Set{"spec.nodeName": ptr.Deref(s.Spec.NodeName, ""), "spec.driver": s.Spec.Driver}
+				return fields.Set{
+					resourcev1.ResourceSliceSelectorNodeName: ptr.Deref(s.Spec.NodeName, ""),
+					resourcev1.ResourceSliceSelectorDriver:   s.Spec.Driver,
+					resourcev1.ResourceSliceSelectorPoolName: s.Spec.Pool.Name,
+				}
 			},
-			Fields: []string{"spec.driver", "spec.nodeName"},
+			Fields: []string{resourcev1.ResourceSliceSelectorDriver, resourcev1.ResourceSliceSelectorNodeName, resourcev1.ResourceSliceSelectorPoolName},
 		},
 	})
 }

@@ -2,6 +2,8 @@ package dynamicresources_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/feature"
@@ -201,6 +204,19 @@ func TestTaintsAreDated(t *testing.T) {
 	taints := slice.Spec.Devices[0].Taints
 	if len(taints) != 2 || !taints[0].TimeAdded.Time.Equal(now.Truncate(time.Second)) || !taints[1].TimeAdded.Equal(&since) {
 		t.Errorf("%+v", taints)
+	}
+}
+
+// TestSlicesByPool checks that slices can be listed and watched by their pool.
+func TestSlicesByPool(t *testing.T) {
+	selectors := dynamicresources.ResourceSlices().FieldSelectors
+	slice := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Driver: "d.example", NodeName: new("n"), Pool: resourcev1.ResourcePool{Name: "p"}}}
+	want := fields.Set{"spec.driver": "d.example", "spec.nodeName": "n", "spec.pool.name": "p"}
+	if got := selectors.SelectableFields(slice); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := slices.Sorted(slices.Values(selectors.Fields)); !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
+		t.Errorf("%v are supported", got)
 	}
 }
 
