@@ -19,6 +19,7 @@ func prepareStatus(_ *resource.RequestContext, p, old *corev1.Pod) {
 	if p.Status.QOSClass == "" {
 		p.Status.QOSClass = old.Status.QOSClass
 	}
+	keepClaimStatuses(&p.Status, &old.Status)
 	if p.Status.HostIP != "" && len(p.Status.HostIPs) == 0 {
 		p.Status.HostIPs = []corev1.HostIP{{IP: p.Status.HostIP}}
 	}
@@ -27,6 +28,21 @@ func prepareStatus(_ *resource.RequestContext, p, old *corev1.Pod) {
 	}
 	if p.Status.PodIP != "" && len(p.Status.PodIPs) == 0 {
 		p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
+	}
+}
+
+// keepClaimStatuses copies what the old status reports of ResourceClaims and the
+// new one leaves out. Clients of older versions do not know these fields, and a
+// pod without them could never release its devices.
+func keepClaimStatuses(s, old *corev1.PodStatus) {
+	if len(s.ResourceClaimStatuses) == 0 {
+		s.ResourceClaimStatuses = old.ResourceClaimStatuses
+	}
+	if s.ExtendedResourceClaimStatus == nil {
+		s.ExtendedResourceClaimStatus = old.ExtendedResourceClaimStatus
+	}
+	if len(s.NodeAllocatableResourceClaimStatuses) == 0 {
+		s.NodeAllocatableResourceClaimStatuses = old.NodeAllocatableResourceClaimStatuses
 	}
 }
 

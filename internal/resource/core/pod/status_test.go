@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -107,6 +108,28 @@ func TestClaimStatusRules(t *testing.T) {
 status.extendedResourceClaimStatus.resourceClaimName: Required value`,
 		},
 	})
+}
+
+// TestClaimStatusesAreKept checks that a client that does not know the fields
+// about ResourceClaims does not clear them.
+func TestClaimStatusesAreKept(t *testing.T) {
+	r, old := pod.Pods(), storedPod(t, `{resourceClaims: [{name: a, resourceClaimTemplateName: t}],
+	  containers: [{name: c, image: i, resources: {requests: {example.com/gpu: 1}, limits: {example.com/gpu: 1}}}]}`)
+	next := old.DeepCopy()
+	old.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "a", ResourceClaimName: new("p-a-1")}}
+	old.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+		ResourceClaimName: "p-x", RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "example.com/gpu", RequestName: "r"}},
+	}
+	old.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "p-a-1"}}
+	next.Status.Message = "changed"
+	if errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{Now: noon, Namespace: "default"}, next, old); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	want := old.Status
+	want.Message = "changed"
+	if diff := cmp.Diff(want, next.Status); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
 
 // checkStatusUpdates writes the status next over the status old of a pod with
