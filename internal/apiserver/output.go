@@ -45,7 +45,7 @@ func (o output) plain() output {
 // entry answers with one object.
 func (o output) entry(code int, e *watchcache.Entry) error {
 	if o.Convert.Kind == "Table" {
-		return o.table(code, []*watchcache.Entry{e}, metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)})
+		return o.table(code, []*watchcache.Entry{e}, metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, false)
 	}
 	body, err := o.entryBody(e, o.Media)
 	if err != nil {
@@ -93,12 +93,14 @@ func (o output) entryBody(e *watchcache.Entry, media codec.Media) ([]byte, error
 	return nil, status.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (%T)", e.Object))
 }
 
-// table answers with a Table of entries.
-func (o output) table(code int, entries []*watchcache.Entry, meta metav1.ListMeta) error {
+// table answers with a Table of entries. list reports whether it shows a list
+// and not a single object.
+func (o output) table(code int, entries []*watchcache.Entry, meta metav1.ListMeta, list bool) error {
 	options, err := o.tableOptions()
 	if err != nil {
 		return err
 	}
+	options.List = list
 	body, err := o.q.call.Endpoint.Codec.Table(entries, meta, o.Media, options)
 	if err != nil {
 		return err
@@ -138,7 +140,7 @@ func (o output) page(p *registry.Page) error {
 		}
 	}
 	if o.Convert.Kind == "Table" {
-		return o.table(http.StatusOK, p.Entries, p.Meta)
+		return o.table(http.StatusOK, p.Entries, p.Meta, true)
 	}
 	media := o.Media
 	if media == codec.YAML {

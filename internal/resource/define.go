@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"iter"
 	"strings"
 	"time"
 
@@ -274,7 +275,22 @@ func (d *Definition[S, T]) table() Table[Object] {
 			return []any{obj.GetName(), Age(obj.GetCreationTimestamp(), now)}
 		}}
 	}
-	return Table[Object]{Columns: d.Table.Columns, Row: func(obj Object, now time.Time) []any { return d.Table.Row(obj.(T), now) }}
+	t := Table[Object]{Columns: d.Table.Columns, Row: func(obj Object, now time.Time) []any { return d.Table.Row(obj.(T), now) }}
+	if d.Table.ListRow != nil {
+		t.ListRow = d.listRow
+	}
+	return t
+}
+
+func (d *Definition[S, T]) listRow(list iter.Seq[Object]) func(Object, time.Time) []any {
+	row := d.Table.ListRow(func(yield func(T) bool) {
+		for obj := range list {
+			if !yield(obj.(T)) {
+				return
+			}
+		}
+	})
+	return func(obj Object, now time.Time) []any { return row(obj.(T), now) }
 }
 
 // statusSubresource returns the endpoint that updates only the status and the

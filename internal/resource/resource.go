@@ -16,6 +16,7 @@ package resource
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,6 +137,9 @@ type Storage struct {
 type Table[T Object] struct {
 	Columns []metav1.TableColumnDefinition
 	Row     func(obj T, now time.Time) []any
+	// ListRow returns what replaces Row in a list of objects, for kinds whose
+	// rows depend on the other objects. Nil is Row.
+	ListRow func(list iter.Seq[T]) func(obj T, now time.Time) []any
 }
 
 // FieldSelectors are the fields that a field selector may name besides

@@ -131,8 +131,9 @@ func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o
 			table.ColumnDefinitions = []metav1.TableColumnDefinition{}
 		}
 	}
+	cells := v.row(entries, o)
 	for _, e := range entries {
-		row := metav1.TableRow{Cells: v.Resource.Table.Row(e.Object, o.Now)}
+		row := metav1.TableRow{Cells: cells(e.Object, o.Now)}
 		var err error
 		switch o.IncludeObject {
 		case metav1.IncludeNone:

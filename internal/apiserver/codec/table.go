@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -17,6 +18,22 @@ type TableOptions struct {
 	IncludeObject metav1.IncludeObjectPolicy
 	NoHeaders     bool
 	Now           time.Time
+	List          bool // of objects; not one object, or an event of a watch
+}
+
+// row returns the function that makes the cells of entries.
+func (v *Version) row(entries []*watchcache.Entry, o TableOptions) func(resource.Object, time.Time) []any {
+	table := v.Resource.Table
+	if !o.List || table.ListRow == nil {
+		return table.Row
+	}
+	return table.ListRow(func(yield func(resource.Object) bool) {
+		for _, e := range entries {
+			if !yield(e.Object) {
+				return
+			}
+		}
+	})
 }
 
 func tableColumns(columns []metav1.TableColumnDefinition) []byte {
@@ -51,13 +68,13 @@ func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media
 		b.Write(v.table)
 	}
 	b.WriteString(`,"rows":[`)
-	cells := json.NewEncoder(&b)
+	cells, row := json.NewEncoder(&b), v.row(entries, o)
 	for i, e := range entries {
 		if i > 0 {
 			b.WriteByte(',')
 		}
 		b.WriteString(`{"cells":`)
-		if err := cells.Encode(v.Resource.Table.Row(e.Object, o.Now)); err != nil {
+		if err := cells.Encode(row(e.Object, o.Now)); err != nil {
 			return nil, err
 		}
 		b.Truncate(b.Len() - 1)

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"fmt"
+	"iter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,16 @@ func StorageClasses() *resource.Resource {
 				resource.AgeColumn(),
 			},
 			Row: storageClassRow,
+			ListRow: func(list iter.Seq[*storagev1.StorageClass]) func(*storagev1.StorageClass, time.Time) []any {
+				standard := defaultclass.Storage(list)
+				return func(c *storagev1.StorageClass, now time.Time) []any {
+					cells := storageClassRow(c, now)
+					if c == standard {
+						cells[0] = c.Name + " (default)"
+					}
+					return cells
+				}
+			},
 		},
 	})
 }
@@ -63,13 +74,11 @@ func storageClassWarnings(_ *resource.RequestContext, c, _ *storagev1.StorageCla
 	return warnings
 }
 
+// storageClassRow returns the cells of a class. Only lists show which class is
+// the default: of several that are marked, it is the newest.
 func storageClassRow(c *storagev1.StorageClass, now time.Time) []any {
-	name := c.Name
-	if defaultclass.IsStorage(c) {
-		name += " (default)"
-	}
 	return []any{
-		name, c.Provisioner, string(ptr.Deref(c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
+		c.Name, c.Provisioner, string(ptr.Deref(c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
 		string(ptr.Deref(c.VolumeBindingMode, storagev1.VolumeBindingImmediate)), ptr.Deref(c.AllowVolumeExpansion, false),
 		resource.Age(c.CreationTimestamp, now),
 	}
