@@ -52,20 +52,29 @@ func (s snapshot) pastBackoffLimitOnFailure(o podGroups, limit int32) bool {
 }
 
 // matchPodFailurePolicy returns the action of the pod failure policy (KEP-3329) for a
-// failed pod, and a message if a rule matches.
+// failed pod, and a message if a rule matches. Rules of unknown actions and operators do not
+// match.
 func matchPodFailurePolicy(job *batch.Job, pod *v1.Pod) (batch.PodFailurePolicyAction, string) {
 	if job.Spec.PodFailurePolicy == nil {
 		return batch.PodFailurePolicyActionCount, ""
 	}
 	for i, rule := range job.Spec.PodFailurePolicy.Rules {
+		switch rule.Action {
+		case batch.PodFailurePolicyActionCount, batch.PodFailurePolicyActionFailIndex, batch.PodFailurePolicyActionFailJob, batch.PodFailurePolicyActionIgnore:
+		default:
+			continue
+		}
 		if rule.OnExitCodes != nil {
 			for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 				t := c.State.Terminated
 				if t == nil || t.ExitCode == 0 || rule.OnExitCodes.ContainerName != nil && *rule.OnExitCodes.ContainerName != c.Name {
 					continue
 				}
-				in := slices.Contains(rule.OnExitCodes.Values, t.ExitCode)
-				if in == (rule.OnExitCodes.Operator == batch.PodFailurePolicyOnExitCodesOpIn) {
+				wanted := batch.PodFailurePolicyOnExitCodesOpNotIn
+				if slices.Contains(rule.OnExitCodes.Values, t.ExitCode) {
+					wanted = batch.PodFailurePolicyOnExitCodesOpIn
+				}
+				if rule.OnExitCodes.Operator == wanted {
 					return rule.Action, fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d matching %s rule at index %d", c.Name, pod.Namespace, pod.Name, t.ExitCode, rule.Action, i)
 				}
 			}

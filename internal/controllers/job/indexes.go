@@ -21,6 +21,17 @@ func indexOf(pod *v1.Pod) int {
 	return n
 }
 
+// maxGenerateName is the number of bytes of a name to generate that the API server keeps. It
+// adds five more.
+const maxGenerateName = 58
+
+// generateName returns the name to generate of a pod of an index. It cuts the name of the Job
+// so that the API server keeps the index.
+func generateName(job, index string) string {
+	suffix := "-" + index + "-"
+	return job[:min(len(job), maxGenerateName-len(suffix))] + suffix
+}
+
 // newPod returns a new pod of a Job.
 func newPod(job *batch.Job, s podToCreate) *v1.Pod {
 	pod := workload.PodFromTemplate(&job.Spec.Template, job, *metav1.NewControllerRef(job, kind))
@@ -41,7 +52,7 @@ func newPod(job *batch.Job, s podToCreate) *v1.Pod {
 		s.failures.annotate(pod)
 	}
 	pod.Spec.Hostname = job.Name + "-" + index
-	pod.GenerateName = job.Name + "-" + index + "-"
+	pod.GenerateName = generateName(job.Name, index)
 	field := "metadata.labels['" + batch.JobCompletionIndexAnnotation + "']"
 	for c := range podquery.Containers(&pod.Spec) {
 		if !slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool { return e.Name == "JOB_COMPLETION_INDEX" }) {

@@ -8,6 +8,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/order"
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/timespan"
@@ -184,16 +186,19 @@ func (c *jobs) recordFailures(job *batch.Job, owned []*v1.Pod) (failures int, la
 	}
 	// Pods without the finalizer are those that were counted before, and those that the
 	// controller deletes because the Job is suspended or has too many.
-	finished := slices.DeleteFunc(slices.Clone(owned), func(p *v1.Pod) bool {
-		return !tracked(p) || record.counted[p.UID] || p.Status.Phase != v1.PodSucceeded && !failed(job, p)
+	ended := slices.DeleteFunc(slices.Clone(owned), func(p *v1.Pod) bool {
+		return !tracked(p) || !hasIndex(job, p) || record.counted[p.UID] || p.Status.Phase != v1.PodSucceeded && !failed(job, p)
 	})
 	present := map[types.UID]bool{}
 	for _, p := range owned {
 		present[p.UID] = true
 	}
 	maps.DeleteFunc(record.counted, func(uid types.UID, _ bool) bool { return !present[uid] })
-	slices.SortFunc(finished, func(a, b *v1.Pod) int { return finishTime(a).Compare(finishTime(b)) })
-	for _, p := range finished {
+	slices.SortFunc(ended, func(a, b *v1.Pod) int { // a success at the time of a failure is the later one
+		return cmp.Or(finishTime(a).Compare(finishTime(b)),
+			order.FalseFirst(a.Status.Phase == v1.PodSucceeded, b.Status.Phase == v1.PodSucceeded))
+	})
+	for _, p := range ended {
 		record.counted[p.UID] = true
 		if p.Status.Phase == v1.PodSucceeded {
 			record.failures, record.lastFailure = 0, time.Time{}
@@ -206,30 +211,48 @@ func (c *jobs) recordFailures(job *batch.Job, owned []*v1.Pod) (failures int, la
 }
 
 // finishTime returns when the last container of a pod terminated. If the status does not
-// say so, it returns when the pod was deleted, ceased to be ready, or was created.
-func finishTime(p *v1.Pod) (end time.Time) {
-	for _, s := range p.Status.ContainerStatuses {
-		if t := s.State.Terminated; t != nil && t.FinishedAt.After(end) {
-			end = t.FinishedAt.Time
-		}
+// say so, it returns when the pod ceased to be ready, was deleted, or was created.
+func finishTime(p *v1.Pod) time.Time {
+	if end := lastTermination(p); !end.IsZero() {
+		return end
 	}
 	switch ready := podquery.Condition(&p.Status, v1.PodReady); {
-	case !end.IsZero():
-		return end
+	case ready != nil && ready.Status == v1.ConditionFalse && !ready.LastTransitionTime.IsZero():
+		return ready.LastTransitionTime.Time
 	case p.DeletionTimestamp != nil: // this is when the grace period ends
 		if p.DeletionGracePeriodSeconds != nil {
 			return p.DeletionTimestamp.Add(-timespan.Seconds(*p.DeletionGracePeriodSeconds))
 		}
 		return p.DeletionTimestamp.Time
-	case ready != nil && ready.Status == v1.ConditionFalse && !ready.LastTransitionTime.IsZero():
-		return ready.LastTransitionTime.Time
 	}
 	return p.CreationTimestamp.Time
 }
 
-// apply creates and deletes pods, and adds the created pods to the status of the plan.
+// lastTermination returns when the last container of a pod terminated, sidecars included, or
+// zero if one of them has not or its time is unknown.
+func lastTermination(p *v1.Pod) (end time.Time) {
+	statuses := slices.Clone(p.Status.ContainerStatuses)
+	for _, s := range p.Status.InitContainerStatuses {
+		if slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == s.Name && podquery.IsSidecar(&c) }) {
+			statuses = append(statuses, s)
+		}
+	}
+	for _, s := range statuses {
+		t := s.State.Terminated
+		if t == nil || t.FinishedAt.IsZero() {
+			return time.Time{}
+		}
+		if t.FinishedAt.After(end) {
+			end = t.FinishedAt.Time
+		}
+	}
+	return end
+}
+
+// apply creates and deletes pods. It adds the created pods to the status of the plan, and takes
+// the deleted pods for terminating ones.
 func (c *jobs) apply(ctx context.Context, job *batch.Job, p *plan) error {
-	_, deleted := c.control.DeletePods(ctx, job, p.delete, func(pod *v1.Pod) error {
+	remaining, deleted := c.control.DeletePods(ctx, job, p.delete, func(pod *v1.Pod) error {
 		if p.countDeleted {
 			return nil
 		}
@@ -237,6 +260,9 @@ func (c *jobs) apply(ctx context.Context, job *batch.Job, p *plan) error {
 		// counted.
 		return c.removeFinalizer(ctx, pod, pod.ResourceVersion)
 	})
+	if !finished(job) {
+		p.countDeletions(remaining)
+	}
 	n, created := c.control.CreatePods(ctx, job, len(p.create), func(i int) *v1.Pod { return newPod(job, p.create[i]) })
 	p.status.Active += int32(n)
 	if len(p.create) > 0 {

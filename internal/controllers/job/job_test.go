@@ -55,12 +55,22 @@ func TestDecide(t *testing.T) {
 		{"needs no more pods", jobOf(2, 2, 6, none), []v1.PodPhase{"Succeeded", "Running"}, nil, "create 0, delete 0, active 1 "},
 		{"has too many pods", jobOf(1, 5, 6, none), []v1.PodPhase{"Running", "Running"}, nil, "create 0, delete 1, active 2 "},
 		{"enough have succeeded", jobOf(2, 2, 6, none), []v1.PodPhase{"Succeeded", "Succeeded"}, nil, "create 0, delete 0, active 0 SuccessCriteriaMet/CompletionsReached"},
-		{"too many have failed", jobOf(2, 2, 0, none), []v1.PodPhase{"Failed", "Running"}, nil, "create 0, delete 1, active 0 FailureTarget/BackoffLimitExceeded"},
-		{"suspended", jobOf(2, 2, 6, none), []v1.PodPhase{"Running"}, func(j *batch.Job) { j.Spec.Suspend = new(true) }, "create 0, delete 1, active 0 Suspended/JobSuspended"},
+		{"too many have failed", jobOf(2, 2, 0, none), []v1.PodPhase{"Failed", "Running"}, nil, "create 0, delete 1, active 1 FailureTarget/BackoffLimitExceeded"},
+		{"suspended", jobOf(2, 2, 6, none), []v1.PodPhase{"Running"}, func(j *batch.Job) { j.Spec.Suspend = new(true) }, "create 0, delete 1, active 1 Suspended/JobSuspended"},
 		{"deadline exceeded", jobOf(1, 1, 6, none), []v1.PodPhase{"Running"}, func(j *batch.Job) {
 			j.Spec.ActiveDeadlineSeconds = new(int64(10))
 			j.Status.StartTime = new(metav1.NewTime(time.Unix(0, 0)))
-		}, "create 0, delete 1, active 0 FailureTarget/DeadlineExceeded"},
+		}, "create 0, delete 1, active 1 FailureTarget/DeadlineExceeded"},
+		{"has succeeded while suspended", jobOf(2, 2, 6, none), []v1.PodPhase{"Succeeded", "Succeeded"}, func(j *batch.Job) { j.Spec.Suspend = new(true) }, "create 0, delete 0, active 0 SuccessCriteriaMet/CompletionsReached"},
+		{"needs one pod less", jobOf(3, 4, 6, none), []v1.PodPhase{"Running", "Running", "Running", "Succeeded", "Succeeded"}, nil, "create 0, delete 1, active 3 "},
+		{"a queue that is empty", jobOf(2, 0, 6, none), []v1.PodPhase{"Succeeded", "Running"}, func(j *batch.Job) { j.Spec.Completions = nil }, "create 0, delete 0, active 1 "},
+		{"a queue that is done", jobOf(2, 0, 6, none), []v1.PodPhase{"Succeeded", "Failed"}, func(j *batch.Job) { j.Spec.Completions = nil }, "create 0, delete 0, active 0 SuccessCriteriaMet/CompletionsReached"},
+		{"is deleted while it is suspended", jobOf(2, 4, 6, none), []v1.PodPhase{"Running"}, func(j *batch.Job) {
+			j.Spec.Suspend, j.DeletionTimestamp = new(true), &metav1.Time{Time: time.Unix(900, 0)}
+		}, "create 0, delete 0, active 1 "},
+		{"has not failed", jobOf(1, 1, 6, none), []v1.PodPhase{"Running"}, func(j *batch.Job) {
+			j.Status.Conditions = []batch.JobCondition{{Type: batch.JobFailureTarget, Status: v1.ConditionFalse, Reason: "Manual"}}
+		}, "create 0, delete 0, active 1 FailureTarget/Manual"},
 		{"indexes", jobOf(3, 5, 6, indexedMode), []v1.PodPhase{"Succeeded", "Running"}, func(j *batch.Job) { j.Status.CompletedIndexes = "4" }, "create 2 [2 3], delete 0, active 1  done 0,4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

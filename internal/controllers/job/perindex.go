@@ -1,11 +1,14 @@
 package job
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/order"
 )
 
 // indexFailures counts the failures of an index of a Job with backoffLimitPerIndex
@@ -17,11 +20,11 @@ func perIndex(job *batch.Job) bool { return indexed(job) && job.Spec.BackoffLimi
 // failuresBefore returns the failures in the annotations of a pod.
 func failuresBefore(pod *v1.Pod) indexFailures {
 	number := func(annotation string) int {
-		n, err := strconv.Atoi(pod.Annotations[annotation])
-		if err != nil || n < 0 {
+		n, err := strconv.ParseUint(pod.Annotations[annotation], 10, 31)
+		if err != nil {
 			return 0
 		}
-		return n
+		return int(n)
 	}
 	return indexFailures{counted: number(batch.JobIndexFailureCountAnnotation), ignored: number(batch.JobIndexIgnoredFailureCountAnnotation)}
 }
@@ -45,11 +48,11 @@ func recordedFailedIndexes(st *batch.JobStatus) indexes {
 }
 
 // failedIndexes returns the recorded failed indexes and those that have failed now: their
-// failures exceed the limit, or the pod failure policy fails them. Once the Job has failed or
-// succeeded there are no new ones: the controller itself deletes the remaining pods.
+// failures exceed the limit, or the pod failure policy fails them. Once the Job has failed
+// there are no new ones: the controller itself deletes the remaining pods, which count as failed.
 func (s snapshot) failedIndexes(p *plan, done indexes) indexes {
 	recorded := s.withinCompletions(recordedFailedIndexes(&p.status))
-	if has(&s.job.Status, batch.JobFailureTarget) || has(&s.job.Status, batch.JobSuccessCriteriaMet) {
+	if has(&s.job.Status, batch.JobFailureTarget) {
 		return recorded
 	}
 	var newlyFailed []int
@@ -76,8 +79,7 @@ func (s snapshot) failedIndexes(p *plan, done indexes) indexes {
 // the only record of earlier failures.
 func (s snapshot) lastFailedPods(p *plan) map[int]*v1.Pod {
 	last := map[int]*v1.Pod{}
-	if !perIndex(s.job) || s.job.DeletionTimestamp != nil ||
-		has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet) {
+	if !perIndex(s.job) || s.job.DeletionTimestamp != nil || ends(&p.status) {
 		return last
 	}
 	done := s.completedIndexes(p)
@@ -87,7 +89,7 @@ func (s snapshot) lastFailedPods(p *plan) map[int]*v1.Pod {
 		if !tracked(pod) || !s.inRange(index) || done.has(index) || failedIndexes.has(index) {
 			continue
 		}
-		if have := last[index]; have == nil || failuresBefore(pod).sum() > failuresBefore(have).sum() {
+		if have := last[index]; have == nil || s.laterAttempt(pod, have) {
 			last[index] = pod
 		}
 	}
@@ -97,6 +99,16 @@ func (s snapshot) lastFailedPods(p *plan) map[int]*v1.Pod {
 		}
 	}
 	return last
+}
+
+// laterAttempt reports whether a pod is a later attempt at its index than another. That is the
+// one that has not failed, that has more failures before it, or that has failed later.
+func (s snapshot) laterAttempt(pod, other *v1.Pod) bool {
+	return cmp.Or(
+		order.FalseFirst(!failed(s.job, pod), !failed(s.job, other)),
+		cmp.Compare(failuresBefore(pod).sum(), failuresBefore(other).sum()),
+		finishTime(pod).Compare(finishTime(other)),
+	) > 0
 }
 
 // retry returns the failures of an index including its last failed pod, and the remaining

@@ -45,6 +45,8 @@ func TestLimitPerIndex(t *testing.T) {
 			Operator: batch.PodFailurePolicyOnExitCodesOpIn, Values: []int32{42},
 		},
 	}}}
+	failJob := failIndex.DeepCopy()
+	failJob.Rules[0].Action = batch.PodFailurePolicyActionFailJob
 	for _, c := range []struct {
 		name   string
 		pods   []attempt
@@ -60,6 +62,13 @@ func TestLimitPerIndex(t *testing.T) {
 		{"fails when all other indexes are complete", []attempt{{0, 1, 1}, {1, 0, 0}, {2, 0, 0}}, nil, "failed indexes 0, release p0 p1 p2, FailureTarget/FailedIndexes"},
 		{"fails with too many failed indexes", []attempt{{0, 1, 1}, {1, 1, 1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.MaxFailedIndexes = new(int32(1)) },
 			"failed indexes 0,1, release p0 p1, delete p2, FailureTarget/MaxFailedIndexesExceeded"},
+		{"fails by its policy before it retries", []attempt{{0, 0, 42}, {1, 0, -1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.PodFailurePolicy = failJob },
+			"release p0, delete p1 p2, FailureTarget/PodFailurePolicy"},
+		{"fails with too many failures that are not retried yet", []attempt{{0, 0, 1}, {1, 0, 1}, {2, 0, -1}}, func(j *batch.JobSpec) { j.BackoffLimit = new(int32(1)) },
+			"release p0 p1, delete p2, FailureTarget/BackoffLimitExceeded"},
+		{"succeeds before it retries", []attempt{{0, 0, 1}, {1, 0, 0}, {2, 0, -1}}, func(j *batch.JobSpec) {
+			j.SuccessPolicy = &batch.SuccessPolicy{Rules: []batch.SuccessPolicyRule{{SucceededCount: new(int32(1))}}}
+		}, "release p1 p0, delete p2, SuccessCriteriaMet/SuccessPolicy"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			job := jobOf(3, 3, 1<<30, batch.IndexedCompletion)
@@ -120,6 +129,14 @@ func TestSuccessPolicy(t *testing.T) {
 		{[]batch.SuccessPolicyRule{{SucceededCount: new(int32(2))}}, "0,3", 0},
 		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("0-2")}}, "0,1,4", -1},
 		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("0-2")}}, "0-2", 0},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("invalid-form")}}, "0", -1},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("")}}, "1-3", -1},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("")}}, "", -1},
+		{[]batch.SuccessPolicyRule{}, "0", -1},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("9")}, {SucceededIndexes: new("4,6")}}, "0-2,4-7", 1},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("1-3,5-7")}}, "2-4,6-8", -1},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("1-3,5-7"), SucceededCount: new(int32(4))}}, "2-4,6-8", 0},
+		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("0-6,8-9"), SucceededCount: new(int32(7))}}, "1-3,5-9", 0},
 		{[]batch.SuccessPolicyRule{{SucceededIndexes: new("0")}, {SucceededIndexes: new("1-3"), SucceededCount: new(int32(2))}}, "1,3", 1},
 	} {
 		job := jobOf(5, 5, 6, batch.IndexedCompletion)

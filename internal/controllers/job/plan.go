@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/workload"
@@ -32,7 +33,10 @@ type plan struct {
 	// release lists the pods that are in the status. Their finalizer is removed after
 	// the status has been written.
 	release []*v1.Pod
-	delete  []*v1.Pod
+	// laterSucceeded and laterFailed count finished pods that the status does not hold yet,
+	// because it has maxUncounted others.
+	laterSucceeded, laterFailed int32
+	delete                      []*v1.Pod
 	// countDeleted is true if the deleted pods keep their finalizer and so are counted
 	// as failed. Otherwise they are not counted.
 	countDeleted bool
@@ -46,6 +50,10 @@ type plan struct {
 }
 
 type event struct{ kind, reason, message string }
+
+// maxUncounted is the number of pods that status.uncountedTerminatedPods holds at a time. It
+// bounds the size of a Job.
+const maxUncounted = 500
 
 // podToCreate describes a pod to create. index is -1 if the Job is not indexed. failures
 // holds the failures of the index if the Job has backoffLimitPerIndex.
@@ -124,15 +132,16 @@ func decide(s snapshot, failures int, lastFailure time.Time) plan {
 	if p.status.StartTime == nil && !suspended(s.job) {
 		p.status.StartTime = new(metav1.NewTime(s.now))
 	}
-	s.trackFinishedPods(&p)
-	s.checkCriteria(&p, o)
+	delayed := s.trackFinishedPods(&p)
+	s.checkCriteria(&p, o, delayed)
 	switch {
-	case has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet):
+	case ends(&p.status):
+		s.trackDelayedPods(&p, delayed)
 		p.countDeleted = has(&p.status, batch.JobFailureTarget)
-		p.delete, o.active, o.terminating, o.ready = o.active, nil, append(o.terminating, o.active...), 0
+		p.delete = o.active
 	case s.stale, s.job.DeletionTimestamp != nil:
 	case suspended(s.job):
-		p.delete, o.active, o.terminating, o.ready = o.active, nil, append(o.terminating, o.active...), 0
+		p.delete = o.active
 		s.setSuspended(&p)
 	default:
 		s.managePods(&p, o, failures, lastFailure)
@@ -144,6 +153,11 @@ func decide(s snapshot, failures int, lastFailure time.Time) plan {
 }
 
 func suspended(job *batch.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
+
+// ends reports whether a Job has succeeded or failed, though its pods may still run.
+func ends(st *batch.JobStatus) bool {
+	return has(st, batch.JobFailureTarget) || has(st, batch.JobSuccessCriteriaMet)
+}
 
 func (s snapshot) groupPods() (o podGroups) {
 	for _, p := range s.pods {
@@ -165,7 +179,10 @@ func (s snapshot) groupPods() (o podGroups) {
 // uncountedTerminatedPods first. Once the pod's finalizer has been removed, the pod is
 // added to the number of succeeded or failed pods. So each pod is counted once, even if
 // the controller is restarted.
-func (s snapshot) trackFinishedPods(p *plan) {
+//
+// It returns, by index, the failed pods that are added to the status later, when they have
+// been replaced.
+func (s snapshot) trackFinishedPods(p *plan) (delayed map[int]*v1.Pod) {
 	if p.status.UncountedTerminatedPods == nil {
 		p.status.UncountedTerminatedPods = &batch.UncountedTerminatedPods{}
 	}
@@ -186,28 +203,30 @@ func (s snapshot) trackFinishedPods(p *plan) {
 	}
 	uncounted.Succeeded = countReleased(uncounted.Succeeded, &p.status.Succeeded)
 	uncounted.Failed = countReleased(uncounted.Failed, &p.status.Failed)
+	s.matchFailJob(p)
 	var completed []int
-	lastFailed := s.lastFailedPods(p)
+	delayed = s.lastFailedPods(p)
 	for _, pod := range s.pods {
 		index := indexOf(pod)
+		full := len(uncounted.Succeeded)+len(uncounted.Failed) >= maxUncounted
 		switch {
-		case !tracked(pod), lastFailed[index] == pod:
+		case !tracked(pod), delayed[index] == pod:
 			continue
 		case slices.Contains(uncounted.Succeeded, pod.UID), slices.Contains(uncounted.Failed, pod.UID):
 		case pod.Status.Phase == v1.PodSucceeded && indexed(s.job):
 			if s.inRange(index) {
 				completed = append(completed, index)
 			}
+		case pod.Status.Phase == v1.PodSucceeded && full:
+			p.laterSucceeded++
+			continue
 		case pod.Status.Phase == v1.PodSucceeded:
 			uncounted.Succeeded = append(uncounted.Succeeded, pod.UID)
+		case failed(s.job, pod) && full && s.failureCounts(pod):
+			p.laterFailed++
+			continue
 		case failed(s.job, pod):
-			action, message := matchPodFailurePolicy(s.job, pod)
-			if action == batch.PodFailurePolicyActionFailJob && condition(&p.status, batch.JobFailureTarget) == nil {
-				set(&p.status, batch.JobFailureTarget, v1.ConditionTrue, batch.JobReasonPodFailurePolicy, message, s.now)
-			}
-			if action != batch.PodFailurePolicyActionIgnore {
-				uncounted.Failed = append(uncounted.Failed, pod.UID)
-			}
+			s.addFailure(p, pod)
 		case s.job.DeletionTimestamp != nil:
 		default:
 			continue
@@ -221,6 +240,52 @@ func (s snapshot) trackFinishedPods(p *plan) {
 	}
 	if perIndex(s.job) {
 		p.status.FailedIndexes = new(s.failedIndexes(p, done).String())
+	}
+	return delayed
+}
+
+// matchFailJob sets the condition FailureTarget if a rule of the pod failure policy fails the
+// Job because of a pod. A Job that has succeeded does not fail any more.
+func (s snapshot) matchFailJob(p *plan) {
+	for _, pod := range s.pods {
+		if ends(&p.status) {
+			return
+		}
+		if !tracked(pod) || !failed(s.job, pod) {
+			continue
+		}
+		if action, message := matchPodFailurePolicy(s.job, pod); action == batch.PodFailurePolicyActionFailJob {
+			set(&p.status, batch.JobFailureTarget, v1.ConditionTrue, batch.JobReasonPodFailurePolicy, message, s.now)
+		}
+	}
+}
+
+// addFailure adds a failed pod to the status if its failure counts.
+func (s snapshot) addFailure(p *plan, pod *v1.Pod) {
+	if s.failureCounts(pod) {
+		p.status.UncountedTerminatedPods.Failed = append(p.status.UncountedTerminatedPods.Failed, pod.UID)
+	}
+}
+
+// failureCounts reports whether the failure of a pod counts: the pod has an index of the Job,
+// if it is indexed, and the pod failure policy does not ignore the failure.
+func (s snapshot) failureCounts(pod *v1.Pod) bool {
+	action, _ := matchPodFailurePolicy(s.job, pod)
+	return hasIndex(s.job, pod) && action != batch.PodFailurePolicyActionIgnore
+}
+
+// trackDelayedPods adds failed pods that have waited for their replacement to the status of a
+// Job that ends, because they are not replaced any more.
+func (s snapshot) trackDelayedPods(p *plan, delayed map[int]*v1.Pod) {
+	for _, pod := range s.pods {
+		uncounted := p.status.UncountedTerminatedPods
+		if delayed[indexOf(pod)] != pod || len(uncounted.Succeeded)+len(uncounted.Failed) >= maxUncounted {
+			continue
+		}
+		if !slices.Contains(uncounted.Failed, pod.UID) {
+			s.addFailure(p, pod)
+		}
+		p.release = append(p.release, pod)
 	}
 }
 
@@ -237,24 +302,35 @@ func (s snapshot) withinCompletions(x indexes) indexes {
 	return x.below(int(*s.job.Spec.Completions))
 }
 
-func (s snapshot) inRange(index int) bool {
-	return index >= 0 && s.job.Spec.Completions != nil && index < int(*s.job.Spec.Completions)
+func (s snapshot) inRange(index int) bool { return inRange(s.job, index) }
+
+func inRange(job *batch.Job, index int) bool {
+	return index >= 0 && job.Spec.Completions != nil && index < int(*job.Spec.Completions)
 }
 
+// hasIndex reports whether a pod has an index of its Job, or the Job is not indexed. Other
+// pods neither succeed nor fail for the Job.
+func hasIndex(job *batch.Job, pod *v1.Pod) bool { return !indexed(job) || inRange(job, indexOf(pod)) }
+
 func succeeded(p *plan) int32 {
-	return p.status.Succeeded + int32(len(p.status.UncountedTerminatedPods.Succeeded))
+	return p.status.Succeeded + int32(len(p.status.UncountedTerminatedPods.Succeeded)) + p.laterSucceeded
 }
 
 // checkCriteria sets the condition FailureTarget or SuccessCriteriaMet if the Job has
-// failed or succeeded.
-func (s snapshot) checkCriteria(p *plan, o podGroups) {
-	if has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet) {
+// failed or succeeded. The failures of delayed pods count, though they are not in the status.
+func (s snapshot) checkCriteria(p *plan, o podGroups, delayed map[int]*v1.Pod) {
+	if ends(&p.status) {
 		return
 	}
 	fail := func(reason, message string) {
 		set(&p.status, batch.JobFailureTarget, v1.ConditionTrue, reason, message, s.now)
 	}
-	failures := p.status.Failed + int32(len(p.status.UncountedTerminatedPods.Failed))
+	failures := p.status.Failed + int32(len(p.status.UncountedTerminatedPods.Failed)) + p.laterFailed
+	for _, pod := range delayed {
+		if s.failureCounts(pod) && !slices.Contains(p.status.UncountedTerminatedPods.Failed, pod.UID) {
+			failures++
+		}
+	}
 	limit := int32(6)
 	if s.job.Spec.BackoffLimit != nil {
 		limit = *s.job.Spec.BackoffLimit
@@ -288,7 +364,8 @@ func (s snapshot) checkCriteria(p *plan, o podGroups) {
 }
 
 // matchedRule returns the index of the first rule of the success policy (KEP-3998) that
-// the completed indexes satisfy, or -1.
+// the completed indexes satisfy, or -1. A rule whose indexes are empty or malformed is never
+// satisfied.
 func matchedRule(job *batch.Job, completed string) int {
 	if job.Spec.SuccessPolicy == nil || !indexed(job) {
 		return -1
@@ -298,7 +375,7 @@ func matchedRule(job *batch.Job, completed string) int {
 		counted, needed := done.count(), int32(0)
 		if rule.SucceededIndexes != nil {
 			wanted := parseIndexes(*rule.SucceededIndexes)
-			counted, needed = done.common(wanted), wanted.count()
+			counted, needed = done.common(wanted), max(wanted.count(), 1)
 		}
 		if rule.SucceededCount != nil {
 			needed = *rule.SucceededCount
@@ -419,11 +496,28 @@ func (s snapshot) setSuspended(p *plan) {
 	}
 }
 
+// setCounts sets the numbers of unfinished pods as they are before the plan is carried out.
 func (s snapshot) setCounts(p *plan, o podGroups) {
 	p.status.Active = int32(len(o.active))
 	p.status.Ready = new(o.ready)
 	p.terminating = len(o.terminating)
 	p.status.Terminating = new(int32(p.terminating))
+}
+
+// countDeletions updates the numbers of unfinished pods once pods have been deleted, except the
+// remaining ones, which could not be.
+func (p *plan) countDeletions(remaining []*v1.Pod) {
+	remain := sets.New(remaining...)
+	for _, pod := range p.delete {
+		if remain.Has(pod) {
+			continue
+		}
+		p.status.Active--
+		*p.status.Terminating++
+		if podquery.IsReady(pod) {
+			*p.status.Ready--
+		}
+	}
 }
 
 // finish sets the condition Complete or Failed once the Job has succeeded or failed and
@@ -433,8 +527,7 @@ func (s snapshot) finish(p *plan) {
 	if s.stale || len(p.delete) > 0 || p.status.Active > 0 || *p.status.Terminating > 0 || len(uncounted.Failed)+len(uncounted.Succeeded) > 0 {
 		return
 	}
-	ends := has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet)
-	if n := s.job.Spec.Completions; ends && p.status.StartTime == nil && (n == nil || *n > 0) {
+	if n := s.job.Spec.Completions; ends(&p.status) && p.status.StartTime == nil && (n == nil || *n > 0) {
 		p.status.StartTime = new(metav1.NewTime(s.now)) // it ends while it is suspended
 	}
 	if c := condition(&p.status, batch.JobFailureTarget); c != nil && c.Status == v1.ConditionTrue {
