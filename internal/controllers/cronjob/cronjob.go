@@ -27,6 +27,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/order"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
@@ -214,9 +215,7 @@ func (c *cronJobs) cleanupFinishedJobs(ctx context.Context, cj *batch.CronJob, o
 		finished := slices.DeleteFunc(slices.Clone(owned), func(j *batch.Job) bool {
 			return finishedCondition(j) != outcome || j.DeletionTimestamp != nil
 		})
-		slices.SortFunc(finished, func(a, b *batch.Job) int {
-			return cmp.Or(startOf(a).Compare(startOf(b)), strings.Compare(a.Name, b.Name))
-		})
+		slices.SortFunc(finished, byStartTime)
 		for len(finished) > int(*limit) {
 			if err := c.delete(ctx, cj, finished[0].Name, finished[0].UID); err != nil {
 				return err
@@ -227,11 +226,13 @@ func (c *cronJobs) cleanupFinishedJobs(ctx context.Context, cj *batch.CronJob, o
 	return nil
 }
 
-func startOf(job *batch.Job) time.Time {
-	if job.Status.StartTime != nil {
-		return job.Status.StartTime.Time
-	}
-	return job.CreationTimestamp.Time
+// byStartTime orders Jobs by when they started. Those that have not started are the last.
+func byStartTime(a, b *batch.Job) int {
+	return cmp.Or(
+		order.FalseFirst(a.Status.StartTime == nil, b.Status.StartTime == nil),
+		ptr.Deref(a.Status.StartTime, metav1.Time{}).Time.Compare(ptr.Deref(b.Status.StartTime, metav1.Time{}).Time),
+		strings.Compare(a.Name, b.Name),
+	)
 }
 
 // delete deletes a Job and removes it from status.active.
@@ -290,6 +291,9 @@ func (c *cronJobs) startDue(ctx context.Context, cj *batch.CronJob, changed time
 		c.env.Events.Eventf(cj, v1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: %s", at.UTC().Format(time.RFC1123Z))
 		return nil
 	}
+	if slices.ContainsFunc(cj.Status.Active, func(r v1.ObjectReference) bool { return r.Name == jobName(cj, at) }) {
+		return nil
+	}
 	if len(cj.Status.Active) > 0 {
 		switch cj.Spec.ConcurrencyPolicy {
 		case batch.ForbidConcurrent:
@@ -317,7 +321,10 @@ func (c *cronJobs) create(ctx context.Context, cj *batch.CronJob, at time.Time) 
 		if err != nil {
 			return err
 		}
-		if !metav1.IsControlledBy(created, cj) || finishedCondition(created) != "" {
+		if !metav1.IsControlledBy(created, cj) {
+			return nil // it is not a Job of this CronJob
+		}
+		if finishedCondition(created) != "" {
 			cj.Status.LastScheduleTime = &metav1.Time{Time: at}
 			return nil
 		}

@@ -41,6 +41,8 @@ func TestMostRecentScheduleTime(t *testing.T) {
 		{schedule: "* * * * *", created: "01:00:00", now: "10:00:30", latest: "10:00", next: "10:01", missed: true},
 		{schedule: "* * * * *", created: "01:00:00", deadline: 300, now: "10:00:30", latest: "10:00", next: "10:01"},
 		{schedule: "* * * * *", created: "09:58:30", deadline: math.MaxInt64, now: "10:00:30", latest: "10:00", next: "10:01"},
+		{schedule: "30 6-16/4 * * *", created: "01:00:00", last: "06:30:00", now: "15:00:00", latest: "14:30", next: "06:30"},
+		{schedule: "*/5 * * * *", created: "10:00:00", last: "10:30:00", deadline: 60, now: "10:32:00", latest: "", next: "10:35"},
 		{schedule: "0 9 * * *", created: "08:00:00", last: "09:00:00", now: "12:00:00", latest: "", next: "09:00"},
 	} {
 		cj := &batch.CronJob{Spec: batch.CronJobSpec{Schedule: c.schedule}}
@@ -283,6 +285,68 @@ func TestReplacedJob(t *testing.T) {
 		if events := cluster.DrainEvents(); len(events) != 0 {
 			t.Errorf("%s: events %q", test.name, events)
 		}
+	}
+}
+
+// A Job of the scheduled time that runs already is neither replaced nor created again, and one of
+// somebody else is left alone.
+func TestJobOfTheTimeExists(t *testing.T) {
+	for _, test := range []struct {
+		policy batch.ConcurrencyPolicy
+		active bool // whether the Job is one of the CronJob and in its status
+		want   string
+	}{
+		{batch.AllowConcurrent, true, "1 active, last <nil>, job 1"},
+		{batch.ForbidConcurrent, true, "1 active, last <nil>, job 1"},
+		{batch.ReplaceConcurrent, true, "1 active, last <nil>, job 1"},
+		{batch.ForbidConcurrent, false, "0 active, last <nil>, job 1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cj := &batch.CronJob{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tick", UID: "cj", CreationTimestamp: metav1.NewTime(time.Now().Add(-90 * time.Second))},
+				Spec:       batch.CronJobSpec{Schedule: "* * * * *", ConcurrencyPolicy: test.policy},
+			}
+			job := &batch.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tick-15778080", UID: "1"}}
+			if test.active {
+				job.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(cj, kind)}
+				cj.Status.Active = []v1.ObjectReference{{Name: job.Name, UID: job.UID}}
+			}
+			cluster := controllertest.New(t, cj, job)
+			cluster.Run(Descriptor())
+			synctest.Wait()
+			now, err := cluster.Fake.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored, err := cluster.Fake.BatchV1().Jobs("default").Get(t.Context(), job.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := fmt.Sprintf("%d active, last %v, job %s", len(now.Status.Active), now.Status.LastScheduleTime, stored.UID)
+			if events := cluster.DrainEvents(); got != test.want || len(events) != 0 {
+				t.Errorf("%s: %s, want %s; events %q", test.policy, got, test.want, events)
+			}
+		})
+	}
+}
+
+// Jobs are deleted in the order in which they have started, those that have not started last.
+func TestOrderOfHistory(t *testing.T) {
+	job := func(name string, start int64) *batch.Job {
+		j := &batch.Job{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if start > 0 {
+			j.Status.StartTime = &metav1.Time{Time: time.Unix(start, 0)}
+		}
+		return j
+	}
+	jobs := []*batch.Job{job("f", 0), job("d", 3), job("e", 0), job("b", 2), job("a", 2), job("c", 2)}
+	slices.SortFunc(jobs, byStartTime)
+	var names []string
+	for _, j := range jobs {
+		names = append(names, j.Name)
+	}
+	if got := strings.Join(names, " "); got != "a b c d e f" {
+		t.Errorf("deletes %s", got)
 	}
 }
 
