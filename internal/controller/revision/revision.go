@@ -230,10 +230,10 @@ func (h *History) create(ctx context.Context, raw []byte, number int64, collisio
 	return h.Kube.AppsV1().ControllerRevisions(r.Namespace).Create(ctx, r, metav1.CreateOptions{})
 }
 
-// Truncate deletes the oldest revisions above a limit, except those in use. A nil
-// limit means no limit.
+// Truncate deletes the oldest revisions above a limit, except those in use. A nil or
+// negative limit means no limit.
 func (h *History) Truncate(ctx context.Context, all []*apps.ControllerRevision, limit *int32, inUse map[string]bool) error {
-	if limit == nil {
+	if limit == nil || *limit < 0 {
 		return nil
 	}
 	unused := slices.DeleteFunc(slices.Clone(all), func(r *apps.ControllerRevision) bool { return inUse[r.Name] })

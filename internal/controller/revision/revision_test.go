@@ -1,6 +1,7 @@
 package revision
 
 import (
+	"fmt"
 	"testing"
 
 	apps "k8s.io/api/apps/v1"
@@ -44,5 +45,28 @@ func TestStoredInAnotherForm(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A negative limit retains all revisions, as does none. Revisions in use do not count.
+func TestTruncate(t *testing.T) {
+	for limit, want := range map[int32]int{-2: 5, 0: 1, 2: 3, 10: 5} {
+		kube := fake.NewClientset()
+		h := &History{Kube: kube}
+		var all []*apps.ControllerRevision
+		for i := range 5 {
+			r := &apps.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("db-", i)}, Revision: int64(i + 1)}
+			if _, err := kube.AppsV1().ControllerRevisions("default").Create(t.Context(), r, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, r)
+		}
+		if err := h.Truncate(t.Context(), all, &limit, map[string]bool{"db-0": true}); err != nil {
+			t.Fatal(err)
+		}
+		left, err := kube.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(left.Items) != want || left.Items[0].Name != "db-0" {
+			t.Errorf("limit %d: %d revisions are left, want %d; error %v", limit, len(left.Items), want, err)
+		}
 	}
 }
