@@ -132,10 +132,10 @@ func allObserved(s sets) bool {
 }
 
 // limits returns maxSurge and maxUnavailable as numbers of pods. For a rolling update, at
-// least one is not zero. For Recreate, both are zero. The sum of desired and surge does not
-// overflow.
+// least one is not zero unless no pods are desired. For Recreate, both are zero. The sum of desired
+// and surge does not overflow.
 func limits(d *apps.Deployment) (surge, unavailable int32) {
-	if d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType || d.Spec.Strategy.RollingUpdate == nil || desired(d) == 0 {
+	if d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType || d.Spec.Strategy.RollingUpdate == nil {
 		return 0, 0
 	}
 	zero := intstr.FromInt32(0)

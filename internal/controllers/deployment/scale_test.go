@@ -102,6 +102,27 @@ func TestRollingUpdateSteps(t *testing.T) {
 	}
 }
 
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		replicas           int32
+		surge, unavailable string
+		want               string
+	}{
+		{0, "0%", "0%", "0 0"},
+		{0, "3", "25%", "3 0"},
+		{10, "39%", "39%", "4 3"},
+		{10, "0", "0", "0 1"},
+		{10, "5", "50", "5 10"},
+		{1, "50%", "50%", "1 0"},
+		{10, "0", "100%", "0 10"},
+	} {
+		surge, unavailable := limits(deploymentOf(c.replicas, c.surge, c.unavailable))
+		if got := fmt.Sprint(surge, unavailable); got != c.want {
+			t.Errorf("%d replicas, %s and %s: %s, want %s", c.replicas, c.surge, c.unavailable, got, c.want)
+		}
+	}
+}
+
 func TestProportionalScaling(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -115,6 +136,8 @@ func TestProportionalScaling(t *testing.T) {
 		{"scale down with unavailable new pods", 5, "13", setsOf("8/0", "5/5"), "new=5 old0=3"},
 		{"scale down with unavailable old pods", 5, "13", setsOf("4/4", "8/0"), "old0=5 new=3"},
 		{"to zero", 0, "13", setsOf("5/5", "8/8"), "old0=0 new=0"},
+		{"from a surge of three to another", 50, "13", setsOf("5/5", "8/8"), "old0=33 new=20"},
+		{"of three, up", 9, "7", setsOf("2/2", "2/2", "3/3"), "old1=6 new=3 old0=3"},
 		{"up beside pods that are being deleted", 14, "13", deleting(3, setsOf("5/5", "8/8")), "old0=9 new=5"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
