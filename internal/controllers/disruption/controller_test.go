@@ -11,6 +11,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policy "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -91,6 +92,29 @@ func TestEvents(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A budget with a malformed selector allows no disruptions.
+func TestMalformedSelector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pdb := budgetOf("web")
+		pdb.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"too/many/slashes": "web"}}
+		pdb.Status.DisruptionsAllowed = 2
+		c := controllertest.New(t, pdb)
+		c.Run(Descriptor())
+		synctest.Wait()
+		if events := c.DrainEvents(); len(events) == 0 || !strings.HasPrefix(events[0], "Warning NoPods Failed to get pods: ") {
+			t.Errorf("events %q", events)
+		}
+		got, err := c.Fake.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		condition := meta.FindStatusCondition(got.Status.Conditions, policy.DisruptionAllowedCondition)
+		if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != policy.SyncFailedReason || got.Status.DisruptionsAllowed != 0 {
+			t.Errorf("status %+v", got.Status)
+		}
+	})
 }
 
 // The status of a budget whose pods cannot be counted is written once, and not with each try.

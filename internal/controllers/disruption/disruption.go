@@ -131,13 +131,10 @@ func (c *budgets) enqueueNamespace(namespace string) {
 }
 
 func (c *budgets) sync(ctx context.Context, pdb *policy.PodDisruptionBudget) error {
-	selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+	matching, err := c.selected(pdb)
 	if err != nil {
-		return fmt.Errorf("selector of PodDisruptionBudget %s: %w", cache.MetaObjectToName(pdb), err)
-	}
-	matching, err := c.pods.Pods(pdb.Namespace).List(selector)
-	if err != nil {
-		return err
+		c.env.Events.Eventf(pdb, v1.EventTypeWarning, "NoPods", "Failed to get pods: %v", err)
+		return c.failSafe(ctx, pdb, err)
 	}
 	// The status may name a pod, and must not name another one each time.
 	slices.SortFunc(matching, func(a, b *v1.Pod) int { return strings.Compare(a.Name, b.Name) })
@@ -173,7 +170,17 @@ func (c *budgets) sync(ctx context.Context, pdb *policy.PodDisruptionBudget) err
 	return nil
 }
 
-// failSafe allows no disruptions, because the expected number of pods is unknown.
+// selected returns the pods that a budget selects. It returns an error if the selector is
+// malformed.
+func (c *budgets) selected(pdb *policy.PodDisruptionBudget) ([]*v1.Pod, error) {
+	selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector of PodDisruptionBudget %s: %w", cache.MetaObjectToName(pdb), err)
+	}
+	return c.pods.Pods(pdb.Namespace).List(selector)
+}
+
+// failSafe allows no disruptions, because the pods or their expected number are unknown.
 // It returns cause.
 func (c *budgets) failSafe(ctx context.Context, pdb *policy.PodDisruptionBudget, cause error) error {
 	st := *pdb.Status.DeepCopy()
