@@ -17,6 +17,8 @@ func TestSysctls(t *testing.T) {
 	}{
 		{"net.ipv4.tcp_syncookies", v1.PodSpec{}, true},
 		{"net/ipv4/tcp_syncookies", v1.PodSpec{}, true},
+		{"net.ipv4.tcp_slow_start_after_idle", v1.PodSpec{}, true},
+		{"net.ipv4.tcp_notsent_lowat", v1.PodSpec{}, true},
 		{"net.ipv4.tcp_syncookies", v1.PodSpec{HostNetwork: true}, false},
 		{"kernel.shm_rmid_forced", v1.PodSpec{HostNetwork: true}, true},
 		{"kernel.shm_rmid_forced", v1.PodSpec{HostIPC: true}, false},
