@@ -400,14 +400,27 @@ func (r *records) verifies(repository string, pulledByKubelet bool) bool {
 	case kubeletconfig.NeverVerifyPreloadedImages:
 		return pulledByKubelet
 	case kubeletconfig.NeverVerifyAllowlistedImages:
-		return pulledByKubelet || !slices.ContainsFunc(r.Allowlist, func(pattern string) bool {
-			if folder, ok := strings.CutSuffix(pattern, "/*"); ok {
-				return strings.HasPrefix(repository, folder+"/")
-			}
-			return pattern == repository
-		})
+		return pulledByKubelet || !slices.ContainsFunc(r.Allowlist, func(pattern string) bool { return lists(pattern, repository) })
 	}
 	return true
+}
+
+// lists reports whether a pattern of the allowlist, a repository or a folder that
+// ends in /*, is about the repository with the full name. A pattern may be as short
+// as in a pod: alpine is docker.io/library/alpine, and example/* is
+// docker.io/example/*.
+func lists(pattern, name string) bool {
+	folder, ok := strings.CutSuffix(pattern, "/*")
+	if !ok {
+		named, err := reference.ParseNormalizedNamed(pattern)
+		return err == nil && reference.IsNameOnly(named) && named.Name() == name
+	}
+	if strings.HasPrefix(name, folder+"/") {
+		return true
+	}
+	const some = "image"
+	full, err := repository(folder + "/" + some)
+	return err == nil && strings.HasPrefix(name, strings.TrimSuffix(full, some))
 }
 
 // Recover turns the intents of a kubelet that was killed into records, with

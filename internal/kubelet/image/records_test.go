@@ -136,6 +136,30 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// The allowlist has names as they are in pods, or in full.
+func TestAllowlist(t *testing.T) {
+	for _, test := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"alpine", "docker.io/library/alpine", true},
+		{"docker.io/library/alpine", "docker.io/library/alpine", true},
+		{"alpine", "registry.example.com/alpine", false},
+		{"alpine:3", "docker.io/library/alpine", false},
+		{"example/*", "docker.io/example/app", true},
+		{"example/*", "docker.io/examples/app", false},
+		{"docker.io/*", "docker.io/example/app", true},
+		{"registry.example.com/*", "registry.example.com/a/b", true},
+		{"registry.example.com/a/*", "registry.example.com/a", false},
+		{"registry.example.com/a", "registry.example.com/a/b", false},
+		{"Not A Name", "docker.io/library/alpine", false},
+	} {
+		if got := lists(test.pattern, test.name); got != test.want {
+			t.Errorf("%q lists %s: %t, want %t", test.pattern, test.name, got, test.want)
+		}
+	}
+}
+
 // After a kubelet was killed during a pull, no pod may use the image without a
 // pull of its own.
 func TestPullThatWasInterrupted(t *testing.T) {
