@@ -304,21 +304,25 @@ func (m *Manager) hintsFor(name string, n int, has, reusable sets.Set[string]) [
 	} else if available.Len() < n {
 		return []topologymanager.Hint{}
 	}
+	on := func(mask topologymanager.Mask, ids sets.Set[string]) (count int) {
+		for id := range ids {
+			if within(m.nodesOf(name, id), mask) {
+				count++
+			}
+		}
+		return count
+	}
+	all := sets.KeySet(of.devices)
+	// The number of sets doubles with each node, and a machine may have dozens of
+	// nodes that have none of the devices.
+	nodes := slices.DeleteFunc(slices.Clone(m.config.Nodes), func(node int) bool { return on(topologymanager.NewMask(node), all) == 0 })
 	smallest := len(m.config.Nodes)
 	hints := []topologymanager.Hint{}
-	topologymanager.Masks(m.config.Nodes, func(mask topologymanager.Mask) {
-		on := func(ids sets.Set[string]) (count int) {
-			for id := range ids {
-				if within(m.nodesOf(name, id), mask) {
-					count++
-				}
-			}
-			return count
-		}
-		if on(sets.KeySet(of.devices)) >= n {
+	topologymanager.Masks(nodes, func(mask topologymanager.Mask) {
+		if on(mask, all) >= n {
 			smallest = min(smallest, mask.Count())
 		}
-		if on(reusable) == reusable.Len() && on(available) >= n {
+		if on(mask, reusable) == reusable.Len() && on(mask, available) >= n {
 			hints = append(hints, topologymanager.Hint{Affinity: &mask})
 		}
 	})

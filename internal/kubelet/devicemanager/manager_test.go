@@ -2,6 +2,7 @@ package devicemanager
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"slices"
@@ -282,6 +283,24 @@ func TestPreferredDevices(t *testing.T) {
 	}
 	if got, want := n.ids(second, "a"), []string{"a", "d"}; !slices.Equal(got, want) {
 		t.Errorf("the second container has %v, want %v", got, want)
+	}
+}
+
+// Hints combine the NUMA nodes that have devices of the resource, whatever other
+// nodes the machine has.
+func TestHintsOfAMachineWithManyNodes(t *testing.T) {
+	n := newNode(t)
+	for id := 2; id < 40; id++ {
+		n.config.Nodes = append(n.config.Nodes, id)
+	}
+	n.register("a.sock", &pluginapi.DevicePluginOptions{}, onNode("a", 0), onNode("b", 36))
+	pod := n.pod("p", 0, 1)
+	var got []string
+	for _, hint := range n.Hints(topologymanager.Request{Pod: pod, Container: &pod.Spec.Containers[0]})[devices] {
+		got = append(got, fmt.Sprint(hint.Affinity.String(), " ", hint.Preferred))
+	}
+	if want := []string{"0 true", "36 true", "0,36 false"}; !slices.Equal(got, want) {
+		t.Errorf("the hints are %q, want %q", got, want)
 	}
 }
 
