@@ -46,6 +46,8 @@ const (
 	GRPCContainerProbeTLS                        Gate = "GRPCContainerProbeTLS"
 	H2CContainerProbe                            Gate = "H2CContainerProbe"
 	HPAScaleToZero                               Gate = "HPAScaleToZero"
+	InPlacePodLevelResourcesVerticalScaling      Gate = "InPlacePodLevelResourcesVerticalScaling"
+	InPlacePodVerticalScalingInitContainers      Gate = "InPlacePodVerticalScalingInitContainers"
 	InPlacePodVerticalScalingSchedulerPreemption Gate = "InPlacePodVerticalScalingSchedulerPreemption"
 	KubeletEnsureSecretPulledImages              Gate = "KubeletEnsureSecretPulledImages"
 	MaxUnavailableStatefulSet                    Gate = "MaxUnavailableStatefulSet"

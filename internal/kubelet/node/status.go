@@ -65,6 +65,8 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 		}
 		out.RuntimeHandlers = append(out.RuntimeHandlers, handler)
 	}
+	// The runtime lists them in any order, which would be a change of the Node.
+	slices.SortFunc(out.RuntimeHandlers, func(a, b v1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
 	if f.Features != nil {
 		groups := f.Features.GetSupplementalGroupsPolicy()
 		out.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
@@ -95,7 +97,10 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 // declaredFeatures returns the features of this kubelet that pods can need on
 // their node, sorted (KEP-5328).
 func declaredFeatures() []string {
-	return []string{string(feature.RestartAllContainersOnContainerExits)}
+	return []string{
+		string(feature.InPlacePodLevelResourcesVerticalScaling), string(feature.InPlacePodVerticalScalingInitContainers),
+		string(feature.RestartAllContainersOnContainerExits),
+	}
 }
 
 // transitions returns the reasons of the events for the conditions that

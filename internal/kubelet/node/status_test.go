@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -36,8 +37,20 @@ func TestTransitions(t *testing.T) {
 // A node declares what it does itself, whatever was declared before.
 func TestDeclaredFeatures(t *testing.T) {
 	got := Status(Facts{}, &v1.NodeStatus{DeclaredFeatures: []string{"Another"}}).DeclaredFeatures
-	if want := []string{"RestartAllContainersOnContainerExits"}; !slices.Equal(got, want) {
+	want := []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// The runtime may list its handlers in any order.
+func TestRuntimeHandlersAreSorted(t *testing.T) {
+	var names []string
+	for _, h := range Status(Facts{Handlers: []*runtimeapi.RuntimeHandler{{Name: "runc"}, {Name: ""}, {Name: "kata"}}}, &v1.NodeStatus{}).RuntimeHandlers {
+		names = append(names, h.Name)
+	}
+	if want := []string{"", "kata", "runc"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
 	}
 }
 
