@@ -178,6 +178,9 @@ type WaitingPod interface {
 	// Reject ends the wait: the pod goes back to the queue. It returns false
 	// if the pod was allowed before: its binding goes on.
 	Reject(plugin, message string) bool
+	// Preempt is Reject for a victim of a preemption: nothing that happens in the
+	// cluster is a reason to try it again, so it is tried again after a back-off.
+	Preempt(plugin, message string) bool
 }
 
 // MaxPermitWait is the longest that Permit can delay a pod.

@@ -116,9 +116,19 @@ func (p *waitingPod) Allow(plugin string) {
 }
 
 func (p *waitingPod) Reject(plugin, message string) bool {
+	return p.end(framework.NewStatus(framework.Unschedulable, plugin, message))
+}
+
+func (p *waitingPod) Preempt(plugin, message string) bool {
+	return p.end(framework.NewStatus(framework.Error, plugin, message))
+}
+
+// end ends the wait with a status that is no success. It returns false if the pod
+// was allowed before.
+func (p *waitingPod) end(s *framework.Status) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.decide(framework.NewStatus(framework.Unschedulable, plugin, message))
+	p.decide(s)
 	return p.rejected
 }
 

@@ -46,6 +46,28 @@ func TestPermitTimeouts(t *testing.T) {
 	}
 }
 
+// A victim of a preemption fails, and is tried again after a back-off. What is
+// rejected waits for an event that helps.
+func TestAPreemptedPodIsTriedAgain(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(p framework.WaitingPod) bool
+		want framework.Code
+	}{
+		{"rejected", func(p framework.WaitingPod) bool { return p.Reject("X", "no") }, framework.Unschedulable},
+		{"preempted", func(p framework.WaitingPod) bool { return p.Preempt("X", "no") }, framework.Error},
+	} {
+		w := newWaitingPods()
+		w.add(framework.NewPodInfo(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}}), "a", map[string]time.Duration{"A": time.Minute})
+		if !test.end(w.Get("p")) {
+			t.Errorf("%s: the pod goes on", test.name)
+		}
+		if s := w.wait(t.Context(), "p"); s.Code() != test.want || s.Message() != "no" {
+			t.Errorf("%s: %v %q, want %v", test.name, s.Code(), s.Message(), test.want)
+		}
+	}
+}
+
 // A rejection has no effect once the pod was allowed, and says so.
 func TestRejectAfterDecision(t *testing.T) {
 	for _, test := range []struct {

@@ -155,7 +155,7 @@ func (p *plugin) lost(preemptor, victim types.UID) {
 // evict marks a victim and deletes it. A victim that is gone or was replaced is no
 // error.
 func (p *plugin) evict(ctx context.Context, pod, victim *v1.Pod, node string) error {
-	if w := p.handle.WaitingPods.Get(victim.UID); w != nil && w.Reject(Name, "preempted") {
+	if w := p.handle.WaitingPods.Get(victim.UID); w != nil && w.Preempt(Name, "preempted") {
 		p.mu.Lock()
 		p.gone(victim.UID) // it may be assumed again
 		p.mu.Unlock()
