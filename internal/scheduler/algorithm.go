@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -111,6 +113,9 @@ func (a *algorithm) findFeasible(ctx context.Context, p *profile.Profile, state 
 		return err
 	}
 	a.visited = append(append(a.visited[:0], nodes[start:]...), nodes[:start]...)[:visited]
+	if i := slices.IndexFunc(a.statuses, (*framework.Status).IsTransient); i >= 0 {
+		return fmt.Errorf("node %s: %w", a.visited[i].Name, a.statuses[i].AsError())
+	}
 	unfit := &framework.FitError{NumAllNodes: snapshot.NumNodes(), Nodes: framework.NodesToStatuses(absent, a.visited, a.statuses)}
 	unfit.AddPlugins()
 	if result != nil {

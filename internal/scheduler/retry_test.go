@@ -5,9 +5,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	kubescheduler "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/scheduler/config"
 )
 
 // A binding that fails with the codes of a pod that is gone or bound already,
@@ -38,6 +46,37 @@ func TestRefusedBindingIsRetried(t *testing.T) {
 			}, node("a"))
 		})
 	}
+}
+
+// A search for devices that takes too long says nothing about the node: the pod is
+// tried again after a back-off, without an event.
+func TestSearchForDevicesIsRepeated(t *testing.T) {
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Namespace: "default", UID: "gpu"}}
+	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{
+		DeviceClassName: "any", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
+	}}}
+	devices := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: "gpu.example.com", NodeName: new("a"), Pool: resourcev1.ResourcePool{Name: "a", Generation: 1, ResourceSliceCount: 1},
+		Devices: []resourcev1.Device{{Name: "gpu-0"}},
+	}}
+	simulate(t, func(s *simulation) {
+		limits := &kubescheduler.DynamicResourcesArgs{FilterTimeout: &metav1.Duration{Duration: 1}, BindingTimeout: &metav1.Duration{Duration: time.Minute}}
+		s.config = config.Configuration{Profiles: []config.Profile{{
+			SchedulerName: DefaultName, PluginConfig: []config.PluginConfig{{Name: "DynamicResources", Args: limits}},
+		}}}
+	}, func(s *simulation) {
+		s.add(pod("p", func(p *v1.Pod) {
+			p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}
+		}))
+		advance(time.Minute)
+		c := podquery.Condition(&s.get("p").Status, v1.PodScheduled)
+		if c == nil || c.Reason != v1.PodReasonSchedulerError || c.Message != "node a: timed out trying to allocate devices" {
+			t.Errorf("condition %+v", c)
+		}
+		if n := testutil.ToFloat64(s.scheduler.metrics.attempts.WithLabelValues(failed, DefaultName)); n < 5 {
+			t.Errorf("%v attempts in a minute", n)
+		}
+	}, node("a"), claim, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, devices)
 }
 
 // A nomination that the API server refused for a conflict with other writers is

@@ -44,6 +44,9 @@ type Status struct {
 	reasons []string
 	err     error
 	plugin  string
+	// transient is whether the next attempt may pass, though nothing in the cluster
+	// changes.
+	transient bool
 }
 
 // NewStatus returns a status of a plugin.
@@ -62,6 +65,16 @@ func AsStatus(plugin string, err error) *Status {
 	}
 	return &Status{code: Error, reasons: []string{err.Error()}, err: err, plugin: plugin}
 }
+
+// Transient returns the rejection of a node by a plugin that could not find out
+// whether the pod can run there. If no node can take the pod, the attempt has failed
+// and is repeated after a back-off: an event that helps may never come.
+func Transient(plugin, reason string) *Status {
+	return &Status{code: UnschedulableAndUnresolvable, reasons: []string{reason}, plugin: plugin, transient: true}
+}
+
+// IsTransient reports whether the status is of Transient.
+func (s *Status) IsTransient() bool { return s != nil && s.transient }
 
 // Code returns the code.
 func (s *Status) Code() Code {

@@ -98,7 +98,7 @@ func newPlugin(ctx context.Context, a *kubescheduler.DynamicResourcesArgs, h *fr
 		skip:           framework.NewStatus(framework.Skip, Name),
 		cannotAllocate: unresolvable("cannot allocate all claims"),
 		notOnNode:      unresolvable("resourceclaim not available on the node"),
-		timedOut:       unresolvable("timed out trying to allocate devices"),
+		timedOut:       framework.Transient(Name, "timed out trying to allocate devices"),
 		staleClaim:     unresolvable("cannot schedule extended resource claim"),
 		noNewClaims:    framework.NewStatus(framework.Unschedulable, Name, "no new claims to deallocate"),
 		deferring:      framework.NewStatus(framework.Unschedulable, Name, "still not schedulable"),
