@@ -36,7 +36,7 @@ func (p *plugin) extendedClaim(names []v1.ResourceName, pod *v1.Pod, n *framewor
 		UID:          pendingUID(pod),
 		Annotations:  map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"},
 		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: new(true), BlockOwnerDeletion: new(true),
+			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: new(true),
 		}},
 	}}
 	var mappings []v1.ContainerExtendedResourceRequest

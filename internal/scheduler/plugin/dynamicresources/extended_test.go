@@ -60,6 +60,13 @@ func TestExtendedResources(t *testing.T) {
 		if got, want := f.extendedClaims(), "web-extended-: a/gpu-0 for web protected"; got != want {
 			t.Errorf("claims %s, want %s", got, want)
 		}
+		claims, err := f.Fake.ResourceV1().ResourceClaims("shop").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := claims.Items[0].OwnerReferences[0]; owner.Name != "web" || owner.BlockOwnerDeletion != nil {
+			t.Errorf("owner %+v, want the pod, whose deletion does not wait for the claim", owner)
+		}
 		bound, err := f.Fake.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
