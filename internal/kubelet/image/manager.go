@@ -175,7 +175,10 @@ func (m *Manager) collect(ctx context.Context) {
 	want := disk.Total*int64(100-*c.ImageGCLowThresholdPercent)/100 - disk.Bytes
 	if freed := m.Free(ctx, want); freed < want {
 		m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "FreeDiskSpaceFailed",
-			"Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed)
+			"Insufficient free disk space on the node's image filesystem (%d%% of %.1f GiB used). "+
+				"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
+				"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+			used, float64(disk.Total)/(1<<30), freed)
 	}
 }
 

@@ -98,6 +98,26 @@ func TestCollectMeasuresTheImageFileSystem(t *testing.T) {
 	}
 }
 
+// An event says how full the disk is if too few images are unused.
+func TestImagesThatDoNotSuffice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runtime := inmemorytest.New()
+		runtime.AddImage("example.com/unused:1", 1<<30)
+		m := newManager(runtime, node.FileSystem{Bytes: 10 << 30, Total: 100 << 30})
+		run(t, m, 2*collectPeriod+time.Second)
+		var got []string
+		for all := m.config.Recorder.(*record.FakeRecorder).Events; len(all) > 0; {
+			got = append(got, <-all)
+		}
+		want := "Warning FreeDiskSpaceFailed Insufficient free disk space on the node's image filesystem (90% of 100.0 GiB used). " +
+			"Failed to free sufficient space by deleting unused images (freed 1073741824 bytes). " +
+			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
+		if !slices.Contains(got, want) {
+			t.Errorf("events %q, want %q", got, want)
+		}
+	})
+}
+
 // A high threshold of 100 percent turns the collection off, also on a full disk.
 func TestCollectIsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
