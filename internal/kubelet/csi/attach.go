@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -60,10 +62,14 @@ func (m *mount) awaitAttachment(ctx context.Context, mounted bool) error {
 		}
 		return fmt.Errorf("unable to attach or mount volumes: unmounted volumes=[%s]: timed out waiting for the condition: %s", m.source.Volume.Name, reason)
 	}
+	attachment, err := m.volumes.Client.Kubernetes.StorageV1().VolumeAttachments().Get(ctx, m.record.AttachmentID, metav1.GetOptions{})
+	if err == nil && !mounted && atLimit(attachment.Status.AttachError) {
+		m.volumes.drivers.ask(ctx, m.record.Driver) // the scheduler believes that there is room
+		return ErrAttachmentLimit
+	}
 	if reason := m.unattached(); reason != "" && !mounted {
 		return late(reason + " for volume " + m.record.Name)
 	}
-	attachment, err := m.volumes.Client.Kubernetes.StorageV1().VolumeAttachments().Get(ctx, m.record.AttachmentID, metav1.GetOptions{})
 	if err != nil {
 		return m.failure("MountVolume.WaitForAttach", fmt.Errorf("volume %s has GET error for volume attachment %s: %w", m.record.Handle, m.record.AttachmentID, err))
 	}
@@ -75,6 +81,12 @@ func (m *mount) awaitAttachment(ctx context.Context, mounted bool) error {
 	}
 	m.attachment = attachment.Status.AttachmentMetadata
 	return nil
+}
+
+// atLimit reports whether the error of an attachment is that the node has as many
+// volumes as the driver attaches to it (KEP-4876).
+func atLimit(failed *storagev1.VolumeError) bool {
+	return failed != nil && failed.ErrorCode != nil && codes.Code(*failed.ErrorCode) == codes.ResourceExhausted
 }
 
 // NodeChanged wakes the pods that wait for the volumes that a new version of the

@@ -221,6 +221,10 @@ func (f *Failure) Unwrap() error { return f.Err }
 // ErrAttaching says that a volume is not attached yet, which is no failure.
 var ErrAttaching = errors.New("the volume is not attached yet")
 
+// ErrAttachmentLimit says that a volume cannot be attached because the node has as
+// many as its driver attaches. Waiting does not help the pod.
+var ErrAttachmentLimit = errors.New("Node has reached its volume attachment limit, rejecting pod") //nolint:staticcheck // upstream's wording
+
 // locks holds the volumes that a goroutine works on, by the directories that they
 // are staged in. These are known also where the record of a volume is missing.
 type locks struct {

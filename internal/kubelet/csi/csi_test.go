@@ -272,6 +272,21 @@ func TestInlineVolumeGetsWhatItsDriverAsksFor(t *testing.T) {
 	}
 }
 
+// A volume for which the node has no room is no volume to wait for. Other failures
+// to attach it may pass.
+func TestAttachmentLimit(t *testing.T) {
+	for code, want := range map[codes.Code]bool{codes.ResourceExhausted: true, codes.Internal: false} {
+		b := newBench(t, &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: csivolume.AttachmentName("vol-1", driverName, nodeName)},
+			Status:     storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no", ErrorCode: new(int32(code))}},
+		})
+		_, err := b.volumes(b.files).SetUp(t.Context(), pod(podUID), persistent())
+		if got := errors.Is(err, ErrAttachmentLimit); got != want || got == errors.Is(err, ErrAttaching) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
+
 func TestAttachedVolumeIsMountedOnceItIsInUseAndAttached(t *testing.T) {
 	name := csivolume.AttachmentName("vol-1", driverName, nodeName)
 	b := newBench(t, &storagev1.VolumeAttachment{

@@ -14,11 +14,15 @@ import (
 	"github.com/coracle-io/coracle/internal/amount"
 )
 
+// expansionNotRequired is an annotation of claims whose volumes the driver expands
+// without the node.
+const expansionNotRequired = "volume.kubernetes.io/node-expansion-not-required"
+
 // expands reports whether the volume is larger than its claim says, because its
-// controller has expanded it.
+// controller has expanded it, and the node has to expand it, too.
 func (m *mount) expands() bool {
 	claim, pv := m.source.Claim, m.source.PV
-	if claim == nil || pv == nil {
+	if claim == nil || pv == nil || claim.Annotations[expansionNotRequired] == "true" {
 		return false
 	}
 	size, has := pv.Spec.Capacity[v1.ResourceStorage], claim.Status.Capacity[v1.ResourceStorage]

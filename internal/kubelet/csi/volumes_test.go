@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,6 +96,23 @@ func TestExpandedVolumeIsExpandedOnTheNode(t *testing.T) {
 	}
 	if event := <-b.events.Events; !strings.HasPrefix(event, "Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume") {
 		t.Errorf("event: %s", event)
+	}
+}
+
+// The driver says by its controller that the node has nothing to do.
+func TestVolumeThatTheNodeNeedNotExpand(t *testing.T) {
+	source := persistent(func(pv *v1.PersistentVolume) {
+		pv.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("2Gi")}
+	})
+	source.Claim.Annotations = map[string]string{"volume.kubernetes.io/node-expansion-not-required": "true"}
+	source.Claim.Status.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+	b := newBench(t, csiDriver(), source.Claim)
+	b.driver.Capabilities = append(b.driver.Capabilities, csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	if _, err := b.volumes(b.files).SetUp(t.Context(), pod(podUID), source); err != nil {
+		t.Fatal(err)
+	}
+	if calls := b.driver.Calls(); slices.Contains(calls, "NodeExpandVolume") {
+		t.Errorf("calls: %q", calls)
 	}
 }
 

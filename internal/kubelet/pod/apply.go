@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/csi"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
@@ -95,7 +96,8 @@ func (w *worker) prepare(ctx context.Context, pod *v1.Pod, observed *cri.Pod, cr
 }
 
 // mount sets up the pod's volumes and returns their paths. A volume that cannot
-// be updated is retried later; containers start with its old content.
+// be updated is retried later; containers start with its old content. A pod whose
+// volume the node has no room for ends: its controller makes another one elsewhere.
 func (w *worker) mount(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (map[string]string, error) {
 	failed := func(err error) {
 		if ctx.Err() == nil && !errors.Is(err, csi.ErrAttaching) {
@@ -103,6 +105,11 @@ func (w *worker) mount(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (map
 		}
 	}
 	paths, outdated, err := w.config.Volumes.SetUp(ctx, pod, volume.Facts{PodIPs: ips(observed), HostIPs: w.config.Node.IPs, Allocatable: w.config.NodeStatus.Allocatable()})
+	if errors.Is(err, csi.ErrAttachmentLimit) {
+		w.refuse(pod, observed, &admit.Rejection{Reason: "VolumeAttachmentLimitExceeded", Message: csi.ErrAttachmentLimit.Error()})
+		w.inbox.wake()
+		return nil, err
+	}
 	if err != nil {
 		failed(err)
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
@@ -184,6 +185,12 @@ func (w *worker) place(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (boo
 	if work.Err() != nil {
 		return false, ctx.Err()
 	}
+	w.refuse(pod, observed, rejection)
+	return false, nil
+}
+
+// refuse makes a pod end as Failed that the node cannot run after all.
+func (w *worker) refuse(pod *v1.Pod, observed *cri.Pod, rejection *admit.Rejection) {
 	cause := status.Cause{Reason: rejection.Reason, Message: status.RejectedPrefix + rejection.Message}
 	if pod.Status.StartTime == nil && len(observed.Running()) == 0 {
 		w.inbox.reject(cause)
@@ -191,7 +198,6 @@ func (w *worker) place(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (boo
 		w.inbox.fail(cause, nil, nil)
 	}
 	w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, rejection.Reason, rejection.Message)
-	return false, nil
 }
 
 // owned reports whether what is left of an orphan is this kubelet's. Another one
