@@ -88,6 +88,30 @@ func TestResizeThatWaits(t *testing.T) {
 	})
 }
 
+// Events say when a resize waits, starts and is done, and with which resources.
+func TestEventsOfAResize(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.create(pod("web", func(p *v1.Pod) { p.Generation, p.Spec.Containers[0].Resources = 1, cpus("1") }))
+		b.after(time.Minute)
+		b.resize("web", "100")
+		b.after(time.Minute)
+		b.resize("web", "2")
+		b.after(time.Minute)
+		resources := func(cpu string) string {
+			return `: {"containers":[{"name":"main","resources":{"limits":{"cpu":"` + cpu + `"},"requests":{"cpu":"` + cpu + `"}}}],"generation":`
+		}
+		for reason, want := range map[string]string{
+			"ResizeInfeasible": "Pod resize Infeasible" + resources("100") + "2,\"error\":",
+			"ResizeStarted":    "Pod resize started" + resources("2") + "3}",
+			"ResizeCompleted":  "Pod resize completed" + resources("2") + "3}",
+		} {
+			if got := b.events(reason); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+				t.Errorf("%s: %q, want %q", reason, got, want)
+			}
+		}
+	})
+}
+
 // A client that sees the observed generation of a resize without the condition
 // PodResizeInProgress would take the old resources for the new ones.
 func TestResizeIsInProgressUntilItIsDone(t *testing.T) {

@@ -103,8 +103,8 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 	w.restoreAllocation(ctx)
 	want := specified(pod)
 	granted := false
+	var waits, before *v1.PodCondition
 	w.peers.allocating(func() {
-		var waits *v1.PodCondition
 		if !equality.Semantic.DeepEqual(w.inbox.allocation(), want) {
 			if waits = w.fits(pod); waits != nil {
 				waits.ObservedGeneration = pod.Generation
@@ -113,9 +113,13 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 				granted = true
 			}
 		}
-		w.inbox.setPending(waits)
+		before = w.inbox.setPending(waits)
 	})
+	if waits != nil && (before == nil || before.Reason != waits.Reason || before.Message != waits.Message || before.ObservedGeneration != waits.ObservedGeneration) {
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "Resize"+waits.Reason, resizeMessage("Pod resize "+waits.Reason, pod, waits.Message))
+	}
 	if granted {
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", pod, ""))
 		w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation})
 		w.keepAllocation(ctx, w.config.Files.Replace)
 	}

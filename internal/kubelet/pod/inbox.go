@@ -285,11 +285,13 @@ func (b *inbox) replaceObserved(old, next *cri.Pod) {
 	b.mu.Unlock()
 }
 
-// setPending records why a resize waits, nil if none does.
-func (b *inbox) setPending(condition *v1.PodCondition) {
+// setPending records why a resize waits, nil if none does. It returns what was
+// recorded before.
+func (b *inbox) setPending(condition *v1.PodCondition) (before *v1.PodCondition) {
 	b.mu.Lock()
-	b.pending = condition
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	before, b.pending = b.pending, condition
+	return before
 }
 
 // setResize records a resize in progress, or one that has failed.

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -132,13 +133,13 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 	fail := func(container string, err error) { // the next sync tries again
 		w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
 			Message: fmt.Sprintf("container %s: %v", container, err), ObservedGeneration: pod.Generation})
-		w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "ResizeError", "Pod resize failed for container %s: %v", container, err)
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", pod, fmt.Sprintf("container %s: %v", container, err)))
 	}
 	if len(all) == 0 {
 		if err := w.group.resize(ctx, w.config, pod, observed); err != nil {
 			w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
 				Message: fmt.Sprintf("pod: %v", err), ObservedGeneration: pod.Generation})
-			w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "ResizeError", "Pod resize failed: %v", err)
+			w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", pod, fmt.Sprintf("pod: %v", err)))
 			return
 		}
 		w.completeResize(pod)
@@ -209,7 +210,35 @@ func (g *podGroup) resize(ctx context.Context, config *Config, pod *v1.Pod, obse
 // progress, and wakes the worker to report it.
 func (w *worker) completeResize(pod *v1.Pod) {
 	if w.inbox.takeResize() {
-		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed")
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", pod, ""))
 		w.inbox.wake()
 	}
+}
+
+// resizedContainer is a container in the message of an event.
+type resizedContainer struct {
+	Name      string                  `json:"name"`
+	Resources v1.ResourceRequirements `json:"resources"`
+}
+
+// resizeMessage returns the message of an event about a resize: what happens, the
+// resources that the containers of pod have, and why it failed or waits, as upstream
+// writes them.
+func resizeMessage(what string, pod *v1.Pod, reason string) string {
+	of := func(list []v1.Container) (resized []resizedContainer) {
+		for i := range list {
+			resized = append(resized, resizedContainer{list[i].Name, list[i].Resources})
+		}
+		return resized
+	}
+	text, err := json.Marshal(struct {
+		InitContainers []resizedContainer `json:"initContainers,omitempty"`
+		Containers     []resizedContainer `json:"containers,omitempty"`
+		Generation     int64              `json:"generation"`
+		Error          string             `json:"error,omitempty"`
+	}{of(pod.Spec.InitContainers), of(pod.Spec.Containers), pod.Generation, reason})
+	if err != nil {
+		return what
+	}
+	return what + ": " + string(text)
 }
