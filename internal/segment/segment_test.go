@@ -97,12 +97,7 @@ func TestJoin(t *testing.T) {
 		accepts(t, onMachine, node2, all[0].Segment.Gateway())
 		accepts(t, node2, onMachine, all[0].Segment.Address(2))
 	}
-	before := 0 // loopback, and those of kernel modules that add one to each namespace
-	onMachine(func() error {
-		links, err := netlink.LinkList()
-		before = len(links)
-		return err
-	})
+	before := links(t, machine) // loopback, and those of kernel modules that add one to each namespace
 	onMachine(join)
 	onMachine(join)
 	connected()
@@ -150,18 +145,27 @@ func TestJoin(t *testing.T) {
 	for range 2 {
 		onMachine(func() error { return errors.Join(all[0].Remove(), all[1].Remove(), s.Remove()) })
 	}
-	onMachine(func() error {
-		links, err := netlink.LinkList()
-		if len(links) != before {
-			t.Errorf("interfaces left: %v", links)
-		}
-		return err
-	})
+	if after := links(t, machine); !slices.Equal(after, before) {
+		t.Errorf("interfaces left: %v, before: %v", after, before)
+	}
 	for _, m := range all {
 		if _, err := os.Lstat(m.Namespace); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", m.Namespace, err)
 		}
 	}
+}
+
+// links returns the names of the interfaces in a network namespace.
+func links(t *testing.T, namespace netns.NsHandle) (names []string) {
+	t.Helper()
+	netnstest.Do(t, namespace, func() error {
+		list, err := netlink.LinkList()
+		for _, l := range list {
+			names = append(names, l.Attrs().Name)
+		}
+		return err
+	})
+	return names
 }
 
 // TestKeepsThatNothingChanges checks that a segment that is intact gets no changes.

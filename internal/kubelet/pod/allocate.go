@@ -89,10 +89,9 @@ func (a *allocation) of(pod *v1.Pod) *v1.Pod {
 // maxAllocation bounds the file with an allocation.
 const maxAllocation = 1 << 20
 
-// allocationFile keeps the allocation of the pod while no kubelet runs.
-func (w *worker) allocationFile() string {
-	return filepath.Join(w.config.Volumes.PodDir(w.uid), "allocation")
-}
+// allocationFile returns the file that keeps the allocation of a pod, whose directory
+// is given, while no kubelet runs.
+func allocationFile(podDir string) string { return filepath.Join(podDir, "allocation") }
 
 // allocate allocates to the pod the resources of its specification if the node
 // has room for them. It returns the pod with its allocated resources.
@@ -134,7 +133,7 @@ func (w *worker) restoreAllocation(ctx context.Context) {
 	}
 	w.kept = true
 	kept := &allocation{}
-	raw, err := w.config.Files.ReadFile(w.allocationFile(), maxAllocation)
+	raw, err := w.config.Files.ReadFile(allocationFile(w.config.Volumes.PodDir(w.uid)), maxAllocation)
 	if err == nil {
 		err = json.Unmarshal(raw, kept)
 	}
@@ -155,12 +154,13 @@ func (w *worker) restoreAllocation(ctx context.Context) {
 // has changed must survive a loss of power: the next kubelet would start the
 // containers with the resources that they had before.
 func (w *worker) keepAllocation(ctx context.Context, replace func(path string, data []byte, perm fs.FileMode) error) {
+	dir := w.config.Volumes.PodDir(w.uid)
 	raw, err := json.Marshal(w.inbox.allocation())
 	if err == nil {
-		err = w.config.Files.MkdirAll(filepath.Dir(w.allocationFile()), 0o750)
+		err = w.config.Files.MkdirAll(dir, 0o750)
 	}
 	if err == nil {
-		err = replace(w.allocationFile(), raw, 0o600)
+		err = replace(allocationFile(dir), raw, 0o600)
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Keeping the resources allocated to the pod failed: after a restart of the kubelet they may be older ones")
