@@ -268,22 +268,26 @@ func TestLostRunDirectory(t *testing.T) {
 		if err == nil {
 			_ = conn.Close()
 			shims, err := r.shims()
-			if err == nil && len(shims) == 0 && r.ask(ctx) == nil {
+			if err == nil && len(shims) == 0 && r.ask(ctx) == nil && len(containerProcesses(t, r)) == 0 {
 				break
 			}
 		}
 		if time.Now().After(deadline) {
 			log, _ := os.ReadFile(r.LogFile())
-			t.Fatalf("containerd was not restarted: %v; log:\n%s", err, log)
+			t.Fatalf("containerd was not restarted: %v; processes %v of lost containers run; log:\n%s", err, containerProcesses(t, r), log)
 		}
 		<-again.C
 	}
-	for _, dir := range cgroupsBelow(t, r.config.CgroupRoot) {
-		if pids := cgroupProcesses(dir); len(pids) > 0 {
-			t.Errorf("processes %v of a lost container still run in %s", pids, dir)
-		}
-	}
 	stop()
+}
+
+// containerProcesses returns the processes in the control groups of the test's pods.
+func containerProcesses(t *testing.T, r *Runtime) (pids []int) {
+	t.Helper()
+	for _, dir := range cgroupsBelow(t, r.config.CgroupRoot) {
+		pids = append(pids, cgroupProcesses(dir)...)
+	}
+	return pids
 }
 
 // cgroupsBelow returns the control groups of the test's pods.

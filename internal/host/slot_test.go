@@ -14,6 +14,7 @@ import (
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/containerd"
+	"github.com/coracle-io/coracle/test/mark"
 )
 
 // inSlots returns records of clusters, each of which is named after its slot.
@@ -127,7 +128,7 @@ func TestNotAbandonedWithAContainer(t *testing.T) {
 		t.Skip("control groups need root")
 	}
 	for _, suffix := range []string{"", ".2"} {
-		rec := Record{Occupied: Occupied{Name: "test-abandoned", DataDir: filepath.Join(t.TempDir(), "gone")}}
+		rec := Record{Occupied: Occupied{Name: mark.Name("abandoned"), DataDir: filepath.Join(t.TempDir(), "gone")}}
 		root := DefaultsOf(rec.Name, 0).Cgroup + suffix
 		t.Cleanup(func() {
 			if err := containerd.RemoveCgroups(context.Background(), root); err != nil {
