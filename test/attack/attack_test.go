@@ -301,23 +301,25 @@ func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string
 		if err != nil || clusterRole == "" {
 			return err
 		}
-		review, err := c.client.AuthorizationV1().LocalSubjectAccessReviews(namespace.Name).Create(ctx, &authorizationv1.LocalSubjectAccessReview{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name},
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User:               "system:serviceaccount:" + namespace.Name + ":" + account.Name,
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace.Name, Verb: "get", Resource: "configmaps"},
-			},
-		}, metav1.CreateOptions{})
-		if err == nil && !review.Status.Allowed {
-			err = fmt.Errorf("the role %s is not in effect: %+v", clusterRole, review.Status)
-		}
-		return err
+		return c.allowed("system:serviceaccount:"+namespace.Name+":"+account.Name, authorizationv1.ResourceAttributes{Namespace: namespace.Name, Verb: "get", Resource: "configmaps"})
 	})
 	token, err := c.client.CoreV1().ServiceAccounts(namespace.Name).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c.as(func(config *rest.Config) { config.BearerToken = token.Status.Token }), namespace.Name
+}
+
+// allowed returns an error unless a user has a permission. A binding gives it a moment
+// after it was created.
+func (c *cluster) allowed(user string, permission authorizationv1.ResourceAttributes) error {
+	review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(context.Background(), &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &permission},
+	}, metav1.CreateOptions{})
+	if err == nil && !review.Status.Allowed {
+		err = fmt.Errorf("%s has no permission for %+v: %+v", user, permission, review.Status)
+	}
+	return err
 }
 
 // trust returns the configuration with which a client verifies the API server.

@@ -72,12 +72,13 @@ func TestClaimOfAnotherTenantsVolume(t *testing.T) {
 		return ofVolume, ofSecret
 	}
 	podOn(t, mine, namespace, "p", node, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
+	eventually(t, "the node can read the claim of its own pod", func() error { // the authorizer learns of the pod by a watch
+		_, err := kubelet.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+		return err
+	})
 	ofVolume, ofSecret := read()
 	checkRefused(t, "another tenant's volume", ofVolume, http.StatusForbidden)
 	checkRefused(t, "the secret of another tenant's volume", ofSecret, http.StatusForbidden)
-	if _, err := kubelet.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{}); err != nil {
-		t.Errorf("the claim of the node's own pod: %v", err)
-	}
 	podOn(t, other, theirs, "p", node, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
 	eventually(t, "the node of the volume's tenant can read the volume and the secret", func() error {
 		ofVolume, ofSecret := read()
@@ -102,9 +103,7 @@ func TestNodeExceedsItsPods(t *testing.T) {
 			Audiences: audiences, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}}, metav1.CreateOptions{})
 		return err
 	}
-	if err := token(mine); err != nil {
-		t.Errorf("the token of the node's own pod: %v", err)
-	}
+	eventually(t, "the token of the node's own pod", func() error { return token(mine) }) // the authorizer learns of the pod by a watch
 	checkRefused(t, "a token for an audience of no volume of the pod", token(mine, "vault"), http.StatusForbidden)
 	checkRefused(t, "a token for two audiences", token(mine, "", "vault"), http.StatusForbidden)
 	checkRefused(t, "a token of another node's pod", token(theirs), http.StatusForbidden)
@@ -127,9 +126,7 @@ func TestNodeExceedsItsPods(t *testing.T) {
 			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{s}}}}}
 		}
 	}
-	if err := mirror(func(*v1.Pod) {}); err != nil {
-		t.Errorf("a mirror pod: %v", err)
-	}
+	eventually(t, "a mirror pod", func() error { return mirror(func(*v1.Pod) {}) })
 	name := "x"
 	for what, change := range map[string]func(*v1.Pod){
 		"without an owner":        func(p *v1.Pod) { p.OwnerReferences = nil },
@@ -169,6 +166,18 @@ func TestNodeExceedsItsPods(t *testing.T) {
 	}
 }
 
+// checkAddressRefused waits until the API server does not connect to the address of a
+// node, which it learns by a watch.
+func checkAddressRefused(t *testing.T, c *cluster, what, path string) {
+	t.Helper()
+	eventually(t, what, func() error {
+		if code, body := send(t, c.admin, http.MethodGet, path, ""); code < http.StatusBadRequest || !strings.Contains(body, "address not allowed") {
+			return fmt.Errorf("%d %.200s", code, body)
+		}
+		return nil
+	})
+}
+
 // TestProxiesReachNoLocalAddresses checks that proxy, log and exec do not
 // connect to the API server's port or to a local address that a node reports as
 // its kubelet's.
@@ -206,9 +215,7 @@ func TestProxiesReachNoLocalAddresses(t *testing.T) {
 			"/api/v1/nodes/" + self + "/proxy/api/v1/secrets", "/api/v1/nodes/" + self + ":" + strconv.FormatInt(port, 10) + "/proxy/api/v1/secrets", logs,
 			"/api/v1/nodes/http:" + self + ":" + text + "/proxy/healthz",
 		} {
-			if code, body := send(t, c.admin, http.MethodGet, path, ""); code < http.StatusBadRequest || !strings.Contains(body, "address not allowed") {
-				t.Errorf("a kubelet at %s:%d, %s: %d %.200s", address, port, path, code, body)
-			}
+			checkAddressRefused(t, c, fmt.Sprintf("a kubelet at %s:%d, %s", address, port, path), path)
 		}
 	}
 
@@ -236,9 +243,12 @@ func TestProxiesReachNoLocalAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	say("127.0.0.1", port)
-	if code, body := send(t, c.admin, http.MethodGet, "/api/v1/nodes/"+self+"/proxy/healthz", ""); code != http.StatusOK {
-		t.Fatalf("a kubelet on loopback: %d %s", code, body)
-	}
+	eventually(t, "a kubelet on loopback", func() error {
+		if code, body := send(t, c.admin, http.MethodGet, "/api/v1/nodes/"+self+"/proxy/healthz", ""); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
 	mu.Lock()
 	defer mu.Unlock()
 	if slices.Contains(groups, "system:masters") {

@@ -14,12 +14,14 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// grant gives a user a ClusterRole with rules in JSON until the test ends.
+// grant gives a user a ClusterRole with rules in JSON until the test ends. It waits
+// until the first rule is in effect.
 func grant(t *testing.T, c *cluster, user, rules string) {
 	t.Helper()
 	var list []rbacv1.PolicyRule
@@ -38,6 +40,10 @@ func grant(t *testing.T, c *cluster, user, rules string) {
 		t.Fatal(err)
 	}
 	remove(t, c, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/"+binding.Name, "/apis/rbac.authorization.k8s.io/v1/clusterroles/"+role.Name)
+	first := list[0]
+	eventually(t, "the permissions of "+user, func() error {
+		return c.allowed(user, authorizationv1.ResourceAttributes{Group: first.APIGroups[0], Resource: first.Resources[0], Verb: first.Verbs[0]})
+	})
 }
 
 // remove deletes objects when the test ends.
