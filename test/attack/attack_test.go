@@ -301,7 +301,7 @@ func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string
 		if err != nil || clusterRole == "" {
 			return err
 		}
-		return c.allowed("system:serviceaccount:"+namespace.Name+":"+account.Name, authorizationv1.ResourceAttributes{Namespace: namespace.Name, Verb: "get", Resource: "configmaps"})
+		return allowed(c, "system:serviceaccount:"+namespace.Name+":"+account.Name, authorizationv1.ResourceAttributes{Namespace: namespace.Name, Verb: "get", Resource: "configmaps"})
 	})
 	token, err := c.client.CoreV1().ServiceAccounts(namespace.Name).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
@@ -312,7 +312,7 @@ func (c *cluster) tenant(t *testing.T, clusterRole string) (*rest.Config, string
 
 // allowed returns an error unless a user has a permission. A binding gives it a moment
 // after it was created.
-func (c *cluster) allowed(user string, permission authorizationv1.ResourceAttributes) error {
+func allowed(c *cluster, user string, permission authorizationv1.ResourceAttributes) error {
 	review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(context.Background(), &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &permission},
 	}, metav1.CreateOptions{})

@@ -42,7 +42,7 @@ func grant(t *testing.T, c *cluster, user, rules string) {
 	remove(t, c, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/"+binding.Name, "/apis/rbac.authorization.k8s.io/v1/clusterroles/"+role.Name)
 	first := list[0]
 	eventually(t, "the permissions of "+user, func() error {
-		return c.allowed(user, authorizationv1.ResourceAttributes{Group: first.APIGroups[0], Resource: first.Resources[0], Verb: first.Verbs[0]})
+		return allowed(c, user, authorizationv1.ResourceAttributes{Group: first.APIGroups[0], Resource: first.Resources[0], Verb: first.Verbs[0]})
 	})
 }
 
