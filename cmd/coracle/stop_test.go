@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/sharedfile"
+	"github.com/coracle-io/coracle/test/mark"
 )
 
 // The holder of the lock of a data directory owns the processes of its cluster:
@@ -25,7 +26,7 @@ func TestStopLeavesWhatOthersHaveLocked(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("run directories need root")
 	}
-	rec := host.Record{Occupied: host.Occupied{Name: "test-" + strings.ToLower(t.Name())[:20], DataDir: t.TempDir()}}
+	rec := host.Record{Occupied: host.Occupied{Name: mark.Name("stop"), DataDir: t.TempDir()}}
 	run := host.RunDir(rec.Name)
 	if err := os.MkdirAll(run, 0o700); err != nil {
 		t.Fatal(err)
