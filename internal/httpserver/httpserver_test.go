@@ -86,7 +86,7 @@ func closed(t *testing.T, what string, conn net.Conn) {
 // A client that is slow with headers, with a body or with reading the response
 // is disconnected. A stream lasts.
 func TestSlowClients(t *testing.T) {
-	const limit = 2 * time.Second // for the stream's headers as well, on a machine that may stop for a moment
+	const limit = 5 * time.Second // for the stream's headers as well, on a machine that may stop for a moment
 	last, cut := make(chan struct{}), make(chan error, 1)
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

@@ -9,11 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/coracle-io/coracle/internal/freeport"
 	"github.com/coracle-io/coracle/test/mark"
 )
 
@@ -68,7 +70,7 @@ exec "$CORACLE" kubectl "${args[@]}"
 // order and in one directory, in which the blocks with a file name are files. A
 // page's other blocks are not commands, or need what is not here.
 func TestGuide(t *testing.T) {
-	t.Parallel() // its pages are one after another: they name ports
+	t.Parallel() // its pages are one after another
 	root, binary := underTest(t)
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "guide", "*.md"))
 	if err != nil || len(pages) == 0 {
@@ -100,6 +102,10 @@ func TestGuide(t *testing.T) {
 	}
 }
 
+// machinePorts matches the ports of the machine that pages name. Another run of the
+// pages, or a program on the machine, may have them.
+var machinePorts = regexp.MustCompile(`\b1808[0-9]\b`)
+
 func runPage(t *testing.T, binary, cluster, script string, files []block) {
 	dir, bin := t.TempDir(), t.TempDir()
 	for name, content := range map[string]string{"coracle": coracleShim, "kubectl": kubectlShim} {
@@ -107,11 +113,20 @@ func runPage(t *testing.T, binary, cluster, script string, files []block) {
 			t.Fatal(err)
 		}
 	}
+	ports := map[string]string{}
+	withFreePorts := func(text string) string {
+		return machinePorts.ReplaceAllStringFunc(text, func(port string) string {
+			if ports[port] == "" {
+				ports[port] = strconv.Itoa(freeport.For(t))
+			}
+			return ports[port]
+		})
+	}
 	for _, f := range files {
 		if f.file == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, f.file), []byte(f.content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, f.file), []byte(withFreePorts(f.content)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +144,7 @@ func runPage(t *testing.T, binary, cluster, script string, files []block) {
 	ctx, cancel := context.WithTimeout(t.Context(), guideTimeout)
 	defer cancel()
 	const endJobs = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
-	cmd := exec.CommandContext(ctx, "bash", "-exuo", "pipefail", "-c", endJobs+script)
+	cmd := exec.CommandContext(ctx, "bash", "-exuo", "pipefail", "-c", endJobs+withFreePorts(script))
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, environment, 10*time.Second // for what a page leaves running
 	// Processes that the page started and a failure left, such as a port-forward,
 	// end too: they hold the output open. Clusters have a session of their own.
