@@ -89,7 +89,7 @@ func (p *plugin) rotate(keyID string) {
 const (
 	// kmsTimeout is longer than the time for which the last status of a plugin
 	// is trusted.
-	kmsTimeout = time.Minute
+	kmsTimeout = 3 * time.Minute
 	ofSecrets  = "/registry/secrets/web/"
 )
 
@@ -136,7 +136,7 @@ func TestKMS(t *testing.T) {
 	p.start()
 	defer p.stop()
 	file := filepath.Join(dir, "config.yaml")
-	writeConfig(t, file, fmt.Sprintf("  - kms: {apiVersion: v2, name: local, endpoint: 'unix://%s', timeout: 2s}\n", p.socket), identity)
+	writeConfig(t, file, fmt.Sprintf("  - kms: {apiVersion: v2, name: local, endpoint: 'unix://%s', timeout: 10s}\n", p.socket), identity)
 	below, ctx, plain := mem.New(), t.Context(), []byte("a password")
 
 	e := open(t, below, file)
