@@ -491,7 +491,10 @@ func TestSlowDriver(t *testing.T) {
 	gpu := b.serve(gpus)
 	m, _ := b.manager(b.files)
 	called := make(chan struct{}, 10)
-	gpu.Before = func(ctx context.Context, _ string) error {
+	gpu.Before = func(ctx context.Context, method string) error {
+		if method != dratest.Prepare {
+			return nil
+		}
 		called <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
@@ -506,12 +509,12 @@ func TestSlowDriver(t *testing.T) {
 		t.Errorf("slow: %v", err)
 	}
 	m.drivers.timeout = callTimeout
-	gpu.Before = nil
-	gpu.Calls()
 	if err := m.Unprepare(t.Context(), pod.UID); err != nil { // the driver may have prepared something
 		t.Error(err)
 	}
-	expectCalls(t, gpu, "unprepare default/a")
+	if calls := gpu.Calls(); !slices.Contains(calls, "unprepare default/a") { // the slow call may reach the driver late
+		t.Errorf("the driver was called for %q", calls)
+	}
 }
 
 // A pod that waits for a claim of another is not held up when it is deleted.
