@@ -17,16 +17,16 @@ func validateClaimStatuses(p *corev1.Pod, path *field.Path) field.ErrorList {
 		known[p.Spec.ResourceClaims[i].Name] = true
 	}
 	for i, status := range p.Status.ResourceClaimStatuses {
-		at := path.Index(i).Child("name")
+		at := path.Index(i)
 		if !known[status.Name] {
-			errs = append(errs, field.Invalid(at, status.Name, "must match the name of an entry in `spec.resourceClaims`"))
+			errs = append(errs, field.Invalid(at.Child("name"), status.Name, "must match the name of an entry in `spec.resourceClaims`"))
 		}
 		if seen[status.Name] {
-			errs = append(errs, field.Duplicate(at, status.Name))
+			errs = append(errs, field.Duplicate(at.Child("name"), status.Name))
 		}
 		seen[status.Name] = true
 		if name := status.ResourceClaimName; name != nil {
-			errs = append(errs, validators.Subdomain(at, *name)...)
+			errs = append(errs, validators.Subdomain(at.Child("resourceClaimName"), *name)...)
 		}
 	}
 	return errs

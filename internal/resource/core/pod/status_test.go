@@ -102,6 +102,11 @@ func TestClaimStatusRules(t *testing.T) {
 			want: "status.resourceClaimStatuses[1].name: Duplicate value: \"a\"\n" +
 				"status.resourceClaimStatuses[2].name: Invalid value: \"b\": must match the name of an entry in `spec.resourceClaims`",
 		},
+		"name of a claim": {
+			spec: `{resourceClaims: [{name: a, resourceClaimTemplateName: t}]}`,
+			next: `{resourceClaimStatuses: [{name: a, resourceClaimName: A}]}`,
+			want: `status.resourceClaimStatuses[0].resourceClaimName: Invalid value: "A": a lowercase RFC 1123 subdomain`,
+		},
 		"claim of extended resources": {
 			next: `{extendedResourceClaimStatus: {requestMappings: [{containerName: d, resourceName: example.com/gpu, requestName: r}]}}`,
 			want: `status.extendedResourceClaimStatus.requestMappings[0].containerName: Invalid value: "d": must match the name of an entry in spec.initContainers.name or spec.containers.name
