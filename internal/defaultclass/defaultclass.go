@@ -30,11 +30,14 @@ func Storage(classes iter.Seq[*storage.StorageClass]) *storage.StorageClass {
 	return newest(classes, IsStorage)
 }
 
+// IsIngress reports whether an IngressClass is marked as default.
+func IsIngress(c *networking.IngressClass) bool {
+	return c.Annotations[networking.AnnotationIsDefaultIngressClass] == "true"
+}
+
 // Ingress returns the default IngressClass, or nil.
 func Ingress(classes iter.Seq[*networking.IngressClass]) *networking.IngressClass {
-	return newest(classes, func(c *networking.IngressClass) bool {
-		return c.Annotations[networking.AnnotationIsDefaultIngressClass] == "true"
-	})
+	return newest(classes, IsIngress)
 }
 
 // newest returns the newest class that is marked, or nil.

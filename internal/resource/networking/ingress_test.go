@@ -2,6 +2,7 @@ package networking
 
 import (
 	"testing"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -80,4 +81,14 @@ func message(errs field.ErrorList) string {
 		return ""
 	}
 	return errs.ToAggregate().Error()
+}
+
+func TestDefaultIngressClassIsMarked(t *testing.T) {
+	for mark, want := range map[string]string{"true": "c (default)", "false": "c", "": "c"} {
+		c := &networkingv1.IngressClass{}
+		c.Name, c.Annotations = "c", map[string]string{networkingv1.AnnotationIsDefaultIngressClass: mark}
+		if got := IngressClasses().Table.Row(c, time.Now())[0]; got != want {
+			t.Errorf("%q: %v, want %s", mark, got, want)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/defaultclass"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/defaults"
 	"github.com/coracle-io/coracle/internal/resource/printers"
@@ -57,7 +58,11 @@ func ingressClassRow(c *networkingv1.IngressClass, now time.Time) []any {
 		}
 		parameters += "/" + p.Name
 	}
-	return []any{c.Name, c.Spec.Controller, parameters, resource.Age(c.CreationTimestamp, now)}
+	name := c.Name
+	if defaultclass.IsIngress(c) {
+		name += " (default)"
+	}
+	return []any{name, c.Spec.Controller, parameters, resource.Age(c.CreationTimestamp, now)}
 }
 
 // maxControllerLength is the maximum length of a controller's name in bytes.
