@@ -28,8 +28,14 @@ func DeviceTaintRules() *resource.Resource {
 		Strategy: resource.Strategy[*resourcev1.DeviceTaintRule]{
 			PrepareForCreate: func(r *resource.RequestContext, t *resourcev1.DeviceTaintRule) {
 				if t.Spec.Taint.TimeAdded == nil {
-					added := metav1.NewTime(r.Now)
-					t.Spec.Taint.TimeAdded = &added
+					t.Spec.Taint.TimeAdded = new(metav1.NewTime(r.Now))
+				}
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, t, old *resourcev1.DeviceTaintRule) {
+				is, was := &t.Spec.Taint, &old.Spec.Taint
+				// The time is that of the effect, unless the user chooses another.
+				if is.TimeAdded == nil || is.Effect != was.Effect && is.TimeAdded.Equal(was.TimeAdded) {
+					is.TimeAdded = new(metav1.NewTime(r.Now))
 				}
 			},
 			Validate: func(_ *resource.RequestContext, r *resourcev1.DeviceTaintRule) field.ErrorList {

@@ -207,6 +207,31 @@ func TestTaintsAreDated(t *testing.T) {
 	}
 }
 
+// TestTimeOfARule checks that an update of the effect of a rule also sets its
+// time, unless the user sets another time.
+func TestTimeOfARule(t *testing.T) {
+	r, now := dynamicresources.DeviceTaintRules(), time.Unix(1_800_000_000, 0)
+	since, chosen := metav1.NewTime(now.AddDate(0, -1, 0)), metav1.NewTime(now.AddDate(0, -2, 0))
+	rule := func(effect resourcev1.DeviceTaintEffect, added *metav1.Time) *resourcev1.DeviceTaintRule {
+		return &resourcev1.DeviceTaintRule{Spec: resourcev1.DeviceTaintRuleSpec{Taint: resourcev1.DeviceTaint{Key: "k", Effect: effect, TimeAdded: added}}}
+	}
+	for name, test := range map[string]struct {
+		next *resourcev1.DeviceTaintRule
+		want time.Time
+	}{
+		"no change":    {rule("None", &since), since.Time},
+		"no time":      {rule("None", nil), now},
+		"effect":       {rule("NoExecute", &since), now},
+		"both":         {rule("NoExecute", &chosen), chosen.Time},
+		"another time": {rule("None", &chosen), chosen.Time},
+	} {
+		resourcetest.BeforeUpdate(r, &resource.RequestContext{Now: now}, test.next, rule("None", &since))
+		if got := test.next.Spec.Taint.TimeAdded; !got.Time.Equal(test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
 // TestSlicesByPool checks that slices can be listed and watched by their pool.
 func TestSlicesByPool(t *testing.T) {
 	selectors := dynamicresources.ResourceSlices().FieldSelectors
