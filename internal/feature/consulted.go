@@ -37,6 +37,7 @@ const (
 	DRAPartitionableDevices                      Gate = "DRAPartitionableDevices"
 	DRAPartitionableDevicesType                  Gate = "DRAPartitionableDevicesType"
 	DRAResourcePoolStatus                        Gate = "DRAResourcePoolStatus"
+	DRAResourceClaimGranularStatusAuthorization  Gate = "DRAResourceClaimGranularStatusAuthorization"
 	DRASchedulerFilterTimeout                    Gate = "DRASchedulerFilterTimeout"
 	DRAWorkloadResourceClaims                    Gate = "DRAWorkloadResourceClaims"
 	EmptyDirVolumeMode                           Gate = "EmptyDirVolumeMode"

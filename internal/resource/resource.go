@@ -54,6 +54,14 @@ type RequestContext struct {
 	// named object, for permissions that depend on an object's content. Nil
 	// allows nothing.
 	Authorized func(verb, group, resource, name string) bool
+	// Verb is the verb of the request, such as "patch".
+	Verb string
+	// AuthorizePart asks the authorizers whether the user may apply a verb to a
+	// part (as a subresource) of the request's kind, for permissions that depend on
+	// what a write changes. Without a namespace, it is about all namespaces. It
+	// returns nil or the refusal. It is nil for requests of the server itself, which
+	// may change everything.
+	AuthorizePart func(verb, part, namespace, name string) error
 	// Features are the feature gates; nil is the defaults.
 	Features *feature.Set
 	// ForbidPrivileged refuses privileged containers in pods and templates

@@ -13,7 +13,7 @@ import (
 func (q *Request) rules() *resource.RequestContext {
 	r := &resource.RequestContext{
 		Context: q.Context, Now: q.Now, User: q.User, Namespace: q.Info.Namespace, GroupVersion: q.Endpoint.Version.GroupVersion,
-		Features: q.Registry.Features, ForbidPrivileged: !q.Registry.AllowPrivileged,
+		Verb: q.Info.Verb, Features: q.Registry.Features, ForbidPrivileged: !q.Registry.AllowPrivileged,
 	}
 	if q.User != nil {
 		r.NamespaceLabels = func() map[string]string { return namespaceLabels(q.Registry.Cache, q.Info.Namespace) }
@@ -22,6 +22,11 @@ func (q *Request) rules() *resource.RequestContext {
 			return q.Authorize(&authorizer.AttributesRecord{
 				User: q.User, Verb: verb, APIGroup: group, APIVersion: "*", Resource: resource, Name: name, ResourceRequest: true,
 			}) == nil
+		}
+		r.AuthorizePart = func(verb, part, namespace, name string) error {
+			a := q.Attributes()
+			a.Verb, a.Subresource, a.Namespace, a.Name = verb, part, namespace, name
+			return q.Authorize(a)
 		}
 	}
 	return r

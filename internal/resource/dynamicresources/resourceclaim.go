@@ -29,6 +29,7 @@ func ResourceClaims() *resource.Resource {
 			},
 			Validate: func(r *resource.RequestContext, c, old *resourcev1.ResourceClaim) field.ErrorList {
 				errs := validateAdminResults(r, c.Status.Allocation, old.Status.Allocation)
+				errs = append(errs, validateStatusRights(r, &c.Status, &old.Status)...)
 				return append(errs, validateClaimStatus(r, c, old)...)
 			},
 		},
