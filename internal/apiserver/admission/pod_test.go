@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
@@ -258,5 +259,51 @@ func TestPodSecurity(t *testing.T) {
 	}
 	if got := run(t, p, write{kind: "Pod", resource: "pods", obj: pod(nil)}); got != "" {
 		t.Error(got)
+	}
+}
+
+// TestPodResize checks that a pod cannot grow beyond its node, and only on Linux.
+func TestPodResize(t *testing.T) {
+	node := func(name, system string) *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: system}},
+			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")}},
+		}
+	}
+	p := newPodResizeValidator(config(objectstest.NewMemory().Put(objects.Nodes, node("one", "linux"), node("two", "windows"))))
+	resized := func(node string, generation int64, cpu, memory string) *corev1.Pod {
+		return pod(func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Generation = node, generation
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+		})
+	}
+	for name, test := range map[string]struct {
+		resource string
+		obj      *corev1.Pod
+		want     string
+		cause    metav1.CauseType
+	}{
+		"all of the node": {"pods/resize", resized("one", 2, "2", "1Gi"), "", ""},
+		"too much": {"pods/resize", resized("one", 2, "3", "2Gi"),
+			`pods "p" is forbidden: Node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824`, "NodeCapacity"},
+		"other system":        {"pods/resize", resized("two", 2, "1", "1Gi"), `pods "p" is forbidden: pod resize is only supported on linux nodes, node "two" is "windows"`, "UnsupportedPlatform"},
+		"no node":             {"pods/resize", resized("", 2, "3", "1Gi"), "", ""},
+		"unknown node":        {"pods/resize", resized("three", 2, "1", "1Gi"), `pods "p" is forbidden: node "three" not found`, ""},
+		"no change":           {"pods/resize", resized("two", 1, "3", "1Gi"), "", ""},
+		"another subresource": {"pods", resized("one", 2, "3", "1Gi"), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := write{op: admission.Update, kind: "Pod", resource: test.resource, obj: test.obj, old: resized(test.obj.Spec.NodeName, 1, "1", "1Gi")}
+			if got := run(t, p, w); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			if test.cause == "" {
+				return
+			}
+			err := p.(admission.ValidationInterface).Validate(t.Context(), w.attributes(), nil)
+			if !apierrors.HasStatusCause(err, test.cause) {
+				t.Errorf("%#v does not have the cause %s", err, test.cause)
+			}
+		})
 	}
 }
