@@ -2,11 +2,14 @@ package apiserver
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/server/options"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
 	"github.com/coracle-io/coracle/internal/flagvalue"
@@ -56,6 +59,26 @@ func (o *FrontProxyOptions) trusting(ca trusted) *authn.FrontProxy {
 		CA: ca.verify, AllowedNames: names,
 		UsernameHeaders: o.UsernameHeaders, UIDHeaders: o.UIDHeaders, GroupHeaders: o.GroupHeaders, ExtraHeaderPrefixes: o.ExtraHeaderPrefixes,
 	}
+}
+
+// checkAuthorities refuses front proxies without names whose authority also
+// signs clients: any client could then name users in headers.
+func (o *FrontProxyOptions) checkAuthorities(clients, proxies []byte) error {
+	if o.ClientCAFile == "" || len(o.AllowedNames) > 0 || !shareCertificate(clients, proxies) {
+		return nil
+	}
+	return errors.New("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates: " +
+		"--requestheader-allowed-names must name the front proxies, or any client could set the headers that name users")
+}
+
+// shareCertificate reports whether a certificate is in both PEM bundles.
+func shareCertificate(a, b []byte) bool {
+	first, err := certutil.ParseCertsPEM(a)
+	if err != nil {
+		return false
+	}
+	second, err := certutil.ParseCertsPEM(b)
+	return err == nil && slices.ContainsFunc(first, func(c *x509.Certificate) bool { return slices.ContainsFunc(second, c.Equal) })
 }
 
 // identity returns the client certificate for aggregated API servers.

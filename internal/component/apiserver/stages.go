@@ -144,6 +144,9 @@ func (a *Server) newIdentity(ctx context.Context) error {
 	if who.frontProxyCA, err = a.trust("requestheader-client-ca-file", o.FrontProxy.ClientCAFile, a.keys.FrontProxy()); err != nil {
 		return err
 	}
+	if err := o.FrontProxy.checkAuthorities(who.clientCA.pem(), who.frontProxyCA.pem()); err != nil {
+		return err
+	}
 	who.frontProxy = o.FrontProxy.trusting(who.frontProxyCA)
 	credentials := authn.Config{
 		ClientCA: who.clientCA.verify, FrontProxy: who.frontProxy,
