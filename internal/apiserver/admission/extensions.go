@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
@@ -144,6 +145,9 @@ func (e *extension) start(ctx context.Context) (admission.Interface, error) {
 	}
 	initializer.New(access.Kubernetes, access.Dynamic, access.Informers, access.Authorizer,
 		utilfeature.DefaultFeatureGate, access.Version, e.ctx.Done(), access.Mapper).Initialize(plugin)
+	if excluding, ok := plugin.(initializer.WantsExcludedAdmissionResources); ok {
+		excluding.SetExcludedAdmissionResources(reviews())
+	}
 	authentication := access.Authentication
 	if authentication == nil {
 		authentication = func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver { return r }
@@ -160,6 +164,20 @@ func (e *extension) start(ctx context.Context) (admission.Interface, error) {
 	access.Informers.Start(e.ctx.Done())
 	access.Informers.WaitForCacheSync(ctx.Done())
 	return plugin, ctx.Err()
+}
+
+// reviews returns the resources that webhooks and policies do not see, as
+// upstream's exclusions do: one that refuses them would keep its own server from
+// authenticating and authorizing.
+func reviews() []schema.GroupResource {
+	return []schema.GroupResource{
+		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},
+		{Group: "authentication.k8s.io", Resource: "tokenreviews"},
+		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
+		{Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
+		{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
+		{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+	}
 }
 
 // recoverPanic turns a panic of a plugin into an internal error. Some JSON

@@ -14,6 +14,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -104,6 +105,49 @@ func TestPolicyPluginStartsWithFirstBinding(t *testing.T) {
 	}
 	if s.times != 1 {
 		t.Errorf("started %d times", s.times)
+	}
+}
+
+// TestReviewsAreNotIntercepted checks that neither policies nor webhooks see the
+// reviews by which servers authenticate and authorize.
+func TestReviewsAreNotIntercepted(t *testing.T) {
+	everything := admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{"CREATE"},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}, Scope: ptr.To(admissionregistrationv1.AllScopes)}}
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "nothing"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				MatchPolicy: ptr.To(admissionregistrationv1.Exact), NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: everything}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: "false"}},
+		}}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "nothing"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "nothing",
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}}
+	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "w.example.com", Rules: []admissionregistrationv1.RuleWithOperations{everything},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")}, // nobody answers
+			SideEffects:  ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			FailurePolicy: ptr.To(admissionregistrationv1.Fail), MatchPolicy: ptr.To(admissionregistrationv1.Exact),
+			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}, TimeoutSeconds: new(int32(5)),
+		}}}
+	m := objectstest.NewMemory()
+	plugins := newExtensions(t, m, &started{}, policy, binding, hook)
+	m.Put(objects.ValidatingPolicies, policy).Put(objects.ValidatingPolicyBindings, binding).Put(objects.ValidatingWebhooks, hook)
+	o := newObjectInterfaces(scheme.Scheme, []*resource.Resource{podResource})
+	for _, name := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"} {
+		p := plugins[name].(admission.ValidationInterface)
+		if err := p.Validate(t.Context(), createPod("p"), o); err == nil {
+			t.Errorf("%s admits a pod", name)
+		}
+		for _, r := range reviews() {
+			w := write{kind: "Review", resource: r.Group + "/" + r.Resource, obj: &authorizationv1.SubjectAccessReview{}, user: &user.DefaultInfo{Name: "alice"}}
+			if err := p.Validate(t.Context(), w.attributes(), o); err != nil {
+				t.Errorf("%s: %s: %v", name, r.Resource, err)
+			}
+		}
 	}
 }
 
