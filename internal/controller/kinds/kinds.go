@@ -26,7 +26,8 @@ func (k Kind) SupportsAll(verbs ...string) bool {
 
 // Served returns the served resources, without subresources, in discovery
 // order. If the discovery of some groups fails, it returns the resources of the
-// others and an error for which discovery.IsGroupDiscoveryFailedError is true.
+// others and an error for which discovery.IsGroupDiscoveryFailedError is true. A malformed
+// group version is left out.
 func Served(client discovery.DiscoveryInterface) ([]Kind, error) {
 	groups, lists, err := client.ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
@@ -44,7 +45,7 @@ func Served(client discovery.DiscoveryInterface) ([]Kind, error) {
 	for _, list := range lists {
 		gv, parseErr := schema.ParseGroupVersion(list.GroupVersion)
 		if parseErr != nil {
-			return nil, parseErr
+			continue // an aggregated API announces what it likes
 		}
 		for _, r := range list.APIResources {
 			if strings.Contains(r.Name, "/") {
