@@ -44,10 +44,15 @@ func (h *nodeHealth) observe(node *v1.Node, renewTime *metav1.MicroTime, now tim
 }
 
 // deadline returns when a node without further heartbeats becomes unhealthy. A node that
-// never reported a status has the startup grace period if that is longer.
+// never reported a status has the startup grace period if that is longer, since its creation or
+// the last renewal of its lease.
 func deadline(node *v1.Node, h nodeHealth, grace, startup time.Duration) time.Time {
 	if nodestatus.Condition(node, v1.NodeReady) == nil {
-		return node.CreationTimestamp.Add(max(startup, grace))
+		begin := node.CreationTimestamp.Time
+		if !h.renewTime.IsZero() {
+			begin = h.probeObserved
+		}
+		return begin.Add(max(startup, grace))
 	}
 	return h.probeObserved.Add(grace)
 }

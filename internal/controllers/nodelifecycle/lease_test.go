@@ -62,6 +62,45 @@ func TestStaleLease(t *testing.T) {
 	})
 }
 
+// A node without a status is not unreachable while its lease is renewed.
+func TestLeaseWithoutStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := nodeOf("n", v1.ConditionTrue)
+		n.CreationTimestamp, n.Status.Conditions = metav1.NewTime(time.Now().Add(-time.Hour)), nil
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"}}
+		lease.Spec.RenewTime = new(metav1.NowMicro())
+		c := controllertest.New(t, n, nodeOf("other", v1.ConditionTrue))
+		leases := c.Fake.CoordinationV1().Leases(v1.NamespaceNodeLease)
+		lease, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Run(Descriptor())
+		get := func() *v1.Node {
+			synctest.Wait()
+			n, err := c.Fake.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		for range 4 {
+			time.Sleep(45 * time.Second)
+			lease.Spec.RenewTime = new(metav1.NowMicro())
+			if lease, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if got := get(); len(got.Status.Conditions)+len(got.Spec.Taints) != 0 {
+				t.Fatalf("conditions %v, taints %v while the lease is renewed", got.Status.Conditions, got.Spec.Taints)
+			}
+		}
+		time.Sleep(61 * time.Second)
+		if got := get(); nodestatus.Condition(got, v1.NodeReady) == nil || nodestatus.Ready(got) != v1.ConditionUnknown {
+			t.Errorf("conditions %v when the lease is no longer renewed", got.Status.Conditions)
+		}
+	})
+}
+
 // Older programs select nodes by labels whose names have changed.
 func TestPlatformLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -111,6 +150,41 @@ func TestRateAfterFullDisruption(t *testing.T) {
 	}
 	if evict, wait := c.mayEvict(b); evict || wait <= 0 {
 		t.Errorf("b is evicted: %v, after %v", evict, wait)
+	}
+}
+
+// Nodes with the label exclude-disruption do not tell whether a zone is disrupted, and nodes without
+// a status are not evicted.
+func TestMayEvict(t *testing.T) {
+	c := &nodes{options: defaultOptions(), counts: newCounts(), zones: map[string]*zone{}, members: map[string]membership{}, evicting: map[string]bool{}}
+	failed, other, silent := nodeOf("failed", v1.ConditionUnknown), nodeOf("other", v1.ConditionTrue), nodeOf("silent", v1.ConditionUnknown)
+	other.Labels[labelExcludeDisruption] = ""
+	silent.Status.Conditions = nil
+	c.updateZone(failed)
+	c.updateZone(other)
+	if evict, _ := c.mayEvict(failed); evict {
+		t.Error("a node is evicted although all that count have failed")
+	}
+	delete(other.Labels, labelExcludeDisruption)
+	if !c.updateZone(other) {
+		t.Error("the state of the zone has not changed with the label")
+	}
+	if evict, wait := c.mayEvict(silent); evict || wait != 0 {
+		t.Errorf("a node without a status is evicted: %v, after %v", evict, wait)
+	}
+	if evict, _ := c.mayEvict(failed); !evict {
+		t.Error("the failed node is not evicted")
+	}
+	other.Labels[labelExcludeDisruption] = ""
+	c.updateZone(other)
+	c.removeMember(c.members[failed.Name])
+	delete(c.members, failed.Name)
+	if z := c.zones[zoneOf(other)]; z == nil || *z.members(membership{excluded: true}) != 1 || z.ready+z.notReady != 0 || allFullyDisrupted(c.zones, 0.5) {
+		t.Errorf("zone %+v with the excluded node alone", z)
+	}
+	c.forget("other")
+	if len(c.zones)+len(c.members) != 0 {
+		t.Errorf("left over: %v, %v", c.zones, c.members)
 	}
 }
 

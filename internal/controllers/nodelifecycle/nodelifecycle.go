@@ -93,8 +93,8 @@ type nodes struct {
 
 // membership describes how a node is counted in its zone.
 type membership struct {
-	zone  string
-	ready bool
+	zone            string
+	ready, excluded bool
 }
 
 func newController(env *controller.Env, o *options, counted *counts) (controller.Controller, error) {
@@ -168,7 +168,8 @@ func (c *nodes) observe(name string, node *v1.Node, renewTime *metav1.MicroTime)
 func (c *nodes) updateZone(node *v1.Node) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := membership{zoneOf(node), nodestatus.Ready(node) == v1.ConditionTrue}
+	_, excluded := node.Labels[labelExcludeDisruption]
+	now := membership{zoneOf(node), nodestatus.Ready(node) == v1.ConditionTrue, excluded}
 	before, counted := c.members[node.Name]
 	if counted && before == now {
 		return false
@@ -182,11 +183,7 @@ func (c *nodes) updateZone(node *v1.Node) (changed bool) {
 		z = &zone{}
 		c.zones[now.zone] = z
 	}
-	if now.ready {
-		z.ready++
-	} else {
-		z.notReady++
-	}
+	*z.members(now)++
 	c.counts.show(now.zone, z)
 	c.members[node.Name] = now
 	return !equality.Semantic.DeepEqual(oldStates, c.zoneStates())
@@ -195,12 +192,8 @@ func (c *nodes) updateZone(node *v1.Node) (changed bool) {
 // removeMember removes a node from its zone. Callers hold mu.
 func (c *nodes) removeMember(m membership) {
 	z := c.zones[m.zone]
-	if m.ready {
-		z.ready--
-	} else {
-		z.notReady--
-	}
-	if z.ready+z.notReady == 0 {
+	*z.members(m)--
+	if z.ready+z.notReady+z.excluded == 0 {
 		delete(c.zones, m.zone)
 	}
 	c.counts.show(m.zone, z)
@@ -395,7 +388,8 @@ func (c *nodes) taint(ctx context.Context, node *v1.Node) error {
 }
 
 // mayEvict reports whether a node that is not ready should have a NoExecute taint now. If
-// not, wait is the time until the next attempt; 0 means when the state of a zone changes.
+// not, wait is the time until the next attempt; 0 means when the state of a zone changes. A node
+// that has never reported its status is not evicted.
 func (c *nodes) mayEvict(node *v1.Node) (evict bool, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -404,7 +398,7 @@ func (c *nodes) mayEvict(node *v1.Node) (evict bool, wait time.Duration) {
 		return false, 0
 	}
 	z := c.zones[zoneOf(node)]
-	if z == nil {
+	if z == nil || nodestatus.Condition(node, v1.NodeReady) == nil {
 		return false, 0
 	}
 	disrupted := allFullyDisrupted(c.zones, c.options.rates.threshold)

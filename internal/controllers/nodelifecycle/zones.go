@@ -4,7 +4,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/topology"
 )
+
+// labelExcludeDisruption is the label of nodes that do not count when the disruption of their zone
+// is judged.
+const labelExcludeDisruption = "node.kubernetes.io/exclude-disruption"
 
 // zoneState is the disruption state of a zone.
 type zoneState int
@@ -19,16 +24,26 @@ const (
 	stateFullDisruption
 )
 
-// zoneOf returns the key of a node's failure domain.
-func zoneOf(node *v1.Node) string {
-	return node.Labels[v1.LabelTopologyRegion] + ":\x00:" + node.Labels[v1.LabelTopologyZone]
-}
+// zoneOf returns the key of a node's failure domain, or "" if its labels name none.
+func zoneOf(node *v1.Node) string { return topology.GetZoneKey(node) }
 
 // zone counts the nodes of a failure domain and limits the rate of evictions.
 type zone struct {
 	ready, notReady int
+	excluded        int // by labelExcludeDisruption
 	// lastEviction is when a node of the zone last got a NoExecute taint.
 	lastEviction time.Time
+}
+
+// members returns the number that counts a node.
+func (z *zone) members(m membership) *int {
+	switch {
+	case m.excluded:
+		return &z.excluded
+	case m.ready:
+		return &z.ready
+	}
+	return &z.notReady
 }
 
 func (z *zone) state(threshold float32) zoneState {
@@ -75,12 +90,17 @@ func (z *zone) tryEvict(rate float32, now time.Time) (wait time.Duration, never 
 	return 0, false
 }
 
-// allFullyDisrupted reports whether there are zones and all are fully disrupted.
-func allFullyDisrupted(zones map[string]*zone, threshold float32) bool {
+// allFullyDisrupted reports whether there are zones with nodes that count and all of these zones
+// are fully disrupted.
+func allFullyDisrupted(zones map[string]*zone, threshold float32) (all bool) {
 	for _, z := range zones {
+		if z.ready+z.notReady == 0 {
+			continue
+		}
 		if z.state(threshold) != stateFullDisruption {
 			return false
 		}
+		all = true
 	}
-	return len(zones) > 0
+	return all
 }
