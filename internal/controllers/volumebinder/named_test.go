@@ -68,6 +68,26 @@ func TestNamedVolume(t *testing.T) {
 	}
 }
 
+// A volume that is reserved for a claim with another volume mode, and the claim, say that they do not fit.
+func TestReservedForAnotherMode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, claim("c", "2Gi"), volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+			v.Spec.VolumeMode, v.Spec.ClaimRef = new(v1.PersistentVolumeBlock), &v1.ObjectReference{Namespace: "default", Name: "c", UID: "claim-uid"}
+		}))
+		c.Run(Descriptor())
+		synctest.Wait()
+		events := c.DrainEvents()
+		for _, want := range []string{
+			`Warning VolumeMismatch Cannot bind PersistentVolume to requested PersistentVolumeClaim "c" due to incompatible volumeMode.`,
+			`Warning VolumeMismatch Cannot bind PersistentVolume "v" to requested PersistentVolumeClaim "c" due to incompatible volumeMode.`,
+		} {
+			if !slices.Contains(events, want) {
+				t.Errorf("events %q, want %q", events, want)
+			}
+		}
+	})
+}
+
 // A volume that was made for a claim which is bound to another one is reclaimed. Others are
 // available again, and stay reserved if a user has reserved them.
 func TestClaimBoundElsewhere(t *testing.T) {

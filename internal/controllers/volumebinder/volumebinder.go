@@ -405,6 +405,10 @@ func (c *binder) syncVolume(ctx context.Context, v *v1.PersistentVolume) error {
 	case claim.Spec.VolumeName == v.Name:
 		_, err := c.setVolumePhase(ctx, v, v1.VolumeBound, "")
 		return controller.IgnoreNotFound(err)
+	case claim.Spec.VolumeName == "" && volume.CheckVolumeModeMismatches(&claim.Spec, &v.Spec):
+		c.env.Events.Eventf(v, v1.EventTypeWarning, "VolumeMismatch", "Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.", claim.Name)
+		c.env.Events.Eventf(claim, v1.EventTypeWarning, "VolumeMismatch", "Cannot bind PersistentVolume %q to requested PersistentVolumeClaim %q due to incompatible volumeMode.", v.Name, claim.Name)
+		return nil
 	case claim.Spec.VolumeName == "":
 		c.queue.Add(cache.MetaObjectToName(claim))
 		return nil
