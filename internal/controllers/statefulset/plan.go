@@ -194,17 +194,25 @@ func (s snapshot) mayDelete(pod *v1.Pod, condemned []*v1.Pod) bool {
 	})
 }
 
+// maxUnavailable returns how many pods of a set may be unavailable during an update: at least one, and
+// percentages are rounded down, as upstream does although the API's documentation says up.
+func maxUnavailable(set *apps.StatefulSet) int {
+	r := set.Spec.UpdateStrategy.RollingUpdate
+	if r == nil || r.MaxUnavailable == nil {
+		return 1
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, replicaCount(set), false)
+	if err != nil {
+		return 1
+	}
+	return max(1, n)
+}
+
 // update adds pods of outdated revisions to out.delete: first those that are
 // unavailable anyway, then others in descending order of their ordinals, while
 // at most maxUnavailable pods are unavailable or missing.
 func (s snapshot) update(replicas []replica, missing int, out *step) {
-	budget := 1
-	if r := s.set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.MaxUnavailable != nil {
-		if n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, replicaCount(s.set), true); err == nil {
-			budget = max(1, n)
-		}
-	}
-	budget -= missing
+	budget := maxUnavailable(s.set) - missing
 	for _, r := range replicas {
 		if r.pod == nil {
 			continue

@@ -11,6 +11,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
@@ -50,6 +51,23 @@ func podsOf(set *apps.StatefulSet, words string) (out []*v1.Pod) {
 		out = append(out, p)
 	}
 	return out
+}
+
+// Percentages of maxUnavailable are rounded down, but an update always proceeds.
+func TestMaxUnavailable(t *testing.T) {
+	for _, c := range []struct {
+		value    string
+		replicas int32
+		want     int
+	}{{"", 10, 1}, {"3", 10, 3}, {"3", 0, 3}, {"0", 0, 1}, {"10%", 25, 2}, {"100%", 5, 5}, {"50%", 5, 2}, {"10%", 5, 1}, {"1%", 0, 1}} {
+		set := setOf(c.replicas, apps.ParallelPodManagement, 0)
+		if c.value != "" {
+			set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.Parse(c.value))
+		}
+		if got := maxUnavailable(set); got != c.want {
+			t.Errorf("%q of %d: %d, want %d", c.value, c.replicas, got, c.want)
+		}
+	}
 }
 
 func TestCollisionCountStartsAtZero(t *testing.T) {
