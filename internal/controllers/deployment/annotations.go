@@ -1,7 +1,6 @@
 package deployment
 
 import (
-	"math"
 	"strconv"
 	"strings"
 
@@ -49,12 +48,11 @@ func nextRevision(old []*apps.ReplicaSet) int64 {
 	return n + 1
 }
 
+// numberAnnotation returns the number in an annotation. It returns false if there is none, or if it is
+// negative or too large for a number of replicas.
 func numberAnnotation(rs *apps.ReplicaSet, name string) (int32, bool) {
-	n, err := strconv.ParseInt(rs.Annotations[name], 10, 32)
-	if err != nil || n > math.MaxInt32 {
-		return 0, false
-	}
-	return int32(n), true
+	n, err := strconv.ParseUint(rs.Annotations[name], 10, 31)
+	return int32(n), err == nil
 }
 
 // set sets an annotation and reports whether it has changed.

@@ -1,10 +1,12 @@
 package deployment
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
 	apps "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Calculations with the largest numbers of replicas do not overflow.
@@ -23,6 +25,18 @@ func TestLargestNumberOfReplicas(t *testing.T) {
 			if scaled.to < 0 {
 				t.Errorf("with a surge of %s ReplicaSet %s is scaled to %d pods", surge, scaled.rs.Name, scaled.to)
 			}
+		}
+	}
+}
+
+// Numbers of replicas in annotations that a user has changed do not count if they make no sense.
+func TestNumberAnnotation(t *testing.T) {
+	for value, want := range map[string]string{
+		"": "0 false", "many": "0 false", "-1": "0 false", "0": "0 true", "13": "13 true", "2147483647": "2147483647 true", "2147483648": "0 false", "4294967296": "0 false",
+	} {
+		n, ok := numberAnnotation(&apps.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"x": value}}}, "x")
+		if got := fmt.Sprint(n, ok); ok && got != want || !ok && want != "0 false" {
+			t.Errorf("%q: %s, want %s", value, got, want)
 		}
 	}
 }
