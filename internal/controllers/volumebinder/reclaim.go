@@ -34,10 +34,19 @@ func (c *binder) release(ctx context.Context, v *v1.PersistentVolume) error {
 		}
 		v = released
 	}
-	policy := v.Spec.PersistentVolumeReclaimPolicy
-	if v.DeletionTimestamp != nil || policy == v1.PersistentVolumeReclaimRetain ||
-		policy == v1.PersistentVolumeReclaimDelete && (v.Spec.CSI != nil || provisionedExternally(v)) {
+	if v.DeletionTimestamp != nil {
 		return nil
+	}
+	switch v.Spec.PersistentVolumeReclaimPolicy {
+	case v1.PersistentVolumeReclaimRetain:
+		return nil
+	case v1.PersistentVolumeReclaimRecycle:
+	case v1.PersistentVolumeReclaimDelete:
+		if v.Spec.CSI != nil || provisionedExternally(v) {
+			return nil
+		}
+	default:
+		return c.fail(ctx, v, "VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
 	}
 	// Deleting data cannot be undone, so do not rely on the cache.
 	fresh, err := c.kube.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
@@ -47,7 +56,7 @@ func (c *binder) release(ctx context.Context, v *v1.PersistentVolume) error {
 	if fresh.UID != v.UID || fresh.ResourceVersion != v.ResourceVersion {
 		return controller.ErrStale
 	}
-	if policy == v1.PersistentVolumeReclaimRecycle {
+	if v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRecycle {
 		return c.recycle(ctx, v)
 	}
 	return c.deleteVolume(ctx, v)

@@ -48,6 +48,7 @@ func TestReclaim(t *testing.T) {
 		{"of a type without recycler", v1.PersistentVolumeReclaimRecycle, func(v *v1.PersistentVolume) { v.Spec.Local = &v1.LocalVolumeSource{Path: "/tmp/v"} }, nil,
 			"Failed: No recycler plugin found for the volume!, removed []"},
 		{"being recycled", v1.PersistentVolumeReclaimRecycle, hostPath, nil, "Released, removed []"},
+		{"of an unknown policy", "Burn", hostPath, nil, "Failed: Volume has unrecognized PersistentVolumeReclaimPolicy, removed []"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -192,15 +193,17 @@ func TestInTreeProvisioners(t *testing.T) {
 func TestRecycle(t *testing.T) {
 	type uses struct{ UID, ClaimUID types.UID }
 	for _, test := range []struct {
-		former uses // whose pod was left over
-		phase  v1.PodPhase
-		want   string
+		former   uses // whose pod was left over
+		phase    v1.PodPhase
+		reserved bool // by a user
+		want     string
 	}{
-		{uses{"former", "gone"}, v1.PodSucceeded, "Available, bound false, 0 pods, Normal VolumeRecycled Volume recycled"},
-		{uses{"uid", "former"}, v1.PodFailed, "Failed, bound true, 0 pods, Warning VolumeFailedRecycle Recycle failed: pod failed, pod.Status.Message: no disk"},
-		{uses{"uid", "former"}, v1.PodRunning, "Released, bound true, 1 pods, "},
+		{uses{"former", "gone"}, v1.PodSucceeded, false, "Available, for <nil>, 0 pods, Normal VolumeRecycled Volume recycled"},
+		{uses{"former", "gone"}, v1.PodSucceeded, true, "Available, for gone , 0 pods, Normal VolumeRecycled Volume recycled"},
+		{uses{"uid", "former"}, v1.PodFailed, false, "Failed, for gone gone, 0 pods, Warning VolumeFailedRecycle Recycle failed: pod failed, pod.Status.Message: no disk"},
+		{uses{"uid", "former"}, v1.PodRunning, false, "Released, for gone gone, 1 pods, "},
 	} {
-		t.Run(string(test.phase), func(t *testing.T) {
+		t.Run(fmt.Sprint(test.phase, test.reserved), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stale, err := defaultRecyclers().podFor(volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
 					v.UID, v.Spec.HostPath = test.former.UID, &v1.HostPathVolumeSource{Path: "/tmp/former"}
@@ -214,6 +217,9 @@ func TestRecycle(t *testing.T) {
 					v.UID, v.Spec.HostPath = "uid", &v1.HostPathVolumeSource{Path: "/tmp/v"}
 					v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRecycle
 					v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "gone", UID: "gone"}
+					if !test.reserved {
+						v.Annotations = map[string]string{"pv.kubernetes.io/bound-by-controller": "yes"}
+					}
 					v.Status.Phase = v1.VolumeBound
 				}))
 				c.Run(Descriptor())
@@ -231,9 +237,66 @@ func TestRecycle(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := fmt.Sprintf("%s, bound %v, %d pods, %s", v.Status.Phase, v.Spec.ClaimRef != nil, len(c.Pods("default")), strings.Join(c.DrainEvents(), "; "))
+				bound := "<nil>"
+				if ref := v.Spec.ClaimRef; ref != nil {
+					bound = fmt.Sprint(ref.Name, " ", ref.UID)
+				}
+				got := fmt.Sprintf("%s, for %s, %d pods, %s", v.Status.Phase, bound, len(c.Pods("default")), strings.Join(c.DrainEvents(), "; "))
 				if got != test.want {
 					t.Errorf("got  %s\nwant %s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// A volume is not recycled while a pod uses it. A pod that uses another claim with the same name does not
+// count.
+func TestRecycleWaitsForPods(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		phase v1.PodPhase
+		again bool // there is a new claim with the name
+		event string
+	}{
+		{"running", v1.PodRunning, false, "Normal VolumeFailedRecycle Volume is used by pods: shop/user"},
+		{"pending", v1.PodPending, false, "Normal VolumeFailedRecycle Volume is used by pods: shop/user"},
+		{"finished", v1.PodSucceeded, false, ""},
+		{"of a new claim", v1.PodRunning, true, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				user := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "user"}, Status: v1.PodStatus{Phase: test.phase}}
+				user.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "gone"}}}}
+				c := controllertest.New(t, user, volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+					v.UID, v.Spec.HostPath = "uid", &v1.HostPathVolumeSource{Path: "/tmp/v"}
+					v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRecycle
+					v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "shop", Name: "gone", UID: "gone"}
+					v.Status.Phase = v1.VolumeBound
+				}))
+				if test.again {
+					again := claim("gone", "9Gi")
+					again.Namespace, again.Spec.VolumeName = "shop", "other"
+					if err := c.Fake.Tracker().Add(again); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.Run(Descriptor())
+				synctest.Wait()
+				pods, events := c.Pods("default"), c.DrainEvents()
+				if (len(pods) == 0) != (test.event != "") || test.event != "" && !slices.Contains(events, test.event) {
+					t.Errorf("%d recyclers, events %q, want %q", len(pods), events, test.event)
+				}
+				if test.event == "" {
+					return
+				}
+				if err := c.Fake.CoreV1().Pods("shop").Delete(t.Context(), "user", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(retryAfter)
+				synctest.Wait()
+				if pods := c.Pods("default"); len(pods) != 1 {
+					t.Errorf("%d recyclers when the pod is gone", len(pods))
 				}
 			})
 		})

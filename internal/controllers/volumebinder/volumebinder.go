@@ -417,15 +417,6 @@ func (c *binder) syncVolume(ctx context.Context, v *v1.PersistentVolume) error {
 	if _, made := v.Annotations[volume.AnnDynamicallyProvisioned]; made && v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
 		return c.release(ctx, v) // it was made for the claim, and nobody else can have it
 	}
-	if _, ours := v.Annotations[volume.AnnBoundByController]; !ours {
-		next := v.DeepCopy()
-		next.Spec.ClaimRef.UID = ""
-		_, err := c.kube.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
-		return controller.IgnoreNotFound(err)
-	}
-	next := v.DeepCopy()
-	next.Spec.ClaimRef = nil
-	delete(next.Annotations, volume.AnnBoundByController)
-	_, err = c.kube.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
+	_, err = c.kube.CoreV1().PersistentVolumes().Update(ctx, freed(v), metav1.UpdateOptions{})
 	return controller.IgnoreNotFound(err)
 }
