@@ -1,7 +1,10 @@
 package spec
 
 import (
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -59,6 +62,7 @@ func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool
 		CpuShares:          CPUShares(amount.Milli(request)),
 		MemoryLimitInBytes: amount.Value(memory),
 		OomScoreAdj:        oomScore(pod, c, memoryCapacity),
+		HugepageLimits:     hugePageLimits(pod, c),
 	}
 	if cfsQuota {
 		r.CpuPeriod = quotaPeriod
@@ -81,6 +85,33 @@ func limits(pod *v1.Pod, c *v1.Container) (cpu, memory resource.Quantity) {
 		return own
 	}
 	return of(v1.ResourceCPU), of(v1.ResourceMemory)
+}
+
+// hugePageLimits returns the limits of huge pages that hold for a container, sorted
+// by size: its own ones or, if it names no huge pages, those of the pod as a whole.
+func hugePageLimits(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
+	of := func(list v1.ResourceList) (found []*runtimeapi.HugepageLimit) {
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+			if size, err := resource.ParseQuantity(text); ok && err == nil && size.Value() > 0 {
+				found = append(found, &runtimeapi.HugepageLimit{PageSize: pageSize(size.Value()), Limit: uint64(quantity(list, name))})
+			}
+		}
+		return found
+	}
+	if own := of(c.Resources.Limits); len(own) > 0 || !resourcehelper.IsPodLevelLimitsSet(pod) {
+		return own
+	}
+	return of(pod.Spec.Resources.Limits)
+}
+
+// pageSize returns a size of huge pages as in the kernel's files: 2 MiB is 2MB.
+func pageSize(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB"}
+	for len(units) > 1 && bytes%1024 == 0 {
+		bytes, units = bytes/1024, units[1:]
+	}
+	return strconv.FormatInt(bytes, 10) + units[0]
 }
 
 func quantity(list v1.ResourceList, name v1.ResourceName) int64 {

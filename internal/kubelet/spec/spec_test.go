@@ -2,7 +2,9 @@ package spec
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,6 +35,39 @@ func TestResources(t *testing.T) {
 	got := Resources(pod, &pod.Spec.Containers[0], 8*gib, true)
 	if got.CpuShares != 256 || got.CpuQuota != 50000 || got.CpuPeriod != 100000 || got.MemoryLimitInBytes != 2*gib || got.OomScoreAdj != 875 {
 		t.Errorf("controls %+v", got)
+	}
+}
+
+// A container has no more huge pages than its limits say, or those of its pod.
+func TestHugePages(t *testing.T) {
+	pages := func(words ...string) v1.ResourceList {
+		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+		for i := 0; i < len(words); i += 2 {
+			list[v1.ResourceName("hugepages-"+words[i])] = resource.MustParse(words[i+1])
+		}
+		return list
+	}
+	for _, test := range []struct {
+		pod, container v1.ResourceList
+		want           string
+	}{
+		{nil, pages(), ""},
+		{nil, pages("2Mi", "4Mi", "1Gi", "1Gi"), "1GB 1073741824, 2MB 4194304"},
+		{nil, pages("64Ki", "128Ki"), "64KB 131072"},
+		{pages("2Mi", "8Mi"), pages(), "2MB 8388608"},
+		{pages("2Mi", "8Mi"), pages("2Mi", "4Mi"), "2MB 4194304"},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: v1.ResourceRequirements{Limits: test.container}}}}}
+		if test.pod != nil {
+			pod.Spec.Resources = &v1.ResourceRequirements{Limits: test.pod}
+		}
+		var got []string
+		for _, l := range Resources(pod, &pod.Spec.Containers[0], 8<<30, true).HugepageLimits {
+			got = append(got, fmt.Sprint(l.PageSize, " ", l.Limit))
+		}
+		if text := strings.Join(got, ", "); text != test.want {
+			t.Errorf("%v of a pod with %v: %s, want %s", test.container, test.pod, text, test.want)
+		}
 	}
 }
 
