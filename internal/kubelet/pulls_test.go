@@ -28,6 +28,25 @@ func (i slowImages) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, 
 	return i.ImageManagerService.PullImage(ctx, image, auth, sandbox)
 }
 
+// A pod whose images are being pulled shows its sandbox already.
+func TestSandboxIsShownDuringPulls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.configure = func(c *Config) { c.Images = slowImages{c.Images, "example.com/slow:1"} }
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("web", func(p *v1.Pod) { p.Spec.Containers[0].Image = "example.com/slow:1" }))
+		b.after(time.Minute)
+		if p := b.get("web"); p.Status.Phase != v1.PodPending || conditionOf(p, v1.PodReadyToStartContainers) != v1.ConditionTrue || p.Status.PodIP == "" {
+			t.Errorf("during the pull: %+v", p.Status)
+		}
+		b.after(11 * time.Minute)
+		if p := b.get("web"); p.Status.Phase != v1.PodRunning {
+			t.Errorf("after the pull: %+v", p.Status)
+		}
+	})
+}
+
 // A container starts when its image is there, whatever happens to the images of the
 // containers after it.
 func TestContainersStartAsTheirImagesArrive(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -185,6 +186,9 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 		return err
 	}
 	w.retries.started(wholePod)
+	if p.CreateSandbox && slices.ContainsFunc(pulls, (*pull).pending) {
+		w.inbox.reportNow()
+	}
 	run := &running{
 		config: w.config, runtime: w.runtime, pod: pod, static: w.inbox.static, observed: observed, sandbox: config,
 		sandboxID: id, ips: addresses, paths: paths, userNamespace: userNamespace, created: w.retries.created,

@@ -47,6 +47,16 @@ func (k *kuberuntime) startPulls(ctx context.Context, group *supervise.Tasks, po
 	return pulls
 }
 
+// pending reports whether the pull has not ended.
+func (p *pull) pending() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
 // wait waits for the end of the pull and returns the container's image.
 func (p *pull) wait() (*runtimeapi.Image, error) {
 	<-p.done

@@ -45,7 +45,7 @@ func (r *request) evicted() bool {
 type inbox struct {
 	static bool          // the pod comes from a manifest
 	woken  chan struct{} // something may have changed
-	probed chan struct{} // the result of a probe has changed
+	probed chan struct{} // the result of a probe has changed, or what is worth a report during work
 	gone   chan struct{} // closed when nothing of the pod runs any more
 
 	mu        sync.Mutex // guards what follows
@@ -74,11 +74,16 @@ func newInbox(pod *v1.Pod) inbox {
 // probeChanged wakes the worker after the result of a probe has changed. The
 // worker reports it at once, also while it works on the pod.
 func (b *inbox) probeChanged() {
+	b.reportNow()
+	b.wake()
+}
+
+// reportNow makes the worker report the status of the pod while it works on it.
+func (b *inbox) reportNow() {
 	select {
 	case b.probed <- struct{}{}:
 	default:
 	}
-	b.wake()
 }
 
 func (b *inbox) wake() {

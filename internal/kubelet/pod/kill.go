@@ -87,7 +87,7 @@ func (w *worker) removeCGroup(ctx context.Context) {
 
 // whileReporting calls work. While work runs, it reports the status of the pod
 // whenever changed receives, such as the readiness of a container that still
-// serves.
+// serves, or the address of a pod whose images are being pulled.
 func (w *worker) whileReporting(ctx context.Context, pod *v1.Pod, changed <-chan struct{}, work func() error) error {
 	var err error
 	done := make(chan struct{})
@@ -107,7 +107,11 @@ func (w *worker) whileReporting(ctx context.Context, pod *v1.Pod, changed <-chan
 		case <-changed:
 			woken = true
 		}
-		if observed, err := w.runtime.observe(ctx, pod); err == nil && len(observed.Running()) > 0 {
+		observed, err := w.runtime.observe(ctx, pod)
+		if err != nil {
+			continue
+		}
+		if r := w.inbox.request(); len(observed.Running()) > 0 || observed.ReadySandbox() != nil && !r.ending() {
 			w.inbox.setObserved(observed)
 			w.report(ctx, pod, observed, false)
 		}
