@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -186,12 +186,17 @@ func (in input) deleteOptions() (*metav1.DeleteOptions, error) {
 	} else if options, err = deleteOptions(in.q.query()); err != nil {
 		return nil, err
 	}
-	if ignore := options.IgnoreStoreReadErrorWithClusterBreakingPotential; ignore != nil && *ignore {
-		return nil, status.InvalidOptions("DeleteOptions", field.ErrorList{field.Invalid(
-			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is not supported, try again after removing the option")})
+	if !in.q.call.Registry.Features.Enabled(feature.AllowUnsafeMalformedObjectDeletion) {
+		options.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	}
 	options.Kind, options.APIVersion = "DeleteOptions", "meta.k8s.io/v1"
 	return options, status.InvalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(options))
+}
+
+// ignoresReadErrors reports whether a deletion is of an object that cannot be read.
+func ignoresReadErrors(options *metav1.DeleteOptions) bool {
+	ignore := options.IgnoreStoreReadErrorWithClusterBreakingPotential
+	return ignore != nil && *ignore
 }
 
 // sentKind returns the kind in the client's DeleteOptions, or the default.

@@ -6,6 +6,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/audit"
 
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
@@ -189,6 +191,9 @@ func (o operation) serveDelete() error {
 	if err != nil {
 		return err
 	}
+	if ignoresReadErrors(options) {
+		return o.deleteUndecodable(out, options)
+	}
 	e, gone, err := o.call.Delete(options)
 	if err != nil {
 		return err
@@ -201,6 +206,20 @@ func (o operation) serveDelete() error {
 		return out.plain().object(code, deletedStatus(o.call.Endpoint.GroupResource(), e))
 	}
 	return out.entry(code, e)
+}
+
+// deleteUndecodable deletes an object whose stored value is broken.
+func (o operation) deleteUndecodable(out output, options *metav1.DeleteOptions) error {
+	audit.AddAuditAnnotation(o.call.Context, "apiserver.k8s.io/unsafe-delete-ignore-read-error", "")
+	if err := o.call.DeleteUndecodable(options); err != nil {
+		return err
+	}
+	return out.plain().object(http.StatusOK, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusSuccess,
+		Code:     http.StatusOK,
+		Details:  &metav1.StatusDetails{Name: o.call.Info.Name, Kind: o.call.Endpoint.Resource.Kind},
+	})
 }
 
 func deletedStatus(gr schema.GroupResource, e *watchcache.Entry) *metav1.Status {
@@ -225,6 +244,10 @@ func (o operation) serveDeleteCollection() error {
 	options, err := o.in.deleteOptions()
 	if err != nil {
 		return err
+	}
+	if ignoresReadErrors(options) {
+		return status.InvalidOptions("DeleteOptions", field.ErrorList{field.Invalid(
+			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is not allowed with DELETECOLLECTION, try again after removing the option")})
 	}
 	page, err := o.call.List(listed)
 	if err != nil {

@@ -40,6 +40,29 @@ func do(t *testing.T, s *apiservertest.Server, want int, method, path, body stri
 	return a
 }
 
+// TestDeleteUndecodable checks that an object whose stored value is broken can be
+// deleted, and only such an object.
+func TestDeleteUndecodable(t *testing.T) {
+	s := apiservertest.Start(t)
+	const (
+		configMaps = "/api/v1/namespaces/default/configmaps"
+		ignoring   = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
+	)
+	if _, err := s.Store.Create(t.Context(), "/registry/configmaps/default/broken", []byte("k8s\x00\xff"), 0); err != nil {
+		t.Fatal(err)
+	}
+	do(t, s, 500, "DELETE", configMaps+"/broken", "")
+	do(t, s, 422, "DELETE", configMaps+"/broken"+ignoring+"&propagationPolicy=Orphan", "")
+	do(t, s, 422, "DELETE", configMaps+ignoring, "")
+	do(t, s, 403, "DELETE", configMaps+"/broken"+ignoring, "", "X-Test-User", "alice")
+	do(t, s, 200, "DELETE", configMaps+"/broken"+ignoring+"&dryRun=All", "")
+	do(t, s, 200, "DELETE", configMaps+"/broken"+ignoring, "")
+	do(t, s, 404, "DELETE", configMaps+"/broken"+ignoring, "")
+	do(t, s, 201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"broken"}}`)
+	do(t, s, 409, "DELETE", configMaps+"/broken"+ignoring, "")
+	do(t, s, 200, "GET", configMaps+"/broken", "")
+}
+
 func TestGenerateName(t *testing.T) {
 	s := apiservertest.Start(t)
 	body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"conf-"}}`

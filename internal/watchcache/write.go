@@ -3,6 +3,7 @@ package watchcache
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/coracle-io/coracle/internal/compute"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -80,6 +81,36 @@ func (k *Kind) Delete(ctx context.Context, old *Entry, last resource.Object) (*E
 		return nil, err
 	}
 	return k.pendingWrites.succeeded(w, revision), nil
+}
+
+// ErrDecodable means that a stored value can be decoded, so that its object can be
+// deleted as usual.
+var ErrDecodable = errors.New("the stored value can be decoded")
+
+// DeleteUndecodable deletes a stored value that cannot be decoded, and that the
+// cache therefore hides. A dry run only checks it. It returns store.ErrNotFound if
+// there is no value, and ErrDecodable if it can be decoded.
+func (k *Kind) DeleteUndecodable(ctx context.Context, namespace, name string, dryRun bool) error {
+	r := k.Resource()
+	key := r.Key(namespace, name)
+	resume := compute.Yield(ctx)
+	kv, err := k.cache.store.Get(ctx, key)
+	if ended := resume(); err == nil {
+		err = ended
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := k.decodeEntry(r, Position{namespace, name}, kv.Value, kv.Revision); err == nil {
+		return ErrDecodable
+	}
+	if dryRun {
+		return nil
+	}
+	resume = compute.Yield(ctx)
+	_, err = k.cache.store.Delete(ctx, key, kv.Revision)
+	_ = resume() // a successful write counts even if ctx is done
+	return err
 }
 
 // Read reads an object linearizably from the store. Writers use it if their cached

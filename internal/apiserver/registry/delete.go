@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/apiserver/status"
@@ -38,6 +39,34 @@ func (q *Request) DeleteAdmitted(options *metav1.DeleteOptions) (e *watchcache.E
 	d := newDeletion(q, options)
 	d.gate.skip = true
 	return d.store(q.Info.Name)
+}
+
+// unsafeDelete is the verb that DeleteUndecodable needs besides delete.
+const unsafeDelete = "unsafe-delete-ignore-read-errors"
+
+// DeleteUndecodable deletes what the store has for the object that the request
+// names, if it cannot be decoded (KEP-3926). A broken value has no finalizers and
+// no preconditions, and no admission plugin sees it.
+func (q *Request) DeleteUndecodable(options *metav1.DeleteOptions) error {
+	gr := q.Endpoint.GroupResource()
+	a := q.Attributes()
+	a.Verb = unsafeDelete
+	if decision, reason, err := q.Registry.Authorizer.Authorize(q.Context, a); err != nil || decision != authorizer.DecisionAllow {
+		return apierrors.NewForbidden(gr, q.Info.Name, fmt.Errorf("not permitted to do %q, reason: %s", unsafeDelete, cmp.Or(reason, errorText(err))))
+	}
+	err := q.Endpoint.Kind.DeleteUndecodable(q.Context, q.Namespace(), q.Info.Name, len(options.DryRun) > 0)
+	if errors.Is(err, watchcache.ErrDecodable) {
+		return apierrors.NewConflict(gr, q.Info.Name, err)
+	}
+	return status.FromStore(err, "delete", gr, q.Info.Name)
+}
+
+// errorText returns the text of an error, or "" for nil.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // deletionsAtATime is how many objects of a collection are deleted concurrently.
