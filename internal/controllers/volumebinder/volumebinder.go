@@ -221,7 +221,7 @@ func (c *binder) bindOrProvision(ctx context.Context, claim *v1.PersistentVolume
 	if err != nil {
 		return err
 	}
-	if v := match(claim, volumes, waits && !nodeKnown); v != nil {
+	if v := match(claim, volumes, waits); v != nil {
 		return c.bind(ctx, v, claim)
 	}
 	// The assignment changes the claim, which enqueues it again.

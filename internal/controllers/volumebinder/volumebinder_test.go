@@ -147,7 +147,8 @@ func TestDefaultClassCreatedLater(t *testing.T) {
 }
 
 // A claim whose first consumer has no node yet is left to the scheduler. With a
-// node, a volume is requested for it, unless the node is gone.
+// node, a volume is requested for it, unless the node is gone. Other volumes may not be
+// reachable from that node: the scheduler would have chosen them.
 func TestFirstConsumer(t *testing.T) {
 	for _, test := range []struct{ name, node, want string }{
 		{"no node", "", "Pending; node: , provisioner: "},
@@ -163,7 +164,7 @@ func TestFirstConsumer(t *testing.T) {
 				}
 				c := controllertest.New(t, waiting, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "there"}}, &storage.StorageClass{
 					ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: "example.com/made", VolumeBindingMode: new(storage.VolumeBindingWaitForFirstConsumer),
-				}, volumeOf("free", "5Gi", func(v *v1.PersistentVolume) { v.Spec.StorageClassName = "other" }))
+				}, volumeOf("free", "5Gi", func(v *v1.PersistentVolume) { v.Spec.StorageClassName = "made" }))
 				c.Run(Descriptor())
 				synctest.Wait()
 				controllertest.Eventually(t, func() string {
