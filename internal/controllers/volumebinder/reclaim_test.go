@@ -189,6 +189,68 @@ func TestInTreeProvisioners(t *testing.T) {
 	}
 }
 
+// Claims and volumes of an in-tree plugin name the CSI driver that took its place, because the driver's
+// provisioner deletes only those. The plugin's finalizer is removed, because nothing else does it.
+func TestMigratedPlugins(t *testing.T) {
+	const plugin, driver = "kubernetes.io/gce-pd", "pd.csi.storage.gke.io"
+	const plugins, external = "kubernetes.io/pv-controller", "external-provisioner.volume.kubernetes.io/finalizer"
+	for _, test := range []struct {
+		name, provisioner, had, want string
+		finalizers                   []string
+	}{
+		{"of a migrated plugin", plugin, "", driver, []string{external}},
+		{"named already", plugin, driver, driver, []string{external}},
+		{"named another driver", plugin, "example.com/old", driver, []string{external}},
+		{"of a plugin without a driver", "kubernetes.io/rbd", "rbd.csi.ceph.com", "", []string{external}},
+		{"of an external provisioner", "example.com/made", "", "", []string{external}},
+		{"made by hand", "", "", "", []string{plugins, external}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				annotations := func(key string) map[string]string {
+					out := map[string]string{}
+					if test.provisioner != "" {
+						out[key] = test.provisioner
+					}
+					if test.had != "" {
+						out["pv.kubernetes.io/migrated-to"] = test.had
+					}
+					return out
+				}
+				asking, old := claim("c", "2Gi"), claim("old", "2Gi")
+				asking.Annotations = annotations("volume.kubernetes.io/storage-provisioner")
+				old.Annotations = annotations("volume.beta.kubernetes.io/storage-provisioner")
+				c := controllertest.New(t, asking, old, volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+					v.Spec.StorageClassName = "other"
+					v.Annotations = annotations("pv.kubernetes.io/provisioned-by")
+					v.Finalizers = []string{plugins, external}
+				}))
+				c.Run(Descriptor())
+				synctest.Wait()
+				for _, name := range []string{"c", "old"} {
+					claim, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), name, metav1.GetOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got := claim.Annotations["pv.kubernetes.io/migrated-to"]; got != test.want {
+						t.Errorf("the claim %s names %q, want %q", name, got, test.want)
+					}
+				}
+				v, err := c.Fake.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := v.Annotations["pv.kubernetes.io/migrated-to"]; got != test.want {
+					t.Errorf("the volume names %q, want %q", got, test.want)
+				}
+				if !slices.Equal(v.Finalizers, test.finalizers) {
+					t.Errorf("the volume has the finalizers %q, want %q", v.Finalizers, test.finalizers)
+				}
+			})
+		})
+	}
+}
+
 // A volume with the policy Recycle is available again once a pod has deleted its data.
 func TestRecycle(t *testing.T) {
 	type uses struct{ UID, ClaimUID types.UID }

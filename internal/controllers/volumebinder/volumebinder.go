@@ -157,6 +157,9 @@ func (c *binder) sync(ctx context.Context, key controller.Key) error {
 		if err != nil {
 			return err
 		}
+		if v, err = c.migrateVolume(ctx, v); err != nil {
+			return controller.IgnoreNotFound(err)
+		}
 		return c.syncVolume(ctx, v)
 	}
 	claim, err := c.claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
@@ -165,6 +168,9 @@ func (c *binder) sync(ctx context.Context, key controller.Key) error {
 	}
 	if err != nil {
 		return err
+	}
+	if claim, err = c.migrateClaim(ctx, claim); err != nil {
+		return controller.IgnoreNotFound(err)
 	}
 	return c.syncClaim(ctx, claim)
 }
