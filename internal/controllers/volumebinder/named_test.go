@@ -149,6 +149,28 @@ func TestAttributesClassOfBoundClaim(t *testing.T) {
 	})
 }
 
+// A claim has the size of the file system of its volume if only the volume has grown before.
+func TestSizeOfGrownVolume(t *testing.T) {
+	for before, want := range map[string]string{"": "5Gi", "3Gi": "3Gi", "much": "5Gi"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := controllertest.New(t, claim("c", "2Gi"), volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+				if before != "" {
+					v.Annotations = map[string]string{"volume.alpha.kubernetes.io/pre-resize-capacity": before}
+				}
+			}))
+			c.Run(Descriptor())
+			synctest.Wait()
+			got, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if size := got.Status.Capacity.Storage().String(); got.Status.Phase != v1.ClaimBound || size != want {
+				t.Errorf("annotation %q: %s with %s, want %s", before, got.Status.Phase, size, want)
+			}
+		})
+	}
+}
+
 // A claim of a class without provisioner says why no volume is made for it.
 func TestClassWithoutProvisioner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	storage "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -366,7 +367,7 @@ func (c *binder) setClaimPhase(ctx context.Context, claim *v1.PersistentVolumeCl
 	} else {
 		next.Status.AccessModes = v.Spec.AccessModes
 		if claim.Status.Phase != phase || len(claim.Status.Capacity) == 0 {
-			next.Status.Capacity = v1.ResourceList{v1.ResourceStorage: v.Spec.Capacity[v1.ResourceStorage]}
+			next.Status.Capacity = v1.ResourceList{v1.ResourceStorage: usableSize(v)}
 		}
 		if claim.Status.Phase != phase { // from then on, it is the resizer's
 			next.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
@@ -377,6 +378,19 @@ func (c *binder) setClaimPhase(ctx context.Context, claim *v1.PersistentVolumeCl
 	}
 	_, err := c.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	return controller.IgnoreNotFound(err)
+}
+
+// preResizeAnnotation holds the size of the file system of a volume that has grown, until the kubelet has
+// enlarged the file system too.
+const preResizeAnnotation = "volume.alpha.kubernetes.io/pre-resize-capacity"
+
+// usableSize returns how much of a volume a claim can use when it is bound to it. If that is less than
+// the size of the volume, the kubelet enlarges the file system.
+func usableSize(v *v1.PersistentVolume) resource.Quantity {
+	if size, err := resource.ParseQuantity(v.Annotations[preResizeAnnotation]); err == nil {
+		return size
+	}
+	return v.Spec.Capacity[v1.ResourceStorage]
 }
 
 func (c *binder) setVolumePhase(ctx context.Context, v *v1.PersistentVolume, phase v1.PersistentVolumePhase, message string) (*v1.PersistentVolume, error) {
