@@ -168,6 +168,7 @@ func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next st
 		pod := s.pod.DeepCopy()
 		setIdentity(set, pod, s.ordinal)
 		if err := c.ensureClaims(ctx, set, pod.Name, pod.UID, s.ordinal); err != nil {
+			c.record("update", set, pod.Name, err)
 			return err
 		}
 		_, err := c.kube.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
@@ -188,6 +189,7 @@ func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next st
 
 func (c *statefulSets) create(ctx context.Context, set *apps.StatefulSet, pod *v1.Pod, ordinal int) error {
 	if err := c.ensureClaims(ctx, set, pod.Name, "", ordinal); err != nil {
+		c.record("create", set, pod.Name, err)
 		return err
 	}
 	_, err := c.kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
@@ -232,8 +234,11 @@ func (c *statefulSets) ensureClaims(ctx context.Context, set *apps.StatefulSet, 
 	return nil
 }
 
-// record records an event on the set about a change of a pod.
+// record records an event on the set about a change of a pod, unless the change waits for the cache.
 func (c *statefulSets) record(verb string, set *apps.StatefulSet, pod string, err error) {
+	if errors.Is(err, controller.ErrStale) {
+		return
+	}
 	reason := map[string]string{"create": "Create", "update": "Update", "delete": "Delete"}[verb]
 	if err != nil {
 		c.env.Events.Eventf(set, v1.EventTypeWarning, "Failed"+reason, "%s Pod %s in StatefulSet %s failed error: %s", verb, pod, set.Name, err)
