@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -266,9 +267,28 @@ func (c *Config) facts() (spec.Node, error) {
 	if err != nil {
 		return spec.Node{}, fmt.Errorf("read the machine's capacity: %w", err)
 	}
-	facts := spec.Node{Configuration: k, RootDirectory: c.RootDirectory, MemoryCapacity: capacity.Memory().Value(), SwapCapacity: c.limitableSwap()}
+	facts := spec.Node{
+		Configuration: k, RootDirectory: c.RootDirectory, MemoryCapacity: capacity.Memory().Value(), SwapCapacity: c.limitableSwap(),
+		ThermalThrottle: c.thermalThrottle(),
+	}
 	for _, ip := range c.Addresses() {
 		facts.IPs = append(facts.IPs, ip.String())
 	}
 	return facts, nil
+}
+
+// thermalThrottle returns the folders that say how hot the machine's CPUs got.
+func (c *Config) thermalThrottle() (paths []string) {
+	const root = "/sys/devices/system/cpu"
+	names, err := c.Files.ReadDir(root)
+	if err != nil { // a machine without it has nothing to hide
+		return nil
+	}
+	for _, name := range names {
+		path := filepath.Join(root, name, "thermal_throttle")
+		if _, err := c.Files.Stat(path); err == nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }

@@ -76,7 +76,7 @@ func TestEndpointErrors(t *testing.T) {
 		"GET /pods":                                               {http.StatusOK, `"kind":"PodList"`},
 		"POST /pods":                                              {http.StatusMethodNotAllowed, ""},
 		"GET /runningpods/":                                       {http.StatusOK, `"items":[]`},
-		"GET /configz":                                            {http.StatusOK, `"kubeletconfig"`},
+		"GET /configz":                                            {http.StatusOK, `"cgroupDriver":"cgroupfs"`},
 		"GET /containerLogs/default/other/main":                   {http.StatusNotFound, `pod "other_default" not found`},
 		"GET /containerLogs/default/web/other":                    {http.StatusNotFound, `container "other" in pod "web" is not available`},
 		"GET /containerLogs/default/web/main":                     {http.StatusBadRequest, "is waiting to start"},

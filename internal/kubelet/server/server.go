@@ -240,6 +240,7 @@ func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	shown := *s.config.Configuration
 	shown.TypeMeta = metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"}
+	shown.CgroupDriver = "cgroupfs" // a kubelet whose runtime uses another ends
 	writeJSON(w, map[string]any{"kubeletconfig": &shown})
 }
 

@@ -26,6 +26,9 @@ type Node struct {
 	ResolvConf     []byte                              // of the host, as it is now; used by Sandbox only
 	MemoryCapacity int64
 	SwapCapacity   *int64 // of the machine, in bytes; nil: its use cannot be limited
+	// ThermalThrottle has the folders that say how hot CPUs got, which containers do
+	// not see: from that, one could tell what others compute.
+	ThermalThrottle []string
 }
 
 // PodName returns the name of a pod in messages: name_namespace(uid).

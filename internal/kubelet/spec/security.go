@@ -97,7 +97,7 @@ func security(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *runtimeap
 		ReadonlyRootfs:   sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem,
 		Privileged:       sc.Privileged != nil && *sc.Privileged,
 		SelinuxOptions:   seLinux(sc.SELinuxOptions),
-		MaskedPaths:      maskedPaths(),
+		MaskedPaths:      slices.Concat(maskedPaths(), node.ThermalThrottle),
 		ReadonlyPaths:    readonlyPaths(),
 	}
 	if sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount {

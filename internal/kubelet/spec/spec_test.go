@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -239,5 +240,25 @@ func TestStopSignals(t *testing.T) {
 	}
 	if config, err := ContainerConfig(&v1.Pod{}, &v1.Container{}, node, &Instance{}); err != nil || config.GetStopSignal() != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		t.Errorf("without a signal: %s (%v)", config.GetStopSignal(), err)
+	}
+}
+
+// Containers do not see how hot the CPUs got, unless they ask for all of /proc.
+func TestThermalThrottleIsMasked(t *testing.T) {
+	const folder = "/sys/devices/system/cpu/cpu0/thermal_throttle"
+	node := &Node{
+		Configuration:   &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true), SeccompDefault: new(false), SingleProcessOOMKill: new(false)},
+		ThermalThrottle: []string{folder},
+	}
+	unmasked := v1.UnmaskedProcMount
+	for procMount, want := range map[*v1.ProcMountType]bool{nil: true, &unmasked: false} {
+		c := &v1.Container{SecurityContext: &v1.SecurityContext{ProcMount: procMount}}
+		config, err := ContainerConfig(&v1.Pod{}, c, node, &Instance{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Contains(config.GetLinux().GetSecurityContext().GetMaskedPaths(), folder); got != want {
+			t.Errorf("masked: %t, want %t", got, want)
+		}
 	}
 }
