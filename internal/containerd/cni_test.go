@@ -206,8 +206,28 @@ func (p *networked) killAt(ctx context.Context, moment, command string) {
 	p.conn = conn
 }
 
-// startsAgain starts the pod again, as the attempt after those that are listed.
+// startsAgain starts the pod again until it runs, as a kubelet does: the plugin of the
+// killed containerd may still work on the same bridge, and make another one fail.
 func (p *networked) startsAgain(ctx context.Context) {
+	p.t.Helper()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := p.start(ctx)
+		if err == nil {
+			return
+		}
+		p.t.Logf("start the pod again: %v", err)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			p.t.Fatalf("the pod does not start again: %v", err)
+		}
+	}
+}
+
+// start starts the pod as the attempt after those that are listed.
+func (p *networked) start(ctx context.Context) error {
 	p.t.Helper()
 	attempt := uint32(0)
 	for _, s := range p.list(ctx) {
@@ -216,9 +236,8 @@ func (p *networked) startsAgain(ctx context.Context) {
 			p.t.Errorf("stop the former sandbox: %v", err)
 		}
 	}
-	if _, err := p.cri().RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandboxOf(p.r, attempt, p.t.TempDir())}); err != nil {
-		p.t.Errorf("start the pod again: %v", err)
-	}
+	_, err := p.cri().RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandboxOf(p.r, attempt, p.t.TempDir())})
+	return err
 }
 
 func (p *networked) list(ctx context.Context) []*runtimeapi.PodSandbox {
