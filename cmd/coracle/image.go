@@ -32,13 +32,8 @@ remove are for all of them, list and save for the first, unless --node names one
 		Example: `  coracle image load web.tar
   coracle image list`,
 		GroupID: "cluster",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q for coracle image: want load, list, pull, save or remove", args[0])
-			}
-			return errors.New("want one of coracle image load, list, pull, save and remove")
-		},
-		Run: func(*cobra.Command, []string) {},
+		Args:    wantSubcommand("load", "list", "pull", "save", "remove"),
+		Run:     func(*cobra.Command, []string) {},
 	}
 	of := &imageOwner{}
 	nameFlag(cmd, cmd.PersistentFlags(), &of.cluster)

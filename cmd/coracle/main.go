@@ -151,3 +151,16 @@ func nameArguments(cmd *cobra.Command) {
 		}
 	}
 }
+
+// wantSubcommand refuses all arguments of a command that only groups those with the
+// given names: cobra passes it what is none of them.
+func wantSubcommand(names ...string) cobra.PositionalArgs {
+	last := len(names) - 1
+	list := func(word string) string { return strings.Join(names[:last], ", ") + " " + word + " " + names[last] }
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %s: want %s", args[0], cmd.CommandPath(), list("or"))
+		}
+		return fmt.Errorf("want one of %s %s", cmd.CommandPath(), list("and"))
+	}
+}

@@ -39,13 +39,8 @@ The flags for the cluster are those of kubectl.`,
 		Example: `  coracle token create
   coracle token list`,
 		GroupID: "cluster",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q for coracle token: want create, list, delete or discover", args[0])
-			}
-			return errors.New("want one of coracle token create, list, delete and discover")
-		},
-		Run: func(*cobra.Command, []string) {},
+		Args:    wantSubcommand("create", "list", "delete", "discover"),
+		Run:     func(*cobra.Command, []string) {},
 	}
 	client := genericclioptions.NewConfigFlags(true)
 	client.Namespace = nil   // tokens are in kube-system
