@@ -130,16 +130,15 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 	if !ok {
 		return
 	}
-	fail := func(container string, err error) { // the next sync tries again
+	fail := func(what string, err error) { // the next sync tries again
+		message := fmt.Sprintf("%s: %v", what, err)
 		w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
-			Message: fmt.Sprintf("container %s: %v", container, err), ObservedGeneration: pod.Generation})
-		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", pod, fmt.Sprintf("container %s: %v", container, err)))
+			Message: message, ObservedGeneration: pod.Generation})
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", pod, message))
 	}
 	if len(all) == 0 {
 		if err := w.group.resize(ctx, w.config, pod, observed); err != nil {
-			w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
-				Message: fmt.Sprintf("pod: %v", err), ObservedGeneration: pod.Generation})
-			w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", pod, fmt.Sprintf("pod: %v", err)))
+			fail("pod", err)
 			return
 		}
 		w.completeResize(pod)
@@ -147,7 +146,7 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 	}
 	for _, ch := range all {
 		if err := ch.belowUsage(ctx, w.config.Runtime); err != nil {
-			fail(ch.container.Name, err)
+			fail("container "+ch.container.Name, err)
 			return
 		}
 	}
@@ -157,7 +156,7 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 	}
 	for _, ch := range all {
 		if err := w.config.Runtime.UpdateContainerResources(ctx, ch.container.ID, &runtimeapi.ContainerResources{Linux: ch.want}); err != nil {
-			fail(ch.container.Name, err)
+			fail("container "+ch.container.Name, err)
 			return
 		}
 		resized := *ch.container
