@@ -142,7 +142,7 @@ func rejection(status *framework.Status) error {
 }
 
 // postFilter tries to make room for a pod that no node can take, and adds to err
-// why that failed. With reserve, a preemption is only reserved if that is possible.
+// what came of it. With reserve, a preemption is only reserved if that is possible.
 func (s *Scheduler) postFilter(ctx context.Context, a *attempt, snapshot *framework.Snapshot, err error, reserve func(framework.PendingPreemption)) (result *framework.PostFilterResult) {
 	var unfit *framework.FitError
 	if !errors.As(err, &unfit) || unfit.NumAllNodes == 0 || !s.queue.Expects(a.pod.Pod.UID) {
@@ -160,9 +160,9 @@ func (s *Scheduler) postFilter(ctx context.Context, a *attempt, snapshot *framew
 			reserve(pending)
 		}
 	}
-	if status.IsRejected() {
+	if status.IsRejected() || status.IsSuccess() {
 		unfit.PostFilterMsg = status.Message()
-	} else if !status.IsSuccess() {
+	} else {
 		klog.FromContext(ctx).Error(status.AsError(), "Making room for a pod failed", "pod", klog.KObj(a.pod.Pod))
 	}
 	return result

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +146,9 @@ func (test preemption) run(t *testing.T) {
 	}
 	if test.why != "" && !strings.HasSuffix(message, " no new claims to deallocate, preemption: "+test.why+".") {
 		t.Errorf("message %q, want why %q", message, test.why)
+	}
+	if found := fmt.Sprintf(". preemption: found a potential placement for pod on node %s, preempting %d victims", test.node, len(test.victims)); test.why == "" && !strings.HasSuffix(message, found) {
+		t.Errorf("message %q, want %q at the end", message, found)
 	}
 }
 

@@ -15,7 +15,7 @@ type FitError struct {
 	Nodes       *NodeToStatus
 	// PreFilterMsg replaces the reasons of nodes if a PreFilter rejected the pod.
 	PreFilterMsg string
-	// PostFilterMsg is why PostFilter could not help.
+	// PostFilterMsg is why PostFilter could not help, or how it does.
 	PostFilterMsg string
 	// UnschedulablePlugins and PendingPlugins rejected the pod somewhere.
 	UnschedulablePlugins, PendingPlugins []string

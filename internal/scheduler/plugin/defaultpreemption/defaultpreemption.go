@@ -14,6 +14,7 @@ package defaultpreemption
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -177,7 +178,8 @@ func (p *plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 	}
 	p.reserve(pod, best)
 	p.preempt(ctx, pod, best)
-	return &framework.PostFilterResult{NominatedNodeName: best.node}, nil
+	return &framework.PostFilterResult{NominatedNodeName: best.node}, framework.NewStatus(framework.Success, Name,
+		fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims", best.node, len(best.victims)))
 }
 
 // PodGroupPostFilter implements framework.PodGroupPostFilterPlugin: pods are
