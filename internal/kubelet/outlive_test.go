@@ -4,6 +4,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,6 +45,26 @@ func (b *bench) events(reason string) (messages []string) {
 		}
 	}
 	return messages
+}
+
+// record returns a function for the messages of the events with a reason that are
+// written from now on. The time of a bench stands still, and of events with one time,
+// which have one name, the API server takes the first alone.
+func (b *bench) record() func(reason string) []string {
+	var mu sync.Mutex
+	messages := make(map[string][]string)
+	b.api.(*clientfake.Clientset).PrependReactor("create", "events", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		event := action.(k8stesting.CreateAction).GetObject().(*v1.Event)
+		mu.Lock()
+		defer mu.Unlock()
+		messages[event.Reason] = append(messages[event.Reason], event.Message)
+		return true, event, nil
+	})
+	return func(reason string) []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(messages[reason])
+	}
 }
 
 // sever makes the API server unreachable until the returned value is false.

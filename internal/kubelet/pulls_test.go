@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +44,30 @@ func TestSandboxIsShownDuringPulls(t *testing.T) {
 		b.after(11 * time.Minute)
 		if p := b.get("web"); p.Status.Phase != v1.PodRunning {
 			t.Errorf("after the pull: %+v", p.Status)
+		}
+	})
+}
+
+// A missing pull secret is told of only if the pull fails.
+func TestMissingPullSecret(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		events := b.record()
+		b.runtime.Images().FailPulls("example.com/secret:1", errors.New("unauthorized"))
+		for name, image := range map[string]string{"public": "example.com/public:1", "private": "example.com/secret:1"} {
+			b.create(pod(name, func(p *v1.Pod) {
+				p.Spec.Containers[0].Image = image
+				p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: name}}
+			}))
+			b.after(time.Minute)
+		}
+		messages := events("FailedToRetrieveImagePullSecret")
+		for _, message := range messages {
+			if want := "Unable to retrieve some image pull secrets (private); attempting to pull the image may not succeed."; message != want {
+				t.Errorf("event %q, want %q", message, want)
+			}
+		}
+		if len(messages) == 0 {
+			t.Error("nothing tells of the secret")
 		}
 	})
 }

@@ -91,23 +91,13 @@ func TestResizeThatWaits(t *testing.T) {
 // Events say when a resize waits, starts and is done, and with which resources.
 func TestEventsOfAResize(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
-		var mu sync.Mutex
-		events := map[string][]string{} // the API server keeps one of an instant, and no time passes in a resize
-		b.api.(*clientfake.Clientset).PrependReactor("create", "events", func(action k8stesting.Action) (bool, runtime.Object, error) {
-			e := action.(k8stesting.CreateAction).GetObject().(*v1.Event)
-			mu.Lock()
-			defer mu.Unlock()
-			events[e.Reason] = append(events[e.Reason], e.Message)
-			return false, nil, nil
-		})
+		events := b.record()
 		b.create(pod("web", func(p *v1.Pod) { p.Generation, p.Spec.Containers[0].Resources = 1, cpus("1") }))
 		b.after(time.Minute)
 		b.resize("web", "100")
 		b.after(time.Minute)
 		b.resize("web", "2")
 		b.after(time.Minute)
-		mu.Lock()
-		defer mu.Unlock()
 		resources := func(cpu string) string {
 			return `: {"containers":[{"name":"main","resources":{"limits":{"cpu":"` + cpu + `"},"requests":{"cpu":"` + cpu + `"}}}],"generation":`
 		}
@@ -116,7 +106,7 @@ func TestEventsOfAResize(t *testing.T) {
 			"ResizeStarted":    "Pod resize started" + resources("2") + "3}",
 			"ResizeCompleted":  "Pod resize completed" + resources("2") + "3}",
 		} {
-			if got := events[reason]; len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			if got := events(reason); len(got) != 1 || !strings.HasPrefix(got[0], want) {
 				t.Errorf("%s: %q, want %q", reason, got, want)
 			}
 		}

@@ -101,7 +101,7 @@ func (l *Local) Capacity() (v1.ResourceList, error) {
 	list := v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
 		v1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),
-		v1.ResourceEphemeralStorage: *resource.NewQuantity(int64(st.Blocks)*st.Bsize, resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(int64(st.Blocks)*st.Bsize, resource.DecimalSI),
 	}
 	pages, _ := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
 	for _, dir := range pages {

@@ -69,18 +69,22 @@ func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Contain
 	event := func(eventType, reason, message string) {
 		k.config.Recorder.Event(ContainerReference(pod, c.Name), eventType, reason, message)
 	}
+	var missing []string // pull secrets
 	credentials := func(name string) []image.Credential {
-		var missing []string
-		found := image.Credentials(name, func(yield func(*v1.Secret) bool) {
+		return image.Credentials(name, func(yield func(*v1.Secret) bool) {
 			missing = k.pullSecrets(ctx, pod, yield)
 		})
-		if len(missing) > 0 {
+	}
+	ensure := func(c *v1.Container) (*runtimeapi.Image, error) {
+		missing = nil
+		found, err := k.config.Images.Ensure(ctx, c, string(pod.UID), credentials, config, event)
+		if err != nil && len(missing) > 0 {
 			k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 		}
-		return found
+		return found, err
 	}
-	found, err := k.config.Images.Ensure(ctx, c, string(pod.UID), credentials, config, event)
+	found, err := ensure(c)
 	if err != nil {
 		var waits *image.Error
 		if errors.As(err, &waits) {
@@ -89,7 +93,7 @@ func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Contain
 		return nil, err
 	}
 	for _, as := range volumeImages(pod, c) {
-		if _, err := k.config.Images.Ensure(ctx, as, string(pod.UID), credentials, config, event); err != nil {
+		if _, err := ensure(as); err != nil {
 			return nil, err
 		}
 	}
