@@ -196,7 +196,7 @@ func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.R
 	c := &k.config.Configuration
 	policy := &admit.Policy{
 		AllowedSysctls: c.AllowedUnsafeSysctls, AppArmor: admit.AppArmorEnabled(k.config.hostFile),
-		Pressure: func() []v1.NodeConditionType { return k.eviction.Conditions() }, Node: k.node.Node,
+		Pressure: func() []v1.NodeConditionType { return k.eviction.Conditions() }, Node: k.node.Node, LatestNode: k.node.Latest,
 		Allocatable: func() v1.ResourceList { return k.place.unmanaged(k.node.Allocatable()) },
 		Features:    gates, ShuttingDown: func() bool { return k.shutdown.ShuttingDown() },
 	}

@@ -31,6 +31,7 @@ type Policy struct {
 	AppArmor       bool                          // the kernel enforces its profiles
 	Pressure       func() []v1.NodeConditionType // pressure conditions that are true
 	Node           func() *v1.Node               // nil before there is one
+	LatestNode     func() *v1.Node               // asks the API server, nil if that fails
 	Allocatable    func() v1.ResourceList
 	Features       *feature.Set
 	ShuttingDown   func() bool // nil: never
@@ -56,7 +57,14 @@ func (p *Policy) Admit(pod *v1.Pod, running []*v1.Pod) *Rejection {
 	if r := Pressure(pod, podquery.QOSClass(pod), p.Pressure()); r != nil {
 		return r
 	}
-	return check(pod, p.Node(), running, p.Allocatable(), p.Features, p.sums.Requests)
+	node := p.Node()
+	if node != nil && p.LatestNode != nil && placement(pod, node, p.Features) != nil {
+		// The scheduler may know newer labels and taints.
+		if latest := p.LatestNode(); latest != nil {
+			node = latest
+		}
+	}
+	return check(pod, node, running, p.Allocatable(), p.Features, p.sums.Requests)
 }
 
 // Check checks a pod against the pods that run on the node. Without a node

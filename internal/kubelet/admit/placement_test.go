@@ -44,3 +44,29 @@ func TestTaints(t *testing.T) {
 		}
 	}
 }
+
+// A pod that the known Node cannot take may have been scheduled to a newer one.
+func TestStaleNode(t *testing.T) {
+	stale, latest := &v1.Node{}, &v1.Node{}
+	latest.Labels = map[string]string{"disk": "ssd"}
+	for name, test := range map[string]struct {
+		latest *v1.Node
+		want   string // reason of the rejection
+	}{
+		"the label is new":   {latest, ""},
+		"there is no label":  {stale, "NodeAffinity"},
+		"the server is away": {nil, "NodeAffinity"},
+	} {
+		p := Policy{
+			Pressure: func() []v1.NodeConditionType { return nil }, Node: func() *v1.Node { return stale }, LatestNode: func() *v1.Node { return test.latest },
+			Allocatable: func() v1.ResourceList { return nil },
+		}
+		got := ""
+		if r := p.Admit(&v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"disk": "ssd"}}}, nil); r != nil {
+			got = r.Reason
+		}
+		if got != test.want {
+			t.Errorf("%s: rejected by %q, want %q", name, got, test.want)
+		}
+	}
+}

@@ -144,6 +144,20 @@ func (r *Reporter) Node() *v1.Node {
 	return r.node
 }
 
+// maxLatest bounds how long Latest asks.
+const maxLatest = 2 * time.Second
+
+// Latest returns the Node object that the API server has, nil if it does not answer.
+func (r *Reporter) Latest() *v1.Node {
+	ctx, cancel := context.WithTimeout(context.Background(), maxLatest)
+	defer cancel()
+	node, err := r.config.Client.Kubernetes.CoreV1().Nodes().Get(ctx, r.config.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return node
+}
+
 // Allocatable returns the allocatable resources of the Node object.
 func (r *Reporter) Allocatable() v1.ResourceList {
 	r.mu.Lock()
