@@ -47,11 +47,12 @@ $go run ./test/sweep || echo "what is left may let tests fail" >&2
 part attack testname -timeout 90m -- ./test/attack >"$work/attack.log" 2>&1 &
 attack=$!
 # Sessions wait for most of their time.
-part alone testname -p 1 -parallel 4 -tags invariants -timeout 90m -skip '^TestSessionsAlone$' -- "${alone[@]}" || failed+=(alone)
+part alone testname -p 1 -parallel 4 -tags invariants -timeout 90m -skip '^Test(Sessions|Guide)Alone$' -- "${alone[@]}" || failed+=(alone)
 wait "$attack" || failed+=(attack)
 cat "$work/attack.log"
-# Clusters of another user may take the ports of any cluster that is stopped.
-part last testname -tags invariants -timeout 30m -run '^TestSessionsAlone$' -- ./test/script || failed+=(last)
+# Clusters of another user may take the ports of any cluster that is stopped, and
+# new ones those of a cluster that is removed and restored.
+part last testname -tags invariants -timeout 30m -run '^Test(Sessions|Guide)Alone$' -- ./test/script || failed+=(last)
 
 echo "== the slowest tests"
 cat "$work"/*.json | bin/gotestsum tool slowest --threshold 5s --num 10

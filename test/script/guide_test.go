@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -71,10 +72,27 @@ exec "$CORACLE" kubectl "${args[@]}"
 // page's other blocks are not commands, or need what is not here.
 func TestGuide(t *testing.T) {
 	t.Parallel() // its pages are one after another
+	runPages(t, func(page string) bool { return !slices.Contains(pagesAlone, page) })
+}
+
+// TestGuideAlone runs the pages during which no other cluster may start.
+func TestGuideAlone(t *testing.T) {
+	runPages(t, func(page string) bool { return slices.Contains(pagesAlone, page) })
+}
+
+// pagesAlone are the pages that remove a cluster and restore it: ports and address
+// ranges are its own again only if no new cluster has chosen them meanwhile.
+var pagesAlone = []string{"backup"}
+
+func runPages(t *testing.T, wanted func(page string) bool) {
 	root, binary := underTest(t)
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "guide", "*.md"))
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("no pages: %v", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = slices.DeleteFunc(pages, func(page string) bool { return !wanted(pageName(page)) })
+	if len(pages) == 0 {
+		t.Fatal("no pages")
 	}
 	for _, page := range pages {
 		raw, err := os.ReadFile(page)
@@ -91,16 +109,17 @@ func TestGuide(t *testing.T) {
 		if script.Len() == 0 {
 			continue
 		}
-		name := strings.TrimSuffix(filepath.Base(page), ".md")
-		t.Run(name, func(t *testing.T) {
+		t.Run(pageName(page), func(t *testing.T) {
 			if os.Geteuid() != 0 {
 				t.Skip("starts nodes, which needs root")
 			}
 			// Sessions have names of their own: one of them may have the page's.
-			runPage(t, binary, mark.Name("guide-"+name), script.String(), all)
+			runPage(t, binary, mark.Name("guide-"+pageName(page)), script.String(), all)
 		})
 	}
 }
+
+func pageName(file string) string { return strings.TrimSuffix(filepath.Base(file), ".md") }
 
 // machinePorts matches the ports of the machine that pages name. Another run of the
 // pages, or a program on the machine, may have them.
