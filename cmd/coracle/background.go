@@ -166,7 +166,7 @@ func (b *background) interrupt(exited <-chan error) error {
 	}
 	<-exited //nolint:errcheck // the log has the reason
 	err := fmt.Errorf("%w before the cluster was ready", errInterrupted)
-	if b.prepared.serves || !b.prepared.claim.New() {
+	if b.prepared.keeps() {
 		err = fmt.Errorf("%w: it is stopped and keeps its data; coracle start %s starts it again, coracle down --name=%s removes it", err, name, name)
 	}
 	return startError{err}

@@ -82,8 +82,9 @@ func rollBack(ctx context.Context, rec host.Record, claim *host.Claim) error {
 
 const undoCommandName = "undo"
 
-// undoCommand rolls back a first start in the foreground that has failed. The
-// supervisor replaces itself with this command.
+// undoCommand rolls back a first start in the foreground that has failed, except
+// that of a member of an etcd cluster. The supervisor replaces itself with this
+// command.
 func undoCommand() *cobra.Command {
 	var lockFD int
 	cmd := &cobra.Command{Use: undoCommandName + " REASON", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
@@ -94,6 +95,9 @@ func undoCommand() *cobra.Command {
 		}
 		if lockFD > 0 { // keep the lock until this process ends, but not in its children
 			unix.CloseOnExec(lockFD)
+		}
+		if s, err := host.ReadSettings(u.Record.DataDir); err == nil && s.HoldsMember() {
+			return failure
 		}
 		return errors.Join(failure, rollBack(cmd.Context(), u.Record, u.Claim))
 	}}

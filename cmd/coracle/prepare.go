@@ -27,6 +27,11 @@ type prepared struct {
 	record   host.Record
 }
 
+// keeps reports whether a start that fails must leave the data where they are.
+func (p *prepared) keeps() bool {
+	return p.serves || !p.claim.New() || p.settings.HoldsMember()
+}
+
 // prepare determines the settings of the cluster, checks that it can start on
 // this machine, and stores them. The registry must be locked. After an error
 // nothing is left of a new cluster.

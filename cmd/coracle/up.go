@@ -262,7 +262,7 @@ func (f *upFlags) start(ctx context.Context, registry host.Registry, again bool)
 		}
 	}
 	var failed startError
-	undo := p.claim.New() && !p.serves && errors.As(err, &failed)
+	undo := !p.keeps() && errors.As(err, &failed)
 	if port := f.lostPort(p.settings); undo && again && port != 0 && ctx.Err() == nil {
 		return port, rollBack(ctx, p.record, p.claim)
 	}

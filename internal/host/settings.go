@@ -277,6 +277,16 @@ func (s *Settings) externalStore() bool {
 	return s.Options.Etcd != nil && len(s.Options.Etcd.Servers) > 0 || slices.ContainsFunc(s.Options.APIServerArgs, func(a string) bool { return argumentName(a) == "etcd-servers" })
 }
 
+// HoldsMember reports whether the data directory has a member of an etcd cluster.
+// The other members count it, and refuse one of the same name without its data.
+func (s *Settings) HoldsMember() bool {
+	if !slices.ContainsFunc(s.Options.EtcdArgs, func(a string) bool { return argumentName(a) == "initial-cluster" }) {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(s.Options.DataDir, "etcd", "member"))
+	return err == nil
+}
+
 // isSet reports whether the user has set a flag.
 func (s *Settings) isSet(flag string) bool { return slices.Contains(s.SetFlags, flag) }
 
