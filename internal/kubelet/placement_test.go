@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
@@ -172,10 +173,19 @@ func TestPodKeepsDevicesWithoutPlugin(t *testing.T) {
 	})
 }
 
-// stubborn is a runtime whose containers do not stop before released is closed.
+// stubborn is a runtime whose containers do not stop before released is closed, and
+// that is slow to list all pods.
 type stubborn struct {
 	*inmemorytest.Runtime
 	released chan struct{}
+	listing  time.Duration // how long it takes to list all pods
+}
+
+func (r stubborn) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	if filter == nil {
+		time.Sleep(r.listing)
+	}
+	return r.Runtime.ListPodSandbox(ctx, filter)
 }
 
 func (r stubborn) StopContainer(ctx context.Context, id string, timeout int64) error {
@@ -190,7 +200,10 @@ func (r stubborn) StopContainer(ctx context.Context, id string, timeout int64) e
 // The CPUs of a pod that was deleted are not given away while its containers run,
 // also if it was deleted while no kubelet ran.
 func TestEndingPodKeepsCPUs(t *testing.T) {
-	for name, down := range map[string]bool{"removed": false, "orphan": true} {
+	for name, test := range map[string]struct {
+		down    bool
+		listing time.Duration
+	}{"removed": {}, "orphan": {down: true}, "orphan that is found late": {true, 2 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
@@ -198,18 +211,18 @@ func TestEndingPodKeepsCPUs(t *testing.T) {
 				placed, released := b.configure, make(chan struct{})
 				b.configure = func(c *Config) {
 					placed(c)
-					c.Runtime = stubborn{b.runtime, released}
+					c.Runtime = stubborn{b.runtime, released, test.listing}
 				}
 				b.start()
 				defer func() { b.stop() }()
 				b.create(pod("first", guaranteed("2")))
-				if down {
+				if test.down {
 					b.stop()
 				}
 				if err := b.api.CoreV1().Pods("default").Delete(t.Context(), "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 					t.Fatal(err)
 				}
-				if down {
+				if test.down {
 					b.start()
 				}
 				b.after(time.Second)

@@ -27,9 +27,9 @@ const (
 type Pods interface {
 	Has(uid types.UID) bool
 	Wake(uid types.UID)
-	// Orphan reports a pod that is not among the pods: one of this kubelet, or one
-	// whose sandboxes do not say whose it is.
-	Orphan(s *cri.Summary)
+	// Listed reports all pods of the runtime that are not among the pods: those of
+	// this kubelet, and those whose sandboxes do not say whose they are.
+	Listed(orphans []*cri.Summary)
 }
 
 // Generator observes a runtime.
@@ -148,16 +148,18 @@ func (g *Generator) relist(ctx context.Context, last map[types.UID]*cri.Summary)
 		supervise.LogFailure(ctx, "listings", err, "Listing the runtime's containers failed")
 		return last
 	}
+	var orphans []*cri.Summary
 	for uid, s := range now {
 		before := last[uid]
 		if !g.pods.Has(uid) {
 			if s.Root == g.root || s.Root == "" {
-				g.pods.Orphan(s)
+				orphans = append(orphans, s)
 			}
 		} else if before == nil || !maps.Equal(before.States, s.States) {
 			g.pods.Wake(uid)
 		}
 	}
+	g.pods.Listed(orphans)
 	for uid := range last {
 		if now[uid] == nil {
 			g.pods.Wake(uid)

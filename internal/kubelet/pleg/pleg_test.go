@@ -17,9 +17,14 @@ import (
 // calls records the calls of a Generator. The pod known has a worker.
 type calls []string
 
-func (*calls) Has(uid types.UID) bool  { return uid == "known" }
-func (p *calls) Wake(uid types.UID)    { *p = append(*p, "wake "+string(uid)) }
-func (p *calls) Orphan(s *cri.Summary) { *p = append(*p, "orphan "+string(s.UID)) }
+func (*calls) Has(uid types.UID) bool { return uid == "known" }
+func (p *calls) Wake(uid types.UID)   { *p = append(*p, "wake "+string(uid)) }
+func (p *calls) Listed(orphans []*cri.Summary) {
+	*p = append(*p, "listed")
+	for _, s := range orphans {
+		*p = append(*p, "orphan "+string(s.UID))
+	}
+}
 
 func TestRelist(t *testing.T) {
 	runtime, pods := inmemory.New(), &calls{}
@@ -52,16 +57,16 @@ func TestRelist(t *testing.T) {
 			t.Errorf("calls %q, want %q", *pods, want)
 		}
 	}
-	relist("orphan of nobody", "orphan stranger", "wake known")
-	relist("orphan of nobody", "orphan stranger") // nothing has changed
+	relist("listed", "orphan of nobody", "orphan stranger", "wake known")
+	relist("listed", "orphan of nobody", "orphan stranger") // nothing has changed
 	if err := runtime.StopPodSandbox(t.Context(), sandboxes["known"]); err != nil {
 		t.Fatal(err)
 	}
-	relist("orphan of nobody", "orphan stranger", "wake known")
+	relist("listed", "orphan of nobody", "orphan stranger", "wake known")
 	for _, id := range sandboxes {
 		if err := runtime.RemovePodSandbox(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	relist("wake known", "wake of another kubelet", "wake of nobody", "wake stranger")
+	relist("listed", "wake known", "wake of another kubelet", "wake of nobody", "wake stranger")
 }

@@ -20,7 +20,8 @@ func (ws *Workers) Updates() chan<- source.Update { return ws.updates }
 // Has reports whether the pod has a worker.
 func (ws *Workers) Has(uid types.UID) bool { return ws.get(uid) != nil }
 
-// Ready reports whether every source has sent all of its pods.
+// Ready reports whether all pods of the node are known: every source has sent all of
+// its pods, and the runtime has listed what earlier kubelets left.
 func (ws *Workers) Ready() bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -30,9 +31,14 @@ func (ws *Workers) Ready() bool {
 // Orphan reports a pod on the node without a worker. Everything that is left of
 // it is removed, unless a source has it. Calls are dropped while too many are
 // pending; callers repeat them.
-func (ws *Workers) Orphan(s *cri.Summary) {
+func (ws *Workers) Orphan(s *cri.Summary) { ws.report(orphans{pods: []*cri.Summary{s}}) }
+
+// Listed is Orphan for all pods in the runtime without a worker.
+func (ws *Workers) Listed(pods []*cri.Summary) { ws.report(orphans{pods, true}) }
+
+func (ws *Workers) report(found orphans) {
 	select {
-	case ws.orphans <- s:
+	case ws.orphans <- found:
 	default:
 	}
 }

@@ -38,14 +38,20 @@ type Workers struct {
 	metrics *metrics
 	runtime *kuberuntime
 	updates chan source.Update // from the sources to the loop
-	orphans chan *cri.Summary  // pods on the node without workers
+	orphans chan orphans       // to the loop
 
 	admission sync.Mutex // serializes the admission of pods and of resizes
 
 	mu      sync.Mutex // guards what follows
 	workers map[types.UID]*worker
 	mirrors map[string]*v1.Pod // by namespace/name
-	ready   bool               // every source has sent all of its pods
+	ready   bool               // see Ready
+}
+
+// orphans are pods on the node without workers.
+type orphans struct {
+	pods []*cri.Summary
+	all  bool // all that the runtime has
 }
 
 // New returns the workers of a node that has no pods yet.
@@ -53,7 +59,7 @@ func New(c Config) *Workers {
 	m := newMetrics(c.Metrics)
 	ws := &Workers{
 		config: c, metrics: m,
-		updates: make(chan source.Update, 64), orphans: make(chan *cri.Summary, 64),
+		updates: make(chan source.Update, 64), orphans: make(chan orphans, 64),
 		workers: make(map[types.UID]*worker), mirrors: make(map[string]*v1.Pod),
 	}
 	ws.runtime = &kuberuntime{config: &ws.config, metrics: m}
@@ -87,8 +93,9 @@ func (ws *Workers) Run(ctx context.Context) {
 		waiting[name] = true
 	}
 	early := make(map[types.UID]*cri.Summary) // pods on the node that the missing sources may have
+	listed := false
 	for {
-		ws.setReady(len(waiting) == 0)
+		ws.setReady(len(waiting) == 0 && listed)
 		select {
 		case <-ctx.Done():
 			return
@@ -105,8 +112,11 @@ func (ws *Workers) Run(ctx context.Context) {
 			if again := ws.delete(uid); again != nil {
 				supervise.Contain(ctx, "updates", func() { ws.update(ctx, again, start) })
 			}
-		case s := <-ws.orphans:
-			if early[s.UID] = s; len(waiting) == 0 {
+		case found := <-ws.orphans:
+			for _, s := range found.pods {
+				early[s.UID] = s
+			}
+			if listed = listed || found.all; len(waiting) == 0 {
 				ws.adopt(early, start)
 			}
 		case <-resync.C:
