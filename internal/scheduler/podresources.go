@@ -63,6 +63,7 @@ func collectPod(out chan<- prometheus.Metric, pod *v1.Pod, node string) {
 	if pod.Spec.Priority != nil {
 		priority = strconv.Itoa(int(*pod.Spec.Priority))
 	}
+	scheduler := strings.ToValidUTF8(pod.Spec.SchedulerName, "\uFFFD") // any bytes, which would panic here
 	for _, one := range []struct {
 		desc *prometheus.Desc
 		list v1.ResourceList
@@ -73,7 +74,7 @@ func collectPod(out chan<- prometheus.Metric, pod *v1.Pod, node string) {
 		for name, amount := range one.list {
 			if !amount.IsZero() {
 				out <- prometheus.MustNewConstMetric(one.desc, prometheus.GaugeValue, amount.AsApproximateFloat64(),
-					pod.Namespace, pod.Name, node, pod.Spec.SchedulerName, priority, string(name), unitOf(name))
+					pod.Namespace, pod.Name, node, scheduler, priority, string(name), unitOf(name))
 			}
 		}
 	}

@@ -22,6 +22,8 @@ func TestPodResources(t *testing.T) {
 	})
 	ended := running(pod("ended", requests("1", "1Gi")), "a")
 	ended.Status.Phase = v1.PodSucceeded
+	bytes := running(pod("bytes", requests("250m", "1Gi")), "a")
+	bytes.Spec.SchedulerName = "\xff" // a client that writes protobuf can
 	simulate(t, func(s *simulation) { s.metrics = NewMetrics(prometheus.NewRegistry()) }, func(s *simulation) {
 		s.add(limited)
 		s.add(pod("placed", requests("500m", "1Gi")))
@@ -39,11 +41,13 @@ func TestPodResources(t *testing.T) {
 			`kube_pod_resource_limit{namespace="default",node="",pod="waits",priority="7",resource="example.com/gpu",scheduler="default-scheduler",unit="integer"} 2`,
 			`kube_pod_resource_request{namespace="default",node="",pod="waits",priority="7",resource="cpu",scheduler="default-scheduler",unit="cores"} 9`,
 			`kube_pod_resource_request{namespace="default",node="",pod="waits",priority="7",resource="memory",scheduler="default-scheduler",unit="bytes"} 1.073741824e+09`,
+			`kube_pod_resource_request{namespace="default",node="a",pod="bytes",priority="",resource="cpu",scheduler="` + "\uFFFD" + `",unit="cores"} 0.25`,
+			`kube_pod_resource_request{namespace="default",node="a",pod="bytes",priority="",resource="memory",scheduler="` + "\uFFFD" + `",unit="bytes"} 1.073741824e+09`,
 			`kube_pod_resource_request{namespace="default",node="a",pod="placed",priority="",resource="cpu",scheduler="default-scheduler",unit="cores"} 0.5`,
 			`kube_pod_resource_request{namespace="default",node="a",pod="placed",priority="",resource="memory",scheduler="default-scheduler",unit="bytes"} 1.073741824e+09`,
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-	}, node("a"), ended)
+	}, node("a"), ended, bytes)
 }

@@ -1,6 +1,8 @@
 package volumebinder
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -53,7 +55,9 @@ func (c *counts) Collect(out chan<- prometheus.Metric) {
 	number := map[series]int{}
 	add := func(d *prometheus.Desc, values ...string) {
 		s := series{desc: d, n: len(values)}
-		copy(s.labels[:], values)
+		for i, value := range values { // the annotation with a claim's class may have any bytes, which would panic below
+			s.labels[i] = strings.ToValidUTF8(value, "\uFFFD")
+		}
 		number[s]++
 	}
 	volumes, _ := c.volumes.List(labels.Everything()) // a cache gives no errors

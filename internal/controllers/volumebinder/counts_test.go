@@ -35,6 +35,9 @@ func TestCounts(t *testing.T) {
 			Status: v1.PersistentVolumeClaimStatus{Phase: phase},
 		})
 	}
+	add(claims, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{ // a client that writes protobuf can
+		Namespace: "web", Name: "bytes", Annotations: map[string]string{v1.BetaStorageClassAnnotation: "\xff"},
+	}})
 	c := newCounts(corelisters.NewPersistentVolumeClaimLister(claims), corelisters.NewPersistentVolumeLister(volumes))
 	const want = `
 # HELP pv_collector_bound_pv_count [ALPHA] Gauge measuring number of persistent volume currently bound
@@ -53,6 +56,7 @@ pv_collector_unbound_pv_count{storage_class="standard"} 1
 # HELP pv_collector_unbound_pvc_count [ALPHA] Gauge measuring number of persistent volume claim currently unbound
 # TYPE pv_collector_unbound_pvc_count gauge
 pv_collector_unbound_pvc_count{namespace="web",storage_class="standard",volume_attributes_class=""} 1
+pv_collector_unbound_pvc_count{namespace="web",storage_class="` + "\uFFFD" + `",volume_attributes_class=""} 1
 `
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want)); err != nil {
 		t.Error(err)
