@@ -41,7 +41,8 @@ type Usage struct {
 type Groups interface {
 	// Apply creates the group if it is missing and sets its controls. pids is
 	// how many processes and threads it may have: -1 is no limit, and 0 leaves
-	// the limit unchanged.
+	// the limit unchanged. The group may have no huge pages of the sizes that
+	// r.HugepageLimits leaves out, unless it is nil, which leaves all unchanged.
 	Apply(path string, r *runtimeapi.LinuxContainerResources, pids int64) error
 	// Remove removes the group and its descendants. A missing group is not an
 	// error.

@@ -94,6 +94,10 @@ func (k *Kernel) apply1(path string, r *runtimeapi.LinuxContainerResources, pids
 			if err := limitPIDs(dir, pids); err != nil {
 				return err
 			}
+		case "hugetlb":
+			if err := limitHugePages(dir, ".limit_in_bytes", r.GetHugepageLimits()); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -156,7 +160,37 @@ func (k *Kernel) apply2(path string, r *runtimeapi.LinuxContainerResources, pids
 	if err := write(filepath.Join(at, "memory.max"), limit); err != nil {
 		return err
 	}
+	if err := limitHugePages(at, ".max", r.GetHugepageLimits()); err != nil {
+		return err
+	}
 	return limitPIDs(at, pids)
+}
+
+// limitHugePages limits the huge pages of a group as Groups.Apply says. For each size
+// that the machine has, the group has a file with the suffix for pages in use, and
+// another one for reserved pages in newer kernels:
+//
+//	hugetlb.2MB.max  hugetlb.2MB.rsvd.max
+func limitHugePages(dir, suffix string, limits []*runtimeapi.HugepageLimit) error {
+	if limits == nil {
+		return nil
+	}
+	bytes := make(map[string]uint64, len(limits))
+	for _, l := range limits {
+		bytes[l.GetPageSize()] = l.GetLimit()
+	}
+	const prefix = "hugetlb."
+	files, err := filepath.Glob(filepath.Join(dir, prefix+"*"+suffix))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		size, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(file), prefix), ".")
+		if err := write(file, strconv.FormatUint(bytes[size], 10)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // limitPIDs limits the processes and threads of a group as Groups.Apply says.

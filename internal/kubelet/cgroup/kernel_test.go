@@ -55,6 +55,56 @@ func TestApplyVersion2NamesWhatIsMissing(t *testing.T) {
 	}
 }
 
+// A pod has no huge pages of the sizes that its limits leave out. Other groups keep
+// their limits.
+func TestLimitsOfHugePages(t *testing.T) {
+	const group = "/kubepods/burstable/podx"
+	first, second := &Kernel{root: t.TempDir()}, hierarchy(t, "cpu memory pids hugetlb")
+	if err := os.MkdirAll(filepath.Join(first.root, "hugetlb", group), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(first.root, "hugetlb/cgroup.procs"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []struct {
+		k           *Kernel
+		dir, suffix string
+	}{
+		{first, filepath.Join(first.root, "hugetlb", group), ".limit_in_bytes"},
+		{second, filepath.Join(second.root, group), ".max"},
+	} {
+		sizes := []string{"1GB", "2MB", "2MB.rsvd"}
+		for _, size := range sizes {
+			if err := os.WriteFile(filepath.Join(version.dir, "hugetlb."+size+version.suffix), []byte("all"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, test := range []struct {
+			limits []*runtimeapi.HugepageLimit
+			want   string
+		}{
+			{nil, "all all all"},
+			{[]*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}}, "0 4194304 4194304"},
+			{[]*runtimeapi.HugepageLimit{}, "0 0 0"},
+		} {
+			if err := version.k.Apply(group, &runtimeapi.LinuxContainerResources{HugepageLimits: test.limits}, 0); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, size := range sizes {
+				raw, err := os.ReadFile(filepath.Join(version.dir, "hugetlb."+size+version.suffix))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, string(raw))
+			}
+			if strings.Join(got, " ") != test.want {
+				t.Errorf("%s of %v: %q, want %s", version.suffix, test.limits, got, test.want)
+			}
+		}
+	}
+}
+
 func TestUsageVersion2(t *testing.T) {
 	k := hierarchy(t, "")
 	dir := filepath.Join(k.root, "kubepods")

@@ -90,19 +90,22 @@ func limits(pod *v1.Pod, c *v1.Container) (cpu, memory resource.Quantity) {
 // hugePageLimits returns the limits of huge pages that hold for a container, sorted
 // by size: its own ones or, if it names no huge pages, those of the pod as a whole.
 func hugePageLimits(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
-	of := func(list v1.ResourceList) (found []*runtimeapi.HugepageLimit) {
-		for _, name := range slices.Sorted(maps.Keys(list)) {
-			text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
-			if size, err := resource.ParseQuantity(text); ok && err == nil && size.Value() > 0 {
-				found = append(found, &runtimeapi.HugepageLimit{PageSize: pageSize(size.Value()), Limit: uint64(quantity(list, name))})
-			}
-		}
-		return found
-	}
-	if own := of(c.Resources.Limits); len(own) > 0 || !resourcehelper.IsPodLevelLimitsSet(pod) {
+	if own := hugePages(c.Resources.Limits); len(own) > 0 || !resourcehelper.IsPodLevelLimitsSet(pod) {
 		return own
 	}
-	return of(pod.Spec.Resources.Limits)
+	return hugePages(pod.Spec.Resources.Limits)
+}
+
+// hugePages returns the huge pages in a list, sorted by size. It is never nil.
+func hugePages(list v1.ResourceList) []*runtimeapi.HugepageLimit {
+	found := []*runtimeapi.HugepageLimit{}
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+		if size, err := resource.ParseQuantity(text); ok && err == nil && size.Value() > 0 {
+			found = append(found, &runtimeapi.HugepageLimit{PageSize: pageSize(size.Value()), Limit: uint64(quantity(list, name))})
+		}
+	}
+	return found
 }
 
 // pageSize returns a size of huge pages as in the kernel's files: 2 MiB is 2MB.
@@ -169,7 +172,7 @@ func unallocatedMemory(pod *v1.Pod) int64 {
 }
 
 // PodResources returns the controls of the pod's cgroup. It sets a limit only if
-// every container has one.
+// every container has one. Of huge pages, the pod has none beyond its limits.
 func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
@@ -182,7 +185,7 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 		cpuLimited = cpuLimited || !pod.Spec.Resources.Limits.Cpu().IsZero()
 		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
 	}
-	r := &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(amount.Milli(*requests.Cpu()))}
+	r := &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(amount.Milli(*requests.Cpu())), HugepageLimits: hugePages(limits)}
 	if podquery.QOSClass(pod) == v1.PodQOSBestEffort {
 		r.CpuShares = minShares
 		return r

@@ -39,7 +39,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// A container has no more huge pages than its limits say, or those of its pod.
+// A container has no more huge pages than its limits say, or those of its pod. The
+// group of the pod has those of all its containers.
 func TestHugePages(t *testing.T) {
 	pages := func(words ...string) v1.ResourceList {
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
@@ -48,26 +49,34 @@ func TestHugePages(t *testing.T) {
 		}
 		return list
 	}
+	shown := func(limits []*runtimeapi.HugepageLimit) string {
+		var words []string
+		for _, l := range limits {
+			words = append(words, fmt.Sprint(l.PageSize, " ", l.Limit))
+		}
+		return strings.Join(words, ", ")
+	}
 	for _, test := range []struct {
 		pod, container v1.ResourceList
-		want           string
+		want, whole    string // of the container and of the pod
 	}{
-		{nil, pages(), ""},
-		{nil, pages("2Mi", "4Mi", "1Gi", "1Gi"), "1GB 1073741824, 2MB 4194304"},
-		{nil, pages("64Ki", "128Ki"), "64KB 131072"},
-		{pages("2Mi", "8Mi"), pages(), "2MB 8388608"},
-		{pages("2Mi", "8Mi"), pages("2Mi", "4Mi"), "2MB 4194304"},
+		{nil, nil, "", ""},
+		{nil, pages(), "", ""},
+		{nil, pages("2Mi", "4Mi", "1Gi", "1Gi"), "1GB 1073741824, 2MB 4194304", "1GB 1073741824, 2MB 4194304"},
+		{nil, pages("64Ki", "128Ki"), "64KB 131072", "64KB 131072"},
+		{pages("2Mi", "8Mi"), pages(), "2MB 8388608", "2MB 8388608"},
+		{pages("2Mi", "8Mi"), pages("2Mi", "4Mi"), "2MB 4194304", "2MB 8388608"},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: v1.ResourceRequirements{Limits: test.container}}}}}
 		if test.pod != nil {
 			pod.Spec.Resources = &v1.ResourceRequirements{Limits: test.pod}
 		}
-		var got []string
-		for _, l := range Resources(pod, &pod.Spec.Containers[0], 8<<30, true).HugepageLimits {
-			got = append(got, fmt.Sprint(l.PageSize, " ", l.Limit))
+		if got := shown(Resources(pod, &pod.Spec.Containers[0], 8<<30, true).HugepageLimits); got != test.want {
+			t.Errorf("%v of a pod with %v: %s, want %s", test.container, test.pod, got, test.want)
 		}
-		if text := strings.Join(got, ", "); text != test.want {
-			t.Errorf("%v of a pod with %v: %s, want %s", test.container, test.pod, text, test.want)
+		whole := PodResources(pod, true).HugepageLimits
+		if got := shown(whole); got != test.whole || whole == nil {
+			t.Errorf("a pod with %v and %v: %s (no limits: %t), want %s", test.pod, test.container, got, whole == nil, test.whole)
 		}
 	}
 }
