@@ -62,14 +62,15 @@ func (m *mount) awaitAttachment(ctx context.Context, mounted bool) error {
 		}
 		return fmt.Errorf("unable to attach or mount volumes: unmounted volumes=[%s]: timed out waiting for the condition: %s", m.source.Volume.Name, reason)
 	}
-	attachment, err := m.volumes.Client.Kubernetes.StorageV1().VolumeAttachments().Get(ctx, m.record.AttachmentID, metav1.GetOptions{})
-	if err == nil && !mounted && atLimit(attachment.Status.AttachError) {
-		m.volumes.drivers.ask(ctx, m.record.Driver) // the scheduler believes that there is room
-		return ErrAttachmentLimit
-	}
 	if reason := m.unattached(); reason != "" && !mounted {
-		return late(reason + " for volume " + m.record.Name)
+		err := late(reason + " for volume " + m.record.Name)
+		if !errors.Is(err, ErrAttaching) && m.exceedsLimit(ctx) {
+			m.volumes.drivers.ask(ctx, m.record.Driver) // the scheduler believes that there is room
+			return ErrAttachmentLimit
+		}
+		return err
 	}
+	attachment, err := m.attachmentObject(ctx)
 	if err != nil {
 		return m.failure("MountVolume.WaitForAttach", fmt.Errorf("volume %s has GET error for volume attachment %s: %w", m.record.Handle, m.record.AttachmentID, err))
 	}
@@ -83,9 +84,22 @@ func (m *mount) awaitAttachment(ctx context.Context, mounted bool) error {
 	return nil
 }
 
-// atLimit reports whether the error of an attachment is that the node has as many
-// volumes as the driver attaches to it (KEP-4876).
-func atLimit(failed *storagev1.VolumeError) bool {
+func (m *mount) attachmentObject(ctx context.Context) (*storagev1.VolumeAttachment, error) {
+	return m.volumes.Client.Kubernetes.StorageV1().VolumeAttachments().Get(ctx, m.record.AttachmentID, metav1.GetOptions{})
+}
+
+// exceedsLimit reports whether the volume is not attached because the node has as
+// many volumes as the driver attaches to it (KEP-4876). That is of no use unless the
+// driver has the limit in CSINode updated: the scheduler would choose the node again.
+func (m *mount) exceedsLimit(ctx context.Context) bool {
+	if m.object == nil || m.object.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+		return false
+	}
+	attachment, err := m.attachmentObject(ctx)
+	if err != nil {
+		return false
+	}
+	failed := attachment.Status.AttachError
 	return failed != nil && failed.ErrorCode != nil && codes.Code(*failed.ErrorCode) == codes.ResourceExhausted
 }
 

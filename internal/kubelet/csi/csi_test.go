@@ -272,17 +272,37 @@ func TestInlineVolumeGetsWhatItsDriverAsksFor(t *testing.T) {
 	}
 }
 
-// A volume for which the node has no room is no volume to wait for. Other failures
-// to attach it may pass.
+// A volume for which the node has had no room for a while is no volume to wait for,
+// if the scheduler learns of that. Other failures to attach it may pass.
 func TestAttachmentLimit(t *testing.T) {
-	for code, want := range map[codes.Code]bool{codes.ResourceExhausted: true, codes.Internal: false} {
-		b := newBench(t, &storagev1.VolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Name: csivolume.AttachmentName("vol-1", driverName, nodeName)},
-			Status:     storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no", ErrorCode: new(int32(code))}},
+	for _, test := range []struct {
+		code    codes.Code
+		updates *int64 // the period in which the driver has CSINode updated
+		want    bool
+	}{
+		{codes.ResourceExhausted, new(int64(10)), true},
+		{codes.ResourceExhausted, nil, false},
+		{codes.Internal, new(int64(10)), false},
+	} {
+		driver := csiDriver(func(s *storagev1.CSIDriverSpec) {
+			s.AttachRequired, s.NodeAllocatableUpdatePeriodSeconds = new(true), test.updates
 		})
-		_, err := b.volumes(b.files).SetUp(t.Context(), pod(podUID), persistent())
-		if got := errors.Is(err, ErrAttachmentLimit); got != want || got == errors.Is(err, ErrAttaching) {
-			t.Errorf("%s: %v", code, err)
+		b := newBench(t, driver, &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: csivolume.AttachmentName("vol-1", driverName, nodeName)},
+			Status:     storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no", ErrorCode: new(int32(test.code))}},
+		})
+		v := b.volumes(b.files)
+		if _, err := v.SetUp(t.Context(), pod(podUID), persistent()); !errors.Is(err, ErrAttaching) {
+			t.Errorf("%s, updates %t: %v at first", test.code, test.updates != nil, err)
+		}
+		v.mu.Lock()
+		for _, w := range v.needs {
+			w.since = w.since.Add(-attachPatience)
+		}
+		v.mu.Unlock()
+		_, err := v.SetUp(t.Context(), pod(podUID), persistent())
+		if got := errors.Is(err, ErrAttachmentLimit); got != test.want || errors.Is(err, ErrAttaching) {
+			t.Errorf("%s, updates %t: %v", test.code, test.updates != nil, err)
 		}
 	}
 }
