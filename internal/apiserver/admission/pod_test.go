@@ -270,7 +270,9 @@ func TestPodResize(t *testing.T) {
 			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")}},
 		}
 	}
-	p := newPodResizeValidator(config(objectstest.NewMemory().Put(objects.Nodes, node("one", "linux"), node("two", "windows"))))
+	unlabelled := node("fake", "")
+	unlabelled.Labels = nil
+	p := newPodResizeValidator(config(objectstest.NewMemory().Put(objects.Nodes, node("one", "linux"), node("two", "windows"), unlabelled)))
 	resized := func(node string, generation int64, cpu, memory string) *corev1.Pod {
 		return pod(func(p *corev1.Pod) {
 			p.Spec.NodeName, p.Generation = node, generation
@@ -285,12 +287,16 @@ func TestPodResize(t *testing.T) {
 	}{
 		"all of the node": {"pods/resize", resized("one", 2, "2", "1Gi"), "", ""},
 		"too much": {"pods/resize", resized("one", 2, "3", "2Gi"),
-			`pods "p" is forbidden: Node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824`, "NodeCapacity"},
-		"other system":        {"pods/resize", resized("two", 2, "1", "1Gi"), `pods "p" is forbidden: pod resize is only supported on linux nodes, node "two" is "windows"`, "UnsupportedPlatform"},
-		"no node":             {"pods/resize", resized("", 2, "3", "1Gi"), "", ""},
-		"unknown node":        {"pods/resize", resized("three", 2, "1", "1Gi"), `pods "p" is forbidden: node "three" not found`, ""},
-		"no change":           {"pods/resize", resized("two", 1, "3", "1Gi"), "", ""},
-		"another subresource": {"pods", resized("one", 2, "3", "1Gi"), "", ""},
+			`pods "p" is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824`, "NodeCapacity"},
+		// Thousandths of so many CPUs are more than 64 bits hold. Upstream shows 0, too.
+		"far too much": {"pods/resize", resized("one", 2, "10P", "1Gi"),
+			`pods "p" is forbidden: node didn't have enough allocatable resources: cpu, requested: 0, allocatable: 2000`, "NodeCapacity"},
+		"a node without labels": {"pods/resize", resized("fake", 2, "2", "1Gi"), "", ""},
+		"other system":          {"pods/resize", resized("two", 2, "3", "1Gi"), `pods "p" is forbidden: pod resize is only supported on linux nodes, node "two" is "windows"`, "UnsupportedPlatform"},
+		"no node":               {"pods/resize", resized("", 2, "3", "1Gi"), "", ""},
+		"unknown node":          {"pods/resize", resized("three", 2, "1", "1Gi"), `pods "p" is forbidden: node "three" not found`, ""},
+		"no change":             {"pods/resize", resized("two", 1, "3", "1Gi"), "", ""},
+		"another subresource":   {"pods", resized("one", 2, "3", "1Gi"), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := write{op: admission.Update, kind: "Pod", resource: test.resource, obj: test.obj, old: resized(test.obj.Spec.NodeName, 1, "1", "1Gi")}

@@ -51,11 +51,11 @@ func (p podResizeValidator) Validate(_ context.Context, a admission.Attributes, 
 	if !ok {
 		return refused(a, "node %q not found", pod.Spec.NodeName)
 	}
-	if missing := beyondAllocatable(pod, node); len(missing) > 0 {
-		return refusedResize(a, resizeNodeCapacity, "Node didn't have enough allocatable resources: "+strings.Join(missing, "; "))
-	}
-	if system := node.Labels[corev1.LabelOSStable]; system != string(corev1.Linux) {
+	if system, labelled := node.Labels[corev1.LabelOSStable]; labelled && system != string(corev1.Linux) {
 		return refusedResize(a, resizeUnsupported, fmt.Sprintf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
+	}
+	if missing := beyondAllocatable(pod, node); len(missing) > 0 {
+		return refusedResize(a, resizeNodeCapacity, "node didn't have enough allocatable resources: "+strings.Join(missing, "; "))
 	}
 	return nil
 }
@@ -63,13 +63,13 @@ func (p podResizeValidator) Validate(_ context.Context, a admission.Attributes, 
 // beyondAllocatable returns what a pod requests of CPU, in thousandths, and of
 // memory, in bytes, beyond all that the node has for pods.
 func beyondAllocatable(pod *corev1.Pod, node *corev1.Node) []string {
-	requests := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
+	requests, allocatable := podresource.PodRequests(pod, podresource.PodResourcesOptions{}), node.Status.Allocatable
 	var missing []string
-	if want, has := requests.Cpu().MilliValue(), node.Status.Allocatable.Cpu().MilliValue(); want > has {
-		missing = append(missing, fmt.Sprintf("cpu, requested: %d, allocatable: %d", want, has))
+	if want, has := requests.Cpu(), allocatable.Cpu(); want.Cmp(*has) > 0 {
+		missing = append(missing, fmt.Sprintf("cpu, requested: %d, allocatable: %d", want.MilliValue(), has.MilliValue()))
 	}
-	if want, has := requests.Memory().Value(), node.Status.Allocatable.Memory().Value(); want > has {
-		missing = append(missing, fmt.Sprintf("memory, requested: %d, allocatable: %d", want, has))
+	if want, has := requests.Memory(), allocatable.Memory(); want.Cmp(*has) > 0 {
+		missing = append(missing, fmt.Sprintf("memory, requested: %d, allocatable: %d", want.Value(), has.Value()))
 	}
 	return missing
 }
