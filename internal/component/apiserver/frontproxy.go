@@ -67,8 +67,8 @@ func (o *FrontProxyOptions) checkAuthorities(clients, proxies []byte) error {
 	if o.ClientCAFile == "" || len(o.AllowedNames) > 0 || !shareCertificate(clients, proxies) {
 		return nil
 	}
-	return errors.New("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates: " +
-		"--requestheader-allowed-names must name the front proxies, or any client could set the headers that name users")
+	return errors.New("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be specified " +
+		"to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
 }
 
 // shareCertificate reports whether a certificate is in both PEM bundles.

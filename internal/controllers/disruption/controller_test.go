@@ -103,7 +103,7 @@ func TestMalformedSelector(t *testing.T) {
 		c := controllertest.New(t, pdb)
 		c.Run(Descriptor())
 		synctest.Wait()
-		if events := c.DrainEvents(); len(events) == 0 || !strings.HasPrefix(events[0], "Warning NoPods Failed to get pods: ") {
+		if events := c.DrainEvents(); len(events) == 0 || !strings.HasPrefix(events[0], `Warning NoPods Failed to get pods: key: Invalid value: "too/many/slashes": `) {
 			t.Errorf("events %q", events)
 		}
 		got, err := c.Fake.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "web", metav1.GetOptions{})

@@ -4,7 +4,6 @@ package disruption
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -175,7 +174,7 @@ func (c *budgets) sync(ctx context.Context, pdb *policy.PodDisruptionBudget) err
 func (c *budgets) selected(pdb *policy.PodDisruptionBudget) ([]*v1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
 	if err != nil {
-		return nil, fmt.Errorf("selector of PodDisruptionBudget %s: %w", cache.MetaObjectToName(pdb), err)
+		return nil, err
 	}
 	return c.pods.Pods(pdb.Namespace).List(selector)
 }
