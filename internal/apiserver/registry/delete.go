@@ -51,22 +51,19 @@ func (q *Request) DeleteUndecodable(options *metav1.DeleteOptions) error {
 	gr := q.Endpoint.GroupResource()
 	a := q.Attributes()
 	a.Verb = unsafeDelete
-	if decision, reason, err := q.Registry.Authorizer.Authorize(q.Context, a); err != nil || decision != authorizer.DecisionAllow {
-		return apierrors.NewForbidden(gr, q.Info.Name, fmt.Errorf("not permitted to do %q, reason: %s", unsafeDelete, cmp.Or(reason, errorText(err))))
+	decision, reason, err := q.Registry.Authorizer.Authorize(q.Context, a)
+	switch {
+	case decision == authorizer.DecisionAllow:
+	case err != nil:
+		return apierrors.NewForbidden(gr, q.Info.Name, fmt.Errorf("error while checking permission for %q, %w", unsafeDelete, err))
+	default:
+		return apierrors.NewForbidden(gr, q.Info.Name, fmt.Errorf("not permitted to do %q, reason: %s", unsafeDelete, reason))
 	}
-	err := q.Endpoint.Kind.DeleteUndecodable(q.Context, q.Namespace(), q.Info.Name, len(options.DryRun) > 0)
+	err = q.Endpoint.Kind.DeleteUndecodable(q.Context, q.Namespace(), q.Info.Name, len(options.DryRun) > 0)
 	if errors.Is(err, watchcache.ErrDecodable) {
 		return apierrors.NewConflict(gr, q.Info.Name, err)
 	}
 	return status.FromStore(err, "delete", gr, q.Info.Name)
-}
-
-// errorText returns the text of an error, or "" for nil.
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // deletionsAtATime is how many objects of a collection are deleted concurrently.
