@@ -37,16 +37,12 @@ func (p *plugin) Reserve(_ context.Context, cycle *framework.CycleState, _ *fram
 		return framework.AsStatus(Name, fmt.Errorf("claim allocation not found for node %s", node))
 	}
 	s.reserved = found
-	hold := func(claim *resourceapi.ResourceClaim) {
-		p.claims.reserve(claim)
-		s.held = append(s.held, claim.UID)
-	}
 	for _, claim := range found.claims {
-		hold(claim)
+		s.held = append(s.held, p.claims.reserve(claim))
 	}
 	for _, claim := range s.claims {
 		if claim.shared {
-			hold(claim.ResourceClaim)
+			s.held = append(s.held, p.claims.reserve(claim.ResourceClaim))
 		}
 	}
 	return nil
@@ -59,8 +55,8 @@ func (p *plugin) Unreserve(ctx context.Context, cycle *framework.CycleState, pod
 	if !ok {
 		return
 	}
-	for _, uid := range s.held {
-		p.claims.release(uid)
+	for _, held := range s.held {
+		p.claims.release(held)
 	}
 	s.held = nil
 	for _, claim := range s.claims {

@@ -164,24 +164,25 @@ func (c *claims) lock(uid types.UID) (unlock func()) {
 
 // reserve makes an allocation count that is not written yet, until it is written
 // or each pod that reserved it has released it.
-func (c *claims) reserve(claim *resourceapi.ResourceClaim) {
+func (c *claims) reserve(claim *resourceapi.ResourceClaim) *pendingAllocation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.pending[claim.UID]; p != nil {
-		p.holders++
-		return
+	p := c.pending[claim.UID]
+	if p == nil {
+		p = &pendingAllocation{claim: claim}
+		c.pending[claim.UID] = p
 	}
-	c.pending[claim.UID] = &pendingAllocation{claim, 1}
+	p.holders++
+	return p
 }
 
-// release forgets an allocation that will not be written.
-func (c *claims) release(uid types.UID) {
+// release forgets an allocation that the pod will not write, unless other pods hold
+// it. A claim that was written and deallocated since may have a newer allocation.
+func (c *claims) release(p *pendingAllocation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.pending[uid]; p != nil {
-		if p.holders--; p.holders == 0 {
-			delete(c.pending, uid)
-		}
+	if p.holders--; p.holders == 0 && c.pending[p.claim.UID] == p {
+		delete(c.pending, p.claim.UID)
 	}
 }
 

@@ -142,8 +142,8 @@ type state struct {
 	unavailable map[int]bool
 	// reserved is the allocation in nodes that Reserve chose; nil before.
 	reserved *allocation
-	// held are the claims whose allocations Reserve made count.
-	held []types.UID
+	// held are the allocations that Reserve made count.
+	held []*pendingAllocation
 	// stale is a claim for extended resources of an attempt that did not end.
 	stale *resourceapi.ResourceClaim
 	// created is the claim for extended resources that PreBind created.

@@ -75,6 +75,25 @@ func TestPostFilterLeavesPendingClaims(t *testing.T) {
 	}
 }
 
+// A pod that gives up a claim frees no devices that the claim got since it was
+// written and deallocated.
+func TestReleaseOfFormerAllocation(t *testing.T) {
+	f := newFixture(t, "", nil)
+	former, newer := claim("c", "any", allocatedOn("a", "gpu-0")), claim("c", "any", allocatedOn("a", "gpu-1"))
+	first, second := f.claims.reserve(former), f.claims.reserve(former)
+	f.claims.wrote(former.UID, former)
+	f.claims.release(first)
+	last := f.claims.reserve(newer)
+	f.claims.release(second)
+	if f.claims.pendingOf(newer.UID) == nil {
+		t.Error("the devices of the newer allocation are free")
+	}
+	f.claims.release(last)
+	if f.claims.pendingOf(newer.UID) != nil {
+		t.Error("the devices of a released allocation are taken")
+	}
+}
+
 // A claim that many pods of a group share is written by one after another: none of
 // them is refused for a conflict, and no reservation is lost.
 func TestLargeGroupSharesClaim(t *testing.T) {
