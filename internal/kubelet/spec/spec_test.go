@@ -93,8 +93,6 @@ func TestResourcesWithoutEnd(t *testing.T) {
 	}
 }
 
-// The scores of burstable containers follow from their memory, of a machine with
-// 10 Gi: requests, and shares in what the pod requests beyond those.
 // A container without limits of its own has those of its pod as a whole, which its
 // status does not show.
 func TestLimitsOfThePodAsAWhole(t *testing.T) {
@@ -116,6 +114,8 @@ func TestLimitsOfThePodAsAWhole(t *testing.T) {
 	}
 }
 
+// The scores of burstable containers follow from their memory, of a machine with
+// 10 Gi: requests, and shares in what the pod requests beyond those.
 func TestOOMScores(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	memory := func(name, request string) v1.Container {
