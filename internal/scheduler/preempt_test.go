@@ -98,6 +98,11 @@ func TestNoPreemption(t *testing.T) {
 			why: "0/2 nodes are available: 2 Preemption is not helpful for scheduling",
 		},
 		{
+			name: "each node has its own reason", nodes: []*v1.Node{node("a"), node("b"), node("c", cordoned)},
+			running: []*v1.Pod{full("r", "a", 1), full("s", "a", 10), full("t", "b", 10)}, pod: pod("p", requests("2", "1Gi"), priority(10)),
+			why: "0/3 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling",
+		},
+		{
 			name: "a pod may be peaceful", nodes: []*v1.Node{node("a")},
 			running: []*v1.Pod{full("r", "a", 1), full("s", "a", 1)}, pod: pod("p", requests("1", "1Gi"), priority(10), never),
 			why: "not eligible due to preemptionPolicy=Never",

@@ -32,7 +32,7 @@ type knownCandidates struct {
 type knownCandidate struct {
 	generation uint64
 	nominated  weak.Pointer[*framework.PodInfo] // the first pod that is nominated for the node
-	possible   bool
+	why        *framework.Status                // it is no candidate; nil: it is one
 	cost       cost
 	victims    []types.UID
 	namespaces []string // of the pods that could be victims
@@ -76,9 +76,9 @@ func (k *knownCandidates) candidate(n *framework.NodeInfo) *candidate {
 	return c
 }
 
-// set remembers the candidate of a node, or that there is none.
-func (k *knownCandidates) set(n *framework.NodeInfo, nominated []*framework.PodInfo, c *candidate, priority int32, b *budgetView) {
-	known := knownCandidate{generation: n.Generation, nominated: first(nominated), possible: c != nil}
+// set remembers the candidate of a node, or why there is none.
+func (k *knownCandidates) set(n *framework.NodeInfo, nominated []*framework.PodInfo, c *candidate, why *framework.Status, priority int32, b *budgetView) {
+	known := knownCandidate{generation: n.Generation, nominated: first(nominated), why: why}
 	for _, p := range n.Pods {
 		if p.Priority < priority && !slices.Contains(known.namespaces, p.Pod.Namespace) {
 			known.namespaces = append(known.namespaces, p.Pod.Namespace)

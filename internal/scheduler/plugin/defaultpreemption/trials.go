@@ -28,14 +28,19 @@ type trials struct {
 	budgets  *budgetView
 	known    *knownCandidates // nil: nothing is known
 	failed   bool             // a filter failed for the node that was tried last
+	err      error            // of the first filter that failed
+	// noVictims is why a node without pods of lower priority is no candidate.
+	noVictims *framework.Status
 }
 
-// best returns the candidate that costs least, or why there is none. The
-// search begins where the last one ended and stops once there are enough
-// candidates, one of which breaks no budget.
+// best returns the candidate that costs least, or why there is none: for each node
+// why it does not take the pod even without the pods of lower priority. The error is
+// of a filter that failed while there is no candidate. The search begins where the last
+// one ended and stops once there are enough candidates, one of which breaks no budget.
 func (t *trials) best(nodes *framework.NodeToStatus) (*candidate, string, error) {
 	t.budgets = t.plugin.budgets.view()
 	t.known = t.plugin.known.of(t.plugin.handle.Filters.PodSignature(t.state), t.pod.Priority)
+	t.noVictims = framework.NewStatus(framework.UnschedulableAndUnresolvable, Name, "No preemption victims found for incoming pod")
 	all := t.snapshot.Nodes()
 	possible := make([]*framework.NodeInfo, 0, len(all))
 	for _, n := range all {
@@ -47,9 +52,13 @@ func (t *trials) best(nodes *framework.NodeToStatus) (*candidate, string, error)
 	var best option
 	var options []option // for extenders
 	found, kept, visited := 0, false, 0
+	reasons := map[string]int{} // of nodes that are no candidates, until there is one
 	for ; visited < len(possible) && (found < enough || !kept); visited++ {
-		o, ok := t.option(possible[(t.plugin.start+visited)%len(possible)])
-		if !ok {
+		o, why := t.option(possible[(t.plugin.start+visited)%len(possible)])
+		if why != nil {
+			if found == 0 {
+				count(reasons, why)
+			}
 			continue
 		}
 		if found++; found == 1 || compareCosts(o.cost, best.cost) < 0 {
@@ -67,14 +76,20 @@ func (t *trials) best(nodes *framework.NodeToStatus) (*candidate, string, error)
 		}
 		return t.askExtenders(options)
 	}
-	reasons := map[string]int{}
-	if n := len(all) - len(possible); n > 0 {
-		reasons["Preemption is not helpful for scheduling"] = n
+	if t.err != nil {
+		return nil, "", t.err
 	}
-	if n := len(possible); n > 0 {
-		reasons["No preemption victims found for incoming pod"] = n
+	if n := len(all) - len(possible); n > 0 {
+		reasons["Preemption is not helpful for scheduling"] += n
 	}
 	return nil, fmt.Sprintf("0/%d nodes are available: %s.", len(all), framework.CountReasons(reasons)), nil
+}
+
+// count adds the reasons of one node.
+func count(reasons map[string]int, why *framework.Status) {
+	for _, reason := range why.Reasons() {
+		reasons[reason]++
+	}
 }
 
 // askExtenders returns the best of the candidates that the extenders leave,
@@ -113,8 +128,8 @@ type option struct {
 }
 
 // option returns what try finds on a node, if a twin of the pod has not tried the
-// node as it is. ok is false if the node is no candidate.
-func (t *trials) option(n *framework.NodeInfo) (o option, ok bool) {
+// node as it is. why is not nil if the node is no candidate.
+func (t *trials) option(n *framework.NodeInfo) (o option, why *framework.Status) {
 	nominator := t.plugin.handle.Nominator
 	version := nominator.Version()
 	nominated := nominator.NominatedPodsForNode(n.Name)
@@ -122,18 +137,18 @@ func (t *trials) option(n *framework.NodeInfo) (o option, ok bool) {
 	reusable := t.known != nil && !slices.ContainsFunc(nominated, isOwn)
 	undisturbed := len(nominated) == 0 && !t.plugin.isEvictingOn(n.Name)
 	if reusable {
-		if known, ok := t.known.get(n, nominated, t.budgets); ok && (undisturbed || !known.possible) {
-			return option{node: n, cost: known.cost}, known.possible
+		if known, ok := t.known.get(n, nominated, t.budgets); ok && (undisturbed || known.why != nil) {
+			return option{node: n, cost: known.cost}, known.why
 		}
 	}
-	c := t.try(n)
+	c, why := t.try(n)
 	if reusable && (undisturbed || c == nil) && !t.failed && nominator.Version() == version {
-		t.known.set(n, nominated, c, t.pod.Priority, t.budgets)
+		t.known.set(n, nominated, c, why, t.pod.Priority, t.budgets)
 	}
 	if c == nil {
-		return option{}, false
+		return option{}, why
 	}
-	return option{n, c.cost(), c}, true
+	return option{n, c.cost(), c}, nil
 }
 
 // made returns the candidate of an option.
@@ -144,9 +159,9 @@ func (t *trials) made(o option) *candidate {
 	return t.known.candidate(o.node)
 }
 
-// try returns the fewest least important pods of a node that must go, or
-// nil if the pod would not fit without any of lower priority either.
-func (t *trials) try(n *framework.NodeInfo) *candidate {
+// try returns the fewest least important pods of a node that must go, or why the pod
+// would not fit without any of lower priority either.
+func (t *trials) try(n *framework.NodeInfo) (c *candidate, why *framework.Status) {
 	t.failed = false
 	var lower []*framework.PodInfo
 	for _, other := range n.Pods {
@@ -155,34 +170,30 @@ func (t *trials) try(n *framework.NodeInfo) *candidate {
 		}
 	}
 	if len(lower) == 0 {
-		return nil
+		return nil, t.noVictims
 	}
 	trial := t.plugin.handle.Filters.Trial(t.ctx, t.state, t.pod)
 	defer trial.Revert()
-	succeeds := func(s *framework.Status) bool {
-		t.failed = t.failed || s.Code() == framework.Error
-		return s.IsSuccess()
-	}
 	for _, victim := range lower {
-		if !succeeds(trial.RemovePod(victim, n)) {
-			return nil
+		if s := t.noted(trial.RemovePod(victim, n)); !s.IsSuccess() {
+			return nil, s
 		}
 	}
-	fits := func() bool {
-		return succeeds(t.plugin.handle.Filters.RunFilterPluginsWithNominatedPods(t.ctx, t.state, t.pod, n))
+	filtered := func() *framework.Status {
+		return t.noted(t.plugin.handle.Filters.RunFilterPluginsWithNominatedPods(t.ctx, t.state, t.pod, n))
 	}
-	if !fits() {
-		return nil
+	if s := filtered(); !s.IsSuccess() {
+		return nil, s
 	}
 	lower = slices.DeleteFunc(lower, func(p *framework.PodInfo) bool { // they go anyway
 		return p.Pod.DeletionTimestamp != nil || t.plugin.isEvicting(p.Pod.UID)
 	})
 	slices.SortFunc(lower, compareImportance)
-	c := &candidate{node: n.Name}
+	c = &candidate{node: n.Name}
 	violating, others := t.budgets.divide(lower)
 	for i, group := range [][]*framework.PodInfo{violating, others} {
 		for _, victim := range group {
-			if succeeds(trial.AddPod(victim, n)) && fits() {
+			if t.noted(trial.AddPod(victim, n)).IsSuccess() && filtered().IsSuccess() {
 				continue
 			}
 			trial.RemovePod(victim, n)
@@ -193,7 +204,18 @@ func (t *trials) try(n *framework.NodeInfo) *candidate {
 		}
 	}
 	slices.SortFunc(c.victims, compareImportance)
-	return c
+	return c, nil
+}
+
+// noted returns a status of a trial, and notes a failure.
+func (t *trials) noted(s *framework.Status) *framework.Status {
+	if s.Code() == framework.Error {
+		t.failed = true
+		if t.err == nil {
+			t.err = s.AsError()
+		}
+	}
+	return s
 }
 
 // cost holds the criteria by which preemptions are compared.
