@@ -5,6 +5,7 @@ package extendedresource
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -56,6 +57,18 @@ func Requested(pod *framework.PodInfo, class *resourceapi.DeviceClass) bool {
 		}
 	}
 	return false
+}
+
+// Gains reports whether a pod requests an extended resource that devices of the class
+// satisfy, and did not before. old is nil if the class is new.
+func Gains(pod *framework.PodInfo, old, class *resourceapi.DeviceClass) bool {
+	var before []string
+	if old != nil {
+		before = namesOf(old)
+	}
+	return slices.ContainsFunc(namesOf(class), func(name string) bool {
+		return pod.Requests.Scalar[v1.ResourceName(name)] > 0 && !slices.Contains(before, name)
+	})
 }
 
 // Class returns the class for a resource, or nil. The newest of several wins,

@@ -124,8 +124,8 @@ func (*fit) SignPod(pod *framework.PodInfo) (fragment string, ok bool) {
 
 // EventsToRegister implements framework.EnqueueExtensions. It registers pods
 // that leave or shrink on a node where the pod fits then, nodes that come or grow
-// if the pod fits on them at least while they are empty, and classes of devices
-// for an extended resource. Room for another pod of its group may help a pod: the
+// if the pod fits on them at least while they are empty, or that leave an extended
+// resource to devices, and classes of devices for one. Room for another pod of its group may help a pod: the
 // other then leaves room where the pod fits.
 func (f *fit) EventsToRegister(context.Context) ([]framework.ClusterEventWithHint, error) {
 	return framework.Indexed(&framework.PodIndex{OfPod: indexKey}, []framework.ClusterEventWithHint{
@@ -140,8 +140,8 @@ func (f *fit) EventsToRegister(context.Context) ([]framework.ClusterEventWithHin
 			return framework.QueueIf(less && f.mayFit(pod, other.Spec.NodeName))
 		}),
 		{Event: framework.ClusterEvent{Resource: framework.TargetPod, Action: framework.UpdatePodScaleDown}},
-		framework.On(framework.DeviceClass, framework.Add|framework.Update, func(pod *framework.PodInfo, _, class *resourceapi.DeviceClass) framework.QueueingHint {
-			return framework.QueueIf(class == nil || extendedresource.Requested(pod, class))
+		framework.On(framework.DeviceClass, framework.Add|framework.Update, func(pod *framework.PodInfo, old, class *resourceapi.DeviceClass) framework.QueueingHint {
+			return framework.QueueIf(class == nil || extendedresource.Gains(pod, old, class))
 		}),
 		framework.On(framework.Node, framework.Add|framework.UpdateNodeAllocatable, func(pod *framework.PodInfo, old, node *v1.Node) framework.QueueingHint {
 			if inGroup(pod) {
@@ -156,7 +156,7 @@ func (f *fit) EventsToRegister(context.Context) ([]framework.ClusterEventWithHin
 				return framework.Queue
 			}
 			before := framework.ResourcesOf(old.Status.Allocatable)
-			return framework.QueueIf(grew(&pod.Requests, &before, &empty.Allocatable))
+			return framework.QueueIf(grew(&pod.Requests, &before, &empty.Allocatable) || f.leftToDevices(&pod.Requests, &before, empty))
 		}),
 	}), nil
 }
@@ -192,6 +192,17 @@ func (f *fit) mayFit(pod *framework.PodInfo, node string) bool {
 		Node: object, Name: node, Allocatable: framework.ResourcesOf(object.Status.Allocatable), Requested: f.bound.RequestedOn(node),
 	}
 	return f.shortages(&pod.Requests, n) == nil
+}
+
+// leftToDevices reports whether a node has come to leave an extended resource that is
+// wanted to devices.
+func (f *fit) leftToDevices(wanted, before *framework.Resources, n *framework.NodeInfo) bool {
+	for name, want := range wanted.Scalar {
+		if want > 0 && before.Scalar[name] != 0 && f.classes.OnNode(name, n) {
+			return true
+		}
+	}
+	return false
 }
 
 // grew reports whether there is more than before of anything that is wanted.

@@ -357,3 +357,32 @@ func TestExplainLeavesDevicesOut(t *testing.T) {
 		}
 	}
 }
+
+// Devices for an extended resource help once their class names it, and once a node
+// no longer has the resource itself.
+func TestFitHintsOfDevices(t *testing.T) {
+	class := func(resource string) *resourceapi.DeviceClass {
+		return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: &resource}}
+	}
+	waiting := podOf("p", "cpu=1 "+string(device)+"=2").Pod
+	for _, test := range []struct {
+		name     string
+		resource framework.EventResource
+		action   framework.ActionType
+		old, new any
+		want     framework.QueueingHint
+	}{
+		{"the class comes", framework.DeviceClass, framework.Add, nil, class(string(device)), framework.Queue},
+		{"another class comes", framework.DeviceClass, framework.Add, nil, class("example.com/other"), framework.QueueSkip},
+		{"the class gets the resource", framework.DeviceClass, framework.UpdateOther, class("example.com/other"), class(string(device)), framework.Queue},
+		{"the class changes otherwise", framework.DeviceClass, framework.UpdateOther, class(string(device)), class(string(device)), framework.QueueSkip},
+		{"a node has fewer of it", framework.Node, framework.UpdateNodeAllocatable, apiNode("cpu=1 pods=1 " + string(device) + "=4"), apiNode("cpu=1 pods=1 " + string(device) + "=3"), framework.QueueSkip},
+		{"a node leaves it to devices", framework.Node, framework.UpdateNodeAllocatable, apiNode("cpu=1 pods=1 " + string(device) + "=1"), apiNode("cpu=1 pods=1 " + string(device) + "=0"), framework.Queue},
+		{"a node has left it to devices before", framework.Node, framework.UpdateNodeAllocatable, apiNode("cpu=1 pods=1"), apiNode("cpu=1 pods=1 memory=1Gi"), framework.QueueSkip},
+	} {
+		p, _ := plugintest.New(t, FitFactory(), nil, class(string(device)))
+		if got, ok := plugintest.Hint(t, p, waiting, test.resource, test.action, test.old, test.new); !ok || got != test.want {
+			t.Errorf("%s: %v %t, want %v", test.name, got, ok, test.want)
+		}
+	}
+}
