@@ -36,16 +36,28 @@ func indexKey(pod *framework.PodInfo) string {
 	return key
 }
 
+// afterPod: a pod counts for an affinity if all of its terms select the pod. One more
+// helps; one less does if there may be none left, and the affinity selects the waiting
+// pod itself, which may be the first then.
 func afterPod(pod *framework.PodInfo, old, other *v1.Pod) framework.QueueingHint {
-	selects := func(terms []framework.AffinityTerm, p *v1.Pod) bool {
-		return p != nil && slices.ContainsFunc(terms, func(t framework.AffinityTerm) bool { return t.MayMatch(p) })
-	}
-	if selects(pod.RequiredAffinity, old) || selects(pod.RequiredAffinity, other) || selects(pod.RequiredAntiAffinity, old) {
+	counted, counts := countsFor(pod.RequiredAffinity, old), countsFor(pod.RequiredAffinity, other)
+	if counts && !counted || counted && !counts && countsFor(pod.RequiredAffinity, pod.Pod) {
 		return framework.Queue
 	}
-	gone := old != nil && other == nil // its own anti-affinity is lifted
-	return framework.QueueIf(gone && selects(framework.NewPodInfo(old).RequiredAntiAffinity, pod.Pod))
+	lifted := func(t framework.AffinityTerm) bool { return selects(&t, old) && !selects(&t, other) }
+	if slices.ContainsFunc(pod.RequiredAntiAffinity, lifted) {
+		return framework.Queue
+	}
+	return framework.QueueIf(old != nil && other == nil && slices.ContainsFunc(framework.NewPodInfo(old).RequiredAntiAffinity,
+		func(t framework.AffinityTerm) bool { return selects(&t, pod.Pod) }))
 }
+
+// countsFor reports whether a pod, which may be nil, counts for the affinity of others.
+func countsFor(terms []framework.AffinityTerm, p *v1.Pod) bool {
+	return len(terms) > 0 && !slices.ContainsFunc(terms, func(t framework.AffinityTerm) bool { return !selects(&t, p) })
+}
+
+func selects(t *framework.AffinityTerm, p *v1.Pod) bool { return p != nil && t.MayMatch(p) }
 
 // afterNode: a new node must have the keys of the affinity. Another label of a
 // known one may lift the anti-affinity of pods there, which can be about any key.

@@ -25,6 +25,11 @@ func podWith(app, near, far string) *v1.Pod {
 	return p
 }
 
+func tiered(p *v1.Pod, tier string) *v1.Pod {
+	p.Labels["tier"] = tier
+	return p
+}
+
 func nodeIn(key string) *v1.Node {
 	n := &v1.Node{}
 	n.Labels = map[string]string{key: "a"}
@@ -52,6 +57,9 @@ func TestHints(t *testing.T) {
 		{"a pod leaves that wants to be away from others", framework.AssignedPod, framework.Delete, podWith("x", "", "x"), nil, framework.QueueSkip},
 		{"a pod gets the label that is wanted", framework.AssignedPod, framework.UpdatePodLabel, podWith("x", "", ""), podWith("db", "", ""), framework.Queue},
 		{"a pod loses the label that is unwanted", framework.AssignedPod, framework.UpdatePodLabel, podWith("batch", "", ""), podWith("x", "", ""), framework.Queue},
+		{"a pod leaves that it wants to be near to", framework.AssignedPod, framework.Delete, podWith("db", "", ""), nil, framework.QueueSkip},
+		{"a pod keeps the label that is wanted", framework.AssignedPod, framework.UpdatePodLabel, podWith("db", "", ""), tiered(podWith("db", "", ""), "a"), framework.QueueSkip},
+		{"a pod keeps the label that is unwanted", framework.AssignedPod, framework.UpdatePodLabel, podWith("batch", "", ""), tiered(podWith("batch", "", ""), "a"), framework.QueueSkip},
 		{"a node with the key comes", framework.Node, framework.Add, nil, nodeIn("zone"), framework.Queue},
 		{"a node without the key comes", framework.Node, framework.Add, nil, nodeIn("rack"), framework.QueueSkip},
 		{"a node loses the key", framework.Node, framework.UpdateNodeLabel, nodeIn("zone"), nodeIn("rack"), framework.Queue},
@@ -68,5 +76,34 @@ func TestHints(t *testing.T) {
 				t.Errorf("hint %d, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+// A pod helps an affinity of several terms if all of them select it. The last of them
+// helps by leaving if the affinity selects the waiting pod itself.
+func TestHintsOfSeveralTerms(t *testing.T) {
+	near := func(p *v1.Pod) *framework.PodInfo {
+		terms := &p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		*terms = append(*terms, v1.PodAffinityTerm{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "a"}}})
+		return framework.NewPodInfo(p)
+	}
+	other, self := near(podWith("web", "db", "")), near(tiered(podWith("db", "db", ""), "a"))
+	both, one := tiered(podWith("db", "", ""), "a"), podWith("db", "", "")
+	for _, test := range []struct {
+		name     string
+		pod      *framework.PodInfo
+		old, new *v1.Pod
+		want     framework.QueueingHint
+	}{
+		{"one that all select comes", other, nil, both, framework.Queue},
+		{"one that a single term selects comes", other, nil, one, framework.QueueSkip},
+		{"one is selected by all now", other, one, both, framework.Queue},
+		{"one is no longer selected by all", other, both, one, framework.QueueSkip},
+		{"one that is like the pod leaves", self, both, nil, framework.Queue},
+		{"one that is half like the pod leaves", self, one, nil, framework.QueueSkip},
+	} {
+		if got := afterPod(test.pod, test.old, test.new); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
 	}
 }

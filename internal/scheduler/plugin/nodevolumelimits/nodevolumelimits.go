@@ -224,7 +224,8 @@ func limitsOf(csiNode *storagev1.CSINode) map[string]int64 {
 }
 
 // EventsToRegister implements framework.EnqueueExtensions: the limits of a node
-// grow, a volume is no longer attached, or the pod's claim comes.
+// grow, a volume of a driver of the pod's is no longer attached, or the pod's claim
+// comes.
 func (p *plugin) EventsToRegister(context.Context) ([]framework.ClusterEventWithHint, error) {
 	events := []framework.ClusterEventWithHint{
 		framework.On(framework.CSINode, framework.Add|framework.Update, func(_ *framework.PodInfo, old, csiNode *storagev1.CSINode) framework.QueueingHint {
@@ -239,7 +240,10 @@ func (p *plugin) EventsToRegister(context.Context) ([]framework.ClusterEventWith
 		framework.On(framework.PersistentVolumeClaim, framework.Add, func(pod *framework.PodInfo, _, claim *v1.PersistentVolumeClaim) framework.QueueingHint {
 			return framework.QueueIf(slices.Contains(pod.Claims, claim.Namespace+"/"+claim.Name))
 		}),
-		{Event: framework.ClusterEvent{Resource: framework.VolumeAttachment, Action: framework.Delete}},
+		framework.On(framework.VolumeAttachment, framework.Delete, func(pod *framework.PodInfo, gone, _ *storagev1.VolumeAttachment) framework.QueueingHint {
+			found, err := p.attachables(pod.Pod, true)
+			return framework.QueueIf(err != nil || slices.ContainsFunc(found, func(a attachable) bool { return a.id.driver == gone.Spec.Attacher }))
+		}),
 	}
 	if p.checkDrivers {
 		events = append(events, framework.On(framework.CSIDriver, framework.Update|framework.Delete, func(_ *framework.PodInfo, old, driver *storagev1.CSIDriver) framework.QueueingHint {

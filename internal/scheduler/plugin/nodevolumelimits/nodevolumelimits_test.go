@@ -172,3 +172,24 @@ func TestHints(t *testing.T) {
 		}
 	}
 }
+
+// A volume that is detached makes room for volumes of its driver.
+func TestHintOfDetachment(t *testing.T) {
+	p, _ := plugintest.New(t, Factory(), nil, objects(t)...)
+	for _, test := range []struct {
+		volume, attacher string
+		want             framework.QueueingHint
+	}{
+		{claim("a"), "csi.example.com", framework.Queue},
+		{claim("a"), "other.example.com", framework.QueueSkip},
+		{claim("w"), "csi.example.com", framework.Queue},
+		{claim("missing"), "csi.example.com", framework.Queue},
+		{"awsElasticBlockStore: {volumeID: vol-1}", "ebs.csi.aws.com", framework.Queue},
+		{"gcePersistentDisk: {pdName: a}", "ebs.csi.aws.com", framework.QueueSkip},
+	} {
+		gone := &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{Attacher: test.attacher}}
+		if got, ok := plugintest.Hint(t, p, pod(t, "asked", test.volume), framework.VolumeAttachment, framework.Delete, gone, nil); !ok || got != test.want {
+			t.Errorf("%s, %s is detached: %v %t, want %v", test.volume, test.attacher, got, ok, test.want)
+		}
+	}
+}
