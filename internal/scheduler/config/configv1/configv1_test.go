@@ -197,7 +197,7 @@ func TestRefusals(t *testing.T) {
 		"arguments of a plugin that upstream does not have": {args("NodeLabel", "{presentLabels: [a, b], absentLabels: [b]}"), []string{`profiles[0].pluginConfig[0].args.presentLabels[1]: Invalid value: "b": is in absentLabels too`}},
 		"fields that they do not have":                      {args("NodeLabel", "{colour: red}"), []string{`profiles[0].pluginConfig[0].args: decoding args for plugin NodeLabel: unknown field "colour"`}},
 		"extenders": {head + "extenders:\n- {urlPrefix: http://a, prioritizeVerb: p, bindVerb: b, managedResources: [{name: cpu}]}\n- {urlPrefix: http://b, bindVerb: b}\n",
-			[]string{"extenders[0].weight: Invalid value: 0: must have a positive weight applied to it", `extenders[0].managedResources[0]: Invalid value: "cpu": is an invalid extended resource name`, `"found 2 extenders implementing bind": only one extender can implement bind`}},
+			[]string{"extenders[0].weight: Invalid value: 0: must have a positive weight applied to it", `extenders[0].managedResources[0].name: Invalid value: "cpu": is an invalid extended resource name`, `"found 2 extenders implementing bind": only one extender can implement bind`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := load(test.file)

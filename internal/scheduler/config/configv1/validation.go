@@ -168,11 +168,12 @@ func validateExtenders(path *field.Path, extenders []kubescheduler.Extender) fie
 			binders++
 		}
 		for j, r := range e.ManagedResources {
-			path := path.Child("managedResources").Index(j)
-			for _, problem := range validation.IsQualifiedName(r.Name) {
+			path := path.Child("managedResources").Index(j).Child("name")
+			problems := validation.IsQualifiedName(r.Name)
+			for _, problem := range problems {
 				errs = append(errs, field.Invalid(path, r.Name, problem))
 			}
-			if !resourcelist.IsExtended(v1.ResourceName(r.Name)) {
+			if len(problems) == 0 && !resourcelist.IsExtended(v1.ResourceName(r.Name)) {
 				errs = append(errs, field.Invalid(path, r.Name, "is an invalid extended resource name"))
 			}
 			if managed[r.Name] {
