@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
+	"github.com/coracle-io/coracle/internal/scheduler/podgroup"
 )
 
 // Metrics holds the metrics of a scheduler, with upstream's names.
@@ -22,6 +24,7 @@ type Metrics struct {
 	tries       prometheus.Histogram
 	points      *prometheus.HistogramVec
 	incoming    *prometheus.CounterVec
+	entities    *prometheus.CounterVec
 	handling    *prometheus.HistogramVec
 	permitWait  *prometheus.HistogramVec
 	afterFlush  prometheus.Counter
@@ -30,6 +33,12 @@ type Metrics struct {
 	plugins     *prometheus.HistogramVec
 	evaluations *prometheus.CounterVec
 	hints       *prometheus.HistogramVec
+	// volumeErrors are failures of VolumeBinding, and claims those that DynamicResources
+	// created. bindingConditions and bindingWait are of devices that pods waited for.
+	volumeErrors      *prometheus.CounterVec
+	claims            *prometheus.CounterVec
+	bindingConditions *prometheus.CounterVec
+	bindingWait       *prometheus.HistogramVec
 	// running are the schedulers whose queues are shown.
 	running sync.Map // *Scheduler to true
 }
@@ -59,6 +68,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		points: prometheus.NewHistogramVec(histogram("framework_extension_point_duration_seconds", "[STABLE] Latency for running all plugins of a specific extension point.",
 			0.0001, 2, 12), []string{"extension_point", "status", "profile"}),
 		incoming: counter("queue_incoming_pods_total", "[STABLE] Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
+		entities: counter("queue_incoming_entities_total", "[ALPHA] Number of scheduling entities added to scheduling queues by event, queue type, and entity type. Entity types are either 'pod' (for individual pods that are not members of any podgroup) or 'podgroup'.", "queue", "event", "type"),
 		handling: prometheus.NewHistogramVec(histogram("event_handling_duration_seconds", "[ALPHA] Event handling latency in seconds.", 0.0001, 2, 12), []string{"event"}),
 		permitWait: prometheus.NewHistogramVec(histogram("permit_wait_duration_seconds", "[BETA] Duration of waiting on permit.",
 			0.001, 2, 15), []string{"result"}),
@@ -70,15 +80,25 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			0.00001, 1.5, 20), []string{"plugin", "extension_point", "status"}),
 		hints: prometheus.NewHistogramVec(histogram("queueing_hint_execution_duration_seconds", "[ALPHA] Duration for running a queueing hint function of a plugin.",
 			0.00001, 1.5, 20), []string{"plugin", "event", "hint"}),
-		evaluations: counter("plugin_evaluation_total", "[ALPHA] Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).", "plugin", "extension_point", "profile"),
+		evaluations:  counter("plugin_evaluation_total", "[BETA] Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).", "plugin", "extension_point", "profile"),
+		volumeErrors: counter("volume_scheduling_stage_error_total", "[ALPHA] Volume scheduling stage error count", "operation"),
+		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dynamic_resource_allocation_resourceclaim_creates_total",
+			Help: "[ALPHA] Number of ResourceClaims creation requests, categorized by creation status, admin access, and owning API group and kind (either Pod or scheduling.k8s.io/PodGroup)",
+		}, []string{"status", "admin_access", "owner_api_group", "owner_api_kind"}),
+		bindingConditions: counter("dra_bindingconditions_allocations_total", "[ALPHA] Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt", "profile", "driver", "status"),
+		bindingWait: prometheus.NewHistogramVec(histogram("dra_bindingconditions_wait_duration_seconds", "[ALPHA] Time in seconds spent waiting for BindingConditions to be satisfied during PreBind.",
+			0.1, 2, 14), []string{"profile", "driver", "status"}),
 	}
-	r.MustRegister(m.attempts, m.attempt, m.algorithm, m.victims, m.preemptions, m.goroutines, m.toPlace, m.tries, m.points, m.incoming,
-		m.handling, m.permitWait, m.afterFlush, m.evictions, m.evicting, m.plugins, m.evaluations, m.hints, m)
+	r.MustRegister(m.attempts, m.attempt, m.algorithm, m.victims, m.preemptions, m.goroutines, m.toPlace, m.tries, m.points, m.incoming, m.entities,
+		m.handling, m.permitWait, m.afterFlush, m.evictions, m.evicting, m.plugins, m.evaluations, m.hints, m.volumeErrors, m.claims,
+		m.bindingConditions, m.bindingWait, m)
 	return m
 }
 
 var (
 	pendingPods = prometheus.NewDesc("scheduler_pending_pods", "[STABLE] Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.", []string{"queue"}, nil)
+	queued      = prometheus.NewDesc("scheduler_queued_entities", "[ALPHA] Number of queued scheduling entities ('pod' or 'podgroup'; 'pod' stands for individual pods that are not members of any podgroup) by the queue type. 'active' means number of entities in activeQ; 'backoff' means number of entities in backoffQ; 'unschedulable' means number of entities in unschedulableEntities that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable entities that the scheduler never attempted to schedule because they are gated.", []string{"queue", "type"}, nil)
 	cacheSize   = prometheus.NewDesc("scheduler_cache_size", "[ALPHA] Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil)
 	inflight    = prometheus.NewDesc("scheduler_inflight_events", "[ALPHA] Number of events currently tracked in the scheduling queue.", []string{"event"}, nil)
 	refusedPods = prometheus.NewDesc("scheduler_unschedulable_pods", "[BETA] The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.", []string{"plugin", "profile"}, nil)
@@ -93,6 +113,7 @@ func (m *Metrics) show(s *Scheduler) (hide func()) {
 // Describe implements prometheus.Collector.
 func (*Metrics) Describe(out chan<- *prometheus.Desc) {
 	out <- pendingPods
+	out <- queued
 	out <- cacheSize
 	out <- refusedPods
 	out <- inflight
@@ -108,6 +129,8 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		c := s.queue.Counts()
 		for queue, n := range map[string]int{"active": c.Active, "backoff": c.Backoff, "unschedulable": c.Unschedulable, "gated": c.Gated} {
 			gauge(pendingPods, n, queue)
+			gauge(queued, c.Alone[queue], queue, podEntity)
+			gauge(queued, c.Groups[queue], queue, groupEntity)
 		}
 		for rejector, n := range c.Rejected {
 			gauge(refusedPods, n, rejector[1], rejector[0])
@@ -129,6 +152,36 @@ const (
 	unschedulable = "unschedulable"
 	failed        = "error"
 )
+
+// Kinds of what is scheduled: a pod without a group, and a group.
+const (
+	podEntity   = "pod"
+	groupEntity = "podgroup"
+)
+
+// entered counts a pod that came into a queue. Pods of a group come one by one, and no
+// group does.
+func (m *Metrics) entered(pod *v1.Pod, queue, event string) {
+	m.incoming.WithLabelValues(queue, event).Inc()
+	if _, ok := podgroup.Of(pod); !ok {
+		m.entities.WithLabelValues(queue, event, podEntity).Inc()
+	}
+}
+
+// claimed counts a claim for extended resources of a pod that was created, or was not.
+func (m *Metrics) claimed(ok bool) {
+	status := "success"
+	if !ok {
+		status = "failure"
+	}
+	m.claims.WithLabelValues(status, "false", "", "Pod").Inc()
+}
+
+// waitedForDevices notes how a pod waited for the devices of a driver.
+func (m *Metrics) waitedForDevices(profile, driver, result string, took time.Duration) {
+	m.bindingConditions.WithLabelValues(profile, driver, result).Inc()
+	m.bindingWait.WithLabelValues(profile, driver, result).Observe(took.Seconds())
+}
 
 // attempted counts one attempt to schedule a pod, which took so long.
 func (m *Metrics) attempted(result, profile string, took time.Duration) {

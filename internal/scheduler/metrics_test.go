@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -112,5 +113,88 @@ func TestPreemptionAttempts(t *testing.T) {
 				t.Errorf("%d profiles: %v attempts, want %v", len(test.profiles), got, test.want)
 			}
 		}, node("a"))
+	}
+}
+
+// Each extension point is measured, also those that have nothing to do.
+func TestMetricsOfPoints(t *testing.T) {
+	simulate(t, func(s *simulation) {
+		s.metrics = NewMetrics(prometheus.NewRegistry())
+		s.onBind = func(p *v1.Pod, _ string) (bool, error) {
+			if p.Name == "q" {
+				return false, errors.New("not now")
+			}
+			return true, nil
+		}
+	}, func(s *simulation) {
+		s.add(pod("p", requests("100m", "1Mi")))
+		advance(time.Second)
+		s.add(pod("q", requests("100m", "1Mi")))
+		advance(500 * time.Millisecond)
+		for _, test := range []struct {
+			point, status string
+			want          uint64
+		}{
+			{"PreFilter", "Success", 2}, {"Filter", "Success", 2}, {"PreScore", "Success", 2}, {"Score", "Success", 2}, {"Reserve", "Success", 2},
+			{"PreBindPreFlight", "Skip", 2}, {"Bind", "Success", 1}, {"Bind", "Error", 1}, {"PostBind", "Success", 1}, {"Unreserve", "Success", 1},
+		} {
+			var m dto.Metric
+			if err := s.scheduler.metrics.points.WithLabelValues(test.point, test.status, DefaultName).(prometheus.Histogram).Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Histogram.GetSampleCount(); got != test.want {
+				t.Errorf("%s %s: %d observations, want %d", test.point, test.status, got, test.want)
+			}
+		}
+	}, node("a"), node("b"))
+}
+
+// A group is one entity, however many of its pods wait.
+func TestMetricsOfEntities(t *testing.T) {
+	member := func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("gang")} }
+	registry := prometheus.NewRegistry()
+	simulate(t, func(s *simulation) { s.metrics = NewMetrics(registry) }, func(s *simulation) {
+		for _, p := range []*v1.Pod{pod("one", requests("9", "1Gi")), pod("two", requests("9", "1Gi")), pod("m0", requests("9", "1Gi"), member), pod("m1", requests("9", "1Gi"), member)} {
+			s.add(p)
+		}
+		advance(time.Second)
+		if got := testutil.ToFloat64(s.scheduler.metrics.entities.WithLabelValues("active", "PodAdd", "pod")); got != 2 {
+			t.Errorf("%v pods came, want 2", got)
+		}
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "scheduler_queued_entities" {
+				continue
+			}
+			for _, m := range f.Metric {
+				want := map[string]float64{"unschedulable pod": 2, "unschedulable podgroup": 1}
+				if entity := m.Label[0].GetValue() + " " + m.Label[1].GetValue(); m.Gauge.GetValue() != want[entity] {
+					t.Errorf("%s: %v, want %v", entity, m.Gauge.GetValue(), want[entity])
+				}
+			}
+			return
+		}
+		t.Error("there is no such metric")
+	}, node("a"))
+}
+
+// Failures of volumes, waits for devices and claims are counted with upstream's labels.
+func TestMetricsOfVolumesAndDevices(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	m.volumeErrors.WithLabelValues("bind").Inc()
+	m.waitedForDevices("p", "gpu.example.com", "timeout", time.Second)
+	m.claimed(true)
+	m.claimed(false)
+	for name, want := range map[string]int{
+		"scheduler_volume_scheduling_stage_error_total": 1, "scheduler_dra_bindingconditions_allocations_total": 1,
+		"scheduler_dra_bindingconditions_wait_duration_seconds": 1, "dynamic_resource_allocation_resourceclaim_creates_total": 2,
+	} {
+		if got, err := testutil.GatherAndCount(registry, name); err != nil || got != want {
+			t.Errorf("%s: %d series, %v, want %d", name, got, err, want)
+		}
 	}
 }

@@ -109,7 +109,7 @@ func New(ctx context.Context, c Config) (*Scheduler, error) {
 		PopFromBackoff:   c.Configuration.Features.Enabled(feature.SchedulerPopFromBackoffQ),
 		ObserveHint:      c.Metrics.hinted,
 		Incoming: func(pod *v1.Pod, queue, event string) {
-			c.Metrics.incoming.WithLabelValues(queue, event).Inc()
+			c.Metrics.entered(pod, queue, event)
 			if log := klog.FromContext(ctx).V(5); log.Enabled() { // thousands of pods may move at once
 				log.Info("Pod moved to an internal scheduling queue", "pod", klog.KObj(pod), "event", event, "queue", queue)
 			}
@@ -166,8 +166,13 @@ func (s *Scheduler) addProfile(ctx context.Context, c *Config, one config.Profil
 			},
 			Shared: shared, PodGroups: podGroups{s.groups, s.cache}, Bound: s.cache,
 			Observe: func(victims int) { c.Metrics.victims.Observe(float64(victims)) }, Features: c.Configuration.Features,
-			IsWanted:         activator.isWanted,
-			ObserveEvictions: c.Metrics.evicted,
+			IsWanted:           activator.isWanted,
+			ObserveEvictions:   c.Metrics.evicted,
+			ObserveVolumeError: func(operation string) { c.Metrics.volumeErrors.WithLabelValues(operation).Inc() },
+			ObserveBindingConditions: func(driver, result string, took time.Duration) {
+				c.Metrics.waitedForDevices(name, driver, result, took)
+			},
+			ObserveClaim: c.Metrics.claimed,
 		},
 		Observe: func(point string, code framework.Code, took time.Duration) { c.Metrics.point(point, name, code, took) },
 		ObserveWait: func(code framework.Code, took time.Duration) {

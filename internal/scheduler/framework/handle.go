@@ -44,6 +44,15 @@ type Handle struct {
 	// ObserveEvictions, if set, tells the metrics how the evictions of a
 	// preemption went.
 	ObserveEvictions func(ok bool, took time.Duration)
+	// ObserveVolumeError, if set, tells the metrics that an operation on the volumes
+	// of a pod has failed: predicate, assume or bind.
+	ObserveVolumeError func(operation string)
+	// ObserveBindingConditions, if set, tells the metrics how a pod waited for devices
+	// of a driver: success, failure, timeout or error.
+	ObserveBindingConditions func(driver, result string, took time.Duration)
+	// ObserveClaim, if set, tells the metrics that a claim for extended resources
+	// was created, or was not.
+	ObserveClaim func(ok bool)
 
 	// Shared holds what Share returned. All profiles of a scheduler have the
 	// same map; nil shares nothing.

@@ -30,6 +30,7 @@ func (p *Profile) RunReservePlugins(ctx context.Context, state *framework.CycleS
 // RunUnreservePlugins undoes Reserve in reverse order. A plugin that panics does
 // not keep the others from it, nor the pod on its node.
 func (p *Profile) RunUnreservePlugins(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) {
+	defer p.took("Unreserve", nil, time.Now())
 	for i := len(p.points.reserve) - 1; i >= 0; i-- {
 		plugin := p.points.reserve[i]
 		supervise.Contain(ctx, plugin.Name(), func() { plugin.Unreserve(ctx, state, pod, node) })
@@ -95,7 +96,9 @@ func (p *Profile) WaitOnPermit(ctx context.Context, pod *framework.PodInfo) *fra
 
 // RunPreBindPreFlights asks which plugins have something to do before the
 // binding. It belongs to the scheduling cycle. Skip means that none has.
-func (p *Profile) RunPreBindPreFlights(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) *framework.Status {
+func (p *Profile) RunPreBindPreFlights(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (status *framework.Status) {
+	began := time.Now()
+	defer func() { p.took("PreBindPreFlight", status, began) }()
 	c, _ := p.cycles.Get(state)
 	c.preBind = nil
 	for _, plugin := range p.points.preBind {
@@ -160,6 +163,7 @@ func (p *Profile) RunBindPlugins(ctx context.Context, state *framework.CycleStat
 
 // RunPostBindPlugins tells the plugins of a binding.
 func (p *Profile) RunPostBindPlugins(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) {
+	defer p.took("PostBind", nil, time.Now())
 	for _, plugin := range p.points.postBind {
 		plugin.PostBind(ctx, state, pod, node)
 	}

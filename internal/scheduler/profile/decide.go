@@ -312,11 +312,12 @@ func (t *trial) remove(pod *framework.PodInfo, node *framework.NodeInfo) (first 
 // valid until the next call. It belongs to the scheduling cycle.
 func (p *Profile) RunScorePlugins(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot, nodes []*framework.NodeInfo) (total []int64, status *framework.Status) {
 	began := time.Now()
-	defer func() { p.took("Score", status, began) }()
 	active, status := p.runPreScorePlugins(ctx, state, pod, snapshot, nodes)
-	if !status.IsSuccess() {
+	if p.took("PreScore", status, began); !status.IsSuccess() {
 		return nil, status
 	}
+	began = time.Now()
+	defer func() { p.took("Score", status, began) }()
 	var shared *sharedResults
 	logged := false
 	if c, ok := p.cycles.Get(state); ok {

@@ -289,6 +289,9 @@ func (p *plugin) bindExtended(ctx context.Context, s *state, pod *v1.Pod, extend
 	create.Finalizers = []string{resourceapi.Finalizer}
 	api := p.client.ResourceV1().ResourceClaims(pod.Namespace)
 	created, err := api.Create(ctx, create, metav1.CreateOptions{})
+	if p.observeClaim != nil {
+		p.observeClaim(err == nil)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create claim for extended resources %v: %w", s.extended, err)
 	}
@@ -349,13 +352,54 @@ func failedDevice(claim *resourceapi.ResourceClaim) *metav1.Condition {
 	return nil
 }
 
+// Results of the wait for devices, with upstream's names.
+const (
+	devicesReady  = "success"
+	devicesFailed = "failure"
+	devicesLate   = "timeout"
+	devicesLost   = "error"
+)
+
 // waitForDevices waits until all devices of the claims have their binding
 // conditions, or the pod is deleted.
 func (p *plugin) waitForDevices(ctx context.Context, pod *v1.Pod, written []*resourceapi.ResourceClaim) error {
-	if !slices.ContainsFunc(written, func(claim *resourceapi.ResourceClaim) bool { return !p.ready(claim) }) {
+	drivers := p.conditionedDrivers(written)
+	if len(drivers) == 0 {
 		return nil
 	}
-	err := wait.PollUntilContextTimeout(ctx, bindingPoll, p.bindingTimeout, true, func(context.Context) (bool, error) {
+	began, result := time.Now(), devicesReady
+	var err error
+	if slices.ContainsFunc(written, func(claim *resourceapi.ResourceClaim) bool { return !p.ready(claim) }) {
+		result, err = p.pollDevices(ctx, pod, written)
+	}
+	if p.observeWait != nil {
+		for _, driver := range drivers {
+			p.observeWait(driver, result, time.Since(began))
+		}
+	}
+	return err
+}
+
+// conditionedDrivers returns the drivers of the claims' devices that have binding
+// conditions, each once.
+func (p *plugin) conditionedDrivers(written []*resourceapi.ResourceClaim) (drivers []string) {
+	for _, claim := range written {
+		if !p.features.DeviceBindingAndStatus || claim.Status.Allocation == nil {
+			continue
+		}
+		for i := range claim.Status.Allocation.Devices.Results {
+			r := &claim.Status.Allocation.Devices.Results[i]
+			if len(r.BindingConditions) > 0 && !slices.Contains(drivers, r.Driver) {
+				drivers = append(drivers, r.Driver)
+			}
+		}
+	}
+	return drivers
+}
+
+func (p *plugin) pollDevices(ctx context.Context, pod *v1.Pod, written []*resourceapi.ResourceClaim) (result string, err error) {
+	result = devicesLost
+	err = wait.PollUntilContextTimeout(ctx, bindingPoll, p.bindingTimeout, true, func(context.Context) (bool, error) {
 		if p.isWanted != nil && !p.isWanted(pod.UID) {
 			return false, fmt.Errorf("pod %s/%s got deleted in the meantime", pod.Namespace, pod.Name)
 		}
@@ -369,14 +413,18 @@ func (p *plugin) waitForDevices(ctx context.Context, pod *v1.Pod, written []*res
 				return false, fmt.Errorf("claim %s got deallocated elsewhere in the meantime", claim.Name)
 			}
 			if c := failedDevice(latest); c != nil {
+				result = devicesFailed
 				return false, fmt.Errorf("claim %s binding failed: reason=%s, message=%q", claim.Name, c.Reason, c.Message)
 			}
 			all = all && p.ready(latest)
 		}
 		return all, nil
 	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
-		return fmt.Errorf("device binding timeout after %v", p.bindingTimeout)
+	switch {
+	case err == nil:
+		return devicesReady, nil
+	case wait.Interrupted(err) && ctx.Err() == nil:
+		return devicesLate, fmt.Errorf("device binding timeout after %v", p.bindingTimeout)
 	}
-	return err
+	return result, err
 }

@@ -63,6 +63,10 @@ type plugin struct {
 	features   structured.Features
 	celCache   *cel.Cache
 	isWanted   func(pod types.UID) bool // nil: pods always are
+	// observeWait and observeClaim are ObserveBindingConditions and ObserveClaim of
+	// framework.Handle.
+	observeWait  func(driver, result string, took time.Duration)
+	observeClaim func(ok bool)
 
 	filterTimeout, bindingTimeout time.Duration
 
@@ -93,6 +97,8 @@ func newPlugin(ctx context.Context, a *kubescheduler.DynamicResourcesArgs, h *fr
 			EnableListTypeAttributes: h.Features.Enabled(feature.DRAListTypeAttributes),
 		}),
 		isWanted:       h.IsWanted,
+		observeWait:    h.ObserveBindingConditions,
+		observeClaim:   h.ObserveClaim,
 		bindingTimeout: a.BindingTimeout.Duration,
 		states:         framework.NewStateKey[*state](h),
 		skip:           framework.NewStatus(framework.Skip, Name),

@@ -502,12 +502,13 @@ func TestBindingConditions(t *testing.T) {
 		name, condition string
 		timeout         time.Duration
 		bound, filtered string
+		observed        string
 		deleted         bool // the pod
 	}{
-		{"ready", "Attached", time.Minute, "", "a: fits", false},
-		{"failed", "Broken", time.Minute, `claim c binding failed: reason=Test, message=""`, "a: resourceclaim not available on the node", false},
-		{"neither in time", "", time.Millisecond, "device binding timeout after 1ms", "a: resourceclaim not available on the node", false},
-		{"the pod is deleted", "", time.Minute, "pod shop/web got deleted in the meantime", "a: fits", true},
+		{"ready", "Attached", time.Minute, "", "a: fits", "success", false},
+		{"failed", "Broken", time.Minute, `claim c binding failed: reason=Test, message=""`, "a: resourceclaim not available on the node", "failure", false},
+		{"neither in time", "", time.Millisecond, "device binding timeout after 1ms", "a: resourceclaim not available on the node", "timeout", false},
+		{"the pod is deleted", "", time.Minute, "pod shop/web got deleted in the meantime", "a: fits", "error", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -515,6 +516,8 @@ func TestBindingConditions(t *testing.T) {
 				s.Spec.Devices[0].BindingConditions, s.Spec.Devices[0].BindingFailureConditions = []string{"Attached"}, []string{"Broken"}
 				f := newFixture(t, "", &kubescheduler.DynamicResourcesArgs{BindingTimeout: &metav1.Duration{Duration: test.timeout}}, node("a"), class("any", ""), s, claim("c", "any"))
 				f.isWanted = func(types.UID) bool { return !test.deleted }
+				var observed []string
+				f.observeWait = func(driver, result string, _ time.Duration) { observed = append(observed, driver+" "+result) }
 				state, web := framework.NewCycleState(f.h), pod("web", "c")
 				if got := f.filter(state, web); got != "a: fits" {
 					t.Fatal(got)
@@ -531,6 +534,9 @@ func TestBindingConditions(t *testing.T) {
 				}
 				if got := <-ended; got != test.bound {
 					t.Errorf("PreBind: %q, want %q", got, test.bound)
+				}
+				if want := []string{"gpu.example.com " + test.observed}; !slices.Equal(observed, want) {
+					t.Errorf("observed %q, want %q", observed, want)
 				}
 				controllertest.Eventually(t, func() string { return f.filter(framework.NewCycleState(f.h), web) }, test.filtered)
 			})

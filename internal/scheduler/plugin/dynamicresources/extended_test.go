@@ -1,6 +1,7 @@
 package dynamicresources
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,8 @@ func TestExtendedResources(t *testing.T) {
 		plain.Status.Allocatable = quantity("1")
 		web := podWithGPUs("web", "1")
 		f := newFixture(t, "", nil, web, gpuClass(), node("a"), plain, node("c"), slice("a", "gpu-0"))
+		var created []bool
+		f.observeClaim = func(ok bool) { created = append(created, ok) }
 		if got, want := f.filter(framework.NewCycleState(f.h), web), "a: fits, b: fits, c: cannot allocate all claims"; got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}
@@ -59,6 +62,9 @@ func TestExtendedResources(t *testing.T) {
 		}
 		if got, want := f.extendedClaims(), "web-extended-: a/gpu-0 for web protected"; got != want {
 			t.Errorf("claims %s, want %s", got, want)
+		}
+		if !slices.Equal(created, []bool{true}) {
+			t.Errorf("the metrics know of the creations %v", created)
 		}
 		claims, err := f.Fake.ResourceV1().ResourceClaims("shop").List(t.Context(), metav1.ListOptions{})
 		if err != nil {

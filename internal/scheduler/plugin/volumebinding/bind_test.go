@@ -3,6 +3,7 @@ package volumebinding
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,6 +158,8 @@ func TestPreBind(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCycle(t, open(t, "c", test.claim, ""), pvOf(t, "v", ""))
+				var failed []string
+				c.observeError = func(operation string) { failed = append(failed, operation) }
 				state, info := c.reserve("p", "c")
 				result := make(chan *framework.Status, 1)
 				began := time.Now()
@@ -173,6 +176,9 @@ func TestPreBind(t *testing.T) {
 				s := <-result
 				if took := time.Since(began); s.Message() != test.err || took < test.took || took > test.took+2*time.Second {
 					t.Errorf("%q after %v, want %q after %v", s.Message(), took, test.err, test.took)
+				}
+				if want := test.err != ""; slices.Equal(failed, []string{"bind"}) != want {
+					t.Errorf("the metrics know of failures %v", failed)
 				}
 			})
 		})

@@ -59,6 +59,8 @@ type plugin struct {
 	drivers  storagelisters.CSIDriverLister
 	csiNodes storagelisters.CSINodeLister
 	isWanted func(pod types.UID) bool // nil: always
+	// observeError is framework.Handle.ObserveVolumeError.
+	observeError func(operation string)
 
 	volumesByClass    cache.Indexer
 	capacitiesByClass cache.Indexer
@@ -94,7 +96,7 @@ func newPlugin(ctx context.Context, a *kubescheduler.VolumeBindingArgs, h *frame
 	volumes, capacities := core.PersistentVolumes().Informer(), storage.CSIStorageCapacities().Informer()
 	p := &plugin{
 		api: h.Client, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
-		classes: storage.StorageClasses().Lister(), drivers: storage.CSIDrivers().Lister(), csiNodes: storage.CSINodes().Lister(), isWanted: h.IsWanted,
+		classes: storage.StorageClasses().Lister(), drivers: storage.CSIDrivers().Lister(), csiNodes: storage.CSINodes().Lister(), isWanted: h.IsWanted, observeError: h.ObserveVolumeError,
 		volumesByClass: volumes.GetIndexer(), capacitiesByClass: capacities.GetIndexer(),
 		assumptions: framework.Share(h, Name, func() *assumptions { return &assumptions{} }),
 		state:       framework.NewStateKey[*state](h), timeout: timespan.Seconds(*a.BindTimeoutSeconds),
@@ -150,7 +152,7 @@ func (p *plugin) Filter(_ context.Context, cycle *framework.CycleState, _ *frame
 	delete(s.found, n.Name)
 	found, reasons, err := p.on(n.Node, &s.claims)
 	if err != nil {
-		return framework.AsStatus(Name, err)
+		return p.failed("predicate", err)
 	}
 	if len(reasons) > 0 {
 		return framework.NewStatus(framework.UnschedulableAndUnresolvable, Name, reasons...)
@@ -185,7 +187,16 @@ func (p *plugin) Reserve(_ context.Context, cycle *framework.CycleState, _ *fram
 		return nil
 	}
 	s.reserved = s.found[node]
-	return framework.AsStatus(Name, p.assume(s.reserved, node))
+	return p.failed("assume", p.assume(s.reserved, node))
+}
+
+// failed tells the metrics of the failure of an operation, if err is one, and returns
+// its status.
+func (p *plugin) failed(operation string, err error) *framework.Status {
+	if err != nil && p.observeError != nil {
+		p.observeError(operation)
+	}
+	return framework.AsStatus(Name, err)
 }
 
 // Unreserve implements framework.ReservePlugin.
@@ -207,7 +218,7 @@ func (p *plugin) PreBindPreFlight(_ context.Context, cycle *framework.CycleState
 func (p *plugin) PreBind(ctx context.Context, cycle *framework.CycleState, pod *framework.PodInfo, node string) *framework.Status {
 	s, _ := p.state.Get(cycle)
 	if err := p.bind(ctx, pod.Pod, node, s.reserved); err != nil {
-		return framework.AsStatus(Name, err)
+		return p.failed("bind", err)
 	}
 	p.forget(s.reserved) // the informers have what was assumed
 	return nil
