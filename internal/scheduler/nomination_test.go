@@ -71,6 +71,44 @@ func TestNominatedWhileItWaits(t *testing.T) {
 	}
 }
 
+// A victim whose volumes are being bound goes back to the queue: it is not deleted,
+// and an event says where it was preempted.
+func TestAVictimInPreBindStays(t *testing.T) {
+	simulate(t, func(*simulation) {}, func(s *simulation) {
+		s.add(pod("slow", requests("2", "1Gi"), priority(1), claiming("c")))
+		advance(10 * time.Second)
+		s.add(pod("urgent", requests("2", "1Gi"), priority(10)))
+		advance(time.Minute)
+		if got := s.get("urgent").Spec.NodeName; got != "a" {
+			t.Errorf("the preemptor is on %q", got)
+		}
+		if n := s.deleted()["slow"]; n != 0 || s.get("slow") == nil {
+			t.Fatalf("the victim was deleted %d times", n)
+		}
+		events, err := s.c.EventsV1().Events("default").List(s.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var notes []string
+		for i := range events.Items {
+			if e := &events.Items[i]; e.Regarding.Name == "slow" && e.Reason == "Preempted" {
+				notes = append(notes, e.Note)
+			}
+		}
+		if len(notes) != 1 || !strings.HasSuffix(notes[0], "on node a (in kube-scheduler memory).") {
+			t.Errorf("events %q", notes)
+		}
+		if s.scheduler.cache.HasPod("slow") {
+			t.Error("the victim holds its node")
+		}
+		s.remove("urgent")
+		advance(time.Minute)
+		if !s.scheduler.cache.HasPod("slow") {
+			t.Error("the victim is not tried again")
+		}
+	}, node("a"), waitingClass(), openClaim("c"))
+}
+
 // A nomination by somebody else, such as an autoscaler, stays although no node
 // takes the pod, and reserves the node once it comes.
 func TestForeignNominationStays(t *testing.T) {

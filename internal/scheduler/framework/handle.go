@@ -34,6 +34,9 @@ type Handle struct {
 	// IsWanted, if set, reports whether a pod in its binding cycle still wants
 	// its node: it has not been deleted.
 	IsWanted func(pod types.UID) bool
+	// CancelPreBind, if set, interrupts the PreBind plugins of a pod: it goes back to
+	// the queue as after WaitingPod.Preempt. It returns false if they do not run.
+	CancelPreBind func(pod types.UID, plugin, message string) bool
 	// Extenders, if set, may change the victims of a preemption.
 	Extenders PreemptionExtenders
 	// WriteNomination, if set, begins to bring status.nominatedNodeName of a

@@ -117,7 +117,8 @@ func (p *Profile) RunPreBindPreFlights(ctx context.Context, state *framework.Cyc
 }
 
 // RunPreBindPlugins prepares the binding, by the plugins that
-// RunPreBindPreFlights found to have something to do.
+// RunPreBindPreFlights found to have something to do, unless it is interrupted by
+// framework.Handle.CancelPreBind.
 func (p *Profile) RunPreBindPlugins(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (status *framework.Status) {
 	c, _ := p.cycles.Get(state)
 	if len(c.preBind) == 0 {
@@ -125,18 +126,20 @@ func (p *Profile) RunPreBindPlugins(ctx context.Context, state *framework.CycleS
 	}
 	began := time.Now()
 	defer func() { p.took("PreBind", status, began) }()
-	for _, plugin := range c.preBind {
-		began := c.began()
-		s := plugin.PreBind(ctx, state, pod, node)
-		p.samples.ran("PreBind", plugin, s, began)
-		switch {
-		case s.IsRejected():
-			return s
-		case !s.IsSuccess():
-			return framework.AsStatus(plugin.Name(), fmt.Errorf("running PreBind plugin %q: %w", plugin.Name(), s.AsError()))
+	return p.preBinding.run(ctx, pod.Pod.UID, func(ctx context.Context) *framework.Status {
+		for _, plugin := range c.preBind {
+			began := c.began()
+			s := plugin.PreBind(ctx, state, pod, node)
+			p.samples.ran("PreBind", plugin, s, began)
+			switch {
+			case s.IsRejected():
+				return s
+			case !s.IsSuccess():
+				return framework.AsStatus(plugin.Name(), fmt.Errorf("running PreBind plugin %q: %w", plugin.Name(), s.AsError()))
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // RunBindPlugins binds by an extender, or else by the first plugin that does

@@ -26,7 +26,8 @@ type Profile struct {
 	Waiting *WaitingPods
 
 	handle      *framework.Handle
-	extenders   Extenders // nil: none
+	preBinding  *preBinding // of all profiles
+	extenders   Extenders   // nil: none
 	plugins     map[string]framework.Plugin
 	points      points
 	cycles      framework.StateKey[*cycle]
@@ -68,7 +69,7 @@ type Options struct {
 	// Default is the multiPoint set of kube-scheduler, in its order.
 	Default []config.Plugin
 	Config  config.Profile
-	// Handle is completed with FilterRunner and WaitingPods.
+	// Handle is completed with FilterRunner, WaitingPods and CancelPreBind.
 	Handle *framework.Handle
 	// Extenders, if set, are asked after the plugins.
 	Extenders Extenders
@@ -95,10 +96,10 @@ func New(ctx context.Context, o Options) (*Profile, error) {
 	p := &Profile{
 		Name: o.Config.SchedulerName, PercentageOfNodesToScore: o.Config.PercentageOfNodesToScore,
 		Waiting: framework.Share(o.Handle, sharedWaiting, newWaitingPods), handle: o.Handle, plugins: map[string]framework.Plugin{}, observe: o.Observe, observeWait: o.ObserveWait, checkAll: o.AlwaysCheckAllPredicates,
-		extenders: o.Extenders,
+		extenders: o.Extenders, preBinding: framework.Share(o.Handle, sharedPreBinding, newPreBinding),
 	}
 	p.cycles = framework.NewStateKey[*cycle](o.Handle)
-	o.Handle.ProfileName, o.Handle.Filters, o.Handle.WaitingPods = p.Name, p, p.Waiting
+	o.Handle.ProfileName, o.Handle.Filters, o.Handle.WaitingPods, o.Handle.CancelPreBind = p.Name, p, p.Waiting, p.preBinding.cancel
 	multi := merge(o.Default, o.Config.Plugins.MultiPoint)
 	for _, set := range slices.Concat([][]config.Plugin{multi}, enabled(&o.Config.Plugins)) {
 		for _, plugin := range set {

@@ -152,13 +152,27 @@ func (p *plugin) lost(preemptor, victim types.UID) {
 	p.leave(preemptor, victim)
 }
 
-// evict marks a victim and deletes it. A victim that is gone or was replaced is no
-// error.
-func (p *plugin) evict(ctx context.Context, pod, victim *v1.Pod, node string) error {
-	if w := p.handle.WaitingPods.Get(victim.UID); w != nil && w.Preempt(Name, "preempted") {
+// interrupt sends a victim back to the queue whose binding has not begun. It returns
+// false if the victim must be deleted.
+func (p *plugin) interrupt(victim types.UID) bool {
+	if w := p.handle.WaitingPods.Get(victim); w != nil && w.Preempt(Name, "preempted") {
 		p.mu.Lock()
-		p.gone(victim.UID) // it may be assumed again
+		p.gone(victim) // it may be assumed again
 		p.mu.Unlock()
+		return true
+	}
+	// The end of its attempt is an event, with which it is gone: until then it holds
+	// its room, and must not be chosen again.
+	return p.handle.CancelPreBind != nil && p.handle.CancelPreBind(victim, Name, "preempted")
+}
+
+// evict marks a victim and deletes it, or interrupts its attempt. A victim that is
+// gone or was replaced is no error.
+func (p *plugin) evict(ctx context.Context, pod, victim *v1.Pod, node string) error {
+	if p.interrupt(victim.UID) {
+		p.handle.Recorder.Eventf(victim, pod, v1.EventTypeNormal, "Preempted", "Preempting",
+			"Preempted by pod %v on node %v (in kube-scheduler memory).", pod.UID, node)
+		klog.FromContext(ctx).V(1).Info("Preempted pod in memory", "victim", klog.KObj(victim), "node", node, "for", klog.KObj(pod))
 		return nil
 	}
 	p.evictions <- struct{}{}
