@@ -35,7 +35,7 @@ func (a *algorithm) schedule(ctx context.Context, p *profile.Profile, state *fra
 	result, status := p.RunPreFilterPlugins(ctx, state, pod, snapshot)
 	if !status.IsSuccess() {
 		if !status.IsRejected() {
-			return nil, status.AsError()
+			return nil, fmt.Errorf("running PreFilter plugin %q: %w", status.Plugin(), status.AsError())
 		}
 		unfit := &framework.FitError{NumAllNodes: snapshot.NumNodes(), PreFilterMsg: status.Message(), Nodes: framework.NewNodeToStatus(status, 0)}
 		unfit.AddPlugin(status)
@@ -97,7 +97,7 @@ func (a *algorithm) findFeasible(ctx context.Context, p *profile.Profile, state 
 		}
 		status := p.RunFilterPluginsWithNominatedPods(ctx, state, pod, nodes[i])
 		if status.Code() == framework.Error {
-			return status.AsError()
+			return fmt.Errorf("running %q filter plugin: %w", status.Plugin(), status.AsError())
 		}
 		if status == nil {
 			a.feasible = append(a.feasible, nodes[i])

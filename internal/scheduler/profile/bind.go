@@ -21,7 +21,7 @@ func (p *Profile) RunReservePlugins(ctx context.Context, state *framework.CycleS
 		began := c.began()
 		s := plugin.Reserve(ctx, state, pod, node)
 		if p.samples.ran("Reserve", plugin, s, began); !s.IsSuccess() {
-			return s
+			return described(s, plugin, "running Reserve plugin %q: %w")
 		}
 	}
 	return nil
@@ -55,7 +55,7 @@ func (p *Profile) RunPermitPlugins(ctx context.Context, state *framework.CycleSt
 		case s.IsWait():
 			waits[plugin.Name()] = min(timeout, framework.MaxPermitWait)
 		case !s.IsSuccess():
-			return s
+			return described(s, plugin, "running Permit plugin %q: %w")
 		}
 	}
 	if len(waits) == 0 {
@@ -91,6 +91,9 @@ func (p *Profile) WaitOnPermit(ctx context.Context, pod *framework.PodInfo) *fra
 	if p.observeWait != nil {
 		p.observeWait(status.Code(), time.Since(began))
 	}
+	if status.Code() == framework.Error {
+		return framework.AsStatus(status.Plugin(), fmt.Errorf("waiting on permit for pod: %w", status.AsError()))
+	}
 	return status
 }
 
@@ -107,7 +110,7 @@ func (p *Profile) RunPreBindPreFlights(ctx context.Context, state *framework.Cyc
 		case s.IsSuccess():
 			c.preBind = append(c.preBind, plugin)
 		case !s.IsSkip():
-			return s
+			return described(s, plugin, "running PreBindPreFlight %q: %w")
 		}
 	}
 	if len(c.preBind) == 0 {
@@ -130,12 +133,8 @@ func (p *Profile) RunPreBindPlugins(ctx context.Context, state *framework.CycleS
 		for _, plugin := range c.preBind {
 			began := c.began()
 			s := plugin.PreBind(ctx, state, pod, node)
-			p.samples.ran("PreBind", plugin, s, began)
-			switch {
-			case s.IsRejected():
-				return s
-			case !s.IsSuccess():
-				return framework.AsStatus(plugin.Name(), fmt.Errorf("running PreBind plugin %q: %w", plugin.Name(), s.AsError()))
+			if p.samples.ran("PreBind", plugin, s, began); !s.IsSuccess() {
+				return described(s, plugin, "running PreBind plugin %q: %w")
 			}
 		}
 		return nil
@@ -157,8 +156,12 @@ func (p *Profile) RunBindPlugins(ctx context.Context, state *framework.CycleStat
 	for _, plugin := range p.points.bind {
 		began := c.began()
 		status = plugin.Bind(ctx, state, pod, node)
-		if p.samples.ran("Bind", plugin, status, began); !status.IsSkip() {
-			return status
+		p.samples.ran("Bind", plugin, status, began)
+		switch {
+		case status.IsSuccess():
+			return nil
+		case !status.IsSkip():
+			return described(status, plugin, "running Bind plugin %q: %w")
 		}
 	}
 	return status
@@ -170,4 +173,14 @@ func (p *Profile) RunPostBindPlugins(ctx context.Context, state *framework.Cycle
 	for _, plugin := range p.points.postBind {
 		plugin.PostBind(ctx, state, pod, node)
 	}
+}
+
+// described returns a plugin's status that is no success: an error names the
+// extension point and the plugin, in the format that gets the plugin's name and the
+// error.
+func described(s *framework.Status, plugin framework.Plugin, format string) *framework.Status {
+	if s.IsRejected() {
+		return s
+	}
+	return framework.AsStatus(plugin.Name(), fmt.Errorf(format, plugin.Name(), s.AsError()))
 }

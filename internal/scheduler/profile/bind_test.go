@@ -2,8 +2,12 @@ package profile
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
@@ -34,5 +38,55 @@ func TestUnreserveGoesOnAfterAPanic(t *testing.T) {
 	p.RunUnreservePlugins(t.Context(), nil, nil, "n")
 	if want := []string{"third", "second", "first"}; !slices.Equal(undone, want) {
 		t.Errorf("undone %v, want %v", undone, want)
+	}
+}
+
+// failing fails at each extension point of a binding.
+type failing struct{ status *framework.Status }
+
+func (failing) Name() string { return "Failing" }
+
+func (f failing) Reserve(context.Context, *framework.CycleState, *framework.PodInfo, string) *framework.Status {
+	return f.status
+}
+
+func (failing) Unreserve(context.Context, *framework.CycleState, *framework.PodInfo, string) {}
+
+func (f failing) Permit(context.Context, *framework.CycleState, *framework.PodInfo, string) (*framework.Status, time.Duration) {
+	return f.status, 0
+}
+
+func (f failing) PreBindPreFlight(context.Context, *framework.CycleState, *framework.PodInfo, string) *framework.Status {
+	return f.status
+}
+
+func (f failing) PreBind(context.Context, *framework.CycleState, *framework.PodInfo, string) *framework.Status {
+	return f.status
+}
+
+func (f failing) Bind(context.Context, *framework.CycleState, *framework.PodInfo, string) *framework.Status {
+	return f.status
+}
+
+// An error says which plugin failed, and at which extension point.
+func TestErrorsNameThePlugin(t *testing.T) {
+	h := &framework.Handle{}
+	f := failing{framework.AsStatus("Failing", errors.New("out of order"))}
+	p := &Profile{cycles: framework.NewStateKey[*cycle](h), preBinding: newPreBinding(), points: points{
+		reserve: []framework.ReservePlugin{f}, permit: []framework.PermitPlugin{f}, preBind: []framework.PreBindPlugin{f}, bind: []framework.BindPlugin{f},
+	}}
+	pod := framework.NewPodInfo(&v1.Pod{})
+	for want, run := range map[string]func(context.Context, *framework.CycleState, *framework.PodInfo, string) *framework.Status{
+		`running Reserve plugin "Failing": out of order`:   p.RunReservePlugins,
+		`running Permit plugin "Failing": out of order`:    p.RunPermitPlugins,
+		`running PreBindPreFlight "Failing": out of order`: p.RunPreBindPreFlights,
+		`running PreBind plugin "Failing": out of order`:   p.RunPreBindPlugins,
+		`running Bind plugin "Failing": out of order`:      p.RunBindPlugins,
+	} {
+		state := framework.NewCycleState(h)
+		p.cycles.Put(state, &cycle{preBind: p.points.preBind})
+		if s := run(t.Context(), state, pod, "n"); s.Code() != framework.Error || s.Message() != want {
+			t.Errorf("%v %q, want %q", s.Code(), s.Message(), want)
+		}
 	}
 }
