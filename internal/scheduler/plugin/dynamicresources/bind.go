@@ -332,14 +332,17 @@ func (p *plugin) ready(claim *resourceapi.ResourceClaim) bool {
 // bindingFailed reports whether the devices of an allocated claim have failed
 // to become ready, or were given too long for that.
 func (p *plugin) bindingFailed(claim *resourceapi.ResourceClaim) bool {
-	a := claim.Status.Allocation
 	if !p.features.DeviceBindingAndStatus || p.ready(claim) {
 		return false
 	}
-	if a.AllocationTimestamp != nil && time.Since(a.AllocationTimestamp.Time) > p.bindingTimeout {
-		return true
-	}
-	return failedDevice(claim) != nil
+	return p.isLate(claim) || failedDevice(claim) != nil
+}
+
+// isLate reports whether the devices of an allocated claim were given too long to
+// become ready.
+func (p *plugin) isLate(claim *resourceapi.ResourceClaim) bool {
+	at := claim.Status.Allocation.AllocationTimestamp
+	return at != nil && time.Since(at.Time) > p.bindingTimeout
 }
 
 // failedDevice returns the first binding failure condition that is true.
@@ -416,7 +419,14 @@ func (p *plugin) pollDevices(ctx context.Context, pod *v1.Pod, written []*resour
 				result = devicesFailed
 				return false, fmt.Errorf("claim %s binding failed: reason=%s, message=%q", claim.Name, c.Reason, c.Message)
 			}
-			all = all && p.ready(latest)
+			if p.ready(latest) {
+				continue
+			}
+			if p.isLate(latest) {
+				result = devicesLate
+				return false, fmt.Errorf("claim %s binding timeout", claim.Name)
+			}
+			all = false
 		}
 		return all, nil
 	})

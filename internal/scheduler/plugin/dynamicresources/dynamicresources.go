@@ -243,7 +243,6 @@ func (p *plugin) PreFilter(ctx context.Context, cycle *framework.CycleState, pod
 	if len(found) == 0 && len(s.extended) == 0 {
 		return nil, p.skip
 	}
-	p.states.Put(cycle, s)
 	allocate := len(s.extended) > 0
 	for _, claim := range found {
 		one := p.podClaim(pod.Pod, claim)
@@ -261,6 +260,7 @@ func (p *plugin) PreFilter(ctx context.Context, cycle *framework.CycleState, pod
 			return nil, status
 		}
 	}
+	p.states.Put(cycle, s)
 	if !allocate {
 		return nil, nil
 	}

@@ -494,6 +494,14 @@ func TestPostFilter(t *testing.T) {
 	if _, s := f.PostFilter(t.Context(), framework.NewCycleState(f.h), framework.NewPodInfo(pod("web")), nil, nil); s.Message() != "no new claims to deallocate" {
 		t.Error(s.Message())
 	}
+	f = newFixture(t, "", nil, node("a"), claim("c", "none"))
+	state := framework.NewCycleState(f.h)
+	if got := f.filter(state, pod("web", "c")); got != "UnschedulableAndUnresolvable: request gpu: device class none does not exist" {
+		t.Fatal(got)
+	}
+	if _, s := f.PostFilter(t.Context(), state, framework.NewPodInfo(pod("web", "c")), nil, nil); s.Message() != "no new claims to deallocate" {
+		t.Errorf("without a class: %s", s.Message())
+	}
 }
 
 // PreBind waits for the conditions that a device needs before pods use it.
@@ -542,6 +550,20 @@ func TestBindingConditions(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The time that devices are given begins with their allocation, which may have been
+// for an earlier attempt.
+func TestBindingTimeoutOfAnOldAllocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := claim("c", "any", allocatedOn("a", "gpu-0"))
+		c.Status.Allocation.Devices.Results[0].BindingConditions = []string{"Attached"}
+		c.Status.Allocation.AllocationTimestamp = new(metav1.NewTime(time.Now().Add(-50 * time.Second)))
+		f := newFixture(t, "", &kubescheduler.DynamicResourcesArgs{BindingTimeout: &metav1.Duration{Duration: time.Minute}}, node("a"), class("any", ""), slice("a", "gpu-0"), c)
+		if _, err := f.bind(pod("web", "c"), "a"); err == nil || err.Error() != "claim c binding timeout" {
+			t.Errorf("PreBind: %v", err)
+		}
+	})
 }
 
 func (f *fixture) setCondition(name, condition string) {
