@@ -28,7 +28,7 @@ func TestLogOfDecision(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, want := range []string{
-			`"level"=5 "msg"="Pod moved to an internal scheduling queue" "pod"={"name"="p" "namespace"="default"} "event"="PodAdd" "queue"="active"`,
+			`"level"=5 "msg"="Pod moved to an internal scheduling queue" "pod"={"name"="p" "namespace"="default"} "event"="UnscheduledPodAdd" "queue"="active"`,
 			`"level"=3 "msg"="Attempting to schedule pod" "pod"={"name"="p" "namespace"="default"}`,
 			`"level"=10 "msg"="Plugin scored node for pod" "pod"={"name"="p" "namespace"="default"} "plugin"="TaintToleration" "node"="a" "score"=300`,
 			`"level"=10 "msg"="Plugin scored node for pod" "pod"={"name"="p" "namespace"="default"} "plugin"="NodeResourcesFit" "node"="b" "score"=`,

@@ -135,7 +135,7 @@ func TestMetricsOfPoints(t *testing.T) {
 			point, status string
 			want          uint64
 		}{
-			{"PreFilter", "Success", 2}, {"Filter", "Success", 2}, {"PreScore", "Success", 2}, {"Score", "Success", 2}, {"Reserve", "Success", 2},
+			{"PreEnqueue", "Success", 2}, {"PreFilter", "Success", 2}, {"Filter", "Success", 2}, {"PreScore", "Success", 2}, {"Score", "Success", 2}, {"Reserve", "Success", 2},
 			{"PreBindPreFlight", "Skip", 2}, {"Bind", "Success", 1}, {"Bind", "Error", 1}, {"PostBind", "Success", 1}, {"Unreserve", "Success", 1},
 		} {
 			var m dto.Metric
@@ -158,7 +158,7 @@ func TestMetricsOfEntities(t *testing.T) {
 			s.add(p)
 		}
 		advance(time.Second)
-		if got := testutil.ToFloat64(s.scheduler.metrics.entities.WithLabelValues("active", "PodAdd", "pod")); got != 2 {
+		if got := testutil.ToFloat64(s.scheduler.metrics.entities.WithLabelValues("active", "UnscheduledPodAdd", "pod")); got != 2 {
 			t.Errorf("%v pods came, want 2", got)
 		}
 		families, err := registry.Gather()

@@ -108,6 +108,9 @@ func New(ctx context.Context, c Config) (*Scheduler, error) {
 		MaxUnschedulable: c.Configuration.PodMaxInUnschedulablePods,
 		PopFromBackoff:   c.Configuration.Features.Enabled(feature.SchedulerPopFromBackoffQ),
 		ObserveHint:      c.Metrics.hinted,
+		ObservePreEnqueue: func(profile string, code framework.Code, took time.Duration) {
+			c.Metrics.point("PreEnqueue", profile, code, took)
+		},
 		Incoming: func(pod *v1.Pod, queue, event string) {
 			c.Metrics.entered(pod, queue, event)
 			if log := klog.FromContext(ctx).V(5); log.Enabled() { // thousands of pods may move at once

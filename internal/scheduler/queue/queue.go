@@ -74,6 +74,9 @@ type Options struct {
 	// for an event, and with what they said. They are measured for one pod of each
 	// event.
 	ObserveHint func(plugin, event string, hint framework.QueueingHint, took time.Duration)
+	// ObservePreEnqueue, if set, is called with the time that the PreEnqueue plugins of
+	// a profile took for a pod.
+	ObservePreEnqueue func(profile string, code framework.Code, took time.Duration)
 }
 
 // place is where a pod is.
@@ -222,7 +225,7 @@ func (q *Queue) Add(pod *v1.Pod) {
 	q.sequence++
 	it := &QueuedPodInfo{PodInfo: framework.NewPodInfo(pod), sequence: q.sequence, index: -1}
 	q.pods[pod.UID] = it
-	q.activate(it, "PodAdd", q.options.Clock.Now())
+	q.activate(it, "UnscheduledPodAdd", q.options.Clock.Now())
 }
 
 func (q *Queue) has(uid types.UID) bool {
@@ -396,15 +399,13 @@ func (q *Queue) Activate(pods ...*v1.Pod) {
 // in which they were added.
 func (q *Queue) activate(it *QueuedPodInfo, event string, now time.Time) {
 	it.timestamp = now
-	for _, p := range q.options.Profiles[it.Pod.Spec.SchedulerName].PreEnqueue {
-		if s := p.PreEnqueue(context.Background(), it.PodInfo); !s.IsSuccess() {
-			it.gatingPlugin, it.place, it.deadline = p.Name(), gated, now.Add(q.options.MaxUnschedulable)
-			q.gated.push(it)
-			q.enterIndex(it)
-			q.options.Incoming(it.Pod, "gated", event)
-			q.wake()
-			return
-		}
+	if plugin := q.preEnqueue(it); plugin != "" {
+		it.gatingPlugin, it.place, it.deadline = plugin, gated, now.Add(q.options.MaxUnschedulable)
+		q.gated.push(it)
+		q.enterIndex(it)
+		q.options.Incoming(it.Pod, "gated", event)
+		q.wake()
+		return
 	}
 	if it.InitialAttemptTimestamp.IsZero() {
 		it.InitialAttemptTimestamp = now
@@ -414,6 +415,21 @@ func (q *Queue) activate(it *QueuedPodInfo, event string, now time.Time) {
 	q.active.push(it)
 	q.options.Incoming(it.Pod, "active", event)
 	q.wake()
+}
+
+// preEnqueue returns the plugin that keeps a pod out of the active queue, or "".
+func (q *Queue) preEnqueue(it *QueuedPodInfo) (plugin string) {
+	profile, code, began := it.Pod.Spec.SchedulerName, framework.Success, time.Now()
+	for _, p := range q.options.Profiles[profile].PreEnqueue {
+		if s := p.PreEnqueue(context.Background(), it.PodInfo); !s.IsSuccess() {
+			plugin, code = p.Name(), s.Code()
+			break
+		}
+	}
+	if q.options.ObservePreEnqueue != nil {
+		q.options.ObservePreEnqueue(profile, code, time.Since(began))
+	}
+	return plugin
 }
 
 // take removes a pod from its place.
