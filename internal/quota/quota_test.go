@@ -50,6 +50,13 @@ func TestUsage(t *testing.T) {
 		"a pod": {quota.Pods, pod(list("cpu", "100m", "ephemeral-storage", "1Gi", "example.com/gpu", "2", "hugepages-2Mi", "4Mi"), list("memory", "64Mi")), list(
 			"count/pods", "1", "pods", "1", "cpu", "100m", "requests.cpu", "100m", "ephemeral-storage", "1Gi", "requests.ephemeral-storage", "1Gi",
 			"requests.example.com/gpu", "2", "hugepages-2Mi", "4Mi", "requests.hugepages-2Mi", "4Mi", "limits.memory", "64Mi")},
+		"a device of a class": {quota.Pods, pod(list("deviceclass.resource.kubernetes.io/gpu", "2"), nil),
+			list("count/pods", "1", "pods", "1", "requests.deviceclass.resource.kubernetes.io/gpu", "2")},
+		"a pod that shrinks": {quota.Pods, pod(list("cpu", "100m", "memory", "200Mi"), list("memory", "400Mi"), func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: &corev1.ResourceRequirements{
+				Requests: list("cpu", "150m", "memory", "150Mi"), Limits: list("memory", "500Mi"),
+			}}}
+		}), list("count/pods", "1", "pods", "1", "cpu", "150m", "requests.cpu", "150m", "memory", "200Mi", "requests.memory", "200Mi", "limits.memory", "500Mi")},
 		"a pod that has ended":      {quota.Pods, pod(list("cpu", "1"), nil, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), list("count/pods", "1")},
 		"a pod that is being ended": {quota.Pods, pod(nil, nil, deletedAgo(10*time.Second)), list("count/pods", "1", "pods", "1")},
 		"a pod whose node is lost":  {quota.Pods, pod(nil, nil, deletedAgo(time.Minute)), list("count/pods", "1")},
@@ -81,7 +88,7 @@ func TestUsage(t *testing.T) {
 func TestTracked(t *testing.T) {
 	for name, want := range map[corev1.ResourceName]string{
 		"pods": "pods", "cpu": "pods", "requests.memory": "pods", "limits.ephemeral-storage": "pods", "hugepages-2Mi": "pods",
-		"requests.hugepages-2Mi": "pods", "requests.example.com/gpu": "pods", "count/pods": "pods",
+		"requests.hugepages-2Mi": "pods", "requests.example.com/gpu": "pods", "requests.deviceclass.resource.kubernetes.io/gpu": "pods", "count/pods": "pods",
 		"services": "services", "services.nodeports": "services", "services.loadbalancers": "services",
 		"requests.storage": "persistentvolumeclaims", "gold.storageclass.storage.k8s.io/requests.storage": "persistentvolumeclaims",
 		"gpu.deviceclass.resource.k8s.io/devices": "resourceclaims.resource.k8s.io",

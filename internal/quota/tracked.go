@@ -61,7 +61,7 @@ func Tracked(name corev1.ResourceName) (schema.GroupResource, bool) {
 	switch {
 	case computed(asked), computed(limit), strings.HasPrefix(string(asked), corev1.ResourceHugePagesPrefix):
 		return Pods, true
-	case asked != name && Extended(asked):
+	case asked != name && requestedOnly(asked):
 		return Pods, true
 	}
 	return schema.GroupResource{}, false

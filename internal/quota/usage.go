@@ -60,17 +60,20 @@ func finished(pod *corev1.Pod, now time.Time) bool {
 	return now.After(pod.DeletionTimestamp.Add(timespan.Seconds(*pod.DeletionGracePeriodSeconds)))
 }
 
+// podUsage adds the resources of a pod. One that is being resized uses the
+// larger of what it requests and what its containers still have.
 func podUsage(used corev1.ResourceList, pod *corev1.Pod) {
-	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	for name, q := range resourcehelper.PodRequests(pod, options) {
 		switch {
 		case computed(name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
 			used[name] = q
 			used[corev1.DefaultResourceRequestsPrefix+name] = q
-		case Extended(name):
+		case requestedOnly(name):
 			used[corev1.DefaultResourceRequestsPrefix+name] = q
 		}
 	}
-	for name, q := range resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{}) {
+	for name, q := range resourcehelper.PodLimits(pod, options) {
 		if computed(name) {
 			used["limits."+name] = q
 		}
@@ -81,6 +84,12 @@ func podUsage(used corev1.ResourceList, pod *corev1.Pod) {
 // limits.
 func computed(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
+}
+
+// requestedOnly reports whether quotas limit only the requests of a resource:
+// extended resources, and devices of a class that pods request by its name.
+func requestedOnly(name corev1.ResourceName) bool {
+	return Extended(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }
 
 // Extended reports whether a resource is one that Kubernetes does not define,

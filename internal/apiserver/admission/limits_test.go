@@ -131,6 +131,9 @@ func TestResourceQuota(t *testing.T) {
 			`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=750m, limited: requests.cpu=1`, "requests.cpu=750m"},
 		"left out": {quotaOf("q", list("limits.cpu", "1", "requests.memory", "1Gi"), list("limits.cpu", "0", "requests.memory", "0")), pod(nil),
 			`pods "p" is forbidden: failed quota: q: must specify limits.cpu for: c; requests.memory for: c`, "limits.cpu=0,requests.memory=0"},
+		"the pod's own resources": {quotaOf("q", list("requests.memory", "1Gi"), list("requests.memory", "0")), pod(func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("memory", "512Mi")}
+		}), "", "requests.memory=512Mi"},
 		"not counted yet": {func() *corev1.ResourceQuota { q := quotaOf("q", list("pods", "2"), nil); q.Status.Hard = nil; return q }(), pod(nil),
 			`pods "p" is forbidden: status unknown for quota: q, resources: pods`, ""},
 		"out of scope": {quotaOf("q", list("pods", "0"), list("pods", "0"), corev1.ResourceQuotaScopeNotBestEffort), pod(nil), "", "pods=0"},
@@ -141,6 +144,43 @@ func TestResourceQuota(t *testing.T) {
 			c := config(s.Memory)
 			c.QuotaUpdater = s
 			if got := run(t, newResourceQuota(c), write{kind: "Pod", resource: "pods", obj: test.pod}); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			q, _ := s.get("web", "q")
+			if got := describeList(q.Status.Used); got != test.used {
+				t.Errorf("used %s, want %s", got, test.used)
+			}
+		})
+	}
+}
+
+// An update that brings a pod into the scope of a quota uses it, and one that
+// leaves it there does not use it twice.
+func TestUpdateIntoScopeOfQuota(t *testing.T) {
+	running, limited := sized(list("cpu", "500m"), nil), sized(list("cpu", "500m"), nil)
+	limited.Spec.ActiveDeadlineSeconds = new(int64(60))
+	longer := limited.DeepCopy()
+	longer.Spec.ActiveDeadlineSeconds = new(int64(30))
+	const exceeded = `pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=0, limited: requests.cpu=100m`
+	for name, test := range map[string]struct {
+		hard     string
+		obj, old *corev1.Pod
+		want     string
+		used     string
+	}{
+		"comes into the scope":       {"1", limited, running, "", "requests.cpu=500m"},
+		"comes into a full scope":    {"100m", limited, running, exceeded, "requests.cpu=0"},
+		"stays in the scope":         {"100m", longer, limited, "", "requests.cpu=0"},
+		"was never there":            {"100m", running, running, "", "requests.cpu=0"},
+		"leaves, for the controller": {"100m", running, limited, "", "requests.cpu=0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &quotaStore{Memory: objectstest.NewMemory().Put(objects.ResourceQuotas,
+				quotaOf("q", list("requests.cpu", test.hard), list("requests.cpu", "0"), corev1.ResourceQuotaScopeTerminating))}
+			c := config(s.Memory)
+			c.QuotaUpdater = s
+			w := write{op: admission.Update, kind: "Pod", resource: "pods", obj: test.obj, old: test.old}
+			if got := run(t, newResourceQuota(c), w); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 			q, _ := s.get("web", "q")

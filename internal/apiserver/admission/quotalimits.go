@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resources "k8s.io/apiserver/pkg/quota/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -23,8 +24,11 @@ func mustSpecify(name corev1.ResourceName) bool {
 }
 
 // unspecified returns an error that lists the limited resources that containers
-// do not specify.
+// do not specify. The containers of a pod with resources of its own need not.
 func unspecified(pod *corev1.Pod, limited []corev1.ResourceName) error {
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		return nil
+	}
 	missing := map[string][]string{}
 	for c := range podquery.Containers(&pod.Spec) {
 		have := map[corev1.ResourceName]bool{}

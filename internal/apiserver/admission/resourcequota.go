@@ -127,13 +127,17 @@ func (p *resourceQuota) charge(ctx context.Context, a admission.Attributes, name
 }
 
 // fits returns the quota with delta added to its usage, and the part of delta
-// that it limits. It returns nil if the quota does not apply. The error says
+// that it limits. An update by which the quota begins to select the object is
+// charged in full. It returns nil if the quota does not apply. The error says
 // which limit is exceeded or which resource is not specified.
 func fits(q *corev1.ResourceQuota, a admission.Attributes, delta corev1.ResourceList) (next *corev1.ResourceQuota, amount corev1.ResourceList, err error) {
 	if !quota.Selects(q, a.GetObject()) {
 		return nil, nil, nil
 	}
 	all := usage(a, a.GetObject())
+	if a.GetOperation() == admission.Update && !quota.Selects(q, a.GetOldObject()) {
+		delta = all
+	}
 	limited := limitedBy(q, all, a.GetObject())
 	if len(limited) == 0 {
 		return nil, nil, unknown(q, a, all)

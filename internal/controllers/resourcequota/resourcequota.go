@@ -138,7 +138,9 @@ func usageChanged(gr schema.GroupResource, old, new any) bool {
 	}
 	if before, ok := old.(*v1.PersistentVolumeClaim); ok {
 		after, ok := new.(*v1.PersistentVolumeClaim)
-		if !ok || !equality.Semantic.DeepEqual(before.Spec.VolumeAttributesClassName, after.Spec.VolumeAttributesClassName) {
+		if !ok || !equality.Semantic.DeepEqual(before.Spec.VolumeAttributesClassName, after.Spec.VolumeAttributesClassName) ||
+			!equality.Semantic.DeepEqual(before.Status.CurrentVolumeAttributesClassName, after.Status.CurrentVolumeAttributesClassName) ||
+			!equality.Semantic.DeepEqual(before.Status.ModifyVolumeStatus, after.Status.ModifyVolumeStatus) {
 			return true
 		}
 	}

@@ -84,6 +84,28 @@ func TestStatusKeepsUncountedUsage(t *testing.T) {
 	}
 }
 
+// A quota with a scope counts a claim anew when one of its attributes classes
+// changes, those of its status too.
+func TestClassesOfClaimChange(t *testing.T) {
+	for name, change := range map[string]func(*v1.PersistentVolumeClaim){
+		"requested": func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = new("fast") },
+		"current":   func(c *v1.PersistentVolumeClaim) { c.Status.CurrentVolumeAttributesClassName = new("fast") },
+		"target": func(c *v1.PersistentVolumeClaim) {
+			c.Status.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: "fast"}
+		},
+	} {
+		before := &v1.PersistentVolumeClaim{}
+		after := before.DeepCopy()
+		if usageChanged(schema.GroupResource{Resource: "persistentvolumeclaims"}, before, after) {
+			t.Errorf("%s: counted anew without a change", name)
+		}
+		change(after)
+		if !usageChanged(schema.GroupResource{Resource: "persistentvolumeclaims"}, before, after) {
+			t.Errorf("%s: not counted anew", name)
+		}
+	}
+}
+
 // The usage follows creations, completions and deletions, also of custom
 // resources.
 func TestUsageFollowsObjects(t *testing.T) {
