@@ -225,9 +225,11 @@ func ratio(kind corev1.LimitType, name corev1.ResourceName, highest resource.Qua
 	if limit.IsZero() {
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, highest.String())
 	}
-	observed := limit.AsApproximateFloat64() / request.AsApproximateFloat64()
-	if observed > highest.AsApproximateFloat64() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind, highest.String(), observed)
+	most := request.DeepCopy()
+	most.AsDec().Mul(most.AsDec(), highest.AsDec()) // exact, unlike floating point
+	if limit.Cmp(most) <= 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind, highest.String(),
+		limit.AsApproximateFloat64()/request.AsApproximateFloat64())
 }
