@@ -98,6 +98,7 @@ func order() []registration {
 		{name: "DefaultIngressClass", on: true, build: newDefaultIngressClass},
 		{name: "DenyServiceExternalIPs", build: func(*Config) admission.Interface { return denyServiceExternalIPs{} }},
 		{name: "PodTopologyLabels", on: true, build: newPodTopologyLabels},
+		{name: "NodeDeclaredFeatureValidator", on: true, build: newNodeDeclaredFeatureValidator},
 		{name: "PodResizeValidator", on: true, build: newPodResizeValidator},
 		{name: "MutatingAdmissionPolicy", on: true},
 		{name: "MutatingAdmissionWebhook", on: true},

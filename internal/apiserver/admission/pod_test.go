@@ -313,3 +313,49 @@ func TestPodResize(t *testing.T) {
 		})
 	}
 }
+
+// A pod is not changed in a way that its node cannot do.
+func TestNodeDeclaredFeatures(t *testing.T) {
+	node := func(name string, features ...string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{DeclaredFeatures: features}}
+	}
+	p := newNodeDeclaredFeatureValidator(config(objectstest.NewMemory().Put(objects.Nodes,
+		node("new", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"), node("old"))))
+	on := func(node string, generation int64, change func(*corev1.PodSpec)) *corev1.Pod {
+		return pod(func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Generation = node, generation
+			p.Spec.InitContainers = []corev1.Container{{Name: "i"}}
+			change(&p.Spec)
+		})
+	}
+	one := corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
+	same := func(*corev1.PodSpec) {}
+	whole := func(s *corev1.PodSpec) { s.Resources = &one }
+	first := func(s *corev1.PodSpec) { s.InitContainers[0].Resources = one }
+	plain := func(s *corev1.PodSpec) { s.Containers[0].Resources = one }
+	for name, test := range map[string]struct {
+		resource string
+		obj      *corev1.Pod
+		want     string
+	}{
+		"the pod's resources": {"pods/resize", on("new", 2, whole), ""},
+		"the pod's resources, old node": {"pods/resize", on("old", 2, whole),
+			`pods "p" is forbidden: pod update requires features InPlacePodLevelResourcesVerticalScaling which are not available on node "old"`},
+		"an init container": {"pods/resize", on("new", 2, first), ""},
+		"an init container, old node": {"pods", on("old", 2, first),
+			`pods "p" is forbidden: pod update requires features InPlacePodVerticalScalingInitContainers which are not available on node "old"`},
+		"a container, old node":               {"pods/resize", on("old", 2, plain), ""},
+		"nothing":                             {"pods/resize", on("old", 2, same), ""},
+		"the same generation":                 {"pods/resize", on("old", 1, whole), ""},
+		"no node":                             {"pods/resize", on("", 2, whole), ""},
+		"unknown node":                        {"pods/resize", on("gone", 2, whole), `pods "p" is forbidden: node "gone" not found`},
+		"another subresource on the old node": {"pods/status", on("old", 2, whole), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := write{op: admission.Update, kind: "Pod", resource: test.resource, obj: test.obj, old: on(test.obj.Spec.NodeName, 1, same)}
+			if got := run(t, p, w); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
