@@ -279,6 +279,9 @@ func (d *Definition[S, T]) table() Table[Object] {
 	if d.Table.ListRow != nil {
 		t.ListRow = d.listRow
 	}
+	if d.Table.Conditions != nil {
+		t.Conditions = func(obj Object) []metav1.TableRowCondition { return d.Table.Conditions(obj.(T)) }
+	}
 	return t
 }
 

@@ -148,6 +148,8 @@ type Table[T Object] struct {
 	// ListRow returns what replaces Row in a list of objects, for kinds whose
 	// rows depend on the other objects. Nil is Row.
 	ListRow func(list iter.Seq[T]) func(obj T, now time.Time) []any
+	// Conditions returns the conditions of an object's row. Nil is none.
+	Conditions func(obj T) []metav1.TableRowCondition
 }
 
 // FieldSelectors are the fields that a field selector may name besides

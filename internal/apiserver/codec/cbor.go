@@ -133,7 +133,7 @@ func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o
 	}
 	cells := v.row(entries, o)
 	for _, e := range entries {
-		row := metav1.TableRow{Cells: cells(e.Object, o.Now)}
+		row := metav1.TableRow{Cells: cells(e.Object, o.Now), Conditions: v.rowConditions(e)}
 		var err error
 		switch o.IncludeObject {
 		case metav1.IncludeNone:

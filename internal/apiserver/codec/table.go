@@ -78,6 +78,13 @@ func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media
 			return nil, err
 		}
 		b.Truncate(b.Len() - 1)
+		if conditions := v.rowConditions(e); len(conditions) > 0 {
+			b.WriteString(`,"conditions":`)
+			if err := cells.Encode(conditions); err != nil {
+				return nil, err
+			}
+			b.Truncate(b.Len() - 1)
+		}
 		object, err := v.rowObject(e, o)
 		if err != nil {
 			return nil, err
@@ -88,6 +95,13 @@ func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media
 	}
 	b.WriteString("]}\n")
 	return b.Bytes(), nil
+}
+
+func (v *Version) rowConditions(e *watchcache.Entry) []metav1.TableRowCondition {
+	if v.Resource.Table.Conditions == nil {
+		return nil
+	}
+	return v.Resource.Table.Conditions(e.Object)
 }
 
 func (v *Version) rowObject(e *watchcache.Entry, o TableOptions) ([]byte, error) {

@@ -43,6 +43,7 @@ func TestEndpointsColumn(t *testing.T) {
 	}
 	for want, subsets := range map[string][]corev1.EndpointSubset{
 		"<none>":                         nil,
+		"":                               {{NotReadyAddresses: addresses[:1], Ports: ports[:1]}},
 		"10.0.0.1,10.0.0.1:1,10.0.0.1:2": {{Addresses: addresses[:1]}, {Addresses: addresses[:1], Ports: ports[:2]}},
 		"10.0.0.1:1,10.0.0.1:1,10.0.0.1:2 + 1 more...":           {{Addresses: addresses[:2], Ports: ports[:2]}},
 		"10.0.0.1:1,10.0.0.1:1,10.0.0.1:1 + 89999999997 more...": {{Addresses: addresses, Ports: ports}},
@@ -169,6 +170,21 @@ func TestDeletedPodStatusColumn(t *testing.T) {
 			ready: "0/1", status: "Unknown", restarts: "0",
 		},
 	})
+}
+
+// TestEndedPodRow checks the condition of the row of a pod that has ended.
+func TestEndedPodRow(t *testing.T) {
+	for phase, want := range map[corev1.PodPhase]string{
+		corev1.PodRunning: "", corev1.PodSucceeded: "The pod has completed successfully.", corev1.PodFailed: "The pod failed.",
+	} {
+		conditions := pod.Pods().Table.Conditions(&corev1.Pod{Status: corev1.PodStatus{Phase: phase}})
+		if want == "" && len(conditions) > 0 {
+			t.Errorf("%s: %v", phase, conditions)
+		}
+		if want != "" && (len(conditions) != 1 || conditions[0] != metav1.TableRowCondition{Type: "Completed", Status: "True", Reason: string(phase), Message: want}) {
+			t.Errorf("%s: %v", phase, conditions)
+		}
+	}
 }
 
 // checkPodRows compares the cells of pods with one container.

@@ -75,7 +75,7 @@ func endpointsCell(e *corev1.Endpoints) string {
 		}
 	}
 	switch {
-	case len(list) == 0:
+	case len(e.Subsets) == 0:
 		return printers.None
 	case count > most:
 		return fmt.Sprintf("%s + %d more...", strings.Join(list, ","), count-most)

@@ -68,7 +68,8 @@ func Pods() *resource.Resource {
 				resource.WideColumn("Nominated Node", "string", corev1.PodStatus{}.SwaggerDoc()["nominatedNodeName"]),
 				resource.WideColumn("Readiness Gates", "string", corev1.PodSpec{}.SwaggerDoc()["readinessGates"]),
 			},
-			Row: row,
+			Row:        row,
+			Conditions: rowConditions,
 		},
 		FieldSelectors: resource.FieldSelectors[*corev1.Pod]{
 			SelectableField: selectableField,
@@ -228,6 +229,20 @@ func row(p *corev1.Pod, now time.Time) []any {
 		resource.Age(p.CreationTimestamp, now), cmp.Or(ip, printers.None), cmp.Or(p.Spec.NodeName, printers.None),
 		cmp.Or(p.Status.NominatedNodeName, printers.None), readinessGates(p),
 	}
+}
+
+// rowConditions says that a pod has ended.
+func rowConditions(p *corev1.Pod) []metav1.TableRowCondition {
+	message := ""
+	switch p.Status.Phase {
+	case corev1.PodSucceeded:
+		message = "The pod has completed successfully."
+	case corev1.PodFailed:
+		message = "The pod failed."
+	default:
+		return nil
+	}
+	return []metav1.TableRowCondition{{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(p.Status.Phase), Message: message}}
 }
 
 func readinessGates(p *corev1.Pod) string {
