@@ -231,14 +231,17 @@ func userOf(c *claims) user.Info {
 	return info.UserInfo()
 }
 
-// checkBound checks the token's time and the objects that it is bound to. An
+// checkBound checks the token's time, for which the clock of the server that
+// issued it may differ by a minute, and the objects that it is bound to. An
 // object that is being deleted counts for one more minute.
 func (a *Authenticator) checkBound(v *verifiedToken, now time.Time) error {
 	c := &v.claims
-	err := c.ValidateWithLeeway(jwt.Expected{Time: now}, 0)
+	err := c.ValidateWithLeeway(jwt.Expected{Time: now}, jwt.DefaultLeeway)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
 		return errors.New("service account token has expired")
+	case errors.Is(err, jwt.ErrIssuedInTheFuture):
+		return errors.New("service account token is issued in the future")
 	case err != nil:
 		return fmt.Errorf("service account token is not valid yet: %w", err)
 	}

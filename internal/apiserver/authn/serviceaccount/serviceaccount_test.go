@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
@@ -211,7 +212,9 @@ func TestLifetimes(t *testing.T) {
 		if _, ok, err := f.auth.AuthenticateToken(vault, foreign); !ok {
 			t.Error(err)
 		}
-		time.Sleep(time.Hour + time.Second)
+		time.Sleep(time.Hour + 59*time.Second)
+		f.accepted(t, plain) // the clocks of servers differ
+		time.Sleep(2 * time.Second)
 		f.refused(t, plain, "expired")
 		f.accepted(t, capped)
 		time.Sleep(48 * time.Hour)
@@ -223,6 +226,20 @@ func TestLifetimes(t *testing.T) {
 		time.Sleep(365 * 24 * time.Hour)
 		f.refused(t, extended.Status.Token, "expired")
 	})
+}
+
+// Tokens of an API server whose clock is ahead are accepted, up to a minute.
+func TestClockAhead(t *testing.T) {
+	f := newFixture(t, t.TempDir())
+	for ahead, want := range map[time.Duration]string{30 * time.Second: "", 2 * time.Minute: "service account token is not valid yet"} {
+		f.issuer.o.Clock = clocktesting.NewFakePassiveClock(time.Now().Add(ahead))
+		token := f.token(t, authenticationv1.TokenRequestSpec{})
+		if want == "" {
+			f.accepted(t, token)
+		} else {
+			f.refused(t, token, want)
+		}
+	}
 }
 
 func TestKeyRotation(t *testing.T) {
