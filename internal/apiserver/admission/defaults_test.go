@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -121,6 +122,36 @@ func TestRuntimeClass(t *testing.T) {
 				t.Errorf("%+v", o.Spec)
 			}
 		})
+	}
+}
+
+// A toleration that another one contains is left out, so that it does not end
+// the other one's time.
+func TestMergedTolerations(t *testing.T) {
+	every := corev1.Toleration{Operator: corev1.TolerationOpExists}
+	exists := corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists}
+	equal := corev1.Toleration{Key: "k", Operator: corev1.TolerationOpEqual, Value: "v"}
+	unstated := corev1.Toleration{Key: "k", Value: "v"}
+	other := corev1.Toleration{Key: "k", Operator: corev1.TolerationOpEqual, Value: "w"}
+	execute := corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
+	short, long := execute, execute
+	short.TolerationSeconds, long.TolerationSeconds = new(int64(10)), new(int64(20))
+	for name, test := range map[string]struct{ pod, class, want []corev1.Toleration }{
+		"none":               {nil, nil, nil},
+		"of the pod":         {[]corev1.Toleration{equal}, nil, []corev1.Toleration{equal}},
+		"of the class":       {nil, []corev1.Toleration{equal}, []corev1.Toleration{equal}},
+		"the same":           {[]corev1.Toleration{equal}, []corev1.Toleration{equal}, []corev1.Toleration{equal}},
+		"different":          {[]corev1.Toleration{equal}, []corev1.Toleration{other}, []corev1.Toleration{equal, other}},
+		"the class has more": {[]corev1.Toleration{equal, execute}, []corev1.Toleration{exists}, []corev1.Toleration{exists}},
+		"the pod has more":   {[]corev1.Toleration{every}, []corev1.Toleration{equal, short}, []corev1.Toleration{every}},
+		"equal by default":   {[]corev1.Toleration{unstated}, []corev1.Toleration{equal}, []corev1.Toleration{equal}},
+		"longer":             {[]corev1.Toleration{short}, []corev1.Toleration{long}, []corev1.Toleration{long}},
+		"without an end":     {[]corev1.Toleration{execute}, []corev1.Toleration{long}, []corev1.Toleration{execute}},
+		"other effect":       {[]corev1.Toleration{execute}, []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}, []corev1.Toleration{execute, {Key: "k", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}},
+	} {
+		if diff := cmp.Diff(test.want, mergeTolerations(test.pod, test.class)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 

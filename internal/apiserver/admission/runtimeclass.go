@@ -49,13 +49,43 @@ func (p runtimeClass) Admit(ctx context.Context, a admission.Attributes, _ admis
 		maps.Copy(merged, pod.Spec.NodeSelector)
 		pod.Spec.NodeSelector = merged
 	}
-	for _, t := range class.Scheduling.Tolerations {
-		same := func(have corev1.Toleration) bool { return equality.Semantic.DeepEqual(have, t) }
-		if !slices.ContainsFunc(pod.Spec.Tolerations, same) {
-			pod.Spec.Tolerations = append(pod.Spec.Tolerations, *t.DeepCopy())
+	pod.Spec.Tolerations = mergeTolerations(pod.Spec.Tolerations, class.Scheduling.Tolerations)
+	return nil
+}
+
+// mergeTolerations returns the tolerations of both lists, except for those that
+// another one contains: the shortest of several decides when a pod is evicted.
+func mergeTolerations(first, second []corev1.Toleration) []corev1.Toleration {
+	all := slices.Concat(first, second)
+	var merged []corev1.Toleration
+	for i, t := range all {
+		contained := func(in corev1.Toleration) bool { return containsToleration(in, t) }
+		containedLater := func(in corev1.Toleration) bool { return contained(in) && !equality.Semantic.DeepEqual(in, t) }
+		if !slices.ContainsFunc(merged, contained) && !slices.ContainsFunc(all[i+1:], containedLater) {
+			merged = append(merged, *t.DeepCopy())
 		}
 	}
-	return nil
+	return merged
+}
+
+// containsToleration reports whether a pod that has the first toleration
+// tolerates all that the second one tolerates, for at least as long.
+func containsToleration(t, other corev1.Toleration) bool {
+	switch {
+	case equality.Semantic.DeepEqual(t, other):
+		return true
+	case t.Key != other.Key && (t.Key != "" || t.Operator != corev1.TolerationOpExists),
+		t.Effect != "" && t.Effect != other.Effect,
+		t.TolerationSeconds != nil && (other.TolerationSeconds == nil || *other.TolerationSeconds > *t.TolerationSeconds):
+		return false
+	}
+	switch t.Operator {
+	case corev1.TolerationOpExists:
+		return true
+	case corev1.TolerationOpEqual, "":
+		return (other.Operator == corev1.TolerationOpEqual || other.Operator == "") && other.Value == t.Value
+	}
+	return false
 }
 
 func (p runtimeClass) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
