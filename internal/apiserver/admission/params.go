@@ -21,8 +21,8 @@ import (
 
 // resolver knows the kinds that the server has.
 type resolver interface {
-	// ResourceOf returns the plural name of the resource of a kind.
-	ResourceOf(kind schema.GroupVersionKind) (plural string, ok bool)
+	// ResourceOf returns the plural name and the scope of the resource of a kind.
+	ResourceOf(kind schema.GroupVersionKind) (plural string, namespaced, ok bool)
 }
 
 // params are the parameters of a policy or a binding.
@@ -136,7 +136,7 @@ func readOf(kind *admissionregistrationv1.ParamKind, o admission.ObjectInterface
 	}
 	requested.APIGroup, requested.APIVersion = gv.Group, gv.Version
 	if r, ok := o.(resolver); ok {
-		if plural, served := r.ResourceOf(gv.WithKind(kind.Kind)); served {
+		if plural, _, served := r.ResourceOf(gv.WithKind(kind.Kind)); served {
 			requested.Resource = plural
 			return requested, ""
 		}

@@ -21,8 +21,8 @@ import (
 // knowsConfigMaps is a resolver of one kind.
 type knowsConfigMaps struct{ admission.ObjectInterfaces }
 
-func (knowsConfigMaps) ResourceOf(kind schema.GroupVersionKind) (string, bool) {
-	return "configmaps", kind == schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+func (knowsConfigMaps) ResourceOf(kind schema.GroupVersionKind) (string, bool, bool) {
+	return "configmaps", true, kind == schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 }
 
 // The writer of a policy or binding must be able to read its parameters.

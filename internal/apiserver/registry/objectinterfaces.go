@@ -28,14 +28,14 @@ func (g *Registry) GetObjectDefaulter() runtime.ObjectDefaulter { return kindMap
 // GetObjectConvertor implements admission.ObjectInterfaces.
 func (g *Registry) GetObjectConvertor() runtime.ObjectConvertor { return kindMap{g} }
 
-// ResourceOf returns the plural name of the resource that has a kind. ok is
-// false if the kind is not served.
-func (g *Registry) ResourceOf(kind schema.GroupVersionKind) (plural string, ok bool) {
+// ResourceOf returns the plural name of the resource that has a kind, and
+// whether its objects are in namespaces. ok is false if the kind is not served.
+func (g *Registry) ResourceOf(kind schema.GroupVersionKind) (plural string, namespaced, ok bool) {
 	e := g.Routes().ofKind(kind)
 	if e == nil {
-		return "", false
+		return "", false, false
 	}
-	return e.Resource.Plural, true
+	return e.Resource.Plural, e.Resource.Namespaced, true
 }
 
 // GetEquivalentResourceMapper implements admission.ObjectInterfaces.
