@@ -55,6 +55,9 @@ type Config struct {
 	// PodSecurity is the plugin's configuration. If nil, only namespace labels
 	// restrict pods.
 	PodSecurity *podsecurity.PodSecurityConfiguration
+	// NotReadySeconds and UnreachableSeconds are how long pods tolerate nodes that
+	// are not ready or unreachable, unless they say so; nil is 300.
+	NotReadySeconds, UnreachableSeconds *int64
 	// Extensions are the plugins for webhooks and CEL policies, by name, as
 	// returned by Extensions.
 	Extensions map[string]admission.Interface
@@ -87,7 +90,7 @@ func order() []registration {
 		{name: "PodSecurity", on: true, build: newPodSecurity, blocks: true},
 		{name: "PodNodeSelector", build: newPodNodeSelector},
 		{name: "Priority", on: true, build: newPriority},
-		{name: "DefaultTolerationSeconds", on: true, build: func(*Config) admission.Interface { return defaultTolerationSeconds{} }},
+		{name: "DefaultTolerationSeconds", on: true, build: newDefaultTolerationSeconds},
 		{name: "PodTolerationRestriction", build: newPodTolerationRestriction},
 		{name: "ExtendedResourceToleration", build: func(*Config) admission.Interface { return extendedResourceToleration{} }},
 		{name: "DefaultStorageClass", on: true, build: newDefaultStorageClass},

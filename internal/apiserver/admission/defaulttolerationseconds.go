@@ -9,27 +9,40 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// defaultTolerationPeriod is how long a pod stays on a node that is not ready
-// or unreachable, in seconds.
+// defaultTolerationPeriod is the default of how long a pod stays on a node that
+// is not ready or unreachable, in seconds.
 const defaultTolerationPeriod = 300
 
 // defaultTolerationSeconds adds tolerations for a short time on nodes that are
 // not ready or unreachable.
-type defaultTolerationSeconds struct{ onWrite }
+type defaultTolerationSeconds struct {
+	onWrite
+	notReady, unreachable int64
+}
 
-func (defaultTolerationSeconds) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func newDefaultTolerationSeconds(c *Config) admission.Interface {
+	return defaultTolerationSeconds{
+		notReady:    ptr.Deref(c.NotReadySeconds, defaultTolerationPeriod),
+		unreachable: ptr.Deref(c.UnreachableSeconds, defaultTolerationPeriod),
+	}
+}
+
+func (p defaultTolerationSeconds) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok || !is(a, "", "pods", "") {
 		return nil
 	}
-	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+	for _, taint := range []struct {
+		key     string
+		seconds int64
+	}{{corev1.TaintNodeNotReady, p.notReady}, {corev1.TaintNodeUnreachable, p.unreachable}} {
 		tolerated := slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
-			return (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+			return (t.Key == taint.key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
 		})
 		if !tolerated {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-				Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
-				TolerationSeconds: ptr.To[int64](defaultTolerationPeriod)})
+				Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: ptr.To(taint.seconds)})
 		}
 	}
 	return nil

@@ -205,9 +205,16 @@ func TestTolerationsAndTaints(t *testing.T) {
 	o := pod(func(p *corev1.Pod) {
 		p.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, Operator: corev1.TolerationOpExists}}
 	})
-	run(t, defaultTolerationSeconds{}, write{kind: "Pod", resource: "pods", obj: o})
+	c := config(objectstest.NewMemory())
+	run(t, newDefaultTolerationSeconds(c), write{kind: "Pod", resource: "pods", obj: o})
 	if len(o.Spec.Tolerations) != 2 || o.Spec.Tolerations[1].Key != corev1.TaintNodeNotReady || *o.Spec.Tolerations[1].TolerationSeconds != 300 {
 		t.Errorf("%+v", o.Spec.Tolerations)
+	}
+	c.NotReadySeconds, c.UnreachableSeconds = new(int64(30)), new(int64(0))
+	shorter := pod(nil)
+	run(t, newDefaultTolerationSeconds(c), write{kind: "Pod", resource: "pods", obj: shorter})
+	if got := shorter.Spec.Tolerations; len(got) != 2 || *got[0].TolerationSeconds != 30 || *got[1].TolerationSeconds != 0 {
+		t.Errorf("%+v", got)
 	}
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	for range 2 {

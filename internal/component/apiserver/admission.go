@@ -25,6 +25,11 @@ type AdmissionOptions struct {
 	// AllowPrivileged allows privileged containers in pods and templates. It is
 	// true by default, unlike upstream's.
 	AllowPrivileged bool
+
+	// How long pods stay on nodes that are not ready or unreachable, in seconds,
+	// unless they say so.
+	NotReadySeconds    int64
+	UnreachableSeconds int64
 }
 
 func (o *AdmissionOptions) addFlags(fs *pflag.FlagSet) {
@@ -32,6 +37,8 @@ func (o *AdmissionOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.Disable, "disable-admission-plugins", o.Disable, "default admission plugins not to run")
 	fs.StringVar(&o.ConfigFile, "admission-control-config-file", o.ConfigFile, "AdmissionConfiguration; the plugin PodSecurity may have one")
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "allow privileged containers in pods and in templates of pods")
+	fs.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", o.NotReadySeconds, "how long pods stay on nodes that are not ready, unless they tolerate that for another time")
+	fs.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", o.UnreachableSeconds, "how long pods stay on nodes that are unreachable, unless they tolerate that for another time")
 	flagvalue.Is(fs, flagvalue.File, "admission-control-config-file")
 }
 

@@ -43,7 +43,7 @@ func NewOptions() *Options {
 		FrontProxy:      newFrontProxyOptions(),
 		ServiceAccounts: newServiceAccountOptions(),
 		Authorization:   newAuthorizationOptions(),
-		Admission:       AdmissionOptions{AllowPrivileged: true},
+		Admission:       AdmissionOptions{AllowPrivileged: true, NotReadySeconds: 300, UnreachableSeconds: 300},
 		Audit:           options.NewAuditOptions(),
 		Services:        newServiceOptions(),
 		KubeletClient:   newKubeletClientOptions(),

@@ -174,7 +174,8 @@ func (a *Server) newAdmission(ctx context.Context) error {
 		Enable: a.options.Admission.Enable, Disable: a.options.Admission.Disable, Objects: source, Refresh: a.storage.refresh,
 		Authorizer: authorizer, RBAC: authorizer.RBAC, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.storage.cache},
 		CreateNamespace: a.createNamespace,
-		Metrics:         a.metrics.Admission, PodSecurity: podSecurity, Features: a.apis.features,
+		NotReadySeconds: new(a.options.Admission.NotReadySeconds), UnreachableSeconds: new(a.options.Admission.UnreachableSeconds),
+		Metrics: a.metrics.Admission, PodSecurity: podSecurity, Features: a.apis.features,
 		Extensions: admission.Extensions(ctx, source, a.metrics.Admission, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
 	})
 	return err
