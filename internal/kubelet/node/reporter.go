@@ -70,6 +70,10 @@ type Reporter struct {
 	maxPods  int32
 	updates  chan struct{}
 
+	asking     sync.Mutex // guards what follows; held while Latest asks
+	latest     *v1.Node
+	nextLatest time.Time // when Latest may ask again
+
 	mu          sync.Mutex // guards what follows
 	runtimeDown error
 	notReady    string // see SetNotReady
@@ -144,18 +148,30 @@ func (r *Reporter) Node() *v1.Node {
 	return r.node
 }
 
-// maxLatest bounds how long Latest asks.
-const maxLatest = 2 * time.Second
+// The sync loop waits for Latest, which asks for at most a part of the time.
+const (
+	maxLatest  = 2 * time.Second // of one question
+	latestRest = 10              // times as long as a question took, nothing is asked
+)
 
 // Latest returns the Node object that the API server has, nil if it does not answer.
+// Shortly after a question it returns the same as before.
 func (r *Reporter) Latest() *v1.Node {
+	r.asking.Lock()
+	defer r.asking.Unlock()
+	began := time.Now()
+	if began.Before(r.nextLatest) {
+		return r.latest
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), maxLatest)
 	defer cancel()
 	node, err := r.config.Client.Kubernetes.CoreV1().Nodes().Get(ctx, r.config.Name, metav1.GetOptions{})
 	if err != nil {
-		return nil
+		node = nil
 	}
-	return node
+	ended := time.Now()
+	r.latest, r.nextLatest = node, ended.Add(latestRest*ended.Sub(began))
+	return r.latest
 }
 
 // Allocatable returns the allocatable resources of the Node object.

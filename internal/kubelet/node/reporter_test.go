@@ -40,6 +40,10 @@ type server struct {
 	// fails makes writes of node statuses fail at once; failures counts them.
 	fails    atomic.Bool
 	failures atomic.Int32
+	// silent makes reads of a Node not return before their contexts end; reads
+	// counts them.
+	silent atomic.Bool
+	reads  atomic.Int32
 }
 
 func (s *server) hang(ctx context.Context) error {
@@ -76,6 +80,15 @@ func (n nodes) Patch(ctx context.Context, name string, kind types.PatchType, dat
 		return nil, err
 	}
 	return n.NodeInterface.Patch(ctx, name, kind, data, o, sub...)
+}
+
+func (n nodes) Get(ctx context.Context, name string, o metav1.GetOptions) (*v1.Node, error) {
+	n.server.reads.Add(1)
+	if n.server.silent.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return n.NodeInterface.Get(ctx, name, o)
 }
 
 type coordination struct {
@@ -199,6 +212,31 @@ func TestServerThatHangs(t *testing.T) {
 		r.RuntimeAnswered(errors.New("away")) // the status has to be written
 		time.Sleep(35 * time.Second)
 		synctest.Wait()
+	})
+}
+
+// The sync loop waits for the newest Node. Many pods for which an API server is asked
+// that does not answer do not keep it from the other pods.
+func TestLatestAsksSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{Interface: clientfake.NewSimpleClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "alpha"}})}
+		r := &Reporter{config: Config{Name: "alpha", Client: &client.Client{Kubernetes: s}}}
+		s.silent.Store(true)
+		for range 100 {
+			if n := r.Latest(); n != nil {
+				t.Fatalf("a server that does not answer has the Node %v", n)
+			}
+		}
+		if n := s.reads.Load(); n != 1 {
+			t.Errorf("100 pods were waiting for %d questions", n)
+		}
+		s.silent.Store(false)
+		time.Sleep(latestRest * maxLatest)
+		for range 2 {
+			if n := r.Latest(); n == nil || n.Name != "alpha" {
+				t.Errorf("a server that answers again has the Node %v", n)
+			}
+		}
 	})
 }
 
