@@ -26,6 +26,16 @@ func (m *Manager) wants(pod *v1.Pod, c *v1.Container) int {
 	return int(milli / 1000)
 }
 
+// Needs implements topologymanager.Provider.
+func (m *Manager) Needs(pod *v1.Pod) bool {
+	for c := range podquery.Containers(&pod.Spec) {
+		if m.wants(pod, c) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // alignmentError is why a container cannot have whole cores.
 func alignmentError(format string, arguments ...any) error {
 	return &topologymanager.AdmissionError{Reason: "SMTAlignmentError", Message: "SMT Alignment Error: " + fmt.Sprintf(format, arguments...)}

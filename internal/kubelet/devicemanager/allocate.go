@@ -14,12 +14,13 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager/checkpoint"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // noNode stands for the NUMA node of a device that belongs to none.
 const noNode = -1
 
-// wanted returns the devices that a container asks for, by resource.
+// wanted returns the devices that a container asks for, by resource. m.mu is held.
 func (m *Manager) wanted(c *v1.Container) map[string]int {
 	out := map[string]int{}
 	for name, q := range c.Resources.Limits {
@@ -28,6 +29,18 @@ func (m *Manager) wanted(c *v1.Container) map[string]int {
 		}
 	}
 	return out
+}
+
+// Needs implements topologymanager.Provider.
+func (m *Manager) Needs(pod *v1.Pod) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for c := range podquery.Containers(&pod.Spec) {
+		if len(m.wanted(c)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Allocate gives a container its devices. It implements

@@ -31,6 +31,16 @@ func (m *Manager) wants(pod *v1.Pod, c *v1.Container) map[v1.ResourceName]uint64
 	return out
 }
 
+// Needs implements topologymanager.Provider.
+func (m *Manager) Needs(pod *v1.Pod) bool {
+	for c := range podquery.Containers(&pod.Spec) {
+		if len(m.wants(pod, c)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Allocate guarantees a container its memory. It implements
 // topologymanager.Provider.
 func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) error {

@@ -51,6 +51,8 @@ type Request struct {
 
 // Provider allocates resources that belong to NUMA nodes.
 type Provider interface {
+	// Needs reports whether a container of the pod needs any of the resources.
+	Needs(pod *v1.Pod) bool
 	// Hints returns the hints for a container.
 	Hints(r Request) Hints
 	// PodHints returns the hints for all containers of a pod together.
@@ -209,8 +211,15 @@ func ParseOptions(values map[string]string) (Options, error) {
 
 // Admit allocates what the containers of a pod need. running reports which of
 // them run. After an error a pod of which nothing runs has nothing; another one
-// keeps what it has until it has ended. Admit waits for its turn until ctx ends.
+// keeps what it has until it has ended. Admit waits for its turn until ctx ends. A
+// pod that needs nothing does not wait for others, whose device plugins may hang.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod, running func(container string) bool) (err error) {
+	if m.policy.name != None {
+		m.metrics.requests.Inc()
+	}
+	if !slices.ContainsFunc(m.providers, func(p Provider) bool { return p.Needs(pod) }) {
+		return nil // there is nothing to align
+	}
 	select {
 	case m.allocating <- struct{}{}:
 		defer func() { <-m.allocating }()
@@ -219,7 +228,6 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod, running func(container
 	}
 	if m.policy.name != None {
 		began := time.Now()
-		m.metrics.requests.Inc()
 		defer func() {
 			m.metrics.duration.Observe(float64(time.Since(began).Microseconds()) / 1000)
 			if err != nil {

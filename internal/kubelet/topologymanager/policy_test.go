@@ -174,12 +174,14 @@ type provider struct {
 	hints    map[string][]Hint // by container
 	pod      []Hint
 	fails    string // container whose allocation fails
+	unneeded bool
 	got      []string
 	released []types.UID
 }
 
 func (p *provider) Hints(r Request) Hints  { return Hints{"r": p.hints[r.Container.Name]} }
 func (p *provider) PodHints(*v1.Pod) Hints { return Hints{"r": p.pod} }
+func (p *provider) Needs(*v1.Pod) bool     { return !p.unneeded }
 func (p *provider) Release(uid types.UID)  { p.released = append(p.released, uid) }
 func (p *provider) Allocate(_ context.Context, r Request) error {
 	text := r.Container.Name + ":" + r.Affinity.Affinity.String()
@@ -237,5 +239,22 @@ func TestRejectedPodHasNothing(t *testing.T) {
 	m.allocating <- struct{}{} // another pod has its turn
 	if err := m.Admit(ended, pod, nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// A pod that needs nothing does not wait while the plugin of another pod's devices
+// hangs.
+func TestPodWithoutNeedsDoesNotWait(t *testing.T) {
+	pod := &v1.Pod{}
+	pod.Spec.Containers = []v1.Container{{Name: "one"}}
+	for _, name := range []string{None, SingleNUMANode} {
+		p := &provider{unneeded: true}
+		m := NewFor(name, []int{0, 1}, p)
+		m.allocating <- struct{}{} // the other pod has its turn
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := m.Admit(ended, pod, func(string) bool { return false }); err != nil || len(p.got) > 0 {
+			t.Errorf("policy %s: %v, allocated %v", name, err, p.got)
+		}
 	}
 }
