@@ -2,11 +2,13 @@ package dra
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -90,5 +92,36 @@ func TestAnswersAreBounded(t *testing.T) {
 			}
 			expectCalls(t, gpu, "prepare default/a")
 		})
+	}
+}
+
+// A pod with more claims than a node serves waits. Its status does not look for them.
+func TestManyClaims(t *testing.T) {
+	var names []string
+	for i := range maxClaims + 1 {
+		names = append(names, fmt.Sprintf("claim-%d", i))
+	}
+	most, many := newPod("p", names[:maxClaims]...), newPod("p", names...)
+	var claims []runtime.Object
+	for _, name := range names {
+		claims = append(claims, newClaim(name, []string{gpus}, most))
+	}
+	b := newBench(t, claims...)
+	b.serve(gpus)
+	m, _ := b.manager(b.files)
+	if err := m.Prepare(t.Context(), many); err == nil || !strings.Contains(err.Error(), "at most 256") {
+		t.Errorf("a pod with %d claims: %v", len(names), err)
+	}
+	if err := m.Prepare(t.Context(), most); err != nil {
+		t.Fatal(err)
+	}
+	for pod, want := range map[*v1.Pod]int{most: maxClaims, many: 0} {
+		c := &pod.Spec.Containers[0]
+		if got := len(m.ResourcesStatus(pod, c)); got != want {
+			t.Errorf("the status has %d claims, want %d", got, want)
+		}
+		if got := len(m.DynamicResources(pod, c)); got != want {
+			t.Errorf("the pod resources have %d claims, want %d", got, want)
+		}
 	}
 }

@@ -21,6 +21,18 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/dra/checkpoint"
 )
 
+// maxClaims is how many claims a node serves of a pod. A name of a claim is looked for
+// in the lists of the pod, for each container and status.
+const maxClaims = 256
+
+// checkClaims returns an error for a pod with more claims than that.
+func checkClaims(pod *v1.Pod) error {
+	if n := len(pod.Spec.ResourceClaims); n > maxClaims {
+		return fmt.Errorf("the pod has %d resource claims; a node serves at most %d of a pod", n, maxClaims)
+	}
+	return nil
+}
+
 // use is a claim that a pod uses.
 type use struct {
 	key
@@ -32,6 +44,9 @@ type use struct {
 func uses(pod *v1.Pod) ([]use, error) {
 	if len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil {
 		return nil, nil
+	}
+	if err := checkClaims(pod); err != nil {
+		return nil, err
 	}
 	generated := make(map[string]bool)
 	for i := range pod.Spec.ResourceClaims {

@@ -41,6 +41,9 @@ func claimName(pod *v1.Pod, entry string) (name string, ok bool, err error) {
 // requests returns what a container uses of claims, in its own order, and of the
 // claim of the pod's extended resources.
 func requests(pod *v1.Pod, c *v1.Container) ([]request, error) {
+	if err := checkClaims(pod); err != nil {
+		return nil, err
+	}
 	var out []request
 	for _, used := range c.Resources.Claims {
 		name, ok, err := claimName(pod, used.Name)
@@ -106,6 +109,9 @@ func (m *Manager) Configure(pod *v1.Pod, c *v1.Container, config *runtimeapi.Con
 // ResourcesStatus returns the health of the devices of the container's claims,
 // as its status shows it (KEP-4680).
 func (m *Manager) ResourcesStatus(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
+	if checkClaims(pod) != nil { // nothing is prepared
+		return nil
+	}
 	var out []v1.ResourceStatus
 	messages := m.config.Features.Enabled(feature.ResourceHealthStatusMessage)
 	for _, used := range c.Resources.Claims {
