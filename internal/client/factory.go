@@ -47,7 +47,7 @@ import (
 // it is first requested and stops when Run ends. Start and Shutdown do nothing.
 //
 // If the watch cache is in the same process, the informers read it instead of the
-// API. The accessors of the API groups below use InformerFor.
+// API. Objects from the API have no managedFields. The accessors of the API groups below use InformerFor.
 type Informers struct {
 	informers.SharedInformerFactory // creates and stores one informer for each type
 	views                           *views
@@ -64,7 +64,7 @@ func NewInformers(kube kubernetes.Interface) *Informers { return newInformers(ku
 
 func newInformers(fallback kubernetes.Interface, v *views) *Informers {
 	return &Informers{
-		SharedInformerFactory: informers.NewSharedInformerFactory(fallback, 0), views: v,
+		SharedInformerFactory: informers.NewSharedInformerFactoryWithOptions(fallback, 0, informers.WithTransform(trim)), views: v,
 		started: map[reflect.Type]cache.SharedIndexInformer{},
 	}
 }

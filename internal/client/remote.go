@@ -212,7 +212,17 @@ func typedInformer(config *rest.Config, connections *http.Client, gvr schema.Gro
 	}
 	lw := cache.NewFilteredListWatchFromClient(rests, gvr.Resource, namespace, func(o *metav1.ListOptions) { withFieldSelector(selector)(o) })
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	return cache.NewSharedIndexInformer(lw, example, 0, indexers), true
+	informer = cache.NewSharedIndexInformer(lw, example, 0, indexers)
+	return informer, informer.SetTransform(trim) == nil
+}
+
+// trim removes from an object who has set which of its fields. No component asks for that,
+// and it is often a third of the object.
+func trim(obj any) (any, error) {
+	if o, err := meta.Accessor(obj); err == nil && o.GetManagedFields() != nil {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
 }
 
 // builtIn returns a new object of the Go type that client-go has for a resource.

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/freeport"
@@ -153,5 +155,53 @@ func TestStoppingComponentDoesNotWaitForServer(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Error("a stopping component waits for a server")
+	}
+}
+
+// Informers do not keep who has set which fields of objects: each node would keep that of
+// all tenants.
+func TestInformersKeepNoManagedFields(t *testing.T) {
+	const service = `{"kind":"Service","apiVersion":"v1","metadata":{"name":"a","namespace":"default","resourceVersion":"1","managedFields":[{"manager":"kubectl","operation":"Update"}]}}`
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") == "" {
+			_, _ = fmt.Fprintf(w, `{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[%s]}`, service)
+			return
+		}
+		if r.URL.Query().Get("sendInitialEvents") != "" {
+			_, _ = fmt.Fprintf(w, "{\"type\":\"ADDED\",\"object\":%s}\n", service)
+			_, _ = fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`)
+		}
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer listener.Close()
+	defer listener.CloseClientConnections()
+	provider, err := client.NewRemote(&rest.Config{Host: listener.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := provider.As("system:kube-proxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { _ = provider.Run(ctx) })
+	own := c.Watch(corev1.SchemeGroupVersion.WithResource("services"), "", nil)
+	running.Go(func() { own.RunWithContext(ctx) })
+	for _, informer := range []cache.SharedIndexInformer{own, c.Informers.Core().V1().Services().Informer()} {
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			t.Fatal("an informer has not synced")
+		}
+		object, ok, err := informer.GetStore().GetByKey("default/a")
+		if err != nil || !ok {
+			t.Fatalf("the Service is there: %t, %v", ok, err)
+		}
+		if fields := object.(*corev1.Service).ManagedFields; fields != nil {
+			t.Errorf("the Service has the managed fields %v", fields)
+		}
 	}
 }
