@@ -80,6 +80,7 @@ type Enforcer struct {
 	applied uint64         // generation of state that the kernel has
 	failure error          // of the last Apply
 	waiters chan struct{}
+	asking  map[string]bool // namespaces whose policies a call of Admit lists
 
 	tooLarge int // how many policies were too large in the last apply, which alone uses it
 }
@@ -95,7 +96,7 @@ func New(config Config) *Enforcer {
 	if config.AdmitTimeout == 0 {
 		config.AdmitTimeout = 10 * time.Second
 	}
-	return &Enforcer{config: config, metrics: newMetrics(), state: newState(config.NodeName), waiters: make(chan struct{})}
+	return &Enforcer{config: config, metrics: newMetrics(), state: newState(config.NodeName), waiters: make(chan struct{}), asking: map[string]bool{}}
 }
 
 // Metrics returns the metrics of the enforcer.
@@ -237,7 +238,7 @@ func (e *Enforcer) Admit(ctx context.Context, p *v1.Pod, static bool, ips []stri
 		case !known && static && s.setStatic(p):
 			continue
 		case known && !verified && api != nil:
-			if verified, failure = verify(ctx, api, s, name); verified {
+			if verified, failure = e.verify(ctx, api, s, name.Namespace); verified {
 				continue
 			}
 		case known && verified && applied >= generation:
@@ -255,14 +256,52 @@ func (e *Enforcer) Admit(ctx context.Context, p *v1.Pod, static bool, ips []stri
 	}
 }
 
-// verify reports whether the state has the policies that the API has for a pod.
-// This watch may be behind the watch of the kubelet.
-func verify(ctx context.Context, api *client.Client, s *state, name types.NamespacedName) (bool, error) {
-	list, err := api.Kubernetes.NetworkingV1().NetworkPolicies(name.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, fmt.Errorf("listing network policies: %w", err)
+// verify finds out whether the state has the policies that the API has for the pods of
+// a namespace that are in Admit. This watch may be behind the watch of the kubelet.
+// One call lists them for all pods, which it wakes: there may be very many, and the
+// namespace's pods may all start at once.
+func (e *Enforcer) verify(ctx context.Context, api *client.Client, s *state, namespace string) (verified bool, err error) {
+	e.mu.Lock()
+	busy := e.asking[namespace]
+	e.asking[namespace] = true
+	e.mu.Unlock()
+	if busy {
+		return false, nil
 	}
-	return s.verify(name, list.Items), nil
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.asking, namespace)
+		if verified {
+			e.wake()
+		}
+	}()
+	since := s.now()
+	known, err := knows(ctx, api, s, namespace)
+	if known {
+		s.verify(namespace, since)
+	}
+	return known, err
+}
+
+// maxPage is how many policies are listed at a time. Each may have 3 MiB.
+const maxPage = 20
+
+// knows reports whether the state has the policies of a namespace that the API has.
+func knows(ctx context.Context, api *client.Client, s *state, namespace string) (bool, error) {
+	page := metav1.ListOptions{Limit: maxPage}
+	for {
+		list, err := api.Kubernetes.NetworkingV1().NetworkPolicies(namespace).List(ctx, page)
+		if err != nil {
+			return false, fmt.Errorf("listing network policies: %w", err)
+		}
+		if !s.has(namespace, list.Items) {
+			return false, nil
+		}
+		if page.Continue = list.Continue; page.Continue == "" {
+			return true, nil
+		}
+	}
 }
 
 // ended says why Admit has waited in vain.

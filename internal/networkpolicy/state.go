@@ -372,13 +372,19 @@ func (s *state) admit(name types.NamespacedName, uid types.UID, addresses []neti
 	return max(p.generation, s.admitted[name].verified), true, s.admitted[name].verified > 0
 }
 
-// verify reports whether the state has all given policies, and if so records that
-// it has the policies of the admitted pod.
-func (s *state) verify(name types.NamespacedName, policies []networkingv1.NetworkPolicy) bool {
+// now returns the generation of the state.
+func (s *state) now() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation
+}
+
+// has reports whether the state has all given policies of a namespace.
+func (s *state) has(namespace string, policies []networkingv1.NetworkPolicy) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range policies {
-		known := s.policies[name.Namespace][types.NamespacedName{Namespace: name.Namespace, Name: policies[i].Name}]
+		known := s.policies[namespace][types.NamespacedName{Namespace: namespace, Name: policies[i].Name}]
 		if known == nil {
 			return false
 		}
@@ -386,11 +392,20 @@ func (s *state) verify(name types.NamespacedName, policies []networkingv1.Networ
 			return false
 		}
 	}
-	if a, ok := s.admitted[name]; ok {
-		a.verified = s.generation
-		s.admitted[name] = a
-	}
 	return true
+}
+
+// verify records that the state has the policies of the pods of a namespace that were
+// admitted until the generation since.
+func (s *state) verify(namespace string, since uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, a := range s.admitted {
+		if name.Namespace == namespace && a.generation <= since && a.verified == 0 {
+			a.verified = s.generation
+			s.admitted[name] = a
+		}
+	}
 }
 
 // forget removes what admit has recorded of a pod that is not known.
