@@ -9,13 +9,14 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	netutils "k8s.io/utils/net"
 )
 
 // compiled is a policy in the form that the state works with.
 type compiled struct {
-	namespace       string // of the policy
+	name            types.NamespacedName
 	pods            labels.Selector
 	ingress, egress bool // the directions that it isolates
 	policy          *Policy
@@ -23,19 +24,20 @@ type compiled struct {
 	version         string
 	created         int64
 	// size is how much of the kernel and of the node's memory the policy takes, in
-	// units of mostOfNamespace.
+	// units of mostOfNamespace, without the pods that it isolates.
 	size int
 }
 
 // mostOfNamespace bounds the policies of a namespace that a node enforces: their
-// sizes together. A range of addresses or ports counts as 1, each rule, and each set
-// of pods, as 10: it may hold the addresses of all pods. The kernel takes all
-// policies of a node in one transaction, so that those of one namespace must not
-// make it too large.
+// sizes together. A range of addresses or ports counts as 1, and so does each
+// different isolation of pods by a policy. Each policy, rule and set of pods counts as
+// 10: a set may hold the addresses of all pods. The kernel takes all policies of a node
+// in one transaction, so that those of one namespace must not make it too large.
 const mostOfNamespace = 40_000
 
 // sizeOf returns the size of a policy.
-func sizeOf(p *Policy) (size int) {
+func sizeOf(p *Policy) int {
+	size := 10
 	for _, r := range slices.Concat(p.Ingress, p.Egress) {
 		size += 10*(1+len(r.Groups)+len(r.Named)) + len(r.Blocks) + len(r.Ports)
 	}
@@ -51,7 +53,7 @@ type groupSelector struct {
 // compile returns the form of a policy. A part of it that cannot be read, which
 // validation of the API excludes, allows nothing.
 func compile(p *networkingv1.NetworkPolicy) *compiled {
-	c := &compiled{namespace: p.Namespace, pods: selector(&p.Spec.PodSelector), policy: &Policy{}, groups: map[Group]groupSelector{}, version: p.ResourceVersion, created: p.CreationTimestamp.UnixNano()}
+	c := &compiled{name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, pods: selector(&p.Spec.PodSelector), policy: &Policy{}, groups: map[Group]groupSelector{}, version: p.ResourceVersion, created: p.CreationTimestamp.UnixNano()}
 	c.ingress = len(p.Spec.PolicyTypes) == 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
 	c.egress = len(p.Spec.PolicyTypes) == 0 && len(p.Spec.Egress) > 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 	if c.ingress {
@@ -89,7 +91,7 @@ func (c *compiled) rule(peers []networkingv1.NetworkPolicyPeer, ports []networki
 		if peer.PodSelector == nil && peer.NamespaceSelector == nil {
 			continue
 		}
-		g, s := Group{Namespace: c.namespace}, groupSelector{pods: labels.Everything()}
+		g, s := Group{Namespace: c.name.Namespace}, groupSelector{pods: labels.Everything()}
 		if peer.NamespaceSelector != nil {
 			s.namespaces = selector(peer.NamespaceSelector)
 			g = Group{Namespaces: text(s.namespaces)}

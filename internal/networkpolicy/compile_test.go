@@ -143,11 +143,18 @@ func TestManyPeersAndPorts(t *testing.T) {
 	}
 	var got *compiled
 	cost := costtest.Of(t, func() { got = compile(p) })
-	if r := got.policy.Ingress[0]; len(r.Groups) != many || len(r.Named) != many || got.size != 10*(1+2*many) {
+	if r := got.policy.Ingress[0]; len(r.Groups) != many || len(r.Named) != many || got.size != 10*(2+2*many) {
 		t.Errorf("%d groups and %d named ports of size %d", len(r.Groups), len(r.Named), got.size)
 	}
 	if cost.Processor > 5*time.Second {
 		t.Errorf("a policy takes %v of processor time", cost.Processor)
+	}
+	s := newState("n1")
+	s.setPolicy(p) // too large for every node
+	for _, c := range s.policies["x"] {
+		if len(c.policy.Ingress)+len(c.groups) > 0 {
+			t.Errorf("the node keeps %d rules and %d groups that it cannot enforce", len(c.policy.Ingress), len(c.groups))
+		}
 	}
 }
 
@@ -177,7 +184,7 @@ func TestPoliciesOfANamespaceAreBounded(t *testing.T) {
 		})
 	}
 	r, _ := s.rules()
-	if len(r.Pods) != 2 || len(r.Pods[netip.MustParseAddr("10.244.0.1")].Ingress) != 2 {
+	if len(r.Pods) != 2 || len(r.Pods[netip.MustParseAddr("10.244.0.1")].Ingress) != 1 {
 		t.Errorf("isolated pods: %v", r.Pods)
 	}
 	allowed := map[string]int{}
@@ -186,10 +193,44 @@ func TestPoliciesOfANamespaceAreBounded(t *testing.T) {
 			allowed[name.Name] += len(rule.Groups)
 		}
 	}
-	if want := map[string]int{"old": mostOfNamespace / 20, "other": 2}; !maps.Equal(allowed, want) || len(r.Policies) != 3 {
+	if want := map[string]int{"old": mostOfNamespace / 20, "other": 2}; !maps.Equal(allowed, want) || len(r.Policies) != 2 {
 		t.Errorf("groups of policies: %v, want %v", allowed, want)
 	}
 	if len(r.TooLarge) != 1 || r.TooLarge[0].Name != "a-young" || len(r.Groups) != mostOfNamespace/20 {
 		t.Errorf("too large: %v, groups: %d", r.TooLarge, len(r.Groups))
+	}
+}
+
+// Very many policies without rules, and pods of which each has a chain of its own, do not
+// fill the kernel either. The pods stay isolated.
+func TestManyPolicies(t *testing.T) {
+	s := newState("n1")
+	for i := range maxPolicies + 1 {
+		s.setPolicy(&networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: fmt.Sprint("p", i), CreationTimestamp: metav1.Unix(int64(i), 0)},
+			Spec:       networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress", "Egress"}},
+		})
+	}
+	const pods = 10
+	for i := range pods {
+		name := fmt.Sprint("pod-", i)
+		s.setPod(&v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: types.UID(name), Labels: map[string]string{"name": name}}, Spec: v1.PodSpec{NodeName: "n1"},
+			Status: v1.PodStatus{PodIPs: []v1.PodIP{{IP: fmt.Sprint("10.244.0.", i+1)}}},
+		})
+	}
+	r, _ := s.rules()
+	chains, jumps := len(r.Policies), 0
+	for a, i := range r.Pods {
+		if i.Ingress == nil || i.Egress == nil {
+			t.Errorf("%s is not isolated", a)
+		}
+		jumps += len(i.Ingress)
+	}
+	if len(r.Pods) != pods || chains == 0 || jumps == 0 || 10*chains+jumps > mostOfNamespace {
+		t.Errorf("%d pods, %d policies and %d jumps to them", len(r.Pods), chains, jumps)
+	}
+	if left := len(r.TooLarge); left+chains != maxPolicies+1 {
+		t.Errorf("%d policies are enforced and %d are too many", chains, left)
 	}
 }

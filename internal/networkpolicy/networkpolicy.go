@@ -190,7 +190,7 @@ func (e *Enforcer) apply(ctx context.Context, s *state) error {
 	started := time.Now()
 	rules, generation := s.rules()
 	if n := len(rules.TooLarge); n != e.tooLarge && n > 0 {
-		klog.FromContext(ctx).Info("Network policies allow nothing, because those of their namespace are too large together", "policies", n, "one", rules.TooLarge[0].String())
+		klog.FromContext(ctx).Info("Network policies allow nothing, because those of their namespace are too large together, or too many", "policies", n, "one", rules.TooLarge[0].String())
 	}
 	e.tooLarge = len(rules.TooLarge)
 	err := e.config.Backend.Apply(rules)

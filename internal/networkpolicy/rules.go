@@ -16,10 +16,10 @@ type Rules struct {
 	// Owners are the UIDs of the pods of this node, by their addresses. The UID
 	// of a static pod is known once the kubelet has admitted the pod.
 	Owners map[netip.Addr]types.UID
-	// Policies are the policies that select pods of this node.
+	// Policies are the policies that select pods of this node, without TooLarge.
 	Policies map[types.NamespacedName]*Policy
-	// TooLarge are those of Policies that allow nothing, because the policies of
-	// their namespace are too large together.
+	// TooLarge are those that isolate their pods and allow nothing, because the
+	// policies of their namespace are too large together, or too many.
 	TooLarge []types.NamespacedName
 	// Groups are the addresses of the pods that peers of Policies select.
 	Groups map[Group]Addresses

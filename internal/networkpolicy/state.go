@@ -2,6 +2,7 @@ package networkpolicy
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"maps"
 	"net/netip"
 	"slices"
@@ -37,8 +38,6 @@ type state struct {
 	closed []netip.Addr
 	groups map[Group]*group // of the last Rules
 	ports  map[NamedPort]PodPorts
-
-	nothing *Policy // allows nothing
 }
 
 func newState(node string) *state {
@@ -46,7 +45,7 @@ func newState(node string) *state {
 		changed: make(chan struct{}, 1), node: node,
 		policies: map[string]map[types.NamespacedName]*compiled{}, namespaces: map[string]labels.Set{},
 		pods: map[string]map[types.NamespacedName]*pod{}, admitted: map[types.NamespacedName]admission{},
-		claims: map[netip.Addr][]*pod{}, groups: map[Group]*group{}, ports: map[NamedPort]PodPorts{}, nothing: &Policy{},
+		claims: map[netip.Addr][]*pod{}, groups: map[Group]*group{}, ports: map[NamedPort]PodPorts{},
 	}
 }
 
@@ -77,6 +76,8 @@ type pod struct {
 	admission *admission // nil: the status has the addresses
 	// generation is the first one of the state with this pod.
 	generation uint64
+	// selected is what selection returns, "" before.
+	selected string
 }
 
 type containerPort struct {
@@ -135,12 +136,15 @@ func (s *state) notify() {
 
 func (s *state) setPolicy(p *networkingv1.NetworkPolicy) {
 	after := compile(p)
+	if after.size > mostOfNamespace { // it is in excess whatever the others are
+		after.policy, after.groups = &Policy{}, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.policies[p.Namespace] == nil {
 		s.policies[p.Namespace] = map[types.NamespacedName]*compiled{}
 	}
-	s.policies[p.Namespace][types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = after
+	s.policies[p.Namespace][after.name] = after
 	s.notify()
 }
 
@@ -208,7 +212,10 @@ func (s *state) deletePod(p *v1.Pod) {
 // more, if policies isolate it. It may have been deleted by force, and run on for
 // as long as its own grace period says. The caller must hold the mutex.
 func (s *state) close(p *pod) {
-	if isolation := s.isolate(p, map[types.NamespacedName]*compiled{}); !p.local || isolation.Ingress == nil && isolation.Egress == nil {
+	if !p.local {
+		return
+	}
+	if i := isolate(p, s.candidates(p.name.Namespace)); !i.ingress && !i.egress {
 		return
 	}
 	for _, a := range p.addresses() {
@@ -460,29 +467,7 @@ func (s *state) rules() (Rules, uint64) {
 		Pods: map[netip.Addr]Isolation{}, Owners: map[netip.Addr]types.UID{}, Policies: map[types.NamespacedName]*Policy{},
 		Groups: map[Group]Addresses{}, Ports: map[NamedPort]PodPorts{},
 	}
-	used := map[types.NamespacedName]*compiled{}
-	for _, namespace := range s.pods {
-		for _, p := range namespace {
-			if !p.local || len(p.addresses()) == 0 {
-				continue
-			}
-			var isolation *Isolation
-			for _, a := range p.addresses() {
-				if s.owner(a) != p {
-					continue
-				}
-				if uid := p.runningUID(); uid != "" {
-					r.Owners[a] = uid
-				}
-				if isolation == nil {
-					isolation = s.isolate(p, used)
-				}
-				if isolation.Ingress != nil || isolation.Egress != nil {
-					r.Pods[a] = *isolation
-				}
-			}
-		}
-	}
+	isolated, used := s.isolations(&r)
 	for _, a := range s.closed {
 		if s.owner(a) == nil {
 			r.Pods[a] = Isolation{Ingress: []types.NamespacedName{}, Egress: []types.NamespacedName{}}
@@ -491,14 +476,15 @@ func (s *state) rules() (Rules, uint64) {
 	groups := map[Group]*group{}
 	missing := map[NamedPort]PodPorts{}
 	sizes := map[string]int{} // by namespace
-	for _, name := range oldestFirst(used) {
-		c := used[name]
-		if sizes[name.Namespace]+c.size > mostOfNamespace {
-			r.Policies[name], r.TooLarge = s.nothing, append(r.TooLarge, name)
+	excess := map[*compiled]bool{}
+	for _, c := range slices.SortedFunc(maps.Keys(used), byAge) {
+		size := c.size + used[c]
+		if sizes[c.name.Namespace]+size > mostOfNamespace {
+			excess[c], r.TooLarge = true, append(r.TooLarge, c.name)
 			continue
 		}
-		sizes[name.Namespace] += c.size
-		r.Policies[name] = c.policy
+		sizes[c.name.Namespace] += size
+		r.Policies[c.name] = c.policy
 		for _, rule := range slices.Concat(c.policy.Ingress, c.policy.Egress) {
 			for _, g := range rule.Groups {
 				if groups[g] == nil {
@@ -513,38 +499,136 @@ func (s *state) rules() (Rules, uint64) {
 			}
 		}
 	}
+	for i, addresses := range isolated {
+		left := i.without(excess)
+		for _, a := range addresses {
+			r.Pods[a] = left
+		}
+	}
 	s.findPorts(missing)
 	maps.Copy(r.Ports, missing)
 	s.groups, s.ports = groups, maps.Clone(r.Ports)
 	return r, s.generation
 }
 
-// oldestFirst returns the names of policies in the order of their age.
-func oldestFirst(policies map[types.NamespacedName]*compiled) []types.NamespacedName {
-	return slices.SortedFunc(maps.Keys(policies), func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(policies[a].created, policies[b].created), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+// isolations returns the addresses of the node's isolated pods, by what isolates them,
+// and how many isolations each policy is part of. It adds the owners of addresses to r,
+// and policies that are too many.
+func (s *state) isolations(r *Rules) (isolated map[*isolation][]netip.Addr, used map[*compiled]int) {
+	isolated, used = map[*isolation][]netip.Addr{}, map[*compiled]int{}
+	of := map[string]candidates{}    // by namespace
+	known := map[string]*isolation{} // by selection
+	find := func(p *pod) *isolation {
+		if i := known[p.selection()]; i != nil {
+			return i
+		}
+		namespace := p.name.Namespace
+		if _, ok := of[namespace]; !ok {
+			of[namespace] = s.candidates(namespace)
+			for _, c := range of[namespace].beyond {
+				r.TooLarge = append(r.TooLarge, c.name)
+			}
+		}
+		i := isolate(p, of[namespace])
+		for _, c := range i.policies {
+			used[c]++
+		}
+		known[p.selection()] = i
+		return i
+	}
+	for _, namespace := range s.pods {
+		for _, p := range namespace {
+			if !p.local {
+				continue
+			}
+			for _, a := range p.addresses() {
+				if s.owner(a) != p {
+					continue
+				}
+				if uid := p.runningUID(); uid != "" {
+					r.Owners[a] = uid
+				}
+				if i := find(p); i.ingress || i.egress {
+					isolated[i] = append(isolated[i], a)
+				}
+			}
+		}
+	}
+	return isolated, used
 }
 
-// isolate returns the policies that isolate a pod, and adds them to used.
-func (s *state) isolate(p *pod, used map[types.NamespacedName]*compiled) *Isolation {
+// maxPolicies is how many policies of a namespace are looked at for each pod. Further
+// ones isolate all pods of the namespace and allow nothing.
+const maxPolicies = 10_000
+
+// candidates are the policies of a namespace that may select a pod, the oldest first,
+// and those beyond maxPolicies.
+type candidates struct{ policies, beyond []*compiled }
+
+func (s *state) candidates(namespace string) candidates {
+	all := slices.SortedFunc(maps.Values(s.policies[namespace]), byAge)
+	n := min(len(all), maxPolicies)
+	return candidates{all[:n], all[n:]}
+}
+
+// byAge orders policies, the oldest first.
+func byAge(a, b *compiled) int {
+	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name))
+}
+
+// selection names the namespace and labels of a pod. Pods with the same ones are
+// isolated alike.
+func (p *pod) selection() string {
+	if p.selected == "" {
+		sum := sha256.Sum256([]byte(p.name.Namespace + " " + p.labels.String()))
+		p.selected = string(sum[:])
+	}
+	return p.selected
+}
+
+// isolation is what isolates a pod: the directions, and the policies that may allow
+// something.
+type isolation struct {
+	ingress, egress bool
+	policies        []*compiled
+}
+
+// isolate returns what isolates a pod.
+func isolate(p *pod, of candidates) *isolation {
+	out := &isolation{ingress: len(of.beyond) > 0, egress: len(of.beyond) > 0}
+	for _, c := range of.policies {
+		if c.pods.Matches(p.labels) {
+			out.ingress, out.egress = out.ingress || c.ingress, out.egress || c.egress
+			out.policies = append(out.policies, c)
+		}
+	}
+	return out
+}
+
+// without returns the isolation in the form of Rules. What is in excess allows nothing.
+func (i *isolation) without(excess map[*compiled]bool) Isolation {
 	var out Isolation
-	for name, c := range s.policies[p.name.Namespace] {
-		if !c.pods.Matches(p.labels) {
+	if i.ingress {
+		out.Ingress = []types.NamespacedName{}
+	}
+	if i.egress {
+		out.Egress = []types.NamespacedName{}
+	}
+	for _, c := range i.policies {
+		if excess[c] {
 			continue
 		}
-		used[name] = c
 		if c.ingress {
-			out.Ingress = append(out.Ingress, name)
+			out.Ingress = append(out.Ingress, c.name)
 		}
 		if c.egress {
-			out.Egress = append(out.Egress, name)
+			out.Egress = append(out.Egress, c.name)
 		}
 	}
 	byName := func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) }
 	slices.SortFunc(out.Ingress, byName)
 	slices.SortFunc(out.Egress, byName)
-	return &out
+	return out
 }
 
 // members returns a group with its members.
