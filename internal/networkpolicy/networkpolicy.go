@@ -152,6 +152,8 @@ func (e *Enforcer) wake() {
 // watch passes the informers' events to the state. It returns checkers of
 // whether all initial objects have been passed on.
 func watch(ctx context.Context, api *client.Client, s *state) ([]cache.DoneChecker, error) {
+	pods := api.Watch(v1.SchemeGroupVersion.WithResource("pods"), "", fields.Everything())
+	_ = pods.SetTransform(reduce) // an error: the objects are shared with others
 	var synced []cache.DoneChecker
 	for _, source := range []struct {
 		informer cache.SharedIndexInformer
@@ -159,7 +161,7 @@ func watch(ctx context.Context, api *client.Client, s *state) ([]cache.DoneCheck
 	}{
 		{api.Watch(networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "", fields.Everything()), handler(s.setPolicy, s.deletePolicy)},
 		{api.Watch(v1.SchemeGroupVersion.WithResource("namespaces"), "", fields.Everything()), handler(s.setNamespace, s.deleteNamespace)},
-		{api.Watch(v1.SchemeGroupVersion.WithResource("pods"), "", fields.Everything()), handler(s.setPod, s.deletePod)},
+		{pods, handler(s.setPod, s.deletePod)},
 	} {
 		hasSynced, err := client.Follow(ctx, source.informer, source.handler)
 		if err != nil {
@@ -168,6 +170,43 @@ func watch(ctx context.Context, api *client.Client, s *state) ([]cache.DoneCheck
 		synced = append(synced, hasSynced)
 	}
 	return synced, nil
+}
+
+// reduce returns what state.read uses of a pod: each node keeps that of all pods of the
+// cluster. It returns other objects as they are.
+func reduce(obj any) (any, error) {
+	p, ok := obj.(*v1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	out := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
+			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp, Labels: p.Labels,
+		},
+		Spec:   v1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: namedPorts(p.Spec.Containers), InitContainers: namedPorts(p.Spec.InitContainers)},
+		Status: v1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
+	}
+	if isMirror(p) {
+		out.Annotations = map[string]string{v1.MirrorPodAnnotationKey: p.Annotations[v1.MirrorPodAnnotationKey]}
+	}
+	return out, nil
+}
+
+// namedPorts returns the containers that have ports with names, with only these.
+func namedPorts(list []v1.Container) (out []v1.Container) {
+	for i := range list {
+		var named []v1.ContainerPort
+		for _, port := range list[i].Ports {
+			if port.Name != "" {
+				named = append(named, port)
+			}
+		}
+		if len(named) > 0 {
+			out = append(out, v1.Container{Ports: named})
+		}
+	}
+	return out
 }
 
 // handler returns an event handler that calls set for new and changed objects

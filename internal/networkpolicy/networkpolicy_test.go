@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -340,4 +341,43 @@ func TestAppliesOnceAfterAFailure(t *testing.T) {
 			t.Errorf("a change before the retry is applied %d times", got)
 		}
 	})
+}
+
+// The node keeps of the pods of other nodes what policies depend on.
+func TestReducedPods(t *testing.T) {
+	s := newState("here")
+	p := podOf("one", map[string]string{"a": "1"})
+	p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "1", "large": strings.Repeat("x", 1000)}
+	p.DeletionTimestamp, p.CreationTimestamp = new(metav1.Unix(2, 0)), metav1.Unix(1, 0)
+	p.Status.PodIPs = []v1.PodIP{{IP: "10.1.0.2"}, {IP: "fd00::2"}}
+	p.Status.Message = strings.Repeat("x", 1000)
+	ports := func(name string, number int32) []v1.ContainerPort {
+		return []v1.ContainerPort{{ContainerPort: 1}, {Name: name, ContainerPort: number}, {Name: name, ContainerPort: number, Protocol: v1.ProtocolUDP}}
+	}
+	p.Spec.Containers = []v1.Container{{Name: "plain", Image: "x"}, {Name: "web", Image: "x", Ports: ports("web", 80)}}
+	p.Spec.InitContainers = []v1.Container{{Name: "init", Args: []string{strings.Repeat("x", 1000)}, Ports: ports("init", 81)}}
+	kept, err := reduce(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reduced := kept.(*v1.Pod)
+	if n := reduced.Size(); n >= 1000 {
+		t.Errorf("the node keeps %d bytes: %v", n, reduced)
+	}
+	if got, want := s.read(reduced), s.read(p); !reflect.DeepEqual(got, want) {
+		t.Errorf("read %+v, want %+v", got, want)
+	}
+	for name, change := range map[string]func(p *v1.Pod){
+		"in the host's network": func(p *v1.Pod) { p.Spec.HostNetwork = true },
+		"ended":                 func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded },
+	} {
+		other := p.DeepCopy()
+		change(other)
+		if kept, _ := reduce(other); s.read(kept.(*v1.Pod)) != nil {
+			t.Errorf("a pod that is %s has addresses of its own", name)
+		}
+	}
+	if kept, err := reduce(cache.DeletedFinalStateUnknown{Key: "x/one"}); err != nil || kept != (cache.DeletedFinalStateUnknown{Key: "x/one"}) {
+		t.Errorf("another object: %v, %v", kept, err)
+	}
 }
