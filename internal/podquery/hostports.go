@@ -24,17 +24,29 @@ func (p HostPort) Conflicts(o HostPort) bool {
 // HostPortSet finds conflicts with many ports in the time of one: a pod may declare
 // tens of thousands. The zero value is empty.
 type HostPortSet struct {
-	// each has the ports, any those without their addresses.
-	each, any map[HostPort]bool
+	// each has how often each port was added, any those without their addresses.
+	each, any map[HostPort]int
 }
 
 // Add adds a port.
 func (s *HostPortSet) Add(p HostPort) {
 	if s.each == nil {
-		s.each, s.any = map[HostPort]bool{}, map[HostPort]bool{}
+		s.each, s.any = map[HostPort]int{}, map[HostPort]int{}
 	}
-	s.each[p] = true
-	s.any[p.everywhere()] = true
+	s.each[p]++
+	s.any[p.everywhere()]++
+}
+
+// Remove undoes one Add of a port.
+func (s *HostPortSet) Remove(p HostPort) {
+	decrement(s.each, p)
+	decrement(s.any, p.everywhere())
+}
+
+func decrement(counts map[HostPort]int, p HostPort) {
+	if counts[p]--; counts[p] == 0 {
+		delete(counts, p)
+	}
 }
 
 // Empty reports whether the set has no ports.
@@ -43,7 +55,7 @@ func (s *HostPortSet) Empty() bool { return len(s.each) == 0 }
 // Conflicts reports whether p conflicts with a port of the set.
 func (s *HostPortSet) Conflicts(p HostPort) bool {
 	all := p.everywhere()
-	return s.each[p] || s.each[all] || p == all && s.any[all]
+	return s.each[p] > 0 || s.each[all] > 0 || p == all && s.any[all] > 0
 }
 
 // everywhere returns the port at all addresses.

@@ -91,6 +91,14 @@ func TestConflictsOfHostPorts(t *testing.T) {
 			if set.Conflicts(other) != test.want || !empty || set.Empty() {
 				t.Errorf("%v in a set and %v: conflict is %t, want %t", one, other, !test.want, test.want)
 			}
+			set.Add(one) // of another pod
+			set.Remove(one)
+			if set.Conflicts(other) != test.want {
+				t.Errorf("%v twice in a set, and once removed, and %v: conflict is %t, want %t", one, other, !test.want, test.want)
+			}
+			if set.Remove(one); set.Conflicts(other) || !set.Empty() {
+				t.Errorf("%v is removed from a set and conflicts with %v", one, other)
+			}
 		}
 	}
 }

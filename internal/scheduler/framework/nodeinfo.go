@@ -118,13 +118,13 @@ type NodeInfo struct {
 	// by another node once this one is gone.
 	Slot int
 
-	ports  map[podquery.HostPort]int // how many pods have each
-	images map[string]bool           // names of the images on the node
+	ports  podquery.HostPortSet // of the pods
+	images map[string]bool      // names of the images on the node
 }
 
 // NewNodeInfo returns a node without pods.
 func NewNodeInfo(name string) *NodeInfo {
-	return &NodeInfo{Name: name, ports: map[podquery.HostPort]int{}}
+	return &NodeInfo{Name: name}
 }
 
 // SetNode takes a new version of the API object.
@@ -147,7 +147,7 @@ func (n *NodeInfo) AddPod(p *PodInfo) {
 	n.Pods = append(n.Pods, p)
 	n.request(p)
 	for _, port := range p.Ports {
-		n.ports[port]++
+		n.ports.Add(port)
 	}
 }
 
@@ -166,9 +166,7 @@ func (n *NodeInfo) RemovePod(uid types.UID) bool {
 		n.sum()
 	}
 	for _, port := range p.Ports {
-		if n.ports[port]--; n.ports[port] == 0 {
-			delete(n.ports, port)
-		}
+		n.ports.Remove(port)
 	}
 	return true
 }
@@ -196,14 +194,4 @@ func (n *NodeInfo) sum() {
 
 // PortTaken reports whether a pod on the node occupies the port on the same
 // or on every address.
-func (n *NodeInfo) PortTaken(p podquery.HostPort) bool {
-	if len(n.ports) == 0 {
-		return false
-	}
-	for taken := range n.ports {
-		if p.Conflicts(taken) {
-			return true
-		}
-	}
-	return false
-}
+func (n *NodeInfo) PortTaken(p podquery.HostPort) bool { return n.ports.Conflicts(p) }

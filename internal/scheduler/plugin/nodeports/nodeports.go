@@ -60,10 +60,11 @@ func (p *plugin) EventsToRegister(context.Context) ([]framework.ClusterEventWith
 			if gone == nil {
 				return framework.Queue
 			}
-			freed := framework.NewPodInfo(gone).Ports
-			return framework.QueueIf(slices.ContainsFunc(pod.Ports, func(wanted podquery.HostPort) bool {
-				return slices.ContainsFunc(freed, wanted.Conflicts)
-			}))
+			var freed podquery.HostPortSet
+			for _, port := range framework.NewPodInfo(gone).Ports {
+				freed.Add(port)
+			}
+			return framework.QueueIf(slices.ContainsFunc(pod.Ports, freed.Conflicts))
 		}),
 		{Event: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add}},
 	}), nil
