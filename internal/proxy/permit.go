@@ -126,9 +126,13 @@ func (p *permitter) log(ctx context.Context, err error) {
 	p.failure = failure
 }
 
+// mostTold is how many ports an owner is told of at a time. It may have declared tens of
+// thousands that it does not get.
+const mostTold = 10
+
 // report writes an event for each port that its owner does not get, once.
 func (p *permitter) report(list []*want) {
-	conflicts := map[conflict]bool{}
+	conflicts, told := map[conflict]bool{}, map[types.UID]int{}
 	for _, w := range list {
 		if w.obstacle == "" || w.answered || p.events == nil {
 			continue
@@ -142,6 +146,10 @@ func (p *permitter) report(list []*want) {
 			reason := "PortConflict"
 			if w.ofPod() {
 				reason = "HostPortConflict"
+			}
+			if told[c.owner]++; told[c.owner] > mostTold {
+				conflicts[c] = true
+				continue
 			}
 			p.events.Eventf(owner, v1.EventTypeWarning, reason, "Can't open %v on node %s, skipping it: %s", w, p.nodeName, w.obstacle)
 		}

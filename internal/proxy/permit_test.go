@@ -191,6 +191,23 @@ func TestPodIsToldOnce(t *testing.T) {
 	}
 }
 
+// TestManyConflictsAreToldInPart checks that a pod that gets none of very many ports does
+// not keep the events of others away.
+func TestManyConflictsAreToldInPart(t *testing.T) {
+	p, m, events := permitLab()
+	var ports []v1.ContainerPort
+	for port := range int32(50) {
+		ports, m.programs = append(ports, v1.ContainerPort{HostPort: 8000 + port}), append(m.programs, uint16(8000+port))
+	}
+	p.state.setPod(hostPortPod("pod", "10.244.0.7", ports...))
+	for range 2 {
+		p.rules(t.Context())
+	}
+	if got := told(events); len(got) != mostTold {
+		t.Errorf("%d events: %q", len(got), got)
+	}
+}
+
 // TestUnknownPorts checks that rules are made if the kernel cannot be asked, without
 // the ports that are known to be taken.
 func TestUnknownPorts(t *testing.T) {
