@@ -36,9 +36,16 @@ func blocks(size int) int64 { return max(int64(size)+blockSize-1, blockSize) / b
 // and each is looked for in a list of all.
 const maxMounts = 512
 
+// maxVolumes is how many volumes a pod may have. Each has directories of its own, is looked
+// at in each sync, and is looked for by each mount of a container.
+const maxVolumes = 1024
+
 // checkLists returns an error for a pod with more volumes and references than a
 // node serves.
 func checkLists(pod *v1.Pod) error {
+	if n := len(pod.Spec.Volumes); n > maxVolumes {
+		return fmt.Errorf("the pod has %d volumes; a node sets up at most %d of a pod", n, maxVolumes)
+	}
 	mounts := 0
 	for i := range pod.Spec.Volumes {
 		switch vol := &pod.Spec.Volumes[i]; {
