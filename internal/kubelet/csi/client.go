@@ -23,6 +23,9 @@ const (
 	maxAnswer   = 1 << 20
 	maxText     = 1 << 10 // of an error
 	maxDriver   = 63
+	// maxHandle bounds a driver's name for a volume. The node's status and the records
+	// on the disk have it. CSI's own limit is 128.
+	maxHandle = 4 << 10
 )
 
 // checkDriver returns an error for a name that no driver has, or that is not

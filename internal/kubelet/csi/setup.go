@@ -100,6 +100,9 @@ func (v *Volumes) prepare(pod *v1.Pod, source Source) (*mount, error) {
 		return nil, err
 	}
 	handle := source.handle(pod.UID)
+	if len(handle) > maxHandle {
+		return nil, fmt.Errorf("the handle of the volume has %d bytes, more than %d", len(handle), maxHandle)
+	}
 	return &mount{volumes: v, pod: pod, source: source, object: object, record: record{
 		Name: source.name(), Handle: handle, Driver: name, Node: v.NodeName,
 		AttachmentID: csivolume.AttachmentName(handle, name, v.NodeName), Mode: source.mode(),

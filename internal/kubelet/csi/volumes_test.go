@@ -28,6 +28,20 @@ func TestPodsOfOneVolumeWithReadWriteOncePod(t *testing.T) {
 	}
 }
 
+// A volume whose handle fits neither in the node's status nor in a record does not keep
+// the node from reporting, or other volumes from being unmounted.
+func TestHandleThatIsTooLong(t *testing.T) {
+	b := newBench(t, csiDriver(func(s *storagev1.CSIDriverSpec) { s.AttachRequired = new(true) }))
+	v := b.volumes(b.files)
+	source := persistent(func(pv *v1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = strings.Repeat("x", maxRecord) })
+	if _, err := v.SetUp(t.Context(), pod(podUID), source); err == nil || !strings.Contains(err.Error(), "more than 4096") {
+		t.Errorf("error: %v", err)
+	}
+	if used := v.InUse(); len(used) > 0 {
+		t.Errorf("the status of the node has %d volumes", len(used))
+	}
+}
+
 func TestGroupOfVolume(t *testing.T) {
 	group := int64(2000)
 	for name, c := range map[string]struct {
