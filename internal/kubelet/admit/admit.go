@@ -73,7 +73,7 @@ func Check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.Resource
 	return check(pod, node, others, allocatable, features, new(Sums).Requests)
 }
 
-func check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.ResourceList, features *feature.Set, requests func([]*v1.Pod) v1.ResourceList) *Rejection {
+func check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.ResourceList, features *feature.Set, requests func([]*v1.Pod, ...v1.ResourceName) v1.ResourceList) *Rejection {
 	if r := operatingSystem(pod); r != nil {
 		return r
 	}
@@ -157,24 +157,21 @@ func ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 
 // resources rejects a pod if the requests of all pods exceed the allocatable
 // resources. The reason is OutOf followed by the name of the resource.
-func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList, requests func([]*v1.Pod) v1.ResourceList) *Rejection {
+func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList, requests func([]*v1.Pod, ...v1.ResourceName) v1.ResourceList) *Rejection {
 	if room := allocatable[v1.ResourcePods]; !room.IsZero() && int64(len(others)+1) > room.Value() {
 		return outOf(v1.ResourcePods, 1, int64(len(others)), room.Value())
 	}
 	request := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	used := requests(others)
-	names := make([]string, 0, len(request))
-	for name := range request {
-		names = append(names, string(name))
+	names := make([]v1.ResourceName, 0, len(allocatable))
+	for name, want := range request {
+		if _, known := allocatable[name]; known && !want.IsZero() {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
-	for _, n := range names {
-		name := v1.ResourceName(n)
-		want, have := request[name], used[name]
-		room, known := allocatable[name]
-		if want.IsZero() || !known {
-			continue
-		}
+	used := requests(others, names...)
+	for _, name := range names {
+		want, have, room := request[name], used[name], allocatable[name]
 		sum := have.DeepCopy()
 		sum.Add(want)
 		if sum.Cmp(room) > 0 {

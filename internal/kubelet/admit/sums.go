@@ -22,8 +22,9 @@ type requests struct {
 	list v1.ResourceList
 }
 
-// Requests returns the sum of the requests of pods, which do not change.
-func (s *Sums) Requests(pods []*v1.Pod) v1.ResourceList {
+// Requests returns the sum of what pods, which do not change, request of the named
+// resources. A pod may name tens of thousands of others.
+func (s *Sums) Requests(pods []*v1.Pod, names ...v1.ResourceName) v1.ResourceList {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil || len(s.known) > 2*len(pods) { // most are gone
@@ -36,7 +37,11 @@ func (s *Sums) Requests(pods []*v1.Pod) v1.ResourceList {
 			r = requests{pod, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})}
 			s.known[pod.UID] = r
 		}
-		for name, q := range r.list {
+		for _, name := range names {
+			q, requested := r.list[name]
+			if !requested {
+				continue
+			}
 			sum := total[name]
 			sum.Add(q)
 			total[name] = sum

@@ -37,7 +37,7 @@ func TestSums(t *testing.T) {
 		{nil, "0"},
 		{pods, "1"},
 	} {
-		got := s.Requests(test.pods)
+		got := s.Requests(test.pods, v1.ResourceCPU)
 		if want := resource.MustParse(test.want); got.Cpu().Cmp(want) != 0 {
 			t.Errorf("%d pods: %s, want %s", len(test.pods), got.Cpu(), test.want)
 		}
@@ -55,8 +55,26 @@ func TestSumsOfUnchangedPods(t *testing.T) {
 	for i := range 250 {
 		pods = append(pods, requesting(i, "100m"))
 	}
-	s.Requests(pods)
-	if n := testing.AllocsPerRun(10, func() { s.Requests(pods) }); n > 10 {
+	s.Requests(pods, v1.ResourceCPU)
+	if n := testing.AllocsPerRun(10, func() { s.Requests(pods, v1.ResourceCPU) }); n > 10 {
 		t.Errorf("%v allocations for 250 unchanged pods", n)
+	}
+}
+
+// A pod with very many resources that the node does not have makes the start of no other
+// pod expensive.
+func TestSumsOfManyResources(t *testing.T) {
+	s := &Sums{}
+	pod := requesting(1, "100m")
+	for i := range 10_000 {
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceName(fmt.Sprintf("example.com/r%d", i))] = resource.MustParse("1")
+	}
+	next, allocatable := requesting(2, "1"), v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	admit := func() *Rejection { return resources(next, []*v1.Pod{pod}, allocatable, s.Requests) }
+	if r := admit(); r == nil || r.Reason != "OutOfcpu" {
+		t.Errorf("the next pod is rejected: %v", r)
+	}
+	if n := testing.AllocsPerRun(10, func() { admit() }); n > 100 {
+		t.Errorf("%v allocations for a pod after one with 10,000 resources", n)
 	}
 }

@@ -177,7 +177,7 @@ func (p *Pods) ApplyClasses(running []*v1.Pod) error {
 			burstable = append(burstable, pod)
 		}
 	}
-	requests := p.sums.Requests(burstable)
+	requests := p.sums.Requests(burstable, v1.ResourceCPU)
 	all, err := p.together()
 	if err != nil {
 		return err
