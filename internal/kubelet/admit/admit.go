@@ -88,10 +88,22 @@ func check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.Resource
 	return resources(pod, others, allocatable, requests)
 }
 
-// containers rejects a pod with more containers than a node runs.
+// maxResources is how many requests and limits the containers of a pod may have together.
+// They are added up each time that a node compares its pods.
+const maxResources = 8192
+
+// containers rejects a pod with more containers than a node runs, or with too many
+// resources.
 func containers(pod *v1.Pod) *Rejection {
 	if n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers); n > plan.MaxContainers {
 		return &Rejection{"TooManyContainers", fmt.Sprintf("Pod has %d containers, and a node runs at most %d of a pod", n, plan.MaxContainers)}
+	}
+	n := 0
+	for c := range podquery.Containers(&pod.Spec) {
+		n += len(c.Resources.Requests) + len(c.Resources.Limits)
+	}
+	if n > maxResources {
+		return &Rejection{"TooManyResources", fmt.Sprintf("Pod has %d requests and limits of containers, and a node accepts at most %d of a pod", n, maxResources)}
 	}
 	return nil
 }

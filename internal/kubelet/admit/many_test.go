@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coracle-io/coracle/internal/costtest"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
@@ -56,6 +57,30 @@ func TestManyContainers(t *testing.T) {
 	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{})
 	want := fmt.Sprintf("Pod has %d containers, and a node runs at most %d of a pod", plan.MaxContainers+1, plan.MaxContainers)
 	if r := policy.Admit(pod, nil); r == nil || r.Reason != "TooManyContainers" || r.Message != want {
+		t.Errorf("a pod with one more: %v", r)
+	}
+}
+
+func TestManyResources(t *testing.T) {
+	policy := Policy{
+		Pressure: func() []v1.NodeConditionType { return nil }, Node: func() *v1.Node { return nil },
+		Allocatable: func() v1.ResourceList { return nil },
+	}
+	pod := &v1.Pod{Spec: v1.PodSpec{InitContainers: make([]v1.Container, 1), Containers: make([]v1.Container, 1)}}
+	list := func(n int) v1.ResourceList {
+		out := v1.ResourceList{}
+		for i := range n {
+			out[v1.ResourceName(fmt.Sprintf("example.com/r%d", i))] = resource.MustParse("1")
+		}
+		return out
+	}
+	pod.Spec.InitContainers[0].Resources.Limits = list(maxResources / 2)
+	pod.Spec.Containers[0].Resources.Requests = list(maxResources / 2)
+	if r := policy.Admit(pod, nil); r != nil {
+		t.Errorf("a pod with as many resources as a node accepts: %v", r)
+	}
+	pod.Spec.Containers[0].Resources.Limits = list(1)
+	if r := policy.Admit(pod, nil); r == nil || r.Reason != "TooManyResources" {
 		t.Errorf("a pod with one more: %v", r)
 	}
 }

@@ -270,13 +270,13 @@ type candidate struct {
 // whose usage cannot be counted ranks as using everything, because it made the
 // files that hide the rest.
 func rank(candidates []candidate, name v1.ResourceName) []candidate {
-	excess := func(c candidate) int64 {
-		if c.Uncounted != nil {
-			return math.MaxInt64
+	excess := make(map[*v1.Pod]int64, len(candidates))
+	for _, c := range candidates {
+		excess[c.Pod] = math.MaxInt64
+		if c.Uncounted == nil {
+			requests := resourcehelper.PodRequests(c.Pod, resourcehelper.PodResourcesOptions{})
+			excess[c.Pod] = c.Used - amount.Value(requests[name])
 		}
-		requests := resourcehelper.PodRequests(c.Pod, resourcehelper.PodResourcesOptions{})
-		q := requests[name]
-		return c.Used - amount.Value(q)
 	}
 	priority := func(c candidate) int32 {
 		if c.Pod.Spec.Priority == nil {
@@ -286,7 +286,7 @@ func rank(candidates []candidate, name v1.ResourceName) []candidate {
 	}
 	out := slices.Clone(candidates)
 	slices.SortStableFunc(out, func(a, b candidate) int {
-		x, y := excess(a), excess(b)
+		x, y := excess[a.Pod], excess[b.Pod]
 		if (x > 0) != (y > 0) {
 			if x > 0 {
 				return -1

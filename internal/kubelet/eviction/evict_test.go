@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -155,6 +156,14 @@ func TestRank(t *testing.T) {
 	hiding.Uncounted = errors.New("more than was counted")
 	if first := rank([]candidate{newCandidate("large", 0, "100", 1<<40), hiding}, v1.ResourceMemory)[0].Pod.Name; first != "hiding" {
 		t.Errorf("%s goes first, not the pod that hides what it uses", first)
+	}
+	// The requests of a pod may be tens of thousands, and memory is short.
+	var many []candidate
+	for i := range 100 {
+		many = append(many, newCandidate(fmt.Sprint(i), int32(i%3), "100", int64(i)))
+	}
+	if n := testing.AllocsPerRun(5, func() { rank(many, v1.ResourceMemory) }); n > 50*100 {
+		t.Errorf("%v allocations for 100 pods: their requests are added up for each comparison", n)
 	}
 }
 
