@@ -174,12 +174,20 @@ func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	return condition(v1.ContainersReady, true, "", "")
 }
 
+// mostGates is how many readiness gates the message of a condition names. A pod may have
+// tens of thousands.
+const mostGates = 100
+
 func ready(in Input, s *v1.PodStatus, containers v1.PodCondition) v1.PodCondition {
 	if containers.Status != v1.ConditionTrue {
 		return condition(v1.PodReady, false, containers.Reason, containers.Message)
 	}
 	var missing []string
 	for _, gate := range in.Pod.Spec.ReadinessGates {
+		if len(missing) == mostGates {
+			missing = append(missing, "and maybe others")
+			break
+		}
 		i := slices.IndexFunc(in.Previous.Conditions, func(c v1.PodCondition) bool { return c.Type == gate.ConditionType })
 		switch {
 		case i < 0:

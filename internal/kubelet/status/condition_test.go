@@ -1,6 +1,8 @@
 package status
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,5 +34,17 @@ func TestWhyContainersCannotStart(t *testing.T) {
 		if len(st.Conditions) == 0 {
 			t.Errorf("no conditions")
 		}
+	}
+}
+
+// The message about very many readiness gates fits into a status.
+func TestManyReadinessGates(t *testing.T) {
+	pod := &v1.Pod{}
+	for i := range 10_000 {
+		pod.Spec.ReadinessGates = append(pod.Spec.ReadinessGates, v1.PodReadinessGate{ConditionType: v1.PodConditionType(fmt.Sprintf("example.com/gate-%d", i))})
+	}
+	c := ready(Input{Pod: pod}, &v1.PodStatus{}, v1.PodCondition{Status: v1.ConditionTrue})
+	if c.Reason != "ReadinessGatesNotReady" || len(c.Message) > 16<<10 || !strings.HasSuffix(c.Message, ", and maybe others") {
+		t.Errorf("%s: a message of %d bytes: %.100s", c.Reason, len(c.Message), c.Message)
 	}
 }

@@ -155,6 +155,11 @@ func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 				supervise.LogFailure(ctx, "statuses", err, "will try again")
 			}
 		}
+		refused := isRefused(err)
+		if refused && remove {
+			log.Error(err, "Deleting a pod whose last status the API server refuses", "pod", klog.KObj(pod))
+			err = nil
+		}
 		if err == nil && remove {
 			zero := int64(0)
 			err = w.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
@@ -177,7 +182,7 @@ func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 			w.mu.Lock()
 			e.dirty = e.dirty || dirty
 			e.failures++
-			wait := min(time.Duration(e.failures)*200*time.Millisecond, 5*time.Second)
+			wait := retryAfter(e.failures, refused)
 			w.mu.Unlock()
 			if ctx.Err() == nil {
 				log.Error(err, "Writing the pod's status failed, will try again", "pod", klog.KObj(pod), "in", wait)
@@ -188,6 +193,21 @@ func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 			}
 		}
 	}
+}
+
+// isRefused reports whether the API server would not take the same status later either:
+// it is too large, or invalid.
+func isRefused(err error) bool {
+	return apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// retryAfter returns how long to wait after so many failures in a row.
+func retryAfter(failures int, refused bool) time.Duration {
+	step, most := 200*time.Millisecond, 5*time.Second
+	if refused {
+		step, most = 5*time.Second, 5*time.Minute
+	}
+	return min(time.Duration(failures)*step, most)
 }
 
 // replaced reports whether the pod's name now belongs to another pod or to

@@ -234,6 +234,39 @@ func TestRemove(t *testing.T) {
 	})
 }
 
+// A status that the API server refuses, because the pod is as large as it may be, is not
+// sent again and again, and does not keep the pod from being deleted.
+func TestRefusedStatus(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"too large": apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+		"invalid":   apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "web", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T, w *writer) {
+				w.fault = func(verb string) error {
+					if verb == "patch" {
+						return refusal
+					}
+					return nil
+				}
+				p := w.create()
+				w.set(p, running("large"), false)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if n := w.writes.Load(); n < 2 || n > 50 {
+					t.Errorf("%d attempts in an hour", n)
+				}
+				w.set(p, running("the end"), true)
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if w.get() != nil || len(w.removed) != 1 {
+					t.Errorf("the pod is %+v, removed %v", w.get(), w.removed)
+				}
+			})
+		})
+	}
+}
+
 // A pod that is gone, or whose name another pod has, is reported and forgotten.
 // A conflict about anything else is tried again.
 func TestPodIsGone(t *testing.T) {
