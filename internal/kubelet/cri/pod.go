@@ -356,11 +356,24 @@ func newContainer(s *runtimeapi.ContainerStatus, sandboxID string) *Container {
 		Round:        roundOf(s.GetAnnotations()),
 		LogPath:      s.GetLogPath(),
 		Resources:    s.GetResources().GetLinux(),
-		User:         s.GetUser().GetLinux(),
+		User:         userOf(s),
 		Mounts:       s.GetMounts(),
 		Annotations:  s.GetAnnotations(),
 	}
 	return out
+}
+
+// maxGroups is how many supplementary groups of a user are kept. An image may put its user
+// into as many as the kernel takes, 65,536.
+const maxGroups = 4096
+
+// userOf returns the user of a container, nil if the runtime does not say it.
+func userOf(s *runtimeapi.ContainerStatus) *runtimeapi.LinuxContainerUser {
+	u := s.GetUser().GetLinux()
+	if groups := u.GetSupplementalGroups(); len(groups) > maxGroups {
+		return &runtimeapi.LinuxContainerUser{Uid: u.GetUid(), Gid: u.GetGid(), SupplementalGroups: slices.Clone(groups[:maxGroups])}
+	}
+	return u
 }
 
 func timeOf(nanoseconds int64) time.Time {

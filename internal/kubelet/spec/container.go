@@ -30,10 +30,13 @@ type Instance struct {
 }
 
 // ContainerConfig returns the runtime's configuration of one container. It fails
-// with ErrConfig if the container's command, arguments and environment exceed
+// with ErrConfig if the container's command, arguments, environment and groups exceed
 // what a process can get.
 func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) (*runtimeapi.ContainerConfig, error) {
-	var limits execLimits
+	if err := checkGroups(pod); err != nil {
+		return nil, err
+	}
+	limits := limitsOf(pod)
 	for _, v := range in.Env {
 		if err := limits.add(variable, v.Name, variableSize(len(v.Name), len(v.Value))); err != nil {
 			return nil, err

@@ -53,7 +53,7 @@ func (e *Env) Environment(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]
 	}
 	read := *e
 	read.Objects = &readOnce{objects: e.Objects}
-	out := &variables{index: map[string]int{}}
+	out := &variables{index: map[string]int{}, limits: limitsOf(pod)}
 	last := make(map[envSource]int, len(c.EnvFrom))
 	for i := range c.EnvFrom {
 		last[sourceOf(&c.EnvFrom[i])] = i

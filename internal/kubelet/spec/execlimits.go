@@ -1,6 +1,10 @@
 package spec
 
-import "fmt"
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // Bounds of execve(2), in bytes.
 const (
@@ -11,6 +15,11 @@ const (
 	// limit is 8 MiB.
 	maxStrings = 2 << 20
 )
+
+// mostOfPod is what all containers of a pod get together, in bytes. The container runtime
+// keeps the strings of each, so that 512 containers with a large config map would take a
+// gigabyte of the node's disk.
+const mostOfPod = 32 << 20
 
 // stringCost is what the kernel counts for a string besides its bytes: the zero
 // byte at its end and the pointer to it.
@@ -24,7 +33,13 @@ func variableSize(nameLen, valueLen int) int { return nameLen + len("=") + value
 // What it has accepted is never more than execve takes, so that references
 // between variables cannot multiply without end.
 type execLimits struct {
-	used int
+	used, most int
+}
+
+// limitsOf returns the limits of a container of a pod.
+func limitsOf(pod *v1.Pod) execLimits {
+	containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
+	return execLimits{most: min(maxStrings, mostOfPod/max(containers, 1))}
 }
 
 // add counts a string of length bytes. kind and name are for errors.
@@ -33,8 +48,12 @@ func (l *execLimits) add(kind, name string, length int) error {
 		return errStringTooLong(kind, name)
 	}
 	l.used += length + stringCost
-	if l.used > maxStrings {
-		return fmt.Errorf("%w: the arguments and environment variables of the container take more than the %d bytes that a process can get, up to %s %s", ErrConfig, maxStrings, kind, name)
+	if l.used > l.most {
+		whose := "a process"
+		if l.most < maxStrings {
+			whose = "a process of a pod with so many containers"
+		}
+		return fmt.Errorf("%w: the arguments and environment variables of the container take more than the %d bytes that %s can get, up to %s %s", ErrConfig, l.most, whose, kind, name)
 	}
 	return nil
 }

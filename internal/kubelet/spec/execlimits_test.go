@@ -143,3 +143,27 @@ func TestExpandStopsAtItsLimit(t *testing.T) {
 		}
 	}
 }
+
+// The containers of a pod together have what the container runtime can keep.
+func TestEnvironmentsOfManyContainersAreBounded(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{InitContainers: make([]v1.Container, 12), Containers: make([]v1.Container, 500)}}
+	for size, fine := range map[int]bool{mostOfPod/512 - 100: true, mostOfPod/512 + 100: false} {
+		c := &v1.Container{Env: []v1.EnvVar{{Name: "V", Value: strings.Repeat("x", size)}}}
+		_, err := (&Env{}).Environment(t.Context(), pod, c)
+		if (err == nil) != fine || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "so many containers")) {
+			t.Errorf("a variable of %d bytes in each of 512 containers: %v", size, err)
+		}
+	}
+}
+
+// Each container has the supplemental groups of its pod, and the container runtime keeps
+// them for each.
+func TestGroupsAreBounded(t *testing.T) {
+	node := &Node{Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true), SeccompDefault: new(false), SingleProcessOOMKill: new(true)}}
+	for count, fine := range map[int]bool{maxGroups: true, maxGroups + 1: false} {
+		pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SupplementalGroups: make([]int64, count)}}}
+		if _, err := ContainerConfig(pod, &v1.Container{}, node, &Instance{}); (err == nil) != fine || err != nil && !errors.Is(err, ErrConfig) {
+			t.Errorf("%d groups: %v", count, err)
+		}
+	}
+}

@@ -89,6 +89,17 @@ func VerifyNonRoot(pod *v1.Pod, c *v1.Container, imageUID *int64, imageUser stri
 	return nil
 }
 
+// maxGroups is how many supplemental groups a pod may have. The container runtime keeps
+// them for each container.
+const maxGroups = 4096
+
+func checkGroups(pod *v1.Pod) error {
+	if sc := pod.Spec.SecurityContext; sc != nil && len(sc.SupplementalGroups) > maxGroups {
+		return fmt.Errorf("%w: the pod has %d supplemental groups; a node gives a container at most %d", ErrConfig, len(sc.SupplementalGroups), maxGroups)
+	}
+	return nil
+}
+
 func security(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *runtimeapi.LinuxContainerSecurityContext {
 	sc := effective(pod, c)
 	out := &runtimeapi.LinuxContainerSecurityContext{

@@ -150,15 +150,19 @@ func terminated(in Input, c *cri.Container) *v1.ContainerStateTerminated {
 }
 
 func volumeMounts(c *v1.Container, running *cri.Container) []v1.VolumeMountStatus {
+	recursive := map[string]bool{} // paths of mounts that are read-only with all below
+	for _, actual := range running.Mounts {
+		if actual.GetRecursiveReadOnly() {
+			recursive[actual.GetContainerPath()] = true
+		}
+	}
 	var out []v1.VolumeMountStatus
 	for _, m := range c.VolumeMounts {
 		st := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			mode := v1.RecursiveReadOnlyDisabled
-			for _, actual := range running.Mounts {
-				if actual.GetContainerPath() == m.MountPath && actual.GetRecursiveReadOnly() {
-					mode = v1.RecursiveReadOnlyEnabled
-				}
+			if recursive[m.MountPath] {
+				mode = v1.RecursiveReadOnlyEnabled
 			}
 			st.RecursiveReadOnly = &mode
 		}

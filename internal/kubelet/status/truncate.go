@@ -11,8 +11,11 @@ const (
 	maxReasons  = 256 << 10 // reasons of all containers of a pod
 )
 
-// truncateMessages shortens the messages of containers so that they fit into a
-// status together.
+// maxGroups bounds the supplementary groups that a status shows of all containers.
+const maxGroups = 16 << 10
+
+// truncateMessages shortens the messages and the groups of containers so that they fit
+// into a status together.
 func truncateMessages(s *v1.PodStatus) {
 	lists := [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses}
 	containers := 0
@@ -24,8 +27,19 @@ func truncateMessages(s *v1.PodStatus) {
 		for i := range list {
 			truncateState(&list[i].State, each, waiting)
 			truncateState(&list[i].LastTerminationState, each, waiting)
+			truncateGroups(&list[i], maxGroups/max(containers, 1))
 		}
 	}
+}
+
+// truncateGroups copies what it changes, as truncateState does.
+func truncateGroups(s *v1.ContainerStatus, most int) {
+	if s.User == nil || s.User.Linux == nil || len(s.User.Linux.SupplementalGroups) <= most {
+		return
+	}
+	cut := *s.User.Linux
+	cut.SupplementalGroups = cut.SupplementalGroups[:most]
+	s.User = &v1.ContainerUser{Linux: &cut}
 }
 
 // truncateState copies what it changes, because an earlier status may share it.

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/costtest"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 )
 
@@ -49,5 +51,44 @@ func TestReasonsOfManyContainersAreTruncated(t *testing.T) {
 				t.Fatalf("%d containers: a reason of %d bytes, want %d", containers, got, want)
 			}
 		}
+	}
+}
+
+// The groups of the users of very many containers fit into a status together.
+func TestGroupsOfManyContainersAreTruncated(t *testing.T) {
+	const many = 4096
+	for containers, want := range map[int]int{1: many, 4: many, 512: 32} {
+		pod, observed := &v1.Pod{}, &cri.Pod{}
+		for i := range containers {
+			name := fmt.Sprint("c", i)
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: name})
+			observed.Containers = append(observed.Containers, &cri.Container{
+				ID: name, Name: name, State: cri.Running, User: &runtimeapi.LinuxContainerUser{SupplementalGroups: make([]int64, many)}})
+		}
+		st := Generate(Input{Pod: pod, Observed: observed, Now: time.Unix(1, 0)})
+		for _, c := range st.ContainerStatuses {
+			if got := len(c.User.Linux.SupplementalGroups); got != want {
+				t.Fatalf("%d containers: %d groups, want %d", containers, got, want)
+			}
+		}
+	}
+}
+
+// Very many mounts that are read-only are not compared with each other.
+func TestManyReadOnlyMounts(t *testing.T) {
+	const many = 20_000
+	c, running := &v1.Container{}, &cri.Container{}
+	for i := range many {
+		path := fmt.Sprint("/", i)
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "v", MountPath: path, ReadOnly: true})
+		running.Mounts = append(running.Mounts, &runtimeapi.Mount{ContainerPath: path, RecursiveReadOnly: i%2 == 0})
+	}
+	var shown []v1.VolumeMountStatus
+	cost := costtest.Of(t, func() { shown = volumeMounts(c, running) })
+	if len(shown) != many || *shown[0].RecursiveReadOnly != v1.RecursiveReadOnlyEnabled || *shown[1].RecursiveReadOnly != v1.RecursiveReadOnlyDisabled {
+		t.Errorf("%d mounts: %+v, %+v", len(shown), shown[0], shown[1])
+	}
+	if cost.Processor > time.Second {
+		t.Errorf("they take %v of processor time", cost.Processor)
 	}
 }

@@ -40,13 +40,17 @@ const maxMounts = 512
 // at in each sync, and is looked for by each mount of a container.
 const maxVolumes = 1024
 
+// maxVolumeMounts is how many mounts of volumes the containers of a pod may have together.
+// The status of the pod, which has to be stored with it, shows them all.
+const maxVolumeMounts = 20_000
+
 // checkLists returns an error for a pod with more volumes and references than a
 // node serves.
 func checkLists(pod *v1.Pod) error {
 	if n := len(pod.Spec.Volumes); n > maxVolumes {
 		return fmt.Errorf("the pod has %d volumes; a node sets up at most %d of a pod", n, maxVolumes)
 	}
-	mounts := 0
+	mounts, all := 0, 0
 	for i := range pod.Spec.Volumes {
 		switch vol := &pod.Spec.Volumes[i]; {
 		case vol.ConfigMap != nil, vol.HostPath != nil, vol.Image != nil, vol.EmptyDir != nil && vol.EmptyDir.Medium == v1.StorageMediumDefault:
@@ -55,11 +59,15 @@ func checkLists(pod *v1.Pod) error {
 		}
 	}
 	for c := range podquery.AllContainers(&pod.Spec) {
+		all += len(c.VolumeMounts)
 		for _, m := range c.VolumeMounts {
 			if m.SubPath != "" || m.SubPathExpr != "" {
 				mounts++
 			}
 		}
+	}
+	if all > maxVolumeMounts {
+		return fmt.Errorf("the pod's containers have %d mounts of volumes; a node makes at most %d for a pod", all, maxVolumeMounts)
 	}
 	if mounts > maxMounts {
 		return fmt.Errorf("the pod's volumes and subPaths need %d mounts; a node makes at most %d for a pod", mounts, maxMounts)

@@ -156,14 +156,16 @@ func TestNestedMountPointsAreBounded(t *testing.T) {
 // A pod has as many volumes and subPaths as the kernel has mounts for.
 func TestManyMounts(t *testing.T) {
 	for name, test := range map[string]struct {
-		secrets, plain, subPaths int
-		fine                     bool
+		secrets, plain, subPaths, mounts int
+		fine                             bool
 	}{
-		"few":                     {10, 10, 10, true},
-		"many secrets":            {maxMounts + 1, 0, 0, false},
-		"many subPaths":           {10, 1, maxMounts, false},
-		"many without own mounts": {0, maxVolumes, 0, true},
-		"too many of these":       {0, maxVolumes + 1, 0, false},
+		"few":                     {10, 10, 10, 10, true},
+		"many secrets":            {maxMounts + 1, 0, 0, 0, false},
+		"many subPaths":           {10, 1, maxMounts, 0, false},
+		"many without own mounts": {0, maxVolumes, 0, 0, true},
+		"too many of these":       {0, maxVolumes + 1, 0, 0, false},
+		"many in a container":     {0, 1, 0, maxVolumeMounts, true},
+		"too many in it":          {0, 1, 1, maxVolumeMounts, false},
 	} {
 		disk := &weighed{}
 		v := &Manager{Root: "/k", FS: disk, Mounter: disk, Objects: keyed{1}}
@@ -176,6 +178,9 @@ func TestManyMounts(t *testing.T) {
 		}
 		for i := range test.subPaths {
 			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "e0", MountPath: fmt.Sprint("/", i), SubPath: "x"})
+		}
+		for i := range test.mounts {
+			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "e0", MountPath: fmt.Sprint("/mounts/", i)})
 		}
 		if _, _, err := v.SetUp(t.Context(), pod, Facts{}); (err == nil) != test.fine || err != nil && !strings.Contains(err.Error(), "at most") {
 			t.Errorf("%s: %v", name, err)
