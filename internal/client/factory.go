@@ -47,7 +47,8 @@ import (
 // it is first requested and stops when Run ends. Start and Shutdown do nothing.
 //
 // If the watch cache is in the same process, the informers read it instead of the
-// API. Objects from the API have no managedFields. The accessors of the API groups below use InformerFor.
+// API. Objects from the API have no managedFields. The accessors of the API groups
+// below use InformerFor.
 type Informers struct {
 	informers.SharedInformerFactory // creates and stores one informer for each type
 	views                           *views
