@@ -71,6 +71,14 @@ func TestPodHostPorts(t *testing.T) {
 					t.Errorf("%v leads to %v", key, to)
 				}
 			}
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Image: "example.com/other"})
+			kept, err := reduce(pod)
+			if err != nil || !maps.Equal(podHostPorts(kept.(*v1.Pod)), got) {
+				t.Errorf("what the proxy keeps of the pod has %v (%v)", podHostPorts(kept.(*v1.Pod)), err)
+			}
+			if n := len(kept.(*v1.Pod).Spec.Containers); n > 1 {
+				t.Errorf("the proxy keeps %d containers", n)
+			}
 		})
 	}
 }

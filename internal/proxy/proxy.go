@@ -132,6 +132,7 @@ func (p *Proxy) run(ctx context.Context) error {
 func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
 	factory := p.config.Client.Informers
 	pods := p.config.Client.Watch(v1.SchemeGroupVersion.WithResource("pods"), "", fields.OneTermEqualSelector("spec.nodeName", p.config.NodeName))
+	_ = pods.SetTransform(reduce) // an error: the objects are shared with others
 	var synced []cache.DoneChecker
 	for _, source := range []struct {
 		subscribe func(context.Context, cache.SharedIndexInformer, cache.ResourceEventHandler) (cache.DoneChecker, error)

@@ -50,7 +50,7 @@ type inbox struct {
 
 	mu        sync.Mutex // guards what follows
 	asked     request
-	allocated *allocation
+	allocated *allocation // nil: what the pod specifies
 	shaped    shaped
 	changed   bool // the pod or an object that it refers to has changed
 	observed  *cri.Pod
@@ -147,6 +147,7 @@ func (b *inbox) remove() {
 func (b *inbox) reject(cause status.Cause) {
 	b.mu.Lock()
 	b.asked.rejected, b.asked.failed = true, &cause
+	b.allocated, b.shaped = nil, shaped{} // it holds nothing
 	b.mu.Unlock()
 }
 

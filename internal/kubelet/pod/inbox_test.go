@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coracle-io/coracle/internal/kubelet/status"
 )
 
 // Others read the pods of the node while their workers change the statuses of
@@ -41,6 +43,19 @@ func TestActivePodIsOneVersion(t *testing.T) {
 	b.setAllocation(&allocation{Containers: map[string]v1.ResourceRequirements{"main": cpu("2")}})
 	if now, _ := b.active(); now.Spec.Containers[0].Resources.Requests.Cpu().String() != "2" {
 		t.Errorf("after an allocation of 2 the pod holds %s", now.Spec.Containers[0].Resources.Requests.Cpu())
+	}
+}
+
+// A pod that the node rejects holds nothing, and nothing is kept of what it asked for.
+func TestRejectedPodHoldsNothing(t *testing.T) {
+	b := newInbox(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: cpu("2")}}}})
+	b.active()
+	b.reject(status.Cause{Reason: "NodeAffinity"})
+	if b.allocation() != nil || b.shaped != (shaped{}) {
+		t.Errorf("it holds %+v, %+v", b.allocation(), b.shaped)
+	}
+	if _, active := b.active(); active {
+		t.Error("it is active")
 	}
 }
 

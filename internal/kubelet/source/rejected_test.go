@@ -1,0 +1,62 @@
+package source
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/status"
+)
+
+// The node does not keep the specifications of the pods that it has rejected, of which a
+// user can make any number. It keeps those of others, also of pods that failed.
+func TestRejectedPodsAreReduced(t *testing.T) {
+	const large = 100_000
+	pod := func(change func(s *v1.PodStatus)) *v1.Pod {
+		p := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: "web", UID: "uid", ResourceVersion: "7", Generation: 2, DeletionTimestamp: new(metav1.Unix(1, 0)), DeletionGracePeriodSeconds: new(int64(5)),
+				Annotations: map[string]string{"large": strings.Repeat("x", large)},
+			},
+			Spec: v1.PodSpec{NodeName: "here", Containers: []v1.Container{{Name: "main", Args: []string{strings.Repeat("x", large)}}}},
+		}
+		change(&p.Status)
+		return p
+	}
+	rejected := func(s *v1.PodStatus) {
+		s.Phase, s.Reason, s.Message, s.StartTime = v1.PodFailed, "NodeAffinity", status.RejectedPrefix+"no such label", new(metav1.Unix(1, 0))
+	}
+	for name, test := range map[string]struct {
+		change  func(s *v1.PodStatus)
+		reduced bool
+	}{
+		"new":      {func(*v1.PodStatus) {}, false},
+		"failed":   {func(s *v1.PodStatus) { s.Phase, s.Message = v1.PodFailed, "evicted" }, false},
+		"rejected": {rejected, true},
+		"rejected after it ran": {func(s *v1.PodStatus) {
+			rejected(s)
+			s.ContainerStatuses = []v1.ContainerStatus{{Name: "main"}}
+		}, false},
+	} {
+		before := pod(test.change)
+		obj, err := reduce(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := obj.(*v1.Pod)
+		if !test.reduced {
+			if after != before {
+				t.Errorf("%s: the pod became %v", name, after)
+			}
+			continue
+		}
+		if n := after.Size(); n > 1000 || !status.WasRejected(after) {
+			t.Errorf("%s: the node keeps %d bytes: %v", name, n, after)
+		}
+		if after.UID != "uid" || after.Generation != 2 || after.Spec.NodeName != "here" || after.DeletionTimestamp == nil || *after.DeletionGracePeriodSeconds != 5 {
+			t.Errorf("%s: the node knows the pod as %+v", name, after.ObjectMeta)
+		}
+	}
+}
