@@ -96,7 +96,7 @@ func (m *Manager) read(uid types.UID) (uint32, error) {
 	}
 	first, err := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 32)
 	if err != nil || first%idsPerPod != 0 || first < idsPerPod || first > rangesOfNode*idsPerPod {
-		return 0, fmt.Errorf("%s does not have the first id of a range of user ids: %q", m.file(uid), raw)
+		return 0, fmt.Errorf("%s does not have the first id of a range of user ids: %q; deleting the pod %s frees its range", m.file(uid), raw, uid)
 	}
 	return uint32(first), nil
 }
