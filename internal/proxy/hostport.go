@@ -14,9 +14,12 @@ import (
 )
 
 // podHostPorts returns the host ports of a pod for which it needs rules. A pod in
-// the host's network needs none. A pod that has ended or has no address has none.
-func podHostPorts(pod *v1.Pod) map[LocalPort]HostPort {
+// the host's network needs none. A pod that has ended or has no address has none. Of
+// the ports at addresses that the node does not have, to which nothing leads, it returns
+// mostTold: any number of pods may have tens of thousands.
+func podHostPorts(pod *v1.Pod, isLocal func(netip.Addr) bool) map[LocalPort]HostPort {
 	result := map[LocalPort]HostPort{}
+	elsewhere := 0
 	if pod.Spec.HostNetwork || podquery.IsFinished(pod) {
 		return result
 	}
@@ -29,6 +32,11 @@ func podHostPorts(pod *v1.Pod) map[LocalPort]HostPort {
 			if host.Address.IsValid() && host.Address.Is4() != a.Is4() {
 				continue
 			}
+			if host.Address.IsValid() && !isLocal(host.Address) {
+				if elsewhere++; elsewhere > mostTold {
+					continue
+				}
+			}
 			key := LocalPort{Address: host.Address, Port: uint16(host.Port), Protocol: host.Protocol, Family: familyOf(a)}
 			result[key] = HostPort{
 				Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
@@ -38,6 +46,9 @@ func podHostPorts(pod *v1.Pod) map[LocalPort]HostPort {
 	}
 	return result
 }
+
+// anywhere is for podHostPorts where the addresses of the node do not matter.
+func anywhere(netip.Addr) bool { return true }
 
 // reduce returns what the proxy uses of a pod, which is a copy: the kubelet keeps the
 // node's pods, too. It returns other objects as they are.
@@ -77,13 +88,13 @@ func withHostPorts(list []v1.Container) (out []v1.Container) {
 // hostPorts returns the host ports of pods. The kubelet admits no two pods with one
 // host port; of pods that it does not ask about, such as static ones, the oldest
 // gets it.
-func hostPorts(pods map[types.NamespacedName]*v1.Pod) map[LocalPort]HostPort {
+func hostPorts(pods map[types.NamespacedName]*v1.Pod, isLocal func(netip.Addr) bool) map[LocalPort]HostPort {
 	all := map[LocalPort]HostPort{}
 	oldestFirst := slices.SortedFunc(maps.Values(pods), func(a, b *v1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	for _, pod := range oldestFirst {
-		for key, to := range podHostPorts(pod) {
+		for key, to := range podHostPorts(pod, isLocal) {
 			if _, taken := all[key]; !taken {
 				all[key] = to
 			}

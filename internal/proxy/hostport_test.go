@@ -62,7 +62,7 @@ func TestPodHostPorts(t *testing.T) {
 			for _, text := range test.want {
 				want[text] = "web"
 			}
-			got := podHostPorts(pod)
+			got := podHostPorts(pod, anywhere)
 			if names := toPods(got); !maps.Equal(names, want) {
 				t.Errorf("got %v, want %v", names, want)
 			}
@@ -73,8 +73,8 @@ func TestPodHostPorts(t *testing.T) {
 			}
 			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Image: "example.com/other"})
 			kept, err := reduce(pod)
-			if err != nil || !maps.Equal(podHostPorts(kept.(*v1.Pod)), got) {
-				t.Errorf("what the proxy keeps of the pod has %v (%v)", podHostPorts(kept.(*v1.Pod)), err)
+			if err != nil || !maps.Equal(podHostPorts(kept.(*v1.Pod), anywhere), got) {
+				t.Errorf("what the proxy keeps of the pod has %v (%v)", podHostPorts(kept.(*v1.Pod), anywhere), err)
 			}
 			if n := len(kept.(*v1.Pod).Spec.Containers); n > 1 {
 				t.Errorf("the proxy keeps %d containers", n)
@@ -93,5 +93,23 @@ func TestHostPortOfTwoPods(t *testing.T) {
 	}
 	if got := toPods(s.rules(s.localNode()).HostPorts); got["host port 80/TCP"] != "old" {
 		t.Errorf("the port leads to %q", got)
+	}
+}
+
+// Ports at addresses that the node does not have lead nowhere, and are not kept for each of
+// the pods that declare them.
+func TestManyHostPortsElsewhere(t *testing.T) {
+	s := newState("n1")
+	s.setNode(nodeAt("n1", "192.0.2.10"))
+	const many = 1000
+	for _, ip := range []string{"198.51.100.1", "198.51.100.2", "192.0.2.10"} {
+		var ports []v1.ContainerPort
+		for i := range int32(many) {
+			ports = append(ports, v1.ContainerPort{HostPort: 10_000 + i, HostIP: ip})
+		}
+		s.setPod(hostPortPod("at-"+ip, "10.244.0.7", ports...))
+	}
+	if got, want := len(s.rules(s.localNode()).HostPorts), many+2*mostTold; got != want {
+		t.Errorf("%d ports, want those at the node's address and some of each of the other pods, %d", got, want)
 	}
 }

@@ -192,9 +192,9 @@ func (s *state) setPod(pod *v1.Pod) {
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	var before map[LocalPort]HostPort
 	if old := s.pods[name]; old != nil {
-		before = podHostPorts(old)
+		before = podHostPorts(old, anywhere)
 	}
-	after := podHostPorts(pod)
+	after := podHostPorts(pod, anywhere)
 	if len(after) == 0 {
 		delete(s.pods, name)
 	} else {
@@ -241,7 +241,7 @@ func (s *state) rules(n *localNode) Rules {
 		s.compute(name)
 	}
 	clear(s.dirty)
-	rules := Rules{Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods), ServiceCIDRs: s.serviceCIDRs()}
+	rules := Rules{Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods, n.isLocal), ServiceCIDRs: s.serviceCIDRs()}
 	s.excess = s.tooLarge()
 	for name, ports := range s.byService {
 		if !s.excess[name] {
