@@ -282,46 +282,58 @@ func initialized(pod *v1.Pod, observed *cri.Pod, sandboxID string) bool {
 }
 
 // initialize plans the init containers and reports whether the regular
-// containers may start.
+// containers may start. The last init container that was created in the sandbox
+// decides. Those before it have completed or started, whether or not the runtime
+// still has them: only sidecars among them start again, and nothing waits for that.
 func initialize(in Input, sandboxID string, p *Plan) bool {
-	pod := in.Pod
-	done := initialized(pod, in.Observed, sandboxID)
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		newest := in.Observed.Find(c.Name)
-		here := newest
-		if here != nil && (here.SandboxID != sandboxID || here.Discarded) {
-			here = nil
+	list := in.Pod.Spec.InitContainers
+	here := make([]*cri.Container, len(list)) // the instances in the sandbox
+	last := -1
+	for i := range list {
+		if c := in.Observed.Find(list[i].Name); c != nil && c.SandboxID == sandboxID && !c.Discarded {
+			here[i], last = c, i
 		}
-		if podquery.IsSidecar(c) {
-			if !sidecar(in, p, c, newest, here) && !done {
+	}
+	if initialized(in.Pod, in.Observed, sandboxID) {
+		last = len(list)
+	}
+	for i := range list {
+		c := &list[i]
+		switch {
+		case i > last:
+			again(in, p, c, Init, in.Observed.Find(c.Name))
+			return false
+		case podquery.IsSidecar(c):
+			if !sidecar(in, p, c, in.Observed.Find(c.Name), here[i]) && i == last {
 				return false
 			}
-			continue
-		}
-		if done {
-			continue
-		}
-		switch {
-		case here == nil:
-			again(in, p, c, Init, newest)
-			return false
-		case here.State == cri.Running:
-			return false
-		case here.State == cri.Exited && here.ExitCode == 0:
-			continue
-		case here.State == cri.Exited && !ShouldRestart(pod, c, here.ExitCode):
-			p.KillPod, p.Start = true, nil
-			return false
-		default:
-			if here.State == cri.Unknown {
-				p.Kill = append(p.Kill, unknownInit(c, here))
-			}
-			again(in, p, c, Init, here)
+		case i == last && !completed(in, p, c, here[i]):
 			return false
 		}
 	}
 	return true
+}
+
+// completed plans the init container that was created last, and reports whether it
+// has completed.
+func completed(in Input, p *Plan, c *v1.Container, here *cri.Container) bool {
+	exitCode := here.ExitCode
+	if here.State == cri.Unknown {
+		exitCode = 137 // it is killed
+	}
+	switch {
+	case here.State == cri.Running:
+	case here.State == cri.Exited && exitCode == 0:
+		return true
+	case here.State != cri.Created && !ShouldRestart(in.Pod, c, exitCode):
+		p.KillPod, p.Start, p.Kill = true, nil, nil
+	default:
+		if here.State == cri.Unknown {
+			p.Kill = append(p.Kill, unknownInit(c, here))
+		}
+		again(in, p, c, Init, here)
+	}
+	return false
 }
 
 // unknownInit kills an instance of an init container whose state the runtime does
@@ -332,7 +344,7 @@ func unknownInit(c *v1.Container, here *cri.Container) Kill {
 }
 
 // sidecar plans one sidecar and reports whether it has started, so that the
-// next container may.
+// next container may. One that is killed for its liveness has started before.
 func sidecar(in Input, p *Plan, c *v1.Container, newest, here *cri.Container) bool {
 	if here == nil || here.State != cri.Running {
 		if here != nil && here.State == cri.Unknown {
@@ -346,7 +358,6 @@ func sidecar(in Input, p *Plan, c *v1.Container, newest, here *cri.Container) bo
 		if restart {
 			again(in, p, c, Init, here)
 		}
-		return false
 	}
 	return c.StartupProbe == nil || in.Startup == nil || in.Startup(here.ID) == Success
 }

@@ -183,6 +183,11 @@ func TestComputeInitContainers(t *testing.T) {
 		{never, "i-x a", "box i-x:1", "", "", "kill-pod"},
 		{always, "i-x a", "box a:1", "", "", "start a 1"},
 		{always, "i-x a", "box old/i-x:0", "", "", "start i-x 1"},
+		{always, "i-x i-y i-z a", "box i-z:running", "", "", ""}, // the records of the others are gone
+		{always, "i-x i-y a", "box i-y:0", "", "", "start a 0"},
+		{always, "i-x a", "box i-x:created", "", "", "start i-x 0"},
+		{onFailure, "i-x a", "box i-x:unknown", "", "", "kill i-x Unknown, start i-x 1"},
+		{never, "i-x a", "box i-x:unknown", "", "", "kill-pod"},
 	})
 }
 
@@ -197,6 +202,13 @@ func TestComputeSidecars(t *testing.T) {
 		{always, "s-x a", "box a:running s-x:running s-x:137", "s-x", "s-x", "kill s-x LivenessProbe, wait s-x"},
 		{always, "s-x a", "box a:running s-x:unknown", "", "", "kill s-x Unknown, start s-x 1"},
 		{always, "i-x a", "deadbox i-x:1", "", "i-x", "kill-pod, sandbox 1, wait i-x"},
+		{never, "s-x a", "box s-x:1", "", "", "start s-x 1"},
+		{never, "s-x a", "box s-x:unknown", "", "", "kill s-x Unknown, start s-x 1"},
+		{always, "s-x s-y s-z a", "box s-x:0 s-y:running s-z:0", "", "", "start s-x 1, start s-z 1"},
+		{always, "s-x s-y a", "box s-x:1 s-y:running", "", "s-x", "start a 0, wait s-x"}, // it has started once
+		{always, "s-x s-y a", "box s-y:running", "", "", "start s-x 0, start a 0"},
+		{always, "s-x a", "box s-x:running", "s-x", "", "kill s-x LivenessProbe, start s-x 1, start a 0"},
+		{always, "s-x a", "box s-x:changed", "", "", "kill s-x DefinitionChanged, start s-x 1, start a 0"},
 	})
 }
 
