@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,6 +67,9 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		}
 		return failure
 	}
+	if r.observed.Find(c.Name) == nil {
+		s.RestartCount = r.afterLogs(c.Name)
+	}
 	config, err := r.configure(ctx, s, found)
 	if err != nil {
 		return fail("CreateContainerConfigError", trimmed(err))
@@ -116,6 +120,21 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		return &startError{reason: "PostStartHookError", err: err, deferred: true}
 	}
 	return nil
+}
+
+// afterLogs returns the restart count of a container of which the runtime has no
+// instance: 0, or one more than that of the newest log. The new instance would write
+// to the log of an earlier one that the runtime has lost.
+func (r *running) afterLogs(container string) int {
+	names, _ := r.config.Files.ReadDir(filepath.Join(r.sandbox.GetLogDirectory(), container)) // there is none before the first instance
+	next := 0
+	for _, name := range names {
+		number, _, isLog := strings.Cut(name, ".log")
+		if n, err := strconv.Atoi(number); isLog && err == nil {
+			next = max(next, n+1)
+		}
+	}
+	return next
 }
 
 // trimmed removes the prefix of spec.ErrConfig from an error that users see.

@@ -1,6 +1,8 @@
 package status
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -40,11 +42,17 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 	if st.Image == "" {
 		st.Image = c.Image
 	}
+	if st.RestartCount < previous.RestartCount { // the runtime has lost the instances before
+		st.RestartCount = previous.RestartCount
+		if previous.ContainerID != st.ContainerID && previous.State.Waiting == nil {
+			st.RestartCount++
+		}
+	}
 	if older := in.Observed.Previous(newest); older != nil {
 		st.LastTerminationState.Terminated = terminated(in, older)
-	} else if newest.RestartCount > 0 && previous.ContainerID != st.ContainerID && previous.State.Terminated != nil {
+	} else if st.RestartCount > 0 && previous.ContainerID != st.ContainerID && previous.State.Terminated != nil {
 		st.LastTerminationState = previous.State
-	} else if newest.RestartCount > 0 {
+	} else if st.RestartCount > 0 {
 		st.LastTerminationState = previous.LastTerminationState
 	}
 	cause, waits := in.Waiting[c.Name]
@@ -121,6 +129,11 @@ func missing(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool)
 			keep.Ready = false
 		}
 		return keep
+	case init && !waits && !podquery.IsSidecar(c) && regularCreated(in):
+		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: "Completed", Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally",
+		}}
+		st.Ready = true
 	case previous.State.Running != nil:
 		unknown := &v1.ContainerStateTerminated{
 			ExitCode: 137, Reason: "ContainerStatusUnknown", ContainerID: previous.ContainerID,
@@ -133,11 +146,17 @@ func missing(in Input, c *v1.Container, previous *v1.ContainerStatus, init bool)
 			return st
 		}
 		st.LastTerminationState = v1.ContainerState{Terminated: unknown}
-		return st
+		st.RestartCount++
 	default:
 		st.LastTerminationState = previous.LastTerminationState
 	}
 	return st
+}
+
+// regularCreated reports whether the runtime has a regular container of the pod, so
+// that the init containers have completed at least once.
+func regularCreated(in Input) bool {
+	return slices.ContainsFunc(in.Pod.Spec.Containers, func(c v1.Container) bool { return in.Observed.Find(c.Name) != nil })
 }
 
 func id(in Input, c *cri.Container) string { return in.Runtime + "://" + c.ID }

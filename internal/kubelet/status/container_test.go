@@ -40,3 +40,51 @@ func TestWaitingAfterAFailure(t *testing.T) {
 		}
 	}
 }
+
+// A container of which the runtime has lost the instances keeps counting, and an init
+// container has completed if those after it were created.
+func TestContainersThatTheRuntimeHasLost(t *testing.T) {
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	failed := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 3}}
+	main := &cri.Container{ID: "new", Name: "main", State: cri.Running}
+	for _, test := range []struct {
+		name     string
+		previous v1.ContainerStatus
+		observed []*cri.Container
+		deleted  bool
+		restarts int32
+		last     int32 // exit code of the last instance, 0 if none is shown
+	}{
+		{"it ran", v1.ContainerStatus{RestartCount: 2, ContainerID: "://old", State: running}, nil, false, 3, 137},
+		{"it ran, and the pod is deleted", v1.ContainerStatus{RestartCount: 2, ContainerID: "://old", State: running}, nil, true, 2, 0},
+		{"it waits since then", v1.ContainerStatus{RestartCount: 3, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}, LastTerminationState: failed}, nil, false, 3, 3},
+		{"it had ended", v1.ContainerStatus{RestartCount: 5, ContainerID: "://old", State: failed}, nil, false, 5, 0},
+		{"it runs again", v1.ContainerStatus{RestartCount: 5, ContainerID: "://old", State: failed}, []*cri.Container{main}, false, 6, 3},
+		{"it runs again after it waited", v1.ContainerStatus{RestartCount: 6, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}, LastTerminationState: failed}, []*cri.Container{main}, false, 6, 3},
+		{"it still runs again", v1.ContainerStatus{RestartCount: 6, ContainerID: "://new", State: running, LastTerminationState: failed}, []*cri.Container{main}, false, 6, 3},
+		{"it is the first", v1.ContainerStatus{}, []*cri.Container{main}, false, 0, 0},
+	} {
+		p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "main"}}}}
+		if test.deleted {
+			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_800_000_000, 0)}
+		}
+		test.previous.Name = "main"
+		st := Generate(Input{
+			Pod: p, Now: time.Unix(1_800_000_000, 0), Observed: &cri.Pod{Containers: test.observed},
+			Previous: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{test.previous}},
+		}).ContainerStatuses[0]
+		last := int32(0)
+		if dead := st.LastTerminationState.Terminated; dead != nil {
+			last = dead.ExitCode
+		}
+		if st.RestartCount != test.restarts || last != test.last {
+			t.Errorf("%s: %d restarts and last exit code %d, want %d and %d", test.name, st.RestartCount, last, test.restarts, test.last)
+		}
+	}
+	always := v1.ContainerRestartPolicyAlways
+	p := &v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{{Name: "setup"}, {Name: "sidecar", RestartPolicy: &always}}, Containers: []v1.Container{{Name: "main"}}}}
+	st := Generate(Input{Pod: p, Now: time.Unix(1_800_000_000, 0), Observed: &cri.Pod{Containers: []*cri.Container{main}}}).InitContainerStatuses
+	if dead := st[0].State.Terminated; dead == nil || dead.Reason != "Completed" || !st[0].Ready || st[1].State.Waiting == nil {
+		t.Errorf("the init containers are %+v", st)
+	}
+}

@@ -157,11 +157,22 @@ func addresses(in Input, out *v1.PodStatus) {
 	}
 }
 
-// phase derives the phase of a pod from its containers.
+// lastEnd returns how a container that does not run ended last, nil if it runs or
+// has never run.
+func lastEnd(st *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	if st.State.Waiting != nil {
+		return st.LastTerminationState.Terminated
+	}
+	return st.State.Terminated
+}
+
+// phase derives the phase of a pod from its containers. A pod that has run is Pending
+// again while its init containers run in a new sandbox, but not while all of its
+// containers are restarted in the old one.
 func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 	pod := in.Pod
-	pendingInit := false
-	var waiting, running, stopped, failed, restarting, sidecars int
+	pendingInit, pendingSidecar := false, false
+	var waiting, running, stopped, failed, restarting, discarded, sidecars int
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		st := find(s.InitContainerStatuses, c.Name)
@@ -171,29 +182,25 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 			}
 			if st.Started == nil || !*st.Started {
 				if st.LastTerminationState.Terminated == nil && st.State.Terminated == nil {
-					pendingInit = true
+					pendingSidecar = true
 				}
 			}
 			continue
 		}
-		switch {
-		case st.State.Terminated != nil && st.State.Terminated.ExitCode != 0:
-			if !plan.ShouldRestart(pod, c, st.State.Terminated.ExitCode) {
-				return v1.PodFailed
-			}
-			pendingInit = true
-		case st.State.Terminated == nil:
-			pendingInit = true
+		if dead := st.State.Terminated; dead != nil && dead.ExitCode != 0 && !plan.ShouldRestart(pod, c, dead.ExitCode) {
+			return v1.PodFailed
 		}
+		pendingInit = pendingInit || lastEnd(st) == nil
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
 		st := find(s.ContainerStatuses, c.Name)
-		dead := st.State.Terminated
-		if dead == nil && st.State.Waiting != nil {
-			dead = st.LastTerminationState.Terminated
+		newest := in.Observed.Find(c.Name)
+		again := newest != nil && newest.Discarded
+		if again {
+			discarded++
 		}
-		switch {
+		switch dead := lastEnd(st); {
 		case st.State.Running != nil:
 			running++
 		case dead != nil:
@@ -201,7 +208,7 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 			if dead.ExitCode != 0 {
 				failed++
 			}
-			if newest := in.Observed.Find(c.Name); newest != nil && newest.Discarded || plan.ShouldRestart(pod, c, dead.ExitCode) {
+			if again || plan.ShouldRestart(pod, c, dead.ExitCode) {
 				restarting++
 			}
 		default:
@@ -211,11 +218,11 @@ func phase(in Input, s *v1.PodStatus) v1.PodPhase {
 	started := running+stopped > 0
 	switch {
 	case in.Ended:
-		if failed > 0 || waiting > 0 || pendingInit && !started {
+		if failed > 0 || waiting > 0 || (pendingInit || pendingSidecar) && !started {
 			return v1.PodFailed
 		}
 		return v1.PodSucceeded
-	case pendingInit && !started, waiting > 0:
+	case pendingInit && discarded == 0, pendingSidecar && !started, waiting > 0:
 		return v1.PodPending
 	case running > 0, restarting > 0:
 		return v1.PodRunning

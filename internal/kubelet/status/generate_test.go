@@ -1,6 +1,8 @@
 package status
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,5 +43,66 @@ func TestPodLevelResources(t *testing.T) {
 	in.Pod.Spec.Resources = nil
 	if st := Generate(in); st.AllocatedResources != nil || st.Resources != nil {
 		t.Errorf("without such resources: %+v", st)
+	}
+}
+
+// A pod of the containers x and y (init), s (sidecar), t (sidecar that has not
+// started), a and b. What runs or has ended, with its exit code, is in observed.
+func TestPhase(t *testing.T) {
+	const always, onFailure, never = v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
+	for _, test := range []struct {
+		policy          v1.RestartPolicy
+		names, observed string
+		want            v1.PodPhase
+	}{
+		{always, "a b", "", v1.PodPending},
+		{always, "a b", "a:running", v1.PodPending},
+		{always, "a b", "a:running b:1", v1.PodRunning},
+		{always, "a b", "a:0 b:1", v1.PodRunning},
+		{onFailure, "a b", "a:0 b:1", v1.PodRunning},
+		{onFailure, "a b", "a:0 b:0", v1.PodSucceeded},
+		{never, "a b", "a:0 b:1", v1.PodFailed},
+		{never, "x a", "x:1", v1.PodFailed},
+		{always, "x a", "x:1", v1.PodPending},
+		{always, "x a", "x:running", v1.PodPending},
+		{always, "s a b", "s:running", v1.PodPending},
+		{always, "s a b", "s:running a:running", v1.PodPending},
+		{always, "s a b", "s:1 a:running b:running", v1.PodRunning},
+		{always, "t a b", "t:running a:running b:running", v1.PodRunning},
+		{never, "s a b", "s:running a:0 b:0", v1.PodRunning},
+		{never, "s a b", "s:1 a:0 b:0", v1.PodSucceeded},
+		{always, "x s a", "x:running s:running a:running", v1.PodPending},
+		{always, "x s a", "x:running s:running a:0", v1.PodPending}, // the pod has a new sandbox
+		{always, "x s a", "x:0 s:running a:0", v1.PodRunning},
+		{always, "x s a", "x:0 s:running a:running", v1.PodRunning},
+		{always, "x y a", "y:0 a:running", v1.PodRunning}, // the runtime has lost x
+	} {
+		policy := v1.ContainerRestartPolicyAlways
+		pod, observed := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: test.policy}}, &cri.Pod{}
+		for _, name := range strings.Fields(test.names) {
+			switch c := (v1.Container{Name: name}); name {
+			case "a", "b":
+				pod.Spec.Containers = append(pod.Spec.Containers, c)
+			case "s", "t":
+				c.RestartPolicy = &policy
+				fallthrough
+			default:
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+			}
+		}
+		for _, word := range strings.Fields(test.observed) {
+			name, state, _ := strings.Cut(word, ":")
+			c := &cri.Container{ID: name, Name: name, State: cri.Running}
+			if state != "running" {
+				c.State = cri.Exited
+				_, _ = fmt.Sscan(state, &c.ExitCode)
+			}
+			observed.Containers = append(observed.Containers, c)
+		}
+		got := Generate(Input{Pod: pod, Observed: observed, Now: time.Unix(1_800_000_000, 0),
+			Started: func(c *v1.Container, _ *cri.Container) bool { return c.Name != "t" }}).Phase
+		if got != test.want {
+			t.Errorf("%s, %s, %s: %s, want %s", test.policy, test.names, test.observed, got, test.want)
+		}
 	}
 }
