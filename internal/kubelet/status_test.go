@@ -9,6 +9,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// A pod that another client has ended is ended on the node as well, and does not come
+// back. Any other phase is the kubelet's to say.
+func TestPhaseByAnotherClient(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.create(pod("web"))
+		b.after(time.Minute)
+		write := func(phase v1.PodPhase) {
+			t.Helper()
+			p := b.get("web").DeepCopy()
+			p.Status.Phase, p.Status.Reason = phase, "Somebody"
+			if _, err := b.api.CoreV1().Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			b.after(time.Minute)
+		}
+		write(v1.PodPending)
+		if p := b.get("web"); p.Status.Phase != v1.PodRunning || b.live("main") == "" {
+			t.Errorf("after another client wrote Pending, the pod is %s", p.Status.Phase)
+		}
+		write(v1.PodFailed)
+		if p := b.get("web"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "Somebody" || b.live("main") != "" {
+			t.Errorf("after another client wrote Failed, the pod is %s (%s), and runs the container %q", p.Status.Phase, p.Status.Reason, b.live("main"))
+		}
+	})
+}
+
 // The control plane marks the pods of a node that it does not hear from as not
 // ready. A kubelet that is back says what they really are.
 func TestReadyAgainAfterOthersSaidNot(t *testing.T) {

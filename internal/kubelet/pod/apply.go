@@ -213,6 +213,9 @@ func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, userNamespace *runti
 		recordSandboxFailure(w.config.Recorder, pod, err)
 		return nil, err
 	}
+	for _, warning := range spec.DNSWarnings(pod, &node) {
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "DNSConfigForming", warning)
+	}
 	if spec.ClusterDNSMissing(pod, &node) {
 		w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "MissingClusterDNS", "pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", spec.PodName(pod), pod.Spec.DNSPolicy, v1.DNSDefault)
 	}

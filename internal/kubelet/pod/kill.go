@@ -22,13 +22,17 @@ import (
 // minimumGrace is how many seconds every container gets to exit by itself.
 const minimumGrace = 2
 
-// GracePeriod returns how many seconds the pod's containers have to exit.
+// GracePeriod returns how many seconds the pod's containers have to exit. override,
+// which may be nil, never gives a pod more time than its deletion.
 func GracePeriod(pod *v1.Pod, override *int64) int64 {
+	deletion := pod.DeletionGracePeriodSeconds
 	switch {
+	case override != nil && deletion != nil:
+		return min(*override, *deletion)
 	case override != nil:
 		return *override
-	case pod.DeletionGracePeriodSeconds != nil:
-		return *pod.DeletionGracePeriodSeconds
+	case deletion != nil:
+		return *deletion
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		return *pod.Spec.TerminationGracePeriodSeconds
 	}

@@ -77,6 +77,9 @@ func (k *kuberuntime) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error
 	if observed.Name == "" {
 		observed.Name, observed.Namespace = pod.Name, pod.Namespace
 	}
+	for _, s := range observed.Sandboxes {
+		s.IPs = ordered(s.IPs, k.config.Node.IPs)
+	}
 	for _, c := range observed.Containers {
 		if c.State == cri.Exited {
 			k.readMessage(pod, c)
@@ -84,6 +87,19 @@ func (k *kuberuntime) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error
 	}
 	plan.Discard(pod, observed)
 	return observed, nil
+}
+
+// ordered returns the addresses of a sandbox as the pod's status has them: the first
+// one of each family, and first that of the family of the node's primary address.
+func ordered(ips, node []string) (out []string) {
+	isIPv6 := func(ip string) bool { return strings.Contains(ip, ":") }
+	primary := len(node) > 0 && isIPv6(node[0])
+	for _, family := range []bool{primary, !primary} {
+		if i := slices.IndexFunc(ips, func(ip string) bool { return isIPv6(ip) == family }); i >= 0 {
+			out = append(out, ips[i])
+		}
+	}
+	return out
 }
 
 // readMessage adds the termination message that the container wrote to the

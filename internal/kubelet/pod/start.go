@@ -349,6 +349,7 @@ func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *
 			ips = append(ips, more.GetIp())
 		}
 	}
+	ips = ordered(ips, k.config.Node.IPs)
 	if pod.Spec.HostNetwork {
 		ips = k.config.Node.IPs
 	}

@@ -55,16 +55,22 @@ func (w *worker) shown(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// previous returns the last known status of the pod.
+// previous returns the last known status of the pod. A pod that another client has
+// ended stays ended.
 func (w *worker) previous(pod *v1.Pod) v1.PodStatus {
 	shown := w.shown(pod)
 	if shown == nil {
 		return pod.Status
 	}
-	if last, ok := w.config.API.Status.Last(shown.UID); ok {
-		return status.WithForeign(last, shown.Status)
+	last, ok := w.config.API.Status.Last(shown.UID)
+	if !ok {
+		return shown.Status
 	}
-	return shown.Status
+	last = status.WithForeign(last, shown.Status)
+	if !w.inbox.static && podquery.IsFinished(shown) && !podquery.Ended(last.Phase) {
+		last.Phase, last.Reason, last.Message = shown.Status.Phase, shown.Status.Reason, shown.Status.Message
+	}
+	return last
 }
 
 // report generates the status of the pod and writes it, unless showRunning
@@ -77,7 +83,7 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 		r.failed = nil
 	}
 	conditions := w.inbox.resizeConditions()
-	if r.target != nil {
+	if r.target != nil && ended { // it is written together with the final phase
 		conditions = append(conditions, *r.target)
 	}
 	now, previous := time.Now(), w.previous(pod)

@@ -18,8 +18,9 @@ const (
 )
 
 // dns returns the content of the pod's resolv.conf, from the pod's DNS policy,
-// the cluster's DNS servers and the host's resolv.conf.
-func dns(pod *v1.Pod, node *Node) *runtimeapi.DNSConfig {
+// the cluster's DNS servers and the host's resolv.conf, and warnings about what the
+// resolver's limits leave out.
+func dns(pod *v1.Pod, node *Node) (*runtimeapi.DNSConfig, []string) {
 	servers, searches, options := parseResolvConf(node.ResolvConf)
 	out := &runtimeapi.DNSConfig{Servers: servers, Searches: searches, Options: options}
 	policy := pod.Spec.DNSPolicy
@@ -43,7 +44,14 @@ func dns(pod *v1.Pod, node *Node) *runtimeapi.DNSConfig {
 		out.Searches = unique(append(slices.Clone(out.Searches), extra.Searches...))
 		out.Options = mergeOptions(out.Options, extra.Options)
 	}
-	return limit(out)
+	return out, limit(out)
+}
+
+// DNSWarnings returns what the resolver's limits leave out of the pod's resolv.conf,
+// in upstream's words.
+func DNSWarnings(pod *v1.Pod, node *Node) []string {
+	_, warnings := dns(pod, node)
+	return warnings
 }
 
 // ClusterDNSMissing reports whether the pod asks for cluster DNS but the node
@@ -53,17 +61,23 @@ func ClusterDNSMissing(pod *v1.Pod, node *Node) bool {
 	return len(node.Configuration.ClusterDNS) == 0 && (policy == v1.DNSClusterFirstWithHostNet || (policy == v1.DNSClusterFirst && !pod.Spec.HostNetwork))
 }
 
-func limit(c *runtimeapi.DNSConfig) *runtimeapi.DNSConfig {
+// limit leaves out what exceeds the resolver's limits, and says so.
+func limit(c *runtimeapi.DNSConfig) (warnings []string) {
 	if len(c.Servers) > maxNameservers {
 		c.Servers = c.Servers[:maxNameservers]
+		warnings = append(warnings, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: "+strings.Join(c.Servers, " "))
 	}
-	if len(c.Searches) > maxSearches {
+	before := len(c.Searches)
+	if before > maxSearches {
 		c.Searches = c.Searches[:maxSearches]
 	}
 	for len(strings.Join(c.Searches, " ")) > maxSearchChars {
 		c.Searches = c.Searches[:len(c.Searches)-1]
 	}
-	return c
+	if len(c.Searches) < before {
+		warnings = append(warnings, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "+strings.Join(c.Searches, " "))
+	}
+	return warnings
 }
 
 func unique(list []string) []string {

@@ -33,6 +33,9 @@ const (
 	mostBurstable      = bestEffortOOMScore - 1
 )
 
+// systemNodeCritical is the priority class of the pods that the kernel kills last.
+const systemNodeCritical = "system-node-critical"
+
 // CPUShares converts thousandths of a CPU to cgroup v1 shares.
 func CPUShares(milli int64) int64 {
 	if milli == 0 {
@@ -125,7 +128,7 @@ func quantity(list v1.ResourceList, name v1.ResourceName) int64 {
 // kernel kills first the containers that exceed their memory requests most. A
 // sidecar is not killed before the regular container with the smallest request.
 func oomScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
-	if podquery.IsCritical(pod) {
+	if pod.Spec.PriorityClassName == systemNodeCritical {
 		return guaranteedOOMScore
 	}
 	switch podquery.QOSClass(pod) {

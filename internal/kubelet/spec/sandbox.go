@@ -73,12 +73,13 @@ func HostName(pod *v1.Pod, clusterDomain string) (hostname, domain string, err e
 // Sandbox returns the configuration of a pod's sandbox. cgroupParent is "" if
 // pods have no cgroups of their own.
 func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userNamespace *runtimeapi.UserNamespace) (*runtimeapi.PodSandboxConfig, error) {
+	resolver, _ := dns(pod, node)
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
 		LogDirectory: PodLogDirectory(node.Configuration.PodLogsDir, pod.Namespace, pod.Name, string(pod.UID)),
 		Labels:       cri.PodLabels(pod),
 		Annotations:  cri.SandboxAnnotations(pod, node.RootDirectory),
-		DnsConfig:    dns(pod, node),
+		DnsConfig:    resolver,
 	}
 	if !pod.Spec.HostNetwork {
 		hostname, domain, err := HostName(pod, node.Configuration.ClusterDomain)

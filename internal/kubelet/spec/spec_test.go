@@ -133,6 +133,11 @@ func TestOOMScores(t *testing.T) {
 		}
 		return p
 	}
+	critical := func(class string) *v1.Pod {
+		p := pod("", nil, memory("small", "2Gi"), memory("large", "4Gi"))
+		p.Spec.PriorityClassName, p.Spec.Priority = class, new(int32(2_000_000_000))
+		return p
+	}
 	for _, test := range []struct {
 		name, container string
 		pod             *v1.Pod
@@ -142,6 +147,8 @@ func TestOOMScores(t *testing.T) {
 		{"as the smallest regular one", "sidecar", pod("", []v1.Container{sidecar}, memory("small", "2Gi"), memory("large", "4Gi")), 800},
 		{"a sidecar with more", "sidecar", pod("", []v1.Container{sidecar}, memory("small", "512Mi")), 900},
 		{"a regular one with a restart policy", "small", pod("", nil, restarting, memory("large", "4Gi")), 900},
+		{"critical to the node", "small", critical("system-node-critical"), -997},
+		{"critical to the cluster", "small", critical("system-cluster-critical"), 800},
 		{"with a share of the pod's", "small", pod("10Gi", nil, memory("small", "2Gi"), memory("large", "4Gi")), 600},
 	} {
 		c := podquery.Container(&test.pod.Spec, test.container)
@@ -181,9 +188,37 @@ func TestDNS(t *testing.T) {
 		{"merged", v1.PodSpec{DNSPolicy: v1.DNSClusterFirst, DNSConfig: &v1.PodDNSConfig{Nameservers: []string{"9.9.9.9"}, Searches: []string{"a.b"}, Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: &value}, {Name: "edns0"}}}},
 			[]string{"10.96.0.10", "9.9.9.9"}, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.com", "a.b"}, []string{"ndots:2", "edns0"}},
 	} {
-		got := dns(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: test.spec}, node)
+		got, _ := dns(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: test.spec}, node)
 		if diff := cmp.Diff([][]string{test.servers, test.searches, test.options}, [][]string{got.Servers, got.Searches, got.Options}); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
+		}
+	}
+}
+
+// What the resolver's limits leave out is told of.
+func TestDNSThatIsCut(t *testing.T) {
+	node := &Node{Configuration: &kubeletconfig.KubeletConfiguration{}, ResolvConf: []byte("nameserver 10.0.0.1\n")}
+	of := func(nameservers, searches int) *v1.Pod {
+		config := &v1.PodDNSConfig{}
+		for i := range nameservers {
+			config.Nameservers = append(config.Nameservers, fmt.Sprintf("10.0.1.%d", i))
+		}
+		for i := range searches {
+			config.Searches = append(config.Searches, fmt.Sprintf("n%d.example.com", i))
+		}
+		return &v1.Pod{Spec: v1.PodSpec{DNSPolicy: v1.DNSDefault, DNSConfig: config}}
+	}
+	for _, test := range []struct {
+		pod  *v1.Pod
+		want []string // beginnings
+	}{
+		{of(2, 32), nil},
+		{of(3, 0), []string{"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: 10.0.0.1 10.0.1.0 10.0.1.1"}},
+		{of(0, 33), []string{"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: n0.example.com n1.example.com "}},
+	} {
+		got := DNSWarnings(test.pod, node)
+		if !slices.EqualFunc(got, test.want, strings.HasPrefix) {
+			t.Errorf("%q, want %q", got, test.want)
 		}
 	}
 }

@@ -99,9 +99,12 @@ func (w *Manager) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, rem
 	w.startWriting(ctx, pod.UID, e)
 }
 
-// overwritten reports whether another writer changed a condition that the
-// kubelet owns. The control plane does so for a node that is not heartbeating.
+// overwritten reports whether another writer changed the phase or a condition that
+// the kubelet owns. The control plane does so for a node that is not heartbeating.
 func overwritten(api, own v1.PodStatus) bool {
+	if api.Phase != own.Phase {
+		return true
+	}
 	for _, c := range own.Conditions {
 		if isOwned(c.Type) && slices.ContainsFunc(api.Conditions, func(a v1.PodCondition) bool {
 			return a.Type == c.Type && a.Status != c.Status
