@@ -201,7 +201,7 @@ func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.R
 		Features:    gates, ShuttingDown: func() bool { return k.shutdown.ShuttingDown() },
 	}
 	config := pods.Config{
-		Node: facts, NodeStatus: k.node, Admit: policy.Admit, Shortage: k.shortage,
+		Node: facts, NodeStatus: k.node, Admit: policy.Admit, Victims: policy.Victims, Shortage: k.shortage,
 		Runtime: k.runtime.Runtime(), RuntimeName: k.runtime.Name, Files: k.config.Files, CGroups: k.cgroups,
 		UserNamespaces: &userns.Manager{Files: k.config.Files, Folders: k.volumes}, Placement: k.place, Volumes: k.volumes, Images: k.images,
 		NetworkPolicies: k.config.NetworkPolicies, Probes: k.probes, Handlers: handlers, Recorder: k.recorder, Metrics: k.config.Metrics,

@@ -168,10 +168,31 @@ func ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 }
 
 // resources rejects a pod if the requests of all pods exceed the allocatable
-// resources. The reason is OutOf followed by the name of the resource.
+// resources. The reason is outOf followed by the name of the resource.
 func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList, requests func([]*v1.Pod, ...v1.ResourceName) v1.ResourceList) *Rejection {
+	short := shortages(pod, others, allocatable, requests)
+	if len(short) == 0 {
+		return nil
+	}
+	s := short[0]
+	return &Rejection{outOf + string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", s.name, s.requested, s.used, s.capacity)}
+}
+
+// outOf is the beginning of the reason of a pod that lacks a resource.
+const outOf = "OutOf"
+
+// shortage is a resource of which a pod requests more than the node has left, of CPUs
+// in thousandths.
+type shortage struct {
+	name                      v1.ResourceName
+	requested, used, capacity int64
+}
+
+// shortages returns the resources that the pod lacks beside the others: pods first,
+// then by name.
+func shortages(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList, requests func([]*v1.Pod, ...v1.ResourceName) v1.ResourceList) (short []shortage) {
 	if room := allocatable[v1.ResourcePods]; !room.IsZero() && int64(len(others)+1) > room.Value() {
-		return outOf(v1.ResourcePods, 1, int64(len(others)), room.Value())
+		short = append(short, shortage{v1.ResourcePods, 1, int64(len(others)), room.Value()})
 	}
 	request := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	names := make([]v1.ResourceName, 0, len(allocatable))
@@ -187,10 +208,10 @@ func resources(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList, reque
 		sum := have.DeepCopy()
 		sum.Add(want)
 		if sum.Cmp(room) > 0 {
-			return outOf(name, counted(name, want), counted(name, have), counted(name, room))
+			short = append(short, shortage{name, counted(name, want), counted(name, have), counted(name, room)})
 		}
 	}
-	return nil
+	return short
 }
 
 // TooBig returns why the pod would not fit on the node even if it ran alone, ""
@@ -210,10 +231,6 @@ func counted(name v1.ResourceName, q resource.Quantity) int64 {
 		return amount.Milli(q)
 	}
 	return amount.Value(q)
-}
-
-func outOf(name v1.ResourceName, requested, used, capacity int64) *Rejection {
-	return &Rejection{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, requested, used, capacity)}
 }
 
 // AppArmorEnabled reports whether the kernel enforces AppArmor profiles. read

@@ -87,7 +87,7 @@ type Reporter struct {
 
 // NewReporter returns a Reporter. Run starts its work.
 func NewReporter(c Config) (*Reporter, error) {
-	capacity, err := c.Machine.Capacity()
+	capacity, err := c.capacity()
 	if err != nil {
 		return nil, fmt.Errorf("read the machine's capacity: %w", err)
 	}
@@ -96,6 +96,17 @@ func NewReporter(c Config) (*Reporter, error) {
 		config: c, reserved: reserved, maxPods: maxPods(c.Configuration, capacity), updates: make(chan struct{}, 1),
 		allocatable: allocatable.ForPods(capacity, reserved),
 	}, err
+}
+
+// capacity returns the capacity of the machine that pods can request.
+func (c *Config) capacity() (v1.ResourceList, error) {
+	list, err := c.Machine.Capacity()
+	if isolated := c.Configuration.LocalStorageCapacityIsolation; err != nil || isolated == nil || *isolated {
+		return list, err
+	}
+	list = maps.Clone(list)
+	delete(list, v1.ResourceEphemeralStorage)
+	return list, nil
 }
 
 // maxPods returns the maximum number of pods: maxPods, or fewer by podsPerCore.
@@ -409,6 +420,9 @@ func (r *Reporter) report(ctx context.Context, reported *time.Time) error {
 	}
 	*reported = time.Now()
 	r.recordTransitions(transitions(&node.Status, &after.Status))
+	if was, is := node.Status.NodeInfo.BootID, after.Status.NodeInfo.BootID; was != "" && is != "" && was != is {
+		r.config.Recorder.Eventf(Reference(r.config.Name), v1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", r.config.Name, is)
+	}
 	r.mu.Lock()
 	newer := r.node == node
 	if newer {
@@ -445,7 +459,7 @@ func readiness(s *v1.NodeStatus) v1.ConditionStatus {
 
 // facts reads everything that the status shows from the machine and the runtime.
 func (r *Reporter) facts(ctx context.Context) (Facts, error) {
-	capacity, err := r.config.Machine.Capacity()
+	capacity, err := r.config.capacity()
 	if err != nil {
 		return Facts{}, err
 	}

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -342,4 +344,45 @@ func TestStatusPatchReplacesAddresses(t *testing.T) {
 			t.Errorf("a condition of another component is gone: %v", got.Conditions)
 		}
 	})
+}
+
+// An event tells of a node whose machine was started again, once.
+func TestRebootedNode(t *testing.T) {
+	run(t, func(t *testing.T, r *Reporter, s *server, _ *restartingRuntime) {
+		n := s.node(t).DeepCopy()
+		n.Status.NodeInfo.BootID = "first"
+		if _, err := s.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the reporter knows it
+		r.config.Machine.(*Fixed).System.BootID = "second"
+		for range 2 {
+			r.Update()
+			synctest.Wait()
+		}
+		var got []string
+		for events := r.config.Recorder.(*record.FakeRecorder).Events; len(events) > 0; {
+			if e := <-events; strings.Contains(e, "Rebooted") {
+				got = append(got, e)
+			}
+		}
+		if want := []string{"Warning Rebooted Node alpha has been rebooted, boot id: second"}; !slices.Equal(got, want) {
+			t.Errorf("events %q, want %q", got, want)
+		}
+	})
+}
+
+// A node that does not measure its pods' use of the disk offers none of it.
+func TestCapacityWithoutLocalStorage(t *testing.T) {
+	machine := &Fixed{Resources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}}
+	for _, isolated := range []*bool{nil, new(true), new(false)} {
+		c := &Config{Machine: machine, Configuration: &kubeletconfig.KubeletConfiguration{LocalStorageCapacityIsolation: isolated}}
+		list, err := c.capacity()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := list[v1.ResourceEphemeralStorage]; got == (isolated != nil && !*isolated) || len(machine.Resources) != 2 {
+			t.Errorf("isolated %v: the capacity is %v", isolated, list)
+		}
+	}
 }

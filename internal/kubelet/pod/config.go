@@ -31,6 +31,9 @@ type Config struct {
 	// Admit returns why the node rejects the pod while the others run, nil if
 	// it admits the pod. The sync loop calls it, so it must not do I/O.
 	Admit func(pod *v1.Pod, running []*v1.Pod) *admit.Rejection
+	// Victims returns those of the candidates, which run, that are to be evicted so
+	// that the node can admit a pod that it rejected; nil if that does not help.
+	Victims func(pod *v1.Pod, rejected *admit.Rejection, running, candidates []*v1.Pod) []*v1.Pod
 
 	// Shortage returns why the kubelet has no memory of its own for more pods; nil
 	// if it has.
