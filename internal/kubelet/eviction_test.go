@@ -445,3 +445,28 @@ func TestResizeThatWaitsDoesNotProtectFromEviction(t *testing.T) {
 		}
 	})
 }
+
+// Pods are evicted before all together meet their limit, which is less than the memory
+// of the machine.
+func TestMemoryOfAllPodsRunsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		machine := &changing{left: node.Free{MemoryBytes: 4 << 30, MemoryTotal: 8 << 30, PIDs: 1000, PIDsTotal: 2000}}
+		b := newBench(t)
+		used := map[string]uint64{"large": 4 << 30, "small": 1 << 30}
+		b.configure = func(c *Config) {
+			machine.Machine, c.Machine = c.Machine, machine
+			c.Configuration.KubeReserved = map[string]string{"memory": "2Gi"}
+			c.Groups = using{c.Groups, used}
+		}
+		b.start()
+		defer func() { b.stop() }()
+		for _, name := range []string{"large", "small"} {
+			b.create(pod(name))
+		}
+		used["/kubepods"] = 6<<30 - 50<<20
+		b.after(11 * time.Second)
+		if large, small := b.get("large").Status.Reason, b.get("small").Status.Reason; large != "Evicted" || small != "" {
+			t.Errorf("the large pod is %q, the small one %q", large, small)
+		}
+	})
+}

@@ -134,7 +134,7 @@ func New(given Config) (*Kubelet, error) {
 	k.shutdown = shutdown.New(shutdown.Config{Configuration: c, Connect: config.Logind, Pods: k.pods, Changed: k.node.SetNotReady, Metrics: config.Metrics})
 	k.pleg = pleg.New(runtime, config.RootDirectory, k.pods, k.node.RuntimeAnswered, config.Metrics)
 	k.eviction, err = eviction.New(eviction.Config{
-		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, ImageFS: k.images.FileSystem,
+		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, ImageFS: k.images.FileSystem, PodsMemory: k.cgroups.Memory,
 		FreeContainers: func(ctx context.Context) int {
 			return k.pods.FreeEnded(ctx) + gc.FreeDead(ctx, runtime, k.pods.Observed())
 		},

@@ -120,6 +120,23 @@ func (p *Pods) Known() ([]types.UID, error) {
 // Usage returns the resource usage of the pod.
 func (p *Pods) Usage(pod *v1.Pod) (Usage, error) { return p.Groups.Usage(p.path(pod)) }
 
+// Memory returns how much memory all pods together have left, and how much they may
+// have, in bytes. It returns 0 if they have no limit.
+func (p *Pods) Memory() (left, limit int64, err error) {
+	path := Parent(p.Configuration.CgroupRoot, v1.PodQOSGuaranteed)
+	p.mu.Lock()
+	limit = p.applied[path].memory
+	p.mu.Unlock()
+	if limit == 0 {
+		return 0, 0, nil
+	}
+	usage, err := p.Groups.Usage(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	return max(limit-int64(usage.WorkingSetBytes), 0), limit, nil
+}
+
 // classPeriod is the period in which the controls of the QoS classes are
 // updated. Starting a pod updates them too.
 const classPeriod = 10 * time.Second

@@ -30,6 +30,8 @@ const (
 	imageFsAvailable  = "imagefs.available"
 	imageFsInodesFree = "imagefs.inodesFree"
 	pidAvailable      = "pid.available"
+	// What all pods together have left of their memory. No configuration names it.
+	allocatableMemoryAvailable = "allocatableMemory.available"
 )
 
 // Resources that can run short and cannot be requested.
@@ -134,11 +136,26 @@ func withMinimumReclaim(thresholds []Threshold, minimum map[string]string) ([]Th
 	return out, nil
 }
 
+// ofPods returns thresholds for the memory of all pods together: the hard ones for the
+// memory of the machine. Pods are evicted before the kernel kills one that meets the
+// limit of all.
+func ofPods(thresholds []Threshold) (out []Threshold) {
+	for _, t := range thresholds {
+		if t.Signal == memoryAvailable && t.Grace == 0 {
+			t.Signal = allocatableMemoryAvailable
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 // measure returns what is left of a signal, and the total.
 func measure(signal string, f node.Free) (left, total int64) {
 	switch signal {
 	case memoryAvailable:
 		return f.MemoryBytes, f.MemoryTotal
+	case allocatableMemoryAvailable:
+		return f.PodsMemoryBytes, f.PodsMemoryTotal
 	case nodeFsAvailable:
 		return f.DiskBytes, f.DiskTotal
 	case nodeFsInodesFree:
@@ -236,7 +253,7 @@ func (s *thresholdState) hasNodeCondition(c v1.NodeConditionType, now time.Time)
 
 func condition(signal string) string {
 	switch signal {
-	case memoryAvailable:
+	case memoryAvailable, allocatableMemoryAvailable:
 		return string(v1.NodeMemoryPressure)
 	case pidAvailable:
 		return string(v1.NodePIDPressure)
@@ -247,7 +264,7 @@ func condition(signal string) string {
 // resourceOf returns the resource of a signal.
 func resourceOf(signal string) v1.ResourceName {
 	switch signal {
-	case memoryAvailable:
+	case memoryAvailable, allocatableMemoryAvailable:
 		return v1.ResourceMemory
 	case pidAvailable:
 		return pids

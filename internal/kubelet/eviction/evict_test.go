@@ -199,3 +199,36 @@ func TestThresholdsThatAreOff(t *testing.T) {
 		}
 	}
 }
+
+// The limit of all pods together is a resource like the machine's memory.
+func TestMemoryOfAllPods(t *testing.T) {
+	c := &kubeletconfig.KubeletConfiguration{
+		EvictionHard: map[string]string{memoryAvailable: "100"}, EvictionSoft: map[string]string{memoryAvailable: "400"},
+		EvictionSoftGracePeriod: map[string]string{memoryAvailable: "1m"}, EnforceNodeAllocatable: []string{"pods"},
+	}
+	free, now := node.Free{MemoryBytes: 500, MemoryTotal: 1000, PodsMemoryBytes: 50, PodsMemoryTotal: 600}, time.Unix(1_800_000_000, 0)
+	for _, enforced := range []bool{true, false} {
+		if !enforced {
+			c.EnforceNodeAllocatable = []string{"none"}
+		}
+		all, err := Thresholds(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := &thresholdState{}
+		due := state.observe(state.thresholdsMet(all, free), now)
+		if (due != nil) != enforced || state.hasNodeCondition(v1.NodeMemoryPressure, now) != enforced {
+			t.Fatalf("enforced %t: due is %+v", enforced, due)
+		}
+		if due == nil {
+			continue
+		}
+		message, annotations := evictionMessage(due, free, candidate{Pod: &v1.Pod{}})
+		if message != "The node was low on resource: memory. Threshold quantity: 100, available: 50. " || annotations["starved_resource"] != "memory" {
+			t.Errorf("message %q, annotations %v", message, annotations)
+		}
+	}
+	if _, err := Thresholds(&kubeletconfig.KubeletConfiguration{EvictionHard: map[string]string{allocatableMemoryAvailable: "100"}}); err == nil {
+		t.Error("a configuration named the signal")
+	}
+}

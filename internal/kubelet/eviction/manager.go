@@ -51,7 +51,11 @@ type Config struct {
 	// bytes, and returns the number that it freed.
 	FreeImages func(ctx context.Context, want int64) int64
 	// ImageFS returns what is free on the file system of the runtime's images.
-	ImageFS  func(ctx context.Context) (node.FileSystem, error)
+	ImageFS func(ctx context.Context) (node.FileSystem, error)
+	// PodsMemory returns what all pods together have left of their memory, and how
+	// much they may have, in bytes; 0 if they have no limit.
+	PodsMemory func() (left, limit int64, err error)
+
 	Own      Own
 	Changed  func() // called after Conditions has changed
 	Recorder record.EventRecorder
@@ -106,6 +110,9 @@ func Thresholds(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 	if err != nil {
 		return nil, fmt.Errorf("evictionMinimumReclaim: %w", err)
 	}
+	if slices.Contains(c.EnforceNodeAllocatable, "pods") {
+		all = append(all, ofPods(all)...)
+	}
 	return all, nil
 }
 
@@ -154,6 +161,9 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 	}
 	if free.Images, err = m.config.ImageFS(ctx); err != nil {
 		klog.FromContext(ctx).V(2).Info("The free space for images cannot be read", "err", err)
+	}
+	if free.PodsMemoryBytes, free.PodsMemoryTotal, err = m.config.PodsMemory(); err != nil {
+		klog.FromContext(ctx).V(2).Info("The memory that all pods use cannot be read", "err", err)
 	}
 	now := time.Now()
 	due := state.observe(state.thresholdsMet(m.thresholds, free), now)

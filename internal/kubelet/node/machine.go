@@ -49,8 +49,9 @@ type Free struct {
 	Inodes, InodesTotal      int64
 	PIDs, PIDsTotal          int64
 	// Images is the file system of the runtime's images. Machine.Free does not
-	// measure it.
-	Images FileSystem
+	// measure it, nor what all pods together have left of their memory.
+	Images                           FileSystem
+	PodsMemoryBytes, PodsMemoryTotal int64
 }
 
 // Local is the machine that this process runs on. Disk is a path on the file
