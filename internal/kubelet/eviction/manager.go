@@ -197,15 +197,18 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 }
 
 // relieve reclaims a resource. For disk it first removes what no pod needs: dead
-// containers and then unused images, which they may have used. If there is any, the
+// containers and then unused images, which they may have used, unless those are on a
+// file system of their own that has room. If there is any, the
 // next observation shows whether that was enough. Then, or if there is none, it evicts
 // one pod. It gives the pod that was evicted before time to end.
 func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
-	name := resourceOf(t.Signal)
+	name, where := resourceOf(t.Signal), areaOf(t.Signal, free)
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
 	if name == v1.ResourceEphemeralStorage || name == inodes {
-		containers := m.config.FreeContainers(ctx)
-		freed := m.config.FreeImages(ctx, 1<<62) > 0 || containers > 0
+		freed := m.config.FreeContainers(ctx) > 0
+		if where.images {
+			freed = m.config.FreeImages(ctx, 1<<62) > 0 || freed
+		}
 		if before := m.freed.Swap(freed); freed && !before {
 			return
 		}
@@ -216,7 +219,7 @@ func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	usage := m.usage(ctx)
 	var candidates []candidate
 	for _, p := range m.config.Pods.Evictable() {
-		candidates = append(candidates, usage.candidate(p, name))
+		candidates = append(candidates, usage.candidate(p, name, where))
 	}
 	ranked := rank(candidates, name)
 	if len(ranked) == 0 {
@@ -277,7 +280,7 @@ func (m *Manager) enforceStorage(ctx context.Context) {
 	}
 	usage := m.usage(ctx)
 	for _, p := range bounded {
-		if signal, message := exceeds(p, usage.disk(p)); message != "" {
+		if signal, message := exceeds(p, usage.disk(p, everywhere())); message != "" {
 			m.evict(p, signal, message, nil, immediateGracePeriod)
 		}
 	}

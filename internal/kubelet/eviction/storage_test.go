@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
@@ -106,7 +107,7 @@ func TestLogsOfAllContainersCount(t *testing.T) {
 		}
 	}
 	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, podLogsDir: "/logs"}
-	if got := u.disk(pod); got.Containers["a"] < 1<<20 || got.Containers["sidecar"] < 1<<20 {
+	if got := u.disk(pod, everywhere()); got.Containers["a"] < 1<<20 || got.Containers["sidecar"] < 1<<20 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -126,11 +127,50 @@ func TestFilesOfTheKubeletCount(t *testing.T) {
 		}
 	}
 	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, podLogsDir: "/logs"}
-	got := u.disk(pod)
+	got := u.disk(pod, everywhere())
 	if got.Containers["a"] < 2<<20 || got.total() < 6<<20 {
 		t.Errorf("%+v", got)
 	}
 	if signal, _ := exceeds(pod, got); signal == "" {
 		t.Error("the pod exceeds no limit")
+	}
+}
+
+// If images have a file system of their own, only what a pod has on the one that is
+// short counts: its writable layers there, everything else on the node's.
+func TestUsageOfTheFileSystemThatIsShort(t *testing.T) {
+	fs := &files.Memory{}
+	if err := fs.MkdirAll("/pods/1/free", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := fs.WriteFile("/pods/1/free/data", make([]byte, 8<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pod := storagePod("")
+	pod.UID = "1"
+	stats := &runtimeapi.ContainerStats{
+		Attributes:    &runtimeapi.ContainerAttributes{Metadata: &runtimeapi.ContainerMetadata{Name: "a"}},
+		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 30}, InodesUsed: &runtimeapi.UInt64Value{Value: 5000}},
+	}
+	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, podLogsDir: "/logs", stats: map[types.UID][]*runtimeapi.ContainerStats{"1": {stats}}}
+	same := node.Free{DiskTotal: 100, InodesTotal: 10, Images: node.FileSystem{Total: 100, InodesTotal: 10}}
+	apart := node.Free{DiskTotal: 100, InodesTotal: 10, Images: node.FileSystem{Total: 500, InodesTotal: 50}}
+	for _, test := range []struct {
+		signal        string
+		free          node.Free
+		layer, volume bool
+	}{
+		{nodeFsAvailable, same, true, true}, {imageFsAvailable, same, true, true}, {nodeFsAvailable, node.Free{DiskTotal: 100}, true, true},
+		{nodeFsAvailable, apart, false, true}, {imageFsAvailable, apart, true, false},
+		{nodeFsInodesFree, same, true, true}, {nodeFsInodesFree, apart, false, true}, {imageFsInodesFree, apart, true, false},
+	} {
+		layer, volume := int64(1<<30), int64(8<<20)
+		if resourceOf(test.signal) == inodes {
+			layer, volume = 5000, 1
+		}
+		got := u.candidate(pod, resourceOf(test.signal), areaOf(test.signal, test.free)).Used
+		if (got >= layer) != test.layer || (got%layer >= volume) != test.volume {
+			t.Errorf("%s, images with %d of %d bytes: %d are used", test.signal, test.free.Images.Total, test.free.DiskTotal, got)
+		}
 	}
 }

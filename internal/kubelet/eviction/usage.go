@@ -13,6 +13,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -46,12 +47,34 @@ func (m *Manager) usage(ctx context.Context) *usage {
 	return &usage{&m.config.Sources, m.config.Configuration.PodLogsDir, stats}
 }
 
+// area says which file systems of a node count: its own, and that of the images, which
+// has the writable layers of containers. Often that is the same.
+type area struct{ node, images bool }
+
+// everywhere counts all files.
+func everywhere() area { return area{node: true, images: true} }
+
+// areaOf returns the file systems that count when one is short: both, unless the images
+// have a file system of their own.
+func areaOf(signal string, f node.Free) area {
+	if f.Images.Total == 0 || f.Images.Total == f.DiskTotal && f.Images.InodesTotal == f.InodesTotal {
+		return everywhere()
+	}
+	ofImages := signal == imageFsAvailable || signal == imageFsInodesFree
+	return area{node: !ofImages, images: ofImages}
+}
+
 // disk returns the disk usage of a pod. A directory that cannot be counted
 // completely counts with the part that was counted.
-func (u *usage) disk(pod *v1.Pod) *diskUsage {
+func (u *usage) disk(pod *v1.Pod, where area) *diskUsage {
 	d := &diskUsage{Containers: map[string]int64{}, Volumes: map[string]int64{}}
-	for _, s := range u.stats[pod.UID] {
-		d.Containers[s.GetAttributes().GetMetadata().GetName()] += int64(s.GetWritableLayer().GetUsedBytes().GetValue())
+	if where.images {
+		for _, s := range u.stats[pod.UID] {
+			d.Containers[s.GetAttributes().GetMetadata().GetName()] += int64(s.GetWritableLayer().GetUsedBytes().GetValue())
+		}
+	}
+	if !where.node {
+		return d
 	}
 	logs := spec.PodLogDirectory(u.podLogsDir, pod.Namespace, pod.Name, string(pod.UID))
 	dir := u.sources.Volumes.PodDir(pod.UID)
@@ -78,8 +101,8 @@ func (u *usage) count(d *diskUsage, path string) int64 {
 	return bytes
 }
 
-// candidate returns the usage of the pod of a resource.
-func (u *usage) candidate(pod *v1.Pod, name v1.ResourceName) candidate {
+// candidate returns the usage of the pod of a resource, of disks in an area.
+func (u *usage) candidate(pod *v1.Pod, name v1.ResourceName, where area) candidate {
 	c := candidate{Pod: pod}
 	switch name {
 	case v1.ResourceMemory:
@@ -95,12 +118,16 @@ func (u *usage) candidate(pod *v1.Pod, name v1.ResourceName) candidate {
 			c.Used = int64(group.Processes)
 		}
 	case inodes:
-		_, c.Used, c.Uncounted = u.sources.Files.Usage(u.sources.Volumes.PodDir(pod.UID))
+		if where.node {
+			_, c.Used, c.Uncounted = u.sources.Files.Usage(u.sources.Volumes.PodDir(pod.UID))
+		}
 		for _, s := range u.stats[pod.UID] {
-			c.Used += int64(s.GetWritableLayer().GetInodesUsed().GetValue())
+			if where.images {
+				c.Used += int64(s.GetWritableLayer().GetInodesUsed().GetValue())
+			}
 		}
 	default:
-		disk := u.disk(pod)
+		disk := u.disk(pod, where)
 		c.Used, c.Containers, c.Uncounted = disk.total(), disk.Containers, disk.Uncounted
 	}
 	return c
