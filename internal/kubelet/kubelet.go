@@ -367,6 +367,9 @@ func (k *Kubelet) loops() ([]func(ctx context.Context), error) {
 		func(ctx context.Context) { gc.Volumes(ctx, k.volumes.Known, k.pods) },
 		func(ctx context.Context) { gc.CGroups(ctx, k.cgroups, k.pods) },
 		func(ctx context.Context) { gc.Logs(ctx, k.config.Files, k.config.Configuration.PodLogsDir, k.pods) },
+		func(ctx context.Context) {
+			gc.LogLinks(ctx, k.config.Files, spec.LogLinkDirectory(k.config.Configuration.PodLogsDir))
+		},
 	}
 	for _, s := range k.sources {
 		loops = append(loops, func(ctx context.Context) { s.Run(ctx, k.pods.Updates()) })

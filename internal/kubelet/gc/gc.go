@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -151,6 +152,28 @@ func Mirrors(ctx context.Context, orphaned func() []*v1.Pod, remove func(ctx con
 		for _, mirror := range orphaned() {
 			if err := remove(ctx, mirror); err != nil {
 				klog.FromContext(ctx).Error(err, "Deleting a mirror pod without its static pod failed, will try again", "pod", klog.KObj(mirror))
+			}
+		}
+	})
+}
+
+// LogLinks removes the links in a directory whose logs are gone, until ctx ends.
+func LogLinks(ctx context.Context, fsys files.FS, dir string) {
+	every(ctx, collectionPeriod, "logs", func() {
+		names, err := fsys.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			klog.FromContext(ctx).Error(err, "Listing the links to logs failed, will try again", "directory", dir)
+		}
+		for _, name := range names {
+			path := filepath.Join(dir, name)
+			if mode, err := fsys.Lstat(path); err != nil || mode&fs.ModeSymlink == 0 || !strings.HasSuffix(name, ".log") {
+				continue
+			}
+			if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				klog.FromContext(ctx).Error(err, "Removing the link to a log that is gone failed, will try again", "link", path)
 			}
 		}
 	})

@@ -140,6 +140,33 @@ func TestLogs(t *testing.T) {
 	})
 }
 
+// Only links to logs that are gone are removed.
+func TestLogLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &files.Memory{}
+		for _, dir := range []string{"/logs", "/containers", "/containers/folder.log"} {
+			if err := disk.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, path := range []string{"/logs/0.log", "/containers/file.log"} {
+			if err := disk.WriteFile(path, nil, 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for link, target := range map[string]string{"stays.log": "/logs/0.log", "goes.log": "/logs/1.log", "theirs": "/logs/1.log"} {
+			if err := disk.Symlink(target, "/containers/"+link); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(t, collectionPeriod+time.Second, func(ctx context.Context) { LogLinks(ctx, disk, "/containers") })
+		if left, err := disk.ReadDir("/containers"); err != nil || !slices.Equal(left, []string{"file.log", "folder.log", "stays.log", "theirs"}) {
+			t.Errorf("left are %q (%v)", left, err)
+		}
+		run(t, collectionPeriod+time.Second, func(ctx context.Context) { LogLinks(ctx, disk, "/missing") })
+	})
+}
+
 // groups are control groups in memory. One of them has processes.
 type groups struct {
 	known []types.UID

@@ -97,6 +97,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		return failed
 	}
 	r.config.Recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
+	r.linkLog(ctx, c.Name, id, config.GetLogPath())
 	r.runtime.metrics.startedContainers.WithLabelValues([...]string{plan.Regular: "container", plan.Init: "init_container", plan.Ephemeral: "ephemeral_container"}[s.Kind]).Inc()
 	r.runtime.background.Go(ctx, func() {
 		supervise.Contain(ctx, "containers", func() { r.runtime.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
@@ -120,6 +121,23 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		return &startError{reason: "PostStartHookError", err: err, deferred: true}
 	}
 	return nil
+}
+
+// linkLog makes the link to the log of a started container. A container runs without
+// one, too. Links without logs are removed by housekeeping.
+func (r *running) linkLog(ctx context.Context, container, id, log string) {
+	root, disk := r.config.Node.Configuration.PodLogsDir, r.config.Files
+	target := filepath.Join(r.sandbox.GetLogDirectory(), log)
+	if _, err := disk.Stat(target); err != nil {
+		return // the runtime writes it elsewhere
+	}
+	err := disk.MkdirAll(spec.LogLinkDirectory(root), 0o755)
+	if err == nil {
+		err = disk.Symlink(target, spec.LogLink(root, r.pod, container, id))
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		klog.FromContext(ctx).Error(err, "Linking the log of a container failed, collectors of logs may not find it", "container", container)
+	}
 }
 
 // afterLogs returns the restart count of a container of which the runtime has no

@@ -6,9 +6,13 @@ import (
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
 // The first instance that a runtime knows does not write to the log of one that it
@@ -52,6 +56,33 @@ func TestStartErrorIsWhatTheRuntimeSaid(t *testing.T) {
 		failed := &startError{reason: "RunContainerError", err: err}
 		if got := failed.Error(); got != want || !errors.Is(failed, err) {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Collectors of logs find the logs of containers by links in one directory.
+func TestLinkToTheLog(t *testing.T) {
+	disk := &files.Memory{}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
+	r := &running{
+		config: &Config{Files: disk, Node: spec.Node{Configuration: &kubeletconfig.KubeletConfiguration{PodLogsDir: "/var/log/pods"}}},
+		pod:    pod, sandbox: &runtimeapi.PodSandboxConfig{LogDirectory: "/var/log/pods/default_web_uid"},
+	}
+	const link = "/var/log/containers/web_default_main-1.log"
+	r.linkLog(t.Context(), "main", "1", "main/0.log")
+	if target, err := disk.Readlink(link); err == nil {
+		t.Errorf("a link to %s, which is not there", target)
+	}
+	if err := disk.MkdirAll("/var/log/pods/default_web_uid/main", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.WriteFile("/var/log/pods/default_web_uid/main/0.log", nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r.linkLog(t.Context(), "main", "1", "main/0.log")
+		if target, err := disk.Readlink(link); err != nil || target != "/var/log/pods/default_web_uid/main/0.log" {
+			t.Errorf("the link leads to %q (%v)", target, err)
 		}
 	}
 }

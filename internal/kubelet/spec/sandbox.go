@@ -41,6 +41,21 @@ func PodLogDirectory(root, namespace, name, uid string) string {
 	return filepath.Join(root, namespace+"_"+name+"_"+uid)
 }
 
+// LogLinkDirectory returns the directory of the links to the logs of containers, beside
+// that of the logs of all pods, root. With its default that is /var/log/containers,
+// where collectors of logs look.
+func LogLinkDirectory(root string) string { return filepath.Join(filepath.Dir(root), "containers") }
+
+// maxFileName is the length of a file name, in bytes: NAME_MAX.
+const maxFileName = 255
+
+// LogLink returns the link to the log of a container with an id of the runtime:
+// POD_NAMESPACE_CONTAINER-ID.log, whose beginning is cut if it is too long.
+func LogLink(root string, pod *v1.Pod, container, id string) string {
+	name, suffix := pod.Name+"_"+pod.Namespace+"_"+container, "-"+filepath.Base(id)+".log"
+	return filepath.Join(LogLinkDirectory(root), name[:min(len(name), max(maxFileName-len(suffix), 0))]+suffix)
+}
+
 // containerLogPath returns the path of a container's log, relative to the log
 // directory of its pod.
 func containerLogPath(name string, restartCount int) string {
