@@ -39,14 +39,11 @@ type worker struct {
 	peers   peers
 
 	uid    types.UID
-	orphan bool          // no source has the pod
-	after  chan struct{} // closed once the worker may start; nil: at once
-	done   chan struct{} // closed once run has returned
-	// room has a channel for each pod that was evicted for this one, closed when
-	// nothing of it runs any more. The worker waits for them, but only for patience.
-	room     []<-chan struct{}
-	patience time.Duration
-	again    *source.Update // update of the pod since its removal; used by the sync loop only
+	orphan bool           // no source has the pod
+	after  chan struct{}  // closed once the worker may start; nil: at once
+	done   chan struct{}  // closed once run has returned
+	room   room           // of pods that were evicted for this one
+	again  *source.Update // update of the pod since its removal; used by the sync loop only
 
 	freeing sync.Mutex // held while the pod's containers and logs are removed
 
@@ -94,7 +91,7 @@ func (w *worker) run(ctx context.Context) {
 			return
 		}
 	}
-	w.waitForRoom(ctx)
+	w.room.wait(ctx)
 	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(w.inbox.current()), "podUID", w.uid)
 	ctx = klog.NewContext(ctx, log)
 	if w.config.API != nil {
@@ -134,21 +131,6 @@ func (w *worker) run(ctx context.Context) {
 		}
 		if next > 0 {
 			timer.Reset(next)
-		}
-	}
-}
-
-// waitForRoom waits for the ends of the pods that were evicted for this one.
-func (w *worker) waitForRoom(ctx context.Context) {
-	late := time.NewTimer(w.patience)
-	defer late.Stop()
-	for _, ended := range w.room {
-		select {
-		case <-ended:
-		case <-late.C:
-			return
-		case <-ctx.Done():
-			return
 		}
 	}
 }

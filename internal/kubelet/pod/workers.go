@@ -18,7 +18,6 @@ package pod
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -26,12 +25,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/supervise"
-	"github.com/coracle-io/coracle/internal/timespan"
 )
 
 // Workers are the workers of the pods of a node. The methods may be called from
@@ -208,41 +205,6 @@ func (ws *Workers) admit(w *worker) {
 		w.inbox.reject(status.Cause{Reason: pod.Status.Reason, Message: pod.Status.Message})
 	}
 }
-
-// preempted is the reason of a pod that was evicted to make room for a critical one.
-const preempted = "Preempting"
-
-// preempt evicts less important pods if the node can then admit the pod of a worker that
-// it rejected, and reports whether it did. The worker waits until they have ended.
-func (ws *Workers) preempt(w *worker, rejected *admit.Rejection, running []*v1.Pod) bool {
-	var candidates []*v1.Pod
-	for _, other := range ws.list() {
-		if pod, ok := other.inbox.active(); ok && !other.inbox.static {
-			candidates = append(candidates, pod)
-		}
-	}
-	victims := ws.config.Victims(w.inbox.current(), rejected, running, candidates)
-	for _, pod := range victims {
-		victim := ws.get(pod.UID)
-		if victim == nil {
-			continue
-		}
-		if r := victim.inbox.request(); !r.ending() {
-			const message = "Preempted in order to admit critical pod"
-			ws.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, preempted, message)
-			victim.inbox.fail(status.Cause{Reason: preempted, Message: message}, nil, &v1.PodCondition{
-				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
-				Message: "Pod was preempted by Kubelet to accommodate a critical pod.", ObservedGeneration: pod.Generation})
-		}
-		w.room = append(w.room, victim.inbox.gone)
-		w.patience = max(w.patience, timespan.Seconds(min(GracePeriod(pod, nil), math.MaxInt32)*3/2), minimumPatience)
-	}
-	return len(victims) > 0
-}
-
-// minimumPatience is the least time that the pods evicted for a critical pod have to
-// end before it starts beside what is left of them, as in upstream.
-const minimumPatience = 10 * time.Second
 
 func (ws *Workers) allocating(decide func()) {
 	ws.admission.Lock()
