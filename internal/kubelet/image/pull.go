@@ -37,7 +37,32 @@ const (
 	ErrImageNeverPull = "ErrImageNeverPull"
 	InvalidImageName  = "InvalidImageName"
 	ImageInspectError = "ImageInspectError"
+
+	// These two begin the errors of a runtime that tells them from others, such as
+	// CRI-O.
+	RegistryUnavailable       = "RegistryUnavailable"
+	SignatureValidationFailed = "SignatureValidationFailed"
 )
+
+// IsPullFailure reports whether a pull that failed is tried again by itself.
+func IsPullFailure(reason string) bool {
+	switch reason {
+	case ErrImagePull, ImagePullBackOff, RegistryUnavailable, SignatureValidationFailed:
+		return true
+	}
+	return false
+}
+
+// failedPull returns the Error for what the runtime said of a pull.
+func failedPull(image string, err error) *Error {
+	text := err.Error()
+	for reason, what := range map[string]string{RegistryUnavailable: "the registry is unavailable", SignatureValidationFailed: "the signature validation failed"} {
+		if rest, ok := strings.CutPrefix(text, reason); ok {
+			return &Error{reason, fmt.Sprintf("image pull failed for %s because %s%s", image, what, rest)}
+		}
+	}
+	return &Error{ErrImagePull, text}
+}
 
 // Event records an event, with upstream's reasons and messages.
 type Event func(eventType, reason, message string)
@@ -63,9 +88,9 @@ type puller struct {
 }
 
 type failure struct {
-	message string
-	until   time.Time
-	delay   time.Duration
+	reason, message string
+	until           time.Time
+	delay           time.Duration
 }
 
 // newPuller returns a puller that pulls at most parallel images at a time. 0
@@ -131,7 +156,7 @@ func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 	key := backoffKey + "_" + name
 	if f, wait := p.backingOff(key); wait {
 		event(v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
-		return nil, &Error{ImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, ErrImagePull, f.message)}
+		return nil, &Error{ImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, f.reason, f.message)}
 	}
 	return p.pull(ctx, c, spec, key, credentials, sandbox, event)
 }
@@ -178,9 +203,10 @@ func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		p.failed(key, failed.Error())
+		why := failedPull(c.Image, failed)
+		p.failed(key, why)
 		event(v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, failed))
-		return nil, &Error{ErrImagePull, failed.Error()}
+		return nil, why
 	}
 	p.mu.Lock()
 	delete(p.failures, key)
@@ -262,12 +288,12 @@ func (p *puller) backingOff(key string) (failure, bool) {
 	return f, ok && time.Now().Before(f.until)
 }
 
-func (p *puller) failed(key, message string) {
+func (p *puller) failed(key string, why *Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.failures[key]
 	f.delay = min(max(2*f.delay, p.Initial), p.Max)
-	f.message, f.until = message, time.Now().Add(f.delay)
+	f.reason, f.message, f.until = why.Reason, why.Message, time.Now().Add(f.delay)
 	p.failures[key] = f
 }
 

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -97,4 +98,37 @@ func TestPullsASecond(t *testing.T) {
 			t.Errorf("a second later: %v", err)
 		}
 	})
+}
+
+// failing is an image service whose pulls fail.
+type failing struct {
+	internalapi.ImageManagerService
+	err error
+}
+
+func (f failing) PullImage(context.Context, *runtimeapi.ImageSpec, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
+	return "", f.err
+}
+
+// A runtime may say that a registry cannot be reached, or that a signature is wrong.
+func TestReasonsOfFailedPulls(t *testing.T) {
+	for _, test := range []struct{ err, reason, message string }{
+		{"not found", ErrImagePull, "not found"},
+		{"RegistryUnavailable: no route", RegistryUnavailable, "image pull failed for app because the registry is unavailable: no route"},
+		{"SignatureValidationFailed", SignatureValidationFailed, "image pull failed for app because the signature validation failed"},
+	} {
+		p := newPuller(failing{inmemorytest.New().Images(), errors.New(test.err)}, 0)
+		for _, want := range []Error{
+			{test.reason, test.message}, {ImagePullBackOff, fmt.Sprintf(`Back-off pulling image "app": %s: %s`, test.reason, test.message)},
+		} {
+			var got *Error
+			_, err := p.Ensure(t.Context(), &v1.Container{Image: "app", ImagePullPolicy: v1.PullAlways}, "pod", nil, nil, func(string, string, string) {})
+			if !errors.As(err, &got) || *got != want {
+				t.Errorf("%s: %v, want %+v", test.err, err, want)
+			}
+			if !IsPullFailure(want.Reason) {
+				t.Errorf("%s is not tried again", want.Reason)
+			}
+		}
+	}
 }

@@ -155,7 +155,7 @@ func (r *retries) setCause(name string, err error) {
 // images of containers and of those that they mount.
 func (r *retries) nextPull(pod *v1.Pod, images Images) (earliest time.Time, ok bool) {
 	for name, cause := range r.causes() {
-		if cause.Reason != image.ErrImagePull && cause.Reason != image.ImagePullBackOff {
+		if !image.IsPullFailure(cause.Reason) {
 			continue
 		}
 		c := podquery.Container(&pod.Spec, name)

@@ -103,11 +103,21 @@ func restarting(in Input) []v1.PodCondition {
 // sandboxReady returns the condition PodReadyToStartContainers (KEP-3085).
 func sandboxReady(in Input) v1.PodCondition {
 	reason, message := "PodSandboxNotReady", ""
+	ready := 0
+	for _, s := range in.Observed.Sandboxes {
+		if s.Ready {
+			ready++
+		}
+	}
 	switch sandbox := in.Observed.ReadySandbox(); {
 	case len(in.Observed.Sandboxes) == 0:
 		message = "no pod sandbox exists"
+	case ready > 1:
+		message = "more than one pod sandbox is ready"
 	case sandbox == nil:
 		message = "pod sandbox is not ready"
+	case sandbox.HostNetwork != in.Pod.Spec.HostNetwork:
+		message = "pod sandbox has another network namespace mode"
 	case !in.Pod.Spec.HostNetwork && len(sandbox.IPs) == 0:
 		message = "pod sandbox has no IP address"
 	default:

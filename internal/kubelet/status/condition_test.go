@@ -20,7 +20,11 @@ func TestWhyContainersCannotStart(t *testing.T) {
 		"False PodSandboxNotReady no pod sandbox exists":         {},
 		"False PodSandboxNotReady pod sandbox is not ready":      {sandboxes: []*cri.Sandbox{{ID: "1", IPs: []string{"10.0.0.1"}}}},
 		"False PodSandboxNotReady pod sandbox has no IP address": {sandboxes: []*cri.Sandbox{{ID: "1", Ready: true}}},
-		"True  ": {sandboxes: []*cri.Sandbox{{ID: "1", Ready: true}}, hostNetwork: true},
+		"False PodSandboxNotReady more than one pod sandbox is ready": {
+			sandboxes: []*cri.Sandbox{{ID: "2", Ready: true, IPs: []string{"10.0.0.2"}}, {ID: "1", Ready: true, IPs: []string{"10.0.0.1"}}}},
+		"False PodSandboxNotReady pod sandbox has another network namespace mode": {
+			sandboxes: []*cri.Sandbox{{ID: "1", Ready: true, IPs: []string{"10.0.0.1"}}}, hostNetwork: true},
+		"True  ": {sandboxes: []*cri.Sandbox{{ID: "1", Ready: true, HostNetwork: true}}, hostNetwork: true},
 	} {
 		st := Generate(Input{
 			Pod: &v1.Pod{Spec: v1.PodSpec{HostNetwork: test.hostNetwork, Containers: []v1.Container{{Name: "main"}}}},
