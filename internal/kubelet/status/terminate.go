@@ -52,5 +52,6 @@ func initializedOnce(pod *v1.Pod, s *v1.PodStatus) bool {
 	if podquery.IsSidecar(declared) {
 		return last.State.Running != nil && last.Started != nil && *last.Started
 	}
-	return last.State.Terminated != nil && last.State.Terminated.ExitCode == 0
+	completed := func(s *v1.ContainerState) bool { return s.Terminated != nil && s.Terminated.ExitCode == 0 }
+	return completed(&last.State) || completed(&last.LastTerminationState)
 }
