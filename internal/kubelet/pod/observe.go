@@ -192,12 +192,12 @@ func (w *worker) probe(pod *v1.Pod, observed *cri.Pod) {
 	})
 }
 
-// adopted reports whether a status belongs to a container that an earlier
-// kubelet started and that still exists.
+// adopted reports whether a status belongs to the newest instance of its container,
+// and an earlier kubelet started that. The API server may not have been told of an
+// instance that replaced the one of the status.
 func (w *worker) adopted(observed *cri.Pod, st *v1.ContainerStatus) bool {
-	return slices.ContainsFunc(observed.Containers, func(c *cri.Container) bool {
-		return c.Name == st.Name && strings.HasSuffix(st.ContainerID, "://"+c.ID) && c.StartedAt.Before(w.runtime.started)
-	})
+	c := observed.Find(st.Name)
+	return c != nil && strings.HasSuffix(st.ContainerID, "://"+c.ID) && c.StartedAt.Before(w.runtime.started)
 }
 
 // podIP returns the primary address of the pod, "" if it has none.

@@ -29,3 +29,29 @@ func TestShowRunning(t *testing.T) {
 		}
 	}
 }
+
+// A container that replaced the one that the API server knows has to start and to
+// become ready by itself.
+func TestReplacedContainerIsNotAdopted(t *testing.T) {
+	now := time.Now()
+	w := &worker{runtime: &kuberuntime{started: now}}
+	of := func(id string, state cri.State, startedAt time.Time) *cri.Container {
+		return &cri.Container{ID: id, Name: "main", State: state, StartedAt: startedAt}
+	}
+	before := now.Add(-time.Minute)
+	known := &v1.ContainerStatus{Name: "main", ContainerID: "containerd://a"}
+	for name, test := range map[string]struct {
+		containers []*cri.Container // newest first
+		want       bool
+	}{
+		"none":                      {nil, false},
+		"the one of the status":     {[]*cri.Container{of("a", cri.Running, before)}, true},
+		"one of this kubelet":       {[]*cri.Container{of("a", cri.Running, now.Add(time.Minute))}, false},
+		"another":                   {[]*cri.Container{of("b", cri.Running, before)}, false},
+		"another, and what is left": {[]*cri.Container{of("b", cri.Running, before), of("a", cri.Exited, before)}, false},
+	} {
+		if got := w.adopted(&cri.Pod{Containers: test.containers}, known); got != test.want {
+			t.Errorf("%s: adopted %t, want %t", name, got, test.want)
+		}
+	}
+}
