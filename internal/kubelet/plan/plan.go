@@ -317,9 +317,13 @@ func initialize(in Input, sandboxID string, p *Plan) bool {
 // completed plans the init container that was created last, and reports whether it
 // has completed.
 func completed(in Input, p *Plan, c *v1.Container, here *cri.Container) bool {
+	const killed = 137
 	exitCode := here.ExitCode
-	if here.State == cri.Unknown {
-		exitCode = 137 // it is killed
+	switch {
+	case here.State == cri.Unknown:
+		exitCode = killed // now
+	case exitCode == 0 && here.Reason == "OOMKilled" && ShouldRestart(in.Pod, c, killed):
+		exitCode = killed // one of its processes was: its work may not be done
 	}
 	switch {
 	case here.State == cri.Running:

@@ -15,8 +15,9 @@ import (
 var now = time.Unix(1_800_000_000, 0)
 
 // observed reads a pod's state from a line: "box" or "deadbox", then
-// containers as name:state, newest first. A state is running, created,
-// unknown or an exit code; "old/" before a name puts it into an earlier sandbox.
+// containers as name:state, newest first. A state is running, created, unknown, oom
+// (a process was killed, the code is 0) or an exit code; "old/" before a name puts it
+// into an earlier sandbox.
 func observed(line string) *cri.Pod {
 	p := &cri.Pod{}
 	for i, word := range strings.Fields(line) {
@@ -40,6 +41,8 @@ func observed(line string) *cri.Pod {
 			c.State = cri.Unknown
 		case "changed":
 			c.State, c.Hash = cri.Running, "other"
+		case "oom":
+			c.State, c.Reason = cri.Exited, "OOMKilled"
 		default:
 			c.State = cri.Exited
 			_, _ = fmt.Sscan(state, &c.ExitCode)
@@ -188,6 +191,8 @@ func TestComputeInitContainers(t *testing.T) {
 		{always, "i-x a", "box i-x:created", "", "", "start i-x 0"},
 		{onFailure, "i-x a", "box i-x:unknown", "", "", "kill i-x Unknown, start i-x 1"},
 		{never, "i-x a", "box i-x:unknown", "", "", "kill-pod"},
+		{onFailure, "i-x a", "box i-x:oom", "", "", "start i-x 1"},
+		{never, "i-x a", "box i-x:oom", "", "", "start a 0"},
 	})
 }
 
