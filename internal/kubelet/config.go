@@ -269,7 +269,7 @@ func (c *Config) facts() (spec.Node, error) {
 	}
 	facts := spec.Node{
 		Configuration: k, RootDirectory: c.RootDirectory, MemoryCapacity: capacity.Memory().Value(), SwapCapacity: c.limitableSwap(),
-		ThermalThrottle: c.thermalThrottle(),
+		HugePages: spec.HugePageSizes(capacity), ThermalThrottle: c.thermalThrottle(),
 	}
 	for _, ip := range c.Addresses() {
 		facts.IPs = append(facts.IPs, ip.String())

@@ -56,6 +56,7 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) (*r
 		envs = append(envs, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}
 	resources := Resources(pod, c, node.MemoryCapacity, *node.Configuration.CPUCFSQuota)
+	resources.HugepageLimits = noOthers(resources.HugepageLimits, node.HugePages)
 	resources.Unified = unified(pod, c, node)
 	return &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},

@@ -103,12 +103,43 @@ func hugePageLimits(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
 func hugePages(list v1.ResourceList) []*runtimeapi.HugepageLimit {
 	found := []*runtimeapi.HugepageLimit{}
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
-		if size, err := resource.ParseQuantity(text); ok && err == nil && size.Value() > 0 {
-			found = append(found, &runtimeapi.HugepageLimit{PageSize: pageSize(size.Value()), Limit: uint64(quantity(list, name))})
+		if size := hugePageSize(name); size != "" {
+			found = append(found, &runtimeapi.HugepageLimit{PageSize: size, Limit: uint64(quantity(list, name))})
 		}
 	}
 	return found
+}
+
+// noOthers adds limits of 0 for the machine's other sizes of huge pages: these pages
+// are for containers that have limits of them.
+func noOthers(own []*runtimeapi.HugepageLimit, machine []string) []*runtimeapi.HugepageLimit {
+	for _, size := range machine {
+		if !slices.ContainsFunc(own, func(l *runtimeapi.HugepageLimit) bool { return l.GetPageSize() == size }) {
+			own = append(own, &runtimeapi.HugepageLimit{PageSize: size})
+		}
+	}
+	return own
+}
+
+// HugePageSizes returns the sizes of the huge pages that are in a list of resources,
+// sorted, as in the kernel's files.
+func HugePageSizes(list v1.ResourceList) (sizes []string) {
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if size := hugePageSize(name); size != "" {
+			sizes = append(sizes, size)
+		}
+	}
+	return sizes
+}
+
+// hugePageSize returns the size of huge pages that a resource stands for, "" for
+// another resource: hugepages-2Mi is 2MB.
+func hugePageSize(name v1.ResourceName) string {
+	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+	if size, err := resource.ParseQuantity(text); ok && err == nil && size.Value() > 0 {
+		return pageSize(size.Value())
+	}
+	return ""
 }
 
 // pageSize returns a size of huge pages as in the kernel's files: 2 MiB is 2MB.

@@ -25,7 +25,8 @@ type Node struct {
 	RootDirectory  string                              // of the kubelet
 	ResolvConf     []byte                              // of the host, as it is now; used by Sandbox only
 	MemoryCapacity int64
-	SwapCapacity   *int64 // of the machine, in bytes; nil: its use cannot be limited
+	SwapCapacity   *int64   // of the machine, in bytes; nil: its use cannot be limited
+	HugePages      []string // the sizes that the machine has, as HugePageSizes returns them
 	// ThermalThrottle has the folders that say how hot CPUs got, which containers do
 	// not see: from that, one could tell what others compute.
 	ThermalThrottle []string

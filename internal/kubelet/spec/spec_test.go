@@ -81,6 +81,31 @@ func TestHugePages(t *testing.T) {
 	}
 }
 
+// A container has no huge pages of the sizes that it has no limits of.
+func TestHugePagesOfOthers(t *testing.T) {
+	node := &Node{
+		Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true), SeccompDefault: new(false), SingleProcessOOMKill: new(false)},
+		HugePages:     HugePageSizes(resources(nil, map[string]string{"memory": "8Gi", "hugepages-2Mi": "512Mi", "hugepages-1Gi": "0"}).Limits),
+	}
+	for limit, want := range map[string]string{"": "1GB 0, 2MB 0", "4Mi": "2MB 4194304, 1GB 0"} {
+		c := &v1.Container{Name: "a"}
+		if limit != "" {
+			c.Resources = resources(nil, map[string]string{"hugepages-2Mi": limit})
+		}
+		config, err := ContainerConfig(&v1.Pod{}, c, node, &Instance{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range config.GetLinux().GetResources().GetHugepageLimits() {
+			got = append(got, fmt.Sprint(l.GetPageSize(), " ", l.GetLimit()))
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("a limit of %q: %s, want %s", limit, text, want)
+		}
+	}
+}
+
 // The controls of a container are within the kernel's bounds, even for the
 // largest requests and limits.
 func TestResourcesWithoutEnd(t *testing.T) {
