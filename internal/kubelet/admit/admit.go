@@ -58,8 +58,8 @@ func (p *Policy) Admit(pod *v1.Pod, running []*v1.Pod) *Rejection {
 		return r
 	}
 	node := p.Node()
-	if node != nil && p.LatestNode != nil && placement(pod, node, p.Features) != nil {
-		// The scheduler may know newer labels and taints.
+	if node != nil && p.LatestNode != nil && onNode(pod, node, p.Features) != nil {
+		// The scheduler may know newer labels, taints and features.
 		if latest := p.LatestNode(); latest != nil {
 			node = latest
 		}
@@ -78,7 +78,7 @@ func check(pod *v1.Pod, node *v1.Node, others []*v1.Pod, allocatable v1.Resource
 		return r
 	}
 	if node != nil {
-		if r := placement(pod, node, features); r != nil {
+		if r := onNode(pod, node, features); r != nil {
 			return r
 		}
 	}
@@ -116,6 +116,27 @@ func operatingSystem(pod *v1.Pod) *Rejection {
 		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	return nil
+}
+
+// onNode rejects a pod by what the Node object says.
+func onNode(pod *v1.Pod, node *v1.Node, features *feature.Set) *Rejection {
+	if r := groupsPolicy(pod, node); r != nil {
+		return r
+	}
+	return placement(pod, node, features)
+}
+
+// groupsPolicy rejects a pod whose processes may only have the groups that it lists, if
+// the runtime would add those of the image (KEP-3619).
+func groupsPolicy(pod *v1.Pod, node *v1.Node) *Rejection {
+	sc, known := pod.Spec.SecurityContext, node.Status.Features
+	if sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {
+		return nil
+	}
+	if known != nil && known.SupplementalGroupsPolicy != nil && *known.SupplementalGroupsPolicy {
+		return nil
+	}
+	return &Rejection{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"}
 }
 
 func placement(pod *v1.Pod, node *v1.Node, features *feature.Set) *Rejection {

@@ -70,3 +70,37 @@ func TestStaleNode(t *testing.T) {
 		}
 	}
 }
+
+// A node whose runtime adds the groups of images admits no pod that forbids them.
+func TestGroupsPolicyOfTheNode(t *testing.T) {
+	with := &v1.Node{Status: v1.NodeStatus{Features: &v1.NodeFeatures{SupplementalGroupsPolicy: new(true)}}}
+	without := &v1.Node{Status: v1.NodeStatus{Features: &v1.NodeFeatures{SupplementalGroupsPolicy: new(false)}}}
+	for name, test := range map[string]struct {
+		policy       v1.SupplementalGroupsPolicy // "": none
+		node, latest *v1.Node
+		want         string // reason of the rejection
+	}{
+		"none":                        {"", &v1.Node{}, nil, ""},
+		"the image's groups":          {v1.SupplementalGroupsPolicyMerge, without, nil, ""},
+		"its own":                     {v1.SupplementalGroupsPolicyStrict, with, nil, ""},
+		"its own, by another runtime": {v1.SupplementalGroupsPolicyStrict, without, without, "SupplementalGroupsPolicyNotSupported"},
+		"its own, nothing is known":   {v1.SupplementalGroupsPolicyStrict, &v1.Node{}, nil, "SupplementalGroupsPolicyNotSupported"},
+		"its own, by a new runtime":   {v1.SupplementalGroupsPolicyStrict, &v1.Node{}, with, ""},
+	} {
+		p := Policy{
+			Pressure: func() []v1.NodeConditionType { return nil }, Node: func() *v1.Node { return test.node }, LatestNode: func() *v1.Node { return test.latest },
+			Allocatable: func() v1.ResourceList { return nil },
+		}
+		pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{}}}
+		if test.policy != "" {
+			pod.Spec.SecurityContext.SupplementalGroupsPolicy = &test.policy
+		}
+		got := ""
+		if r := p.Admit(pod, nil); r != nil {
+			got = r.Reason
+		}
+		if got != test.want {
+			t.Errorf("%s: rejected by %q, want %q", name, got, test.want)
+		}
+	}
+}
