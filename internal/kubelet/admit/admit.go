@@ -218,7 +218,7 @@ func shortages(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList, reque
 	request := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	names := make([]v1.ResourceName, 0, len(allocatable))
 	for name, want := range request {
-		if _, known := allocatable[name]; known && !want.IsZero() {
+		if _, known := allocatable[name]; known && !want.IsZero() && !claimed(pod, name) {
 			names = append(names, name)
 		}
 	}
@@ -233,6 +233,15 @@ func shortages(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList, reque
 		}
 	}
 	return short
+}
+
+// claimed reports whether the pod has an extended resource by a claim (KEP-5004): it
+// needs none of the device plugin that the node may have had before.
+func claimed(pod *v1.Pod, name v1.ResourceName) bool {
+	status := pod.Status.ExtendedResourceClaimStatus
+	return status != nil && slices.ContainsFunc(status.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool {
+		return m.ResourceName == string(name)
+	})
 }
 
 // TooBig returns why the pod would not fit on the node even if it ran alone, ""

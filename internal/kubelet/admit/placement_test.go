@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coracle-io/coracle/internal/feature"
 )
@@ -97,6 +98,37 @@ func TestGroupsPolicyOfTheNode(t *testing.T) {
 		}
 		got := ""
 		if r := p.Admit(pod, nil); r != nil {
+			got = r.Reason
+		}
+		if got != test.want {
+			t.Errorf("%s: rejected by %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// A node that has no devices of a plugin any more runs pods that have a resource by a
+// claim.
+func TestResourcesByClaims(t *testing.T) {
+	const gpu, reason = "example.com/gpu", "OutOfexample.com/gpu"
+	for name, test := range map[string]struct {
+		mapped      string // the resource of the claim, "" without one
+		allocatable v1.ResourceList
+		want        string // reason of the rejection
+	}{
+		"never a plugin":       {"", v1.ResourceList{}, ""},
+		"none is left":         {"", v1.ResourceList{gpu: resource.MustParse("0")}, reason},
+		"by a claim":           {gpu, v1.ResourceList{gpu: resource.MustParse("0")}, ""},
+		"another by a claim":   {"example.com/nic", v1.ResourceList{gpu: resource.MustParse("0")}, reason},
+		"the plugin has fewer": {gpu, v1.ResourceList{gpu: resource.MustParse("1")}, reason},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{gpu: resource.MustParse("2")}}}}}}
+		if test.mapped != "" {
+			pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
+				RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "main", ResourceName: test.mapped}}}
+		}
+		got := ""
+		if r := Check(pod, nil, nil, test.allocatable, nil); r != nil {
 			got = r.Reason
 		}
 		if got != test.want {
