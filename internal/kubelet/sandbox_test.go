@@ -71,3 +71,55 @@ func TestUserNamespaceFails(t *testing.T) {
 		}
 	})
 }
+
+// limited is a runtime that can do no more than features.
+type limited struct {
+	internalapi.RuntimeService
+	features *runtimeapi.RuntimeHandlerFeatures
+}
+
+func (l *limited) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
+	response, err := l.RuntimeService.Status(ctx, verbose)
+	if err == nil {
+		response.RuntimeHandlers = []*runtimeapi.RuntimeHandler{{Features: l.features}}
+	}
+	return response, err
+}
+
+// A pod does not run without what it asks for because the runtime ignores that.
+func TestFeaturesOfTheRuntime(t *testing.T) {
+	readOnly := func(mode v1.RecursiveReadOnlyMode) func(p *v1.Pod) {
+		return func(p *v1.Pod) {
+			withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}})(p)
+			m := &p.Spec.Containers[0].VolumeMounts[0]
+			m.ReadOnly, m.RecursiveReadOnly = true, &mode
+		}
+	}
+	for _, able := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: able, UserNamespaces: able}
+			b.configure = func(c *Config) { c.Runtime = &limited{RuntimeService: b.runtime, features: features} }
+			b.start()
+			defer func() { b.stop() }()
+			b.create(pod("users", func(p *v1.Pod) { p.Spec.HostUsers = new(bool) }))
+			b.create(pod("must", readOnly(v1.RecursiveReadOnlyEnabled)))
+			b.create(pod("may", readOnly(v1.RecursiveReadOnlyIfPossible)))
+			b.after(time.Minute)
+			for name, want := range map[string]bool{"users": able, "must": able, "may": true} {
+				if got := b.get(name).Status.Phase == v1.PodRunning; got != want {
+					t.Errorf("able %t: %s runs: %t", able, name, got)
+				}
+			}
+			mode := v1.RecursiveReadOnlyDisabled
+			if able {
+				mode = v1.RecursiveReadOnlyEnabled
+			} else if got := b.events("FailedCreatePodSandBox"); len(got) == 0 || !strings.Contains(got[0], "runtime does not support user namespaces") {
+				t.Errorf("events %q", got)
+			}
+			if mounts := b.get("may").Status.ContainerStatuses[0].VolumeMounts; len(mounts) != 1 || *mounts[0].RecursiveReadOnly != mode {
+				t.Errorf("able %t: mounts %+v", able, mounts)
+			}
+		})
+	}
+}

@@ -191,6 +191,9 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 	if in.Mounts, err = r.config.Volumes.Mounts(pod, c, r.paths, in.Env); err != nil {
 		return nil, err
 	}
+	if err := r.recursive(ctx, c, in.Mounts); err != nil {
+		return nil, fmt.Errorf("failed to resolve recursive read-only mode: %w", err)
+	}
 	if in.Devices, err = r.config.Volumes.Devices(pod, c, r.paths); err != nil {
 		return nil, err
 	}
@@ -348,6 +351,9 @@ func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *
 	}
 	handler, err := k.runtimeHandler(ctx, pod, observed)
 	if err != nil {
+		return fail(err)
+	}
+	if err := k.checkUserNamespace(ctx, pod, handler); err != nil {
 		return fail(err)
 	}
 	began := time.Now()

@@ -217,9 +217,6 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		if !filepath.IsAbs(mount.ContainerPath) {
 			mount.ContainerPath = "/" + mount.ContainerPath
 		}
-		if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
-			mount.RecursiveReadOnly = true
-		}
 		if vol.Image != nil {
 			mount.Image, mount.ImageSubPath, mount.Readonly = &runtimeapi.ImageSpec{Image: vol.Image.Reference}, sub, true
 			out = append(out, mount)
