@@ -38,6 +38,7 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 	st := v1.ContainerStatus{
 		Name: c.Name, RestartCount: int32(newest.RestartCount), Image: newest.Image, ImageID: newest.ImageRef,
 		ContainerID: id(in, newest), Started: &no,
+		AllocatedResources: c.Resources.Requests, Resources: c.Resources.DeepCopy(), // a new instance would have these
 	}
 	if st.Image == "" {
 		st.Image = c.Image
@@ -67,7 +68,6 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 			st.Started = &started
 		}
 		st.Resources = spec.ToRequirements(c, newest.Resources)
-		st.AllocatedResources = c.Resources.Requests
 		if u := newest.User; u != nil {
 			st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}}
 		}

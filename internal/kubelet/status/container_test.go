@@ -5,7 +5,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 )
@@ -86,5 +88,34 @@ func TestContainersThatTheRuntimeHasLost(t *testing.T) {
 	st := Generate(Input{Pod: p, Now: time.Unix(1_800_000_000, 0), Observed: &cri.Pod{Containers: []*cri.Container{main}}}).InitContainerStatuses
 	if dead := st[0].State.Terminated; dead == nil || dead.Reason != "Completed" || !st[0].Ready || st[1].State.Waiting == nil {
 		t.Errorf("the init containers are %+v", st)
+	}
+}
+
+// The scheduler counts what is allocated to a container, also while it waits for its
+// next start. What a container has differs only while it runs.
+func TestAllocatedResources(t *testing.T) {
+	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
+	p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{
+		{Name: "main", Resources: v1.ResourceRequirements{Requests: list, Limits: list}}}}}
+	half := &runtimeapi.LinuxContainerResources{CpuShares: 1024, CpuPeriod: 100_000, CpuQuota: 100_000}
+	for name, test := range map[string]struct {
+		newest *cri.Container // nil: there is none
+		has    string         // the limit of CPUs, "" if none is shown
+	}{
+		"not created": {nil, ""},
+		"created":     {&cri.Container{ID: "1", Name: "main", State: cri.Created, Resources: half}, "2"},
+		"running":     {&cri.Container{ID: "1", Name: "main", State: cri.Running, Resources: half}, "1"},
+		"ended":       {&cri.Container{ID: "1", Name: "main", State: cri.Exited, ExitCode: 1, Resources: half}, "2"},
+	} {
+		observed := &cri.Pod{}
+		if test.newest != nil {
+			observed.Containers = append(observed.Containers, test.newest)
+		}
+		st := Generate(Input{Pod: p, Now: time.Unix(1_800_000_000, 0), Observed: observed}).ContainerStatuses[0]
+		if (st.Resources != nil) != (test.has != "") || len(st.AllocatedResources) != len(list) && test.has != "" {
+			t.Errorf("%s: resources %v, allocated %v", name, st.Resources, st.AllocatedResources)
+		} else if test.has != "" && (st.Resources.Limits.Cpu().String() != test.has || st.AllocatedResources.Cpu().String() != "2") {
+			t.Errorf("%s: it has %s of the allocated %s CPUs, want %s of 2", name, st.Resources.Limits.Cpu(), st.AllocatedResources.Cpu(), test.has)
+		}
 	}
 }
