@@ -236,7 +236,7 @@ func shortages(pod *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList, reque
 }
 
 // claimed reports whether the pod has an extended resource by a claim (KEP-5004): it
-// needs none of the device plugin that the node may have had before.
+// needs none of a device plugin.
 func claimed(pod *v1.Pod, name v1.ResourceName) bool {
 	status := pod.Status.ExtendedResourceClaimStatus
 	return status != nil && slices.ContainsFunc(status.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool {

@@ -119,7 +119,7 @@ func TestResourcesByClaims(t *testing.T) {
 		"none is left":         {"", v1.ResourceList{gpu: resource.MustParse("0")}, reason},
 		"by a claim":           {gpu, v1.ResourceList{gpu: resource.MustParse("0")}, ""},
 		"another by a claim":   {"example.com/nic", v1.ResourceList{gpu: resource.MustParse("0")}, reason},
-		"the plugin has fewer": {gpu, v1.ResourceList{gpu: resource.MustParse("1")}, reason},
+		"the plugin has fewer": {gpu, v1.ResourceList{gpu: resource.MustParse("1")}, ""},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{
 			Requests: v1.ResourceList{gpu: resource.MustParse("2")}}}}}}
