@@ -101,9 +101,13 @@ type Pods interface {
 
 // Volumes removes the directories of pods without workers, until ctx ends.
 // known lists the directories.
-func Volumes(ctx context.Context, known func() []types.UID, pods Pods) {
+func Volumes(ctx context.Context, known func() ([]types.UID, error), pods Pods) {
 	every(ctx, housekeepingPeriod, "housekeeping", func() {
-		for _, uid := range known() {
+		uids, err := known()
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Listing the directories of pods failed, will try again")
+		}
+		for _, uid := range uids {
 			if !pods.Has(uid) {
 				pods.Orphan(&cri.Summary{UID: uid})
 			}

@@ -82,7 +82,7 @@ func TestVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &workers{has: []types.UID{"lives"}}
 		run(t, housekeepingPeriod+time.Second, func(ctx context.Context) {
-			Volumes(ctx, func() []types.UID { return []types.UID{"lives", "dead"} }, w)
+			Volumes(ctx, func() ([]types.UID, error) { return []types.UID{"lives", "dead"}, nil }, w)
 		})
 		if len(w.orphans) != 1 || w.orphans[0].UID != "dead" {
 			t.Errorf("orphans %+v", w.orphans)

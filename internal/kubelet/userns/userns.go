@@ -28,7 +28,7 @@ const (
 type Folders interface {
 	PodDir(uid types.UID) string
 	// Known lists the pods that have a directory.
-	Known() []types.UID
+	Known() ([]types.UID, error)
 }
 
 // Manager assigns ranges of ids. The first id of a pod's range is kept in a file
@@ -59,8 +59,12 @@ func (m *Manager) Mapping(pod *v1.Pod) (*runtimeapi.UserNamespace, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	known, err := m.Folders.Known()
+	if err != nil {
+		return nil, fmt.Errorf("list the ranges of user ids of other pods: %w", err)
+	}
 	taken := map[uint32]bool{}
-	for _, uid := range m.Folders.Known() {
+	for _, uid := range known {
 		first, err := m.read(uid)
 		switch {
 		case err == nil:

@@ -16,10 +16,12 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
-// disk has the directories of pods. Reading the file broken fails.
+// disk has the directories of pods. Reading the file broken fails, and listing the
+// directories if they are unlisted.
 type disk struct {
 	files.Memory
-	broken string
+	broken   string
+	unlisted bool
 }
 
 func (d *disk) ReadFile(path string, limit int64) ([]byte, error) {
@@ -31,12 +33,15 @@ func (d *disk) ReadFile(path string, limit int64) ([]byte, error) {
 
 func (d *disk) PodDir(uid types.UID) string { return filepath.Join("/pods", string(uid)) }
 
-func (d *disk) Known() (uids []types.UID) {
+func (d *disk) Known() (uids []types.UID, err error) {
+	if d.unlisted {
+		return nil, syscall.EIO
+	}
 	names, _ := d.ReadDir("/pods")
 	for _, name := range names {
 		uids = append(uids, types.UID(name))
 	}
-	return uids
+	return uids, nil
 }
 
 func podWithUsers(name string) *v1.Pod {
@@ -124,6 +129,11 @@ func TestRangesThatCannotBeRead(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+	}
+	d := &disk{unlisted: true}
+	m := &Manager{Files: d, Folders: d}
+	if got, err := m.Mapping(podWithUsers("one")); !errors.Is(err, syscall.EIO) {
+		t.Errorf("of unknown pods: %v, %v", got, err)
 	}
 }
 

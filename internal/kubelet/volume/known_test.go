@@ -21,7 +21,21 @@ func TestOnlyPodsAreKnown(t *testing.T) {
 		}
 	}
 	want := []types.UID{"0123456789abcdef0123456789abcdef", "6f1c9d3e-0a2b-4c5d-8e9f-001122334455"}
-	if got := slices.Sorted(slices.Values(v.Known())); !slices.Equal(got, want) {
-		t.Errorf("known are %q, want %q", got, want)
+	got, err := v.Known()
+	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+		t.Errorf("known are %q (%v), want %q", got, err, want)
+	}
+	v.Root = filepath.Join(v.Root, "new")
+	if got, err := v.Known(); err != nil || len(got) > 0 {
+		t.Errorf("before the first pod, known are %q (%v)", got, err)
+	}
+	if err := os.MkdirAll(v.Root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(v.Root, "pods"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.Known(); err == nil {
+		t.Errorf("in a file, known are %q", got)
 	}
 }

@@ -173,10 +173,10 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 // Known returns the pods that have directories on the node. It skips
 // directories whose names are not UIDs of pods, because directories of unknown
 // pods are removed.
-func (v *Manager) Known() []types.UID {
+func (v *Manager) Known() ([]types.UID, error) {
 	names, err := v.FS.ReadDir(filepath.Join(v.Root, "pods"))
-	if err != nil {
-		return nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it is made for the first pod
+		return nil, err
 	}
 	out := make([]types.UID, 0, len(names))
 	for _, n := range names {
@@ -184,7 +184,7 @@ func (v *Manager) Known() []types.UID {
 			out = append(out, types.UID(n))
 		}
 	}
-	return out
+	return out, nil
 }
 
 // Mounts returns the runtime's mounts for one container of the pod. paths is
