@@ -289,8 +289,8 @@ func (p *plugin) bindExtended(ctx context.Context, s *state, pod *v1.Pod, extend
 	create.Finalizers = []string{resourceapi.Finalizer}
 	api := p.client.ResourceV1().ResourceClaims(pod.Namespace)
 	created, err := api.Create(ctx, create, metav1.CreateOptions{})
-	if p.observeClaim != nil {
-		p.observeClaim(err == nil)
+	if p.handle.ObserveClaim != nil {
+		p.handle.ObserveClaim(err == nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create claim for extended resources %v: %w", s.extended, err)
@@ -375,9 +375,9 @@ func (p *plugin) waitForDevices(ctx context.Context, pod *v1.Pod, written []*res
 	if slices.ContainsFunc(written, func(claim *resourceapi.ResourceClaim) bool { return !p.ready(claim) }) {
 		result, err = p.pollDevices(ctx, pod, written)
 	}
-	if p.observeWait != nil {
+	if p.handle.ObserveBindingConditions != nil {
 		for _, driver := range drivers {
-			p.observeWait(driver, result, time.Since(began))
+			p.handle.ObserveBindingConditions(driver, result, time.Since(began))
 		}
 	}
 	return err
@@ -403,7 +403,7 @@ func (p *plugin) conditionedDrivers(written []*resourceapi.ResourceClaim) (drive
 func (p *plugin) pollDevices(ctx context.Context, pod *v1.Pod, written []*resourceapi.ResourceClaim) (result string, err error) {
 	result = devicesLost
 	err = wait.PollUntilContextTimeout(ctx, bindingPoll, p.bindingTimeout, true, func(context.Context) (bool, error) {
-		if p.isWanted != nil && !p.isWanted(pod.UID) {
+		if p.handle.IsWanted != nil && !p.handle.IsWanted(pod.UID) {
 			return false, fmt.Errorf("pod %s/%s got deleted in the meantime", pod.Namespace, pod.Name)
 		}
 		all := true

@@ -26,7 +26,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -62,11 +61,7 @@ type plugin struct {
 	taintRules resourcelisters.DeviceTaintRuleLister // nil: the feature is off
 	features   structured.Features
 	celCache   *cel.Cache
-	isWanted   func(pod types.UID) bool // nil: pods always are
-	// observeWait and observeClaim are ObserveBindingConditions and ObserveClaim of
-	// framework.Handle.
-	observeWait  func(driver, result string, took time.Duration)
-	observeClaim func(ok bool)
+	handle     *framework.Handle
 
 	filterTimeout, bindingTimeout time.Duration
 
@@ -96,9 +91,7 @@ func newPlugin(ctx context.Context, a *kubescheduler.DynamicResourcesArgs, h *fr
 			EnableConsumableCapacity: h.Features.Enabled(feature.DRAConsumableCapacity),
 			EnableListTypeAttributes: h.Features.Enabled(feature.DRAListTypeAttributes),
 		}),
-		isWanted:       h.IsWanted,
-		observeWait:    h.ObserveBindingConditions,
-		observeClaim:   h.ObserveClaim,
+		handle:         h,
 		bindingTimeout: a.BindingTimeout.Duration,
 		states:         framework.NewStateKey[*state](h),
 		skip:           framework.NewStatus(framework.Skip, Name),

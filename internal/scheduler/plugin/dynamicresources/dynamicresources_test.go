@@ -523,9 +523,9 @@ func TestBindingConditions(t *testing.T) {
 				s := slice("a", "gpu-0")
 				s.Spec.Devices[0].BindingConditions, s.Spec.Devices[0].BindingFailureConditions = []string{"Attached"}, []string{"Broken"}
 				f := newFixture(t, "", &kubescheduler.DynamicResourcesArgs{BindingTimeout: &metav1.Duration{Duration: test.timeout}}, node("a"), class("any", ""), s, claim("c", "any"))
-				f.isWanted = func(types.UID) bool { return !test.deleted }
+				f.h.IsWanted = func(types.UID) bool { return !test.deleted }
 				var observed []string
-				f.observeWait = func(driver, result string, _ time.Duration) { observed = append(observed, driver+" "+result) }
+				f.h.ObserveBindingConditions = func(driver, result string, _ time.Duration) { observed = append(observed, driver+" "+result) }
 				state, web := framework.NewCycleState(f.h), pod("web", "c")
 				if got := f.filter(state, web); got != "a: fits" {
 					t.Fatal(got)

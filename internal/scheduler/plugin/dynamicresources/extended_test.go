@@ -49,7 +49,7 @@ func TestExtendedResources(t *testing.T) {
 		web := podWithGPUs("web", "1")
 		f := newFixture(t, "", nil, web, gpuClass(), node("a"), plain, node("c"), slice("a", "gpu-0"))
 		var created []bool
-		f.observeClaim = func(ok bool) { created = append(created, ok) }
+		f.h.ObserveClaim = func(ok bool) { created = append(created, ok) }
 		if got, want := f.filter(framework.NewCycleState(f.h), web), "a: fits, b: fits, c: cannot allocate all claims"; got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}
