@@ -3,9 +3,7 @@ package pod
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource/core/nodeselector"
@@ -80,44 +78,11 @@ func (r *schedulingRules) validatePodAffinityTerm(term *corev1.PodAffinityTerm, 
 	for _, name := range term.Namespaces {
 		errs = append(errs, validators.Problems(path.Child("namespace"), name, validation.ValidateNamespaceName(name, false))...)
 	}
-	errs = append(errs, r.validateAffinityLabelKeys(term, path)...)
+	errs = append(errs, validateLabelKeys(term.MatchLabelKeys, term.MismatchLabelKeys, term.LabelSelector, path)...)
 	if term.TopologyKey == "" {
 		errs = append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
 	}
 	return append(errs, metav1validation.ValidateLabelName(term.TopologyKey, path.Child("topologyKey"))...)
-}
-
-// validateAffinityLabelKeys checks matchLabelKeys and mismatchLabelKeys. The
-// selector of a pod contains the requirements that the server made from them.
-func (r *schedulingRules) validateAffinityLabelKeys(term *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
-	if len(term.MatchLabelKeys)+len(term.MismatchLabelKeys) == 0 {
-		return nil
-	}
-	matches, mismatches := path.Child("matchLabelKeys"), path.Child("mismatchLabelKeys")
-	var errs field.ErrorList
-	for i, key := range term.MatchLabelKeys {
-		errs = append(errs, metav1validation.ValidateLabelName(key, matches.Index(i))...)
-	}
-	for i, key := range term.MismatchLabelKeys {
-		errs = append(errs, metav1validation.ValidateLabelName(key, mismatches.Index(i))...)
-	}
-	if term.LabelSelector == nil {
-		if len(term.MatchLabelKeys) > 0 {
-			errs = append(errs, field.Forbidden(matches, "must not be specified when labelSelector is not set"))
-		}
-		if len(term.MismatchLabelKeys) > 0 {
-			errs = append(errs, field.Forbidden(mismatches, "must not be specified when labelSelector is not set"))
-		}
-		return errs
-	}
-	both := sets.New(term.MatchLabelKeys...).Intersection(sets.New(term.MismatchLabelKeys...))
-	for i, key := range term.MatchLabelKeys {
-		if both.Has(key) {
-			errs = append(errs, field.Invalid(matches.Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
-		}
-	}
-	errs = append(errs, r.validateLabelKeys(term.MatchLabelKeys, "matchLabelKeys", metav1.LabelSelectorOpIn, term.LabelSelector, path)...)
-	return append(errs, r.validateLabelKeys(term.MismatchLabelKeys, "mismatchLabelKeys", metav1.LabelSelectorOpNotIn, term.LabelSelector, path)...)
 }
 
 // affinityTerms returns all terms of pod affinity and anti-affinity.

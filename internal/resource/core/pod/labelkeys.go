@@ -3,6 +3,8 @@ package pod
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -33,26 +35,54 @@ func mergeLabelKeys(p *corev1.Pod) {
 	}
 }
 
-// validateLabelKeys refuses keys that the selector already uses, except in
-// the requirement that mergeLabelKeys added.
-func (r *schedulingRules) validateLabelKeys(keys []string, name string, operator metav1.LabelSelectorOperator, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	type use struct{ merged, own int } // the requirements with a key
-	uses := map[string]use{}
-	for _, e := range selector.MatchExpressions {
-		u := uses[e.Key]
-		if r.metadata != nil && e.Operator == operator && len(e.Values) == 1 {
-			u.merged++
-		} else {
-			u.own++
+// validateLabelKeys checks the keys next to a selector.
+func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	errs := validateLabelKeyNames(match, selector, path.Child("matchLabelKeys"))
+	errs = append(errs, validateLabelKeyNames(mismatch, selector, path.Child("mismatchLabelKeys"))...)
+	errs = append(errs, validateMergedKeys(match, selector, path)...)
+	both := sets.New(mismatch...)
+	for i, key := range match {
+		if both.Has(key) {
+			errs = append(errs, field.Invalid(path.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
-		uses[e.Key] = u
+	}
+	return errs
+}
+
+func validateLabelKeyNames(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	if len(keys) == 0 {
+		return nil
+	}
+	if selector == nil {
+		return field.ErrorList{field.Forbidden(path, "must not be specified when labelSelector is not set")}
 	}
 	var errs field.ErrorList
 	for i, key := range keys {
-		_, found := selector.MatchLabels[key]
-		if u := uses[key]; found || u.own > 0 || u.merged > 1 {
-			errs = append(errs, field.Invalid(path.Child(name).Index(i), key, "exists in both "+name+" and labelSelector"))
+		errs = append(errs, metav1validation.ValidateLabelName(key, path.Index(i))...)
+	}
+	return errs
+}
+
+// validateMergedKeys refuses keys of matchLabelKeys that the author of the pod
+// has put into the selector, too: there they are twice, because mergeLabelKeys
+// has added them. A template has no merged requirements, so its selector may
+// name a key once. Keys of mismatchLabelKeys may be in the selector: they
+// exclude one more value.
+func validateMergedKeys(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	if len(keys) == 0 || selector == nil {
+		return nil
+	}
+	index := make(map[string]int, len(keys))
+	for i, key := range keys {
+		index[key] = i
+	}
+	selected := sets.KeySet(selector.MatchLabels)
+	var errs field.ErrorList
+	for _, e := range selector.MatchExpressions {
+		if i, ok := index[e.Key]; ok && selected.Has(e.Key) {
+			errs = append(errs, field.Invalid(path.Index(i), e.Key, "exists in both matchLabelKeys and labelSelector"))
 		}
+		selected.Insert(e.Key)
 	}
 	return errs
 }

@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core/pod"
@@ -31,5 +33,40 @@ func TestMatchLabelKeys(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, [][]metav1.LabelSelectorRequirement{spread, apart}); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestSelectedLabelKeys checks which keys may also be in the selector next to
+// them: those of mismatchLabelKeys, and in a template one of matchLabelKeys.
+func TestSelectedLabelKeys(t *testing.T) {
+	const apart = `{affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone,
+	  labelSelector: {matchLabels: {app: a}, matchExpressions: [{key: hash, operator: NotIn, values: ["2"]}]}, mismatchLabelKeys: [hash]}]}}}`
+	const spread = `{topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule,
+	  labelSelector: {matchLabels: {hash: "1"}}, matchLabelKeys: [hash]}]}`
+	for _, c := range []struct {
+		spec     string
+		template bool
+		want     string
+	}{
+		{spec: apart},
+		{spec: apart, template: true},
+		{spec: spread, want: `spec.topologySpreadConstraints[0][0]: Invalid value: "hash": exists in both matchLabelKeys and labelSelector`},
+		{spec: spread, template: true},
+	} {
+		p := newPod(t, c.spec)
+		p.Labels = map[string]string{"hash": "1"}
+		var errs field.ErrorList
+		if c.template {
+			errs = pod.ValidateTemplate(&corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec}, field.NewPath("template"), pod.Options{})
+		} else {
+			errs = resourcetest.BeforeCreate(pod.Pods(), &resource.RequestContext{Now: noon, Namespace: "default"}, p)
+		}
+		got := ""
+		if err := errs.ToAggregate(); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s\ntemplate %t: %s, want %s", c.spec, c.template, got, c.want)
+		}
 	}
 }

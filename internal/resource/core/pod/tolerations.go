@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -158,25 +157,10 @@ func (r *schedulingRules) validateTopologySpreadConstraint(c *corev1.TopologySpr
 			errs = append(errs, validators.Enum(path.Child(policy.name), *policy.value, nodeInclusionPolicies()...)...)
 		}
 	}
-	errs = append(errs, r.validateSpreadLabelKeys(c, path)...)
+	errs = append(errs, validateLabelKeys(c.MatchLabelKeys, nil, c.LabelSelector, path)...)
 	if !r.InvalidLabelSelectors {
 		errs = append(errs, metav1validation.ValidateLabelSelector(c.LabelSelector,
 			metav1validation.LabelSelectorValidationOptions{}, path.Child("labelSelector"))...)
 	}
 	return errs
-}
-
-func (r *schedulingRules) validateSpreadLabelKeys(c *corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
-	if len(c.MatchLabelKeys) == 0 {
-		return nil
-	}
-	at := path.Child("matchLabelKeys")
-	if c.LabelSelector == nil {
-		return field.ErrorList{field.Forbidden(at, "must not be specified when labelSelector is not set")}
-	}
-	var errs field.ErrorList
-	for i, key := range c.MatchLabelKeys {
-		errs = append(errs, metav1validation.ValidateLabelName(key, at.Index(i))...)
-	}
-	return append(errs, r.validateLabelKeys(c.MatchLabelKeys, "matchLabelKeys", metav1.LabelSelectorOpIn, c.LabelSelector, path)...)
 }
