@@ -127,26 +127,26 @@ type profile struct {
 }
 
 // validateProfilesAgree checks that the annotations and the fields of a new
-// pod name the same profiles.
-func validateProfilesAgree(p *corev1.Pod, spec *field.Path) field.ErrorList {
+// pod, or of a template, name the same profiles.
+func validateProfilesAgree(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	var pod *corev1.AppArmorProfile
-	if s := p.Spec.SecurityContext; s != nil {
+	if s := spec.SecurityContext; s != nil {
 		pod = s.AppArmorProfile
-		errs = append(errs, validateSeccompMatches(p.Annotations, corev1.SeccompPodAnnotationKey, s.SeccompProfile, spec.Child("securityContext"))...)
+		errs = append(errs, validateSeccompMatches(annotations, corev1.SeccompPodAnnotationKey, s.SeccompProfile, path.Child("securityContext"))...)
 	}
-	windows := p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows
-	eachContainer(&p.Spec, spec, func(c *corev1.Container, at *field.Path) {
+	windows := spec.OS != nil && spec.OS.Name == corev1.Windows
+	eachContainer(spec, path, func(c *corev1.Container, at *field.Path) {
 		at = at.Child("securityContext")
 		apparmor := pod
 		if s := c.SecurityContext; s != nil {
-			errs = append(errs, validateSeccompMatches(p.Annotations, corev1.SeccompContainerAnnotationKeyPrefix+c.Name, s.SeccompProfile, at)...)
+			errs = append(errs, validateSeccompMatches(annotations, corev1.SeccompContainerAnnotationKeyPrefix+c.Name, s.SeccompProfile, at)...)
 			if s.AppArmorProfile != nil {
 				apparmor = s.AppArmorProfile
 			}
 		}
 		if !windows {
-			errs = append(errs, validateAppArmorMatches(p.Annotations, c.Name, apparmor, at)...)
+			errs = append(errs, validateAppArmorMatches(annotations, c.Name, apparmor, at)...)
 		}
 	})
 	return errs

@@ -1,8 +1,12 @@
 package pod_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core/pod"
@@ -38,5 +42,27 @@ func TestProfileAnnotations(t *testing.T) {
 				t.Errorf("got %q\nwant %q", got, test.want)
 			}
 		})
+	}
+}
+
+// TestProfileAnnotationsOfATemplate checks the same of the pods that a template
+// makes.
+func TestProfileAnnotationsOfATemplate(t *testing.T) {
+	p := newPod(t, `{containers: [{name: c, image: i, securityContext: {seccompProfile: {type: Unconfined}, appArmorProfile: {type: RuntimeDefault}}}]}`)
+	template := &corev1.PodTemplateSpec{Spec: p.Spec}
+	template.Annotations = map[string]string{
+		corev1.SeccompContainerAnnotationKeyPrefix + "c":                "runtime/default",
+		corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "unconfined",
+	}
+	var got []string
+	for _, err := range pod.ValidateTemplate(template, field.NewPath("template"), pod.Options{}) {
+		got = append(got, err.Error())
+	}
+	want := []string{
+		"template.spec.containers[0].securityContext.seccompProfile.type: Forbidden: seccomp type in annotation and field must match",
+		"template.spec.containers[0].securityContext.appArmorProfile.type: Forbidden: apparmor type in annotation and field must match",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
 	}
 }

@@ -203,7 +203,7 @@ func gracePeriod(p *corev1.Pod, options *metav1.DeleteOptions) int64 {
 
 func validateCreate(r *resource.RequestContext, p *corev1.Pod) field.ErrorList {
 	errs := validateBody(p, TemplateOptions(r, nil))
-	return append(errs, validateProfilesAgree(p, field.NewPath("spec"))...)
+	return append(errs, validateProfilesAgree(p.Annotations, &p.Spec, field.NewPath("spec"))...)
 }
 
 // ValidateCreate checks a pod that is complete but not stored: its metadata and

@@ -58,6 +58,12 @@ func TestPodSecurityRules(t *testing.T) {
 spec.securityContext.sysctls[0].name: Invalid value: "net.core.somaxconn": may not be specified when 'hostNetwork' is true
 spec.securityContext.sysctls[1].name: Invalid value: "kernel.shmmax": may not be specified when 'hostIPC' is true`,
 		},
+		"sysctls of the host by other names": {
+			spec: `{hostNetwork: true, hostIPC: true, securityContext: {sysctls: [{name: net/ipv4/conf/eth0.1/rp_filter, value: "1"},
+			  {name: fs/mqueue/msg_max, value: "1"}, {name: kernel.shmfuture, value: "1"}]}}`,
+			want: `spec.securityContext.sysctls[0].name: Invalid value: "net/ipv4/conf/eth0.1/rp_filter": may not be specified when 'hostNetwork' is true
+spec.securityContext.sysctls[1].name: Invalid value: "fs/mqueue/msg_max": may not be specified when 'hostIPC' is true`,
+		},
 		"user namespace": {
 			spec: `{hostUsers: false, hostNetwork: true, volumes: [{name: v, persistentVolumeClaim: {claimName: c}}],
 			  containers: [{name: c, image: i, volumeDevices: [{name: v, devicePath: /dev/x}]}]}`,

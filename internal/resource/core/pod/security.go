@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilsysctl "k8s.io/component-helpers/node/util/sysctl"
 
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
@@ -124,23 +126,32 @@ func (r *securityRules) validateSysctls(sysctls []corev1.Sysctl, at *field.Path)
 		case seen[name]:
 			errs = append(errs, field.Duplicate(at, name))
 		}
-		if r.spec.HostNetwork && isNetworkSysctl(sysctl.Name) {
-			errs = append(errs, field.Invalid(at, sysctl.Name, "may not be specified when 'hostNetwork' is true"))
-		}
-		if r.spec.HostIPC && isIPCSysctl(sysctl.Name) {
-			errs = append(errs, field.Invalid(at, sysctl.Name, "may not be specified when 'hostIPC' is true"))
+		if !r.HostSysctls {
+			errs = append(errs, validateHostSysctl(r.spec, sysctl.Name, at)...)
 		}
 		seen[sysctl.Name] = true
 	}
 	return errs
 }
 
-func isNetworkSysctl(name string) bool { return strings.HasPrefix(name, "net.") }
+// validateHostSysctl refuses a sysctl of a namespace that the pod shares with
+// the host. The parts of its name are separated by dots or slashes.
+func validateHostSysctl(spec *corev1.PodSpec, name string, at *field.Path) field.ErrorList {
+	switch namespace, _, _ := utilsysctl.GetNamespace(name); {
+	case spec.HostNetwork && namespace == utilsysctl.NetNamespace:
+		return field.ErrorList{field.Invalid(at, name, "may not be specified when 'hostNetwork' is true")}
+	case spec.HostIPC && namespace == utilsysctl.IPCNamespace:
+		return field.ErrorList{field.Invalid(at, name, "may not be specified when 'hostIPC' is true")}
+	}
+	return nil
+}
 
-// isIPCSysctl reports whether a sysctl belongs to the IPC namespace.
-func isIPCSysctl(name string) bool {
-	return name == "kernel.sem" || strings.HasPrefix(name, "kernel.shm") ||
-		strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.")
+// hasHostSysctls reports whether a stored pod has sysctls that a new one must
+// not have.
+func hasHostSysctls(spec *corev1.PodSpec) bool {
+	return spec.SecurityContext != nil && slices.ContainsFunc(spec.SecurityContext.Sysctls, func(s corev1.Sysctl) bool {
+		return len(validateHostSysctl(spec, s.Name, nil)) > 0
+	})
 }
 
 func seccompTypes() []corev1.SeccompProfileType {

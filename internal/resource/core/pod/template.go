@@ -41,7 +41,9 @@ type Options struct {
 	// RestartsInit allows init containers that run once to have the resize policy
 	// RestartContainer.
 	RestartsInit bool
-	// ForbidPrivileged refuses privileged containers.
+	// HostSysctls allows sysctls of namespaces that the pod shares with the host.
+	HostSysctls bool
+	// ForbidPrivileged refuses privileged containers and HostProcess containers.
 	ForbidPrivileged bool
 }
 
@@ -74,6 +76,7 @@ func TemplateOptions(r *resource.RequestContext, old *corev1.PodTemplateSpec) Op
 	o.NumericTolerations = NumericTolerations(features, spec.Tolerations)
 	o.RestartAll = o.RestartAll || anyContainer(spec, restartsAll)
 	o.RestartsInit = slices.ContainsFunc(spec.InitContainers, func(c corev1.Container) bool { return !podquery.IsSidecar(&c) && restartsToResize(&c) })
+	o.HostSysctls = hasHostSysctls(spec)
 	if hasUserNamespace(spec) {
 		o.HostNetworkOfUsers = o.HostNetworkOfUsers || spec.HostNetwork
 		o.VolumeDevicesOfUsers = anyContainer(spec, func(c *corev1.Container) bool { return len(c.VolumeDevices) > 0 })
@@ -118,6 +121,7 @@ func ValidateTemplate(template *corev1.PodTemplateSpec, path *field.Path, option
 	errs = append(errs, validateAnnotations(template.Annotations, &template.Spec, options, path.Child("annotations"))...)
 	spec := path.Child("spec")
 	errs = append(errs, validateSpec(&template.Spec, nil, spec, options)...)
+	errs = append(errs, validateProfilesAgree(template.Annotations, &template.Spec, spec)...)
 	if len(template.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "ephemeral containers not allowed in pod template"))
 	}
