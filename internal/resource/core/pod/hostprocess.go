@@ -8,8 +8,9 @@ import (
 )
 
 // validateHostProcess checks HostProcess pods on Windows: all containers or
-// none are host processes, and such pods use the host network.
-func validateHostProcess(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+// none are host processes, and such pods use the host network. forbidden means
+// that the cluster allows no privileged containers.
+func validateHostProcess(spec *corev1.PodSpec, forbidden bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	var pod *bool
 	if s := spec.SecurityContext; s != nil && s.WindowsOptions != nil {
@@ -40,6 +41,9 @@ func validateHostProcess(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	if !spec.HostNetwork {
 		errs = append(errs, field.Invalid(path.Child("hostNetwork"), spec.HostNetwork,
 			"hostNetwork must be true if pod contains any hostProcess containers"))
+	}
+	if forbidden {
+		errs = append(errs, field.Forbidden(path, "hostProcess containers are disallowed by cluster policy"))
 	}
 	return errs
 }

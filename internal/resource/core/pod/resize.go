@@ -78,12 +78,27 @@ func validateResize(r *resource.RequestContext, p, old *corev1.Pod) field.ErrorL
 	if now, was := podquery.QOSClass(fresh), old.Status.QOSClass; was != "" && now != was {
 		errs = append(errs, field.Invalid(spec, now, "Pod QOS Class may not change as a result of resizing"))
 	}
+	if !supportsResize(old) {
+		errs = append(errs, field.Forbidden(spec, "Pod running on node without support for resize"))
+	}
 	errs = append(errs, validatePodLevelResize(p.Spec.Resources, old.Spec.Resources, spec.Child("resources"))...)
 	errs = append(errs, validateContainerResizes(&p.Spec, &old.Spec, spec)...)
 	if other := withOldResources(&p.Spec, &old.Spec); !resource.Equal(*other, old.Spec) {
 		errs = append(errs, field.Forbidden(spec, "only cpu and memory resources are mutable\n"+validators.Diff(old.Spec, *other)))
 	}
 	return errs
+}
+
+// supportsResize reports whether the node of a pod can resize containers: such a
+// node reports the resources of those that run. A pod of which none runs counts
+// as one that can be resized.
+func supportsResize(p *corev1.Pod) bool {
+	for i := range p.Status.ContainerStatuses {
+		if status := &p.Status.ContainerStatuses[i]; status.State.Running != nil {
+			return status.Resources != nil
+		}
+	}
+	return true
 }
 
 // validatePodLevelResize checks that pod-level resources were not removed.

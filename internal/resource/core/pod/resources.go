@@ -26,22 +26,24 @@ type resourceRules struct {
 
 func (r *resourceRules) validateResources(q *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
 	errs := r.validateRequirements(q, path, resourcelist.ValidateContainerName)
-	seen := map[string]bool{}
+	seen, partly := map[string]bool{}, map[string]bool{} // claims and their requests, and claims of which a request was seen
 	for i, claim := range q.Claims {
-		at := path.Child("claims").Index(i)
-		if claim.Name == "" {
+		at, key := path.Child("claims").Index(i), claim.Name+"/"+claim.Request
+		switch {
+		case claim.Name == "":
 			errs = append(errs, field.Required(at, ""))
 			continue
-		}
-		key := claim.Name
-		if claim.Request != "" {
+		case seen[claim.Name], claim.Request == "" && partly[claim.Name]:
+			errs = append(errs, field.Duplicate(at, claim.Name))
+		case claim.Request == "":
+			seen[claim.Name] = true
+		default:
 			errs = append(errs, validators.Label(at.Child("request"), claim.Request)...)
-			key += "/" + claim.Request
+			if seen[key] {
+				errs = append(errs, field.Duplicate(at, key))
+			}
+			seen[key], partly[claim.Name] = true, true
 		}
-		if seen[key] || seen[claim.Name] {
-			errs = append(errs, field.Duplicate(at, key))
-		}
-		seen[key] = true
 		if !r.claims[claim.Name] {
 			errs = append(errs, r.unknownClaim(claim.Name, at))
 		}

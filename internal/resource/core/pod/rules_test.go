@@ -79,6 +79,14 @@ spec.containers[1].securityContext.windowsOptions.gmsaCredentialSpec: Invalid va
 spec.containers[1].securityContext.windowsOptions.runAsUserName: Invalid value: "example.com\\x@y": runAsUserName's User cannot contain the following characters: "/\:;|=,+*?<>@[]
 spec.securityContext.windowsOptions.runAsUserName: Invalid value: "a*\\b\\c": runAsUserName cannot contain more than one backslash`,
 		},
+		"Windows domains": {
+			spec: `{containers: [
+			  {name: c, image: i, securityContext: {windowsOptions: {runAsUserName: 'a-domain.with.long.example.com\u'}}},
+			  {name: d, image: i, securityContext: {windowsOptions: {runAsUserName: 'a-domain..with.long.example.com\u'}}},
+			  {name: e, image: i, securityContext: {windowsOptions: {runAsUserName: 'a-domain.-with.long.example.com\u'}}}]}`,
+			want: `spec.containers[1].securityContext.windowsOptions.runAsUserName: Invalid value: "a-domain..with.long.example.com\\u": runAsUserName's Domain doesn't match
+spec.containers[2].securityContext.windowsOptions.runAsUserName: Invalid value: "a-domain.-with.long.example.com\\u": runAsUserName's Domain doesn't match`,
+		},
 		"privileged without escalation": {
 			spec: `{containers: [{name: c, image: i, securityContext: {privileged: true, allowPrivilegeEscalation: false}}]}`,
 			want: "spec.containers[0].securityContext: Invalid value: {\"Capabilities\":null,\"Privileged\":true,\"SELinuxOptions\":null,",
@@ -89,6 +97,17 @@ spec.securityContext.windowsOptions.runAsUserName: Invalid value: "a*\\b\\c": ru
 spec.securityContext.seccompProfile.localhostProfile: Invalid value: {"Type":"","LocalhostProfile":"p"}: can only be set when seccomp type is Localhost`,
 		},
 	})
+}
+
+// TestHostProcessWithoutPrivileges checks that a cluster without privileged
+// containers has no HostProcess containers either.
+func TestHostProcessWithoutPrivileges(t *testing.T) {
+	p := newPod(t, `{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}}`)
+	request := &resource.RequestContext{Now: noon, Namespace: "default", ForbidPrivileged: true}
+	errs := resourcetest.BeforeCreate(pod.Pods(), request, p)
+	if len(errs) != 1 || errs[0].Error() != "spec: Forbidden: hostProcess containers are disallowed by cluster policy" {
+		t.Errorf("%v", errs)
+	}
 }
 
 func TestPodVolumeRules(t *testing.T) {
@@ -174,6 +193,15 @@ spec.containers[0].resources.requests[gpu]: Invalid value: "gpu": must be a stan
 spec.containers[0].resources.requests[gpu]: Invalid value: "gpu": must be a standard resource for containers
 spec.containers[0].resources.claims[0]: Not found: "a": must be one of the names in pod.spec.resourceClaims: b
 spec.containers[0].resources.claims[1].request: Invalid value: "A": a lowercase RFC 1123 label`,
+		},
+		"claims and their requests": {
+			spec: `{resourceClaims: [{name: a, resourceClaimName: x}], containers: [
+			  {name: c, image: i, resources: {claims: [{name: a, request: r}, {name: a, request: s}, {name: a, request: r}, {name: a}]}},
+			  {name: d, image: i, resources: {claims: [{name: a}, {name: a, request: r}, {name: a}]}}]}`,
+			want: `spec.containers[0].resources.claims[2]: Duplicate value: "a/r"
+spec.containers[0].resources.claims[3]: Duplicate value: "a"
+spec.containers[1].resources.claims[1]: Duplicate value: "a"
+spec.containers[1].resources.claims[2]: Duplicate value: "a"`,
 		},
 		"half of a huge page": {
 			spec: `{containers: [{name: c, image: i, resources: {requests: {cpu: 1, hugepages-2Mi: 1Mi}, limits: {hugepages-2Mi: 1Mi}}}]}`,

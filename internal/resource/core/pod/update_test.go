@@ -83,6 +83,34 @@ func TestPodResizes(t *testing.T) {
 	})
 }
 
+// TestResizeNeedsSupport checks that a pod is resized only if its node reports
+// the resources of the containers that run.
+func TestResizeNeedsSupport(t *testing.T) {
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	for name, test := range map[string]struct {
+		statuses []corev1.ContainerStatus
+		problem  string
+	}{
+		"not started": {statuses: []corev1.ContainerStatus{{Name: "c"}}},
+		"reported":    {statuses: []corev1.ContainerStatus{{Name: "c", State: running, Resources: &corev1.ResourceRequirements{}}}},
+		"not reported": {statuses: []corev1.ContainerStatus{{Name: "d"}, {Name: "c", State: running}},
+			problem: "spec: Forbidden: Pod running on node without support for resize"},
+	} {
+		old := storedPod(t, "{containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}")
+		old.Status = corev1.PodStatus{QOSClass: corev1.PodQOSBurstable, ContainerStatuses: test.statuses}
+		next := storedPod(t, "{containers: [{name: c, image: i, resources: {requests: {cpu: 2}}}]}")
+		r := pod.Pods()
+		errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("resize"), &resource.RequestContext{Now: noon, Namespace: "default"}, next, old)
+		got := ""
+		if err := errs.ToAggregate(); err != nil {
+			got = err.Error()
+		}
+		if got != test.problem {
+			t.Errorf("%s: got %q, want %q", name, got, test.problem)
+		}
+	}
+}
+
 // updateCase is a pod before and after an update of an endpoint, and the problem
 // with it.
 type updateCase struct{ endpoint, old, next, problem string }

@@ -51,7 +51,7 @@ func validateSpec(spec *corev1.PodSpec, metadata *metav1.ObjectMeta, path *field
 	errs = append(errs, validateReadinessGates(spec.ReadinessGates, path.Child("readinessGates"))...)
 	errs = append(errs, validateSchedulingGates(spec.SchedulingGates, path.Child("schedulingGates"))...)
 	errs = append(errs, scheduling.validateTopologySpread(path.Child("topologySpreadConstraints"))...)
-	errs = append(errs, validateHostProcess(spec, path)...)
+	errs = append(errs, validateHostProcess(spec, c.ForbidPrivileged, path)...)
 	errs = append(errs, validateOS(spec, path)...)
 	errs = append(errs, c.validateNames(path)...)
 	errs = append(errs, validateGatedFields(spec, volumes.valid, path)...)

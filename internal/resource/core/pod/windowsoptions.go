@@ -23,9 +23,12 @@ const (
 var (
 	controlCharacters = regexp.MustCompile(`[[:cntrl:]]+`)
 	netBIOSName       = regexp.MustCompile(`^[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}$`)
-	windowsDomainName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?$`)
+	windowsDomainName = regexp.MustCompile(`^` + dnsLabel + `(\.` + dnsLabel + `)*$`)
 	dotsOrSpaces      = regexp.MustCompile(`^[. ]+$`)
 )
+
+// dnsLabel is one part of a DNS name.
+const dnsLabel = `[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?`
 
 const notInUserNames = `"/\:;|=,+*?<>@[]`
 
