@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -90,6 +91,39 @@ func TestServiceUpdate(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestTopologyAnnotations checks that the two annotations that spread traffic
+// over zones do not contradict each other.
+func TestTopologyAnnotations(t *testing.T) {
+	const old, mode = corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode
+	for _, test := range []struct {
+		annotations map[string]string
+		problem     string
+	}{
+		{map[string]string{mode: "Auto"}, ""},
+		{map[string]string{old: "Auto", mode: "Auto"}, ""},
+		{map[string]string{old: "Disabled", mode: "Auto"},
+			"metadata.annotations[" + mode + "]: Invalid value: \"Auto\": must match annotations[" + old + "] when both are specified"},
+	} {
+		s := newService(t, "{ports: [{port: 80}]}")
+		s.Annotations = test.annotations
+		r, request := core.Services(), &resource.RequestContext{Namespace: "default"}
+		created, updated := s.DeepCopy(), s.DeepCopy()
+		created.ResourceVersion = ""
+		for operation, errs := range map[string]field.ErrorList{
+			"create": resourcetest.BeforeCreate(r, request, created),
+			"update": resourcetest.BeforeUpdate(r, request, updated, newService(t, "{ports: [{port: 80}]}")),
+		} {
+			got := ""
+			if err := errs.ToAggregate(); err != nil {
+				got = err.Error()
+			}
+			if got != test.problem {
+				t.Errorf("%s with %v: got %q, want %q", operation, test.annotations, got, test.problem)
+			}
+		}
 	}
 }
 

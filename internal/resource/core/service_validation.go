@@ -26,8 +26,21 @@ func serviceTypes() []corev1.ServiceType {
 const kubeletPort = 10250
 
 func validateService(_ *resource.RequestContext, s *corev1.Service) field.ErrorList {
-	errs := validateServiceSpec(&s.Spec, nil)
+	errs := validateTopologyAnnotations(s)
+	errs = append(errs, validateServiceSpec(&s.Spec, nil)...)
 	return append(errs, validateSourceRangesAnnotation(s, nil)...)
+}
+
+// validateTopologyAnnotations refuses an annotation that contradicts the older
+// one of the same meaning.
+func validateTopologyAnnotations(s *corev1.Service) field.ErrorList {
+	old, both := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	mode, ok := s.Annotations[corev1.AnnotationTopologyMode]
+	if !both || !ok || mode == old {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.AnnotationTopologyMode), mode,
+		fmt.Sprintf("must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints))}
 }
 
 func validateServiceSpec(spec, old *corev1.ServiceSpec) field.ErrorList {
@@ -261,6 +274,7 @@ func validateLoadBalancerClassUpdate(spec, old *corev1.ServiceSpec, path *field.
 // otherwise valid: an invalid address is not reported as a change, too.
 func validateServiceUpdate(_ *resource.RequestContext, s, old *corev1.Service) field.ErrorList {
 	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSLabel)
+	errs = append(errs, validateTopologyAnnotations(s)...)
 	found := validateServiceSpec(&s.Spec, &old.Spec)
 	errs = append(errs, found...)
 	errs = append(errs, validateSourceRangesAnnotation(s, old)...)
