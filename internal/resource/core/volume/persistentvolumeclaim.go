@@ -231,7 +231,8 @@ func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Pat
 		return errs
 	}
 	source("dataSourceRef", ref.APIGroup, ref.Kind, ref.Name)
-	if ptr.Deref(ref.Namespace, "") != "" {
+	if namespace := ptr.Deref(ref.Namespace, ""); namespace != "" {
+		errs = append(errs, validators.Problems(path.Child("dataSourceRef", "namespace"), namespace, validation.ValidateNamespaceName(namespace, false))...)
 		if spec.DataSource != nil {
 			errs = append(errs, field.Invalid(path, path.Child("dataSource"), "may not be specified when dataSourceRef.namespace is specified"))
 		}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core/volume"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
@@ -27,6 +28,25 @@ func TestDistantDataSource(t *testing.T) {
 	}
 	if claim.Spec.DataSourceRef != nil || claim.Spec.DataSource != nil {
 		t.Errorf("the claim has the sources %v and %v", claim.Spec.DataSource, claim.Spec.DataSourceRef)
+	}
+}
+
+// TestNamespaceOfDataSource checks the name of the namespace of a data source.
+func TestNamespaceOfDataSource(t *testing.T) {
+	features, err := feature.Parse([]string{"CrossNamespaceVolumeDataSource=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := volume.PersistentVolumeClaims()
+	claim := claims.Hub().New().(*corev1.PersistentVolumeClaim)
+	claim.Name, claim.Namespace = "c", "default"
+	if err := yaml.Unmarshal([]byte(`{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}},
+  dataSourceRef: {kind: PersistentVolumeClaim, name: s, namespace: a.b}}`), &claim.Spec); err != nil {
+		t.Fatal(err)
+	}
+	errs := resourcetest.BeforeCreate(claims, &resource.RequestContext{Now: noon, Namespace: "default", Features: features}, claim)
+	if len(errs) != 1 || errs[0].Field != "spec.dataSourceRef.namespace" {
+		t.Errorf("%v", errs)
 	}
 }
 
