@@ -154,21 +154,25 @@ func balanced(s *v1.Service) bool {
 }
 
 // abandoned reports whether a Service was of type LoadBalancer and still has
-// addresses that are those of Annotation, or all those of nodes.
+// Annotation, with its addresses or without any, or has addresses that are all
+// those of nodes. The API server takes the addresses away with the type.
 func abandoned(s *v1.Service, nodes []*v1.Node) bool {
-	if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) == 0 {
+	if s.Spec.Type == v1.ServiceTypeLoadBalancer {
 		return false
 	}
 	var addresses []string
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		addresses = append(addresses, ingress.IP)
 	}
-	return s.Annotations[Annotation] != "" && s.Annotations[Annotation] == strings.Join(addresses, separator) ||
-		!slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(ingress v1.LoadBalancerIngress) bool {
-			return !slices.ContainsFunc(nodes, func(n *v1.Node) bool {
-				return slices.ContainsFunc(external(n), func(a netip.Addr) bool { return a.String() == ingress.IP })
-			})
+	given := s.Annotations[Annotation]
+	if len(addresses) == 0 || given != "" && given == strings.Join(addresses, separator) {
+		return given != ""
+	}
+	return !slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(ingress v1.LoadBalancerIngress) bool {
+		return !slices.ContainsFunc(nodes, func(n *v1.Node) bool {
+			return slices.ContainsFunc(external(n), func(a netip.Addr) bool { return a.String() == ingress.IP })
 		})
+	})
 }
 
 // isLocal reports whether a slice, which may be nil, has the endpoints of a

@@ -260,3 +260,24 @@ func TestAddressesOfLostNodesAreReleased(t *testing.T) {
 		s.expect("web", "203.0.113.1")
 	})
 }
+
+// TestAnnotationGoesWithTheType checks that a Service whose addresses the API server
+// took with the type loses the annotation, too.
+func TestAnnotationGoesWithTheType(t *testing.T) {
+	run(t, func(s scene) {
+		s.create(balancerService("x", "web", 9, 80))
+		s.expect("web", "192.0.2.1", "192.0.2.2")
+		s.update("web", func(service *v1.Service) {
+			service.Spec.Type = v1.ServiceTypeClusterIP
+			service.Status.LoadBalancer = v1.LoadBalancerStatus{}
+		})
+		s.expect("web")
+		service, err := s.Fake.CoreV1().Services("x").Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(service.Annotations) > 0 {
+			t.Errorf("annotations %v are left", service.Annotations)
+		}
+	})
+}

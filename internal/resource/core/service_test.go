@@ -94,6 +94,39 @@ func TestServiceUpdate(t *testing.T) {
 	}
 }
 
+// TestServiceUpdateByOldClient checks that a client that does not know of second
+// addresses keeps them.
+func TestServiceUpdateByOldClient(t *testing.T) {
+	old := newService(t, "{clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, 'fd00::1'], ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv4, IPv6], ports: [{port: 80}]}")
+	next := newService(t, "{clusterIP: 10.0.0.1, ports: [{port: 81}]}")
+	if errs := resourcetest.BeforeUpdate(core.Services(), &resource.RequestContext{Namespace: "default"}, next, old); len(errs) > 0 {
+		t.Error(errs)
+	}
+	if diff := cmp.Diff(old.Spec.ClusterIPs, next.Spec.ClusterIPs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestStatusOfFormerLoadBalancer checks that a service loses the addresses of its
+// load balancer with the type.
+func TestStatusOfFormerLoadBalancer(t *testing.T) {
+	old := newService(t, "{type: LoadBalancer, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80}]}")
+	old.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	for spec, want := range map[string]int{
+		"{type: LoadBalancer, ports: [{port: 81}]}": 1,
+		"{type: NodePort, ports: [{port: 80}]}":     0,
+		"{ports: [{port: 80}]}":                     0,
+	} {
+		next := newService(t, spec)
+		if errs := resourcetest.BeforeUpdate(core.Services(), &resource.RequestContext{Namespace: "default"}, next, old); len(errs) > 0 {
+			t.Error(errs)
+		}
+		if got := len(next.Status.LoadBalancer.Ingress); got != want {
+			t.Errorf("%s: %d addresses, want %d", spec, got, want)
+		}
+	}
+}
+
 // TestTopologyAnnotations checks that the two annotations that spread traffic
 // over zones do not contradict each other.
 func TestTopologyAnnotations(t *testing.T) {

@@ -41,10 +41,8 @@ func syncClusterIPs(s, old *corev1.Service) {
 		} else {
 			s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
 		}
-	case !changed && listChanged && len(s.Spec.ClusterIPs) == 0:
-		if s.Spec.ClusterIP != "" {
-			s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
-		}
+	case !changed && len(s.Spec.ClusterIPs) == 0:
+		s.Spec.ClusterIPs = old.Spec.ClusterIPs
 	}
 }
 
@@ -129,6 +127,9 @@ func clearUnused(s, old *corev1.Service) {
 	if s.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type == corev1.ServiceTypeExternalName &&
 		s.Spec.ExternalName == old.Spec.ExternalName {
 		s.Spec.ExternalName = ""
+	}
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		s.Status.LoadBalancer = corev1.LoadBalancerStatus{} // nobody has to wait until the load balancer is gone
 	}
 }
 
