@@ -8,6 +8,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/defaults"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
@@ -19,6 +20,7 @@ func prepareStatus(_ *resource.RequestContext, p, old *corev1.Pod) {
 	if p.Status.QOSClass == "" {
 		p.Status.QOSClass = old.Status.QOSClass
 	}
+	keepObservedGenerations(&p.Status, &old.Status)
 	keepClaimStatuses(&p.Status, &old.Status)
 	if p.Status.HostIP != "" && len(p.Status.HostIPs) == 0 {
 		p.Status.HostIPs = []corev1.HostIP{{IP: p.Status.HostIP}}
@@ -28,6 +30,25 @@ func prepareStatus(_ *resource.RequestContext, p, old *corev1.Pod) {
 	}
 	if p.Status.PodIP != "" && len(p.Status.PodIPs) == 0 {
 		p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
+	}
+}
+
+// keepObservedGenerations copies the observed generations that the new status
+// leaves out: its own and those of its conditions. Clients of older versions do
+// not know these fields. Several conditions of a type are taken in their order.
+func keepObservedGenerations(s, old *corev1.PodStatus) {
+	defaults.Zero(&s.ObservedGeneration, old.ObservedGeneration)
+	had := map[corev1.PodConditionType][]int64{}
+	for i := range old.Conditions {
+		c := &old.Conditions[i]
+		had[c.Type] = append(had[c.Type], c.ObservedGeneration)
+	}
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		if generations := had[c.Type]; len(generations) > 0 {
+			defaults.Zero(&c.ObservedGeneration, generations[0])
+			had[c.Type] = generations[1:]
+		}
 	}
 }
 

@@ -137,6 +137,29 @@ func TestClaimStatusesAreKept(t *testing.T) {
 	}
 }
 
+// TestObservedGenerationsAreKept checks the same of the observed generations. A
+// new condition has none.
+func TestObservedGenerationsAreKept(t *testing.T) {
+	r, old := pod.Pods(), storedPod(t, "{}")
+	next := old.DeepCopy()
+	condition := func(kind corev1.PodConditionType, generation int64) corev1.PodCondition {
+		return corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, ObservedGeneration: generation}
+	}
+	old.Status.ObservedGeneration = 3
+	old.Status.Conditions = []corev1.PodCondition{condition("Ready", 2), condition("example.com/a", 1), condition("example.com/a", 3)}
+	next.Status.Conditions = []corev1.PodCondition{condition("example.com/a", 0), condition("Ready", 3), condition("example.com/a", 0), condition("PodScheduled", 0)}
+	if errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{Now: noon, Namespace: "default"}, next, old); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	want := []corev1.PodCondition{condition("example.com/a", 1), condition("Ready", 3), condition("example.com/a", 3), condition("PodScheduled", 0)}
+	if diff := cmp.Diff(want, next.Status.Conditions); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if next.Status.ObservedGeneration != 3 {
+		t.Errorf("generation %d", next.Status.ObservedGeneration)
+	}
+}
+
 // checkStatusUpdates writes the status next over the status old of a pod with
 // the fields in spec, and compares all errors, in order, with the beginnings
 // in the lines of want.

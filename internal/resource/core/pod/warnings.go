@@ -2,7 +2,6 @@ package pod
 
 import (
 	"fmt"
-	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,15 +14,12 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
+// warnings warns of new pods only: it is seldom a person who updates a pod.
 func warnings(_ *resource.RequestContext, p, old *corev1.Pod) []string {
-	if old != nil && p.Generation == old.Generation && maps.Equal(p.Annotations, old.Annotations) {
+	if old != nil {
 		return nil
 	}
-	var warnings []string
-	if old == nil {
-		warnings = validators.HostnameWarnings(p.Name)
-	}
-	return append(warnings, templateWarnings(asTemplate(p), nil)...)
+	return append(validators.HostnameWarnings(p.Name), templateWarnings(asTemplate(p), nil)...)
 }
 
 // TemplateWarnings returns warnings about fields that are accepted in a

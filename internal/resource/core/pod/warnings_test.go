@@ -77,6 +77,16 @@ func TestPodWarnings(t *testing.T) {
 	}
 }
 
+// TestNoWarningsOfUpdates checks that an update of a pod repeats no warning.
+func TestNoWarningsOfUpdates(t *testing.T) {
+	old := storedPod(t, "{nodeSelector: {beta.kubernetes.io/os: linux}}")
+	next := old.DeepCopy()
+	next.Spec.Containers[0].Image, next.Generation = "j", 2
+	if got := pod.Pods().Strategy.Warnings(&resource.RequestContext{}, next, old); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestPodWarningsWithoutEnd checks that the search for colliding files and
 // ports ends for any number of them, and finds the first ones.
 func TestPodWarningsWithoutEnd(t *testing.T) {
