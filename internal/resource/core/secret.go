@@ -1,6 +1,7 @@
 package core
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"time"
 
@@ -28,6 +29,7 @@ func Secrets() *resource.Resource {
 			},
 			Validate:       validateSecret,
 			ValidateUpdate: validateSecretUpdate,
+			Warnings:       secretWarnings,
 		},
 		Table: resource.Table[*corev1.Secret]{
 			Columns: []metav1.TableColumnDefinition{
@@ -58,6 +60,18 @@ func defaultSecret(s *corev1.Secret) {
 		s.Data[key] = []byte(value)
 	}
 	s.StringData = nil
+}
+
+// secretWarnings warns of a key that does not fit the certificate next to it, and
+// of either if it cannot be read.
+func secretWarnings(_ *resource.RequestContext, s, _ *corev1.Secret) []string {
+	if s.Type != corev1.SecretTypeTLS {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
 }
 
 func validateSecret(_ *resource.RequestContext, s *corev1.Secret) field.ErrorList {
