@@ -213,7 +213,9 @@ func (c *statusChange) steps() {
 	}
 	// The succeeded pods of an indexed job can decrease when it is scaled
 	// down.
-	if s.Succeeded < old.Succeeded && !ptr.Equal(c.job.Spec.Completions, c.job.Spec.Parallelism) {
+	spec := &c.job.Spec
+	elastic := ptr.Deref(spec.CompletionMode, "") == batchv1.IndexedCompletion && ptr.Equal(spec.Completions, spec.Parallelism)
+	if s.Succeeded < old.Succeeded && !elastic {
 		c.invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
 	}
 	met, wasMet := c.is(batchv1.JobSuccessCriteriaMet), hasCondition(c.old, batchv1.JobSuccessCriteriaMet)

@@ -39,6 +39,22 @@ status.failedIndexes: Invalid value: "1": cannot set non-null failedIndexes when
 	})
 }
 
+// TestFewerSucceededPods checks that only the count of an indexed job that can
+// be scaled down may decrease.
+func TestFewerSucceededPods(t *testing.T) {
+	const one = `{startTime: "2026-01-01T00:00:00Z", active: 1, ready: 1, succeeded: 1}`
+	const refused = "status.succeeded: Invalid value: 0: cannot decrease the succeeded counter"
+	checkStatus(t, map[string]statusCase{
+		"indexed": {spec: `{completionMode: Indexed, completions: 2, parallelism: 2}`, old: one, next: running},
+		"indexed, with other parallelism": {
+			spec: `{completionMode: Indexed, completions: 2, parallelism: 1}`, old: one, next: running, want: refused,
+		},
+		"not indexed": {
+			spec: `{completionMode: NonIndexed, completions: 2, parallelism: 2}`, old: one, next: running, want: refused,
+		},
+	})
+}
+
 func TestFinishedJobStatus(t *testing.T) {
 	checkStatus(t, map[string]statusCase{
 		"completes": {old: running, next: complete},
