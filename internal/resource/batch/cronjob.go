@@ -6,7 +6,6 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -45,18 +44,16 @@ func CronJobs() *resource.Resource {
 			},
 			Warnings: func(_ *resource.RequestContext, c, old *batchv1.CronJob) []string {
 				var warnings []string
-				var before *corev1.PodTemplateSpec
+				var before *batchv1.JobSpec
 				if old == nil {
 					warnings = validators.PodNameWarnings(c.Name)
 				} else {
-					before = &old.Spec.JobTemplate.Spec.Template
+					before = &old.Spec.JobTemplate.Spec
 				}
 				if strings.Contains(c.Spec.Schedule, "TZ") {
 					warnings = append(warnings, fmt.Sprintf("%s: cannot use TZ or CRON_TZ in schedule, use timeZone instead", field.NewPath("spec", "schedule")))
 				}
-				p := field.NewPath("spec", "jobTemplate", "spec")
-				warnings = append(warnings, pod.TemplateWarnings(&c.Spec.JobTemplate.Spec.Template, before, p.Child("template"))...)
-				return append(warnings, indexWarnings(p, &c.Spec.JobTemplate.Spec)...)
+				return append(warnings, specWarnings(field.NewPath("spec", "jobTemplate", "spec"), &c.Spec.JobTemplate.Spec, before)...)
 			},
 		},
 		Table: resource.Table[*batchv1.CronJob]{

@@ -42,16 +42,10 @@ func Jobs() *resource.Resource {
 			Validate:       func(r *resource.RequestContext, j *batchv1.Job) field.ErrorList { return validateJob(r, j, nil) },
 			ValidateUpdate: validateJobUpdate,
 			Warnings: func(_ *resource.RequestContext, j, old *batchv1.Job) []string {
-				var before *corev1.PodTemplateSpec
-				if old != nil {
-					before = &old.Spec.Template
-				}
-				var warnings []string
 				if old == nil {
-					warnings = validators.PodNameWarnings(j.Name)
+					return append(validators.PodNameWarnings(j.Name), specWarnings(field.NewPath("spec"), &j.Spec, nil)...)
 				}
-				warnings = append(warnings, pod.TemplateWarnings(&j.Spec.Template, before, field.NewPath("spec", "template"))...)
-				return append(warnings, indexWarnings(field.NewPath("spec"), &j.Spec)...)
+				return specWarnings(field.NewPath("spec"), &j.Spec, &old.Spec)
 			},
 		},
 		DeleteStrategy: resource.DeleteStrategy[*batchv1.Job]{DefaultPropagation: metav1.DeletePropagationOrphan},

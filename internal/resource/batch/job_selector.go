@@ -47,12 +47,14 @@ func selectOwnPods(j *batchv1.Job) {
 	for key, value := range template.Labels {
 		marked[key] = value
 	}
-	for _, pair := range []struct{ legacy, key, value string }{
-		{legacyJobName, batchv1.JobNameLabel, j.Name},
-		{legacyControllerUID, batchv1.ControllerUidLabel, string(j.UID)},
+	for key, value := range map[string]string{
+		legacyJobName:              j.Name,
+		batchv1.JobNameLabel:       j.Name,
+		legacyControllerUID:        string(j.UID),
+		batchv1.ControllerUidLabel: string(j.UID),
 	} {
-		if _, own := marked[pair.legacy]; !own {
-			marked[pair.legacy], marked[pair.key] = pair.value, pair.value
+		if _, own := marked[key]; !own {
+			marked[key] = value
 		}
 	}
 	template.Labels = marked

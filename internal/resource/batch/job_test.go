@@ -105,6 +105,55 @@ func TestOwnPods(t *testing.T) {
 	}
 }
 
+// TestOwnLabels checks that each label of the job's pods that the user has not
+// set is added, and that those which the user has set are kept.
+func TestOwnLabels(t *testing.T) {
+	for _, test := range []struct {
+		name, key, value string
+		errors           int
+	}{
+		{"older name", "job-name", "j", 0},
+		{"name", "batch.kubernetes.io/job-name", "j", 0},
+		{"older name of another job", "job-name", "k", 1},
+		{"name of another job", "batch.kubernetes.io/job-name", "k", 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "u"}}
+			j.Spec.Template.Labels = map[string]string{test.key: test.value}
+			prepareJob(&resource.RequestContext{}, j)
+			if got := j.Spec.Template.Labels[test.key]; got != test.value {
+				t.Errorf("label %s is %q, want %q", test.key, got, test.value)
+			}
+			if got := len(j.Spec.Template.Labels); got != 4 {
+				t.Errorf("labels of the template: %v, want 4", j.Spec.Template.Labels)
+			}
+			if errs := validateOwnPods(j); len(errs) != test.errors {
+				t.Errorf("got %v, want %d errors", errs, test.errors)
+			}
+		})
+	}
+}
+
+// TestNoWarningsOfOldSpecs checks that an update that leaves the spec as it was
+// gives no warnings about it.
+func TestNoWarningsOfOldSpecs(t *testing.T) {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}
+	j.Spec.CompletionMode = ptr.To(batchv1.IndexedCompletion)
+	j.Spec.Completions, j.Spec.Parallelism = ptr.To[int32](100_001), ptr.To[int32](10_001)
+	request, warnings := &resource.RequestContext{}, Jobs().Strategy.Warnings
+	if got := warnings(request, j, nil); len(got) != 1 {
+		t.Errorf("warnings of a new job: %q, want one", got)
+	}
+	if got := warnings(request, j, j.DeepCopy()); len(got) != 0 {
+		t.Errorf("warnings of an unchanged spec: %q, want none", got)
+	}
+	old := j.DeepCopy()
+	old.Spec.Parallelism = ptr.To[int32](1)
+	if got := warnings(request, j, old); len(got) != 1 {
+		t.Errorf("warnings of a changed spec: %q, want one", got)
+	}
+}
+
 func TestCompletionsUpdate(t *testing.T) {
 	for _, test := range []struct {
 		name                     string

@@ -204,6 +204,19 @@ func validateCompletionsUpdate(p *field.Path, s, old *batchv1.JobSpec) field.Err
 	return field.ErrorList{field.Invalid(p, *s.Completions, "can only be modified in tandem with spec.parallelism")}
 }
 
+// specWarnings returns the warnings about a job's spec, if an update changes
+// it.
+func specWarnings(p *field.Path, s, old *batchv1.JobSpec) []string {
+	var before *corev1.PodTemplateSpec
+	if old != nil {
+		if resource.Equal(s, old) {
+			return nil
+		}
+		before = &old.Template
+	}
+	return append(pod.TemplateWarnings(&s.Template, before, p.Child("template")), indexWarnings(p, s)...)
+}
+
 // indexWarnings warns of a job that can have more failed indexes than its
 // status can hold.
 func indexWarnings(p *field.Path, s *batchv1.JobSpec) []string {
