@@ -157,7 +157,7 @@ func validateReplicatedTemplate(spec *corev1.PodSpec, path *field.Path) field.Er
 			[]corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(path.Child("activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicaSet is not Supported"))
+		errs = append(errs, field.Forbidden(path.Child("activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicationController is not Supported"))
 	}
 	return errs
 }

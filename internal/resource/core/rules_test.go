@@ -42,6 +42,10 @@ spec.scopes: Invalid value: ["Terminating"]: unsupported scope applied to resour
 			kind: core.ResourceQuotas(), next: `{spec: {hard: {services: 1}, scopeSelector: {matchExpressions: [{scopeName: BestEffort, operator: Exists}]}}}`,
 			wants: `spec.scopeSelector.matchExpressions: Invalid value: {"MatchExpressions":[{"ScopeName":"BestEffort","Operator":"Exists","Values":null}]}: unsupported scope applied to resource`,
 		},
+		"scope with values": {
+			kind: core.ResourceQuotas(), next: `{spec: {hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: BestEffort, operator: In, values: [x]}]}}}`,
+			wants: `spec.scopeSelector.matchExpressions.operator: Invalid value: "In": must be 'Exists' when scope is any of`,
+		},
 		"pod limit range with defaults": {
 			kind: core.LimitRanges(), next: `{spec: {limits: [{type: Pod, max: {cpu: 1}, default: {cpu: 2}}]}}`,
 			wants: "spec.limits[0].default: Forbidden: may not be specified when `type` is 'Pod'",
@@ -94,7 +98,6 @@ func TestServiceRules(t *testing.T) {
 	checkRules(t, map[string]ruleCase{
 		"port of the kubelet": {
 			kind: core.Services(), next: `{spec: {type: LoadBalancer, ports: [{port: 10250}]}}`,
-			wants: `spec.ports[0]: Invalid value: 10250: may not expose port 10250 externally since it is used by kubelet`,
 		},
 		"source ranges without load balancer": {
 			kind:  core.Services(),
@@ -112,6 +115,17 @@ func TestServiceRules(t *testing.T) {
 			old:   `{spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, "fd00::1"], ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]}}`,
 			next:  `{spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ipFamilies: [IPv4], ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]}}`,
 			wants: `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be set to 'SingleStack' when releasing the secondary clusterIP` + "\n" + `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be set to 'SingleStack' when releasing the secondary ipFamily`,
+		},
+	})
+}
+
+func TestReplicationControllerRules(t *testing.T) {
+	checkRules(t, map[string]ruleCase{
+		"pods with a deadline": {
+			kind: core.ReplicationControllers(),
+			next: `{spec: {selector: {a: b}, template: {metadata: {labels: {a: b}}, spec: {
+			  activeDeadlineSeconds: 9, containers: [{name: c, image: i}]}}}}`,
+			wants: `spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in ReplicationController is not Supported`,
 		},
 	})
 }

@@ -21,10 +21,6 @@ func serviceTypes() []corev1.ServiceType {
 	}
 }
 
-// kubeletPort is the port of kubelets, which some load balancers would open to
-// everyone.
-const kubeletPort = 10250
-
 func validateService(_ *resource.RequestContext, s *corev1.Service) field.ErrorList {
 	errs := validateTopologyAnnotations(s)
 	errs = append(errs, validateServiceSpec(&s.Spec, nil)...)
@@ -72,12 +68,6 @@ func validateServiceType(spec *corev1.ServiceSpec, path *field.Path) field.Error
 	var errs field.ErrorList
 	switch spec.Type {
 	case corev1.ServiceTypeLoadBalancer:
-		for i := range spec.Ports {
-			if spec.Ports[i].Port == kubeletPort {
-				errs = append(errs, field.Invalid(path.Child("ports").Index(i), spec.Ports[i].Port,
-					fmt.Sprintf("may not expose port %v externally since it is used by kubelet", kubeletPort)))
-			}
-		}
 		if isHeadless(spec) {
 			errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(0), corev1.ClusterIPNone,
 				"may not be set to 'None' for LoadBalancer services"))
