@@ -20,7 +20,7 @@ func validatePriorityLevel(_ *resource.RequestContext, l *flowcontrolv1.Priority
 	p, s := field.NewPath("spec"), &l.Spec
 	var errs field.ErrorList
 	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (s.Type == exempt) {
-		errs = append(errs, field.Invalid(p.Child("type"), s.Type, "type must be 'Exempt' if and only if name is 'exempt'"))
+		errs = append(errs, field.Invalid(p.Child("type"), s.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
 	}
 	errs = append(errs, validateMandatoryLevel(p, l)...)
 	switch s.Type {

@@ -51,4 +51,9 @@ func TestMandatoryLevels(t *testing.T) {
 	if errs := validatePriorityLevel(nil, all); len(errs) != 1 || errs[0].Detail != "spec of 'catch-all' must equal the fixed value" {
 		t.Errorf("catch-all: %v", errs)
 	}
+	other := exempt.DeepCopy()
+	other.Name = "other"
+	if errs := validatePriorityLevel(nil, other); len(errs) != 1 || errs[0].Detail != "must be 'Exempt' if and only if `name` is 'exempt'" {
+		t.Errorf("other: %v", errs)
+	}
 }
