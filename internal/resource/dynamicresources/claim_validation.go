@@ -30,39 +30,61 @@ func requestNames(d *resourcev1.DeviceClaim) sets.Set[string] {
 // claimRules checks the requests of one claim.
 type claimRules struct {
 	compiler
-	compared sets.Set[resourcev1.FullyQualifiedName] // attributes that constraints name
-	budget   uint64                                  // the cost that derived attributes may still have
+	// compared has the attributes that constraints compare, by the request or
+	// the alternative that a constraint is for, or "" if it is for all.
+	compared map[string]sets.Set[resourcev1.FullyQualifiedName]
+	cost     uint64 // of the derived attributes
 }
 
 func newClaimRules(d *resourcev1.DeviceClaim, features *feature.Set) *claimRules {
-	c := &claimRules{
-		compiler: newCompiler(features), budget: resourcev1.DeviceClaimDerivedAttributeCELMaxCost,
-		compared: sets.New[resourcev1.FullyQualifiedName](),
-	}
+	c := &claimRules{compiler: newCompiler(features), compared: map[string]sets.Set[resourcev1.FullyQualifiedName]{}}
 	for i := range d.Constraints {
-		for _, attribute := range []*resourcev1.FullyQualifiedName{d.Constraints[i].MatchAttribute, d.Constraints[i].DistinctAttribute} {
-			if attribute != nil {
-				c.compared.Insert(*attribute)
+		constraint := &d.Constraints[i]
+		attribute, requests := constraint.MatchAttribute, constraint.Requests
+		if attribute == nil {
+			attribute = constraint.DistinctAttribute
+		}
+		if attribute == nil {
+			continue
+		}
+		if len(requests) == 0 {
+			requests = []string{""}
+		}
+		for _, request := range requests {
+			if c.compared[request] == nil {
+				c.compared[request] = sets.New[resourcev1.FullyQualifiedName]()
 			}
+			c.compared[request].Insert(*attribute)
 		}
 	}
 	return c
 }
 
+// compares reports whether a constraint for a request compares an attribute.
+// The constraints for a request are also for its alternatives.
+func (c *claimRules) compares(request string, attribute resourcev1.FullyQualifiedName) bool {
+	whole, _, _ := strings.Cut(request, "/")
+	return c.compared[""].Has(attribute) || c.compared[whole].Has(attribute) || c.compared[request].Has(attribute)
+}
+
 func validateClaim(p *field.Path, s *resourcev1.ResourceClaimSpec, features *feature.Set) field.ErrorList {
 	d, at := &s.Devices, p.Child("devices")
-	names := requestNames(d)
+	names, rules := requestNames(d), newClaimRules(d, features)
 	errs := validateUniqueItems(at.Child("requests"), d.Requests, resourcev1.DeviceRequestsMaxSize,
-		func(r *resourcev1.DeviceRequest) string { return r.Name }, newClaimRules(d, features).request)
+		func(r *resourcev1.DeviceRequest) string { return r.Name }, rules.request)
 	errs = append(errs, validateItems(at.Child("constraints"), d.Constraints, resourcev1.DeviceConstraintsMaxSize,
 		func(p *field.Path, c *resourcev1.DeviceConstraint) field.ErrorList {
 			return validateConstraint(p, c, names)
 		})...)
-	return append(errs, validateItems(at.Child("config"), d.Config, resourcev1.DeviceConfigMaxSize,
+	errs = append(errs, validateItems(at.Child("config"), d.Config, resourcev1.DeviceConfigMaxSize,
 		func(p *field.Path, c *resourcev1.DeviceClaimConfiguration) field.ErrorList {
 			errs := validateRequestNames(p.Child("requests"), c.Requests, names)
 			return append(errs, validateConfiguration(p, &c.DeviceConfiguration, false)...)
 		})...)
+	if rules.cost > resourcev1.DeviceClaimDerivedAttributeCELMaxCost {
+		errs = append(errs, field.Forbidden(at, "too complex, total cost of derived attribute CEL expressions in the claim exceeds cost limit"))
+	}
+	return errs
 }
 
 func (c *claimRules) request(p *field.Path, r *resourcev1.DeviceRequest) field.ErrorList {
@@ -74,18 +96,51 @@ func (c *claimRules) request(p *field.Path, r *resourcev1.DeviceRequest) field.E
 		errs = append(errs, field.Invalid(p, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
 	case e != nil:
 		errs = append(errs, c.classAndCount(p.Child("exactly"), e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations)...)
-		errs = append(errs, c.derivedAttributes(p.Child("exactly", "derivedAttributes"), e.DerivedAttributes, c.compared, &c.budget)...)
+		errs = append(errs, c.derivedAttributes(p.Child("exactly", "derivedAttributes"), e.DerivedAttributes, r.Name)...)
 	default:
 		errs = append(errs, validateUniqueItems(p.Child("firstAvailable"), r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize,
-			func(a *resourcev1.DeviceSubRequest) string { return a.Name }, c.alternative)...)
+			func(a *resourcev1.DeviceSubRequest) string { return a.Name },
+			func(p *field.Path, a *resourcev1.DeviceSubRequest) field.ErrorList {
+				return c.alternative(p, a, r.Name+"/"+a.Name)
+			})...)
 	}
 	return errs
 }
 
-func (c *claimRules) alternative(p *field.Path, a *resourcev1.DeviceSubRequest) field.ErrorList {
+// alternative checks one alternative of a request. name is its full name.
+func (c *claimRules) alternative(p *field.Path, a *resourcev1.DeviceSubRequest, name string) field.ErrorList {
 	errs := validators.Label(p.Child("name"), a.Name)
 	errs = append(errs, c.classAndCount(p, a.DeviceClassName, a.Selectors, a.AllocationMode, a.Count, a.Tolerations)...)
-	return append(errs, c.derivedAttributes(p.Child("derivedAttributes"), a.DerivedAttributes, c.compared, &c.budget)...)
+	return append(errs, c.derivedAttributes(p.Child("derivedAttributes"), a.DerivedAttributes, name)...)
+}
+
+// derivedAttributes checks attributes that expressions compute for a request,
+// and adds up their cost. A constraint for the request must compare each.
+func (c *claimRules) derivedAttributes(p *field.Path, attributes []resourcev1.DeviceDerivedAttribute, request string) field.ErrorList {
+	return validateUniqueItems(p, attributes, resourcev1.DeviceDerivedAttributesMaxSize,
+		func(d *resourcev1.DeviceDerivedAttribute) resourcev1.FullyQualifiedName { return d.Name },
+		func(p *field.Path, d *resourcev1.DeviceDerivedAttribute) field.ErrorList {
+			var errs field.ErrorList
+			if name := p.Child("name"); d.Name == "" {
+				errs = append(errs, field.Required(name, ""))
+			} else {
+				errs = append(errs, validateFullyQualifiedName(name, d.Name)...)
+				if !c.compares(request, d.Name) {
+					errs = append(errs, field.Invalid(name, d.Name,
+						"must be referenced by at least one matchAttribute or distinctAttribute constraint targeting this request"))
+				}
+			}
+			at := p.Child("expression")
+			if d.Expression == "" {
+				return append(errs, field.Required(at, ""))
+			}
+			cost, problems := c.expression(at, d.Expression, true)
+			if len(problems) == 0 && cost > resourcev1.DeviceClaimDerivedAttributeCELMaxCost {
+				problems = append(problems, field.Forbidden(at, "too complex, exceeds cost limit"))
+			}
+			c.cost += min(cost, resourcev1.DeviceClaimDerivedAttributeCELMaxCost+1)
+			return append(errs, problems...)
+		})
 }
 
 // classAndCount checks the class, the mode and the number of requested devices.

@@ -73,7 +73,7 @@ func TestDerivedAttributes(t *testing.T) {
 	want := []string{
 		p + `[1].expression: Invalid value: "1 +": compilation failed`,
 		p + `[2].name: Invalid value: "a": a fully qualified name must be`,
-		p + `[2].name: Invalid value: "a": must be referenced by at least one constraint`,
+		p + `[2].name: Invalid value: "a": must be referenced by at least one matchAttribute or distinctAttribute constraint targeting this request`,
 		p + `[2].expression: Invalid value: "{1: 2}": must evaluate to a primitive scalar`,
 		p + `[3].name: Required value`,
 		p + `[3].expression: Required value`,

@@ -10,7 +10,6 @@ import (
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/parser"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/dynamic-resource-allocation/cel"
@@ -132,38 +131,4 @@ func depth(e ast.Expr) int {
 		most = max(most, own+depth(part))
 	}
 	return max(own, most)
-}
-
-// derivedAttributes checks attributes that expressions compute, by the rules
-// of the API documentation: a constraint of the claim names each, and their
-// total cost is limited. It subtracts their cost from budget.
-func (c compiler) derivedAttributes(
-	p *field.Path, attributes []resourcev1.DeviceDerivedAttribute, compared sets.Set[resourcev1.FullyQualifiedName], budget *uint64,
-) field.ErrorList {
-	return validateUniqueItems(p, attributes, resourcev1.DeviceDerivedAttributesMaxSize,
-		func(d *resourcev1.DeviceDerivedAttribute) resourcev1.FullyQualifiedName { return d.Name },
-		func(p *field.Path, d *resourcev1.DeviceDerivedAttribute) field.ErrorList {
-			var errs field.ErrorList
-			name := p.Child("name")
-			switch {
-			case d.Name == "":
-				errs = append(errs, field.Required(name, ""))
-			case !compared.Has(d.Name):
-				errs = append(validateFullyQualifiedName(name, d.Name),
-					field.Invalid(name, d.Name, "must be referenced by at least one constraint"))
-			default:
-				errs = append(errs, validateFullyQualifiedName(name, d.Name)...)
-			}
-			at := p.Child("expression")
-			if d.Expression == "" {
-				return append(errs, field.Required(at, ""))
-			}
-			cost, problems := c.expression(at, d.Expression, true)
-			if len(problems) == 0 && cost > *budget {
-				problems = append(problems, field.Forbidden(at, fmt.Sprintf(
-					"too complex, the derived attributes of the claim exceed the cost limit of %d", resourcev1.DeviceClaimDerivedAttributeCELMaxCost)))
-			}
-			*budget -= min(cost, *budget)
-			return append(errs, problems...)
-		})
 }
