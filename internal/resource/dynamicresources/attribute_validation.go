@@ -41,7 +41,7 @@ func validateAttribute(p *field.Path, a resourcev1.DeviceAttribute) field.ErrorL
 		{"strings", a.StringValues != nil && len(a.StringValues) == 0}, {"versions", a.VersionValues != nil && len(a.VersionValues) == 0},
 	} {
 		if list.empty {
-			errs = append(errs, field.Required(p.Child(list.name), "must not be empty"))
+			errs = append(errs, field.Invalid(p.Child(list.name), []string{}, "must not be empty if specified"))
 		}
 	}
 	for i, value := range a.StringValues {
@@ -73,4 +73,14 @@ func validateAttributeLength(p *field.Path, value string) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.TooLong(p, value, resourcev1.DeviceAttributeMaxValueLength)}
+}
+
+// attributeValues counts the values of a device's attributes, each item of a
+// list as one.
+func attributeValues(d *resourcev1.Device) int {
+	n := 0
+	for _, a := range d.Attributes {
+		n += max(1, len(a.IntValues)+len(a.BoolValues)+len(a.StringValues)+len(a.VersionValues))
+	}
+	return n
 }

@@ -50,6 +50,10 @@ func validateDevice(p *field.Path, d, old *resourcev1.Device) field.ErrorList {
 		errs = append(errs, field.Invalid(p, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d",
 			resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
 	}
+	if n := attributeValues(d); n > resourcev1.ResourceSliceMaxAttributeValuesPerDevice {
+		errs = append(errs, field.Invalid(p, n, fmt.Sprintf("the total number of attribute values must not exceed %d",
+			resourcev1.ResourceSliceMaxAttributeValuesPerDevice)))
+	}
 	errs = append(errs, validateEntries(p.Child("attributes"), d.Attributes, unlimited, maxQualifiedName, validateQualifiedName, validateAttribute)...)
 	if old == nil || !equality.Semantic.DeepEqual(d.Capacity, old.Capacity) {
 		shared := ptr.Deref(d.AllowMultipleAllocations, false)

@@ -22,9 +22,8 @@ func validateSkipped(p *field.Path, operations []resourcev1.SkipNodeOperation) f
 		func(p *field.Path, o *resourcev1.SkipNodeOperation) field.ErrorList {
 			return validators.OneOf(p, *o, every, prepare, unprepare)
 		})
-	i := slices.Index(operations, prepare)
-	if i >= 0 && !slices.Contains(operations, unprepare) && !slices.Contains(operations, every) {
-		errs = append(errs, field.Invalid(p.Index(i), prepare, "may only be specified together with `NodeUnprepareResources` or `*`"))
+	if slices.Contains(operations, prepare) && !slices.Contains(operations, unprepare) && !slices.Contains(operations, every) {
+		errs = append(errs, field.Invalid(p, operations, "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"))
 	}
 	return errs
 }
@@ -38,15 +37,23 @@ func validatePartitionTypes(p *field.Path, s *resourcev1.ResourceSliceSpec) fiel
 	}
 	name := *s.PartitionTypeAttribute
 	errs := validateFullyQualifiedName(p.Child("partitionTypeAttribute"), name)
+	if len(errs) > 0 {
+		return errs
+	}
 	first := map[string]*resourcev1.Device{}
 	for i := range s.Devices {
 		d, at := &s.Devices[i], p.Child("devices").Index(i)
 		if len(d.ConsumesCounters) == 0 {
 			continue
 		}
-		kind := d.Attributes[resourcev1.QualifiedName(name)].StringValue
-		if kind == nil {
-			errs = append(errs, field.Required(at.Child("attributes").Key(string(name)), "must be a string, as `partitionTypeAttribute` names it"))
+		attribute, ok := driverAttribute(d, s.Driver, string(name))
+		kind := attribute.StringValue
+		switch where := at.Child("attributes").Key(string(name)); {
+		case !ok:
+			errs = append(errs, field.Required(where, "device consumes counters and `partitionTypeAttribute` names this attribute, so it must be set"))
+			continue
+		case kind == nil:
+			errs = append(errs, field.Invalid(where, validators.Shown(attribute), "must be a string value because `partitionTypeAttribute` names this attribute"))
 			continue
 		}
 		if other := first[*kind]; other == nil {
@@ -57,6 +64,18 @@ func validatePartitionTypes(p *field.Path, s *resourcev1.ResourceSliceSpec) fiel
 		}
 	}
 	return errs
+}
+
+// driverAttribute returns an attribute by its full name. In the domain of the
+// driver, a device can have it under its short name.
+func driverAttribute(d *resourcev1.Device, driver, name string) (attribute resourcev1.DeviceAttribute, ok bool) {
+	if attribute, ok = d.Attributes[resourcev1.QualifiedName(name)]; ok {
+		return attribute, true
+	}
+	if short, own := strings.CutPrefix(name, driver+"/"); own {
+		attribute, ok = d.Attributes[resourcev1.QualifiedName(short)]
+	}
+	return attribute, ok
 }
 
 // sameCounters reports whether a and b are equal except for their order.
@@ -86,7 +105,7 @@ func validateNodeResources(p *field.Path, d *resourcev1.Device) field.ErrorList 
 	return validateEntries(p, d.NodeAllocatableResources, unlimited, maxQualifiedName, validateNodeResource,
 		func(p *field.Path, r resourcev1.NodeAllocatableResource) field.ErrorList {
 			if r.Mapping == nil && r.Overhead == nil {
-				return field.ErrorList{field.Required(p, "at least one of `mapping` or `overhead` is required")}
+				return field.ErrorList{field.Required(p, "at least one of mapping or overhead must be set")}
 			}
 			errs := validateMapping(p.Child("mapping"), r.Mapping, d)
 			return append(errs, validateOverhead(p.Child("overhead"), r.Overhead)...)
@@ -101,9 +120,9 @@ func validateNodeResource(p *field.Path, name string) field.ErrorList {
 		return nil
 	}
 	if strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
-		return validators.Problems(p, name, utilvalidation.IsQualifiedName(name))
+		return validators.Problems(p.Key(name), name, utilvalidation.IsQualifiedName(name))
 	}
-	return field.ErrorList{field.Invalid(p, name, "must be a resource of nodes that is not an extended resource")}
+	return field.ErrorList{field.Invalid(p.Key(name), name, "must be a node allocatable resource name")}
 }
 
 func validateMapping(p *field.Path, m *resourcev1.NodeAllocatableMapping, d *resourcev1.Device) field.ErrorList {
@@ -121,13 +140,13 @@ func validateMapping(p *field.Path, m *resourcev1.NodeAllocatableMapping, d *res
 	if m.CapacityKey != nil {
 		errs = append(errs, validateQualifiedName(key, string(*m.CapacityKey))...)
 		if _, ok := d.Capacity[*m.CapacityKey]; !ok {
-			errs = append(errs, field.Invalid(key, *m.CapacityKey, "must be the name of a capacity of the device"))
+			errs = append(errs, field.NotFound(key, *m.CapacityKey))
 		}
 		if m.CapacityMultiplier == nil {
-			errs = append(errs, field.Required(multiplier, "must be specified when `capacityKey` is set"))
+			errs = append(errs, field.Required(multiplier, "capacityMultiplier is required when capacityKey is set"))
 		}
 	} else if m.CapacityMultiplier != nil {
-		errs = append(errs, field.Required(key, "must be specified when `capacityMultiplier` is set"))
+		errs = append(errs, field.Required(key, "capacityKey is required when capacityMultiplier is set"))
 	}
 	errs = append(errs, validateMultiplier(multiplier, m.CapacityMultiplier)...)
 	return append(errs, validateMultiplier(p.Child("deviceMultiplier"), m.DeviceMultiplier)...)
@@ -137,7 +156,7 @@ func validateMultiplier(p *field.Path, q *resource.Quantity) field.ErrorList {
 	if q == nil || q.Sign() > 0 {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(p, q.String(), "must be greater than zero")}
+	return field.ErrorList{field.Invalid(p, q.String(), "must be positive")}
 }
 
 func validateOverhead(p *field.Path, o *resourcev1.NodeAllocatableOverhead) field.ErrorList {
@@ -145,7 +164,7 @@ func validateOverhead(p *field.Path, o *resourcev1.NodeAllocatableOverhead) fiel
 		return nil
 	}
 	if o.PerPod == nil && o.PerContainer == nil {
-		return field.ErrorList{field.Required(p, "at least one of `perPod` or `perContainer` is required")}
+		return field.ErrorList{field.Invalid(p, "", "at least one of perPod or perContainer must be set")}
 	}
 	var errs field.ErrorList
 	for _, part := range []struct {
@@ -153,7 +172,7 @@ func validateOverhead(p *field.Path, o *resourcev1.NodeAllocatableOverhead) fiel
 		amount *resource.Quantity
 	}{{"perPod", o.PerPod}, {"perContainer", o.PerContainer}} {
 		if part.amount != nil && part.amount.Sign() < 0 {
-			errs = append(errs, field.Invalid(p.Child(part.name), part.amount.String(), "must be greater than or equal to 0"))
+			errs = append(errs, field.Invalid(p.Child(part.name), part.amount.String(), "must be non-negative"))
 		}
 	}
 	return errs

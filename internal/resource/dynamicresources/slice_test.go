@@ -109,7 +109,7 @@ func TestGatedSliceRules(t *testing.T) {
 		"lists": {
 			gates: "DRAListTypeAttributes",
 			spec:  `{devices: [{name: d, attributes: {a: {strings: []}, b: {ints: [1], bools: [true]}, c: {versions: [1.2.3, v1]}, d: {bools: [false]}}}]}`,
-			want: `spec.devices[0].attributes[a].strings: Required value: must not be empty
+			want: `spec.devices[0].attributes[a].strings: Invalid value: []: must not be empty if specified
 spec.devices[0].attributes[b]: Invalid value: {"IntValue":null,
 spec.devices[0].attributes[c].versions[1]: Invalid value: "v1": must be a string compatible with semver.org spec 2.0.0`,
 		},
@@ -118,7 +118,7 @@ spec.devices[0].attributes[c].versions[1]: Invalid value: "v1": must be a string
 			spec:  `{skipNodeOperations: [NodePrepareResources, NodePrepareResources, Foo]}`,
 			want: `spec.skipNodeOperations[2]: Unsupported value: "Foo": supported values: "*", "NodePrepareResources", "NodeUnprepareResources"
 spec.skipNodeOperations[1]: Duplicate value: "NodePrepareResources"
-spec.skipNodeOperations[0]: Invalid value: "NodePrepareResources": may only be specified together with`,
+spec.skipNodeOperations: Invalid value: ["NodePrepareResources","NodePrepareResources","Foo"]: NodePrepareResources cannot be skipped`,
 		},
 		"compatibility groups": {
 			gates: "DRADeviceCompatibilityGroups",
@@ -132,9 +132,22 @@ spec.devices[0].consumesCounters[0].compatibilityGroups[1]: Duplicate value: "A"
 			spec: `{partitionTypeAttribute: d.example/type, devices: [
 				{name: a, attributes: {d.example/type: {string: Full}}, consumesCounters: [{counterSet: c, counters: {x: {value: 2}}}]},
 				{name: b, attributes: {d.example/type: {string: Full}}, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]},
-				{name: c, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]}, {name: d}]}`,
+				{name: c, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]}, {name: d},
+				{name: e, attributes: {type: {string: Half}}, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]},
+				{name: f, attributes: {type: {int: 1}}, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]}]}`,
 			want: `spec.devices[1].consumesCounters: Invalid value: [
-spec.devices[2].attributes[d.example/type]: Required value`,
+spec.devices[2].attributes[d.example/type]: Required value
+spec.devices[5].attributes[d.example/type]: Invalid value: {"IntValue":1,`,
+		},
+		"partition types with a short name": {
+			gates: "DRAPartitionableDevicesType",
+			spec:  `{partitionTypeAttribute: type, devices: [{name: a, consumesCounters: [{counterSet: c, counters: {x: {value: 2}}}]}]}`,
+			want:  `spec.partitionTypeAttribute: Invalid value: "type": a fully qualified name must be`,
+		},
+		"many values": {
+			gates: "DRAListTypeAttributes",
+			spec:  `{devices: [{name: d, attributes: {a: {ints: [` + strings.Repeat("1,", 48) + `]}, b: {int: 1}}}]}`,
+			want:  `spec.devices[0]: Invalid value: 49: the total number of attribute values must not exceed 48`,
 		},
 		"node allocatable resources": {
 			gates: "DRANodeAllocatableResources",
@@ -142,13 +155,13 @@ spec.devices[2].attributes[d.example/type]: Required value`,
 				cpu: {}, memory: {mapping: {capacityKey: q, deviceMultiplier: 0}}, d.example/x: {overhead: {}},
 				hugepages-2Mi: {mapping: {capacityKey: m, capacityMultiplier: 2}, overhead: {perPod: -1}}}}]}`,
 			want: `spec.devices[0].nodeAllocatableResources[cpu]: Required value: at least one of
-spec.devices[0].nodeAllocatableResources: Invalid value: "d.example/x": must be a resource of nodes
-spec.devices[0].nodeAllocatableResources[d.example/x].overhead: Required value: at least one of
-spec.devices[0].nodeAllocatableResources[hugepages-2Mi].overhead.perPod: Invalid value: "-1": must be greater than or equal to 0
+spec.devices[0].nodeAllocatableResources[d.example/x]: Invalid value: "d.example/x": must be a node allocatable resource name
+spec.devices[0].nodeAllocatableResources[d.example/x].overhead: Invalid value: "": at least one of
+spec.devices[0].nodeAllocatableResources[hugepages-2Mi].overhead.perPod: Invalid value: "-1": must be non-negative
 spec.devices[0].nodeAllocatableResources[memory].mapping: Invalid value: "{` + "`capacityKey`, `deviceMultiplier`" + `}": exactly one of
-spec.devices[0].nodeAllocatableResources[memory].mapping.capacityKey: Invalid value: "q": must be the name of a capacity
+spec.devices[0].nodeAllocatableResources[memory].mapping.capacityKey: Not found: "q"
 spec.devices[0].nodeAllocatableResources[memory].mapping.capacityMultiplier: Required value
-spec.devices[0].nodeAllocatableResources[memory].mapping.deviceMultiplier: Invalid value: "0": must be greater than zero`,
+spec.devices[0].nodeAllocatableResources[memory].mapping.deviceMultiplier: Invalid value: "0": must be positive`,
 		},
 		"fields of disabled features": {
 			spec: `{partitionTypeAttribute: x, skipNodeOperations: [Foo], devices: [{name: d, nodeAllocatableResources: {x: {}},
