@@ -74,7 +74,7 @@ func validateClaim(p *field.Path, s *resourcev1.ResourceClaimSpec, features *fea
 		func(r *resourcev1.DeviceRequest) string { return r.Name }, rules.request)
 	errs = append(errs, validateItems(at.Child("constraints"), d.Constraints, resourcev1.DeviceConstraintsMaxSize,
 		func(p *field.Path, c *resourcev1.DeviceConstraint) field.ErrorList {
-			return validateConstraint(p, c, names)
+			return validateConstraint(p, c, names, rules.features.EnableConsumableCapacity)
 		})...)
 	errs = append(errs, validateItems(at.Child("config"), d.Config, resourcev1.DeviceConfigMaxSize,
 		func(p *field.Path, c *resourcev1.DeviceClaimConfiguration) field.ErrorList {
@@ -171,14 +171,17 @@ func (c *claimRules) classAndCount(
 }
 
 // validateConstraint checks the attribute that a constraint compares. If it has
-// both, only matchAttribute is checked.
-func validateConstraint(p *field.Path, c *resourcev1.DeviceConstraint, names sets.Set[string]) field.ErrorList {
+// both, only matchAttribute is checked. distinct reports whether there is a
+// choice.
+func validateConstraint(p *field.Path, c *resourcev1.DeviceConstraint, names sets.Set[string], distinct bool) field.ErrorList {
 	errs := validateRequestNames(p.Child("requests"), c.Requests, names)
 	switch {
 	case c.MatchAttribute != nil:
 		return append(errs, validateFullyQualifiedName(p.Child("matchAttribute"), *c.MatchAttribute)...)
 	case c.DistinctAttribute != nil:
 		return append(errs, validateFullyQualifiedName(p.Child("distinctAttribute"), *c.DistinctAttribute)...)
+	case !distinct:
+		return append(errs, field.Required(p.Child("matchAttribute"), ""))
 	default:
 		return append(errs, field.Required(p, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
 	}

@@ -88,7 +88,7 @@ func TestDerivedAttributes(t *testing.T) {
 	}
 
 	c := fresh()
-	if errs := resourcetest.BeforeCreate(r, request("-DRAConsumableCapacity -DRADeviceTaints"), c); len(errs) != 1 || errs[0].Field != "spec.devices.constraints[2]" {
+	if errs := resourcetest.BeforeCreate(r, request("-DRAConsumableCapacity -DRADeviceTaints"), c); len(errs) != 1 || errs[0].Field != "spec.devices.constraints[2].matchAttribute" {
 		t.Errorf("%v, want what the third constraint compares to be missing", errs)
 	}
 	exactly := c.Spec.Devices.Requests[0].Exactly
