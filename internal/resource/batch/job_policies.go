@@ -21,6 +21,7 @@ const (
 	maxExitCodes     = 255
 	maxPodConditions = 20
 	maxSuccessRules  = 20
+	maxIndexesLength = 64 << 10
 )
 
 func validatePodFailurePolicy(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
@@ -143,9 +144,13 @@ func validateSuccessRule(p *field.Path, s *batchv1.JobSpec, r *batchv1.SuccessPo
 	var errs field.ErrorList
 	var total int32
 	if r.SucceededIndexes != nil {
+		at := p.Child("succeededIndexes")
+		if len(*r.SucceededIndexes) > maxIndexesLength {
+			errs = append(errs, field.TooLong(at, *r.SucceededIndexes, maxIndexesLength))
+		}
 		var err error
 		if total, err = countIndexes(*r.SucceededIndexes, ptr.Deref(s.Completions, math.MaxInt32)); err != nil {
-			errs = append(errs, field.Invalid(p.Child("succeededIndexes"), *r.SucceededIndexes, "error parsing succeededIndexes: "+err.Error()))
+			errs = append(errs, field.Invalid(at, *r.SucceededIndexes, "error parsing succeededIndexes: "+err.Error()))
 		}
 	}
 	if n := r.SucceededCount; n != nil {

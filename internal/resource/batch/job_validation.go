@@ -41,7 +41,7 @@ func validateJob(r *resource.RequestContext, j, old *batchv1.Job) field.ErrorLis
 	} else {
 		errs = append(errs, validateScheduling(declarative.Update(), scheduling, j.Spec.Scheduling, before.Scheduling)...)
 	}
-	if old == nil && ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion && ptr.Deref(j.Spec.Completions, 0) > 0 {
+	if ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion && ptr.Deref(j.Spec.Completions, 0) > 0 {
 		pod := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
 		if problems := validation.NameIsDNSLabel(pod, false); len(problems) > 0 {
 			errs = append(errs, field.Invalid(field.NewPath("metadata").Child("name"), j.Name,
@@ -125,7 +125,7 @@ func validateIndexed(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
 		errs = append(errs, field.Required(at, fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
 	case *s.MaxFailedIndexes > maxFailedOfMany:
 		errs = append(errs, field.Invalid(at, *s.MaxFailedIndexes,
-			fmt.Sprintf("must be less than or equal to %d when completions is above %d", maxFailedOfMany, manyCompletions)))
+			fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", maxFailedOfMany, manyCompletions)))
 	}
 	if parallelism > maxParallelismOfMany {
 		errs = append(errs, field.Invalid(p.Child("parallelism"), parallelism,
