@@ -74,7 +74,7 @@ func validateLease(_ *resource.RequestContext, l *coordinationv1.Lease) field.Er
 		errs = append(errs, validators.LeaseStrategy(p.Child("strategy"), *s)...)
 	}
 	if ptr.Deref(l.Spec.PreferredHolder, "") != "" && ptr.Deref(l.Spec.Strategy, "") == "" {
-		errs = append(errs, field.Forbidden(p.Child("preferredHolder"), "may only be specified when `strategy` is defined"))
+		errs = append(errs, field.Forbidden(p.Child("preferredHolder"), "may only be specified if `strategy` is defined"))
 	}
 	return append(errs, validators.NonnegativePointer(p.Child("leaseTransitions"), l.Spec.LeaseTransitions)...)
 }

@@ -8,6 +8,7 @@ import (
 	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -24,6 +25,8 @@ func LeaseCandidates() *resource.Resource {
 		Strategy: resource.Strategy[*coordinationv1beta1.LeaseCandidate]{
 			ForbidUnconditionalUpdate: true,
 			AllowCreateOnUpdate:       true,
+			// The names are identities of processes, which have underscores.
+			ValidateName: func(name string, _ bool) []string { return utilvalidation.IsConfigMapKey(name) },
 			Validate: func(_ *resource.RequestContext, c *coordinationv1beta1.LeaseCandidate) field.ErrorList {
 				return validateCandidate(field.NewPath("spec"), &c.Spec)
 			},
@@ -48,33 +51,32 @@ func LeaseCandidates() *resource.Resource {
 }
 
 func validateCandidate(p *field.Path, s *coordinationv1beta1.LeaseCandidateSpec) field.ErrorList {
-	var errs field.ErrorList
-	if s.LeaseName == "" {
-		errs = append(errs, field.Required(p.Child("leaseName"), ""))
-	} else {
-		errs = append(errs, validators.Problems(p.Child("leaseName"), s.LeaseName, validation.NameIsDNSSubdomain(s.LeaseName, false))...)
-	}
-	binary := parseVersion(p.Child("binaryVersion"), s.BinaryVersion, &errs)
-	switch {
-	case s.EmulationVersion != "":
-		emulated := parseVersion(p.Child("emulationVersion"), s.EmulationVersion, &errs)
-		if binary != nil && emulated != nil && binary.LT(*emulated) {
-			errs = append(errs, field.Invalid(p.Child("binaryVersion"), s.BinaryVersion, "must be greater than or equal to `emulationVersion`"))
-		}
-	case s.Strategy == coordinationv1.OldestEmulationVersion:
-		errs = append(errs, field.Required(p.Child("emulationVersion"), "must be specified when `strategy` is 'OldestEmulationVersion'"))
+	errs := validators.Required(p.Child("leaseName"), s.LeaseName)
+	errs = append(errs, validators.Required(p.Child("binaryVersion"), s.BinaryVersion)...)
+	emulated, problems := parseVersion(p.Child("emulationVersion"), s.EmulationVersion)
+	errs = append(errs, problems...)
+	binary, problems := parseVersion(p.Child("binaryVersion"), s.BinaryVersion)
+	errs = append(errs, problems...)
+	if s.BinaryVersion != "" && s.EmulationVersion != "" && binary.LT(emulated) {
+		errs = append(errs, field.Invalid(p.Child("binaryVersion"), s.BinaryVersion, "must be greater than or equal to `emulationVersion`"))
 	}
 	if s.Strategy == "" {
 		return append(errs, field.Required(p.Child("strategy"), ""))
 	}
+	if s.Strategy == coordinationv1.OldestEmulationVersion && emulated.EQ(semver.Version{}) {
+		errs = append(errs, field.Required(p.Child("emulationVersion"), "must be specified when `strategy` is 'OldestEmulationVersion'"))
+	}
 	return append(errs, validators.LeaseStrategy(p.Child("strategy"), s.Strategy)...)
 }
 
-func parseVersion(p *field.Path, text string, errs *field.ErrorList) *semver.Version {
+// parseVersion returns the zero version if there is none, or an invalid one.
+func parseVersion(p *field.Path, text string) (semver.Version, field.ErrorList) {
+	if text == "" {
+		return semver.Version{}, nil
+	}
 	v, err := semver.Parse(text)
 	if err != nil {
-		*errs = append(*errs, field.Invalid(p, text, err.Error()))
-		return nil
+		return semver.Version{}, field.ErrorList{field.Invalid(p, text, "must be a valid semantic version")}
 	}
-	return &v
+	return v, nil
 }

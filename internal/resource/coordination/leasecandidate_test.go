@@ -22,9 +22,11 @@ func TestLeaseCandidates(t *testing.T) {
 		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.Strategy = "" }, "strategy"},
 		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.EmulationVersion = "" }, "emulationVersion"},
 		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.EmulationVersion = "1.38.0" }, "binaryVersion"},
-		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.BinaryVersion = "v1" }, "binaryVersion"},
+		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.BinaryVersion = "v1" }, "binaryVersion binaryVersion"},
+		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.BinaryVersion = "" }, "binaryVersion"},
+		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.EmulationVersion = "v1" }, "emulationVersion emulationVersion"},
 		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.LeaseName = "" }, "leaseName"},
-		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.LeaseName = "A_" }, "leaseName"},
+		{func(s *coordinationv1beta1.LeaseCandidateSpec) { s.LeaseName = "A_" }, ""},
 	} {
 		spec := valid
 		c.change(&spec)
@@ -35,5 +37,17 @@ func TestLeaseCandidates(t *testing.T) {
 		if got := strings.Join(fields, " "); got != c.wrong {
 			t.Errorf("%+v: %q, want %q", spec, got, c.wrong)
 		}
+	}
+}
+
+// TestNamesOfCandidates checks that a candidate can have the identity of a
+// process as its name: the host, an underscore and a UUID.
+func TestNamesOfCandidates(t *testing.T) {
+	validate := LeaseCandidates().Strategy.ValidateName
+	if problems := validate("host_3e4a2d5c-7b2f-4d3a-9d1e-1f2a3b4c5d6e", false); len(problems) > 0 {
+		t.Errorf("an identity is refused: %v", problems)
+	}
+	if problems := validate("a/b", false); len(problems) == 0 {
+		t.Error("a name with a slash is allowed")
 	}
 }
