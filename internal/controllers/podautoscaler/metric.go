@@ -173,11 +173,12 @@ func (w *workload) external(from source, m *autoscaling.ExternalMetricSource) (*
 }
 
 // ofWhole computes replicas from a measurement of the whole: for a value, or
-// for the average of each replica.
+// for the average of each replica. If there are targets of both kinds, the type
+// decides.
 func (w *workload) ofWhole(measured int64, t autoscaling.MetricTarget) (int32, autoscaling.MetricValueStatus, error) {
 	c := &objectReplicas{milli: measured, spec: w.spec, now: w.status, pods: w.pods, tolerance: w.tolerance}
 	switch {
-	case t.AverageValue != nil:
+	case t.AverageValue != nil && (t.Value == nil || t.Type != autoscaling.ValueMetricType):
 		replicas, share := c.forAverage(t.AverageValue.MilliValue())
 		return replicas, autoscaling.MetricValueStatus{AverageValue: milli(share)}, nil
 	case t.Value != nil:

@@ -248,3 +248,16 @@ func TestObjectMetricThatFails(t *testing.T) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
+
+// The type of a target with two kinds of values decides which one counts.
+func TestTargetWithBothValues(t *testing.T) {
+	w := &workload{namespace: "shop"}
+	for kind, want := range map[autoscaling.MetricTargetType]int32{autoscaling.ValueMetricType: 2, autoscaling.AverageValueMetricType: 3} {
+		replicas, _, err := w.ofWhole(6000, autoscaling.MetricTarget{
+			Type: kind, Value: resource.NewQuantity(3, resource.DecimalSI), AverageValue: resource.NewQuantity(2, resource.DecimalSI),
+		})
+		if err != nil || replicas != want {
+			t.Errorf("type %s: %d replicas and error %v, want %d", kind, replicas, err, want)
+		}
+	}
+}

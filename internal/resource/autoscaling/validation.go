@@ -9,6 +9,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
@@ -132,13 +133,9 @@ func validateMetric(p *field.Path, m *autoscalingv2.MetricSpec, described versio
 func validateObject(p *field.Path, o *autoscalingv2.ObjectMetricSource, described versionRule) field.ErrorList {
 	errs := validateReference(p.Child("describedObject"), &o.DescribedObject, described)
 	errs = append(errs, validateMetricName(p.Child("metric"), &o.Metric)...)
-	target := p.Child("target")
-	errs = append(errs, validateMetricTarget(target, &o.Target)...)
-	switch {
-	case o.Target.Value != nil && o.Target.AverageValue != nil:
-		errs = append(errs, field.Forbidden(target.Child("averageValue"), "may not set both a target value for metric and a per-pod target"))
-	case o.Target.Value == nil && o.Target.AverageValue == nil:
-		errs = append(errs, field.Required(target.Child("averageValue"), "must set either a target value for metric or a per-pod target"))
+	errs = append(errs, validateMetricTarget(p.Child("target"), &o.Target)...)
+	if o.Target.Value == nil && o.Target.AverageValue == nil {
+		errs = append(errs, field.Required(p.Child("target", "averageValue"), "must set either a target value or averageValue"))
 	}
 	return errs
 }
@@ -174,10 +171,13 @@ func validateResourceName(p *field.Path, name string) field.ErrorList {
 
 func validateContainerResource(p *field.Path, c *autoscalingv2.ContainerResourceMetricSource) field.ErrorList {
 	errs := validateResourceName(p, string(c.Name))
+	if c.Name != "" {
+		errs = append(errs, resourcelist.ValidateContainerName(c.Name, p.Child("name"))...)
+	}
 	if c.Container == "" {
 		errs = append(errs, field.Required(p.Child("container"), "must specify a container"))
 	} else {
-		errs = append(errs, validators.PathSegment(p.Child("container"), c.Container)...)
+		errs = append(errs, validators.Label(p.Child("container"), c.Container)...)
 	}
 	return append(errs, validateUsage(p.Child("target"), &c.Target)...)
 }
