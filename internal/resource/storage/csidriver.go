@@ -31,6 +31,7 @@ func CSIDrivers() *resource.Resource {
 			ForbidUnconditionalUpdate: true,
 			Validate:                  validateCSIDriver,
 			ValidateUpdate:            validateCSIDriverUpdate,
+			Warnings:                  csiDriverWarnings,
 			PrepareForCreate: func(r *resource.RequestContext, d *storagev1.CSIDriver) {
 				feature.Drop(r.Features, csiDriverFields(), &d.Spec, nil)
 			},
@@ -55,6 +56,17 @@ func CSIDrivers() *resource.Resource {
 			Row: csiDriverRow,
 		},
 	})
+}
+
+// csiDriverWarnings warns if a driver gets new kinds of tokens among the
+// attributes of volumes, which drivers log.
+func csiDriverWarnings(_ *resource.RequestContext, d, old *storagev1.CSIDriver) []string {
+	tokens := d.Spec.TokenRequests
+	if len(tokens) == 0 || d.Spec.ServiceAccountTokenInSecrets != nil || old != nil && equality.Semantic.DeepEqual(tokens, old.Spec.TokenRequests) {
+		return nil
+	}
+	return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, " +
+		"set to true to prevent possible logging of tokens in volume attributes"}
 }
 
 // csiDriverFields are the fields of a driver that belong to features which can

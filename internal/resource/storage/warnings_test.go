@@ -24,3 +24,38 @@ func TestCSIStorageCapacityWarnings(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestCSIDriverWarnings checks that tokens among the attributes of volumes are
+// warned of when they are requested first.
+func TestCSIDriverWarnings(t *testing.T) {
+	driver := func(inSecrets *bool, audiences ...string) *storagev1.CSIDriver {
+		d := &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{ServiceAccountTokenInSecrets: inSecrets}}
+		for _, audience := range audiences {
+			d.Spec.TokenRequests = append(d.Spec.TokenRequests, storagev1.TokenRequest{Audience: audience})
+		}
+		return d
+	}
+	yes, no := true, false
+	for _, test := range []struct {
+		name      string
+		next, old *storagev1.CSIDriver
+		warnings  int
+	}{
+		{"no tokens", driver(nil), nil, 0},
+		{"tokens", driver(nil, "a"), nil, 1},
+		{"in secrets", driver(&yes, "a"), nil, 0},
+		{"not in secrets", driver(&no, "a"), nil, 0},
+		{"as before", driver(nil, "a"), driver(nil, "a"), 0},
+		{"for the first time", driver(nil, "a"), driver(nil), 1},
+		{"of another audience", driver(nil, "b"), driver(nil, "a"), 1},
+		{"no longer", driver(nil), driver(nil, "a"), 0},
+	} {
+		var old resource.Object
+		if test.old != nil {
+			old = test.old
+		}
+		if got := storage.CSIDrivers().Strategy.Warnings(&resource.RequestContext{}, test.next, old); len(got) != test.warnings {
+			t.Errorf("%s: warnings %q, want %d", test.name, got, test.warnings)
+		}
+	}
+}
