@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -50,9 +51,14 @@ func TestClaimTemplates(t *testing.T) {
 func TestClaimTemplateWarnings(t *testing.T) {
 	o := &appsv1.StatefulSet{}
 	o.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceStorage: apiresource.MustParse("1500m")}}}}}
+		Requests: corev1.ResourceList{corev1.ResourceStorage: apiresource.MustParse("1500m")},
+		Limits:   corev1.ResourceList{corev1.ResourceStorage: apiresource.MustParse("2500m")}}}}}
 	got := StatefulSets().Strategy.Warnings(&resource.RequestContext{}, o, nil)
-	if want := `spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer`; len(got) != 1 || got[0] != want {
+	want := []string{
+		`spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer`,
+		`spec.volumeClaimTemplates[0].resources.limits[storage]: fractional byte value "2500m" is invalid, must be an integer`,
+	}
+	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -246,12 +246,17 @@ func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Pat
 	return errs
 }
 
-// ClaimWarnings warns of requests for fractions of bytes.
+// ClaimWarnings warns of requests and limits that are fractions of bytes.
 func ClaimWarnings(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
 	var warnings []string
-	if request, ok := spec.Resources.Requests[corev1.ResourceStorage]; ok && request.MilliValue()%1000 != 0 {
-		warnings = append(warnings, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer",
-			path.Child("resources", "requests").Key(string(corev1.ResourceStorage)), request.String()))
+	for _, list := range []struct {
+		name    string
+		amounts corev1.ResourceList
+	}{{"requests", spec.Resources.Requests}, {"limits", spec.Resources.Limits}} {
+		if amount, ok := list.amounts[corev1.ResourceStorage]; ok && amount.MilliValue()%1000 != 0 {
+			warnings = append(warnings, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer",
+				path.Child("resources", list.name).Key(string(corev1.ResourceStorage)), amount.String()))
+		}
 	}
 	return warnings
 }
