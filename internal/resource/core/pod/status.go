@@ -13,8 +13,8 @@ import (
 )
 
 // prepareStatus copies from the old pod what an update of the status cannot
-// change.
-func prepareStatus(_ *resource.RequestContext, p, old *corev1.Pod) {
+// change, and clears the fields of disabled features.
+func prepareStatus(r *resource.RequestContext, p, old *corev1.Pod) {
 	p.DeletionTimestamp = old.DeletionTimestamp
 	p.OwnerReferences = old.OwnerReferences
 	if p.Status.QOSClass == "" {
@@ -22,6 +22,7 @@ func prepareStatus(_ *resource.RequestContext, p, old *corev1.Pod) {
 	}
 	keepObservedGenerations(&p.Status, &old.Status)
 	keepClaimStatuses(&p.Status, &old.Status)
+	dropStatusFields(r.Features, &p.Status, &old.Status)
 	if p.Status.HostIP != "" && len(p.Status.HostIPs) == 0 {
 		p.Status.HostIPs = []corev1.HostIP{{IP: p.Status.HostIP}}
 	}
@@ -85,6 +86,7 @@ func validateStatus(_ *resource.RequestContext, p, old *corev1.Pod) field.ErrorL
 	errs = append(errs, validateContainerStatuses(p, old, path)...)
 	errs = append(errs, validateClaimStatuses(p, path.Child("resourceClaimStatuses"))...)
 	errs = append(errs, validateExtendedClaimStatus(p, path.Child("extendedResourceClaimStatus"))...)
+	errs = append(errs, validateGatedStatus(&p.Status, &old.Status, path)...)
 	errs = append(errs, validatePodIPs(p.Status.PodIPs, old.Status.PodIPs, path.Child("podIPs"))...)
 	return append(errs, validateHostIPs(&p.Status, &old.Status, path.Child("hostIPs"))...)
 }

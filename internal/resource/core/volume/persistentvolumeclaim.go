@@ -29,7 +29,12 @@ func PersistentVolumeClaims() *resource.Resource {
 		},
 		Default: defaultPersistentVolumeClaim,
 		Status: resource.Status[*corev1.PersistentVolumeClaim]{
-			Copy:     func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status },
+			Copy: func(c, from *corev1.PersistentVolumeClaim) { c.Status = from.Status },
+			Prepare: func(r *resource.RequestContext, c, old *corev1.PersistentVolumeClaim) {
+				if old.Status.HealthStatus == nil && !r.Features.Enabled(feature.CSIVolumeHealth) {
+					c.Status.HealthStatus = nil
+				}
+			},
 			Validate: validateClaimStatus,
 		},
 		UpdateValidatesAlone: true,

@@ -82,3 +82,29 @@ func TestClaimKeepsWhatItHas(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestHealthOfClaims checks what an external controller reports of the health
+// of a volume, and that it is dropped while the feature is off.
+func TestHealthOfClaims(t *testing.T) {
+	on, err := feature.Parse([]string{"CSIVolumeHealth=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := volume.PersistentVolumeClaims()
+	old := claims.Hub().New().(*corev1.PersistentVolumeClaim)
+	old.Name, old.Namespace, old.UID, old.ResourceVersion = "c", "default", "u", "1"
+	old.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	next := old.DeepCopy()
+	next.Status.HealthStatus = &corev1.VolumeHealthStatus{HealthConditions: []corev1.VolumeHealthCondition{{Status: corev1.VolumeHealthDegraded}}}
+	dropped := next.DeepCopy()
+	req := &resource.RequestContext{Now: noon, Namespace: "default", Features: on}
+	errs := resourcetest.BeforeSubresourceUpdate(claims, claims.Subresource("status"), req, next, old)
+	if len(errs) != 1 || errs[0].Error() != "status.healthStatus.healthConditions[0].reason: Required value" {
+		t.Errorf("%v", errs)
+	}
+	req = &resource.RequestContext{Now: noon, Namespace: "default"}
+	errs = resourcetest.BeforeSubresourceUpdate(claims, claims.Subresource("status"), req, dropped, old)
+	if len(errs) > 0 || dropped.Status.HealthStatus != nil {
+		t.Errorf("off: %v, %v", errs, dropped.Status.HealthStatus)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
+	"github.com/coracle-io/coracle/internal/resource/declarative"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
@@ -90,7 +91,7 @@ func resizeStatuses() []corev1.ClaimResourceStatus {
 	}
 }
 
-func validateClaimStatus(_ *resource.RequestContext, c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
+func validateClaimStatus(_ *resource.RequestContext, c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status")
 	if len(c.Spec.AccessModes) == 0 {
@@ -113,6 +114,10 @@ func validateClaimStatus(_ *resource.RequestContext, c, _ *corev1.PersistentVolu
 			found = resourcelist.ValidateVolumeQuantity(quantity, allocated.Key(string(name)))
 		}
 		errs = append(errs, found...)
+	}
+	if health := c.Status.HealthStatus; health != nil {
+		before := ptr.Deref(old.Status.HealthStatus, corev1.VolumeHealthStatus{})
+		errs = append(errs, ValidateHealth(declarative.Update(), path.Child("healthStatus", "healthConditions"), health.HealthConditions, before.HealthConditions)...)
 	}
 	return errs
 }

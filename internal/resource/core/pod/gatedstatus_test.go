@@ -1,0 +1,99 @@
+package pod_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
+)
+
+// TestGatedStatus checks the status fields of features that are off by
+// default, and that they are dropped while the features are off.
+func TestGatedStatus(t *testing.T) {
+	on, err := feature.Parse([]string{"CSIVolumeHealth=true", "DRANodeAllocatableResources=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		status string
+		want   []string // the beginnings of the errors
+	}{
+		"claim": {
+			status: `{nodeAllocatableResourceClaimStatuses: [{resourceClaimName: a, containers: [c], mapping: [{name: cpu, quantity: "1"}], overhead: [{name: memory, perPod: 1Mi}]}]}`,
+		},
+		"incomplete claim": {
+			status: `{nodeAllocatableResourceClaimStatuses: [{containers: [c, c], mapping: [{}], overhead: [{perContainer: "-1"}, {name: cpu}]}]}`,
+			want: []string{
+				`status.nodeAllocatableResourceClaimStatuses[0].resourceClaimName: Required value`,
+				`status.nodeAllocatableResourceClaimStatuses[0].containers[1]: Duplicate value: "c"`,
+				`status.nodeAllocatableResourceClaimStatuses[0].mapping[0].name: Required value`,
+				`status.nodeAllocatableResourceClaimStatuses[0].mapping[0].quantity: Required value`,
+				`status.nodeAllocatableResourceClaimStatuses[0].overhead[0].name: Required value`,
+				`status.nodeAllocatableResourceClaimStatuses[0].overhead[0].perContainer: Invalid value: "-1": must be non-negative`,
+				`status.nodeAllocatableResourceClaimStatuses[0].overhead[1]: Invalid value: "": at least one of perPod or perContainer must be set`,
+			},
+		},
+		"claim twice": {
+			status: `{nodeAllocatableResourceClaimStatuses: [{resourceClaimName: a}, {resourceClaimName: a}]}`,
+			want:   []string{`status.nodeAllocatableResourceClaimStatuses[1]: Duplicate value`},
+		},
+		"health": {
+			status: `{volumeHealth: [{name: v}, {name: w, healthConditions: [{status: Degraded, reason: Slow}, {status: Degraded, reason: Old}]}]}`,
+		},
+		"unknown health": {
+			status: `{volumeHealth: [{healthConditions: [{status: Gone, reason: Lost}, {message: m}]}]}`,
+			want: []string{
+				`status.volumeHealth[0].name: Required value`,
+				`status.volumeHealth[0].healthConditions[0].status: Unsupported value: "Gone"`,
+				`status.volumeHealth[0].healthConditions[1].status: Required value`,
+				`status.volumeHealth[0].healthConditions[1].reason: Required value`,
+			},
+		},
+		"long texts": {
+			status: `{volumeHealth: [{name: v, healthConditions: [{status: Degraded, reason: ` + strings.Repeat("R", 257) + `, message: ` + strings.Repeat("ü", 513) + `}]}]}`,
+			want: []string{
+				`status.volumeHealth[0].healthConditions[0].reason: Too long`,
+				`status.volumeHealth[0].healthConditions[0].message: Too long`,
+			},
+		},
+		"twice the same": {
+			status: `{volumeHealth: [{name: v, healthConditions: [{status: DataLoss, reason: R}, {status: DataLoss, reason: R}]}, {name: v}]}`,
+			want: []string{
+				`status.volumeHealth[0].healthConditions[1]: Duplicate value`,
+				`status.volumeHealth[1]: Duplicate value`,
+			},
+		},
+		"too many": {
+			status: `{volumeHealth: [{name: v, healthConditions: [` + strings.Repeat(`{status: DataLoss, reason: R},`, 17) + `]}]}`,
+			want:   []string{`status.volumeHealth[0].healthConditions: Too many: 17: must have at most 16 items`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, old := pod.Pods(), storedPod(t, "{}")
+			old.Status.QOSClass = podquery.QOSClass(old)
+			next := old.DeepCopy()
+			if err := yaml.Unmarshal([]byte(test.status), &next.Status); err != nil {
+				t.Fatal(err)
+			}
+			dropped := next.DeepCopy()
+			var got []string
+			for _, err := range resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{Now: noon, Namespace: "default", Features: on}, next, old) {
+				got = append(got, err.Error())
+			}
+			if !slices.EqualFunc(got, test.want, strings.HasPrefix) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			}
+			errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{Now: noon, Namespace: "default"}, dropped, old)
+			if len(errs) > 0 || dropped.Status.VolumeHealth != nil || dropped.Status.NodeAllocatableResourceClaimStatuses != nil {
+				t.Errorf("off: %v, %v", errs, dropped.Status)
+			}
+		})
+	}
+}
