@@ -69,7 +69,7 @@ func validateStatus(now time.Time, p *field.Path, s, old *lifecyclev1alpha1.Evic
 
 func validateRequester(op declarative.Operation, p *field.Path, r, old *lifecyclev1alpha1.Requester) field.ErrorList {
 	if old == nil {
-		old = &lifecyclev1alpha1.Requester{}
+		op, old = declarative.Create(), &lifecyclev1alpha1.Requester{}
 	}
 	errs := declarative.Value(op, p.Child("name"), &r.Name, &old.Name, declarative.Required, validate.PrefixedLabelKey)
 	return append(errs, declarative.Value(op, p.Child("intent"), &r.Intent, &old.Intent, declarative.Required,

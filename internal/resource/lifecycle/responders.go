@@ -81,20 +81,19 @@ func repeated(list []lifecyclev1alpha1.TargetResponder) bool {
 }
 
 func validateTargetResponder(op declarative.Operation, p *field.Path, r, old *lifecyclev1alpha1.TargetResponder) field.ErrorList {
-	var was lifecyclev1alpha1.TargetResponder
-	if old != nil {
-		was = *old
+	if old == nil {
+		op, old = declarative.Create(), &lifecyclev1alpha1.TargetResponder{}
 	}
-	errs := declarative.Value(op, p.Child("name"), &r.Name, &was.Name, declarative.Required, validate.PrefixedLabelKey)
+	errs := declarative.Value(op, p.Child("name"), &r.Name, &old.Name, declarative.Required, validate.PrefixedLabelKey)
 	priority := p.Child("priority")
 	errs = append(errs, declarative.First(
 		func() field.ErrorList {
-			return declarative.Only(op, priority, r.Priority, was.Priority, validate.NoModify, validate.NoUnset)
+			return declarative.Only(op, priority, r.Priority, old.Priority, validate.NoModify, validate.NoUnset)
 		},
 		func() field.ErrorList {
-			return declarative.Pointer(op, priority, r.Priority, was.Priority, declarative.Required, declarative.Min[int32](0), declarative.Max[int32](100000))
+			return declarative.Pointer(op, priority, r.Priority, old.Priority, declarative.Required, declarative.Min[int32](0), declarative.Max[int32](100000))
 		})...)
-	return append(errs, declarative.Value(op, p.Child("state"), &r.State, &was.State, declarative.Required,
+	return append(errs, declarative.Value(op, p.Child("state"), &r.State, &old.State, declarative.Required,
 		declarative.OneOf(inactive, active, interrupted, canceled, completed))...)
 }
 

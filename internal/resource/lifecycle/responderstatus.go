@@ -50,14 +50,13 @@ func validateResponders(now time.Time, p *field.Path, s, old *lifecyclev1alpha1.
 }
 
 func validateReport(op declarative.Operation, p *field.Path, r, old *lifecyclev1alpha1.ResponderStatus) field.ErrorList {
-	var was lifecyclev1alpha1.ResponderStatus
-	if old != nil {
-		was = *old
+	if old == nil {
+		op, old = declarative.Create(), &lifecyclev1alpha1.ResponderStatus{}
 	}
-	errs := declarative.Value(op, p.Child("name"), &r.Name, &was.Name, declarative.Required, validate.PrefixedLabelKey)
-	errs = append(errs, declarative.Only(op, p.Child("startTime"), r.StartTime, was.StartTime, validate.NoModify, validate.NoUnset)...)
-	errs = append(errs, declarative.Only(op, p.Child("completionTime"), r.CompletionTime, was.CompletionTime, validate.NoModify, validate.NoUnset)...)
-	return append(errs, declarative.Pointer(op, p.Child("message"), r.Message, was.Message, declarative.Optional, declarative.MaxLength(maxMessage))...)
+	errs := declarative.Value(op, p.Child("name"), &r.Name, &old.Name, declarative.Required, validate.PrefixedLabelKey)
+	errs = append(errs, declarative.Only(op, p.Child("startTime"), r.StartTime, old.StartTime, validate.NoModify, validate.NoUnset)...)
+	errs = append(errs, declarative.Only(op, p.Child("completionTime"), r.CompletionTime, old.CompletionTime, validate.NoModify, validate.NoUnset)...)
+	return append(errs, declarative.Pointer(op, p.Child("message"), r.Message, old.Message, declarative.Optional, declarative.MaxLength(maxMessage))...)
 }
 
 func validateTimes(now time.Time, p *field.Path, r, old *lifecyclev1alpha1.ResponderStatus, isActive bool) field.ErrorList {
