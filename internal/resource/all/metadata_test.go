@@ -56,3 +56,65 @@ func TestMetadataErrorsInUpdates(t *testing.T) {
 		}
 	}
 }
+
+// TestMetadataInUpdatesOfAStatus checks which metadata an update of the status
+// can change.
+func TestMetadataInUpdatesOfAStatus(t *testing.T) {
+	for plural, want := range map[string]string{
+		"compositepodgroups":         "",
+		"deployments":                "annotations",
+		"evictionrequests":           "",
+		"evictions":                  "",
+		"podgroups":                  "",
+		"replicasets":                "labels annotations",
+		"resourceclaims":             "",
+		"resourcepoolstatusrequests": "",
+		"servicecidrs":               "",
+		"storageversions":            "",
+	} {
+		r := named(t, plural)
+		old, changed := r.Hub().New(), r.Hub().New()
+		changed.SetLabels(map[string]string{"a": "b"})
+		changed.SetAnnotations(map[string]string{"a": "b"})
+		r.Subresource("status").PrepareForUpdate(&resource.RequestContext{}, changed, old)
+		var got []string
+		if len(changed.GetLabels()) > 0 {
+			got = append(got, "labels")
+		}
+		if len(changed.GetAnnotations()) > 0 {
+			got = append(got, "annotations")
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s: %q, want %q", plural, got, want)
+		}
+	}
+}
+
+// TestUnconditionalUpdates checks which kinds can be replaced without a
+// resourceVersion.
+func TestUnconditionalUpdates(t *testing.T) {
+	for plural, want := range map[string]bool{
+		"clustertrustbundles":      false,
+		"configmaps":               true,
+		"evictionrequests":         false,
+		"evictions":                false,
+		"podcertificaterequests":   false,
+		"podgroups":                true,
+		"storageversionmigrations": false,
+	} {
+		if got := !named(t, plural).Strategy.ForbidUnconditionalUpdate; got != want {
+			t.Errorf("%s: %v, want %v", plural, got, want)
+		}
+	}
+}
+
+func named(t *testing.T, plural string) *resource.Resource {
+	t.Helper()
+	for _, r := range all.All() {
+		if r.Plural == plural {
+			return r
+		}
+	}
+	t.Fatalf("there is no resource %s", plural)
+	return nil
+}

@@ -24,7 +24,8 @@ func StorageVersions() *resource.Resource {
 		Cluster:      true,
 		Gate:         feature.StorageVersionAPI,
 		Status: resource.Status[*internalv1alpha1.StorageVersion]{
-			Copy: func(v, from *internalv1alpha1.StorageVersion) { v.Status = from.Status },
+			Copy:          func(v, from *internalv1alpha1.StorageVersion) { v.Status = from.Status },
+			KeepsMetadata: true,
 			Validate: func(_ *resource.RequestContext, v, _ *internalv1alpha1.StorageVersion) field.ErrorList {
 				return validateStatus(field.NewPath("status"), &v.Status)
 			},

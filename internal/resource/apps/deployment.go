@@ -40,6 +40,7 @@ func Deployments() *resource.Resource {
 		Status: resource.Status[*appsv1.Deployment]{
 			Copy: func(d, from *appsv1.Deployment) { d.Status = from.Status },
 			Prepare: func(r *resource.RequestContext, o, old *appsv1.Deployment) {
+				o.Labels = old.Labels
 				feature.Drop(r.Features, deploymentStatusFields(), &o.Status, &old.Status)
 			},
 			Validate: validateDeploymentStatus,

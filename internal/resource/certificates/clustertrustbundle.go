@@ -31,7 +31,8 @@ func ClusterTrustBundles() *resource.Resource {
 		Gate:                 feature.ClusterTrustBundle,
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*certificatesv1.ClusterTrustBundle]{
-			ValidateName: acceptAnyName,
+			ForbidUnconditionalUpdate: true,
+			ValidateName:              acceptAnyName,
 			Validate: func(_ *resource.RequestContext, b *certificatesv1.ClusterTrustBundle) field.ErrorList {
 				return validateTrustBundle(b, nil)
 			},

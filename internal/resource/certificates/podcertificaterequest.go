@@ -35,7 +35,8 @@ func PodCertificateRequests() *resource.Resource {
 		},
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*certificatesv1.PodCertificateRequest]{
-			Validate: validatePodRequest,
+			ForbidUnconditionalUpdate: true,
+			Validate:                  validatePodRequest,
 			ValidateUpdate: func(_ *resource.RequestContext, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 				if equality.Semantic.DeepEqual(r.Spec, old.Spec) {
 					return nil

@@ -41,7 +41,8 @@ func ResourcePoolStatusRequests() *resource.Resource {
 			defaults.Nil(&r.Spec.Limit, resourcev1alpha3.ResourcePoolStatusRequestLimitDefault)
 		},
 		Status: resource.Status[*resourcev1alpha3.ResourcePoolStatusRequest]{
-			Copy: func(r, from *resourcev1alpha3.ResourcePoolStatusRequest) { r.Status = from.Status },
+			Copy:          func(r, from *resourcev1alpha3.ResourcePoolStatusRequest) { r.Status = from.Status },
+			KeepsMetadata: true,
 			Validate: func(_ *resource.RequestContext, r, old *resourcev1alpha3.ResourcePoolStatusRequest) field.ErrorList {
 				p := field.NewPath("status")
 				if old.Status != nil {

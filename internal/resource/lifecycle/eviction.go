@@ -24,13 +24,15 @@ func Evictions() *resource.Resource {
 		Gate:         feature.EvictionRequestAPI,
 		Spec:         func(e *lifecyclev1alpha1.Eviction) any { return e.Spec },
 		Status: resource.Status[*lifecyclev1alpha1.Eviction]{
-			Copy: func(e, from *lifecyclev1alpha1.Eviction) { e.Status = from.Status },
+			Copy:          func(e, from *lifecyclev1alpha1.Eviction) { e.Status = from.Status },
+			KeepsMetadata: true,
 			Validate: func(r *resource.RequestContext, e, old *lifecyclev1alpha1.Eviction) field.ErrorList {
 				return validateStatus(r.Now, field.NewPath("status"), &e.Status, &old.Status)
 			},
 		},
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*lifecyclev1alpha1.Eviction]{
+			ForbidUnconditionalUpdate: true,
 			Validate: func(_ *resource.RequestContext, e *lifecyclev1alpha1.Eviction) field.ErrorList {
 				return validateTarget(declarative.Create(), field.NewPath("spec", "target"), e.Spec.Target.Pod, e.Spec.Target, nil)
 			},

@@ -34,7 +34,8 @@ func EvictionRequests() *resource.Resource {
 		Gate:         feature.EvictionRequestAPI,
 		Spec:         func(r *lifecyclev1alpha1.EvictionRequest) any { return r.Spec },
 		Status: resource.Status[*lifecyclev1alpha1.EvictionRequest]{
-			Copy: func(r, from *lifecyclev1alpha1.EvictionRequest) { r.Status = from.Status },
+			Copy:          func(r, from *lifecyclev1alpha1.EvictionRequest) { r.Status = from.Status },
+			KeepsMetadata: true,
 			Validate: func(_ *resource.RequestContext, r, old *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
 				p := field.NewPath("status")
 				errs := validateConditions(p.Child("conditions"), r.Status.Conditions)
@@ -43,6 +44,7 @@ func EvictionRequests() *resource.Resource {
 		},
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*lifecyclev1alpha1.EvictionRequest]{
+			ForbidUnconditionalUpdate: true,
 			Validate: func(_ *resource.RequestContext, r *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
 				return validateRequest(declarative.Create(), field.NewPath("spec"), &r.Spec, nil)
 			},

@@ -17,10 +17,13 @@ import (
 // ServiceCIDRs is the resource servicecidrs.
 func ServiceCIDRs() *resource.Resource {
 	return resource.Define(resource.Definition[networkingv1.ServiceCIDR, *networkingv1.ServiceCIDR]{
-		GroupVersion:         networkingv1.SchemeGroupVersion,
-		Names:                resource.Names{Kind: "ServiceCIDR", Plural: "servicecidrs"},
-		Cluster:              true,
-		Status:               resource.Status[*networkingv1.ServiceCIDR]{Copy: func(c, from *networkingv1.ServiceCIDR) { c.Status = from.Status }},
+		GroupVersion: networkingv1.SchemeGroupVersion,
+		Names:        resource.Names{Kind: "ServiceCIDR", Plural: "servicecidrs"},
+		Cluster:      true,
+		Status: resource.Status[*networkingv1.ServiceCIDR]{
+			Copy:          func(c, from *networkingv1.ServiceCIDR) { c.Status = from.Status },
+			KeepsMetadata: true,
+		},
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*networkingv1.ServiceCIDR]{
 			Validate: func(_ *resource.RequestContext, c *networkingv1.ServiceCIDR) field.ErrorList {

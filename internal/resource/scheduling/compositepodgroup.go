@@ -27,7 +27,8 @@ func CompositePodGroups() *resource.Resource {
 			}
 		},
 		Status: resource.Status[*schedulingv1alpha3.CompositePodGroup]{
-			Copy: func(g, from *schedulingv1alpha3.CompositePodGroup) { g.Status = from.Status },
+			Copy:          func(g, from *schedulingv1alpha3.CompositePodGroup) { g.Status = from.Status },
+			KeepsMetadata: true,
 			Validate: func(_ *resource.RequestContext, g, _ *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
 				return metav1validation.ValidateConditions(g.Status.Conditions, field.NewPath("status", "conditions"))
 			},

@@ -28,7 +28,8 @@ func PodGroups() *resource.Resource {
 			}
 		},
 		Status: resource.Status[*schedulingv1beta1.PodGroup]{
-			Copy: func(g, from *schedulingv1beta1.PodGroup) { g.Status = from.Status },
+			Copy:          func(g, from *schedulingv1beta1.PodGroup) { g.Status = from.Status },
+			KeepsMetadata: true,
 			Prepare: func(r *resource.RequestContext, g, old *schedulingv1beta1.PodGroup) {
 				if !r.Features.Enabled(groupClaims) && len(old.Spec.ResourceClaims) == 0 {
 					g.Status.ResourceClaimStatuses = nil

@@ -25,7 +25,8 @@ func StorageVersionMigrations() *resource.Resource {
 			KeepsMetadata: true,
 		},
 		Strategy: resource.Strategy[*storagemigrationv1.StorageVersionMigration]{
-			Validate: validateMigration,
+			ForbidUnconditionalUpdate: true,
+			Validate:                  validateMigration,
 			ValidateUpdate: func(_ *resource.RequestContext, m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 				if m.Spec == old.Spec {
 					return nil
