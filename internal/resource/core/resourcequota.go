@@ -39,6 +39,7 @@ func ResourceQuotas() *resource.Resource {
 		Strategy: resource.Strategy[*corev1.ResourceQuota]{
 			Validate:       validateResourceQuota,
 			ValidateUpdate: validateResourceQuotaUpdate,
+			Warnings:       resourceQuotaWarnings,
 		},
 		DeleteStrategy: resource.DeleteStrategy[*corev1.ResourceQuota]{ReturnDeletedObject: true},
 		Table: resource.Table[*corev1.ResourceQuota]{
@@ -51,6 +52,28 @@ func ResourceQuotas() *resource.Resource {
 			Row: resourceQuotaRow,
 		},
 	})
+}
+
+// resourceQuotaWarnings warns of requests in a new quota that are larger than
+// the limits: pods cannot use them up.
+func resourceQuotaWarnings(_ *resource.RequestContext, q, old *corev1.ResourceQuota) []string {
+	if old != nil {
+		return nil
+	}
+	var warnings []string
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage} {
+		requests, limits := "requests."+name, "limits."+name
+		request, requested := q.Spec.Hard[requests]
+		if !requested && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
+			requests = name
+			request, requested = q.Spec.Hard[requests]
+		}
+		limit, limited := q.Spec.Hard[limits]
+		if requested && limited && request.Cmp(limit) > 0 {
+			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)", requests, request.String(), limits, limit.String()))
+		}
+	}
+	return warnings
 }
 
 func resourceQuotaRow(q *corev1.ResourceQuota, now time.Time) []any {
