@@ -47,6 +47,7 @@ const (
 	GenericWorkload                              Gate = "GenericWorkload"
 	GRPCContainerProbeTLS                        Gate = "GRPCContainerProbeTLS"
 	H2CContainerProbe                            Gate = "H2CContainerProbe"
+	HPAGeneration                                Gate = "HPAGeneration"
 	HPAScaleToZero                               Gate = "HPAScaleToZero"
 	InPlacePodLevelResourcesVerticalScaling      Gate = "InPlacePodLevelResourcesVerticalScaling"
 	InPlacePodVerticalScalingInitContainers      Gate = "InPlacePodVerticalScalingInitContainers"

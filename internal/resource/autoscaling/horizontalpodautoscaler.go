@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/defaults"
 	"github.com/coracle-io/coracle/internal/resource/printers"
@@ -45,6 +46,16 @@ func HorizontalPodAutoscalers() *resource.Resource {
 		},
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*autoscalingv2.HorizontalPodAutoscaler]{
+			PrepareForCreate: func(r *resource.RequestContext, a *autoscalingv2.HorizontalPodAutoscaler) {
+				if r.Features.Enabled(feature.HPAGeneration) {
+					a.Generation = 1
+				}
+			},
+			PrepareForUpdate: func(r *resource.RequestContext, a, old *autoscalingv2.HorizontalPodAutoscaler) {
+				if r.Features.Enabled(feature.HPAGeneration) && !resource.Equal(&a.Spec, &old.Spec) {
+					a.Generation = old.Generation + 1
+				}
+			},
 			Validate: func(r *resource.RequestContext, a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 				return validateAutoscaler(r, field.NewPath("spec"), &a.Spec, nil)
 			},
