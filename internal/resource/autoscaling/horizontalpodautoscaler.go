@@ -92,7 +92,9 @@ func cpuUtilization(percent int32) autoscalingv2.MetricSpec {
 // percent of the CPU requests.
 const defaultCPUUtilization = 80
 
+// defaultAutoscaler also drops the annotations in which v1 has fields of v2.
 func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
+	deleteAnnotations(&a.ObjectMeta)
 	defaults.Nil(&a.Spec.MinReplicas, 1)
 	if len(a.Spec.Metrics) == 0 {
 		a.Spec.Metrics = []autoscalingv2.MetricSpec{cpuUtilization(defaultCPUUtilization)}

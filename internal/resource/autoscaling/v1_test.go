@@ -108,3 +108,14 @@ func TestMetricsCell(t *testing.T) {
 		})
 	}
 }
+
+// TestAnnotationsOfV1 checks that v2 objects do not keep the annotations in
+// which v1 has their fields.
+func TestAnnotationsOfV1(t *testing.T) {
+	a := &autoscalingv2.HorizontalPodAutoscaler{}
+	a.Annotations = map[string]string{metricsAnnotation: "[]", conditionsAnnotation: "", behaviorAnnotation: "{}", statusesAnnotation: "x", "owner": "me"}
+	HorizontalPodAutoscalers().Hub().Default(a)
+	if len(a.Annotations) != 1 || a.Annotations["owner"] != "me" {
+		t.Errorf("annotations %v", a.Annotations)
+	}
+}
