@@ -14,17 +14,15 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
-// TestGatedStatus checks the status fields of features that are off by
-// default, and that they are dropped while the features are off.
+type gatedCase struct {
+	status string
+	want   []string // the beginnings of the errors
+}
+
+// TestGatedStatus checks what a pod reports of a node's resources that it has
+// by claims.
 func TestGatedStatus(t *testing.T) {
-	on, err := feature.Parse([]string{"CSIVolumeHealth=true", "DRANodeAllocatableResources=true"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		status string
-		want   []string // the beginnings of the errors
-	}{
+	checkGatedStatuses(t, map[string]gatedCase{
 		"claim": {
 			status: `{nodeAllocatableResourceClaimStatuses: [{resourceClaimName: a, containers: [c], mapping: [{name: cpu, quantity: "1"}], overhead: [{name: memory, perPod: 1Mi}]}]}`,
 		},
@@ -44,6 +42,11 @@ func TestGatedStatus(t *testing.T) {
 			status: `{nodeAllocatableResourceClaimStatuses: [{resourceClaimName: a}, {resourceClaimName: a}]}`,
 			want:   []string{`status.nodeAllocatableResourceClaimStatuses[1]: Duplicate value`},
 		},
+	})
+}
+
+func TestVolumeHealth(t *testing.T) {
+	checkGatedStatuses(t, map[string]gatedCase{
 		"health": {
 			status: `{volumeHealth: [{name: v}, {name: w, healthConditions: [{status: Degraded, reason: Slow}, {status: Degraded, reason: Old}]}]}`,
 		},
@@ -74,7 +77,18 @@ func TestGatedStatus(t *testing.T) {
 			status: `{volumeHealth: [{name: v, healthConditions: [` + strings.Repeat(`{status: DataLoss, reason: R},`, 17) + `]}]}`,
 			want:   []string{`status.volumeHealth[0].healthConditions: Too many: 17: must have at most 16 items`},
 		},
-	} {
+	})
+}
+
+// checkGatedStatuses writes each status while the features are on, and while
+// they are off, when the fields are dropped.
+func checkGatedStatuses(t *testing.T, cases map[string]gatedCase) {
+	t.Helper()
+	on, err := feature.Parse([]string{"CSIVolumeHealth=true", "DRANodeAllocatableResources=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			r, old := pod.Pods(), storedPod(t, "{}")
 			old.Status.QOSClass = podquery.QOSClass(old)
