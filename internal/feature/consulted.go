@@ -49,6 +49,7 @@ const (
 	H2CContainerProbe                            Gate = "H2CContainerProbe"
 	HPAGeneration                                Gate = "HPAGeneration"
 	HPAScaleToZero                               Gate = "HPAScaleToZero"
+	ImageVolumeWithDigest                        Gate = "ImageVolumeWithDigest"
 	InPlacePodLevelResourcesVerticalScaling      Gate = "InPlacePodLevelResourcesVerticalScaling"
 	InPlacePodVerticalScalingInitContainers      Gate = "InPlacePodVerticalScalingInitContainers"
 	InPlacePodVerticalScalingSchedulerPreemption Gate = "InPlacePodVerticalScalingSchedulerPreemption"

@@ -96,6 +96,7 @@ func TestUnconditionalUpdates(t *testing.T) {
 	for plural, want := range map[string]bool{
 		"clustertrustbundles":      false,
 		"configmaps":               true,
+		"devicetaintrules":         false,
 		"evictionrequests":         false,
 		"evictions":                false,
 		"podcertificaterequests":   false,

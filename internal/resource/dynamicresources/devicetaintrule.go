@@ -26,6 +26,7 @@ func DeviceTaintRules() *resource.Resource {
 		},
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*resourcev1.DeviceTaintRule]{
+			ForbidUnconditionalUpdate: true,
 			PrepareForCreate: func(r *resource.RequestContext, t *resourcev1.DeviceTaintRule) {
 				if t.Spec.Taint.TimeAdded == nil {
 					t.Spec.Taint.TimeAdded = new(metav1.NewTime(r.Now))

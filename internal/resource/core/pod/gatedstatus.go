@@ -21,6 +21,33 @@ func dropStatusFields(features *feature.Set, s, old *corev1.PodStatus) {
 	if len(old.VolumeHealth) == 0 && !features.Enabled(feature.CSIVolumeHealth) {
 		s.VolumeHealth = nil
 	}
+	if old.Resources == nil && len(old.AllocatedResources) == 0 && !features.Enabled(feature.InPlacePodLevelResourcesVerticalScaling) {
+		s.Resources, s.AllocatedResources = nil, nil
+	}
+	if !features.Enabled(feature.ResourceHealthStatus) {
+		eachContainerStatus(s, func(c *corev1.ContainerStatus) { c.AllocatedResourcesStatus = nil })
+	}
+	digests := features.Enabled(feature.ImageVolumeWithDigest)
+	eachMountStatus(old, func(m *corev1.VolumeMountStatus) { digests = digests || m.VolumeStatus != nil })
+	if !digests {
+		eachMountStatus(s, func(m *corev1.VolumeMountStatus) { m.VolumeStatus = nil })
+	}
+}
+
+func eachContainerStatus(s *corev1.PodStatus, f func(*corev1.ContainerStatus)) {
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			f(&list[i])
+		}
+	}
+}
+
+func eachMountStatus(s *corev1.PodStatus, f func(*corev1.VolumeMountStatus)) {
+	eachContainerStatus(s, func(c *corev1.ContainerStatus) {
+		for i := range c.VolumeMounts {
+			f(&c.VolumeMounts[i])
+		}
+	})
 }
 
 // validateGatedStatus checks the fields of features that are off by default.

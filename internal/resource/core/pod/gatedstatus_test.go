@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/feature"
@@ -107,6 +109,46 @@ func checkGatedStatuses(t *testing.T, cases map[string]gatedCase) {
 			errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), &resource.RequestContext{Now: noon, Namespace: "default"}, dropped, old)
 			if len(errs) > 0 || dropped.Status.VolumeHealth != nil || dropped.Status.NodeAllocatableResourceClaimStatuses != nil {
 				t.Errorf("off: %v, %v", errs, dropped.Status)
+			}
+		})
+	}
+}
+
+// TestStatusOfDisabledFeatures checks which fields of a status are dropped
+// while their features are off, and which are kept because the pod has them.
+func TestStatusOfDisabledFeatures(t *testing.T) {
+	const full = `{resources: {requests: {cpu: "1"}}, allocatedResources: {cpu: "1"}, initContainerStatuses: [{name: i,
+		allocatedResourcesStatus: [{name: example.com/gpu}], volumeMounts: [{name: v, mountPath: /v, volumeStatus: {image: {imageRef: r}}}]}]}`
+	for name, test := range map[string]struct {
+		gates, old, want string
+	}{
+		"on":           {"ImageVolumeWithDigest=true", `{}`, full},
+		"digests off":  {"", `{}`, strings.ReplaceAll(full, ", volumeStatus: {image: {imageRef: r}}", "")},
+		"digests kept": {"", full, full},
+		"resources off": {"InPlacePodLevelResourcesVerticalScaling=false,ImageVolumeWithDigest=true", `{}`,
+			strings.ReplaceAll(full, `resources: {requests: {cpu: "1"}}, allocatedResources: {cpu: "1"}, `, "")},
+		"health off": {"ResourceHealthStatus=false", full, strings.ReplaceAll(full, "allocatedResourcesStatus: [{name: example.com/gpu}], ", "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			features, err := feature.Parse(strings.Split(test.gates, ","))
+			if err != nil {
+				t.Fatal(err)
+			}
+			status := func(text string) *corev1.Pod {
+				p := storedPod(t, `{initContainers: [{name: i, image: i, resources: {limits: {example.com/gpu: 1}}}]}`)
+				p.Status.QOSClass = podquery.QOSClass(p)
+				if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "\t", " ")), &p.Status); err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}
+			r, next, want := pod.Pods(), status(full), status(test.want)
+			request := &resource.RequestContext{Now: noon, Namespace: "default", Features: features}
+			if errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), request, next, status(test.old)); len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			if diff := cmp.Diff(want.Status, next.Status); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
