@@ -101,3 +101,12 @@ func validateNodeOverhead(op declarative.Operation, p *field.Path, o, old *corev
 	}
 	return errs
 }
+
+// validateVolumeHealth checks what a CSI driver reports of a pod's volume.
+func validateVolumeHealth(op declarative.Operation, p *field.Path, h, old *corev1.PodVolumeHealth) field.ErrorList {
+	if old == nil {
+		op, old = declarative.Create(), &corev1.PodVolumeHealth{}
+	}
+	errs := declarative.Value(op, p.Child("name"), &h.Name, &old.Name, declarative.Required)
+	return append(errs, volume.ValidateHealth(op, p.Child("healthConditions"), h.HealthConditions, old.HealthConditions)...)
+}
