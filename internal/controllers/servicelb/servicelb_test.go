@@ -272,12 +272,12 @@ func TestAnnotationGoesWithTheType(t *testing.T) {
 			service.Status.LoadBalancer = v1.LoadBalancerStatus{}
 		})
 		s.expect("web")
-		service, err := s.Fake.CoreV1().Services("x").Get(t.Context(), "web", metav1.GetOptions{})
+		service, err := s.Fake.CoreV1().Services("x").Get(s.Context(), "web", metav1.GetOptions{})
 		if err != nil {
-			t.Fatal(err)
+			s.Fatal(err)
 		}
 		if len(service.Annotations) > 0 {
-			t.Errorf("annotations %v are left", service.Annotations)
+			s.Errorf("annotations %v are left", service.Annotations)
 		}
 	})
 }
