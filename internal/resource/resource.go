@@ -67,6 +67,9 @@ type RequestContext struct {
 	// ForbidPrivileged refuses privileged containers in pods and templates
 	// (--allow-privileged=false).
 	ForbidPrivileged bool
+	// Warn warns the client of what a rule mends, so that Strategy.Warnings cannot
+	// see it. Nil drops the warnings.
+	Warn func(text string)
 }
 
 // Ends returns the context that ends with the request. r may be nil.

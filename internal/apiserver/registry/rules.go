@@ -14,6 +14,7 @@ func (q *Request) rules() *resource.RequestContext {
 	r := &resource.RequestContext{
 		Context: q.Context, Now: q.Now, User: q.User, Namespace: q.Info.Namespace, GroupVersion: q.Endpoint.Version.GroupVersion,
 		Verb: q.Info.Verb, Features: q.Registry.Features, ForbidPrivileged: !q.Registry.AllowPrivileged,
+		Warn: q.warn,
 	}
 	if q.User != nil {
 		r.NamespaceLabels = func() map[string]string { return namespaceLabels(q.Registry.Cache, q.Info.Namespace) }

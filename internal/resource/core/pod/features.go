@@ -1,11 +1,13 @@
 package pod
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -218,24 +220,34 @@ func fileOwners(items []corev1.DownwardAPIVolumeFile, yield func(**int64) bool) 
 }
 
 // applyAppArmorAnnotations copies profiles from the annotations of old clients
-// to the fields that replaced them.
-func applyAppArmorAnnotations(p *corev1.Pod) {
+// to the fields that replaced them, and warns of the annotations. It leaves out
+// invalid profiles, and the one that the pod has anyway.
+func applyAppArmorAnnotations(r *resource.RequestContext, p *corev1.Pod) {
 	if p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows {
 		return
 	}
 	for c := range podquery.Containers(&p.Spec) {
-		value, ok := p.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
+		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+		value, ok := p.Annotations[key]
 		if !ok || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 			continue
 		}
 		profile := appArmorProfile(value)
-		if profile == nil || p.Spec.SecurityContext != nil && resource.Equal(p.Spec.SecurityContext.AppArmorProfile, profile) {
-			continue
+		if len(validateAppArmorProfile(profile, nil)) > 0 {
+			profile = nil
 		}
-		if c.SecurityContext == nil {
-			c.SecurityContext = &corev1.SecurityContext{}
+		if profile != nil {
+			if p.Spec.SecurityContext != nil && resource.Equal(p.Spec.SecurityContext.AppArmorProfile, profile) {
+				continue
+			}
+			if c.SecurityContext == nil {
+				c.SecurityContext = &corev1.SecurityContext{}
+			}
+			c.SecurityContext.AppArmorProfile = profile
 		}
-		c.SecurityContext.AppArmorProfile = profile
+		if r.Warn != nil {
+			r.Warn(fmt.Sprintf("%s: %s", field.NewPath("metadata", "annotations").Key(key), oldAppArmor))
+		}
 	}
 }
 

@@ -161,7 +161,7 @@ func prepareForCreate(r *resource.RequestContext, p *corev1.Pod) {
 	}
 	mergeLabelKeys(p)
 	addSchedulingGatedCondition(p)
-	applyAppArmorAnnotations(p)
+	applyAppArmorAnnotations(r, p)
 }
 
 // addSchedulingGatedCondition sets the condition PodScheduled to false if the

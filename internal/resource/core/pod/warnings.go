@@ -107,9 +107,12 @@ func pullSecretWarnings(secrets []corev1.LocalObjectReference, at *field.Path) [
 	return warnings
 }
 
+// oldAppArmor is the warning about an annotation that names an AppArmor profile.
+const oldAppArmor = `deprecated since v1.30; use the "appArmorProfile" field instead`
+
 // profileAnnotationWarnings warns of annotations for seccomp and AppArmor
-// profiles if the field that replaced them is not set. The AppArmor
-// annotations of a pod are still read, so it does not warn of them.
+// profiles if the field that replaced them is not set. Of the AppArmor
+// annotations of a pod, applyAppArmorAnnotations has warned.
 func profileAnnotationWarnings(t *corev1.PodTemplateSpec, path *field.Path) []string {
 	if len(t.Annotations) == 0 {
 		return nil
@@ -129,9 +132,8 @@ func profileAnnotationWarnings(t *corev1.PodTemplateSpec, path *field.Path) []st
 		if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
 			warn(corev1.SeccompContainerAnnotationKeyPrefix+c.Name, seccomp)
 		}
-		if path != nil && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) {
-			warn(corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name,
-				`deprecated since v1.30; use the "appArmorProfile" field instead`)
+		if path != nil && (pod == nil || pod.AppArmorProfile == nil) && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) {
+			warn(corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name, oldAppArmor)
 		}
 	})
 	return warnings

@@ -2,13 +2,16 @@ package pod_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core/pod"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
 func TestPodWarnings(t *testing.T) {
@@ -84,6 +87,48 @@ func TestNoWarningsOfUpdates(t *testing.T) {
 	next.Spec.Containers[0].Image, next.Generation = "j", 2
 	if got := pod.Pods().Strategy.Warnings(&resource.RequestContext{}, next, old); len(got) > 0 {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestAppArmorAnnotations checks that the profile in an annotation of a new pod is
+// copied to its field, if it is valid, and that the client is warned of it.
+func TestAppArmorAnnotations(t *testing.T) {
+	const key = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c"
+	const warning = "metadata.annotations[" + key + `]: deprecated since v1.30; use the "appArmorProfile" field instead`
+	for _, test := range []struct {
+		annotation, spec string
+		copied           bool
+		want             []string
+	}{
+		{"unconfined", "{}", true, []string{warning}},
+		{"localhost/mine", "{}", true, []string{warning}},
+		{"localhost/ padded", "{}", false, []string{warning}},
+		{"localhost/", "{}", false, []string{warning}},
+		{"", "{}", false, []string{warning}},
+		{"unconfined", "{securityContext: {appArmorProfile: {type: Unconfined}}}", false, nil},
+		{"unconfined", "{securityContext: {appArmorProfile: {type: RuntimeDefault}}}", true, []string{warning}},
+		{"unconfined", "{containers: [{name: c, image: i, securityContext: {appArmorProfile: {type: Unconfined}}}]}", true, nil},
+		{"unconfined", "{os: {name: windows}}", false, nil},
+	} {
+		p := newPod(t, test.spec)
+		p.Annotations = map[string]string{key: test.annotation}
+		template := &corev1.PodTemplateSpec{ObjectMeta: *p.ObjectMeta.DeepCopy(), Spec: *p.Spec.DeepCopy()}
+		var got []string
+		request := &resource.RequestContext{Now: noon, Namespace: "default", Warn: func(text string) { got = append(got, text) }}
+		if errs := resourcetest.BeforeCreate(pod.Pods(), request, p); len(errs) > 0 {
+			t.Errorf("%q in %s: %v", test.annotation, test.spec, errs)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%q in %s: (-want +got)\n%s", test.annotation, test.spec, diff)
+		}
+		c := p.Spec.Containers[0].SecurityContext
+		if copied := c != nil && c.AppArmorProfile != nil; copied != test.copied {
+			t.Errorf("%q in %s: copied %t, want %t", test.annotation, test.spec, copied, test.copied)
+		}
+		profiled := strings.Contains(test.spec, "appArmorProfile")
+		if warned := len(pod.TemplateWarnings(template, nil, field.NewPath("template"))) > 0; warned == profiled {
+			t.Errorf("template with %q in %s: warned %t", test.annotation, test.spec, warned)
+		}
 	}
 }
 
