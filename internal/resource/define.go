@@ -323,6 +323,12 @@ func (d *Definition[S, T]) statusSubresource() Subresource {
 			}
 			return errs
 		},
+		Warnings: func(obj Object) []string {
+			if d.Status.Warnings == nil {
+				return nil
+			}
+			return d.Status.Warnings(obj.(T))
+		},
 	}
 }
 

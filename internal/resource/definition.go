@@ -73,6 +73,8 @@ type Status[T Object] struct {
 	Prepare func(r *RequestContext, obj, old T)
 	// Validate returns the reasons why an update of the status is refused.
 	Validate func(r *RequestContext, obj, old T) field.ErrorList
+	// Warnings returns the warnings for the client that has updated the status.
+	Warnings func(obj T) []string
 }
 
 // SubresourceDefinition is a Subresource written with the kind's own type.

@@ -48,6 +48,17 @@ func ValidateUpdate(r *Resource, s *Subresource, req *RequestContext, obj, old O
 	return append(errs, validate(req, obj, old)...)
 }
 
+// UpdateWarnings returns the warnings about an update that is valid.
+func UpdateWarnings(r *Resource, s *Subresource, req *RequestContext, obj, old Object) []string {
+	switch {
+	case s == nil:
+		return r.Strategy.Warnings(req, obj, old)
+	case s.Warnings != nil:
+		return s.Warnings(obj)
+	}
+	return nil
+}
+
 // updatesObject reports whether the subresource updates the object itself by
 // rules of its own.
 func (s *Subresource) updatesObject() bool { return s != nil && s.PrepareForUpdate != nil }

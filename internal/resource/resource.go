@@ -248,6 +248,7 @@ type Subresource struct {
 	// (scale, actions).
 	PrepareForUpdate func(r *RequestContext, obj, old Object)
 	ValidateUpdate   func(r *RequestContext, obj, old Object) field.ErrorList
+	Warnings         func(obj Object) []string // of an update; nil: none
 
 	// Scale maps the object to and from autoscaling/v1 Scale.
 	Scale *Scale

@@ -186,10 +186,8 @@ func (u *update) check(g *Admitter, rules *resource.RequestContext, obj, old res
 	if errs := resource.ValidateUpdate(r, q.Subresource, rules, obj, old); len(errs) > 0 {
 		return invalid(q.Context, kindOf(r, obj), obj.GetName(), errs)
 	}
-	if q.Subresource == nil {
-		for _, w := range r.Strategy.Warnings(rules, obj, old) {
-			q.warn(w)
-		}
+	for _, w := range resource.UpdateWarnings(r, q.Subresource, rules, obj, old) {
+		q.warn(w)
 	}
 	if m := q.Registry.Managers; m != nil {
 		m.KeepTimes(old, obj)

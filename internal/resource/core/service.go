@@ -36,6 +36,7 @@ func Services() *resource.Resource {
 		Status: resource.Status[*corev1.Service]{
 			Copy:     func(s, from *corev1.Service) { s.Status = from.Status },
 			Validate: validateServiceStatus,
+			Warnings: serviceStatusWarnings,
 		},
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*corev1.Service]{

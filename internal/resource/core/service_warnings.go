@@ -68,3 +68,15 @@ func ignoredWarnings(s *corev1.ServiceSpec) []string {
 	}
 	return warnings
 }
+
+// serviceStatusWarnings warns of addresses in other notations than the usual one.
+func serviceStatusWarnings(s *corev1.Service) []string {
+	var warnings []string
+	path := field.NewPath("status", "loadBalancer", "ingress")
+	for i, ingress := range s.Status.LoadBalancer.Ingress {
+		if ingress.IP != "" {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(path.Index(i), ingress.IP)...)
+		}
+	}
+	return warnings
+}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -35,6 +36,7 @@ func Ingresses() *resource.Resource {
 				}
 				return validateIngressStatus(field.NewPath("status", "loadBalancer", "ingress"), i.Status.LoadBalancer.Ingress, known)
 			},
+			Warnings: ingressStatusWarnings,
 		},
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*networkingv1.Ingress]{
@@ -68,6 +70,18 @@ func Ingresses() *resource.Resource {
 			Row: ingressRow,
 		},
 	})
+}
+
+// ingressStatusWarnings warns of addresses in other notations than the usual one.
+func ingressStatusWarnings(i *networkingv1.Ingress) []string {
+	var warnings []string
+	path := field.NewPath("status", "loadBalancer", "ingress")
+	for n, point := range i.Status.LoadBalancer.Ingress {
+		if point.IP != "" {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(path.Index(n), point.IP)...)
+		}
+	}
+	return warnings
 }
 
 func ingressRow(i *networkingv1.Ingress, now time.Time) []any {

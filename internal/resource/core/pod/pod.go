@@ -43,6 +43,7 @@ func Pods() *resource.Resource {
 			Copy:     func(p, from *corev1.Pod) { p.Status = from.Status },
 			Prepare:  prepareStatus,
 			Validate: validateStatus,
+			Warnings: statusWarnings,
 		},
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*corev1.Pod]{

@@ -177,3 +177,16 @@ func validateIPPair(ips, known []string, value any, at *field.Path) field.ErrorL
 	}
 	return errs
 }
+
+// statusWarnings warns of addresses in other notations than the usual one.
+func statusWarnings(p *corev1.Pod) []string {
+	var warnings []string
+	path := field.NewPath("status")
+	for i, ip := range p.Status.PodIPs {
+		warnings = append(warnings, utilvalidation.GetWarningsForIP(path.Child("podIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	for i, ip := range p.Status.HostIPs {
+		warnings = append(warnings, utilvalidation.GetWarningsForIP(path.Child("hostIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	return warnings
+}
