@@ -44,7 +44,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// start runs a server with a --runtime-config.
+// start runs a server with a --runtime-config. HorizontalPodAutoscalers had no
+// generation in the recorded version.
 func start(t testing.TB, runtimeConfig ...string) *server {
 	t.Helper()
 	flags := apiserver.NewOptions()
@@ -52,6 +53,7 @@ func start(t testing.TB, runtimeConfig ...string) *server {
 	flags.Serving.AdvertiseAddress = net.IPv4(10, 1, 2, 3)
 	flags.Services.ClusterIPRange = "10.96.0.0/16"
 	flags.APIs.RuntimeConfig = runtimeConfig
+	flags.APIs.FeatureGates = []string{"HPAGeneration=false"}
 	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
