@@ -54,6 +54,12 @@ type Groups interface {
 	Below(path string) ([]string, error)
 	// Usage reads a group's consumption.
 	Usage(path string) (Usage, error)
+	// Disks reads what a group read and wrote, by disk. Disks that it did not use
+	// are left out.
+	Disks(path string) []Disk
+	// Packets reads the packets in the network of the group's own processes, by
+	// interface. It returns nil if the group has no process.
+	Packets(path string) map[string]Packets
 }
 
 // kubePods is the name of the group of all pods.
@@ -120,6 +126,12 @@ func (m *Memory) Below(parent string) ([]string, error) {
 
 // Usage implements Groups.
 func (m *Memory) Usage(string) (Usage, error) { return Usage{}, nil }
+
+// Disks implements Groups.
+func (m *Memory) Disks(string) []Disk { return nil }
+
+// Packets implements Groups.
+func (m *Memory) Packets(string) map[string]Packets { return nil }
 
 // Get returns the controls of a group, nil for a missing one.
 func (m *Memory) Get(path string) *runtimeapi.LinuxContainerResources {

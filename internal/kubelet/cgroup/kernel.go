@@ -20,6 +20,8 @@ import (
 type Kernel struct {
 	root    string
 	unified bool
+	blocks  string // links from the numbers of block devices to their folders
+	proc    string // where the folders of processes are
 }
 
 // controllers are the hierarchies of version 1 that pods get a group in.
@@ -34,7 +36,7 @@ func Detect() (*Kernel, error) {
 	if err := unix.Statfs(root, &st); err != nil {
 		return nil, fmt.Errorf("control groups are not mounted on %s: %w", root, err)
 	}
-	return &Kernel{root: root, unified: st.Type == unix.CGROUP2_SUPER_MAGIC}, nil
+	return &Kernel{root: root, unified: st.Type == unix.CGROUP2_SUPER_MAGIC, blocks: "/sys/dev/block", proc: "/proc"}, nil
 }
 
 func write(path, value string) error {

@@ -173,7 +173,7 @@ func TestProbesOfAPodTakeTurns(t *testing.T) {
 		if n := runs.Load(); n != maxRunning {
 			t.Errorf("%d probes of a pod run at a time, want %d", n, maxRunning)
 		}
-		if n := m.Counts()[Count{Container: "main", Probe: "Readiness", Result: "successful"}]; n != 1 {
+		if n := m.Counts()[Count{UID: "other", Container: "main", Probe: "Readiness", Result: "successful"}]; n != 1 {
 			t.Errorf("the other pod's probe succeeded %d times", n)
 		}
 		close(release)

@@ -69,7 +69,11 @@ type key struct {
 }
 
 // Count names one counter of probe results for the metrics endpoint.
-type Count struct{ Namespace, Pod, Container, Probe, Result string }
+type Count struct {
+	Namespace, Pod           string
+	UID                      types.UID
+	Container, Probe, Result string
+}
 
 // New returns a Manager that calls changed after the result of a probe has
 // changed.
@@ -330,7 +334,7 @@ func (w *worker) count(result string) {
 		counts = make(map[Count]int)
 		w.prober.counts[w.pod.UID] = counts
 	}
-	counts[Count{w.pod.Namespace, w.pod.Name, w.target.Container.Name, w.kind.String(), result}]++
+	counts[Count{w.pod.Namespace, w.pod.Name, w.pod.UID, w.target.Container.Name, w.kind.String(), result}]++
 }
 
 func (w *worker) set(r plan.Result) {

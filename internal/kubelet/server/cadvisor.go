@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/stats"
 )
 
@@ -64,6 +65,51 @@ func cadvisorSeries() []series {
 	}
 }
 
+// diskMetric is a metric of what a group read from a disk or wrote to it.
+type diskMetric struct {
+	name, help string
+	value      func(d *cgroup.Disk) uint64
+}
+
+func diskMetrics() []diskMetric {
+	return []diskMetric{
+		{"container_fs_reads_bytes_total", "Cumulative count of bytes read", func(d *cgroup.Disk) uint64 { return d.ReadBytes }},
+		{"container_fs_reads_total", "Cumulative count of reads completed", func(d *cgroup.Disk) uint64 { return d.Reads }},
+		{"container_fs_writes_bytes_total", "Cumulative count of bytes written", func(d *cgroup.Disk) uint64 { return d.WrittenBytes }},
+		{"container_fs_writes_total", "Cumulative count of writes completed", func(d *cgroup.Disk) uint64 { return d.Writes }},
+	}
+}
+
+// networkMetric is a metric of a network interface: nothing where there is no value.
+type networkMetric struct {
+	name, help string
+	value      func(i *stats.Interface) (uint64, bool)
+}
+
+func networkMetrics() []networkMetric {
+	counted := func(get func(i *stats.Interface) uint64) func(i *stats.Interface) (uint64, bool) {
+		return func(i *stats.Interface) (uint64, bool) { return get(i), true }
+	}
+	packets := func(get func(p *cgroup.Packets) uint64) func(i *stats.Interface) (uint64, bool) {
+		return func(i *stats.Interface) (uint64, bool) {
+			if i.Packets == nil {
+				return 0, false
+			}
+			return get(i.Packets), true
+		}
+	}
+	return []networkMetric{
+		{"container_network_receive_bytes_total", "Cumulative count of bytes received", counted(func(i *stats.Interface) uint64 { return i.ReceivedBytes })},
+		{"container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", counted(func(i *stats.Interface) uint64 { return i.ReceiveErrors })},
+		{"container_network_receive_packets_dropped_total", "Cumulative count of packets dropped while receiving", packets(func(p *cgroup.Packets) uint64 { return p.ReceivedDropped })},
+		{"container_network_receive_packets_total", "Cumulative count of packets received", packets(func(p *cgroup.Packets) uint64 { return p.Received })},
+		{"container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", counted(func(i *stats.Interface) uint64 { return i.SentBytes })},
+		{"container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", counted(func(i *stats.Interface) uint64 { return i.SendErrors })},
+		{"container_network_transmit_packets_dropped_total", "Cumulative count of packets dropped while transmitting", packets(func(p *cgroup.Packets) uint64 { return p.SentDropped })},
+		{"container_network_transmit_packets_total", "Cumulative count of packets transmitted", packets(func(p *cgroup.Packets) uint64 { return p.Sent })},
+	}
+}
+
 // metricsCadvisor shows what each control group uses, by the names that
 // cadvisor made known.
 func (s *Server) metricsCadvisor(w http.ResponseWriter, r *http.Request) {
@@ -86,20 +132,23 @@ func (s *Server) metricsCadvisor(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	for _, one := range []struct {
-		name, help string
-		value      func(i *stats.Interface) uint64
-	}{
-		{"container_network_receive_bytes_total", "Cumulative count of bytes received", func(i *stats.Interface) uint64 { return i.ReceivedBytes }},
-		{"container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", func(i *stats.Interface) uint64 { return i.ReceiveErrors }},
-		{"container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", func(i *stats.Interface) uint64 { return i.SentBytes }},
-		{"container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", func(i *stats.Interface) uint64 { return i.SendErrors }},
-	} {
+	for _, one := range diskMetrics() {
+		for i := range groups {
+			g := &groups[i]
+			for j := range g.Disks {
+				t.add(one.name, "counter", one.help, float64(one.value(&g.Disks[j])),
+					append(label(g, "device", g.Disks[j].Device), "name", g.Name, "namespace", g.Namespace, "pod", g.Pod)...)
+			}
+		}
+	}
+	for _, one := range networkMetrics() {
 		for i := range groups {
 			g := &groups[i]
 			for j := range g.Interfaces {
-				t.add(one.name, "counter", one.help, float64(one.value(&g.Interfaces[j])),
-					append(label(g), "interface", g.Interfaces[j].Name, "name", g.Name, "namespace", g.Namespace, "pod", g.Pod)...)
+				if value, ok := one.value(&g.Interfaces[j]); ok {
+					t.add(one.name, "counter", one.help, float64(value),
+						append(label(g), "interface", g.Interfaces[j].Name, "name", g.Name, "namespace", g.Namespace, "pod", g.Pod)...)
+				}
 			}
 		}
 	}

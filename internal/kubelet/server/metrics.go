@@ -177,7 +177,7 @@ func (s *Server) metricsProbes(w http.ResponseWriter, _ *http.Request) {
 	var t text
 	for c, n := range s.config.ProbeCounts() {
 		t.add("prober_probe_total", "counter", "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.", float64(n),
-			"container", c.Container, "namespace", c.Namespace, "pod", c.Pod, "probe_type", c.Probe, "result", c.Result)
+			"container", c.Container, "namespace", c.Namespace, "pod", c.Pod, "pod_uid", string(c.UID), "probe_type", c.Probe, "result", c.Result)
 	}
 	t.write(w)
 }

@@ -2,10 +2,12 @@ package stats
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 )
 
@@ -59,5 +61,33 @@ func TestSummaryOfNetworkLogsAndSwap(t *testing.T) {
 	}
 	if got := brief.Pods[0]; got.Network != nil || got.Containers[0].Logs != nil {
 		t.Errorf("the summary of CPU and memory alone counts %+v", got)
+	}
+}
+
+// busy are control groups with a disk, whose processes have interfaces.
+type busy struct{ groups }
+
+func (busy) Disks(path string) []cgroup.Disk { return []cgroup.Disk{{Device: path, Reads: 1}} }
+func (busy) Packets(path string) map[string]cgroup.Packets {
+	return map[string]cgroup.Packets{"lo": {Received: 9}, "eth0": {Received: uint64(len(path))}}
+}
+
+// The groups have their disks, and the packets of the interfaces that the runtime
+// reports.
+func TestDisksAndPackets(t *testing.T) {
+	p, _ := newProvider(t)
+	p.CGroups.Groups = busy{p.CGroups.Groups.(groups)}
+	_, found, err := p.Groups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const sandbox = "/kubepods/besteffort/poduid-web/sandbox"
+	for _, g := range found {
+		if want := []cgroup.Disk{{Device: g.ID, Reads: 1}}; !slices.Equal(g.Disks, want) {
+			t.Errorf("disks of %s: %+v", g.ID, g.Disks)
+		}
+		if g.ID == sandbox && (len(g.Interfaces) != 1 || g.Interfaces[0].Packets == nil || g.Interfaces[0].Packets.Received != uint64(len(sandbox))) {
+			t.Errorf("interfaces %+v", g.Interfaces)
+		}
 	}
 }

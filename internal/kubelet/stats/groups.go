@@ -22,6 +22,7 @@ type Group struct {
 	Usage                              cgroup.Usage
 	Started                            time.Time
 	Disk                               *uint64 // bytes in the writable layer
+	Disks                              []cgroup.Disk
 	Interfaces                         []Interface
 	MemoryLimit, Shares, Quota, Period int64 // 0: none
 }
@@ -36,6 +37,7 @@ type Machine struct {
 type Interface struct {
 	Name                                                string
 	ReceivedBytes, ReceiveErrors, SentBytes, SendErrors uint64
+	Packets                                             *cgroup.Packets // nil if they are not known
 }
 
 // Groups returns the machine and the control groups of its pods.
@@ -55,7 +57,8 @@ func (p *Provider) Groups(ctx context.Context) (Machine, []Group, error) {
 		if err != nil {
 			return
 		}
-		g.Usage = usage
+		g.Usage, g.Disks = usage, p.CGroups.Groups.Disks(g.ID)
+		p.addPackets(g.Interfaces, g.ID)
 		out = append(out, g)
 	}
 	root := p.CGroups.Configuration.CgroupRoot
@@ -120,4 +123,18 @@ func (p *Provider) networks(ctx context.Context) map[string][]Interface {
 		}}
 	}
 	return out
+}
+
+// addPackets adds the packets of the interfaces of a sandbox, which the runtime
+// does not report, from the processes in its control group.
+func (p *Provider) addPackets(interfaces []Interface, group string) {
+	if len(interfaces) == 0 {
+		return
+	}
+	known := p.CGroups.Groups.Packets(group)
+	for i := range interfaces {
+		if n, ok := known[interfaces[i].Name]; ok {
+			interfaces[i].Packets = &n
+		}
+	}
 }

@@ -49,6 +49,8 @@ func (groups) Apply(string, *runtimeapi.LinuxContainerResources, int64) error { 
 func (groups) Remove(string) error                                            { return nil }
 func (groups) Kill(string) error                                              { return nil }
 func (groups) Below(string) ([]string, error)                                 { return nil, nil }
+func (groups) Disks(string) []cgroup.Disk                                     { return nil }
+func (groups) Packets(string) map[string]cgroup.Packets                       { return nil }
 func (g groups) Usage(path string) (cgroup.Usage, error) {
 	usage, ok := g[path]
 	if !ok {
