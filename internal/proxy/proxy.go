@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
@@ -80,6 +81,8 @@ type Proxy struct {
 	permit  *permitter
 	health  *health
 	metrics *applyloop.Metrics
+	// programming measures how long changes of endpoints take to reach the kernel.
+	programming *prometheus.HistogramVec
 }
 
 // New returns a proxy that does not run yet.
@@ -96,7 +99,7 @@ func New(config Config) *Proxy {
 	if config.Ports == nil {
 		config.Ports = unknownPorts{}
 	}
-	p := &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), metrics: newMetrics(config.Metrics)}
+	p := &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), metrics: newMetrics(config.Metrics), programming: newProgramming(config.Metrics)}
 	p.permit = &permitter{
 		state: p.state, nodeName: config.NodeName, ports: config.Ports, events: config.Events,
 		clusterCIDRs: config.ClusterCIDRs, reserved: config.Reserved, neighbours: config.NeighbourPorts,
@@ -185,13 +188,18 @@ func (p *Proxy) applyLoop(ctx context.Context, localHealth func(Rules)) {
 
 // apply applies the rules of the state.
 func (p *Proxy) apply(ctx context.Context, localHealth func(Rules)) error {
+	changes := p.state.takeChanges()
 	rules := p.permit.rules(ctx)
 	p.health.queued()
 	started := time.Now()
 	err := p.config.Backend.Apply(rules)
 	p.metrics.Record(time.Since(started), err)
 	if err != nil {
+		p.state.keepChanges(changes)
 		return err
+	}
+	for _, change := range changes {
+		p.programming.WithLabelValues(change.family).Observe(time.Since(change.at).Seconds())
 	}
 	p.health.applied()
 	localHealth(rules)

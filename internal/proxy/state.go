@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -26,6 +27,8 @@ type state struct {
 	slices   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice
 	pods     map[types.NamespacedName]*v1.Pod
 	dirty    map[types.NamespacedName]bool
+	began    time.Time
+	changes  endpointChanges
 	// cidrs maps the names of ServiceCIDRs to their ranges.
 	cidrs map[string][]netip.Prefix
 	// nodes maps nodes' names to their addresses.
@@ -49,6 +52,8 @@ func newState(nodeName string) *state {
 		slices:    map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
 		pods:      map[types.NamespacedName]*v1.Pod{},
 		dirty:     map[types.NamespacedName]bool{},
+		began:     time.Now(),
+		changes:   endpointChanges{},
 		cidrs:     map[string][]netip.Prefix{},
 		byService: map[types.NamespacedName]map[PortName]*ServicePort{},
 		sizes:     map[types.NamespacedName]int{},
@@ -94,6 +99,7 @@ func (s *state) setSlice(slice *discoveryv1.EndpointSlice) {
 	if s.slices[name] == nil {
 		s.slices[name] = map[string]*discoveryv1.EndpointSlice{}
 	}
+	s.changes.note(s.slices[name][slice.Name], slice, s.began)
 	s.slices[name][slice.Name] = slice
 	s.markDirty(name)
 }
@@ -111,6 +117,7 @@ func (s *state) deleteSlice(slice *discoveryv1.EndpointSlice) {
 	defer s.mu.Unlock()
 	name := serviceOf(slice)
 	delete(s.slices[name], slice.Name)
+	delete(s.changes, nameOf(slice))
 	if len(s.slices[name]) == 0 {
 		delete(s.slices, name)
 	}
