@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,6 +37,10 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	running, err := newRunning(r.Metrics)
+	if err != nil {
+		return err
+	}
 	return supervise.Run(ctx, func(ctx context.Context) error {
 		for _, d := range chosen {
 			user, groups := d.identity()
@@ -43,15 +48,34 @@ func (r *Runner) Run(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("getting the identity %s for controller %s: %w", user, d.Name, err)
 			}
-			supervise.Go(ctx, func() { r.runController(ctx, d, c) })
+			supervise.Go(ctx, func() { r.runController(ctx, d, c, running.WithLabelValues(d.Name, "kube-controller-manager")) })
 		}
 		<-ctx.Done()
 		return nil
 	})
 }
 
-// runController runs instances of a controller until ctx is done.
-func (r *Runner) runController(ctx context.Context, d Descriptor, c *client.Client) {
+// newRunning returns the metric of which controllers run, by upstream's name, and
+// exposes it with r, which may be nil. An earlier Run may have exposed it.
+func newRunning(r prometheus.Registerer) (*prometheus.GaugeVec, error) {
+	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "running_managed_controllers", Help: "[BETA] Indicates where instances of a controller are currently running",
+	}, []string{"name", "manager"})
+	if r == nil {
+		return running, nil
+	}
+	err := r.Register(running)
+	if exposed := (prometheus.AlreadyRegisteredError{}); errors.As(err, &exposed) {
+		if earlier, ok := exposed.ExistingCollector.(*prometheus.GaugeVec); ok {
+			return earlier, nil
+		}
+	}
+	return running, err
+}
+
+// runController runs instances of a controller until ctx is done. running is 1 while
+// one runs.
+func (r *Runner) runController(ctx context.Context, d Descriptor, c *client.Client, running prometheus.Gauge) {
 	log := klog.FromContext(ctx).WithName(d.Name)
 	ctx = klog.NewContext(ctx, log)
 	events, shutdown := NewRecorder(ctx, c.Kubernetes, v1.EventSource{Component: d.EventSource})
@@ -62,6 +86,8 @@ func (r *Runner) runController(ctx context.Context, d Descriptor, c *client.Clie
 		if err != nil {
 			return err
 		}
+		running.Set(1)
+		defer running.Set(0)
 		return controller.Run(ctx)
 	})
 	log.V(1).Info("Controller stopped")

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -92,6 +94,48 @@ func TestRunnerRestarts(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// The metric of running controllers follows them, also when the lease of the leader
+// is lost and won again.
+func TestRunningControllersAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := fakeProvider()
+		registry := prometheus.NewRegistry()
+		runner := controller.Runner{
+			Provider: p, Enabled: []string{"*"}, Metrics: registry,
+			Controllers: []controller.Descriptor{
+				{Name: "fails", New: func(*controller.Env) (controller.Controller, error) { return nil, errors.New("cannot be built") }},
+				{Name: "steady", New: func(*controller.Env) (controller.Controller, error) {
+					return controller.Func(func(ctx context.Context) error { <-ctx.Done(); return nil }), nil
+				}},
+			},
+		}
+		shown := func(steady string) {
+			t.Helper()
+			want := `
+# HELP running_managed_controllers [BETA] Indicates where instances of a controller are currently running
+# TYPE running_managed_controllers gauge
+running_managed_controllers{manager="kube-controller-manager",name="fails"} 0
+running_managed_controllers{manager="kube-controller-manager",name="steady"} ` + steady + "\n"
+			if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 2 {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- runner.Run(ctx) }()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			shown("1")
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			shown("0")
 		}
 	})
 }
