@@ -173,6 +173,14 @@ func (s *Server) beginLongRunning(i *apirequest.RequestInfo) (end func()) {
 	return s.registry.Metrics.Requests.Begin(counted(&Answered{Info: i, Known: s.knows(i)}))
 }
 
+// watchListed counts a watch that has sent all existing objects, unless the
+// definition of its resource is gone.
+func (s *Server) watchListed(began time.Time, i *apirequest.RequestInfo) {
+	if s.knows(i) {
+		s.registry.Metrics.Watches.Listed(counted(&Answered{Info: i, Known: true}), s.registry.Clock.Since(began))
+	}
+}
+
 // knows reports whether the resource or subresource of a request is served.
 func (s *Server) knows(i *apirequest.RequestInfo) bool {
 	e := s.registry.Routes().Find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource)

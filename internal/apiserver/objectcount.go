@@ -12,8 +12,8 @@ import (
 type objectCounts struct{ registry *registry.Registry }
 
 var (
-	resourceObjects = prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects by resource.", []string{"group", "resource"}, nil)
-	storageObjects  = prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects by resource.", []string{"resource"}, nil)
+	resourceObjects = prometheus.NewDesc("apiserver_resource_objects", "[ALPHA] Number of stored objects by resource.", []string{"group", "resource"}, nil)
+	storageObjects  = prometheus.NewDesc("apiserver_storage_objects", "[STABLE] (Deprecated since 1.34.0) Number of stored objects by resource; apiserver_resource_objects has the group in a label.", []string{"resource"}, nil)
 )
 
 // Describe implements prometheus.Collector.

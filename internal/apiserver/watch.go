@@ -57,6 +57,7 @@ func (o operation) serveWatch() error {
 		table:          table,
 		bookmarks:      options.AllowWatchBookmarks,
 		count:          o.q.server.registry.Metrics.Watches.Of(o.call.Info.APIGroup, o.call.Info.APIVersion, o.call.Info.Resource),
+		listed:         func() { o.q.server.watchListed(o.q.call.Now, &o.call.Info) },
 		releaseSeat:    held.seat.leave,
 		releaseInitial: held.working.Release,
 		keep:           held.retain,
@@ -102,6 +103,7 @@ type watcher struct {
 	frames         []byte  // buffered events
 	pooled         *[]byte // the buffer of frames, from frameBuffers; nil if none
 	count          metrics.Watched
+	listed         func() // records that the initial events have been sent
 	releaseSeat    func() // releases the seat
 	releaseInitial func() // releases the memory of the initial events
 	// keep counts bytes that the client has not read yet.
@@ -247,5 +249,8 @@ func (w *watcher) bookmark(revision int64, initial bool) error {
 	}
 	w.acquireBuffer()
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, "BOOKMARK", body)
+	if initial {
+		w.listed()
+	}
 	return w.flush()
 }

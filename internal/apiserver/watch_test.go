@@ -128,6 +128,10 @@ func TestWatchList(t *testing.T) {
 	if mark.Type != "BOOKMARK" || mark.Object.Kind != "ConfigMap" || mark.Object.Metadata.Annotations["k8s.io/initial-events-end"] != "true" || mark.Object.Metadata.ResourceVersion == "" {
 		t.Fatalf("%+v", mark)
 	}
+	const counted = `apiserver_watch_list_duration_seconds_count{group="",resource="configmaps",scope="namespace",version="v1"} `
+	if _, page, _ := call(t, s, "GET", "/metrics", ""); !strings.Contains(string(page), "\n"+counted+"1\n") {
+		t.Errorf("the watch list is not counted by %s1", counted)
+	}
 	mustCreate(t, s, mapsPath, configMap("b", "}"))
 	w.expect("ADDED b")
 	none := watch(t, s, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0")

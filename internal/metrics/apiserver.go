@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -64,13 +65,22 @@ func (m *APIServer) InFlight(count func() (reading, mutating int64)) {
 type Watches struct {
 	events *prometheus.CounterVec
 	sizes  *prometheus.HistogramVec
+	lists  *prometheus.HistogramVec
 }
 
 func newWatches(r *Registry) *Watches {
 	return &Watches{
 		events: r.counter("apiserver_watch_events_total", beta+"Number of events sent in watch clients", "group", "version", "resource"),
 		sizes:  r.histogram("apiserver_watch_events_sizes", beta+"Watch event size distribution in bytes", prometheus.ExponentialBuckets(1024, 2, 8), "group", "version", "resource"),
+		lists: r.histogram("apiserver_watch_list_duration_seconds", beta+"Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
+			[]float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60}, "group", "version", "resource", "scope"),
 	}
+}
+
+// Listed records how long a watch took to send all existing objects and the bookmark
+// after them.
+func (w *Watches) Listed(r Request, took time.Duration) {
+	w.lists.WithLabelValues(r.Group, r.Version, r.Resource, r.scope()).Observe(took.Seconds())
 }
 
 // Watched counts the events of the watches of a resource.

@@ -81,6 +81,7 @@ func TestForget(t *testing.T) {
 		r.Verb = "watch"
 		m.Requests.Begin(r)()
 		m.Watches.Of(group, "v1", "things").Sent(1)
+		m.Watches.Listed(r, time.Second)
 		m.Store.Operation("list", group, "things").Observe(time.Second, nil)
 	}
 	m.Forget(schema.GroupResource{Group: "gone.example.com", Resource: "things"})
