@@ -1,16 +1,21 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // imageVolume is a volume from an image.
@@ -122,4 +127,48 @@ func TestImageVolumeIsPulledAgain(t *testing.T) {
 			t.Errorf("it was pulled %d times in 40 s", n)
 		}
 	})
+}
+
+// withoutImageVolumes is a runtime that cannot mount images.
+type withoutImageVolumes struct{ *inmemorytest.Runtime }
+
+func (withoutImageVolumes) CreateContainer(context.Context, string, *runtimeapi.ContainerConfig, *runtimeapi.PodSandboxConfig) (string, error) {
+	return "", errors.New("image volumes are not supported")
+}
+
+// Image volumes are counted when a container asks for them, and when the runtime has
+// mounted them or has not.
+func TestImageVolumesAreCounted(t *testing.T) {
+	for name, supported := range map[string]bool{"mounted": true, "not mounted": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				registry := metrics.NewRegistry(nil)
+				b := newBench(t)
+				b.configure = func(c *Config) {
+					c.Metrics = registry
+					if !supported {
+						c.Runtime = withoutImageVolumes{b.runtime}
+					}
+				}
+				b.start()
+				defer func() { b.stop() }()
+				b.create(pod("web", withVolume(imageVolume("models.example.org/model:1", v1.PullIfNotPresent))))
+				b.after(time.Second)
+				families, err := registry.Registry.Gather()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := map[string]float64{}
+				for _, f := range families {
+					if kind, ok := strings.CutPrefix(f.GetName(), "kubelet_image_volume_"); ok {
+						got[kind] = f.GetMetric()[0].GetCounter().GetValue()
+					}
+				}
+				requested, mounted, failed := got["requested_total"], got["mounted_succeed_total"], got["mounted_errors_total"]
+				if supported && (requested != 1 || mounted != 1 || failed != 0) || !supported && (requested < 1 || mounted != 0 || failed != requested) {
+					t.Errorf("counted are %v", got)
+				}
+			})
+		})
+	}
 }

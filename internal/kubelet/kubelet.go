@@ -108,7 +108,7 @@ func New(given Config) (*Kubelet, error) {
 	}
 	k.sources = source.All(c, config.Client, config.Files, config.NodeName)
 	k.runtime = cri.NewClient(config.Runtime, config.Images, config.Metrics, config.DeleteTask)
-	k.cgroups = &cgroup.Pods{Groups: config.Groups, Configuration: c, Capacity: config.Machine.Capacity, MaxPIDs: func() (int64, error) {
+	k.cgroups = &cgroup.Pods{Groups: cgroup.Measure(config.Groups, config.Metrics), Configuration: c, Capacity: config.Machine.Capacity, MaxPIDs: func() (int64, error) {
 		free, err := config.Machine.Free()
 		return free.PIDsTotal, err
 	}}
@@ -158,11 +158,12 @@ func New(given Config) (*Kubelet, error) {
 // newVolumes builds the volume manager and the volumes of CSI drivers.
 func (k *Kubelet) newVolumes(gates *feature.Set) {
 	c := &k.config
-	k.volumes = &volume.Manager{Root: c.RootDirectory, FS: c.Files, Mounter: c.Mounter}
+	k.volumes = &volume.Manager{Root: c.RootDirectory, FS: c.Files, Mounter: c.Mounter, Operations: volume.NewOperations(c.Metrics)}
 	config := csi.Config{
 		Root: c.RootDirectory, NodeName: c.NodeName, FS: c.Files, Mounter: c.Mounter, Client: c.Client, Recorder: k.recorder,
 		Health: gates.Enabled(feature.CSIVolumeHealth),
 		Node:   func() *v1.Node { return k.node.Node() }, Report: func() { k.node.Update() }, Wake: func(uid types.UID) { k.pods.Refresh(uid) },
+		Unmounted: k.volumes.Unmounted,
 	}
 	if c.Client != nil {
 		tokens := &volume.TokenCache{Client: c.Client.Kubernetes}
@@ -241,7 +242,7 @@ func (k *Kubelet) newNode(facts spec.Node) (*node.Reporter, error) {
 func (k *Kubelet) newServer() (*server.Config, error) {
 	c := &k.config.Configuration
 	k.usage = &stats.Volumes{Pods: k.pods.Observed, Machine: k.config.Machine, Usage: k.volumes.Usage, Recorder: k.recorder}
-	k.config.Metrics.MustRegister(k.usage)
+	k.config.Metrics.MustRegister(k.usage, &volume.Counts{Volumes: k.volumes, Pods: k.pods.Active})
 	config := &server.Config{
 		Access: k.config.Access, Configuration: c, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.node.RuntimeError,
 		Stats: &stats.Provider{

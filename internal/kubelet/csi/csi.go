@@ -66,6 +66,9 @@ type Config struct {
 	Report func()
 	// Wake makes the kubelet sync a pod soon.
 	Wake func(uid types.UID)
+	// Unmounted is told the end of each attempt to unmount a volume of a driver. It
+	// may be nil.
+	Unmounted func(driver string, began time.Time, err error)
 }
 
 // Volumes mounts and unmounts volumes. Its methods may be called from any

@@ -51,6 +51,12 @@ func (r *Registry) endpoint(name string) (string, error) {
 	return d.endpoint, nil
 }
 
+// Has reports whether a driver is registered.
+func (r *Registry) Has(name string) bool {
+	_, err := r.endpoint(name)
+	return err == nil
+}
+
 // Validate implements pluginwatcher.Handler.
 func (r *Registry) Validate(p pluginwatcher.Plugin) error {
 	if err := checkDriver(p.Name); err != nil {

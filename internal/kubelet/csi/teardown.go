@@ -23,7 +23,14 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) error {
 	if err != nil {
 		return err
 	}
-	errs := supervise.ForEach(len(all), func(i int) error { return v.takeDown(ctx, &all[i], targetName, v.unpublish) })
+	errs := supervise.ForEach(len(all), func(i int) error {
+		began := time.Now()
+		err := v.takeDown(ctx, &all[i], targetName, v.unpublish)
+		if v.Unmounted != nil {
+			v.Unmounted(all[i].Driver, began, err)
+		}
+		return err
+	})
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

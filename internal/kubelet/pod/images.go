@@ -93,6 +93,7 @@ func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Contain
 		return nil, err
 	}
 	for _, as := range volumeImages(pod, c) {
+		k.metrics.imagesRequested.Inc()
 		if _, err := ensure(as); err != nil {
 			return nil, err
 		}

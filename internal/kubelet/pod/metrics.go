@@ -2,6 +2,7 @@ package pod
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // metrics counts the work of the workers under upstream's names.
@@ -10,9 +11,15 @@ type metrics struct {
 	workerDuration    *prometheus.HistogramVec // by operation_type
 	startedPods       prometheus.Counter
 	startedContainers *prometheus.CounterVec // by container_type
+	// Image volumes of containers that are to start: requested, and mounted or not by
+	// the runtime when it creates the container.
+	imagesRequested, imagesMounted, imagesFailed prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_" + name, Help: help})
+	}
 	m := &metrics{
 		startDuration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds", Help: "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
 			Buckets: []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}}),
@@ -20,7 +27,23 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		startedPods:       prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "[ALPHA] Cumulative number of pods started"}),
 		startedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_total", Help: "[ALPHA] Cumulative number of containers started"}, []string{"container_type"}),
+		imagesRequested:   counter("image_volume_requested_total", "[BETA] Number of requested image volumes."),
+		imagesMounted:     counter("image_volume_mounted_succeed_total", "[BETA] Number of successful image volume mounts."),
+		imagesFailed:      counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts."),
 	}
-	r.MustRegister(m.startDuration, m.workerDuration, m.startedPods, m.startedContainers)
+	r.MustRegister(m.startDuration, m.workerDuration, m.startedPods, m.startedContainers, m.imagesRequested, m.imagesMounted, m.imagesFailed)
 	return m
+}
+
+// mounted counts the image volumes of a container that the runtime created, or did not.
+func (m *metrics) mounted(config *runtimeapi.ContainerConfig, err error) {
+	result := m.imagesMounted
+	if err != nil {
+		result = m.imagesFailed
+	}
+	for _, mount := range config.GetMounts() {
+		if mount.GetImage().GetImage() != "" {
+			result.Inc()
+		}
+	}
 }

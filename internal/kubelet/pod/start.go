@@ -81,6 +81,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		}
 	}
 	id, err := r.config.Runtime.CreateContainer(ctx, r.sandboxID, config, r.sandbox)
+	r.runtime.metrics.mounted(config, err)
 	if err != nil {
 		return fail("CreateContainerError", err)
 	}

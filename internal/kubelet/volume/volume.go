@@ -59,6 +59,8 @@ type Manager struct {
 	Tokens  Tokens
 	Bundles TrustBundles
 	CSI     *csi.Volumes
+	// Operations measures how volumes are mounted. It may be nil.
+	Operations *Operations
 
 	devices heldDevices
 }
@@ -106,7 +108,11 @@ func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths ma
 		if before != "" {
 			within = refresh
 		}
+		began := time.Now()
 		path, err := v.setUp(within, pod, vol, facts, all)
+		if before == "" && vol.Image == nil {
+			v.Operations.observe(v.pluginName(pod, vol), mounting, began, err)
+		}
 		if err != nil {
 			if named := new(csi.Failure); !errors.As(err, &named) {
 				err = fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
@@ -153,7 +159,12 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 		if v.CSI.Owns(uid, m) {
 			continue
 		}
-		if err := v.Mounter.Unmount(m); err != nil {
+		began := time.Now()
+		err := v.Mounter.Unmount(m)
+		if name := pluginAt(dir, m); name != "" {
+			v.Operations.observe(name, unmounting, began, err)
+		}
+		if err != nil {
 			return err
 		}
 	}
