@@ -141,7 +141,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	if n.network != nil { // otherwise the addresses of pods are unknown
 		n.dns.ClusterCIDR = o.ClusterCIDR
 	}
-	n.dns.Addresses, n.dns.Port, n.dns.NodeName = k.Config.NodeIPs, o.Ports.DNS, o.NodeName
+	n.dns.Addresses, n.dns.Port, n.dns.MetricsPort, n.dns.NodeName = k.Config.NodeIPs, o.Ports.DNS, o.Ports.DNSMetrics, o.NodeName
 	n.shareResolvers()
 	err = errors.Join(
 		o.set("KubeletArgs", k.AddFlags),
@@ -149,7 +149,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	)
 	n.proxy.Reserved = slices.DeleteFunc([]int{
 		plane.api.Serving.Port, plane.manager.Serving.Port, plane.scheduler.Serving.Port,
-		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.proxy.HealthzAddress.Port, n.proxy.MetricsAddress.Port, n.dns.Port,
+		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.proxy.HealthzAddress.Port, n.proxy.MetricsAddress.Port, n.dns.Port, n.dns.MetricsPort,
 	}, func(port int) bool { return port <= 0 })
 	if !o.further() { // which has its ports for itself
 		n.proxy.NeighbourPorts = o.Node.NeighbourPorts

@@ -81,6 +81,7 @@ type Ports struct {
 	ProxyHealthz   int `json:"proxyHealthz,omitzero"`      // 0 is none
 	ProxyMetrics   int `json:"proxyMetrics,omitzero"`      // on loopback; 0 is none
 	DNS            int `json:"dns,omitzero"`               // TCP and UDP on the node's address; 0 is 10053
+	DNSMetrics     int `json:"dnsMetrics,omitzero"`        // metrics of the DNS server, on the node's address; 0 is none
 }
 
 // Options configures a cluster. The zero value is described in the package
@@ -356,6 +357,7 @@ func (p Ports) fields() []namedPort {
 	return []namedPort{
 		{"Ports.Secure", p.Secure}, {"Ports.Manager", p.Manager}, {"Ports.Scheduler", p.Scheduler}, {"Ports.Kubelet", p.Kubelet},
 		{"Ports.KubeletHealthz", p.KubeletHealthz}, {"Ports.ProxyHealthz", p.ProxyHealthz}, {"Ports.ProxyMetrics", p.ProxyMetrics}, {"Ports.DNS", p.DNS},
+		{"Ports.DNSMetrics", p.DNSMetrics},
 	}
 }
 

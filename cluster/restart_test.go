@@ -120,7 +120,7 @@ func startFragileWith(t *testing.T, configure func(*controlPlane)) *fragile {
 	}
 	f.kube = c.Client()
 	dns := component.NewDNS()
-	dns.Addresses, dns.Port, dns.NodeName, dns.Announce = []string{"127.0.0.1"}, freeport.For(t), "n1", nil
+	dns.Addresses, dns.Port, dns.MetricsPort, dns.NodeName, dns.Announce = []string{"127.0.0.1"}, freeport.For(t), 0, "n1", nil
 	runtime, disk, groups := inmemory.New(), &files.Memory{}, &cgroup.Memory{}
 	node := &Node{settings: c.settings, kubelet: component.NewKubelet(), ready: make(chan struct{})}
 	node.kubelet.Config.NodeName = "n1"

@@ -133,6 +133,7 @@ func TestErrorsNameTheField(t *testing.T) {
 		{Options{Ports: Ports{ProxyHealthz: 65536}}, "Ports.ProxyHealthz"},
 		{Options{Ports: Ports{ProxyMetrics: -7}}, "Ports.ProxyMetrics"},
 		{Options{Ports: Ports{DNS: 99999}}, "Ports.DNS"},
+		{Options{Ports: Ports{DNSMetrics: 70000}}, "Ports.DNSMetrics"},
 		{Options{ServiceCIDR: "10.96.0.0"}, "ServiceCIDR"},
 		{Options{ServiceCIDR: "10.96.0.0/30"}, "ServiceCIDR"},
 		{Options{ClusterCIDR: "10.244.0.0/16,"}, "ClusterCIDR"},

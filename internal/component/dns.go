@@ -27,7 +27,7 @@ type DNS struct {
 
 // NewDNS returns the defaults.
 func NewDNS() *DNS {
-	return &DNS{Config: dns.Config{Port: 53, Domain: "cluster.local", ResolvConf: "/etc/resolv.conf"}}
+	return &DNS{Config: dns.Config{Port: 53, MetricsPort: 9153, Domain: "cluster.local", ResolvConf: "/etc/resolv.conf"}}
 }
 
 // AddFlags binds the flags to fs.
@@ -35,6 +35,7 @@ func (d *DNS) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&d.Kubeconfig, "kubeconfig", d.Kubeconfig, "kubeconfig file for the API server")
 	fs.StringSliceVar(&d.Addresses, "bind-address", d.Addresses, "addresses of this host to listen on (default: that of the default route)")
 	fs.IntVar(&d.Port, "port", d.Port, "port to listen on, UDP and TCP")
+	fs.IntVar(&d.MetricsPort, "metrics-port", d.MetricsPort, "port of /metrics, for the clients that are answered; 0 is none")
 	fs.StringVar(&d.Domain, "cluster-domain", d.Domain, "DNS domain of the cluster")
 	fs.StringSliceVar(&d.Announce, "cluster-dns", d.Announce, "cluster IPs of the Service kube-system/kube-dns, which this server creates and restores (default: it leaves the Service alone)")
 	fs.StringVar(&d.ClusterCIDR, "cluster-cidr", d.ClusterCIDR, "addresses of pods; others than pods and the cluster's nodes are refused (default: all clients are answered)")
@@ -58,6 +59,7 @@ func (d *DNS) Run(ctx context.Context) error {
 // RunWith serves with a client of the given provider.
 func (d *DNS) RunWith(ctx context.Context, provider client.Provider) error {
 	c := d.Config
+	c.Metrics = base.NewCounts(ctx).Registry
 	var err error
 	if c.Client, err = provider.As("system:coredns", "system:authenticated"); err != nil {
 		return err

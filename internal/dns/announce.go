@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,6 +25,9 @@ const (
 	serviceNamespace = metav1.NamespaceSystem
 	serviceName      = "kube-dns"
 	managedBy        = "dns.coracle"
+
+	// metricsPort is CoreDNS's port of /metrics, which the Service has.
+	metricsPort, metricsPortName = 9153, "metrics"
 )
 
 // announceBackoff returns the delays between attempts to announce.
@@ -132,7 +136,7 @@ func (s *Server) publish(ctx context.Context) error {
 // service returns the Service. It has no selector: the servers write its
 // endpoints.
 func (s *Server) service() *v1.Service {
-	return &v1.Service{
+	service := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: serviceName, Namespace: serviceNamespace,
 			Labels: map[string]string{"k8s-app": "kube-dns", "kubernetes.io/name": "CoreDNS", "kubernetes.io/cluster-service": "true"},
@@ -145,6 +149,13 @@ func (s *Server) service() *v1.Service {
 			},
 		},
 	}
+	if s.config.MetricsPort != 0 {
+		service.Annotations = map[string]string{"prometheus.io/port": strconv.Itoa(metricsPort), "prometheus.io/scrape": "true"}
+		service.Spec.Ports = append(service.Spec.Ports, v1.ServicePort{
+			Name: metricsPortName, Protocol: v1.ProtocolTCP, Port: metricsPort, TargetPort: intstr.FromInt32(int32(s.config.MetricsPort)),
+		})
+	}
+	return service
 }
 
 func (s *Server) endpointSlices() []*discoveryv1.EndpointSlice {
@@ -163,6 +174,10 @@ func (s *Server) endpointSlices() []*discoveryv1.EndpointSlice {
 	ready, port := true, int32(s.config.Port)
 	udp, tcp := v1.ProtocolUDP, v1.ProtocolTCP
 	udpName, tcpName := "dns", "dns-tcp"
+	ports := []discoveryv1.EndpointPort{{Name: &udpName, Protocol: &udp, Port: &port}, {Name: &tcpName, Protocol: &tcp, Port: &port}}
+	if s.config.MetricsPort != 0 {
+		ports = append(ports, discoveryv1.EndpointPort{Name: new(metricsPortName), Protocol: &tcp, Port: new(int32(s.config.MetricsPort))})
+	}
 	var out []*discoveryv1.EndpointSlice
 	for t, addresses := range byType {
 		suffix := "-ipv4"
@@ -179,7 +194,7 @@ func (s *Server) endpointSlices() []*discoveryv1.EndpointSlice {
 				Addresses: addresses, NodeName: &s.config.NodeName,
 				Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready},
 			}},
-			Ports: []discoveryv1.EndpointPort{{Name: &udpName, Protocol: &udp, Port: &port}, {Name: &tcpName, Protocol: &tcp, Port: &port}},
+			Ports: ports,
 		})
 	}
 	return out

@@ -22,12 +22,14 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/miekg/dns"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
+	registry "github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -58,6 +60,11 @@ type Config struct {
 	Machine string
 	// NodeName is part of the name of this server's EndpointSlice.
 	NodeName string
+	// MetricsPort is the port of /metrics on Addresses, for the clients whose queries
+	// are answered. 0 is none.
+	MetricsPort int
+	// Metrics are served at MetricsPort. The default is a new registry.
+	Metrics *registry.Registry
 }
 
 const (
@@ -77,6 +84,7 @@ type Server struct {
 	zone    *Zone
 	clients *clients
 	forward *forwarder
+	counts  *counts
 }
 
 // New returns a server that does not listen yet. Its informers belong to the
@@ -88,15 +96,20 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if c.ResolvConf == "" {
 		c.ResolvConf = "/etc/resolv.conf"
 	}
+	if c.Metrics == nil {
+		c.Metrics = registry.NewRegistry(nil)
+	}
 	view, err := newInformerView(ctx, c.Client.Informers)
 	if err != nil {
 		return nil, err
 	}
+	forward := newForwarder(c.ResolvConf, c.Machine, c.servers())
+	forward.counts = newCounts(c.Metrics, c.Port, forward.cache.entries.Len)
 	return &Server{
-		config: c, view: view,
+		config: c, view: view, counts: forward.counts,
 		clients: newClients(c.Pods, func(a netip.Addr) bool { return view.isServer(a) || c.isMachine(a) }),
 		zone:    &Zone{Domain: dns.CanonicalName(c.Domain), TTL: ttl, View: view},
-		forward: newForwarder(c.ResolvConf, c.Machine, c.servers()),
+		forward: forward,
 	}, nil
 }
 
@@ -129,14 +142,24 @@ func (s *Server) run(ctx context.Context) error {
 	if err := s.followSettings(ctx); err != nil {
 		return err
 	}
+	scrapes, err := s.listenForMetrics()
+	if err != nil {
+		return err
+	}
 	listeners, err := s.listen()
 	if err != nil {
+		for _, l := range scrapes {
+			err = errors.Join(err, l.Close())
+		}
 		return err
 	}
 	g, ctx := supervise.WithContext(ctx)
 	for _, server := range listeners {
 		server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.answer(ctx, w, q) })
 		g.Go(func() error { return serveUntil(ctx, server) })
+	}
+	for _, l := range scrapes {
+		g.Go(func() error { return s.serveMetrics(ctx, l) })
 	}
 	if len(s.config.Announce) > 0 {
 		g.Go(func() error { return s.announce(ctx) })
@@ -196,12 +219,14 @@ func serveUntil(ctx context.Context, server *dns.Server) error {
 func (s *Server) answer(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
 	err := supervise.Call(func() error { s.resolve(ctx, w, query); return nil })
 	if err != nil {
+		s.counts.panicked()
 		supervise.RecordPanic(ctx, err)
 		_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeServerFailure))
 	}
 }
 
 func (s *Server) resolve(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
+	began, by := time.Now(), ""
 	reply := new(dns.Msg).SetReply(query)
 	reply.RecursionAvailable = true
 	client := clientAt(w.RemoteAddr())
@@ -217,8 +242,9 @@ func (s *Server) resolve(ctx context.Context, w dns.ResponseWriter, query *dns.M
 	case query.Question[0].Qclass != dns.ClassINET || isTransfer(query.Question[0].Qtype):
 		reply.Rcode = dns.RcodeRefused
 	case !s.zone.Answer(reply, query.Question[0]):
-		reply = s.forward.ask(ctx, client, query)
+		reply, by = s.forward.find(ctx, client, query)
 	default:
+		by = byZone
 		s.addAliasTargets(ctx, client, query, reply)
 	}
 	size := dns.MinMsgSize
@@ -233,6 +259,7 @@ func (s *Server) resolve(ctx context.Context, w dns.ResponseWriter, query *dns.M
 	}
 	shuffleAddresses(reply.Answer)
 	reply.Truncate(size)
+	s.counts.answered(w.RemoteAddr(), query, reply, by, time.Since(began))
 	if err := w.WriteMsg(reply); err != nil {
 		klog.FromContext(ctx).V(3).Info("Answer not sent", "client", w.RemoteAddr().String(), "err", err)
 	}

@@ -34,6 +34,7 @@ type forwarder struct {
 	quota      *quota // of queries under way
 	cache      answerCache
 	silent     silent
+	counts     *counts
 }
 
 func newForwarder(resolvConf, machine string, own []string) *forwarder {
@@ -73,35 +74,46 @@ func (f *forwarder) resolvers(name string) []string {
 	return f.silent.last(list)
 }
 
-// ask returns the answer of the first resolver that has one. It returns
-// SERVFAIL if none has, or if the client has too many queries under way.
+// ask returns the answer that find returns.
 func (f *forwarder) ask(ctx context.Context, client netip.Addr, query *dns.Msg) *dns.Msg {
+	reply, _ := f.find(ctx, client, query)
+	return reply
+}
+
+// find returns the answer of the cache or of the first resolver that has one, and
+// who made it. It returns SERVFAIL if none has, or if the client has too many queries
+// under way.
+func (f *forwarder) find(ctx context.Context, client netip.Addr, query *dns.Msg) (reply *dns.Msg, by string) {
 	q := query.Question[0]
 	key := question{strings.ToLower(q.Name), q.Qtype, query.IsEdns0() != nil && query.IsEdns0().Do(), query.CheckingDisabled}
-	if known := f.cache.get(key); known != nil {
-		return replyFrom(query, known)
+	known := f.cache.get(key)
+	if f.counts.lookedUp(known); known != nil {
+		return replyFrom(query, known), byCache
 	}
 	failed := new(dns.Msg).SetRcode(query, dns.RcodeServerFailure)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	release, ok := f.quota.acquire(client, cancel)
 	if !ok {
-		return failed
+		f.counts.tooMany()
+		return failed, ""
 	}
 	defer release()
 	for _, server := range f.resolvers(key.name) {
+		began := time.Now()
 		reply, err := exchange(ctx, query, server)
 		if ctx.Err() != nil {
-			return failed
+			return failed, ""
 		}
+		f.counts.asked(server, reply, time.Since(began))
 		f.silent.set(server, err != nil)
 		if err != nil || reply.Rcode == dns.RcodeServerFailure || reply.Rcode == dns.RcodeRefused {
 			continue
 		}
 		f.cache.put(key, reply)
-		return reply
+		return reply, byForward
 	}
-	return failed
+	return failed, byForward
 }
 
 // silent are the resolvers that did not answer lately. The zero value is empty.

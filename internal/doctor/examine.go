@@ -66,7 +66,7 @@ func Examine(registry host.Registry, settings host.Settings, warn func(error)) (
 	o.Ports = []Port{{Flag: "--secure-port", Number: p.Secure}, {Number: p.Manager}, {Number: p.Scheduler}}
 	if o.Node {
 		o.Inbound = []int{p.Secure, p.Kubelet, p.DNS}
-		for _, port := range []int{p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS} {
+		for _, port := range []int{p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS, p.DNSMetrics} {
 			o.Ports = append(o.Ports, Port{Number: port})
 		}
 	}

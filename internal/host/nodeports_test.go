@@ -15,7 +15,7 @@ func TestSlotsShareNoPort(t *testing.T) {
 	for slot := range MaxSlots {
 		d := DefaultsOf("a", slot)
 		p := d.Ports
-		for _, port := range []int{p.Secure, p.Manager, p.Scheduler, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS} {
+		for _, port := range []int{p.Secure, p.Manager, p.Scheduler, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS, p.DNSMetrics} {
 			if other, ok := taken[port]; ok {
 				t.Errorf("slots %d and %d both have port %d", other, slot, port)
 			}

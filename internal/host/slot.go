@@ -33,7 +33,7 @@ func DefaultsOf(name string, slot int) Defaults {
 		Ports: cluster.Ports{
 			Secure: 6443 + slot, Manager: 10257 + move, Scheduler: 10259 + move,
 			Kubelet: clusterdefaults.KubeletPort + move, KubeletHealthz: 10248 + move,
-			ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: clusterdefaults.DNSPort + move,
+			ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: clusterdefaults.DNSPort + move, DNSMetrics: 9153 + move,
 		},
 		ServiceCIDR: moved(clusterdefaults.ServiceCIDR, 1, slot),
 		ClusterCIDR: moved(clusterdefaults.ClusterCIDR, 1, -slot),
@@ -87,7 +87,7 @@ func freeSlot(all []Record, name string, portsFree func(slot int) bool, abandone
 // user does not see.
 func (s *Settings) portsFree(slot int) bool {
 	p := DefaultsOf(s.Options.Name, slot).Ports
-	for _, port := range []int{p.Manager, p.Scheduler, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS} {
+	for _, port := range []int{p.Manager, p.Scheduler, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS, p.DNSMetrics} {
 		if PortsFree("", map[string]int{"": port}) != nil {
 			return false
 		}

@@ -108,6 +108,7 @@ func TestAnotherUserFindsNoOpenPort(t *testing.T) {
 		p.ProxyHealthz:   {"/configz", http.StatusNotFound},
 		p.ProxyMetrics:   {"/debug/pprof/heap", http.StatusNotFound},
 		p.DNS:            {},
+		p.DNSMetrics:     {}, // on the address of the node alone
 	}
 	for port, by := range listeners(t, c) {
 		d, ok := known[port]
