@@ -3,7 +3,7 @@ package apiserver
 import (
 	"context"
 
-	"github.com/coracle-io/coracle/internal/apiserver/health"
+	"github.com/coracle-io/coracle/internal/health"
 )
 
 // startup has the steps of an API server's start.

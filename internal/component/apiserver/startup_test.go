@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coracle-io/coracle/internal/apiserver/health"
+	"github.com/coracle-io/coracle/internal/health"
 )
 
 // Each check of the start fails until its step is finished, and no longer.

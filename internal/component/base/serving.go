@@ -17,9 +17,9 @@ import (
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	certutil "k8s.io/client-go/util/cert"
 
-	"github.com/coracle-io/coracle/internal/apiserver/health"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/flagvalue"
+	"github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
