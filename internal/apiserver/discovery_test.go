@@ -129,7 +129,7 @@ func TestPlainDiscovery(t *testing.T) {
 		"/livez":        "ok",
 		"/readyz":       "ok",
 		"/readyz/etcd":  "ok",
-		"/readyz?verbose&exclude=etcd&exclude=none": "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]informer-sync ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"none\"\nreadyz check passed\n",
+		"/readyz?verbose&exclude=etcd&exclude=none": "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]etcd-readiness ok\n[+]informer-sync ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"none\"\nreadyz check passed\n",
 	} {
 		code, body, _ := call(t, s, "GET", path, "")
 		if code != http.StatusOK || !strings.HasPrefix(string(body), want) {

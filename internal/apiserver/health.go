@@ -33,7 +33,7 @@ func (s *Server) addOperationHandlers(c *HealthConfig) {
 	synced := health.Check{Name: "informer-sync", Run: s.checkSynced}
 	running := health.Check{Name: "shutdown", Run: s.checkRunning}
 	live := slices.Concat(own, c.Steps)
-	ready := slices.Concat(own, []health.Check{synced}, c.Steps, []health.Check{running}, c.Checks)
+	ready := slices.Concat(own, []health.Check{{Name: "etcd-readiness", Run: s.checkStore}, synced}, c.Steps, []health.Check{running}, c.Checks)
 	handlers := map[string]http.Handler{
 		"/version":  http.HandlerFunc(serveVersion),
 		"/version/": http.HandlerFunc(serveVersion),

@@ -22,6 +22,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/all"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/flagvalue"
+	"github.com/coracle-io/coracle/internal/health"
 )
 
 // ControllerManager runs all controllers while it holds the leader lease.
@@ -159,11 +160,17 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	flags := base.FlagValuesOf(m.AddFlags)
 	election := m.Leader
 	election.Observe = c.Leads
+	serving := m.Serving
+	if *election.Configuration.LeaderElect {
+		var check health.Check
+		election.Health, check = leader.NewHealth()
+		serving.Checks = append(slices.Clip(serving.Checks), check)
+	}
 	runner := controller.Runner{Provider: provider, Controllers: m.controllers, Enabled: m.Enabled, RootCA: rootCA, Queues: c.Queues, Metrics: c.Registry, Features: gates}
 	return base.Together(ctx,
 		provider.Run,
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, runner.Run) },
-		func(ctx context.Context) error { return m.Serving.Run(ctx, "kube-controller-manager", own, flags, c) },
+		func(ctx context.Context) error { return serving.Run(ctx, "kube-controller-manager", own, flags, c) },
 	)
 }
 

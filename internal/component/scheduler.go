@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/controller/leader"
 	"github.com/coracle-io/coracle/internal/flagvalue"
+	"github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/scheduler"
 	"github.com/coracle-io/coracle/internal/scheduler/config"
 	"github.com/coracle-io/coracle/internal/scheduler/config/configv1"
@@ -169,6 +171,11 @@ func (s *Scheduler) run(ctx context.Context, l *loadedConfiguration, provider cl
 	election := leader.Options{Configuration: l.file.LeaderElection, Identity: s.Identity, Observe: c.Leads}
 	serving := s.Serving
 	serving.Profiling = *l.file.EnableProfiling
+	if *election.Configuration.LeaderElect {
+		var check health.Check
+		election.Health, check = leader.NewHealth()
+		serving.Checks = append(slices.Clip(serving.Checks), check)
+	}
 	newScheduler := func(ctx context.Context, configuration config.Configuration) (*scheduler.Scheduler, error) {
 		return scheduler.New(ctx, scheduler.Config{Client: own, Configuration: configuration, Seed: rand.Uint64(), Metrics: measure})
 	}

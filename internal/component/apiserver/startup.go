@@ -39,7 +39,7 @@ func (s *startup) wait(ctx context.Context) error {
 
 // checks returns health checks of the steps, with the names and the order of the
 // corresponding post-start hooks of upstream. fair includes the checks of
-// priority and fairness.
+// priority and fairness, instead of the one of the limits without it.
 func (s *startup) checks(fair bool) []health.Check {
 	const hook = "poststarthook/"
 	var all []health.Check
@@ -58,6 +58,8 @@ func (s *startup) checks(fair bool) []health.Check {
 		{s.defined.Finished(), hook + "crd-informer-synced", false},
 		{s.defaults.Finished(), hook + "start-system-namespaces-controller", false},
 		{s.defaults.Finished(), hook + "start-cluster-authentication-info-controller", false},
+		{s.filled, hook + "start-kube-apiserver-identity-lease-controller", false},
+		{s.filled, hook + "start-kube-apiserver-identity-lease-garbage-collector", false},
 		{s.filled, hook + "storage-readiness", false},
 		{s.defaults.Finished(), hook + "start-legacy-token-tracking-controller", false},
 		{s.repaired.Finished(), hook + "start-service-ip-repair-controllers", false},
@@ -80,6 +82,9 @@ func (s *startup) checks(fair bool) []health.Check {
 		if fair || !step.fairness {
 			all = append(all, health.After(step.finished, step.name))
 		}
+	}
+	if !fair {
+		all = append(all, health.After(s.filled, hook+"max-in-flight-filter"))
 	}
 	return all
 }

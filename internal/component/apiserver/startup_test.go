@@ -51,4 +51,9 @@ func TestStartupChecks(t *testing.T) {
 	if slices.ContainsFunc(s.checks(false), func(c health.Check) bool { return strings.Contains(c.Name, "fairness") }) {
 		t.Error("there are checks of fairness where it is turned off")
 	}
+	for _, fair := range []bool{true, false} {
+		if slices.ContainsFunc(s.checks(fair), func(c health.Check) bool { return c.Name == "poststarthook/max-in-flight-filter" }) == fair {
+			t.Errorf("with fairness %t, the check of the limits without it is wrong", fair)
+		}
+	}
 }

@@ -36,6 +36,8 @@ type Serving struct {
 	// AlwaysAllowPaths are served without asking the API server.
 	AlwaysAllowPaths []string
 	Profiling        bool
+	// Checks are further health checks of the component.
+	Checks []health.Check
 	// Pages are more pages by path, such as /configz.
 	Pages map[string]http.Handler
 
@@ -108,8 +110,7 @@ func (s *Serving) handlers(ctx context.Context, component string, flags FlagValu
 	handlers := map[string]http.Handler{"/metrics": c.Handler(), "/metrics/slis": c.checks.Handler()}
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
 		handlers["/"+kind] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c.checks.Observe(kind, "ping", nil)
-			checks := []health.Check{health.Ping()}
+			checks := c.observed(kind, slices.Concat([]health.Check{health.Ping()}, s.Checks))
 			if kind != "livez" { // failed parts are restarted without the process
 				checks = append(checks, parts(ctx)...)
 			}

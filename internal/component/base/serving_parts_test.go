@@ -11,6 +11,7 @@ import (
 	"time"
 
 	_ "github.com/coracle-io/coracle/internal/bubble"
+	"github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -49,4 +50,36 @@ func TestHealthNamesThePartThatFails(t *testing.T) {
 		cancel()
 		g.Wait()
 	})
+}
+
+// The checks of a component are among those of all three endpoints, and counted.
+func TestChecksOfAComponent(t *testing.T) {
+	failing := errors.New("the lease was not renewed")
+	s := &Serving{Checks: []health.Check{{Name: "leaderElection", Run: func(context.Context) error { return failing }}}}
+	counts := NewCounts(t.Context())
+	handler := s.handlers(t.Context(), "kube-scheduler", nil, counts)
+	get := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		return w.Code, w.Body.String()
+	}
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		if code, text := get(path); code != http.StatusInternalServerError || !strings.Contains(text, "[-]leaderElection failed") {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+	failing = nil
+	if code, text := get("/readyz?verbose"); code != http.StatusOK || text != "[+]ping ok\n[+]leaderElection ok\nreadyz check passed\n" {
+		t.Errorf("%d %s", code, text)
+	}
+	_, page := get("/metrics/slis")
+	for _, line := range []string{
+		`kubernetes_healthcheck{name="leaderElection",type="readyz"} 1`,
+		`kubernetes_healthchecks_total{name="leaderElection",status="error",type="livez"} 1`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 2`,
+	} {
+		if !strings.Contains(page, "\n"+line+"\n") {
+			t.Errorf("missing: %s\nthere is:\n%s", line, page)
+		}
+	}
 }

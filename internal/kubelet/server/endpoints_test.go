@@ -68,7 +68,11 @@ func TestEndpointErrors(t *testing.T) {
 		code int
 		text string
 	}{
-		"GET /healthz":                                            {http.StatusInternalServerError, "the runtime is away"},
+		"GET /healthz":                                            {http.StatusInternalServerError, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed"},
+		"GET /healthz?exclude=syncloop&verbose":                   {http.StatusOK, "[+]syncloop excluded: ok\nhealthz check passed"},
+		"GET /healthz/ping":                                       {http.StatusOK, "ok"},
+		"GET /healthz/syncloop":                                   {http.StatusInternalServerError, "the runtime is away"},
+		"GET /healthz/nothing":                                    {http.StatusNotFound, ""},
 		"GET /stats/summary":                                      {http.StatusInternalServerError, "the runtime is away"},
 		"GET /metrics/resource":                                   {http.StatusInternalServerError, "the runtime is away"},
 		"GET /metrics/cadvisor":                                   {http.StatusInternalServerError, "the runtime is away"},

@@ -31,10 +31,12 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/stats"
+	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -125,7 +127,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 	secure := httpserver.New(ctx, s.authorized(s.Handler()), secured)
 	secure.BaseContext = func(net.Listener) context.Context { return ctx }
-	health := httpserver.New(ctx, s.healthHandler(), nil)
+	plain := httpserver.New(ctx, s.healthHandler(), nil)
 	var serving supervise.WaitGroup
 	serve := func(f func() error, address net.Addr) {
 		serving.Go(ctx, func() {
@@ -136,27 +138,33 @@ func (s *Server) Run(ctx context.Context) {
 	}
 	serve(func() error { return secure.ServeTLS(httpserver.NewMainListener(s.secure), "", "") }, s.secure.Addr())
 	if s.healthz != nil {
-		serve(func() error { return health.Serve(httpserver.NewListener(s.healthz)) }, s.healthz.Addr())
+		serve(func() error { return plain.Serve(httpserver.NewListener(s.healthz)) }, s.healthz.Addr())
 	}
 	<-ctx.Done()
 	_ = secure.Close()
-	_ = health.Close()
+	_ = plain.Close()
 	serving.Wait()
 }
 
 func (s *Server) healthHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", s.health)
-	mux.HandleFunc("/healthz/{check}", s.health)
+	s.addHealth(mux)
 	return mux
+}
+
+// addHealth serves the kubelet's checks, by upstream's names.
+func (s *Server) addHealth(mux *http.ServeMux) {
+	h := health.Handler("/healthz", health.Ping(), health.Check{Name: "log", Run: logging.Check},
+		health.Check{Name: "syncloop", Run: func(context.Context) error { return s.config.Healthy() }})
+	mux.Handle("/healthz", h)
+	mux.Handle("/healthz/{check}", h)
 }
 
 // Handler is the secure server's handler without authentication.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	stream := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httpserver.Stream(h)) }
-	mux.HandleFunc("/healthz", s.health)
-	mux.HandleFunc("/healthz/{check}", s.health)
+	s.addHealth(mux)
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /pods/{$}", s.pods)
 	mux.HandleFunc("GET /metrics", s.metrics)
@@ -195,14 +203,6 @@ func (s *Server) Handler() http.Handler {
 		stream("/debug/pprof/trace", pprof.Trace)
 	}
 	return mux
-}
-
-func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
-	if err := s.config.Healthy(); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	_, _ = w.Write([]byte("ok"))
 }
 
 func writeJSON(w http.ResponseWriter, value any) {
