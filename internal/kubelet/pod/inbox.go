@@ -275,10 +275,12 @@ func (b *inbox) lastObserved() *cri.Pod {
 	return b.observed
 }
 
-func (b *inbox) setObserved(observed *cri.Pod) {
+// setObserved records what was observed of the pod. It returns what was before.
+func (b *inbox) setObserved(observed *cri.Pod) (before *cri.Pod) {
 	b.mu.Lock()
-	b.observed = observed
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	before, b.observed = b.observed, observed
+	return before
 }
 
 // replaceObserved records next if old is the last recorded pod. Other goroutines

@@ -68,7 +68,7 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	if err != nil {
 		return false, err
 	}
-	w.inbox.setObserved(final)
+	w.note(pod, final)
 	if len(final.Running()) > 0 {
 		return false, fmt.Errorf("%d containers of the pod still run after they were stopped", len(final.Running()))
 	}
@@ -116,7 +116,7 @@ func (w *worker) whileReporting(ctx context.Context, pod *v1.Pod, changed <-chan
 			continue
 		}
 		if r := w.inbox.request(); len(observed.Running()) > 0 || observed.ReadySandbox() != nil && !r.ending() {
-			w.inbox.setObserved(observed)
+			w.note(pod, observed)
 			w.report(ctx, pod, observed, false)
 		}
 	}

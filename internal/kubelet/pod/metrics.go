@@ -1,8 +1,14 @@
 package pod
 
 import (
+	"strconv"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
 )
 
 // metrics counts the work of the workers under upstream's names.
@@ -14,6 +20,10 @@ type metrics struct {
 	// Image volumes of containers that are to start: requested, and mounted or not by
 	// the runtime when it creates the container.
 	imagesRequested, imagesMounted, imagesFailed prometheus.Counter
+
+	terminated *prometheus.CounterVec // by container_type, exit_code and reason
+	// Pods with user namespaces whose sandbox was to be created, and was not.
+	namespaced, notNamespaced prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -30,8 +40,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		imagesRequested:   counter("image_volume_requested_total", "[BETA] Number of requested image volumes."),
 		imagesMounted:     counter("image_volume_mounted_succeed_total", "[BETA] Number of successful image volume mounts."),
 		imagesFailed:      counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts."),
+		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_terminated_containers_total", Help: "[ALPHA] Cumulative number of container terminations."},
+			[]string{"container_type", "exit_code", "reason"}),
+		namespaced:    counter("started_user_namespaced_pods_total", "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
+		notNamespaced: counter("started_user_namespaced_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux."),
 	}
-	r.MustRegister(m.startDuration, m.workerDuration, m.startedPods, m.startedContainers, m.imagesRequested, m.imagesMounted, m.imagesFailed)
+	r.MustRegister(m.startDuration, m.workerDuration, m.startedPods, m.startedContainers, m.imagesRequested, m.imagesMounted, m.imagesFailed,
+		m.terminated, m.namespaced, m.notNamespaced)
 	return m
 }
 
@@ -46,4 +61,40 @@ func (m *metrics) mounted(config *runtimeapi.ContainerConfig, err error) {
 			result.Inc()
 		}
 	}
+}
+
+// ended counts the containers of a pod that have ended since it was observed before,
+// which is nil at first. Those that ended before the kubelet started were counted by
+// an earlier one.
+func (m *metrics) ended(pod *v1.Pod, before, now *cri.Pod, started time.Time) {
+	for _, c := range now.Containers {
+		if c.State != cri.Exited || !c.FinishedAt.After(started) {
+			continue
+		}
+		if before != nil {
+			if known := before.FindID(c.ID); known != nil && known.State == cri.Exited {
+				continue
+			}
+		}
+		code := "other"
+		if c.ExitCode >= 0 && c.ExitCode <= 255 { // what a process can exit with
+			code = strconv.Itoa(int(c.ExitCode))
+		}
+		m.terminated.WithLabelValues(typeOf(&pod.Spec, c.Name), code, c.Reason).Inc()
+	}
+}
+
+// typeOf returns upstream's name of the kind of a container.
+func typeOf(pod *v1.PodSpec, container string) string {
+	for i := range pod.InitContainers {
+		if pod.InitContainers[i].Name == container {
+			return "init_container"
+		}
+	}
+	for i := range pod.EphemeralContainers {
+		if pod.EphemeralContainers[i].Name == container {
+			return "ephemeral_container"
+		}
+	}
+	return "container"
 }

@@ -78,6 +78,12 @@ func (ws *Workers) newWorker(pod *v1.Pod) *worker {
 	}
 }
 
+// note records what was observed of the pod, and counts the containers that have ended
+// since.
+func (w *worker) note(pod *v1.Pod, observed *cri.Pod) {
+	w.metrics.ended(pod, w.inbox.setObserved(observed), observed, w.runtime.started)
+}
+
 // critical reports whether the pod is never evicted.
 func (w *worker) critical(pod *v1.Pod) bool { return w.inbox.static || podquery.IsCritical(pod) }
 
@@ -154,7 +160,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, done bool, err e
 		}
 		klog.FromContext(ctx).Info("Ending a pod that no source knows")
 	}
-	w.inbox.setObserved(observed)
+	w.note(r.pod, observed)
 	if r.ending() || podquery.Ended(w.previous(r.pod).Phase) {
 		done, err = w.terminate(ctx, r, observed)
 		return 0, done, err
@@ -305,7 +311,7 @@ func (w *worker) recheck(ctx context.Context, requested, pod *v1.Pod, failed boo
 		w.inbox.wake()
 		return
 	}
-	w.inbox.setObserved(observed)
+	w.note(pod, observed)
 	w.probe(pod, observed)
 	st := w.report(ctx, pod, observed, false)
 	now := time.Now()
