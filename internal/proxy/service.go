@@ -16,14 +16,16 @@ import (
 )
 
 // proxied reports whether this proxy handles a Service. It does not handle
-// headless Services, external names, and Services of another proxy (label
-// service.kubernetes.io/service-proxy-name).
+// headless Services, also those that have an address and say with the label
+// service.kubernetes.io/headless that they are, external names, and Services of another
+// proxy (label service.kubernetes.io/service-proxy-name).
 func proxied(service *v1.Service) bool {
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.ClusterIP == "" || service.Spec.ClusterIP == v1.ClusterIPNone {
 		return false
 	}
+	_, headless := service.Labels[v1.IsHeadlessService]
 	_, other := service.Labels["service.kubernetes.io/service-proxy-name"]
-	return !other
+	return !headless && !other
 }
 
 // serviceRules computes the rules of a Service from its slices.

@@ -170,6 +170,11 @@ func TestServicesThatAreNotProxied(t *testing.T) {
 		"headless":      service(func(s *v1.ServiceSpec) { s.ClusterIP = v1.ClusterIPNone }),
 		"without an IP": service(func(s *v1.ServiceSpec) { s.ClusterIP = "" }),
 		"external name": service(func(s *v1.ServiceSpec) { s.Type = v1.ServiceTypeExternalName }),
+		"headless by its label": func() *v1.Service {
+			s := service(func(*v1.ServiceSpec) {})
+			s.Labels = map[string]string{"service.kubernetes.io/headless": ""}
+			return s
+		}(),
 		"of another proxy": func() *v1.Service {
 			s := service(func(*v1.ServiceSpec) {})
 			s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
