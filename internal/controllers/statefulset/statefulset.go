@@ -64,9 +64,6 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		claims:    informers.Core().V1().PersistentVolumeClaims().Lister(),
 		pods:      informers.Core().V1().Pods().Informer(),
 	}
-	if err := env.Expose(newCounts(informers.Apps().V1().StatefulSets().Lister())); err != nil {
-		return nil, err
-	}
 	err := env.Index(c.pods, pods.ByClaim, pods.ClaimKeys)
 	if err != nil {
 		return nil, err
