@@ -72,20 +72,3 @@ func TestEndedContainersAreCounted(t *testing.T) {
 		}
 	})
 }
-
-// Pods with user namespaces are counted.
-func TestPodsWithUserNamespacesAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		registry := metrics.NewRegistry(nil)
-		b := newBench(t)
-		b.configure = func(c *Config) { c.Metrics = registry }
-		b.start()
-		defer func() { b.stop() }()
-		b.create(pod("plain"))
-		b.create(pod("namespaced", func(p *v1.Pod) { p.Spec.HostUsers = new(false) }))
-		b.after(time.Minute)
-		if n, failed := counted(t, registry, "kubelet_started_user_namespaced_pods_total"), counted(t, registry, "kubelet_started_user_namespaced_pods_errors_total"); n != 1 || failed != 0 {
-			t.Errorf("%v pods were started and %v were not, want 1 and 0: %+v", n, failed, b.get("namespaced").Status)
-		}
-	})
-}

@@ -22,8 +22,6 @@ type metrics struct {
 	imagesRequested, imagesMounted, imagesFailed prometheus.Counter
 
 	terminated *prometheus.CounterVec // by container_type, exit_code and reason
-	// Pods with user namespaces whose sandbox was to be created, and was not.
-	namespaced, notNamespaced prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -42,11 +40,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		imagesFailed:      counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts."),
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_terminated_containers_total", Help: "[ALPHA] Cumulative number of container terminations."},
 			[]string{"container_type", "exit_code", "reason"}),
-		namespaced:    counter("started_user_namespaced_pods_total", "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
-		notNamespaced: counter("started_user_namespaced_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux."),
 	}
-	r.MustRegister(m.startDuration, m.workerDuration, m.startedPods, m.startedContainers, m.imagesRequested, m.imagesMounted, m.imagesFailed,
-		m.terminated, m.namespaced, m.notNamespaced)
+	r.MustRegister(m.startDuration, m.workerDuration, m.startedPods, m.startedContainers, m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated)
 	return m
 }
 

@@ -331,14 +331,6 @@ func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *
 		}
 		return "", nil, fmt.Errorf("create the pod's sandbox: %w", err)
 	}
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		k.metrics.namespaced.Inc()
-		defer func() {
-			if err != nil {
-				k.metrics.notNamespaced.Inc()
-			}
-		}()
-	}
 	if err := k.config.CGroups.ApplyClasses(running); err != nil {
 		return fail(err)
 	}
