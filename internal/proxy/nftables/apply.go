@@ -38,12 +38,16 @@ type Backend struct {
 	rules        proxy.Rules
 	stale        bool // UDP flows may contradict rules
 	forget       func(proxy.Rules) error
+	keep         func() // keeps half-closed connections; nil once it was called
 }
 
 // New returns a backend. It changes nothing.
 func New(c Config) *Backend {
 	b := &Backend{Tables: &nft.Tables[ruleset]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, clusterCIDRs: c.ClusterCIDRs}
 	b.forget = b.forgetStaleFlows
+	if c.NetNS == 0 {
+		b.keep = keepHalfClosed
+	}
 	return b
 }
 
@@ -61,6 +65,10 @@ func (b *Backend) Apply(rules proxy.Rules) error {
 	known := b.Known()
 	if err := b.Replace(func(f nft.Family) ruleset { return plan(rules, f, b.clusterCIDR(f)) }, update); err != nil {
 		return err
+	}
+	if b.keep != nil { // with the first rules the kernel begins to track connections
+		b.keep()
+		b.keep = nil
 	}
 	b.stale = b.stale || !known || datagramsChanged(b.rules, rules)
 	b.rules = rules

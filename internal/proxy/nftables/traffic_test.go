@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -420,4 +421,32 @@ func TestForgetsStaleFlowsUntilDone(t *testing.T) {
 			t.Errorf("apply %d: error %v, flows forgotten %d times; want %v and %d", i, err, asked, want.err, want.asked)
 		}
 	}
+}
+
+// TCP connections that one side has closed are known for an hour at least.
+func TestHalfClosedConnectionsAreKept(t *testing.T) {
+	ns := netnstest.New(t)
+	apply := func() {
+		t.Helper()
+		backend := New(Config{Table: "coracle-test", NetNS: int(ns)})
+		backend.keep = func() { netnstest.Do(t, ns, func() error { keepHalfClosed(); return nil }) }
+		if err := backend.Apply(proxy.Rules{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(want string) {
+		t.Helper()
+		netnstest.Do(t, ns, func() error {
+			raw, err := os.ReadFile(closeWaitFile)
+			if err == nil && strings.TrimSpace(string(raw)) != want {
+				t.Errorf("half-closed connections are known for %s s, want %s", raw, want)
+			}
+			return err
+		})
+	}
+	apply()
+	is("3600")
+	netnstest.Do(t, ns, func() error { return os.WriteFile(closeWaitFile, []byte("7200"), 0o644) })
+	apply()
+	is("7200")
 }
