@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
@@ -128,8 +129,8 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		out := config.Linux.SecurityContext
-		for _, s := range sc.Sysctls {
-			config.Linux.Sysctls[s.Name] = s.Value
+		for _, s := range sc.Sysctls { // runtimes look for names with dots
+			config.Linux.Sysctls[sysctl.NormalizeName(s.Name)] = s.Value
 		}
 		if sc.RunAsUser != nil {
 			out.RunAsUser = &runtimeapi.Int64Value{Value: *sc.RunAsUser}

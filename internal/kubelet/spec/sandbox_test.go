@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // The name of a link to a log fits into a directory, and ends with the container.
@@ -46,5 +48,38 @@ func TestPortMappings(t *testing.T) {
 	got := portMappings(pod)
 	if !slices.EqualFunc(got, want, func(a, b *runtimeapi.PortMapping) bool { return proto.Equal(a, b) }) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// What a pod is called, and the settings of the kernel in it, whose names the runtime
+// gets with dots.
+func TestHostnameAndSysctls(t *testing.T) {
+	node := &Node{Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true), ClusterDomain: "cluster.local"}}
+	for name, test := range map[string]struct {
+		spec     v1.PodSpec
+		hostname string
+	}{
+		"the pod's name":        {v1.PodSpec{}, "web"},
+		"a hostname":            {v1.PodSpec{Hostname: "a", Subdomain: "b"}, "a"},
+		"all of it":             {v1.PodSpec{Hostname: "a", Subdomain: "b", SetHostnameAsFQDN: new(true)}, "a.b.shop.svc.cluster.local"},
+		"all without subdomain": {v1.PodSpec{Hostname: "a", SetHostnameAsFQDN: new(true)}, "a"},
+		"another one":           {v1.PodSpec{Hostname: "a", Subdomain: "b", HostnameOverride: new("c.example.com")}, "c.example.com"},
+		"the node's":            {v1.PodSpec{Hostname: "a", HostNetwork: true}, ""},
+	} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: test.spec}
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{
+			{Name: "net/ipv4/ip_unprivileged_port_start", Value: "80"}, {Name: "kernel.shm_rmid_forced", Value: "1"},
+		}}
+		config, err := Sandbox(pod, node, 0, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.GetHostname() != test.hostname {
+			t.Errorf("%s: %q, want %q", name, config.GetHostname(), test.hostname)
+		}
+		want := map[string]string{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shm_rmid_forced": "1"}
+		if got := config.GetLinux().GetSysctls(); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
 	}
 }
