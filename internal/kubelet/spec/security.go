@@ -24,7 +24,8 @@ func readonlyPaths() []string {
 	return []string{"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// effective merges the pod's security context into the container's.
+// effective merges the pod's security context into the container's, but for the
+// AppArmor profile.
 func effective(pod *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	out := &v1.SecurityContext{}
 	if c.SecurityContext != nil {
@@ -48,9 +49,6 @@ func effective(pod *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	}
 	if out.SeccompProfile == nil {
 		out.SeccompProfile = p.SeccompProfile
-	}
-	if out.AppArmorProfile == nil {
-		out.AppArmorProfile = p.AppArmorProfile
 	}
 	return out
 }
@@ -149,7 +147,7 @@ func security(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) *runtimeap
 		}
 	}
 	out.Seccomp = seccomp(sc, node)
-	out.Apparmor = appArmor(pod, c, sc)
+	out.Apparmor = appArmor(pod, c)
 	return out
 }
 
@@ -173,8 +171,14 @@ func seccomp(sc *v1.SecurityContext, node *Node) *runtimeapi.SecurityProfile {
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 }
 
-func appArmor(pod *v1.Pod, c *v1.Container, sc *v1.SecurityContext) *runtimeapi.SecurityProfile {
-	if sc.AppArmorProfile == nil {
+// appArmor returns the profile of the container's field, else of its annotation, which
+// static pods may have alone, else of the pod, else nil.
+func appArmor(pod *v1.Pod, c *v1.Container) *runtimeapi.SecurityProfile {
+	var field *v1.AppArmorProfile
+	if c.SecurityContext != nil {
+		field = c.SecurityContext.AppArmorProfile
+	}
+	if field == nil {
 		switch profile := pod.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; {
 		case profile == v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
 			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
@@ -184,14 +188,17 @@ func appArmor(pod *v1.Pod, c *v1.Container, sc *v1.SecurityContext) *runtimeapi.
 			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost,
 				LocalhostRef: strings.TrimPrefix(profile, v1.DeprecatedAppArmorBetaProfileNamePrefix)}
 		}
-		return nil
+		if pod.Spec.SecurityContext == nil || pod.Spec.SecurityContext.AppArmorProfile == nil {
+			return nil
+		}
+		field = pod.Spec.SecurityContext.AppArmorProfile
 	}
-	switch sc.AppArmorProfile.Type {
+	switch field.Type {
 	case v1.AppArmorProfileTypeRuntimeDefault:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 	case v1.AppArmorProfileTypeLocalhost:
-		if sc.AppArmorProfile.LocalhostProfile != nil {
-			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *sc.AppArmorProfile.LocalhostProfile}
+		if field.LocalhostProfile != nil {
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *field.LocalhostProfile}
 		}
 	}
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
@@ -200,7 +207,7 @@ func appArmor(pod *v1.Pod, c *v1.Container, sc *v1.SecurityContext) *runtimeapi.
 // NeedsAppArmor reports whether a container of the pod has an AppArmor profile.
 func NeedsAppArmor(pod *v1.Pod) bool {
 	for c := range podquery.AllContainers(&pod.Spec) {
-		profile := appArmor(pod, c, effective(pod, c))
+		profile := appArmor(pod, c)
 		if profile != nil && profile.ProfileType != runtimeapi.SecurityProfile_Unconfined {
 			return true
 		}
