@@ -77,7 +77,7 @@ func TestUnchangedErrors(t *testing.T) {
 		{"a field by a rule", `"beer": "porter"`, "spec.beer"},
 		{"a list without keys by the schema", `"tags": ["large", "x"]`, "spec.tags[0]"},
 		{"a list without keys by a rule", `"pubs": ["closed", "open"]`, "spec.pubs[0]"},
-		{"a rule that compares", `"taps": 1`, "spec.taps"},
+		{"a rule that compares", `"taps": 1, "note": "x"`, "spec.taps"},
 		{"a new value, by a rule for it", `"lid": "old"`, "spec.lid"},
 		{"a new value that is right", `"lid": "new"`, ""},
 	} {
