@@ -191,3 +191,15 @@ func TestMetadataOnly(t *testing.T) {
 		t.Errorf("%d %s", code, body)
 	}
 }
+
+// The timeout in a request's URL must be a duration. None, and one beyond the
+// server's, is the server's.
+func TestTimeoutOfARequest(t *testing.T) {
+	s := apiservertest.Start(t)
+	for query, want := range map[string]int{"soon": http.StatusBadRequest, "5": http.StatusBadRequest, "0s": http.StatusOK, "": http.StatusOK, "5s": http.StatusOK, "100h": http.StatusOK} {
+		code, body, _ := call(t, s, "GET", mapsPath+"?timeout="+query, "")
+		if code != want || want == http.StatusBadRequest && !strings.Contains(string(body), "invalid timeout specified in the request URL") {
+			t.Errorf("%q: %d %s, want %d", query, code, body, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,5 +58,37 @@ func TestReadyAgainAfterOthersSaidNot(t *testing.T) {
 		if ready := conditionOf(b.get("web"), v1.PodReady); ready != v1.ConditionTrue {
 			t.Errorf("after another client wrote False, Ready is %s", ready)
 		}
+	})
+}
+
+// A pod with a readiness gate is ready once its containers are, and whoever the gate
+// is for says so.
+func TestReadinessGate(t *testing.T) {
+	const gate = "example.com/traffic"
+	run(t, func(t *testing.T, b *bench) {
+		b.create(pod("web", func(p *v1.Pod) { p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: gate}} }))
+		b.after(time.Second)
+		say := func(status v1.ConditionStatus) {
+			t.Helper()
+			p := b.get("web").DeepCopy()
+			p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == gate })
+			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: gate, Status: status})
+			if _, err := b.api.CoreV1().Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			b.after(time.Second)
+		}
+		is := func(want v1.ConditionStatus) {
+			t.Helper()
+			p := b.get("web")
+			if ready, containers := conditionOf(p, v1.PodReady), conditionOf(p, v1.ContainersReady); ready != want || containers != v1.ConditionTrue {
+				t.Errorf("Ready is %s, want %s; ContainersReady is %s: %+v", ready, want, containers, p.Status.Conditions)
+			}
+		}
+		is(v1.ConditionFalse)
+		say(v1.ConditionTrue)
+		is(v1.ConditionTrue)
+		say(v1.ConditionFalse)
+		is(v1.ConditionFalse)
 	})
 }
