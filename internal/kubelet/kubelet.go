@@ -168,6 +168,7 @@ func (k *Kubelet) newVolumes(gates *feature.Set) {
 	if c.Client != nil {
 		tokens := &volume.TokenCache{Client: c.Client.Kubernetes}
 		k.volumes.Tokens, config.Token = tokens, tokens.Expiring
+		k.volumes.Certificates = &volume.CertificateCache{Client: c.Client.Kubernetes, Node: func() *v1.Node { return k.node.Node() }}
 		config.Secret = func(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 			return k.objects.Secret(ctx, namespace, name)
 		}

@@ -24,8 +24,8 @@ const (
 	blockSize = 4 << 10
 )
 
-// maxTokens is how many different service account tokens a pod may have. The API
-// server is asked for each, and each is renewed.
+// maxTokens is how many different service account tokens and certificates a pod may
+// have. The API server is asked for each, and each is renewed.
 const maxTokens = 100
 
 // blocks returns what a file of size bytes takes.
@@ -132,14 +132,14 @@ func (a *allowance) parents(path string, known map[string]bool) error {
 	return nil
 }
 
-// request counts a service account token once.
+// request counts a service account token or a certificate once.
 func (a *allowance) request(token string) error {
 	if a.tokens == nil {
 		a.tokens = map[string]bool{}
 	}
 	a.tokens[token] = true
 	if len(a.tokens) > maxTokens {
-		return fmt.Errorf("%w: more than %d different service account tokens", errTooLarge, maxTokens)
+		return fmt.Errorf("%w: more than %d different service account tokens and certificates", errTooLarge, maxTokens)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (v *Manager) contents(ctx context.Context, pod *v1.Pod, vol *v1.Volume, fac
 	case vol.DownwardAPI != nil:
 		err = w.downward(vol.DownwardAPI.Items, vol.DownwardAPI.DefaultMode)
 	default:
-		err = w.projected(vol.Projected)
+		err = w.projected(vol.Name, vol.Projected)
 	}
 	nested := all.nested()[vol.Name]
 	for _, path := range nested {
@@ -320,9 +320,9 @@ func (w *payload) downward(items []v1.DownwardAPIVolumeFile, mode *int32) error 
 	return errors.Join(failed...)
 }
 
-// projected adds the files of all sources. It stops once they are too large, and
-// otherwise reports all sources that fail.
-func (w *payload) projected(source *v1.ProjectedVolumeSource) error {
+// projected adds the files of all sources of a volume. It stops once they are too
+// large, and otherwise reports all sources that fail.
+func (w *payload) projected(volume string, source *v1.ProjectedVolumeSource) error {
 	var failed []error
 	last := lastOf(source.Sources, wholeObject)
 	for i, s := range source.Sources {
@@ -342,7 +342,7 @@ func (w *payload) projected(source *v1.ProjectedVolumeSource) error {
 		case s.ClusterTrustBundle != nil:
 			err = w.trustBundle(s.ClusterTrustBundle, source.DefaultMode)
 		case s.PodCertificate != nil:
-			err = fmt.Errorf("pod certificates are not supported on this node")
+			err = w.podCertificate(volume, i, s.PodCertificate, source.DefaultMode)
 		default:
 			err = fmt.Errorf("a source of this projected volume is not supported on this node")
 		}
@@ -385,6 +385,33 @@ func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) e
 		return err
 	}
 	return w.credential("token/"+which, source.Path, []byte(token), mode)
+}
+
+// podCertificate adds the files of a source with a key and its certificates.
+func (w *payload) podCertificate(volume string, index int, source *v1.PodCertificateProjection, mode *int32) error {
+	if w.volumes.Certificates == nil {
+		return fmt.Errorf("pod certificates need an API server")
+	}
+	which := "certificate/" + volume + "/" + strconv.Itoa(index)
+	if err := w.allowed.request(which); err != nil {
+		return err
+	}
+	key, chain, err := w.volumes.Certificates.Certificate(w.ctx, w.pod, volume, index, source)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		path string
+		data []byte
+	}{{source.CredentialBundlePath, slices.Concat(key, chain)}, {source.KeyPath, key}, {source.CertificateChainPath, chain}} {
+		if f.path == "" {
+			continue
+		}
+		if err := w.credential(which+"/"+f.path, f.path, f.data, mode); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // credential adds a file that belongs to the pod's user, if all containers have

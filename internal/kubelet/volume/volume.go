@@ -58,7 +58,9 @@ type Manager struct {
 	Claims  Claims
 	Tokens  Tokens
 	Bundles TrustBundles
-	CSI     *csi.Volumes
+	// Certificates may be nil, as Tokens may be: without an API server.
+	Certificates PodCertificates
+	CSI          *csi.Volumes
 	// Operations measures how volumes are mounted. It may be nil.
 	Operations *Operations
 
@@ -177,6 +179,9 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 	}
 	if v.Tokens != nil {
 		v.Tokens.Forget(uid)
+	}
+	if v.Certificates != nil {
+		v.Certificates.Forget(uid)
 	}
 	return v.FS.RemoveAll(dir)
 }

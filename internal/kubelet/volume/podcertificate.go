@@ -1,0 +1,246 @@
+package volume
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	cryptorand "crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// PodCertificates requests certificates for pods.
+type PodCertificates interface {
+	// Certificate returns a private key and the chain of certificates for it, both in
+	// PEM, for a source of a projected volume. The first calls of a pod fail, until
+	// the signer has issued it. It is renewed when the signer says so.
+	Certificate(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, err error)
+	// Forget drops the keys of a pod.
+	Forget(uid types.UID)
+}
+
+// CertificateCache requests certificates by PodCertificateRequests (KEP-4317). It keeps
+// the keys in memory alone: a kubelet that starts requests all certificates anew, and
+// the volumes have the former ones meanwhile.
+type CertificateCache struct {
+	Client kubernetes.Interface
+	Node   func() *v1.Node // of this kubelet; nil until it is known
+
+	making       sync.Mutex // one key is made at a time
+	mu           sync.Mutex // guards certificates
+	certificates map[certificateKey]certificate
+}
+
+type certificateKey struct {
+	pod    types.UID
+	volume string
+	index  int // of the source in the volume
+}
+
+// certificate is what is known of one source of a volume.
+type certificate struct {
+	key, chain     []byte // in PEM; nil until the first one is issued
+	renew, expires time.Time
+	refused        string // why the signer never issues one
+	pending        certificateRequest
+}
+
+// certificateRequest is a request that the signer has not answered. Without a name
+// there is none.
+type certificateRequest struct {
+	name    string
+	key     []byte    // in PEM
+	abandon time.Time // when a request that cannot be read is gone
+}
+
+const (
+	// certificateJitter spreads the renewals of pods that started together.
+	certificateJitter = 5 * time.Minute
+	// abandonRequest is how long a new request may not be readable yet.
+	abandonRequest = 10 * time.Minute
+)
+
+var errNotIssued = errors.New("credential bundle is not issued yet")
+
+// Certificate implements PodCertificates. A certificate that cannot be renewed is used
+// until it expires.
+func (c *CertificateCache) Certificate(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, err error) {
+	at := certificateKey{pod.UID, volume, index}
+	c.mu.Lock()
+	known := c.certificates[at]
+	c.mu.Unlock()
+	err = c.advance(ctx, pod, source, &known)
+	c.mu.Lock()
+	if c.certificates == nil {
+		c.certificates = map[certificateKey]certificate{}
+	}
+	c.certificates[at] = known
+	c.mu.Unlock()
+	switch {
+	case known.refused != "":
+		return nil, nil, errors.New(known.refused)
+	case known.chain != nil && (err == nil || time.Now().Before(known.expires)):
+		return known.key, known.chain, nil
+	case err != nil:
+		return nil, nil, err
+	}
+	return nil, nil, errNotIssued
+}
+
+// Forget implements PodCertificates.
+func (c *CertificateCache) Forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for at := range c.certificates {
+		if at.pod == uid {
+			delete(c.certificates, at)
+		}
+	}
+}
+
+// advance takes the next step for a certificate that is needed: it requests one, or
+// looks whether the signer has answered.
+func (c *CertificateCache) advance(ctx context.Context, pod *v1.Pod, source *v1.PodCertificateProjection, known *certificate) error {
+	now := time.Now()
+	if known.refused != "" || known.chain != nil && now.Before(known.renew) {
+		return nil
+	}
+	if known.pending.name == "" {
+		pending, err := c.request(ctx, pod, source)
+		if err != nil {
+			return fmt.Errorf("request a certificate: %w", err)
+		}
+		known.pending = pending
+		return nil
+	}
+	answer, err := c.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).Get(ctx, known.pending.name, metav1.GetOptions{})
+	if err != nil {
+		// To a node, a request that is gone is forbidden.
+		if gone := apierrors.IsNotFound(err) || apierrors.IsForbidden(err); gone && now.After(known.pending.abandon) {
+			known.pending = certificateRequest{}
+		}
+		return fmt.Errorf("get certificate request: %w", err)
+	}
+	known.take(&answer.Status)
+	return nil
+}
+
+// take takes the answer of the signer over, if there is one.
+func (k *certificate) take(status *certificatesv1.PodCertificateRequestStatus) {
+	for i := range status.Conditions {
+		switch condition := &status.Conditions[i]; condition.Type {
+		case certificatesv1.PodCertificateRequestConditionTypeDenied:
+			k.refused = fmt.Sprintf("PodCertificateRequest was permanently denied: reason=%q message=%q", condition.Reason, condition.Message)
+		case certificatesv1.PodCertificateRequestConditionTypeFailed:
+			k.refused = fmt.Sprintf("PodCertificateRequest was permanently failed: reason=%q message=%q", condition.Reason, condition.Message)
+		case certificatesv1.PodCertificateRequestConditionTypeIssued:
+			if status.BeginRefreshAt == nil || status.NotAfter == nil {
+				continue // the API server requires both
+			}
+			*k = certificate{
+				key: k.pending.key, chain: certificatesOf(status.CertificateChain),
+				renew: status.BeginRefreshAt.Add(rand.N(certificateJitter)), expires: status.NotAfter.Time,
+			}
+		}
+	}
+}
+
+// certificatesOf returns the certificates of a chain in PEM, without what is between
+// them and without their headers.
+func certificatesOf(chain string) []byte {
+	out := []byte{}
+	for rest := []byte(chain); ; {
+		block, more := pem.Decode(rest)
+		if block == nil {
+			return out
+		}
+		if block.Type == "CERTIFICATE" {
+			out = append(out, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+		}
+		rest = more
+	}
+}
+
+// request makes a key and requests a certificate for it.
+func (c *CertificateCache) request(ctx context.Context, pod *v1.Pod, source *v1.PodCertificateProjection) (certificateRequest, error) {
+	node := c.Node()
+	if node == nil {
+		return certificateRequest{}, errors.New("this node is not known yet")
+	}
+	account, err := c.Client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
+	if err != nil {
+		return certificateRequest{}, err
+	}
+	key, stub, err := c.newKey(source.KeyType)
+	if err != nil {
+		return certificateRequest{}, err
+	}
+	made, err := c.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).Create(ctx, &certificatesv1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, GenerateName: "req-",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+		},
+		Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: source.SignerName,
+			PodName:    pod.Name, PodUID: pod.UID,
+			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
+			NodeName: types.NodeName(node.Name), NodeUID: node.UID,
+			MaxExpirationSeconds: source.MaxExpirationSeconds, StubPKCS10Request: stub, UnverifiedUserAnnotations: source.UserAnnotations,
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return certificateRequest{}, err
+	}
+	return certificateRequest{made.Name, key, time.Now().Add(abandonRequest)}, nil
+}
+
+// newKey makes a private key of a type of the API. It returns the key in PEM, and an
+// empty PKCS#10 request that is signed with it.
+func (c *CertificateCache) newKey(kind string) (key, stub []byte, err error) {
+	c.making.Lock()
+	defer c.making.Unlock()
+	var private crypto.Signer
+	switch kind {
+	case "RSA3072":
+		private, err = rsa.GenerateKey(cryptorand.Reader, 3072)
+	case "RSA4096":
+		private, err = rsa.GenerateKey(cryptorand.Reader, 4096)
+	case "ECDSAP256":
+		private, err = ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
+	case "ECDSAP384":
+		private, err = ecdsa.GenerateKey(elliptic.P384(), cryptorand.Reader)
+	case "ECDSAP521":
+		private, err = ecdsa.GenerateKey(elliptic.P521(), cryptorand.Reader)
+	case "ED25519":
+		_, private, err = ed25519.GenerateKey(cryptorand.Reader)
+	default:
+		err = fmt.Errorf("unknown key type %q", kind)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	stub, err = x509.CreateCertificateRequest(cryptorand.Reader, &x509.CertificateRequest{}, private)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}), stub, nil
+}
