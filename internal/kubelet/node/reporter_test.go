@@ -217,6 +217,37 @@ func TestServerThatHangs(t *testing.T) {
 	})
 }
 
+// A healthy node renews its Lease, which the Node object owns, every few seconds, and
+// writes its status every five minutes.
+func TestLeaseIsRenewedMoreOftenThanTheStatus(t *testing.T) {
+	run(t, func(t *testing.T, _ *Reporter, s *server, _ *restartingRuntime) {
+		beat := func() time.Time { return s.node(t).Status.Conditions[0].LastHeartbeatTime.Time }
+		first := beat()
+		for range 3 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			lease, err := s.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "alpha", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if age := time.Since(lease.Spec.RenewTime.Time); age > 15*time.Second {
+				t.Errorf("the lease was renewed %v ago", age)
+			}
+			if owners := lease.OwnerReferences; len(owners) != 1 || owners[0].Kind != "Node" || owners[0].Name != "alpha" {
+				t.Errorf("owners of the lease: %+v", owners)
+			}
+			if !beat().Equal(first) {
+				t.Error("the status was written although it did not change")
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if beat().Equal(first) {
+			t.Error("the status was not written for eight minutes")
+		}
+	})
+}
+
 // The sync loop waits for the newest Node. Many pods for which an API server is asked
 // that does not answer do not keep it from the other pods.
 func TestLatestAsksSeldom(t *testing.T) {

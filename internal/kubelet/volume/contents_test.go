@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
@@ -113,6 +114,28 @@ func TestTokenBelongsToThePodsUser(t *testing.T) {
 		mode, err := disk.Stat(paths["token"] + "/token")
 		if err != nil || mode != c.mode || !slices.Equal(disk.uids, c.uids) {
 			t.Errorf("%s: mode %v of users %v (%v), want %v of %v", name, mode, disk.uids, err, c.mode, c.uids)
+		}
+	}
+}
+
+// Mounts appear in containers and on the node as each container asks for it.
+func TestPropagation(t *testing.T) {
+	disk := &files.Memory{}
+	v := &Manager{Root: "/k", FS: disk, Mounter: disk}
+	pod := podWith(nil, v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	paths, _, err := v.SetUp(t.Context(), pod, Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, mode := range map[runtimeapi.MountPropagation]*v1.MountPropagationMode{
+		runtimeapi.MountPropagation_PROPAGATION_PRIVATE:           nil,
+		runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER: new(v1.MountPropagationHostToContainer),
+		runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:     new(v1.MountPropagationBidirectional),
+	} {
+		pod.Spec.Containers[0].VolumeMounts[0].MountPropagation = mode
+		mounts, err := v.Mounts(pod, &pod.Spec.Containers[0], paths, nil)
+		if err != nil || len(mounts) != 1 || mounts[0].GetPropagation() != want {
+			t.Errorf("%v %v, want %v", mounts, err, want)
 		}
 	}
 }
