@@ -1,6 +1,7 @@
 // Package amount converts quantities to integers and saturates at the limits of
 // int64. Quantity's own methods overflow, so that a request that is too large
-// could count as a request for nothing.
+// could count as a request for nothing. It also refuses quantities that take
+// hours to compare, before they are parsed.
 package amount
 
 import (

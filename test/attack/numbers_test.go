@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -122,4 +123,38 @@ func TestTenantWritesHugeNumbers(t *testing.T) {
 		})
 	})
 	c.recordMemory(t, before)
+}
+
+// TestTenantWritesHugeQuantities checks that quantities that take hours to
+// compute with are refused, in fields and in the names of resources.
+func TestTenantWritesHugeQuantities(t *testing.T) {
+	c := controlPlane(t)
+	config, namespace := c.tenant(t, "admin")
+	const (
+		pod   = `{"containers":[{"name":"c","image":"none.invalid/none","resources":{"limits":{"cpu":"1",%s}}}]}`
+		claim = `{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":%q}}}`
+		scale = `{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"n"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"AverageValue","averageValue":%q}}}]}`
+	)
+	c.checkLatencyDuring(t, func(context.Context) {
+		for _, huge := range []string{"1e900000000", "1e-900000000", strings.Repeat("9", 1<<20)} {
+			for path, spec := range map[string]string{
+				"api/v1/namespaces/%s/pods":                                   fmt.Sprintf(pod, fmt.Sprintf(`"memory":%q`, huge)),
+				"api/v1/namespaces/%s/persistentvolumeclaims":                 fmt.Sprintf(claim, huge),
+				"apis/autoscaling/v2/namespaces/%s/horizontalpodautoscalers":  fmt.Sprintf(scale, huge),
+				"api/v1/namespaces/%s/pods?dryRun=All&fieldValidation=Ignore": fmt.Sprintf(pod, fmt.Sprintf(`"memory":%q`, huge)),
+			} {
+				path = "/" + fmt.Sprintf(path, namespace)
+				if code, answer := send(t, config, http.MethodPost, path, `{"metadata":{"name":"huge"},"spec":`+spec+`}`); code != http.StatusBadRequest || !strings.Contains(answer, "out of range") {
+					t.Errorf("POST %s: %d %.500s", path, code, answer)
+				}
+			}
+		}
+		for _, size := range []string{"1e900000000", "1e-900000000", "1e19"} {
+			path := "/api/v1/namespaces/" + namespace + "/pods"
+			body := `{"metadata":{"name":"huge"},"spec":` + fmt.Sprintf(pod, fmt.Sprintf(`"hugepages-%s":"1"`, size)) + `}`
+			if code, answer := send(t, config, http.MethodPost, path, body); code != http.StatusUnprocessableEntity {
+				t.Errorf("hugepages-%s: %d %.500s", size, code, answer)
+			}
+		}
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -152,6 +153,9 @@ func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o
 
 // decodeCBOR decodes CBOR into obj and returns the kind in the body.
 func decodeCBOR(obj runtime.Object, expected schema.GroupVersionKind, body []byte, wantStrict bool) (strict []error, actual schema.GroupVersionKind, err error) {
+	if err := amount.CheckCBOR(obj, body); err != nil {
+		return nil, expected, err
+	}
 	s := serializercbor.NewSerializer(oneKind{expected}, oneKind{expected}, serializercbor.Strict(wantStrict))
 	_, said, err := s.Decode(body, &expected, obj)
 	if said != nil {

@@ -14,6 +14,8 @@ import (
 	serializerjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/amount"
 )
 
 // Known reports whether a kind is served. It is used in the error for an
@@ -53,10 +55,14 @@ func DecodeInto(obj runtime.Object, expected schema.GroupVersionKind, body []byt
 }
 
 // DecodeJSON decodes JSON into obj, a new object of the expected kind, and
-// returns the kind in the body. It returns the errors of the decoder unchanged.
+// returns the kind in the body. It returns the errors of the decoder unchanged,
+// and an amount.RangeError for a quantity that takes too long to compute with.
 func DecodeJSON(obj runtime.Object, expected schema.GroupVersionKind, body []byte, wantStrict bool) ([]error, schema.GroupVersionKind, error) {
 	var strict []error
-	var err error
+	err := amount.CheckJSON(obj, body)
+	if err != nil {
+		return nil, expected, err
+	}
 	switch u, isUnstructured := obj.(*unstructured.Unstructured); {
 	case isUnstructured:
 		content := map[string]any{}
@@ -132,6 +138,9 @@ func decodeProtobuf(obj runtime.Object, expected schema.GroupVersionKind, body [
 	}
 	if len(envelope.Raw) > maxNesting*leastLevel && nestsTooDeep(envelope.Raw, maxNesting) {
 		return actual, errNesting
+	}
+	if err := amount.CheckProtobuf(obj, envelope.Raw); err != nil {
+		return actual, err
 	}
 	return actual, message.Unmarshal(envelope.Raw)
 }

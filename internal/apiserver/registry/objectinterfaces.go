@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -130,6 +131,9 @@ func (k kindMap) toTyped(in runtime.Object) (runtime.Object, error) {
 	}
 	if _, ok := out.(*unstructured.Unstructured); ok {
 		return in, nil
+	}
+	if err := amount.CheckValue(out, u.Object); err != nil {
+		return nil, err
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
 		return nil, fmt.Errorf("reading an object as %s: %w", u.GroupVersionKind(), err)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/watchcache"
@@ -187,7 +188,10 @@ func (p patcher) mergeParts(before resource.Object, touched parts, changed resou
 		return false
 	}
 	merged, err := strategicMerge(original, changes, changed)
-	return err == nil && runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, changed, p.wantsStrict()) == nil
+	if err != nil || amount.CheckValue(changed, merged) != nil {
+		return false
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, changed, p.wantsStrict()) == nil
 }
 
 // knownFields are the top-level fields of a type by their JSON names.

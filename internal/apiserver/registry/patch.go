@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/jsonpatch"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
@@ -168,6 +169,9 @@ func (p patcher) patchJSON(current *watchcache.Entry, obj resource.Object) error
 // decodePatched decodes the patched JSON into obj.
 func (p patcher) decodePatched(obj runtime.Object, kind schema.GroupVersionKind, data []byte, strict []error) error {
 	found, actual, err := codec.DecodeJSON(obj, kind, data, p.wantsStrict())
+	if outside := (*amount.RangeError)(nil); errors.As(err, &outside) {
+		return apierrors.NewBadRequest(err.Error())
+	}
 	if _, custom := obj.(*unstructured.Unstructured); err == nil && !custom {
 		err = codec.WrongKind(actual, kind, p.q.Registry.Routes().known)
 	}
@@ -274,6 +278,9 @@ func (p patcher) mergeStrategically(current, sample, next runtime.Object) error 
 	if err != nil {
 		return strategicError(err)
 	}
+	if err := amount.CheckValue(next, merged); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, next, p.wantsStrict())
 	if err != nil {
 		unknown, ok := runtime.AsStrictDecodingError(err)
@@ -300,6 +307,9 @@ func (p patcher) applied(current *watchcache.Entry) (resource.Object, error) {
 	}
 	configuration, plain, err := p.configuration()
 	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	if err := amount.CheckValue(p.q.Endpoint.Version.New(), configuration); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	force := p.options.Force != nil && *p.options.Force
