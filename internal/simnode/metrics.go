@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/amount"
 )
 
 // meter counts what a container uses.
@@ -34,13 +36,13 @@ func (m *meter) read(pod *v1.Pod) (cpuNanoseconds, memoryBytes uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now := time.Now(); now.After(m.last) {
-		cpu := amount(pod, AnnotationCPU)
+		cpu := annotated(pod, AnnotationCPU)
 		more := uint64(min(cpu.AsApproximateFloat64(), maxCPU) * float64(now.Sub(m.last)))
 		m.used += more
 		m.last = now
 		m.node.use(more)
 	}
-	memory := amount(pod, AnnotationMemory)
+	memory := annotated(pod, AnnotationMemory)
 	return m.used, max(uint64(memory.Value()), restMemory)
 }
 
@@ -51,12 +53,12 @@ func (n *Node) use(cpuNanoseconds uint64) {
 	n.cpu += cpuNanoseconds
 }
 
-// amount returns the quantity in an annotation, 0 if there is none.
-func amount(pod *v1.Pod, annotation string) resource.Quantity {
+// annotated returns the quantity in an annotation, 0 if there is none.
+func annotated(pod *v1.Pod, annotation string) resource.Quantity {
 	if pod == nil {
 		return resource.Quantity{}
 	}
-	q, err := resource.ParseQuantity(pod.Annotations[annotation])
+	q, err := amount.Parse(pod.Annotations[annotation])
 	if err != nil || q.Sign() < 0 {
 		return resource.Quantity{}
 	}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/resource/core/pod"
 )
 
@@ -69,7 +70,11 @@ func Template(r *apps.ControllerRevision) (*v1.PodTemplateSpec, error) {
 			Template v1.PodTemplateSpec `json:"template"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(r.Data.Raw, &holder); err != nil {
+	err := amount.CheckJSON(&holder, r.Data.Raw)
+	if err == nil {
+		err = json.Unmarshal(r.Data.Raw, &holder)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading ControllerRevision %s/%s: %w", r.Namespace, r.Name, err)
 	}
 	return &holder.Spec.Template, nil

@@ -2,6 +2,7 @@ package revision
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	apps "k8s.io/api/apps/v1"
@@ -68,5 +69,14 @@ func TestTruncate(t *testing.T) {
 		if err != nil || len(left.Items) != want || left.Items[0].Name != "db-0" {
 			t.Errorf("limit %d: %d revisions are left, want %d; error %v", limit, len(left.Items), want, err)
 		}
+	}
+}
+
+// TestRevisionWithAQuantityOutOfRange checks that a revision that a user wrote
+// cannot keep a controller busy.
+func TestRevisionWithAQuantityOutOfRange(t *testing.T) {
+	r := &apps.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(`{"spec":{"template":{"spec":{"Overhead":{"cpu":"1e-900000000"}}}}}`)}}
+	if _, err := Template(r); err == nil || !strings.Contains(err.Error(), `spec.template.spec.Overhead[cpu]: the quantity "1e-900000000" is out of range`) {
+		t.Errorf("%v", err)
 	}
 }

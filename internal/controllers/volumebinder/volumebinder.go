@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/volume"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -387,7 +388,7 @@ const preResizeAnnotation = "volume.alpha.kubernetes.io/pre-resize-capacity"
 // usableSize returns how much of a volume a claim can use when it is bound to it. If that is less than
 // the size of the volume, the kubelet enlarges the file system.
 func usableSize(v *v1.PersistentVolume) resource.Quantity {
-	if size, err := resource.ParseQuantity(v.Annotations[preResizeAnnotation]); err == nil {
+	if size, err := amount.Parse(v.Annotations[preResizeAnnotation]); err == nil {
 		return size
 	}
 	return v.Spec.Capacity[v1.ResourceStorage]

@@ -136,7 +136,7 @@ func HugePageSizes(list v1.ResourceList) (sizes []string) {
 // another resource: hugepages-2Mi is 2MB.
 func hugePageSize(name v1.ResourceName) string {
 	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
-	if size, err := resource.ParseQuantity(text); ok && err == nil && size.Value() > 0 {
+	if size, err := amount.Parse(text); ok && err == nil && size.Value() > 0 {
 		return pageSize(size.Value())
 	}
 	return ""

@@ -61,7 +61,7 @@ func (v *Manager) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, fact
 // the only one that the pod's containers request.
 func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	if text, named := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); named {
-		return resource.ParseQuantity(text)
+		return amount.Parse(text)
 	}
 	if medium != v1.StorageMediumHugePages {
 		return resource.Quantity{}, fmt.Errorf("unknown storage medium %q", medium)
@@ -77,7 +77,7 @@ func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	if len(sizes) != 1 {
 		return resource.Quantity{}, fmt.Errorf("storage medium %s needs one page size in the requests of the pod's containers, found %d", medium, len(sizes))
 	}
-	return resource.ParseQuantity(slices.Collect(maps.Keys(sizes))[0])
+	return amount.Parse(slices.Collect(maps.Keys(sizes))[0])
 }
 
 // memorySize returns the size of a tmpfs in bytes: the minimum of the volume's

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/amount"
 )
 
 // The annotations that hold the v2 fields which v1 lacks, as JSON of the
@@ -150,7 +152,7 @@ func setAnnotation(meta *metav1.ObjectMeta, annotation string, value any, presen
 
 func decodeAnnotation(meta *metav1.ObjectMeta, annotation string, into any) bool {
 	data, ok := meta.Annotations[annotation]
-	return ok && json.Unmarshal([]byte(data), into) == nil
+	return ok && amount.CheckJSON(into, []byte(data)) == nil && json.Unmarshal([]byte(data), into) == nil
 }
 
 func deleteAnnotations(meta *metav1.ObjectMeta) {

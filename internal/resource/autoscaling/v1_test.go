@@ -119,3 +119,20 @@ func TestAnnotationsOfV1(t *testing.T) {
 		t.Errorf("annotations %v", a.Annotations)
 	}
 }
+
+// TestAnnotationsOutOfRange checks that an annotation with a quantity that takes
+// hours to parse counts as malformed, however its fields are spelt.
+func TestAnnotationsOutOfRange(t *testing.T) {
+	for text, want := range map[string]bool{
+		`[{"type":"Object","object":{"target":{"value":"3"}}}]`:              true,
+		`[{"type":"Object","object":{"target":{"value":"1e-900000000"}}}]`:   false,
+		`[{"type":"Object","Object":{"target":{"VALUE":"1e-900000000"}}}]`:   false,
+		`[{"type":"Object","object":{"metric":{"name":"1e-900000000"}}}]`:    true,
+		`[{"type":"Pods","pods":{"target":{"averageValue": 1e900000000 }}}]`: false,
+	} {
+		var metrics []autoscalingv2.MetricSpec
+		if got := decodeAnnotation(&metav1.ObjectMeta{Annotations: map[string]string{metricsAnnotation: text}}, metricsAnnotation, &metrics); got != want {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
+	}
+}

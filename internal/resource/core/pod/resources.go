@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	podresource "k8s.io/component-helpers/resource"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
@@ -112,8 +113,8 @@ func (r *resourceRules) validateWholePages(name corev1.ResourceName, quantity re
 }
 
 func wholePages(name corev1.ResourceName, quantity resource.Quantity) bool {
-	page, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
-	return err == nil && page.Sign() > 0 && page.MilliValue()%1000 == 0 && quantity.Value()%page.Value() == 0
+	page, err := amount.Parse(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	return err == nil && page.Sign() > 0 && amount.Milli(page)%1000 == 0 && quantity.Value()%amount.Value(page) == 0
 }
 
 // validatePodLevelResources checks the resources of the pod as a whole, which
