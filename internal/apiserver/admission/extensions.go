@@ -30,6 +30,7 @@ import (
 	"k8s.io/component-base/compatibility"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/webhooks"
 	"github.com/coracle-io/coracle/internal/metrics"
@@ -139,6 +140,7 @@ func (e *extension) start(ctx context.Context) (admission.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	celamount.Bound()
 	plugin, err := e.build()
 	if err != nil {
 		return nil, err

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 )
 
 // JWTOptions are the settings of Configured that an AuthenticationConfiguration
@@ -99,6 +101,7 @@ func (a *Configured) Set(ctx context.Context, c *apiserver.AuthenticationConfigu
 }
 
 func (a *Configured) build(ctx context.Context, c *apiserver.AuthenticationConfiguration) (*configuration, error) {
+	celamount.Bound()
 	compiler := authenticationcel.NewDefaultCompiler()
 	if err := validation.ValidateAuthenticationConfiguration(compiler, c, a.options.OwnIssuers).ToAggregate(); err != nil {
 		return nil, err

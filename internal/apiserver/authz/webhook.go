@@ -12,6 +12,8 @@ import (
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	webhookmetrics "k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
+
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 )
 
 // newWebhook returns an authorizer that asks a server by SubjectAccessReviews.
@@ -41,6 +43,7 @@ func newWebhook(a apiserver.AuthorizerConfiguration, backoff wait.Backoff) (*bou
 		webhookmetrics.WebhookMetrics
 		authorizationcel.MatcherMetrics
 	}{WebhookMetrics: webhookmetrics.NewWebhookMetrics(), MatcherMetrics: authorizationcel.NewMatcherMetrics()}
+	celamount.Bound()
 	w, err := webhook.New(config, c.SubjectAccessReviewVersion, authorized, unauthorized, backoff, onError, c.MatchConditions, a.Name, counts, authorizationcel.NewDefaultCompiler())
 	if err != nil {
 		return nil, fmt.Errorf("authorization webhook %s: %w", a.Name, err)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -108,6 +109,7 @@ func (v *version) compile() (*compiled, error) {
 		return nil, fmt.Errorf("schema of %s: %w", v.gvk(), err)
 	}
 	c.multiplies = multiplies(c.schema, false)
+	celamount.Bound()
 	c.cel = cel.NewValidator(c.schema, true, celconfig.PerCallLimit)
 	return c, nil
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/server/options"
 	reloads "k8s.io/apiserver/pkg/server/options/authorizationconfig/metrics"
 
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 	"github.com/coracle-io/coracle/internal/apiserver/authz"
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
@@ -127,6 +128,7 @@ func (o *AuthorizationOptions) configured(content []byte) ([]apiserver.Authorize
 	if err != nil {
 		return nil, err
 	}
+	celamount.Bound()
 	errs := validation.ValidateAuthorizationConfiguration(authorizationcel.NewDefaultCompiler(), nil, c, sets.New(authz.Modes()...), sets.New(authz.ModeWebhook))
 	if err := errs.ToAggregate(); err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/restmapper"
 
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
@@ -48,7 +49,10 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: served},
 		RestMapper:     restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(served)),
 	}
-	return newChecker(env, workers, types.Check), nil
+	return newChecker(env, workers, func(p *admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning {
+		celamount.Bound()
+		return types.Check(p)
+	}), nil
 }
 
 func newChecker(env *controller.Env, workers int, check func(*admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning) *checker {

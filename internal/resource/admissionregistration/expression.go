@@ -14,6 +14,7 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
@@ -29,6 +30,7 @@ type compilers struct {
 
 func newCompilers() *compilers {
 	return &compilers{plain: sync.OnceValue(func() cel.Compiler {
+		celamount.Bound()
 		return cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	})}
 }
@@ -51,6 +53,7 @@ func strategy[T resource.Object](validate func(c *compilers, obj, old T) field.E
 
 // withVariables returns a compiler for expressions that refer to variables.
 func (c *compilers) withVariables() (*cel.CompositedCompiler, error) {
+	celamount.Bound()
 	return cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 }
 

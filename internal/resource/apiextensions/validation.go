@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -32,6 +33,7 @@ func validate(_ *resource.RequestContext, c *apiextensionsv1.CustomResourceDefin
 	if errs != nil {
 		return errs
 	}
+	celamount.Bound()
 	return withoutMetadata(validation.ValidateCustomResourceDefinition(context.Background(), in))
 }
 
@@ -57,6 +59,7 @@ func compare(
 	if errs != nil {
 		return errs
 	}
+	celamount.Bound()
 	return withoutMetadata(check(context.Background(), in, before))
 }
 

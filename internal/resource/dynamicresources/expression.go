@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/dynamic-resource-allocation/cel"
 
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 	"github.com/coracle-io/coracle/internal/feature"
 )
 
@@ -56,6 +57,7 @@ func (c compiler) expression(p *field.Path, text string, derived bool) (cost uin
 	if nested(text) > maxDepth {
 		return 0, field.ErrorList{field.Invalid(p, text, fmt.Sprintf("compilation failed: expression recursion limit exceeded: %d", maxDepth))}
 	}
+	celamount.Bound()
 	kind := environment.NewExpressions
 	result := cel.GetCompiler(c.features).CompileCELExpression(text, cel.Options{EnvType: &kind, DerivedAttribute: derived})
 	if result.Error != nil {

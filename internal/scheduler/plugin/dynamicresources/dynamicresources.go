@@ -35,6 +35,7 @@ import (
 	kubescheduler "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/amount/celamount"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/extendedresource"
@@ -261,6 +262,7 @@ func (p *plugin) PreFilter(ctx context.Context, cycle *framework.CycleState, pod
 	if err != nil {
 		return nil, framework.AsStatus(Name, err)
 	}
+	celamount.Bound()
 	s.allocator, err = structured.NewAllocator(ctx, p.features, p.claims.allocated(p.features.ConsumableCapacity), classLister{p.classes}, slices, p.celCache)
 	return nil, framework.AsStatus(Name, err)
 }
