@@ -13,7 +13,7 @@ import (
 // generated decoders accept and nobody writes, in a message with quantities:
 // groups, tags beyond 32 bits, and entries of maps of another kind than bytes.
 // Quantity's decoder recurses for each group in a group, so that a body full of
-// them would overflow the stack, which ends the process.
+// them takes a stack of half a gigabyte.
 func CheckProtobuf(into any, message []byte) error {
 	t, ok := target(into)
 	if !ok {

@@ -101,7 +101,7 @@ func TestQuantitiesOutOfRange(t *testing.T) {
 }
 
 // TestGroupsInAQuantity checks that a quantity in protobuf whose decoder would
-// recurse a million times is refused before. A larger one would end the process.
+// recurse a million times is refused before.
 func TestGroupsInAQuantity(t *testing.T) {
 	s := startCBOR(t)
 	field := func(number protowire.Number, content string) string {
