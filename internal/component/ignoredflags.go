@@ -94,7 +94,6 @@ func ignoredControllerFlags() *pflag.FlagSet {
 	}
 	for name, why := range map[string]string{
 		"pvclaimbinder-sync-period": watching, "min-resync-period": watching, "namespace-sync-period": watching, "node-monitor-period": watching,
-		"endpointslice-updates-batch-period": watching, "endpoint-updates-batch-period": watching, "mirroring-endpointslice-updates-batch-period": watching,
 		"controller-start-interval": "has no effect: controllers start together", "controller-shutdown-timeout": "has no effect: controllers end together",
 		"route-reconciliation-period": cloud, "node-sync-period": cloud,
 	} {

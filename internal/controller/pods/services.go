@@ -1,6 +1,8 @@
 package pods
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -11,8 +13,9 @@ import (
 )
 
 // ServiceSources returns sources that enqueue each Service that changes, and the
-// Services whose endpoints may change with a pod.
-func ServiceSources(core coreinformers.Interface, queue *controller.Queue[controller.Key]) []controller.Source {
+// Services whose endpoints may change with a pod. batch is how long changes of
+// pods wait, to be written together with those that follow.
+func ServiceSources(core coreinformers.Interface, queue *controller.Queue[controller.Key], batch time.Duration) []controller.Source {
 	services := core.Services().Lister()
 	return []controller.Source{
 		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
@@ -23,7 +26,7 @@ func ServiceSources(core coreinformers.Interface, queue *controller.Queue[contro
 		}),
 		controller.On(core.Pods().Informer(), func(old, new *v1.Pod) {
 			for _, service := range servicesOf(services, old, new) {
-				queue.Add(service)
+				queue.AddAfter(service, batch)
 			}
 		}),
 	}

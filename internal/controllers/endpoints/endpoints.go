@@ -10,6 +10,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,15 +28,26 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	workers := 5
+	o := &options{workers: 5}
 	return controller.Descriptor{
 		Name:           "endpoints-controller",
 		Aliases:        []string{"endpoint"},
 		ServiceAccount: "endpoint-controller",
 		EventSource:    "endpoint-controller",
-		AddFlags:       controller.WorkersFlag(&workers, "concurrent-endpoint-syncs", "endpoints"),
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+		AddFlags:       o.addFlags,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
 	}
+}
+
+type options struct {
+	workers int
+	// batch is how long changes of pods wait for others of the same Service.
+	batch time.Duration
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	controller.WorkersFlag(&o.workers, "concurrent-endpoint-syncs", "endpoints")(fs)
+	fs.DurationVar(&o.batch, "endpoint-updates-batch-period", o.batch, "how long changes of pods wait for others of the same Service before its Endpoints are updated; longer periods save updates and delay endpoints")
 }
 
 // Label of the objects that this controller manages.
@@ -52,10 +64,10 @@ type endpoints struct {
 	endpoints corelisters.EndpointsLister
 	triggers  *endpointsliceutil.TriggerTimeTracker
 	queue     *controller.Queue[controller.Key]
-	workers   int
+	options   *options
 }
 
-func newController(env *controller.Env, workers int) (controller.Controller, error) {
+func newController(env *controller.Env, o *options) (controller.Controller, error) {
 	kube, err := withoutWarnings(env)
 	if err != nil {
 		return nil, err
@@ -63,7 +75,7 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 	core := env.Client.Informers.Core().V1()
 	c := &endpoints{
 		env:       env,
-		workers:   workers,
+		options:   o,
 		kube:      kube,
 		services:  core.Services().Lister(),
 		pods:      core.Pods().Lister(),
@@ -92,7 +104,7 @@ func withoutWarnings(env *controller.Env) (kubernetes.Interface, error) {
 // Run implements controller.Controller.
 func (c *endpoints) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, append(pods.ServiceSources(core, c.queue),
+	return controller.Serve(ctx, append(pods.ServiceSources(core, c.queue, c.options.batch),
 		controller.On(core.Endpoints().Informer(), func(old, new *v1.Endpoints) {
 			// The Service of a new object may not exist, and a deleted object must be
 			// created again.
@@ -102,7 +114,7 @@ func (c *endpoints) Run(ctx context.Context) error {
 				c.queue.Add(cache.MetaObjectToName(old))
 			}
 		}),
-	), c.queue.Workers(c.workers))
+	), c.queue.Workers(c.options.workers))
 }
 
 func (c *endpoints) sync(ctx context.Context, key controller.Key) error {

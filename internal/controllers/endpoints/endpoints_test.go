@@ -142,6 +142,39 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
+// Changes of pods wait for the batch period, and are then written together. A
+// new Service does not wait.
+func TestBatchPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, service(nil), pod("a", "10.0.0.2", false, 8080), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+		c.Run(Descriptor(), "--endpoint-updates-batch-period=10s")
+		c.Run(endpointslice.Descriptor(), "--endpointslice-updates-batch-period=10s")
+		show := func() string {
+			synctest.Wait()
+			e, err := c.Fake.CoreV1().Endpoints("default").Get(t.Context(), "web", metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			list, err := c.Fake.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(list.Items) != 1 || len(list.Items[0].Endpoints) != 1 {
+				return fmt.Sprint(list, err)
+			}
+			return fmt.Sprintf("%s ready=%v", words(e.Subsets), *list.Items[0].Endpoints[0].Conditions.Ready)
+		}
+		controllertest.Eventually(t, show, "http:8080 !10.0.0.2 ready=false")
+		time.Sleep(time.Minute) // what the first list of pods caused is over
+		c.SetReady("default", "a", time.Now())
+		time.Sleep(9 * time.Second)
+		if got := show(); got != "http:8080 !10.0.0.2 ready=false" {
+			t.Errorf("before the end of the period: %s", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := show(); got != "http:8080 10.0.0.2 ready=true" {
+			t.Errorf("after the period: %s", got)
+		}
+	})
+}
+
 func TestFollowsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, service(nil), pod("a", "10.0.0.2", false, 8080), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelTopologyZone: "z"}}})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
@@ -44,6 +45,8 @@ func Descriptor() controller.Descriptor {
 type options struct {
 	workers      int
 	maxEndpoints int // in a slice
+	// batch is how long changes of pods and slices wait for others of the same Service.
+	batch time.Duration
 }
 
 func defaultOptions() *options { return &options{workers: 5, maxEndpoints: 100} }
@@ -51,6 +54,7 @@ func defaultOptions() *options { return &options{workers: 5, maxEndpoints: 100} 
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	controller.WorkersFlag(&o.workers, "concurrent-service-endpoint-syncs", "service endpoint slices")(fs)
 	fs.IntVar(&o.maxEndpoints, "max-endpoints-per-slice", o.maxEndpoints, "maximum number of endpoints in an EndpointSlice")
+	fs.DurationVar(&o.batch, "endpointslice-updates-batch-period", o.batch, "how long changes of pods wait for others of the same Service before its EndpointSlices are updated; longer periods save updates and delay endpoints")
 }
 
 func (o *options) validate() error {
@@ -69,7 +73,7 @@ func topologyKey() controller.Key { return controller.Key{} }
 
 type slices struct {
 	env        *controller.Env
-	workers    int
+	options    *options
 	services   corelisters.ServiceLister
 	pods       corelisters.PodLister
 	nodes      corelisters.NodeLister
@@ -91,7 +95,7 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 	core := env.Client.Informers.Core().V1()
 	c := &slices{
 		env:      env,
-		workers:  o.workers,
+		options:  o,
 		services: core.Services().Lister(),
 		pods:     core.Pods().Lister(),
 		nodes:    core.Nodes().Lister(),
@@ -109,14 +113,14 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 // Run implements controller.Controller.
 func (c *slices) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, append(pods.ServiceSources(core, c.queue),
+	return controller.Serve(ctx, append(pods.ServiceSources(core, c.queue, c.options.batch),
 		controller.On(c.env.Client.Informers.Discovery().V1().EndpointSlices().Informer(), c.sliceChanged),
 		controller.On(core.Nodes().Informer(), func(old, new *v1.Node) {
 			if topologyChanged(old, new) {
 				c.queue.Add(topologyKey())
 			}
 		}),
-	), c.queue.Workers(c.workers))
+	), c.queue.Workers(c.options.workers))
 }
 
 // sliceChanged enqueues the Service of a slice that was not changed by this controller.
@@ -141,7 +145,7 @@ func (c *slices) sliceChanged(old, new *discovery.EndpointSlice) {
 
 func (c *slices) enqueueServiceOf(slice *discovery.EndpointSlice) {
 	if service := slice.Labels[discovery.LabelServiceName]; service != "" {
-		c.queue.Add(controller.Key{Namespace: slice.Namespace, Name: service})
+		c.queue.AddAfter(controller.Key{Namespace: slice.Namespace, Name: service}, c.options.batch)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
@@ -42,6 +43,8 @@ func Descriptor() controller.Descriptor {
 type options struct {
 	workers      int
 	maxEndpoints int // in a subset
+	// batch is how long changes of slices wait for others of the same Service.
+	batch time.Duration
 }
 
 func defaultOptions() *options { return &options{workers: 5, maxEndpoints: 1000} }
@@ -49,6 +52,7 @@ func defaultOptions() *options { return &options{workers: 5, maxEndpoints: 1000}
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	controller.WorkersFlag(&o.workers, "mirroring-concurrent-service-endpoint-syncs", "mirrored endpoints")(fs)
 	fs.IntVar(&o.maxEndpoints, "mirroring-max-endpoints-per-subset", o.maxEndpoints, "maximum number of endpoints that are mirrored from one subset of Endpoints")
+	fs.DurationVar(&o.batch, "mirroring-endpointslice-updates-batch-period", o.batch, "how long changes of mirrored EndpointSlices wait for others of the same Service before they are corrected")
 }
 
 func (o *options) validate() error {
@@ -125,7 +129,7 @@ func owned(s *discovery.EndpointSlice) bool { return s.Labels[discovery.LabelMan
 
 func (c *mirror) enqueueFor(s *discovery.EndpointSlice) {
 	if name := s.Labels[discovery.LabelServiceName]; name != "" {
-		c.queue.Add(controller.Key{Namespace: s.Namespace, Name: name})
+		c.queue.AddAfter(controller.Key{Namespace: s.Namespace, Name: name}, c.options.batch)
 	}
 }
 
