@@ -68,6 +68,9 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 	if err != nil {
 		return nil, err
 	}
+	if err := env.Expose(newAvailability(informers.Apps().V1().StatefulSets().Lister())); err != nil {
+		return nil, err
+	}
 	c.Controller, err = workload.New(env, workload.Config[*apps.StatefulSet, *v1.Pod]{
 		Kind: kind, Queue: "statefulset", Workers: workers,
 		Owners: informers.Apps().V1().StatefulSets().Informer(), Dependents: c.pods,
