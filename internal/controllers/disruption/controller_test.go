@@ -206,3 +206,18 @@ func TestResourcesOfKinds(t *testing.T) {
 		t.Errorf("a forgotten kind: %s", got)
 	}
 }
+
+// The numbers of workers can be set.
+func TestConcurrentSyncs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, budgetOf("web"), podOf("a", ""))
+		c.Run(Descriptor(), "--concurrent-disruption-syncs=2", "--concurrent-disruption-stalepod-syncs=2")
+		controllertest.Eventually(t, func() int32 {
+			got, err := c.Fake.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "web", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.Status.CurrentHealthy
+		}, 1)
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policy "k8s.io/api/policy/v1"
@@ -27,17 +28,29 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
+	o := &options{budgets: 4, pods: 1}
 	return controller.Descriptor{
 		Name:           "disruption-controller",
 		Aliases:        []string{"disruption"},
 		ServiceAccount: "disruption-controller",
 		EventSource:    "controllermanager",
-		New:            newController,
+		AddFlags:       o.addFlags,
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o), nil },
 	}
+}
+
+// options are the numbers of budgets, and of pods whose eviction did not happen,
+// that are synced concurrently.
+type options struct{ budgets, pods int }
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	controller.WorkersFlag(&o.budgets, "concurrent-disruption-syncs", "pod disruption budgets")(fs)
+	controller.WorkersFlag(&o.pods, "concurrent-disruption-stalepod-syncs", "pods with a stale condition DisruptionTarget")(fs)
 }
 
 type budgets struct {
 	env     *controller.Env
+	options *options
 	kube    kubernetes.Interface
 	shared  informers.SharedInformerFactory
 	budgets policylisters.PodDisruptionBudgetLister
@@ -48,15 +61,15 @@ type budgets struct {
 	resources resources
 }
 
-func newController(env *controller.Env) (controller.Controller, error) {
+func newController(env *controller.Env, o *options) *budgets {
 	shared := env.Client.Informers
 	c := &budgets{
-		env: env, kube: env.Client.Kubernetes, shared: shared,
+		env: env, options: o, kube: env.Client.Kubernetes, shared: shared,
 		budgets: shared.Policy().V1().PodDisruptionBudgets().Lister(), pods: shared.Core().V1().Pods().Lister(),
 	}
 	c.queue = controller.NewQueue(env.Queues, "disruption", controller.Existing[controller.Key](shared.Policy().V1().PodDisruptionBudgets().Informer(), c.sync))
 	c.stale = controller.NewQueue(env.Queues, "stale_pod_disruption", controller.Existing[controller.Key](shared.Core().V1().Pods().Informer(), c.resetDisruptionTarget))
-	return c, nil
+	return c
 }
 
 // Run implements controller.Controller.
@@ -97,7 +110,7 @@ func (c *budgets) Run(ctx context.Context) error {
 				c.enqueueNamespace(new.Namespace)
 			}
 		}),
-	}, c.queue.Workers(4), c.stale.Workers(1))
+	}, c.queue.Workers(c.options.budgets), c.stale.Workers(c.options.pods))
 }
 
 // enqueueFor enqueues the budgets that select a pod, which may be nil. It returns their names.
