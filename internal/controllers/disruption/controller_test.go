@@ -210,7 +210,9 @@ func TestResourcesOfKinds(t *testing.T) {
 // The numbers of workers can be set.
 func TestConcurrentSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(t, budgetOf("web"), podOf("a", ""))
+		pdb := budgetOf("web")
+		pdb.Spec.MaxUnavailable, pdb.Spec.MinAvailable = nil, new(intstr.FromInt32(1))
+		c := controllertest.New(t, pdb, podOf("a", ""))
 		c.Run(Descriptor(), "--concurrent-disruption-syncs=2", "--concurrent-disruption-stalepod-syncs=2")
 		controllertest.Eventually(t, func() int32 {
 			got, err := c.Fake.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "web", metav1.GetOptions{})
