@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/quota"
 )
@@ -40,6 +42,29 @@ func TestUsage(t *testing.T) {
 			p.DeletionTimestamp = new(metav1.NewTime(now.Add(-ago)))
 			p.DeletionGracePeriodSeconds = new(int64(30))
 		}
+	}
+	// The pod a requests two devices by the name of the resource, one by that of the class.
+	claimFor := func(name, uid string, devices int64) *resourcev1.ResourceClaim {
+		return &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "web", Name: name, Annotations: map[string]string{"resource.kubernetes.io/extended-resource-claim": "true"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "a", UID: types.UID(uid), Controller: new(true)}},
+			},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+				{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: devices}},
+			}}},
+		}
+	}
+	find := quota.Lookup{
+		Class: func(name string) (*resourcev1.DeviceClass, bool) {
+			return &resourcev1.DeviceClass{Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")}}, name == "gpu"
+		},
+		Pod: func(namespace, name string) (*corev1.Pod, bool) {
+			return pod(list("example.com/gpu", "2", "deviceclass.resource.kubernetes.io/gpu", "1"), nil, func(p *corev1.Pod) {
+				p.UID = "a"
+				p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "gpus"}
+			}), namespace == "web" && name == "a"
+		},
 	}
 	for name, test := range map[string]struct {
 		of   schema.GroupResource
@@ -75,11 +100,18 @@ func TestUsage(t *testing.T) {
 		"devices": {quota.ResourceClaims, &resourcev1.ResourceClaim{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
 			{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: 2}},
 			{FirstAvailable: []resourcev1.DeviceSubRequest{{DeviceClassName: "gpu", Count: 1}, {DeviceClassName: "gpu", Count: 4}, {DeviceClassName: "nic", AllocationMode: resourcev1.DeviceAllocationModeAll}}},
-		}}}}, list("count/resourceclaims.resource.k8s.io", "1", "gpu.deviceclass.resource.k8s.io/devices", "6", "nic.deviceclass.resource.k8s.io/devices", "32")},
+		}}}}, list("count/resourceclaims.resource.k8s.io", "1", "gpu.deviceclass.resource.k8s.io/devices", "6", "nic.deviceclass.resource.k8s.io/devices", "32",
+			"requests.deviceclass.resource.kubernetes.io/gpu", "6", "requests.example.com/gpu", "6", "requests.deviceclass.resource.kubernetes.io/nic", "32")},
+		"devices of a pod by both names": {quota.ResourceClaims, claimFor("gpus", "a", 3), list("count/resourceclaims.resource.k8s.io", "1",
+			"gpu.deviceclass.resource.k8s.io/devices", "3", "requests.deviceclass.resource.kubernetes.io/gpu", "2", "requests.example.com/gpu", "1")},
+		"devices of a pod that is not known": {quota.ResourceClaims, claimFor("gpus", "b", 3), list("count/resourceclaims.resource.k8s.io", "1",
+			"gpu.deviceclass.resource.k8s.io/devices", "3", "requests.deviceclass.resource.kubernetes.io/gpu", "3", "requests.example.com/gpu", "3")},
+		"devices of a pod with another claim for them": {quota.ResourceClaims, claimFor("more", "a", 1), list("count/resourceclaims.resource.k8s.io", "1",
+			"gpu.deviceclass.resource.k8s.io/devices", "1", "requests.deviceclass.resource.kubernetes.io/gpu", "1", "requests.example.com/gpu", "1")},
 		"anything":                          {schema.GroupResource{Group: "example.com", Resource: "boats"}, &metav1.PartialObjectMetadata{}, list("count/boats.example.com", "1")},
 		"a namesake of a built-in resource": {schema.GroupResource{Group: "example.com", Resource: "secrets"}, &metav1.PartialObjectMetadata{}, list("count/secrets.example.com", "1")},
 	} {
-		if got := quota.Usage(test.of, test.obj, now); !equality.Semantic.DeepEqual(got, test.want) {
+		if got := quota.Usage(test.of, test.obj, now, find); !equality.Semantic.DeepEqual(got, test.want) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
@@ -88,16 +120,20 @@ func TestUsage(t *testing.T) {
 func TestTracked(t *testing.T) {
 	for name, want := range map[corev1.ResourceName]string{
 		"pods": "pods", "cpu": "pods", "requests.memory": "pods", "limits.ephemeral-storage": "pods", "hugepages-2Mi": "pods",
-		"requests.hugepages-2Mi": "pods", "requests.example.com/gpu": "pods", "requests.deviceclass.resource.kubernetes.io/gpu": "pods", "count/pods": "pods",
+		"requests.hugepages-2Mi": "pods", "count/pods": "pods",
+		"requests.example.com/gpu": "pods resourceclaims.resource.k8s.io", "requests.deviceclass.resource.kubernetes.io/gpu": "pods resourceclaims.resource.k8s.io",
 		"services": "services", "services.nodeports": "services", "services.loadbalancers": "services",
 		"requests.storage": "persistentvolumeclaims", "gold.storageclass.storage.k8s.io/requests.storage": "persistentvolumeclaims",
 		"gpu.deviceclass.resource.k8s.io/devices": "resourceclaims.resource.k8s.io",
 		"secrets": "secrets", "count/replicasets.apps": "replicasets.apps", "count/boats.example.com": "boats.example.com",
 		"example.com/gpu": "", "limits.hugepages-2Mi": "", "count/": "",
 	} {
-		gr, ok := quota.Tracked(name)
-		if ok != (want != "") || ok && gr.String() != want {
-			t.Errorf("%s: %v %v, want %q", name, gr, ok, want)
+		var got []string
+		for _, gr := range quota.Tracked(name) {
+			got = append(got, gr.String())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %q", name, got, want)
 		}
 	}
 }

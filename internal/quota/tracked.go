@@ -13,6 +13,8 @@ var (
 	Services       = schema.GroupResource{Resource: "services"}
 	Claims         = schema.GroupResource{Resource: "persistentvolumeclaims"}
 	ResourceClaims = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
+	// DeviceClasses use nothing. The usage of ResourceClaims depends on them.
+	DeviceClasses = schema.GroupResource{Group: "resource.k8s.io", Resource: "deviceclasses"}
 )
 
 // plainName returns the name under which a quota can limit the count of a
@@ -37,32 +39,35 @@ func countName(gr schema.GroupResource) corev1.ResourceName {
 	return corev1.ResourceName(counted + gr.String())
 }
 
-// Tracked returns the resource whose objects count under a name in spec.hard.
-// It returns false if there is none.
-func Tracked(name corev1.ResourceName) (schema.GroupResource, bool) {
+// Tracked returns the resources whose objects count under a name in spec.hard.
+// There is none for an unknown name. The second of two counts where it is served.
+func Tracked(name corev1.ResourceName) []schema.GroupResource {
 	s := string(name)
 	if of, ok := strings.CutPrefix(s, counted); ok {
-		return schema.ParseGroupResource(of), of != ""
+		if of == "" {
+			return nil
+		}
+		return []schema.GroupResource{schema.ParseGroupResource(of)}
 	}
 	gr := schema.GroupResource{Resource: s}
 	if _, ok := plainName(gr); ok {
-		return gr, true
+		return []schema.GroupResource{gr}
 	}
 	switch {
 	case name == corev1.ResourceServicesNodePorts, name == corev1.ResourceServicesLoadBalancers:
-		return Services, true
+		return []schema.GroupResource{Services}
 	case name == corev1.ResourceRequestsStorage, strings.Contains(s, ofStorageClass):
-		return Claims, true
+		return []schema.GroupResource{Claims}
 	case strings.HasSuffix(s, ofDeviceClass):
-		return ResourceClaims, true
+		return []schema.GroupResource{ResourceClaims}
 	}
 	asked := corev1.ResourceName(strings.TrimPrefix(s, corev1.DefaultResourceRequestsPrefix))
 	limit := corev1.ResourceName(strings.TrimPrefix(s, "limits."))
 	switch {
 	case computed(asked), computed(limit), strings.HasPrefix(string(asked), corev1.ResourceHugePagesPrefix):
-		return Pods, true
+		return []schema.GroupResource{Pods}
 	case asked != name && requestedOnly(asked):
-		return Pods, true
+		return []schema.GroupResource{Pods, ResourceClaims}
 	}
-	return schema.GroupResource{}, false
+	return nil
 }

@@ -5,6 +5,7 @@
 //	Tracked  which resource's objects a name in spec.hard counts
 //	Selects  whether a quota's scopes select an object
 //	Usage    what one object takes
+//	Lookup   the objects on which the usage of another depends
 package quota
 
 import (
@@ -25,7 +26,7 @@ import (
 // object, and the amounts that it requests. A pod that has finished, or whose
 // grace period is over, uses only count/pods. For an object of which only the
 // metadata is known, Usage returns the object counts.
-func Usage(gr schema.GroupResource, obj any, now time.Time) corev1.ResourceList {
+func Usage(gr schema.GroupResource, obj any, now time.Time, find Lookup) corev1.ResourceList {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	used := corev1.ResourceList{countName(gr): one}
 	pod, isPod := obj.(*corev1.Pod)
@@ -43,7 +44,7 @@ func Usage(gr schema.GroupResource, obj any, now time.Time) corev1.ResourceList 
 	case *corev1.PersistentVolumeClaim:
 		claimUsage(used, o, one)
 	case *resourcev1.ResourceClaim:
-		deviceUsage(used, o)
+		deviceUsage(used, o, find)
 	}
 	return used
 }
@@ -87,7 +88,8 @@ func computed(name corev1.ResourceName) bool {
 }
 
 // requestedOnly reports whether quotas limit only the requests of a resource:
-// extended resources, and devices of a class that pods request by its name.
+// extended resources, and the devices of one DeviceClass by the name that every
+// class has (KEP-5004).
 func requestedOnly(name corev1.ResourceName) bool {
 	return Extended(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }
@@ -147,9 +149,10 @@ func claimUsage(used corev1.ResourceList, c *corev1.PersistentVolumeClaim, one r
 	}
 }
 
-// deviceUsage counts the devices of each class that a claim can get. If a
-// request has alternatives, it counts the largest number for each class.
-func deviceUsage(used corev1.ResourceList, c *resourcev1.ResourceClaim) {
+// deviceUsage counts the devices of each class that a claim can get, also as the
+// extended resources that they provide. If a request has alternatives, it counts
+// the largest number for each class.
+func deviceUsage(used corev1.ResourceList, c *resourcev1.ResourceClaim, find Lookup) {
 	total := map[string]int64{}
 	for _, r := range c.Spec.Devices.Requests {
 		if r.Exactly != nil {
@@ -164,8 +167,18 @@ func deviceUsage(used corev1.ResourceList, c *resourcev1.ResourceClaim) {
 			total[class] += n
 		}
 	}
+	extended := map[corev1.ResourceName]int64{}
 	for class, n := range total {
 		used[corev1.ResourceName(class+ofDeviceClass)] = *resource.NewQuantity(n, resource.DecimalSI)
+		extended[corev1.ResourceName(corev1.ResourceImplicitExtendedClaimsPerClass+class)] += n
+		if name := find.extendedResource(class); name != "" {
+			extended[corev1.ResourceName(corev1.DefaultResourceRequestsPrefix+name)] += n
+		}
+	}
+	own := find.countedByPod(c)
+	for name, n := range extended {
+		byPod := own[name]
+		used[name] = *resource.NewQuantity(max(0, n-byPod.Value()), resource.DecimalSI)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -193,6 +194,31 @@ func TestUpdateIntoScopeOfQuota(t *testing.T) {
 				t.Errorf("used %s, want %s", got, test.used)
 			}
 		})
+	}
+}
+
+// The devices of a claim count as the extended resource that they provide.
+func TestQuotaOfDevices(t *testing.T) {
+	quota := quotaOf("q", list("requests.example.com/gpu", "4"), list("requests.example.com/gpu", "2"))
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")}}
+	s := &quotaStore{Memory: objectstest.NewMemory().Put(objects.ResourceQuotas, quota).Put(objects.DeviceClasses, class)}
+	c := config(s.Memory)
+	c.QuotaUpdater = s
+	p := newResourceQuota(c)
+	claim := func(devices int64) write {
+		return write{kind: "ResourceClaim", resource: "resource.k8s.io/resourceclaims", obj: &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "gpus"},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+				{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: devices}},
+			}}},
+		}}
+	}
+	const want = `resourceclaims.resource.k8s.io "gpus" is forbidden: exceeded quota: q, requested: requests.example.com/gpu=3, used: requests.example.com/gpu=2, limited: requests.example.com/gpu=4`
+	if got := run(t, p, claim(3)); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := run(t, p, claim(2)); got != "" {
+		t.Errorf("what the quota has room for is refused: %s", got)
 	}
 }
 

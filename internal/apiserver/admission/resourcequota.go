@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
 	resources "k8s.io/apiserver/pkg/quota/v1"
@@ -34,6 +35,7 @@ type resourceQuota struct {
 	onWrite
 	quotas  objects.Reader[*corev1.ResourceQuota]
 	updater QuotaUpdater
+	find    quota.Lookup
 
 	mu      sync.Mutex // guards charged
 	charged map[string]*charging
@@ -49,7 +51,14 @@ func newResourceQuota(c *Config) admission.Interface {
 	if c.QuotaUpdater == nil {
 		return nil
 	}
-	return &resourceQuota{quotas: objects.Of[*corev1.ResourceQuota](c.Objects, objects.ResourceQuotas), updater: c.QuotaUpdater, charged: map[string]*charging{}}
+	classes, pods := objects.Of[*resourcev1.DeviceClass](c.Objects, objects.DeviceClasses), objects.Of[*corev1.Pod](c.Objects, objects.Pods)
+	return &resourceQuota{
+		quotas: objects.Of[*corev1.ResourceQuota](c.Objects, objects.ResourceQuotas), updater: c.QuotaUpdater, charged: map[string]*charging{},
+		find: quota.Lookup{
+			Class: func(name string) (*resourcev1.DeviceClass, bool) { return classes.Get("", name) },
+			Pod:   pods.Get,
+		},
+	}
 }
 
 func (p *resourceQuota) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -65,9 +74,10 @@ func (p *resourceQuota) Validate(ctx context.Context, a admission.Attributes, _ 
 	if none {
 		return nil
 	}
-	delta := usage(a, a.GetObject())
+	all := p.usage(a, a.GetObject())
+	delta := all
 	if a.GetOperation() == admission.Update {
-		delta = resources.SubtractWithNonNegativeResult(delta, usage(a, a.GetOldObject()))
+		delta = resources.SubtractWithNonNegativeResult(delta, p.usage(a, a.GetOldObject()))
 	}
 	defer p.lock(a.GetNamespace())()
 	var names []string
@@ -76,7 +86,7 @@ func (p *resourceQuota) Validate(ctx context.Context, a admission.Attributes, _ 
 	}
 	var charged []charge
 	for _, name := range names {
-		c, err := p.charge(ctx, a, name, delta)
+		c, err := p.charge(ctx, a, name, all, delta)
 		if err != nil {
 			if undo := p.release(ctx, charged); undo != nil {
 				klog.FromContext(ctx).Error(undo, "Cannot release the quota of a refused write; the quota controller will", "namespace", a.GetNamespace())
@@ -92,8 +102,8 @@ func (p *resourceQuota) Validate(ctx context.Context, a admission.Attributes, _ 
 
 // usage returns the quota usage of an object of the write, however long it has
 // been terminating.
-func usage(a admission.Attributes, obj any) corev1.ResourceList {
-	return quota.Usage(a.GetResource().GroupResource(), obj, time.Time{})
+func (p *resourceQuota) usage(a admission.Attributes, obj any) corev1.ResourceList {
+	return quota.Usage(a.GetResource().GroupResource(), obj, time.Time{}, p.find)
 }
 
 type charge struct {
@@ -101,14 +111,14 @@ type charge struct {
 	amount          corev1.ResourceList
 }
 
-// charge adds delta to the usage of one quota, or refuses the write. It returns
-// nil if the quota does not apply.
-func (p *resourceQuota) charge(ctx context.Context, a admission.Attributes, name string, delta corev1.ResourceList) (*charge, error) {
+// charge adds delta, a part of all that the object uses, to the usage of one
+// quota, or refuses the write. It returns nil if the quota does not apply.
+func (p *resourceQuota) charge(ctx context.Context, a admission.Attributes, name string, all, delta corev1.ResourceList) (*charge, error) {
 	var charged *charge
 	var refusal error
 	err := p.updater.Update(ctx, a.GetNamespace(), name, func(q *corev1.ResourceQuota) (*corev1.ResourceQuota, error) {
 		charged = nil
-		next, amount, err := fits(q, a, delta)
+		next, amount, err := fits(q, a, all, delta)
 		if refusal = err; err != nil || next == nil || a.IsDryRun() {
 			return nil, err
 		}
@@ -127,14 +137,14 @@ func (p *resourceQuota) charge(ctx context.Context, a admission.Attributes, name
 }
 
 // fits returns the quota with delta added to its usage, and the part of delta
-// that it limits. An update by which the quota begins to select the object is
-// charged in full. It returns nil if the quota does not apply. The error says
-// which limit is exceeded or which resource is not specified.
-func fits(q *corev1.ResourceQuota, a admission.Attributes, delta corev1.ResourceList) (next *corev1.ResourceQuota, amount corev1.ResourceList, err error) {
+// that it limits. all is what the object uses: an update by which the quota
+// begins to select the object is charged in full. fits returns nil if the quota
+// does not apply. The error says which limit is exceeded or which resource is
+// not specified.
+func fits(q *corev1.ResourceQuota, a admission.Attributes, all, delta corev1.ResourceList) (next *corev1.ResourceQuota, amount corev1.ResourceList, err error) {
 	if !quota.Selects(q, a.GetObject()) {
 		return nil, nil, nil
 	}
-	all := usage(a, a.GetObject())
 	if a.GetOperation() == admission.Update && !quota.Selects(q, a.GetOldObject()) {
 		delta = all
 	}

@@ -34,6 +34,7 @@ const (
 	RuntimeClasses      = "runtimeclasses"
 	IngressClasses      = "ingressclasses"
 	ResourceClaims      = "resourceclaims"
+	DeviceClasses       = "deviceclasses"
 	ResourceSlices      = "resourceslices"
 	FlowSchemas         = "flowschemas"
 	PriorityLevels      = "prioritylevelconfigurations"

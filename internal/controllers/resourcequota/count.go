@@ -17,16 +17,23 @@ import (
 func tracked(q *v1.ResourceQuota) map[schema.GroupResource][]v1.ResourceName {
 	names := map[schema.GroupResource][]v1.ResourceName{}
 	for name := range q.Spec.Hard {
-		if gr, ok := quota.Tracked(name); ok {
+		for _, gr := range quota.Tracked(name) {
 			names[gr] = append(names[gr], name)
 		}
 	}
 	return names
 }
 
+// needs adds the resources on whose objects the usage of others depends.
+func needs(resources map[schema.GroupResource]bool) {
+	if resources[quota.ResourceClaims] {
+		resources[quota.DeviceClasses], resources[quota.Pods] = true, true
+	}
+}
+
 // count returns the usage of a quota by objects of one resource, for the given
 // names.
-func count(q *v1.ResourceQuota, gr schema.GroupResource, names []v1.ResourceName, objects []any, now time.Time) v1.ResourceList {
+func count(q *v1.ResourceQuota, gr schema.GroupResource, names []v1.ResourceName, objects []any, now time.Time, find quota.Lookup) v1.ResourceList {
 	sum := v1.ResourceList{}
 	for _, name := range names {
 		sum[name] = *resource.NewQuantity(0, resource.DecimalSI)
@@ -43,7 +50,7 @@ func count(q *v1.ResourceQuota, gr schema.GroupResource, names []v1.ResourceName
 		if !quota.Selects(q, o) {
 			continue
 		}
-		used := quota.Usage(gr, o, now)
+		used := quota.Usage(gr, o, now, find)
 		for _, name := range names {
 			if amount, ok := used[name]; ok {
 				total := sum[name]

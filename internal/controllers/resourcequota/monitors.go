@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
@@ -14,9 +16,10 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/kinds"
+	"github.com/coracle-io/coracle/internal/quota"
 )
 
-// monitors watch the resources that quotas limit.
+// monitors watch the resources that quotas limit, and those on which their usage depends.
 type monitors struct {
 	env     *controller.Env
 	objects metadata.Interface
@@ -64,11 +67,48 @@ func (w *monitors) syncing(resources map[schema.GroupResource]bool) (synced []ca
 }
 
 // counts reports whether the objects of a resource are watched and known.
-func (w *monitors) counts(gr schema.GroupResource) bool {
+func (w *monitors) counts(gr schema.GroupResource) bool { return w.known(gr) != nil }
+
+// known returns the objects of a resource, or nil if they are not watched or not known.
+func (w *monitors) known(gr schema.GroupResource) cache.Indexer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	monitor := w.running[gr]
-	return monitor != nil && cache.IsDone(monitor.Synced())
+	if monitor := w.running[gr]; monitor != nil && cache.IsDone(monitor.Synced()) {
+		return monitor.Objects
+	}
+	return nil
+}
+
+// watches reports whether the objects of a resource are watched, known or not.
+func (w *monitors) watches(gr schema.GroupResource) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.running[gr] != nil
+}
+
+// lookup finds watched objects.
+func (w *monitors) lookup() quota.Lookup {
+	return quota.Lookup{
+		Class: func(name string) (*resourceapi.DeviceClass, bool) {
+			return find[*resourceapi.DeviceClass](w.known(quota.DeviceClasses), cache.NewObjectName("", name))
+		},
+		Pod: func(namespace, name string) (*v1.Pod, bool) {
+			return find[*v1.Pod](w.known(quota.Pods), cache.NewObjectName(namespace, name))
+		},
+	}
+}
+
+// find returns an object of an indexer, which may be nil.
+func find[T any](objects cache.Indexer, name cache.ObjectName) (found T, ok bool) {
+	if objects == nil {
+		return found, false
+	}
+	o, exists, err := objects.GetByKey(name.String())
+	if err != nil || !exists {
+		return found, false
+	}
+	found, ok = o.(T)
+	return found, ok
 }
 
 // start starts monitors for resources that have none and are served. started is true if
@@ -91,7 +131,7 @@ func (w *monitors) start(ctx context.Context, resources map[schema.GroupResource
 	}
 	for _, kind := range served {
 		gr := kind.Resource.GroupResource()
-		if !unwatched[gr] || !kind.Namespaced || !kind.SupportsAll("list", "watch") {
+		if !unwatched[gr] || !kind.Namespaced && gr != quota.DeviceClasses || !kind.SupportsAll("list", "watch") {
 			continue
 		}
 		monitor, err := kinds.Watch(ctx, w.env.Client.Informers, w.objects, kind.Resource, w.handler(gr))
@@ -113,16 +153,14 @@ func (w *monitors) handler(gr schema.GroupResource) cache.ResourceEventHandler {
 	)
 }
 
-// objectsIn returns the objects of a resource in a namespace, or false if they are not
-// known.
+// objectsIn returns the objects of a resource in a namespace, or false if they, or those on
+// which their usage depends, are not known.
 func (w *monitors) objectsIn(gr schema.GroupResource, namespace string) ([]any, bool, error) {
-	w.mu.Lock()
-	monitor := w.running[gr]
-	w.mu.Unlock()
-	if monitor == nil || !cache.IsDone(monitor.Synced()) {
+	known := w.known(gr)
+	if known == nil || gr == quota.ResourceClaims && (!w.counts(quota.DeviceClasses) || !w.counts(quota.Pods)) {
 		return nil, false, nil
 	}
-	objects, err := monitor.Objects.ByIndex(cache.NamespaceIndex, namespace)
+	objects, err := known.ByIndex(cache.NamespaceIndex, namespace)
 	return objects, true, err
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -111,9 +112,13 @@ func (c *counter) objectChanged(gr schema.GroupResource, old, new any) {
 	if !ok {
 		return
 	}
+	// A class has no namespace: claims in all of them may use its devices.
 	quotas, err := c.quotas.ResourceQuotas(meta.GetNamespace()).List(labels.Everything())
-	if err != nil || len(quotas) == 0 || old != nil && new != nil && !usageChanged(gr, old, new) {
+	if err != nil || len(quotas) == 0 || old != nil && new != nil && !usageChanged(gr, old, new, c.monitors.lookup()) {
 		return
+	}
+	if gr == quota.DeviceClasses {
+		gr = quota.ResourceClaims
 	}
 	for _, q := range quotas {
 		if tracked(q)[gr] == nil {
@@ -129,7 +134,7 @@ func (c *counter) objectChanged(gr schema.GroupResource, old, new any) {
 
 // usageChanged reports whether an update changes the usage of an object or the
 // quotas that count it.
-func usageChanged(gr schema.GroupResource, old, new any) bool {
+func usageChanged(gr schema.GroupResource, old, new any, find quota.Lookup) bool {
 	if before, ok := old.(*v1.Pod); ok {
 		after, ok := new.(*v1.Pod)
 		if !ok || !equality.Semantic.DeepEqual(before.Spec.ActiveDeadlineSeconds, after.Spec.ActiveDeadlineSeconds) {
@@ -144,8 +149,12 @@ func usageChanged(gr schema.GroupResource, old, new any) bool {
 			return true
 		}
 	}
+	if before, ok := old.(*resourceapi.DeviceClass); ok {
+		after, ok := new.(*resourceapi.DeviceClass)
+		return !ok || !equality.Semantic.DeepEqual(before.Spec.ExtendedResourceName, after.Spec.ExtendedResourceName)
+	}
 	now := time.Now()
-	return !equality.Semantic.DeepEqual(quota.Usage(gr, old, now), quota.Usage(gr, new, now))
+	return !equality.Semantic.DeepEqual(quota.Usage(gr, old, now, find), quota.Usage(gr, new, now, find))
 }
 
 // resync periodically enqueues all quotas and closes monitors that no quota needs
@@ -173,6 +182,7 @@ func (c *counter) resync(ctx context.Context) error {
 				needed[gr] = true
 			}
 		}
+		needs(needed)
 		c.monitors.closeUnneeded(needed)
 		for _, q := range quotas {
 			c.queue.Add(cache.MetaObjectToName(q))
@@ -186,6 +196,7 @@ func (c *counter) sync(ctx context.Context, q *v1.ResourceQuota) error {
 	for gr := range names {
 		needed[gr] = true
 	}
+	needs(needed)
 	missing, err := c.monitors.add(ctx, needed)
 	if err != nil {
 		return err
@@ -194,18 +205,9 @@ func (c *counter) sync(ctx context.Context, q *v1.ResourceQuota) error {
 		klog.FromContext(ctx).V(4).Info("Resources that a quota limits are not served yet", "quota", klog.KObj(q), "resources", missing)
 		c.queue.AddAfter(cache.MetaObjectToName(q), recountDelay)
 	}
-	counted := v1.ResourceList{}
-	for gr, names := range names {
-		objects, ok, err := c.monitors.objectsIn(gr, q.Namespace)
-		if err != nil {
-			return fmt.Errorf("counting %s: %w", gr, err)
-		}
-		if !ok {
-			continue
-		}
-		for name, amount := range count(q, gr, names, objects, time.Now()) {
-			counted[name] = amount
-		}
+	counted, err := c.count(q, names)
+	if err != nil {
+		return err
 	}
 	status := statusOf(q, counted)
 	if equal(q.Status, status) {
@@ -214,4 +216,32 @@ func (c *counter) sync(ctx context.Context, q *v1.ResourceQuota) error {
 	next := &v1.ResourceQuota{ObjectMeta: q.ObjectMeta, Spec: q.Spec, Status: status}
 	_, err = c.env.Client.Kubernetes.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	return controller.IgnoreNotFound(err)
+}
+
+// count returns the usage of a quota. What cannot be counted completely is missing in it.
+func (c *counter) count(q *v1.ResourceQuota, names map[schema.GroupResource][]v1.ResourceName) (v1.ResourceList, error) {
+	counted, unknown := v1.ResourceList{}, map[v1.ResourceName]bool{}
+	for gr, names := range names {
+		objects, ok, err := c.monitors.objectsIn(gr, q.Namespace)
+		if err != nil {
+			return nil, fmt.Errorf("counting %s: %w", gr, err)
+		}
+		if !ok {
+			for _, name := range names {
+				unknown[name] = unknown[name] || gr == quota.Tracked(name)[0] || c.monitors.watches(gr)
+			}
+			continue
+		}
+		for name, amount := range count(q, gr, names, objects, time.Now(), c.monitors.lookup()) {
+			total := counted[name]
+			total.Add(amount)
+			counted[name] = total
+		}
+	}
+	for name, is := range unknown {
+		if is {
+			delete(counted, name)
+		}
+	}
+	return counted, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +23,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/leaktest"
+	"github.com/coracle-io/coracle/internal/quota"
 )
 
 func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
@@ -64,7 +66,7 @@ func TestCount(t *testing.T) {
 		"no object in the scope": {[]v1.ResourceQuotaScope{v1.ResourceQuotaScopeBestEffort}, schema.GroupResource{Resource: "secrets"}, []v1.ResourceName{"secrets"}, "secrets=0"},
 	} {
 		q := &v1.ResourceQuota{Spec: v1.ResourceQuotaSpec{Scopes: test.scopes}}
-		if got := show(count(q, test.gr, test.names, pods, time.Now())); got != test.want {
+		if got := show(count(q, test.gr, test.names, pods, time.Now(), quota.Lookup{})); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
@@ -173,14 +175,73 @@ func TestUsageFollowsObjects(t *testing.T) {
 	})
 }
 
+// A limit of an extended resource counts what pods and claims ask for, and follows the name
+// of the class of devices.
+func TestDevicesAsExtendedResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asking := pod("a", "1")
+		asking.Spec.Containers[0].Resources.Requests = list("example.com/gpu", "2")
+		claim := &resourceapi.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gpus"},
+			Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+				{Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 3}},
+			}}},
+		}
+		class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")}}
+		c := controllertest.New(t, asking, claim, class, &v1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "q"},
+			Spec:       v1.ResourceQuotaSpec{Hard: list("requests.example.com/gpu", "9", "requests.deviceclass.resource.kubernetes.io/gpu", "9")},
+		})
+		verbs := metav1.Verbs{"list", "watch", "create", "delete"}
+		c.Fake.Resources = []*metav1.APIResourceList{
+			{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs}}},
+		}
+		scheme := runtime.NewScheme()
+		if err := metav1.AddMetaToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		c.Run(controller.Descriptor{New: func(env *controller.Env) (controller.Controller, error) {
+			return newCounter(env, metadatafake.NewSimpleMetadataClient(scheme), defaultOptions()), nil
+		}})
+		want := func(what, want string) {
+			t.Helper()
+			synctest.Wait()
+			q, err := c.Fake.CoreV1().ResourceQuotas("shop").Get(t.Context(), "q", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := show(q.Status.Used); got != want {
+				t.Errorf("%s: %s, want %s", what, got, want)
+			}
+		}
+		want("claims are not served", "requests.deviceclass.resource.kubernetes.io/gpu=0 requests.example.com/gpu=2")
+
+		c.Fake.Resources = append(c.Fake.Resources, &metav1.APIResourceList{
+			GroupVersion: "resource.k8s.io/v1", APIResources: []metav1.APIResource{
+				{Name: "resourceclaims", Kind: "ResourceClaim", Namespaced: true, Verbs: verbs},
+				{Name: "deviceclasses", Kind: "DeviceClass", Verbs: verbs},
+			},
+		})
+		time.Sleep(recountDelay)
+		want("claims are served", "requests.deviceclass.resource.kubernetes.io/gpu=3 requests.example.com/gpu=5")
+
+		class = class.DeepCopy()
+		class.Spec.ExtendedResourceName = new("example.com/other")
+		if _, err := c.Fake.ResourceV1().DeviceClasses().Update(t.Context(), class, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want("the class has another name", "requests.deviceclass.resource.kubernetes.io/gpu=3 requests.example.com/gpu=2")
+	})
+}
+
 // A resource whose list fails keeps neither the other resources of its quota nor other quotas
 // waiting.
 func TestListFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quota := func(name string, hard v1.ResourceList) *v1.ResourceQuota {
+		limit := func(name string, hard v1.ResourceList) *v1.ResourceQuota {
 			return &v1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: v1.ResourceQuotaSpec{Hard: hard}}
 		}
-		c := controllertest.New(t, pod("a", "1"), quota("mixed", list("pods", "5", "count/boats.example.com", "2")), quota("plain", list("pods", "5")))
+		c := controllertest.New(t, pod("a", "1"), limit("mixed", list("pods", "5", "count/boats.example.com", "2")), limit("plain", list("pods", "5")))
 		verbs := metav1.Verbs{"list", "watch", "create", "delete"}
 		c.Fake.Resources = []*metav1.APIResourceList{
 			{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs}}},

@@ -161,7 +161,7 @@ func (t *trial) shown(hub resource.Object) {
 	if r.DeleteStrategy.GracePeriod != nil {
 		t.step("GracePeriod", func() { r.DeleteStrategy.GracePeriod(hub, &metav1.DeleteOptions{}) })
 	}
-	t.step("quota.Usage", func() { quota.Usage(r.GroupResource(), hub, t.now) })
+	t.step("quota.Usage", func() { quota.Usage(r.GroupResource(), hub, t.now, quota.Lookup{}) })
 	for i := range r.Versions {
 		t.step("FromHub", func() { r.Versions[i].FromHub(hub) })
 	}
