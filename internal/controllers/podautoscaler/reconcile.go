@@ -269,7 +269,7 @@ func distinctLabels(pods []*v1.Pod) []labels.Set {
 	return sets
 }
 
-// setCondition sets a condition.
+// setCondition sets a condition, as of the present generation.
 func setCondition(hpa *autoscaling.HorizontalPodAutoscaler, kind autoscaling.HorizontalPodAutoscalerConditionType, status v1.ConditionStatus, reason, message string) {
 	all := hpa.Status.Conditions
 	i := slices.IndexFunc(all, func(c autoscaling.HorizontalPodAutoscalerCondition) bool { return c.Type == kind })
@@ -280,6 +280,6 @@ func setCondition(hpa *autoscaling.HorizontalPodAutoscaler, kind autoscaling.Hor
 	if all[i].Status != status {
 		all[i].LastTransitionTime = metav1.Now()
 	}
-	all[i].Status, all[i].Reason, all[i].Message = status, reason, message
+	all[i].Status, all[i].Reason, all[i].Message, all[i].ObservedGeneration = status, reason, message, new(hpa.Generation)
 	hpa.Status.Conditions = all
 }

@@ -158,6 +158,9 @@ func (w *workshop) status(name string) string {
 	s := fmt.Sprintf("%d→%d", hpa.Status.CurrentReplicas, hpa.Status.DesiredReplicas)
 	for _, c := range hpa.Status.Conditions {
 		s += fmt.Sprintf(" %s=%s,%s", c.Type, c.Status, c.Reason)
+		if c.Type == autoscaling.AbleToScale && (c.ObservedGeneration == nil || *c.ObservedGeneration != 7) {
+			s += ",of another generation"
+		}
 	}
 	if hpa.Status.ObservedGeneration == nil || *hpa.Status.ObservedGeneration != 7 {
 		s += " of another generation"

@@ -66,7 +66,7 @@ func toV1(a *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPod
 	for _, c := range a.Status.Conditions {
 		conditions = append(conditions, autoscalingv1.HorizontalPodAutoscalerCondition{
 			Type: autoscalingv1.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
-			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
 		})
 	}
 	deleteAnnotations(&out.ObjectMeta)
@@ -128,7 +128,7 @@ func fromV1(a *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalP
 		for _, c := range conditions {
 			out.Status.Conditions = append(out.Status.Conditions, autoscalingv2.HorizontalPodAutoscalerCondition{
 				Type: autoscalingv2.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
-				LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+				LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
 			})
 		}
 	}

@@ -69,7 +69,7 @@ func TestThroughV1(t *testing.T) {
 		},
 		"conditions": func(a *autoscalingv2.HorizontalPodAutoscaler) {
 			a.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{
-				{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "Ready", Message: "as wanted"},
+				{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "Ready", Message: "as wanted", ObservedGeneration: ptr.To[int64](3)},
 			}
 		},
 	} {
