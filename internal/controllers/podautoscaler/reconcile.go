@@ -280,6 +280,6 @@ func setCondition(hpa *autoscaling.HorizontalPodAutoscaler, kind autoscaling.Hor
 	if all[i].Status != status {
 		all[i].LastTransitionTime = metav1.Now()
 	}
-	all[i].Status, all[i].Reason, all[i].Message, all[i].ObservedGeneration = status, reason, message, new(hpa.Generation)
+	all[i].Status, all[i].Reason, all[i].Message, all[i].ObservedGeneration = status, reason, message, hpa.Status.ObservedGeneration
 	hpa.Status.Conditions = all
 }
