@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/kubelet/volume"
 )
 
 // services returns a function that lists the Services of the cluster. With wait
@@ -35,5 +37,25 @@ func runtimeHandler(c kubernetes.Interface) func(ctx context.Context, class stri
 			return "", fmt.Errorf("failed to get runtime class %q: %w", name, err)
 		}
 		return class.Handler, nil
+	}
+}
+
+// serviceAccount returns a function that returns the service account of a pod, nil
+// for a static pod.
+func serviceAccount(c kubernetes.Interface, tokens volume.Tokens) func(pod *v1.Pod) *image.Account {
+	const tokenSeconds = 60 * 60
+	return func(pod *v1.Pod) *image.Account {
+		name := pod.Spec.ServiceAccountName
+		if name == "" {
+			return nil
+		}
+		return &image.Account{
+			Get: func(ctx context.Context) (*v1.ServiceAccount, error) {
+				return c.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+			},
+			Token: func(ctx context.Context, audience string) (string, error) {
+				return tokens.Token(ctx, pod, audience, tokenSeconds)
+			},
+		}
 	}
 }

@@ -219,7 +219,7 @@ func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.R
 		k.mirrors = &source.Mirror{Client: client.Kubernetes}
 		config.API = &pods.API{
 			Status: k.status, Objects: k.objects, Mirrors: k.mirrors,
-			Services: services(client), RuntimeHandler: runtimeHandler(client.Kubernetes),
+			Services: services(client), RuntimeHandler: runtimeHandler(client.Kubernetes), Account: serviceAccount(client.Kubernetes, k.volumes.Tokens),
 		}
 	}
 	return pods.New(config)

@@ -25,11 +25,12 @@ type dockerEntry struct {
 }
 
 // Credential is a login for a registry. Secret identifies the pull secret that
-// it comes from, with a hash of its content; it is empty if the login is the
-// node's.
+// it comes from, with a hash of its content, Account the service account that a
+// credential provider gave it to. Both are empty if the login is the node's.
 type Credential struct {
-	Auth   *runtimeapi.AuthConfig
-	Secret kubeletconfig.ImagePullSecret
+	Auth    *runtimeapi.AuthConfig
+	Secret  kubeletconfig.ImagePullSecret
+	Account kubeletconfig.ImagePullServiceAccount
 }
 
 // Bounds of the logins for one image. Each is tried, and a registry gets it in a
@@ -62,12 +63,8 @@ type match struct {
 	credential Credential
 }
 
-// matching returns the logins whose registries match an image, the most specific
-// first. from says where they come from.
-func matching(image string, logins map[string]dockerEntry, from func(*runtimeapi.AuthConfig) Credential) []Credential {
-	return ordered(loginsFor(image, logins, from))
-}
-
+// loginsFor returns the logins whose registries match an image. from says where
+// they come from.
 func loginsFor(image string, logins map[string]dockerEntry, from func(*runtimeapi.AuthConfig) Credential) []match {
 	var found []match
 	for registry, entry := range logins {

@@ -19,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 	"sigs.k8s.io/yaml"
 
@@ -37,8 +38,11 @@ type provider struct {
 	path   string
 
 	mu     sync.Mutex // guards cached; held while the program runs, so that it runs once for many pods
-	cached map[string]answer
+	cached map[cacheKey]answer
 }
+
+// cacheKey is for whom and what an answer is: an image, a registry or globalKey.
+type cacheKey struct{ caller, what string }
 
 // answer is an answer of a program until it expires.
 type answer struct {
@@ -125,17 +129,19 @@ func (p *Providers) read(path, binDirectory string) error {
 			{one.DefaultCacheDuration == nil, "defaultCacheDuration is required"},
 			{one.DefaultCacheDuration != nil && one.DefaultCacheDuration.Duration < 0, "defaultCacheDuration must not be negative"},
 			{!slices.Contains(pluginVersions(), one.APIVersion), fmt.Sprintf("apiVersion %q: want one of %q", one.APIVersion, pluginVersions())},
-			{one.TokenAttributes != nil, "tokenAttributes is not supported by this kubelet"},
 		} {
 			if check.wrong {
 				errs = append(errs, fail("%s: %s", at, check.what))
 			}
 		}
+		for _, problem := range tokenProblems(one) {
+			errs = append(errs, fail("%s: %s", at, problem))
+		}
 		program := filepath.Join(binDirectory, one.Name)
 		if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 			errs = append(errs, fail("%s: --image-credential-provider-bin-dir=%s has no such program", at, binDirectory))
 		}
-		p.all = append(p.all, &provider{config: *one, path: program, cached: map[string]answer{}})
+		p.all = append(p.all, &provider{config: *one, path: program, cached: map[cacheKey]answer{}})
 	}
 	return errors.Join(errs...)
 }
@@ -147,42 +153,62 @@ func pluginVersions() []string {
 }
 
 // Credentials returns the logins of all providers for an image, the most
-// specific first. Providers that fail are logged and left out.
-func (p *Providers) Credentials(ctx context.Context, image string) []Credential {
+// specific first. account is that of the pod, or nil. Providers that fail are
+// logged and left out.
+func (p *Providers) Credentials(ctx context.Context, image string, account *Account) []Credential {
 	if p == nil {
 		return nil
 	}
-	found := map[string]dockerEntry{}
+	var found []match
+	answered := map[string]bool{} // registries
 	for _, one := range p.all {
-		if !slices.ContainsFunc(one.config.MatchImages, func(pattern string) bool { return matches(pattern, image) }) {
+		if !one.matches(image) {
 			continue
 		}
-		auth, err := one.ask(ctx, image)
+		auth, by, err := one.ask(ctx, image, account)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "A credential provider failed", "provider", one.config.Name, "image", image)
 			continue
 		}
+		logins := map[string]dockerEntry{}
 		for registry, login := range auth {
-			if _, earlier := found[registry]; !earlier {
-				found[registry] = dockerEntry{Username: login.Username, Password: login.Password}
+			if !answered[registry] {
+				answered[registry] = true
+				logins[registry] = dockerEntry{Username: login.Username, Password: login.Password}
 			}
 		}
+		found = append(found, loginsFor(image, logins, func(*runtimeapi.AuthConfig) Credential { return Credential{Account: by} })...)
 	}
-	return matching(image, found, func(*runtimeapi.AuthConfig) Credential { return Credential{} })
+	return ordered(found)
 }
 
-// ask returns the provider's answer for an image, from its cache if it has one.
-func (p *provider) ask(ctx context.Context, image string) (map[string]credentialv1.AuthConfig, error) {
+// matches reports whether the provider is for an image.
+func (p *provider) matches(image string) bool {
+	return slices.ContainsFunc(p.config.MatchImages, func(pattern string) bool { return matches(pattern, image) })
+}
+
+// ask returns the provider's answer for an image, from its cache if it has one, and
+// the service account whose token it got.
+func (p *provider) ask(ctx context.Context, image string, account *Account) (map[string]credentialv1.AuthConfig, kubeletconfig.ImagePullServiceAccount, error) {
+	by, ok, err := p.caller(ctx, account)
+	if err != nil || !ok {
+		return nil, by.account, err
+	}
+	auth, err := p.askAs(ctx, image, by)
+	return auth, by.account, err
+}
+
+func (p *provider) askAs(ctx context.Context, image string, by caller) (map[string]credentialv1.AuthConfig, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	host, _, _ := strings.Cut(image, "/")
 	for _, key := range []string{image, host, globalKey} {
-		if kept, ok := p.cached[key]; ok && now.Before(kept.expires) {
+		if kept, ok := p.cached[cacheKey{by.key, key}]; ok && now.Before(kept.expires) {
 			return kept.auth, nil
 		}
 	}
-	response, err := p.run(ctx, image)
+	response, err := p.run(ctx, image, by)
 	if err != nil {
 		return nil, err
 	}
@@ -204,15 +230,16 @@ func (p *provider) ask(ctx context.Context, image string) (map[string]credential
 			delete(p.cached, old)
 		}
 	}
-	p.cached[key] = answer{auth: response.Auth, expires: now.Add(duration)}
+	p.cached[cacheKey{by.key, key}] = answer{auth: response.Auth, expires: now.Add(duration)}
 	return response.Auth, nil
 }
 
 // run runs the program: the request is its standard input, the response its
 // standard output.
-func (p *provider) run(ctx context.Context, image string) (*credentialv1.CredentialProviderResponse, error) {
+func (p *provider) run(ctx context.Context, image string, by caller) (*credentialv1.CredentialProviderResponse, error) {
 	request, err := json.Marshal(credentialv1.CredentialProviderRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: p.config.APIVersion, Kind: "CredentialProviderRequest"}, Image: image,
+		ServiceAccountToken: by.token, ServiceAccountAnnotations: by.annotations,
 	})
 	if err != nil {
 		return nil, err

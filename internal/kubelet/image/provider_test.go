@@ -1,14 +1,19 @@
 package image
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 const providerHead = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n"
@@ -40,10 +45,12 @@ func oneProvider(name string) string {
 		"  args: [get]\n  env: [{name: LOGIN, value: robot}]\n"
 }
 
-func providersOf(t *testing.T, program string) (p *Providers, calls func() []string) {
+// providersOf returns the provider with a program, whose configuration ends with
+// the lines more, and the requests that the program has got.
+func providersOf(t *testing.T, program string, more ...string) (p *Providers, calls func() []string) {
 	t.Helper()
 	bin := write(t, map[string]string{"login": program})
-	config := filepath.Join(write(t, map[string]string{"config.yaml": providerHead + oneProvider("login")}), "config.yaml")
+	config := filepath.Join(write(t, map[string]string{"config.yaml": providerHead + oneProvider("login") + strings.Join(more, "")}), "config.yaml")
 	p, err := ReadProviders(config, bin)
 	if err != nil {
 		t.Fatal(err)
@@ -58,12 +65,12 @@ func TestCredentialProvider(t *testing.T) {
 	p, calls := providersOf(t, plugin("Image", ""))
 	const name = "private.example.com/team/app:1"
 	for range 2 {
-		got := p.Credentials(t.Context(), name)
+		got := p.Credentials(t.Context(), name, nil)
 		if len(got) != 2 || got[0].Auth.GetUsername() != "robot" || got[0].Auth.GetPassword() != "opensesame" || got[1].Auth.GetUsername() != "anyone" {
 			t.Fatalf("credentials %+v", got)
 		}
 	}
-	if got := p.Credentials(t.Context(), "example.org/app:1"); len(got) != 0 {
+	if got := p.Credentials(t.Context(), "example.org/app:1", nil); len(got) != 0 {
 		t.Errorf("an image that does not match has credentials %+v", got)
 	}
 	want := `{"kind":"CredentialProviderRequest","apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"` + name + `"} get robot`
@@ -82,7 +89,7 @@ func TestCacheKeysOfCredentialProviders(t *testing.T) {
 	} {
 		p, calls := providersOf(t, plugin(test.key, test.more))
 		for _, name := range images {
-			if len(p.Credentials(t.Context(), name)) == 0 {
+			if len(p.Credentials(t.Context(), name, nil)) == 0 {
 				t.Errorf("%s%s: no credentials for %s", test.key, test.more, name)
 			}
 		}
@@ -102,7 +109,7 @@ func TestCredentialProvidersThatFail(t *testing.T) {
 		"too much output": "#!/bin/sh\nhead -c 2000000 /dev/zero\n",
 	} {
 		p, _ := providersOf(t, program)
-		if got := p.Credentials(t.Context(), "a.example.com/one"); len(got) != 0 {
+		if got := p.Credentials(t.Context(), "a.example.com/one", nil); len(got) != 0 {
 			t.Errorf("%s: credentials %+v", name, got)
 		}
 	}
@@ -118,15 +125,24 @@ func TestProviderConfigurations(t *testing.T) {
 	if len(p.all) != 2 || p.all[0].config.Name != "two" {
 		t.Errorf("the providers of the directory are %+v", p.all)
 	}
+	tokens := func(attributes string) string {
+		return providerHead + oneProvider("one") + "  tokenAttributes: {" + attributes + "}\n"
+	}
 	for wrong, want := range map[string]string{
-		"kind: Pod\napiVersion: v1\n":                                                   "CredentialProviderConfig",
-		providerHead + "  []\n":                                                         "at least 1 item",
-		providerHead + oneProvider("three"):                                             "no such program",
-		providerHead + oneProvider("../one"):                                            "name must be",
-		providerHead + oneProvider("one") + oneProvider("one"):                          "not unique",
-		providerHead + oneProvider("one") + "  colour: red\n":                           "colour",
-		providerHead + strings.ReplaceAll(oneProvider("one"), "k8s.io/v1", "k8s.io/v9"): "apiVersion",
-		providerHead + oneProvider("one") + "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}\n": "tokenAttributes",
+		"kind: Pod\napiVersion: v1\n":                                                         "CredentialProviderConfig",
+		providerHead + "  []\n":                                                               "at least 1 item",
+		providerHead + oneProvider("three"):                                                   "no such program",
+		providerHead + oneProvider("../one"):                                                  "name must be",
+		providerHead + oneProvider("one") + oneProvider("one"):                                "not unique",
+		providerHead + oneProvider("one") + "  colour: red\n":                                 "colour",
+		providerHead + strings.ReplaceAll(oneProvider("one"), "k8s.io/v1", "k8s.io/v9"):       "apiVersion",
+		tokens("cacheType: Token, requireServiceAccount: true"):                               "tokenAttributes.serviceAccountTokenAudience is required",
+		tokens("serviceAccountTokenAudience: a, cacheType: Pod, requireServiceAccount: true"): "tokenAttributes.cacheType",
+		tokens("serviceAccountTokenAudience: a, cacheType: Token"):                            "tokenAttributes.requireServiceAccount",
+		tokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [k]"):                                                              "needs requireServiceAccount",
+		tokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [k], optionalServiceAccountAnnotationKeys: [k]"):                    "twice",
+		tokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: ['a b']"):                                                           "annotation key",
+		strings.Replace(tokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true"), "credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1", 1): "only programs with the apiVersion",
 	} {
 		config := filepath.Join(write(t, map[string]string{"config.yaml": wrong}), "config.yaml")
 		if _, err := ReadProviders(config, bin); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--image-credential-provider-config") {
@@ -145,12 +161,80 @@ func TestPullWithACredentialProvider(t *testing.T) {
 	puller := newPuller(runtime.Images(), 1)
 	container := &v1.Container{Name: "app", Image: "private.example.com/team/app:1", ImagePullPolicy: v1.PullIfNotPresent}
 	event := func(string, string, string) {}
-	if _, err := puller.Ensure(t.Context(), container, "pod", nil, nil, event); err == nil {
+	if _, err := puller.Ensure(t.Context(), container, "pod", Logins{}, nil, event); err == nil {
 		t.Fatal("the image is pulled without a login")
 	}
 	puller.Forget("pod")
 	puller.Providers = p
-	if _, err := puller.Ensure(t.Context(), container, "pod", nil, nil, event); err != nil {
+	if _, err := puller.Ensure(t.Context(), container, "pod", Logins{}, nil, event); err != nil {
 		t.Error(err)
+	}
+}
+
+// tokenAttributes returns lines for oneProvider.
+func tokenAttributes(cacheType string) string {
+	return "  tokenAttributes: {serviceAccountTokenAudience: registry, cacheType: " + cacheType + ", requireServiceAccount: true,\n" +
+		"    requiredServiceAccountAnnotationKeys: [example.com/role], optionalServiceAccountAnnotationKeys: [example.com/zone]}\n"
+}
+
+// account returns the service account of a pod whose token is token.
+func account(uid types.UID, token string, annotations map[string]string) *Account {
+	return &Account{
+		Get: func(context.Context) (*v1.ServiceAccount, error) {
+			return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "robot", UID: uid, Annotations: annotations}}, nil
+		},
+		Token: func(_ context.Context, audience string) (string, error) { return token + " for " + audience, nil },
+	}
+}
+
+// A provider with tokenAttributes gets the token of the pod's service account and its
+// annotations. Its answers hold for the account, or for the token alone.
+func TestTokensForCredentialProviders(t *testing.T) {
+	const name = "private.example.com/team/app:1"
+	role := map[string]string{"example.com/role": "reader", "example.com/other": "o"}
+	for cacheType, calls := range map[string]int{"ServiceAccount": 2, "Token": 3} {
+		p, requests := providersOf(t, plugin("Image", ""), tokenAttributes(cacheType))
+		for what, none := range map[string]*Account{"no account": nil, "no annotation": account("a", "t1", nil)} {
+			if got := p.Credentials(t.Context(), name, none); len(got) != 0 {
+				t.Errorf("%s: credentials %+v", what, got)
+			}
+		}
+		for _, a := range []*Account{account("a", "t1", role), account("a", "t2", role), account("b", "t3", role), account("b", "t3", role)} {
+			got := p.Credentials(t.Context(), name, a)
+			if len(got) != 2 || got[0].Auth.GetUsername() != "robot" || got[0].Account.Name != "robot" || got[0].Account.Namespace != "web" || got[0].Account.UID == "" {
+				t.Errorf("%s: credentials %+v", cacheType, got)
+			}
+		}
+		want := `{"kind":"CredentialProviderRequest","apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"` + name +
+			`","serviceAccountToken":"t1 for registry","serviceAccountAnnotations":{"example.com/role":"reader"}} get robot`
+		if got := requests(); len(got) != calls || got[0] != want {
+			t.Errorf("%s: requests %q, want %d, first %q", cacheType, got, calls, want)
+		}
+	}
+}
+
+// An image that was pulled for a service account may be used by other pods of the
+// account, and not by others.
+func TestImageOfAServiceAccount(t *testing.T) {
+	const name = "private.example.com/team/app:1"
+	role := map[string]string{"example.com/role": "reader"}
+	p, _ := providersOf(t, plugin("Image", ""), tokenAttributes("ServiceAccount"))
+	runtime := inmemorytest.New()
+	runtime.Images().NeedPassword(name, "opensesame")
+	puller := newPuller(runtime.Images(), 1)
+	puller.Providers = p
+	puller.Records = &records{FS: &files.Memory{}, Dir: "/var/lib/kubelet", Policy: kubeletconfig.NeverVerifyPreloadedImages}
+	container := &v1.Container{Name: "app", Image: name, ImagePullPolicy: v1.PullIfNotPresent}
+	pulled, err := puller.Ensure(t.Context(), container, "pod", Logins{Account: account("a", "t1", role)}, nil, func(string, string, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, test := range map[string]struct {
+		account *Account
+		want    bool
+	}{"the account": {account("a", "t2", role), true}, "another account": {account("b", "t3", role), false}, "no account": {nil, false}} {
+		if got := puller.allows(t.Context(), name, pulled.GetId(), Logins{Account: test.account}); got != test.want {
+			t.Errorf("%s: allowed %t, want %t", what, got, test.want)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -117,9 +118,8 @@ func normalize(name string) (string, error) {
 }
 
 // Ensure returns the image of the container, after pulling it if the pull policy
-// requires it. Failed pulls back off by image and backoffKey. credentials
-// returns the pod's logins for an image and may be nil.
-func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func(image string) []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+// requires it. Failed pulls back off by image and backoffKey.
+func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, logins Logins, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
 	name, err := normalize(c.Image)
 	if err != nil {
 		event(v1.EventTypeWarning, "InspectFailed", err.Error())
@@ -140,7 +140,7 @@ func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 			policy = v1.PullAlways
 		}
 	}
-	if present != nil && policy != v1.PullAlways && p.allows(ctx, name, present.GetId(), credentials) {
+	if present != nil && policy != v1.PullAlways && p.allows(ctx, name, present.GetId(), logins) {
 		p.touch(present.GetId())
 		event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return present, nil
@@ -158,28 +158,32 @@ func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 		event(v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
 		return nil, &Error{ImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, f.reason, f.message)}
 	}
-	return p.pull(ctx, c, spec, key, credentials, sandbox, event)
+	return p.pull(ctx, c, spec, key, logins, sandbox, event)
 }
 
 // allows reports whether the pod may use an image that is on the node.
-func (p *puller) allows(ctx context.Context, name, id string, credentials func(image string) []Credential) bool {
+func (p *puller) allows(ctx context.Context, name, id string, logins Logins) bool {
 	if p.Records == nil {
 		return true
 	}
 	var secrets []kubeletconfig.ImagePullSecret
-	if credentials != nil {
-		for _, c := range credentials(name) {
-			secrets = append(secrets, c.Secret)
+	for _, c := range logins.secrets(name) {
+		secrets = append(secrets, c.Secret)
+	}
+	var accounts []kubeletconfig.ImagePullServiceAccount
+	if p.Providers.asksForAccounts(name) {
+		for _, c := range p.Providers.Credentials(ctx, name, logins.Account) {
+			accounts = append(accounts, c.Account)
 		}
 	}
-	allowed, err := p.Records.Allows(name, id, secrets)
+	allowed, err := p.Records.Allows(name, id, secrets, accounts...)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Reading the records of pulled images failed", "image", name)
 	}
 	return allowed
 }
 
-func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, credentials func(image string) []Credential, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
+func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.ImageSpec, key string, logins Logins, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
 	event(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	asked := time.Now()
 	if p.turns != nil {
@@ -190,11 +194,7 @@ func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 		defer end()
 	}
 	began := time.Now()
-	var auths []Credential
-	if credentials != nil {
-		auths = credentials(spec.GetImage())
-	}
-	auths = append(auths, p.Providers.Credentials(ctx, spec.GetImage())...)
+	auths := slices.Concat(logins.secrets(spec.GetImage()), p.Providers.Credentials(ctx, spec.GetImage(), logins.Account))
 	if len(auths) == 0 {
 		auths = []Credential{{}}
 	}
@@ -242,11 +242,7 @@ func (p *puller) recorded(ctx context.Context, spec *runtimeapi.ImageSpec, auths
 		return nil, fmt.Errorf("image %q was pulled but cannot be inspected: %w", name, err)
 	}
 	if p.Records != nil {
-		var secret *kubeletconfig.ImagePullSecret
-		if with.Secret != (kubeletconfig.ImagePullSecret{}) {
-			secret = &with.Secret
-		}
-		if err := p.Records.Pulled(name, status.GetImage(), secret); err != nil {
+		if err := p.Records.Pulled(name, status.GetImage(), with); err != nil {
 			klog.FromContext(ctx).Error(err, "Writing the record of a pulled image failed, other pods will have to pull it again", "image", name)
 		}
 	}

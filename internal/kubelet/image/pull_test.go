@@ -66,7 +66,7 @@ func TestPullsAtATime(t *testing.T) {
 			for i := range 6 {
 				wg.Go(func() {
 					c := &v1.Container{Image: fmt.Sprintf("app:%d", i), ImagePullPolicy: v1.PullAlways}
-					if _, err := p.Ensure(t.Context(), c, "pod", nil, nil, func(string, string, string) {}); err != nil {
+					if _, err := p.Ensure(t.Context(), c, "pod", Logins{}, nil, func(string, string, string) {}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -84,7 +84,7 @@ func TestPullsASecond(t *testing.T) {
 		p := newPuller(inmemorytest.New().Images(), 0)
 		p.Limit = flowcontrol.NewTokenBucketRateLimiter(1, 2)
 		pull := func(name string) error {
-			_, err := p.Ensure(t.Context(), &v1.Container{Image: name, ImagePullPolicy: v1.PullAlways}, "pod", nil, nil, func(string, string, string) {})
+			_, err := p.Ensure(t.Context(), &v1.Container{Image: name, ImagePullPolicy: v1.PullAlways}, "pod", Logins{}, nil, func(string, string, string) {})
 			return err
 		}
 		for i, want := range []string{"", "", "pull QPS exceeded", "pull QPS exceeded"} {

@@ -52,7 +52,7 @@ const (
 	preloadedDir = "preloaded"
 
 	maxRecord  = 1 << 20 // bytes of a file
-	maxSecrets = 500     // of one repository of an image; the oldest are forgotten first
+	maxSecrets = 500     // and as many service accounts of one repository of an image; the oldest are forgotten first
 )
 
 // CheckPolicy returns an error for an unknown policy, or for an allowlist that
@@ -135,10 +135,10 @@ func (r *records) end(image string) error {
 }
 
 // Pulled records that an image, as the runtime lists it now, was pulled by a
-// name with the credentials of a secret, or without credentials if with is nil.
+// name with a credential, which may be empty.
 // If writing fails, the intent stays, so that the image cannot be used without a
 // check.
-func (r *records) Pulled(name string, image *runtimeapi.Image, with *kubeletconfig.ImagePullSecret) error {
+func (r *records) Pulled(name string, image *runtimeapi.Image, with Credential) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.keepPreloaded(name, image); err != nil {
@@ -217,11 +217,16 @@ func (r *records) wasPreloaded(name, id string) bool {
 	return r.read(r.path(preloadedDir, id), kept) == nil && kept.ImageRef == id && slices.Contains(kept.Names, whole(name))
 }
 
-func credentialsOf(secret *kubeletconfig.ImagePullSecret) *kubeletconfig.ImagePullCredentials {
-	if secret == nil {
-		return &kubeletconfig.ImagePullCredentials{NodePodsAccessible: true}
+// credentialsOf returns who may use an image that was pulled with a credential: all
+// pods of the node if it is the node's.
+func credentialsOf(with Credential) *kubeletconfig.ImagePullCredentials {
+	switch {
+	case with.Secret != kubeletconfig.ImagePullSecret{}:
+		return &kubeletconfig.ImagePullCredentials{KubernetesSecrets: []kubeletconfig.ImagePullSecret{with.Secret}}
+	case with.Account != kubeletconfig.ImagePullServiceAccount{}:
+		return &kubeletconfig.ImagePullCredentials{KubernetesServiceAccounts: []kubeletconfig.ImagePullServiceAccount{with.Account}}
 	}
-	return &kubeletconfig.ImagePullCredentials{KubernetesSecrets: []kubeletconfig.ImagePullSecret{*secret}}
+	return &kubeletconfig.ImagePullCredentials{NodePodsAccessible: true}
 }
 
 // repository returns the name of an image without tag and digest.
@@ -339,6 +344,14 @@ func merge(known kubeletconfig.ImagePullCredentials, more *kubeletconfig.ImagePu
 		}), secret)
 		known.KubernetesSecrets = known.KubernetesSecrets[max(len(known.KubernetesSecrets)-maxSecrets, 0):]
 	}
+	for _, account := range more.KubernetesServiceAccounts {
+		if slices.Contains(known.KubernetesServiceAccounts, account) {
+			continue
+		}
+		changed = true
+		known.KubernetesServiceAccounts = append(slices.Clone(known.KubernetesServiceAccounts), account)
+		known.KubernetesServiceAccounts = known.KubernetesServiceAccounts[max(len(known.KubernetesServiceAccounts)-maxSecrets, 0):]
+	}
 	return known, changed
 }
 
@@ -347,9 +360,9 @@ func same(a, b kubeletconfig.ImagePullSecret) bool {
 	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
-// Allows reports whether a pod with the given pull secrets may use an image that
-// is on the node without pulling it again.
-func (r *records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecret) (bool, error) {
+// Allows reports whether a pod with the given pull secrets and service accounts
+// may use an image that is on the node without pulling it again.
+func (r *records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecret, accounts ...kubeletconfig.ImagePullServiceAccount) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	record, err := r.record(id)
@@ -385,11 +398,13 @@ func (r *records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecr
 	for _, secret := range secrets {
 		for _, k := range known.KubernetesSecrets {
 			if secret.CredentialHash != "" && secret.CredentialHash == k.CredentialHash || same(secret, k) {
-				return true, r.add(image, id, credentialsOf(&secret))
+				return true, r.add(image, id, credentialsOf(Credential{Secret: secret}))
 			}
 		}
 	}
-	return false, nil
+	return slices.ContainsFunc(accounts, func(a kubeletconfig.ImagePullServiceAccount) bool {
+		return slices.Contains(known.KubernetesServiceAccounts, a)
+	}), nil
 }
 
 // verifies reports whether the policy requires credentials.

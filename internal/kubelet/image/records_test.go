@@ -63,7 +63,7 @@ func (d *bench) asks(image string, policy v1.PullPolicy, secrets ...*v1.Secret) 
 	c := &v1.Container{Image: image, ImagePullPolicy: policy}
 	credentials := func(name string) []Credential { return Credentials(name, slices.Values(secrets)) }
 	d.puller.Forget("pod")
-	_, err := d.puller.Ensure(d.t.Context(), c, "pod", credentials, nil, func(string, string, string) {})
+	_, err := d.puller.Ensure(d.t.Context(), c, "pod", Logins{Secrets: credentials}, nil, func(string, string, string) {})
 	var refused *Error
 	if errors.As(err, &refused) {
 		return refused.Reason
@@ -248,7 +248,7 @@ func TestRecordIsBounded(t *testing.T) {
 	}
 	const image = "example.com/of1:1"
 	latest := used(maxSecrets)
-	if err := r.Pulled(image, &runtimeapi.Image{Id: "sha256:1"}, &latest); err != nil {
+	if err := r.Pulled(image, &runtimeapi.Image{Id: "sha256:1"}, Credential{Secret: latest}); err != nil {
 		t.Fatal(err)
 	}
 	if raw, err := disk.ReadFile(r.path(pulledDir, "sha256:1"), maxRecord); err != nil || len(raw) < maxRecord/2 {
@@ -304,8 +304,8 @@ func TestPreloadedImagePulledByAnotherName(t *testing.T) {
 	}
 	pulled := func(name string) {
 		t.Helper()
-		secret := &kubeletconfig.ImagePullSecret{UID: "u", Namespace: "default", Name: "s", CredentialHash: "h"}
-		if err := d.puller.Records.Pulled(name, image, secret); err != nil {
+		secret := kubeletconfig.ImagePullSecret{UID: "u", Namespace: "default", Name: "s", CredentialHash: "h"}
+		if err := d.puller.Records.Pulled(name, image, Credential{Secret: secret}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -349,8 +349,8 @@ func TestPruneKeepsWhatWasPulledMeanwhile(t *testing.T) {
 		if err := r.Begin("example.com/private:1"); err != nil {
 			t.Fatal(err)
 		}
-		secret := &kubeletconfig.ImagePullSecret{UID: "u", Namespace: "a", Name: "s", CredentialHash: "h"}
-		if err := r.Pulled("example.com/private:1", &runtimeapi.Image{Id: "sha256:1"}, secret); err != nil {
+		secret := kubeletconfig.ImagePullSecret{UID: "u", Namespace: "a", Name: "s", CredentialHash: "h"}
+		if err := r.Pulled("example.com/private:1", &runtimeapi.Image{Id: "sha256:1"}, Credential{Secret: secret}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Prune(nil, listed); err != nil {

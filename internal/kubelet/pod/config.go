@@ -66,6 +66,8 @@ type API struct {
 	Services func(ctx context.Context, wait bool) ([]*v1.Service, error)
 	// RuntimeHandler returns the handler of a RuntimeClass.
 	RuntimeHandler func(ctx context.Context, class string) (string, error)
+	// Account returns the service account of a pod, or nil.
+	Account func(pod *v1.Pod) *image.Account
 }
 
 // NodeStatus provides the Node object.
@@ -136,7 +138,7 @@ type Volumes interface {
 
 // Images pulls images: upstream's image manager.
 type Images interface {
-	Ensure(ctx context.Context, c *v1.Container, backoffKey string, credentials func(image string) []image.Credential, sandbox *runtimeapi.PodSandboxConfig, event image.Event) (*runtimeapi.Image, error)
+	Ensure(ctx context.Context, c *v1.Container, backoffKey string, logins image.Logins, sandbox *runtimeapi.PodSandboxConfig, event image.Event) (*runtimeapi.Image, error)
 	// Retry returns when to retry a failed pull of the image.
 	Retry(c *v1.Container, backoffKey string) (time.Time, bool)
 	Forget(backoffKey string)

@@ -70,14 +70,17 @@ func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Contain
 		k.config.Recorder.Event(ContainerReference(pod, c.Name), eventType, reason, message)
 	}
 	var missing []string // pull secrets
-	credentials := func(name string) []image.Credential {
+	logins := image.Logins{Secrets: func(name string) []image.Credential {
 		return image.Credentials(name, func(yield func(*v1.Secret) bool) {
 			missing = k.pullSecrets(ctx, pod, yield)
 		})
+	}}
+	if k.config.API != nil {
+		logins.Account = k.config.API.Account(pod)
 	}
 	ensure := func(c *v1.Container) (*runtimeapi.Image, error) {
 		missing = nil
-		found, err := k.config.Images.Ensure(ctx, c, string(pod.UID), credentials, config, event)
+		found, err := k.config.Images.Ensure(ctx, c, string(pod.UID), logins, config, event)
 		if err != nil && len(missing) > 0 {
 			k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
