@@ -34,6 +34,9 @@ type Usage struct {
 
 	// How often and how long the group had used up its CPU quota.
 	Periods, ThrottledPeriods, ThrottledNanoseconds uint64
+
+	// Nil where the kernel does not measure it, as in version 1.
+	CPUPressure, MemoryPressure, IOPressure *Pressure
 }
 
 // Groups are the control groups of the machine. Paths begin at the root of the

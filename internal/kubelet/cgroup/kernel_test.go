@@ -128,6 +128,32 @@ func TestUsageVersion2(t *testing.T) {
 	}
 }
 
+// What the kernel does not measure, such as the pressure of I/O here, is nil.
+func TestPressure(t *testing.T) {
+	k := hierarchy(t, "")
+	for name, content := range map[string]string{
+		"cpu.pressure":    "some avg10=1.50 avg60=2.00 avg300=0.25 total=7\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+		"memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=5\n",
+	} {
+		if err := os.WriteFile(filepath.Join(k.root, "kubepods", name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := k.Usage("/kubepods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := got.CPUPressure; p == nil || *p != (Pressure{Some: Stall{1.5, 2, 0.25, 7000}}) {
+		t.Errorf("CPU %+v", p)
+	}
+	if p := got.MemoryPressure; p == nil || *p != (Pressure{Some: Stall{Nanoseconds: 9000}, Full: Stall{Avg10: 3, Nanoseconds: 5000}}) {
+		t.Errorf("memory %+v", p)
+	}
+	if got.IOPressure != nil {
+		t.Errorf("I/O %+v", got.IOPressure)
+	}
+}
+
 // TestKnown lists the pods that have groups in any hierarchy.
 func TestKnown(t *testing.T) {
 	const (

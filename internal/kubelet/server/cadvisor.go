@@ -30,6 +30,32 @@ func throttling(get func(g *stats.Group) float64) func(g *stats.Group) (float64,
 	return func(g *stats.Group) (float64, bool) { return get(g), g.Quota > 0 }
 }
 
+func cpuPressure(g *stats.Group) *cgroup.Pressure    { return g.Usage.CPUPressure }
+func memoryPressure(g *stats.Group) *cgroup.Pressure { return g.Usage.MemoryPressure }
+func ioPressure(g *stats.Group) *cgroup.Pressure     { return g.Usage.IOPressure }
+
+// waiting are the metrics of the time in which some tasks lacked a resource.
+func waiting(get func(g *stats.Group) *cgroup.Pressure) func(g *stats.Group) (float64, bool) {
+	return func(g *stats.Group) (float64, bool) {
+		p := get(g)
+		if p == nil {
+			return 0, false
+		}
+		return seconds(p.Some.Nanoseconds), true
+	}
+}
+
+// stalled are the metrics of the time in which all tasks lacked a resource.
+func stalled(get func(g *stats.Group) *cgroup.Pressure) func(g *stats.Group) (float64, bool) {
+	return func(g *stats.Group) (float64, bool) {
+		p := get(g)
+		if p == nil {
+			return 0, false
+		}
+		return seconds(p.Full.Nanoseconds), true
+	}
+}
+
 // cadvisorSeries are the metrics by cadvisor's names.
 func cadvisorSeries() []series {
 	return []series{
@@ -54,6 +80,12 @@ func cadvisorSeries() []series {
 		{"container_memory_swap", "gauge", "Container swap usage in bytes.", always(func(g *stats.Group) float64 { return float64(g.Usage.SwapBytes) }), nil},
 		{"container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory regardless of when it was accessed", always(func(g *stats.Group) float64 { return float64(g.Usage.MemoryBytes) }), nil},
 		{"container_memory_working_set_bytes", "gauge", "Current working set in bytes.", always(func(g *stats.Group) float64 { return float64(g.Usage.WorkingSetBytes) }), nil},
+		{"container_pressure_cpu_stalled_seconds_total", "counter", "Total time duration no tasks in the container could make progress due to CPU congestion.", stalled(cpuPressure), nil},
+		{"container_pressure_cpu_waiting_seconds_total", "counter", "Total time duration tasks in the container have waited due to CPU congestion.", waiting(cpuPressure), nil},
+		{"container_pressure_io_stalled_seconds_total", "counter", "Total time duration no tasks in the container could make progress due to IO congestion.", stalled(ioPressure), nil},
+		{"container_pressure_io_waiting_seconds_total", "counter", "Total time duration tasks in the container have waited due to IO congestion.", waiting(ioPressure), nil},
+		{"container_pressure_memory_stalled_seconds_total", "counter", "Total time duration no tasks in the container could make progress due to memory congestion.", stalled(memoryPressure), nil},
+		{"container_pressure_memory_waiting_seconds_total", "counter", "Total time duration tasks in the container have waited due to memory congestion.", waiting(memoryPressure), nil},
 		{"container_spec_cpu_period", "gauge", "CPU period of the container.", limited(func(g *stats.Group) int64 { return g.Period }), nil},
 		{"container_spec_cpu_quota", "gauge", "CPU quota of the container.", throttling(func(g *stats.Group) float64 { return float64(g.Quota) }), nil},
 		{"container_spec_cpu_shares", "gauge", "CPU share of the container.", limited(func(g *stats.Group) int64 { return g.Shares }), nil},

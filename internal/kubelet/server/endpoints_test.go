@@ -16,6 +16,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
@@ -111,6 +112,35 @@ func TestEndpointErrors(t *testing.T) {
 		if w.Code != want.code || !strings.Contains(w.Body.String(), want.text) {
 			t.Errorf("%s: %d %.200q, want %d %q", request, w.Code, w.Body.String(), want.code, want.text)
 		}
+	}
+}
+
+// waitingGroups are two groups, of which one has waited for resources.
+type waitingGroups struct{ noStats }
+
+func (waitingGroups) Groups(context.Context) (stats.Machine, []stats.Group, error) {
+	return stats.Machine{}, []stats.Group{
+		{ID: "/a", Usage: cgroup.Usage{CPUPressure: &cgroup.Pressure{Some: cgroup.Stall{Nanoseconds: 2e9}, Full: cgroup.Stall{Nanoseconds: 5e8}}}},
+		{ID: "/b"},
+	}, nil
+}
+
+func TestCadvisorMetricsOfPressure(t *testing.T) {
+	s := newTestServer(t)
+	s.config.Stats = waitingGroups{}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics/cadvisor", nil))
+	var got []string
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "container_pressure_") {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+			name, _, _ = strings.Cut(name, "{")
+			got = append(got, name+" "+value)
+		}
+	}
+	want := []string{"container_pressure_cpu_stalled_seconds_total 0.5", "container_pressure_cpu_waiting_seconds_total 2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the metrics are %q, want %q", got, want)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
@@ -89,5 +90,41 @@ func TestDisksAndPackets(t *testing.T) {
 		if g.ID == sandbox && (len(g.Interfaces) != 1 || g.Interfaces[0].Packets == nil || g.Interfaces[0].Packets.Received != uint64(len(sandbox))) {
 			t.Errorf("interfaces %+v", g.Interfaces)
 		}
+	}
+}
+
+// The summary has the pressure on the node, pods and containers, where the kernel
+// measures it.
+func TestSummaryOfPressure(t *testing.T) {
+	p, _ := newProvider(t)
+	const pod = "/kubepods/besteffort/poduid-web"
+	lacking := &cgroup.Pressure{Some: cgroup.Stall{Avg10: 2.5, Nanoseconds: 3000}}
+	for _, path := range []string{"/", "/kubepods", pod, pod + "/new"} {
+		usage := p.CGroups.Groups.(groups)[path]
+		usage.CPUPressure, usage.MemoryPressure, usage.IOPressure = lacking, lacking, lacking
+		p.CGroups.Groups.(groups)[path] = usage
+	}
+	summary, err := p.Summary(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, web := summary.Node, summary.Pods[0]
+	main := web.Containers[0]
+	for name, got := range map[string]*statsapi.PSIStats{
+		"CPU of the node": node.CPU.PSI, "memory of the node": node.Memory.PSI, "CPU of the pod": web.CPU.PSI, "memory of the pod": web.Memory.PSI,
+		"CPU of the container": main.CPU.PSI, "memory of the container": main.Memory.PSI,
+	} {
+		if got == nil || got.Some.Avg10 != 2.5 || got.Some.Total != 3000 || got.Full.Total != 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	for name, got := range map[string]*statsapi.IOStats{"node": node.IO, "pods": node.SystemContainers[0].IO, "pod": web.IO, "container": main.IO} {
+		if got == nil || got.PSI == nil || got.PSI.Some.Total != 3000 {
+			t.Errorf("I/O of the %s: %+v", name, got)
+		}
+	}
+	delete(p.CGroups.Groups.(groups), pod+"/new")
+	if summary, err = p.Summary(t.Context(), true); err != nil || summary.Pods[0].Containers[0].IO != nil || summary.Pods[0].Containers[0].CPU.PSI != nil {
+		t.Errorf("without measures: %+v, %v", summary, err)
 	}
 }

@@ -5,6 +5,7 @@ package stats
 
 import (
 	"context"
+	"path"
 	"path/filepath"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/pod"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 func pointer[T any](v T) *T { return &v }
@@ -83,6 +85,7 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 			}
 			c := containerStats(s)
 			c.StartTime = metav1.NewTime(running.StartedAt)
+			p.addPressure(&c, path.Join(cgroup.Pod(p.CGroups.Configuration.CgroupRoot, podquery.QOSClass(pod.Pod), pod.UID), running.ID), now)
 			if !onlyCPUAndMemory {
 				c.Logs = p.logs(pod.Pod, running.Name, now)
 			}
@@ -93,7 +96,7 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 		}
 		if usage, err := p.CGroups.Usage(pod.Pod); err == nil {
 			st.CPU, st.Memory = fromGroup(usage, now)
-			st.Swap = swap(usage, now)
+			st.Swap, st.IO = swap(usage, now), ioStats(usage, now)
 			st.CPU.UsageNanoCores = &cores
 			st.ProcessStats = &statsapi.ProcessStats{ProcessCount: pointer(usage.Processes)}
 		}
@@ -132,9 +135,43 @@ func containerStats(s *runtimeapi.ContainerStats) statsapi.ContainerStats {
 }
 
 func fromGroup(u cgroup.Usage, now metav1.Time) (*statsapi.CPUStats, *statsapi.MemoryStats) {
-	return &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: pointer(u.CPUNanoseconds)},
+	return &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: pointer(u.CPUNanoseconds), PSI: psi(u.CPUPressure)},
 		&statsapi.MemoryStats{Time: now, UsageBytes: pointer(u.MemoryBytes), WorkingSetBytes: pointer(u.WorkingSetBytes), RSSBytes: pointer(u.RSSBytes),
-			PageFaults: pointer(u.PageFaults), MajorPageFaults: pointer(u.MajorPageFaults)}
+			PageFaults: pointer(u.PageFaults), MajorPageFaults: pointer(u.MajorPageFaults), PSI: psi(u.MemoryPressure)}
+}
+
+// psi returns the pressure of a resource, nil if it is not measured.
+func psi(p *cgroup.Pressure) *statsapi.PSIStats {
+	if p == nil {
+		return nil
+	}
+	data := func(s cgroup.Stall) statsapi.PSIData {
+		return statsapi.PSIData{Total: s.Nanoseconds, Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
+	}
+	return &statsapi.PSIStats{Full: data(p.Full), Some: data(p.Some)}
+}
+
+// ioStats returns the pressure of I/O, nil if it is not measured.
+func ioStats(u cgroup.Usage, now metav1.Time) *statsapi.IOStats {
+	if u.IOPressure == nil {
+		return nil
+	}
+	return &statsapi.IOStats{Time: now, PSI: psi(u.IOPressure)}
+}
+
+// addPressure adds the pressure in a container's group.
+func (p *Provider) addPressure(c *statsapi.ContainerStats, group string, now metav1.Time) {
+	usage, err := p.CGroups.Groups.Usage(group)
+	if err != nil {
+		return
+	}
+	if c.CPU != nil {
+		c.CPU.PSI = psi(usage.CPUPressure)
+	}
+	if c.Memory != nil {
+		c.Memory.PSI = psi(usage.MemoryPressure)
+	}
+	c.IO = ioStats(usage, now)
 }
 
 func swap(u cgroup.Usage, now metav1.Time) *statsapi.SwapStats {
@@ -180,7 +217,7 @@ func (p *Provider) systemContainers(now metav1.Time) []statsapi.ContainerStats {
 	if err != nil {
 		return nil
 	}
-	pods := statsapi.ContainerStats{Name: statsapi.SystemContainerPods, StartTime: metav1.NewTime(p.Started), Swap: swap(usage, now)}
+	pods := statsapi.ContainerStats{Name: statsapi.SystemContainerPods, StartTime: metav1.NewTime(p.Started), Swap: swap(usage, now), IO: ioStats(usage, now)}
 	pods.CPU, pods.Memory = fromGroup(usage, now)
 	return []statsapi.ContainerStats{pods}
 }
@@ -190,7 +227,7 @@ func (p *Provider) nodeStats(ctx context.Context, now metav1.Time, onlyCPUAndMem
 	if usage, err := p.CGroups.Groups.Usage("/"); err == nil {
 		n.CPU, n.Memory = fromGroup(usage, now)
 		n.CPU.UsageNanoCores = p.nodeCores(usage.CPUNanoseconds)
-		n.Swap = swap(usage, now)
+		n.Swap, n.IO = swap(usage, now), ioStats(usage, now)
 	}
 	n.SystemContainers = p.systemContainers(now)
 	free, err := p.Machine.Free()
