@@ -119,7 +119,7 @@ func New(given Config) (*Kubelet, error) {
 	k.images = image.New(image.Config{
 		Configuration: c, Features: gates, RootDirectory: config.RootDirectory, NodeName: config.NodeName, Runtime: runtime, Images: k.runtime.Images(),
 		Files: config.Files, Machine: config.Machine, Recorder: k.recorder, Active: func() []*v1.Pod { return k.pods.Active() },
-		Providers: config.CredentialProviders,
+		Providers: config.CredentialProviders, Metrics: config.Metrics,
 	})
 	if k.place, err = k.newPlacement(gates); err != nil {
 		return nil, err

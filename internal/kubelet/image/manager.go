@@ -7,9 +7,11 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
@@ -43,7 +45,8 @@ type Config struct {
 	Machine       node.Machine
 	Active        func() []*v1.Pod // pods whose images are in use
 	Recorder      record.EventRecorder
-	Providers     *Providers // nil: none
+	Providers     *Providers            // nil: none
+	Metrics       prometheus.Registerer // nil: the metrics are not shown
 }
 
 // Manager is the image manager: it pulls images and removes unused ones.
@@ -75,6 +78,13 @@ func New(config Config) *Manager {
 			FS: config.Files, Dir: filepath.Join(config.RootDirectory, "image_manager"),
 			Policy: c.ImagePullCredentialsVerificationPolicy, Allowlist: c.PreloadedImagesVerificationAllowlist,
 		}
+	}
+	if config.Metrics != nil {
+		shown := slices.Concat(m.metrics.collectors(), m.Providers.collectors())
+		if m.Records != nil {
+			shown = append(shown, m.Records.collectors()...)
+		}
+		config.Metrics.MustRegister(shown...)
 	}
 	return m
 }

@@ -29,13 +29,15 @@ import (
 // Providers are the credential providers of the node: programs that return the
 // logins for images (KEP-2133). Its methods may be called from any goroutine.
 type Providers struct {
-	all []*provider // in the order of the configuration
+	all     []*provider // in the order of the configuration
+	metrics *providerMetrics
 }
 
 // provider is one program with the logins that it has returned.
 type provider struct {
-	config kubeletconfigv1.CredentialProvider
-	path   string
+	config  kubeletconfigv1.CredentialProvider
+	path    string
+	metrics *providerMetrics
 
 	mu     sync.Mutex // guards cached; held while the program runs, so that it runs once for many pods
 	cached map[cacheKey]answer
@@ -73,7 +75,7 @@ func ReadProviders(config, binDirectory string) (*Providers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--image-credential-provider-config: %w", err)
 	}
-	p := &Providers{}
+	p := &Providers{metrics: newProviderMetrics()}
 	var errs []error
 	for _, path := range paths {
 		errs = append(errs, p.read(path, binDirectory))
@@ -141,7 +143,7 @@ func (p *Providers) read(path, binDirectory string) error {
 		if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 			errs = append(errs, fail("%s: --image-credential-provider-bin-dir=%s has no such program", at, binDirectory))
 		}
-		p.all = append(p.all, &provider{config: *one, path: program, cached: map[cacheKey]answer{}})
+		p.all = append(p.all, &provider{config: *one, path: program, metrics: p.metrics, cached: map[cacheKey]answer{}})
 	}
 	return errors.Join(errs...)
 }
@@ -209,7 +211,9 @@ func (p *provider) askAs(ctx context.Context, image string, by caller) (map[stri
 		}
 	}
 	response, err := p.run(ctx, image, by)
+	p.metrics.duration.WithLabelValues(p.config.Name).Observe(time.Since(now).Seconds())
 	if err != nil {
+		p.metrics.errors.WithLabelValues(p.config.Name).Inc()
 		return nil, err
 	}
 	duration := p.config.DefaultCacheDuration.Duration

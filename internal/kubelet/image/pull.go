@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -85,7 +86,8 @@ type puller struct {
 	failures map[string]failure
 	used     map[string]time.Time
 
-	turns *turns // nil: no bound
+	turns   *turns // nil: no bound
+	metrics *metrics
 }
 
 type failure struct {
@@ -97,7 +99,7 @@ type failure struct {
 // newPuller returns a puller that pulls at most parallel images at a time. 0
 // means no bound.
 func newPuller(images internalapi.ImageManagerService, parallel int) *puller {
-	p := &puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}}
+	p := &puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}, metrics: newMetrics()}
 	if parallel > 0 {
 		p.turns = newTurns(parallel)
 	}
@@ -125,6 +127,15 @@ func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 		event(v1.EventTypeWarning, "InspectFailed", err.Error())
 		return nil, &Error{InvalidImageName, err.Error()}
 	}
+	policy := c.ImagePullPolicy
+	if policy == "" {
+		policy = v1.PullIfNotPresent
+		if strings.HasSuffix(name, ":latest") {
+			policy = v1.PullAlways
+		}
+	}
+	here, pulls := unknown, unknown
+	defer func() { p.metrics.requests.WithLabelValues(here, strings.ToLower(string(policy)), pulls).Inc() }()
 	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: c.Image}
 	status, err := p.Images.ImageStatus(ctx, spec, false)
 	if err != nil {
@@ -133,14 +144,9 @@ func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 		return nil, &Error{ImageInspectError, message}
 	}
 	present := status.GetImage()
-	policy := c.ImagePullPolicy
-	if policy == "" {
-		policy = v1.PullIfNotPresent
-		if strings.HasSuffix(name, ":latest") {
-			policy = v1.PullAlways
-		}
-	}
+	here, pulls = strconv.FormatBool(present != nil), "true"
 	if present != nil && policy != v1.PullAlways && p.allows(ctx, name, present.GetId(), logins) {
+		pulls = "false"
 		p.touch(present.GetId())
 		event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return present, nil
@@ -212,6 +218,7 @@ func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 	delete(p.failures, key)
 	p.mu.Unlock()
 	p.touch(image.GetId())
+	p.metrics.pulls.WithLabelValues(sizeRange(image.GetSize())).Observe(time.Since(began).Seconds())
 	event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		c.Image, time.Since(began).Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.GetSize()))
 	return image, nil
