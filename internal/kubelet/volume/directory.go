@@ -125,46 +125,50 @@ func (v *Manager) hostPath(source *v1.HostPathVolumeSource) (string, error) {
 	if err != nil && !missing {
 		return "", err
 	}
-	failed := func(what string) error { return fmt.Errorf("hostPath type check failed: %s is not %s", path, what) }
-	switch *source.Type {
+	want := *source.Type
+	switch want {
 	case v1.HostPathDirectoryOrCreate:
-		if missing {
+		if want = v1.HostPathDirectory; missing {
 			return path, v.FS.MkdirAll(path, 0o755)
 		}
-		if !mode.IsDir() {
-			return "", failed("a directory")
-		}
-	case v1.HostPathDirectory:
-		if missing || !mode.IsDir() {
-			return "", failed("a directory")
-		}
 	case v1.HostPathFileOrCreate:
-		if missing {
+		if want = v1.HostPathFile; missing {
 			return path, v.FS.WriteFile(path, nil, 0o644)
 		}
-		if !mode.IsRegular() {
-			return "", failed("a file")
-		}
-	case v1.HostPathFile:
-		if missing || !mode.IsRegular() {
-			return "", failed("a file")
-		}
-	case v1.HostPathSocket:
-		if missing || mode&fs.ModeSocket == 0 {
-			return "", failed("a socket file")
-		}
-	case v1.HostPathCharDev:
-		if missing || mode&fs.ModeCharDevice == 0 {
-			return "", failed("a character device")
-		}
-	case v1.HostPathBlockDev:
-		if missing || mode&fs.ModeDevice == 0 || mode&fs.ModeCharDevice != 0 {
-			return "", failed("a block device")
-		}
-	default:
-		return "", fmt.Errorf("%s is an invalid volume type", *source.Type)
+	}
+	name := map[v1.HostPathType]string{
+		v1.HostPathDirectory: "directory", v1.HostPathFile: "file", v1.HostPathSocket: "socket file",
+		v1.HostPathCharDev: "character device", v1.HostPathBlockDev: "block device",
+	}[want]
+	switch has := pathType(mode); {
+	case name == "":
+		return "", fmt.Errorf("%s is an invalid volume type", want)
+	case missing:
+		return "", fmt.Errorf("hostPath %s doesn't exist", path)
+	case has == v1.HostPathUnset:
+		return "", fmt.Errorf("hostPath type check failed, %s is not a %s, unable to determine its type: only recognise file, directory, socket, block device and character device", path, name)
+	case has != want:
+		return "", fmt.Errorf("hostPath type check failed: %s is not a %s, it's a %s", path, name, has)
 	}
 	return path, nil
+}
+
+// pathType returns what a path is; HostPathUnset if a volume cannot require it, such
+// as a pipe.
+func pathType(mode fs.FileMode) v1.HostPathType {
+	switch {
+	case mode.IsDir():
+		return v1.HostPathDirectory
+	case mode.IsRegular():
+		return v1.HostPathFile
+	case mode&fs.ModeSocket != 0:
+		return v1.HostPathSocket
+	case mode&fs.ModeCharDevice != 0:
+		return v1.HostPathCharDev
+	case mode&fs.ModeDevice != 0:
+		return v1.HostPathBlockDev
+	}
+	return v1.HostPathUnset
 }
 
 // claim returns the path of the persistent volume of a claim. It holds a block
