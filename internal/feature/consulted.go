@@ -54,6 +54,7 @@ const (
 	InPlacePodVerticalScalingInitContainers      Gate = "InPlacePodVerticalScalingInitContainers"
 	InPlacePodVerticalScalingSchedulerPreemption Gate = "InPlacePodVerticalScalingSchedulerPreemption"
 	KubeletEnsureSecretPulledImages              Gate = "KubeletEnsureSecretPulledImages"
+	ManifestBasedAdmissionControlConfig          Gate = "ManifestBasedAdmissionControlConfig"
 	MaxUnavailableStatefulSet                    Gate = "MaxUnavailableStatefulSet"
 	MutablePodResourcesForSuspendedJobs          Gate = "MutablePodResourcesForSuspendedJobs"
 	MutablePVNodeAffinity                        Gate = "MutablePVNodeAffinity"

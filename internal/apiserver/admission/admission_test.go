@@ -115,7 +115,7 @@ func TestPluginsByFlag(t *testing.T) {
 func TestEnabledPluginsRun(t *testing.T) {
 	c := config(objectstest.NewMemory())
 	c.Enable, c.QuotaUpdater = Names(), CacheQuotas{}
-	c.Extensions = Extensions(t.Context(), c.Objects, nil, nil)
+	c.Extensions = Extensions(t.Context(), c.Objects, nil, nil, nil)
 	chain, err := New(c)
 	if err != nil {
 		t.Fatal(err)

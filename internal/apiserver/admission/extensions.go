@@ -1,8 +1,10 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"runtime/debug"
@@ -53,30 +55,31 @@ type Access struct {
 }
 
 // Extensions returns the plugins for webhooks and CEL policies, by name, for
-// Config.Extensions. A plugin starts when the first objects of its kinds exist,
-// and runs until ctx ends. connect is called once, when the first plugin
+// Config.Extensions. A plugin starts when the first objects of its kinds exist, or
+// at the first write if its configuration in configured names a directory of
+// objects. It runs until ctx ends. connect is called once, when the first plugin
 // starts. m measures the started plugins unless it is nil.
-func Extensions(ctx context.Context, source objects.Source, m *metrics.Admission, connect func() (*Access, error)) map[string]admission.Interface {
+func Extensions(ctx context.Context, source objects.Source, m *metrics.Admission, configured map[string]Configuration, connect func() (*Access, error)) map[string]admission.Interface {
 	access := sync.OnceValues(connect)
-	lazy := func(name string, build func() (admission.Interface, error), kinds ...string) *extension {
-		e := &extension{ctx: ctx, name: name, starting: make(chan struct{}, 1), source: source, kinds: kinds, build: build, access: access}
+	lazy := func(name string, build func(configuration io.Reader) (admission.Interface, error), kinds ...string) *extension {
+		e := &extension{ctx: ctx, name: name, starting: make(chan struct{}, 1), source: source, kinds: kinds, build: build, configuration: configured[name], access: access}
 		if m != nil {
 			e.metrics = m.Plugin(name)
 		}
 		return e
 	}
 	return map[string]admission.Interface{
-		"MutatingAdmissionWebhook": mutatingExtension{lazy("MutatingAdmissionWebhook", func() (admission.Interface, error) {
-			return mutatingwebhook.NewMutatingWebhook(nil)
+		"MutatingAdmissionWebhook": mutatingExtension{lazy("MutatingAdmissionWebhook", func(configuration io.Reader) (admission.Interface, error) {
+			return mutatingwebhook.NewMutatingWebhook(configuration)
 		}, objects.MutatingWebhooks)},
-		"ValidatingAdmissionWebhook": validatingExtension{lazy("ValidatingAdmissionWebhook", func() (admission.Interface, error) {
-			return validatingwebhook.NewValidatingAdmissionWebhook(nil)
+		"ValidatingAdmissionWebhook": validatingExtension{lazy("ValidatingAdmissionWebhook", func(configuration io.Reader) (admission.Interface, error) {
+			return validatingwebhook.NewValidatingAdmissionWebhook(configuration)
 		}, objects.ValidatingWebhooks)},
-		"MutatingAdmissionPolicy": mutatingPolicyExtension{mutatingExtension{lazy("MutatingAdmissionPolicy", func() (admission.Interface, error) {
-			return mutatingpolicy.NewPlugin(nil)
+		"MutatingAdmissionPolicy": mutatingPolicyExtension{mutatingExtension{lazy("MutatingAdmissionPolicy", func(configuration io.Reader) (admission.Interface, error) {
+			return mutatingpolicy.NewPlugin(configuration)
 		}, objects.MutatingPolicies, objects.MutatingPolicyBindings)}},
-		"ValidatingAdmissionPolicy": validatingExtension{lazy("ValidatingAdmissionPolicy", func() (admission.Interface, error) {
-			return validatingpolicy.NewPlugin(nil)
+		"ValidatingAdmissionPolicy": validatingExtension{lazy("ValidatingAdmissionPolicy", func(configuration io.Reader) (admission.Interface, error) {
+			return validatingpolicy.NewPlugin(configuration)
 		}, objects.ValidatingPolicies, objects.ValidatingPolicyBindings)},
 	}
 }
@@ -88,8 +91,10 @@ type extension struct {
 	name   string
 	source objects.Source
 	kinds  []string // the plugin is needed once each of them has an object
-	build  func() (admission.Interface, error)
-	access func() (*Access, error)
+	// build makes the plugin. It gets nil if there is no configuration.
+	build         func(configuration io.Reader) (admission.Interface, error)
+	configuration Configuration
+	access        func() (*Access, error)
 	// metrics measures the plugin, if it is set.
 	metrics *metrics.Plugin
 
@@ -127,6 +132,9 @@ func (e *extension) get(ctx context.Context) (admission.Interface, error) {
 }
 
 func (e *extension) needed() bool {
+	if e.configuration.manifests != "" {
+		return true
+	}
 	for _, path := range e.kinds {
 		if kind := e.source.Kind(path); kind == nil || kind.Len() == 0 {
 			return false
@@ -140,8 +148,12 @@ func (e *extension) start(ctx context.Context) (admission.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	var configuration io.Reader
+	if len(e.configuration.raw) > 0 {
+		configuration = bytes.NewReader(e.configuration.raw)
+	}
 	celamount.Bound()
-	plugin, err := e.build()
+	plugin, err := e.build(configuration)
 	if err != nil {
 		return nil, err
 	}
@@ -149,6 +161,9 @@ func (e *extension) start(ctx context.Context) (admission.Interface, error) {
 		utilfeature.DefaultFeatureGate, access.Version, e.ctx.Done(), access.Mapper).Initialize(plugin)
 	if excluding, ok := plugin.(initializer.WantsExcludedAdmissionResources); ok {
 		excluding.SetExcludedAdmissionResources(reviews())
+	}
+	if loading, ok := plugin.(initializer.WantsManifestLoaders); ok {
+		loading.SetManifestLoaders(manifestLoaders())
 	}
 	authentication := access.Authentication
 	if authentication == nil {

@@ -52,6 +52,11 @@ type started struct{ times int }
 
 func newExtensions(t *testing.T, m *objectstest.Memory, s *started, stored ...resource.Object) map[string]admission.Interface {
 	t.Helper()
+	return configuredExtensions(t, m, s, nil, stored...)
+}
+
+func configuredExtensions(t *testing.T, m *objectstest.Memory, s *started, configured map[string]Configuration, stored ...resource.Object) map[string]admission.Interface {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
 	for _, o := range stored {
@@ -61,7 +66,7 @@ func newExtensions(t *testing.T, m *objectstest.Memory, s *started, stored ...re
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	t.Cleanup(func() { cancel(); factory.Shutdown() })
-	return Extensions(ctx, m, nil, func() (*Access, error) {
+	return Extensions(ctx, m, nil, configured, func() (*Access, error) {
 		s.times++
 		mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
 		mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)

@@ -20,7 +20,7 @@ import (
 func TestPluginStartTimeout(t *testing.T) {
 	m := objectstest.NewMemory().Put(objects.MutatingWebhooks, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"}})
 	begun, release := make(chan struct{}), make(chan struct{})
-	p := Extensions(t.Context(), m, nil, func() (*Access, error) {
+	p := Extensions(t.Context(), m, nil, nil, func() (*Access, error) {
 		close(begun)
 		<-release
 		return nil, errors.New("not now")

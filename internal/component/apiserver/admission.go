@@ -35,7 +35,7 @@ type AdmissionOptions struct {
 func (o *AdmissionOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.Enable, "enable-admission-plugins", o.Enable, "admission plugins to run besides the default ones")
 	fs.StringSliceVar(&o.Disable, "disable-admission-plugins", o.Disable, "default admission plugins not to run")
-	fs.StringVar(&o.ConfigFile, "admission-control-config-file", o.ConfigFile, "AdmissionConfiguration; the plugin PodSecurity may have one")
+	fs.StringVar(&o.ConfigFile, "admission-control-config-file", o.ConfigFile, "AdmissionConfiguration of the plugins PodSecurity, {Mutating,Validating}AdmissionWebhook and {Mutating,Validating}AdmissionPolicy; the latter four may have a kubeConfigFile or a staticManifestsDir")
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "allow privileged containers in pods and in templates of pods")
 	fs.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", o.NotReadySeconds, "how long pods stay on nodes that are not ready, unless they tolerate that for another time")
 	fs.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", o.UnreachableSeconds, "how long pods stay on nodes that are unreachable, unless they tolerate that for another time")
@@ -49,22 +49,24 @@ func (o *AdmissionOptions) validate() []error {
 	return nil
 }
 
-// podSecurity returns the configuration of the plugin PodSecurity in the file of
-// --admission-control-config-file, or nil. It refuses configurations of other
-// plugins, because they would have no effect.
-func (o *AdmissionOptions) podSecurity() (*podsecurity.PodSecurityConfiguration, error) {
+// configurations returns the configuration of the plugin PodSecurity in the file of
+// --admission-control-config-file, or nil, and those of the plugins for webhooks and
+// policies. It refuses configurations of other plugins, because they would have no
+// effect.
+func (o *AdmissionOptions) configurations() (*podsecurity.PodSecurityConfiguration, map[string]admission.Configuration, error) {
 	if o.ConfigFile == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	content, err := os.ReadFile(o.ConfigFile)
 	if err != nil {
-		return nil, fmt.Errorf("--admission-control-config-file: %w", err)
+		return nil, nil, fmt.Errorf("--admission-control-config-file: %w", err)
 	}
 	configuration, err := decodeConfiguration[apiserver.AdmissionConfiguration](content)
 	if err != nil {
-		return nil, fmt.Errorf("--admission-control-config-file %s: %w", o.ConfigFile, err)
+		return nil, nil, fmt.Errorf("--admission-control-config-file %s: %w", o.ConfigFile, err)
 	}
 	var found *podsecurity.PodSecurityConfiguration
+	others := map[string]admission.Configuration{}
 	var errs []error
 	for _, plugin := range configuration.Plugins {
 		raw, err := pluginConfiguration(plugin, filepath.Dir(o.ConfigFile))
@@ -73,7 +75,7 @@ func (o *AdmissionOptions) podSecurity() (*podsecurity.PodSecurityConfiguration,
 		case len(raw) == 0:
 			continue
 		case plugin.Name != "PodSecurity":
-			err = errors.New("this plugin takes no configuration here")
+			others[plugin.Name], err = admission.Configure(plugin.Name, raw)
 		default:
 			if found, err = load.LoadFromData(raw); err == nil {
 				err = validation.ValidatePodSecurityConfiguration(found).ToAggregate()
@@ -83,7 +85,7 @@ func (o *AdmissionOptions) podSecurity() (*podsecurity.PodSecurityConfiguration,
 			errs = append(errs, fmt.Errorf("--admission-control-config-file %s: plugin %s: %w", o.ConfigFile, plugin.Name, err))
 		}
 	}
-	return found, errors.Join(errs...)
+	return found, others, errors.Join(errs...)
 }
 
 // pluginConfiguration returns a plugin's configuration, from the same file or

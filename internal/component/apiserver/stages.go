@@ -165,7 +165,7 @@ func (a *Server) newIdentity(ctx context.Context) error {
 }
 
 func (a *Server) newAdmission(ctx context.Context) error {
-	podSecurity, err := a.options.Admission.podSecurity()
+	podSecurity, configured, err := a.options.Admission.configurations()
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (a *Server) newAdmission(ctx context.Context) error {
 		CreateNamespace: a.createNamespace,
 		NotReadySeconds: new(a.options.Admission.NotReadySeconds), UnreachableSeconds: new(a.options.Admission.UnreachableSeconds),
 		Metrics: a.metrics.Admission, PodSecurity: podSecurity, Features: a.apis.features,
-		Extensions: admission.Extensions(ctx, source, a.metrics.Admission, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
+		Extensions: admission.Extensions(ctx, source, a.metrics.Admission, configured, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
 	})
 	return err
 }

@@ -1,6 +1,7 @@
 package admissionregistration
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/coracle-io/coracle/internal/amount/celamount"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
@@ -41,14 +43,25 @@ func strategy[T resource.Object](validate func(c *compilers, obj, old T) field.E
 	c := newCompilers()
 	return resource.Strategy[T]{
 		ForbidUnconditionalUpdate: true,
-		Validate: func(_ *resource.RequestContext, obj T) field.ErrorList {
+		Validate: func(r *resource.RequestContext, obj T) field.ErrorList {
 			var none T
-			return validate(c, obj, none)
+			return append(reserved(r, obj.GetName()), validate(c, obj, none)...)
 		},
 		ValidateUpdate: func(_ *resource.RequestContext, obj, old T) field.ErrorList {
 			return append(resource.ValidateMetadata(obj, false, validation.NameIsDNSSubdomain), validate(c, obj, old)...)
 		},
 	}
+}
+
+// reserved refuses names that only objects in the files of an API server have
+// (KEP-5793). The server reads those in no one's name.
+func reserved(r *resource.RequestContext, name string) field.ErrorList {
+	const suffix = ".static.k8s.io"
+	if r.User == nil || !strings.HasSuffix(name, suffix) || !r.Features.Enabled(feature.ManifestBasedAdmissionControlConfig) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name,
+		fmt.Sprintf("names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API", suffix))}
 }
 
 // withVariables returns a compiler for expressions that refer to variables.

@@ -28,9 +28,9 @@ func MutatingAdmissionPolicyBindings() *resource.Resource {
 		MetadataUpdateUnchecked: true,
 		Strategy: resource.Strategy[*admissionv1.MutatingAdmissionPolicyBinding]{
 			ForbidUnconditionalUpdate: true,
-			Validate: func(_ *resource.RequestContext, b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
+			Validate: func(r *resource.RequestContext, b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
 				p := field.NewPath("spec")
-				errs := validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+				errs := append(reserved(r, b.Name), validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)...)
 				return append(errs, validateMutable(p.Child("matchResources"), b.Spec.MatchResources)...)
 			},
 		},

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/admissionregistration"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
@@ -33,5 +35,36 @@ func TestTooManyAuditAnnotations(t *testing.T) {
 	const want = `spec.auditAnnotations: Invalid value: [{"Key":"k0","ValueExpression":"'x'"},`
 	if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want) || !strings.HasSuffix(errs[0].Error(), "must not have more than 20 auditAnnotations") {
 		t.Errorf("%v, want %s", errs, want)
+	}
+}
+
+// TestReservedNames checks that the API does not take the names of objects in the
+// files of an API server, which the server itself reads.
+func TestReservedNames(t *testing.T) {
+	for name, kind := range map[string]func() (*resource.Resource, resource.Object){
+		"policy": func() (*resource.Resource, resource.Object) {
+			return admissionregistration.ValidatingAdmissionPolicies(), &admissionv1.ValidatingAdmissionPolicy{}
+		},
+		"binding": func() (*resource.Resource, resource.Object) {
+			return admissionregistration.MutatingAdmissionPolicyBindings(), &admissionv1.MutatingAdmissionPolicyBinding{}
+		},
+		"webhook": func() (*resource.Resource, resource.Object) {
+			return admissionregistration.MutatingWebhookConfigurations(), &admissionv1.MutatingWebhookConfiguration{}
+		},
+	} {
+		refused := func(who user.Info, gates ...string) bool {
+			set, err := feature.Parse(gates)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, obj := kind()
+			obj.SetName("p.static.k8s.io")
+			errs := resourcetest.BeforeCreate(r, &resource.RequestContext{User: who, Features: set}, obj)
+			return strings.Contains(fmt.Sprint(errs), `metadata.name: Invalid value: "p.static.k8s.io": names ending with ".static.k8s.io" are reserved`)
+		}
+		alice := &user.DefaultInfo{Name: "alice"}
+		if !refused(alice) || refused(nil) || refused(alice, "ManifestBasedAdmissionControlConfig=false") {
+			t.Errorf("%s: refused %t, from the server %t, without the gate %t", name, refused(alice), refused(nil), refused(alice, "ManifestBasedAdmissionControlConfig=false"))
+		}
 	}
 }

@@ -28,9 +28,9 @@ func ValidatingAdmissionPolicyBindings() *resource.Resource {
 		MetadataUpdateUnchecked: true,
 		Strategy: resource.Strategy[*admissionv1.ValidatingAdmissionPolicyBinding]{
 			ForbidUnconditionalUpdate: true,
-			Validate: func(_ *resource.RequestContext, b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+			Validate: func(r *resource.RequestContext, b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
 				p := field.NewPath("spec")
-				errs := validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+				errs := append(reserved(r, b.Name), validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)...)
 				return append(errs, validateActions(p.Child("validationActions"), b.Spec.ValidationActions)...)
 			},
 		},
