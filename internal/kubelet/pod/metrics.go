@@ -15,8 +15,12 @@ import (
 type metrics struct {
 	startDuration     prometheus.Histogram
 	workerDuration    *prometheus.HistogramVec // by operation_type
-	startedPods       prometheus.Counter
-	startedContainers *prometheus.CounterVec // by container_type
+	startedContainers *prometheus.CounterVec   // by container_type
+	failedContainers  *prometheus.CounterVec   // by code and container_type
+
+	startedPods, failedPods                             prometheus.Counter
+	startedUserNamespacedPods, failedUserNamespacedPods prometheus.Counter
+
 	// Image volumes of containers that are to start: requested, and mounted or not by
 	// the runtime when it creates the container.
 	imagesRequested, imagesMounted, imagesFailed prometheus.Counter
@@ -33,16 +37,33 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Buckets: []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}}),
 		workerDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds", Help: "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 			Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
-		startedPods:       prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "[ALPHA] Cumulative number of pods started"}),
-		startedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_total", Help: "[ALPHA] Cumulative number of containers started"}, []string{"container_type"}),
-		imagesRequested:   counter("image_volume_requested_total", "[BETA] Number of requested image volumes."),
-		imagesMounted:     counter("image_volume_mounted_succeed_total", "[BETA] Number of successful image volume mounts."),
-		imagesFailed:      counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts."),
+		startedContainers:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_total", Help: "[ALPHA] Cumulative number of containers started"}, []string{"container_type"}),
+		failedContainers:          prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_errors_total", Help: "[ALPHA] Cumulative number of errors when starting containers"}, []string{"code", "container_type"}),
+		startedPods:               counter("started_pods_total", "[ALPHA] Cumulative number of pods started"),
+		failedPods:                counter("started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods"),
+		startedUserNamespacedPods: counter("started_user_namespaced_pods_total", "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
+		failedUserNamespacedPods:  counter("started_user_namespaced_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux."),
+		imagesRequested:           counter("image_volume_requested_total", "[BETA] Number of requested image volumes."),
+		imagesMounted:             counter("image_volume_mounted_succeed_total", "[BETA] Number of successful image volume mounts."),
+		imagesFailed:              counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts."),
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_terminated_containers_total", Help: "[ALPHA] Cumulative number of container terminations."},
 			[]string{"container_type", "exit_code", "reason"}),
 	}
-	r.MustRegister(m.startDuration, m.workerDuration, m.startedPods, m.startedContainers, m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated)
+	r.MustRegister(m.startDuration, m.workerDuration, m.startedContainers, m.failedContainers, m.startedPods, m.failedPods, m.startedUserNamespacedPods, m.failedUserNamespacedPods,
+		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated)
 	return m
+}
+
+// started counts a pod whose sandbox was created, or could not be.
+func (m *metrics) started(pod *v1.Pod, err error) {
+	all, userNamespaced := m.startedPods, m.startedUserNamespacedPods
+	if err != nil {
+		all, userNamespaced = m.failedPods, m.failedUserNamespacedPods
+	}
+	all.Inc()
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		userNamespaced.Inc()
+	}
 }
 
 // mounted counts the image volumes of a container that the runtime created, or did not.

@@ -64,6 +64,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		failure := &startError{reason: reason, err: err}
 		if ctx.Err() == nil {
 			r.config.Recorder.Eventf(ref, v1.EventTypeWarning, "Failed", "Error: %v", failure)
+			r.runtime.metrics.failedContainers.WithLabelValues(reason, typeOf(&pod.Spec, c.Name)).Inc()
 		}
 		return failure
 	}
@@ -99,7 +100,7 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	}
 	r.config.Recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
 	r.linkLog(ctx, c.Name, id, config.GetLogPath())
-	r.runtime.metrics.startedContainers.WithLabelValues([...]string{plan.Regular: "container", plan.Init: "init_container", plan.Ephemeral: "ephemeral_container"}[s.Kind]).Inc()
+	r.runtime.metrics.startedContainers.WithLabelValues(typeOf(&pod.Spec, c.Name)).Inc()
 	r.runtime.background.Go(ctx, func() {
 		supervise.Contain(ctx, "containers", func() { r.runtime.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
 	})
@@ -325,6 +326,11 @@ func (r *running) envFile(volume, path, key string) (string, bool, error) {
 // createSandbox creates the pod's control group and sandbox. It returns the id
 // and the addresses of the sandbox.
 func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, config *runtimeapi.PodSandboxConfig, running []*v1.Pod) (id string, ips []string, err error) {
+	defer func() {
+		if ctx.Err() == nil {
+			k.metrics.started(pod, err)
+		}
+	}()
 	fail := func(err error) (string, []string, error) {
 		if ctx.Err() == nil {
 			k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
@@ -366,7 +372,6 @@ func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *
 	if err != nil {
 		return fail(err)
 	}
-	k.metrics.startedPods.Inc()
 	klog.FromContext(ctx).V(3).Info("Created sandbox", "sandbox", id, "took", time.Since(began))
 	if ip := response.GetStatus().GetNetwork().GetIp(); ip != "" {
 		ips = append(ips, ip)

@@ -1,0 +1,44 @@
+package kubelet
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Pods and containers that start, or do not, are counted.
+func TestStartsAreCounted(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.create(pod("good"))
+		b.create(pod("bad", func(p *v1.Pod) {
+			p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "missing"}}}}
+		}))
+		b.after(5 * time.Second)
+		families, err := b.kubelet.config.Metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				name := f.GetName()
+				for _, l := range m.GetLabel() {
+					name += "," + l.GetValue()
+				}
+				counted[name] = m.GetCounter().GetValue()
+			}
+		}
+		for name, want := range map[string]float64{
+			"kubelet_started_pods_total": 2, "kubelet_started_pods_errors_total": 0, "kubelet_started_user_namespaced_pods_total": 0,
+			"kubelet_started_containers_total,container": 1,
+		} {
+			if got, ok := counted[name]; !ok || got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+		if n := counted["kubelet_started_containers_errors_total,CreateContainerConfigError,container"]; n < 1 {
+			t.Errorf("%v errors of the container without its variables", n)
+		}
+	})
+}
