@@ -19,6 +19,7 @@ type TLSOptions struct {
 	KeyFile      string
 	MinVersion   string   // "" means TLS 1.2
 	CipherSuites []string // none means Go's default
+	Curves       []int32  // ids of key exchanges; none means Go's default
 	SNI          []cliflag.NamedCertKey
 }
 
@@ -28,6 +29,7 @@ func (o *TLSOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.MinVersion, "tls-min-version", o.MinVersion, "lowest version of TLS to speak: "+strings.Join(cliflag.TLSPossibleVersions(), ", ")+" (default VersionTLS12)")
 	fs.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "cipher suites to speak up to TLS 1.2; the default is Go's choice; preferred: "+
 		strings.Join(cliflag.PreferredTLSCipherNames(), ", ")+"; insecure: "+strings.Join(cliflag.InsecureTLSCipherNames(), ", "))
+	fs.Int32SliceVar(&o.Curves, "tls-curve-preferences", o.Curves, "ids of the key exchanges of TLS to speak, as Go numbers them: 23 is P-256, 24 P-384, 25 P-521, 29 X25519, 4588 X25519MLKEM768; the default is Go's choice")
 	fs.Var(cliflag.NewNamedCertKeyArray(&o.SNI), "tls-sni-cert-key", "certificate and key for clients that ask for certain names, such as CERT,KEY or CERT,KEY:*.example.com,example.com; without names those of the certificate; may be given several times")
 	flagvalue.Is(fs, flagvalue.File, "tls-cert-file", "tls-private-key-file")
 	flagvalue.Is(fs, flagvalue.KeyPair, "tls-sni-cert-key")
@@ -46,6 +48,9 @@ func (o *TLSOptions) validate() []error {
 			errs = append(errs, fmt.Errorf("--tls-cipher-suites: %w", err))
 		}
 	}
+	if _, err := cliflag.TLSCurvePreferences(o.Curves); err != nil {
+		errs = append(errs, fmt.Errorf("--tls-curve-preferences: %w", err))
+	}
 	return errs
 }
 
@@ -62,6 +67,9 @@ func (o *TLSOptions) config(usual certificateFunc) (*tls.Config, error) {
 		if c.CipherSuites, err = cliflag.TLSCipherSuites(o.CipherSuites); err != nil {
 			return nil, fmt.Errorf("--tls-cipher-suites: %w", err)
 		}
+	}
+	if c.CurvePreferences, err = cliflag.TLSCurvePreferences(o.Curves); err != nil {
+		return nil, fmt.Errorf("--tls-curve-preferences: %w", err)
 	}
 	if len(o.SNI) > 0 {
 		named, err := loadNamed(o.SNI)

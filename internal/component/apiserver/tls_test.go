@@ -73,7 +73,12 @@ func TestTLSFlags(t *testing.T) {
 			t.Errorf("%s: %v", tls.CipherSuiteName(suite), err)
 		}
 	}
-	s = startWhole(t, "--tls-min-version=VersionTLS13")
+	s = startWhole(t, "--tls-min-version=VersionTLS13", "--tls-curve-preferences=23")
+	for curve, want := range map[tls.CurveID]bool{tls.CurveP256: true, tls.X25519: false} {
+		if _, err := s.handshake(&tls.Config{CurvePreferences: []tls.CurveID{curve}}); (err == nil) != want {
+			t.Errorf("%s: %v", curve, err)
+		}
+	}
 	if _, err := s.handshake(&tls.Config{MaxVersion: tls.VersionTLS12}); err == nil {
 		t.Error("TLS 1.2 is spoken below --tls-min-version")
 	}
@@ -86,6 +91,7 @@ func TestFlagsOfServingAreValidated(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--tls-min-version=VersionSSL3": {"--tls-min-version", "VersionSSL3"},
 		"--tls-cipher-suites=TLS_NONE,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_NEITHER": {"--tls-cipher-suites", "TLS_NONE", "TLS_NEITHER"},
+		"--tls-curve-preferences=23,23":                                                    {"--tls-curve-preferences", "duplicate curve preference 23"},
 		"--tls-sni-cert-key=/no/cert,/no/key":                                              {"--tls-sni-cert-key", "/no/cert"},
 		"--proxy-client-cert-file=/no/cert":                                                {"--proxy-client-cert-file and --proxy-client-key-file go together"},
 		"--proxy-client-cert-file=/no/cert --proxy-client-key-file=/no/key":                {"--proxy-client-cert-file", "/no/cert"},
