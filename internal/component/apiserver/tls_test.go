@@ -91,13 +91,13 @@ func TestFlagsOfServingAreValidated(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--tls-min-version=VersionSSL3": {"--tls-min-version", "VersionSSL3"},
 		"--tls-cipher-suites=TLS_NONE,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_NEITHER": {"--tls-cipher-suites", "TLS_NONE", "TLS_NEITHER"},
-		"--tls-curve-preferences=23,23":                                                    {"--tls-curve-preferences", "duplicate curve preference 23"},
-		"--tls-sni-cert-key=/no/cert,/no/key":                                              {"--tls-sni-cert-key", "/no/cert"},
-		"--proxy-client-cert-file=/no/cert":                                                {"--proxy-client-cert-file and --proxy-client-key-file go together"},
-		"--proxy-client-cert-file=/no/cert --proxy-client-key-file=/no/key":                {"--proxy-client-cert-file", "/no/cert"},
-		"--requestheader-client-ca-file=/no/ca":                                            {"--requestheader-client-ca-file", "/no/ca"},
-		"--requestheader-username-headers=X-Remote-User,":                                  {`empty value in "requestheader-username-headers"`},
-		"--client-ca-file=/no/ca":                                                          {"--client-ca-file", "/no/ca"},
+		"--tls-curve-preferences=23,23":                                     {"--tls-curve-preferences", "duplicate curve preference 23"},
+		"--tls-sni-cert-key=/no/cert,/no/key":                               {"--tls-sni-cert-key", "/no/cert"},
+		"--proxy-client-cert-file=/no/cert":                                 {"--proxy-client-cert-file and --proxy-client-key-file go together"},
+		"--proxy-client-cert-file=/no/cert --proxy-client-key-file=/no/key": {"--proxy-client-cert-file", "/no/cert"},
+		"--requestheader-client-ca-file=/no/ca":                             {"--requestheader-client-ca-file", "/no/ca"},
+		"--requestheader-username-headers=X-Remote-User,":                   {`empty value in "requestheader-username-headers"`},
+		"--client-ca-file=/no/ca":                                           {"--client-ca-file", "/no/ca"},
 	} {
 		got := refusal(t, commandLine(t, strings.Fields(args)...))
 		for _, part := range want {
