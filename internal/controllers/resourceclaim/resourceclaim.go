@@ -95,6 +95,9 @@ func newController(env *controller.Env, workers int, creations *prometheus.Count
 	if err := env.Index(pods.Informer(), byTemplate, templatesOf); err != nil {
 		return nil, err
 	}
+	if err := env.Expose(newExisting(c.claims)); err != nil {
+		return nil, err
+	}
 	return c, env.Index(resources.ResourceClaims().Informer(), byOwner, ownerOf)
 }
 
