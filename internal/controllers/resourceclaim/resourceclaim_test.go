@@ -254,15 +254,15 @@ func TestOwnerOfCreatedClaim(t *testing.T) {
 			t.Errorf("owner %+v", ref)
 		}
 		families, err := registry.Gather()
-		if err != nil || len(families) != 1 {
+		if err != nil || len(families) != 2 || families[1].GetName() != "dynamic_resource_allocation_resourceclaim_creates_total" {
 			t.Fatal(families, err)
 		}
 		const labels = "admin_access=false owner_api_group= owner_api_kind=Pod status=success"
 		var got []string
-		for _, l := range families[0].GetMetric()[0].GetLabel() {
+		for _, l := range families[1].GetMetric()[0].GetLabel() {
 			got = append(got, l.GetName()+"="+l.GetValue())
 		}
-		if n := families[0].GetMetric()[0].GetCounter().GetValue(); strings.Join(got, " ") != labels || n != 1 {
+		if n := families[1].GetMetric()[0].GetCounter().GetValue(); strings.Join(got, " ") != labels || n != 1 {
 			t.Errorf("%v created with %v", n, got)
 		}
 	})
