@@ -122,7 +122,7 @@ func manifestDecoder() (runtime.Decoder, error) {
 	if err := admissionregistrationv1.AddToScheme(known); err != nil {
 		return nil, fmt.Errorf("making a decoder of manifests: %w", err)
 	}
-	known.AddUnversionedTypes(metav1.SchemeGroupVersion, &metav1.List{}, &metav1.Status{})
+	known.AddUnversionedTypes(metav1.Unversioned, &metav1.List{})
 	return serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDeserializer(), nil
 }
 
