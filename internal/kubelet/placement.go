@@ -200,11 +200,12 @@ func (p *placement) DevicesStatus(pod *v1.Pod, c *v1.Container) []v1.ResourceSta
 }
 
 // ResizeInfeasible implements pods.Placement.
-func (p *placement) ResizeInfeasible(pod *v1.Pod) string {
+func (p *placement) ResizeInfeasible(pod *v1.Pod) (detail, message string) {
 	if p.fixed == "" || podquery.QOSClass(pod) != v1.PodQOSGuaranteed {
-		return ""
+		return "", ""
 	}
-	return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside %s static policy", p.fixed)
+	return "guaranteed_pod_" + strings.ReplaceAll(strings.ToLower(p.fixed), " ", "_") + "_static_policy",
+		fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside %s static policy", p.fixed)
 }
 
 // Release implements pods.Placement.

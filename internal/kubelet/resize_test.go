@@ -113,6 +113,37 @@ func TestEventsOfAResize(t *testing.T) {
 	})
 }
 
+// Resizes are counted by what they ask for and how long they take, and while they wait.
+func TestMetricsOfResizes(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		want := func(when string, want map[string]float64) {
+			t.Helper()
+			got := b.metrics()
+			for name, value := range want {
+				if got["kubelet_"+name] != value {
+					t.Errorf("%s: %s is %v, want %v", when, name, got["kubelet_"+name], value)
+				}
+			}
+		}
+		b.create(pod("web", func(p *v1.Pod) { p.Generation, p.Spec.Containers[0].Resources = 1, cpus("1") }))
+		b.after(time.Minute)
+		b.resize("web", "100")
+		b.after(time.Minute)
+		want("too big", map[string]float64{
+			"container_requested_resizes_total,increase,requests,cpu": 1, "container_requested_resizes_total,increase,limits,cpu": 1,
+			"pod_pending_resizes,infeasible": 1, "pod_pending_resizes,deferred": 0, "pod_in_progress_resizes": 0,
+			"pod_infeasible_resizes_total,insufficient_node_allocatable": 1, "pod_resize_duration_milliseconds,true": 0,
+		})
+		b.resize("web", "2")
+		b.after(time.Minute)
+		want("small enough", map[string]float64{
+			"container_requested_resizes_total,increase,requests,cpu": 1, "container_requested_resizes_total,decrease,requests,cpu": 1,
+			"pod_pending_resizes,infeasible": 0, "pod_in_progress_resizes": 0,
+			"pod_infeasible_resizes_total,insufficient_node_allocatable": 1, "pod_resize_duration_milliseconds,true": 1,
+		})
+	})
+}
+
 // A client that sees the observed generation of a resize without the condition
 // PodResizeInProgress would take the old resources for the new ones.
 func TestResizeIsInProgressUntilItIsDone(t *testing.T) {

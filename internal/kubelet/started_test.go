@@ -7,6 +7,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// metrics returns the values of the kubelet's metrics by their names and the values
+// of their labels, and how many values its histograms have got.
+func (b *bench) metrics() map[string]float64 {
+	b.t.Helper()
+	families, err := b.kubelet.config.Metrics.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += "," + l.GetValue()
+			}
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return values
+}
+
 // Pods and containers that start, or do not, are counted.
 func TestStartsAreCounted(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
@@ -15,20 +36,7 @@ func TestStartsAreCounted(t *testing.T) {
 			p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "missing"}}}}
 		}))
 		b.after(5 * time.Second)
-		families, err := b.kubelet.config.Metrics.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		counted := map[string]float64{}
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				name := f.GetName()
-				for _, l := range m.GetLabel() {
-					name += "," + l.GetValue()
-				}
-				counted[name] = m.GetCounter().GetValue()
-			}
-		}
+		counted := b.metrics()
 		for name, want := range map[string]float64{
 			"kubelet_started_pods_total": 2, "kubelet_started_pods_errors_total": 0, "kubelet_started_user_namespaced_pods_total": 0,
 			"kubelet_started_containers_total,container": 1,

@@ -101,11 +101,12 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 	}
 	w.restoreAllocation(ctx)
 	want := specified(pod)
-	granted := false
+	w.countRequest(want)
+	granted, infeasible := false, ""
 	var waits, before *v1.PodCondition
 	w.peers.allocating(func() {
 		if !equality.Semantic.DeepEqual(w.inbox.allocation(), want) {
-			if waits = w.fits(pod); waits != nil {
+			if waits, infeasible = w.fits(pod); waits != nil {
 				waits.ObservedGeneration = pod.Generation
 			} else {
 				w.inbox.setAllocation(want)
@@ -116,6 +117,9 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 	})
 	if waits != nil && (before == nil || before.Reason != waits.Reason || before.Message != waits.Message || before.ObservedGeneration != waits.ObservedGeneration) {
 		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "Resize"+waits.Reason, resizeMessage("Pod resize "+waits.Reason, pod, waits.Message))
+		if infeasible != "" {
+			w.metrics.resizes.infeasible.WithLabelValues(infeasible).Inc()
+		}
 	}
 	if granted {
 		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", pod, ""))

@@ -119,9 +119,9 @@ type Placement interface {
 	// DevicesStatus returns the health of a container's devices, nil if it is
 	// not shown.
 	DevicesStatus(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus
-	// ResizeInfeasible returns why the pod cannot be resized in place, "" if it
-	// can.
-	ResizeInfeasible(pod *v1.Pod) string
+	// ResizeInfeasible returns why the pod cannot be resized in place, as the label
+	// of a metric and for users. It returns "" if it can.
+	ResizeInfeasible(pod *v1.Pod) (detail, message string)
 	// Release frees what the pod has.
 	Release(uid types.UID)
 }

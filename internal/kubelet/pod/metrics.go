@@ -26,6 +26,8 @@ type metrics struct {
 	imagesRequested, imagesMounted, imagesFailed prometheus.Counter
 
 	terminated *prometheus.CounterVec // by container_type, exit_code and reason
+
+	resizes *resizeMetrics
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -48,9 +50,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		imagesFailed:              counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts."),
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_terminated_containers_total", Help: "[ALPHA] Cumulative number of container terminations."},
 			[]string{"container_type", "exit_code", "reason"}),
+		resizes: newResizeMetrics(),
 	}
 	r.MustRegister(m.startDuration, m.workerDuration, m.startedContainers, m.failedContainers, m.startedPods, m.failedPods, m.startedUserNamespacedPods, m.failedUserNamespacedPods,
-		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated)
+		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated, m.resizes.requested, m.resizes.infeasible, m.resizes.duration)
 	return m
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -51,29 +52,30 @@ func (w *worker) resizeRestarts(pod *v1.Pod, c *v1.Container, running *cri.Conta
 }
 
 // fits returns the condition of a resize that has to wait: nil if the pod's
-// requests and the requests of the other pods fit on the node together.
-func (w *worker) fits(pod *v1.Pod) *v1.PodCondition {
+// requests and the requests of the other pods fit on the node together. detail is
+// the label in metrics of why it is infeasible, if it is.
+func (w *worker) fits(pod *v1.Pod) (waits *v1.PodCondition, detail string) {
 	var others []*v1.Pod
 	for _, other := range w.peers.Active() {
 		if other.UID != pod.UID {
 			others = append(others, other)
 		}
 	}
-	message := w.config.Placement.ResizeInfeasible(pod)
+	detail, message := w.config.Placement.ResizeInfeasible(pod)
 	if message == "" {
-		message = w.config.Node.ResizeInfeasible(pod, w.inbox.allocation().of(pod))
-	}
-	if message != "" {
-		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: message}
+		detail, message = "swap_limitation", w.config.Node.ResizeInfeasible(pod, w.inbox.allocation().of(pod))
 	}
 	allocatable := w.config.NodeStatus.Allocatable()
-	if message := admit.TooBig(pod, allocatable); message != "" {
-		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: message}
+	if message == "" {
+		detail, message = "insufficient_node_allocatable", admit.TooBig(pod, allocatable)
+	}
+	if message != "" {
+		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: message}, detail
 	}
 	if rejection := admit.Check(pod, nil, others, allocatable, nil); rejection != nil {
-		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: rejection.Message}
+		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: rejection.Message}, ""
 	}
-	return nil
+	return nil, ""
 }
 
 // change is a change of the resource controls of a running container.
@@ -130,7 +132,9 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 	if !ok {
 		return
 	}
+	began := time.Now()
 	fail := func(what string, err error) { // the next sync tries again
+		w.metrics.resizes.took(began, false)
 		message := fmt.Sprintf("%s: %v", what, err)
 		w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
 			Message: message, ObservedGeneration: pod.Generation})
@@ -167,6 +171,7 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 		w.inbox.replaceObserved(observed, &next)
 		observed = &next
 	}
+	w.metrics.resizes.took(began, true)
 	w.completeResize(pod)
 }
 

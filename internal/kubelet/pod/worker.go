@@ -54,9 +54,10 @@ type worker struct {
 	// goroutine of the work owns retries and outdated, and run may only read
 	// retries.causes.
 	retries    retries
-	outdated   int  // syncs since the volumes were last up to date
-	placed     bool // the pod has its devices, CPUs and memory
-	kept       bool // the allocation file has been read or written
+	outdated   int         // syncs since the volumes were last up to date
+	placed     bool        // the pod has its devices, CPUs and memory
+	kept       bool        // the allocation file has been read or written
+	asked      *allocation // by the last specification of the pod; nil before the first sync
 	failures   int
 	showFrom   time.Time // when the last status may be written; zero: it was written
 	unmirrored unmirrored

@@ -63,6 +63,7 @@ func New(c Config) *Workers {
 		workers: make(map[types.UID]*worker), mirrors: make(map[string]*v1.Pod),
 	}
 	ws.runtime = &kuberuntime{config: &ws.config, metrics: m}
+	c.Metrics.MustRegister(newUnfinishedResizes(ws))
 	return ws
 }
 
