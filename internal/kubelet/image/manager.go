@@ -77,6 +77,7 @@ func New(config Config) *Manager {
 		m.Records = &records{
 			FS: config.Files, Dir: filepath.Join(config.RootDirectory, "image_manager"),
 			Policy: c.ImagePullCredentialsVerificationPolicy, Allowlist: c.PreloadedImagesVerificationAllowlist,
+			checks: newChecks(),
 		}
 	}
 	if config.Metrics != nil {

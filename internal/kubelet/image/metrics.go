@@ -53,7 +53,15 @@ func sizeRange(size uint64) string {
 	return "GT100GB"
 }
 
-// collectors returns the metrics of the records on the disk.
+// newChecks returns the metric of checks of records.
+func newChecks() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_imagemanager_image_mustpull_checks_total",
+		Help: "[ALPHA] Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
+	}, []string{"result"})
+}
+
+// collectors returns the metrics of the records on the disk and of their checks.
 func (r *records) collectors() []prometheus.Collector {
 	count := func(name, help, directory string) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: "[ALPHA] " + help}, func() float64 {
@@ -68,6 +76,7 @@ func (r *records) collectors() []prometheus.Collector {
 		})
 	}
 	return []prometheus.Collector{
+		r.checks,
 		count("kubelet_imagemanager_ondisk_pulledrecords", "Number of ImagePulledRecords stored on disk.", pulledDir),
 		count("kubelet_imagemanager_ondisk_pullintents", "Number of ImagePullIntents stored on disk.", pullingDir),
 	}
@@ -78,6 +87,7 @@ func (r *records) collectors() []prometheus.Collector {
 type providerMetrics struct {
 	duration *prometheus.HistogramVec // by plugin_name
 	errors   *prometheus.CounterVec   // by plugin_name
+	config   *prometheus.GaugeVec     // by hash
 }
 
 func newProviderMetrics() *providerMetrics {
@@ -89,6 +99,9 @@ func newProviderMetrics() *providerMetrics {
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_credential_provider_plugin_errors_total", Help: "[ALPHA] Number of errors from credential provider plugin",
 		}, []string{"plugin_name"}),
+		config: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_credential_provider_config_info", Help: "[ALPHA] Information about the last applied credential provider configuration with hash as label",
+		}, []string{"hash"}),
 	}
 }
 
@@ -97,5 +110,5 @@ func (p *Providers) collectors() []prometheus.Collector {
 	if p == nil {
 		return nil
 	}
-	return []prometheus.Collector{p.metrics.duration, p.metrics.errors}
+	return []prometheus.Collector{p.metrics.duration, p.metrics.errors, p.metrics.config}
 }

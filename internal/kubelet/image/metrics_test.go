@@ -36,6 +36,9 @@ func TestMetrics(t *testing.T) {
 kubelet_image_manager_ensure_image_requests_total{present_locally="false",pull_policy="ifnotpresent",pull_required="true"} 1
 kubelet_image_manager_ensure_image_requests_total{present_locally="false",pull_policy="never",pull_required="true"} 1
 kubelet_image_manager_ensure_image_requests_total{present_locally="true",pull_policy="ifnotpresent",pull_required="false"} 1
+# HELP kubelet_imagemanager_image_mustpull_checks_total [ALPHA] Counter for how many times kubelet checked whether credentials need to be re-verified to access an image
+# TYPE kubelet_imagemanager_image_mustpull_checks_total counter
+kubelet_imagemanager_image_mustpull_checks_total{result="credentialRecordFound"} 1
 # HELP kubelet_imagemanager_ondisk_pulledrecords [ALPHA] Number of ImagePulledRecords stored on disk.
 # TYPE kubelet_imagemanager_ondisk_pulledrecords gauge
 kubelet_imagemanager_ondisk_pulledrecords 1
@@ -44,10 +47,10 @@ kubelet_imagemanager_ondisk_pulledrecords 1
 kubelet_imagemanager_ondisk_pullintents 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kubelet_image_manager_ensure_image_requests_total",
-		"kubelet_imagemanager_ondisk_pulledrecords", "kubelet_imagemanager_ondisk_pullintents"); err != nil {
+		"kubelet_imagemanager_image_mustpull_checks_total", "kubelet_imagemanager_ondisk_pulledrecords", "kubelet_imagemanager_ondisk_pullintents"); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{"kubelet_image_pull_duration_seconds", "kubelet_credential_provider_plugin_duration"} {
+	for _, name := range []string{"kubelet_image_pull_duration_seconds", "kubelet_credential_provider_plugin_duration", "kubelet_credential_provider_config_info"} {
 		if n, err := testutil.GatherAndCount(registry, name); n != 1 || err != nil {
 			t.Errorf("%d series of %s, %v", n, name, err)
 		}

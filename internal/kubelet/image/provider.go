@@ -3,6 +3,9 @@ package image
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,8 +80,9 @@ func ReadProviders(config, binDirectory string) (*Providers, error) {
 	}
 	p := &Providers{metrics: newProviderMetrics()}
 	var errs []error
+	sum := sha256.New() // of the files, each after its length in bytes
 	for _, path := range paths {
-		errs = append(errs, p.read(path, binDirectory))
+		errs = append(errs, p.read(path, binDirectory, sum))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -86,6 +90,7 @@ func ReadProviders(config, binDirectory string) (*Providers, error) {
 	if len(p.all) == 0 {
 		return nil, fmt.Errorf("--image-credential-provider-config=%s: at least 1 item in providers is required", config)
 	}
+	p.metrics.config.WithLabelValues("sha256:" + hex.EncodeToString(sum.Sum(nil))).Set(1)
 	return p, nil
 }
 
@@ -100,8 +105,8 @@ func configurationFiles(directory string) ([]string, error) {
 	return paths, err
 }
 
-// read adds the providers of one file.
-func (p *Providers) read(path, binDirectory string) error {
+// read adds the providers of one file, and the file to sum.
+func (p *Providers) read(path, binDirectory string, sum io.Writer) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("--image-credential-provider-config=%s: %w", path, fmt.Errorf(format, args...))
 	}
@@ -109,6 +114,8 @@ func (p *Providers) read(path, binDirectory string) error {
 	if err != nil {
 		return fail("%w", err)
 	}
+	_, _ = sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(raw))))
+	_, _ = sum.Write(raw)
 	file := &kubeletconfigv1.CredentialProviderConfig{}
 	if err := yaml.UnmarshalStrict(raw, file); err != nil {
 		return fail("%w", err)

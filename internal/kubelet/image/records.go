@@ -40,6 +40,8 @@ type records struct {
 	Policy    kubeletconfig.ImagePullCredentialsVerificationPolicy
 	Allowlist []string // of images for NeverVerifyAllowlistedImages
 
+	checks *prometheus.CounterVec // by result; nil: not counted
+
 	mu      sync.Mutex     // guards intents and the files
 	intents map[string]int // pulls under way, by image
 }
@@ -360,51 +362,70 @@ func same(a, b kubeletconfig.ImagePullSecret) bool {
 	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
+// The results of checks, as metrics show them.
+const (
+	checkPolicyAllows  = "credentialPolicyAllowed"
+	checkRecordFound   = "credentialRecordFound"
+	checkAuthenticates = "mustAuthenticate"
+	checkFails         = "error"
+)
+
 // Allows reports whether a pod with the given pull secrets and service accounts
 // may use an image that is on the node without pulling it again.
 func (r *records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecret, accounts ...kubeletconfig.ImagePullServiceAccount) (bool, error) {
+	result, err := r.check(image, id, secrets, accounts)
+	if r.checks != nil {
+		r.checks.WithLabelValues(result).Inc()
+	}
+	return result == checkPolicyAllows || result == checkRecordFound, err
+}
+
+func (r *records) check(image, id string, secrets []kubeletconfig.ImagePullSecret, accounts []kubeletconfig.ImagePullServiceAccount) (result string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	record, err := r.record(id)
 	if err != nil {
-		return false, err
+		return checkFails, err
 	}
 	pulled := record != nil && !r.wasPreloaded(image, id) || r.intents[image] > 0
 	if !pulled {
 		intent := &kubeletconfig.ImagePullIntent{}
 		switch err := r.read(r.path(pullingDir, image), intent); {
 		case err == nil && intent.Image != image:
-			return false, fmt.Errorf("%s is damaged: it is about image %q", r.path(pullingDir, image), intent.Image)
+			return checkFails, fmt.Errorf("%s is damaged: it is about image %q", r.path(pullingDir, image), intent.Image)
 		case err == nil:
 			pulled = true
 		case !errors.Is(err, fs.ErrNotExist):
-			return false, err
+			return checkFails, err
 		}
 	}
 	name, err := repository(image)
 	if err != nil {
-		return false, err
+		return checkFails, err
 	}
 	if !r.verifies(name, pulled) {
-		return true, nil
+		return checkPolicyAllows, nil
 	}
 	if record == nil {
-		return false, nil
+		return checkAuthenticates, nil
 	}
 	known := record.CredentialMapping[name]
 	if known.NodePodsAccessible {
-		return true, nil
+		return checkRecordFound, nil
 	}
 	for _, secret := range secrets {
 		for _, k := range known.KubernetesSecrets {
 			if secret.CredentialHash != "" && secret.CredentialHash == k.CredentialHash || same(secret, k) {
-				return true, r.add(image, id, credentialsOf(Credential{Secret: secret}))
+				return checkRecordFound, r.add(image, id, credentialsOf(Credential{Secret: secret}))
 			}
 		}
 	}
-	return slices.ContainsFunc(accounts, func(a kubeletconfig.ImagePullServiceAccount) bool {
+	if slices.ContainsFunc(accounts, func(a kubeletconfig.ImagePullServiceAccount) bool {
 		return slices.Contains(known.KubernetesServiceAccounts, a)
-	}), nil
+	}) {
+		return checkRecordFound, nil
+	}
+	return checkAuthenticates, nil
 }
 
 // verifies reports whether the policy requires credentials.
