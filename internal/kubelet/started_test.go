@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // metrics returns the values of the kubelet's metrics by their names and the values
@@ -47,6 +48,20 @@ func TestStartsAreCounted(t *testing.T) {
 		}
 		if n := counted["kubelet_started_containers_errors_total,CreateContainerConfigError,container"]; n < 1 {
 			t.Errorf("%v errors of the container without its variables", n)
+		}
+	})
+}
+
+// A pod of the API server counts as started when the kubelet sees that it runs.
+func TestStartupLatency(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.create(pod("web", func(p *v1.Pod) { p.CreationTimestamp = metav1.Now() }))
+		b.after(time.Minute)
+		got := b.metrics()
+		for _, name := range []string{"kubelet_pod_start_total_duration_seconds", "kubelet_pod_start_sli_duration_seconds"} {
+			if got[name] != 1 {
+				t.Errorf("%s has %v values, want 1", name, got[name])
+			}
 		}
 	})
 }

@@ -66,7 +66,11 @@ func (p *pull) wait() (*runtimeapi.Image, error) {
 // pullImages ensures that a container's image, and the images that it mounts,
 // are on the node. It returns the container's image.
 func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Container, config *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	ended := func() {} // the pull under way
 	event := func(eventType, reason, message string) {
+		if reason == "Pulling" {
+			ended = k.metrics.startups.pull(pod.UID)
+		}
 		k.config.Recorder.Event(ContainerReference(pod, c.Name), eventType, reason, message)
 	}
 	var missing []string // pull secrets
@@ -80,6 +84,10 @@ func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Contain
 	}
 	ensure := func(c *v1.Container) (*runtimeapi.Image, error) {
 		missing = nil
+		defer func() {
+			ended()
+			ended = func() {}
+		}()
 		found, err := k.config.Images.Ensure(ctx, c, string(pod.UID), logins, config, event)
 		if err != nil && len(missing) > 0 {
 			k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",

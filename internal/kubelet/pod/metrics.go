@@ -27,7 +27,13 @@ type metrics struct {
 
 	terminated *prometheus.CounterVec // by container_type, exit_code and reason
 
-	resizes *resizeMetrics
+	resizes  *resizeMetrics
+	startups *startups
+}
+
+// startBuckets are the bounds of histograms of starts of pods, in seconds.
+func startBuckets() []float64 {
+	return []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -36,7 +42,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		startDuration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds", Help: "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
-			Buckets: []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}}),
+			Buckets: startBuckets()}),
 		workerDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds", Help: "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 			Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		startedContainers:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_total", Help: "[ALPHA] Cumulative number of containers started"}, []string{"container_type"}),
@@ -50,10 +56,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		imagesFailed:              counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts."),
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_terminated_containers_total", Help: "[ALPHA] Cumulative number of container terminations."},
 			[]string{"container_type", "exit_code", "reason"}),
-		resizes: newResizeMetrics(),
+		resizes:  newResizeMetrics(),
+		startups: newStartups(),
 	}
 	r.MustRegister(m.startDuration, m.workerDuration, m.startedContainers, m.failedContainers, m.startedPods, m.failedPods, m.startedUserNamespacedPods, m.failedUserNamespacedPods,
-		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated, m.resizes.requested, m.resizes.infeasible, m.resizes.duration)
+		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated, m.resizes.requested, m.resizes.infeasible, m.resizes.duration,
+		m.startups.total, m.startups.indicator)
 	return m
 }
 

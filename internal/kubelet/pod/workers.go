@@ -153,6 +153,7 @@ func (ws *Workers) update(ctx context.Context, u *source.Update, start func(*wor
 		if api != nil {
 			api.Status.Forget(pod.UID)
 		}
+		ws.metrics.startups.forget(pod.UID)
 		if w != nil {
 			w.again = nil
 			w.inbox.remove()
@@ -161,6 +162,7 @@ func (ws *Workers) update(ctx context.Context, u *source.Update, start func(*wor
 	}
 	if api != nil && !u.IsStatic() {
 		api.Status.Known(pod)
+		ws.metrics.startups.watched(pod)
 	}
 	switch {
 	case w == nil:
