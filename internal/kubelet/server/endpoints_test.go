@@ -78,6 +78,7 @@ func TestEndpointErrors(t *testing.T) {
 		"GET /metrics/resource":                                   {http.StatusInternalServerError, "the runtime is away"},
 		"GET /metrics/cadvisor":                                   {http.StatusInternalServerError, "the runtime is away"},
 		"GET /metrics/probes":                                     {http.StatusOK, ""},
+		"GET /metrics":                                            {http.StatusOK, `kubelet_metrics_provider{provider="cri"} 1`},
 		"GET /pods":                                               {http.StatusOK, `"kind":"PodList"`},
 		"POST /pods":                                              {http.StatusMethodNotAllowed, ""},
 		"GET /runningpods/":                                       {http.StatusOK, `"items":[]`},

@@ -83,6 +83,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		gauge("kubelet_running_containers", "[ALPHA] Number of containers currently running", float64(n), prometheus.Labels{"container_state": state})
 	}
 	gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.", 1, prometheus.Labels{"node": s.config.NodeName})
+	gauge("kubelet_metrics_provider", "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'", 1, prometheus.Labels{"provider": "cri"})
 	promhttp.HandlerFor(prometheus.Gatherers{registry, s.config.Metrics}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
