@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -215,9 +216,9 @@ func (r *Reporter) Run(ctx context.Context) {
 	ticker := time.NewTicker(r.config.Configuration.NodeStatusUpdateFrequency.Duration)
 	defer ticker.Stop()
 	wait := firstRetry
-	var reported time.Time // zero: the first report is always written, as a sign of life
+	var due time.Time // zero: the first report is always written, as a sign of life
 	for {
-		err := r.report(ctx, &reported)
+		err := r.report(ctx, &due)
 		if err != nil && ctx.Err() == nil {
 			log.Error(err, "Reporting the node's status failed, will try again", "node", r.config.Name)
 		}
@@ -385,10 +386,11 @@ func (r *Reporter) sendPodCIDR(ctx context.Context) {
 	r.Update()
 }
 
-// report writes the status if it changed, or if the last write was longer than
-// ReportFrequency ago. It registers a node that was deleted. It takes at most
-// UpdateFrequency.
-func (r *Reporter) report(ctx context.Context, reported *time.Time) error {
+// report writes the status if it changed or if a report is due, and sets when the
+// next one is: after ReportFrequency, or after a change up to half of it earlier or
+// later, so that nodes that start together do not all report at the same time. It
+// registers a node that was deleted. It takes at most UpdateFrequency.
+func (r *Reporter) report(ctx context.Context, due *time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, r.config.Configuration.NodeStatusUpdateFrequency.Duration)
 	defer cancel()
 	r.sendPodCIDR(ctx)
@@ -408,7 +410,8 @@ func (r *Reporter) report(ctx context.Context, reported *time.Time) error {
 	}
 	after := node.DeepCopy()
 	after.Status = Status(facts, &node.Status)
-	if !Changed(&node.Status, &after.Status) && time.Since(*reported) < r.config.Configuration.NodeStatusReportFrequency.Duration {
+	changed := due.IsZero() || Changed(&node.Status, &after.Status)
+	if !changed && time.Now().Before(*due) {
 		return nil
 	}
 	written, err := r.patchStatus(ctx, &node.Status, &after.Status)
@@ -418,7 +421,11 @@ func (r *Reporter) report(ctx context.Context, reported *time.Time) error {
 	if err != nil {
 		return err
 	}
-	*reported = time.Now()
+	period := r.config.Configuration.NodeStatusReportFrequency.Duration
+	if changed {
+		period = period/2 + rand.N(period)
+	}
+	*due = time.Now().Add(period)
 	r.recordTransitions(transitions(&node.Status, &after.Status))
 	if was, is := node.Status.NodeInfo.BootID, after.Status.NodeInfo.BootID; was != "" && is != "" && was != is {
 		r.config.Recorder.Eventf(Reference(r.config.Name), v1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", r.config.Name, is)

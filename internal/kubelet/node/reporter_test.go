@@ -195,7 +195,7 @@ func (s *server) node(t *testing.T) *v1.Node {
 func TestServerThatHangs(t *testing.T) {
 	run(t, func(t *testing.T, r *Reporter, s *server, _ *restartingRuntime) {
 		s.hangs.Store(true)
-		time.Sleep(5*time.Minute + time.Second)
+		time.Sleep(8*time.Minute + time.Second) // the next report is due meanwhile
 		s.hangs.Store(false)
 		back := time.Now()
 		time.Sleep(40 * time.Second)
@@ -218,13 +218,13 @@ func TestServerThatHangs(t *testing.T) {
 }
 
 // A healthy node renews its Lease, which the Node object owns, every few seconds, and
-// writes its status every five minutes.
+// writes its status every five minutes, the first time up to half of that earlier or later.
 func TestLeaseIsRenewedMoreOftenThanTheStatus(t *testing.T) {
 	run(t, func(t *testing.T, _ *Reporter, s *server, _ *restartingRuntime) {
 		beat := func() time.Time { return s.node(t).Status.Conditions[0].LastHeartbeatTime.Time }
 		first := beat()
-		for range 3 {
-			time.Sleep(time.Minute)
+		for range 4 { // the node has run for a minute, and an early report is due after 2.5
+			time.Sleep(20 * time.Second)
 			synctest.Wait()
 			lease, err := s.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "alpha", metav1.GetOptions{})
 			if err != nil {
@@ -240,7 +240,7 @@ func TestLeaseIsRenewedMoreOftenThanTheStatus(t *testing.T) {
 				t.Error("the status was written although it did not change")
 			}
 		}
-		time.Sleep(5 * time.Minute)
+		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		if beat().Equal(first) {
 			t.Error("the status was not written for eight minutes")
@@ -271,6 +271,37 @@ func TestLatestAsksSeldom(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Nodes that start together do not report together, and each reports in time.
+func TestReportsAreSpread(t *testing.T) {
+	var after []time.Duration
+	for range 8 {
+		run(t, func(t *testing.T, _ *Reporter, s *server, _ *restartingRuntime) {
+			beat := func() time.Time { return s.node(t).Status.Conditions[0].LastHeartbeatTime.Time }
+			first := beat()
+			next := func(from time.Time) time.Time {
+				for range 60 {
+					time.Sleep(10 * time.Second)
+					synctest.Wait()
+					if now := beat(); now.After(from) {
+						return now
+					}
+				}
+				t.Fatal("the status is not written for ten minutes")
+				return from
+			}
+			second := next(first)
+			after = append(after, second.Sub(first))
+			if regular := next(second).Sub(second); regular < 5*time.Minute || regular > 5*time.Minute+20*time.Second {
+				t.Errorf("the next report comes after %v", regular)
+			}
+		})
+	}
+	slices.Sort(after)
+	if after[0] < 2*time.Minute || after[7] > 8*time.Minute || after[7]-after[0] < time.Minute/2 {
+		t.Errorf("the first reports without a change come after %v", after)
+	}
 }
 
 // Every failure is logged, so failures have to be rare. They end soon after the
