@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
@@ -121,21 +122,24 @@ func (c *migrator) sync(ctx context.Context, m *migrationapi.StorageVersionMigra
 	case kind == nil:
 		return c.end(ctx, m, migrationapi.MigrationFailed, reasonFailed, fmt.Sprintf("resource %s is not served with the verbs list and patch", m.Spec.Resource.String()))
 	}
-	if m.Status.ResourceVersion == "" {
-		return c.begin(ctx, m, kind)
-	}
 	definition, err := c.definition(ctx, kind.Resource.GroupResource())
 	if err != nil {
 		return err
 	}
+	if m.Status.ResourceVersion == "" {
+		return c.begin(ctx, m, kind, definition)
+	}
 	err = c.migrate(ctx, kind)
 	if failure := (*errRefused)(nil); errors.As(err, &failure) {
+		if err := c.finish(ctx, kind.Resource.GroupResource(), definition, false); err != nil {
+			return err
+		}
 		return c.end(ctx, m, migrationapi.MigrationFailed, reasonFailed, failure.Error())
 	}
 	if err != nil {
 		return err
 	}
-	if err := c.dropStoredVersions(ctx, kind.Resource.GroupResource(), definition); err != nil {
+	if err := c.finish(ctx, kind.Resource.GroupResource(), definition, true); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).V(2).Info("Migrated a resource to its storage version", "migration", m.Name, "resource", kind.Resource)
@@ -165,8 +169,12 @@ func (c *migrator) find(m *migrationapi.StorageVersionMigration) (*kinds.Kind, e
 }
 
 // begin records that a migration runs, and the resource version at which it began.
-// The event of this write continues the migration.
-func (c *migrator) begin(ctx context.Context, m *migrationapi.StorageVersionMigration, kind *kinds.Kind) error {
+// The event of this write continues the migration. definition is that of a custom
+// resource, or nil.
+func (c *migrator) begin(ctx context.Context, m *migrationapi.StorageVersionMigration, kind *kinds.Kind, definition *unstructured.Unstructured) error {
+	if err := c.announce(ctx, m.Name, definition); err != nil {
+		return err
+	}
 	list, err := c.objects.Resource(kind.Resource).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return fmt.Errorf("listing %s: %w", m.Spec.Resource.String(), err)

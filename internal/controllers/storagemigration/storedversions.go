@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,33 +33,76 @@ func (c *migrator) definition(ctx context.Context, resource schema.GroupResource
 	return &list.Items[0], nil
 }
 
-// dropStoredVersions writes that all objects of a custom resource are stored in its storage
-// version, so that its earlier versions can be removed from the definition. before is the
-// definition as it was before all objects were written, or nil. If it has changed since then,
-// objects may be stored in another version, and dropStoredVersions does nothing.
-func (c *migrator) dropStoredVersions(ctx context.Context, resource schema.GroupResource, before *unstructured.Unstructured) error {
+// announce writes that a migration of the objects of a custom resource runs. definition
+// may be nil.
+func (c *migrator) announce(ctx context.Context, migration string, definition *unstructured.Unstructured) error {
+	if definition == nil {
+		return nil
+	}
+	return c.writeStatus(ctx, definition, map[string]any{
+		"conditions": migrating(definition, metav1.ConditionTrue, "MigrationRunning", fmt.Sprintf("Migration %s is running", migration)),
+	})
+}
+
+// finish writes that the migration of the objects of a custom resource has ended. If it has
+// succeeded, finish also writes that all objects are stored in the storage version, so that
+// earlier versions can be removed from the definition. before is the definition as it was
+// before all objects were written, or nil. If it has changed since then, objects may be stored
+// in another version.
+func (c *migrator) finish(ctx context.Context, resource schema.GroupResource, before *unstructured.Unstructured, succeeded bool) error {
 	if before == nil {
 		return nil
 	}
 	now, err := c.definition(ctx, resource)
-	if err != nil || now == nil || now.GetUID() != before.GetUID() || now.GetGeneration() != before.GetGeneration() {
+	if err != nil || now == nil || now.GetUID() != before.GetUID() {
 		return err
 	}
-	stored, _, _ := unstructured.NestedStringSlice(now.Object, "status", "storedVersions")
-	version := storageVersion(now)
-	if len(stored) < 2 || !slices.Contains(stored, version) {
-		return nil
+	reason, message, status := "MigrationFailed", "The migration has failed", map[string]any{}
+	if succeeded {
+		reason, message = "MigrationSucceeded", "The migration has succeeded but the stored versions have not been updated due to a generation mismatch"
+		stored, _, _ := unstructured.NestedStringSlice(now.Object, "status", "storedVersions")
+		if version := storageVersion(now); now.GetGeneration() == before.GetGeneration() && slices.Contains(stored, version) {
+			message = "The migration has succeeded and the stored versions have been updated"
+			status["storedVersions"] = []string{version}
+		}
 	}
+	status["conditions"] = migrating(now, metav1.ConditionFalse, reason, message)
+	return c.writeStatus(ctx, now, status)
+}
+
+// migrating returns the conditions of a definition with the condition StorageMigrating.
+func migrating(definition *unstructured.Unstructured, status metav1.ConditionStatus, reason, message string) []any {
+	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
+	next := map[string]any{
+		"type": "StorageMigrating", "status": string(status), "reason": reason, "message": message,
+		"observedGeneration": definition.GetGeneration(), "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+	}
+	for i, c := range conditions {
+		before, ok := c.(map[string]any)
+		if !ok || before["type"] != next["type"] {
+			continue
+		}
+		if before["status"] == next["status"] && before["lastTransitionTime"] != nil {
+			next["lastTransitionTime"] = before["lastTransitionTime"]
+		}
+		conditions[i] = next
+		return conditions
+	}
+	return append(conditions, next)
+}
+
+// writeStatus merges into the status of a definition, unless it has changed.
+func (c *migrator) writeStatus(ctx context.Context, definition *unstructured.Unstructured, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": now.GetUID(), "resourceVersion": now.GetResourceVersion()},
-		"status":   map[string]any{"storedVersions": []string{version}},
+		"metadata": map[string]any{"uid": definition.GetUID(), "resourceVersion": definition.GetResourceVersion()},
+		"status":   status,
 	})
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.Dynamic.Resource(definitions).Patch(ctx, now.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	_, err = c.env.Client.Dynamic.Resource(definitions).Patch(ctx, definition.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
 	if err = controller.IgnoreNotFound(err); err != nil {
-		return fmt.Errorf("writing the stored versions of %s: %w", resource, err)
+		return fmt.Errorf("writing the status of the definition %s: %w", definition.GetName(), err)
 	}
 	return nil
 }

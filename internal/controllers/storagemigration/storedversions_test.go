@@ -1,6 +1,7 @@
 package storagemigration
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -15,17 +16,23 @@ import (
 )
 
 // When all objects have been written, only the storage version is stored, unless the definition
-// has changed meanwhile.
+// has changed meanwhile. A condition says how it went.
 func TestDropStoredVersions(t *testing.T) {
+	const (
+		updated = "MigrationSucceeded: The migration has succeeded and the stored versions have been updated"
+		kept    = "MigrationSucceeded: The migration has succeeded but the stored versions have not been updated due to a generation mismatch"
+	)
 	for name, c := range map[string]struct {
-		stored  []any
-		changed bool
-		want    []string
+		stored          []any
+		changed, failed bool
+		want            []string
+		message         string
 	}{
-		"of two":         {[]any{"v1alpha1", "v1"}, false, []string{"v1"}},
-		"only one":       {[]any{"v1"}, false, []string{"v1"}},
-		"changed":        {[]any{"v1alpha1", "v1"}, true, []string{"v1alpha1", "v1"}},
-		"not stored yet": {[]any{"v1alpha1", "v1beta1"}, false, []string{"v1alpha1", "v1beta1"}},
+		"of two":         {[]any{"v1alpha1", "v1"}, false, false, []string{"v1"}, updated},
+		"only one":       {[]any{"v1"}, false, false, []string{"v1"}, updated},
+		"changed":        {[]any{"v1alpha1", "v1"}, true, false, []string{"v1alpha1", "v1"}, kept},
+		"not stored yet": {[]any{"v1alpha1", "v1beta1"}, false, false, []string{"v1alpha1", "v1beta1"}, kept},
+		"failed":         {[]any{"v1alpha1", "v1"}, false, true, []string{"v1alpha1", "v1"}, "MigrationFailed: The migration has failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			oars := schema.GroupResource{Group: "example.com", Resource: "oars"}
@@ -35,7 +42,7 @@ func TestDropStoredVersions(t *testing.T) {
 				"spec": map[string]any{"versions": []any{
 					map[string]any{"name": "v1alpha1", "storage": false}, map[string]any{"name": "v1", "storage": true},
 				}},
-				"status": map[string]any{"storedVersions": c.stored},
+				"status": map[string]any{"storedVersions": c.stored, "conditions": []any{map[string]any{"type": "Established", "status": "True"}}},
 			}}
 			fake := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 				map[schema.GroupVersionResource]string{definitions: "CustomResourceDefinitionList"}, definition)
@@ -44,12 +51,32 @@ func TestDropStoredVersions(t *testing.T) {
 			if err != nil || before == nil {
 				t.Fatal(before, err)
 			}
+			condition := func(want string) {
+				t.Helper()
+				now, err := m.definition(t.Context(), oars)
+				if err != nil {
+					t.Fatal(err)
+				}
+				conditions, _, _ := unstructured.NestedSlice(now.Object, "status", "conditions")
+				if len(conditions) != 2 {
+					t.Fatalf("conditions %v", conditions)
+				}
+				c, _ := conditions[1].(map[string]any)
+				if got := fmt.Sprintf("%v %v %v %v: %v", c["type"], c["status"], c["observedGeneration"], c["reason"], c["message"]); got != want {
+					t.Errorf("the condition is %q, want %q", got, want)
+				}
+			}
+			if err := m.announce(t.Context(), "tidy", before); err != nil {
+				t.Fatal(err)
+			}
+			condition("StorageMigrating True 2 MigrationRunning: Migration tidy is running")
 			if c.changed {
 				before.SetGeneration(1)
 			}
-			if err := m.dropStoredVersions(t.Context(), oars, before); err != nil {
+			if err := m.finish(t.Context(), oars, before, !c.failed); err != nil {
 				t.Fatal(err)
 			}
+			condition("StorageMigrating False 2 " + c.message)
 			after, err := fake.Resource(definitions).Get(t.Context(), "oars.example.com", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
