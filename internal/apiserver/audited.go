@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -33,6 +34,16 @@ func (q *request) serveAudited(next func() error) error {
 	r := q.http.WithContext(apirequest.WithUser(q.call.Context, q.call.User))
 	q.recording(func(w http.ResponseWriter, next http.HandlerFunc) { q.audit.Serve(w, r, next) }, next)
 	return nil
+}
+
+// measure measures a stage of the request, from now until end is called. track adds
+// the time to the audit event of a request that takes long.
+func (q *request) measure(track func(context.Context, time.Duration)) (end func()) {
+	if q.audit == nil {
+		return func() {}
+	}
+	began := q.server.registry.Clock.Now()
+	return func() { track(q.call.Context, q.server.registry.Clock.Since(began)) }
 }
 
 // recording runs answer with the audit event's response writer.

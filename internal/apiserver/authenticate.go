@@ -56,5 +56,8 @@ func (q *request) authenticate() error {
 // start of the request.
 func (q *request) authenticated(result, name string) {
 	q.authenticatedAfter = q.server.registry.Clock.Since(q.call.Now)
+	if q.audit != nil {
+		apirequest.TrackAuthenticationLatency(q.call.Context, q.authenticatedAfter)
+	}
 	q.server.registry.Metrics.Access.Authenticated(result, name, q.authenticatedAfter)
 }

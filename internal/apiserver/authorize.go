@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/metrics"
@@ -10,7 +11,9 @@ import (
 // authorize asks the authorizer whether the user may make this request.
 func (q *request) authorize() error {
 	a := q.call.Attributes()
+	end := q.measure(apirequest.TrackAuthorizationLatency)
 	decision, reason, err := q.server.registry.Authorizer.Authorize(q.call.Context, a)
+	end()
 	q.server.registry.Metrics.Access.Authorized(authorizationResult(decision, err), q.server.registry.Clock.Since(q.call.Now)-q.authenticatedAfter)
 	if q.audit != nil {
 		recordDecision(q.call.Context, decision, reason, err)

@@ -1,6 +1,10 @@
 package apiserver
 
-import "github.com/coracle-io/coracle/internal/apiserver/impersonation"
+import (
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coracle-io/coracle/internal/apiserver/impersonation"
+)
 
 // impersonate sets the user of the request to the one in the headers
 // Impersonate-User, -Group, -Uid and -Extra-*, if the sender may impersonate it.
@@ -10,7 +14,9 @@ func (q *request) impersonate() error {
 	if err != nil || wanted == nil {
 		return err
 	}
+	end := q.measure(apirequest.TrackImpersonationLatency)
 	identity, err := q.server.impersonation.Check(q.call.Context, wanted, q.call.Attributes())
+	end()
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,9 @@ func (s *seat) enter(q *request, arrived time.Time) error {
 
 func (s *seat) enterFairly(q *request, class *inFlight, arrived time.Time) error {
 	flow := &s.flow
+	end := q.measure(apirequest.TrackAPFQueueWaitLatency)
 	ok := s.server.fairness.Begin(q.call.Context, flow, q.call.User, &q.call.Info, estimatedObjects(q.call.Registry.Routes(), &q.call.Info, q.query), arrived)
+	end()
 	header := q.response.w.Header()
 	header["X-Kubernetes-Pf-Flowschema-Uid"], header["X-Kubernetes-Pf-Prioritylevel-Uid"] = flow.UIDs()
 	if !ok {
