@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"os"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn/serviceaccount"
 	"github.com/coracle-io/coracle/internal/component/base"
@@ -9,7 +10,7 @@ import (
 )
 
 // handlers returns the handlers of non-resource paths: OpenAPI, token keys,
-// profiles and z-pages.
+// profiles, logs and z-pages.
 func (a *Server) handlers(issuer *serviceaccount.Issuer, documents http.Handler, gates *feature.Set) (map[string]http.Handler, error) {
 	external, err := a.options.external()
 	if err != nil {
@@ -27,8 +28,30 @@ func (a *Server) handlers(issuer *serviceaccount.Issuer, documents http.Handler,
 	if a.options.Profiling.Enabled {
 		base.AddProfiles(handlers)
 	}
+	if a.options.Logs {
+		handlers["/logs"] = http.RedirectHandler("/logs/", http.StatusMovedPermanently)
+		handlers["/logs/"] = logFiles("/var/log")
+	}
 	base.AddZPages(handlers, "apiserver", base.FlagValuesOf(a.options.AddFlags), gates, "/healthz", "/livez", "/metrics", "/readyz", "/version")
 	return handlers, nil
+}
+
+// logFiles serves the files in and beneath a directory at /logs/. It follows no links
+// out of the directory.
+func logFiles(directory string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		root, err := os.OpenRoot(directory)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer func() { _ = root.Close() }()
+		http.StripPrefix("/logs", http.FileServerFS(root.FS())).ServeHTTP(w, r)
+	})
 }
 
 // document serves a small document, which it reads for each request.

@@ -51,6 +51,15 @@ func TestProfilingOff(t *testing.T) {
 	}
 }
 
+func TestLogsHandler(t *testing.T) {
+	for flag, want := range map[string]int{"--enable-logs-handler=true": http.StatusOK, "--enable-logs-handler=false": http.StatusNotFound} {
+		s := startWhole(t, flag)
+		if code, _ := s.do(s.admin(), "GET", "/logs/", ""); code != want {
+			t.Errorf("%s: %d, want %d", flag, code, want)
+		}
+	}
+}
+
 // Others keep the endpoints of the Service, which is there nevertheless.
 func TestEndpointReconcilerNone(t *testing.T) {
 	s := startWhole(t, "--endpoint-reconciler-type=none", "--advertise-address=192.0.2.1")

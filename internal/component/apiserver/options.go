@@ -28,6 +28,7 @@ type Options struct {
 	Requests        RequestOptions
 	Serving         ServingOptions
 	Profiling       ProfilingOptions
+	Logs            bool // /logs/ serves the files of /var/log
 	Ignored         IgnoredOptions
 	// Components are the addresses (host:port) of the health endpoints of other
 	// components by name, for the list of component statuses. It has no flag.
@@ -71,6 +72,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Requests.addFlags(fs)
 	o.Serving.addFlags(fs)
 	o.Profiling.addFlags(fs)
+	fs.BoolVar(&o.Logs, "enable-logs-handler", o.Logs, "serve the files of /var/log at /logs/ to users who may get that path")
 	o.Ignored.addFlags(fs)
 }
 
