@@ -59,6 +59,20 @@ func TestEndpointsColumn(t *testing.T) {
 	}
 }
 
+// TestKernelColumn checks that the kernel of a node is shown with its architecture.
+func TestKernelColumn(t *testing.T) {
+	for want, info := range map[string]corev1.NodeSystemInfo{
+		"6.8.0-142-generic (amd64)": {KernelVersion: "6.8.0-142-generic", Architecture: "amd64"},
+		"6.8.0-142-generic":         {KernelVersion: "6.8.0-142-generic"},
+		"<unknown>":                 {Architecture: "amd64"},
+	} {
+		n := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: info}}
+		if got := core.Nodes().Table.Row(n, noon)[8]; got != want {
+			t.Errorf("%v, want %s", got, want)
+		}
+	}
+}
+
 // TestLoadBalancerColumn checks that the addresses of a load balancer are
 // sorted, before the external addresses.
 func TestLoadBalancerColumn(t *testing.T) {

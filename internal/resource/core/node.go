@@ -105,11 +105,15 @@ func defaultNode(n *corev1.Node) {
 
 func nodeRow(n *corev1.Node, now time.Time) []any {
 	info := &n.Status.NodeInfo
+	kernel := orUnknown(info.KernelVersion)
+	if info.KernelVersion != "" && info.Architecture != "" {
+		kernel += " (" + info.Architecture + ")"
+	}
 	return []any{
 		n.Name, nodeStatusCell(n), cmp.Or(strings.Join(nodeRoles(n), ","), printers.None),
 		resource.Age(n.CreationTimestamp, now), info.KubeletVersion,
 		nodeAddress(n, corev1.NodeInternalIP), nodeAddress(n, corev1.NodeExternalIP),
-		orUnknown(info.OSImage), orUnknown(info.KernelVersion), orUnknown(info.ContainerRuntimeVersion),
+		orUnknown(info.OSImage), kernel, orUnknown(info.ContainerRuntimeVersion),
 	}
 }
 
