@@ -34,8 +34,8 @@ func cpuPressure(g *stats.Group) *cgroup.Pressure    { return g.Usage.CPUPressur
 func memoryPressure(g *stats.Group) *cgroup.Pressure { return g.Usage.MemoryPressure }
 func ioPressure(g *stats.Group) *cgroup.Pressure     { return g.Usage.IOPressure }
 
-// waiting are the metrics of the time in which some tasks lacked a resource.
-func waiting(get func(g *stats.Group) *cgroup.Pressure) func(g *stats.Group) (float64, bool) {
+// waited are the metrics of the time in which some tasks lacked a resource.
+func waited(get func(g *stats.Group) *cgroup.Pressure) func(g *stats.Group) (float64, bool) {
 	return func(g *stats.Group) (float64, bool) {
 		p := get(g)
 		if p == nil {
@@ -81,11 +81,11 @@ func cadvisorSeries() []series {
 		{"container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory regardless of when it was accessed", always(func(g *stats.Group) float64 { return float64(g.Usage.MemoryBytes) }), nil},
 		{"container_memory_working_set_bytes", "gauge", "Current working set in bytes.", always(func(g *stats.Group) float64 { return float64(g.Usage.WorkingSetBytes) }), nil},
 		{"container_pressure_cpu_stalled_seconds_total", "counter", "Total time duration no tasks in the container could make progress due to CPU congestion.", stalled(cpuPressure), nil},
-		{"container_pressure_cpu_waiting_seconds_total", "counter", "Total time duration tasks in the container have waited due to CPU congestion.", waiting(cpuPressure), nil},
+		{"container_pressure_cpu_waiting_seconds_total", "counter", "Total time duration tasks in the container have waited due to CPU congestion.", waited(cpuPressure), nil},
 		{"container_pressure_io_stalled_seconds_total", "counter", "Total time duration no tasks in the container could make progress due to IO congestion.", stalled(ioPressure), nil},
-		{"container_pressure_io_waiting_seconds_total", "counter", "Total time duration tasks in the container have waited due to IO congestion.", waiting(ioPressure), nil},
+		{"container_pressure_io_waiting_seconds_total", "counter", "Total time duration tasks in the container have waited due to IO congestion.", waited(ioPressure), nil},
 		{"container_pressure_memory_stalled_seconds_total", "counter", "Total time duration no tasks in the container could make progress due to memory congestion.", stalled(memoryPressure), nil},
-		{"container_pressure_memory_waiting_seconds_total", "counter", "Total time duration tasks in the container have waited due to memory congestion.", waiting(memoryPressure), nil},
+		{"container_pressure_memory_waiting_seconds_total", "counter", "Total time duration tasks in the container have waited due to memory congestion.", waited(memoryPressure), nil},
 		{"container_spec_cpu_period", "gauge", "CPU period of the container.", limited(func(g *stats.Group) int64 { return g.Period }), nil},
 		{"container_spec_cpu_quota", "gauge", "CPU quota of the container.", throttling(func(g *stats.Group) float64 { return float64(g.Quota) }), nil},
 		{"container_spec_cpu_shares", "gauge", "CPU share of the container.", limited(func(g *stats.Group) int64 { return g.Shares }), nil},
