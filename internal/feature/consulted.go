@@ -67,6 +67,7 @@ const (
 	PodLevelResources                            Gate = "PodLevelResources"
 	PodLevelResourcesFixDefaulting               Gate = "PodLevelResourcesFixDefaulting"
 	PodLogsQuerySplitStreams                     Gate = "PodLogsQuerySplitStreams"
+	PodsAPI                                      Gate = "PodsAPI"
 	ResourceHealthStatus                         Gate = "ResourceHealthStatus"
 	ResourceHealthStatusMessage                  Gate = "ResourceHealthStatusMessage"
 	RestartAllContainersOnContainerExits         Gate = "RestartAllContainersOnContainerExits"

@@ -70,7 +70,7 @@ type Config struct {
 	Mounter files.Mounter
 	Groups  cgroup.Groups
 	Machine node.Machine
-	// WithoutSockets leaves out the services for device plugins and pod resources,
+	// WithoutSockets leaves out the services for device plugins, pod resources and pods,
 	// whose sockets are not part of Files.
 	WithoutSockets bool
 	// Logind connects to the machine's logind; nil is the real one.

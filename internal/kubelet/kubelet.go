@@ -49,6 +49,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/pleg"
 	"github.com/coracle-io/coracle/internal/kubelet/pluginwatcher"
 	pods "github.com/coracle-io/coracle/internal/kubelet/pod"
+	"github.com/coracle-io/coracle/internal/kubelet/podsapi"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/server"
 	"github.com/coracle-io/coracle/internal/kubelet/shutdown"
@@ -83,6 +84,7 @@ type Kubelet struct {
 	server   *server.Config       // nil: no server
 	usage    *stats.Volumes       // nil: no server
 	serving  *certificate.Renewed // nil: the certificate is not requested
+	podsAPI  *podsapi.Server      // nil: not served
 
 	// Nil without an API server.
 	objects *object.Store
@@ -131,6 +133,11 @@ func New(given Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k.pods = k.newPods(facts, gates, handlers)
+	if gates.Enabled(feature.PodsAPI) && !config.WithoutSockets {
+		k.podsAPI = podsapi.New(podsapi.Config{
+			Dir: filepath.Join(config.RootDirectory, "pods-api"), Files: config.Files, Pods: k.pods, Metrics: config.Metrics,
+		})
+	}
 	k.shutdown = shutdown.New(shutdown.Config{Configuration: c, Connect: config.Logind, Pods: k.pods, Changed: k.node.SetNotReady, Metrics: config.Metrics})
 	k.pleg = pleg.New(runtime, config.RootDirectory, k.pods, k.node.RuntimeAnswered, config.Metrics)
 	k.eviction, err = eviction.New(eviction.Config{
@@ -392,6 +399,9 @@ func (k *Kubelet) loops() ([]func(ctx context.Context), error) {
 	}
 	if k.shutdown != nil {
 		loops = append(loops, k.shutdown.Run)
+	}
+	if k.podsAPI != nil {
+		loops = append(loops, k.podsAPI.Run)
 	}
 	if k.serving != nil {
 		loops = append(loops, k.serving.Run)

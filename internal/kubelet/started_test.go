@@ -65,3 +65,31 @@ func TestStartupLatency(t *testing.T) {
 		}
 	})
 }
+
+// Programs that watch the pods are told of new ones and of those that end.
+func TestPodsAreWatched(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		changed, stop := b.kubelet.pods.Watch()
+		told := func() bool {
+			b.after(time.Minute)
+			select {
+			case <-changed:
+				return true
+			default:
+				return false
+			}
+		}
+		b.create(pod("web"))
+		if !told() {
+			t.Error("not told of the pod")
+		}
+		b.delete("web", 1)
+		if !told() {
+			t.Error("not told of its end")
+		}
+		stop()
+		if b.create(pod("other")); told() {
+			t.Error("told of a pod after the watch")
+		}
+	})
+}

@@ -209,6 +209,9 @@ func (ws *Workers) Pods() []*v1.Pod {
 	return out
 }
 
+// Watch returns a channel that receives after Pods has changed, until stop is called.
+func (ws *Workers) Watch() (changed <-chan struct{}, stop func()) { return ws.watchers.watch() }
+
 // Pod returns one of Pods, nil if there is none of that name. If uid is not
 // empty, it has to be the UID of the pod, or of the mirror pod of a static pod.
 func (ws *Workers) Pod(namespace, name string, uid types.UID) *v1.Pod {

@@ -76,6 +76,7 @@ func (w *worker) previous(pod *v1.Pod) v1.PodStatus {
 // report generates the status of the pod and writes it, unless showRunning
 // holds it back.
 func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, ended bool) v1.PodStatus {
+	defer w.watched.notify()
 	r := w.inbox.request()
 	pod = w.inbox.allocation().of(pod)
 	ending := r.ending()

@@ -37,6 +37,7 @@ type worker struct {
 	metrics *metrics
 	runtime *kuberuntime
 	peers   peers
+	watched *watchers
 
 	uid    types.UID
 	orphan bool           // no source has the pod
@@ -74,7 +75,7 @@ type peers interface {
 
 func (ws *Workers) newWorker(pod *v1.Pod) *worker {
 	return &worker{
-		inbox: newInbox(pod), config: &ws.config, metrics: ws.metrics, runtime: ws.runtime, peers: ws,
+		inbox: newInbox(pod), config: &ws.config, metrics: ws.metrics, runtime: ws.runtime, peers: ws, watched: &ws.watchers,
 		uid: pod.UID, done: make(chan struct{}), retries: newRetries(ws.config.Node.Configuration.CrashLoopBackOff.MaxContainerRestartPeriod.Duration),
 	}
 }

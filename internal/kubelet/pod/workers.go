@@ -41,6 +41,7 @@ type Workers struct {
 	orphans chan orphans       // to the loop
 
 	admission sync.Mutex // serializes the admission of pods and of resizes
+	watchers  watchers   // of Pods
 
 	mu      sync.Mutex // guards what follows
 	workers map[types.UID]*worker
@@ -149,6 +150,7 @@ func (ws *Workers) update(ctx context.Context, u *source.Update, start func(*wor
 	}
 	pod, api := u.Pod, ws.config.API
 	w := ws.get(pod.UID)
+	defer ws.watchers.notify()
 	if u.Removed {
 		if api != nil {
 			api.Status.Forget(pod.UID)
@@ -269,6 +271,7 @@ func (ws *Workers) delete(uid types.UID) *source.Update {
 	defer ws.mu.Unlock()
 	w := ws.workers[uid]
 	delete(ws.workers, uid)
+	ws.watchers.notify()
 	return w.again
 }
 

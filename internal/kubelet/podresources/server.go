@@ -5,34 +5,20 @@ package podresources
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
-	"path/filepath"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/flowcontrol"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/cpuset"
 
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/localapi"
 	"github.com/coracle-io/coracle/internal/kubelet/memorymanager/state"
 	"github.com/coracle-io/coracle/internal/podquery"
-	"github.com/coracle-io/coracle/internal/supervise"
-)
-
-// The rate limit of all clients together. It is upstream's.
-const (
-	perSecond = 100
-	burst     = 10
 )
 
 // Devices are the devices of containers.
@@ -90,45 +76,12 @@ func New(c Config) *Server {
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) {
-	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, time.Minute) {
-		if err := s.serve(ctx); err != nil && ctx.Err() == nil {
-			supervise.LogFailure(ctx, "pod resources", err, "Serving the resources of pods failed, will try again")
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+	service := localapi.Service{
+		Name: "pod resources", Dir: s.config.Dir, Socket: "kubelet.sock", Files: s.config.Files,
+		Register: func(r grpc.ServiceRegistrar) { api.RegisterPodResourcesListerServer(r, s) },
+		Count:    func(string, error) { s.requests.WithLabelValues("v1").Inc() },
 	}
-}
-
-func (s *Server) serve(ctx context.Context) error {
-	if err := s.config.Files.MkdirAll(s.config.Dir, 0o750); err != nil {
-		return fmt.Errorf("make the directory of the pod resources: %w", err)
-	}
-	path := filepath.Join(s.config.Dir, "kubelet.sock")
-	if err := s.config.Files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the socket of an earlier kubelet: %w", err)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
-	if err != nil {
-		return fmt.Errorf("listen for questions about the resources of pods: %w", err)
-	}
-	limiter := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
-	server := grpc.NewServer(grpc.MaxConcurrentStreams(16), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
-		if !limiter.TryAccept() {
-			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-		}
-		s.requests.WithLabelValues("v1").Inc()
-		err = supervise.Call(func() (err error) {
-			response, err = handler(ctx, request)
-			return err
-		})
-		return response, err
-	}))
-	api.RegisterPodResourcesListerServer(server, s)
-	defer context.AfterFunc(ctx, server.Stop)()
-	defer server.Stop()
-	return server.Serve(listener)
+	service.Run(ctx)
 }
 
 // List implements the API.
