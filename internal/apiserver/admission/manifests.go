@@ -33,7 +33,7 @@ type Configuration struct {
 func Configure(plugin string, raw []byte) (Configuration, error) {
 	c := Configuration{raw: raw}
 	loaders := manifestLoaders()
-	load := func(string) error { return nil }
+	var load func(dir string) error
 	switch plugin {
 	case "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook":
 		read, err := webhookconfig.LoadConfig(bytes.NewReader(raw))

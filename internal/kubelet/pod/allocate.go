@@ -101,7 +101,8 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 	}
 	w.restoreAllocation(ctx)
 	want := specified(pod)
-	w.countRequest(want)
+	w.metrics.resizes.request(w.asked, want)
+	w.asked = want
 	granted, infeasible := false, ""
 	var waits, before *v1.PodCondition
 	w.peers.allocating(func() {

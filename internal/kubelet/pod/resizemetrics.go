@@ -34,18 +34,16 @@ func (m *resizeMetrics) took(began time.Time, success bool) {
 	m.duration.WithLabelValues(strconv.FormatBool(success)).Observe(time.Since(began).Seconds() * 1000)
 }
 
-// countRequest counts the changes of containers' resources since the last
-// specification of the pod. The first that this kubelet sees is no change.
-func (w *worker) countRequest(want *allocation) {
-	before := w.asked
-	w.asked = want
+// request counts the changes of containers' resources since the last specification
+// of the pod. The first that this kubelet sees is no change: before is nil.
+func (m *resizeMetrics) request(before, want *allocation) {
 	if before == nil {
 		return
 	}
 	for name, now := range want.Containers {
 		if was, ok := before.Containers[name]; ok {
-			w.metrics.resizes.changed("requests", was.Requests, now.Requests)
-			w.metrics.resizes.changed("limits", was.Limits, now.Limits)
+			m.changed("requests", was.Requests, now.Requests)
+			m.changed("limits", was.Limits, now.Limits)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	_ "github.com/coracle-io/coracle/internal/bubble"
 )
 
 // A start counts once, from the creation of the pod. Pulls that overlap, and init
