@@ -46,6 +46,9 @@ func (d deliveredPods) update(ctx context.Context, name string, pods []*v1.Pod, 
 	for _, pod := range pods {
 		if d[pod.UID] == nil {
 			d[pod.UID] = pod
+			if warning := priorityWarning(&pod.Spec); warning != "" {
+				klog.FromContext(ctx).Info(warning, "pod", klog.KObj(pod), "source", name)
+			}
 			send(ctx, updates, Update{Source: name, Pod: pod})
 		}
 	}
