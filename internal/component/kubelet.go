@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -18,6 +19,8 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/certificate"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/memory"
+	"github.com/coracle-io/coracle/internal/processes/notify"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Kubelet runs the pods of one node.
@@ -45,6 +48,7 @@ type Kubelet struct {
 	ignored  kubeletIgnored
 	fs       *pflag.FlagSet
 	identity *certificate.Client // of a kubelet alone whose certificate is rotated
+	service  notify.Notifier     // of a kubelet alone
 }
 
 // NewKubelet returns upstream's defaults.
@@ -124,6 +128,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		return err
 	}
 	alone := *k
+	alone.service = notify.New()
 	provider, err := alone.identify(ctx, c)
 	if err == nil && k.Kubeconfig != "" && c.Authentication.X509.ClientCAFile == "" {
 		alone.Config.ClientCAs, err = base.AuthorityOf(k.Kubeconfig)
@@ -182,10 +187,31 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	if provider == nil {
-		return kl.Run(ctx)
+	run := []func(context.Context) error{kl.Run, func(ctx context.Context) error {
+		keepAlive(ctx, k.service, kl.Healthy)
+		return nil
+	}}
+	if provider != nil {
+		run = append(run, provider.Run)
 	}
-	return base.Together(ctx, provider.Run, kl.Run)
+	return base.Together(ctx, run...)
+}
+
+// keepAlive tells the service manager that the kubelet has started, and, if it wants to
+// know, that it is healthy, until ctx ends. A kubelet that is not is ended and started
+// again. It corresponds to SystemdWatchdog.
+func keepAlive(ctx context.Context, service notify.Notifier, healthy func() error) {
+	service.Send("READY=1")
+	if service.Watchdog == 0 {
+		return
+	}
+	supervise.Every(ctx, service.Watchdog, func() {
+		if err := healthy(); err != nil {
+			klog.FromContext(ctx).Error(err, "Did not tell the service manager's watchdog that the kubelet is healthy")
+			return
+		}
+		service.Send("WATCHDOG=1")
+	})
 }
 
 // Validate returns all errors in the flags and the files of --config and

@@ -252,7 +252,7 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 	k.usage = &stats.Volumes{Pods: k.pods.Observed, Machine: k.config.Machine, Usage: k.volumes.Usage, Recorder: k.recorder}
 	k.config.Metrics.MustRegister(k.usage, &volume.Counts{Volumes: k.volumes, Pods: k.pods.Active})
 	config := &server.Config{
-		Access: k.config.Access, Configuration: c, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.node.RuntimeError,
+		Access: k.config.Access, Configuration: c, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.Healthy,
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,
 			Files: k.config.Files, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, ImageFS: k.images.FileSystem,
@@ -289,6 +289,9 @@ func (k *Kubelet) newServing(api kubernetes.Interface) (*certificate.Renewed, er
 	}
 	return certificate.Serving(k.config.CertDirectory, c.TLSCertFile, c.TLSPrivateKeyFile, k.config.NodeName, api, addresses, k.config.Metrics)
 }
+
+// Healthy returns an error while the kubelet does not do its work, as /healthz says.
+func (k *Kubelet) Healthy() error { return k.node.RuntimeError() }
 
 // Run works until ctx ends, then stops everything but the containers.
 func (k *Kubelet) Run(ctx context.Context) error { return supervise.Run(ctx, k.run) }

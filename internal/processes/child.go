@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -119,4 +120,19 @@ func (c *child) stop() {
 	_ = p.Signal(syscall.SIGTERM)
 	_ = p.Signal(syscall.SIGCONT) // a stopped process does not handle signals
 	time.AfterFunc(c.spec.StopTimeout, func() { _ = p.Kill() })
+}
+
+// childEnvironment returns the environment of the processes, without variables
+// that are meant for the supervisor.
+func childEnvironment() []string {
+	var env []string
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		switch name {
+		case "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", ProgressEnv, FailedEnv:
+		default:
+			env = append(env, e)
+		}
+	}
+	return env
 }

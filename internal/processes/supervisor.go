@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/processes/notify"
 )
 
 // ProgressEnv is the environment variable with the file descriptor to which a
@@ -62,7 +64,7 @@ type supervisor struct {
 	children []*child
 	events   chan func()
 	progress *os.File // nil if progress goes to the terminal, or has ended
-	notify   notifier
+	notify   notify.Notifier
 	serves   bool   // clients may have stored something in the cluster
 	ready    bool   // every process was ready at some time
 	failure  string // why the cluster cannot start
@@ -76,7 +78,7 @@ type supervisor struct {
 func Run(c Config) int {
 	runtime.LockOSThread()
 	debug.SetGCPercent(10)
-	s := &supervisor{config: c, since: time.Now(), events: make(chan func()), notify: newNotifier()}
+	s := &supervisor{config: c, since: time.Now(), events: make(chan func()), notify: notify.New()}
 	if fd, err := strconv.Atoi(os.Getenv(ProgressEnv)); err == nil {
 		syscall.CloseOnExec(fd)
 		s.progress = os.NewFile(uintptr(fd), "progress")
@@ -90,7 +92,7 @@ func Run(c Config) int {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	s.loop(signals)
-	s.notify.send("STOPPING=1")
+	s.notify.Send("STOPPING=1")
 	_ = os.Remove(statusFile(c.RunDir))
 	return s.end()
 }
@@ -101,8 +103,8 @@ func (s *supervisor) loop(signals <-chan os.Signal) {
 	}
 	quiet := time.NewTimer(idleTime)
 	var watchdog <-chan time.Time
-	if s.notify.watchdog > 0 {
-		ticker := time.NewTicker(s.notify.watchdog)
+	if s.notify.Watchdog > 0 {
+		ticker := time.NewTicker(s.notify.Watchdog)
 		defer ticker.Stop()
 		watchdog = ticker.C
 	}
@@ -117,7 +119,7 @@ func (s *supervisor) loop(signals <-chan os.Signal) {
 			debug.FreeOSMemory()
 			_ = ReleaseProgram() // on an error the pages stay resident
 		case <-watchdog:
-			s.notify.send("WATCHDOG=1")
+			s.notify.Send("WATCHDOG=1")
 		}
 	}
 }
@@ -214,7 +216,7 @@ func (s *supervisor) checkReady() {
 		_ = s.progress.Close()
 	}
 	s.progress = nil
-	s.notify.send("READY=1", "STATUS=The cluster is ready.")
+	s.notify.Send("READY=1", "STATUS=The cluster is ready.")
 }
 
 // progressLine reports a stage of the start.
@@ -226,7 +228,7 @@ func (s *supervisor) progressLine(stage string) {
 		fmt.Fprintln(os.Stderr, "coracle:", stage)
 	}
 	if !s.ready {
-		s.notify.send("STATUS=" + stage)
+		s.notify.Send("STATUS=" + stage)
 	}
 }
 
@@ -262,7 +264,7 @@ func (s *supervisor) ended(c *child, cause string) {
 	c.status.NextStart = time.Now().Add(delay)
 	s.log('E', "Process ended, restarting it", "process", c.spec.Name, "pid", pid, "cause", cause, "after", life.Round(time.Millisecond), "in", delay)
 	again := "The process " + c.spec.Name + " ended (" + strings.ReplaceAll(cause, "\n", "; ") + ") and is being restarted."
-	s.notify.send("STATUS=" + again)
+	s.notify.Send("STATUS=" + again)
 	if s.progress != nil {
 		s.progressLine(again)
 	}
@@ -286,7 +288,7 @@ func (s *supervisor) stop() {
 		return
 	}
 	s.stopping = true
-	s.notify.send("STOPPING=1")
+	s.notify.Send("STOPPING=1")
 	s.stopNext()
 }
 
