@@ -149,12 +149,12 @@ func TestCadvisorMetricsOfPressure(t *testing.T) {
 type partialStats struct{ noStats }
 
 func (partialStats) Summary(context.Context, bool) (*statsapi.Summary, error) {
-	cpu, memory := uint64(5e9), uint64(7)
+	cpu, memory, swap, left := uint64(5e9), uint64(7), uint64(3), uint64(4)
 	return &statsapi.Summary{Pods: []statsapi.PodStats{{
 		PodRef: statsapi.PodReference{Name: "web", Namespace: "default"}, CPU: &statsapi.CPUStats{}, Memory: &statsapi.MemoryStats{},
 		Containers: []statsapi.ContainerStats{
-			{Name: "new", CPU: &statsapi.CPUStats{}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}},
-			{Name: "old", CPU: &statsapi.CPUStats{UsageCoreNanoSeconds: &cpu}, Memory: &statsapi.MemoryStats{}},
+			{Name: "new", CPU: &statsapi.CPUStats{}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}, Swap: &statsapi.SwapStats{SwapUsageBytes: &swap}},
+			{Name: "old", CPU: &statsapi.CPUStats{UsageCoreNanoSeconds: &cpu}, Memory: &statsapi.MemoryStats{}, Swap: &statsapi.SwapStats{SwapUsageBytes: &swap, SwapAvailableBytes: &left}},
 		},
 	}}}, nil
 }
@@ -173,6 +173,9 @@ func TestResourceMetricsHaveWhatWasMeasured(t *testing.T) {
 	}
 	want := []string{
 		`container_cpu_usage_seconds_total{container="old",namespace="default",pod="web"} 5`,
+		`container_swap_usage_bytes{container="new",namespace="default",pod="web"} 3`,
+		`container_swap_usage_bytes{container="old",namespace="default",pod="web"} 3`,
+		`container_swap_limit_bytes{container="old",namespace="default",pod="web"} 7`,
 		`container_memory_working_set_bytes{container="new",namespace="default",pod="web"} 7`,
 		"resource_scrape_error 0",
 	}

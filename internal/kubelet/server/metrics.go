@@ -131,6 +131,12 @@ func (s *Server) metricsResource(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	containers(func(c *statsapi.ContainerStats, labels ...string) {
+		if c.Swap != nil && c.Swap.SwapUsageBytes != nil && c.Swap.SwapAvailableBytes != nil {
+			limit := *c.Swap.SwapUsageBytes + *c.Swap.SwapAvailableBytes
+			measured(c.Swap.Time, "container_swap_limit_bytes", "gauge", "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems", &limit, bytes, labels...)
+		}
+	})
+	containers(func(c *statsapi.ContainerStats, labels ...string) {
 		if c.Memory != nil {
 			measured(c.Memory.Time, "container_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the container in bytes", c.Memory.WorkingSetBytes, bytes, labels...)
 		}
