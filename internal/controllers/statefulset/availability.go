@@ -16,7 +16,7 @@ type availability struct {
 
 func newAvailability(sets appslisters.StatefulSetLister) *availability {
 	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("statefulset_controller_"+name, "[ALPHA] "+help,
+		return prometheus.NewDesc("statefulset_controller_"+name, "[BETA] "+help,
 			[]string{"statefulset_namespace", "statefulset_name", "pod_management_policy"}, nil)
 	}
 	return &availability{

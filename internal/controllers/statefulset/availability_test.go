@@ -32,11 +32,11 @@ func TestAvailability(t *testing.T) {
 		set.Spec.UpdateStrategy = apps.StatefulSetUpdateStrategy{Type: apps.OnDeleteStatefulSetStrategyType}
 	})
 	const want = `
-# HELP statefulset_controller_statefulset_max_unavailable [ALPHA] Maximum number of unavailable pods allowed during StatefulSet rolling updates
+# HELP statefulset_controller_statefulset_max_unavailable [BETA] Maximum number of unavailable pods allowed during StatefulSet rolling updates
 # TYPE statefulset_controller_statefulset_max_unavailable gauge
 statefulset_controller_statefulset_max_unavailable{pod_management_policy="OrderedReady",statefulset_name="queue",statefulset_namespace="default"} 1
 statefulset_controller_statefulset_max_unavailable{pod_management_policy="Parallel",statefulset_name="db",statefulset_namespace="default"} 2
-# HELP statefulset_controller_statefulset_unavailable_replicas [ALPHA] Current number of unavailable pods in StatefulSet
+# HELP statefulset_controller_statefulset_unavailable_replicas [BETA] Current number of unavailable pods in StatefulSet
 # TYPE statefulset_controller_statefulset_unavailable_replicas gauge
 statefulset_controller_statefulset_unavailable_replicas{pod_management_policy="OrderedReady",statefulset_name="queue",statefulset_namespace="default"} 0
 statefulset_controller_statefulset_unavailable_replicas{pod_management_policy="Parallel",statefulset_name="db",statefulset_namespace="default"} 3
