@@ -122,7 +122,7 @@ func TestReasonsOfFailedPulls(t *testing.T) {
 			{test.reason, test.message}, {ImagePullBackOff, fmt.Sprintf(`Back-off pulling image "app": %s: %s`, test.reason, test.message)},
 		} {
 			var got *Error
-			_, err := p.Ensure(t.Context(), &v1.Container{Image: "app", ImagePullPolicy: v1.PullAlways}, "pod", nil, nil, func(string, string, string) {})
+			_, err := p.Ensure(t.Context(), &v1.Container{Image: "app", ImagePullPolicy: v1.PullAlways}, "pod", Logins{}, nil, func(string, string, string) {})
 			if !errors.As(err, &got) || *got != want {
 				t.Errorf("%s: %v, want %+v", test.err, err, want)
 			}
