@@ -98,11 +98,11 @@ func TestClassesOfClaimChange(t *testing.T) {
 	} {
 		before := &v1.PersistentVolumeClaim{}
 		after := before.DeepCopy()
-		if usageChanged(schema.GroupResource{Resource: "persistentvolumeclaims"}, before, after) {
+		if usageChanged(schema.GroupResource{Resource: "persistentvolumeclaims"}, before, after, quota.Lookup{}) {
 			t.Errorf("%s: counted anew without a change", name)
 		}
 		change(after)
-		if !usageChanged(schema.GroupResource{Resource: "persistentvolumeclaims"}, before, after) {
+		if !usageChanged(schema.GroupResource{Resource: "persistentvolumeclaims"}, before, after, quota.Lookup{}) {
 			t.Errorf("%s: not counted anew", name)
 		}
 	}
