@@ -68,7 +68,7 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	if err != nil {
 		return false, err
 	}
-	w.note(pod, final)
+	w.metrics.ended(pod, w.inbox.setObserved(final), final, w.runtime.started)
 	if len(final.Running()) > 0 {
 		return false, fmt.Errorf("%d containers of the pod still run after they were stopped", len(final.Running()))
 	}
@@ -116,7 +116,7 @@ func (w *worker) whileReporting(ctx context.Context, pod *v1.Pod, changed <-chan
 			continue
 		}
 		if r := w.inbox.request(); len(observed.Running()) > 0 || observed.ReadySandbox() != nil && !r.ending() {
-			w.note(pod, observed)
+			w.metrics.ended(pod, w.inbox.setObserved(observed), observed, w.runtime.started)
 			w.report(ctx, pod, observed, false)
 		}
 	}

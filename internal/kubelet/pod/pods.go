@@ -31,14 +31,15 @@ func (ws *Workers) Ready() bool {
 // Orphan reports a pod on the node without a worker. Everything that is left of
 // it is removed, unless a source has it. Calls are dropped while too many are
 // pending; callers repeat them.
-func (ws *Workers) Orphan(s *cri.Summary) { ws.report(orphans{pods: []*cri.Summary{s}}) }
+func (ws *Workers) Orphan(s *cri.Summary) { orphans{pods: []*cri.Summary{s}}.send(ws.orphans) }
 
 // Listed is Orphan for all pods in the runtime without a worker.
-func (ws *Workers) Listed(pods []*cri.Summary) { ws.report(orphans{pods, true}) }
+func (ws *Workers) Listed(pods []*cri.Summary) { orphans{pods, true}.send(ws.orphans) }
 
-func (ws *Workers) report(found orphans) {
+// send drops the orphans while too many are pending.
+func (o orphans) send(to chan<- orphans) {
 	select {
-	case ws.orphans <- found:
+	case to <- o:
 	default:
 	}
 }

@@ -80,12 +80,6 @@ func (ws *Workers) newWorker(pod *v1.Pod) *worker {
 	}
 }
 
-// note records what was observed of the pod, and counts the containers that have ended
-// since.
-func (w *worker) note(pod *v1.Pod, observed *cri.Pod) {
-	w.metrics.ended(pod, w.inbox.setObserved(observed), observed, w.runtime.started)
-}
-
 // critical reports whether the pod is never evicted.
 func (w *worker) critical(pod *v1.Pod) bool { return w.inbox.static || podquery.IsCritical(pod) }
 
@@ -162,7 +156,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, done bool, err e
 		}
 		klog.FromContext(ctx).Info("Ending a pod that no source knows")
 	}
-	w.note(r.pod, observed)
+	w.metrics.ended(r.pod, w.inbox.setObserved(observed), observed, w.runtime.started)
 	if r.ending() || podquery.Ended(w.previous(r.pod).Phase) {
 		done, err = w.terminate(ctx, r, observed)
 		return 0, done, err
@@ -313,7 +307,7 @@ func (w *worker) recheck(ctx context.Context, requested, pod *v1.Pod, failed boo
 		w.inbox.wake()
 		return
 	}
-	w.note(pod, observed)
+	w.metrics.ended(pod, w.inbox.setObserved(observed), observed, w.runtime.started)
 	w.probe(pod, observed)
 	st := w.report(ctx, pod, observed, false)
 	now := time.Now()

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 const (
@@ -91,7 +93,7 @@ func (v *Manager) links(dir, version string, payload map[string]file, nested []s
 	for _, name := range names {
 		switch {
 		case name == dataLink, name == version, wanted[name]:
-		case kept[name] && v.isDirectory(filepath.Join(dir, name)):
+		case kept[name] && isDirectory(v.FS, filepath.Join(dir, name)):
 		case strings.HasPrefix(name, ".."):
 			if err := v.FS.RemoveAll(filepath.Join(dir, name)); err != nil {
 				return err
@@ -117,8 +119,8 @@ func (v *Manager) links(dir, version string, payload map[string]file, nested []s
 	return nil
 }
 
-func (v *Manager) isDirectory(path string) bool {
-	mode, err := v.FS.Lstat(path)
+func isDirectory(disk files.FS, path string) bool {
+	mode, err := disk.Lstat(path)
 	return err == nil && mode.IsDir()
 }
 

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/csivolume"
+	"github.com/coracle-io/coracle/internal/kubelet/csi"
 )
 
 // Operations measures how volumes are mounted and unmounted, by upstream's name.
@@ -45,34 +46,30 @@ func (o *Operations) observe(plugin, operation string, began time.Time, err erro
 
 // Unmounted records that a driver was asked to unmount a volume.
 func (v *Manager) Unmounted(driver string, began time.Time, err error) {
-	v.Operations.observe(v.ofDriver(driver), unmounting, began, err)
+	v.Operations.observe(ofDriver(v.CSI, driver), unmounting, began, err)
 }
 
 const pluginPrefix = "kubernetes.io/"
 
 // ofDriver returns upstream's name of a CSI driver's plugin. Pods can name any
 // driver: those that the kubelet does not know have one name.
-func (v *Manager) ofDriver(driver string) string {
-	if v.CSI == nil || !v.CSI.Drivers().Has(driver) {
+func ofDriver(volumes *csi.Volumes, driver string) string {
+	if volumes == nil || !volumes.Drivers().Has(driver) {
 		return csivolume.PluginName
 	}
 	return csivolume.PluginName + ":" + driver
 }
 
 // pluginName returns upstream's name of the plugin of a volume. A claim whose volume
-// is not known yet has the plugin kubernetes.io/persistent-claim.
-func (v *Manager) pluginName(pod *v1.Pod, vol *v1.Volume) string {
+// is not known yet has the plugin kubernetes.io/persistent-claim: pv is nil.
+func pluginName(vol *v1.Volume, pv *v1.PersistentVolume, volumes *csi.Volumes) string {
 	switch {
 	case vol.CSI != nil:
-		return v.ofDriver(vol.CSI.Driver)
-	case vol.PersistentVolumeClaim == nil && vol.Ephemeral == nil:
-		return pluginPrefix + plugin(vol)
-	}
-	switch pv := v.resolved(pod.UID, vol); {
-	case pv == nil:
+		return ofDriver(volumes, vol.CSI.Driver)
+	case vol.PersistentVolumeClaim == nil && vol.Ephemeral == nil, pv == nil:
 		return pluginPrefix + plugin(vol)
 	case pv.Spec.CSI != nil:
-		return v.ofDriver(pv.Spec.CSI.Driver)
+		return ofDriver(volumes, pv.Spec.CSI.Driver)
 	case pv.Spec.Local != nil:
 		return pluginPrefix + "local-volume"
 	}
@@ -113,7 +110,7 @@ func (c *Counts) Collect(out chan<- prometheus.Metric) {
 			if vol.Image != nil { // the runtime mounts it
 				continue
 			}
-			name := c.Volumes.pluginName(pod, vol)
+			name := pluginName(vol, c.Volumes.resolved(pod.UID, vol), c.Volumes.CSI)
 			wanted[name]++
 			if c.Volumes.mounted(pod, vol) != "" {
 				mounted[name]++

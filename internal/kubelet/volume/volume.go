@@ -113,7 +113,7 @@ func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths ma
 		began := time.Now()
 		path, err := v.setUp(within, pod, vol, facts, all)
 		if before == "" && vol.Image == nil {
-			v.Operations.observe(v.pluginName(pod, vol), mounting, began, err)
+			v.Operations.observe(pluginName(vol, v.resolved(pod.UID, vol), v.CSI), mounting, began, err)
 		}
 		if err != nil {
 			if named := new(csi.Failure); !errors.As(err, &named) {
