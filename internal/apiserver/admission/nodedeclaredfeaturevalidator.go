@@ -32,16 +32,9 @@ func (p nodeDeclaredFeatureValidator) Validate(_ context.Context, a admission.At
 	if !is(a, "", "pods", "") && !is(a, "", "pods", "resize") {
 		return nil
 	}
-	pod, err := typed[*corev1.Pod](a, a.GetObject())
-	if err != nil {
+	old, pod, err := changeOnNode(a)
+	if err != nil || pod == nil {
 		return err
-	}
-	old, err := typed[*corev1.Pod](a, a.GetOldObject())
-	if err != nil {
-		return err
-	}
-	if pod.Spec.NodeName == "" || pod.Generation == old.Generation { // the spec is the same
-		return nil
 	}
 	required, err := features.DefaultFramework.InferForPodUpdate(
 		&features.PodInfo{Spec: &old.Spec, Status: &old.Status}, &features.PodInfo{Spec: &pod.Spec, Status: &pod.Status}, p.target)

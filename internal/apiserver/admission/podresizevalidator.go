@@ -36,16 +36,9 @@ func (p podResizeValidator) Validate(_ context.Context, a admission.Attributes, 
 	if !is(a, "", "pods", "resize") {
 		return nil
 	}
-	pod, err := typed[*corev1.Pod](a, a.GetObject())
-	if err != nil {
+	_, pod, err := changeOnNode(a)
+	if err != nil || pod == nil {
 		return err
-	}
-	old, err := typed[*corev1.Pod](a, a.GetOldObject())
-	if err != nil {
-		return err
-	}
-	if pod.Spec.NodeName == "" || pod.Generation == old.Generation { // the spec is the same
-		return nil
 	}
 	node, ok := p.nodes.Get("", pod.Spec.NodeName)
 	if !ok {
@@ -58,6 +51,23 @@ func (p podResizeValidator) Validate(_ context.Context, a admission.Attributes, 
 		return refusedResize(a, resizeNodeCapacity, "node didn't have enough allocatable resources: "+strings.Join(missing, "; "))
 	}
 	return nil
+}
+
+// changeOnNode returns a pod before and after an update, if it is on a node and the
+// update changes its specification, and nil otherwise.
+func changeOnNode(a admission.Attributes) (old, pod *corev1.Pod, err error) {
+	pod, err = typed[*corev1.Pod](a, a.GetObject())
+	if err != nil {
+		return nil, nil, err
+	}
+	old, err = typed[*corev1.Pod](a, a.GetOldObject())
+	if err != nil {
+		return nil, nil, err
+	}
+	if pod.Spec.NodeName == "" || pod.Generation == old.Generation { // the spec is the same
+		return nil, nil, nil
+	}
+	return old, pod, nil
 }
 
 // beyondAllocatable returns what a pod requests of CPU, in thousandths, and of
