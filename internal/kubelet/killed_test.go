@@ -34,6 +34,7 @@ const (
 	before moment = "before" // it is not made
 	after  moment = "after"  // it is made, and the kubelet does not hear of it
 	later  moment = "later"  // the runtime makes it while the next kubelet works
+	seen   moment = "seen"   // it makes it as soon as the next kubelet has seen that it is not made
 )
 
 // life is one kubelet's access to the machine. After its death it changes nothing
@@ -46,6 +47,7 @@ type life struct {
 	changes []string   // the names of all so far
 	dead    bool
 	pending func() // the change that the runtime makes later; nil if there is none
+	unseen  func() // a change that the runtime makes once this kubelet has seen that it is not made
 }
 
 // change makes a change, unless the kubelet is dead or is killed now.
@@ -64,7 +66,7 @@ func (l *life) attempt(name string, do func() error) (postponed bool, err error)
 	l.changes = append(l.changes, name)
 	l.dead = len(l.changes) == l.last
 	dies := l.dead
-	if postponed = dies && l.moment == later; postponed {
+	if postponed = dies && (l.moment == later || l.moment == seen); postponed {
 		l.pending = func() { _ = do() } // what it needs may be gone by then
 	}
 	l.mu.Unlock()
@@ -75,6 +77,17 @@ func (l *life) attempt(name string, do func() error) (postponed bool, err error)
 		_ = do()
 	}
 	return postponed, filestest.ErrKilled
+}
+
+// see makes the change that waits for this kubelet to have seen the runtime without it.
+func (l *life) see() {
+	l.mu.Lock()
+	do := l.unseen
+	l.unseen = nil
+	l.mu.Unlock()
+	if do != nil {
+		do()
+	}
 }
 
 func (l *life) isDead() bool {
@@ -154,6 +167,14 @@ func (r mortalRuntime) StartContainer(ctx context.Context, id string) error {
 		}
 		return err
 	})
+}
+
+func (r mortalRuntime) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
+	answer, err := r.Runtime.ContainerStatus(ctx, id, verbose)
+	if answer.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_CREATED && err == nil {
+		r.life.see()
+	}
+	return answer, err
 }
 
 func (r mortalRuntime) StopContainer(ctx context.Context, id string, timeout int64) error {
@@ -304,6 +325,9 @@ func (s *story) configure(c *Config) {
 		now.last, now.moment = s.fates[0].last, s.fates[0].moment
 		s.fates = s.fates[1:]
 	}
+	if former := s.now.Load(); former != nil && former.moment == seen {
+		now.unseen = former.pending
+	}
 	s.lives = append(s.lives, now)
 	s.now.Store(now)
 	started := func(name string) {
@@ -319,11 +343,11 @@ func (s *story) configure(c *Config) {
 // settle lets time pass, and starts the next kubelet while one is dead.
 func (s *story) settle(d time.Duration) {
 	for s.after(d); s.now.Load().isDead(); s.after(d) {
-		pending := s.now.Load().pending
+		dead := s.now.Load()
 		s.stop()
 		s.start()
-		if pending != nil {
-			pending()
+		if dead.moment == later && dead.pending != nil {
+			dead.pending()
 			synctest.Wait()
 		}
 	}
@@ -425,6 +449,9 @@ func TestKilledAtAnyChange(t *testing.T) {
 		moments := []moment{before}
 		if ofRuntime(change) {
 			moments = []moment{before, after, later}
+		}
+		if change == "StartContainer" {
+			moments = append(moments, seen)
 		}
 		for _, m := range moments {
 			t.Run(fmt.Sprintf("%d %s %s", i+1, m, change), func(t *testing.T) {

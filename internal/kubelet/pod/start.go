@@ -76,9 +76,12 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		return fail("CreateContainerConfigError", trimmed(err))
 	}
 	if left := r.observed.Find(c.Name); left != nil && left.State == cri.Created {
-		// It was never started, and keeps the name of the new instance reserved.
-		if err := r.config.Runtime.RemoveContainer(ctx, left.ID); err != nil && !cri.IsNotFound(err) {
+		started, err := r.removeCreated(ctx, left.ID)
+		if err != nil {
 			return fail("CreateContainerError", err)
+		}
+		if started {
+			return nil
 		}
 	}
 	id, err := r.config.Runtime.CreateContainer(ctx, r.sandboxID, config, r.sandbox)
@@ -123,6 +126,23 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		return &startError{reason: "PostStartHookError", err: err, deferred: true}
 	}
 	return nil
+}
+
+// removeCreated removes a container that was not started when the pod was observed: it
+// keeps the name of the new instance reserved. started reports that it stays, because
+// the runtime has started it since, as the kubelet before this one asked for.
+func (r *running) removeCreated(ctx context.Context, id string) (started bool, err error) {
+	answer, err := r.config.Runtime.ContainerStatus(ctx, id, false)
+	if err == nil {
+		if answer.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_CREATED {
+			return true, nil
+		}
+		err = r.config.Runtime.RemoveContainer(ctx, id)
+	}
+	if cri.IsNotFound(err) {
+		err = nil
+	}
+	return false, err
 }
 
 // linkLog makes the link to the log of a started container. A container runs without
