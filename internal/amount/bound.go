@@ -22,18 +22,30 @@ import (
 //
 //	body of a request ── CheckJSON, CheckCBOR, CheckProtobuf ──► decoder
 //	merged patch, applied configuration ── CheckValue ─────────► converter
+//	answer of a webhook ── CheckJSON of the patched object ────► decoder
+//	operation of a policy's JSON patch ── CheckUntyped, in celamount
+//	stored object ── CheckStoredJSON, CheckStoredProtobuf ─────► decoder
 //	annotation, name of a resource ── Parse
 //
 // The bounds leave room for what the canonical form adds: it has up to nine
 // digits after the point, and moves the zeros at the end to the exponent. With
-// it, a quantity in range stays in range.
-const (
-	// maxDigits bounds the digits before the point, after the exponent is
-	// applied, and a negative exponent.
-	maxDigits = 200
-	// maxLength bounds the text, in bytes.
-	maxLength = 256
-)
+// it, a quantity in range stays in range. What is stored may be larger, because
+// controllers write sums of quantities in range.
+type bounds struct {
+	// digits bounds the digits before the point, after the exponent is applied,
+	// and a negative exponent.
+	digits int64
+	// length bounds the text, in bytes.
+	length int
+}
+
+// maxDigits and maxLength are the bounds for what users write.
+const maxDigits, maxLength = 200, 256
+
+func fromUsers() bounds { return bounds{digits: maxDigits, length: maxLength} }
+
+// fromStore returns the bounds for stored objects.
+func fromStore() bounds { return bounds{digits: 1000, length: 1280} }
 
 // RangeError is the error for a quantity that is not in range.
 type RangeError struct{ path, text string }
@@ -61,24 +73,38 @@ func within(err error, step string) error {
 // decoder is more lenient than this package.
 var errUnreadable = errors.New("the encoding is unusual, and may hide quantities out of range")
 
-// errMalformed is the error for input that the decoder refuses. It ends a check
+// errMalformed is the error for CBOR that the decoder refuses. It ends a check
 // without an error, because the decoder has the better message.
 var errMalformed = errors.New("malformed")
 
 // Check returns a RangeError if text is a quantity out of range. It accepts
 // text that is no quantity, which ParseQuantity refuses fast.
-func Check(text string) error {
+func Check(text string) error { return fromUsers().check(text) }
+
+func (b bounds) check(text string) error {
 	text = strings.TrimSpace(text)
-	if len(text) > maxLength {
+	if len(text) > b.length {
 		return &RangeError{text: text}
 	}
 	unsigned := strings.TrimLeft(text, "+-")
 	suffix := strings.TrimLeft(unsigned, "0123456789.")
 	whole, _, _ := strings.Cut(strings.TrimLeft(strings.TrimSuffix(unsigned, suffix), "0"), ".")
-	if e := exponent(suffix); e < -maxDigits || e > maxDigits-int64(len(whole)) {
+	if e := exponent(suffix); e < -b.digits || e > b.digits-int64(len(whole)) {
 		return &RangeError{text: text}
 	}
 	return nil
+}
+
+// CheckUntyped is Check for text that may stand in a field of any type: it accepts
+// long text that is no quantity.
+func CheckUntyped(text string) error {
+	digits := strings.TrimLeft(strings.TrimSpace(text), "+-")
+	suffix := strings.TrimLeft(digits, "0123456789.")
+	isExponent := suffix != "" && suffix[0]|0x20 == 'e' && strings.Trim(suffix[1:], "+-0123456789") == ""
+	if len(suffix) > 2 && !isExponent {
+		return nil
+	}
+	return Check(text)
 }
 
 // exponent returns the exponent that a suffix stands for. It returns 0 for the

@@ -50,6 +50,41 @@ func TestRange(t *testing.T) {
 	}
 }
 
+// TestUntypedText checks text of fields that need not be quantities.
+func TestUntypedText(t *testing.T) {
+	for _, text := range append(inRange(), strings.Repeat("some text ", 100), "1e5"+strings.Repeat("x", 300), strings.Repeat("9", 300)+" bottles") {
+		if err := CheckUntyped(text); err != nil {
+			t.Errorf("%.40q: %v", text, err)
+		}
+	}
+	for _, text := range append(outOfRange(), strings.Repeat("9", 300)+"Ki", "1e"+strings.Repeat("0", 300)+"900000000") {
+		if err := CheckUntyped(text); err == nil {
+			t.Errorf("%.40q is accepted", text)
+		}
+	}
+}
+
+// TestStoredQuantities checks the bounds for what is read back from the store.
+func TestStoredQuantities(t *testing.T) {
+	for text, refused := range map[string]bool{
+		"1Gi": false, "1800e199": false, "1e999": false, strings.Repeat("9", 900): false, "1e-900": false,
+		"1e1001": true, "1e900000000": true, "1e-900000000": true, strings.Repeat("9", 1001): true,
+	} {
+		quota := &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{Used: corev1.ResourceList{"cpu": resource.MustParse("7")}}}
+		raw := fmt.Sprintf(`{"status":{"used":{"cpu":%q}}}`, text)
+		if err := CheckStoredJSON(quota, []byte(raw)); (err != nil) != refused {
+			t.Errorf("%.40s in JSON: %v", text, err)
+		}
+		field := func(number protowire.Number, content string) string {
+			return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), content))
+		}
+		message := field(3, field(2, field(1, "cpu")+field(2, field(1, text)))) // status, used, an entry
+		if err := CheckStoredProtobuf(quota, []byte(message)); (err != nil) != refused {
+			t.Errorf("%.40s in protobuf: %v", text, err)
+		}
+	}
+}
+
 // A quantity that is written back as it was read must be accepted again.
 func TestCanonicalFormsAreInRange(t *testing.T) {
 	for _, text := range append(inRange(), strings.Repeat("9", 64)+"0e98", "1"+strings.Repeat("0", 63)+"e99", strings.Repeat("1", 100)+"e100", "-"+strings.Repeat("9", 200)+"."+strings.Repeat("1", 50)) {
@@ -148,7 +183,7 @@ func TestRepeatedFieldsInJSON(t *testing.T) {
 func TestSuspiciousDocuments(t *testing.T) {
 	for _, text := range outOfRange() {
 		for i := range 4 {
-			if body := fmt.Sprintf(`{%s"a":%q}`, strings.Repeat(" ", i), text); !suspicious([]byte(body)) {
+			if body := fmt.Sprintf(`{%s"a":%q}`, strings.Repeat(" ", i), text); !Suspicious([]byte(body)) {
 				t.Errorf("%s is not suspicious", body)
 			}
 		}
@@ -157,7 +192,7 @@ func TestSuspiciousDocuments(t *testing.T) {
 		"", "{}", `{"a":100}`, `{"a":"1e99"}`, `{"uid":"3e482190-1e12-4e99-8123-0e1234567890"}`, `{"image":"a@sha256:1e900000000abcdef1e123"}`,
 		`{"time":"2026-01-02T03:04:05.123456Z"}`, `{"name":"node-1e100-a"}`, `{"path":"/release100/e2e123"}`, strings.Repeat("9", 64),
 	} {
-		if suspicious([]byte(body)) {
+		if Suspicious([]byte(body)) {
 			t.Errorf("%s is suspicious", body)
 		}
 	}
@@ -223,6 +258,7 @@ func TestUnusualProtobuf(t *testing.T) {
 		"a group":              {field(2, groups[:1]), errUnreadable},
 		"a tag of 36 bits":     {field(2, field(1, field(2, append(overlong, huge...)))), errUnreadable},
 		"a number for a value": {field(2, field(1, append([]byte{2 << 3, byte(len(quantity))}, quantity...))), errUnreadable},
+		"a value of no length": {append(field(2, field(1, []byte{2<<3 | 1, 0})), entry(quantity)...), errUnreadable},
 		"a value cut off":      {entry([]byte("k"))[:4], nil},
 		"a tag cut off":        {[]byte{0x80}, nil},
 		"another field":        {field(1, groups), nil},

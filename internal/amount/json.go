@@ -14,13 +14,19 @@ import (
 // where the type of into, a pointer, has a quantity. It returns nil for
 // malformed documents, which decoders refuse. It checks each of several fields
 // of one name, because decoders decode each.
-func CheckJSON(into any, document []byte) error {
+func CheckJSON(into any, document []byte) error { return fromUsers().checkJSON(into, document) }
+
+// CheckStoredJSON is CheckJSON for a stored object, within the wider bounds of
+// those.
+func CheckStoredJSON(into any, document []byte) error { return fromStore().checkJSON(into, document) }
+
+func (b bounds) checkJSON(into any, document []byte) error {
 	t, ok := target(into)
-	if !ok || !suspicious(document) {
+	if !ok || !Suspicious(document) {
 		return nil
 	}
 	d := jsontext.NewDecoder(bytes.NewReader(document), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	err := checkToken(d, t)
+	err := b.checkToken(d, t)
 	var outside *RangeError
 	if err == nil || errors.As(err, &outside) {
 		return err
@@ -32,7 +38,7 @@ func CheckJSON(into any, document []byte) error {
 }
 
 // checkToken checks the next value of a document, of type t.
-func checkToken(d *jsontext.Decoder, t reflect.Type) error {
+func (b bounds) checkToken(d *jsontext.Decoder, t reflect.Type) error {
 	t = pointee(t)
 	kind := d.PeekKind()
 	switch {
@@ -44,16 +50,16 @@ func checkToken(d *jsontext.Decoder, t reflect.Type) error {
 		if err != nil {
 			return err
 		}
-		return Check(token.String())
+		return b.check(token.String())
 	case kind == jsontext.KindBeginObject && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
-		return checkObject(d, t)
+		return b.checkObject(d, t)
 	case kind == jsontext.KindBeginArray && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
-		return checkArray(d, t.Elem())
+		return b.checkArray(d, t.Elem())
 	}
 	return d.SkipValue()
 }
 
-func checkObject(d *jsontext.Decoder, t reflect.Type) error {
+func (b bounds) checkObject(d *jsontext.Decoder, t reflect.Type) error {
 	if _, err := d.ReadToken(); err != nil {
 		return err
 	}
@@ -64,7 +70,7 @@ func checkObject(d *jsontext.Decoder, t reflect.Type) error {
 		}
 		inner, step, ok := below(t, token.String())
 		if ok {
-			err = within(checkToken(d, inner), step)
+			err = within(b.checkToken(d, inner), step)
 		} else {
 			err = d.SkipValue()
 		}
@@ -86,12 +92,12 @@ func below(t reflect.Type, name string) (inner reflect.Type, step string, ok boo
 	return inner, "." + name, ok
 }
 
-func checkArray(d *jsontext.Decoder, element reflect.Type) error {
+func (b bounds) checkArray(d *jsontext.Decoder, element reflect.Type) error {
 	if _, err := d.ReadToken(); err != nil {
 		return err
 	}
 	for i := 0; d.PeekKind() != jsontext.KindEndArray; i++ {
-		if err := checkToken(d, element); err != nil {
+		if err := b.checkToken(d, element); err != nil {
 			return within(err, fmt.Sprintf("[%d]", i))
 		}
 	}
@@ -103,12 +109,12 @@ func checkArray(d *jsontext.Decoder, element reflect.Type) error {
 // exponent of two digits or a suffix.
 const longRun = 64
 
-// suspicious reports whether there may be a quantity out of range in a JSON
+// Suspicious reports whether there may be a quantity out of range in a JSON
 // document: one with more than longRun digits and points, or with an exponent of
 // three digits. It takes a fraction of the time of decoding, so that the tokens
 // of few documents are read. The digests and UIDs in an object are not
 // suspicious: a quantity has a delimiter or a space on each side.
-func suspicious(document []byte) bool {
+func Suspicious(document []byte) bool {
 	for i := 2; i < len(document); i += 3 { // meets every run of three digits and points
 		if !isDigitOrPoint(document[i]) {
 			continue

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
-	"strconv"
 	"strings"
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coracle-io/coracle/internal/protomessage"
 )
 
 // members are the fields of a struct type in whose values there are quantities.
@@ -50,7 +51,7 @@ func membersOf(t reflect.Type) *members {
 			name = cmp.Or(name, f.Name)
 			m.byName[name] = f.Type
 		}
-		if number, ok := numberOf(f); ok {
+		if number, ok := protomessage.NumberOf(f); ok {
 			m.byNumber[number] = member{name, f.Type}
 		}
 	}
@@ -69,17 +70,6 @@ func (m *members) named(name string) (reflect.Type, bool) {
 		}
 	}
 	return nil, false
-}
-
-// numberOf returns the number of a field in protobuf, from a tag such as
-// "bytes,2,opt,name=spec".
-func numberOf(f reflect.StructField) (protowire.Number, bool) {
-	parts := strings.Split(f.Tag.Get("protobuf"), ",")
-	if len(parts) < 2 {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(parts[1], 10, 32)
-	return protowire.Number(n), err == nil
 }
 
 // holds reports whether there are quantities in values of a type. seen has the

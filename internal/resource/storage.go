@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/coracle-io/coracle/internal/amount"
 )
 
 // A stored value is one of two forms, which the first bytes distinguish:
@@ -81,7 +83,8 @@ func encodeJSON(v any) ([]byte, error) {
 // in any version of r. It returns the object in the hub version with defaults,
 // TypeMeta and resourceVersion set, and does not retain data. A panic in the
 // functions of the kind or in the schema of a custom resource becomes an
-// error, so that one value cannot keep the others from being read.
+// error, so that one value cannot keep the others from being read. So does a
+// quantity that would take hours to compute with.
 func DecodeStored(r *Resource, data []byte, revision int64) (obj Object, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -142,6 +145,9 @@ func decodeAny(r *Resource, data []byte) (Object, *Version, error) {
 		return nil, nil, err
 	}
 	obj := version.New()
+	if err := amount.CheckStoredJSON(obj, data); err != nil {
+		return nil, nil, err
+	}
 	if err := utiljson.Unmarshal(data, obj); err != nil {
 		return nil, nil, err
 	}
@@ -161,6 +167,9 @@ func decodeProtobuf(r *Resource, raw []byte) (Object, *Version, error) {
 	message, ok := obj.(interface{ Unmarshal([]byte) error })
 	if !ok {
 		return nil, nil, fmt.Errorf("%T has no protobuf form", obj)
+	}
+	if err := amount.CheckStoredProtobuf(obj, envelope.Raw); err != nil {
+		return nil, nil, err
 	}
 	if err := message.Unmarshal(envelope.Raw); err != nil {
 		return nil, nil, err

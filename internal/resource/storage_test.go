@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -88,6 +89,36 @@ func TestDecodeStored(t *testing.T) {
 	} {
 		if got, err := resource.DecodeStored(storedConfigMaps, []byte(data), 7); err == nil {
 			t.Errorf("%s: decoded to %v", name, got)
+		}
+	}
+}
+
+// TestStoredQuantitiesOutOfRange checks that a stored quantity that would take
+// hours to compute with is an error, and that a sum of quantities that users may
+// write is not.
+func TestStoredQuantitiesOutOfRange(t *testing.T) {
+	quotas := resource.Define(resource.Definition[corev1.ResourceQuota, *corev1.ResourceQuota]{
+		GroupVersion: corev1.SchemeGroupVersion, Names: resource.Names{Kind: "ResourceQuota", Plural: "resourcequotas"},
+	})
+	const usual = "12345678901" // as long as the others
+	protobuf, err := resource.EncodeStored(quotas, &corev1.ResourceQuota{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"},
+		Status:     corev1.ResourceQuotaStatus{Used: corev1.ResourceList{"memory": apiresource.MustParse(usual)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	json := `{"kind":"ResourceQuota","apiVersion":"v1","metadata":{"name":"q","namespace":"default"},"status":{"used":{"memory":"` + usual + `"}}}`
+	for text, refused := range map[string]bool{usual: false, "18000000e199": false, "1e900000000": true, "1e-90000000": true} {
+		for _, data := range []string{json, string(protobuf)} {
+			if len(text) != len(usual) && data != json {
+				continue
+			}
+			got, err := resource.DecodeStored(quotas, []byte(strings.ReplaceAll(data, usual, text)), 7)
+			if refused && (err == nil || !strings.Contains(err.Error(), "status.used[memory]: the quantity")) || !refused && err != nil {
+				t.Errorf("%.20q with %s: %v, %v", data, text, got, err)
+			}
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/coracle-io/coracle/internal/amount"
 )
 
-// Bound makes quantity and isQuantity refuse quantities out of range in all
-// expressions: those of policies, of definitions of custom resources, of
+// Bound makes quantity, isQuantity and JSONPatch refuse quantities out of range in
+// all expressions: those of policies, of definitions of custom resources, of
 // webhooks and of selectors of devices. The cost of an expression does not
 // depend on exponents, and a selector of a tenant runs in the scheduler.
 //
@@ -32,7 +32,7 @@ var bound = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	bounded, err := base.Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0),
-		ProgramOptions:    []cel.ProgramOption{cel.CustomDecoratorV2(boundCall)},
+		ProgramOptions:    []cel.ProgramOption{cel.CustomDecoratorV2(boundExpression)},
 	})
 	if err != nil {
 		panic(fmt.Sprintf("bounding the quantities in expressions: %v", err))
@@ -40,8 +40,11 @@ var bound = sync.OnceFunc(func() {
 	*base = *bounded
 })
 
-// boundCall replaces a call that parses a quantity.
-func boundCall(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+// boundExpression replaces calls that parse a quantity, and operations of patches.
+func boundExpression(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	if constructor, ok := i.(interpreter.InterpretableConstructor); ok && constructor.Type().TypeName() == patchType {
+		return boundPatch{constructor}, nil
+	}
 	call, ok := i.(interpreter.InterpretableCall)
 	if !ok || len(call.Args()) != 1 {
 		return i, nil

@@ -69,9 +69,9 @@ func Extensions(ctx context.Context, source objects.Source, m *metrics.Admission
 		return e
 	}
 	return map[string]admission.Interface{
-		"MutatingAdmissionWebhook": mutatingExtension{lazy("MutatingAdmissionWebhook", func(configuration io.Reader) (admission.Interface, error) {
+		"MutatingAdmissionWebhook": newMutatingWebhookExtension(lazy("MutatingAdmissionWebhook", func(configuration io.Reader) (admission.Interface, error) {
 			return mutatingwebhook.NewMutatingWebhook(configuration)
-		}, objects.MutatingWebhooks)},
+		}, objects.MutatingWebhooks)),
 		"ValidatingAdmissionWebhook": validatingExtension{lazy("ValidatingAdmissionWebhook", func(configuration io.Reader) (admission.Interface, error) {
 			return validatingwebhook.NewValidatingAdmissionWebhook(configuration)
 		}, objects.ValidatingWebhooks)},

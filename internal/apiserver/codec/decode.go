@@ -136,8 +136,8 @@ func decodeProtobuf(obj runtime.Object, expected schema.GroupVersionKind, body [
 	if !ok {
 		return actual, fmt.Errorf("object %T does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message", obj)
 	}
-	if len(envelope.Raw) > maxNesting*leastLevel && nestsTooDeep(envelope.Raw, maxNesting) {
-		return actual, errNesting
+	if err := checkNesting(obj, envelope.Raw); err != nil {
+		return actual, err
 	}
 	if err := amount.CheckProtobuf(obj, envelope.Raw); err != nil {
 		return actual, err

@@ -4,6 +4,8 @@
 package webhooks
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -38,6 +40,19 @@ func Bounded(resolver webhook.AuthenticationInfoResolver) webhook.Authentication
 	}
 }
 
+// checkKey is the key of a Check in a context.
+type checkKey struct{}
+
+// Check examines the body of a call and the body of its response. It returns the
+// body to use in place of the response's.
+type Check func(request, response []byte) []byte
+
+// WithCheck returns a context in which the responses to calls are examined before
+// they are decoded.
+func WithCheck(ctx context.Context, check Check) context.Context {
+	return context.WithValue(ctx, checkKey{}, check)
+}
+
 // transport refuses responses that are too large, and redirects to other hosts,
 // by which a webhook could make this server send requests elsewhere.
 type transport struct{ next http.RoundTripper }
@@ -57,7 +72,35 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errTooLarge(r.URL)
 	}
 	response.Body = &body{ReadCloser: response.Body, left: maxResponse, from: r.URL}
+	if check, ok := r.Context().Value(checkKey{}).(Check); ok {
+		if err := examine(check, r, response); err != nil {
+			return nil, fmt.Errorf("examining the response of the webhook at %s: %w", r.URL.Host, err)
+		}
+	}
 	return response, nil
+}
+
+// examine replaces the body of a response by what check returns for it.
+func examine(check Check, r *http.Request, response *http.Response) error {
+	defer func() { _ = response.Body.Close() }()
+	answered, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	var asked []byte
+	if r.GetBody != nil {
+		sent, err := r.GetBody()
+		if err != nil {
+			return err
+		}
+		if asked, err = io.ReadAll(sent); err != nil {
+			return err
+		}
+	}
+	used := check(asked, answered)
+	response.Body = io.NopCloser(bytes.NewReader(used))
+	response.ContentLength = int64(len(used))
+	return nil
 }
 
 func checkRedirect(from *url.URL, response *http.Response) error {

@@ -74,6 +74,28 @@ func TestResponsesAreBounded(t *testing.T) {
 	}
 }
 
+// TestChecks checks that a Check sees the bodies of a call, and that its result is
+// read in place of the response's.
+func TestChecks(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("answer")) }))
+	defer server.Close()
+	r, err := http.NewRequest(http.MethodPost, server.URL, strings.NewReader("question"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = r.WithContext(WithCheck(t.Context(), func(request, response []byte) []byte {
+		return []byte("the " + string(response) + " to the " + string(request))
+	}))
+	response, err := transport{http.DefaultTransport}.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if got, err := io.ReadAll(response.Body); string(got) != "the answer to the question" || err != nil || response.ContentLength != int64(len(got)) {
+		t.Errorf("%s, %v, %d bytes", got, err, response.ContentLength)
+	}
+}
+
 func TestRedirectsStayOnTheHost(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the other host was asked") }))
 	defer other.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	autoscaling "k8s.io/api/autoscaling/v2"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/metrics/pkg/apis/metrics/v1beta1"
@@ -48,6 +50,8 @@ const requestTimeout = 30 * time.Second
 func newAPIs(c *client.Client, mapper meta.RESTMapper) (*apis, error) {
 	config := rest.CopyConfig(c.Config)
 	config.Timeout = requestTimeout
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return checkedAnswers{next} })
 	resources, err := resourceclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of metrics.k8s.io: %w", err)

@@ -22,6 +22,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
@@ -159,12 +160,18 @@ func decode(raw []byte, from, nodeName string) ([]*v1.Pod, error) {
 		switch kind.Kind {
 		case "Pod":
 			pod := &v1.Pod{}
+			if err := checkQuantities(document, pod); err != nil {
+				return nil, err
+			}
 			if err := yaml.UnmarshalStrict([]byte(document), pod); err != nil {
 				return nil, err
 			}
 			out = append(out, pod)
 		case "PodList", "List":
 			list := &v1.PodList{}
+			if err := checkQuantities(document, list); err != nil {
+				return nil, err
+			}
 			if err := yaml.Unmarshal([]byte(document), list); err != nil {
 				return nil, err
 			}
@@ -182,6 +189,16 @@ func decode(raw []byte, from, nodeName string) ([]*v1.Pod, error) {
 		}
 	}
 	return out, nil
+}
+
+// checkQuantities returns an error if a document has a quantity that would keep the
+// kubelet busy for hours, where the type of into has a quantity.
+func checkQuantities(document string, into any) error {
+	raw, err := yaml.YAMLToJSON([]byte(document))
+	if err != nil {
+		return err
+	}
+	return amount.CheckJSON(into, raw)
 }
 
 // static completes and validates a pod of a manifest. It sets the API server's
