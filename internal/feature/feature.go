@@ -39,7 +39,8 @@ type Set struct {
 }
 
 // Parse parses the entries of --feature-gates ("Name=true"). The error lists
-// all unknown names, or all gates that are locked to another value.
+// all unknown names, all gates that are locked to another value, or all that are
+// on and depend on gates that are off.
 func Parse(entries []string) (*Set, error) {
 	s := &Set{settings: map[Gate]bool{}, named: map[Gate]bool{}}
 	var unknown, locked []string
@@ -80,7 +81,30 @@ func Parse(entries []string) (*Set, error) {
 		return nil, fmt.Errorf("--feature-gates: %s", strings.Join(locked, "; "))
 	}
 	s.apply()
+	if unmet := s.unmet(); len(unmet) > 0 {
+		return nil, fmt.Errorf("--feature-gates: %s", strings.Join(unmet, "; "))
+	}
 	return s, nil
+}
+
+// unmet describes the gates that are on and depend on gates that are off, in the
+// order of their names.
+func (s *Set) unmet() (all []string) {
+	for _, gate := range slices.Sorted(maps.Keys(dependencies())) {
+		if !s.Enabled(gate) {
+			continue
+		}
+		var off []Gate
+		for _, needed := range dependencies()[gate] {
+			if !s.Enabled(needed) {
+				off = append(off, needed)
+			}
+		}
+		if len(off) > 0 {
+			all = append(all, fmt.Sprintf("%s is enabled, but depends on features that are disabled: %v", gate, off))
+		}
+	}
+	return all
 }
 
 // apply computes the settings from the named entries.

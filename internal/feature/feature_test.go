@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,8 +20,10 @@ func TestParse(t *testing.T) {
 	}{
 		{"", "WatchList DRAAdminAccess KubeProxyIPVS", "CBORServingAndStorage GenericWorkload GitRepoVolumeDriver"},
 		{"CBORServingAndStorage=true, WatchList = false,", "CBORServingAndStorage", "WatchList"},
-		{"AllAlpha=true", "CBORServingAndStorage EvictionRequestAPI WatchList", "GenericWorkload"},
-		{"AllAlpha=true,CBORServingAndStorage=false", "EvictionRequestAPI", "CBORServingAndStorage"},
+		{"AllAlpha=true,GenericWorkload=true", "CBORServingAndStorage EvictionRequestAPI WatchList", "CoordinatedLeaderElection"},
+		{"AllAlpha=true,AllBeta=true,CBORServingAndStorage=false", "EvictionRequestAPI GenericWorkload", "CBORServingAndStorage"},
+		{"PodLevelResources=false,PodLevelResourcesFixDefaulting=false,PodLevelResourcesFixKubeletQOSClass=false,InPlacePodLevelResourcesVerticalScaling=false", "WatchList", "PodLevelResources"},
+		{"TopologyAwareWorkloadScheduling=true,GenericWorkload=true,CompositePodGroup=true", "CompositePodGroup", "WorkloadWithJob"},
 		{"AllBeta=true", "GenericWorkload", "CBORServingAndStorage"},
 		{"AllBeta=false,EnvFiles=true", "EnvFiles DRAAdminAccess", "WatchList GenericWorkload"},
 		{"GitRepoVolumeDriver=false,DRAAdminAccess=true", "DRAAdminAccess", "GitRepoVolumeDriver"},
@@ -54,10 +57,35 @@ func TestParseRefuses(t *testing.T) {
 		{"WatchList", "missing bool value for WatchList"},
 		{"ImageVolume=false", "cannot set feature gate ImageVolume to false, feature is locked to true"},
 		{"GitRepoVolumeDriver=true", "cannot set feature gate GitRepoVolumeDriver to true, feature is locked to false"},
+		{"AllAlpha=true", "--feature-gates: CompositePodGroup is enabled, but depends on features that are disabled: [GenericWorkload]; PodGroupPreemptionPolicy is enabled, but"},
+		{"CompositePodGroup=true", "CompositePodGroup is enabled, but depends on features that are disabled: [GenericWorkload TopologyAwareWorkloadScheduling]"},
+		{"ResourceHealthStatus=false", "ResourceHealthStatusMessage is enabled, but depends on features that are disabled: [ResourceHealthStatus]"},
+		{"AllBeta=false,ResourceHealthStatusMessage=true", "ResourceHealthStatusMessage is enabled, but depends on features that are disabled: [ResourceHealthStatus]"},
 	} {
 		if _, err := Parse(strings.Split(c.gates, ",")); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.gates, err)
 		}
+	}
+}
+
+// TestDependencies checks that gates depend on known ones that are no less stable
+// and on by default if they are, as upstream does.
+func TestDependencies(t *testing.T) {
+	order := map[Stage]int{Deprecated: 0, Alpha: 1, Beta: 2, GA: 3}
+	for name, needed := range dependencies() {
+		g, ok := table()[name]
+		if !ok || len(needed) == 0 || !slices.IsSorted(needed) {
+			t.Errorf("%s depends on %v", name, needed)
+		}
+		for _, other := range needed {
+			o, ok := table()[other]
+			if !ok || order[o.stage] < order[g.stage] || g.on && !o.on || g.locked && g.on && !o.locked {
+				t.Errorf("%s, %+v, depends on %s, %+v", name, g, other, o)
+			}
+		}
+	}
+	if len(dependencies()) < 30 {
+		t.Errorf("only %d gates depend on others", len(dependencies()))
 	}
 }
 

@@ -85,6 +85,49 @@ AllowOverwriteTerminationGracePeriodSeconds-lock DeclarativeValidationTakeover-l
 DisableCPUQuotaWithExclusiveCPUs+lock DisableNodeKubeProxyVersion+lock GitRepoVolumeDriver-lock
 SeparateCacheWatchRPC-lock
 `
+	// needs has a line for each gate that depends on others: the gate and those
+	// that must be on if it is.
+	needs = `
+ClusterTrustBundleProjection ClusterTrustBundle
+CompositePodGroup GenericWorkload TopologyAwareWorkloadScheduling
+DeclarativeValidationBeta DeclarativeValidation
+DeclarativeValidationTakeover DeclarativeValidation
+DRADeviceBindingConditions DRAResourceClaimDeviceStatus
+DRADeviceCompatibilityGroups DRAPartitionableDevices
+DRADeviceTaintRules DRADeviceTaints
+DRAFractionalCapacityRange DRAConsumableCapacity
+DRAOptionalNodeOperations NodeDeclaredFeatures
+DRAPartitionableDevicesType DRAPartitionableDevices DRAResourcePoolStatus
+DRAResourceClaimGranularStatusAuthorization DRAResourceClaimDeviceStatus
+DRAWorkloadResourceClaims GenericWorkload
+EventedPLEG PLEGOnDemandRelist
+ExtendWebSocketsToKubelet NodeDeclaredFeatures
+GracefulNodeShutdownBasedOnPodPriority GracefulNodeShutdown
+H2CContainerProbe NodeDeclaredFeatures
+ImageVolumeWithDigest ImageVolume
+InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling NodeDeclaredFeatures PodLevelResources
+InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScaling
+InPlacePodVerticalScalingExclusiveMemory InPlacePodVerticalScaling
+InPlacePodVerticalScalingInitContainers InPlacePodVerticalScaling NodeDeclaredFeatures
+InPlacePodVerticalScalingMemoryBackedVolumes InPlacePodVerticalScaling NodeDeclaredFeatures
+InPlacePodVerticalScalingSchedulerPreemption InPlacePodVerticalScaling
+KubeletAllocatedPodsEndpoint InPlacePodVerticalScaling
+MatchLabelKeysInPodTopologySpreadSelectorMerge MatchLabelKeysInPodTopologySpread
+PodGroupPreemptionPolicy GenericWorkload
+PodLevelResourceManagers PodLevelResources
+PodLevelResourcesFixDefaulting PodLevelResources
+PodLevelResourcesFixKubeletQOSClass PodLevelResources
+ProcMountType UserNamespacesSupport
+ResourceHealthStatusMessage ResourceHealthStatus
+RestartAllContainersOnContainerExits ContainerRestartRules NodeDeclaredFeatures
+ServiceAccountTokenNodeBinding ServiceAccountTokenNodeBindingValidation
+StorageVersionAPI APIServerIdentity
+TopologyAwareWorkloadScheduling GenericWorkload
+UnknownVersionInteroperabilityProxy APIServerIdentity
+UserNamespacesHostNetworkSupport NodeDeclaredFeatures UserNamespacesSupport
+WindowsGracefulNodeShutdown GracefulNodeShutdown
+WorkloadWithJob GenericWorkload
+`
 )
 
 // A gate is a row of the table.
@@ -104,6 +147,21 @@ func parseTable() map[Gate]gate {
 			entry, locked := strings.CutSuffix(entry, "lock")
 			name := strings.TrimRight(entry, "+-")
 			all[Gate(name)] = gate{stage: stage, on: strings.HasSuffix(entry, "+"), locked: locked}
+		}
+	}
+	return all
+}
+
+// dependencies returns the gates that each gate depends on, in the order of their
+// names. Callers must not change the map.
+var dependencies = sync.OnceValue(parseDependencies)
+
+func parseDependencies() map[Gate][]Gate {
+	all := map[Gate][]Gate{}
+	for line := range strings.Lines(strings.TrimSpace(needs)) {
+		names := strings.Fields(line)
+		for _, name := range names[1:] {
+			all[Gate(names[0])] = append(all[Gate(names[0])], Gate(name))
 		}
 	}
 	return all

@@ -380,11 +380,11 @@ func TestWhatIsNotServed(t *testing.T) {
 
 // The feature gates of the controller manager turn off the controller, or only rules.
 func TestGates(t *testing.T) {
-	for entry, want := range map[string]string{"DRADeviceTaints=false": "p", "DRADeviceTaintRules=false": ""} {
+	for entry, want := range map[string]string{"DRADeviceTaints=false,DRADeviceTaintRules=false": "p", "DRADeviceTaintRules=false": ""} {
 		t.Run(entry, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, pod("p"), claim("p", "d"), slice(1, noExec("a")))
-				gates, err := feature.Parse([]string{entry})
+				gates, err := feature.Parse(strings.Split(entry, ","))
 				if err != nil {
 					t.Fatal(err)
 				}

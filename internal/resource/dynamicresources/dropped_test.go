@@ -21,11 +21,11 @@ func TestDropped(t *testing.T) {
 		allowMultipleAllocations: true, capacity: {m: {value: 4, requestPolicy: {default: 1, validValues: [1]}}},
 		consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]}]}`
 	for gates, gone := range map[string]string{
-		"":                            "",
-		"-DRAPartitionableDevices":    "perDeviceNodeSelection allNodes consumesCounters",
-		"-DRADeviceTaints":            "taints",
-		"-DRADeviceBindingConditions": "bindsToNode bindingConditions bindingFailureConditions",
-		"-DRAConsumableCapacity":      "allowMultipleAllocations requestPolicy",
+		"":                                      "",
+		"-DRAPartitionableDevices":              "perDeviceNodeSelection allNodes consumesCounters",
+		"-DRADeviceTaints -DRADeviceTaintRules": "taints",
+		"-DRADeviceBindingConditions":           "bindsToNode bindingConditions bindingFailureConditions",
+		"-DRAConsumableCapacity -DRAFractionalCapacityRange": "allowMultipleAllocations requestPolicy",
 	} {
 		s := &resourcev1.ResourceSlice{}
 		s.Name = "s"
@@ -88,7 +88,7 @@ func TestDerivedAttributes(t *testing.T) {
 	}
 
 	c := fresh()
-	if errs := resourcetest.BeforeCreate(r, request("-DRAConsumableCapacity -DRADeviceTaints"), c); len(errs) != 1 || errs[0].Field != "spec.devices.constraints[2].matchAttribute" {
+	if errs := resourcetest.BeforeCreate(r, request("-DRAConsumableCapacity -DRAFractionalCapacityRange -DRADeviceTaints -DRADeviceTaintRules"), c); len(errs) != 1 || errs[0].Field != "spec.devices.constraints[2].matchAttribute" {
 		t.Errorf("%v, want what the third constraint compares to be missing", errs)
 	}
 	exactly := c.Spec.Devices.Requests[0].Exactly
@@ -112,7 +112,7 @@ func TestDroppedFromStatus(t *testing.T) {
 		shareID: 3e4a2d5c-7b2f-4d3a-9d1e-1f2a3b4c5d6e, consumedCapacity: {m: 1}, tolerations: [{operator: Exists}],
 		bindingConditions: [a], bindingFailureConditions: [b]}]}}, devices: [{driver: d.example, pool: p, device: a,
 		shareID: 3e4a2d5c-7b2f-4d3a-9d1e-1f2a3b4c5d6e}]}`
-	const off = "-DRAConsumableCapacity -DRADeviceTaints -DRADeviceBindingConditions"
+	const off = "-DRAConsumableCapacity -DRAFractionalCapacityRange -DRADeviceTaints -DRADeviceTaintRules -DRADeviceBindingConditions"
 	for name, test := range map[string]struct {
 		gates string
 		again bool // the stored claim has the same status
@@ -121,8 +121,8 @@ func TestDroppedFromStatus(t *testing.T) {
 		"on":            {want: 7},
 		"off":           {gates: off},
 		"as before":     {gates: off, again: true, want: 7},
-		"taints alone":  {gates: "-DRADeviceTaints", want: 6},
-		"sharing alone": {gates: "-DRAConsumableCapacity", want: 4},
+		"taints alone":  {gates: "-DRADeviceTaints -DRADeviceTaintRules", want: 6},
+		"sharing alone": {gates: "-DRAConsumableCapacity -DRAFractionalCapacityRange", want: 4},
 	} {
 		old := &resourcev1.ResourceClaim{}
 		old.Name, old.Namespace, old.ResourceVersion = "c", "n", "1"

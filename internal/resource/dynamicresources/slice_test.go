@@ -128,7 +128,7 @@ spec.devices[0].consumesCounters[0].compatibilityGroups[1]: Invalid value: "A": 
 spec.devices[0].consumesCounters[0].compatibilityGroups[1]: Duplicate value: "A"`,
 		},
 		"partition types": {
-			gates: "DRAPartitionableDevicesType",
+			gates: "DRAPartitionableDevicesType DRAResourcePoolStatus",
 			spec: `{partitionTypeAttribute: d.example/type, devices: [
 				{name: a, attributes: {d.example/type: {string: Full}}, consumesCounters: [{counterSet: c, counters: {x: {value: 2}}}]},
 				{name: b, attributes: {d.example/type: {string: Full}}, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]},
@@ -140,7 +140,7 @@ spec.devices[2].attributes[d.example/type]: Required value
 spec.devices[5].attributes[d.example/type]: Invalid value: {"IntValue":1,`,
 		},
 		"partition types with a short name": {
-			gates: "DRAPartitionableDevicesType",
+			gates: "DRAPartitionableDevicesType DRAResourcePoolStatus",
 			spec:  `{partitionTypeAttribute: type, devices: [{name: a, consumesCounters: [{counterSet: c, counters: {x: {value: 2}}}]}]}`,
 			want:  `spec.partitionTypeAttribute: Invalid value: "type": a fully qualified name must be`,
 		},

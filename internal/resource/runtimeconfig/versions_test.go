@@ -274,7 +274,7 @@ func differs(a, b reflect.Type, path string, seen map[[2]reflect.Type]bool) stri
 // TestServeWithoutFeature checks that a kind that is served by default is only
 // read from the store if its feature is disabled.
 func TestServeWithoutFeature(t *testing.T) {
-	features, err := feature.Parse([]string{"ClusterTrustBundle=false", "DRADeviceTaintRules=false"})
+	features, err := feature.Parse([]string{"ClusterTrustBundle=false", "ClusterTrustBundleProjection=false", "DRADeviceTaintRules=false"})
 	if err != nil {
 		t.Fatal(err)
 	}

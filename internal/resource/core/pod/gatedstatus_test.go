@@ -127,7 +127,7 @@ func TestStatusOfDisabledFeatures(t *testing.T) {
 		"digests kept": {"", full, full},
 		"resources off": {"InPlacePodLevelResourcesVerticalScaling=false,ImageVolumeWithDigest=true", `{}`,
 			strings.ReplaceAll(full, `resources: {requests: {cpu: "1"}}, allocatedResources: {cpu: "1"}, `, "")},
-		"health off": {"ResourceHealthStatus=false", full, strings.ReplaceAll(full, "allocatedResourcesStatus: [{name: example.com/gpu}], ", "")},
+		"health off": {"ResourceHealthStatus=false,ResourceHealthStatusMessage=false", full, strings.ReplaceAll(full, "allocatedResourcesStatus: [{name: example.com/gpu}], ", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			features, err := feature.Parse(strings.Split(test.gates, ","))

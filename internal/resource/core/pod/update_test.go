@@ -146,7 +146,7 @@ func checkPodUpdates(t *testing.T, cases map[string]updateCase) {
 // TestDisabledFieldsOfEndpoints checks that no endpoint of a pod stores fields of
 // disabled features.
 func TestDisabledFieldsOfEndpoints(t *testing.T) {
-	features, err := feature.Parse([]string{"PodLevelResources=false"})
+	features, err := feature.Parse([]string{"PodLevelResources=false", "PodLevelResourcesFixDefaulting=false", "PodLevelResourcesFixKubeletQOSClass=false", "InPlacePodLevelResourcesVerticalScaling=false"})
 	if err != nil {
 		t.Fatal(err)
 	}
