@@ -52,7 +52,7 @@ func (e mutatingWebhookExtension) checked(ctx context.Context, kinds runtime.Obj
 	if err == nil {
 		return answer
 	}
-	refusal, err := json.Marshal(refused(review, fmt.Sprintf("the webhook's patch is refused: %v", err)))
+	refusal, err := json.Marshal(refusalOf(review, fmt.Sprintf("the webhook's patch is refused: %v", err)))
 	if err != nil { // does not happen: what was decoded can be encoded
 		return nil
 	}
@@ -121,8 +121,8 @@ func decodeReview(decoder runtime.Decoder, answer []byte) (review runtime.Object
 	return nil, nil
 }
 
-// refused turns a review with a response into one that refuses the request.
-func refused(review runtime.Object, message string) runtime.Object {
+// refusalOf turns a review with a response into one that refuses the request.
+func refusalOf(review runtime.Object, message string) runtime.Object {
 	status := &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonBadRequest, Code: http.StatusBadRequest, Message: message}
 	switch r := review.(type) {
 	case *admissionv1.AdmissionReview:
