@@ -12,19 +12,34 @@ import (
 // without scopes selects every object. A quota with scopes selects no object
 // of a kind that scopes do not apply to.
 func Selects(q *corev1.ResourceQuota, obj any) bool {
-	for _, s := range requirements(q) {
-		selected := false
-		switch o := obj.(type) {
-		case *corev1.Pod:
-			selected = selectsPod(s, o)
-		case *corev1.PersistentVolumeClaim:
-			selected = s.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass && matches(s, attributesClasses(o)...)
-		}
-		if !selected {
+	for _, s := range Requirements(q) {
+		if !satisfies(s, obj) {
 			return false
 		}
 	}
 	return true
+}
+
+// Satisfied returns those of some scopes' requirements that the object satisfies.
+// An object of a kind that scopes do not apply to satisfies none.
+func Satisfied(all []corev1.ScopedResourceSelectorRequirement, obj any) []corev1.ScopedResourceSelectorRequirement {
+	var satisfied []corev1.ScopedResourceSelectorRequirement
+	for _, s := range all {
+		if satisfies(s, obj) {
+			satisfied = append(satisfied, s)
+		}
+	}
+	return satisfied
+}
+
+func satisfies(s corev1.ScopedResourceSelectorRequirement, obj any) bool {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		return selectsPod(s, o)
+	case *corev1.PersistentVolumeClaim:
+		return s.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass && matches(s, attributesClasses(o)...)
+	}
+	return false
 }
 
 // Scoped reports whether the quota has scopes.
@@ -32,7 +47,8 @@ func Scoped(q *corev1.ResourceQuota) bool {
 	return len(q.Spec.Scopes) > 0 || q.Spec.ScopeSelector != nil && len(q.Spec.ScopeSelector.MatchExpressions) > 0
 }
 
-func requirements(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement {
+// Requirements returns the quota's scopes as requirements.
+func Requirements(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement {
 	var all []corev1.ScopedResourceSelectorRequirement
 	for _, s := range q.Spec.Scopes {
 		all = append(all, corev1.ScopedResourceSelectorRequirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})

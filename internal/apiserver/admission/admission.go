@@ -58,6 +58,9 @@ type Config struct {
 	// NotReadySeconds and UnreachableSeconds are how long pods tolerate nodes that
 	// are not ready or unreachable, unless they say so; nil is 300.
 	NotReadySeconds, UnreachableSeconds *int64
+	// Configured are the configurations of plugins in
+	// --admission-control-config-file, by name.
+	Configured map[string]Configuration
 	// Extensions are the plugins for webhooks and CEL policies, by name, as
 	// returned by Extensions.
 	Extensions map[string]admission.Interface
@@ -72,6 +75,8 @@ type registration struct {
 	// evaluates rules of users. Only these plugins are measured: the others take
 	// less time than measuring does. Extensions measure themselves.
 	blocks bool
+	// configured says that the plugin does not run without a configuration.
+	configured bool
 }
 
 // order returns all plugins in upstream's order.
@@ -87,11 +92,13 @@ func order() []registration {
 		{name: "NodeRestriction", on: true, build: newNodeRestriction},
 		{name: "TaintNodesByCondition", on: true, build: func(*Config) admission.Interface { return taintNodesByCondition{} }},
 		{name: "AlwaysPullImages", build: func(*Config) admission.Interface { return alwaysPullImages{} }},
+		{name: "ImagePolicyWebhook", build: newImagePolicyWebhook, blocks: true, configured: true},
 		{name: "PodSecurity", on: true, build: newPodSecurity, blocks: true},
 		{name: "PodNodeSelector", build: newPodNodeSelector},
 		{name: "Priority", on: true, build: newPriority},
 		{name: "DefaultTolerationSeconds", on: true, build: newDefaultTolerationSeconds},
 		{name: "PodTolerationRestriction", build: newPodTolerationRestriction},
+		{name: "EventRateLimit", build: newEventRateLimit, configured: true},
 		{name: "ExtendedResourceToleration", build: func(*Config) admission.Interface { return extendedResourceToleration{} }},
 		{name: "DefaultStorageClass", on: true, build: newDefaultStorageClass},
 		{name: "StorageObjectInUseProtection", on: true, build: func(*Config) admission.Interface { return storageObjectInUseProtection{} }},
@@ -159,7 +166,8 @@ func Check(enable, disable []string) error {
 	return nil
 }
 
-// New builds the chain. It fails if Check does.
+// New builds the chain. It fails if Check does, and if a plugin lacks the
+// configuration that it needs.
 func New(c *Config) (*Chain, error) {
 	if err := Check(c.Enable, c.Disable); err != nil {
 		return nil, err
@@ -169,6 +177,11 @@ func New(c *Config) (*Chain, error) {
 		enabled, disabled := slices.Contains(c.Enable, r.name), slices.Contains(c.Disable, r.name)
 		if disabled || !r.on && !enabled {
 			continue
+		}
+		if _, ok := c.Configured[r.name]; r.configured && !ok {
+			if _, err := Configure(r.name, nil); err != nil {
+				return nil, fmt.Errorf("couldn't init admission plugin %q: %w", r.name, err)
+			}
 		}
 		plugin, ok := c.Extensions[r.name]
 		if !ok && r.build != nil {

@@ -115,6 +115,10 @@ func TestPluginsByFlag(t *testing.T) {
 func TestEnabledPluginsRun(t *testing.T) {
 	c := config(objectstest.NewMemory())
 	c.Enable, c.QuotaUpdater = Names(), CacheQuotas{}
+	c.Configured = map[string]Configuration{
+		"EventRateLimit":     {eventLimits: []eventLimit{{Type: serverLimit, QPS: 1, Burst: 1}}},
+		"ImagePolicyWebhook": {imagePolicy: &imagePolicy{}},
+	}
 	c.Extensions = Extensions(t.Context(), c.Objects, nil, nil, nil)
 	chain, err := New(c)
 	if err != nil {
@@ -122,6 +126,21 @@ func TestEnabledPluginsRun(t *testing.T) {
 	}
 	if got := chain.Plugins(); !slices.Equal(got, Names()) {
 		t.Errorf("%v run, want %v", got, Names())
+	}
+}
+
+// TestPluginsNeedConfigurations checks that a plugin that cannot run without a
+// configuration is refused.
+func TestPluginsNeedConfigurations(t *testing.T) {
+	for plugin, want := range map[string]string{
+		"EventRateLimit":     `couldn't init admission plugin "EventRateLimit": limits: Invalid value: null: must not be empty`,
+		"ImagePolicyWebhook": `couldn't init admission plugin "ImagePolicyWebhook": no config specified`,
+	} {
+		c := config(objectstest.NewMemory())
+		c.Enable = []string{plugin}
+		if _, err := New(c); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", plugin, err, want)
+		}
 	}
 }
 

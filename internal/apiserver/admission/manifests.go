@@ -20,17 +20,9 @@ import (
 	definitions "github.com/coracle-io/coracle/internal/resource/admissionregistration"
 )
 
-// Configuration is the configuration of a plugin for webhooks or policies.
-type Configuration struct {
-	raw []byte
-	// manifests is the directory of objects that the plugin obeys besides the
-	// stored ones (staticManifestsDir, KEP-5793), or "".
-	manifests string
-}
-
-// Configure checks the configuration of a plugin in --admission-control-config-file,
+// configureExtension checks the configuration of a plugin for webhooks or policies,
 // and the objects in the directory that it names.
-func Configure(plugin string, raw []byte) (Configuration, error) {
+func configureExtension(plugin string, raw []byte) (Configuration, error) {
 	c := Configuration{raw: raw}
 	loaders := manifestLoaders()
 	var load func(dir string) error

@@ -76,7 +76,7 @@ func TestManifestsAreValidated(t *testing.T) {
 		"another kind":           {"ValidatingAdmissionPolicy", policies, hook("a.static.k8s.io", "url: 'https://a.example.com'"), "unsupported resource type"},
 		"a service":              {"MutatingAdmissionWebhook", hooks, hook("a.static.k8s.io", "service: {namespace: a, name: b}"), "a.static.k8s.io"},
 		"another configuration":  {"MutatingAdmissionPolicy", policies, "", "unexpected type"},
-		"a plugin without files": {"ResourceQuota", policies, "", "takes no configuration here"},
+		"a plugin without files": {"LimitRanger", policies, "", "takes no configuration here"},
 	} {
 		_, err := Configure(test.plugin, configurationOf(t, test.kind, test.content))
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {

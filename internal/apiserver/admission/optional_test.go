@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -157,6 +158,88 @@ func TestPodNodeSelector(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, test.refusal)
 		}
 		if diff := cmp.Diff(test.want, o.Spec.NodeSelector); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// TestConfiguredNodeSelectors checks the cluster's default and the labels that a
+// namespace allows, from the configuration of the plugin.
+func TestConfiguredNodeSelectors(t *testing.T) {
+	const annotation = "scheduler.alpha.kubernetes.io/node-selector"
+	const refusal = `pods "p" is forbidden: pod node label selector labels conflict with its namespace whitelist`
+	for name, test := range map[string]struct {
+		file        string
+		annotations map[string]string
+		pod, want   map[string]string
+		refusal     string
+	}{
+		"default":                  {"clusterDefaultNodeSelector: env=dev", nil, map[string]string{"a": "b"}, map[string]string{"a": "b", "env": "dev"}, ""},
+		"of the namespace":         {"clusterDefaultNodeSelector: env=dev", map[string]string{annotation: "env=test"}, nil, map[string]string{"env": "test"}, ""},
+		"an empty annotation":      {"clusterDefaultNodeSelector: env=dev", map[string]string{annotation: ""}, nil, nil, ""},
+		"conflict":                 {"clusterDefaultNodeSelector: env=dev", nil, map[string]string{"env": "test"}, map[string]string{"env": "test"}, `pods "p" is forbidden: pod node label selector conflicts with its namespace node label selector`},
+		"allowed":                  {"web: 'env=dev, disk=ssd'", nil, map[string]string{"env": "dev"}, map[string]string{"env": "dev"}, ""},
+		"another label":            {"web: env=dev", nil, map[string]string{"a": "b"}, map[string]string{"a": "b"}, refusal},
+		"another value":            {"web: env=dev", nil, map[string]string{"env": "test"}, map[string]string{"env": "test"}, refusal},
+		"default is not allowed":   {"{web: env=dev, clusterDefaultNodeSelector: a=b}", nil, nil, map[string]string{"a": "b"}, refusal},
+		"labels of another":        {"shop: env=dev", nil, map[string]string{"a": "b"}, map[string]string{"a": "b"}, ""},
+		"an empty list allows all": {"web: ''", nil, map[string]string{"a": "b"}, map[string]string{"a": "b"}, ""},
+	} {
+		configured, err := Configure("PodNodeSelector", []byte("podNodeSelectorPluginConfig:\n  "+test.file))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		c := annotated(test.annotations)
+		c.Configured = map[string]Configuration{"PodNodeSelector": configured}
+		o := pod(func(p *corev1.Pod) { p.Spec.NodeSelector = test.pod })
+		if got := run(t, newPodNodeSelector(c), write{resource: "pods", obj: o}); got != test.refusal {
+			t.Errorf("%s: %q, want %q", name, got, test.refusal)
+		}
+		if diff := cmp.Diff(test.want, o.Spec.NodeSelector); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// TestConfiguredTolerations checks the cluster's default and whitelist of
+// tolerations, which annotations of the namespace replace.
+func TestConfiguredTolerations(t *testing.T) {
+	const given, allowed = "scheduler.alpha.kubernetes.io/defaultTolerations", "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+	configured, err := Configure("PodTolerationRestriction", []byte(`
+apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1
+kind: Configuration
+default: [{key: cluster, operator: Exists}]
+whitelist: [{key: cluster, operator: Exists}, {key: k, operator: Exists}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := func(key string) corev1.Toleration {
+		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists}
+	}
+	const refusal = `pods "p" is forbidden: pod tolerations (possibly merged with cluster default tolerations) conflict with its cluster whitelist`
+	for name, test := range map[string]struct {
+		annotations map[string]string
+		op          admission.Operation
+		pod, want   []corev1.Toleration
+		refusal     string
+	}{
+		"default":                    {nil, "", []corev1.Toleration{exists("k")}, []corev1.Toleration{exists("k"), exists("cluster")}, ""},
+		"not for an update":          {nil, admission.Update, []corev1.Toleration{exists("k")}, []corev1.Toleration{exists("k")}, ""},
+		"of the namespace":           {map[string]string{given: `[{"key": "k", "operator": "Exists"}]`}, "", nil, []corev1.Toleration{exists("k")}, ""},
+		"no default":                 {map[string]string{given: ""}, "", nil, nil, ""},
+		"not allowed":                {nil, "", []corev1.Toleration{exists("other")}, []corev1.Toleration{exists("other"), exists("cluster")}, refusal},
+		"allowed by the namespace":   {map[string]string{allowed: ""}, "", []corev1.Toleration{exists("other")}, []corev1.Toleration{exists("other"), exists("cluster")}, ""},
+		"a list of the namespace":    {map[string]string{given: "[]", allowed: `[{"key": "other", "operator": "Exists"}]`}, "", []corev1.Toleration{exists("other")}, []corev1.Toleration{exists("other")}, ""},
+		"refused by the namespace's": {map[string]string{given: "[]", allowed: `[{"key": "a", "operator": "Exists"}]`}, "", []corev1.Toleration{exists("k")}, []corev1.Toleration{exists("k")}, strings.ReplaceAll(refusal, "cluster", "namespace")},
+	} {
+		c := annotated(test.annotations)
+		c.Configured = map[string]Configuration{"PodTolerationRestriction": configured}
+		o := pod(func(p *corev1.Pod) { p.Spec.Tolerations = test.pod })
+		if got := run(t, newPodTolerationRestriction(c), write{op: test.op, resource: "pods", obj: o}); got != test.refusal {
+			t.Errorf("%s: %q, want %q", name, got, test.refusal)
+		}
+		if diff := cmp.Diff(test.want, o.Spec.Tolerations); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}

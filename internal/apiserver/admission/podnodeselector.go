@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/admission"
+	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 )
@@ -14,16 +15,47 @@ import (
 // nodeSelectorAnnotation of a namespace is the node selector of its pods.
 const nodeSelectorAnnotation = "scheduler.alpha.kubernetes.io/node-selector"
 
+// defaultNodeSelector is the name of the node selector for the pods of namespaces
+// without the annotation, in the plugin's configuration.
+const defaultNodeSelector = "clusterDefaultNodeSelector"
+
 // podNodeSelector adds the node selector of the namespace to pods, and refuses
-// pods with another value of a label.
+// pods with another value of a label, or with a label that the configuration does
+// not allow in the namespace.
 type podNodeSelector struct {
 	onCreate
 	namespaces objects.Reader[*corev1.Namespace]
 	refresh    func(context.Context) error
+	// configured has the default node selector, and the labels that a namespace
+	// allows, by its name.
+	configured map[string]labels.Set
 }
 
 func newPodNodeSelector(c *Config) admission.Interface {
-	return podNodeSelector{namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces), refresh: c.Refresh}
+	return podNodeSelector{
+		namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces), refresh: c.Refresh,
+		configured: c.Configured["PodNodeSelector"].nodeSelectors,
+	}
+}
+
+// readNodeSelectors reads the configuration of the plugin: node selectors by
+// namespace, below podNodeSelectorPluginConfig. It has no version.
+func readNodeSelectors(raw []byte) (map[string]labels.Set, error) {
+	var file struct {
+		Selectors map[string]string `json:"podNodeSelectorPluginConfig"`
+	}
+	if err := yaml.Unmarshal(raw, &file); err != nil {
+		return nil, err
+	}
+	all := map[string]labels.Set{}
+	for namespace, text := range file.Selectors {
+		selector, err := labels.ConvertSelectorToLabelsMap(text)
+		if err != nil {
+			return nil, fmt.Errorf("podNodeSelectorPluginConfig[%s]: %w", namespace, err)
+		}
+		all[namespace] = selector
+	}
+	return all, nil
 }
 
 func (p podNodeSelector) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -35,12 +67,24 @@ func (p podNodeSelector) Admit(ctx context.Context, a admission.Attributes, _ ad
 }
 
 func (p podNodeSelector) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	_, _, err := p.find(ctx, a)
-	return err
+	pod, _, err := p.find(ctx, a)
+	if err != nil || pod == nil {
+		return err
+	}
+	allowed := p.configured[a.GetNamespace()]
+	if len(allowed) == 0 {
+		return nil
+	}
+	for name, value := range pod.Spec.NodeSelector {
+		if have, ok := allowed[name]; !ok || have != value {
+			return refused(a, "pod node label selector labels conflict with its namespace whitelist")
+		}
+	}
+	return nil
 }
 
 // find returns the pod of a write and the node selector of its namespace, unless
-// they conflict. The selector is empty for other writes.
+// they conflict. The pod is nil for other writes.
 func (p podNodeSelector) find(ctx context.Context, a admission.Attributes) (*corev1.Pod, labels.Set, error) {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok || !is(a, "", "pods", "") {
@@ -50,9 +94,11 @@ func (p podNodeSelector) find(ctx context.Context, a admission.Attributes) (*cor
 	if err != nil {
 		return nil, nil, err
 	}
-	selector, err := labels.ConvertSelectorToLabelsMap(ns.Annotations[nodeSelectorAnnotation])
-	if err != nil {
-		return nil, nil, fmt.Errorf("the annotation %s of namespace %s: %w", nodeSelectorAnnotation, ns.Name, err)
+	selector := p.configured[defaultNodeSelector]
+	if text, ok := ns.Annotations[nodeSelectorAnnotation]; ok {
+		if selector, err = labels.ConvertSelectorToLabelsMap(text); err != nil {
+			return nil, nil, fmt.Errorf("the annotation %s of namespace %s: %w", nodeSelectorAnnotation, ns.Name, err)
+		}
 	}
 	if labels.Conflicts(selector, pod.Spec.NodeSelector) {
 		return nil, nil, refused(a, "pod node label selector conflicts with its namespace node label selector")

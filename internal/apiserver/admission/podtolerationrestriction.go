@@ -7,10 +7,14 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/podquery"
+	corepod "github.com/coracle-io/coracle/internal/resource/core/pod"
 )
 
 // The annotations of a namespace with the tolerations that its pods get and may
@@ -22,15 +26,43 @@ const (
 
 // podTolerationRestriction adds the default tolerations of the namespace to
 // pods, and refuses tolerations that the namespace does not allow. Pods that
-// request memory or CPU tolerate nodes under memory pressure.
+// request memory or CPU tolerate nodes under memory pressure. The configuration
+// has the lists of namespaces without the annotations.
 type podTolerationRestriction struct {
 	onWrite
 	namespaces objects.Reader[*corev1.Namespace]
 	refresh    func(context.Context) error
+	configured tolerationConfiguration
+}
+
+// tolerationConfiguration is the Configuration of the plugin in version
+// podtolerationrestriction.admission.k8s.io/v1alpha1.
+type tolerationConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+	Default         []corev1.Toleration `json:"default,omitempty"`
+	Whitelist       []corev1.Toleration `json:"whitelist,omitempty"`
 }
 
 func newPodTolerationRestriction(c *Config) admission.Interface {
-	return podTolerationRestriction{namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces), refresh: c.Refresh}
+	return podTolerationRestriction{
+		namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces), refresh: c.Refresh,
+		configured: c.Configured["PodTolerationRestriction"].tolerations,
+	}
+}
+
+// readTolerations reads and validates the configuration of the plugin.
+func readTolerations(raw []byte) (tolerationConfiguration, error) {
+	var c tolerationConfiguration
+	version := schema.GroupVersion{Group: "podtolerationrestriction.admission.k8s.io", Version: "v1alpha1"}
+	if err := decodeTyped(raw, version, &c.TypeMeta, &c); err != nil {
+		return c, err
+	}
+	path := field.NewPath("podtolerationrestriction")
+	errs := append(corepod.ValidateTolerations(c.Default, path.Child("default"), false), corepod.ValidateTolerations(c.Whitelist, path.Child("whitelist"), false)...)
+	if len(errs) > 0 {
+		return c, fmt.Errorf("invalid config: %v", errs)
+	}
+	return c, nil
 }
 
 func (p podTolerationRestriction) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -40,9 +72,12 @@ func (p podTolerationRestriction) Admit(ctx context.Context, a admission.Attribu
 	}
 	var further []corev1.Toleration
 	if a.GetOperation() == admission.Create {
-		var err error
-		if further, err = p.tolerations(ctx, a, defaultTolerationsAnnotation); err != nil {
+		own, has, err := p.tolerations(ctx, a, defaultTolerationsAnnotation)
+		if err != nil {
 			return err
+		}
+		if further = own; !has {
+			further = slices.Clone(p.configured.Default)
 		}
 	}
 	if podquery.QOSClass(pod) != corev1.PodQOSBestEffort {
@@ -61,27 +96,38 @@ func (p podTolerationRestriction) Validate(ctx context.Context, a admission.Attr
 	if !ok || !is(a, "", "pods", "") || len(pod.Spec.Tolerations) == 0 {
 		return nil
 	}
-	allowed, err := p.tolerations(ctx, a, allowedTolerationsAnnotation)
-	if err != nil || len(allowed) == 0 {
+	allowed, has, err := p.tolerations(ctx, a, allowedTolerationsAnnotation)
+	if err != nil {
 		return err
+	}
+	from := "namespace"
+	if !has {
+		allowed, from = p.configured.Whitelist, "cluster"
+	}
+	if len(allowed) == 0 {
+		return nil
 	}
 	for _, t := range pod.Spec.Tolerations {
 		if !slices.ContainsFunc(allowed, func(in corev1.Toleration) bool { return containsToleration(in, t) }) {
-			return refused(a, "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist")
+			return refused(a, "pod tolerations (possibly merged with %s default tolerations) conflict with its %s whitelist", from, from)
 		}
 	}
 	return nil
 }
 
-// tolerations returns the list in an annotation of the namespace.
-func (p podTolerationRestriction) tolerations(ctx context.Context, a admission.Attributes, annotation string) ([]corev1.Toleration, error) {
+// tolerations returns the list in an annotation of the namespace. has reports
+// whether there is one; it may be empty.
+func (p podTolerationRestriction) tolerations(ctx context.Context, a admission.Attributes, annotation string) (list []corev1.Toleration, has bool, err error) {
 	ns, err := namespaceOf(ctx, a, p.namespaces, p.refresh)
-	if err != nil || ns.Annotations[annotation] == "" {
-		return nil, err
+	if err != nil {
+		return nil, false, err
 	}
-	var list []corev1.Toleration
-	if err := json.Unmarshal([]byte(ns.Annotations[annotation]), &list); err != nil {
-		return nil, fmt.Errorf("the annotation %s of namespace %s: %w", annotation, ns.Name, err)
+	text, has := ns.Annotations[annotation]
+	if text == "" {
+		return nil, has, nil
 	}
-	return list, nil
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, false, fmt.Errorf("the annotation %s of namespace %s: %w", annotation, ns.Name, err)
+	}
+	return list, true, nil
 }

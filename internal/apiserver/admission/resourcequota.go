@@ -13,6 +13,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
+	resourcequotaapi "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	resources "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/klog/v2"
 
@@ -36,6 +37,8 @@ type resourceQuota struct {
 	quotas  objects.Reader[*corev1.ResourceQuota]
 	updater QuotaUpdater
 	find    quota.Lookup
+	// limited are the resources that may only be used where a quota limits them.
+	limited []resourcequotaapi.LimitedResource
 
 	mu      sync.Mutex // guards charged
 	charged map[string]*charging
@@ -54,6 +57,7 @@ func newResourceQuota(c *Config) admission.Interface {
 	classes, pods := objects.Of[*resourcev1.DeviceClass](c.Objects, objects.DeviceClasses), objects.Of[*corev1.Pod](c.Objects, objects.Pods)
 	return &resourceQuota{
 		quotas: objects.Of[*corev1.ResourceQuota](c.Objects, objects.ResourceQuotas), updater: c.QuotaUpdater, charged: map[string]*charging{},
+		limited: c.Configured["ResourceQuota"].limited,
 		find: quota.Lookup{
 			Class: func(name string) (*resourcev1.DeviceClass, bool) { return classes.Get("", name) },
 			Pod:   pods.Get,
@@ -71,13 +75,16 @@ func (p *resourceQuota) Validate(ctx context.Context, a admission.Attributes, _ 
 		none = false
 		break
 	}
-	if none {
+	if none && len(p.limited) == 0 {
 		return nil
 	}
 	all := p.usage(a, a.GetObject())
 	delta := all
 	if a.GetOperation() == admission.Update {
 		delta = resources.SubtractWithNonNegativeResult(delta, p.usage(a, a.GetOldObject()))
+	}
+	if err := p.uncovered(a, all, delta); err != nil || none {
+		return err
 	}
 	defer p.lock(a.GetNamespace())()
 	var names []string

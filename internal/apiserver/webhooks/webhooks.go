@@ -28,9 +28,7 @@ func Bounded(resolver webhook.AuthenticationInfoResolver) webhook.Authentication
 		if err != nil {
 			return nil, err
 		}
-		config = rest.CopyConfig(config)
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next} })
-		return config, nil
+		return Bound(config), nil
 	}
 	return &webhook.AuthenticationInfoResolverDelegator{
 		ClientConfigForFunc: func(hostPort string) (*rest.Config, error) { return bounded(resolver.ClientConfigFor(hostPort)) },
@@ -38,6 +36,14 @@ func Bounded(resolver webhook.AuthenticationInfoResolver) webhook.Authentication
 			return bounded(resolver.ClientConfigForService(name, namespace, port))
 		},
 	}
+}
+
+// Bound returns a configuration for clients to which the bounds of this package
+// apply.
+func Bound(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next} })
+	return config
 }
 
 // checkKey is the key of a Check in a context.

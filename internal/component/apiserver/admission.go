@@ -35,7 +35,7 @@ type AdmissionOptions struct {
 func (o *AdmissionOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.Enable, "enable-admission-plugins", o.Enable, "admission plugins to run besides the default ones")
 	fs.StringSliceVar(&o.Disable, "disable-admission-plugins", o.Disable, "default admission plugins not to run")
-	fs.StringVar(&o.ConfigFile, "admission-control-config-file", o.ConfigFile, "AdmissionConfiguration of the plugins PodSecurity, {Mutating,Validating}AdmissionWebhook and {Mutating,Validating}AdmissionPolicy; the latter four may have a kubeConfigFile or a staticManifestsDir")
+	fs.StringVar(&o.ConfigFile, "admission-control-config-file", o.ConfigFile, "AdmissionConfiguration of the plugins PodSecurity, ResourceQuota, PodNodeSelector, PodTolerationRestriction, EventRateLimit, ImagePolicyWebhook, {Mutating,Validating}AdmissionWebhook and {Mutating,Validating}AdmissionPolicy; the latter four may have a kubeConfigFile or a staticManifestsDir")
 	fs.BoolVar(&o.AllowPrivileged, "allow-privileged", o.AllowPrivileged, "allow privileged containers in pods and in templates of pods")
 	fs.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", o.NotReadySeconds, "how long pods stay on nodes that are not ready, unless they tolerate that for another time")
 	fs.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", o.UnreachableSeconds, "how long pods stay on nodes that are unreachable, unless they tolerate that for another time")
@@ -50,9 +50,8 @@ func (o *AdmissionOptions) validate() []error {
 }
 
 // configurations returns the configuration of the plugin PodSecurity in the file of
-// --admission-control-config-file, or nil, and those of the plugins for webhooks and
-// policies. It refuses configurations of other plugins, because they would have no
-// effect.
+// --admission-control-config-file, or nil, and those of other plugins. It refuses
+// configurations of plugins that take none, because they would have no effect.
 func (o *AdmissionOptions) configurations() (*podsecurity.PodSecurityConfiguration, map[string]admission.Configuration, error) {
 	if o.ConfigFile == "" {
 		return nil, nil, nil

@@ -44,8 +44,9 @@ func TestAdmissionConfigurationIsValidated(t *testing.T) {
 	for content, want := range map[string][]string{
 		"none":                                  {"--admission-control-config-file"},
 		admissionConfiguration + "- {nam: x}\n": {`unknown field "plugins[0].nam"`},
-		admissionConfiguration + "- {name: PodSecurity, path: missing.yaml}\n- {name: ResourceQuota, configuration: {a: b}}\n":                                                               {"plugin PodSecurity", "missing.yaml", "plugin ResourceQuota: this plugin takes no configuration here"},
-		admissionConfiguration + "- {name: PodSecurity, configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: harsh}}}\n": {"plugin PodSecurity", "defaults.enforce", "harsh"},
+		admissionConfiguration + "- {name: PodSecurity, path: missing.yaml}\n- {name: LimitRanger, configuration: {a: b}}\n":                                                                        {"plugin PodSecurity", "missing.yaml", "plugin LimitRanger: this plugin takes no configuration here"},
+		admissionConfiguration + "- {name: ResourceQuota, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{matchContains: [cpu]}]}}\n": {"plugin ResourceQuota: limitedResources[0].resource: Required value"},
+		admissionConfiguration + "- {name: PodSecurity, configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: harsh}}}\n":        {"plugin PodSecurity", "defaults.enforce", "harsh"},
 	} {
 		f := apiserver.NewOptions()
 		f.Admission.ConfigFile = file(t, "admission.yaml", content)

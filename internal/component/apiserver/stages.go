@@ -175,7 +175,7 @@ func (a *Server) newAdmission(ctx context.Context) error {
 		Authorizer: authorizer, RBAC: authorizer.RBAC, Clock: clock.RealClock{}, QuotaUpdater: admission.CacheQuotas{Cache: a.storage.cache},
 		CreateNamespace: a.createNamespace,
 		NotReadySeconds: new(a.options.Admission.NotReadySeconds), UnreachableSeconds: new(a.options.Admission.UnreachableSeconds),
-		Metrics: a.metrics.Admission, PodSecurity: podSecurity, Features: a.apis.features,
+		Metrics: a.metrics.Admission, PodSecurity: podSecurity, Configured: configured, Features: a.apis.features,
 		Extensions: admission.Extensions(ctx, source, a.metrics.Admission, configured, func() (*admission.Access, error) { return a.admissionAccess(authorizer) }),
 	})
 	return err
