@@ -50,6 +50,7 @@ type configuration struct {
 	tokens    authenticator.Token   // nil if there is no issuer
 	anonymous authenticator.Request // nil if anonymous requests are refused
 	issuers   []oidc.AuthenticatorTokenWithHealthCheck
+	urls      []string // of the issuers
 	cancel    context.CancelFunc
 }
 
@@ -77,7 +78,8 @@ const (
 )
 
 // Set replaces the configuration once all its issuers respond, and blocks until
-// then. On an error the old configuration stays.
+// then. On an error the old configuration stays. The metrics of issuers that the
+// new one does not have are removed.
 func (a *Configured) Set(ctx context.Context, c *apiserver.AuthenticationConfiguration) error {
 	next, err := a.build(ctx, c)
 	if err != nil {
@@ -97,6 +99,11 @@ func (a *Configured) Set(ctx context.Context, c *apiserver.AuthenticationConfigu
 	}
 	before := a.current.Swap(next)
 	time.AfterFunc(requestTimeout, before.cancel)
+	for _, url := range before.urls {
+		if !slices.Contains(next.urls, url) {
+			oidc.DeleteJWKSFetchMetrics(url, a.options.ServerID)
+		}
+	}
 	return nil
 }
 
@@ -122,7 +129,7 @@ func (a *Configured) build(ctx context.Context, c *apiserver.AuthenticationConfi
 			cancel()
 			return nil, fmt.Errorf("issuer %s: %w", issuer.Issuer.URL, err)
 		}
-		built.issuers = append(built.issuers, token)
+		built.issuers, built.urls = append(built.issuers, token), append(built.urls, issuer.Issuer.URL)
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(a.options.Audiences, token))
 	}
 	if len(tokens) > 0 {

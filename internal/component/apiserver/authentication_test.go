@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -155,6 +156,21 @@ func TestAuthenticationConfig(t *testing.T) {
 	})
 	change(configuration("ops:", true))
 	eventually(t, "the last configuration", func() bool { return as("jane", "a") == "ops:jane [team:a system:authenticated]" })
+
+	ofIssuer := fmt.Sprintf("jwt_issuer_hash=\"sha256:%x\"", sha256.Sum256([]byte(i.server.URL)))
+	hasKeys := func() bool {
+		for line := range strings.Lines(s.metrics()) {
+			if strings.HasPrefix(line, "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info{") && strings.Contains(line, ofIssuer) {
+				return true
+			}
+		}
+		return false
+	}
+	if !hasKeys() {
+		t.Error("there are no metrics of the issuer's keys")
+	}
+	change("kind: AuthenticationConfiguration\napiVersion: apiserver.config.k8s.io/v1\nanonymous: {enabled: true}\n")
+	eventually(t, "the removal of the metrics of the issuer", func() bool { return !hasKeys() })
 }
 
 func TestAuthenticationConfigErrors(t *testing.T) {

@@ -32,6 +32,14 @@ func TestNodeRules(t *testing.T) {
 			node: `{status: {nodeInfo: {swap: {capacity: 0}}}}`,
 			want: `metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than zero`,
 		},
+		"taints of an annotation": {
+			node: `{metadata: {annotations: {scheduler.alpha.kubernetes.io/taints: '[{"key": "a", "effect": "NoSchedule"}, {"key": "b"}]'}}}`,
+			want: `metadata.annotations.scheduler.alpha.kubernetes.io/taints[1].effect: Required value`,
+		},
+		"no taints in the annotation": {
+			node: `{metadata: {annotations: {scheduler.alpha.kubernetes.io/taints: '['}}}`,
+			want: `metadata.annotations: Invalid value: "scheduler.alpha.kubernetes.io/taints": unexpected end of JSON input`,
+		},
 		"features out of order": {
 			node: `{status: {declaredFeatures: [B, A, A]}}`,
 			want: `status.declaredFeatures[1]: Invalid value: "A": list must be sorted alphabetically

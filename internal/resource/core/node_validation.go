@@ -71,11 +71,29 @@ func validatePodCIDRs(cidrs []string, path *field.Path) field.ErrorList {
 }
 
 func validateNodeAnnotations(n *corev1.Node) field.ErrorList {
+	path := field.NewPath("metadata", "annotations")
+	return append(validateTaintsAnnotation(n, path), validateAvoidPods(n, path)...)
+}
+
+// validateTaintsAnnotation checks the annotation that had the taints before the
+// specification did.
+func validateTaintsAnnotation(n *corev1.Node, path *field.Path) field.ErrorList {
+	encoded := n.Annotations[corev1.TaintsAnnotationKey]
+	if encoded == "" {
+		return nil
+	}
+	var taints []corev1.Taint
+	if err := json.Unmarshal([]byte(encoded), &taints); err != nil {
+		return field.ErrorList{field.Invalid(path, corev1.TaintsAnnotationKey, err.Error())}
+	}
+	return validateTaints(taints, path.Child(corev1.TaintsAnnotationKey))
+}
+
+func validateAvoidPods(n *corev1.Node, path *field.Path) field.ErrorList {
 	encoded := n.Annotations[preferAvoidPodsAnnotation]
 	if encoded == "" {
 		return nil
 	}
-	path := field.NewPath("metadata", "annotations")
 	var avoid corev1.AvoidPods
 	if err := json.Unmarshal([]byte(encoded), &avoid); err != nil {
 		return field.ErrorList{field.Invalid(path.Child("AvoidPods"), preferAvoidPodsAnnotation, err.Error())}
