@@ -51,11 +51,10 @@ func TestQuantitiesOfPolicies(t *testing.T) {
 	s := start(t)
 	const registration = "/apis/" + admissionregistrationv1.GroupName + "/v1/"
 	mutations := map[string]string{
-		"value":  `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"replace\", path: \"/spec/hard/memory\", value: object.metadata.annotations.memory}]"}}`,
-		"copy":   `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"copy\", from: \"/metadata/annotations/memory\", path: \"/spec/hard/memory\"}]"}}`,
-		"apply":  `{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{spec: Object.spec{hard: {\"memory\": object.metadata.annotations.memory}}}"}}`,
-		"usual":  `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"replace\", path: \"/spec/hard/memory\", value: \"2Gi\"}]"}}`,
-		"marker": applyMark(),
+		"value": `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"replace\", path: \"/spec/hard/memory\", value: object.metadata.annotations.memory}]"}}`,
+		"copy":  `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"copy\", from: \"/metadata/annotations/memory\", path: \"/spec/hard/memory\"}]"}}`,
+		"apply": `{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{spec: Object.spec{hard: {\"memory\": object.metadata.annotations.memory}}}"}}`,
+		"usual": `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"replace\", path: \"/spec/hard/memory\", value: \"2Gi\"}]"}}`,
 	}
 	for name, mutation := range mutations {
 		made := strings.Replace(policy(name, mutation), `"matchConditions": [`, fmt.Sprintf(`"matchConditions": [{"name": "chosen", "expression": "has(object.metadata) && has(object.metadata.labels) && \"mode\" in object.metadata.labels && object.metadata.labels.mode == '%s'"}, `, name), 1)
@@ -63,7 +62,7 @@ func TestQuantitiesOfPolicies(t *testing.T) {
 		s.post(registration+"mutatingadmissionpolicybindings", binding(name))
 	}
 	for name := range mutations {
-		if name == "marker" || name == "usual" {
+		if name == "usual" {
 			continue
 		}
 		s.await("the policy "+name+" refuses", func() bool {

@@ -88,8 +88,9 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // examine replaces the body of a response by what check returns for it.
 func examine(check Check, r *http.Request, response *http.Response) error {
-	defer func() { _ = response.Body.Close() }()
-	answered, err := io.ReadAll(response.Body)
+	read := response.Body
+	defer func() { _ = read.Close() }()
+	answered, err := io.ReadAll(read)
 	if err != nil {
 		return err
 	}
