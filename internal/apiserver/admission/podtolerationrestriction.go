@@ -100,16 +100,15 @@ func (p podTolerationRestriction) Validate(ctx context.Context, a admission.Attr
 	if err != nil {
 		return err
 	}
-	from := "namespace"
 	if !has {
-		allowed, from = p.configured.Whitelist, "cluster"
+		allowed = p.configured.Whitelist
 	}
 	if len(allowed) == 0 {
 		return nil
 	}
 	for _, t := range pod.Spec.Tolerations {
 		if !slices.ContainsFunc(allowed, func(in corev1.Toleration) bool { return containsToleration(in, t) }) {
-			return refused(a, "pod tolerations (possibly merged with %s default tolerations) conflict with its %s whitelist", from, from)
+			return refused(a, "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist")
 		}
 	}
 	return nil
