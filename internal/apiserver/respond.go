@@ -98,10 +98,13 @@ func (a *response) sendList(l *codec.List, media codec.Media) {
 // compressionThreshold is the size in bytes from which compression pays off.
 const compressionThreshold = 128 << 10
 
-// compresses reports whether a body of this size is compressed. Answers to
-// clients on the same machine never are.
-func (a *response) compresses(size int) bool {
-	if size < compressionThreshold || strings.HasPrefix(a.asked.RemoteAddr, "127.") || strings.HasPrefix(a.asked.RemoteAddr, "[::1]") || a.asked.RemoteAddr == "" {
+// compresses reports whether a body of this size is compressed.
+func (a *response) compresses(size int) bool { return size >= compressionThreshold && a.takesGzip() }
+
+// takesGzip reports whether the client takes compressed answers. Clients on the
+// same machine get none.
+func (a *response) takesGzip() bool {
+	if strings.HasPrefix(a.asked.RemoteAddr, "127.") || strings.HasPrefix(a.asked.RemoteAddr, "[::1]") || a.asked.RemoteAddr == "" {
 		return false
 	}
 	for _, encoding := range strings.Split(a.asked.Header.Get("Accept-Encoding"), ",") {

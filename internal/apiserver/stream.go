@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"net/http"
 	"strings"
@@ -24,18 +25,23 @@ type eventStream interface {
 	close()
 }
 
-// openStream begins the answer of a watch, over HTTP or a WebSocket. The returned
-// context ends with ctx, or when the client closes the WebSocket.
-func (a *response) openStream(ctx context.Context, r *http.Request, media codec.Media) (eventStream, context.Context, error) {
+// openStream begins the answer of a watch, over HTTP or a WebSocket. Over HTTP it
+// is compressed if compress is set and the client takes that. The returned context
+// ends with ctx, or when the client closes the WebSocket.
+func (a *response) openStream(ctx context.Context, r *http.Request, media codec.Media, compress bool) (eventStream, context.Context, error) {
 	if isWebSocket(r) {
 		return a.openWebSocket(ctx, r, media)
 	}
 	header := a.w.Header()
 	header.Set("Content-Type", codec.StreamType(media))
+	if compress = compress && a.takesGzip(); compress {
+		header.Set("Content-Encoding", "gzip")
+		header.Add("Vary", "Accept-Encoding")
+	}
 	a.warnings.write(header)
 	a.code = http.StatusOK
 	a.w.WriteHeader(a.code)
-	s := &httpStream{w: a.w, control: http.NewResponseController(a.w), wire: http.NewResponseController(a.wire), size: &a.size}
+	s := &httpStream{w: a.w, control: http.NewResponseController(a.w), wire: http.NewResponseController(a.wire), size: &a.size, compressed: compress}
 	s.guard = time.AfterFunc(streamPatience, s.check)
 	if err := s.send(nil); err != nil {
 		s.close()
@@ -56,6 +62,9 @@ type httpStream struct {
 	size    *int
 	sending atomic.Int64 // start of the current send in Unix nanoseconds; 0 if none
 	guard   *time.Timer
+	// compressed says that each send is a gzip member of its own, so that a stream
+	// holds no compressor between two sends.
+	compressed bool
 
 	mu    sync.Mutex // guards ended, and uses of wire
 	ended bool       // the request has ended; wire must not be used any more
@@ -65,10 +74,33 @@ func (s *httpStream) send(frames []byte) error {
 	s.sending.Store(time.Now().UnixNano())
 	defer s.sending.Store(0)
 	*s.size += len(frames)
-	if _, err := s.w.Write(frames); err != nil {
+	if err := s.write(frames); err != nil {
 		return err
 	}
 	return s.control.Flush()
+}
+
+// write writes frames, compressed if the stream is. The frames can be read at once:
+// readers of gzip keep the last block of a member until the next one begins, so an
+// empty block follows the frames.
+func (s *httpStream) write(frames []byte) error {
+	if !s.compressed || len(frames) == 0 {
+		_, err := s.w.Write(frames)
+		return err
+	}
+	w := compressors.Get().(*gzip.Writer)
+	defer func() {
+		w.Reset(nil) // the pool holds no client
+		compressors.Put(w)
+	}()
+	w.Reset(s.w)
+	if _, err := w.Write(frames); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return w.Close()
 }
 
 // check aborts a send that takes longer than streamPatience.

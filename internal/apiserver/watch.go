@@ -14,6 +14,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/memory"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/store"
@@ -71,7 +72,8 @@ func (o operation) serveWatch() error {
 			return err
 		}
 	}
-	stream, ctx, err := o.q.response.openStream(ctx, o.q.http, out.Media)
+	compress := start.Announce && o.call.Registry.Features.Enabled(feature.WatchListCompression)
+	stream, ctx, err := o.q.response.openStream(ctx, o.q.http, out.Media, compress)
 	if err != nil {
 		return err
 	}

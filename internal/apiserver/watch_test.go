@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"io"
@@ -137,6 +138,56 @@ func TestWatchList(t *testing.T) {
 	none := watch(t, s, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0")
 	mustCreate(t, s, mapsPath, configMap("c", "}"))
 	none.expect("ADDED c")
+}
+
+// TestWatchListsAreCompressed checks that a watch that begins with a list is
+// compressed for a client on another machine, which can read each event when it is
+// sent, and that others are not.
+func TestWatchListsAreCompressed(t *testing.T) {
+	const list = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	s := apiservertest.Start(t)
+	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = "192.0.2.1:7777"
+		s.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(far.Close)
+	open := func(query string) *http.Response {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, far.URL+mapsPath+"?watch=true&"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Accept-Encoding", "gzip") // by hand, so that the client does not decompress
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = response.Body.Close() })
+		return response
+	}
+	mustCreate(t, s, mapsPath, configMap("a", "}"))
+	listed := open(list)
+	if h := listed.Header; h.Get("Content-Encoding") != "gzip" || h.Get("Vary") != "Accept-Encoding" {
+		t.Fatalf("the watch has the headers %v", h)
+	}
+	plain, err := gzip.NewReader(listed.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watching{t: t, body: listed.Body, scan: bufio.NewScanner(plain)}
+	w.expect("ADDED a")
+	if mark, _ := w.next(); mark.Type != "BOOKMARK" {
+		t.Fatalf("%+v", mark)
+	}
+	for _, name := range []string{"b", "c"} {
+		mustCreate(t, s, mapsPath, configMap(name, "}"))
+		w.expect("ADDED " + name)
+	}
+	if encoding := open("resourceVersion=0").Header.Get("Content-Encoding"); encoding != "" {
+		t.Errorf("a watch without a list is encoded as %q", encoding)
+	}
+	near := watch(t, s, list, "Accept-Encoding", "gzip")
+	near.expect("ADDED a", "ADDED b", "ADDED c")
 }
 
 // The end of the initial events is marked in every form in which they can be had.

@@ -82,5 +82,6 @@ const (
 	UserNamespacesHostNetworkSupport             Gate = "UserNamespacesHostNetworkSupport"
 	VolumeBindMountOptions                       Gate = "VolumeBindMountOptions"
 	VolumeLimitScaling                           Gate = "VolumeLimitScaling"
+	WatchListCompression                         Gate = "WatchListCompression"
 	WorkloadWithJob                              Gate = "WorkloadWithJob"
 )
