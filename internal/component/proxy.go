@@ -2,6 +2,7 @@ package component
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -30,13 +31,15 @@ type Proxy struct {
 	// Table is the nftables table; each cluster on a machine has its own.
 	Table   string
 	Cleanup bool
+	// NodePortAddresses are CIDRs or words, as in proxy.ParseNodePortAddresses.
+	NodePortAddresses []string
 	// Collectors are served with the proxy's own metrics.
 	Collectors []prometheus.Collector
 }
 
 // NewProxy returns upstream's defaults.
 func NewProxy() *Proxy {
-	return &Proxy{Table: "kube-proxy", Config: proxy.Config{
+	return &Proxy{Table: "kube-proxy", NodePortAddresses: []string{"primary"}, Config: proxy.Config{
 		Mode: modeNFTables, HealthzAddress: proxy.ListenAddress{Host: "0.0.0.0", Port: 10256}, MetricsAddress: proxy.ListenAddress{Host: "127.0.0.1", Port: 10249},
 	}}
 }
@@ -48,6 +51,7 @@ func (p *Proxy) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&p.NodeName, "hostname-override", p.NodeName, "name of the node (default: the host's name)")
 	fs.StringVar(&p.ClusterCIDR, "cluster-cidr", p.ClusterCIDR, "CIDR of pod IPs; traffic to Services from other addresses is masqueraded")
 	fs.StringVar(&p.Table, "nftables-table", p.Table, "name of the nftables table")
+	fs.StringSliceVar(&p.NodePortAddresses, "nodeport-addresses", p.NodePortAddresses, "addresses of the node at which node ports answer: CIDRs, primary (the node's primary addresses, by its object) or all; never loopback addresses")
 	fs.BoolVar(&p.Cleanup, "cleanup", p.Cleanup, "remove the rules that a proxy left behind, and exit")
 	fs.Var(&p.HealthzAddress, "healthz-bind-address", "address and port of /healthz; empty disables it")
 	fs.Var(&p.MetricsAddress, "metrics-bind-address", "address and port of /metrics; empty disables it")
@@ -82,6 +86,9 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if c.ClusterCIDRs, err = p.clusterCIDRs(); err != nil {
 		return err
 	}
+	if c.NodePortAddresses, err = p.nodePortAddresses(); err != nil {
+		return err
+	}
 	if c.NodeName, err = base.HostName(c.NodeName); err != nil {
 		return err
 	}
@@ -101,7 +108,16 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 // Validate returns all errors in the flags.
 func (p *Proxy) Validate() error {
 	_, err := p.backend()
-	return err
+	_, wrong := p.nodePortAddresses()
+	return errors.Join(err, wrong)
+}
+
+func (p *Proxy) nodePortAddresses() (proxy.NodePortAddresses, error) {
+	parsed, err := proxy.ParseNodePortAddresses(p.NodePortAddresses)
+	if err != nil {
+		return parsed, fmt.Errorf("--nodeport-addresses: %w", err)
+	}
+	return parsed, nil
 }
 
 // RemoveRules removes the rules of a proxy that has ended.

@@ -204,7 +204,8 @@ func claimsOf(list []*want) map[LocalPort]Claim {
 // withhold returns the rules without the ports that have an obstacle. What is
 // without them is a copy, returned in lost, too.
 func withhold(rules Rules, list []*want) (left Rules, lost map[PortName]*ServicePort) {
-	left = Rules{Services: maps.Clone(rules.Services), HostPorts: maps.Clone(rules.HostPorts), ServiceCIDRs: rules.ServiceCIDRs}
+	left = rules
+	left.Services, left.HostPorts = maps.Clone(rules.Services), maps.Clone(rules.HostPorts)
 	lost = map[PortName]*ServicePort{}
 	for _, w := range list {
 		if w.obstacle == "" {

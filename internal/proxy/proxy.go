@@ -47,6 +47,8 @@ type Config struct {
 	Backend  Backend
 	// ClusterCIDRs are the ranges of pods. No Service gets one of their addresses.
 	ClusterCIDRs []netip.Prefix
+	// NodePortAddresses says at which addresses of the node its node ports answer.
+	NodePortAddresses NodePortAddresses
 	// Ports knows which ports of this node others have. Without it, rules take any
 	// port that is not in Reserved.
 	Ports Ports
@@ -100,6 +102,7 @@ func New(config Config) *Proxy {
 		config.Ports = unknownPorts{}
 	}
 	p := &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), metrics: newMetrics(config.Metrics), programming: newProgramming(config.Metrics)}
+	p.state.nodePorts = config.NodePortAddresses
 	p.permit = &permitter{
 		state: p.state, nodeName: config.NodeName, ports: config.Ports, events: config.Events,
 		clusterCIDRs: config.ClusterCIDRs, reserved: config.Reserved, neighbours: config.NeighbourPorts,

@@ -16,6 +16,8 @@ type Rules struct {
 	HostPorts map[LocalPort]HostPort
 	// ServiceCIDRs are the ranges of cluster IPs, in order.
 	ServiceCIDRs []netip.Prefix
+	// NodePortRanges are where node ports answer.
+	NodePortRanges NodePortRanges
 }
 
 // PortName identifies a port of a Service in one address family.
@@ -30,7 +32,7 @@ type PortName struct {
 // endpoints answer.
 type ServicePort struct {
 	// Connections arrive at Port of the addresses ClusterIP and External, and
-	// at NodePort of all addresses of the node. NodePort 0 is none.
+	// at NodePort of the node's addresses in NodePortRanges. NodePort 0 is none.
 	ClusterIP netip.Addr
 	External  []netip.Addr
 	// LoadBalancer are external addresses that only clients in SourceRanges may

@@ -117,6 +117,8 @@ type servers struct {
 
 	mu    sync.Mutex // guards the following
 	local map[uint16]*localServer
+	// nodePorts are the ranges in which the local ones answer.
+	nodePorts NodePortRanges
 }
 
 // listen opens the health and metrics addresses, so that a taken port is an
@@ -137,7 +139,7 @@ func (p *Proxy) listen(ctx context.Context) (*servers, error) {
 		if server.address == "" {
 			continue
 		}
-		running, err := s.serve(server.address, server.handler)
+		running, err := s.serve(server.address, server.handler, nil)
 		if err != nil {
 			s.stop()
 			return nil, fmt.Errorf("proxy's %s address %s cannot be used (choose another): %w", server.name, server.address, err)
@@ -147,14 +149,47 @@ func (p *Proxy) listen(ctx context.Context) (*servers, error) {
 	return s, nil
 }
 
-func (s *servers) serve(address string, handler http.Handler) (*http.Server, error) {
+// serve serves at an address. at reports at which addresses of the node the server
+// answers; nil is all.
+func (s *servers) serve(address string, handler http.Handler, at func(netip.Addr) bool) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(s.ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
+	if at != nil {
+		listener = chosenAddresses{listener, at}
+	}
 	server := httpserver.New(s.ctx, handler, nil)
 	supervise.Go(s.ctx, func() { _ = server.Serve(httpserver.NewListener(listener)) })
 	return server, nil
+}
+
+// chosenAddresses accepts the connections to some addresses of the node, and closes
+// all others.
+type chosenAddresses struct {
+	net.Listener
+	has func(netip.Addr) bool
+}
+
+func (l chosenAddresses) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		at, err := netip.ParseAddrPort(conn.LocalAddr().String())
+		if err == nil && l.has(at.Addr().Unmap().WithZone("")) {
+			return conn, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+// hasNodePorts reports whether node ports answer at an address of the node.
+func (s *servers) hasNodePorts(a netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodePorts.Contains(a)
 }
 
 // stop closes all servers.
@@ -203,12 +238,13 @@ func (l *localServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 func (s *servers) localHealth(rules Rules) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.nodePorts = rules.NodePortRanges
 	wanted := healthChecks(rules)
 	for number, check := range wanted {
 		l := s.local[number]
 		if l == nil {
 			l = &localServer{health: s.health}
-			server, err := s.serve(net.JoinHostPort("", strconv.Itoa(int(number))), l)
+			server, err := s.serve(net.JoinHostPort("", strconv.Itoa(int(number))), l, s.hasNodePorts)
 			if err != nil {
 				klog.FromContext(s.ctx).Error(err, "Health check node port cannot be served", "service", check.service, "port", number)
 				continue

@@ -33,6 +33,10 @@ type state struct {
 	cidrs map[string][]netip.Prefix
 	// nodes maps nodes' names to their addresses.
 	nodes map[string][]netip.Addr
+	// primary are the addresses of this node, as primaryAddresses returns them.
+	// nodePorts says at which addresses node ports answer.
+	primary   []netip.Addr
+	nodePorts NodePortAddresses
 	// byService has the ports from which the last Rules were made, losers those
 	// without the external addresses that they lost.
 	byService map[types.NamespacedName]map[PortName]*ServicePort
@@ -124,7 +128,8 @@ func (s *state) deleteSlice(slice *discoveryv1.EndpointSlice) {
 	s.markDirty(name)
 }
 
-// setNode records the addresses of each node, and the zone of this one.
+// setNode records the addresses of each node, and the primary ones and the zone of
+// this one.
 func (s *state) setNode(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +137,15 @@ func (s *state) setNode(node *v1.Node) {
 		s.nodes[node.Name] = addresses
 		s.notify()
 	}
+	if node.Name != s.node.Name {
+		return
+	}
+	if primary := primaryAddresses(node); !slices.Equal(primary, s.primary) {
+		s.primary = primary
+		s.notify()
+	}
 	zone := node.Labels[v1.LabelTopologyZone]
-	if node.Name != s.node.Name || zone == s.node.Zone {
+	if zone == s.node.Zone {
 		return
 	}
 	s.node.Zone = zone
@@ -147,6 +159,9 @@ func (s *state) deleteNode(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.nodes, node.Name)
+	if node.Name == s.node.Name {
+		s.primary = nil
+	}
 	s.notify()
 }
 
@@ -248,7 +263,10 @@ func (s *state) rules(n *localNode) Rules {
 		s.compute(name)
 	}
 	clear(s.dirty)
-	rules := Rules{Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods, n.isLocal), ServiceCIDRs: s.serviceCIDRs()}
+	rules := Rules{
+		Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods, n.isLocal),
+		ServiceCIDRs: s.serviceCIDRs(), NodePortRanges: s.nodePorts.ranges(s.primary),
+	}
 	s.excess = s.tooLarge()
 	for name, ports := range s.byService {
 		if !s.excess[name] {

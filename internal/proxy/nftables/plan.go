@@ -73,7 +73,7 @@ func plan(rules proxy.Rules, f nft.Family, clusterCIDR netip.Prefix) ruleset {
 	for _, name := range []string{serviceIPs, serviceNodePorts, clusterIPs, clusterAddresses, noEndpointIPs, noEndpointPorts, hairpin, hostPortIPs, hostPorts} {
 		r.elements[name] = map[key]target{}
 	}
-	r.fixed(f, clusterCIDR)
+	r.fixed(f, clusterCIDR, rules.NodePortRanges)
 	r.unserved(f, rules.ServiceCIDRs)
 	wanted := v1.IPv4Protocol
 	if f.Size == 16 {
@@ -97,7 +97,7 @@ func plan(rules proxy.Rules, f nft.Family, clusterCIDR netip.Prefix) ruleset {
 //	prerouting, output ─► services ─► service's chain ─► dnat
 //	postrouting ─► masquerade what is marked or returns to its sender
 //	input, forward, output ─► reject or drop what has no endpoint
-func (r ruleset) fixed(f nft.Family, clusterCIDR netip.Prefix) {
+func (r ruleset) fixed(f nft.Family, clusterCIDR netip.Prefix, nodePorts proxy.NodePortRanges) {
 	r.chains["nat-prerouting"] = []nft.Rule{{nft.Jump("services")}}
 	r.chains["nat-output"] = []nft.Rule{{nft.Jump("services")}}
 	r.chains["nat-postrouting"] = []nft.Rule{
@@ -108,20 +108,32 @@ func (r ruleset) fixed(f nft.Family, clusterCIDR netip.Prefix) {
 	if clusterCIDR.IsValid() {
 		services = append(services, nft.Rule{sourcePrefix(f, clusterCIDR, expr.CmpOpNeq), f.DestAddrPortIn(clusterIPs), setMark()})
 	}
+	services = append(services, nft.Rule{destinationVmap(f, serviceIPs)})
+	services = append(services, toNodePort(f, notLoopback(f), nodePorts, serviceNodePorts)...)
 	r.chains["services"] = append(services,
-		nft.Rule{destinationVmap(f, serviceIPs)},
-		nft.Rule{notLoopback(f), fibLocal(false), portVmap(f, serviceNodePorts)},
 		toHostPort(f, destinationVmap(f, hostPortIPs)),
 		toHostPort(f, portVmap(f, hostPorts)),
 	)
 	for _, hook := range []string{"filter-input", "filter-forward", "filter-output"} {
-		r.chains[hook] = []nft.Rule{
-			{newConnection(), destinationVmap(f, noEndpointIPs)},
-			{newConnection(), fibLocal(false), portVmap(f, noEndpointPorts)},
-		}
+		r.chains[hook] = append([]nft.Rule{{newConnection(), destinationVmap(f, noEndpointIPs)}},
+			toNodePort(f, newConnection(), nodePorts, noEndpointPorts)...)
 	}
 	r.chains["reject"] = []nft.Rule{{isTCP(), reset()}, {reject()}}
 	r.chains["drop"] = []nft.Rule{{nft.Drop()}}
+}
+
+// toNodePort returns the rules that lead connections to node ports by a map, at the
+// node's addresses in the given ranges. They begin with the statement only.
+func toNodePort(f nft.Family, only nft.Statement, at proxy.NodePortRanges, vmap string) []nft.Rule {
+	own := at.Of(f.Size == 4)
+	if own == nil {
+		return []nft.Rule{{only, fibLocal(false), portVmap(f, vmap)}}
+	}
+	var rules []nft.Rule
+	for _, p := range own {
+		rules = append(rules, nft.Rule{only, destinationPrefix(f, p), fibLocal(false), portVmap(f, vmap)})
+	}
+	return rules
 }
 
 // unserved adds the rules about cluster IPs that no Service port has translated:

@@ -29,7 +29,10 @@ func TestPlan(t *testing.T) {
 	hostPort.HostPorts[proxy.LocalPort{Port: 8888, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}] = proxy.HostPort{To: netip.MustParseAddrPort("10.9.1.3:53")}
 	ranges := with(func(p *proxy.ServicePort) { p.Cluster = two })
 	ranges.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("2001:db8::/112")}
+	addresses := with(func(p *proxy.ServicePort) { p.Cluster, p.NodePort = two, 30080 })
+	addresses.NodePortRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.10/32"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("::/0")}
 	for name, rules := range map[string]proxy.Rules{
+		"node-port-addresses":      addresses,
 		"service-cidrs":            ranges,
 		"empty":                    rulesOf(),
 		"no-endpoints":             with(func(p *proxy.ServicePort) { p.NodePort = 30080 }),

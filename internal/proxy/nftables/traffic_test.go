@@ -336,6 +336,51 @@ func TestTrafficFromOutside(t *testing.T) {
 	}
 }
 
+// TestTrafficToNodePortAddresses checks that node ports answer at the chosen addresses
+// of the node, with and without endpoints, and leave the others to programs.
+func TestTrafficToNodePortAddresses(t *testing.T) {
+	l, client, service := trafficLab(t)
+	listenOn(t, l, 30080)
+	none := service
+	none.Cluster = nil
+	for _, c := range []struct {
+		ranges              string
+		service             *proxy.ServicePort
+		chosen, other, node string // who answers at 10.9.1.1 and 192.168.77.1, and to the node at 192.168.77.1
+	}{
+		{"10.9.1.1/32", &service, "a pod", "the node", "the node"},
+		{"192.168.77.0/24", &service, "the node", "a pod", "a pod"},
+		{"10.9.1.1/32", &none, "", "the node", "the node"},
+	} {
+		rules := rulesOf(c.service)
+		rules.NodePortRanges = proxy.NodePortRanges{netip.MustParsePrefix(c.ranges)}
+		if err := l.backend.Apply(rules); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []struct {
+			from          netns.NsHandle
+			address, want string
+		}{{client, "10.9.1.1:30080", c.chosen}, {client, "192.168.77.1:30080", c.other}, {l.node, "192.168.77.1:30080", c.node}} {
+			name, _, err := l.ask(at.from, at.address)
+			if name == "a" || name == "b" {
+				name = "a pod"
+			} else if name == "node" {
+				name = "the node"
+			}
+			if name != at.want {
+				t.Errorf("node ports at %s: %s is answered by %q (%v), want %q", c.ranges, at.address, name, err, at.want)
+			}
+		}
+	}
+}
+
+// listenOn answers connections to a port of the node with the name node.
+func listenOn(t *testing.T, l *lab, port int) {
+	t.Helper()
+	l.members["node"] = l.node
+	l.serve("node", port)
+}
+
 func TestManyEndpointsAndHostPorts(t *testing.T) {
 	l := newLab(t, map[string]string{"client": "10.9.1.2", "a": "10.9.1.3"})
 	l.serve("a", 8080)
