@@ -55,7 +55,8 @@ func (t *Tables[R]) Known() bool { return t.applied != nil }
 
 // Replace replaces what the tables hold with what plan returns, in one
 // transaction. update adds the messages for the difference between two rulesets;
-// before is the zero value if the table is new.
+// before is the zero value if the table is new. plan may return the former ruleset with
+// changes, if update does not need before: after an error all is written anew.
 func (t *Tables[R]) Replace(plan func(Family) R, update func(b *Batch, before, next R)) error {
 	conn, err := Connect(t.NetNS)
 	if err != nil {
@@ -78,6 +79,7 @@ func (t *Tables[R]) Replace(plan func(Family) R, update func(b *Batch, before, n
 		}
 		update(b, former, next)
 		if b.Err != nil {
+			t.forget() // plan may have changed what it returned before
 			return b.Err
 		}
 	}

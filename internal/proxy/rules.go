@@ -18,6 +18,8 @@ type Rules struct {
 	ServiceCIDRs []netip.Prefix
 	// NodePortRanges are where node ports answer.
 	NodePortRanges NodePortRanges
+	// PodCIDRs are the ranges of this node's pods, by its object.
+	PodCIDRs []netip.Prefix
 }
 
 // PortName identifies a port of a Service in one address family.

@@ -34,8 +34,10 @@ type state struct {
 	// nodes maps nodes' names to their addresses.
 	nodes map[string][]netip.Addr
 	// primary are the addresses of this node, as primaryAddresses returns them.
-	// nodePorts says at which addresses node ports answer.
+	// podCIDRs are the ranges of its pods. nodePorts says at which addresses node
+	// ports answer.
 	primary   []netip.Addr
+	podCIDRs  []netip.Prefix
 	nodePorts NodePortAddresses
 	// byService has the ports from which the last Rules were made, losers those
 	// without the external addresses that they lost.
@@ -128,8 +130,8 @@ func (s *state) deleteSlice(slice *discoveryv1.EndpointSlice) {
 	s.markDirty(name)
 }
 
-// setNode records the addresses of each node, and the primary ones and the zone of
-// this one.
+// setNode records the addresses of each node, and of this one the primary addresses,
+// the ranges of pods and the zone.
 func (s *state) setNode(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +142,9 @@ func (s *state) setNode(node *v1.Node) {
 	if node.Name != s.node.Name {
 		return
 	}
-	if primary := primaryAddresses(node); !slices.Equal(primary, s.primary) {
-		s.primary = primary
+	primary, podCIDRs := primaryAddresses(node), prefixes(node.Spec.PodCIDRs)
+	if !slices.Equal(primary, s.primary) || !slices.Equal(podCIDRs, s.podCIDRs) {
+		s.primary, s.podCIDRs = primary, podCIDRs
 		s.notify()
 	}
 	zone := node.Labels[v1.LabelTopologyZone]
@@ -160,7 +163,7 @@ func (s *state) deleteNode(node *v1.Node) {
 	defer s.mu.Unlock()
 	delete(s.nodes, node.Name)
 	if node.Name == s.node.Name {
-		s.primary = nil
+		s.primary, s.podCIDRs = nil, nil
 	}
 	s.notify()
 }
@@ -169,13 +172,7 @@ func (s *state) deleteNode(node *v1.Node) {
 func (s *state) setCIDR(c *networkingv1.ServiceCIDR) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var ranges []netip.Prefix
-	for _, text := range c.Spec.CIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			ranges = append(ranges, p.Masked())
-		}
-	}
-	if !slices.Equal(ranges, s.cidrs[c.Name]) {
+	if ranges := prefixes(c.Spec.CIDRs); !slices.Equal(ranges, s.cidrs[c.Name]) {
 		s.cidrs[c.Name] = ranges
 		s.notify()
 	}
@@ -194,6 +191,16 @@ func (s *state) serviceCIDRs() []netip.Prefix {
 	all := slices.Concat(slices.Collect(maps.Values(s.cidrs))...)
 	slices.SortFunc(all, netip.Prefix.Compare)
 	return slices.Compact(all)
+}
+
+// prefixes returns the ranges in a list of CIDRs.
+func prefixes(cidrs []string) (list []netip.Prefix) {
+	for _, text := range cidrs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			list = append(list, p.Masked())
+		}
+	}
+	return list
 }
 
 // addressesOf returns the IP addresses of a node.
@@ -265,7 +272,7 @@ func (s *state) rules(n *localNode) Rules {
 	clear(s.dirty)
 	rules := Rules{
 		Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods, n.isLocal),
-		ServiceCIDRs: s.serviceCIDRs(), NodePortRanges: s.nodePorts.ranges(s.primary),
+		ServiceCIDRs: s.serviceCIDRs(), NodePortRanges: s.nodePorts.ranges(s.primary), PodCIDRs: s.podCIDRs,
 	}
 	s.excess = s.tooLarge()
 	for name, ports := range s.byService {

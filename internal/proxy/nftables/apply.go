@@ -5,6 +5,7 @@
 package nftables
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"time"
@@ -22,8 +23,15 @@ type Config struct {
 	// machine needs its own.
 	Table string
 	// ClusterCIDRs are the ranges of pods, at most one of each family.
-	// Connections to a cluster IP from other addresses are masqueraded.
 	ClusterCIDRs []netip.Prefix
+	// Local says which connections are those of pods. Other connections to a
+	// cluster IP are masqueraded.
+	Local Local
+	// MasqueradeAll masquerades all connections to cluster IPs.
+	MasqueradeAll bool
+	// Mark is the bit of the packet mark for packets to masquerade, 0x4000 by
+	// default.
+	Mark uint32
 	// IPv6 adds a table for IPv6.
 	IPv6 bool
 	// NetNS is the file descriptor of the network namespace to work in; 0 means
@@ -31,19 +39,33 @@ type Config struct {
 	NetNS int
 }
 
+// Local says by what the connections of pods are recognized, as kube-proxy's
+// detectLocalMode. The zero value means by Config.ClusterCIDRs, without which all
+// connections keep their source address. At most one field is set.
+type Local struct {
+	// NodeRanges means by the ranges of this node's pods, Rules.PodCIDRs.
+	NodeRanges bool
+	// Bridge is the interface by which they arrive, InterfacePrefix what the name of
+	// that interface begins with.
+	Bridge          string
+	InterfacePrefix string
+}
+
 // Backend is a proxy.Backend. One goroutine uses it.
 type Backend struct {
-	*nft.Tables[ruleset]
-	clusterCIDRs []netip.Prefix
-	rules        proxy.Rules
-	stale        bool // UDP flows may contradict rules
-	forget       func(proxy.Rules) error
-	keep         func() // keeps half-closed connections; nil once it was called
+	*nft.Tables[*table]
+	config Config
+	rules  proxy.Rules
+	tables map[string]*table // by family, what the kernel holds if Tables.Known
+	stale  bool              // UDP flows may contradict rules
+	forget func(proxy.Rules) error
+	keep   func() // keeps half-closed connections; nil once it was called
 }
 
 // New returns a backend. It changes nothing.
 func New(c Config) *Backend {
-	b := &Backend{Tables: &nft.Tables[ruleset]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, clusterCIDRs: c.ClusterCIDRs}
+	c.Mark = cmp.Or(c.Mark, masqueradeMark)
+	b := &Backend{Tables: &nft.Tables[*table]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, config: c, tables: map[string]*table{}}
 	b.forget = b.forgetStaleFlows
 	if c.NetNS == 0 {
 		b.keep = keepHalfClosed
@@ -51,26 +73,64 @@ func New(c Config) *Backend {
 	return b
 }
 
-func (b *Backend) clusterCIDR(f nft.Family) netip.Prefix {
-	for _, p := range b.clusterCIDRs {
+// settings returns what all rules of a family depend on.
+func (b *Backend) settings(f nft.Family, rules proxy.Rules) settings {
+	return settings{family: f, local: b.local(f, rules), mark: b.config.Mark, masqueradeAll: b.config.MasqueradeAll}
+}
+
+func (b *Backend) local(f nft.Family, rules proxy.Rules) local {
+	ranges := b.config.ClusterCIDRs
+	switch l := b.config.Local; {
+	case l.Bridge != "":
+		return local{name: l.Bridge}
+	case l.InterfacePrefix != "":
+		return local{name: l.InterfacePrefix, isPrefix: true}
+	case l.NodeRanges:
+		ranges = rules.PodCIDRs
+	}
+	for _, p := range ranges {
 		if p.Addr().BitLen() == int(f.Size)*8 {
-			return p
+			return local{prefix: p}
 		}
 	}
-	return netip.Prefix{}
+	return local{}
+}
+
+// plan returns the table of a family for rules that differ from b.rules. Without the
+// former table, or if all rules change, it makes a new one.
+func (b *Backend) plan(f nft.Family, rules proxy.Rules, d difference) *table {
+	former, s := b.tables[f.Name], b.settings(f, rules)
+	t := former
+	switch {
+	case !b.Known():
+		t = newTable(s, rules)
+	case former.local != s.local:
+		t = newTable(s, rules)
+		t.was = former.ruleset
+	default:
+		t.follow(b.rules, rules, d)
+	}
+	b.tables[f.Name] = t
+	return t
 }
 
 // Apply implements proxy.Backend.
 func (b *Backend) Apply(rules proxy.Rules) error {
-	known := b.Known()
-	if err := b.Replace(func(f nft.Family) ruleset { return plan(rules, f, b.clusterCIDR(f)) }, update); err != nil {
+	known, d := b.Known(), compare(b.rules, rules)
+	if err := b.Replace(
+		func(f nft.Family) *table { return b.plan(f, rules, d) },
+		func(messages *nft.Batch, _, next *table) { update(messages, next.was, next.is) },
+	); err != nil {
 		return err
+	}
+	for _, t := range b.tables {
+		t.was, t.is = ruleset{}, ruleset{}
 	}
 	if b.keep != nil { // with the first rules the kernel begins to track connections
 		b.keep()
 		b.keep = nil
 	}
-	b.stale = b.stale || !known || datagramsChanged(b.rules, rules)
+	b.stale = b.stale || !known || d.hasDatagrams()
 	b.rules = rules
 	if !b.stale {
 		return nil

@@ -19,22 +19,10 @@ import (
 // flow goes, as long as the client keeps sending. So this file deletes flows to
 // endpoints that are gone, and flows that began before there was an endpoint.
 
-// datagramsChanged reports whether a UDP port differs between the rules.
-func datagramsChanged(before, next proxy.Rules) bool {
-	differ := func(a, b proxy.Rules) bool {
-		for name, port := range a.Services {
-			if name.Protocol == v1.ProtocolUDP && b.Services[name] != port {
-				return true
-			}
-		}
-		for k, pod := range a.HostPorts {
-			if k.Protocol == v1.ProtocolUDP && b.HostPorts[k] != pod {
-				return true
-			}
-		}
-		return false
-	}
-	return differ(before, next) || differ(next, before)
+// hasDatagrams reports whether a UDP port differs.
+func (d difference) hasDatagrams() bool {
+	return slices.ContainsFunc(d.services, func(name proxy.PortName) bool { return name.Protocol == v1.ProtocolUDP }) ||
+		slices.ContainsFunc(d.hostPorts, func(k proxy.LocalPort) bool { return k.Protocol == v1.ProtocolUDP })
 }
 
 // udpEndpoints maps UDP frontends to their endpoints. Node and host ports have

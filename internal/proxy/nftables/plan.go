@@ -66,30 +66,70 @@ const (
 	hostPorts        = "hostport-ports"      // protocol . port : goto chain
 )
 
-// plan returns the table for the rules of one family. Without a cluster CIDR,
-// connections to cluster IPs that are not local keep their source address.
-func plan(rules proxy.Rules, f nft.Family, clusterCIDR netip.Prefix) ruleset {
-	r := ruleset{chains: map[string][]nft.Rule{}, affinity: map[string]time.Duration{}, elements: map[string]map[key]target{}}
+// newRuleset returns a table without chains and with empty sets.
+func newRuleset() ruleset {
+	r := emptyRuleset()
 	for _, name := range []string{serviceIPs, serviceNodePorts, clusterIPs, clusterAddresses, noEndpointIPs, noEndpointPorts, hairpin, hostPortIPs, hostPorts} {
 		r.elements[name] = map[key]target{}
 	}
-	r.fixed(f, clusterCIDR, rules.NodePortRanges)
-	r.unserved(f, rules.ServiceCIDRs)
-	wanted := v1.IPv4Protocol
-	if f.Size == 16 {
-		wanted = v1.IPv6Protocol
-	}
-	for name, port := range rules.Services {
-		if name.Family == wanted {
-			r.service(f, clusterCIDR, name, port)
-		}
-	}
-	for k, pod := range rules.HostPorts {
-		if k.Family == wanted {
-			r.hostPort(f, k, pod.To)
-		}
-	}
 	return r
+}
+
+// emptyRuleset returns a part of a table with nothing in it.
+func emptyRuleset() ruleset {
+	return ruleset{chains: map[string][]nft.Rule{}, affinity: map[string]time.Duration{}, elements: map[string]map[key]target{}}
+}
+
+// put adds an element. If a part of the table puts an element twice, or two Services
+// have one address and port, the same target wins each time, so that the rules do not
+// flap.
+func (r ruleset) put(set string, k key, t target) {
+	if r.elements[set] == nil {
+		r.elements[set] = map[key]target{}
+	}
+	if other, taken := r.elements[set][k]; !taken || t < other {
+		r.elements[set][k] = t
+	}
+}
+
+// settings are what all rules of a family depend on.
+type settings struct {
+	family nft.Family
+	local  local
+	// mark is the bit of the packet mark for packets to masquerade.
+	mark uint32
+	// masqueradeAll masquerades all connections to cluster IPs.
+	masqueradeAll bool
+}
+
+// part is a part of a table that is being made.
+type part struct {
+	settings
+	ruleset
+}
+
+func (s settings) newPart() part { return part{s, emptyRuleset()} }
+
+// frame returns the part that does not depend on Services.
+func (s settings) frame(rules proxy.Rules) ruleset {
+	r := s.newPart()
+	r.fixed(s.family, rules.NodePortRanges)
+	r.unserved(s.family, rules.ServiceCIDRs)
+	return r.ruleset
+}
+
+// service returns the part for a port of a Service.
+func (s settings) service(name proxy.PortName, p *proxy.ServicePort) ruleset {
+	r := s.newPart()
+	r.servicePort(s.family, name, p)
+	return r.ruleset
+}
+
+// hostPort returns the part for a host port.
+func (s settings) hostPort(k proxy.LocalPort, pod netip.AddrPort) ruleset {
+	r := s.newPart()
+	r.toPod(s.family, k, pod)
+	return r.ruleset
 }
 
 // fixed adds the chains that do not depend on Services:
@@ -97,16 +137,19 @@ func plan(rules proxy.Rules, f nft.Family, clusterCIDR netip.Prefix) ruleset {
 //	prerouting, output ─► services ─► service's chain ─► dnat
 //	postrouting ─► masquerade what is marked or returns to its sender
 //	input, forward, output ─► reject or drop what has no endpoint
-func (r ruleset) fixed(f nft.Family, clusterCIDR netip.Prefix, nodePorts proxy.NodePortRanges) {
+func (r part) fixed(f nft.Family, nodePorts proxy.NodePortRanges) {
 	r.chains["nat-prerouting"] = []nft.Rule{{nft.Jump("services")}}
 	r.chains["nat-output"] = []nft.Rule{{nft.Jump("services")}}
 	r.chains["nat-postrouting"] = []nft.Rule{
-		{isMarked(), clearMark(), masquerade()},
+		{isMarked(r.mark), clearMark(r.mark), masquerade()},
 		{hairpinIn(f, hairpin), masquerade()},
 	}
 	services := []nft.Rule{}
-	if clusterCIDR.IsValid() {
-		services = append(services, nft.Rule{sourcePrefix(f, clusterCIDR, expr.CmpOpNeq), f.DestAddrPortIn(clusterIPs), setMark()})
+	switch {
+	case r.masqueradeAll:
+		services = append(services, nft.Rule{f.DestAddrPortIn(clusterIPs), setMark(r.mark)})
+	case r.local.isKnown():
+		services = append(services, nft.Rule{r.local.compare(f, expr.CmpOpNeq), f.DestAddrPortIn(clusterIPs), setMark(r.mark)})
 	}
 	services = append(services, nft.Rule{destinationVmap(f, serviceIPs)})
 	services = append(services, toNodePort(f, notLoopback(f), nodePorts, serviceNodePorts)...)
@@ -139,7 +182,7 @@ func toNodePort(f nft.Family, only nft.Statement, at proxy.NodePortRanges, vmap 
 // unserved adds the rules about cluster IPs that no Service port has translated:
 // connections to other ports of a Service are rejected, those to addresses that no
 // Service has are dropped. They would leave the node by its default route.
-func (r ruleset) unserved(f nft.Family, serviceCIDRs []netip.Prefix) {
+func (r part) unserved(f nft.Family, serviceCIDRs []netip.Prefix) {
 	for _, hook := range []string{"filter-forward", "filter-output"} {
 		r.chains[hook] = append(r.chains[hook], nft.Rule{newConnection(), f.DestAddrIn(clusterAddresses), nft.GoTo("reject")})
 		for _, p := range serviceCIDRs {
@@ -150,8 +193,8 @@ func (r ruleset) unserved(f nft.Family, serviceCIDRs []netip.Prefix) {
 	}
 }
 
-// service adds the chains and elements of a port of a Service.
-func (r ruleset) service(f nft.Family, clusterCIDR netip.Prefix, name proxy.PortName, p *proxy.ServicePort) {
+// servicePort adds the chains and elements of a port of a Service.
+func (r part) servicePort(f nft.Family, name proxy.PortName, p *proxy.ServicePort) {
 	id := identity(name)
 	r.endpoints(f, "svc-"+id, id, name.Protocol, p.Affinity, p.Cluster)
 	if p.InternalLocal || p.ExternalLocal {
@@ -163,8 +206,8 @@ func (r ruleset) service(f nft.Family, clusterCIDR netip.Prefix, name proxy.Port
 		internal, internalEndpoints = "local-"+id, p.Local
 	}
 	at := func(a netip.Addr) key { return key{address: a, protocol: name.Protocol, port: p.Port} }
-	r.elements[clusterIPs][at(p.ClusterIP)] = ""
-	r.elements[clusterAddresses][key{address: p.ClusterIP}] = ""
+	r.put(clusterIPs, at(p.ClusterIP), "")
+	r.put(clusterAddresses, key{address: p.ClusterIP}, "")
 	r.frontend(serviceIPs, noEndpointIPs, at(p.ClusterIP), internal, internalEndpoints, p.Cluster)
 
 	if len(p.External)+len(p.LoadBalancer) == 0 && p.NodePort == 0 {
@@ -172,7 +215,7 @@ func (r ruleset) service(f nft.Family, clusterCIDR netip.Prefix, name proxy.Port
 	}
 	// With endpoints on other nodes this is a chain that drops, not one that
 	// rejects.
-	external, externalEndpoints := r.external(f, clusterCIDR, id, p), p.Cluster
+	external, externalEndpoints := r.external(f, id, p), p.Cluster
 	for _, a := range p.External {
 		r.frontend(serviceIPs, noEndpointIPs, at(a), external, externalEndpoints, p.Cluster)
 	}
@@ -195,20 +238,20 @@ func (r ruleset) service(f nft.Family, clusterCIDR netip.Prefix, name proxy.Port
 // external adds the chain for connections from outside, if there are endpoints.
 // With policy Local the client's address is kept. Pods and the node itself may
 // use all endpoints, as with a cluster IP.
-func (r ruleset) external(f nft.Family, clusterCIDR netip.Prefix, id string, p *proxy.ServicePort) string {
+func (r part) external(f nft.Family, id string, p *proxy.ServicePort) string {
 	chain := "ext-" + id
 	if len(p.Cluster) == 0 {
 		return chain
 	}
 	if !p.ExternalLocal {
-		r.chains[chain] = []nft.Rule{{setMark()}, {nft.GoTo("svc-" + id)}}
+		r.chains[chain] = []nft.Rule{{setMark(r.mark)}, {nft.GoTo("svc-" + id)}}
 		return chain
 	}
-	if clusterCIDR.IsValid() {
-		r.chains[chain] = append(r.chains[chain], nft.Rule{sourcePrefix(f, clusterCIDR, expr.CmpOpEq), nft.GoTo("svc-" + id)})
+	if r.local.isKnown() {
+		r.chains[chain] = append(r.chains[chain], nft.Rule{r.local.compare(f, expr.CmpOpEq), nft.GoTo("svc-" + id)})
 	}
 	r.chains[chain] = append(r.chains[chain],
-		nft.Rule{fibLocal(true), setMark()}, nft.Rule{fibLocal(true), nft.GoTo("svc-" + id)})
+		nft.Rule{fibLocal(true), setMark(r.mark)}, nft.Rule{fibLocal(true), nft.GoTo("svc-" + id)})
 	if len(p.Local) == 0 {
 		r.chains[chain] = append(r.chains[chain], nft.Rule{nft.Drop()})
 	} else {
@@ -218,29 +261,25 @@ func (r ruleset) external(f nft.Family, clusterCIDR netip.Prefix, id string, p *
 }
 
 // frontend maps an address to a chain. If there are no endpoints, it maps it to
-// a rejection, or to a drop if the policy excludes the existing ones. If two
-// Services have one external address and port, the same one wins each time, so
-// that the rules do not flap.
-func (r ruleset) frontend(frontends, none string, k key, chain string, endpoints, all []netip.AddrPort) {
+// a rejection, or to a drop if the policy excludes the existing ones.
+func (r part) frontend(frontends, none string, k key, chain string, endpoints, all []netip.AddrPort) {
 	switch {
 	case len(endpoints) > 0:
-		if other, taken := r.elements[frontends][k]; !taken || target(chain) < other {
-			r.elements[frontends][k] = target(chain)
-		}
+		r.put(frontends, k, target(chain))
 	case len(all) > 0:
-		r.elements[none][k] = "drop"
+		r.put(none, k, "drop")
 	default:
-		r.elements[none][k] = "reject"
+		r.put(none, k, "reject")
 	}
 }
 
 // endpoints adds the chain that selects one of the endpoints, if there are any.
-func (r ruleset) endpoints(f nft.Family, chain, id string, protocol v1.Protocol, affinity time.Duration, list []netip.AddrPort) {
+func (r part) endpoints(f nft.Family, chain, id string, protocol v1.Protocol, affinity time.Duration, list []netip.AddrPort) {
 	if len(list) == 0 {
 		return
 	}
 	for _, e := range list {
-		r.elements[hairpin][key{source: e.Addr(), address: e.Addr(), protocol: protocol, port: e.Port()}] = ""
+		r.put(hairpin, key{source: e.Addr(), address: e.Addr(), protocol: protocol, port: e.Port()}, "")
 	}
 	if affinity == 0 {
 		r.chains[chain] = balance(f, list)
@@ -269,20 +308,21 @@ func toHostPort(f nft.Family, vmap nft.Statement) nft.Rule {
 	return nft.Rule{notLoopback(f), fibLocal(false), vmap}
 }
 
-func (r ruleset) hostPort(f nft.Family, k proxy.LocalPort, pod netip.AddrPort) {
+// toPod adds the chain and elements of a host port.
+func (r part) toPod(f nft.Family, k proxy.LocalPort, pod netip.AddrPort) {
 	chain := fmt.Sprintf("hp-%s-%d", strings.ToLower(string(k.Protocol)), k.Port)
 	if k.Address.IsValid() {
 		chain += "-" + strings.NewReplacer(":", "-", ".", "-").Replace(k.Address.String())
-		r.elements[hostPortIPs][key{address: k.Address, protocol: k.Protocol, port: k.Port}] = target(chain)
+		r.put(hostPortIPs, key{address: k.Address, protocol: k.Protocol, port: k.Port}, target(chain))
 	} else {
-		r.elements[hostPorts][key{protocol: k.Protocol, port: k.Port}] = target(chain)
+		r.put(hostPorts, key{protocol: k.Protocol, port: k.Port}, target(chain))
 	}
 	if f.Size == 4 {
 		// The pod cannot answer a loopback address.
-		r.chains[chain] = []nft.Rule{{sourcePrefix(f, loopback4, expr.CmpOpEq), setMark()}}
+		r.chains[chain] = []nft.Rule{{sourcePrefix(f, loopback4, expr.CmpOpEq), setMark(r.mark)}}
 	}
 	r.chains[chain] = append(r.chains[chain], nft.Rule{dnatTo(f, pod)})
-	r.elements[hairpin][key{source: pod.Addr(), address: pod.Addr(), protocol: k.Protocol, port: pod.Port()}] = ""
+	r.put(hairpin, key{source: pod.Addr(), address: pod.Addr(), protocol: k.Protocol, port: pod.Port()}, "")
 }
 
 // identity returns a short unique name for a Service port.

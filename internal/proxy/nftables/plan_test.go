@@ -2,8 +2,11 @@ package nftables
 
 import (
 	"flag"
+	"maps"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,9 +54,62 @@ func TestPlan(t *testing.T) {
 		"host-port": hostPort,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := plan(rules, nft.IPv4, podCIDR).String()
+			got := planned(settings{local: local{prefix: podCIDR}}, rules)
 			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), got, *rewrite, "go test ./internal/proxy/nftables -rewrite")
 		})
+	}
+}
+
+// planned returns the table of IPv4 as text.
+func planned(s settings, rules proxy.Rules) string {
+	s.family, s.mark = nft.IPv4, masqueradeMark
+	return newTable(s, rules).String()
+}
+
+// TestPlanOfLocalTraffic checks by what connections of pods are recognized, and which
+// are masqueraded.
+func TestPlanOfLocalTraffic(t *testing.T) {
+	service := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, NodePort: 30080, ExternalLocal: true}
+	service.Cluster = endpoints("10.9.1.3:8080")
+	for name, c := range map[string]struct {
+		settings     settings
+		first, local string // the first rules of chains; "" is none
+	}{
+		"by addresses": {settings{local: local{prefix: podCIDR}}, "ip saddr != 10.9.1.0/24 ", "ip saddr 10.9.1.0/24 goto svc-"},
+		"by a bridge":  {settings{local: local{name: "cni0"}}, `iifname != "cni0" `, `iifname "cni0" goto svc-`},
+		"by a prefix":  {settings{local: local{name: "cali", isPrefix: true}}, `iifname != "cali*" `, `iifname "cali*" goto svc-`},
+		"not at all":   {settings{}, "", ""},
+		"all":          {settings{local: local{prefix: podCIDR}, masqueradeAll: true}, "ip daddr . meta l4proto . th dport @cluster-ips meta mark set", "ip saddr 10.9.1.0/24 goto svc-"},
+	} {
+		got := planned(c.settings, rulesOf(service))
+		for chain, first := range map[string]string{"chain services\n\t": c.first, "chain ext-" + identity(onlyName(rulesOf(service))) + "\n\t": c.local} {
+			if first == "" {
+				first = map[bool]string{true: "ip daddr . meta l4proto . th dport vmap @service-ips", false: "fib saddr type local "}[strings.HasPrefix(chain, "chain services")]
+			}
+			if !strings.Contains(got, chain+first) {
+				t.Errorf("%s: no %q in\n%s", name, chain+first, got)
+			}
+		}
+	}
+}
+
+// onlyName returns the name of the only Service of rules.
+func onlyName(rules proxy.Rules) proxy.PortName {
+	return slices.Collect(maps.Keys(rules.Services))[0]
+}
+
+// TestMasqueradeMark checks that the bit of the packet mark can be another one.
+func TestMasqueradeMark(t *testing.T) {
+	service := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, NodePort: 30080, Cluster: endpoints("10.9.1.3:8080")}
+	s := settings{family: nft.IPv4, mark: 1 << 20, local: local{prefix: podCIDR}}
+	got := newTable(s, rulesOf(service)).String()
+	for _, want := range []string{"meta mark & 0x100000 != 0 meta mark set meta mark & 0xffefffff masquerade", "meta mark set meta mark | 0x100000\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "0x4000") {
+		t.Errorf("the default bit in\n%s", got)
 	}
 }
 
@@ -83,7 +139,13 @@ func TestStaleDatagramFlows(t *testing.T) {
 			t.Errorf("flow to %s answered by %s: stale %v, want %v", c.destination, c.from, got, c.stale)
 		}
 	}
-	if datagramsChanged(proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: service}}, proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: service}}) {
-		t.Error("equal rules differ")
+	with := func(p *proxy.ServicePort) proxy.Rules {
+		return proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: p}}
+	}
+	if d := compare(with(service), with(service)); d.hasDatagrams() || d.frame {
+		t.Errorf("equal rules differ: %v", d)
+	}
+	if !compare(with(service), with(new(*service))).hasDatagrams() || !compare(proxy.Rules{}, with(service)).hasDatagrams() || !compare(with(service), proxy.Rules{}).hasDatagrams() {
+		t.Error("a change of a UDP port is none")
 	}
 }

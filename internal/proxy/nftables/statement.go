@@ -108,28 +108,57 @@ func notLoopback(f nft.Family) nft.Statement {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: p.Addr().AsSlice()})
 }
 
-// masqueradeMark is the bit of the packet mark for packets to masquerade, as in
-// upstream's proxies.
+// local recognizes connections of this cluster's pods: by their address, or by the
+// interface by which they arrive. The zero value recognizes none.
+type local struct {
+	prefix netip.Prefix
+	// name is the name of the interface, or with isPrefix what it begins with.
+	name     string
+	isPrefix bool
+}
+
+func (l local) isKnown() bool { return l != local{} }
+
+// compare matches connections of pods, or with expr.CmpOpNeq all others.
+func (l local) compare(f nft.Family, op expr.CmpOp) nft.Statement {
+	if l.prefix.IsValid() {
+		return sourcePrefix(f, l.prefix, op)
+	}
+	data, text := []byte(l.name), l.name+"*"
+	if !l.isPrefix {
+		data, text = make([]byte, unix.IFNAMSIZ), l.name
+		copy(data, l.name)
+	}
+	sign := ""
+	if op == expr.CmpOpNeq {
+		sign = "!= "
+	}
+	return nft.Plain(fmt.Sprintf("iifname %s%q", sign, text),
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data})
+}
+
+// masqueradeMark is the default bit of the packet mark for packets to masquerade, as
+// in upstream's proxies.
 const masqueradeMark = 0x4000
 
-func setMark() nft.Statement {
-	return nft.Plain("meta mark set meta mark | 0x4000",
+func setMark(mark uint32) nft.Statement {
+	return nft.Plain(fmt.Sprintf("meta mark set meta mark | %#x", mark),
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
-		markBits(^uint32(masqueradeMark), masqueradeMark),
+		markBits(^mark, mark),
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})
 }
 
-func clearMark() nft.Statement {
-	return nft.Plain("meta mark set meta mark & 0xffffbfff",
+func clearMark(mark uint32) nft.Statement {
+	return nft.Plain(fmt.Sprintf("meta mark set meta mark & %#x", ^mark),
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
-		markBits(^uint32(masqueradeMark), 0),
+		markBits(^mark, 0),
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})
 }
 
-func isMarked() nft.Statement {
-	return nft.Plain("meta mark & 0x4000 != 0",
+func isMarked(mark uint32) nft.Statement {
+	return nft.Plain(fmt.Sprintf("meta mark & %#x != 0", mark),
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
-		markBits(masqueradeMark, 0),
+		markBits(mark, 0),
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)})
 }
 

@@ -1,0 +1,197 @@
+package nftables
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/costtest"
+	"github.com/coracle-io/coracle/internal/nft"
+	"github.com/coracle-io/coracle/internal/proxy"
+)
+
+// own are the settings of the tables here.
+func own() settings {
+	return settings{family: nft.IPv4, mark: masqueradeMark, local: local{prefix: podCIDR}}
+}
+
+// TestFollowIsLikeANewTable changes rules at random, and compares the table that
+// follows them with a new one, and the difference that it reports with theirs.
+func TestFollowIsLikeANewTable(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	before := proxy.Rules{}
+	followed := newTable(own(), before)
+	for step := range 300 {
+		next := changed(random, before)
+		former := newTable(own(), before)
+		followed.follow(before, next, compare(before, next))
+		fresh := newTable(own(), next)
+		if got, want := followed.String(), fresh.String(); got != want {
+			t.Fatalf("step %d: the table is\n%s\nwant\n%s", step, got, want)
+		}
+		for name, pair := range map[string][2]ruleset{"was": {followed.was, former.ruleset}, "is": {followed.is, fresh.ruleset}} {
+			if got, want := pair[0].String(), pair[1].only(pair[0]).String(); got != want {
+				t.Fatalf("step %d: what %s is\n%s\nwant\n%s", step, name, got, want)
+			}
+		}
+		// What is not in the difference is the same before and after.
+		rest := func(r, touched ruleset) string {
+			left := newRuleset()
+			left.merge(r)
+			for name := range touched.chains {
+				delete(left.chains, name)
+			}
+			for name := range touched.affinity {
+				delete(left.affinity, name)
+			}
+			for set, elements := range touched.elements {
+				for k := range elements {
+					delete(left.elements[set], k)
+				}
+			}
+			return left.String()
+		}
+		touched := newRuleset()
+		touched.merge(followed.was)
+		touched.merge(followed.is)
+		if got, want := rest(former.ruleset, touched), rest(fresh.ruleset, touched); got != want {
+			t.Fatalf("step %d: more differs than is told:\n%s\nand\n%s", step, got, want)
+		}
+		before = next
+	}
+	for _, counts := range followed.shared {
+		if len(counts) == 0 {
+			t.Error("a count of nothing is kept")
+		}
+	}
+}
+
+// changed returns rules with a few changes. Services share endpoints, addresses of
+// several ports, and external addresses that two of them claim.
+func changed(random *rand.Rand, before proxy.Rules) proxy.Rules {
+	next := before
+	next.Services, next.HostPorts = maps.Clone(before.Services), maps.Clone(before.HostPorts)
+	if next.Services == nil {
+		next.Services, next.HostPorts = map[proxy.PortName]*proxy.ServicePort{}, map[proxy.LocalPort]proxy.HostPort{}
+	}
+	for range 1 + random.IntN(3) {
+		service := random.IntN(4)
+		name := proxy.PortName{
+			NamespacedName: types.NamespacedName{Namespace: "default", Name: fmt.Sprint("s", service)},
+			Port:           fmt.Sprint("p", random.IntN(2)), Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol,
+		}
+		switch random.IntN(8) {
+		case 0:
+			delete(next.Services, name)
+		case 1:
+			next.HostPorts[proxy.LocalPort{Port: uint16(8000 + random.IntN(3)), Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}] =
+				proxy.HostPort{To: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 1, byte(random.IntN(4))}), 8080)}
+		case 2:
+			delete(next.HostPorts, proxy.LocalPort{Port: uint16(8000 + random.IntN(3)), Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol})
+		case 3:
+			next.NodePortRanges = nil
+			if random.IntN(2) == 0 {
+				next.NodePortRanges = proxy.NodePortRanges{netip.MustParsePrefix("192.0.2.10/32")}
+			}
+		default:
+			next.Services[name] = randomPort(random, service)
+		}
+	}
+	return next
+}
+
+// randomPort returns a port of the Service of a number.
+func randomPort(random *rand.Rand, service int) *proxy.ServicePort {
+	p := &proxy.ServicePort{
+		ClusterIP: netip.AddrFrom4([4]byte{10, 96, 0, byte(20 + service)}), Port: uint16(80 + random.IntN(2)),
+		InternalLocal: random.IntN(4) == 0, ExternalLocal: random.IntN(4) == 0,
+	}
+	for i := range random.IntN(4) {
+		e := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 1, byte(i)}), 8080)
+		p.Cluster = append(p.Cluster, e)
+		if random.IntN(2) == 0 {
+			p.Local = append(p.Local, e)
+		}
+	}
+	if random.IntN(3) == 0 {
+		p.Affinity = time.Hour
+	}
+	if random.IntN(2) == 0 {
+		p.NodePort = uint16(30080 + random.IntN(2))
+		p.External = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(random.IntN(2))})}
+	}
+	if random.IntN(3) == 0 {
+		p.LoadBalancer = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(random.IntN(2))})}
+		p.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	}
+	return p
+}
+
+// manyServices returns rules with n Services of two endpoints each.
+func manyServices(n int) proxy.Rules {
+	var ports []*proxy.ServicePort
+	for i := range n {
+		ports = append(ports, &proxy.ServicePort{
+			ClusterIP: netip.AddrFrom4([4]byte{10, 96, byte(i / 250), byte(1 + i%250)}), Port: 80,
+			Cluster: endpoints("10.9.1.3:8080", "10.9.1.4:8080"),
+		})
+	}
+	return rulesOf(ports...)
+}
+
+// withChange returns the rules with another endpoint of one Service.
+func withChange(rules proxy.Rules, to byte) proxy.Rules {
+	next := rules
+	next.Services = maps.Clone(rules.Services)
+	for name, p := range next.Services {
+		if name.Name == "s0" {
+			one := *p
+			one.Cluster = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 2, to}), 8080)}
+			next.Services[name] = &one
+		}
+	}
+	return next
+}
+
+// TestCostOfAChange checks that a change of one Service formats the rules of that one
+// only, and costs with ten thousand Services what it costs with a hundred.
+func TestCostOfAChange(t *testing.T) {
+	cost := func(services int) uint64 {
+		before := manyServices(services)
+		table := newTable(own(), before)
+		next := withChange(before, 1)
+		c := costtest.Of(t, func() { table.follow(before, next, compare(before, next)) })
+		if len(table.was.chains) != 1 || len(table.is.chains) != 1 {
+			t.Errorf("with %d Services, chains of others are touched:\n%s\n%s", services, table.was, table.is)
+		}
+		return c.Bytes
+	}
+	few, many := cost(100), cost(10_000)
+	if many > 4*few {
+		t.Errorf("a change allocates %d bytes with 100 Services and %d with 10,000", few, many)
+	}
+}
+
+// BenchmarkChange measures what is computed for a change of one Service.
+func BenchmarkChange(b *testing.B) {
+	for _, services := range []int{100, 1_000, 10_000} {
+		b.Run(fmt.Sprint(services, "Services"), func(b *testing.B) {
+			before := manyServices(services)
+			table := newTable(own(), before)
+			versions := []proxy.Rules{withChange(before, 1), withChange(before, 2)}
+			table.follow(before, versions[1], compare(before, versions[1]))
+			for i := 0; b.Loop(); i++ {
+				from, to := versions[(i+1)%2], versions[i%2]
+				table.follow(from, to, compare(from, to))
+			}
+		})
+	}
+}
