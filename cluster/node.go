@@ -132,9 +132,8 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	}
 	n.proxy = component.NewProxy()
 	n.proxy.Table = o.Node.NFTable
-	n.proxy.NodeName = o.NodeName
-	n.proxy.HealthzAddress.Port, n.proxy.MetricsAddress.Port = o.Ports.ProxyHealthz, o.Ports.ProxyMetrics
-	n.proxy.ClusterCIDR = o.ClusterCIDR
+	n.proxy.NodeName, n.proxy.ClusterCIDR = o.NodeName, o.ClusterCIDR
+	n.proxy.HealthzPort, n.proxy.MetricsPort = o.Ports.ProxyHealthz, o.Ports.ProxyMetrics
 	n.dns = component.NewDNS()
 	k.Config.Configuration.ClusterDomain = n.dns.Domain
 	n.dns.Announce = k.Config.Configuration.ClusterDNS
@@ -147,10 +146,12 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		o.set("KubeletArgs", k.AddFlags),
 		o.set("ProxyArgs", n.proxy.AddFlags),
 	)
-	n.proxy.Reserved = slices.DeleteFunc([]int{
+	served, unknown := n.proxy.Ports()
+	err = errors.Join(err, unknown)
+	n.proxy.Reserved = slices.DeleteFunc(append(served,
 		plane.api.Serving.Port, plane.manager.Serving.Port, plane.scheduler.Serving.Port,
-		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.proxy.HealthzAddress.Port, n.proxy.MetricsAddress.Port, n.dns.Port, n.dns.MetricsPort,
-	}, func(port int) bool { return port <= 0 })
+		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.dns.Port, n.dns.MetricsPort,
+	), func(port int) bool { return port <= 0 })
 	if !o.further() { // which has its ports for itself
 		n.proxy.NeighbourPorts = o.Node.NeighbourPorts
 	}
@@ -262,7 +263,7 @@ func (o *settings) purgeNetwork() error {
 		return o.member().Remove()
 	}
 	proxy := component.NewProxy()
-	proxy.Table, proxy.ClusterCIDR = o.Node.NFTable, o.ClusterCIDR
+	proxy.Table = o.Node.NFTable
 	return errors.Join(proxy.RemoveRules(), newNetworkPolicy(o).RemoveRules())
 }
 

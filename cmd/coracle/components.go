@@ -13,7 +13,6 @@ import (
 	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/processes/heap"
-	"github.com/coracle-io/coracle/internal/processes/oomscore"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -77,7 +76,11 @@ func kubeletCommand() *cobra.Command {
 func proxyCommand() *cobra.Command {
 	p := component.NewProxy()
 	return componentCommand("proxy", "Make Services reachable on a node", "coracle proxy --kubeconfig=/etc/kubernetes/proxy.conf --cluster-cidr=10.244.0.0/16", p.AddFlags, func(ctx context.Context) error {
-		setOOMScore(ctx, oomscore.Node)
+		score, err := p.OOMScoreAdj()
+		if err != nil {
+			return err
+		}
+		setOOMScore(ctx, score)
 		return p.Run(ctx)
 	})
 }

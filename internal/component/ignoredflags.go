@@ -12,14 +12,37 @@ func addMasterFlag(fs *pflag.FlagSet, master *string) {
 	fs.StringVar(master, "master", *master, "URL of the API server, such as https://10.0.0.1:6443 (default: the one in the kubeconfig)")
 }
 
+// ignoredLogFlags are the flags of upstream's components for the log, without those
+// for its level. They have no effect.
+func ignoredLogFlags() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	const logs = "has no effect: the log has one form, see --v"
+	for _, name := range []string{
+		"log-backtrace-at", "log-dir", "log-file", "stderrthreshold", // of glog
+		"logging-format", "vmodule", "log-json-info-buffer-size", "log-text-info-buffer-size",
+	} {
+		fs.String(name, "", logs)
+	}
+	for _, name := range []string{
+		"log-json-split-stream", "log-text-split-stream",
+		"add-dir-header", "alsologtostderr", "logtostderr", "one-output", "skip-headers", "skip-log-headers", // of glog
+	} {
+		fs.Bool(name, false, logs)
+	}
+	fs.Duration("log-flush-frequency", 0, logs)
+	fs.Int("log-file-max-size", 0, logs)
+	flagvalue.Is(fs, flagvalue.Path, "log-dir", "log-file")
+	flagvalue.OneOf(fs, "stderrthreshold", "0", "1", "2", "3", "INFO", "WARNING", "ERROR", "FATAL")
+	return fs
+}
+
 // ignoredComponentFlags are the flags without effect that upstream's controller
 // manager and scheduler share.
 func ignoredComponentFlags() *pflag.FlagSet {
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	fs := ignoredLogFlags()
 	const (
 		asKubeconfig = "has no effect: the cluster and identity of --kubeconfig are used"
 		fixed        = "has no effect: the server's settings are fixed"
-		logs         = "has no effect: the log has one form, see --v"
 		measures     = "has no effect: all metrics are served"
 		client       = "has no effect: the client has no such limit"
 		insecure     = "has no effect: there is no insecure port"
@@ -27,8 +50,6 @@ func ignoredComponentFlags() *pflag.FlagSet {
 	)
 	for name, why := range map[string]string{
 		"authentication-kubeconfig": asKubeconfig, "authorization-kubeconfig": asKubeconfig, "cert-dir": fixed, "tls-min-version": fixed,
-		"log-backtrace-at": logs, "log-dir": logs, "log-file": logs, "stderrthreshold": logs, // of glog
-		"logging-format": logs, "vmodule": logs, "log-json-info-buffer-size": logs, "log-text-info-buffer-size": logs,
 		"show-hidden-metrics-for-version": measures, "allow-metric-labels-manifest": measures,
 		"kube-api-content-type": client, "requestheader-client-ca-file": fixed, "address": insecure, "emulated-version": version, "min-compatibility-version": version,
 	} {
@@ -36,15 +57,13 @@ func ignoredComponentFlags() *pflag.FlagSet {
 	}
 	for name, why := range map[string]string{
 		"authentication-skip-lookup": fixed, "authentication-tolerate-lookup-failure": fixed, "permit-address-sharing": fixed, "permit-port-sharing": fixed,
-		"disable-http2-serving": fixed, "contention-profiling": fixed, "log-json-split-stream": logs, "log-text-split-stream": logs,
-		"add-dir-header": logs, "alsologtostderr": logs, "logtostderr": logs, "one-output": logs, "skip-headers": logs, "skip-log-headers": logs, // of glog
+		"disable-http2-serving": fixed, "contention-profiling": fixed,
 		"emulation-forward-compatibility": version,
 	} {
 		fs.Bool(name, false, why)
 	}
 	for name, why := range map[string]string{
 		"authentication-token-webhook-cache-ttl": fixed, "authorization-webhook-cache-authorized-ttl": fixed, "authorization-webhook-cache-unauthorized-ttl": fixed,
-		"log-flush-frequency": logs,
 	} {
 		fs.Duration(name, 0, why)
 	}
@@ -56,13 +75,12 @@ func ignoredComponentFlags() *pflag.FlagSet {
 		fs.StringSlice(name, nil, why)
 	}
 	fs.IntSlice("tls-curve-preferences", nil, fixed)
-	for name, why := range map[string]string{"http2-max-streams-per-connection": fixed, "port": insecure, "kube-api-burst": client, "log-file-max-size": logs} {
+	for name, why := range map[string]string{"http2-max-streams-per-connection": fixed, "port": insecure, "kube-api-burst": client} {
 		fs.Int(name, 0, why)
 	}
 	fs.Float32("kube-api-qps", 0, client)
 	flagvalue.Is(fs, flagvalue.File, "requestheader-client-ca-file")
-	flagvalue.Is(fs, flagvalue.Path, "authentication-kubeconfig", "authorization-kubeconfig", "cert-dir", "log-dir", "log-file")
-	flagvalue.OneOf(fs, "stderrthreshold", "0", "1", "2", "3", "INFO", "WARNING", "ERROR", "FATAL")
+	flagvalue.Is(fs, flagvalue.Path, "authentication-kubeconfig", "authorization-kubeconfig", "cert-dir")
 	flagvalue.Is(fs, flagvalue.KeyPair, "tls-sni-cert-key")
 	flagvalue.Is(fs, flagvalue.Address, "address")
 	flagvalue.Is(fs, flagvalue.Number, "kube-api-qps")

@@ -2,71 +2,94 @@ package component
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
+	"os"
+	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/proxy"
+	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
 	"github.com/coracle-io/coracle/internal/proxy/localport"
 	"github.com/coracle-io/coracle/internal/proxy/nftables"
 )
 
-const modeNFTables = "nftables"
-
 // Proxy makes Services reachable on one node.
 type Proxy struct {
-	proxy.Config
-	Kubeconfig  string
+	// These are defaults of flags and of fields of the file of --config: the name of
+	// the node, the ranges of pods, and the ports of /healthz and /metrics, 0 for
+	// none. They are set before AddFlags.
+	NodeName    string
 	ClusterCIDR string
+	HealthzPort int
+	MetricsPort int
 	// Table is the nftables table; each cluster on a machine has its own.
 	Table   string
 	Cleanup bool
-	// NodePortAddresses are CIDRs or words, as in proxy.ParseNodePortAddresses.
-	NodePortAddresses []string
+	// Reserved and NeighbourPorts are as in proxy.Config.
+	Reserved       []int
+	NeighbourPorts func() []int
 	// Collectors are served with the proxy's own metrics.
 	Collectors []prometheus.Collector
+
+	source proxySource
 }
 
 // NewProxy returns upstream's defaults.
 func NewProxy() *Proxy {
-	return &Proxy{Table: "kube-proxy", NodePortAddresses: []string{"primary"}, Config: proxy.Config{
-		Mode: modeNFTables, HealthzAddress: proxy.ListenAddress{Host: "0.0.0.0", Port: 10256}, MetricsAddress: proxy.ListenAddress{Host: "127.0.0.1", Port: 10249},
-	}}
+	return &Proxy{Table: "kube-proxy", HealthzPort: 10256, MetricsPort: 10249, source: proxySource{ignored: ignoredProxyFlags()}}
 }
 
 // AddFlags binds the flags to fs.
 func (p *Proxy) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&p.Kubeconfig, "kubeconfig", p.Kubeconfig, "kubeconfig file for the API server")
-	fs.StringVar(&p.Mode, "proxy-mode", p.Mode, "proxy mode: only nftables")
-	fs.StringVar(&p.NodeName, "hostname-override", p.NodeName, "name of the node (default: the host's name)")
-	fs.StringVar(&p.ClusterCIDR, "cluster-cidr", p.ClusterCIDR, "CIDR of pod IPs; traffic to Services from other addresses is masqueraded")
+	p.source.addFlags(fs, p.defaults())
 	fs.StringVar(&p.Table, "nftables-table", p.Table, "name of the nftables table")
-	fs.StringSliceVar(&p.NodePortAddresses, "nodeport-addresses", p.NodePortAddresses, "addresses of the node at which node ports answer: CIDRs, primary (the node's primary addresses, by its object) or all; never loopback addresses")
 	fs.BoolVar(&p.Cleanup, "cleanup", p.Cleanup, "remove the rules that a proxy left behind, and exit")
-	fs.Var(&p.HealthzAddress, "healthz-bind-address", "address and port of /healthz; empty disables it")
-	fs.Var(&p.MetricsAddress, "metrics-bind-address", "address and port of /metrics; empty disables it")
-	flagvalue.Is(fs, flagvalue.File, "kubeconfig")
-	flagvalue.Is(fs, flagvalue.Ranges, "cluster-cidr")
-	flagvalue.Is(fs, flagvalue.Name, "hostname-override")
 	flagvalue.Is(fs, flagvalue.Table, "nftables-table")
 }
+
+// defaults returns the configuration without flags and file.
+func (p *Proxy) defaults() *configv1alpha1.KubeProxyConfiguration {
+	c := configv1alpha1.Defaults()
+	c.HostnameOverride, c.ClusterCIDR = p.NodeName, p.ClusterCIDR
+	c.HealthzBindAddress, c.MetricsBindAddress = listenAt("0.0.0.0", p.HealthzPort), listenAt("127.0.0.1", p.MetricsPort)
+	return c
+}
+
+// load returns what the flags, the file and the defaults say together.
+func (p *Proxy) load() (*proxySettings, error) { return p.source.load(p.defaults()) }
 
 // Run proxies in a process of its own.
 func (p *Proxy) Run(ctx context.Context) error {
 	if p.Cleanup {
 		return p.RemoveRules()
 	}
-	provider, err := base.Remote("", p.Kubeconfig, "kube-proxy")
+	s, err := p.load()
+	if err != nil {
+		return err
+	}
+	if p.source.writeConfigTo != "" {
+		return s.write(ctx, p.source.writeConfigTo)
+	}
+	if p.source.initOnly {
+		conntrackOf(&s.Conntrack, runtime.NumCPU()).Apply(klog.FromContext(ctx))
+		return nil
+	}
+	provider, err := base.Remote(p.source.master, s.ClientConnection.Kubeconfig, "kube-proxy")
 	if err != nil {
 		return err
 	}
@@ -76,20 +99,23 @@ func (p *Proxy) Run(ctx context.Context) error {
 // RunWith proxies with a client of the given provider until ctx ends. The
 // rules stay, so that Services are reachable while a proxy restarts.
 func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
-	c, counts := p.Config, base.NewCounts(ctx)
-	c.Metrics = counts.Registry
+	s, err := p.load()
+	if err != nil {
+		return err
+	}
+	for _, warning := range s.warnings {
+		klog.FromContext(ctx).Info("Warning: " + warning)
+	}
+	counts := base.NewCounts(ctx)
 	counts.MustRegister(p.Collectors...)
-	var err error
-	if c.Backend, err = p.backend(); err != nil {
+	c := proxy.Config{
+		Backend: p.backend(ctx, s), ClusterCIDRs: s.clusterCIDRs, NodePortAddresses: s.nodePorts, Ports: localport.New(),
+		Reserved: p.Reserved, NeighbourPorts: p.NeighbourPorts, Mode: s.Mode, Metrics: counts.Registry, Pages: p.pages(s),
+	}
+	if err := errors.Join(c.HealthzAddress.Set(s.HealthzBindAddress), c.MetricsAddress.Set(s.MetricsBindAddress)); err != nil {
 		return err
 	}
-	if c.ClusterCIDRs, err = p.clusterCIDRs(); err != nil {
-		return err
-	}
-	if c.NodePortAddresses, err = p.nodePortAddresses(); err != nil {
-		return err
-	}
-	if c.NodeName, err = base.HostName(c.NodeName); err != nil {
+	if c.NodeName, err = base.HostName(s.HostnameOverride); err != nil {
 		return err
 	}
 	if provider, err = counts.Of(provider); err != nil {
@@ -98,62 +124,119 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if c.Client, err = provider.As("system:kube-proxy", "system:authenticated"); err != nil {
 		return err
 	}
-	c.Ports = localport.New()
 	events, shutdown := controller.NewRecorder(ctx, c.Client.Kubernetes, v1.EventSource{Component: "kube-proxy", Host: c.NodeName})
 	defer shutdown()
 	c.Events = events
 	return base.Together(ctx, provider.Run, proxy.New(c).Run)
 }
 
-// Validate returns all errors in the flags.
+// Validate returns all errors in the flags and in the file of --config.
 func (p *Proxy) Validate() error {
-	_, err := p.backend()
-	_, wrong := p.nodePortAddresses()
-	return errors.Join(err, wrong)
+	_, err := p.load()
+	return err
 }
 
-func (p *Proxy) nodePortAddresses() (proxy.NodePortAddresses, error) {
-	parsed, err := proxy.ParseNodePortAddresses(p.NodePortAddresses)
+// OOMScoreAdj returns the OOM score adjustment of the proxy's process. The proxy
+// leaves it to its program.
+func (p *Proxy) OOMScoreAdj() (int, error) {
+	s, err := p.load()
 	if err != nil {
-		return parsed, fmt.Errorf("--nodeport-addresses: %w", err)
+		return 0, err
 	}
-	return parsed, nil
+	return int(*s.OOMScoreAdj), nil
 }
 
-// RemoveRules removes the rules of a proxy that has ended.
-func (p *Proxy) RemoveRules() error {
-	backend, err := p.backend()
-	if err != nil {
-		return err
-	}
-	return backend.Remove()
-}
-
-func (p *Proxy) backend() (proxy.Backend, error) {
-	if p.Mode != modeNFTables {
-		return nil, fmt.Errorf("--proxy-mode=%s: only %s is supported", p.Mode, modeNFTables)
-	}
-	ranges, err := p.clusterCIDRs()
+// Ports returns the ports on which the proxy serves.
+func (p *Proxy) Ports() ([]int, error) {
+	s, err := p.load()
 	if err != nil {
 		return nil, err
 	}
-	c := nftables.Config{Table: p.Table, ClusterCIDRs: ranges}
-	c.IPv6 = slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Addr().Is6() })
-	return nftables.New(c), nil
+	var ports []int
+	for _, text := range []string{s.HealthzBindAddress, s.MetricsBindAddress} {
+		var address proxy.ListenAddress
+		if err := address.Set(text); err != nil {
+			return nil, err
+		}
+		ports = append(ports, address.Port)
+	}
+	return ports, nil
 }
 
-// clusterCIDRs returns the ranges of ClusterCIDR.
-func (p *Proxy) clusterCIDRs() ([]netip.Prefix, error) {
-	if p.ClusterCIDR == "" {
-		return nil, nil
+// RemoveRules removes the rules of a proxy that has ended.
+func (p *Proxy) RemoveRules() error { return nftables.New(nftables.Config{Table: p.Table}).Remove() }
+
+func (p *Proxy) backend(ctx context.Context, s *proxySettings) *nftables.Backend {
+	c := nftables.Config{
+		Table: p.Table, ClusterCIDRs: s.clusterCIDRs, MasqueradeAll: s.NFTables.MasqueradeAll, Mark: 1 << *s.NFTables.MasqueradeBit,
+		Conntrack: conntrackOf(&s.Conntrack, runtime.NumCPU()), Log: klog.FromContext(ctx),
 	}
-	var ranges []netip.Prefix
-	for _, s := range strings.Split(p.ClusterCIDR, ",") {
-		r, err := netip.ParsePrefix(s)
+	switch s.DetectLocalMode {
+	case configv1alpha1.LocalModeNodeCIDR:
+		c.Local.NodeRanges = true
+	case configv1alpha1.LocalModeBridgeInterface:
+		c.Local.Bridge = s.DetectLocal.BridgeInterface
+	case configv1alpha1.LocalModeInterfaceNamePrefix:
+		c.Local.InterfacePrefix = s.DetectLocal.InterfaceNamePrefix
+	}
+	c.IPv6 = slices.ContainsFunc(s.clusterCIDRs, func(r netip.Prefix) bool { return r.Addr().Is6() })
+	if s.DetectLocalMode != configv1alpha1.LocalModeClusterCIDR { // without ranges, nothing says what pods have
+		c.IPv6 = c.IPv6 || hasIPv6()
+	}
+	return nftables.New(c)
+}
+
+// hasIPv6 reports whether the kernel has IPv6.
+func hasIPv6() bool {
+	_, err := os.Stat("/proc/net/if_inet6")
+	return err == nil
+}
+
+// mostConnections bounds how many connections are tracked on a machine with many
+// processors, as in upstream.
+const mostConnections = 1 << 20
+
+// conntrackOf returns the settings for a machine with so many processors.
+func conntrackOf(c *configv1alpha1.Conntrack, processors int) nftables.Conntrack {
+	most := 0
+	if each := int(ptr.Deref(c.MaxPerCore, 0)); each > 0 {
+		most = max(min(each*processors, mostConnections), int(ptr.Deref(c.Min, 0)))
+	}
+	return nftables.Conntrack{
+		Max: most, TCPEstablished: ptr.Deref(c.TCPEstablishedTimeout, metav1.Duration{}).Duration,
+		TCPCloseWait: ptr.Deref(c.TCPCloseWaitTimeout, metav1.Duration{}).Duration, TCPBeLiberal: c.TCPBeLiberal,
+		UDP: c.UDPTimeout.Duration, UDPStream: c.UDPStreamTimeout.Duration,
+	}
+}
+
+// pages returns the pages of the server of /metrics beside its own.
+func (p *Proxy) pages(s *proxySettings) map[string]http.Handler {
+	pages := map[string]http.Handler{"/configz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		data, err := json.Marshal(map[string]any{configv1alpha1.GroupName: s.KubeProxyConfiguration})
 		if err != nil {
-			return nil, fmt.Errorf("--cluster-cidr=%s: want a range such as 10.244.0.0/16", p.ClusterCIDR)
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
 		}
-		ranges = append(ranges, r)
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write(data)
+	})}
+	if s.EnableProfiling {
+		base.AddProfiles(pages)
 	}
-	return ranges, nil
+	base.AddZPages(pages, "kube-proxy", p.source.flagValues(), s.gates, "/healthz", "/metrics", "/proxyMode")
+	return pages
+}
+
+// write writes the configuration to a file.
+func (s *proxySettings) write(ctx context.Context, file string) error {
+	data, err := configv1alpha1.Encode(s.KubeProxyConfiguration)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		return fmt.Errorf("--write-config-to: %w", err)
+	}
+	klog.FromContext(ctx).Info("Wrote configuration", "file", file)
+	return nil
 }

@@ -54,6 +54,7 @@ const (
 	InPlacePodVerticalScalingInitContainers      Gate = "InPlacePodVerticalScalingInitContainers"
 	InPlacePodVerticalScalingSchedulerPreemption Gate = "InPlacePodVerticalScalingSchedulerPreemption"
 	KubeletEnsureSecretPulledImages              Gate = "KubeletEnsureSecretPulledImages"
+	KubeProxyNFTablesLocalhostNodePorts          Gate = "KubeProxyNFTablesLocalhostNodePorts"
 	ManifestBasedAdmissionControlConfig          Gate = "ManifestBasedAdmissionControlConfig"
 	MaxUnavailableStatefulSet                    Gate = "MaxUnavailableStatefulSet"
 	MutablePodResourcesForSuspendedJobs          Gate = "MutablePodResourcesForSuspendedJobs"

@@ -47,7 +47,12 @@ const (
 	Sysctl   Kind = "sysctl" // the name of a sysctl, or a prefix and a star
 	Table    Kind = "table"  // an identifier of nft(8)
 	Limit    Kind = "limit"  // a number, or -1 for no limit
-	Number   Kind = "number" // any number
+	Listen   Kind = "listen" // an IP address and a port, an IP address, or nothing
+	// Interface is the name of a network interface, or what it begins with.
+	Interface Kind = "interface"
+	// NodePorts is a CIDR, or primary, localhost or all.
+	NodePorts Kind = "nodePorts"
+	Number    Kind = "number" // any number
 
 	oneOf Kind = "oneOf"
 )
@@ -190,6 +195,12 @@ func checkOfKind(kind Kind) func(string) error {
 		return isTable
 	case Limit:
 		return isLimit
+	case Listen:
+		return isListen
+	case Interface:
+		return isInterface
+	case NodePorts:
+		return isNodePorts
 	}
 	return func(string) error { return nil }
 }
@@ -292,6 +303,38 @@ func isSysctl(s string) error {
 func isLimit(s string) error {
 	if n, err := strconv.Atoi(s); err != nil || n < -1 {
 		return errors.New("can not be less than -1, which is no limit")
+	}
+	return nil
+}
+
+// isListen checks for an IP address and a port, an IP address, or nothing.
+func isListen(s string) error {
+	if s == "" || net.ParseIP(s) != nil {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || net.ParseIP(host) == nil || isPort(port) != nil {
+		return fmt.Errorf("%q: want an address and a port, such as 0.0.0.0:10256, or nothing", s)
+	}
+	return nil
+}
+
+// isInterface checks for the name of a network interface.
+func isInterface(s string) error {
+	const longest = 15 // IFNAMSIZ without the zero at the end
+	if len(s) > longest || strings.ContainsAny(s, "/ \t\n") {
+		return fmt.Errorf("%q: want the name of a network interface, of at most %d characters", s, longest)
+	}
+	return nil
+}
+
+// isNodePorts checks for a CIDR or a word for several.
+func isNodePorts(s string) error {
+	if s == "primary" || s == "localhost" || s == "all" {
+		return nil
+	}
+	if _, _, err := net.ParseCIDR(s); err != nil {
+		return fmt.Errorf("%q: want a range such as 192.0.2.0/24, primary, localhost or all", s)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 // flags returns one flag of each kind, called by its kind, and some without.
 func flags() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	for _, kind := range []Kind{Path, File, KeyPair, Absolute, Address, Ranges, Name, URL, Socket, Host, Header, Quantity, Table, Limit, Number} {
+	for _, kind := range []Kind{Path, File, KeyPair, Absolute, Address, Ranges, Name, URL, Socket, Host, Header, Quantity, Table, Limit, Listen, Interface, NodePorts, Number} {
 		fs.String(string(kind), "", "")
 		Is(fs, kind, string(kind))
 	}
@@ -54,6 +54,13 @@ func TestCheck(t *testing.T) {
 		{"--sysctl=kernel.msgmax,net.*", "--sysctl=kernel.msgmax,no sysctl"},
 		{"--table=coracle-a", "--table=a;b"},
 		{"--limit=-1", "--limit=-2"},
+		{"--listen=0.0.0.0:10256", "--listen=localhost:10256"},
+		{"--listen=::1", "--listen=10.0.0.1:65536"},
+		{"--listen=", "--listen=:10256"},
+		{"--interface=cni0", "--interface=a/b"},
+		{"--interface=fifteen-letters", "--interface=sixteen--letters"},
+		{"--nodePorts=192.0.2.0/24", "--nodePorts=192.0.2.0"},
+		{"--nodePorts=primary", "--nodePorts=primary,all"},
 		{"--number=-5", ""},
 		{"--mode=batch", "--mode=fast"},
 		{"--secure-port=65535", "--secure-port=65536"},

@@ -7,14 +7,13 @@ import (
 	"strconv"
 )
 
-// ListenAddress is where a server listens. It is the value of a flag of the form
-// address:port.
+// ListenAddress is where a server listens.
 type ListenAddress struct {
 	Host string
 	Port int // 0: there is no server
 }
 
-// String implements pflag.Value. It returns "" if there is no server.
+// String returns address:port, or "" if there is no server.
 func (a *ListenAddress) String() string {
 	if a.Port == 0 {
 		return ""
@@ -22,10 +21,7 @@ func (a *ListenAddress) String() string {
 	return net.JoinHostPort(a.Host, strconv.Itoa(a.Port))
 }
 
-// Type implements pflag.Value.
-func (*ListenAddress) Type() string { return "address:port" }
-
-// Set implements pflag.Value.
+// Set parses address:port, or "" for no server.
 func (a *ListenAddress) Set(s string) error {
 	if s == "" {
 		a.Port = 0

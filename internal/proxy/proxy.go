@@ -11,6 +11,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -69,6 +70,8 @@ type Config struct {
 	MetricsAddress ListenAddress
 	// Metrics are served at MetricsAddress. The default is a new registry.
 	Metrics *registry.Registry
+	// Pages are more pages at MetricsAddress, by path, such as /configz.
+	Pages map[string]http.Handler
 	// CheckPeriod is the interval at which the kernel is checked
 	// (Backend.Intact), 3 s by default. RetryPeriod is the wait after a
 	// failure, 1 s by default.

@@ -132,6 +132,9 @@ func (p *Proxy) listen(ctx context.Context) (*servers, error) {
 	metrics.Handle("/metrics", p.config.Metrics.Handler())
 	metrics.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "ok") })
 	metrics.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, p.config.Mode) })
+	for path, page := range p.config.Pages {
+		metrics.Handle(path, page)
+	}
 	for _, server := range []struct {
 		name, address string
 		handler       http.Handler

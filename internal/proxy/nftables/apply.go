@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
@@ -32,6 +33,10 @@ type Config struct {
 	// Mark is the bit of the packet mark for packets to masquerade, 0x4000 by
 	// default.
 	Mark uint32
+	// Conntrack are the settings of connection tracking. They are applied in the
+	// namespace of this process only, and what they change is logged to Log.
+	Conntrack Conntrack
+	Log       klog.Logger
 	// IPv6 adds a table for IPv6.
 	IPv6 bool
 	// NetNS is the file descriptor of the network namespace to work in; 0 means
@@ -59,7 +64,7 @@ type Backend struct {
 	tables map[string]*table // by family, what the kernel holds if Tables.Known
 	stale  bool              // UDP flows may contradict rules
 	forget func(proxy.Rules) error
-	keep   func() // keeps half-closed connections; nil once it was called
+	track  func() // applies Config.Conntrack; nil once it was called
 }
 
 // New returns a backend. It changes nothing.
@@ -68,7 +73,7 @@ func New(c Config) *Backend {
 	b := &Backend{Tables: &nft.Tables[*table]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, config: c, tables: map[string]*table{}}
 	b.forget = b.forgetStaleFlows
 	if c.NetNS == 0 {
-		b.keep = keepHalfClosed
+		b.track = func() { c.Conntrack.Apply(c.Log) }
 	}
 	return b
 }
@@ -126,9 +131,9 @@ func (b *Backend) Apply(rules proxy.Rules) error {
 	for _, t := range b.tables {
 		t.was, t.is = ruleset{}, ruleset{}
 	}
-	if b.keep != nil { // with the first rules the kernel begins to track connections
-		b.keep()
-		b.keep = nil
+	if b.track != nil { // with the first rules the kernel begins to track connections
+		b.track()
+		b.track = nil
 	}
 	b.stale = b.stale || !known || d.hasDatagrams()
 	b.rules = rules

@@ -3,10 +3,7 @@ package nftables
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -89,25 +86,6 @@ func (a udpEndpoints) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return ok1 && ok2 && a.stale(
 		netip.AddrPortFrom(destination.Unmap(), flow.Forward.DstPort),
 		netip.AddrPortFrom(from.Unmap(), flow.Reverse.SrcPort))
-}
-
-const (
-	closeWaitFile = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
-	closeWait     = 3600 // seconds, the default of kube-proxy
-)
-
-// keepHalfClosed lets the kernel of this thread's network namespace remember for an
-// hour TCP connections that one side has closed, as kube-proxy does. The kernel's 60 s
-// take the translation from connections that go on in one direction. A longer time
-// stays, and so does the time of a machine whose settings cannot be changed.
-func keepHalfClosed() {
-	raw, err := os.ReadFile(closeWaitFile)
-	if err != nil {
-		return
-	}
-	if seconds, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && seconds < closeWait {
-		_ = os.WriteFile(closeWaitFile, []byte(strconv.Itoa(closeWait)), 0o644)
-	}
 }
 
 func (b *Backend) forgetStaleFlows(rules proxy.Rules) error {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/costtest"
+	"github.com/coracle-io/coracle/internal/netnstest"
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
@@ -133,6 +135,31 @@ func randomPort(random *rand.Rand, service int) *proxy.ServicePort {
 		p.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	}
 	return p
+}
+
+// TestLocalTrafficOfTheNode checks that all rules follow the ranges of the node's pods.
+func TestLocalTrafficOfTheNode(t *testing.T) {
+	ns := netnstest.New(t)
+	b := New(Config{Table: "coracle-test", NetNS: int(ns), Local: Local{NodeRanges: true}, ClusterCIDRs: []netip.Prefix{podCIDR}})
+	rules := manyServices(3)
+	for _, list := range [][]netip.Prefix{nil, {netip.MustParsePrefix("2001:db8::/64"), netip.MustParsePrefix("10.9.7.0/24")}, {netip.MustParsePrefix("10.9.8.0/24")}} {
+		rules.PodCIDRs = list
+		for range 2 {
+			if err := b.Apply(rules); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, want := b.tables[nft.IPv4.Name].String(), newTable(settings{family: nft.IPv4, mark: masqueradeMark, local: b.local(nft.IPv4, rules)}, rules).String()
+		if got != want {
+			t.Errorf("with %v:\n%s\nwant\n%s", list, got, want)
+		}
+		if masqueraded := strings.Contains(got, "ip saddr != 10.9."); masqueraded != (list != nil) {
+			t.Errorf("with %v, connections are masqueraded: %v", list, masqueraded)
+		}
+		if intact, err := b.Intact(); err != nil || !intact {
+			t.Errorf("with %v: intact %v, %v", list, intact, err)
+		}
+	}
 }
 
 // manyServices returns rules with n Services of two endpoints each.

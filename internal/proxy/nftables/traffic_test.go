@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/netnstest"
 	"github.com/coracle-io/coracle/internal/proxy"
@@ -471,10 +473,13 @@ func TestForgetsStaleFlowsUntilDone(t *testing.T) {
 // TCP connections that one side has closed are known for an hour at least.
 func TestHalfClosedConnectionsAreKept(t *testing.T) {
 	ns := netnstest.New(t)
+	closeWaitFile := filepath.Join(newKernelFiles().netfilter, "nf_conntrack_tcp_timeout_close_wait")
 	apply := func() {
 		t.Helper()
 		backend := New(Config{Table: "coracle-test", NetNS: int(ns)})
-		backend.keep = func() { netnstest.Do(t, ns, func() error { keepHalfClosed(); return nil }) }
+		backend.track = func() {
+			netnstest.Do(t, ns, func() error { Conntrack{TCPCloseWait: time.Hour}.Apply(klog.Background()); return nil })
+		}
 		if err := backend.Apply(proxy.Rules{}); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,303 @@
+package component
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/flagvalue"
+	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
+)
+
+const proxyHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+
+// proxyWith binds the flags of a proxy and gives it a command line. In it, FILE is a
+// file with the text.
+func proxyWith(t *testing.T, p *Proxy, line, text string) *Proxy {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fs := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
+	p.AddFlags(fs)
+	if err := fs.Parse(strings.Fields(strings.ReplaceAll(line, "FILE", file))); err != nil {
+		t.Fatal(err)
+	}
+	if err := flagvalue.Check(fs); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// upstreamProxyFlags are the flags of kube-proxy 1.37, without those about help and
+// versions.
+const upstreamProxyFlags = `add-dir-header alsologtostderr bind-address bind-address-hard-fail boot-id-file cleanup cluster-cidr config
+config-sync-period conntrack-max-per-core conntrack-min conntrack-tcp-be-liberal conntrack-tcp-timeout-close-wait
+conntrack-tcp-timeout-established conntrack-udp-timeout conntrack-udp-timeout-stream detect-local-mode feature-gates healthz-bind-address
+healthz-port hostname-override init-only iptables-localhost-nodeports iptables-masquerade-bit iptables-min-sync-period iptables-sync-period
+ipvs-exclude-cidrs ipvs-min-sync-period ipvs-scheduler ipvs-strict-arp ipvs-sync-period ipvs-tcp-timeout ipvs-tcpfin-timeout ipvs-udp-timeout
+kube-api-burst kube-api-content-type kube-api-qps kubeconfig log-backtrace-at log-dir log-file log-file-max-size log-flush-frequency
+log-json-info-buffer-size log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format logtostderr machine-id-file
+masquerade-all master metrics-bind-address metrics-port nodeport-addresses one-output oom-score-adj pod-bridge-interface
+pod-interface-name-prefix profiling proxy-mode show-hidden-metrics-for-version skip-headers skip-log-headers stderrthreshold vmodule
+write-config-to`
+
+func TestEachFlagOfUpstreamsProxyIsKnown(t *testing.T) {
+	fs := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
+	NewProxy().AddFlags(fs)
+	for name := range strings.FieldsSeq(upstreamProxyFlags) {
+		if fs.Lookup(name) == nil {
+			t.Errorf("--%s is not known", name)
+		}
+	}
+}
+
+// Each flag names a field, whose default is the flag's.
+func TestProxyFields(t *testing.T) {
+	fs := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
+	NewProxy().AddFlags(fs)
+	for _, f := range proxyFields() {
+		c := configv1alpha1.Defaults()
+		if field := fieldAt(reflect.ValueOf(c), f.field); field.Kind() == reflect.Struct && field.NumField() > 1 {
+			t.Errorf("--%s: there is no field %s", f.name, f.field)
+			continue
+		}
+		if text := fs.Lookup(f.name).DefValue; text != "" {
+			if err := (&fieldValue{configuration: c, flag: f}).Set(text); err != nil {
+				t.Errorf("--%s=%s, its default: %v", f.name, text, err)
+			}
+		}
+		if diff := cmp.Diff(configv1alpha1.Defaults(), c); diff != "" {
+			t.Errorf("--%s, its default, changes the configuration (-want +got):\n%s", f.name, diff)
+		}
+	}
+}
+
+// Flags set the configuration; those without effect and the deprecated ones say so.
+func TestProxyFlags(t *testing.T) {
+	p := proxyWith(t, NewProxy(), "--cluster-cidr=10.244.0.0/16 --masquerade-all --detect-local-mode=BridgeInterface --pod-bridge-interface=cni0 --nodeport-addresses=192.0.2.0/24,all "+
+		"--bind-address=192.0.2.7 --healthz-bind-address=192.0.2.7 --metrics-port=0 --oom-score-adj=-5 --conntrack-max-per-core=0 --conntrack-udp-timeout=10s --ipvs-scheduler=rr --iptables-sync-period=1s", "")
+	s, err := p.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := configv1alpha1.Defaults()
+	want.ClusterCIDR, want.NFTables.MasqueradeAll, want.DetectLocalMode, want.DetectLocal.BridgeInterface = "10.244.0.0/16", true, "BridgeInterface", "cni0"
+	want.NodePortAddresses, want.BindAddress = []string{"192.0.2.0/24", "all"}, "192.0.2.7"
+	want.HealthzBindAddress, want.MetricsBindAddress, want.OOMScoreAdj = "192.0.2.7:10256", "", new(int32(-5))
+	want.Conntrack.MaxPerCore, want.Conntrack.UDPTimeout = new(int32(0)), metav1.Duration{Duration: 10 * time.Second}
+	if diff := cmp.Diff(want, s.KubeProxyConfiguration); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if s.nodePorts.Bind != netip.MustParseAddr("192.0.2.7") || len(s.clusterCIDRs) != 1 {
+		t.Errorf("bound to %v, pods in %v", s.nodePorts.Bind, s.clusterCIDRs)
+	}
+	for _, warning := range []string{"--metrics-port is deprecated: use --metrics-bind-address", "--ipvs-scheduler has no effect: ", "--iptables-sync-period has no effect: "} {
+		if !slices.ContainsFunc(s.warnings, func(w string) bool { return strings.HasPrefix(w, warning) }) {
+			t.Errorf("no warning %q in %q", warning, s.warnings)
+		}
+	}
+	if len(s.warnings) != 3 {
+		t.Errorf("warnings %q", s.warnings)
+	}
+	if ports, err := p.Ports(); err != nil || !slices.Equal(ports, []int{10256, 0}) {
+		t.Errorf("ports %v, %v", ports, err)
+	}
+}
+
+// kubeadmProxy is the file that kubeadm writes for kube-proxy.
+const kubeadmProxy = proxyHead + `bindAddress: 0.0.0.0
+bindAddressHardFail: false
+clientConnection: {acceptContentTypes: "", burst: 0, contentType: "", kubeconfig: /var/lib/kube-proxy/kubeconfig.conf, qps: 0}
+clusterCIDR: 10.244.0.0/16
+configSyncPeriod: 0s
+conntrack: {maxPerCore: null, min: null, tcpBeLiberal: false, tcpCloseWaitTimeout: null, tcpEstablishedTimeout: null, udpStreamTimeout: 0s, udpTimeout: 0s}
+detectLocal: {bridgeInterface: "", interfaceNamePrefix: ""}
+detectLocalMode: ""
+enableProfiling: false
+healthzBindAddress: ""
+hostnameOverride: ""
+iptables: {localhostNodePorts: null, masqueradeAll: false, masqueradeBit: null, minSyncPeriod: 0s, syncPeriod: 0s}
+ipvs: {excludeCIDRs: null, minSyncPeriod: 0s, scheduler: "", strictARP: false, syncPeriod: 0s, tcpFinTimeout: 0s, tcpTimeout: 0s, udpTimeout: 0s}
+logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}, text: {infoBufferSize: "0"}}, verbosity: 0}
+metricsBindAddress: ""
+mode: ""
+nftables: {masqueradeAll: false, masqueradeBit: null, minSyncPeriod: 0s, syncPeriod: 0s}
+nodePortAddresses: null
+oomScoreAdj: null
+portRange: ""
+showHiddenMetricsForVersion: ""
+winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", rootHnsEndpointName: "", sourceVip: ""}
+`
+
+// kubeadm's file means the defaults. With a file, flags say that they have no effect,
+// except for the name of the node.
+func TestKubeadmsProxyFile(t *testing.T) {
+	s, err := proxyWith(t, NewProxy(), "--config=FILE --hostname-override=n1 --masquerade-all=true", kubeadmProxy).load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := configv1alpha1.Defaults()
+	want.ClusterCIDR, want.ClientConnection.Kubeconfig, want.HostnameOverride = "10.244.0.0/16", "/var/lib/kube-proxy/kubeconfig.conf", "n1"
+	want.Logging = s.Logging
+	if diff := cmp.Diff(want, s.KubeProxyConfiguration); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !slices.Equal(s.warnings, []string{"--masquerade-all has no effect with --config"}) {
+		t.Errorf("warnings %q", s.warnings)
+	}
+}
+
+// What the file leaves out is what the cluster sets, whose name of the node counts in
+// any case.
+func TestProxyFileInACluster(t *testing.T) {
+	p := NewProxy()
+	p.NodeName, p.ClusterCIDR, p.HealthzPort, p.MetricsPort = "n1", "10.1.0.0/16", 12000, 0
+	s, err := proxyWith(t, p, "--config=FILE", proxyHead+"hostnameOverride: other\nbindAddress: \"::\"\nconntrack: {maxPerCore: 0, tcpCloseWaitTimeout: 0s}\nnftables: {masqueradeBit: 20}\n").load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := configv1alpha1.Defaults()
+	want.HostnameOverride, want.ClusterCIDR, want.BindAddress, want.HealthzBindAddress, want.MetricsBindAddress = "n1", "10.1.0.0/16", "::", "[::]:12000", ""
+	want.Conntrack.MaxPerCore, want.Conntrack.TCPCloseWaitTimeout, want.NFTables.MasqueradeBit = new(int32(0)), &metav1.Duration{}, new(int32(20))
+	if diff := cmp.Diff(want, s.KubeProxyConfiguration); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !slices.Equal(s.warnings, []string{"hostnameOverride has no effect: the node is n1"}) {
+		t.Errorf("warnings %q", s.warnings)
+	}
+}
+
+// What is wrong in a file is named with its field, and what is unknown is wrong.
+func TestWrongProxyFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"kind: KubeProxyConfiguration\n":                                          "want apiVersion: kubeproxy.config.k8s.io/v1alpha1",
+		proxyHead + "modus: nftables\n":                                           `unknown field "modus"`,
+		proxyHead + "mode: nftables\nmode: nftables\n":                            "already set in map",
+		proxyHead + "mode: iptables\n":                                            `mode: Unsupported value: "iptables": supported values: "nftables"`,
+		proxyHead + "bindAddress: here\n":                                         `bindAddress: Invalid value: "here": not a valid textual representation of an IP address`,
+		proxyHead + "healthzBindAddress: localhost:1\n":                           `healthzBindAddress: Invalid value: "localhost": must be a valid IP`,
+		proxyHead + "metricsBindAddress: 127.0.0.1:0\n":                           `metricsBindAddress: Invalid value: "0": must be a valid port`,
+		proxyHead + "clusterCIDR: 10.0.0.0/8,10.1.0.0/16\n":                       "must be a valid DualStack CIDR",
+		proxyHead + "clusterCIDR: 10.0.0.0\n":                                     "clusterCIDR: Invalid value: \"10.0.0.0\": must be a valid CIDR block",
+		proxyHead + "nodePortAddresses: [primary, 192.0.2.1]\n":                   `nodePortAddresses[1]: Invalid value: "192.0.2.1": must be a valid CIDR`,
+		proxyHead + "conntrack: {maxPerCore: -1}\n":                               "conntrack.maxPerCore: Invalid value: -1: must be greater than or equal to 0",
+		proxyHead + "conntrack: {udpTimeout: -1s}\n":                              `conntrack.udpTimeout: Invalid value: "-1s": must be greater than or equal to 0`,
+		proxyHead + "nftables: {masqueradeBit: 32}\n":                             "nftables.masqueradeBit: Invalid value: 32: must be within the range [0, 31]",
+		proxyHead + "iptables: {minSyncPeriod: 1h}\n":                             "iptables.syncPeriod: Invalid value: \"30s\": must be greater than or equal to iptables.minSyncPeriod",
+		proxyHead + "oomScoreAdj: -1001\n":                                        "oomScoreAdj: Invalid value: -1001: must be within the range [-1000, 1000]",
+		proxyHead + "configSyncPeriod: -1s\n":                                     "configSyncPeriod: Invalid value: \"-1s\": must be greater than 0",
+		proxyHead + "portRange: many\n":                                           "portRange: Invalid value: \"many\": must be a valid port range",
+		proxyHead + "detectLocalMode: Guess\n":                                    `detectLocalMode: Unsupported value: "Guess"`,
+		proxyHead + "detectLocalMode: BridgeInterface\n":                          `detectLocal.bridgeInterface: Invalid value: "": must not be empty`,
+		proxyHead + "detectLocalMode: InterfaceNamePrefix\n":                      `detectLocal.interfaceNamePrefix: Invalid value: "": must not be empty`,
+		proxyHead + "featureGates: {KubeProxyNFTablesLocalhostNodePorts: true}\n": "KubeProxyNFTablesLocalhostNodePorts=true: this proxy does not have this feature",
+		proxyHead + "featureGates: {Nothing: true}\n":                             "Nothing",
+		proxyHead + "clientConnection: {burst: -1}\n":                             "clientConnection.burst: Invalid value: -1: must be greater than or equal to 0",
+	} {
+		if err := proxyWith(t, NewProxy(), "--config=FILE", text).Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", strings.TrimPrefix(text, proxyHead), err, want)
+		}
+	}
+}
+
+// Settings of a file that change nothing say so.
+func TestProxySettingsWithoutEffect(t *testing.T) {
+	s, err := proxyWith(t, NewProxy(), "--config=FILE", proxyHead+`clusterCIDR: 10.0.0.0/8
+clientConnection: {qps: 7, burst: 9, contentType: application/json, acceptContentTypes: application/json}
+logging: {format: json, verbosity: 4}
+bindAddressHardFail: true
+showHiddenMetricsForVersion: "1.36"
+iptables: {masqueradeAll: true}
+ipvs: {scheduler: rr}
+nftables: {syncPeriod: 5s, minSyncPeriod: 2s}
+winkernel: {enableDSR: true}
+windowsRunAsService: true
+configSyncPeriod: 1m
+portRange: 1000-2000
+nodePortAddresses: [192.0.2.0/24]
+`).load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range s.warnings {
+		name, _, _ := strings.Cut(w, " has no ")
+		got = append(got, name)
+	}
+	want := strings.Fields("clientConnection.qps clientConnection.burst clientConnection.contentType clientConnection.acceptContentTypes logging.format logging.verbosity " +
+		"bindAddressHardFail showHiddenMetricsForVersion iptables ipvs nftables.syncPeriod nftables.minSyncPeriod configSyncPeriod winkernel windowsRunAsService portRange nodePortAddresses")
+	if !slices.Equal(got, want) {
+		t.Errorf("warnings about %q, want %q", got, want)
+	}
+}
+
+// The limit of tracked connections grows with the processors, up to upstream's bound.
+func TestConntrackLimit(t *testing.T) {
+	for _, c := range []struct {
+		perCore, min int32
+		processors   int
+		want         int
+	}{
+		{32768, 131072, 2, 131072},
+		{32768, 131072, 8, 262144},
+		{32768, 131072, 96, 1 << 20},
+		{32768, 1 << 21, 96, 1 << 21},
+		{0, 131072, 8, 0},
+	} {
+		if got := conntrackOf(&configv1alpha1.Conntrack{MaxPerCore: &c.perCore, Min: &c.min}, c.processors); got.Max != c.want || got.TCPCloseWait != 0 {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}
+
+// /configz shows the configuration, and --write-config-to writes a file that means the
+// same.
+func TestProxyConfigurationIsShown(t *testing.T) {
+	p := proxyWith(t, NewProxy(), "--cluster-cidr=10.0.0.0/8", "")
+	s, err := p.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := p.pages(s)
+	w := httptest.NewRecorder()
+	pages["/configz"].ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/configz", http.NoBody))
+	var shown map[string]*configv1alpha1.KubeProxyConfiguration
+	if err := json.Unmarshal(w.Body.Bytes(), &shown); err != nil || shown[configv1alpha1.GroupName] == nil || shown[configv1alpha1.GroupName].ClusterCIDR != "10.0.0.0/8" {
+		t.Errorf("%v: %s", err, w.Body)
+	}
+	for path, want := range map[string]bool{"/flagz": true, "/statusz": true, "/debug/pprof/": false} {
+		if (pages[path] != nil) != want {
+			t.Errorf("%s is there: %v", path, !want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "written.yaml")
+	if err := s.write(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := proxyWith(t, NewProxy(), "--config=FILE", string(written)).load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Logging = s.Logging
+	if diff := cmp.Diff(s.KubeProxyConfiguration, again.KubeProxyConfiguration); diff != "" {
+		t.Errorf("(-first +again):\n%s", diff)
+	}
+}

@@ -1,0 +1,180 @@
+package configv1alpha1
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/proxy"
+)
+
+// Validate returns everything that is wrong with a configuration that has its
+// defaults. The messages are kube-proxy's, the paths those of the file. Feature gates
+// are not checked.
+func Validate(c *KubeProxyConfiguration) error {
+	var errs field.ErrorList
+	errs = append(errs, validateMode(c)...)
+	errs = append(errs, validateAddresses(c)...)
+	errs = append(errs, validateConntrack(&c.Conntrack, field.NewPath("conntrack"))...)
+	errs = append(errs, validateRanges(c)...)
+	errs = append(errs, validateDetectLocal(c)...)
+	if score := ptr.Deref(c.OOMScoreAdj, 0); score < -1000 || score > 1000 {
+		errs = append(errs, field.Invalid(field.NewPath("oomScoreAdj"), score, "must be within the range [-1000, 1000]"))
+	}
+	if c.ConfigSyncPeriod.Duration <= 0 {
+		errs = append(errs, field.Invalid(field.NewPath("configSyncPeriod"), c.ConfigSyncPeriod.Duration.String(), "must be greater than 0"))
+	}
+	if c.ClientConnection.Burst < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("clientConnection", "burst"), c.ClientConnection.Burst, "must be greater than or equal to 0"))
+	}
+	if _, err := utilnet.ParsePortRange(c.PortRange); err != nil {
+		errs = append(errs, field.Invalid(field.NewPath("portRange"), c.PortRange, "must be a valid port range (e.g. 300-2000)"))
+	}
+	return errs.ToAggregate()
+}
+
+// validateMode checks the mode, and the settings of the modes.
+func validateMode(c *KubeProxyConfiguration) (errs field.ErrorList) {
+	if c.Mode != ModeNFTables {
+		errs = append(errs, field.NotSupported(field.NewPath("mode"), c.Mode, []string{ModeNFTables}))
+	}
+	for _, m := range []struct {
+		name              string
+		bit               *int32
+		period, minPeriod time.Duration
+	}{
+		{"iptables", c.IPTables.MasqueradeBit, c.IPTables.SyncPeriod.Duration, c.IPTables.MinSyncPeriod.Duration},
+		{"nftables", c.NFTables.MasqueradeBit, c.NFTables.SyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration},
+	} {
+		path := field.NewPath(m.name)
+		if bit := ptr.Deref(m.bit, 0); bit < 0 || bit > 31 {
+			errs = append(errs, field.Invalid(path.Child("masqueradeBit"), bit, "must be within the range [0, 31]"))
+		}
+		if m.period <= 0 {
+			errs = append(errs, field.Invalid(path.Child("syncPeriod"), m.period.String(), "must be greater than 0"))
+		}
+		if m.minPeriod < 0 {
+			errs = append(errs, field.Invalid(path.Child("minSyncPeriod"), m.minPeriod.String(), "must be greater than or equal to 0"))
+		}
+		if m.minPeriod > m.period {
+			errs = append(errs, field.Invalid(path.Child("syncPeriod"), m.period.String(), "must be greater than or equal to "+path.Child("minSyncPeriod").String()))
+		}
+	}
+	return errs
+}
+
+func validateAddresses(c *KubeProxyConfiguration) (errs field.ErrorList) {
+	if net.ParseIP(c.BindAddress) == nil {
+		errs = append(errs, field.Invalid(field.NewPath("bindAddress"), c.BindAddress, "not a valid textual representation of an IP address"))
+	}
+	for _, at := range []struct{ name, address string }{{"healthzBindAddress", c.HealthzBindAddress}, {"metricsBindAddress", c.MetricsBindAddress}} {
+		if at.address != "" { // otherwise a flag has turned it off
+			errs = append(errs, validateHostPort(at.address, field.NewPath(at.name))...)
+		}
+	}
+	return errs
+}
+
+func validateHostPort(address string, path *field.Path) (errs field.ErrorList) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, address, "must be IP:port")}
+	}
+	if net.ParseIP(host) == nil {
+		errs = append(errs, field.Invalid(path, host, "must be a valid IP"))
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		errs = append(errs, field.Invalid(path, port, "must be a valid port"))
+	}
+	return errs
+}
+
+func validateConntrack(c *Conntrack, path *field.Path) (errs field.ErrorList) {
+	const notNegative = "must be greater than or equal to 0"
+	if n := ptr.Deref(c.MaxPerCore, 0); n < 0 {
+		errs = append(errs, field.Invalid(path.Child("maxPerCore"), n, notNegative))
+	}
+	if n := ptr.Deref(c.Min, 0); n < 0 {
+		errs = append(errs, field.Invalid(path.Child("min"), n, notNegative))
+	}
+	for _, t := range []struct {
+		name    string
+		timeout time.Duration
+	}{
+		{"tcpEstablishedTimeout", ptr.Deref(c.TCPEstablishedTimeout, metav1.Duration{}).Duration},
+		{"tcpCloseWaitTimeout", ptr.Deref(c.TCPCloseWaitTimeout, metav1.Duration{}).Duration},
+		{"udpTimeout", c.UDPTimeout.Duration},
+		{"udpStreamTimeout", c.UDPStreamTimeout.Duration},
+	} {
+		if t.timeout < 0 {
+			errs = append(errs, field.Invalid(path.Child(t.name), t.timeout.String(), notNegative))
+		}
+	}
+	return errs
+}
+
+func validateRanges(c *KubeProxyConfiguration) (errs field.ErrorList) {
+	const example = "10.100.0.0/16"
+	path := field.NewPath("clusterCIDR")
+	if list, err := ParseCIDRs(c.ClusterCIDR); err != nil {
+		errs = append(errs, field.Invalid(path, c.ClusterCIDR, "must be a valid CIDR block (e.g. "+example+" or fde4:8dba:82e1::/48)"))
+	} else if len(list) > 2 || len(list) == 2 && list[0].Addr().Is4() == list[1].Addr().Is4() {
+		errs = append(errs, field.Invalid(path, c.ClusterCIDR, "must be a valid DualStack CIDR (e.g. "+example+",fde4:8dba:82e1::/48)"))
+	}
+	for i, text := range c.NodePortAddresses {
+		if _, err := proxy.ParseNodePortAddresses([]string{text}); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath("nodePortAddresses").Index(i), text, "must be a valid CIDR"))
+		}
+	}
+	return errs
+}
+
+// ParseCIDRs parses CIDRs with commas between; "" is none.
+func ParseCIDRs(text string) (list []netip.Prefix, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		p, err := netip.ParsePrefix(one)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p.Masked())
+	}
+	return list, nil
+}
+
+func validateDetectLocal(c *KubeProxyConfiguration) (errs field.ErrorList) {
+	modes := []string{LocalModeClusterCIDR, LocalModeNodeCIDR, LocalModeBridgeInterface, LocalModeInterfaceNamePrefix}
+	path := field.NewPath("detectLocal")
+	switch c.DetectLocalMode {
+	case LocalModeClusterCIDR, LocalModeNodeCIDR:
+	case LocalModeBridgeInterface:
+		errs = append(errs, validateInterface(c.DetectLocal.BridgeInterface, path.Child("bridgeInterface"))...)
+	case LocalModeInterfaceNamePrefix:
+		errs = append(errs, validateInterface(c.DetectLocal.InterfaceNamePrefix, path.Child("interfaceNamePrefix"))...)
+	default:
+		errs = append(errs, field.NotSupported(field.NewPath("detectLocalMode"), c.DetectLocalMode, modes))
+	}
+	return errs
+}
+
+// longestInterface is how long the name of a network interface can be.
+const longestInterface = 15
+
+func validateInterface(name string, path *field.Path) field.ErrorList {
+	switch {
+	case name == "":
+		return field.ErrorList{field.Invalid(path, name, "must not be empty")}
+	case len(name) > longestInterface:
+		return field.ErrorList{field.TooLong(path, name, longestInterface)}
+	}
+	return nil
+}
