@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -99,7 +98,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if c.Metrics == nil {
 		c.Metrics = registry.NewRegistry(nil)
 	}
-	view, err := newInformerView(ctx, c.Client.Informers)
+	view, err := newInformerView(ctx, c.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +135,7 @@ func (c Config) servers() []string {
 func (s *Server) Run(ctx context.Context) error { return supervise.Run(ctx, s.run) }
 
 func (s *Server) run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), s.view.synced...) {
+	if !s.view.run(ctx) {
 		return nil
 	}
 	if err := s.followSettings(ctx); err != nil {

@@ -9,11 +9,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/client-go/informers"
-	corelisters "k8s.io/client-go/listers/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Indexes of the informers.
@@ -26,14 +28,21 @@ const (
 type informerView struct {
 	services   cache.Indexer
 	slices     cache.Indexer
-	namespaces corelisters.NamespaceLister
-	synced     []cache.InformerSynced
+	namespaces cache.Indexer
+	informers  []cache.SharedIndexInformer // of these, which run runs
 }
 
-func newInformerView(ctx context.Context, f informers.SharedInformerFactory) (*informerView, error) {
-	services := f.Core().V1().Services().Informer()
-	endpoints := f.Discovery().V1().EndpointSlices().Informer()
-	namespaces := f.Core().V1().Namespaces()
+// newInformerView returns a view whose informers do not run yet.
+func newInformerView(ctx context.Context, c *client.Client) (*informerView, error) {
+	v := &informerView{}
+	reduced := func(of schema.GroupVersion, resource string) cache.SharedIndexInformer {
+		informer := c.Watch(of.WithResource(resource), "", fields.Everything())
+		_ = informer.SetTransform(reduce) // an error: the objects are shared with others
+		v.informers = append(v.informers, informer)
+		return informer
+	}
+	services, endpoints := reduced(v1.SchemeGroupVersion, "services"), reduced(discoveryv1.SchemeGroupVersion, "endpointslices")
+	v.services, v.slices, v.namespaces = services.GetIndexer(), endpoints.GetIndexer(), reduced(v1.SchemeGroupVersion, "namespaces").GetIndexer()
 	if err := errors.Join(
 		client.Index(ctx, services, byAddress, func(obj any) ([]string, error) {
 			return canonical(obj.(*v1.Service).Spec.ClusterIPs), nil
@@ -55,10 +64,60 @@ func newInformerView(ctx context.Context, f informers.SharedInformerFactory) (*i
 	); err != nil {
 		return nil, err
 	}
-	return &informerView{
-		services: services.GetIndexer(), slices: endpoints.GetIndexer(), namespaces: namespaces.Lister(),
-		synced: []cache.InformerSynced{services.HasSynced, endpoints.HasSynced, namespaces.Informer().HasSynced},
-	}, nil
+	return v, nil
+}
+
+// run runs the informers until ctx ends. It returns once they have the objects, or
+// false if ctx ends before.
+func (v *informerView) run(ctx context.Context) bool {
+	var synced []cache.InformerSynced
+	for _, informer := range v.informers {
+		supervise.Go(ctx, func() { informer.RunWithContext(ctx) })
+		synced = append(synced, informer.HasSynced)
+	}
+	return cache.WaitForCacheSync(ctx.Done(), synced...)
+}
+
+// reduce returns what the view uses of an object: each node keeps that of all Services,
+// EndpointSlices and namespaces of the cluster. It returns other objects as they are,
+// and those of the namespace in which this server announces itself.
+func reduce(obj any) (any, error) {
+	switch o := obj.(type) {
+	case *v1.Service:
+		out := &v1.Service{
+			ObjectMeta: reducedMeta(&o.ObjectMeta),
+			Spec:       v1.ServiceSpec{Type: o.Spec.Type, ExternalName: o.Spec.ExternalName, ClusterIPs: o.Spec.ClusterIPs},
+		}
+		for i := range o.Spec.Ports {
+			p := &o.Spec.Ports[i]
+			out.Spec.Ports = append(out.Spec.Ports, v1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+		}
+		return out, nil
+	case *discoveryv1.EndpointSlice:
+		if o.Namespace == serviceNamespace {
+			return obj, nil
+		}
+		out := &discoveryv1.EndpointSlice{ObjectMeta: reducedMeta(&o.ObjectMeta), AddressType: o.AddressType}
+		if name, ok := o.Labels[discoveryv1.LabelServiceName]; ok {
+			out.Labels = map[string]string{discoveryv1.LabelServiceName: name}
+		}
+		for _, p := range o.Ports {
+			out.Ports = append(out.Ports, discoveryv1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+		}
+		out.Endpoints = make([]discoveryv1.Endpoint, len(o.Endpoints))
+		for i := range o.Endpoints {
+			e := &o.Endpoints[i]
+			out.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Hostname: e.Hostname, Conditions: discoveryv1.EndpointConditions{Ready: e.Conditions.Ready}}
+		}
+		return out, nil
+	case *v1.Namespace:
+		return &v1.Namespace{ObjectMeta: reducedMeta(&o.ObjectMeta)}, nil
+	}
+	return obj, nil
+}
+
+func reducedMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
 }
 
 // canonical returns IP addresses in the form of netip, without other addresses.
@@ -177,8 +236,8 @@ func protocol(p v1.Protocol) string {
 
 // HasNamespace implements View.
 func (v *informerView) HasNamespace(name string) bool {
-	_, err := v.namespaces.Get(name)
-	return err == nil
+	_, exists, err := v.namespaces.GetByKey(name)
+	return err == nil && exists
 }
 
 // ServiceByIP implements View.

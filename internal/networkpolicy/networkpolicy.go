@@ -24,6 +24,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -152,16 +153,19 @@ func (e *Enforcer) wake() {
 // watch passes the informers' events to the state. It returns checkers of
 // whether all initial objects have been passed on.
 func watch(ctx context.Context, api *client.Client, s *state) ([]cache.DoneChecker, error) {
-	pods := api.Watch(v1.SchemeGroupVersion.WithResource("pods"), "", fields.Everything())
-	_ = pods.SetTransform(reduce) // an error: the objects are shared with others
+	reduced := func(of schema.GroupVersion, resource string) cache.SharedIndexInformer {
+		informer := api.Watch(of.WithResource(resource), "", fields.Everything())
+		_ = informer.SetTransform(reduce) // an error: the objects are shared with others
+		return informer
+	}
 	var synced []cache.DoneChecker
 	for _, source := range []struct {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
 	}{
-		{api.Watch(networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "", fields.Everything()), handler(s.setPolicy, s.deletePolicy)},
-		{api.Watch(v1.SchemeGroupVersion.WithResource("namespaces"), "", fields.Everything()), handler(s.setNamespace, s.deleteNamespace)},
-		{pods, handler(s.setPod, s.deletePod)},
+		{reduced(networkingv1.SchemeGroupVersion, "networkpolicies"), handler(s.setPolicy, s.deletePolicy)},
+		{reduced(v1.SchemeGroupVersion, "namespaces"), handler(s.setNamespace, s.deleteNamespace)},
+		{reduced(v1.SchemeGroupVersion, "pods"), handler(s.setPod, s.deletePod)},
 	} {
 		hasSynced, err := client.Follow(ctx, source.informer, source.handler)
 		if err != nil {
@@ -172,13 +176,23 @@ func watch(ctx context.Context, api *client.Client, s *state) ([]cache.DoneCheck
 	return synced, nil
 }
 
-// reduce returns what state.read uses of a pod: each node keeps that of all pods of the
-// cluster. It returns other objects as they are.
+// reduce returns what the state uses of an object: each node keeps that of all pods,
+// namespaces and policies of the cluster. It returns other objects as they are.
 func reduce(obj any) (any, error) {
-	p, ok := obj.(*v1.Pod)
-	if !ok {
-		return obj, nil
+	switch o := obj.(type) {
+	case *networkingv1.NetworkPolicy:
+		meta := metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp}
+		return &networkingv1.NetworkPolicy{ObjectMeta: meta, Spec: o.Spec}, nil
+	case *v1.Namespace:
+		return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
+	case *v1.Pod:
+		return reducedPod(o), nil
 	}
+	return obj, nil
+}
+
+// reducedPod returns what state.read uses of a pod.
+func reducedPod(p *v1.Pod) *v1.Pod {
 	out := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
@@ -190,7 +204,7 @@ func reduce(obj any) (any, error) {
 	if isMirror(p) {
 		out.Annotations = map[string]string{v1.MirrorPodAnnotationKey: p.Annotations[v1.MirrorPodAnnotationKey]}
 	}
-	return out, nil
+	return out
 }
 
 // namedPorts returns the containers that have ports with names, with only these.

@@ -343,6 +343,37 @@ func TestAppliesOnceAfterAFailure(t *testing.T) {
 	})
 }
 
+// The node keeps of policies and namespaces what the rules depend on.
+func TestReducedPoliciesAndNamespaces(t *testing.T) {
+	large := strings.Repeat("x", 1000)
+	meta := metav1.ObjectMeta{
+		Namespace: "default", Name: "one", ResourceVersion: "7", CreationTimestamp: metav1.Unix(1, 0), Annotations: map[string]string{"a": large},
+	}
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: meta, Spec: networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}}}},
+	}}
+	policy.Labels = map[string]string{"a": large}
+	kept, err := reduce(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reduced := kept.(*networkingv1.NetworkPolicy)
+	got, want := compile(reduced), compile(policy)
+	if !reflect.DeepEqual(got.policy, want.policy) || got.name != want.name || got.version != want.version || got.created != want.created || got.size != want.size {
+		t.Errorf("compiled %+v, want %+v", got, want)
+	}
+	namespace := &v1.Namespace{ObjectMeta: meta}
+	namespace.Labels = map[string]string{"team": "a"}
+	keptNamespace, err := reduce(namespace)
+	if err != nil || keptNamespace.(*v1.Namespace).Name != "one" || keptNamespace.(*v1.Namespace).Labels["team"] != "a" {
+		t.Errorf("%v, %v", keptNamespace, err)
+	}
+	if n := reduced.Size() + keptNamespace.(*v1.Namespace).Size(); n >= 1000 {
+		t.Errorf("the node keeps %d bytes", n)
+	}
+}
+
 // The node keeps of the pods of other nodes what policies depend on.
 func TestReducedPods(t *testing.T) {
 	s := newState("here")

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -49,41 +48,6 @@ func podHostPorts(pod *v1.Pod, isLocal func(netip.Addr) bool) map[LocalPort]Host
 
 // anywhere is for podHostPorts where the addresses of the node do not matter.
 func anywhere(netip.Addr) bool { return true }
-
-// reduce returns what the proxy uses of a pod, which is a copy: the kubelet keeps the
-// node's pods, too. It returns other objects as they are.
-func reduce(obj any) (any, error) {
-	pod, ok := obj.(*v1.Pod)
-	if !ok {
-		return obj, nil
-	}
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
-		},
-		Spec: v1.PodSpec{
-			NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork,
-			InitContainers: withHostPorts(pod.Spec.InitContainers), Containers: withHostPorts(pod.Spec.Containers),
-		},
-		Status: v1.PodStatus{Phase: pod.Status.Phase, PodIPs: pod.Status.PodIPs},
-	}, nil
-}
-
-// withHostPorts returns the containers that have host ports, with only these.
-func withHostPorts(list []v1.Container) (out []v1.Container) {
-	for i := range list {
-		var ports []v1.ContainerPort
-		for _, p := range list[i].Ports {
-			if p.HostPort > 0 {
-				ports = append(ports, p)
-			}
-		}
-		if len(ports) > 0 {
-			out = append(out, v1.Container{Name: list[i].Name, RestartPolicy: list[i].RestartPolicy, Ports: ports})
-		}
-	}
-	return out
-}
 
 // hostPorts returns the host ports of pods. The kubelet admits no two pods with one
 // host port; of pods that it does not ask about, such as static ones, the oldest

@@ -17,7 +17,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -139,20 +141,23 @@ func (p *Proxy) run(ctx context.Context) error {
 // watch passes the informers' events to the state. It returns checkers of
 // whether all initial objects have been passed on.
 func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
-	factory := p.config.Client.Informers
-	pods := p.config.Client.Watch(v1.SchemeGroupVersion.WithResource("pods"), "", fields.OneTermEqualSelector("spec.nodeName", p.config.NodeName))
-	_ = pods.SetTransform(reduce) // an error: the objects are shared with others
+	reduced := func(of schema.GroupVersion, resource string, selector fields.Selector) cache.SharedIndexInformer {
+		informer := p.config.Client.Watch(of.WithResource(resource), "", selector)
+		_ = informer.SetTransform(reduce) // an error: the objects are shared with others
+		return informer
+	}
+	own := fields.OneTermEqualSelector("spec.nodeName", p.config.NodeName)
 	var synced []cache.DoneChecker
 	for _, source := range []struct {
 		subscribe func(context.Context, cache.SharedIndexInformer, cache.ResourceEventHandler) (cache.DoneChecker, error)
 		informer  cache.SharedIndexInformer
 		handler   cache.ResourceEventHandler
 	}{
-		{client.Subscribe, factory.Core().V1().Services().Informer(), handler(p.state.setService, p.state.deleteService)},
-		{client.Subscribe, factory.Discovery().V1().EndpointSlices().Informer(), client.Handler(p.state.setSlice, p.state.updateSlice, p.state.deleteSlice)},
-		{client.Subscribe, factory.Networking().V1().ServiceCIDRs().Informer(), handler(p.state.setCIDR, p.state.deleteCIDR)},
-		{client.Subscribe, factory.Core().V1().Nodes().Informer(), handler(p.setNode, p.state.deleteNode)},
-		{client.Follow, pods, handler(p.state.setPod, p.state.deletePod)},
+		{client.Follow, reduced(v1.SchemeGroupVersion, "services", fields.Everything()), handler(p.state.setService, p.state.deleteService)},
+		{client.Follow, reduced(discoveryv1.SchemeGroupVersion, "endpointslices", fields.Everything()), client.Handler(p.state.setSlice, p.state.updateSlice, p.state.deleteSlice)},
+		{client.Subscribe, p.config.Client.Informers.Networking().V1().ServiceCIDRs().Informer(), handler(p.state.setCIDR, p.state.deleteCIDR)},
+		{client.Follow, reduced(v1.SchemeGroupVersion, "nodes", fields.Everything()), handler(p.setNode, p.state.deleteNode)},
+		{client.Follow, reduced(v1.SchemeGroupVersion, "pods", own), handler(p.state.setPod, p.state.deletePod)},
 	} {
 		hasSynced, err := source.subscribe(ctx, source.informer, source.handler)
 		if err != nil {

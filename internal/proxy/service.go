@@ -15,6 +15,9 @@ import (
 	"github.com/coracle-io/coracle/internal/order"
 )
 
+// otherProxy is the label of Services of another proxy.
+const otherProxy = "service.kubernetes.io/service-proxy-name"
+
 // proxied reports whether this proxy handles a Service. It does not handle
 // headless Services, also those that have an address and say with the label
 // service.kubernetes.io/headless that they are, external names, and Services of another
@@ -24,7 +27,7 @@ func proxied(service *v1.Service) bool {
 		return false
 	}
 	_, headless := service.Labels[v1.IsHeadlessService]
-	_, other := service.Labels["service.kubernetes.io/service-proxy-name"]
+	_, other := service.Labels[otherProxy]
 	return !headless && !other
 }
 
