@@ -258,8 +258,12 @@ func (s *Server) resolve(ctx context.Context, w dns.ResponseWriter, query *dns.M
 	}
 	shuffleAddresses(reply.Answer)
 	reply.Truncate(size)
-	s.counts.answered(w.RemoteAddr(), query, reply, by, time.Since(began))
-	if err := w.WriteMsg(reply); err != nil {
+	data, err := reply.Pack()
+	s.counts.answered(w.RemoteAddr(), query, reply.Rcode, len(data), by, time.Since(began))
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err != nil {
 		klog.FromContext(ctx).V(3).Info("Answer not sent", "client", w.RemoteAddr().String(), "err", err)
 	}
 }

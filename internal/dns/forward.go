@@ -30,6 +30,7 @@ type forwarder struct {
 	resolvConf string
 	machine    string   // Config.Machine
 	own        []string // addresses and ports at which the cluster's DNS itself is reached
+	uplinks    string   // systemd-resolved's own resolv.conf
 	settings   atomic.Pointer[settings]
 	quota      *quota // of queries under way
 	cache      answerCache
@@ -38,7 +39,8 @@ type forwarder struct {
 }
 
 func newForwarder(resolvConf, machine string, own []string) *forwarder {
-	f := &forwarder{resolvConf: resolvConf, machine: machine, own: own, quota: newQuota(maxForwards, maxForwardsPerClient), cache: newAnswerCache()}
+	const uplinks = "/run/systemd/resolve/resolv.conf"
+	f := &forwarder{resolvConf: resolvConf, machine: machine, own: own, uplinks: uplinks, quota: newQuota(maxForwards, maxForwardsPerClient), cache: newAnswerCache()}
 	f.settings.Store(&settings{})
 	return f
 }
@@ -60,7 +62,13 @@ func (f *forwarder) resolvers(name string) []string {
 		if err != nil {
 			return nil
 		}
-		for _, server := range c.Servers {
+		servers := c.Servers
+		if isStub(servers) {
+			if own, err := dns.ClientConfigFromFile(f.uplinks); err == nil {
+				servers = slices.Concat(servers, own.Servers)
+			}
+		}
+		for _, server := range servers {
 			at := net.JoinHostPort(server, c.Port)
 			if a, err := netip.ParseAddr(server); f.machine != "" && err == nil && a.IsLoopback() {
 				at = f.machine
@@ -72,6 +80,14 @@ func (f *forwarder) resolvers(name string) []string {
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(server string) bool { return slices.Contains(f.own, server) })
 	return f.silent.last(list)
+}
+
+// isStub reports whether the only resolver is that of systemd-resolved on the machine's
+// loopback. It knows which link's resolvers to ask for a name, so that it is asked first;
+// those resolvers, in a file of systemd-resolved that kubeadm gives to the kubelet, are
+// asked if it does not answer, as it does not in another network namespace.
+func isStub(servers []string) bool {
+	return len(servers) > 0 && !slices.ContainsFunc(servers, func(server string) bool { return server != "127.0.0.53" })
 }
 
 // ask returns the answer that find returns.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -402,6 +403,74 @@ func TestHostResolvers(t *testing.T) {
 	own = Config{Addresses: []string{"192.0.2.10", "fd00::53"}, Port: 53}.servers()
 	if got, want := newForwarder(file, "", own).resolvers("example.com."), []string{"10.96.0.10:53", "127.0.0.53:53"}; !slices.Equal(got, want) {
 		t.Errorf("resolvers %v, want %v", got, want)
+	}
+}
+
+// TestResolversBehindSystemd checks that the resolvers that systemd-resolved asks follow
+// its stub, and no other resolver of the machine.
+func TestResolversBehindSystemd(t *testing.T) {
+	dir := t.TempDir()
+	uplinks := filepath.Join(dir, "uplinks")
+	if err := os.WriteFile(uplinks, []byte("nameserver 192.0.2.53\nnameserver 2001:db8::53\nsearch example.com\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ conf, uplinks, machine, want string }{
+		{"nameserver 127.0.0.53\n", uplinks, "", "127.0.0.53:53 192.0.2.53:53 [2001:db8::53]:53"},
+		{"nameserver 127.0.0.53\n", uplinks, "10.9.0.1:10053", "10.9.0.1:10053 192.0.2.53:53 [2001:db8::53]:53"},
+		{"nameserver 127.0.0.53\n", filepath.Join(dir, "none"), "", "127.0.0.53:53"},
+		{"nameserver 127.0.0.1\n", uplinks, "", "127.0.0.1:53"},
+		{"nameserver 127.0.0.53\nnameserver 192.0.2.1\n", uplinks, "", "127.0.0.53:53 192.0.2.1:53"},
+	} {
+		file := filepath.Join(dir, "resolv.conf")
+		if err := os.WriteFile(file, []byte(c.conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := newForwarder(file, c.machine, nil)
+		f.uplinks = c.uplinks
+		if got := strings.Join(f.resolvers("example.com."), " "); got != c.want {
+			t.Errorf("%q with %s: %s, want %s", c.conf, c.uplinks, got, c.want)
+		}
+	}
+}
+
+// TestSearchPath counts what a pod's lookup of an external name costs with the search
+// path and the option ndots:5 that the kubelet gives it: all queries but the last two
+// are answered by the zone, and no resolver sees the cluster's names.
+func TestSearchPath(t *testing.T) {
+	var mu sync.Mutex
+	var forwarded []string
+	server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		mu.Lock()
+		forwarded = append(forwarded, strings.ToLower(q.Question[0].Name)+" "+dns.TypeToString[q.Question[0].Qtype])
+		mu.Unlock()
+		reply := new(dns.Msg).SetReply(q)
+		if q.Question[0].Qtype == dns.TypeA {
+			reply.Answer = []dns.RR{record(t, q.Question[0].Name+" 60 IN A 192.0.2.1")}
+		}
+		_ = w.WriteMsg(reply)
+	})
+	s := counting(server)
+	search := dns.ClientConfig{Search: []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local"}, Ndots: 5}
+	queries := 0
+	for _, name := range search.NameList("www.example.com") {
+		found := false
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			w := &writer{client: &net.UDPAddr{IP: net.IPv4(10, 244, 0, 5), Port: 5353}}
+			s.resolve(t.Context(), w, new(dns.Msg).SetQuestion(name, qtype))
+			queries++
+			if inCluster := strings.HasSuffix(name, ".cluster.local."); (w.reply.Rcode == dns.RcodeNameError) != inCluster {
+				t.Errorf("%s: %s", name, dns.RcodeToString[w.reply.Rcode])
+			}
+			found = found || len(w.reply.Answer) > 0
+		}
+		if found {
+			break
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"www.example.com. A", "www.example.com. AAAA"}; queries != 8 || !slices.Equal(forwarded, want) {
+		t.Errorf("%d queries, of which a resolver gets %q", queries, forwarded)
 	}
 }
 

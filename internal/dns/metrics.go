@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -25,16 +26,44 @@ type counts struct {
 	requests, responses       *prometheus.CounterVec
 	do                        prometheus.Counter // of clients that want signatures
 	duration                  prometheus.Observer
-	requestSize, responseSize prometheus.ObserverVec
+	requestSize, responseSize [2]prometheus.Observer // by UDP and TCP
 	panics                    prometheus.Counter
 	looked                    prometheus.Counter // in the cache of answers
-	hits                      *prometheus.CounterVec
+	successes, denials        prometheus.Counter // that were found there
 	refused                   prometheus.Counter // questions to resolvers, because there are too many
 	forwarded                 *prometheus.HistogramVec
+
+	// requested and responded are the counters of requests and responses that were
+	// used: by TCP, IPv6 and type, and by who made the answer and its code. Looking
+	// them up by their labels costs more than some answers.
+	requested [2][2][rareType + 1]series
+	responded [4][rareCode + 1]series
 
 	mu        sync.Mutex // guards resolvers
 	resolvers map[string]bool
 }
+
+// series is a counter of a vector, nil before it is used for the first time: the page
+// shows nothing that never happened.
+type series struct {
+	counter atomic.Pointer[prometheus.Counter]
+}
+
+// get returns the counter, which is looked up once.
+func (s *series) get(lookUp func() prometheus.Counter) prometheus.Counter {
+	if c := s.counter.Load(); c != nil {
+		return *c
+	}
+	c := lookUp()
+	s.counter.Store(&c)
+	return c
+}
+
+// The indexes of all types and codes that are not below.
+const (
+	rareType = 256
+	rareCode = 32
+)
 
 // Who made an answer, by the names of CoreDNS's plugins.
 const (
@@ -58,6 +87,10 @@ func newCounts(r prometheus.Registerer, port int, entries func() int) *counts {
 		r.MustRegister(h)
 		return h
 	}
+	byProtocol := func(h *prometheus.HistogramVec) [2]prometheus.Observer {
+		return [2]prometheus.Observer{h.WithLabelValues(protocols(false)), h.WithLabelValues(protocols(true))}
+	}
+	hits := counter("cache_hits_total", "The count of cache hits.", cached, "type")
 	times := prometheus.ExponentialBuckets(0.00025, 2, 16)
 	sizes := []float64{0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3}
 	v := version.Info()
@@ -75,40 +108,78 @@ func newCounts(r prometheus.Registerer, port int, entries func() int) *counts {
 		responses:    counter("dns_responses_total", "Counter of response status codes.", constant, "rcode", "plugin"),
 		do:           counter("dns_do_requests_total", "Counter of DNS requests with DO bit set per zone.", constant).WithLabelValues(),
 		duration:     histogram("dns_request_duration_seconds", "Histogram of the time (in seconds) each request took per zone.", times, constant).WithLabelValues(),
-		requestSize:  histogram("dns_request_size_bytes", "Size of the EDNS0 UDP buffer in bytes (64K for TCP) per zone and protocol.", sizes, constant, "proto"),
-		responseSize: histogram("dns_response_size_bytes", "Size of the returned response in bytes.", sizes, constant, "proto"),
+		requestSize:  byProtocol(histogram("dns_request_size_bytes", "Size of the EDNS0 UDP buffer in bytes (64K for TCP) per zone and protocol.", sizes, constant, "proto")),
+		responseSize: byProtocol(histogram("dns_response_size_bytes", "Size of the returned response in bytes.", sizes, constant, "proto")),
 		panics:       counter("panics_total", "A metrics that counts the number of panics.", nil).WithLabelValues(),
 		looked:       counter("cache_requests_total", "The count of cache requests.", cached).WithLabelValues(),
-		hits:         counter("cache_hits_total", "The count of cache hits.", cached, "type"),
+		successes:    hits.WithLabelValues("success"),
+		denials:      hits.WithLabelValues("denial"),
 		refused:      counter("forward_max_concurrent_rejects_total", "Counter of the number of queries rejected because the concurrent queries were at maximum.", nil).WithLabelValues(),
 		forwarded:    histogram("proxy_request_duration_seconds", "Histogram of the time each request took.", times, prometheus.Labels{"proxy_name": byForward}, "to", "rcode"),
 		resolvers:    map[string]bool{},
 	}
 }
 
-// answered counts an answer. by is who made it, "" for an answer of the server itself.
-func (c *counts) answered(from net.Addr, query, reply *dns.Msg, by string, took time.Duration) {
+// protocols returns the names of TCP and UDP.
+func protocols(isTCP bool) string {
+	if isTCP {
+		return "tcp"
+	}
+	return "udp"
+}
+
+// answered counts an answer of so many bytes with a response code. by is who made it,
+// "" for an answer of the server itself.
+func (c *counts) answered(from net.Addr, query *dns.Msg, code, size int, by string, took time.Duration) {
 	if c == nil {
 		return
 	}
-	proto, family, kind := "udp", "1", "other"
-	if _, isTCP := from.(*net.TCPAddr); isTCP {
-		proto = "tcp"
-	}
-	if a := addressOf(from); a.Is6() {
-		family = "2"
-	}
+	_, isTCP := from.(*net.TCPAddr)
+	isIPv6 := addressOf(from).Is6()
+	qtype := dns.TypeNone
 	if len(query.Question) > 0 {
-		kind = typeName(query.Question[0].Qtype)
+		qtype = query.Question[0].Qtype
 	}
 	if opt := query.IsEdns0(); opt != nil && opt.Do() {
 		c.do.Inc()
 	}
-	c.requests.WithLabelValues(proto, family, kind).Inc()
-	c.responses.WithLabelValues(codeName(reply.Rcode), by).Inc()
+	c.requested[number(isTCP)][number(isIPv6)][min(int(qtype), rareType)].get(func() prometheus.Counter {
+		family := "1"
+		if isIPv6 {
+			family = "2"
+		}
+		return c.requests.WithLabelValues(protocols(isTCP), family, typeName(qtype))
+	}).Inc()
+	index := rareCode
+	if code >= 0 && code < rareCode {
+		index = code
+	}
+	c.responded[makerNumber(by)][index].get(func() prometheus.Counter {
+		return c.responses.WithLabelValues(codeName(code), by)
+	}).Inc()
 	c.duration.Observe(took.Seconds())
-	c.requestSize.WithLabelValues(proto).Observe(float64(query.Len()))
-	c.responseSize.WithLabelValues(proto).Observe(float64(reply.Len()))
+	c.requestSize[number(isTCP)].Observe(float64(query.Len()))
+	c.responseSize[number(isTCP)].Observe(float64(size))
+}
+
+func number(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// makerNumber returns the index of who made an answer.
+func makerNumber(by string) int {
+	switch by {
+	case byZone:
+		return 1
+	case byCache:
+		return 2
+	case byForward:
+		return 3
+	}
+	return 0
 }
 
 // typeName returns the name of a query's type. Clients can ask for any number: rare
@@ -146,9 +217,9 @@ func (c *counts) lookedUp(found *dns.Msg) {
 	switch {
 	case found == nil:
 	case found.Rcode == dns.RcodeNameError || len(found.Answer) == 0:
-		c.hits.WithLabelValues("denial").Inc()
+		c.denials.Inc()
 	default:
-		c.hits.WithLabelValues("success").Inc()
+		c.successes.Inc()
 	}
 }
 

@@ -120,6 +120,69 @@ func TestQueriesAreCounted(t *testing.T) {
 	}
 }
 
+// The sizes are those of the messages, also of an answer whose names are compressed.
+func TestSizesAreCounted(t *testing.T) {
+	s := counting()
+	big := &Service{Namespace: "default", Name: "big"}
+	for i := range 100 {
+		big.Endpoints = append(big.Endpoints, Endpoint{Address: netip.AddrFrom4([4]byte{10, 244, 0, byte(i)})})
+	}
+	s.zone.View = fakeView{namespaces: []string{"default"}, services: []*Service{big}}
+	w := &writer{client: &net.UDPAddr{IP: net.IPv4(10, 244, 0, 5), Port: 5353}}
+	query := new(dns.Msg).SetQuestion("big.default.svc.cluster.local.", dns.TypeA)
+	query.SetEdns0(1232, false)
+	s.resolve(t.Context(), w, query)
+	packed, err := query.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, err := s.config.Metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			sums[f.GetName()] += m.GetHistogram().GetSampleSum()
+		}
+	}
+	if got := sums["coredns_dns_request_size_bytes"]; got != float64(len(packed)) {
+		t.Errorf("a request of %v bytes is counted, want %d", got, len(packed))
+	}
+	if got := sums["coredns_dns_response_size_bytes"]; got != float64(w.size) || w.size < 500 {
+		t.Errorf("a response of %v bytes is counted, want %d", got, w.size)
+	}
+}
+
+// BenchmarkResolve measures an answer from the zone, with and without metrics.
+func BenchmarkResolve(b *testing.B) {
+	for name, counted := range map[string]bool{"counted": true, "uncounted": false} {
+		b.Run(name, func(b *testing.B) {
+			s := counting()
+			if !counted {
+				s.counts, s.forward.counts = nil, nil
+			}
+			w := &discard{client: &net.UDPAddr{IP: net.IPv4(10, 244, 0, 5), Port: 5353}}
+			query := new(dns.Msg).SetQuestion("web.default.svc.cluster.local.", dns.TypeA)
+			query.SetEdns0(1232, false)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.resolve(b.Context(), w, query)
+			}
+		})
+	}
+}
+
+// discard takes answers and forgets them.
+type discard struct {
+	dns.ResponseWriter
+	client net.Addr
+}
+
+func (d *discard) RemoteAddr() net.Addr { return d.client }
+
+func (*discard) Write(data []byte) (int, error) { return len(data), nil }
+
 // A server that meets many resolvers, as a laptop does, does not keep all their names.
 func TestResolversOfThePastAreBounded(t *testing.T) {
 	s := counting()
