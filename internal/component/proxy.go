@@ -108,9 +108,13 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	}
 	counts := base.NewCounts(ctx)
 	counts.MustRegister(p.Collectors...)
+	backend := p.backend(ctx, s, counts.Registry)
 	c := proxy.Config{
-		Backend: p.backend(ctx, s), ClusterCIDRs: s.clusterCIDRs, NodePortAddresses: s.nodePorts, Ports: localport.New(),
+		Backend: backend, Families: []v1.IPFamily{v1.IPv4Protocol}, ClusterCIDRs: s.clusterCIDRs, NodePortAddresses: s.nodePorts, Ports: localport.New(),
 		Reserved: p.Reserved, NeighbourPorts: p.NeighbourPorts, Mode: s.Mode, Metrics: counts.Registry, Pages: p.pages(s),
+	}
+	if backend.IPv6 {
+		c.Families = append(c.Families, v1.IPv6Protocol)
 	}
 	if err := errors.Join(c.HealthzAddress.Set(s.HealthzBindAddress), c.MetricsAddress.Set(s.MetricsBindAddress)); err != nil {
 		return err
@@ -166,10 +170,10 @@ func (p *Proxy) Ports() ([]int, error) {
 // RemoveRules removes the rules of a proxy that has ended.
 func (p *Proxy) RemoveRules() error { return nftables.New(nftables.Config{Table: p.Table}).Remove() }
 
-func (p *Proxy) backend(ctx context.Context, s *proxySettings) *nftables.Backend {
+func (p *Proxy) backend(ctx context.Context, s *proxySettings, r prometheus.Registerer) *nftables.Backend {
 	c := nftables.Config{
 		Table: p.Table, ClusterCIDRs: s.clusterCIDRs, MasqueradeAll: s.NFTables.MasqueradeAll, Mark: 1 << *s.NFTables.MasqueradeBit,
-		Conntrack: conntrackOf(&s.Conntrack, runtime.NumCPU()), Log: klog.FromContext(ctx),
+		Conntrack: conntrackOf(&s.Conntrack, runtime.NumCPU()), Log: klog.FromContext(ctx), Metrics: r,
 	}
 	switch s.DetectLocalMode {
 	case configv1alpha1.LocalModeNodeCIDR:

@@ -32,6 +32,9 @@ type Tables[R Ruleset] struct {
 	// NetNS is the file descriptor of the network namespace; 0 means the
 	// namespace of this process.
 	NetNS int
+	// Forgot is told how many flows of a family ForgetFlows has deleted, and how long
+	// that took. The default tells nobody.
+	Forgot func(f Family, flows uint, took time.Duration)
 
 	applied  []R       // by family; nil before the first Replace and when the kernel's state is unknown
 	verified uint32    // the generation of nftables in which the tables held applied; 0: unknown
@@ -128,10 +131,15 @@ func (t *Tables[R]) ForgetFlows(match netlink.CustomConntrackFilter) error {
 	}
 	defer handle.Close()
 	for _, f := range t.families() {
-		if _, err := netdump.Complete(func() (uint, error) {
+		began := time.Now()
+		flows, err := netdump.Complete(func() (uint, error) {
 			return handle.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(f.Inet), match)
-		}); err != nil {
+		})
+		if err != nil {
 			return fmt.Errorf("deleting flows of %s: %w", f.Name, err)
+		}
+		if t.Forgot != nil {
+			t.Forgot(f, flows, time.Since(began))
 		}
 	}
 	return nil

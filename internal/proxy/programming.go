@@ -1,14 +1,24 @@
 package proxy
 
 import (
-	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
+
+// changes counts the changes of one kind of object: all, and which Services have one that
+// is in no rules yet.
+type changes struct {
+	total   int
+	pending map[types.NamespacedName]bool
+}
+
+func (c *changes) note(service types.NamespacedName) {
+	c.total++
+	c.pending[service] = true
+}
 
 // endpointChange is a change of endpoints that has not reached the kernel yet.
 type endpointChange struct {
@@ -64,15 +74,4 @@ func (s *state) keepChanges(changes endpointChanges) {
 			s.changes[name] = change
 		}
 	}
-}
-
-// newProgramming returns the metric of how long changes of endpoints take to reach
-// the kernel, and registers it.
-func newProgramming(r prometheus.Registerer) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "kubeproxy_network_programming_duration_seconds", Help: "[ALPHA] In Cluster Network Programming Latency in seconds",
-		Buckets: slices.Concat(prometheus.LinearBuckets(0.25, 0.25, 2), prometheus.LinearBuckets(1, 1, 59), prometheus.LinearBuckets(60, 5, 12), prometheus.LinearBuckets(120, 30, 7)),
-	}, []string{"ip_family"})
-	r.MustRegister(h)
-	return h
 }

@@ -15,7 +15,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -64,6 +63,9 @@ type Config struct {
 	NeighbourPorts func() []int
 	// Events records which pods and Services do not get a port; nil is none.
 	Events record.EventRecorder
+	// Families are those of which the Backend has rules, IPv4 by default. They are
+	// labels of metrics.
+	Families []v1.IPFamily
 	// Mode is the answer to /proxyMode, such as nftables.
 	Mode string
 	// HealthzAddress and MetricsAddress are where the servers listen. Upstream's
@@ -87,9 +89,9 @@ type Proxy struct {
 	state   *state
 	permit  *permitter
 	health  *health
-	metrics *applyloop.Metrics
-	// programming measures how long changes of endpoints take to reach the kernel.
-	programming *prometheus.HistogramVec
+	metrics *metrics
+	// full says that the next Apply writes everything.
+	full bool
 }
 
 // New returns a proxy that does not run yet.
@@ -106,7 +108,11 @@ func New(config Config) *Proxy {
 	if config.Ports == nil {
 		config.Ports = unknownPorts{}
 	}
-	p := &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), metrics: newMetrics(config.Metrics), programming: newProgramming(config.Metrics)}
+	if len(config.Families) == 0 {
+		config.Families = []v1.IPFamily{v1.IPv4Protocol}
+	}
+	p := &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), full: true}
+	p.metrics = newMetrics(config.Metrics, p.state, config.Families)
 	p.state.nodePorts = config.NodePortAddresses
 	p.permit = &permitter{
 		state: p.state, nodeName: config.NodeName, ports: config.Ports, events: config.Events,
@@ -191,7 +197,9 @@ func (p *Proxy) applyLoop(ctx context.Context, localHealth func(Rules)) {
 			if p.permit.changed(ctx) {
 				p.state.notify()
 			}
-			return p.config.Backend.Intact()
+			intact, err := p.config.Backend.Intact()
+			p.full = p.full || err == nil && !intact
+			return intact, err
 		},
 		CheckPeriod: p.config.CheckPeriod, RetryPeriod: p.config.RetryPeriod,
 	}.Run(ctx)
@@ -204,14 +212,12 @@ func (p *Proxy) apply(ctx context.Context, localHealth func(Rules)) error {
 	p.health.queued()
 	started := time.Now()
 	err := p.config.Backend.Apply(rules)
-	p.metrics.Record(time.Since(started), err)
-	if err != nil {
+	p.metrics.synced(p.full, time.Since(started), err)
+	if p.full = err != nil; p.full {
 		p.state.keepChanges(changes)
 		return err
 	}
-	for _, change := range changes {
-		p.programming.WithLabelValues(change.family).Observe(time.Since(change.at).Seconds())
-	}
+	p.metrics.applied(rules, changes)
 	p.health.applied()
 	localHealth(rules)
 	klog.FromContext(ctx).V(4).Info("Applied rules", "servicePorts", len(rules.Services), "took", time.Since(started))

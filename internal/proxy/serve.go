@@ -12,12 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/applyloop"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -98,17 +96,6 @@ func (h *health) answer(w http.ResponseWriter, mustBeEligible bool) {
 	_, _ = fmt.Fprintf(w, `{"lastUpdated": %q,"currentTime": %q, "nodeEligible": %t}`, updated, now, eligible)
 }
 
-// newMetrics returns the proxy's metrics, with upstream's names.
-func newMetrics(r prometheus.Registerer) *applyloop.Metrics {
-	m := applyloop.NewMetrics(applyloop.Names{
-		Duration: "kubeproxy_sync_proxy_rules_duration_seconds", DurationHelp: "[ALPHA] SyncProxyRules latency in seconds",
-		LastApplied: "kubeproxy_sync_proxy_rules_last_timestamp_seconds", LastAppliedHelp: "[ALPHA] The last time proxy rules were successfully synced",
-		Failures: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", FailuresHelp: "[ALPHA] Cumulative proxy nftables sync failures",
-	})
-	r.MustRegister(m)
-	return m
-}
-
 // servers are the proxy's HTTP servers.
 type servers struct {
 	ctx    context.Context
@@ -126,8 +113,8 @@ type servers struct {
 func (p *Proxy) listen(ctx context.Context) (*servers, error) {
 	s := &servers{ctx: ctx, health: p.health, local: map[uint16]*localServer{}}
 	healthz := http.NewServeMux()
-	healthz.HandleFunc("/healthz", p.health.healthz)
-	healthz.HandleFunc("/livez", p.health.livez)
+	healthz.Handle("/healthz", counted(p.metrics.healthz, p.health.healthz))
+	healthz.Handle("/livez", counted(p.metrics.livez, p.health.livez))
 	metrics := http.NewServeMux()
 	metrics.Handle("/metrics", p.config.Metrics.Handler())
 	metrics.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "ok") })

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +21,8 @@ import (
 type state struct {
 	// changed has a message when rules would return a new value.
 	changed chan struct{}
+	// queued is when the last message was sent, in nanoseconds since 1970.
+	queued atomic.Int64
 
 	mu       sync.Mutex // guards the rest
 	node     Node
@@ -29,6 +32,9 @@ type state struct {
 	dirty    map[types.NamespacedName]bool
 	began    time.Time
 	changes  endpointChanges
+	// serviceChanges and sliceChanges are counted for metrics.
+	serviceChanges changes
+	sliceChanges   changes
 	// cidrs maps the names of ServiceCIDRs to their ranges.
 	cidrs map[string][]netip.Prefix
 	// nodes maps nodes' names to their addresses.
@@ -51,22 +57,26 @@ type state struct {
 
 func newState(nodeName string) *state {
 	return &state{
-		changed:   make(chan struct{}, 1),
-		node:      Node{Name: nodeName},
-		nodes:     map[string][]netip.Addr{},
-		services:  map[types.NamespacedName]*v1.Service{},
-		slices:    map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
-		pods:      map[types.NamespacedName]*v1.Pod{},
-		dirty:     map[types.NamespacedName]bool{},
-		began:     time.Now(),
-		changes:   endpointChanges{},
-		cidrs:     map[string][]netip.Prefix{},
-		byService: map[types.NamespacedName]map[PortName]*ServicePort{},
-		sizes:     map[types.NamespacedName]int{},
+		changed:  make(chan struct{}, 1),
+		node:     Node{Name: nodeName},
+		nodes:    map[string][]netip.Addr{},
+		services: map[types.NamespacedName]*v1.Service{},
+		slices:   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
+		pods:     map[types.NamespacedName]*v1.Pod{},
+		dirty:    map[types.NamespacedName]bool{},
+		began:    time.Now(),
+		changes:  endpointChanges{},
+
+		serviceChanges: changes{pending: map[types.NamespacedName]bool{}},
+		sliceChanges:   changes{pending: map[types.NamespacedName]bool{}},
+		cidrs:          map[string][]netip.Prefix{},
+		byService:      map[types.NamespacedName]map[PortName]*ServicePort{},
+		sizes:          map[types.NamespacedName]int{},
 	}
 }
 
 func (s *state) notify() {
+	s.queued.Store(time.Now().UnixNano())
 	select {
 	case s.changed <- struct{}{}:
 	default:
@@ -83,6 +93,7 @@ func (s *state) setService(service *v1.Service) {
 	defer s.mu.Unlock()
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 	s.services[name] = service
+	s.serviceChanges.note(name)
 	s.markDirty(name)
 }
 
@@ -91,6 +102,7 @@ func (s *state) deleteService(service *v1.Service) {
 	defer s.mu.Unlock()
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 	delete(s.services, name)
+	s.serviceChanges.note(name)
 	s.markDirty(name)
 }
 
@@ -107,6 +119,7 @@ func (s *state) setSlice(slice *discoveryv1.EndpointSlice) {
 	}
 	s.changes.note(s.slices[name][slice.Name], slice, s.began)
 	s.slices[name][slice.Name] = slice
+	s.sliceChanges.note(name)
 	s.markDirty(name)
 }
 
@@ -127,6 +140,7 @@ func (s *state) deleteSlice(slice *discoveryv1.EndpointSlice) {
 	if len(s.slices[name]) == 0 {
 		delete(s.slices, name)
 	}
+	s.sliceChanges.note(name)
 	s.markDirty(name)
 }
 
@@ -270,6 +284,8 @@ func (s *state) rules(n *localNode) Rules {
 		s.compute(name)
 	}
 	clear(s.dirty)
+	clear(s.serviceChanges.pending)
+	clear(s.sliceChanges.pending)
 	rules := Rules{
 		Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods, n.isLocal),
 		ServiceCIDRs: s.serviceCIDRs(), NodePortRanges: s.nodePorts.ranges(s.primary), PodCIDRs: s.podCIDRs,

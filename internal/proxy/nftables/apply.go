@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/nft"
@@ -37,6 +38,8 @@ type Config struct {
 	// namespace of this process only, and what they change is logged to Log.
 	Conntrack Conntrack
 	Log       klog.Logger
+	// Metrics gets metrics of the flows that are deleted; nil is none.
+	Metrics prometheus.Registerer
 	// IPv6 adds a table for IPv6.
 	IPv6 bool
 	// NetNS is the file descriptor of the network namespace to work in; 0 means
@@ -72,6 +75,9 @@ func New(c Config) *Backend {
 	c.Mark = cmp.Or(c.Mark, masqueradeMark)
 	b := &Backend{Tables: &nft.Tables[*table]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, config: c, tables: map[string]*table{}}
 	b.forget = b.forgetStaleFlows
+	if c.Metrics != nil {
+		b.Forgot = countFlows(c.Metrics)
+	}
 	if c.NetNS == 0 {
 		b.track = func() { c.Conntrack.Apply(c.Log) }
 	}

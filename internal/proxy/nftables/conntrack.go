@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
@@ -86,6 +89,27 @@ func (a udpEndpoints) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return ok1 && ok2 && a.stale(
 		netip.AddrPortFrom(destination.Unmap(), flow.Forward.DstPort),
 		netip.AddrPortFrom(from.Unmap(), flow.Reverse.SrcPort))
+}
+
+// countFlows returns a function that counts deleted flows, under kube-proxy's names.
+func countFlows(r prometheus.Registerer) func(nft.Family, uint, time.Duration) {
+	labels := []string{"ip_family"}
+	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Help: "[ALPHA] ReconcileConntrackFlowsLatency latency in seconds",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+	}, labels)
+	deleted := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeproxy_conntrack_reconciler_deleted_entries_total", Help: "[ALPHA] Cumulative conntrack flows deleted by conntrack reconciler",
+	}, labels)
+	r.MustRegister(took, deleted)
+	return func(f nft.Family, flows uint, d time.Duration) {
+		family := string(v1.IPv4Protocol)
+		if f.Size == 16 {
+			family = string(v1.IPv6Protocol)
+		}
+		took.WithLabelValues(family).Observe(d.Seconds())
+		deleted.WithLabelValues(family).Add(float64(flows))
+	}
 }
 
 func (b *Backend) forgetStaleFlows(rules proxy.Rules) error {

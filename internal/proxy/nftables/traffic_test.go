@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/netnstest"
+	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
@@ -466,6 +468,35 @@ func TestForgetsStaleFlowsUntilDone(t *testing.T) {
 	}{{refused, 1}, {nil, 2}, {nil, 2}} {
 		if err := backend.Apply(proxy.Rules{}); !errors.Is(err, want.err) || asked != want.asked {
 			t.Errorf("apply %d: error %v, flows forgotten %d times; want %v and %d", i, err, asked, want.err, want.asked)
+		}
+	}
+}
+
+// TestDeletedFlowsAreCounted checks that each look for stale flows is measured, and what
+// it deletes.
+func TestDeletedFlowsAreCounted(t *testing.T) {
+	r := prometheus.NewRegistry()
+	backend := New(Config{Table: "coracle-test", NetNS: int(netnstest.New(t)), Metrics: r})
+	if err := backend.Apply(proxy.Rules{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}); err != nil {
+		t.Fatal(err)
+	}
+	backend.Forgot(nft.IPv6, 3, time.Second)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			got[f.GetName()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	for name, want := range map[string]float64{
+		"kubeproxy_conntrack_reconciler_sync_duration_seconds IPv4": 1, "kubeproxy_conntrack_reconciler_deleted_entries_total IPv4": 0,
+		"kubeproxy_conntrack_reconciler_sync_duration_seconds IPv6": 1, "kubeproxy_conntrack_reconciler_deleted_entries_total IPv6": 3,
+	} {
+		if value, ok := got[name]; !ok || value != want {
+			t.Errorf("%s is %v, want %v", name, value, want)
 		}
 	}
 }
