@@ -169,7 +169,7 @@ func (p *permitter) report(list []*want) {
 // another address.
 func takesPorts(rules Rules) bool {
 	for _, p := range rules.Services {
-		if p.NodePort != 0 || len(p.External)+len(p.LoadBalancer) > 0 {
+		if isReachedOutside(p) {
 			return true
 		}
 	}

@@ -129,8 +129,12 @@ func wants(rules Rules, n *localNode) []*want {
 	var list []*want
 	nodePorts := map[LocalPort]bool{}
 	for name, p := range rules.Services {
-		nodePorts[LocalPort{Port: p.NodePort, Protocol: name.Protocol, Family: name.Family}] = true
-		nodePorts[LocalPort{Port: p.HealthCheckNodePort, Protocol: v1.ProtocolTCP, Family: name.Family}] = true
+		if p.NodePort != 0 {
+			nodePorts[LocalPort{Port: p.NodePort, Protocol: name.Protocol, Family: name.Family}] = true
+		}
+		if p.HealthCheckNodePort != 0 {
+			nodePorts[LocalPort{Port: p.HealthCheckNodePort, Protocol: v1.ProtocolTCP, Family: name.Family}] = true
+		}
 	}
 	for key, to := range rules.HostPorts {
 		w := &want{LocalPort: key, pod: to.Pod, obstacle: n.served(key.Port), claim: Claim{Hold: HoldIfVacant, Loopback: true}}
@@ -143,9 +147,16 @@ func wants(rules Rules, n *localNode) []*want {
 		list = append(list, w)
 	}
 	for name, p := range rules.Services {
-		list = append(list, serviceWants(name, p, rules.HostPorts, n)...)
+		if isReachedOutside(p) {
+			list = append(list, serviceWants(name, p, rules.HostPorts, n)...)
+		}
 	}
 	return list
+}
+
+// isReachedOutside reports whether a port of a Service has more than its cluster IP.
+func isReachedOutside(p *ServicePort) bool {
+	return p.NodePort != 0 || len(p.External)+len(p.LoadBalancer) > 0
 }
 
 // serviceWants returns the ports of this node that the rules of a Service would
@@ -202,8 +213,11 @@ func claimsOf(list []*want) map[LocalPort]Claim {
 }
 
 // withhold returns the rules without the ports that have an obstacle. What is
-// without them is a copy, returned in lost, too.
+// without them is a copy, returned in lost, too. Without an obstacle, left is rules.
 func withhold(rules Rules, list []*want) (left Rules, lost map[PortName]*ServicePort) {
+	if !slices.ContainsFunc(list, func(w *want) bool { return w.obstacle != "" }) {
+		return rules, nil
+	}
 	left = rules
 	left.Services, left.HostPorts = maps.Clone(rules.Services), maps.Clone(rules.HostPorts)
 	lost = map[PortName]*ServicePort{}

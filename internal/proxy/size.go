@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,20 +36,32 @@ func sizeOf(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice) int {
 	return len(spec.Ports) + endpoints + outside
 }
 
+// setSize records the size of a Service, 0 if it is gone.
+func (s *state) setSize(name types.NamespacedName, size int) {
+	s.sums[name.Namespace] += size - s.sizes[name]
+	if s.sums[name.Namespace] == 0 {
+		delete(s.sums, name.Namespace)
+	}
+	if s.sizes[name] = size; size == 0 {
+		delete(s.sizes, name)
+	}
+}
+
 // tooLarge returns the Services that do not fit with the older ones of their
 // namespace. The caller must hold the mutex.
 func (s *state) tooLarge() map[types.NamespacedName]bool {
-	sums := map[string]int{}
-	for name, size := range s.sizes {
-		sums[name.Namespace] += size
+	over := map[string]bool{}
+	for namespace, sum := range s.sums {
+		if sum > mostOfNamespace {
+			over[namespace] = true
+		}
 	}
-	maps.DeleteFunc(sums, func(_ string, sum int) bool { return sum <= mostOfNamespace })
-	if len(sums) == 0 {
+	if len(over) == 0 {
 		return nil
 	}
 	var names []types.NamespacedName
 	for name := range s.sizes {
-		if sums[name.Namespace] > 0 {
+		if over[name.Namespace] {
 			names = append(names, name)
 		}
 	}

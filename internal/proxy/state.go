@@ -45,11 +45,13 @@ type state struct {
 	primary   []netip.Addr
 	podCIDRs  []netip.Prefix
 	nodePorts NodePortAddresses
-	// byService has the ports from which the last Rules were made, losers those
-	// without the external addresses that they lost.
+	// ports has the ports from which the last Rules were made, byService those of
+	// each Service, losers those without the external addresses that they lost.
+	ports     map[PortName]*ServicePort
 	byService map[types.NamespacedName]map[PortName]*ServicePort
 	losers    map[PortName]*ServicePort
 	sizes     map[types.NamespacedName]int // see sizeOf
+	sums      map[string]int               // of the sizes, by namespace
 	// excess are the Services that the last Rules leave out, because those of their
 	// namespace are too large together.
 	excess map[types.NamespacedName]bool
@@ -72,6 +74,8 @@ func newState(nodeName string) *state {
 		cidrs:          map[string][]netip.Prefix{},
 		byService:      map[types.NamespacedName]map[PortName]*ServicePort{},
 		sizes:          map[types.NamespacedName]int{},
+		sums:           map[string]int{},
+		ports:          map[PortName]*ServicePort{},
 	}
 }
 
@@ -287,13 +291,13 @@ func (s *state) rules(n *localNode) Rules {
 	clear(s.serviceChanges.pending)
 	clear(s.sliceChanges.pending)
 	rules := Rules{
-		Services: map[PortName]*ServicePort{}, HostPorts: hostPorts(s.pods, n.isLocal),
+		Services: maps.Clone(s.ports), HostPorts: hostPorts(s.pods, n.isLocal),
 		ServiceCIDRs: s.serviceCIDRs(), NodePortRanges: s.nodePorts.ranges(s.primary), PodCIDRs: s.podCIDRs,
 	}
 	s.excess = s.tooLarge()
-	for name, ports := range s.byService {
-		if !s.excess[name] {
-			maps.Copy(rules.Services, ports)
+	for name := range s.excess {
+		for key := range s.byService[name] {
+			delete(rules.Services, key)
 		}
 	}
 	s.arbitrate(rules.Services, n)
@@ -325,26 +329,41 @@ func (s *state) owner(w *want) owner {
 	return nil
 }
 
+// compute computes the ports of a Service. The caller must hold the mutex.
 func (s *state) compute(name types.NamespacedName) {
+	before, ports := s.byService[name], s.portsOf(name)
+	for key := range before {
+		delete(s.ports, key)
+	}
+	if ports == nil {
+		delete(s.byService, name)
+		return
+	}
+	for key, port := range ports {
+		if old := before[key]; old != nil && reflect.DeepEqual(old, port) {
+			ports[key] = old
+		}
+	}
+	s.byService[name] = ports
+	maps.Copy(s.ports, ports)
+}
+
+// portsOf returns the ports of a Service, nil if it is gone or too large, and records
+// its size.
+func (s *state) portsOf(name types.NamespacedName) map[PortName]*ServicePort {
 	service := s.services[name]
 	if service == nil {
-		delete(s.byService, name)
-		delete(s.sizes, name)
-		return
+		s.setSize(name, 0)
+		return nil
 	}
 	var list []*discoveryv1.EndpointSlice
 	for _, slice := range s.slices[name] {
 		list = append(list, slice)
 	}
-	if s.sizes[name] = sizeOf(service, list); s.sizes[name] > mostOfNamespace {
-		delete(s.byService, name)
-		return
+	size := sizeOf(service, list)
+	s.setSize(name, size)
+	if size > mostOfNamespace {
+		return nil
 	}
-	ports := serviceRules(service, list, s.node)
-	for key, port := range ports {
-		if old := s.byService[name][key]; old != nil && reflect.DeepEqual(old, port) {
-			ports[key] = old
-		}
-	}
-	s.byService[name] = ports
+	return serviceRules(service, list, s.node)
 }

@@ -62,14 +62,21 @@ type difference struct {
 // compare compares two values of the rules. A Service that did not change has the
 // same pointer in both.
 func compare(before, next proxy.Rules) (d difference) {
+	kept := 0
 	for name, p := range next.Services {
-		if before.Services[name] != p {
+		former := before.Services[name]
+		if former != p {
 			d.services = append(d.services, name)
 		}
+		if former != nil {
+			kept++
+		}
 	}
-	for name := range before.Services {
-		if next.Services[name] == nil {
-			d.services = append(d.services, name)
+	if kept < len(before.Services) { // some are gone
+		for name := range before.Services {
+			if next.Services[name] == nil {
+				d.services = append(d.services, name)
+			}
 		}
 	}
 	for k, pod := range next.HostPorts {
