@@ -2,6 +2,7 @@ package certificates
 
 import (
 	"bytes"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -91,10 +92,17 @@ func ParseRequest(data []byte) (*x509.CertificateRequest, error) {
 	return x509.ParseCertificateRequest(block.Bytes)
 }
 
+// maxRSABits bounds the keys of requests: with a key of a megabyte, a signature takes
+// minutes to check.
+const maxRSABits = 16 << 10
+
 func checkRequest(data []byte) error {
 	request, err := ParseRequest(data)
 	if err != nil {
 		return err
+	}
+	if key, ok := request.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxRSABits {
+		return fmt.Errorf("the RSA key has %d bits, of which %d are allowed", key.N.BitLen(), maxRSABits)
 	}
 	return request.CheckSignature()
 }

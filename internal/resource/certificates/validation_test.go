@@ -1,7 +1,13 @@
 package certificates
 
 import (
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
+	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,5 +80,36 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("a signer may: %v, want %v", got, test.signer)
 			}
 		})
+	}
+}
+
+// TestLargeKeys checks that a request cannot keep the server busy with its key.
+func TestLargeKeys(t *testing.T) {
+	modulus := new(big.Int).Lsh(big.NewInt(1), maxRSABits)
+	key, err := x509.MarshalPKIXPublicKey(&rsa.PublicKey{N: modulus.Add(modulus, big.NewInt(1)), E: 65537})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type content struct {
+		Version    int
+		Subject    pkix.RDNSequence
+		Key        asn1.RawValue
+		Attributes []asn1.RawValue `asn1:"tag:0"`
+	}
+	request, err := asn1.Marshal(struct {
+		Content   content
+		Algorithm pkix.AlgorithmIdentifier
+		Signature asn1.BitString
+	}{
+		content{Key: asn1.RawValue{FullBytes: key}},
+		pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11}, Parameters: asn1.NullRawValue}, // SHA-256 with RSA
+		asn1.BitString{Bytes: []byte{1}, BitLength: 8},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = checkRequest(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}))
+	if err == nil || !strings.Contains(err.Error(), "the RSA key has 16385 bits") {
+		t.Error(err)
 	}
 }

@@ -2,7 +2,11 @@ package core
 
 import (
 	"crypto/tls"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/json"
+	"encoding/pem"
+	"math/big"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,15 +67,57 @@ func defaultSecret(s *corev1.Secret) {
 }
 
 // secretWarnings warns of a key that does not fit the certificate next to it, and
-// of either if it cannot be read.
+// of either if it cannot be read. It does not read keys that are too large.
 func secretWarnings(_ *resource.RequestContext, s, _ *corev1.Secret) []string {
-	if s.Type != corev1.SecretTypeTLS {
+	if s.Type != corev1.SecretTypeTLS || tooLarge(s.Data[corev1.TLSPrivateKeyKey]) {
 		return nil
 	}
 	if _, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
 		return []string{err.Error()}
 	}
 	return nil
+}
+
+// The largest private key that secretWarnings reads, in bytes of its encoding, and the
+// largest of its primes. An RSA key of 8192 bits has both, and crypto/tls refuses
+// larger ones.
+const (
+	maxKeySize   = 8 << 10
+	maxPrimeBits = 4096
+)
+
+// tooLarge reports whether there is a key in PEM that may take long to read. For an RSA
+// key without the values that follow from its primes, crypto/x509 raises a number to a
+// power as large as the first prime, before it compares the prime with the rest of the
+// key. A prime of hundreds of kilobytes takes years.
+func tooLarge(key []byte) bool {
+	for block, rest := pem.Decode(key); block != nil; block, rest = pem.Decode(rest) {
+		if len(block.Bytes) > maxKeySize || hasLargePrime(block.Bytes) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasLargePrime reports whether an encoded RSA key, in PKCS #1 or in PKCS #8, has a
+// prime of more than maxPrimeBits.
+func hasLargePrime(encoded []byte) bool {
+	var wrapped struct {
+		Version   int
+		Algorithm pkix.AlgorithmIdentifier
+		Key       []byte
+	}
+	if _, err := asn1.Unmarshal(encoded, &wrapped); err == nil {
+		encoded = wrapped.Key
+	}
+	var key struct {
+		Version        int
+		Modulus        *big.Int
+		PublicExponent int
+		Exponent, P, Q *big.Int
+	}
+	_, err := asn1.Unmarshal(encoded, &key)
+	return err == nil && max(key.P.BitLen(), key.Q.BitLen()) > maxPrimeBits
 }
 
 func validateSecret(_ *resource.RequestContext, s *corev1.Secret) field.ErrorList {

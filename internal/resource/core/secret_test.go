@@ -5,6 +5,8 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"math/big"
 	"testing"
@@ -34,6 +36,55 @@ func TestSecretWarnings(t *testing.T) {
 		got := core.Secrets().Strategy.Warnings(&resource.RequestContext{}, s, nil)
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestKeysThatTakeLong checks that a Secret cannot keep the server busy with its key.
+// The numbers here are large enough to be left alone, and small enough to be read.
+func TestKeysThatTakeLong(t *testing.T) {
+	certificate, _ := newKeyPair(t)
+	odd := func(bits uint) *big.Int {
+		n := new(big.Int).Lsh(big.NewInt(1), bits-1)
+		return n.Add(n, big.NewInt(1))
+	}
+	encode := func(v any) []byte {
+		t.Helper()
+		encoded, err := asn1.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return encoded
+	}
+	rsaKey := func(p, q uint) []byte {
+		return encode(struct {
+			Version int
+			N       *big.Int
+			E       int
+			D, P, Q *big.Int
+		}{N: odd(2048), E: 3, D: big.NewInt(3), P: odd(p), Q: odd(q)})
+	}
+	wrapped := encode(struct {
+		Version   int
+		Algorithm pkix.AlgorithmIdentifier
+		Key       []byte
+	}{Algorithm: pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}, Parameters: asn1.NullRawValue}, Key: rsaKey(4100, 8)})
+	for name, test := range map[string]struct {
+		kind    string
+		key     []byte
+		warning bool
+	}{
+		"first prime":     {"RSA PRIVATE KEY", rsaKey(4100, 8), false},
+		"second prime":    {"RSA PRIVATE KEY", rsaKey(8, 4100), false},
+		"in PKCS #8":      {"PRIVATE KEY", wrapped, false},
+		"many bytes":      {"PRIVATE KEY", make([]byte, 9<<10), false},
+		"wrong but small": {"RSA PRIVATE KEY", rsaKey(1024, 1024), true},
+	} {
+		s := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+			corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: test.kind, Bytes: test.key}),
+		}}
+		if got := core.Secrets().Strategy.Warnings(&resource.RequestContext{}, s, nil); (len(got) > 0) != test.warning {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }
