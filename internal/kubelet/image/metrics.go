@@ -30,7 +30,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.pulls, m.requests}
 }
 
-// unknown is the value of a label before an error.
+// unknown is the value of a label that did not matter, or before an error.
 const unknown = "unknown"
 
 // sizeRange returns the label for images of a size in bytes.

@@ -29,13 +29,15 @@ func TestMetrics(t *testing.T) {
 	}
 	ensure(name, v1.PullIfNotPresent)
 	ensure(name, v1.PullIfNotPresent)
+	ensure(name, v1.PullAlways)
 	ensure("example.com/absent:1", v1.PullNever)
 	const want = `
 # HELP kubelet_image_manager_ensure_image_requests_total [ALPHA] Number of ensure-image requests processed by the kubelet.
 # TYPE kubelet_image_manager_ensure_image_requests_total counter
 kubelet_image_manager_ensure_image_requests_total{present_locally="false",pull_policy="ifnotpresent",pull_required="true"} 1
-kubelet_image_manager_ensure_image_requests_total{present_locally="false",pull_policy="never",pull_required="true"} 1
+kubelet_image_manager_ensure_image_requests_total{present_locally="false",pull_policy="never",pull_required="unknown"} 1
 kubelet_image_manager_ensure_image_requests_total{present_locally="true",pull_policy="ifnotpresent",pull_required="false"} 1
+kubelet_image_manager_ensure_image_requests_total{present_locally="unknown",pull_policy="always",pull_required="true"} 1
 # HELP kubelet_imagemanager_image_mustpull_checks_total [ALPHA] Counter for how many times kubelet checked whether credentials need to be re-verified to access an image
 # TYPE kubelet_imagemanager_image_mustpull_checks_total counter
 kubelet_imagemanager_image_mustpull_checks_total{result="credentialRecordFound"} 1

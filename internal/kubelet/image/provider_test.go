@@ -238,3 +238,20 @@ func TestImageOfAServiceAccount(t *testing.T) {
 		}
 	}
 }
+
+// A provider does not run for an image that the pod may use anyway.
+func TestProvidersAreAskedIfNeeded(t *testing.T) {
+	const name = "private.example.com/team/app:1"
+	p, requests := providersOf(t, plugin("Image", ""), tokenAttributes("ServiceAccount"))
+	runtime := inmemorytest.New()
+	runtime.AddImage(name, 1)
+	puller := newPuller(runtime.Images(), 1)
+	puller.Providers = p
+	puller.Records = &records{FS: &files.Memory{}, Dir: "/var/lib/kubelet", Policy: kubeletconfig.NeverVerifyPreloadedImages}
+	if !puller.allows(t.Context(), name, "sha256:"+name, Logins{Account: account("a", "t1", map[string]string{"example.com/role": "reader"})}) {
+		t.Error("an image that the node had is not allowed")
+	}
+	if got := strings.Join(requests(), ""); got != "" {
+		t.Errorf("the provider was asked %q", got)
+	}
+}

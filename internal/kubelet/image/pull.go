@@ -144,7 +144,12 @@ func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 		return nil, &Error{ImageInspectError, message}
 	}
 	present := status.GetImage()
-	here, pulls = strconv.FormatBool(present != nil), "true"
+	if policy != v1.PullAlways { // upstream does not look for the image then
+		here = strconv.FormatBool(present != nil)
+	}
+	if present != nil || policy != v1.PullNever {
+		pulls = "true"
+	}
 	if present != nil && policy != v1.PullAlways && p.allows(ctx, name, present.GetId(), logins) {
 		pulls = "false"
 		p.touch(present.GetId())
@@ -176,13 +181,15 @@ func (p *puller) allows(ctx context.Context, name, id string, logins Logins) boo
 	for _, c := range logins.secrets(name) {
 		secrets = append(secrets, c.Secret)
 	}
-	var accounts []kubeletconfig.ImagePullServiceAccount
-	if p.Providers.asksForAccounts(name) {
-		for _, c := range p.Providers.Credentials(ctx, name, logins.Account) {
-			accounts = append(accounts, c.Account)
+	accounts := func() (all []kubeletconfig.ImagePullServiceAccount) {
+		if p.Providers.asksForAccounts(name) {
+			for _, c := range p.Providers.Credentials(ctx, name, logins.Account) {
+				all = append(all, c.Account)
+			}
 		}
+		return all
 	}
-	allowed, err := p.Records.Allows(name, id, secrets, accounts...)
+	allowed, err := p.Records.Allows(name, id, secrets, accounts)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Reading the records of pulled images failed", "image", name)
 	}
@@ -218,7 +225,7 @@ func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 	delete(p.failures, key)
 	p.mu.Unlock()
 	p.touch(image.GetId())
-	p.metrics.pulls.WithLabelValues(sizeRange(image.GetSize())).Observe(time.Since(began).Seconds())
+	p.metrics.pulls.WithLabelValues(sizeRange(image.GetSize())).Observe(time.Since(asked).Seconds())
 	event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		c.Image, time.Since(began).Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.GetSize()))
 	return image, nil

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -57,7 +59,10 @@ func (s *slow) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth 
 }
 
 func TestPullsAtATime(t *testing.T) {
-	for _, test := range []struct{ parallel, most, seconds int }{{0, 6, 1}, {1, 1, 6}, {2, 2, 3}} {
+	for _, test := range []struct {
+		parallel, most, seconds int
+		measured                float64 // of all pulls, with the time for which they wait
+	}{{0, 6, 1, 6}, {1, 1, 6, 21}, {2, 2, 3, 12}} {
 		synctest.Test(t, func(t *testing.T) {
 			images := &slow{ImageManagerService: inmemorytest.New().Images()}
 			p := newPuller(images, test.parallel)
@@ -74,6 +79,13 @@ func TestPullsAtATime(t *testing.T) {
 			wg.Wait()
 			if took := int(time.Since(began).Seconds()); images.most != test.most || took != test.seconds {
 				t.Errorf("at most %d at a time: %d were, in %d s", test.parallel, images.most, took)
+			}
+			m := &dto.Metric{}
+			if err := p.metrics.pulls.WithLabelValues("0-10MB").(prometheus.Metric).Write(m); err != nil {
+				t.Fatal(err)
+			}
+			if got := m.GetHistogram(); got.GetSampleCount() != 6 || got.GetSampleSum() != test.measured {
+				t.Errorf("at most %d at a time: %d pulls took %v s, want %v", test.parallel, got.GetSampleCount(), got.GetSampleSum(), test.measured)
 			}
 		})
 	}

@@ -371,10 +371,16 @@ const (
 	checkFails         = "error"
 )
 
-// Allows reports whether a pod with the given pull secrets and service accounts
-// may use an image that is on the node without pulling it again.
-func (r *records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecret, accounts ...kubeletconfig.ImagePullServiceAccount) (bool, error) {
-	result, err := r.check(image, id, secrets, accounts)
+// Allows reports whether a pod with the given pull secrets and service accounts may use
+// an image that is on the node without pulling it again. Credential providers have to
+// run for the accounts, which may be nil: they are asked for if nothing else allows it.
+func (r *records) Allows(image, id string, secrets []kubeletconfig.ImagePullSecret, accounts func() []kubeletconfig.ImagePullServiceAccount) (bool, error) {
+	result, err := r.check(image, id, secrets, nil)
+	if result == checkAuthenticates && accounts != nil {
+		if of := accounts(); len(of) > 0 {
+			result, err = r.check(image, id, secrets, of)
+		}
+	}
 	if r.checks != nil {
 		r.checks.WithLabelValues(result).Inc()
 	}

@@ -217,7 +217,7 @@ func TestUnreadableRecordsPermitNoOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.restart(kubeletconfig.NeverVerifyPreloadedImages)
-		if allowed, err := d.puller.Records.Allows(private, "sha256:other", nil); allowed || err == nil {
+		if allowed, err := d.puller.Records.Allows(private, "sha256:other", nil, nil); allowed || err == nil {
 			t.Errorf("with a damaged intent: allowed %t, %v", allowed, err)
 		}
 	}
@@ -258,7 +258,7 @@ func TestRecordIsBounded(t *testing.T) {
 		secrets []kubeletconfig.ImagePullSecret
 		want    bool
 	}{{nil, false}, {[]kubeletconfig.ImagePullSecret{latest}, true}, {[]kubeletconfig.ImagePullSecret{used(maxSecrets + 1)}, false}} {
-		if allowed, err := r.Allows(image, "sha256:1", test.secrets); err != nil || allowed != test.want {
+		if allowed, err := r.Allows(image, "sha256:1", test.secrets, nil); err != nil || allowed != test.want {
 			t.Errorf("with %d secrets: allowed %t, %v, want %t", len(test.secrets), allowed, err, test.want)
 		}
 	}
@@ -297,7 +297,7 @@ func TestPreloadedImagePulledByAnotherName(t *testing.T) {
 	d := newBench(t)
 	allows := func(want bool, name string) {
 		t.Helper()
-		got, err := d.puller.Records.Allows(name, image.Id, nil)
+		got, err := d.puller.Records.Allows(name, image.Id, nil, nil)
 		if err != nil || got != want {
 			t.Errorf("%s without a secret: %v, %v, want %v", name, got, err, want)
 		}
@@ -356,7 +356,7 @@ func TestPruneKeepsWhatWasPulledMeanwhile(t *testing.T) {
 		if err := r.Prune(nil, listed); err != nil {
 			t.Fatal(err)
 		}
-		if allowed, err := r.Allows("example.com/private:1", "sha256:1", nil); allowed || err != nil {
+		if allowed, err := r.Allows("example.com/private:1", "sha256:1", nil, nil); allowed || err != nil {
 			t.Errorf("without the secret: allowed %t, %v", allowed, err)
 		}
 	})
