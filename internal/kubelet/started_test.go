@@ -6,6 +6,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 )
 
 // metrics returns the values of the kubelet's metrics by their names and the values
@@ -29,25 +32,42 @@ func (b *bench) metrics() map[string]float64 {
 	return values
 }
 
-// Pods and containers that start, or do not, are counted.
+// Attempts to start pods and containers are counted, and those that fail, as upstream:
+// also those without an image, and those whose hook fails.
 func TestStartsAreCounted(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+			return inmemory.Behaviour{Exec: func([]string) (string, int32) { return "the hook fails", 1 }}
+		}
 		b.create(pod("good"))
 		b.create(pod("bad", func(p *v1.Pod) {
 			p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "missing"}}}}
 		}))
+		b.create(pod("empty", func(p *v1.Pod) {
+			p.Spec.Containers[0].Image, p.Spec.Containers[0].ImagePullPolicy = "example.com/absent:1", v1.PullNever
+		}))
+		b.create(pod("hooked", func(p *v1.Pod) {
+			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"hook"}}}}
+		}))
 		b.after(5 * time.Second)
 		counted := b.metrics()
 		for name, want := range map[string]float64{
-			"kubelet_started_pods_total": 2, "kubelet_started_pods_errors_total": 0, "kubelet_started_user_namespaced_pods_total": 0,
-			"kubelet_started_containers_total,container": 1,
+			"kubelet_started_pods_total": 4, "kubelet_started_pods_errors_total": 0, "kubelet_started_user_namespaced_pods_total": 0,
 		} {
 			if got, ok := counted[name]; !ok || got != want {
 				t.Errorf("%s is %v, want %v", name, got, want)
 			}
 		}
-		if n := counted["kubelet_started_containers_errors_total,CreateContainerConfigError,container"]; n < 1 {
-			t.Errorf("%v errors of the container without its variables", n)
+		all := 1.0
+		for _, code := range []string{"CreateContainerConfigError", "ErrImageNeverPull", "PostStartHookError"} {
+			n := counted["kubelet_started_containers_errors_total,"+code+",container"]
+			if n < 1 {
+				t.Errorf("%v containers failed with %s", n, code)
+			}
+			all += n
+		}
+		if got := counted["kubelet_started_containers_total,container"]; got != all {
+			t.Errorf("%v attempts to start containers, want %v", got, all)
 		}
 	})
 }

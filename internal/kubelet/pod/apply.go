@@ -244,6 +244,8 @@ func (w *worker) sandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p 
 func (w *worker) startContainers(ctx context.Context, run *running, starts []plan.Start, pulls []*pull) error {
 	var failed []error
 	for i, s := range starts {
+		kind := typeOf(&run.pod.Spec, s.Container.Name)
+		w.metrics.startedContainers.WithLabelValues(kind).Inc()
 		found, err := pulls[i].wait()
 		if err == nil {
 			err = run.container(ctx, s, found)
@@ -258,10 +260,14 @@ func (w *worker) startContainers(ctx context.Context, run *running, starts []pla
 		w.retries.setCause(s.Container.Name, err)
 		var reason *startError
 		if waits := new(image.Error); errors.As(err, &waits) {
+			w.metrics.failedContainers.WithLabelValues(waits.Reason, kind).Inc()
 			w.retries.failedToStart(s.Container.Name)
 			continue
-		} else if errors.As(err, &reason) && reason.deferred {
-			continue
+		} else if errors.As(err, &reason) {
+			w.metrics.failedContainers.WithLabelValues(reason.reason, kind).Inc()
+			if reason.deferred {
+				continue
+			}
 		}
 		w.retries.failedToStart(s.Container.Name)
 		failed = append(failed, err)

@@ -13,11 +13,12 @@ import (
 
 // metrics counts the work of the workers under upstream's names.
 type metrics struct {
-	startDuration     prometheus.Histogram
-	workerDuration    *prometheus.HistogramVec // by operation_type
-	startedContainers *prometheus.CounterVec   // by container_type
-	failedContainers  *prometheus.CounterVec   // by code and container_type
+	startDuration  prometheus.Histogram
+	workerDuration *prometheus.HistogramVec // by operation_type
 
+	// Attempts to start something, also those that failed, and how many of them failed.
+	startedContainers                                   *prometheus.CounterVec // by container_type
+	failedContainers                                    *prometheus.CounterVec // by code and container_type
 	startedPods, failedPods                             prometheus.Counter
 	startedUserNamespacedPods, failedUserNamespacedPods prometheus.Counter
 
@@ -65,15 +66,18 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// started counts a pod whose sandbox was created, or could not be.
-func (m *metrics) started(pod *v1.Pod, err error) {
-	all, userNamespaced := m.startedPods, m.startedUserNamespacedPods
-	if err != nil {
-		all, userNamespaced = m.failedPods, m.failedUserNamespacedPods
+// started counts an attempt to create the sandbox of a pod, and whether it failed.
+func (m *metrics) started(pod *v1.Pod, failed bool) {
+	userNamespaced := pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
+	m.startedPods.Inc()
+	if failed {
+		m.failedPods.Inc()
 	}
-	all.Inc()
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		userNamespaced.Inc()
+	if userNamespaced {
+		m.startedUserNamespacedPods.Inc()
+	}
+	if userNamespaced && failed {
+		m.failedUserNamespacedPods.Inc()
 	}
 }
 

@@ -64,7 +64,6 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 		failure := &startError{reason: reason, err: err}
 		if ctx.Err() == nil {
 			r.config.Recorder.Eventf(ref, v1.EventTypeWarning, "Failed", "Error: %v", failure)
-			r.runtime.metrics.failedContainers.WithLabelValues(reason, typeOf(&pod.Spec, c.Name)).Inc()
 		}
 		return failure
 	}
@@ -103,7 +102,6 @@ func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi
 	}
 	r.config.Recorder.Event(ref, v1.EventTypeNormal, "Started", "Container started")
 	r.linkLog(ctx, c.Name, id, config.GetLogPath())
-	r.runtime.metrics.startedContainers.WithLabelValues(typeOf(&pod.Spec, c.Name)).Inc()
 	r.runtime.background.Go(ctx, func() {
 		supervise.Contain(ctx, "containers", func() { r.runtime.removeOlder(context.WithoutCancel(ctx), r.observed, c.Name, id) })
 	})
@@ -346,11 +344,7 @@ func (r *running) envFile(volume, path, key string) (string, bool, error) {
 // createSandbox creates the pod's control group and sandbox. It returns the id
 // and the addresses of the sandbox.
 func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, config *runtimeapi.PodSandboxConfig, running []*v1.Pod) (id string, ips []string, err error) {
-	defer func() {
-		if ctx.Err() == nil {
-			k.metrics.started(pod, err)
-		}
-	}()
+	defer func() { k.metrics.started(pod, err != nil && ctx.Err() == nil) }()
 	fail := func(err error) (string, []string, error) {
 		if ctx.Err() == nil {
 			k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
