@@ -1,16 +1,10 @@
 package podresources
 
 import (
-	"context"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +14,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/localapi/localapitest"
 	"github.com/coracle-io/coracle/internal/kubelet/memorymanager/state"
 )
 
@@ -73,34 +68,14 @@ func (blocks) Allocatable() []state.Block {
 // serve returns a client of a server that runs.
 func serve(t *testing.T) api.PodResourcesListerClient {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pod-resources") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := localapitest.Dir(t)
 	always := v1.ContainerRestartPolicyAlways
 	pod := &v1.Pod{}
 	pod.Name, pod.Namespace, pod.UID = "web", "default", "uid"
 	pod.Spec.InitContainers = []v1.Container{{Name: "init"}, {Name: "sidecar", RestartPolicy: &always}}
 	pod.Spec.Containers = []v1.Container{{Name: "main"}}
 	s := New(Config{Dir: dir, Files: files.OS{}, Active: func() []*v1.Pod { return []*v1.Pod{pod} }, Devices: held{}, Claims: claims{}, CPUs: cpus{}, Memory: blocks{}})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
-	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return api.NewPodResourcesListerClient(conn)
+	return api.NewPodResourcesListerClient(localapitest.Serve(t, s.Run, dir, "kubelet.sock"))
 }
 
 // Clients see what the containers of each pod have, and what there is.

@@ -6,7 +6,6 @@ package podsapi
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -79,12 +78,8 @@ func (s *Server) Run(ctx context.Context) {
 }
 
 func (s *Server) count(method string, err error) {
-	code := status.Code(err)
-	if errors.Is(err, context.Canceled) {
-		code = codes.Canceled
-	}
 	for _, of := range []string{"", method} {
-		s.requests[of].WithLabelValues(version, code.String()).Inc()
+		s.requests[of].WithLabelValues(version, status.Code(err).String()).Inc()
 	}
 }
 
@@ -156,7 +151,7 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, stream grpc.ServerStreamingS
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return status.FromContextError(ctx.Err()).Err()
 		case <-changed:
 		}
 		if err := s.update(&w); err != nil {
@@ -164,7 +159,7 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, stream grpc.ServerStreamingS
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return status.FromContextError(ctx.Err()).Err()
 		case <-time.After(pause):
 		}
 	}

@@ -2,8 +2,6 @@ package podsapi
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -11,15 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/localapi/localapitest"
 )
 
 // node has pods.
@@ -63,29 +60,9 @@ func pod(uid types.UID, phase v1.PodPhase) *v1.Pod {
 // serve returns a client of a server that runs.
 func serve(t *testing.T, n *node) (*Server, api.PodsClient) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pods") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := localapitest.Dir(t)
 	s := New(Config{Dir: dir, Files: files.OS{}, Pods: n, Metrics: prometheus.NewRegistry()})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
-	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "pods-api.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return s, api.NewPodsClient(conn)
+	return s, api.NewPodsClient(localapitest.Serve(t, s.Run, dir, "pods-api.sock"))
 }
 
 // decode returns the UID and the phase of a pod.
@@ -156,4 +133,29 @@ func TestWatch(t *testing.T) {
 	want("MODIFIED a Running", "ADDED b Pending")
 	n.set(pod("b", v1.PodRunning))
 	want("MODIFIED b Running", "DELETED a ")
+}
+
+// stream is a stream to a client that takes everything.
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s stream) Context() context.Context     { return s.ctx }
+func (stream) Send(*api.WatchPodsEvent) error { return nil }
+
+// The code of a watch, which clients and metrics see, says why it has ended.
+func TestEndOfAWatch(t *testing.T) {
+	n := &node{changed: make(chan struct{}, 1)}
+	n.set(pod("a", v1.PodRunning))
+	s := New(Config{Pods: n, Metrics: prometheus.NewRegistry()})
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Time{})
+	defer cancel()
+	for want, ctx := range map[codes.Code]context.Context{codes.Canceled: canceled, codes.DeadlineExceeded: late} {
+		if err := s.WatchPods(&api.WatchPodsRequest{}, stream{ctx: ctx}); status.Code(err) != want {
+			t.Errorf("the watch ends with %v, want %v", err, want)
+		}
+	}
 }
