@@ -1,6 +1,8 @@
 package cgroup
 
 import (
+	"bytes"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -127,16 +129,29 @@ func packets(file string) map[string]Packets {
 	return all
 }
 
-// lines returns the fields of the lines of a file that are not empty.
+// maxTraffic bounds a file of traffic in bytes: containers with the capability NET_ADMIN
+// can make any number of interfaces.
+const maxTraffic = 1 << 20
+
+// lines returns the fields of the lines of a file that are not empty. It leaves out
+// what follows maxTraffic.
 func lines(file string) [][]string {
-	raw, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return nil
 	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, maxTraffic))
+	if err != nil {
+		return nil
+	}
+	if len(raw) == maxTraffic { // the last line may be cut
+		raw = raw[:bytes.LastIndexByte(raw, '\n')+1]
+	}
 	var all [][]string
 	for line := range strings.Lines(string(raw)) {
-		if f := strings.Fields(line); len(f) > 0 {
-			all = append(all, f)
+		if words := strings.Fields(line); len(words) > 0 {
+			all = append(all, words)
 		}
 	}
 	return all

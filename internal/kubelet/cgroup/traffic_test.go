@@ -1,8 +1,10 @@
 package cgroup
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,5 +74,27 @@ func TestPackets(t *testing.T) {
 	}
 	if got := k.Packets("/missing"); got != nil {
 		t.Errorf("a missing group has %+v", got)
+	}
+}
+
+// A container that makes very many interfaces does not fill the kubelet's memory. Those
+// that are read are read whole.
+func TestPacketsOfManyInterfaces(t *testing.T) {
+	k := &Kernel{root: t.TempDir(), unified: true, proc: t.TempDir()}
+	put(t, k.root, "pod/cgroup.procs", "12\n")
+	var text strings.Builder
+	const interfaces = 50_000
+	for i := range interfaces {
+		fmt.Fprintf(&text, "dummy%d: 1 2 3 4 5 6 7 8 9 10 11 1234567890 13 14 15 16\n", i)
+	}
+	put(t, k.proc, "12/net/dev", text.String())
+	all := k.Packets("/pod")
+	if len(all) == 0 || len(all) > interfaces/2 {
+		t.Errorf("the packets of %d interfaces of %d are kept", len(all), interfaces)
+	}
+	for name, p := range all {
+		if p != (Packets{Received: 2, ReceivedDropped: 4, Sent: 10, SentDropped: 1234567890}) {
+			t.Fatalf("%s: %+v", name, p)
+		}
 	}
 }
