@@ -3,7 +3,7 @@ package source
 import v1 "k8s.io/api/core/v1"
 
 // The priority that says what holds for all static pods: the kubelet does not evict
-// them. See scheduling.SystemNodeCritical.
+// them. The API server keeps the class with this value.
 const (
 	nodeCritical      = 2000001000
 	nodeCriticalClass = "system-node-critical"

@@ -77,8 +77,9 @@ const (
 
 var errNotIssued = errors.New("credential bundle is not issued yet")
 
-// Certificate implements PodCertificates. A certificate that cannot be renewed is used
-// until it expires.
+// Certificate implements PodCertificates. A certificate that cannot be renewed because of
+// an error is used until it expires, and one whose renewal the signer has not answered for
+// longer: the pod sees what the signer left it with.
 func (c *CertificateCache) Certificate(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, err error) {
 	at := certificateKey{pod.UID, volume, index}
 	c.mu.Lock()
