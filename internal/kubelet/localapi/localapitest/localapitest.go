@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 // Dir returns a new directory for a socket, which the end of the test removes. Its path
@@ -21,7 +23,7 @@ func Dir(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = files.OS{}.RemoveAll(dir) })
 	return dir
 }
 
