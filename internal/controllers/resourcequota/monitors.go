@@ -25,7 +25,9 @@ type monitors struct {
 	objects metadata.Interface
 	changed func(gr schema.GroupResource, old, new any)
 
-	mu      sync.Mutex // guards running
+	starting sync.Mutex // held by start: one of its callers discovers at a time
+
+	mu      sync.Mutex // guards running; never held during a request
 	running map[schema.GroupResource]*kinds.Monitor
 }
 
@@ -112,16 +114,14 @@ func find[T any](objects cache.Indexer, name cache.ObjectName) (found T, ok bool
 }
 
 // start starts monitors for resources that have none and are served. started is true if
-// there is any.
+// there is any. What is watched already can be counted meanwhile.
 func (w *monitors) start(ctx context.Context, resources map[schema.GroupResource]bool) (started bool, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	unwatched := map[schema.GroupResource]bool{}
-	for gr := range resources {
-		if w.running[gr] == nil {
-			unwatched[gr] = true
-		}
+	if len(w.unwatched(resources)) == 0 {
+		return false, nil
 	}
+	w.starting.Lock()
+	defer w.starting.Unlock()
+	unwatched := w.unwatched(resources)
 	if len(unwatched) == 0 {
 		return false, nil
 	}
@@ -139,10 +139,25 @@ func (w *monitors) start(ctx context.Context, resources map[schema.GroupResource
 			return started, fmt.Errorf("watching %s: %w", gr, err)
 		}
 		delete(unwatched, gr)
+		w.mu.Lock()
 		w.running[gr] = monitor
+		w.mu.Unlock()
 		started = true
 	}
 	return started, nil
+}
+
+// unwatched returns those of the resources that have no monitor.
+func (w *monitors) unwatched(resources map[schema.GroupResource]bool) map[schema.GroupResource]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	unwatched := map[schema.GroupResource]bool{}
+	for gr := range resources {
+		if w.running[gr] == nil {
+			unwatched[gr] = true
+		}
+	}
+	return unwatched
 }
 
 func (w *monitors) handler(gr schema.GroupResource) cache.ResourceEventHandler {

@@ -17,11 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/controller/kinds"
 	"github.com/coracle-io/coracle/internal/leaktest"
 	"github.com/coracle-io/coracle/internal/quota"
 )
@@ -273,6 +276,60 @@ func TestListFails(t *testing.T) {
 		time.Sleep(syncTimeout + time.Second)
 		if got := used(); got != "pods=1, pods=1" {
 			t.Errorf("while the list fails: %s", got)
+		}
+	})
+}
+
+// slow is a cluster whose discovery does not answer before answer is closed.
+type slow struct {
+	kubernetes.Interface
+	answer chan struct{}
+}
+
+func (s slow) Discovery() discovery.DiscoveryInterface {
+	<-s.answer
+	return s.Interface.Discovery()
+}
+
+// While the discovery for a new quota does not answer, what is watched already can be
+// counted: updates of claims and pods wait for it otherwise.
+func TestCountsDuringDiscovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, pod("a", "1"))
+		c.Fake.Resources = []*metav1.APIResourceList{
+			{GroupVersion: "v1", APIResources: []metav1.APIResource{
+				{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: metav1.Verbs{"list", "watch"}},
+				{Name: "secrets", Kind: "Secret", Namespaced: true, Verbs: metav1.Verbs{"list", "watch"}},
+			}},
+		}
+		w := &monitors{env: c.Env, changed: func(schema.GroupResource, any, any) {}, running: map[schema.GroupResource]*kinds.Monitor{}}
+		defer w.closeExcept(nil)
+		secrets := schema.GroupResource{Resource: "secrets"}
+		if missing, err := w.add(t.Context(), map[schema.GroupResource]bool{quota.Pods: true}); err != nil || len(missing) > 0 {
+			t.Fatalf("pods: missing %v, %v", missing, err)
+		}
+		answer := make(chan struct{})
+		c.Env.Client.Kubernetes = slow{c.Fake, answer}
+		added := make(chan error, 1)
+		go func() {
+			missing, err := w.add(t.Context(), map[schema.GroupResource]bool{secrets: true})
+			if len(missing) > 0 {
+				err = fmt.Errorf("missing %v", missing)
+			}
+			added <- err
+		}()
+		synctest.Wait() // for the discovery
+		if w.mu.TryLock() {
+			w.mu.Unlock()
+		} else {
+			t.Error("the discovery holds the lock that each count takes")
+		}
+		close(answer)
+		if err := <-added; err != nil {
+			t.Errorf("secrets: %v", err)
+		}
+		if !w.counts(quota.Pods) || !w.counts(secrets) {
+			t.Error("pods or secrets cannot be counted")
 		}
 	})
 }
