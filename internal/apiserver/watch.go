@@ -251,8 +251,9 @@ func (w *watcher) bookmark(revision int64, initial bool) error {
 	}
 	w.acquireBuffer()
 	w.frames = codec.AppendFrame(w.frames, w.output.Media, "BOOKMARK", body)
-	if initial {
+	err = w.flush()
+	if err == nil && initial {
 		w.listed()
 	}
-	return w.flush()
+	return err
 }

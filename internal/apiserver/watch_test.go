@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -129,10 +130,6 @@ func TestWatchList(t *testing.T) {
 	if mark.Type != "BOOKMARK" || mark.Object.Kind != "ConfigMap" || mark.Object.Metadata.Annotations["k8s.io/initial-events-end"] != "true" || mark.Object.Metadata.ResourceVersion == "" {
 		t.Fatalf("%+v", mark)
 	}
-	const counted = `apiserver_watch_list_duration_seconds_count{group="",resource="configmaps",scope="namespace",version="v1"} `
-	if _, page, _ := call(t, s, "GET", "/metrics", ""); !strings.Contains(string(page), "\n"+counted+"1\n") {
-		t.Errorf("the watch list is not counted by %s1", counted)
-	}
 	mustCreate(t, s, mapsPath, configMap("b", "}"))
 	w.expect("ADDED b")
 	none := watch(t, s, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0")
@@ -188,6 +185,35 @@ func TestWatchListsAreCompressed(t *testing.T) {
 	}
 	near := watch(t, s, list, "Accept-Encoding", "gzip")
 	near.expect("ADDED a", "ADDED b", "ADDED c")
+}
+
+// slowReader is a client that takes two seconds to read the mark after the initial events.
+type slowReader struct{ *httptest.ResponseRecorder }
+
+func (r slowReader) Write(frames []byte) (int, error) {
+	if bytes.Contains(frames, []byte(metav1.InitialEventsAnnotationKey)) {
+		time.Sleep(2 * time.Second)
+	}
+	return r.ResponseRecorder.Write(frames)
+}
+
+// The duration of a watch list ends when its last event is sent, not when it is ready.
+func TestWatchListIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apiservertest.StartInProcess(t)
+		get := func(w http.ResponseWriter, path string) {
+			s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		}
+		get(slowReader{httptest.NewRecorder()}, mapsPath+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5")
+		page := httptest.NewRecorder()
+		get(page, "/metrics")
+		const labels = `{group="",resource="configmaps",scope="namespace",version="v1"} `
+		for _, line := range []string{`apiserver_watch_list_duration_seconds_count` + labels + "1", `apiserver_watch_list_duration_seconds_sum` + labels + "2"} {
+			if !strings.Contains(page.Body.String(), "\n"+line) {
+				t.Errorf("missing: %s", line)
+			}
+		}
+	})
 }
 
 // The end of the initial events is marked in every form in which they can be had.
