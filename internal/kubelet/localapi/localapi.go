@@ -65,8 +65,22 @@ func (s *Service) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen at the socket: %w", err)
 	}
+	stream := func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		err := supervise.Call(func() error { return handler(service, stream) })
+		s.Count(path.Base(info.FullMethod), err)
+		return err
+	}
+	server := grpc.NewServer(grpc.MaxConcurrentStreams(16), grpc.UnaryInterceptor(s.unary()), grpc.StreamInterceptor(stream))
+	s.Register(server)
+	defer context.AfterFunc(ctx, server.Stop)()
+	defer server.Stop()
+	return server.Serve(listener)
+}
+
+// unary returns an interceptor of requests, which refuses those beyond the rate limit.
+func (s *Service) unary() grpc.UnaryServerInterceptor {
 	limiter := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
-	unary := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
 		if !limiter.TryAccept() {
 			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
 		}
@@ -77,14 +91,4 @@ func (s *Service) serve(ctx context.Context) error {
 		s.Count(path.Base(info.FullMethod), err)
 		return response, err
 	}
-	stream := func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		err := supervise.Call(func() error { return handler(service, stream) })
-		s.Count(path.Base(info.FullMethod), err)
-		return err
-	}
-	server := grpc.NewServer(grpc.MaxConcurrentStreams(16), grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))
-	s.Register(server)
-	defer context.AfterFunc(ctx, server.Stop)()
-	defer server.Stop()
-	return server.Serve(listener)
 }

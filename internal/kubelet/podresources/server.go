@@ -44,6 +44,9 @@ type Memory interface {
 	Allocatable() []state.Block
 }
 
+// version is the version of the API, as metrics show it.
+const version = "v1"
+
 // Config configures a Server.
 type Config struct {
 	Dir     string // of the socket
@@ -60,18 +63,39 @@ type Config struct {
 type Server struct {
 	api.UnimplementedPodResourcesListerServer
 	config   Config
-	requests *prometheus.CounterVec
+	requests map[string]*prometheus.CounterVec // by method; "" is all
+	errors   map[string]*prometheus.CounterVec // by method
 }
 
 // New returns a server. Run serves.
 func New(c Config) *Server {
-	s := &Server{config: c, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubelet_pod_resources_endpoint_requests_total", Help: "Cumulative number of requests to the PodResource endpoint. Broken down by server api version."},
-		[]string{"server_api_version"})}
-	if c.Metrics != nil {
-		c.Metrics.MustRegister(s.requests)
+	s := &Server{config: c, requests: map[string]*prometheus.CounterVec{}, errors: map[string]*prometheus.CounterVec{}}
+	s.requests[""] = s.counter("requests_total", "Cumulative number of requests to the PodResource endpoint.")
+	for method, name := range map[string]string{"List": "list", "Get": "get", "GetAllocatableResources": "get_allocatable"} {
+		s.requests[method] = s.counter("requests_"+name, "Number of requests to the PodResource "+method+" endpoint.")
+		s.errors[method] = s.counter("errors_"+name, "Number of requests to the PodResource "+method+" endpoint which returned error.")
 	}
 	return s
+}
+
+// counter returns a new counter, which is shown if there is a registry.
+func (s *Server) counter(name, help string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_pod_resources_endpoint_" + name, Help: "[ALPHA] " + help + " Broken down by server api version.",
+	}, []string{"server_api_version"})
+	if s.config.Metrics != nil {
+		s.config.Metrics.MustRegister(c)
+	}
+	return c
+}
+
+// count counts a request to a method.
+func (s *Server) count(method string, err error) {
+	s.requests[""].WithLabelValues(version).Inc()
+	s.requests[method].WithLabelValues(version).Inc()
+	if err != nil {
+		s.errors[method].WithLabelValues(version).Inc()
+	}
 }
 
 // Run serves until ctx ends.
@@ -79,7 +103,7 @@ func (s *Server) Run(ctx context.Context) {
 	service := localapi.Service{
 		Name: "pod resources", Dir: s.config.Dir, Socket: "kubelet.sock", Files: s.config.Files,
 		Register: func(r grpc.ServiceRegistrar) { api.RegisterPodResourcesListerServer(r, s) },
-		Count:    func(string, error) { s.requests.WithLabelValues("v1").Inc() },
+		Count:    s.count,
 	}
 	service.Run(ctx)
 }

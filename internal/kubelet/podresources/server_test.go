@@ -3,8 +3,8 @@ package podresources
 import (
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
@@ -66,7 +66,7 @@ func (blocks) Allocatable() []state.Block {
 }
 
 // serve returns a client of a server that runs.
-func serve(t *testing.T) api.PodResourcesListerClient {
+func serve(t *testing.T) (*Server, api.PodResourcesListerClient) {
 	t.Helper()
 	dir := localapitest.Dir(t)
 	always := v1.ContainerRestartPolicyAlways
@@ -75,12 +75,13 @@ func serve(t *testing.T) api.PodResourcesListerClient {
 	pod.Spec.InitContainers = []v1.Container{{Name: "init"}, {Name: "sidecar", RestartPolicy: &always}}
 	pod.Spec.Containers = []v1.Container{{Name: "main"}}
 	s := New(Config{Dir: dir, Files: files.OS{}, Active: func() []*v1.Pod { return []*v1.Pod{pod} }, Devices: held{}, Claims: claims{}, CPUs: cpus{}, Memory: blocks{}})
-	return api.NewPodResourcesListerClient(localapitest.Serve(t, s.Run, dir, "kubelet.sock"))
+	return s, api.NewPodResourcesListerClient(localapitest.Serve(t, s.Run, dir, "kubelet.sock"))
 }
 
 // Clients see what the containers of each pod have, and what there is.
 func TestResourcesOfPods(t *testing.T) {
-	c, ready := serve(t), grpc.WaitForReady(true)
+	s, c := serve(t)
+	ready := grpc.WaitForReady(true)
 	on := func(nodes ...int64) *api.TopologyInfo {
 		info := &api.TopologyInfo{}
 		for _, id := range nodes {
@@ -113,18 +114,14 @@ func TestResourcesOfPods(t *testing.T) {
 	if err != nil || !proto.Equal(all, wantAll) {
 		t.Errorf("allocatable are %v (%v), want %v", all, err, wantAll)
 	}
-}
-
-// A client that asks too often is told to slow down.
-func TestRateLimit(t *testing.T) {
-	c := serve(t)
-	var err error
-	for range 10000 { // far more than the burst and what a second allows
-		if _, err = c.List(t.Context(), &api.ListPodResourcesRequest{}, grpc.WaitForReady(true)); err != nil {
-			break
+	for method, want := range map[string]float64{"": 4, "List": 1, "Get": 2, "GetAllocatableResources": 1} {
+		if got := testutil.ToFloat64(s.requests[method].WithLabelValues(version)); got != want {
+			t.Errorf("%v requests of %q, want %v", got, method, want)
 		}
 	}
-	if status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != "rejected by rate limit" {
-		t.Error(err)
+	for method, want := range map[string]float64{"List": 0, "Get": 1, "GetAllocatableResources": 0} {
+		if got := testutil.ToFloat64(s.errors[method].WithLabelValues(version)); got != want {
+			t.Errorf("%v errors of %s, want %v", got, method, want)
+		}
 	}
 }

@@ -65,6 +65,10 @@ func New(c Config) *Server {
 		}, []string{"server_api_version", "status_code"})
 		c.Metrics.MustRegister(s.requests[method])
 	}
+	// It stays at 0: a watch sends what has changed since it was read, and drops nothing.
+	c.Metrics.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kubelet_pod_watch_events_dropped_total", Help: "[ALPHA] Cumulative number of pod watch events dropped.",
+	}))
 	return s
 }
 

@@ -2,6 +2,7 @@ package podsapi
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -157,5 +158,18 @@ func TestEndOfAWatch(t *testing.T) {
 		if err := s.WatchPods(&api.WatchPodsRequest{}, stream{ctx: ctx}); status.Code(err) != want {
 			t.Errorf("the watch ends with %v, want %v", err, want)
 		}
+	}
+}
+
+// Monitoring finds the metric of dropped events, of which there are none.
+func TestDroppedEvents(t *testing.T) {
+	shown := prometheus.NewRegistry()
+	New(Config{Metrics: shown})
+	const want = `# HELP kubelet_pod_watch_events_dropped_total [ALPHA] Cumulative number of pod watch events dropped.
+# TYPE kubelet_pod_watch_events_dropped_total counter
+kubelet_pod_watch_events_dropped_total 0
+`
+	if err := testutil.GatherAndCompare(shown, strings.NewReader(want), "kubelet_pod_watch_events_dropped_total"); err != nil {
+		t.Error(err)
 	}
 }
