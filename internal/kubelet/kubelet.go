@@ -175,7 +175,9 @@ func (k *Kubelet) newVolumes(gates *feature.Set) {
 	if c.Client != nil {
 		tokens := &volume.TokenCache{Client: c.Client.Kubernetes}
 		k.volumes.Tokens, config.Token = tokens, tokens.Expiring
-		k.volumes.Certificates = &volume.CertificateCache{Client: c.Client.Kubernetes, Node: func() *v1.Node { return k.node.Node() }}
+		certificates := &volume.CertificateCache{Client: c.Client.Kubernetes, Node: func() *v1.Node { return k.node.Node() }}
+		certificates.Recorder = k.recorder
+		k.volumes.Certificates = certificates
 		config.Secret = func(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 			return k.objects.Secret(ctx, namespace, name)
 		}
@@ -250,7 +252,7 @@ func (k *Kubelet) newNode(facts spec.Node) (*node.Reporter, error) {
 func (k *Kubelet) newServer() (*server.Config, error) {
 	c := &k.config.Configuration
 	k.usage = &stats.Volumes{Pods: k.pods.Observed, Machine: k.config.Machine, Usage: k.volumes.Usage, Recorder: k.recorder}
-	k.config.Metrics.MustRegister(k.usage, &volume.Counts{Volumes: k.volumes, Pods: k.pods.Active})
+	k.config.Metrics.MustRegister(k.usage, &volume.Counts{Volumes: k.volumes, Pods: k.pods.Active}, &volume.CertificateStates{Volumes: k.volumes, Pods: k.pods.Active})
 	config := &server.Config{
 		Access: k.config.Access, Configuration: c, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.Healthy,
 		Stats: &stats.Provider{

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
 )
 
 // PodCertificates requests certificates for pods.
@@ -32,6 +33,8 @@ type PodCertificates interface {
 	Certificate(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, err error)
 	// Forget drops the keys of a pod.
 	Forget(uid types.UID)
+	// State returns upstream's name for the state of a source, "" if it is not known.
+	State(uid types.UID, volume string, index int) string
 }
 
 // CertificateCache requests certificates by PodCertificateRequests (KEP-4317). It keeps
@@ -44,6 +47,10 @@ type CertificateCache struct {
 	making       sync.Mutex // one key is made at a time
 	mu           sync.Mutex // guards certificates
 	certificates map[certificateKey]certificate
+
+	// Recorder gets events about certificates that pods wait for or cannot renew. It may
+	// be nil.
+	Recorder record.EventRecorder
 }
 
 type certificateKey struct {
@@ -56,7 +63,10 @@ type certificateKey struct {
 type certificate struct {
 	key, chain     []byte // in PEM; nil until the first one is issued
 	renew, expires time.Time
-	refused        string // why the signer never issues one
+	refused        string           // why the signer never issues one
+	refusal        metav1.Condition // of the request, if it was refused
+	saidOverdue    bool             // an event says that the renewal is overdue
+	saidExpired    bool             // an event says that the certificate has expired
 	pending        certificateRequest
 }
 
@@ -121,6 +131,7 @@ func (c *CertificateCache) advance(ctx context.Context, pod *v1.Pod, source *v1.
 	if known.refused != "" || known.chain != nil && now.Before(known.renew) {
 		return nil
 	}
+	defer c.announce(pod, known, now)
 	if known.pending.name == "" {
 		pending, err := c.request(ctx, pod, source)
 		if err != nil {
@@ -147,8 +158,10 @@ func (k *certificate) take(status *certificatesv1.PodCertificateRequestStatus) {
 		switch condition := &status.Conditions[i]; condition.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
 			k.refused = fmt.Sprintf("PodCertificateRequest was permanently denied: reason=%q message=%q", condition.Reason, condition.Message)
+			k.refusal = *condition
 		case certificatesv1.PodCertificateRequestConditionTypeFailed:
 			k.refused = fmt.Sprintf("PodCertificateRequest was permanently failed: reason=%q message=%q", condition.Reason, condition.Message)
+			k.refusal = *condition
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:
 			if status.BeginRefreshAt == nil || status.NotAfter == nil {
 				continue // the API server requires both

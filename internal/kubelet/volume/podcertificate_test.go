@@ -234,7 +234,8 @@ type ready struct{}
 func (ready) Certificate(context.Context, *v1.Pod, string, int, *v1.PodCertificateProjection) (key, chain []byte, err error) {
 	return []byte("key\n"), []byte("chain\n"), nil
 }
-func (ready) Forget(types.UID) {}
+func (ready) Forget(types.UID)                    {}
+func (ready) State(types.UID, string, int) string { return "fresh" }
 
 // A pod has its key and certificates together, or each in a file.
 func TestFilesOfAPodCertificate(t *testing.T) {
