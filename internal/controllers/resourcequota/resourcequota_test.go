@@ -286,7 +286,7 @@ type slow struct {
 	answer chan struct{}
 }
 
-func (s slow) Discovery() discovery.DiscoveryInterface {
+func (s slow) Discovery() discovery.DiscoveryInterfaces {
 	<-s.answer
 	return s.Interface.Discovery()
 }

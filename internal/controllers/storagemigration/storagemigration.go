@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
@@ -67,6 +68,8 @@ type migrator struct {
 	env     *controller.Env
 	objects metadata.Interface
 	queue   *controller.Queue[string]
+	// left has the resources of which a migration was deleted before its end.
+	left *controller.Queue[schema.GroupResource]
 }
 
 func newMigrator(env *controller.Env, objects metadata.Interface) *migrator {
@@ -75,6 +78,7 @@ func newMigrator(env *controller.Env, objects metadata.Interface) *migrator {
 		// The informer is not requested before Run knows that migrations are served.
 		return controller.Existing[string](c.informer(), c.sync)(ctx, name)
 	})
+	c.left = controller.NewQueueWithMaxDelay(env.Queues, "storage_version_migrator_left", time.Minute, c.leave)
 	return c
 }
 
@@ -94,12 +98,15 @@ func (c *migrator) Run(ctx context.Context) error {
 		return nil
 	}
 	return controller.Serve(ctx, []controller.Source{
-		controller.On(c.informer(), func(_, m *migrationapi.StorageVersionMigration) {
-			if m != nil && !ended(m) {
+		controller.On(c.informer(), func(old, m *migrationapi.StorageVersionMigration) {
+			switch {
+			case m == nil && !ended(old):
+				c.left.Add(schema.GroupResource(old.Spec.Resource))
+			case m != nil && !ended(m):
 				c.queue.Add(m.Name)
 			}
 		}),
-	}, c.queue.Workers(1))
+	}, c.queue.Workers(1), c.left.Workers(1))
 }
 
 // ended reports whether a migration has succeeded or failed, which is final.
@@ -206,7 +213,11 @@ func (c *migrator) end(ctx context.Context, m *migrationapi.StorageVersionMigrat
 
 func (c *migrator) updateStatus(ctx context.Context, m *migrationapi.StorageVersionMigration) error {
 	_, err := c.env.Client.Kubernetes.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
-	return controller.IgnoreNotFound(err)
+	if apierrors.IsNotFound(err) {
+		c.left.Add(schema.GroupResource(m.Spec.Resource))
+		return nil
+	}
+	return err
 }
 
 // errRefused is the error of an object that the API server does not let be written.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	migrationapi "k8s.io/api/storagemigration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -70,11 +71,38 @@ func (c *migrator) finish(ctx context.Context, resource schema.GroupResource, be
 	return c.writeStatus(ctx, now, status)
 }
 
+// leave writes that no migration of the objects of a custom resource runs, after one was
+// deleted before its end. In upstream, the condition stays true.
+func (c *migrator) leave(ctx context.Context, resource schema.GroupResource) error {
+	for _, o := range c.informer().GetStore().List() {
+		if m, ok := o.(*migrationapi.StorageVersionMigration); ok && schema.GroupResource(m.Spec.Resource) == resource && !ended(m) {
+			return nil // its end writes it
+		}
+	}
+	definition, err := c.definition(ctx, resource)
+	if err != nil || definition == nil {
+		return err
+	}
+	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
+	if !slices.ContainsFunc(conditions, func(o any) bool {
+		condition, ok := o.(map[string]any)
+		return ok && condition["type"] == storageMigrating && condition["status"] == string(metav1.ConditionTrue)
+	}) {
+		return nil
+	}
+	return c.writeStatus(ctx, definition, map[string]any{
+		"conditions": migrating(definition, metav1.ConditionFalse, "MigrationFailed", "The migration has failed"),
+	})
+}
+
+// storageMigrating is the condition of a definition whose objects are being migrated.
+const storageMigrating = "StorageMigrating"
+
 // migrating returns the conditions of a definition with the condition StorageMigrating.
 func migrating(definition *unstructured.Unstructured, status metav1.ConditionStatus, reason, message string) []any {
 	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
 	next := map[string]any{
-		"type": "StorageMigrating", "status": string(status), "reason": reason, "message": message,
+		"type": storageMigrating, "status": string(status), "reason": reason, "message": message,
 		"observedGeneration": definition.GetGeneration(), "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
 	}
 	for i, c := range conditions {
