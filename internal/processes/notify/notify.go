@@ -16,8 +16,7 @@ type Notifier struct {
 	// the service; 0 for never.
 	Watchdog time.Duration
 
-	fd int
-	to *syscall.SockaddrUnix
+	to *syscall.SockaddrUnix // nil without a service manager
 }
 
 // New returns the notifier of this process.
@@ -26,11 +25,7 @@ func New() Notifier {
 	if path == "" {
 		return Notifier{}
 	}
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return Notifier{}
-	}
-	n := Notifier{fd: fd, to: &syscall.SockaddrUnix{Name: path}} // a leading @ means the abstract namespace
+	n := Notifier{to: &syscall.SockaddrUnix{Name: path}} // a leading @ means the abstract namespace
 	if pid := os.Getenv("WATCHDOG_PID"); pid == "" || pid == strconv.Itoa(os.Getpid()) {
 		if usec, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64); err == nil && usec > 0 {
 			n.Watchdog = time.Duration(usec) * time.Microsecond / 2
@@ -39,10 +34,16 @@ func New() Notifier {
 	return n
 }
 
-// Send sends lines such as READY=1. Errors are ignored: the service manager may
-// not listen.
+// Send sends lines such as READY=1 in one datagram. Errors are ignored: the service
+// manager may not listen.
 func (n Notifier) Send(lines ...string) {
-	if n.to != nil {
-		_ = syscall.Sendto(n.fd, []byte(strings.Join(lines, "\n")), syscall.MSG_NOSIGNAL, n.to)
+	if n.to == nil {
+		return
 	}
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	_ = syscall.Sendto(fd, []byte(strings.Join(lines, "\n")), syscall.MSG_NOSIGNAL, n.to)
 }
