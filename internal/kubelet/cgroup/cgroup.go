@@ -35,8 +35,7 @@ type Usage struct {
 	// How often and how long the group had used up its CPU quota.
 	Periods, ThrottledPeriods, ThrottledNanoseconds uint64
 
-	// Nil where the kernel does not measure it, as in version 1.
-	CPUPressure, MemoryPressure, IOPressure *Pressure
+	Pressures
 }
 
 // Groups are the control groups of the machine. Paths begin at the root of the
@@ -57,6 +56,8 @@ type Groups interface {
 	Below(path string) ([]string, error)
 	// Usage reads a group's consumption.
 	Usage(path string) (Usage, error)
+	// Pressures reads a part of the usage alone.
+	Pressures(path string) Pressures
 	// Disks reads what a group read and wrote, by disk. Disks that it did not use
 	// are left out.
 	Disks(path string) []Disk
@@ -129,6 +130,9 @@ func (m *Memory) Below(parent string) ([]string, error) {
 
 // Usage implements Groups.
 func (m *Memory) Usage(string) (Usage, error) { return Usage{}, nil }
+
+// Pressures implements Groups.
+func (m *Memory) Pressures(string) Pressures { return Pressures{} }
 
 // Disks implements Groups.
 func (m *Memory) Disks(string) []Disk { return nil }

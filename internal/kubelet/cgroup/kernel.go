@@ -368,7 +368,7 @@ func (k *Kernel) Usage(path string) (Usage, error) {
 			u.MemoryBytes = less(all["MemTotal"], all["MemFree"])
 		}
 		u.WorkingSetBytes = less(u.MemoryBytes, memory["inactive_file"])
-		u.pressures(dir, path == "/")
+		u.Pressures = pressures(dir, path == "/")
 		return u, nil
 	}
 	memory := table(filepath.Join(k.root, "memory", path, "memory.stat"))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -151,6 +152,9 @@ func TestPressure(t *testing.T) {
 	}
 	if got.IOPressure != nil {
 		t.Errorf("I/O %+v", got.IOPressure)
+	}
+	if alone := k.Pressures("/kubepods"); !reflect.DeepEqual(alone, got.Pressures) {
+		t.Errorf("alone %+v, with the usage %+v", alone, got.Pressures)
 	}
 }
 

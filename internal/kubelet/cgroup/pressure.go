@@ -23,9 +23,23 @@ type Stall struct {
 	Nanoseconds          uint64
 }
 
-// pressures sets what the group has of pressure in the unified hierarchy. It is
-// nil if the kernel does not measure it. The root has the machine's.
-func (u *Usage) pressures(dir string, root bool) {
+// Pressures are those of a group. They are nil where the kernel does not measure them, as
+// in version 1.
+type Pressures struct {
+	CPUPressure, MemoryPressure, IOPressure *Pressure
+}
+
+// Pressures implements Groups.
+func (k *Kernel) Pressures(path string) Pressures {
+	if !k.unified {
+		return Pressures{}
+	}
+	return pressures(filepath.Join(k.root, path), path == "/")
+}
+
+// pressures returns those in a directory of the unified hierarchy. The root has the
+// machine's.
+func pressures(dir string, root bool) Pressures {
 	read := func(resource string) *Pressure {
 		raw, err := os.ReadFile(filepath.Join(dir, resource+".pressure"))
 		if root && errors.Is(err, fs.ErrNotExist) {
@@ -36,7 +50,7 @@ func (u *Usage) pressures(dir string, root bool) {
 		}
 		return parsePressure(string(raw))
 	}
-	u.CPUPressure, u.MemoryPressure, u.IOPressure = read("cpu"), read("memory"), read("io")
+	return Pressures{read("cpu"), read("memory"), read("io")}
 }
 
 // parsePressure parses lines of the form "some avg10=0.00 avg60=0.00 avg300=0.00

@@ -121,7 +121,7 @@ type waitingGroups struct{ noStats }
 
 func (waitingGroups) Groups(context.Context) (stats.Machine, []stats.Group, error) {
 	return stats.Machine{}, []stats.Group{
-		{ID: "/a", Usage: cgroup.Usage{CPUPressure: &cgroup.Pressure{Some: cgroup.Stall{Nanoseconds: 2e9}, Full: cgroup.Stall{Nanoseconds: 5e8}}}},
+		{ID: "/a", Usage: cgroup.Usage{Pressures: cgroup.Pressures{CPUPressure: &cgroup.Pressure{Some: cgroup.Stall{Nanoseconds: 2e9}, Full: cgroup.Stall{Nanoseconds: 5e8}}}}},
 		{ID: "/b"},
 	}, nil
 }

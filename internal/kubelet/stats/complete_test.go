@@ -93,16 +93,29 @@ func TestDisksAndPackets(t *testing.T) {
 	}
 }
 
+// noted are control groups that note of which all usage is read.
+type noted struct {
+	groups
+	read *[]string
+}
+
+func (n noted) Usage(path string) (cgroup.Usage, error) {
+	*n.read = append(*n.read, path)
+	return n.groups.Usage(path)
+}
+
 // The summary has the pressure on the node, pods and containers, where the kernel
-// measures it.
+// measures it. Of containers nothing else is read, because the runtime tells it.
 func TestSummaryOfPressure(t *testing.T) {
 	p, _ := newProvider(t)
+	known, read := p.CGroups.Groups.(groups), []string(nil)
+	p.CGroups.Groups = noted{known, &read}
 	const pod = "/kubepods/besteffort/poduid-web"
 	lacking := &cgroup.Pressure{Some: cgroup.Stall{Avg10: 2.5, Nanoseconds: 3000}}
 	for _, path := range []string{"/", "/kubepods", pod, pod + "/new"} {
-		usage := p.CGroups.Groups.(groups)[path]
+		usage := known[path]
 		usage.CPUPressure, usage.MemoryPressure, usage.IOPressure = lacking, lacking, lacking
-		p.CGroups.Groups.(groups)[path] = usage
+		known[path] = usage
 	}
 	summary, err := p.Summary(t.Context(), false)
 	if err != nil {
@@ -123,7 +136,10 @@ func TestSummaryOfPressure(t *testing.T) {
 			t.Errorf("I/O of the %s: %+v", name, got)
 		}
 	}
-	delete(p.CGroups.Groups.(groups), pod+"/new")
+	if slices.Contains(read, pod+"/new") || !slices.Contains(read, pod) {
+		t.Errorf("all usage was read of %q", read)
+	}
+	delete(known, pod+"/new")
 	if summary, err = p.Summary(t.Context(), true); err != nil || summary.Pods[0].Containers[0].IO != nil || summary.Pods[0].Containers[0].CPU.PSI != nil {
 		t.Errorf("without measures: %+v, %v", summary, err)
 	}

@@ -96,7 +96,7 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 		}
 		if usage, err := p.CGroups.Usage(pod.Pod); err == nil {
 			st.CPU, st.Memory = fromGroup(usage, now)
-			st.Swap, st.IO = swap(usage, now), ioStats(usage, now)
+			st.Swap, st.IO = swap(usage, now), ioStats(usage.Pressures, now)
 			st.CPU.UsageNanoCores = &cores
 			st.ProcessStats = &statsapi.ProcessStats{ProcessCount: pointer(usage.Processes)}
 		}
@@ -152,26 +152,23 @@ func psi(p *cgroup.Pressure) *statsapi.PSIStats {
 }
 
 // ioStats returns the pressure of I/O, nil if it is not measured.
-func ioStats(u cgroup.Usage, now metav1.Time) *statsapi.IOStats {
-	if u.IOPressure == nil {
+func ioStats(p cgroup.Pressures, now metav1.Time) *statsapi.IOStats {
+	if p.IOPressure == nil {
 		return nil
 	}
-	return &statsapi.IOStats{Time: now, PSI: psi(u.IOPressure)}
+	return &statsapi.IOStats{Time: now, PSI: psi(p.IOPressure)}
 }
 
 // addPressure adds the pressure in a container's group.
 func (p *Provider) addPressure(c *statsapi.ContainerStats, group string, now metav1.Time) {
-	usage, err := p.CGroups.Groups.Usage(group)
-	if err != nil {
-		return
-	}
+	pressures := p.CGroups.Groups.Pressures(group)
 	if c.CPU != nil {
-		c.CPU.PSI = psi(usage.CPUPressure)
+		c.CPU.PSI = psi(pressures.CPUPressure)
 	}
 	if c.Memory != nil {
-		c.Memory.PSI = psi(usage.MemoryPressure)
+		c.Memory.PSI = psi(pressures.MemoryPressure)
 	}
-	c.IO = ioStats(usage, now)
+	c.IO = ioStats(pressures, now)
 }
 
 func swap(u cgroup.Usage, now metav1.Time) *statsapi.SwapStats {
@@ -217,7 +214,7 @@ func (p *Provider) systemContainers(now metav1.Time) []statsapi.ContainerStats {
 	if err != nil {
 		return nil
 	}
-	pods := statsapi.ContainerStats{Name: statsapi.SystemContainerPods, StartTime: metav1.NewTime(p.Started), Swap: swap(usage, now), IO: ioStats(usage, now)}
+	pods := statsapi.ContainerStats{Name: statsapi.SystemContainerPods, StartTime: metav1.NewTime(p.Started), Swap: swap(usage, now), IO: ioStats(usage.Pressures, now)}
 	pods.CPU, pods.Memory = fromGroup(usage, now)
 	return []statsapi.ContainerStats{pods}
 }
@@ -227,7 +224,7 @@ func (p *Provider) nodeStats(ctx context.Context, now metav1.Time, onlyCPUAndMem
 	if usage, err := p.CGroups.Groups.Usage("/"); err == nil {
 		n.CPU, n.Memory = fromGroup(usage, now)
 		n.CPU.UsageNanoCores = p.nodeCores(usage.CPUNanoseconds)
-		n.Swap, n.IO = swap(usage, now), ioStats(usage, now)
+		n.Swap, n.IO = swap(usage, now), ioStats(usage.Pressures, now)
 	}
 	n.SystemContainers = p.systemContainers(now)
 	free, err := p.Machine.Free()

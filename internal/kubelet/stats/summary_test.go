@@ -51,6 +51,7 @@ func (groups) Kill(string) error                                              { 
 func (groups) Below(string) ([]string, error)                                 { return nil, nil }
 func (groups) Disks(string) []cgroup.Disk                                     { return nil }
 func (groups) Packets(string) map[string]cgroup.Packets                       { return nil }
+func (g groups) Pressures(path string) cgroup.Pressures                       { return g[path].Pressures }
 func (g groups) Usage(path string) (cgroup.Usage, error) {
 	usage, ok := g[path]
 	if !ok {
