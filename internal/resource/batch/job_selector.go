@@ -14,7 +14,6 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core/pod"
 	"github.com/coracle-io/coracle/internal/resource/defaults"
-	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 // The labels of a job's pods without a domain, which older versions of the API
@@ -71,8 +70,9 @@ func selectOwnPods(j *batchv1.Job) {
 }
 
 // validateOwnPods checks that a job without manual selector selects its own
-// pods.
-func validateOwnPods(j *batchv1.Job) field.ErrorList {
+// pods. A job of a version that did not know the labels with a domain, which old
+// lacks, needs none.
+func validateOwnPods(j, old *batchv1.Job) field.ErrorList {
 	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
 		return nil
 	}
@@ -81,6 +81,9 @@ func validateOwnPods(j *batchv1.Job) field.ErrorList {
 		{legacyJobName, j.Name},
 		{batchv1.ControllerUidLabel, string(j.UID)},
 		{batchv1.JobNameLabel, j.Name},
+	}
+	if old != nil && !hasLabels(old.Spec.Template.Labels, batchv1.ControllerUidLabel, batchv1.JobNameLabel) {
+		expected = expected[:2]
 	}
 	var errs field.ErrorList
 	own := labels.Set{}
@@ -101,12 +104,24 @@ func validateOwnPods(j *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-func validateJobSelector(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
+func hasLabels(labels map[string]string, keys ...string) bool {
+	for _, key := range keys {
+		if _, has := labels[key]; !has {
+			return false
+		}
+	}
+	return true
+}
+
+// validateJobSelector checks a selector. Values that are no labels are accepted if old has
+// some, as older versions stored them.
+func validateJobSelector(p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
 	var errs field.ErrorList
 	if s.Selector == nil {
 		errs = append(errs, field.Required(p.Child("selector"), ""))
 	}
-	errs = append(errs, validators.Selector(p.Child("selector"), s.Selector)...)
+	options := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: old != nil && metav1validation.LabelSelectorHasInvalidLabelValue(old.Selector)}
+	errs = append(errs, metav1validation.ValidateLabelSelector(s.Selector, options, p.Child("selector"))...)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
 		errs = append(errs, field.Invalid(p.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
 	}

@@ -3,7 +3,6 @@ package batch
 import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -135,13 +134,6 @@ func (c *statusChange) times() {
 	if (started || ended) && start != nil && end != nil && end.Before(start) {
 		c.invalid("completionTime", end, "must be equal to or after `startTime`")
 	}
-	if ended && end != nil && c.old.Status.CompletionTime != nil {
-		c.invalid("completionTime", end, validation.FieldImmutableErrorMsg)
-	}
-	resumes := hasCondition(c.old, batchv1.JobSuspended) && !c.is(batchv1.JobSuspended)
-	if started && c.old.Status.StartTime != nil && !ptr.Deref(c.job.Spec.Suspend, false) && !resumes {
-		c.errs = append(c.errs, field.Required(c.at.Child("startTime"), "startTime cannot be removed for unsuspended job"))
-	}
 }
 
 func (c *statusChange) indexes() {
@@ -218,11 +210,25 @@ func (c *statusChange) steps() {
 	if s.Succeeded < old.Succeeded && !elastic {
 		c.invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
 	}
+	c.keepTimes()
 	met, wasMet := c.is(batchv1.JobSuccessCriteriaMet), hasCondition(c.old, batchv1.JobSuccessCriteriaMet)
 	if wasMet && !met {
 		c.invalidConditions("cannot disable the SuccessCriteriaMet=True condition")
 	}
 	if hasCondition(c.old, batchv1.JobComplete) && !wasMet && met {
 		c.invalidConditions("cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+	}
+}
+
+// keepTimes checks that times which are set stay as they are. A completion time can be
+// removed, and a job that is or was suspended starts anew.
+func (c *statusChange) keepTimes() {
+	s, old := &c.job.Status, &c.old.Status
+	if s.CompletionTime != nil && old.CompletionTime != nil && !s.CompletionTime.Equal(old.CompletionTime) {
+		c.invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
+	}
+	resumes := hasCondition(c.old, batchv1.JobSuspended) && !c.is(batchv1.JobSuspended)
+	if old.StartTime != nil && !s.StartTime.Equal(old.StartTime) && !ptr.Deref(c.job.Spec.Suspend, false) && !resumes {
+		c.invalid("startTime", s.StartTime, "field is immutable for unsuspended job once set")
 	}
 }

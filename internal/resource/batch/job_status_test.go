@@ -23,8 +23,15 @@ func TestJobStatus(t *testing.T) {
 		"runs": {next: running},
 		"changed start time": {
 			old: running, next: `{startTime: "2026-01-01T00:00:01Z", active: 1}`,
-			want: `status.startTime: Required value: startTime cannot be removed for unsuspended job`,
+			want: `status.startTime: Invalid value: "2026-01-01T00:00:01Z": field is immutable for unsuspended job once set`,
 		},
+		"no start time any more":           {old: running, next: `{active: 1}`, want: `status.startTime: Invalid value: null: field is immutable for unsuspended job once set`},
+		"no start time of a suspended job": {spec: `{suspend: true}`, old: running, next: `{active: 1}`},
+		"starts anew": {
+			old:  `{startTime: "2026-01-01T00:00:00Z", conditions: [{type: Suspended, status: "True"}]}`,
+			next: `{startTime: "2026-01-01T00:00:01Z", conditions: [{type: Suspended, status: "False"}]}`,
+		},
+		"fewer failed pods":           {old: `{failed: 3}`, next: `{failed: 1}`, want: `status.failed: Invalid value: 1: cannot decrease the failed counter`},
 		"more ready than active pods": {next: `{active: 1, ready: 2}`, want: `status.ready: Invalid value: 2: cannot set more ready pods than active`},
 		"indexes": {
 			spec: `{completionMode: Indexed, completions: 9, backoffLimitPerIndex: 1}`, next: `{completedIndexes: "0,2-4", failedIndexes: "1,4"}`,
@@ -35,6 +42,38 @@ func TestJobStatus(t *testing.T) {
 			want: `status.completedIndexes: Invalid value: "0,9": error parsing completedIndexes: too large index: "9"
 status.completedIndexes: Invalid value: "0,9": cannot set non-empty completedIndexes when non-indexed completion mode
 status.failedIndexes: Invalid value: "1": cannot set non-null failedIndexes when backoffLimitPerIndex is null`,
+		},
+		"failed indexes that are none": {
+			spec: `{completionMode: Indexed, completions: 5, backoffLimitPerIndex: 1}`, next: `{failedIndexes: "x"}`,
+			want: `status.failedIndexes: Invalid value: "x": error parsing failedIndexes: cannot convert string to integer for index: "x"`,
+		},
+		"an index is completed that had failed": {
+			spec: `{completionMode: Indexed, completions: 5}`, old: `{failedIndexes: "0,2", completedIndexes: "3-4"}`, next: `{failedIndexes: "0,2", completedIndexes: "2-4"}`,
+			want: `status.failedIndexes: Invalid value: "0,2": failedIndexes and completedIndexes overlap at index: 2`,
+		},
+	})
+}
+
+// What was wrong before may stay, so that the status can be written.
+func TestWrongStatusStays(t *testing.T) {
+	const indexed = `{completionMode: Indexed, completions: 5, backoffLimitPerIndex: 1}`
+	for name, test := range map[string]struct{ spec, status string }{
+		"completion time of a running job": {`{}`, times},
+		"completed indexes":                {`{completions: 5}`, `completedIndexes: "0"`},
+		"completed indexes that are none":  {indexed, `completedIndexes: "x"`},
+		"failed indexes that are none":     {indexed, `failedIndexes: "x"`},
+		"completed and failed indexes":     {indexed, `failedIndexes: "0,2", completedIndexes: "2-4"`},
+	} {
+		checkStatus(t, map[string]statusCase{name: {spec: test.spec, old: `{` + test.status + `}`, next: `{` + test.status + `, active: 1}`}})
+	}
+	const uncounted = `{` + times + `, uncountedTerminatedPods: {failed: [a]}, conditions: [{type: Complete, status: "True"}]}`
+	checkStatus(t, map[string]statusCase{
+		"more ready than active pods":           {old: `{active: 1, ready: 2}`, next: `{active: 1, ready: 2, succeeded: 1}`},
+		"uncounted pods of a complete job":      {old: uncounted, next: strings.Replace(uncounted, "[{type: Complete", `[{type: Custom, status: "True"}, {type: Complete`, 1)},
+		"completion time of a running job goes": {old: `{` + times + `}`, next: `{startTime: "2026-01-01T00:00:00Z"}`},
+		"other uncounted pods of a complete job": {
+			old: uncounted, next: strings.Replace(uncounted, "[a]", "[b]", 1),
+			want: `status.uncountedTerminatedPods: Invalid value: {"Succeeded":null,"Failed":["b"]}: must be empty for finished job`,
 		},
 	})
 }
@@ -61,6 +100,52 @@ func TestFinishedJobStatus(t *testing.T) {
 		"fails": {
 			old:  running,
 			next: `{startTime: "2026-01-01T00:00:00Z", failed: 1, conditions: [{type: FailureTarget, status: "True"}, {type: Failed, status: "True"}]}`,
+		},
+		"completes without its reason": {
+			old: running, next: `{` + times + `, conditions: [{type: Complete, status: "True"}]}`,
+			want: `status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition`,
+		},
+		"fails without its reason": {
+			old: running, next: `{startTime: "2026-01-01T00:00:00Z", conditions: [{type: Failed, status: "True"}]}`,
+			want: `status.conditions: Invalid value: cannot set Failed=True condition without the FailureTarget=true condition`,
+		},
+		"fails without a start": {
+			next: `{conditions: [{type: FailureTarget, status: "True"}, {type: Failed, status: "True"}]}`,
+			want: `status.startTime: Required value: startTime is required for finished job`,
+		},
+		"has nothing to do": {
+			spec: `{completions: 0, suspend: true}`,
+			next: `{completionTime: "2026-01-01T00:01:00Z", conditions: [{type: SuccessCriteriaMet, status: "True"}, {type: Complete, status: "True"}]}`,
+		},
+		"has a completion time while it runs": {
+			old: running, next: `{` + times + `, active: 1, ready: 1}`,
+			want: `status.completionTime: Invalid value: "2026-01-01T00:01:00Z": cannot set completionTime when there is no Complete=True condition`,
+		},
+		"completes at another time": {
+			old: complete, next: strings.Replace(complete, "00:01:00Z", "00:02:00Z", 1),
+			want: `status.completionTime: Invalid value: "2026-01-01T00:02:00Z": completionTime cannot be mutated`,
+		},
+		"has no completion time any more": {
+			old: complete, next: strings.Replace(complete, `, completionTime: "2026-01-01T00:01:00Z"`, "", 1),
+			want: `status.completionTime: Required value: completionTime is required for Complete jobs`,
+		},
+		"fails after it has completed": {
+			old: complete, next: strings.Replace(complete, `{type: Complete`, `{type: FailureTarget, status: "True"}, {type: Complete`, 1),
+			want: `status.conditions: Invalid value: cannot set Complete=True and FailureTarget=true conditions
+status.conditions: Invalid value: cannot set SuccessCriteriaMet=True and FailureTarget=true conditions`,
+		},
+		"has failed no more": {
+			old: `{conditions: [{type: Failed, status: "True"}, {type: FailureTarget, status: "True"}]}`, next: `{}`,
+			want: `status.conditions: Invalid value: cannot disable the terminal Failed=True condition
+status.conditions: Invalid value: cannot disable the terminal FailureTarget=True condition`,
+		},
+		"meets its criteria after it has completed": {
+			old: `{conditions: [{type: Complete, status: "True"}]}`, next: `{conditions: [{type: Complete, status: "True"}, {type: SuccessCriteriaMet, status: "True"}]}`,
+			want: `status.conditions: Invalid value: cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions`,
+		},
+		"meets its criteria after it has failed": {
+			old: `{conditions: [{type: Failed, status: "True"}]}`, next: `{conditions: [{type: Failed, status: "True"}, {type: SuccessCriteriaMet, status: "True"}]}`,
+			want: `status.conditions: Invalid value: cannot set SuccessCriteriaMet=True and Failed=true conditions`,
 		},
 		"is complete and failed": {
 			next: `{` + times + `, conditions: [{type: Complete, status: "True"}, {type: Failed, status: "True"}]}`,

@@ -20,6 +20,8 @@ func TestTemplateUpdate(t *testing.T) {
 		suspended = `{spec: {suspend: true}, status: {startTime: "2026-01-01T00:00:00Z", conditions: [{type: Suspended, status: "True"}]}}`
 		stopping  = `{spec: {suspend: true}, status: {startTime: "2026-01-01T00:00:00Z"}}`
 		active    = `{spec: {suspend: true}, status: {active: 1}}`
+		ending    = `{spec: {suspend: true}, status: {startTime: "2026-01-01T00:00:00Z", active: 1, conditions: [{type: Suspended, status: "True"}]}}`
+		resuming  = `{spec: {suspend: false}, status: {conditions: [{type: Suspended, status: "True"}]}}`
 		running   = `{spec: {suspend: false}}`
 
 		affinity   = `{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}`
@@ -37,12 +39,17 @@ func TestTemplateUpdate(t *testing.T) {
 		{name: "scheduling of a new job, without the gate", job: fresh, features: none, after: `{nodeSelector: {a: b}}`},
 		{name: "scheduling of a job that stops", job: stopping, after: `{nodeSelector: {a: b}}`, want: "spec.template"},
 		{name: "scheduling of a running job", job: running, after: `{nodeSelector: {a: b}}`, want: "spec.template"},
+		{name: "scheduling of a suspended job with pods", job: ending, after: `{nodeSelector: {a: b}}`, want: "spec.template"},
+		{name: "scheduling of a job that resumes", job: resuming, after: `{nodeSelector: {a: b}}`, want: "spec.template"},
+		{name: "scheduling of a job with pods, without the gate", job: ending, features: none, after: `{nodeSelector: {a: b}}`, want: "spec.template"},
 		{name: "no node affinity any more", job: fresh, before: `{affinity: ` + affinity + `}`},
 		{name: "neighbours", job: fresh, after: `{affinity: ` + neighbours + `}`, want: "spec.template.spec"},
 		{name: "no neighbours any more", job: fresh, before: `{affinity: ` + neighbours + `}`, want: "spec.template.spec"},
 		{name: "resources of a new job", job: fresh, after: resources},
 		{name: "resources of a suspended job", job: suspended, after: resources},
 		{name: "resources of a job with pods", job: active, after: resources, want: "spec.template"},
+		{name: "resources of a suspended job with pods", job: ending, after: resources, want: "spec.template"},
+		{name: "resources of a job that resumes", job: resuming, after: resources, want: "spec.template"},
 		{name: "resources of a running job", job: running, after: resources, want: "spec.template"},
 		{name: "resources without the gate", job: fresh, features: none, after: resources, want: "spec.template"},
 		{name: "resources of another container", job: fresh, after: `{containers: [{name: x, image: i, resources: {requests: {cpu: 1}}}]}`, want: "spec.template.spec"},

@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -95,12 +96,12 @@ func TestOwnPods(t *testing.T) {
 			t.Errorf("label %s of the job is %q, want %q", key, got, want)
 		}
 	}
-	if errs := validateOwnPods(j); len(errs) > 0 {
+	if errs := validateOwnPods(j, nil); len(errs) > 0 {
 		t.Errorf("own selector refused: %v", errs)
 	}
 
 	j.Spec.Selector.MatchLabels["batch.kubernetes.io/controller-uid"] = "other"
-	if errs := validateOwnPods(j); len(errs) != 1 {
+	if errs := validateOwnPods(j, nil); len(errs) != 1 {
 		t.Errorf("a selector of another job's pods: %v, want one error", errs)
 	}
 }
@@ -127,10 +128,33 @@ func TestOwnLabels(t *testing.T) {
 			if got := len(j.Spec.Template.Labels); got != 4 {
 				t.Errorf("labels of the template: %v, want 4", j.Spec.Template.Labels)
 			}
-			if errs := validateOwnPods(j); len(errs) != test.errors {
+			if errs := validateOwnPods(j, nil); len(errs) != test.errors {
 				t.Errorf("got %v, want %d errors", errs, test.errors)
 			}
 		})
+	}
+}
+
+// A job that an older version stored, without the labels with a domain or with values in its
+// selector that are no labels, can be changed.
+func TestJobsOfOlderVersions(t *testing.T) {
+	old := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "u"}}
+	old.Spec.Template.Labels = map[string]string{"job-name": "j", "controller-uid": "u"}
+	old.Spec.Selector = &metav1.LabelSelector{
+		MatchLabels:      map[string]string{"controller-uid": "u"},
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"no label"}}},
+	}
+	p := field.NewPath("spec")
+	if errs := append(validateOwnPods(old, old), validateJobSelector(p, &old.Spec, &old.Spec)...); len(errs) > 0 {
+		t.Errorf("an update: %v", errs)
+	}
+	if errs := append(validateOwnPods(old, nil), validateJobSelector(p, &old.Spec, nil)...); len(errs) != 3 {
+		t.Errorf("a new job: %v, want 3 errors: two labels, and a value", errs)
+	}
+	known := old.DeepCopy()
+	known.Spec.Template.Labels[batchv1.ControllerUidLabel], known.Spec.Template.Labels[batchv1.JobNameLabel] = "u", "j"
+	if errs := validateOwnPods(old, known); len(errs) != 2 {
+		t.Errorf("an update that drops the labels: %v, want 2 errors", errs)
 	}
 }
 

@@ -33,9 +33,9 @@ func validateJob(r *resource.RequestContext, j, old *batchv1.Job) field.ErrorLis
 		before = &old.Spec
 	}
 	p := field.NewPath("spec")
-	errs := validateOwnPods(j)
+	errs := validateOwnPods(j, old)
 	errs = append(errs, validateJobSpec(r, p, &j.Spec, before)...)
-	errs = append(errs, validateJobSelector(p, &j.Spec)...)
+	errs = append(errs, validateJobSelector(p, &j.Spec, before)...)
 	if scheduling := p.Child("scheduling"); before == nil {
 		errs = append(errs, validateScheduling(declarative.Create(), scheduling, j.Spec.Scheduling, nil)...)
 	} else {
@@ -170,7 +170,7 @@ func validateJobUpdate(r *resource.RequestContext, j, old *batchv1.Job) field.Er
 	// Upstream reports each error of the spec twice: for the new job, and for
 	// the change.
 	errs = append(errs, validateJobSpec(r, p, s, before)...)
-	errs = append(errs, validateJobSelector(p, s)...)
+	errs = append(errs, validateJobSelector(p, s, before)...)
 	errs = append(errs, validateCompletionsUpdate(p.Child("completions"), s, before)...)
 	errs = append(errs, validators.Immutable(p.Child("selector"), s.Selector, before.Selector)...)
 	errs = append(errs, validateTemplateUpdate(r.Features, p.Child("template"), j, old)...)
