@@ -22,10 +22,11 @@ import (
 // orphanTimeout bounds the wait for the end of orphaned shims.
 const orphanTimeout = 5 * time.Second
 
-// killOrphanedShims ends the shims whose directory in containerd's state was
-// removed, and their containers, because no containerd can manage them.
+// killOrphanedShims ends the shims of pods whose directory in containerd's state
+// was removed, and their containers, because no containerd can manage them.
 // Otherwise they would keep running next to the pods that the kubelet starts
-// instead.
+// instead. Shims of other namespaces of this containerd, such as those of a
+// user's ctr, are not pods: their directories are elsewhere.
 func (r *Runtime) killOrphanedShims(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, orphanTimeout)
 	defer cancel()
@@ -34,8 +35,9 @@ func (r *Runtime) killOrphanedShims(ctx context.Context) error {
 		return err
 	}
 	for _, shim := range shims {
-		id := argument(commandLine(shim), "-id")
-		if id == "" || id != filepath.Base(id) {
+		args := commandLine(shim)
+		id := argument(args, "-id")
+		if argument(args, "-namespace") != Namespace || id == "" || id != filepath.Base(id) {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(r.config.stateDir(), taskPlugin, Namespace, id)); !errors.Is(err, fs.ErrNotExist) {

@@ -48,6 +48,49 @@ func TestRemoveLostTasks(t *testing.T) {
 	}
 }
 
+// TestOrphansOfOtherNamespacesLive ends the shim of a pod whose directory was
+// removed, and neither one that has its directory, nor those of other namespaces
+// and of another containerd.
+func TestOrphansOfOtherNamespacesLive(t *testing.T) {
+	r, err := New(Config{BundleDir: "/bundle", DataDir: t.TempDir(), RunDir: t.TempDir(), CNIConfDir: "/cni"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(r.config.stateDir(), taskPlugin, Namespace, "lives"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// A shell with the command line of a shim ends with its input.
+	shims := map[string]struct {
+		namespace, id, address string
+		ends                   bool
+	}{
+		"a pod that is lost": {Namespace, "lost", r.config.socket(), true},
+		"a pod":              {Namespace, "lives", r.config.socket(), false},
+		"another namespace":  {"default", "lost", r.config.socket(), false},
+		"another containerd": {Namespace, "lost", "/run/other/containerd.sock", false},
+	}
+	for name, shim := range shims {
+		cmd := exec.Command("sh", "-c", "read end; exit 0", "-namespace", shim.namespace, "-id", shim.id, "-address", shim.address)
+		cmd.Args[0] = "containerd-shim-runc-v2"
+		input, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = input.Close()
+			if err := cmd.Wait(); (err != nil) != shim.ends {
+				t.Errorf("the shim of %s: %v, want it to be killed: %t", name, err, shim.ends)
+			}
+		})
+	}
+	if err := r.killOrphanedShims(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // The root of the pods' control groups may itself be below the group of a
 // container whose name looks like the name of a pod's container.
 func TestContainerGroupBelowAContainer(t *testing.T) {

@@ -80,12 +80,12 @@ func (r *Runtime) killShims(ctx context.Context) error {
 	}
 }
 
-// shims returns the processes of this containerd's shims. They are identified
-// by the socket that they report to, or by the directory of their own sockets.
+// shims returns the processes of this containerd's shims, of all namespaces.
+// They are identified by the socket that they report to.
 func (r *Runtime) shims() ([]int, error) {
 	return processes(func(pid int) bool {
 		args := commandLine(pid)
-		return len(args) > 0 && filepath.Base(args[0]) == "containerd-shim-runc-v2" && slices.Contains(args, r.config.socket()) && r.mayBeOwn(pid)
+		return len(args) > 0 && filepath.Base(args[0]) == "containerd-shim-runc-v2" && argument(args, "-address") == r.config.socket() && r.mayBeOwn(pid)
 	})
 }
 
