@@ -175,7 +175,7 @@ func (k *Kubelet) newVolumes(gates *feature.Set) {
 	if c.Client != nil {
 		tokens := &volume.TokenCache{Client: c.Client.Kubernetes}
 		k.volumes.Tokens, config.Token = tokens, tokens.Expiring
-		certificates := &volume.CertificateCache{Client: c.Client.Kubernetes, Node: func() *v1.Node { return k.node.Node() }}
+		certificates := volume.NewCertificateCache(c.Client.Kubernetes, func() *v1.Node { return k.node.Node() })
 		certificates.Recorder = k.recorder
 		k.volumes.Certificates = certificates
 		config.Secret = func(ctx context.Context, namespace, name string) (*v1.Secret, error) {

@@ -25,8 +25,12 @@ const (
 )
 
 // maxTokens is how many different service account tokens and certificates a pod may
-// have. The API server is asked for each, and each is renewed.
-const maxTokens = 100
+// have. The API server is asked for each, and each is renewed. One with an RSA key
+// counts as costOfRSA of them: to make the key takes a processor up to seconds.
+const (
+	maxTokens = 100
+	costOfRSA = 5
+)
 
 // blocks returns what a file of size bytes takes.
 func blocks(size int) int64 { return max(int64(size)+blockSize-1, blockSize) / blockSize * blockSize }
@@ -86,7 +90,8 @@ type allowance struct {
 	held        int64           // by the sources
 	files       int64
 	directories int64
-	tokens      map[string]bool
+	tokens      map[string]bool // counted in requests
+	requests    int             // for tokens and certificates, as much as they cost
 }
 
 // hold counts a source once, which holds so many bytes.
@@ -132,14 +137,18 @@ func (a *allowance) parents(path string, known map[string]bool) error {
 	return nil
 }
 
-// request counts a service account token or a certificate once.
-func (a *allowance) request(token string) error {
-	if a.tokens == nil {
-		a.tokens = map[string]bool{}
+// request counts a service account token or a certificate once, as so many of
+// maxTokens.
+func (a *allowance) request(token string, cost int) error {
+	if !a.tokens[token] {
+		if a.tokens == nil {
+			a.tokens = map[string]bool{}
+		}
+		a.tokens[token] = true
+		a.requests += cost
 	}
-	a.tokens[token] = true
-	if len(a.tokens) > maxTokens {
-		return fmt.Errorf("%w: more than %d different service account tokens and certificates", errTooLarge, maxTokens)
+	if a.requests > maxTokens {
+		return fmt.Errorf("%w: more than %d different service account tokens and certificates, of which one with an RSA key counts as %d", errTooLarge, maxTokens, costOfRSA)
 	}
 	return nil
 }

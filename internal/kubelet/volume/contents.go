@@ -377,7 +377,7 @@ func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) e
 		expiration = *source.ExpirationSeconds
 	}
 	which := strconv.FormatInt(expiration, 10) + "/" + source.Audience
-	if err := w.allowed.request(which); err != nil {
+	if err := w.allowed.request(which, 1); err != nil {
 		return err
 	}
 	token, err := w.volumes.Tokens.Token(w.ctx, w.pod, source.Audience, expiration)
@@ -393,7 +393,11 @@ func (w *payload) podCertificate(volume string, index int, source *v1.PodCertifi
 		return fmt.Errorf("pod certificates need an API server")
 	}
 	which := "certificate/" + volume + "/" + strconv.Itoa(index)
-	if err := w.allowed.request(which); err != nil {
+	cost := 1
+	if strings.HasPrefix(source.KeyType, "RSA") {
+		cost = costOfRSA
+	}
+	if err := w.allowed.request(which, cost); err != nil {
 		return err
 	}
 	key, chain, err := w.volumes.Certificates.Certificate(w.ctx, w.pod, volume, index, source)

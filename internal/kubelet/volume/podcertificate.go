@@ -2,13 +2,6 @@ package volume
 
 import (
 	"context"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
-	cryptorand "crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -41,16 +34,22 @@ type PodCertificates interface {
 // the keys in memory alone: a kubelet that starts requests all certificates anew, and
 // the volumes have the former ones meanwhile.
 type CertificateCache struct {
-	Client kubernetes.Interface
-	Node   func() *v1.Node // of this kubelet; nil until it is known
+	client kubernetes.Interface
+	node   func() *v1.Node
+	keys   *keyMaker
 
-	making       sync.Mutex // one key is made at a time
 	mu           sync.Mutex // guards certificates
 	certificates map[certificateKey]certificate
 
 	// Recorder gets events about certificates that pods wait for or cannot renew. It may
 	// be nil.
 	Recorder record.EventRecorder
+}
+
+// NewCertificateCache returns a CertificateCache without certificates. node returns the
+// Node of this kubelet, nil until it is known.
+func NewCertificateCache(client kubernetes.Interface, node func() *v1.Node) *CertificateCache {
+	return &CertificateCache{client: client, node: node, keys: newKeyMaker(), certificates: map[certificateKey]certificate{}}
 }
 
 type certificateKey struct {
@@ -95,11 +94,8 @@ func (c *CertificateCache) Certificate(ctx context.Context, pod *v1.Pod, volume 
 	c.mu.Lock()
 	known := c.certificates[at]
 	c.mu.Unlock()
-	err = c.advance(ctx, pod, source, &known)
+	err = c.advance(ctx, pod, at, source, &known)
 	c.mu.Lock()
-	if c.certificates == nil {
-		c.certificates = map[certificateKey]certificate{}
-	}
 	c.certificates[at] = known
 	c.mu.Unlock()
 	switch {
@@ -115,6 +111,7 @@ func (c *CertificateCache) Certificate(ctx context.Context, pod *v1.Pod, volume 
 
 // Forget implements PodCertificates.
 func (c *CertificateCache) Forget(uid types.UID) {
+	c.keys.forget(uid)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for at := range c.certificates {
@@ -126,21 +123,21 @@ func (c *CertificateCache) Forget(uid types.UID) {
 
 // advance takes the next step for a certificate that is needed: it requests one, or
 // looks whether the signer has answered.
-func (c *CertificateCache) advance(ctx context.Context, pod *v1.Pod, source *v1.PodCertificateProjection, known *certificate) error {
+func (c *CertificateCache) advance(ctx context.Context, pod *v1.Pod, at certificateKey, source *v1.PodCertificateProjection, known *certificate) error {
 	now := time.Now()
 	if known.refused != "" || known.chain != nil && now.Before(known.renew) {
 		return nil
 	}
 	defer c.announce(pod, known, now)
 	if known.pending.name == "" {
-		pending, err := c.request(ctx, pod, source)
+		pending, err := c.request(ctx, pod, at, source)
 		if err != nil {
 			return fmt.Errorf("request a certificate: %w", err)
 		}
 		known.pending = pending
 		return nil
 	}
-	answer, err := c.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).Get(ctx, known.pending.name, metav1.GetOptions{})
+	answer, err := c.client.CertificatesV1().PodCertificateRequests(pod.Namespace).Get(ctx, known.pending.name, metav1.GetOptions{})
 	if err != nil {
 		// To a node, a request that is gone is forbidden.
 		if gone := apierrors.IsNotFound(err) || apierrors.IsForbidden(err); gone && now.After(known.pending.abandon) {
@@ -190,21 +187,22 @@ func certificatesOf(chain string) []byte {
 	}
 }
 
-// request makes a key and requests a certificate for it.
-func (c *CertificateCache) request(ctx context.Context, pod *v1.Pod, source *v1.PodCertificateProjection) (certificateRequest, error) {
-	node := c.Node()
+// request makes a key and requests a certificate for it. If it cannot be requested,
+// the key is kept for the next attempt.
+func (c *CertificateCache) request(ctx context.Context, pod *v1.Pod, at certificateKey, source *v1.PodCertificateProjection) (certificateRequest, error) {
+	node := c.node()
 	if node == nil {
 		return certificateRequest{}, errors.New("this node is not known yet")
 	}
-	account, err := c.Client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
+	account, err := c.client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
 	if err != nil {
 		return certificateRequest{}, err
 	}
-	key, stub, err := c.newKey(source.KeyType)
+	key, err := c.keys.get(ctx, pod.Namespace, at, source.KeyType)
 	if err != nil {
 		return certificateRequest{}, err
 	}
-	made, err := c.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).Create(ctx, &certificatesv1.PodCertificateRequest{
+	made, err := c.client.CertificatesV1().PodCertificateRequests(pod.Namespace).Create(ctx, &certificatesv1.PodCertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, GenerateName: "req-",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
@@ -214,47 +212,12 @@ func (c *CertificateCache) request(ctx context.Context, pod *v1.Pod, source *v1.
 			PodName:    pod.Name, PodUID: pod.UID,
 			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
 			NodeName: types.NodeName(node.Name), NodeUID: node.UID,
-			MaxExpirationSeconds: source.MaxExpirationSeconds, StubPKCS10Request: stub, UnverifiedUserAnnotations: source.UserAnnotations,
+			MaxExpirationSeconds: source.MaxExpirationSeconds, StubPKCS10Request: key.stub, UnverifiedUserAnnotations: source.UserAnnotations,
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return certificateRequest{}, err
 	}
-	return certificateRequest{made.Name, key, time.Now().Add(abandonRequest)}, nil
-}
-
-// newKey makes a private key of a type of the API. It returns the key in PEM, and an
-// empty PKCS#10 request that is signed with it.
-func (c *CertificateCache) newKey(kind string) (key, stub []byte, err error) {
-	c.making.Lock()
-	defer c.making.Unlock()
-	var private crypto.Signer
-	switch kind {
-	case "RSA3072":
-		private, err = rsa.GenerateKey(cryptorand.Reader, 3072)
-	case "RSA4096":
-		private, err = rsa.GenerateKey(cryptorand.Reader, 4096)
-	case "ECDSAP256":
-		private, err = ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
-	case "ECDSAP384":
-		private, err = ecdsa.GenerateKey(elliptic.P384(), cryptorand.Reader)
-	case "ECDSAP521":
-		private, err = ecdsa.GenerateKey(elliptic.P521(), cryptorand.Reader)
-	case "ED25519":
-		_, private, err = ed25519.GenerateKey(cryptorand.Reader)
-	default:
-		err = fmt.Errorf("unknown key type %q", kind)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return nil, nil, err
-	}
-	stub, err = x509.CreateCertificateRequest(cryptorand.Reader, &x509.CertificateRequest{}, private)
-	if err != nil {
-		return nil, nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}), stub, nil
+	c.keys.used(at)
+	return certificateRequest{made.Name, key.private, time.Now().Add(abandonRequest)}, nil
 }

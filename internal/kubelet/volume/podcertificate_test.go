@@ -49,7 +49,7 @@ func newCertified(t *testing.T) *certified {
 		return true, request, api.Tracker().Create(certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"), request, request.Namespace)
 	})
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node"}}
-	return &certified{t, api, &CertificateCache{Client: api, Node: func() *v1.Node { return node }}, pod, source}
+	return &certified{t, api, NewCertificateCache(api, func() *v1.Node { return node }), pod, source}
 }
 
 // ask asks for the pod's certificate.
@@ -217,14 +217,62 @@ func TestLostCertificateRequest(t *testing.T) {
 func TestKeysOfPods(t *testing.T) {
 	c := newCertified(t)
 	for _, kind := range []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"} {
-		key, stub, err := c.cache.newKey(kind)
+		key, err := newKey(kind)
 		if err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}
-		c.fits(string(key), &certificatesv1.PodCertificateRequest{Spec: certificatesv1.PodCertificateRequestSpec{StubPKCS10Request: stub}})
+		c.fits(string(key.private), &certificatesv1.PodCertificateRequest{Spec: certificatesv1.PodCertificateRequestSpec{StubPKCS10Request: key.stub}})
 	}
-	if _, _, err := c.cache.newKey("DSA"); err == nil {
+	if _, err := newKey("DSA"); err == nil {
 		t.Error("a key of an unknown type was made")
+	}
+}
+
+// A key is made once for a certificate, however often the request for it fails.
+func TestKeyOutlivesFailedRequests(t *testing.T) {
+	c := newCertified(t)
+	failures, made := 3, 0
+	c.api.PrependReactor("create", "podcertificaterequests", func(k8stesting.Action) (bool, runtime.Object, error) {
+		failures--
+		return failures >= 0, nil, errors.New("a webhook refuses it")
+	})
+	c.cache.keys.generate = func(kind string) (keyPair, error) {
+		made++
+		return newKey(kind)
+	}
+	for range 3 {
+		if _, _, err := c.ask(); err == nil || !strings.Contains(err.Error(), "a webhook refuses it") {
+			t.Fatalf("a request that fails: %v", err)
+		}
+	}
+	if _, _, err := c.ask(); !errors.Is(err, errNotIssued) {
+		t.Fatal(err)
+	}
+	if made != 1 || len(c.cache.keys.made) > 0 {
+		t.Errorf("%d keys were made for one certificate, and %d are kept", made, len(c.cache.keys.made))
+	}
+}
+
+// A pod has as many certificates with RSA keys as a node makes in a minute or so.
+func TestManyRSAKeys(t *testing.T) {
+	for _, test := range []struct {
+		kind  string
+		count int
+		fine  bool
+	}{
+		{"RSA4096", maxTokens / costOfRSA, true},
+		{"RSA3072", maxTokens/costOfRSA + 1, false},
+		{"ECDSAP256", maxTokens, true},
+		{"ED25519", maxTokens + 1, false},
+	} {
+		disk := &files.Memory{}
+		v := &Manager{Root: "/k", FS: disk, Mounter: disk, Certificates: ready{}}
+		pod := podWith(nil, projectedVolume(test.count, func(i int) v1.VolumeProjection {
+			return v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{KeyType: test.kind, CredentialBundlePath: numbered(i)}}
+		}))
+		if _, _, err := v.SetUp(t.Context(), pod, Facts{}); (err == nil) != test.fine || err != nil && !strings.Contains(err.Error(), "an RSA key counts as") {
+			t.Errorf("%d of %s: %v", test.count, test.kind, err)
+		}
 	}
 }
 
