@@ -355,6 +355,48 @@ func TestMemoryIsWatchedWhileFilesAreCounted(t *testing.T) {
 	})
 }
 
+// manyFiles is a disk on which each tree of a pod takes five seconds to be counted.
+type manyFiles struct {
+	files.FS
+	uid string // of the pod
+}
+
+func (d manyFiles) Usage(path string) (bytes, inodes int64, err error) {
+	if strings.Contains(path, d.uid) {
+		<-time.After(5 * time.Second)
+	}
+	return d.FS.Usage(path)
+}
+
+// A pod that exceeds the limit of a volume is evicted while the files of another one
+// are counted, which takes very long.
+func TestSlowPodDelaysNoOtherLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.configure = func(c *Config) { c.Files = manyFiles{c.Files, "uid-slow"} }
+		b.start()
+		defer func() { b.stop() }()
+		limited := func(volumes int) func(p *v1.Pod) {
+			return func(p *v1.Pod) {
+				for i := range volumes {
+					size := quantity("1Mi")
+					p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: fmt.Sprint("data", i), VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}})
+				}
+			}
+		}
+		b.create(pod("slow", limited(200)))
+		b.create(pod("web", limited(1)))
+		b.after(15 * time.Second)
+		if err := b.files.WriteFile("/var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~empty-dir/data0/file", make([]byte, 2<<20), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Minute)
+		if evicted := b.evictedOf("slow", "web"); !slices.Equal(evicted, []string{"web"}) {
+			t.Errorf("evicted are %q, and the pod over its limit is %+v", evicted, b.get("web").Status)
+		}
+	})
+}
+
 // A pod that was evicted and takes its time to end is not chosen again. It gets
 // half a minute before another one has to go.
 func TestEvictedPodThatStillEnds(t *testing.T) {

@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -67,6 +68,7 @@ type Config struct {
 type Manager struct {
 	config     Config
 	thresholds []Threshold
+	counter    *counter
 	evictions  *prometheus.CounterVec // by eviction_signal
 
 	freeing atomic.Bool         // disk is being freed
@@ -86,7 +88,7 @@ func New(c Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{config: c, thresholds: thresholds, evictions: prometheus.NewCounterVec(
+	m := &Manager{config: c, thresholds: thresholds, counter: newCounter(c.Sources.Files), evictions: prometheus.NewCounterVec(
 		prometheus.CounterOpts{Name: "kubelet_evictions", Help: "[ALPHA] Cumulative number of pod evictions by eviction signal"}, []string{"eviction_signal"})}
 	c.Metrics.MustRegister(m.evictions)
 	return m, nil
@@ -134,12 +136,14 @@ func (m *Manager) setConditions(conditions []v1.NodeConditionType) {
 }
 
 // Run checks the thresholds and the disk usage of pods until ctx ends. Each has
-// a goroutine, because counting disk usage can take long.
+// a goroutine, and so has each pod whose disk usage is counted, because that can take
+// long.
 func (m *Manager) Run(ctx context.Context) {
-	var storage supervise.WaitGroup
+	var storage, checks supervise.WaitGroup
+	defer checks.Wait()
 	defer storage.Wait()
 	storage.Go(ctx, func() {
-		supervise.Repeat(ctx, period, func() { supervise.Contain(ctx, "storage", func() { m.enforceStorage(ctx) }) })
+		supervise.Repeat(ctx, period, func() { supervise.Contain(ctx, "storage", func() { m.enforceStorage(ctx, &checks) }) })
 	})
 	defer m.disk.Wait()
 	state := &thresholdState{Transition: m.config.Configuration.EvictionPressureTransitionPeriod.Duration}
@@ -216,13 +220,8 @@ func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	if m.ending() {
 		return
 	}
-	usage := m.usage(ctx)
-	var candidates []candidate
-	for _, p := range m.config.Pods.Evictable() {
-		candidates = append(candidates, usage.candidate(p, name, where))
-	}
-	ranked := rank(candidates, name)
-	if len(ranked) == 0 {
+	ranked := rank(m.candidates(ctx, name, where), name)
+	if len(ranked) == 0 || ctx.Err() != nil { // then not all was counted
 		return
 	}
 	message, annotations := evictionMessage(t, free, ranked[0])
@@ -230,6 +229,22 @@ func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	m.evicted, m.evictedAt = ranked[0].Pod.UID, time.Now()
 	m.mu.Unlock()
 	m.evict(ranked[0].Pod, t.Signal, message, annotations, m.gracePeriod(t, ranked[0].Pod))
+}
+
+// candidates returns the pods with their usage of a resource. The files of several pods
+// are counted at a time.
+func (m *Manager) candidates(ctx context.Context, name v1.ResourceName, where area) []candidate {
+	usage, pods := m.usage(ctx), m.config.Pods.Evictable()
+	all := make([]candidate, len(pods))
+	errs := supervise.ForEach(len(pods), func(i int) error {
+		all[i].Pod = pods[i]
+		all[i] = usage.candidate(ctx, pods[i], name, where)
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		supervise.LogFailure(ctx, "evictions", err, "The usage of a pod cannot be found out, going on without it")
+	}
+	return all
 }
 
 // immediateGracePeriod is how many seconds pods get to end that are evicted for
@@ -269,19 +284,43 @@ func (m *Manager) evict(p *v1.Pod, signal, message string, annotations map[strin
 }
 
 // enforceStorage evicts pods that use more disk than their own limits or those
-// of their volumes allow.
-func (m *Manager) enforceStorage(ctx context.Context) {
+// of their volumes allow. It counts each pod that is due in a goroutine of checks.
+func (m *Manager) enforceStorage(ctx context.Context, checks *supervise.WaitGroup) {
+	pods := m.config.Pods.Evictable()
+	m.counter.keep(pods)
 	if !*m.config.Configuration.LocalStorageCapacityIsolation {
 		return
 	}
-	bounded := slices.DeleteFunc(m.config.Pods.Evictable(), func(p *v1.Pod) bool { return !limited(p) })
+	bounded := slices.DeleteFunc(pods, func(p *v1.Pod) bool { return !limited(p) })
 	if len(bounded) == 0 {
 		return
 	}
 	usage := m.usage(ctx)
 	for _, p := range bounded {
-		if signal, message := exceeds(p, usage.disk(p, everywhere())); message != "" {
-			m.evict(p, signal, message, nil, immediateGracePeriod)
+		if !m.counter.begin(p.UID) {
+			continue
 		}
+		checks.Go(ctx, func() {
+			took := time.Duration(0)
+			defer func() { m.counter.end(p.UID, took) }()
+			supervise.Contain(ctx, "storage", func() { took = m.enforceLimits(ctx, usage, p) })
+		})
 	}
+}
+
+var errExceeded = errors.New("a limit is exceeded already")
+
+// enforceLimits evicts a pod that uses more disk than a limit allows. It returns how
+// long the pod's files were counted.
+func (m *Manager) enforceLimits(ctx context.Context, usage *usage, p *v1.Pod) time.Duration {
+	use := usage.disk(ctx, p, everywhere(), func(soFar *diskUsage) error {
+		if _, message := exceeds(p, soFar); message != "" {
+			return errExceeded
+		}
+		return nil
+	})
+	if signal, message := exceeds(p, use); message != "" && ctx.Err() == nil {
+		m.evict(p, signal, message, nil, immediateGracePeriod)
+	}
+	return use.took
 }

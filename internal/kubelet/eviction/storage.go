@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -19,6 +20,8 @@ type diskUsage struct {
 	Volumes    map[string]int64 // emptyDir volumes that are not in memory, by volume
 	Hosts      int64            // the pod's /etc/hosts, to which each container may write
 	Uncounted  error            // why the pod may use more; nil if it does not
+
+	took, asked time.Duration // of counting, and when disk last asked whether to go on
 }
 
 // total returns the sum.

@@ -106,8 +106,8 @@ func TestLogsOfAllContainersCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, podLogsDir: "/logs"}
-	if got := u.disk(pod, everywhere()); got.Containers["a"] < 1<<20 || got.Containers["sidecar"] < 1<<20 {
+	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, counter: newCounter(fs), podLogsDir: "/logs"}
+	if got := u.disk(t.Context(), pod, everywhere(), tooLong); got.Containers["a"] < 1<<20 || got.Containers["sidecar"] < 1<<20 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -126,8 +126,8 @@ func TestFilesOfTheKubeletCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, podLogsDir: "/logs"}
-	got := u.disk(pod, everywhere())
+	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, counter: newCounter(fs), podLogsDir: "/logs"}
+	got := u.disk(t.Context(), pod, everywhere(), tooLong)
 	if got.Containers["a"] < 2<<20 || got.total() < 6<<20 {
 		t.Errorf("%+v", got)
 	}
@@ -152,7 +152,7 @@ func TestUsageOfTheFileSystemThatIsShort(t *testing.T) {
 		Attributes:    &runtimeapi.ContainerAttributes{Metadata: &runtimeapi.ContainerMetadata{Name: "a"}},
 		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 30}, InodesUsed: &runtimeapi.UInt64Value{Value: 5000}},
 	}
-	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, podLogsDir: "/logs", stats: map[types.UID][]*runtimeapi.ContainerStats{"1": {stats}}}
+	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, counter: newCounter(fs), podLogsDir: "/logs", stats: map[types.UID][]*runtimeapi.ContainerStats{"1": {stats}}}
 	same := node.Free{DiskTotal: 100, InodesTotal: 10, Images: node.FileSystem{Total: 100, InodesTotal: 10}}
 	apart := node.Free{DiskTotal: 100, InodesTotal: 10, Images: node.FileSystem{Total: 500, InodesTotal: 50}}
 	for _, test := range []struct {
@@ -168,7 +168,7 @@ func TestUsageOfTheFileSystemThatIsShort(t *testing.T) {
 		if resourceOf(test.signal) == inodes {
 			layer, volume = 5000, 1
 		}
-		got := u.candidate(pod, resourceOf(test.signal), areaOf(test.signal, test.free)).Used
+		got := u.candidate(t.Context(), pod, resourceOf(test.signal), areaOf(test.signal, test.free)).Used
 		if (got >= layer) != test.layer || (got%layer >= volume) != test.volume {
 			t.Errorf("%s, images with %d of %d bytes: %d are used", test.signal, test.free.Images.Total, test.free.DiskTotal, got)
 		}

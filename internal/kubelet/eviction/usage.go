@@ -2,7 +2,9 @@ package eviction
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +36,7 @@ type Sources struct {
 // usage is the resource usage of pods at one moment.
 type usage struct {
 	sources    *Sources
+	counter    *counter
 	podLogsDir string
 	stats      map[types.UID][]*runtimeapi.ContainerStats
 }
@@ -44,7 +47,7 @@ func (m *Manager) usage(ctx context.Context) *usage {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "The containers' statistics cannot be read")
 	}
-	return &usage{&m.config.Sources, m.config.Configuration.PodLogsDir, stats}
+	return &usage{&m.config.Sources, m.counter, m.config.Configuration.PodLogsDir, stats}
 }
 
 // area says which file systems of a node count: its own, and that of the images, which
@@ -65,8 +68,10 @@ func areaOf(signal string, f node.Free) area {
 }
 
 // disk returns the disk usage of a pod. A directory that cannot be counted
-// completely counts with the part that was counted.
-func (u *usage) disk(pod *v1.Pod, where area) *diskUsage {
+// completely counts with the part that was counted. After some time of counting, and
+// again after that, disk asks stop whether that is enough: its error is why what is
+// left is not counted.
+func (u *usage) disk(ctx context.Context, pod *v1.Pod, where area, stop func(*diskUsage) error) *diskUsage {
 	d := &diskUsage{Containers: map[string]int64{}, Volumes: map[string]int64{}}
 	if where.images {
 		for _, s := range u.stats[pod.UID] {
@@ -78,31 +83,66 @@ func (u *usage) disk(pod *v1.Pod, where area) *diskUsage {
 	}
 	logs := spec.PodLogDirectory(u.podLogsDir, pod.Namespace, pod.Name, string(pod.UID))
 	dir := u.sources.Volumes.PodDir(pod.UID)
+	d.Hosts = u.count(ctx, d, pod.UID, filepath.Join(dir, "etc-hosts"))
 	for c := range podquery.AllContainers(&pod.Spec) {
-		d.Containers[c.Name] += u.count(d, filepath.Join(logs, c.Name)) + u.count(d, filepath.Join(dir, "containers", c.Name))
+		d.Containers[c.Name] += u.count(ctx, d, pod.UID, filepath.Join(logs, c.Name)) + u.count(ctx, d, pod.UID, filepath.Join(dir, "containers", c.Name))
+		if d.enough(stop) {
+			return d
+		}
 	}
-	d.Hosts = u.count(d, filepath.Join(dir, "etc-hosts"))
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory {
 			continue
 		}
-		d.Volumes[v.Name] = u.count(d, u.sources.Volumes.EmptyDir(pod.UID, v.Name))
+		d.Volumes[v.Name] = u.count(ctx, d, pod.UID, u.sources.Volumes.EmptyDir(pod.UID, v.Name))
+		if d.enough(stop) {
+			return d
+		}
 	}
 	return d
 }
 
-// count returns the bytes of a tree, and records in d if there may be more.
-func (u *usage) count(d *diskUsage, path string) int64 {
-	bytes, _, err := u.sources.Files.Usage(path)
+// count returns the bytes of a tree, and records in d how long that took and if there
+// may be more.
+func (u *usage) count(ctx context.Context, d *diskUsage, uid types.UID, path string) int64 {
+	tree := u.counter.count(ctx, uid, path)
+	d.took += tree.took
+	if tree.err != nil {
+		d.Uncounted = tree.err
+	}
+	return tree.bytes
+}
+
+// askAfter is the time of counting after which disk asks whether to go on.
+const askAfter = 100 * time.Millisecond
+
+// enough asks stop from time to time, and reports whether to count no more.
+func (d *diskUsage) enough(stop func(*diskUsage) error) bool {
+	if d.took-d.asked < askAfter {
+		return false
+	}
+	d.asked = d.took
+	err := stop(d)
 	if err != nil {
 		d.Uncounted = err
 	}
-	return bytes
+	return err != nil
+}
+
+// rankTime bounds how long the files of one pod are counted while disk is short.
+const rankTime = 15 * time.Second
+
+// tooLong is an error once a pod's files were counted for rankTime.
+func tooLong(d *diskUsage) error {
+	if d.took >= rankTime {
+		return fmt.Errorf("counting the files of the pod takes longer than %v", rankTime)
+	}
+	return nil
 }
 
 // candidate returns the usage of the pod of a resource, of disks in an area.
-func (u *usage) candidate(pod *v1.Pod, name v1.ResourceName, where area) candidate {
+func (u *usage) candidate(ctx context.Context, pod *v1.Pod, name v1.ResourceName, where area) candidate {
 	c := candidate{Pod: pod}
 	switch name {
 	case v1.ResourceMemory:
@@ -119,7 +159,8 @@ func (u *usage) candidate(pod *v1.Pod, name v1.ResourceName, where area) candida
 		}
 	case inodes:
 		if where.node {
-			_, c.Used, c.Uncounted = u.sources.Files.Usage(u.sources.Volumes.PodDir(pod.UID))
+			tree := u.counter.count(ctx, pod.UID, u.sources.Volumes.PodDir(pod.UID))
+			c.Used, c.Uncounted = tree.inodes, tree.err
 		}
 		for _, s := range u.stats[pod.UID] {
 			if where.images {
@@ -127,7 +168,7 @@ func (u *usage) candidate(pod *v1.Pod, name v1.ResourceName, where area) candida
 			}
 		}
 	default:
-		disk := u.disk(pod, where)
+		disk := u.disk(ctx, pod, where, tooLong)
 		c.Used, c.Containers, c.Uncounted = disk.total(), disk.Containers, disk.Uncounted
 	}
 	return c
