@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/metrics"
 )
@@ -69,6 +70,48 @@ func TestEndedContainersAreCounted(t *testing.T) {
 		b.after(time.Minute)
 		if n := counted(t, registry, name); n != 0 {
 			t.Errorf("a restarted kubelet counts %v containers that ended before", n)
+		}
+	})
+}
+
+// Of a large pod that has ended, the kubelet keeps its status and what it needs to show
+// and to remove the pod, and no longer the objects that the pod refers to.
+func TestEndedPodIsNotKeptWhole(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		const large = 100_000
+		settings := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "default"}, Data: map[string]string{"large": strings.Repeat("x", large)}}
+		if _, err := b.api.CoreV1().ConfigMaps("default").Create(t.Context(), settings, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.create(pod("job", func(p *v1.Pod) {
+			p.Spec.RestartPolicy = v1.RestartPolicyNever
+			c := &p.Spec.Containers[0]
+			c.Args = []string{strings.Repeat("x", large)}
+			c.EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}}}}
+		}))
+		b.after(time.Minute)
+		kept := func() (ofPod int, ofObjects int64) {
+			return b.kubelet.pods.Pod("default", "job", "").Size(), b.kubelet.objects.Kept("uid-job")
+		}
+		if pod, objects := kept(); pod < large || objects < large {
+			t.Fatalf("of the running pod are kept %d bytes, and %d of its objects", pod, objects)
+		}
+		b.runtime.Exit(b.live("main"), 3)
+		b.after(time.Minute)
+		if pod, objects := kept(); pod > large/10 || objects > 0 {
+			t.Errorf("of the ended pod are kept %d bytes, and %d of its objects", pod, objects)
+		}
+		if st := b.get("job").Status; st.Phase != v1.PodFailed || st.ContainerStatuses[0].State.Terminated.ExitCode != 3 {
+			t.Errorf("its status is %+v", st)
+		}
+		b.keepsStatusesAcrossARestart("job")
+		if pod, objects := kept(); pod > large/10 || objects > 0 {
+			t.Errorf("the next kubelet keeps %d bytes of it, and %d of its objects", pod, objects)
+		}
+		b.delete("job", 30)
+		b.after(time.Minute)
+		if p := b.get("job"); p != nil {
+			t.Errorf("the deleted pod is there: %+v", p.Status)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
@@ -79,8 +80,30 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	w.inbox.end()
 	w.config.Placement.Release(w.uid)
 	w.report(ctx, pod, final, true)
+	w.inbox.setObserved(lasting(final))
+	if w.config.API != nil {
+		w.config.API.Objects.Forget(w.uid) // nothing of the pod reads them any more
+	}
 	klog.FromContext(ctx).V(2).Info("Pod ended")
 	return w.cleanUp(ctx, w.inbox.request())
+}
+
+// lasting returns what is needed of a pod that has ended: its containers without their
+// annotations, and of their mounts what the status shows.
+func lasting(observed *cri.Pod) *cri.Pod {
+	out := *observed
+	out.Containers = nil
+	for _, c := range observed.Containers {
+		kept := *c
+		kept.Annotations, kept.Mounts = nil, nil
+		for _, m := range c.Mounts {
+			if m.GetRecursiveReadOnly() {
+				kept.Mounts = append(kept.Mounts, &runtimeapi.Mount{ContainerPath: m.GetContainerPath(), RecursiveReadOnly: true})
+			}
+		}
+		out.Containers = append(out.Containers, &kept)
+	}
+	return &out
 }
 
 func (w *worker) removeCGroup(ctx context.Context) {

@@ -25,7 +25,6 @@ import (
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
-	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/podquery"
 	corepod "github.com/coracle-io/coracle/internal/resource/core/pod"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -117,33 +116,6 @@ func watchAPI(ctx context.Context, c *client.Client, nodeName string, updates ch
 		send(ctx, updates, Update{Source: apiName, Ready: true})
 	}
 	<-ctx.Done()
-}
-
-// reduce returns a pod that the node has rejected without its specification, of which
-// nothing ever ran. There may be any number of such pods, until somebody deletes them.
-// It returns other objects as they are.
-func reduce(obj any) (any, error) {
-	pod, ok := obj.(*v1.Pod)
-	if !ok {
-		return obj, nil
-	}
-	if pod.ManagedFields != nil {
-		pod.ManagedFields = nil
-	}
-	if !status.WasRejected(pod) || len(pod.Status.InitContainerStatuses)+len(pod.Status.ContainerStatuses) > 0 {
-		return pod, nil
-	}
-	out := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
-			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds,
-		},
-		Spec: v1.PodSpec{NodeName: pod.Spec.NodeName}, Status: pod.Status,
-	}
-	if podquery.IsMirror(pod) {
-		out.Annotations = map[string]string{v1.MirrorPodAnnotationKey: pod.Annotations[v1.MirrorPodAnnotationKey]}
-	}
-	return out, nil
 }
 
 // decode parses a manifest: a Pod, a PodList, or several YAML documents.

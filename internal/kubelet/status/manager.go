@@ -38,7 +38,7 @@ type Manager struct {
 
 // entry holds the status to write for one pod, and the state of writing it.
 type entry struct {
-	pod      *v1.Pod // the newest known object of the API server
+	pod      *v1.Pod // the newest known object of the API server, as identified returns it
 	status   v1.PodStatus
 	dirty    bool // status has to be written
 	remove   bool // the pod is deleted after that
@@ -67,7 +67,17 @@ func (w *Manager) Known(pod *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e := w.entries[pod.UID]; e != nil && newer(pod, e.pod) {
-		e.pod = pod
+		e.pod = identified(pod)
+	}
+}
+
+// identified returns what the Manager needs of a pod: not its specification, which may
+// be large. The answer to a write would otherwise stay whole in memory as long as its
+// pod.
+func identified(pod *v1.Pod) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
+		Status:     pod.Status,
 	}
 }
 
@@ -89,7 +99,7 @@ func (w *Manager) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, rem
 	defer w.mu.Unlock()
 	e := w.entries[pod.UID]
 	if e == nil {
-		e = &entry{pod: pod, dirty: true}
+		e = &entry{pod: identified(pod), dirty: true}
 		w.entries[pod.UID] = e
 	} else if !equality.Semantic.DeepEqual(e.status, status) || overwritten(e.pod.Status, status) {
 		e.dirty = true
@@ -172,7 +182,7 @@ func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 		case err == nil && !remove:
 			w.mu.Lock()
 			if newer(written, e.pod) {
-				e.pod = written
+				e.pod = identified(written)
 			}
 			e.failures = 0
 			w.mu.Unlock()

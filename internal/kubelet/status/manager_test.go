@@ -350,3 +350,27 @@ func TestForgottenPodIsNotWritten(t *testing.T) {
 		}
 	})
 }
+
+// Of the pods whose statuses it writes, the Manager keeps no specifications, also not
+// those of the API server's answers.
+func TestSpecificationsAreNotKept(t *testing.T) {
+	run(t, func(t *testing.T, w *writer) {
+		p := w.create()
+		p.Spec.NodeName = "here"
+		if _, err := w.api.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range []func(){func() { w.set(p, running("first"), false) }, func() { w.Known(p) }, func() { w.set(p, running("second"), false) }} {
+			change()
+			w.Manager.mu.Lock()
+			kept := w.entries["uid"].pod
+			w.Manager.mu.Unlock()
+			if kept.Spec.NodeName != "" || kept.Name != "web" {
+				t.Errorf("the Manager keeps %+v", kept)
+			}
+		}
+		if got := w.get(); got.Status.Message != "second" || got.Spec.NodeName != "here" {
+			t.Errorf("the API server has %+v", got)
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package source
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/status"
+)
+
+// endedPod is a pod that has succeeded, whose containers have arguments of that size.
+func endedPod(size int) *v1.Pod {
+	text := strings.Repeat("x", size)
+	resources := v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")},
+	}
+	container := func(name string) v1.Container {
+		return v1.Container{
+			Name: name, Image: "example.com/" + name + ":1", Args: []string{text}, Env: []v1.EnvVar{{Name: "TEXT", Value: text}}, Resources: resources,
+			VolumeMounts:           []v1.VolumeMount{{Name: "data", MountPath: "/data", ReadOnly: true, SubPath: text}},
+			TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: v1.TerminationMessageReadFile,
+		}
+	}
+	sidecar := container("sidecar")
+	sidecar.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+	terminated := func(name string) v1.ContainerStatus {
+		return v1.ContainerStatus{Name: name, State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "runtime://" + name}}}
+	}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web", UID: "uid", ResourceVersion: "7", Generation: 2,
+			Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"text": text},
+		},
+		Spec: v1.PodSpec{
+			NodeName: "here", RestartPolicy: v1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(5)), Priority: new(int32(7)),
+			InitContainers: []v1.Container{container("setup"), sidecar}, Containers: []v1.Container{container("main"), container("other")},
+			EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(container("debug"))}},
+			Volumes:             []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/" + text}}}},
+		},
+		Status: v1.PodStatus{
+			Phase: v1.PodSucceeded, StartTime: new(metav1.Unix(1, 0)), QOSClass: v1.PodQOSBurstable,
+			InitContainerStatuses: []v1.ContainerStatus{terminated("setup"), terminated("sidecar")},
+			ContainerStatuses:     []v1.ContainerStatus{terminated("main"), terminated("other")},
+		},
+	}
+}
+
+// The node does not keep what the containers of a large pod were started with once they
+// have ended. It keeps other pods whole, also those of which another client says that
+// they have ended.
+func TestEndedPodsAreReduced(t *testing.T) {
+	const large, small = 100_000, 100
+	for name, test := range map[string]struct {
+		size    int
+		change  func(p *v1.Pod)
+		reduced bool
+	}{
+		"large":  {large, func(*v1.Pod) {}, true},
+		"failed": {large, func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, true},
+		"small":  {small, func(*v1.Pod) {}, false},
+		"runs":   {large, func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }, false},
+		"a container runs": {large, func(p *v1.Pod) {
+			p.Status.ContainerStatuses[1].State = v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+		}, false},
+		"mirror": {large, func(p *v1.Pod) { p.Annotations[v1.MirrorPodAnnotationKey] = "hash" }, false},
+	} {
+		before := endedPod(test.size)
+		test.change(before)
+		obj, err := reduce(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := obj.(*v1.Pod)
+		if !test.reduced {
+			if after != before {
+				t.Errorf("%s: the pod became %v", name, after)
+			}
+			continue
+		}
+		if n := after.Size(); n > 2000 {
+			t.Errorf("%s: the node keeps %d bytes of %d", name, n, before.Size())
+		}
+		if after.UID != "uid" || after.ResourceVersion != "7" || after.Labels["app"] != "web" || after.Status.Phase != before.Status.Phase {
+			t.Errorf("%s: the node knows the pod as %+v", name, after.ObjectMeta)
+		}
+	}
+}
+
+// A kubelet that was restarted makes the same status of an ended pod, whether or not it
+// has the pod whole.
+func TestReducedPodHasTheSameStatus(t *testing.T) {
+	whole := endedPod(100_000)
+	obj, err := reduce(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	observed := &cri.Pod{UID: "uid", Sandboxes: []*cri.Sandbox{{ID: "s", IPs: []string{"192.0.2.7"}}}}
+	for _, name := range []string{"setup", "sidecar", "main", "debug"} { // the runtime has lost the other one
+		observed.Containers = append(observed.Containers, &cri.Container{
+			ID: name, Name: name, SandboxID: "s", State: cri.Exited, Image: "example.com/" + name + ":1", RestartCount: 1, Reason: "Completed",
+			Mounts: []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/host", Readonly: true, RecursiveReadOnly: true}},
+		})
+	}
+	generate := func(p *v1.Pod) v1.PodStatus {
+		return status.Generate(status.Input{Pod: p, Previous: p.Status, Observed: observed, Now: time.Unix(9, 0), HostIPs: []string{"192.0.2.1"}, Runtime: "runtime", Ended: true})
+	}
+	if got, want := generate(obj.(*v1.Pod)), generate(whole); !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("the status is %+v, want %+v", got, want)
+	}
+}
