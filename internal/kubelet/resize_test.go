@@ -144,6 +144,38 @@ func TestMetricsOfResizes(t *testing.T) {
 	})
 }
 
+// A resize that has waited for room is counted when the node accepts it, by why it was
+// tried again.
+func TestMetricsOfResizesThatWaited(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		want := func(when string, updated, retried float64) {
+			t.Helper()
+			got := b.metrics()
+			if u, r := got["kubelet_pod_deferred_accepted_resizes_total,pod_updated"], got["kubelet_pod_deferred_accepted_resizes_total,periodic_retry"]; u != updated || r != retried {
+				t.Errorf("%s: %v resizes were accepted after an update and %v after a while, want %v and %v", when, u, r, updated, retried)
+			}
+		}
+		b.create(pod("web", sized("1")))
+		b.create(pod("other", sized("2")))
+		b.after(time.Minute)
+		b.resize("web", "3")
+		b.after(2 * time.Minute)
+		want("while it waits", 0, 0)
+		b.delete("other", 30)
+		b.after(2 * time.Minute)
+		want("once there is room", 0, 1)
+		b.create(pod("small", sized("500m")))
+		b.after(time.Minute)
+		b.resize("small", "2")
+		b.resize("small", "1")
+		b.after(time.Minute)
+		want("once it asks for less", 1, 1)
+		b.resize("small", "500m")
+		b.after(time.Minute)
+		want("after one that did not wait", 1, 1)
+	})
+}
+
 // A client that sees the observed generation of a resize without the condition
 // PodResizeInProgress would take the old resources for the new ones.
 func TestResizeIsInProgressUntilItIsDone(t *testing.T) {

@@ -123,6 +123,7 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 		}
 	}
 	if granted {
+		w.metrics.resizes.accept(before, pod.Generation)
 		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", pod, ""))
 		w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation})
 		w.keepAllocation(ctx, w.config.Files.Replace)

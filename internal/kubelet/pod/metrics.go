@@ -28,6 +28,9 @@ type metrics struct {
 
 	terminated *prometheus.CounterVec // by container_type, exit_code and reason
 
+	orphanedPods  prometheus.Counter
+	restartedPods *prometheus.CounterVec // by static
+
 	resizes  *resizeMetrics
 	startups *startups
 }
@@ -57,11 +60,18 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		imagesFailed:              counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts."),
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_terminated_containers_total", Help: "[ALPHA] Cumulative number of container terminations."},
 			[]string{"container_type", "exit_code", "reason"}),
+		orphanedPods: counter("orphaned_runtime_pods_total", "[ALPHA] Number of pods that have been detected in the container runtime without being already known to the pod worker. This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual."),
+		restartedPods: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restarted_pods_total",
+			Help: "[ALPHA] Number of pods that have been restarted because they were deleted and recreated with the same UID while the kubelet was watching them (common for static pods, extremely uncommon for API pods)"},
+			[]string{"static"}),
 		resizes:  newResizeMetrics(),
 		startups: newStartups(),
 	}
+	for _, static := range []bool{true, false} {
+		m.restartedPods.WithLabelValues(staticLabel(static)) // which shows it as 0
+	}
 	r.MustRegister(m.startDuration, m.workerDuration, m.startedContainers, m.failedContainers, m.startedPods, m.failedPods, m.startedUserNamespacedPods, m.failedUserNamespacedPods,
-		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated, m.resizes.requested, m.resizes.infeasible, m.resizes.duration,
+		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated, m.orphanedPods, m.restartedPods, m.resizes.requested, m.resizes.infeasible, m.resizes.accepted, m.resizes.duration,
 		m.startups.total, m.startups.indicator)
 	return m
 }

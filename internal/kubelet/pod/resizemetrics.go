@@ -13,6 +13,7 @@ import (
 type resizeMetrics struct {
 	requested  *prometheus.CounterVec   // by operation, requirement and resource
 	infeasible *prometheus.CounterVec   // by reason_detail
+	accepted   *prometheus.CounterVec   // after they waited, by retry_trigger
 	duration   *prometheus.HistogramVec // by success
 }
 
@@ -23,6 +24,8 @@ func newResizeMetrics() *resizeMetrics {
 			[]string{"operation", "requirement", "resource"}),
 		infeasible: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_infeasible_resizes_total",
 			Help: "[ALPHA] Number of infeasible resizes for pods."}, []string{"reason_detail"}),
+		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_deferred_accepted_resizes_total",
+			Help: "[ALPHA] Cumulative number of resizes that were accepted after being deferred."}, []string{"retry_trigger"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
 			Help:    "[ALPHA] Duration in milliseconds to actuate a pod resize",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}}, []string{"success"}),
@@ -32,6 +35,20 @@ func newResizeMetrics() *resizeMetrics {
 // took measures an attempt to give containers their resources.
 func (m *resizeMetrics) took(began time.Time, success bool) {
 	m.duration.WithLabelValues(strconv.FormatBool(success)).Observe(time.Since(began).Seconds() * 1000)
+}
+
+// accept counts a resize that the node has accepted. waited is the condition of the
+// pod's resize before that, nil if none waited; the generation is that of the pod now.
+// Resizes that wait are tried when their pod changes, and from time to time.
+func (m *resizeMetrics) accept(waited *v1.PodCondition, generation int64) {
+	if waited == nil || waited.Reason != v1.PodReasonDeferred {
+		return
+	}
+	trigger := "periodic_retry"
+	if waited.ObservedGeneration != generation {
+		trigger = "pod_updated"
+	}
+	m.accepted.WithLabelValues(trigger).Inc()
 }
 
 // request counts the changes of containers' resources since the last specification

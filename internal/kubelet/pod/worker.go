@@ -154,6 +154,9 @@ func (w *worker) step(ctx context.Context) (next time.Duration, done bool, err e
 		if owned, err := w.owned(observed); err != nil || !owned {
 			return 0, err == nil, err
 		}
+		if len(observed.Running()) > 0 || observed.ReadySandbox() != nil {
+			w.metrics.orphanedPods.Inc()
+		}
 		klog.FromContext(ctx).Info("Ending a pod that no source knows")
 	}
 	w.metrics.ended(r.pod, w.inbox.setObserved(observed), observed, w.runtime.started)

@@ -64,7 +64,7 @@ func New(c Config) *Workers {
 		workers: make(map[types.UID]*worker), mirrors: make(map[string]*v1.Pod),
 	}
 	ws.runtime = &kuberuntime{config: &ws.config, metrics: m}
-	c.Metrics.MustRegister(newUnfinishedResizes(ws))
+	c.Metrics.MustRegister(newUnfinishedResizes(ws), newPodCounts(ws))
 	return ws
 }
 
@@ -112,6 +112,7 @@ func (ws *Workers) Run(ctx context.Context) {
 			supervise.Contain(ctx, "updates", func() { ws.update(ctx, &u, start) })
 		case uid := <-ended:
 			if again := ws.delete(uid); again != nil {
+				ws.metrics.restartedPods.WithLabelValues(staticLabel(again.IsStatic())).Inc()
 				supervise.Contain(ctx, "updates", func() { ws.update(ctx, again, start) })
 			}
 		case found := <-ws.orphans:
