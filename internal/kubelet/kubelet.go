@@ -405,6 +405,9 @@ func (k *Kubelet) loops() ([]func(ctx context.Context), error) {
 	if k.shutdown != nil {
 		loops = append(loops, k.shutdown.Run)
 	}
+	if machine, ok := k.config.Machine.(node.KernelLogger); ok {
+		loops = append(loops, func(ctx context.Context) { k.watchOOM(ctx, machine) })
+	}
 	if k.podsAPI != nil {
 		loops = append(loops, k.podsAPI.Run)
 	}
