@@ -112,6 +112,11 @@ func (r *instrumentedRuntime) UpdateContainerResources(ctx context.Context, id s
 	return r.RuntimeService.UpdateContainerResources(context.WithoutCancel(ctx), id, resources)
 }
 
+func (r *instrumentedRuntime) UpdatePodSandboxResources(ctx context.Context, request *runtimeapi.UpdatePodSandboxResourcesRequest) (answer *runtimeapi.UpdatePodSandboxResourcesResponse, err error) {
+	defer func(began time.Time) { r.metrics.observe("update_podsandbox_resources", began, err) }(time.Now())
+	return r.RuntimeService.UpdatePodSandboxResources(context.WithoutCancel(ctx), request)
+}
+
 func (r *instrumentedRuntime) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) (list []*runtimeapi.Container, err error) {
 	defer func(began time.Time) { r.metrics.observe("list_containers", began, err) }(time.Now())
 	return r.RuntimeService.ListContainers(ctx, filter)

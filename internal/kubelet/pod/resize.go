@@ -3,10 +3,13 @@ package pod
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -154,6 +157,10 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 			return
 		}
 	}
+	if err := tellSandbox(ctx, w.config, pod, observed); err != nil {
+		fail("pod", err)
+		return
+	}
 	if err := w.config.CGroups.Apply(pod); err != nil {
 		klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers do", "err", err)
 		defer func() { _ = w.config.CGroups.Apply(pod) }()
@@ -181,9 +188,25 @@ type podGroup struct {
 	resources *v1.ResourceRequirements // its pod-level resources
 }
 
+// tellSandbox tells the runtime which resources the control group of a pod is about to
+// get. The runtime, or a plugin of it, may refuse them (KEP-5419). One that does not
+// know the call accepts all.
+func tellSandbox(ctx context.Context, config *Config, pod *v1.Pod, observed *cri.Pod) error {
+	sandbox := observed.ReadySandbox()
+	if sandbox == nil {
+		return nil
+	}
+	_, err := config.Runtime.UpdatePodSandboxResources(ctx, spec.SandboxUpdate(sandbox.ID, pod, *config.Node.Configuration.CPUCFSQuota))
+	if err != nil && grpcstatus.Code(err) != codes.Unimplemented {
+		return fmt.Errorf("updatePodSandboxResources failed for sandboxID %q: %w", sandbox.ID, err)
+	}
+	return nil
+}
+
 // resize gives the control group of a running pod its pod-level resources,
 // unless it has them. It returns an error for a memory limit below what the
-// containers use, because the kernel would kill one of them.
+// containers use, because the kernel would kill one of them, and if the runtime
+// refuses them.
 func (g *podGroup) resize(ctx context.Context, config *Config, pod *v1.Pod, observed *cri.Pod) error {
 	running := observed.Running()
 	if !resourcehelper.IsPodLevelResourcesSet(pod) || len(running) == 0 || equality.Semantic.DeepEqual(g.resources, pod.Spec.Resources) {
@@ -203,7 +226,17 @@ func (g *podGroup) resize(ctx context.Context, config *Config, pod *v1.Pod, obse
 			return fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", limit, used)
 		}
 	}
+	if g.resources != nil { // not the resources that the sandbox was created with
+		if err := tellSandbox(ctx, config, pod, observed); err != nil {
+			return err
+		}
+	}
 	if err := config.CGroups.Apply(pod); err != nil {
+		if g.resources != nil {
+			before := *pod
+			before.Spec.Resources = g.resources
+			err = errors.Join(err, tellSandbox(ctx, config, &before, observed))
+		}
 		return err
 	}
 	g.resources = pod.Spec.Resources.DeepCopy()

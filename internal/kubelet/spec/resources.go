@@ -233,6 +233,21 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 	return r
 }
 
+// SandboxUpdate returns what the runtime is told of the controls of a pod's cgroup
+// after a resize: those without the pod's overhead, and those of the overhead, which
+// counts as request and limit.
+func SandboxUpdate(sandboxID string, pod *v1.Pod, cfsQuota bool) *runtimeapi.UpdatePodSandboxResourcesRequest {
+	own, overhead := *pod, &runtimeapi.LinuxContainerResources{}
+	if cpu, memory := pod.Spec.Overhead.Cpu(), pod.Spec.Overhead.Memory(); len(pod.Spec.Overhead) > 0 {
+		own.Spec.Overhead = nil
+		overhead.CpuShares, overhead.MemoryLimitInBytes = CPUShares(amount.Milli(*cpu)), amount.Value(*memory)
+		if quota := cpuQuota(amount.Milli(*cpu)); cfsQuota && quota > 0 {
+			overhead.CpuPeriod, overhead.CpuQuota = quotaPeriod, quota
+		}
+	}
+	return &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: sandboxID, Overhead: overhead, Resources: PodResources(&own, cfsQuota)}
+}
+
 // ToRequirements converts the controls of a running container to the resources
 // in its status. A limit that the container does not declare is the pod's, and not
 // shown. Requests that the controls do not express come from the

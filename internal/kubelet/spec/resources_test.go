@@ -17,3 +17,26 @@ func TestPageSizesOutOfRange(t *testing.T) {
 		t.Errorf("%v", found)
 	}
 }
+
+// The runtime is told of a pod's overhead apart from what its containers get.
+func TestSandboxUpdate(t *testing.T) {
+	cpu := func(text string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(text)} }
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: cpu("1"), Limits: cpu("2")}}},
+		Overhead:   v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m"), v1.ResourceMemory: resource.MustParse("64Mi")},
+	}}
+	got := SandboxUpdate("s", pod, true)
+	if got.GetPodSandboxId() != "s" || got.GetResources().GetCpuShares() != 1024 || got.GetResources().GetCpuQuota() != 200_000 || got.GetResources().GetMemoryLimitInBytes() != 0 {
+		t.Errorf("resources %v", got.GetResources())
+	}
+	if o := got.GetOverhead(); o.GetCpuShares() != 256 || o.GetCpuQuota() != 25_000 || o.GetCpuPeriod() != 100_000 || o.GetMemoryLimitInBytes() != 64<<20 {
+		t.Errorf("overhead %v", o)
+	}
+	if pod.Spec.Overhead == nil {
+		t.Error("the pod has no overhead any more")
+	}
+	pod.Spec.Overhead = nil
+	if o := SandboxUpdate("s", pod, false).GetOverhead(); o == nil || o.GetCpuShares() != 0 || o.GetCpuQuota() != 0 {
+		t.Errorf("without overhead: %v", o)
+	}
+}

@@ -21,6 +21,8 @@ type Runtime struct {
 	Latency time.Duration
 	// Listings counts the listings of sandboxes.
 	Listings atomic.Int64
+	// ResizeSandbox answers UpdatePodSandboxResources; nil accepts all.
+	ResizeSandbox func(request *runtimeapi.UpdatePodSandboxResourcesRequest) error
 
 	images *Images
 
@@ -49,6 +51,16 @@ func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config 
 	defer r.mu.Unlock()
 	r.configs[id] = config
 	return id, err
+}
+
+// UpdatePodSandboxResources implements the CRI.
+func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, request *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	if r.ResizeSandbox != nil {
+		if err := r.ResizeSandbox(request); err != nil {
+			return nil, err
+		}
+	}
+	return r.Runtime.UpdatePodSandboxResources(ctx, request)
 }
 
 // Config returns the configuration that the container was created with, or nil.
