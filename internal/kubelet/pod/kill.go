@@ -77,10 +77,11 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	if err := errors.Join(w.config.Volumes.TearDown(ctx, w.uid), w.config.Placement.Unprepare(ctx, w.uid)); err != nil {
 		return false, err
 	}
-	w.inbox.end()
+	final = lasting(final)
+	w.inbox.setObserved(final)
+	w.inbox.end() // from now on, the containers may be removed
 	w.config.Placement.Release(w.uid)
 	w.report(ctx, pod, final, true)
-	w.inbox.setObserved(lasting(final))
 	if w.config.API != nil {
 		w.config.API.Objects.Forget(w.uid) // nothing of the pod reads them any more
 	}

@@ -14,9 +14,12 @@ const (
 	// largeEnded is the size of a pod, in bytes as protocol buffers, from which on it is
 	// reduced after it has ended. Most pods are smaller, and stay as they are.
 	largeEnded = 8 << 10
-	// mostLabels is the size of the labels that a reduced pod keeps. A pod with larger
-	// ones does not run: the runtime has the labels of each container.
+	// mostLabels is the size of the labels that a reduced pod keeps: what the runtime gets
+	// of them.
 	mostLabels = 16 << 10
+	// mostOfStop is the size, in bytes as protocol buffers, of the preStop hook and of the
+	// ports that a container of a reduced pod keeps.
+	mostOfStop = 1 << 10
 )
 
 // reduce returns what the kubelet needs of a pod that runs no more. There may be any
@@ -59,7 +62,8 @@ func rejected(pod *v1.Pod) *v1.Pod {
 }
 
 // ended reports whether the status of a pod of the API server says that nothing of the
-// pod runs. Another client may say that a pod has ended whose containers run.
+// pod runs. Another client may say so before the API server knows that containers run:
+// a reduced pod keeps what is needed to stop them.
 func ended(pod *v1.Pod) bool {
 	if !podquery.IsFinished(pod) || podquery.IsMirror(pod) {
 		return false
@@ -69,8 +73,8 @@ func ended(pod *v1.Pod) bool {
 		!slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, runs)
 }
 
-// finished returns of a pod that has ended what its status, its logs and its removal
-// need: not what its containers were started with.
+// finished returns of a pod that has ended what its status, its logs and its end need:
+// not what its containers were started with.
 func finished(pod *v1.Pod) *v1.Pod {
 	s := &pod.Spec
 	out := &v1.Pod{ObjectMeta: identity(pod), Status: pod.Status, Spec: v1.PodSpec{
@@ -105,6 +109,16 @@ func finishedContainer(c *v1.Container) v1.Container {
 	for i := range c.VolumeMounts { // the status shows them
 		m := &c.VolumeMounts[i]
 		out.VolumeMounts = append(out.VolumeMounts, v1.VolumeMount{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly})
+	}
+	if l := c.Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Size() <= mostOfStop {
+		out.Lifecycle = &v1.Lifecycle{PreStop: l.PreStop}
+	}
+	size := 0
+	for i := range c.Ports {
+		size += c.Ports[i].Size()
+	}
+	if size <= mostOfStop { // a hook may name one
+		out.Ports = c.Ports
 	}
 	return out
 }

@@ -15,6 +15,10 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 )
 
+func stopHook(command string) *v1.LifecycleHandler {
+	return &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{command}}}
+}
+
 // endedPod is a pod that has succeeded, whose containers have arguments of that size.
 func endedPod(size int) *v1.Pod {
 	text := strings.Repeat("x", size)
@@ -26,6 +30,8 @@ func endedPod(size int) *v1.Pod {
 			Name: name, Image: "example.com/" + name + ":1", Args: []string{text}, Env: []v1.EnvVar{{Name: "TEXT", Value: text}}, Resources: resources,
 			VolumeMounts:           []v1.VolumeMount{{Name: "data", MountPath: "/data", ReadOnly: true, SubPath: text}},
 			TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: v1.TerminationMessageReadFile,
+			Ports:     []v1.ContainerPort{{Name: "http", ContainerPort: 80}},
+			Lifecycle: &v1.Lifecycle{PreStop: stopHook("drain"), PostStart: stopHook(text)},
 		}
 	}
 	sidecar := container("sidecar")
@@ -86,6 +92,11 @@ func TestEndedPodsAreReduced(t *testing.T) {
 		}
 		if n := after.Size(); n > 2000 {
 			t.Errorf("%s: the node keeps %d bytes of %d", name, n, before.Size())
+		}
+		for i := range after.Spec.Containers { // another client may have ended the pod, whose containers run
+			if c := &after.Spec.Containers[i]; c.Lifecycle == nil || !equality.Semantic.DeepEqual(c.Lifecycle.PreStop, stopHook("drain")) || len(c.Ports) != 1 {
+				t.Errorf("%s: the node cannot stop %+v", name, c)
+			}
 		}
 		if after.UID != "uid" || after.ResourceVersion != "7" || after.Labels["app"] != "web" || after.Status.Phase != before.Status.Phase {
 			t.Errorf("%s: the node knows the pod as %+v", name, after.ObjectMeta)
