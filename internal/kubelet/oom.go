@@ -17,9 +17,9 @@ const (
 	oomEventRate  = 1.0 / 60
 )
 
-// watchOOM records an event of the node for each process that the kernel kills because
-// the machine has no memory. A process that is killed for the limit of a control group,
-// such as that of its pod, does not count.
+// watchOOM records an event of the node each time that the kernel kills a process because
+// the machine has no memory, as upstream's watcher does (package oom). A process that is
+// killed for the limit of a control group, such as that of its pod, does not count.
 func (k *Kubelet) watchOOM(ctx context.Context, machine node.KernelLogger) {
 	log, err := machine.KernelLog()
 	if err == nil {

@@ -47,9 +47,10 @@ func (l *Local) KernelLog() (io.ReadCloser, error) {
 	return log, nil
 }
 
-// WatchOOM calls killed with the name and the id of each process that the kernel kills
-// because the machine has no memory, until ctx ends. It closes the log. An error says
-// why the log cannot be read any more.
+// WatchOOM calls killed with the name and the id of the process that the kernel kills
+// when the machine has no memory, until ctx ends: of several at once, such as those of a
+// container, with the first. It closes the log. An error says why the log cannot be read
+// any more.
 func WatchOOM(ctx context.Context, log io.ReadCloser, killed func(process string, pid int)) error {
 	stop := context.AfterFunc(ctx, func() { _ = log.Close() })
 	defer func() {
@@ -57,7 +58,7 @@ func WatchOOM(ctx context.Context, log io.ReadCloser, killed func(process string
 			_ = log.Close()
 		}
 	}()
-	record := make([]byte, maxRecord)
+	record, begun := make([]byte, maxRecord), false // begun: a process is about to be killed
 	for {
 		n, err := log.Read(record)
 		switch {
@@ -67,31 +68,40 @@ func WatchOOM(ctx context.Context, log io.ReadCloser, killed func(process string
 		case err != nil:
 			return err
 		default:
-			if process, pid, ok := oomVictim(string(record[:n])); ok {
+			text := kernelText(string(record[:n]))
+			if process, pid, ok := oomVictim(text); ok && begun {
 				killed(process, pid)
 			}
+			begun = strings.Contains(text, "invoked oom-killer:") || begun && !strings.Contains(text, killedProcess)
 		}
 	}
 }
 
-// oomVictim returns the process that was killed because the machine has no memory, if a
-// record of the kernel's log says so. The record of a process that was killed for the
-// limit of a control group, such as that of a pod, begins with "Memory cgroup". A record
-// has this form (Documentation/ABI/testing/dev-kmsg), of which the first number has the
-// facility above its lowest three bits; it is 0 for the kernel:
+// kernelText returns the text of a record of the kernel's log, "" if a user has written
+// it. A record has this form (Documentation/ABI/testing/dev-kmsg), of which the first
+// number has the facility above its lowest three bits; it is 0 for the kernel:
 //
 //	3,1342,81267,-;Out of memory: Killed process 91 (postgres) total-vm:1000kB, anon-rss:…
-func oomVictim(record string) (process string, pid int, ok bool) {
+func kernelText(record string) string {
 	prefix, text, _ := strings.Cut(record, ";")
 	priority, _, _ := strings.Cut(prefix, ",")
-	if n, err := strconv.Atoi(priority); err != nil || n < 0 || n>>3 != 0 || !strings.HasPrefix(text, "Out of memory") {
-		return "", 0, false
+	if n, err := strconv.Atoi(priority); err != nil || n>>3 != 0 {
+		return ""
 	}
-	_, victim, _ := strings.Cut(text, ": Killed process ")
+	return text
+}
+
+const killedProcess = ": Killed process "
+
+// oomVictim returns the process that was killed because the machine has no memory, if a
+// text of the kernel's log says so. That of a process that was killed for the limit of a
+// control group, such as that of a pod, begins with "Memory cgroup".
+func oomVictim(text string) (process string, pid int, ok bool) {
+	cause, victim, _ := strings.Cut(text, killedProcess)
 	number, name, _ := strings.Cut(victim, " (")
 	end := strings.LastIndex(name, ") total-vm:") // the name may have parentheses
 	pid, err := strconv.Atoi(number)
-	if err != nil || end < 0 {
+	if err != nil || end < 0 || !strings.HasPrefix(cause, "Out of memory") {
 		return "", 0, false
 	}
 	return name[:end], pid, true

@@ -26,7 +26,7 @@ func TestOOMVictim(t *testing.T) {
 		"": "",
 	} {
 		got := ""
-		if process, pid, ok := oomVictim(record); ok {
+		if process, pid, ok := oomVictim(kernelText(record)); ok {
 			got = fmt.Sprint(process, " ", pid)
 		}
 		if got != want {
@@ -60,6 +60,7 @@ func (r *records) Close() error {
 }
 
 // The log is read until the kubelet ends, also if records are lost, and is closed once.
+// Of the processes that are killed together, the first counts.
 func TestWatchOOM(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &records{make(chan string), make(chan struct{})}
@@ -67,7 +68,19 @@ func TestWatchOOM(t *testing.T) {
 		var killed []int
 		ended := make(chan error)
 		go func() { ended <- WatchOOM(ctx, log, func(_ string, pid int) { killed = append(killed, pid) }) }()
-		for _, record := range []string{"6,1,1,-;usb 1-1: new device\n", "3,2,2,-;Out of memory: Killed process 1 (a) total-vm:1kB\n", "", "3,9,9,-;Out of memory: Killed process 2 (b) total-vm:1kB\n"} {
+		for _, record := range []string{
+			"6,1,1,-;usb 1-1: new device\n",
+			"4,2,2,-;a invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0\n",
+			"6,3,3,-;Mem-Info:\n",
+			"3,4,4,-;Out of memory: Killed process 1 (a) total-vm:1kB\n",
+			"3,5,5,-;Out of memory: Killed process 11 (a) total-vm:1kB\n",
+			"4,6,6,-;b invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0\n",
+			"3,7,7,-;Memory cgroup out of memory: Killed process 12 (b) total-vm:1kB\n",
+			"3,8,8,-;Out of memory: Killed process 13 (b) total-vm:1kB\n",
+			"4,9,9,-;b invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0\n",
+			"",
+			"3,99,99,-;Out of memory: Killed process 2 (b) total-vm:1kB\n",
+		} {
 			log.next <- record
 		}
 		synctest.Wait()
