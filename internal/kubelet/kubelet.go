@@ -257,7 +257,7 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 		Access: k.config.Access, Configuration: c, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.Healthy,
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,
-			Files: k.config.Files, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, ImageFS: k.images.FileSystem,
+			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, ImageFS: k.images.FileSystem,
 			PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),

@@ -2,10 +2,10 @@ package eviction
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/compute"
@@ -45,8 +45,10 @@ const (
 	countsAtATime = 2
 	// countLease is after how long the count of a tree that hangs delays no others.
 	countLease = 10 * time.Second
-	// countAge is how long a count is good enough for others.
+	// countAge is how long a count is good enough to evict pods.
 	countAge = period / 2
+	// shownAge is how long a count is good enough to be shown. It is upstream's.
+	shownAge = time.Minute
 	// A pod is not counted again for countPause times as long as the last time took,
 	// and for maxCountPause at most.
 	countPause    = 4
@@ -57,10 +59,18 @@ func newCounter(f files.FS) *counter {
 	return &counter{files: f, line: compute.NewQueue(countsAtATime, 1, countLease), pods: map[types.UID]*counted{}}
 }
 
-// count counts a tree of a pod, unless that was done a moment ago. It ends early, with
-// an error, only while it waits for its turn.
-func (c *counter) count(ctx context.Context, uid types.UID, path string) count {
-	if known, ok := c.known(uid, path); ok {
+// Count returns how much a tree of a pod has, and when that was: at most a minute ago.
+// If it has to be counted, pods share the time for that, as when the Manager counts them.
+// It ends early, with an error, only while it waits for its turn.
+func (m *Manager) Count(ctx context.Context, uid types.UID, path string) (bytes, inodes int64, at time.Time, err error) {
+	tree := m.counter.count(ctx, uid, path, shownAge)
+	return tree.bytes, tree.inodes, tree.at, tree.err
+}
+
+// count counts a tree of a pod, unless that was done less than age ago. It ends early,
+// with an error, only while it waits for its turn.
+func (c *counter) count(ctx context.Context, uid types.UID, path string, age time.Duration) count {
+	if known, ok := c.known(uid, path, age); ok {
 		return known
 	}
 	turn, err := c.line.Acquire(ctx, string(uid))
@@ -68,7 +78,7 @@ func (c *counter) count(ctx context.Context, uid types.UID, path string) count {
 		return count{err: err}
 	}
 	defer turn.Release()
-	if known, ok := c.known(uid, path); ok {
+	if known, ok := c.known(uid, path, age); ok {
 		return known
 	}
 	now := count{at: time.Now()}
@@ -80,13 +90,13 @@ func (c *counter) count(ctx context.Context, uid types.UID, path string) count {
 	return now
 }
 
-// known returns what a tree had a moment ago.
-func (c *counter) known(uid types.UID, path string) (known count, ok bool) {
+// known returns what a tree had less than age ago.
+func (c *counter) known(uid types.UID, path string, age time.Duration) (known count, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known, ok = c.of(uid).trees[path]
 	known.took = 0
-	return known, ok && time.Since(known.at) < countAge
+	return known, ok && time.Since(known.at) < age
 }
 
 // of returns what is known of a pod, to change it. The caller holds mu.
@@ -119,16 +129,14 @@ func (c *counter) end(uid types.UID, took time.Duration) {
 	pod.busy, pod.next = false, time.Now().Add(min(countPause*took, maxCountPause))
 }
 
-// keep forgets all pods but these, and those whose limits are being checked.
-func (c *counter) keep(pods []*v1.Pod) {
-	there := make(map[types.UID]bool, len(pods))
-	for _, p := range pods {
-		there[p.UID] = true
-	}
+// forget drops what is too old for anybody.
+func (c *counter) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	for uid, pod := range c.pods {
-		if !there[uid] && !pod.busy {
+		maps.DeleteFunc(pod.trees, func(_ string, tree count) bool { return now.Sub(tree.at) >= shownAge })
+		if len(pod.trees) == 0 && !pod.busy && !now.Before(pod.next) {
 			delete(c.pods, uid)
 		}
 	}

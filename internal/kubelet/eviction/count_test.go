@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
@@ -36,7 +37,7 @@ func TestPodsShareTheTimeOfCounting(t *testing.T) {
 		c := newCounter(disk)
 		count := func(pod types.UID, trees int) {
 			for i := range trees {
-				if n := c.count(t.Context(), pod, fmt.Sprint(i)); n.err != nil || n.bytes != 1 {
+				if n := c.count(t.Context(), pod, fmt.Sprint(i), countAge); n.err != nil || n.bytes != 1 {
 					t.Errorf("%s: %+v", pod, n)
 				}
 			}
@@ -51,16 +52,19 @@ func TestPodsShareTheTimeOfCounting(t *testing.T) {
 		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("three trees were counted after %v, beside pods with many", took)
 		}
-		if n := c.count(t.Context(), "web", "2"); n.err != nil || n.bytes != 1 || n.took != 0 {
+		if n := c.count(t.Context(), "web", "2", countAge); n.err != nil || n.bytes != 1 || n.took != 0 {
 			t.Errorf("what was just counted: %+v", n)
 		}
 		all.Wait()
 		if n := disk.most.Load(); n != countsAtATime {
 			t.Errorf("%d trees were counted at a time, want %d", n, countsAtATime)
 		}
-		c.keep([]*v1.Pod{{}})
-		if len(c.pods) > 0 {
-			t.Errorf("%d pods that are gone are remembered", len(c.pods))
+		if n := c.count(t.Context(), "web", "2", shownAge+time.Hour); n.took != 0 {
+			t.Errorf("what was counted before, for somebody who takes it: %+v", n)
+		}
+		time.Sleep(shownAge)
+		if c.forget(); len(c.pods) > 0 {
+			t.Errorf("%d pods are remembered whose counts are old", len(c.pods))
 		}
 	})
 }
@@ -71,7 +75,7 @@ func TestASlowPodRests(t *testing.T) {
 		c := newCounter(&files.Memory{})
 		for _, test := range []struct{ took, rest time.Duration }{{0, 0}, {5 * time.Second, 20 * time.Second}, {time.Hour, time.Minute}} {
 			if !c.begin("a") || c.begin("a") {
-				t.Fatalf("a check begins not once")
+				t.Fatal("a check does not begin, or begins twice")
 			}
 			c.end("a", test.took)
 			if test.rest > 0 && c.begin("a") {

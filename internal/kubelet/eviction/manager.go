@@ -286,12 +286,11 @@ func (m *Manager) evict(p *v1.Pod, signal, message string, annotations map[strin
 // enforceStorage evicts pods that use more disk than their own limits or those
 // of their volumes allow. It counts each pod that is due in a goroutine of checks.
 func (m *Manager) enforceStorage(ctx context.Context, checks *supervise.WaitGroup) {
-	pods := m.config.Pods.Evictable()
-	m.counter.keep(pods)
+	m.counter.forget()
 	if !*m.config.Configuration.LocalStorageCapacityIsolation {
 		return
 	}
-	bounded := slices.DeleteFunc(pods, func(p *v1.Pod) bool { return !limited(p) })
+	bounded := slices.DeleteFunc(m.config.Pods.Evictable(), func(p *v1.Pod) bool { return !limited(p) })
 	if len(bounded) == 0 {
 		return
 	}

@@ -106,7 +106,7 @@ func (u *usage) disk(ctx context.Context, pod *v1.Pod, where area, stop func(*di
 // count returns the bytes of a tree, and records in d how long that took and if there
 // may be more.
 func (u *usage) count(ctx context.Context, d *diskUsage, uid types.UID, path string) int64 {
-	tree := u.counter.count(ctx, uid, path)
+	tree := u.counter.count(ctx, uid, path, countAge)
 	d.took += tree.took
 	if tree.err != nil {
 		d.Uncounted = tree.err
@@ -159,7 +159,7 @@ func (u *usage) candidate(ctx context.Context, pod *v1.Pod, name v1.ResourceName
 		}
 	case inodes:
 		if where.node {
-			tree := u.counter.count(ctx, pod.UID, u.sources.Volumes.PodDir(pod.UID))
+			tree := u.counter.count(ctx, pod.UID, u.sources.Volumes.PodDir(pod.UID), countAge)
 			c.Used, c.Uncounted = tree.inodes, tree.err
 		}
 		for _, s := range u.stats[pod.UID] {

@@ -19,10 +19,10 @@ func TestSummaryOfNetworkLogsAndSwap(t *testing.T) {
 	p.PodLogsDir = "/var/log/pods"
 	p.Machine.(*node.Fixed).Mounts = map[string]node.FileSystem{p.PodLogsDir: {Bytes: 10, Total: 100}}
 	log := "/var/log/pods/default_web_uid-web/main/0.log"
-	if err := p.Files.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+	if err := runtime.disk.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Files.WriteFile(log, []byte("1234567"), 0o644); err != nil {
+	if err := runtime.disk.WriteFile(log, []byte("1234567"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	runtime.containers[0].Swap = &runtimeapi.SwapUsage{SwapUsageBytes: number(3)}

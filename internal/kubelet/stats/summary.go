@@ -5,6 +5,7 @@ package stats
 
 import (
 	"context"
+	"errors"
 	"path"
 	"path/filepath"
 	"sync"
@@ -19,11 +20,11 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
-	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/pod"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 func pointer[T any](v T) *T { return &v }
@@ -35,8 +36,10 @@ type Provider struct {
 	Pods     func() []pod.Observed
 	Runtime  internalapi.RuntimeService
 	Machine  node.Machine
-	Files    files.FS
-	Volumes  interface {
+	// Count counts the files of a tree of a pod, or returns what was counted at most a
+	// minute ago. It ends early only while it waits for its turn: if ctx ends.
+	Count   func(ctx context.Context, uid types.UID, path string) (bytes, inodes int64, at time.Time, err error)
+	Volumes interface {
 		PodDir(uid types.UID) string
 		EmptyDir(uid types.UID, volume string) string
 	}
@@ -53,6 +56,9 @@ type Provider struct {
 	cpuTime  time.Time
 }
 
+// countTime bounds how long Summary counts files: what is not counted then is left out.
+const countTime = 15 * time.Second
+
 // Summary returns the content of /stats/summary: CPU, memory, processes and disk
 // of the node and of each running pod. With onlyCPUAndMemory it counts no files.
 // It fails if the runtime does not answer.
@@ -67,45 +73,58 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 		networks = p.networks(ctx)
 	}
 	out := &statsapi.Summary{Node: p.nodeStats(ctx, now, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
+	var running []pod.Observed
 	for _, pod := range p.Pods() {
-		observed := pod.Runtime
-		if len(observed.Running()) == 0 {
+		if len(pod.Runtime.Running()) == 0 {
 			continue
 		}
-		st := statsapi.PodStats{PodRef: statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: string(pod.UID)}, Containers: []statsapi.ContainerStats{}}
-		if s := observed.ReadySandbox(); s != nil {
-			st.StartTime = metav1.NewTime(s.CreatedAt)
+		st := p.podStats(pod, byPod[pod.UID], now)
+		if s := pod.Runtime.ReadySandbox(); s != nil {
 			st.Network = network(networks[s.ID], now)
 		}
-		var cores uint64
-		for _, s := range byPod[pod.UID] {
-			running := observed.FindID(s.GetAttributes().GetId())
-			if running == nil || running.State != cri.Running {
-				continue
-			}
-			c := containerStats(s)
-			c.StartTime = metav1.NewTime(running.StartedAt)
-			p.addPressure(&c, path.Join(cgroup.Pod(p.CGroups.Configuration.CgroupRoot, podquery.QOSClass(pod.Pod), pod.UID), running.ID), now)
-			if !onlyCPUAndMemory {
-				c.Logs = p.logs(pod.Pod, running.Name, now)
-			}
-			if c.CPU != nil && c.CPU.UsageNanoCores != nil {
-				cores += *c.CPU.UsageNanoCores
-			}
-			st.Containers = append(st.Containers, c)
-		}
-		if usage, err := p.CGroups.Usage(pod.Pod); err == nil {
-			st.CPU, st.Memory = fromGroup(usage, now)
-			st.Swap, st.IO = swap(usage, now), ioStats(usage.Pressures, now)
-			st.CPU.UsageNanoCores = &cores
-			st.ProcessStats = &statsapi.ProcessStats{ProcessCount: pointer(usage.Processes)}
-		}
-		if !onlyCPUAndMemory {
-			p.podDisk(&st, pod.Pod, now)
-		}
-		out.Pods = append(out.Pods, st)
+		running, out.Pods = append(running, pod), append(out.Pods, st)
 	}
-	return out, nil
+	if onlyCPUAndMemory {
+		return out, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	// A pod with many files delays no other.
+	errs := supervise.ForEach(len(running), func(i int) error {
+		p.addDisk(ctx, &out.Pods[i], running[i].Pod, now)
+		return nil
+	})
+	return out, errors.Join(errs...)
+}
+
+// podStats returns the CPU, memory and processes of a running pod, and the writable
+// layers of its containers.
+func (p *Provider) podStats(pod pod.Observed, ofContainers []*runtimeapi.ContainerStats, now metav1.Time) statsapi.PodStats {
+	st := statsapi.PodStats{PodRef: statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: string(pod.UID)}, Containers: []statsapi.ContainerStats{}}
+	if s := pod.Runtime.ReadySandbox(); s != nil {
+		st.StartTime = metav1.NewTime(s.CreatedAt)
+	}
+	var cores uint64
+	for _, s := range ofContainers {
+		running := pod.Runtime.FindID(s.GetAttributes().GetId())
+		if running == nil || running.State != cri.Running {
+			continue
+		}
+		c := containerStats(s)
+		c.StartTime = metav1.NewTime(running.StartedAt)
+		p.addPressure(&c, path.Join(cgroup.Pod(p.CGroups.Configuration.CgroupRoot, podquery.QOSClass(pod.Pod), pod.UID), running.ID), now)
+		if c.CPU != nil && c.CPU.UsageNanoCores != nil {
+			cores += *c.CPU.UsageNanoCores
+		}
+		st.Containers = append(st.Containers, c)
+	}
+	if usage, err := p.CGroups.Usage(pod.Pod); err == nil {
+		st.CPU, st.Memory = fromGroup(usage, now)
+		st.Swap, st.IO = swap(usage, now), ioStats(usage.Pressures, now)
+		st.CPU.UsageNanoCores = &cores
+		st.ProcessStats = &statsapi.ProcessStats{ProcessCount: pointer(usage.Processes)}
+	}
+	return st
 }
 
 func containerStats(s *runtimeapi.ContainerStats) statsapi.ContainerStats {
@@ -192,15 +211,22 @@ func network(interfaces []Interface, now metav1.Time) *statsapi.NetworkStats {
 	return n
 }
 
-// logs returns the disk usage of a container's logs, nil if it cannot be
-// counted.
-func (p *Provider) logs(pod *v1.Pod, container string, now metav1.Time) *statsapi.FsStats {
-	directory := filepath.Join(spec.PodLogDirectory(p.PodLogsDir, pod.Namespace, pod.Name, string(pod.UID)), container)
-	bytes, inodes, err := p.Files.Usage(directory)
+// counted returns the disk usage of a tree of a pod, nil if it cannot be counted.
+func (p *Provider) counted(ctx context.Context, uid types.UID, path string) *statsapi.FsStats {
+	bytes, inodes, at, err := p.Count(ctx, uid, path)
 	if err != nil {
 		return nil
 	}
-	out := &statsapi.FsStats{Time: now, UsedBytes: pointer(uint64(bytes)), InodesUsed: pointer(uint64(inodes))}
+	return &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: pointer(uint64(bytes)), InodesUsed: pointer(uint64(inodes))}
+}
+
+// logs returns the disk usage of a container's logs, nil if it cannot be
+// counted.
+func (p *Provider) logs(ctx context.Context, pod *v1.Pod, container string, now metav1.Time) *statsapi.FsStats {
+	out := p.counted(ctx, pod.UID, filepath.Join(spec.PodLogDirectory(p.PodLogsDir, pod.Namespace, pod.Name, string(pod.UID)), container))
+	if out == nil {
+		return nil
+	}
 	if fs, err := p.Machine.FileSystem(p.PodLogsDir); err == nil {
 		whole := fsStats(now, fs)
 		out.AvailableBytes, out.CapacityBytes, out.Inodes, out.InodesFree = whole.AvailableBytes, whole.CapacityBytes, whole.Inodes, whole.InodesFree
@@ -268,12 +294,13 @@ func (p *Provider) nodeCores(total uint64) *uint64 {
 	return pointer(uint64(float64(total-last) / now.Sub(at).Seconds()))
 }
 
-// podDisk adds the disk usage of the pod, which includes the usage of its
-// containers, and the disk usage of its volumes.
-func (p *Provider) podDisk(st *statsapi.PodStats, pod *v1.Pod, now metav1.Time) {
-	bytes, inodes, err := p.Files.Usage(p.Volumes.PodDir(pod.UID))
-	if err == nil {
-		whole := &statsapi.FsStats{Time: now, UsedBytes: pointer(uint64(bytes)), InodesUsed: pointer(uint64(inodes))}
+// addDisk adds the disk usage of the logs of a pod's containers, that of the pod, which
+// includes the usage of its containers, and that of its volumes.
+func (p *Provider) addDisk(ctx context.Context, st *statsapi.PodStats, pod *v1.Pod, now metav1.Time) {
+	for i := range st.Containers {
+		st.Containers[i].Logs = p.logs(ctx, pod, st.Containers[i].Name, now)
+	}
+	if whole := p.counted(ctx, pod.UID, p.Volumes.PodDir(pod.UID)); whole != nil {
 		for i := range st.Containers {
 			addUsage(whole, st.Containers[i].Rootfs)
 			addUsage(whole, st.Containers[i].Logs)
@@ -285,8 +312,8 @@ func (p *Provider) podDisk(st *statsapi.PodStats, pod *v1.Pod, now metav1.Time) 
 		if vol.EmptyDir == nil {
 			continue
 		}
-		if bytes, inodes, err := p.Files.Usage(p.Volumes.EmptyDir(pod.UID, vol.Name)); err == nil {
-			st.VolumeStats = append(st.VolumeStats, statsapi.VolumeStats{Name: vol.Name, FsStats: statsapi.FsStats{Time: now, UsedBytes: pointer(uint64(bytes)), InodesUsed: pointer(uint64(inodes))}})
+		if used := p.counted(ctx, pod.UID, p.Volumes.EmptyDir(pod.UID, vol.Name)); used != nil {
+			st.VolumeStats = append(st.VolumeStats, statsapi.VolumeStats{Name: vol.Name, FsStats: *used})
 		}
 	}
 	if p.Measured != nil {

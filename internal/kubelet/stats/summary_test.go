@@ -25,9 +25,10 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/pod"
 )
 
-// measured is a runtime with fixed statistics.
+// measured is a runtime with fixed statistics, and the disk of its node.
 type measured struct {
 	*inmemory.Runtime
+	disk       *files.Memory
 	containers []*runtimeapi.ContainerStats
 	sandboxes  []*runtimeapi.PodSandboxStats
 	err        error
@@ -103,8 +104,10 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 		}},
 		{Pod: done, Runtime: &cri.Pod{Containers: []*cri.Container{{ID: "ended", Name: "main", State: cri.Exited}}}},
 	}
+	memory := &files.Memory{}
 	runtime := &measured{
 		Runtime:    inmemory.New(),
+		disk:       memory,
 		containers: []*runtimeapi.ContainerStats{statsOf("uid-web", "new", "main", 300), statsOf("uid-web", "old", "main", 900), statsOf("uid-done", "ended", "main", 900)},
 		sandboxes: []*runtimeapi.PodSandboxStats{{
 			Attributes: &runtimeapi.PodSandboxAttributes{Id: "sandbox"},
@@ -113,7 +116,6 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 			}}},
 		}},
 	}
-	memory := &files.Memory{}
 	for path, content := range map[string]string{"/pods/uid-web/cache/file": "12345", "/pods/uid-web/config/key": "123"} {
 		if err := memory.MkdirAll(path[:len(path)-len("/file")+1], 0o755); err != nil {
 			t.Fatal(err)
@@ -123,7 +125,11 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 		}
 	}
 	return &Provider{
-		NodeName: "alpha", Started: started, Pods: func() []pod.Observed { return observed }, Runtime: runtime, Files: memory, Volumes: directories{},
+		NodeName: "alpha", Started: started, Pods: func() []pod.Observed { return observed }, Runtime: runtime, Volumes: directories{},
+		Count: func(_ context.Context, _ types.UID, path string) (bytes, inodes int64, at time.Time, err error) {
+			bytes, inodes, err = memory.Usage(path)
+			return bytes, inodes, started, err
+		},
 		Machine: &node.Fixed{
 			Resources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")},
 			System:    v1.NodeSystemInfo{BootID: "boot"},
@@ -164,6 +170,37 @@ func TestSummaryOfPods(t *testing.T) {
 	if *got.EphemeralStorage.UsedBytes < 8 || len(got.VolumeStats) != 1 || got.VolumeStats[0].Name != "cache" {
 		t.Errorf("storage %+v, volumes %+v, want the emptyDir only", got.EphemeralStorage, got.VolumeStats)
 	}
+}
+
+// The summary waits a bounded time for a pod whose files take very long to be counted,
+// and has all else of it and of other pods.
+func TestSummaryWithManyFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newProvider(t)
+		observed := p.Pods()
+		slow := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "slow", Namespace: "default", UID: "uid-slow"}}
+		observed = append([]pod.Observed{{Pod: slow, Runtime: observed[0].Runtime}}, observed...)
+		p.Pods = func() []pod.Observed { return observed }
+		count := p.Count
+		p.Count = func(ctx context.Context, uid types.UID, path string) (bytes, inodes int64, at time.Time, err error) {
+			if uid == slow.UID {
+				<-ctx.Done()
+				return 0, 0, time.Time{}, ctx.Err()
+			}
+			return count(ctx, uid, path)
+		}
+		began := time.Now()
+		summary, err := p.Summary(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > countTime {
+			t.Errorf("the summary took %v", took)
+		}
+		if len(summary.Pods) != 2 || summary.Pods[0].PodRef.Name != "slow" || summary.Pods[0].EphemeralStorage != nil || summary.Pods[0].Network == nil || summary.Pods[1].EphemeralStorage == nil {
+			t.Errorf("pods %+v", summary.Pods)
+		}
+	})
 }
 
 func TestSummaryOfTheNode(t *testing.T) {
