@@ -45,9 +45,6 @@ import (
 // Name is the plugin's name in configurations.
 const Name = "DynamicResources"
 
-// celCacheSize bounds the compiled expressions of selectors.
-const celCacheSize = 1000
-
 // Factory describes the plugin.
 func Factory() framework.Factory {
 	return framework.WithArguments(Name, setDefaults, validate, newPlugin)
@@ -82,16 +79,13 @@ func newPlugin(ctx context.Context, a *kubescheduler.DynamicResourcesArgs, h *fr
 		return framework.NewStatus(framework.UnschedulableAndUnresolvable, Name, reason)
 	}
 	p := &plugin{
-		client:   h.Client,
-		claims:   framework.Share(h, Name, func() *claims { return newClaims(resources.ResourceClaims().Informer().GetIndexer()) }),
-		classes:  resources.DeviceClasses().Lister(),
-		extended: extended,
-		slices:   resources.ResourceSlices().Lister(),
-		features: featuresOf(h.Features),
-		celCache: cel.NewCache(celCacheSize, cel.Features{
-			EnableConsumableCapacity: h.Features.Enabled(feature.DRAConsumableCapacity),
-			EnableListTypeAttributes: h.Features.Enabled(feature.DRAListTypeAttributes),
-		}),
+		client:         h.Client,
+		claims:         sharedClaims(h),
+		classes:        resources.DeviceClasses().Lister(),
+		extended:       extended,
+		slices:         resources.ResourceSlices().Lister(),
+		features:       featuresOf(h.Features),
+		celCache:       newCELCache(h.Features),
 		handle:         h,
 		bindingTimeout: a.BindingTimeout.Duration,
 		states:         framework.NewStateKey[*state](h),

@@ -21,11 +21,13 @@ func BalancedFactory() framework.Factory {
 
 type balanced struct {
 	resources []kubescheduler.ResourceSpec
+	devices   *devices
 	skip      *framework.Status
 }
 
-func newBalanced(_ context.Context, a *kubescheduler.NodeResourcesBalancedAllocationArgs, _ *framework.Handle) (framework.Plugin, error) {
-	return &balanced{resources: a.Resources, skip: framework.NewStatus(framework.Skip, BalancedName)}, nil
+func newBalanced(ctx context.Context, a *kubescheduler.NodeResourcesBalancedAllocationArgs, h *framework.Handle) (framework.Plugin, error) {
+	devices, err := newDevices(ctx, h, a.Resources)
+	return &balanced{resources: a.Resources, devices: devices, skip: framework.NewStatus(framework.Skip, BalancedName)}, err
 }
 
 // Name implements framework.Plugin.
@@ -45,15 +47,22 @@ func (b *balanced) PreScore(_ context.Context, _ *framework.CycleState, pod *fra
 // Score implements framework.ScorePlugin: how much nearer to each other the
 // pod brings the used fractions of the resources. A node whose balance stays
 // as it is gets 75; those that are thrown out of balance get as little as 50.
-func (b *balanced) Score(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+// Devices stand for an extended resource that the node does not have itself.
+func (b *balanced) Score(ctx context.Context, cycle *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
 	var before, after fractions
 	for i := range b.resources {
 		name := v1.ResourceName(b.resources[i].Name)
-		capacity, want := n.Allocatable.Of(name), pod.Requests.Of(name)
-		if capacity == 0 || want == 0 && isScalar(name) {
+		want := pod.Requests.Of(name)
+		if want == 0 && isScalar(name) {
 			continue
 		}
-		used := n.Requested.Of(name)
+		used, capacity := n.Requested.Of(name), n.Allocatable.Of(name)
+		if capacity == 0 {
+			used, capacity = b.devices.usage(ctx, cycle, name, n)
+		}
+		if capacity == 0 {
+			continue
+		}
 		before.add(used, capacity)
 		after.add(amount.Sum(used, want), capacity)
 	}
@@ -101,9 +110,10 @@ func (f *fractions) deviation() float64 {
 	return math.Sqrt(squares / float64(f.count))
 }
 
-// SignPod implements framework.SignPlugin.
-func (*balanced) SignPod(pod *framework.PodInfo) (fragment string, ok bool) {
-	return pod.RequestsSignature(), true
+// SignPod implements framework.SignPlugin. Pods with extended resources do not sign if
+// devices may count: those are allocated without a change of the node.
+func (b *balanced) SignPod(pod *framework.PodInfo) (fragment string, ok bool) {
+	return pod.RequestsSignature(), b.devices == nil || len(pod.Requests.Scalar) == 0
 }
 
 // EventsToRegister implements framework.EnqueueExtensions: it rejects no pod.

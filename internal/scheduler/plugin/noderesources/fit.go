@@ -39,12 +39,15 @@ type fit struct {
 }
 
 func newFit(ctx context.Context, a *kubescheduler.NodeResourcesFitArgs, h *framework.Handle) (framework.Plugin, error) {
-	f := &fit{resources: a.IgnoredResources, groups: a.IgnoredResourceGroups, strategy: newStrategy(a.ScoringStrategy)}
+	strategy, err := newStrategy(ctx, a.ScoringStrategy, h)
+	if err != nil {
+		return nil, err
+	}
+	f := &fit{resources: a.IgnoredResources, groups: a.IgnoredResourceGroups, strategy: strategy}
 	if h == nil || h.Informers == nil {
 		return f, nil
 	}
 	f.nodes, f.bound = h.Informers.Core().V1().Nodes().Lister(), h.Bound
-	var err error
 	f.classes, err = extendedresource.New(ctx, h.Informers)
 	return f, err
 }
@@ -112,8 +115,8 @@ func isScalar(name v1.ResourceName) bool {
 }
 
 // Score implements framework.ScorePlugin.
-func (f *fit) Score(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
-	return f.strategy.score(pod, n), nil
+func (f *fit) Score(ctx context.Context, cycle *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	return f.strategy.score(ctx, cycle, pod, n), nil
 }
 
 // SignPod implements framework.SignPlugin. Pods with extended resources do not

@@ -29,8 +29,9 @@ func ScorerFactory(name string, kind kubescheduler.ScoringStrategyType) framewor
 		}
 		setResourceDefaults(&s.Resources)
 	}
-	return framework.WithArguments(name, setDefaults, validateStrategy, func(_ context.Context, s *kubescheduler.ScoringStrategy, _ *framework.Handle) (framework.Plugin, error) {
-		return &scorer{name: name, strategy: newStrategy(s)}, nil
+	return framework.WithArguments(name, setDefaults, validateStrategy, func(ctx context.Context, s *kubescheduler.ScoringStrategy, h *framework.Handle) (framework.Plugin, error) {
+		strategy, err := newStrategy(ctx, s, h)
+		return &scorer{name: name, strategy: strategy}, err
 	})
 }
 
@@ -43,8 +44,8 @@ type scorer struct {
 func (s *scorer) Name() string { return s.name }
 
 // Score implements framework.ScorePlugin.
-func (s *scorer) Score(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
-	return s.strategy.score(pod, n), nil
+func (s *scorer) Score(ctx context.Context, cycle *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	return s.strategy.score(ctx, cycle, pod, n), nil
 }
 
 // EventsToRegister implements framework.EnqueueExtensions: it rejects no pod.

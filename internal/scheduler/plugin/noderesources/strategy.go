@@ -1,6 +1,7 @@
 package noderesources
 
 import (
+	"context"
 	"math"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,24 +20,29 @@ type strategy struct {
 	rate func(used, capacity int64) int64
 	// positive leaves resources with the score 0 out of the mean and rounds it.
 	positive bool
+	devices  *devices
 }
 
 // newStrategy returns the strategy that the arguments describe.
-func newStrategy(s *kubescheduler.ScoringStrategy) strategy {
-	out := strategy{resources: s.Resources, rate: least}
+func newStrategy(ctx context.Context, s *kubescheduler.ScoringStrategy, h *framework.Handle) (strategy, error) {
+	devices, err := newDevices(ctx, h, s.Resources)
+	if err != nil {
+		return strategy{}, err
+	}
+	out := strategy{resources: s.Resources, rate: least, devices: devices}
 	switch s.Type {
 	case kubescheduler.MostAllocated:
 		out.rate = most
 	case kubescheduler.RequestedToCapacityRatio:
 		out.rate, out.positive = utilization.Line(s.RequestedToCapacityRatio.Shape), true
 	}
-	return out
+	return out, nil
 }
 
-func (s *strategy) score(pod *framework.PodInfo, n *framework.NodeInfo) int64 {
+func (s *strategy) score(ctx context.Context, cycle *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) int64 {
 	var sum, weights int64
 	for i := range s.resources {
-		used, capacity := usage(v1.ResourceName(s.resources[i].Name), pod, n)
+		used, capacity := s.usage(ctx, cycle, v1.ResourceName(s.resources[i].Name), pod, n)
 		if capacity == 0 {
 			continue
 		}
@@ -58,8 +64,9 @@ func (s *strategy) score(pod *framework.PodInfo, n *framework.NodeInfo) int64 {
 
 // usage is how much of a resource is used with the pod on the node, and how
 // much there is. Containers that request no CPU or memory count with a floor.
-// The capacity is 0 for a resource that does not count.
-func usage(name v1.ResourceName, pod *framework.PodInfo, n *framework.NodeInfo) (used, capacity int64) {
+// Devices stand for an extended resource that the node does not have itself. The
+// capacity is 0 for a resource that does not count.
+func (s *strategy) usage(ctx context.Context, cycle *framework.CycleState, name v1.ResourceName, pod *framework.PodInfo, n *framework.NodeInfo) (used, capacity int64) {
 	switch name {
 	case v1.ResourceCPU:
 		return amount.Sum(n.NonZeroRequested.CPU, pod.NonZeroCPU), n.Allocatable.CPU
@@ -70,7 +77,11 @@ func usage(name v1.ResourceName, pod *framework.PodInfo, n *framework.NodeInfo) 
 	if want == 0 && isScalar(name) {
 		return 0, 0
 	}
-	return amount.Sum(n.Requested.Of(name), want), n.Allocatable.Of(name)
+	used, capacity = n.Requested.Of(name), n.Allocatable.Of(name)
+	if capacity == 0 {
+		used, capacity = s.devices.usage(ctx, cycle, name, n)
+	}
+	return amount.Sum(used, want), capacity
 }
 
 // least is the share that stays free.
