@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -205,16 +204,18 @@ func TestALingeringVictimIsWaitedFor(t *testing.T) {
 	}, node("a"), node("b"), one("a1", "a", 1), one("a2", "a", 1), one("b1", "b", 1), one("b2", "b", 1))
 }
 
+// oneDisruption is a version of a budget of the pods of the app db.
+func oneDisruption(version string) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "budget", ResourceVersion: version},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1},
+	}
+}
+
 // A budget that allows one disruption loses one pod, although its status is
 // not current when the second decision is made.
 func TestTwoPreemptorsShareABudget(t *testing.T) {
-	allows := func(n int32) runtime.Object {
-		return &policyv1.PodDisruptionBudget{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "budget", ResourceVersion: "7"},
-			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}},
-			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: n},
-		}
-	}
 	web := labeled("app", "db")
 	simulate(t, func(*simulation) {}, func(s *simulation) {
 		s.add(preemptor("p0", "1", 10))
@@ -229,7 +230,89 @@ func TestTwoPreemptorsShareABudget(t *testing.T) {
 		if len(s.deleted()) != 2 || protected != 1 {
 			t.Errorf("evicted %v, want one of each node", s.deleted())
 		}
-	}, allows(1), node("a"), node("b"), one("a1", "a", 1, web), one("a2", "a", 1, web), one("b1", "b", 5), one("b2", "b", 5))
+	}, oneDisruption("7"), node("a"), node("b"), one("a1", "a", 1, web), one("a2", "a", 1, web), one("b1", "b", 5), one("b2", "b", 5))
+}
+
+// A budget that changes before the first victim is evicted does not know of the
+// victim yet. It loses no second pod.
+func TestABudgetChangesBeforeTheEviction(t *testing.T) {
+	failures, db := 1, labeled("app", "db")
+	simulate(t, func(s *simulation) {
+		s.onPatch = func(name string) error {
+			if name[0] == 'a' && failures > 0 {
+				failures--
+				return errors.New("not now")
+			}
+			return nil
+		}
+	}, func(s *simulation) {
+		s.add(preemptor("p0", "1", 10))
+		advance(200 * time.Millisecond)
+		if err := s.objects.Update(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), oneDisruption("8"), "default"); err != nil {
+			t.Fatal(err)
+		}
+		advance(200 * time.Millisecond)
+		if got := s.deleted(); len(got) != 0 {
+			t.Fatalf("evicted %v before the second try", got)
+		}
+		s.add(preemptor("p1", "1", 10))
+		advance(5 * time.Minute)
+		protected := 0
+		for name := range s.deleted() {
+			if name[0] == 'a' {
+				protected++
+			}
+		}
+		if len(s.deleted()) != 2 || protected != 1 {
+			t.Errorf("evicted %v, want one of each node", s.deleted())
+		}
+	}, oneDisruption("7"), node("a"), node("b"), one("a1", "a", 1, db), one("a2", "a", 1, db), one("b1", "b", 5), one("b2", "b", 5))
+}
+
+// Waiting pods that a new node helps get it by priority, during their back-off and
+// after it: none is evicted again for a more important one.
+func TestANewNodeGoesToTheMostImportant(t *testing.T) {
+	for _, waited := range []time.Duration{100 * time.Millisecond, 30 * time.Second} {
+		t.Run(waited.String(), func(t *testing.T) {
+			simulate(t, func(*simulation) {}, func(s *simulation) {
+				for i := range 5 {
+					s.add(preemptor(fmt.Sprint("p", i), "2", int32(i)))
+				}
+				advance(waited)
+				if err := s.objects.Create(nodesResource, node("b"), ""); err != nil {
+					t.Fatal(err)
+				}
+				advance(time.Minute)
+				s.wantOn("p4", "b")
+				if got := s.deleted(); len(got) != 0 {
+					t.Errorf("evicted %v", got)
+				}
+			}, node("a"), running(pod("important", requests("2", "1Gi"), priority(100)), "a"))
+		})
+	}
+}
+
+// A scheduler that starts while victims of the one before terminate keeps their room
+// for the preemptor, and evicts no others.
+func TestARestartKeepsTheRoomThatIsMade(t *testing.T) {
+	simulate(t, func(s *simulation) { s.grace, s.replace = 10*time.Minute, true }, func(s *simulation) {
+		s.add(preemptor("p", "2", 10))
+		advance(5 * time.Second)
+		if got := s.get("p").Status.NominatedNodeName; got != "a" {
+			t.Errorf("nominated for %q", got)
+		}
+		s.stop()
+		advance(time.Second)
+		s.start()
+		advance(5 * time.Second)
+		s.remove("a1") // the other one lingers
+		advance(11 * time.Minute)
+		s.wantOn("p", "a")
+		if got := s.deleted(); got["a1"] != 1 || got["a2"] != 1 || len(got) != 2 {
+			t.Errorf("evicted %v", got)
+		}
+		s.check()
+	}, node("a"), one("a1", "a", 1), one("a2", "a", 1))
 }
 
 // A pod that loses a node to a pod of higher priority is no longer nominated

@@ -17,21 +17,22 @@ import (
 // budgets counts what PodDisruptionBudgets allow. Victims count against a
 // budget from the decision on; the disruption controller takes a while to
 // write the new status. A nil *budgets knows none.
+//
+//	decision ──► eviction begins, the budget has version 7 ──► version 8
+//	    the victim counts, whatever the version is    counts     in the status
 type budgets struct {
 	lister policylisters.PodDisruptionBudgetLister
 
 	mu    sync.Mutex // guards taken
-	taken map[types.NamespacedName]*taken
+	taken map[types.NamespacedName]victimVersions
 }
 
-// taken are the victims of one version of a budget.
-type taken struct {
-	version string // resourceVersion of the budget
-	victims map[types.UID]bool
-}
+// victimVersions has the resourceVersion of a budget when the eviction of each victim
+// began. It is "" for those whose eviction has not begun.
+type victimVersions map[types.UID]string
 
 func newBudgets(lister policylisters.PodDisruptionBudgetLister) *budgets {
-	return &budgets{lister: lister, taken: map[types.NamespacedName]*taken{}}
+	return &budgets{lister: lister, taken: map[types.NamespacedName]victimVersions{}}
 }
 
 // budgetView is the budgets as one search for victims sees them. Each namespace
@@ -87,45 +88,67 @@ func (b *budgetView) divide(pods []*framework.PodInfo) (violating, others []*fra
 func (b *budgets) count(budget *policyv1.PodDisruptionBudget) int32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := b.taken[keyOf(budget)]
-	if t == nil {
-		return 0
+	key := keyOf(budget)
+	for uid, version := range b.taken[key] {
+		if version != "" && version != budget.ResourceVersion {
+			b.drop(key, uid)
+		}
 	}
-	if t.version != budget.ResourceVersion {
-		delete(b.taken, keyOf(budget))
-		return 0
-	}
-	return int32(len(t.victims))
+	return int32(len(b.taken[key]))
 }
 
-// take counts a victim against its budgets.
-func (b *budgets) take(pod *v1.Pod) {
-	if b == nil {
+// take counts a victim, whose eviction has not begun, against its budgets.
+func (b *budgetView) take(pod *v1.Pod) {
+	if b.budgets == nil {
 		return
 	}
-	for _, budget := range b.view().of(pod) {
+	for _, budget := range b.of(pod) {
 		b.mu.Lock()
-		t := b.taken[keyOf(budget)]
-		if t == nil || t.version != budget.ResourceVersion {
-			t = &taken{version: budget.ResourceVersion, victims: map[types.UID]bool{}}
-			b.taken[keyOf(budget)] = t
+		key := keyOf(budget)
+		if b.taken[key] == nil {
+			b.taken[key] = victimVersions{}
 		}
-		t.victims[pod.UID] = true
+		b.taken[key][pod.UID] = ""
 		b.mu.Unlock()
 	}
 }
 
+// evicting notes that the eviction of a victim begins: a later version of a budget
+// knows of it.
+func (b *budgets) evicting(pod *v1.Pod) {
+	b.each(pod, func(key types.NamespacedName) {
+		budget, err := b.lister.PodDisruptionBudgets(key.Namespace).Get(key.Name)
+		if err != nil { // it is gone
+			b.drop(key, pod.UID)
+			return
+		}
+		b.taken[key][pod.UID] = budget.ResourceVersion
+	})
+}
+
 // giveBack undoes take for a pod that was not evicted.
 func (b *budgets) giveBack(pod *v1.Pod) {
+	b.each(pod, func(key types.NamespacedName) { b.drop(key, pod.UID) })
+}
+
+// each calls visit, with the lock held, for each budget that a victim counts against.
+func (b *budgets) each(pod *v1.Pod, visit func(types.NamespacedName)) {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for key, t := range b.taken {
-		if delete(t.victims, pod.UID); len(t.victims) == 0 {
-			delete(b.taken, key)
+	for key, victims := range b.taken {
+		if _, counts := victims[pod.UID]; counts {
+			visit(key)
 		}
+	}
+}
+
+// drop forgets a victim of a budget, with the lock held.
+func (b *budgets) drop(key types.NamespacedName, victim types.UID) {
+	if delete(b.taken[key], victim); len(b.taken[key]) == 0 {
+		delete(b.taken, key)
 	}
 }
 

@@ -78,8 +78,9 @@ func (p *plugin) begin(preemptor types.UID, c *candidate) {
 	}
 	p.rooms[preemptor] = r
 	p.mu.Unlock()
+	view := p.budgets.view()
 	for _, victim := range c.victims {
-		p.budgets.take(victim.Pod)
+		view.take(victim.Pod)
 	}
 }
 
@@ -170,6 +171,7 @@ func (p *plugin) interrupt(victim types.UID) bool {
 // gone or was replaced is no error.
 func (p *plugin) evict(ctx context.Context, pod, victim *v1.Pod, node string) error {
 	if p.interrupt(victim.UID) {
+		p.budgets.giveBack(victim) // it does not run
 		p.handle.Recorder.Eventf(victim, pod, v1.EventTypeNormal, "Preempted", "Preempting",
 			"Preempted by pod %v on node %v (in kube-scheduler memory).", pod.UID, node)
 		klog.FromContext(ctx).V(1).Info("Preempted pod in memory", "victim", klog.KObj(victim), "node", node, "for", klog.KObj(pod))
@@ -177,9 +179,11 @@ func (p *plugin) evict(ctx context.Context, pod, victim *v1.Pod, node string) er
 	}
 	p.evictions <- struct{}{}
 	defer func() { <-p.evictions }()
+	p.budgets.evicting(victim)
 	found, err := poddisruption.Evict(ctx, p.handle.Client, victim, v1.PodReasonPreemptionByScheduler,
 		p.handle.ProfileName+": preempting to accommodate a higher priority pod")
 	if err != nil {
+		p.budgets.view().take(victim)
 		return fmt.Errorf("evict victim %s: %w", klog.KObj(victim), err)
 	}
 	if !found {
