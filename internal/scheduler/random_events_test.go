@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -15,7 +16,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -44,6 +48,8 @@ const (
 	randomNodes = 12
 	randomPods  = 150 // about as many as fit
 	randomLag   = 50 * time.Millisecond
+	// randomRestart is how many events there are for one restart of the scheduler.
+	randomRestart = 100
 	// uncertain is how long the scheduler may not know of a change.
 	uncertain = time.Second
 )
@@ -52,8 +58,11 @@ const (
 type world struct {
 	simulation *simulation
 	r          *rand.Rand
-	made       int // pods
-	restarts   int // how many events there are for one restart of the scheduler
+	made       int             // pods
+	changes    watch.Interface // of the pods of the API
+
+	reading sync.Mutex         // guards current
+	current map[string]*v1.Pod // the pods of the API by name, without changes that were not read
 
 	mu        sync.Mutex // guards the following
 	faults    *rand.Rand
@@ -70,14 +79,16 @@ type nodeVersion struct {
 
 func runRandomEvents(t *testing.T, seed uint64, events int) {
 	w := &world{
-		restarts: max(100, events/100), // each leaves watchers behind in the object tracker
-		r:        rand.New(rand.NewPCG(seed, 1)), faults: rand.New(rand.NewPCG(seed, 2)),
+		r: rand.New(rand.NewPCG(seed, 1)), faults: rand.New(rand.NewPCG(seed, 2)), current: map[string]*v1.Pod{},
 		nodes: map[string][]nodeVersion{}, unnoticed: map[types.UID]time.Time{}, bound: map[types.UID]int{},
 	}
 	prepare := func(s *simulation) {
 		w.simulation, s.logger = s, logr.Discard()
+		w.watchPods()
+		s.c.PrependReactor("*", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }) // nothing removes them
 		s.lag = func() time.Duration { return time.Duration(w.fault(int(randomLag))) }
 		s.onPatch = func(string) error {
+			w.read() // the watch holds a thousand changes
 			if w.fault(20) == 0 {
 				return errors.New("injected")
 			}
@@ -93,7 +104,7 @@ func runRandomEvents(t *testing.T, seed uint64, events int) {
 			w.event()
 			advance(time.Duration(w.r.IntN(200)) * time.Millisecond)
 			if i%100 == 0 {
-				s.c.ClearActions()
+				s.forget()
 			}
 			if t.Failed() {
 				t.Fatalf("after event %d of seed %d", i, seed)
@@ -114,7 +125,7 @@ func (w *world) fault(n int) int {
 
 // event makes one random change.
 func (w *world) event() {
-	if w.r.IntN(w.restarts) == 0 {
+	if w.r.IntN(randomRestart) == 0 {
 		w.simulation.stop()
 		advance(time.Duration(w.r.IntN(3000)) * time.Millisecond)
 		w.simulation.start()
@@ -230,19 +241,40 @@ func (w *world) remember(name string, n *v1.Node) {
 	w.nodes[name] = history
 }
 
-// pods returns the pods of the API in the order of their names.
-func (w *world) pods() []*v1.Pod {
-	list, err := w.simulation.objects.List(podsResource, v1.SchemeGroupVersion.WithKind("Pod"), "")
+// watchPods has pods return what is written from now on. Each event and each binding
+// asks for the pods, so that a list of them would take most of the time.
+func (w *world) watchPods() {
+	changes, err := w.simulation.objects.Watch(podsResource, "")
 	if err != nil {
 		w.simulation.t.Fatal(err)
 	}
-	items := list.(*v1.PodList).Items
-	pods := make([]*v1.Pod, len(items))
-	for i := range items {
-		pods[i] = &items[i]
+	w.changes = changes
+}
+
+// read brings current up to date. A change that was made is there to be read.
+func (w *world) read() {
+	w.reading.Lock()
+	defer w.reading.Unlock()
+	for {
+		select {
+		case e := <-w.changes.ResultChan():
+			if p := e.Object.(*v1.Pod); e.Type == watch.Deleted {
+				delete(w.current, p.Name)
+			} else {
+				w.current[p.Name] = p
+			}
+		default:
+			return
+		}
 	}
-	slices.SortFunc(pods, func(a, b *v1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	return pods
+}
+
+// pods returns the pods of the API in the order of their names. They must not be changed.
+func (w *world) pods() []*v1.Pod {
+	w.read()
+	w.reading.Lock()
+	defer w.reading.Unlock()
+	return slices.SortedFunc(maps.Values(w.current), func(a, b *v1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // collectGarbage removes finished pods and the pods of nodes that are gone.

@@ -118,12 +118,41 @@ func newFake(objects ...runtime.Object) (*fake.Clientset, clienttesting.ObjectTr
 	}
 	c := &fake.Clientset{}
 	c.AddReactor("*", "*", clienttesting.ObjectReaction(tracker))
-	c.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		w, err := tracker.Watch(action.GetResource(), action.GetNamespace())
-		return true, w, err
-	})
+	c.AddWatchReactor("*", watchReaction(tracker))
 	return c, tracker
 }
+
+// watchReaction returns a reaction that uses the watchers of a tracker again once they
+// are stopped: the tracker keeps them all, and copies each object that is written for
+// each of them.
+func watchReaction(tracker clienttesting.ObjectTracker) clienttesting.WatchReactionFunc {
+	made := map[string][]*watch.RaceFreeFakeWatcher{} // guarded by the lock of the client
+	return func(action clienttesting.Action) (bool, watch.Interface, error) {
+		key := action.GetResource().String() + " " + action.GetNamespace()
+		for _, w := range made[key] {
+			if w.IsStopped() {
+				w.Reset()
+				return true, &watcher{RaceFreeFakeWatcher: w}, nil
+			}
+		}
+		w, err := tracker.Watch(action.GetResource(), action.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		one := w.(*watch.RaceFreeFakeWatcher)
+		made[key] = append(made[key], one)
+		return true, &watcher{RaceFreeFakeWatcher: one}, nil
+	}
+}
+
+// watcher is one use of a watcher of the tracker. Its user may stop it twice.
+type watcher struct {
+	*watch.RaceFreeFakeWatcher
+	stop sync.Once
+}
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() { w.stop.Do(w.RaceFreeFakeWatcher.Stop) }
 
 // watch implements client.Client.Watch for pods with or without a node.
 func (s *simulation) watch(_ schema.GroupVersionResource, _ string, selector fields.Selector) clientcache.SharedIndexInformer {
@@ -335,6 +364,15 @@ func (s *simulation) wrote(name, text string) (n int) {
 		}
 	}
 	return n
+}
+
+// forget drops what is remembered of requests, for long runs.
+func (s *simulation) forget() {
+	s.c.ClearActions()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.deletions)
+	clear(s.patches)
 }
 
 // check reports what must not be once things are settled: a node with more
