@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -94,6 +95,10 @@ func (g *groupCycle) decideNext(ctx context.Context) {
 	case a.node != "": // it holds the node until it has failed
 		g.s.fail(ctx, a, err, result)
 	default:
+		var fit *framework.FitError
+		if errors.As(err, &fit) && fit.Nodes != nil { // its text is asked for after other pods of the group
+			fit.Nodes.Keep()
+		}
 		g.unfit = append(g.unfit, unfit{a, result, err})
 		if g.s.nominator.NominatedNode(uid) != "" && (result == nil || result.KeepsNomination || result.NominatedNodeName != "") {
 			g.making++

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -344,6 +345,28 @@ func testAGangThatCannotFit(t *testing.T, large int) {
 			t.Errorf("placed %s, want %s: room is held that is not made", got, want)
 		}
 	}, node("a"), node("b"), node("c"), gang("gang", 4), one("low-0", "a", 1), one("low-1", "b", 1), one("low-2", "c", 1))
+}
+
+// A member that no node takes says why, though others of its gang were decided after it.
+func TestAMemberThatDoesNotFitSaysWhy(t *testing.T) {
+	withGangs(t, func(s *simulation) {
+		s.add(pod("member-0", requests("1", "1Gi"), priority(10), selects("disk", "ssd"), inGang("gang")))
+		for i := range 2 {
+			s.add(pod(fmt.Sprint("member-", i+1), requests("1", "1Gi"), priority(0), inGang("gang")))
+		}
+		advance(5 * time.Second)
+		if err := s.objects.Create(nodesResource, node("a"), ""); err != nil { // wakes all of them
+			t.Fatal(err)
+		}
+		advance(30 * time.Second)
+		if got, want := s.placed("member-%d", 3), ".xx"; got != want {
+			t.Errorf("placed %s, want %s", got, want)
+		}
+		c := podquery.Condition(&s.get("member-0").Status, v1.PodScheduled)
+		if c == nil || !strings.Contains(c.Message, "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.") {
+			t.Errorf("condition %+v", c)
+		}
+	}, gang("gang", 2))
 }
 
 // A gang preempts as many pods as it needs, at once.
