@@ -261,9 +261,10 @@ func (s *Scheduler) fail(ctx context.Context, a *attempt, err error, result *fra
 		s.leaveGroup(pod)
 		return // the pod is gone, or another scheduler has bound it
 	}
-	klog.FromContext(ctx).V(3).Info("Pod was not scheduled", "pod", klog.KObj(pod), "reason", err.Error())
-	s.recorders[a.profile.Name].Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", truncateMessage(err.Error()))
-	s.writer.report(ctx, pod, failedCondition(pod, unfit != nil, err.Error()))
+	message := err.Error() // counts the reasons of all nodes
+	klog.FromContext(ctx).V(3).Info("Pod was not scheduled", "pod", klog.KObj(pod), "reason", message)
+	s.recorders[a.profile.Name].Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", truncateMessage(message))
+	s.writer.report(ctx, pod, failedCondition(pod, unfit != nil, message))
 }
 
 // nominate reserves room on a node for a pod in flight; "" ends that.

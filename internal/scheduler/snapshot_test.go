@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -11,8 +12,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coracle-io/coracle/internal/scheduler/cache"
+	"github.com/coracle-io/coracle/internal/scheduler/config"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/all"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/plugintest"
 	"github.com/coracle-io/coracle/internal/scheduler/profile"
+	"github.com/coracle-io/coracle/internal/scheduler/queue"
 )
 
 const zoneKey = v1.LabelTopologyZone
@@ -227,6 +232,42 @@ func benchmarkDecide(b *testing.B, size int, option func(color string) podOption
 		}
 		if err := c.Assume(info, best.Name); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkDecideNowhere tries pods that fit on no node: all nodes are full of pods of
+// the same priority. It includes the search for room, and why there is none.
+func BenchmarkDecideNowhere(b *testing.B) {
+	for _, size := range []int{1000, 5000, 10_000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) { benchmarkDecideNowhere(b, size) })
+	}
+}
+
+func benchmarkDecideNowhere(b *testing.B, size int) {
+	c := cache.New()
+	for i := range size {
+		name := fmt.Sprint("node-", i)
+		c.SetNode(zoned(name, fmt.Sprint("zone-", i%3)))
+		c.SetPod(running(pod("full-"+name, requests("2", "1Gi")), name))
+	}
+	p, err := profile.New(b.Context(), profile.Options{
+		Registry: all.Registry(), Default: all.Default(nil), Config: config.Profile{SchedulerName: DefaultName},
+		Handle: &framework.Handle{Nominator: queue.NewNominator(), Informers: plugintest.Informers(b), Bound: c},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	a := newAlgorithm(1)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		info, state, snapshot := framework.NewPodInfo(pod(fmt.Sprint("pod-", i), requests("1", "1Mi"))), p.NewCycleState(), c.UpdateSnapshot()
+		var unfit *framework.FitError
+		if _, err := a.schedule(b.Context(), p, state, info, "", snapshot); !errors.As(err, &unfit) {
+			b.Fatal(err)
+		}
+		if _, status := p.RunPostFilterPlugins(b.Context(), state, info, snapshot, unfit.Nodes); !status.IsRejected() || unfit.Error() == "" {
+			b.Fatal(status.Message())
 		}
 	}
 }

@@ -34,13 +34,19 @@ type podIndex struct {
 	// select namespaces by their labels are below anyNamespace.
 	byNamespace map[string]map[*ExistingTerm]bool
 	counts      map[string]*PodCount
-	uses        uint64 // of counts
+	// countsIn are the counts by the namespaces whose pods they count, or below
+	// anyNamespace.
+	countsIn map[string]map[*PodCount]bool
+	uses     uint64 // of counts
 }
 
 const anyNamespace = "*"
 
 func newPodIndex() *podIndex {
-	return &podIndex{terms: map[termKey]*ExistingTerm{}, byNamespace: map[string]map[*ExistingTerm]bool{}, counts: map[string]*PodCount{}}
+	return &podIndex{
+		terms: map[termKey]*ExistingTerm{}, byNamespace: map[string]map[*ExistingTerm]bool{},
+		counts: map[string]*PodCount{}, countsIn: map[string]map[*PodCount]bool{},
+	}
 }
 
 type termKey struct {
@@ -62,9 +68,10 @@ type ExistingTerm struct {
 // PodCount is the number of pods on each node that a selector matches.
 type PodCount struct {
 	podCounts
-	matches func(*PodInfo) bool
-	kept    bool // the snapshot keeps it current
-	lastUse uint64
+	matches    func(*PodInfo) bool
+	namespaces []string // keys of podIndex.countsIn
+	kept       bool     // the snapshot keeps it current
+	lastUse    uint64
 }
 
 // maxPodCounts bounds the selectors whose matches are counted continuously,
@@ -98,12 +105,38 @@ func (x *podIndex) add(n *NodeInfo, p *PodInfo, by int64) {
 			}
 		}
 	})
-	for _, c := range x.counts {
-		c.count(n, p, by)
+	for _, ns := range [...]string{p.Pod.Namespace, anyNamespace} {
+		for c := range x.countsIn[ns] {
+			c.count(n, p, by)
+		}
 	}
 }
 
-// namedNamespaces are the keys of a term in podIndex.byNamespace.
+// keep has a count kept current.
+func (x *podIndex) keep(key string, c *PodCount) {
+	c.kept = true
+	x.counts[key] = c
+	for _, ns := range c.namespaces {
+		if x.countsIn[ns] == nil {
+			x.countsIn[ns] = map[*PodCount]bool{}
+		}
+		x.countsIn[ns][c] = true
+	}
+}
+
+// drop undoes keep.
+func (x *podIndex) drop(key string) {
+	c := x.counts[key]
+	delete(x.counts, key)
+	for _, ns := range c.namespaces {
+		if delete(x.countsIn[ns], c); len(x.countsIn[ns]) == 0 {
+			delete(x.countsIn, ns)
+		}
+	}
+}
+
+// namedNamespaces are the keys of a term in podIndex.byNamespace, and of a count of the
+// pods that it selects in podIndex.countsIn.
 func (t *AffinityTerm) namedNamespaces() []string {
 	if t.nsSelector != nil {
 		return []string{anyNamespace}
@@ -145,7 +178,11 @@ func (s *Snapshot) Trim() {
 		}
 		slices.Sort(uses)
 		first := uses[len(uses)-maxPodCounts*3/4]
-		maps.DeleteFunc(x.counts, func(_ string, c *PodCount) bool { return c.lastUse < first })
+		for key, c := range x.counts {
+			if c.lastUse < first {
+				x.drop(key)
+			}
+		}
 	}
 	if len(s.topologies) > maxTopologies {
 		clear(s.topologies)
@@ -159,7 +196,10 @@ func (s *Snapshot) Trim() {
 }
 
 // forgetCounts drops the counts of selectors, after the labels of namespaces changed.
-func (x *podIndex) forgetCounts() { clear(x.counts) }
+func (x *podIndex) forgetCounts() {
+	clear(x.counts)
+	clear(x.countsIn)
+}
 
 func (p *PodInfo) eachTerm(visit func(TermRole, int64, *AffinityTerm)) {
 	for i := range p.RequiredAffinity {
@@ -210,15 +250,22 @@ func (s *Snapshot) ExistingTerms(namespace string) iter.Seq[*ExistingTerm] {
 
 // CountPods counts the pods that matches selects, by node. key identifies the
 // function: the count of a key is kept current for later calls, and in trials.
-// Beyond a number of keys, a count is not kept: it must be told of changes in
-// trials. The result is valid until the cycle ends.
-func (s *Snapshot) CountPods(key string, matches func(*PodInfo) bool) *PodCount {
+// The function is asked about pods of the namespace. Beyond a number of keys, a
+// count is not kept: it must be told of changes in trials. The result is valid
+// until the cycle ends.
+func (s *Snapshot) CountPods(key, namespace string, matches func(*PodInfo) bool) *PodCount {
+	return s.countPods(key, func() []string { return []string{namespace} }, func(p *PodInfo) bool { return p.Pod.Namespace == namespace && matches(p) })
+}
+
+// countPods is CountPods for several namespaces, which are keys of podIndex.countsIn.
+// matches must know them too.
+func (s *Snapshot) countPods(key string, namespaces func() []string, matches func(*PodInfo) bool) *PodCount {
 	s.index.uses++
 	if c, known := s.index.counts[key]; known {
 		c.lastUse = s.index.uses
 		return c
 	}
-	c := &PodCount{podCounts: podCounts{on: map[*NodeInfo]int64{}}, matches: matches, lastUse: s.index.uses}
+	c := &PodCount{podCounts: podCounts{on: map[*NodeInfo]int64{}}, matches: matches, namespaces: namespaces(), lastUse: s.index.uses}
 	for _, n := range s.known {
 		for _, p := range n.Pods {
 			if matches(p) {
@@ -227,8 +274,7 @@ func (s *Snapshot) CountPods(key string, matches func(*PodInfo) bool) *PodCount 
 		}
 	}
 	if len(s.index.counts) < 2*maxPodCounts {
-		c.kept = true
-		s.index.counts[key] = c
+		s.index.keep(key, c)
 	}
 	return c
 }
@@ -239,13 +285,14 @@ func (s *Snapshot) ExistingTerm(role TermRole, weight int64, term *AffinityTerm)
 	return s.index.terms[termKey{role, weight, term.TopologyKey, term.key}]
 }
 
-// CountPodsOfTerms counts the pods that every one of the terms selects.
+// CountPodsOfTerms counts the pods that every one of the terms selects. There is at
+// least one.
 func (s *Snapshot) CountPodsOfTerms(terms []AffinityTerm) *PodCount {
 	keys := make([]string, len(terms))
 	for i := range terms {
 		keys[i] = terms[i].key
 	}
-	return s.CountPods(strings.Join(keys, "&"), func(p *PodInfo) bool { return s.MatchesAll(terms, p) })
+	return s.countPods(strings.Join(keys, "&"), terms[0].namedNamespaces, func(p *PodInfo) bool { return s.MatchesAll(terms, p) })
 }
 
 // MatchesAll reports whether every one of the terms selects the pod.

@@ -53,6 +53,9 @@ func (t *trials) best(nodes *framework.NodeToStatus) (*candidate, string, error)
 	var options []option // for extenders
 	found, kept, visited := 0, false, 0
 	reasons := map[string]int{} // of nodes that are no candidates, until there is one
+	if t.nobodyIsBelow() && len(possible) > 0 {
+		visited, reasons[t.noVictims.Message()] = len(possible), len(possible)
+	}
 	for ; visited < len(possible) && (found < enough || !kept); visited++ {
 		o, why := t.option(possible[(t.plugin.start+visited)%len(possible)])
 		if why != nil {
@@ -83,6 +86,13 @@ func (t *trials) best(nodes *framework.NodeToStatus) (*candidate, string, error)
 		reasons["Preemption is not helpful for scheduling"] += n
 	}
 	return nil, fmt.Sprintf("0/%d nodes are available: %s.", len(all), framework.CountReasons(reasons)), nil
+}
+
+// nobodyIsBelow reports whether no pod on any node can be a victim, as in clusters
+// whose pods all have the same priority. The nodes need not be looked at then.
+func (t *trials) nobodyIsBelow() bool {
+	bound := t.plugin.handle.Bound
+	return bound != nil && !bound.HasBelow(t.pod.Priority)
 }
 
 // count adds the reasons of one node.

@@ -20,7 +20,7 @@ func New(f informers.SharedInformerFactory) func(*v1.Pod) labels.Selector {
 		merged := labels.Set{}
 		if list, err := services.Services(pod.Namespace).List(labels.Everything()); err == nil {
 			for _, svc := range list {
-				if len(svc.Spec.Selector) > 0 && labels.SelectorFromSet(svc.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+				if len(svc.Spec.Selector) > 0 && selects(svc.Spec.Selector, pod.Labels) {
 					merged = labels.Merge(merged, svc.Spec.Selector)
 				}
 			}
@@ -58,4 +58,15 @@ func New(f informers.SharedInformerFactory) func(*v1.Pod) labels.Selector {
 		}
 		return selector
 	}
+}
+
+// selects reports whether a pod has all labels of a service's selector. It is asked for
+// each service of a namespace in each decision.
+func selects(selector, podLabels map[string]string) bool {
+	for key, want := range selector {
+		if value, ok := podLabels[key]; !ok || value != want {
+			return false
+		}
+	}
+	return true
 }

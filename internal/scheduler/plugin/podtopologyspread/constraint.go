@@ -143,7 +143,7 @@ func (c *constraint) counted(pod *framework.PodInfo, affinity *nodeaffinity.Requ
 
 // count counts the pods that the constraint selects, by node.
 func (c *constraint) count(snapshot *framework.Snapshot, namespace string) *framework.PodCount {
-	return snapshot.CountPods("spread "+namespace+" "+framework.SelectorKey(c.selector), func(p *framework.PodInfo) bool { return c.selects(p.Pod, namespace) })
+	return snapshot.CountPods("spread "+namespace+" "+framework.SelectorKey(c.selector), namespace, func(p *framework.PodInfo) bool { return c.selects(p.Pod, namespace) })
 }
 
 // countsEverywhere reports whether the pods of every node that has the

@@ -57,8 +57,8 @@ func (p *plugin) PreScore(_ context.Context, state *framework.CycleState, pod *f
 	}
 	namespace := pod.Pod.Namespace
 	s := &preScoreState{byZone: map[string]int64{}}
-	s.pods = snapshot.CountPods("spread "+namespace+" "+framework.SelectorKey(selector), func(o *framework.PodInfo) bool {
-		return o.Pod.Namespace == namespace && o.Pod.DeletionTimestamp == nil && selector.Matches(labels.Set(o.Pod.Labels))
+	s.pods = snapshot.CountPods("spread "+namespace+" "+framework.SelectorKey(selector), namespace, func(o *framework.PodInfo) bool {
+		return o.Pod.DeletionTimestamp == nil && selector.Matches(labels.Set(o.Pod.Labels))
 	})
 	for _, n := range nodes {
 		count := s.pods.On(n)

@@ -117,8 +117,8 @@ func (p *plugin) settle(s *preFilterState, pod *v1.Pod) {
 		return
 	}
 	alike := labels.SelectorFromSet(pod.Labels)
-	siblings := s.snapshot.CountPods("alike "+pod.Namespace+" "+framework.SelectorKey(alike), func(o *framework.PodInfo) bool {
-		return o.Pod.Namespace == pod.Namespace && alike.Matches(labels.Set(o.Pod.Labels))
+	siblings := s.snapshot.CountPods("alike "+pod.Namespace+" "+framework.SelectorKey(alike), pod.Namespace, func(o *framework.PodInfo) bool {
+		return alike.Matches(labels.Set(o.Pod.Labels))
 	})
 	nodes := s.snapshot.Nodes()
 	if i := slices.IndexFunc(nodes, func(n *framework.NodeInfo) bool { return siblings.On(n) > 0 }); i >= 0 {
@@ -158,8 +158,8 @@ func (p *plugin) PreScore(_ context.Context, state *framework.CycleState, pod *f
 	s := &preScoreState{byValue: map[string]map[string]int64{}}
 	if selector, ok := p.selector(pod.Pod); ok {
 		namespace := pod.Pod.Namespace
-		siblings := snapshot.CountPods("spread "+namespace+" "+framework.SelectorKey(selector), func(o *framework.PodInfo) bool {
-			return o.Pod.Namespace == namespace && o.Pod.DeletionTimestamp == nil && selector.Matches(labels.Set(o.Pod.Labels))
+		siblings := snapshot.CountPods("spread "+namespace+" "+framework.SelectorKey(selector), namespace, func(o *framework.PodInfo) bool {
+			return o.Pod.DeletionTimestamp == nil && selector.Matches(labels.Set(o.Pod.Labels))
 		})
 		for _, n := range nodes {
 			s.add(n.Node, p.AntiAffinityLabelsPreference, siblings.On(n))
