@@ -154,6 +154,7 @@ func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error
 	if err != nil {
 		return err
 	}
+	loaded.inCluster(s.Master)
 	return s.run(ctx, loaded, provider)
 }
 

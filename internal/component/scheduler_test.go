@@ -232,3 +232,57 @@ func TestSchedulerWritesItsConfiguration(t *testing.T) {
 		t.Errorf("/configz: %s", body)
 	}
 }
+
+// A policy takes the place of a provider, and changes to single plugins are added to it.
+// What another setting replaces says so.
+func TestSchedulerPoliciesBesideOtherSettings(t *testing.T) {
+	const older = "apiVersion: kubescheduler.config.k8s.io/v1alpha1\nkind: KubeSchedulerConfiguration\nclientConnection: {qps: 7}\nalgorithmSource: {policy: {file: {path: DIR/policy}}}\n"
+	files := map[string]string{
+		"policy":  `{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "PodFitsResources"}]}`,
+		"plugins": older + "plugins: {score: {enabled: [{name: ImageLocality, weight: 5}]}}\npluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 7}}]\n",
+	}
+	for line, want := range map[string]struct {
+		filtersOff        bool
+		scores, arguments int // enabled, given
+		warning           string
+	}{
+		"--config=DIR/plugins": {true, 1, 1, "clientConnection.qps has no effect: the client has no such limit"},
+		"--algorithm-provider=ClusterAutoscalerProvider --policy-config-file=DIR/policy":                 {true, 0, 0, "--algorithm-provider has no effect with a policy"},
+		"--algorithm-provider=ClusterAutoscalerProvider --policy-configmap=p":                            {false, 0, 0, "--algorithm-provider has no effect with a policy"},
+		"--algorithm-provider=ClusterAutoscalerProvider --policy-configmap=p --use-legacy-policy-config": {false, 0, 1, "--policy-configmap has no effect with --use-legacy-policy-config"},
+		"--policy-config-file=DIR/policy --policy-configmap=p":                                           {false, 0, 0, "--policy-config-file has no effect with --policy-configmap, but for --use-legacy-policy-config"},
+	} {
+		s := schedulerWith(t, line, files)
+		loaded, err := s.load()
+		if err == nil {
+			err = s.Validate()
+		}
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		profile := loaded.file.Profiles[0]
+		off, scores, arguments := len(profile.Plugins.Filter.Disabled) > 0, len(profile.Plugins.Score.Enabled), len(profile.PluginConfig)
+		if off != want.filtersOff || scores != want.scores || arguments != want.arguments || strings.Join(loaded.warnings, "; ") != want.warning {
+			t.Errorf("%s: filters are off %t, %d scores on, %d arguments, warnings %q; want %+v", line, off, scores, arguments, loaded.warnings, want)
+		}
+	}
+}
+
+// A scheduler of a cluster uses its API server, and says so to who names another one.
+func TestSchedulerOfACluster(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                     "",
+		"--kubeconfig=/file":   "clientConnection.kubeconfig has no effect: the scheduler is one of its cluster",
+		"--master=http://a:80": "--master has no effect: the scheduler is one of its cluster",
+	} {
+		s := schedulerWith(t, line, nil)
+		loaded, err := s.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if loaded.inCluster(s.Master); strings.Join(loaded.warnings, "; ") != want {
+			t.Errorf("%q: %q, want %s", line, loaded.warnings, want)
+		}
+	}
+}

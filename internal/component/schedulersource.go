@@ -136,14 +136,26 @@ func (s *schedulerSource) flags(l *loadedConfiguration) error {
 	if err != nil {
 		return fmt.Errorf("--algorithm-provider: %w", err)
 	}
+	if s.policyConfigMap != "" && !s.useLegacyPolicy || s.policyFile != "" {
+		if s.algorithmProvider != "" {
+			l.warnings = append(l.warnings, "--algorithm-provider has no effect with a policy")
+		}
+		provider = &legacy.Policy{}
+	}
 	if s.hardPodAffinityWeight != 1 {
 		provider.HardPodAffinitySymmetricWeight = &s.hardPodAffinityWeight
 	}
 	if err := provider.Apply(l.file); err != nil {
 		return fmt.Errorf("--hard-pod-affinity-symmetric-weight: %w", err)
 	}
+	if s.policyConfigMap != "" && s.useLegacyPolicy {
+		l.warnings = append(l.warnings, "--policy-configmap has no effect with --use-legacy-policy-config")
+	}
 	switch {
 	case s.policyConfigMap != "" && !s.useLegacyPolicy:
+		if s.policyFile != "" {
+			l.warnings = append(l.warnings, "--policy-config-file has no effect with --policy-configmap, but for --use-legacy-policy-config")
+		}
 		l.policy = legacy.InConfigMap(s.policyConfigMapNamespace, s.policyConfigMap)
 	case s.policyFile != "":
 		data, err := os.ReadFile(s.policyFile)
@@ -176,6 +188,16 @@ func (l *loadedConfiguration) withoutEffect() {
 	} {
 		if setting.differs {
 			l.warnings = append(l.warnings, setting.name+" "+setting.usage)
+		}
+	}
+}
+
+// inCluster names the settings that choose an API server, which a scheduler of a
+// cluster does not use.
+func (l *loadedConfiguration) inCluster(master string) {
+	for setting, value := range map[string]string{"clientConnection.kubeconfig": l.file.ClientConnection.Kubeconfig, "--master": master} {
+		if value != "" {
+			l.warnings = append(l.warnings, setting+" has no effect: the scheduler is one of its cluster")
 		}
 	}
 }

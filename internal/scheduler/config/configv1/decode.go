@@ -55,6 +55,35 @@ func Decode(data []byte) (*kubescheduler.KubeSchedulerConfiguration, error) {
 	return cfg, nil
 }
 
+// DecodeArguments reads arguments of plugins that are still text. Their apiVersion and
+// kind may be left out. Those of plugins that have no kind of this API group stay text;
+// Convert reads them. The error lists all unknown fields.
+func DecodeArguments(configs []kubescheduler.PluginConfig) error {
+	c, err := codec()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range configs {
+		p := &configs[i]
+		if len(p.Args.Raw) == 0 {
+			continue
+		}
+		kind := kubescheduler.SchemeGroupVersion.WithKind(p.Name + "Args")
+		arguments, got, err := c.Decode(p.Args.Raw, &kind, nil)
+		switch {
+		case runtime.IsNotRegisteredError(err) && got != nil && *got == kind:
+		case err != nil:
+			errs = append(errs, fmt.Errorf("pluginConfig[%d]: decoding args for plugin %s: %w", i, p.Name, err))
+		case got.GroupKind() != kind.GroupKind():
+			errs = append(errs, fmt.Errorf("pluginConfig[%d]: args for plugin %s were not of type %s, got %s", i, p.Name, kind.GroupKind(), got.GroupKind()))
+		default:
+			p.Args.Object = arguments
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func strictErrors(err error) []error {
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
 		return strict.Errors()

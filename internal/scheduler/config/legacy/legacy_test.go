@@ -165,3 +165,95 @@ func TestAlgorithmSource(t *testing.T) {
 		}
 	}
 }
+
+// names lists a set of plugins as "+enabled*weight -disabled".
+func names(s kubescheduler.PluginSet) string {
+	var out []string
+	for _, p := range s.Enabled {
+		text := "+" + p.Name
+		if p.Weight != nil {
+			text += fmt.Sprint("*", *p.Weight)
+		}
+		out = append(out, text)
+	}
+	for _, p := range s.Disabled {
+		out = append(out, "-"+p.Name)
+	}
+	return strings.Join(out, " ")
+}
+
+// Changes to single plugins are added to those of the provider or the policy.
+func TestPluginsOfAlgorithmSource(t *testing.T) {
+	const older = "apiVersion: kubescheduler.config.k8s.io/v1alpha1\nkind: KubeSchedulerConfiguration\n"
+	cfg, _, warnings, err := DecodeAlgorithmSource([]byte(older + `
+algorithmSource: {provider: DefaultProvider}
+disablePreemption: true
+plugins:
+  queueSort: {enabled: [{name: PrioritySort}]}
+  filter: {disabled: [{name: NodePorts}]}
+  postFilter: {enabled: [{name: ImageLocality}]}
+  score: {enabled: [{name: ImageLocality, weight: 5}], disabled: [{name: InterPodAffinity}]}
+  reserve: {enabled: [{name: VolumeBinding}]}
+  unreserve: {enabled: [{name: VolumeBinding}], disabled: [{name: DynamicResources}]}
+pluginConfig:
+- {name: NodeResourcesFit, args: {ignoredResources: [example.com/a]}}
+- {name: NodeLabel, args: {presentLabels: [x]}}
+`))
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	check := func(wanted map[string]string) {
+		t.Helper()
+		p := cfg.Profiles[0].Plugins
+		for point, set := range map[string]kubescheduler.PluginSet{
+			"queueSort": p.QueueSort, "filter": p.Filter, "postFilter": p.PostFilter, "preScore": p.PreScore, "score": p.Score, "reserve": p.Reserve,
+		} {
+			if want, ok := wanted[point]; ok && names(set) != want {
+				t.Errorf("%s: %s, want %s", point, names(set), want)
+			}
+		}
+	}
+	check(map[string]string{
+		"queueSort": "+PrioritySort", "filter": "-NodePorts", "postFilter": "-DefaultPreemption", "preScore": "+ImageLocality",
+		"score": "+ImageLocality*5 -InterPodAffinity", "reserve": "+VolumeBinding -DynamicResources",
+	})
+	if a, ok := cfg.Profiles[0].PluginConfig[0].Args.Object.(*kubescheduler.NodeResourcesFitArgs); !ok || !slices.Equal(a.IgnoredResources, []string{"example.com/a"}) {
+		t.Errorf("arguments %+v", cfg.Profiles[0].PluginConfig)
+	}
+	policy := &Policy{Predicates: []Predicate{{Name: "PodFitsHostPorts"}}, Priorities: []Priority{{Name: "EqualPriority", Weight: 1}}}
+	if err := policy.Apply(cfg); err != nil {
+		t.Fatal(err)
+	}
+	check(map[string]string{"postFilter": "-DefaultPreemption", "reserve": "+VolumeBinding -DynamicResources"})
+	p := cfg.Profiles[0].Plugins
+	if got := names(p.Score); !strings.HasPrefix(got, "+ImageLocality*5 -") || !strings.Contains(got, "-NodeAffinity") {
+		t.Errorf("with a policy without scores: %s", got)
+	}
+	if got := names(p.Filter); !strings.HasSuffix(got, " -NodePorts") {
+		t.Errorf("with a policy that has the predicate: %s", got)
+	}
+}
+
+// Arguments that cannot be read, or that the policy has too, are refused.
+func TestArgumentsOfAlgorithmSource(t *testing.T) {
+	const older = "apiVersion: kubescheduler.config.k8s.io/v1alpha1\nkind: KubeSchedulerConfiguration\nalgorithmSource: {provider: DefaultProvider}\n"
+	for text, want := range map[string]string{
+		"pluginConfig: [{name: NodeName}, {name: NodeResourcesFit, args: {ignored: [a]}}]": `pluginConfig[1]: decoding args for plugin NodeResourcesFit: strict decoding error: unknown field "ignored"`,
+		"pluginConfig: [{name: NodeResourcesFit, args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: VolumeBindingArgs}}]": "pluginConfig[0]: args for plugin NodeResourcesFit were not of type NodeResourcesFitArgs.kubescheduler.config.k8s.io, " +
+			"got VolumeBindingArgs.kubescheduler.config.k8s.io",
+		"pluginConfig: [{name: NodeLabel, args: {kind: Magic}}]": `no kind "Magic" is registered`,
+		"plugins: {preScore: {}}":                                `unknown field "plugins.preScore"`, // postFilter then
+	} {
+		if _, _, _, err := DecodeAlgorithmSource([]byte(older + text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	cfg, _, _, err := DecodeAlgorithmSource([]byte(older + "pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: [example.com/a]}}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const both = `the policy and pluginConfig both have arguments of plugin "NodeResourcesFit": choose one of them`
+	if err := (&Policy{Priorities: []Priority{{Name: "MostRequestedPriority", Weight: 1}}}).Apply(cfg); err == nil || err.Error() != both {
+		t.Errorf("%v, want %s", err, both)
+	}
+}

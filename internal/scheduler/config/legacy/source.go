@@ -10,6 +10,8 @@ import (
 	kubescheduler "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/scheduler/config/configv1"
 )
 
 // configuration is KubeSchedulerConfiguration v1alpha1.
@@ -30,6 +32,9 @@ type configuration struct {
 	BindTimeoutSeconds             *int64          `json:"bindTimeoutSeconds,omitempty"`
 	PodInitialBackoffSeconds       *int64          `json:"podInitialBackoffSeconds,omitempty"`
 	PodMaxBackoffSeconds           *int64          `json:"podMaxBackoffSeconds,omitempty"`
+	Plugins                        pointSets       `json:"plugins,omitempty"`
+	// PluginConfig has arguments in the form of v1, whose kind may be left out.
+	PluginConfig []kubescheduler.PluginConfig `json:"pluginConfig,omitempty"`
 }
 
 type leaderElection struct {
@@ -101,6 +106,11 @@ func DecodeAlgorithmSource(data []byte) (cfg *kubescheduler.KubeSchedulerConfigu
 		return nil, nil, nil, err
 	}
 	profile := &cfg.Profiles[0]
+	c.Plugins.addTo(profile.Plugins)
+	if err := configv1.DecodeArguments(c.PluginConfig); err != nil {
+		return nil, nil, nil, err
+	}
+	profile.PluginConfig = append(profile.PluginConfig, c.PluginConfig...)
 	if c.SchedulerName != "" {
 		profile.SchedulerName = ptr.To(c.SchedulerName)
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/utilization"
 )
 
-// Apply writes the policy into a configuration: its plugins replace the plugins
-// of every profile, except at postFilter, and its extenders are added. The
-// error lists everything that is wrong with the policy.
+// Apply writes the policy into a configuration: its plugins replace the default
+// ones of every profile, whose changes to single plugins stay, and its extenders
+// are added. The error lists everything that is wrong with the policy.
 func (p *Policy) Apply(cfg *kubescheduler.KubeSchedulerConfiguration) error {
 	t := translation{
 		filters: map[string]bool{}, weights: map[string]int64{}, arguments: map[string]runtime.Object{},
@@ -49,10 +49,13 @@ func (p *Policy) Apply(cfg *kubescheduler.KubeSchedulerConfiguration) error {
 		profile := &cfg.Profiles[i]
 		own := plugins.DeepCopy()
 		if profile.Plugins != nil {
-			own.PostFilter = profile.Plugins.PostFilter
+			merge(own, profile.Plugins)
 		}
 		profile.Plugins = own
 		for _, c := range configs {
+			if slices.ContainsFunc(profile.PluginConfig, func(old kubescheduler.PluginConfig) bool { return old.Name == c.Name && len(old.Args.Raw) > 0 }) {
+				return fmt.Errorf("the policy and pluginConfig both have arguments of plugin %q: choose one of them", c.Name)
+			}
 			profile.PluginConfig = slices.DeleteFunc(profile.PluginConfig, func(old kubescheduler.PluginConfig) bool { return old.Name == c.Name })
 		}
 		profile.PluginConfig = append(profile.PluginConfig, configs...)
