@@ -2,6 +2,7 @@ package dynamicresources
 
 import (
 	"context"
+	"iter"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -79,62 +80,54 @@ func (d *Devices) View() (*DeviceView, error) {
 
 // Count returns how many devices of a class a node has access to, and how many of them
 // are allocated. A device that several claims share counts as one. The error is of a
-// selector of nodes or devices.
+// selector of the class.
 func (v *DeviceView) Count(ctx context.Context, class *resourceapi.DeviceClass, node *v1.Node) (total, allocated int64, err error) {
 	for _, list := range [...][]*resourceapi.ResourceSlice{v.byNode[node.Name], v.others} {
-		for _, slice := range list {
-			all, taken, err := v.countIn(ctx, &slice.Spec, class, node)
+		for slice, device := range devicesFor(list, node) {
+			ok, err := v.inClass(ctx, class, slice.Driver, device)
 			if err != nil {
 				return 0, 0, err
 			}
-			total, allocated = total+all, allocated+taken
-		}
-	}
-	return total, allocated, nil
-}
-
-// countIn is Count for one slice.
-func (v *DeviceView) countIn(ctx context.Context, slice *resourceapi.ResourceSliceSpec, class *resourceapi.DeviceClass, node *v1.Node) (total, allocated int64, err error) {
-	each := ptr.Deref(slice.PerDeviceNodeSelection, false)
-	if !each {
-		if ok, err := reaches(node, slice.NodeName, slice.AllNodes, slice.NodeSelector); err != nil || !ok {
-			return 0, 0, err
-		}
-	}
-	for i := range slice.Devices {
-		device := &slice.Devices[i]
-		if each {
-			if ok, err := reaches(node, device.NodeName, device.AllNodes, device.NodeSelector); err != nil {
-				return 0, 0, err
-			} else if !ok {
+			if !ok {
 				continue
 			}
-		}
-		if ok, err := v.inClass(ctx, class, slice.Driver, device); err != nil {
-			return 0, 0, err
-		} else if !ok {
-			continue
-		}
-		total++
-		if structured.IsDeviceAllocated(structured.MakeDeviceID(slice.Driver, slice.Pool.Name, device.Name), &v.allocated) {
-			allocated++
+			total++
+			if structured.IsDeviceAllocated(structured.MakeDeviceID(slice.Driver, slice.Pool.Name, device.Name), &v.allocated) {
+				allocated++
+			}
 		}
 	}
 	return total, allocated, nil
 }
 
-// reaches reports whether a node has access to devices with this selection of nodes.
-func reaches(node *v1.Node, name *string, all *bool, selector *v1.NodeSelector) (bool, error) {
-	switch {
-	case ptr.Deref(name, "") != "":
-		return *name == node.Name, nil
-	case ptr.Deref(all, false):
-		return true, nil
-	case selector == nil:
-		return false, nil
+// devicesFor yields the devices that a node has access to, with their slices.
+func devicesFor(slices []*resourceapi.ResourceSlice, node *v1.Node) iter.Seq2[*resourceapi.ResourceSliceSpec, *resourceapi.Device] {
+	return func(yield func(*resourceapi.ResourceSliceSpec, *resourceapi.Device) bool) {
+		for _, slice := range slices {
+			spec := &slice.Spec
+			each := ptr.Deref(spec.PerDeviceNodeSelection, false)
+			if !each && !reaches(node, spec.NodeName, spec.AllNodes, spec.NodeSelector) {
+				continue
+			}
+			for i := range spec.Devices {
+				d := &spec.Devices[i]
+				if (!each || reaches(node, d.NodeName, d.AllNodes, d.NodeSelector)) && !yield(spec, d) {
+					return
+				}
+			}
+		}
 	}
-	parsed, err := nodeaffinity.NewNodeSelector(selector)
-	return err == nil && parsed.Match(node), err
+}
+
+func reaches(node *v1.Node, name *string, all *bool, selector *v1.NodeSelector) bool {
+	if ptr.Deref(all, false) || name != nil && *name == node.Name {
+		return true
+	}
+	if selector == nil {
+		return false
+	}
+	s, err := nodeaffinity.NewNodeSelector(selector)
+	return err == nil && s.Match(node)
 }
 
 // inClass reports whether all selectors of a class select a device.

@@ -11,9 +11,9 @@ import (
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
-// without returns a slice that does not name its node.
-func without(node string, devices ...string) *resourceapi.ResourceSlice {
-	s := slice(node, devices...)
+// nodeless returns a slice of a pool that does not name its node.
+func nodeless(pool string, devices ...string) *resourceapi.ResourceSlice {
+	s := slice(pool, devices...)
 	s.Spec.NodeName = nil
 	return s
 }
@@ -27,7 +27,7 @@ func TestCountOfDevices(t *testing.T) {
 	shared := func(id types.UID) claimOption {
 		return changed(func(r *resourceapi.DeviceRequestAllocationResult) { r.ShareID = &id })
 	}
-	everywhere, selected, each := without("pool", "gpu-0"), without("pool", "gpu-0"), without("pool", "gpu-0", "gpu-1", "gpu-2", "gpu-3")
+	everywhere, selected, each := nodeless("pool", "gpu-0"), nodeless("pool", "gpu-0"), nodeless("pool", "gpu-0", "gpu-1", "gpu-2", "gpu-3")
 	everywhere.Spec.AllNodes = new(true)
 	selected.Spec.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 		MatchExpressions: []v1.NodeSelectorRequirement{{Key: "near", Operator: v1.NodeSelectorOpExists}},

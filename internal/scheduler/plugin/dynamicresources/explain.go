@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
@@ -124,30 +123,11 @@ func (p *plugin) devicesOn(node *v1.Node) (devices, taken int) {
 		return 0, 0
 	}
 	allocated := p.claims.allocated(p.features.ConsumableCapacity).AllocatedDevices
-	for _, slice := range all {
-		spec := &slice.Spec
-		for i := range spec.Devices {
-			d := &spec.Devices[i]
-			if !reaches(node, spec.NodeName, spec.AllNodes, spec.NodeSelector) &&
-				!(ptr.Deref(spec.PerDeviceNodeSelection, false) && reaches(node, d.NodeName, d.AllNodes, d.NodeSelector)) {
-				continue
-			}
-			devices++
-			if allocated.Has(structured.MakeDeviceID(spec.Driver, spec.Pool.Name, d.Name)) {
-				taken++
-			}
+	for slice, device := range devicesFor(all, node) {
+		devices++
+		if allocated.Has(structured.MakeDeviceID(slice.Driver, slice.Pool.Name, device.Name)) {
+			taken++
 		}
 	}
 	return devices, taken
-}
-
-func reaches(node *v1.Node, name *string, all *bool, selector *v1.NodeSelector) bool {
-	if ptr.Deref(all, false) || name != nil && *name == node.Name {
-		return true
-	}
-	if selector == nil {
-		return false
-	}
-	s, err := nodeaffinity.NewNodeSelector(selector)
-	return err == nil && s.Match(node)
 }
