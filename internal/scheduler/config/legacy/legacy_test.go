@@ -234,8 +234,8 @@ pluginConfig:
 	}
 }
 
-// Arguments that cannot be read, or that the policy has too, are refused.
-func TestArgumentsOfAlgorithmSource(t *testing.T) {
+// What cannot be read, or is said in two ways, is refused.
+func TestRefusalsOfAlgorithmSource(t *testing.T) {
 	const older = "apiVersion: kubescheduler.config.k8s.io/v1alpha1\nkind: KubeSchedulerConfiguration\nalgorithmSource: {provider: DefaultProvider}\n"
 	for text, want := range map[string]string{
 		"pluginConfig: [{name: NodeName}, {name: NodeResourcesFit, args: {ignored: [a]}}]": `pluginConfig[1]: decoding args for plugin NodeResourcesFit: strict decoding error: unknown field "ignored"`,
@@ -243,6 +243,7 @@ func TestArgumentsOfAlgorithmSource(t *testing.T) {
 			"got VolumeBindingArgs.kubescheduler.config.k8s.io",
 		"pluginConfig: [{name: NodeLabel, args: {kind: Magic}}]": `no kind "Magic" is registered`,
 		"plugins: {preScore: {}}":                                `unknown field "plugins.preScore"`, // postFilter then
+		"leaderElection: {resourceName: a, lockObjectName: b}":   "ResourceName and LockObjectName are both set and do not match, ResourceName: a, LockObjectName: b",
 	} {
 		if _, _, _, err := DecodeAlgorithmSource([]byte(older + text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

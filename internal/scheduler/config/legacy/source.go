@@ -1,6 +1,7 @@
 package legacy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -95,9 +96,20 @@ func DecodeAlgorithmSource(data []byte) (cfg *kubescheduler.KubeSchedulerConfigu
 		LeaderElection: c.LeaderElection.LeaderElectionConfiguration, ClientConnection: c.ClientConnection.ClientConnectionConfiguration,
 	}
 	cfg.EnableProfiling, cfg.EnableContentionProfiling = c.EnableProfiling, c.EnableContentionProfiling
-	setIfEmpty(&cfg.LeaderElection.ResourceName, c.LeaderElection.LockObjectName)
-	setIfEmpty(&cfg.LeaderElection.ResourceNamespace, c.LeaderElection.LockObjectNamespace)
-	setIfEmpty(&cfg.ClientConnection.Kubeconfig, c.ClientConnection.KubeConfigFile)
+	for _, older := range []struct {
+		into        *string
+		name, older string
+		value       string
+	}{
+		{&cfg.LeaderElection.ResourceName, "ResourceName", "LockObjectName", c.LeaderElection.LockObjectName},
+		{&cfg.LeaderElection.ResourceNamespace, "ResourceNamespace", "LockObjectNamespace", c.LeaderElection.LockObjectNamespace},
+		{&cfg.ClientConnection.Kubeconfig, "Kubeconfig", "KubeConfigFile", c.ClientConnection.KubeConfigFile},
+	} {
+		if *older.into != "" && older.value != "" && *older.into != older.value {
+			return nil, nil, nil, fmt.Errorf("%s and %s are both set and do not match, %s: %s, %s: %s", older.name, older.older, older.name, *older.into, older.older, older.value)
+		}
+		*older.into = cmp.Or(*older.into, older.value)
+	}
 	if lock := &cfg.LeaderElection.ResourceLock; *lock != "" && *lock != "leases" {
 		warnings = append(warnings, fmt.Sprintf("leaderElection.resourceLock: %s is not supported, the lock is a Lease", *lock))
 		*lock = "leases"
@@ -123,12 +135,6 @@ func DecodeAlgorithmSource(data []byte) (cfg *kubescheduler.KubeSchedulerConfigu
 		profile.Plugins.PostFilter.Disabled = []kubescheduler.Plugin{{Name: "DefaultPreemption"}}
 	}
 	return cfg, policy, warnings, nil
-}
-
-func setIfEmpty(field *string, value string) {
-	if *field == "" {
-		*field = value
-	}
 }
 
 // algorithm sets the one profile, and returns where its policy comes from.
