@@ -63,9 +63,11 @@ lint:
 	cd tools/lint && $(GO) build -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run --allow-serial-runners ./...
 
+# NODES are the numbers of nodes to schedule on, such as 1000,5000.
+NODES ?= 1000
 bench: PGO := auto
 bench: build bundle packages
-	$(GO) run ./test/bench
+	$(GO) run ./test/bench -nodes=$(NODES)
 
 # A new cmd/coracle/default.pgo, from the load of the benchmark.
 profile: build bundle

@@ -14,7 +14,7 @@ import (
 
 // BenchmarkPreempt looks for victims in clusters whose nodes are full.
 func BenchmarkPreempt(b *testing.B) {
-	for _, size := range []int{1000, 5000} {
+	for _, size := range []int{1000, 5000, 10_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) { benchmarkPreempt(b, size, 0) })
 		b.Run(fmt.Sprint(size, "/nominated"), func(b *testing.B) { benchmarkPreempt(b, size, size*9/10) })
 	}
