@@ -148,16 +148,13 @@ type PodActivator interface {
 	Activate(pods ...*v1.Pod)
 }
 
-// PodGroups returns the pods that belong to a PodGroup. It is safe for concurrent
-// use.
+// PodGroups counts the pods that belong to a PodGroup. It is fast, and safe for
+// concurrent use.
 type PodGroups interface {
-	// Members returns the pods of a group that wait, are assumed or are bound,
-	// and have not ended.
-	Members(group types.NamespacedName) []*v1.Pod
-	// Count returns how many members a group has. It is fast.
+	// Count returns how many pods of a group wait, are assumed or are bound, and have
+	// not ended.
 	Count(group types.NamespacedName) int
-	// NumPlaced returns how many members are assumed on a node or bound. It is
-	// fast.
+	// NumPlaced returns how many of them are assumed on a node or bound.
 	NumPlaced(group types.NamespacedName) int
 }
 

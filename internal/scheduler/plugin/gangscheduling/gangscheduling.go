@@ -103,8 +103,10 @@ func (p *plugin) Permit(_ context.Context, _ *framework.CycleState, pod *framewo
 	if p.pods.NumPlaced(group) < least {
 		return p.wait, permitTimeout
 	}
-	for _, member := range p.pods.Members(group) {
-		if w := p.waiting.Get(member.UID); w != nil {
+	// Hardly any pods wait once their group has enough of them, while each of the
+	// thousands that it may still get comes here.
+	for w := range p.waiting.All() {
+		if of, ok := podgroup.Of(w.PodInfo().Pod); ok && of == group {
 			w.Allow(Name)
 		}
 	}

@@ -23,28 +23,39 @@ import (
 func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
 
 // scheduler is a fake scheduler for the plugin. It holds the pods, which of
-// them have a node or wait in Permit, and what it was asked to do.
+// them have a node or wait in Permit, and what it was asked to do. A pod that
+// waits is of the group gang, or named as "group/pod".
 type scheduler struct {
 	*podgroup.Groups
+	framework.WaitingPods
 	placed, waits []string
 	allowed       []string
 }
 
 func (s *scheduler) NumPlaced(types.NamespacedName) int { return len(s.placed) }
 
-func (s *scheduler) Get(uid types.UID) framework.WaitingPod {
-	if slices.Contains(s.waits, string(uid)) {
-		return waitingPod{s: s, name: string(uid)}
+func (s *scheduler) All() iter.Seq[framework.WaitingPod] {
+	return func(yield func(framework.WaitingPod) bool) {
+		for _, name := range s.waits {
+			if !yield(waitingPod{s: s, name: name}) {
+				return
+			}
+		}
 	}
-	return nil
 }
-
-func (s *scheduler) All() iter.Seq[framework.WaitingPod] { return nil }
 
 type waitingPod struct {
 	framework.WaitingPod
 	s    *scheduler
 	name string
+}
+
+func (w waitingPod) PodInfo() *framework.PodInfo {
+	group, name, ok := strings.Cut(w.name, "/")
+	if !ok {
+		group, name = "gang", w.name
+	}
+	return framework.NewPodInfo(pod(name, group))
 }
 
 func (w waitingPod) Allow(string) { w.s.allowed = append(w.s.allowed, w.name) }
@@ -110,6 +121,7 @@ func TestGang(t *testing.T) {
 		{name: "all are placed", pod: pod("c", "gang"), members: "a b c", placed: "a b c", waits: "a b", permit: "Success, allows a b"},
 		{name: "enough are placed", pod: pod("c", "gang"), members: "a b c d", placed: "a b c", waits: "a b", permit: "Success, allows a b"},
 		{name: "enough are bound", pod: pod("d", "gang"), members: "a b c d", placed: "a b c d", permit: "Success"},
+		{name: "pods of other groups wait", pod: pod("c", "gang"), members: "a b c", placed: "a b c", waits: "other/a b other/c /d", permit: "Success, allows b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &scheduler{Groups: podgroup.New(), placed: strings.Fields(test.placed), waits: strings.Fields(test.waits)}
