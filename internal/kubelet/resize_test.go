@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"encoding/json"
-	"errors"
 	"io/fs"
 	"slices"
 	"strings"
@@ -12,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -453,113 +450,5 @@ func TestResizeOfThePodAlone(t *testing.T) {
 		if got := b.quota(); got != 1000 {
 			t.Errorf("the container has %d thousandths of a CPU, want 1000", got)
 		}
-	})
-}
-
-// resizeWhole gives the pod as a whole that much CPU, as request and limit.
-func (b *bench) resizeWhole(name, cpu string) {
-	b.t.Helper()
-	p := b.get(name).DeepCopy()
-	p.Generation++
-	p.Spec.Resources = new(cpus(cpu))
-	if _, err := b.api.CoreV1().Pods("default").Update(b.t.Context(), p, metav1.UpdateOptions{}); err != nil {
-		b.t.Fatal(err)
-	}
-	b.after(2 * time.Minute)
-}
-
-// busyGroups are control groups that refuse changes while fails is set.
-type busyGroups struct {
-	cgroup.Groups
-	fails atomic.Bool
-}
-
-func (s *busyGroups) Apply(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
-	if s.fails.Load() {
-		return errors.New("device or resource busy")
-	}
-	return s.Groups.Apply(path, r, pids)
-}
-
-// The runtime is told of a resize before the pod's control group changes, and may refuse
-// it. It is told of the former resources if the group cannot change after all.
-func TestRuntimeIsToldOfResizes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		groups := &busyGroups{}
-		b.configure = func(c *Config) { groups.Groups, c.Groups = c.Groups, groups }
-		var mu sync.Mutex
-		var told []int64 // thousandths of a CPU
-		var answer error
-		b.runtime.ResizeSandbox = func(request *runtimeapi.UpdatePodSandboxResourcesRequest) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if request.GetPodSandboxId() == "" {
-				t.Error("a request names no sandbox")
-			}
-			told = append(told, request.GetResources().GetCpuQuota()/100)
-			return answer
-		}
-		b.start()
-		defer func() { b.stop() }()
-		takeTold := func() []int64 {
-			mu.Lock()
-			defer mu.Unlock()
-			taken := slices.Compact(told) // what fails is tried again
-			told = nil
-			return taken
-		}
-		answers := func(err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			answer = err
-		}
-		b.create(pod("web", func(p *v1.Pod) {
-			p.Generation, p.Spec.Containers[0].Resources, p.Spec.Resources = 1, cpus("1"), new(cpus("2"))
-		}))
-		b.after(time.Minute)
-		group := cgroup.Pod("", podquery.QOSClass(b.get("web")), "uid-web")
-		check := func(when string, want []int64, quota int64) {
-			t.Helper()
-			if got := takeTold(); !slices.Equal(got, want) {
-				t.Errorf("%s: the runtime is told of %d thousandths of a CPU, want %d", when, got, want)
-			}
-			if got := b.groups.Get(group).GetCpuQuota() / 100; got != quota {
-				t.Errorf("%s: the pod has %d thousandths of a CPU, want %d", when, got, quota)
-			}
-		}
-		check("before", nil, 2000)
-		b.resizeWhole("web", "3")
-		check("a resize of the pod", []int64{3000}, 3000)
-
-		answers(grpcstatus.Error(codes.FailedPrecondition, "a plugin says no"))
-		b.resizeWhole("web", "3500m")
-		check("one that the runtime refuses", []int64{3500}, 3000)
-		conditions := b.get("web").Status.Conditions
-		if i := slices.IndexFunc(conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodResizeInProgress }); i < 0 ||
-			conditions[i].Reason != v1.PodReasonError || !strings.Contains(conditions[i].Message, "a plugin says no") {
-			t.Errorf("conditions %+v", conditions)
-		}
-		answers(nil)
-		b.after(2 * time.Minute)
-		check("once it accepts it", []int64{3500}, 3500)
-
-		groups.fails.Store(true)
-		b.resizeWhole("web", "2500m")
-		if got := takeTold(); len(got) < 2 || !slices.Equal(got[:2], []int64{2500, 3500}) {
-			t.Errorf("while the control group cannot change, the runtime is told of %d", got)
-		}
-		groups.fails.Store(false)
-		b.after(2 * time.Minute)
-		check("once it can", []int64{2500}, 2500)
-
-		answers(grpcstatus.Error(codes.Unimplemented, "unknown method"))
-		b.resizeWhole("web", "2")
-		check("a runtime without the call", []int64{2000}, 2000)
-		b.resize("web", "1500m")
-		if got := b.quota(); got != 1500 {
-			t.Errorf("the container has %d thousandths of a CPU, want 1500", got)
-		}
-		check("a resize of the container", []int64{2000}, 2000)
 	})
 }

@@ -99,7 +99,7 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 	if w.inbox.static { // a changed manifest is another pod
 		return pod
 	}
-	w.restoreAllocation(ctx)
+	w.restoreAllocation(ctx, pod)
 	want := specified(pod)
 	w.metrics.resizes.request(w.asked, want)
 	w.asked = want
@@ -132,8 +132,10 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 }
 
 // restoreAllocation reads the allocation that an earlier kubelet kept. Without a
-// readable one the initial allocation stays and is kept from now on.
-func (w *worker) restoreAllocation(ctx context.Context) {
+// readable one the initial allocation stays and is kept from now on. A resize of the pod
+// as a whole goes on that the earlier kubelet did not end: the status has what the pod
+// had before.
+func (w *worker) restoreAllocation(ctx context.Context, pod *v1.Pod) {
 	if w.kept {
 		return
 	}
@@ -148,6 +150,10 @@ func (w *worker) restoreAllocation(ctx context.Context) {
 	}
 	if err == nil {
 		w.inbox.setAllocation(kept)
+		if had := pod.Status.Resources; had != nil && !equality.Semantic.DeepEqual(had, kept.Pod) {
+			w.group.resources = had
+			w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation})
+		}
 		return
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
