@@ -46,6 +46,63 @@ func TestDropped(t *testing.T) {
 	}
 }
 
+// TestDroppedFromSlices checks that each field of a disabled feature is dropped from new slices
+// and from updates, and that a slice which has it can be updated.
+func TestDroppedFromSlices(t *testing.T) {
+	const start = `driver: d.example, pool: {name: p, resourceSliceCount: 1}`
+	for field, test := range map[string]struct {
+		gates, rest string
+		fails       bool // without the field
+	}{
+		"taints":                 {"-DRADeviceTaints", `nodeName: n, devices: [{name: d, taints: [{key: k, effect: NoSchedule}]}]`, false},
+		"consumesCounters":       {"-DRAPartitionableDevices", `nodeName: n, devices: [{name: d, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]}]`, false},
+		"sharedCounters":         {"-DRAPartitionableDevices", `nodeName: n, sharedCounters: [{name: c, counters: {x: {value: 1}}}]`, false},
+		"perDeviceNodeSelection": {"-DRAPartitionableDevices", `perDeviceNodeSelection: true, devices: [{name: d, nodeName: n}]`, true},
+		"bindingConditions": {
+			"-DRADeviceBindingConditions", `nodeName: n, devices: [{name: d, bindsToNode: true, bindingConditions: [a], bindingFailureConditions: [b]}]`, false,
+		},
+		"requestPolicy": {
+			"-DRAConsumableCapacity",
+			`nodeName: n, devices: [{name: d, allowMultipleAllocations: true, capacity: {m: {value: 4, requestPolicy: {default: 1, validRange: {min: 1}}}}}]`, false,
+		},
+		"strings":                  {"", `nodeName: n, devices: [{name: d, attributes: {a: {strings: [x, z]}}}]`, true},
+		"partitionTypeAttribute":   {"", `nodeName: n, partitionTypeAttribute: d.example/type, sharedCounters: [{name: c, counters: {x: {value: 1}}}]`, false},
+		"nodeAllocatableResources": {"", `nodeName: n, devices: [{name: d, nodeAllocatableResources: {cpu: {mapping: {deviceMultiplier: 1}}}}]`, false},
+	} {
+		t.Run(field, func(t *testing.T) {
+			parse := func(spec string) *resourcev1.ResourceSlice {
+				s := &resourcev1.ResourceSlice{}
+				s.Name, s.ResourceVersion = "s", "1"
+				if err := yaml.Unmarshal([]byte(`{`+start+`, `+spec+`}`), &s.Spec); err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			has := func(s *resourcev1.ResourceSlice) bool {
+				raw, err := yaml.Marshal(s.Spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return strings.Contains(string(raw), field+":")
+			}
+			r, request := dynamicresources.ResourceSlices(), &resource.RequestContext{Now: time.Unix(0, 0), Features: withGates(t, test.gates)}
+			fresh := parse(test.rest)
+			fresh.ResourceVersion = ""
+			if errs := resourcetest.BeforeCreate(r, request, fresh); has(fresh) || (len(errs) > 0) != test.fails {
+				t.Errorf("a new slice has it: %t, %v", has(fresh), errs)
+			}
+			changed := parse(test.rest)
+			if errs := resourcetest.BeforeUpdate(r, request, changed, parse(`nodeName: n, devices: [{name: d}]`)); has(changed) || (len(errs) > 0) != test.fails {
+				t.Errorf("an update that sets it has it: %t, %v", has(changed), errs)
+			}
+			kept := parse(test.rest)
+			if errs := resourcetest.BeforeUpdate(r, request, kept, parse(test.rest)); !has(kept) || len(errs) > 0 {
+				t.Errorf("an update that keeps it has it: %t, %v", has(kept), errs)
+			}
+		})
+	}
+}
+
 const derivedClaim = `{devices: {requests: [{name: r, exactly: {deviceClassName: c, tolerations: [{key: k, operator: Exists}], capacity: {requests: {m: 1}},
 	derivedAttributes: [{name: x.example/a, expression: "device.driver"}, {name: x.example/b, expression: "1 +"}, {name: a, expression: "{1: 2}"}, {}]}}],
 	constraints: [{matchAttribute: x.example/a}, {matchAttribute: x.example/b}, {distinctAttribute: x.example/c}]}}`
