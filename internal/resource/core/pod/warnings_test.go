@@ -68,6 +68,68 @@ func TestPodWarnings(t *testing.T) {
 				`spec.hostAliases[0].ip: non-standard IP address "::ffff:1.2.3.4" is invalid: use "1.2.3.4"`,
 			},
 		},
+		"repeated names": {
+			spec: `{hostAliases: [{ip: 1.1.1.1}, {ip: 1.1.1.1}], imagePullSecrets: [{name: a}, {name: a}, {name: ""}]}`,
+			want: []string{
+				`spec.hostAliases[1].ip: duplicate ip "1.1.1.1"`,
+				`spec.imagePullSecrets[1].name: duplicate name "a"`,
+				`spec.imagePullSecrets[2].name: invalid empty name ""`,
+			},
+		},
+		"old node labels in affinity and spreading": {
+			spec: `{affinity: {nodeAffinity: {
+			  requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}, {key: beta.kubernetes.io/arch, operator: Exists}]}]},
+			  preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: failure-domain.beta.kubernetes.io/zone, operator: Exists}]}}]}},
+			  topologySpreadConstraints: [{maxSkew: 1, topologyKey: beta.kubernetes.io/instance-type, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]}`,
+			want: []string{
+				`spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[1].key: beta.kubernetes.io/arch is deprecated since v1.14; use "kubernetes.io/arch" instead`,
+				`spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].key: failure-domain.beta.kubernetes.io/zone is deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
+				`spec.topologySpreadConstraints[0].topologyKey: beta.kubernetes.io/instance-type is deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
+			},
+		},
+		"neighbours that select nothing": {
+			spec: `{affinity: {
+			  podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: z, labelSelector: {}}, {topologyKey: z}],
+			    preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: z}}]},
+			  podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: z}],
+			    preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: z, labelSelector: {}}}]}}}`,
+			want: []string{
+				"spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[1].labelSelector: a null labelSelector results in matching no pod",
+				"spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.labelSelector: a null labelSelector results in matching no pod",
+				"spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector: a null labelSelector results in matching no pod",
+			},
+		},
+		"half a byte of a claim and of the overhead": {
+			spec: `{overhead: {memory: 4m}, volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 200m}}}}}}]}`,
+			want: []string{
+				`spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources.requests[storage]: fractional byte value "200m" is invalid, must be an integer`,
+				`spec.overhead[memory]: fractional byte value "4m" is invalid, must be an integer`,
+			},
+		},
+		"less than no time": {
+			spec: "{terminationGracePeriodSeconds: -1}",
+			want: []string{"spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"},
+		},
+		"ports that differ": {
+			spec: `{containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 80, hostIP: 10.0.0.1}, {containerPort: 80, hostPort: 80, hostIP: 10.0.0.2},
+			  {containerPort: 80, hostPort: 81, hostIP: 10.0.0.1}, {containerPort: 80, protocol: UDP}, {containerPort: 82}]}]}`,
+		},
+		"a port name of a sidecar": {
+			spec: `{initContainers: [{name: s, image: i, restartPolicy: Always, ports: [{containerPort: 80, name: web}]}],
+			  containers: [{name: c, image: i, ports: [{containerPort: 81, name: web}]}]}`,
+			want: []string{
+				`spec.containers[0].ports[0]: duplicate port name "web" with spec.initContainers[0].ports[0], services and probes that select ports by name will use spec.initContainers[0].ports[0]`,
+			},
+		},
+		"files of all kinds in each other's place": {
+			spec: `{volumes: [{name: p, projected: {sources: [{clusterTrustBundle: {signerName: s, path: d/e}}, {downwardAPI: {items: [{path: d, fieldRef: {fieldPath: metadata.name}}]}},
+			  {configMap: {name: m, items: [{key: a, path: d12}]}}, {serviceAccountToken: {path: d}}]}}]}`,
+			want: []string{
+				`volume "p" (Projected): overlapping paths: "d" (DownwardAPI) with "d/e" (ClusterTrustBundle "s")`,
+				`volume "p" (Projected): overlapping paths: "d" (ServiceAccountToken) with "d/e" (ClusterTrustBundle "s")`,
+				`volume "p" (Projected): overlapping paths: "d" (ServiceAccountToken) with "d" (DownwardAPI)`,
+			},
+		},
 		"a volume of the past": {
 			spec: "{volumes: [{name: v, gitRepo: {repository: r}}]}",
 			want: []string{"spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+"},
