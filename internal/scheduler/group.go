@@ -96,8 +96,8 @@ func (g *groupCycle) decideNext(ctx context.Context) {
 		g.s.fail(ctx, a, err, result)
 	default:
 		var fit *framework.FitError
-		if errors.As(err, &fit) && fit.Nodes != nil { // its text is asked for after other pods of the group
-			fit.Nodes.Keep()
+		if errors.As(err, &fit) { // the attempt ends after others of the group are decided
+			fit.Settle()
 		}
 		g.unfit = append(g.unfit, unfit{a, result, err})
 		if g.s.nominator.NominatedNode(uid) != "" && (result == nil || result.KeepsNomination || result.NominatedNodeName != "") {

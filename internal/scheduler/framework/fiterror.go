@@ -19,10 +19,19 @@ type FitError struct {
 	PostFilterMsg string
 	// UnschedulablePlugins and PendingPlugins rejected the pod somewhere.
 	UnschedulablePlugins, PendingPlugins []string
+
+	settled string // what Settle has kept of the text
 }
+
+// Settle keeps the text as it is now, and drops Nodes. An error that outlasts its cycle
+// needs it: the scheduler uses its lists of nodes and statuses again for the next pod.
+func (e *FitError) Settle() { e.settled, e.Nodes = e.Error(), nil }
 
 // Error implements error.
 func (e *FitError) Error() string {
+	if e.settled != "" {
+		return e.settled
+	}
 	if e.NumAllNodes == 0 {
 		return noNodesAvailable
 	}

@@ -161,15 +161,9 @@ func NewNodeToStatus(absent *Status, size int) *NodeToStatus {
 }
 
 // NodesToStatuses returns one with a status for each node. It is valid until
-// the cycle ends, or else from Keep on.
+// the cycle ends.
 func NodesToStatuses(absent *Status, nodes []*NodeInfo, statuses []*Status) *NodeToStatus {
 	return &NodeToStatus{Absent: absent, visited: nodes, statuses: statuses}
-}
-
-// Keep has the statuses outlast the cycle: the scheduler uses its lists of nodes and
-// statuses again for the next pod.
-func (n *NodeToStatus) Keep() {
-	n.visited, n.statuses = slices.Clone(n.visited), slices.Clone(n.statuses)
 }
 
 func (n *NodeToStatus) names() map[string]*Status {
