@@ -9,6 +9,7 @@ package nodevolumelimits
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -110,6 +111,9 @@ func (p *plugin) Filter(_ context.Context, state *framework.CycleState, _ *frame
 	if status := p.missingDriver(w.volumes, csiNode); status != nil {
 		return status
 	}
+	if p.surelyFits(w, n, csiNode) {
+		return nil
+	}
 	u, err := p.usageOf(w, n, csiNode)
 	if err != nil {
 		return framework.AsStatus(Name, err)
@@ -120,6 +124,36 @@ func (p *plugin) Filter(_ context.Context, state *framework.CycleState, _ *frame
 		}
 	}
 	return nil
+}
+
+// surelyFits reports whether the pod exceeds no limit of the node even if each claim,
+// each disk and each attachment there is another volume of its drivers. What they are is
+// not looked up then, as on most nodes.
+func (p *plugin) surelyFits(w *wanted, n *framework.NodeInfo, csiNode *storagev1.CSINode) bool {
+	limits := limitsOf(csiNode)
+	room, limited := int64(math.MaxInt64), false
+	for i := range w.volumes {
+		if limit, ok := limits[w.volumes[i].id.driver]; ok {
+			room, limited = min(room, limit), true
+		}
+	}
+	if !limited {
+		return true
+	}
+	room -= int64(len(w.volumes))
+	for _, other := range n.Pods {
+		room -= int64(len(other.Claims))
+		for i := range other.Pod.Spec.Volumes {
+			if _, inline := ofInline(&other.Pod.Spec.Volumes[i]); inline {
+				room--
+			}
+		}
+		if room < 0 {
+			return false
+		}
+	}
+	attachments, err := p.attachments.ByIndex(byNode, n.Name)
+	return err == nil && int64(len(attachments)) <= room
 }
 
 // usage holds the volumes that a node would have with the pod, and its limits.

@@ -9,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/plugintest"
@@ -103,6 +104,49 @@ func TestLimits(t *testing.T) {
 			s := plugintest.Filter(t, p, h, pod(t, "asked", test.asked), snapshot, test.node)
 			if s.Code() != test.code || s.Message() != test.message {
 				t.Errorf("%s %q, want %s %q", s.Code(), s.Message(), test.code, test.message)
+			}
+		})
+	}
+}
+
+// countedClaims counts the claims that are looked up.
+type countedClaims struct {
+	corelisters.PersistentVolumeClaimLister
+	asked *int
+}
+
+func (c countedClaims) PersistentVolumeClaims(namespace string) corelisters.PersistentVolumeClaimNamespaceLister {
+	*c.asked++
+	return c.PersistentVolumeClaimLister.PersistentVolumeClaims(namespace)
+}
+
+// The claims of running pods are looked up only if the limits may be exceeded.
+func TestClaimsAreLookedUpNearTheLimit(t *testing.T) {
+	for _, test := range []struct {
+		name, asked, running, attached string
+		lookups                        int // of which one is of the pod's claim, if it has one
+		code                           framework.Code
+	}{
+		{name: "room whatever runs", asked: claim("a"), running: claim("b"), lookups: 1},
+		{name: "no limit", asked: claim("other"), running: claim("b") + ";" + claim("c"), lookups: 1},
+		{name: "one of another driver runs", asked: claim("a"), running: claim("b") + ";" + claim("other"), lookups: 3},
+		{name: "one too many", asked: claim("a"), running: claim("b") + ";" + claim("c"), lookups: 3, code: framework.Unschedulable},
+		{name: "one is attached", asked: claim("a"), running: claim("b"), attached: "b", lookups: 2},
+		{name: "a disk runs", asked: claim("ebs1"), running: claim("b") + ";awsElasticBlockStore: {volumeID: vol-2}", lookups: 2, code: framework.Unschedulable},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			all := objects(t)
+			if test.attached != "" {
+				all = append(all, plugintest.Yaml[storagev1.VolumeAttachment](t, "{metadata: {name: x}, spec: {attacher: csi.example.com, nodeName: n1, source: {persistentVolumeName: "+test.attached+"}}}"))
+			}
+			p, h := plugintest.New(t, Factory(), nil, all...)
+			lookups := 0
+			p.(*plugin).claims = countedClaims{p.(*plugin).claims, &lookups}
+			running := pod(t, "running", test.running)
+			running.Spec.NodeName = "n1"
+			snapshot := plugintest.Snapshot([]*v1.Node{plugintest.Yaml[v1.Node](t, "metadata: {name: n1}")}, running)
+			if s := plugintest.Filter(t, p, h, pod(t, "asked", test.asked), snapshot, "n1"); s.Code() != test.code || lookups != test.lookups {
+				t.Errorf("%s after %d lookups, want %s after %d", s.Code(), lookups, test.code, test.lookups)
 			}
 		})
 	}
