@@ -26,7 +26,7 @@ func (q *Queue) Pop(ctx context.Context) (*QueuedPodInfo, error) {
 
 // next takes the first pod of the active queue. If there is none, it returns a
 // channel that is closed when the queue changes, and the time until a waiting
-// pod is due. A plugin that panics must not keep the lock.
+// pod is due: 0 if one is. A plugin that panics must not keep the lock.
 func (q *Queue) next() (*QueuedPodInfo, <-chan struct{}, time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -119,6 +119,9 @@ func (q *Queue) popFromBackoff(now time.Time) *QueuedPodInfo {
 }
 
 func (q *Queue) wait(ctx context.Context, changed <-chan struct{}, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
 	var expired <-chan time.Time
 	if d >= 0 {
 		timer := q.options.Clock.NewTimer(d)
@@ -134,7 +137,8 @@ func (q *Queue) wait(ctx context.Context, changed <-chan struct{}, d time.Durati
 	return nil
 }
 
-// flush moves the pods whose time has come, with the lock held.
+// flush moves the pods whose time has come, with the lock held. Those that waited too
+// long for an event may be as many as there are: the next calls move the rest.
 func (q *Queue) flush(now time.Time) {
 	for _, waiting := range []*podHeap{&q.backoff, &q.errorBackoff} {
 		for it := waiting.first(); it != nil && !it.backoff.expiry.After(now); it = waiting.first() {
@@ -142,16 +146,16 @@ func (q *Queue) flush(now time.Time) {
 			q.activate(it, "BackoffComplete", now)
 		}
 	}
-	for it := q.unschedulable.first(); it != nil && !it.deadline.After(now); it = q.unschedulable.first() {
+	for it, n := q.unschedulable.first(), 0; it != nil && !it.deadline.After(now) && n < maxFlushed; it, n = q.unschedulable.first(), n+1 {
 		it.Flushed = true
 		q.requeue(it, afterBackoff, "UnschedulableTimeout", now)
 	}
-	for it := q.gated.first(); it != nil && !it.deadline.After(now); it = q.gated.first() {
+	for it, n := q.gated.first(), 0; it != nil && !it.deadline.After(now) && n < maxFlushed; it, n = q.gated.first(), n+1 {
 		q.requeue(it, afterBackoff, "UnschedulableTimeout", now) // asks PreEnqueue again
 	}
 }
 
-// nextFlush is how long until a pod's time comes; -1 is never.
+// nextFlush is how long until a pod's time comes, 0 if it has come; -1 is never.
 func (q *Queue) nextFlush(now time.Time) time.Duration {
 	next := time.Duration(-1)
 	for _, waiting := range []*podHeap{&q.backoff, &q.errorBackoff} {
@@ -161,7 +165,7 @@ func (q *Queue) nextFlush(now time.Time) time.Duration {
 	}
 	for _, waiting := range []*podHeap{&q.unschedulable, &q.gated} {
 		if it := waiting.first(); it != nil && (next < 0 || it.deadline.Sub(now) < next) {
-			next = it.deadline.Sub(now)
+			next = max(0, it.deadline.Sub(now))
 		}
 	}
 	return next

@@ -46,6 +46,9 @@ const (
 	backoffWindow = time.Second
 	// maxRecordedEvents bounds the events recorded for pods in flight.
 	maxRecordedEvents = 10_000
+	// maxFlushed bounds the unschedulable pods, and the gated ones, that are moved at
+	// a time because they waited too long. Informers wait meanwhile.
+	maxFlushed = 1000
 )
 
 // Profile holds the plugins and hints of a scheduling profile that the queue

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -263,6 +264,63 @@ func TestGatedPodsAreAskedAboutAfterFiveMinutes(t *testing.T) {
 		pop(t, q)
 		if waited := time.Since(began); waited != 2*defaultMaxUnschedulable {
 			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+// Many pods that waited too long are moved in parts, all without delay.
+func TestManyPodsAreFlushedInParts(t *testing.T) {
+	const many = 2*maxFlushed + 1
+	synctest.Test(t, func(t *testing.T) {
+		q, g := newTestQueue(new(int))
+		for i := range many {
+			q.Add(pod(fmt.Sprint("waits-", i), 0))
+			reject(q, pop(t, q), "Other")
+			p := pod(fmt.Sprint("gated-", i), 0)
+			p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}}
+			q.Add(p)
+		}
+		time.Sleep(defaultMaxUnschedulable)
+		g.calls = 0
+		began := time.Now()
+		if it, _, _ := q.next(); it == nil || !it.Flushed {
+			t.Errorf("popped %v, want a pod that waited too long", it)
+		}
+		if n := q.Counts(); n.Active != maxFlushed-1 || n.Unschedulable != many-maxFlushed || g.calls != 2*maxFlushed {
+			t.Errorf("%+v, %d calls of PreEnqueue, want %d", n, g.calls, 2*maxFlushed)
+		}
+		for range many - 1 {
+			pop(t, q)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if it, err := q.Pop(ctx); err == nil {
+			t.Errorf("popped %s", it.Pod.Name)
+		}
+		if waited := time.Since(began); waited != time.Second || g.calls != 2*many {
+			t.Errorf("after %v there were %d calls of PreEnqueue, want %d", waited, g.calls, 2*many)
+		}
+	})
+}
+
+// Gated pods that waited too long are asked about without delay, also if none of a part
+// becomes active.
+func TestManyGatedPodsAreAskedAbout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, g := newTestQueue(new(int))
+		for i := range maxFlushed + 1 {
+			p := pod(fmt.Sprint("gated-", i), 0)
+			p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}}
+			q.Add(p)
+		}
+		g.calls = 0
+		ctx, cancel := context.WithTimeout(t.Context(), defaultMaxUnschedulable+time.Second)
+		defer cancel()
+		if it, err := q.Pop(ctx); err == nil {
+			t.Errorf("popped %s", it.Pod.Name)
+		}
+		if g.calls != maxFlushed+1 {
+			t.Errorf("%d calls of PreEnqueue, want %d", g.calls, maxFlushed+1)
 		}
 	})
 }
