@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
@@ -84,13 +85,17 @@ func (b *budgetView) divide(pods []*framework.PodInfo) (violating, others []*fra
 	return violating, others
 }
 
-// count returns how many victims the status of the budget does not know yet.
+// count returns how many victims the status of the budget does not know yet. The budget
+// may be older than that of an eviction that began during the search.
 func (b *budgets) count(budget *policyv1.PodDisruptionBudget) int32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := keyOf(budget)
 	for uid, version := range b.taken[key] {
-		if version != "" && version != budget.ResourceVersion {
+		if version == "" {
+			continue
+		}
+		if newer, err := resourceversion.CompareResourceVersion(budget.ResourceVersion, version); err != nil || newer > 0 {
 			b.drop(key, uid)
 		}
 	}
@@ -114,34 +119,32 @@ func (b *budgetView) take(pod *v1.Pod) {
 }
 
 // evicting notes that the eviction of a victim begins: a later version of a budget
-// knows of it.
+// knows of it. Budgets that are gone are forgotten.
 func (b *budgets) evicting(pod *v1.Pod) {
-	b.each(pod, func(key types.NamespacedName) {
-		budget, err := b.lister.PodDisruptionBudgets(key.Namespace).Get(key.Name)
-		if err != nil { // it is gone
-			b.drop(key, pod.UID)
-			return
-		}
-		b.taken[key][pod.UID] = budget.ResourceVersion
-	})
-}
-
-// giveBack undoes take for a pod that was not evicted.
-func (b *budgets) giveBack(pod *v1.Pod) {
-	b.each(pod, func(key types.NamespacedName) { b.drop(key, pod.UID) })
-}
-
-// each calls visit, with the lock held, for each budget that a victim counts against.
-func (b *budgets) each(pod *v1.Pod, visit func(types.NamespacedName)) {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for key, victims := range b.taken {
-		if _, counts := victims[pod.UID]; counts {
-			visit(key)
+		budget, err := b.lister.PodDisruptionBudgets(key.Namespace).Get(key.Name)
+		if err != nil {
+			delete(b.taken, key)
+		} else if _, counts := victims[pod.UID]; counts {
+			victims[pod.UID] = budget.ResourceVersion
 		}
+	}
+}
+
+// giveBack undoes take for a pod that was not evicted.
+func (b *budgets) giveBack(pod *v1.Pod) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key := range b.taken {
+		b.drop(key, pod.UID)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -60,5 +61,52 @@ func TestBudgets(t *testing.T) {
 				t.Errorf("%v, want %s", got, test.want)
 			}
 		})
+	}
+}
+
+// A victim counts whatever the version of its budget is until its eviction begins, and
+// then while the budget stays as it is. Nothing is kept of budgets that are gone.
+func TestVictimsOfBudgets(t *testing.T) {
+	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	budgets := newBudgets(policylisters.NewPodDisruptionBudgetLister(store))
+	set := func(name, version string) *policyv1.PodDisruptionBudget {
+		budget := &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, ResourceVersion: version},
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
+		}
+		if err := store.Add(budget); err != nil {
+			t.Fatal(err)
+		}
+		return budget
+	}
+	victim := func(name string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
+	}
+	want := func(budget *policyv1.PodDisruptionBudget, count int32) {
+		t.Helper()
+		if got := budgets.count(budget); got != count {
+			t.Errorf("%d victims count against version %s, want %d", got, budget.ResourceVersion, count)
+		}
+	}
+	set("gone", "1")
+	seven := set("budget", "7")
+	view := budgets.view()
+	for _, name := range []string{"a", "b", "c"} {
+		view.take(victim(name))
+	}
+	want(seven, 3)
+	want(set("budget", "8"), 3)
+	budgets.giveBack(victim("c"))
+	budgets.evicting(victim("a"))
+	want(set("budget", "8"), 2)
+	want(seven, 2)              // of a search that began before
+	want(set("budget", "9"), 1) // a is in its status
+	if err := store.Delete(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gone"}}); err != nil {
+		t.Fatal(err)
+	}
+	budgets.evicting(victim("b"))
+	want(set("budget", "10"), 0)
+	if len(budgets.taken) != 0 {
+		t.Errorf("victims are left: %v", budgets.taken)
 	}
 }
