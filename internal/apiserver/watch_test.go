@@ -187,12 +187,15 @@ func TestWatchListsAreCompressed(t *testing.T) {
 	near.expect("ADDED a", "ADDED b", "ADDED c")
 }
 
-// slowReader is a client that takes two seconds to read the mark after the initial events.
-type slowReader struct{ *httptest.ResponseRecorder }
+// reader is a client that calls atMark before it reads the mark after the initial events.
+type reader struct {
+	*httptest.ResponseRecorder
+	atMark func()
+}
 
-func (r slowReader) Write(frames []byte) (int, error) {
+func (r reader) Write(frames []byte) (int, error) {
 	if bytes.Contains(frames, []byte(metav1.InitialEventsAnnotationKey)) {
-		time.Sleep(2 * time.Second)
+		r.atMark()
 	}
 	return r.ResponseRecorder.Write(frames)
 }
@@ -204,7 +207,8 @@ func TestWatchListIsMeasured(t *testing.T) {
 		get := func(w http.ResponseWriter, path string) {
 			s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 		}
-		get(slowReader{httptest.NewRecorder()}, mapsPath+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5")
+		slow := reader{httptest.NewRecorder(), func() { time.Sleep(2 * time.Second) }}
+		get(slow, mapsPath+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5")
 		page := httptest.NewRecorder()
 		get(page, "/metrics")
 		const labels = `{group="",resource="configmaps",scope="namespace",version="v1"} `

@@ -86,10 +86,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return s.write(ctx, p.source.writeConfigTo)
 	}
 	if p.source.initOnly {
-		conntrackOf(&s.Conntrack, runtime.NumCPU()).Apply(klog.FromContext(ctx))
+		conntrackOf(&s.config.Conntrack, runtime.NumCPU()).Apply(klog.FromContext(ctx))
 		return nil
 	}
-	provider, err := base.Remote(p.source.master, s.ClientConnection.Kubeconfig, "kube-proxy")
+	provider, err := base.Remote(p.source.master, s.config.ClientConnection.Kubeconfig, "kube-proxy")
 	if err != nil {
 		return err
 	}
@@ -111,15 +111,15 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	backend := p.backend(ctx, s, counts.Registry)
 	c := proxy.Config{
 		Backend: backend, Families: []v1.IPFamily{v1.IPv4Protocol}, ClusterCIDRs: s.clusterCIDRs, NodePortAddresses: s.nodePorts, Ports: localport.New(),
-		Reserved: p.Reserved, NeighbourPorts: p.NeighbourPorts, Mode: s.Mode, Metrics: counts.Registry, Pages: p.pages(s),
+		Reserved: p.Reserved, NeighbourPorts: p.NeighbourPorts, Mode: s.config.Mode, Metrics: counts.Registry, Pages: p.pages(s),
 	}
 	if backend.IPv6 {
 		c.Families = append(c.Families, v1.IPv6Protocol)
 	}
-	if err := errors.Join(c.HealthzAddress.Set(s.HealthzBindAddress), c.MetricsAddress.Set(s.MetricsBindAddress)); err != nil {
+	if err := errors.Join(c.HealthzAddress.Set(s.config.HealthzBindAddress), c.MetricsAddress.Set(s.config.MetricsBindAddress)); err != nil {
 		return err
 	}
-	if c.NodeName, err = base.HostName(s.HostnameOverride); err != nil {
+	if c.NodeName, err = base.HostName(s.config.HostnameOverride); err != nil {
 		return err
 	}
 	if provider, err = counts.Of(provider); err != nil {
@@ -147,7 +147,7 @@ func (p *Proxy) OOMScoreAdj() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return int(*s.OOMScoreAdj), nil
+	return int(*s.config.OOMScoreAdj), nil
 }
 
 // Ports returns the ports on which the proxy serves.
@@ -157,7 +157,7 @@ func (p *Proxy) Ports() ([]int, error) {
 		return nil, err
 	}
 	var ports []int
-	for _, text := range []string{s.HealthzBindAddress, s.MetricsBindAddress} {
+	for _, text := range []string{s.config.HealthzBindAddress, s.config.MetricsBindAddress} {
 		var address proxy.ListenAddress
 		if err := address.Set(text); err != nil {
 			return nil, err
@@ -172,19 +172,19 @@ func (p *Proxy) RemoveRules() error { return nftables.New(nftables.Config{Table:
 
 func (p *Proxy) backend(ctx context.Context, s *proxySettings, r prometheus.Registerer) *nftables.Backend {
 	c := nftables.Config{
-		Table: p.Table, ClusterCIDRs: s.clusterCIDRs, MasqueradeAll: s.NFTables.MasqueradeAll, Mark: 1 << *s.NFTables.MasqueradeBit,
-		Conntrack: conntrackOf(&s.Conntrack, runtime.NumCPU()), Log: klog.FromContext(ctx), Metrics: r,
+		Table: p.Table, ClusterCIDRs: s.clusterCIDRs, MasqueradeAll: s.config.NFTables.MasqueradeAll, Mark: 1 << *s.config.NFTables.MasqueradeBit,
+		Conntrack: conntrackOf(&s.config.Conntrack, runtime.NumCPU()), Log: klog.FromContext(ctx), Metrics: r,
 	}
-	switch s.DetectLocalMode {
+	switch s.config.DetectLocalMode {
 	case configv1alpha1.LocalModeNodeCIDR:
 		c.Local.NodeRanges = true
 	case configv1alpha1.LocalModeBridgeInterface:
-		c.Local.Bridge = s.DetectLocal.BridgeInterface
+		c.Local.Bridge = s.config.DetectLocal.BridgeInterface
 	case configv1alpha1.LocalModeInterfaceNamePrefix:
-		c.Local.InterfacePrefix = s.DetectLocal.InterfaceNamePrefix
+		c.Local.InterfacePrefix = s.config.DetectLocal.InterfaceNamePrefix
 	}
 	c.IPv6 = slices.ContainsFunc(s.clusterCIDRs, func(r netip.Prefix) bool { return r.Addr().Is6() })
-	if s.DetectLocalMode != configv1alpha1.LocalModeClusterCIDR { // without ranges, nothing says what pods have
+	if s.config.DetectLocalMode != configv1alpha1.LocalModeClusterCIDR { // without ranges, nothing says what pods have
 		c.IPv6 = c.IPv6 || hasIPv6()
 	}
 	return nftables.New(c)
@@ -216,7 +216,7 @@ func conntrackOf(c *configv1alpha1.Conntrack, processors int) nftables.Conntrack
 // pages returns the pages of the server of /metrics beside its own.
 func (p *Proxy) pages(s *proxySettings) map[string]http.Handler {
 	pages := map[string]http.Handler{"/configz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		data, err := json.Marshal(map[string]any{configv1alpha1.GroupName: s.KubeProxyConfiguration})
+		data, err := json.Marshal(map[string]any{configv1alpha1.GroupName: s.config})
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -225,7 +225,7 @@ func (p *Proxy) pages(s *proxySettings) map[string]http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, _ = w.Write(data)
 	})}
-	if s.EnableProfiling {
+	if s.config.EnableProfiling {
 		base.AddProfiles(pages)
 	}
 	base.AddZPages(pages, "kube-proxy", p.source.flagValues(), s.gates, "/healthz", "/metrics", "/proxyMode")
@@ -234,7 +234,7 @@ func (p *Proxy) pages(s *proxySettings) map[string]http.Handler {
 
 // write writes the configuration to a file.
 func (s *proxySettings) write(ctx context.Context, file string) error {
-	data, err := configv1alpha1.Encode(s.KubeProxyConfiguration)
+	data, err := configv1alpha1.Encode(s.config)
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func TestProxyFlags(t *testing.T) {
 	want.NodePortAddresses, want.BindAddress = []string{"192.0.2.0/24", "all"}, "192.0.2.7"
 	want.HealthzBindAddress, want.MetricsBindAddress, want.OOMScoreAdj = "192.0.2.7:10256", "", new(int32(-5))
 	want.Conntrack.MaxPerCore, want.Conntrack.UDPTimeout = new(int32(0)), metav1.Duration{Duration: 10 * time.Second}
-	if diff := cmp.Diff(want, s.KubeProxyConfiguration); diff != "" {
+	if diff := cmp.Diff(want, s.config); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if s.nodePorts.Bind != netip.MustParseAddr("192.0.2.7") || len(s.clusterCIDRs) != 1 {
@@ -152,8 +152,8 @@ func TestKubeadmsProxyFile(t *testing.T) {
 	}
 	want := configv1alpha1.Defaults()
 	want.ClusterCIDR, want.ClientConnection.Kubeconfig, want.HostnameOverride = "10.244.0.0/16", "/var/lib/kube-proxy/kubeconfig.conf", "n1"
-	want.Logging = s.Logging
-	if diff := cmp.Diff(want, s.KubeProxyConfiguration); diff != "" {
+	want.Logging = s.config.Logging
+	if diff := cmp.Diff(want, s.config); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !slices.Equal(s.warnings, []string{"--masquerade-all has no effect with --config"}) {
@@ -173,7 +173,7 @@ func TestProxyFileInACluster(t *testing.T) {
 	want := configv1alpha1.Defaults()
 	want.HostnameOverride, want.ClusterCIDR, want.BindAddress, want.HealthzBindAddress, want.MetricsBindAddress = "n1", "10.1.0.0/16", "::", "[::]:12000", ""
 	want.Conntrack.MaxPerCore, want.Conntrack.TCPCloseWaitTimeout, want.NFTables.MasqueradeBit = new(int32(0)), &metav1.Duration{}, new(int32(20))
-	if diff := cmp.Diff(want, s.KubeProxyConfiguration); diff != "" {
+	if diff := cmp.Diff(want, s.config); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !slices.Equal(s.warnings, []string{"hostnameOverride has no effect: the node is n1"}) {
@@ -296,8 +296,8 @@ func TestProxyConfigurationIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again.Logging = s.Logging
-	if diff := cmp.Diff(s.KubeProxyConfiguration, again.KubeProxyConfiguration); diff != "" {
+	again.config.Logging = s.config.Logging
+	if diff := cmp.Diff(s.config, again.config); diff != "" {
 		t.Errorf("(-first +again):\n%s", diff)
 	}
 }

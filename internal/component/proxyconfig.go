@@ -64,7 +64,7 @@ func (o *proxySource) given(name string) bool { return o.fs != nil && o.fs.Chang
 
 // proxySettings are what a proxy runs with.
 type proxySettings struct {
-	*configv1alpha1.KubeProxyConfiguration
+	config       *configv1alpha1.KubeProxyConfiguration
 	gates        *feature.Set
 	nodePorts    proxy.NodePortAddresses
 	clusterCIDRs []netip.Prefix
@@ -77,23 +77,23 @@ func (o *proxySource) load(defaults *configv1alpha1.KubeProxyConfiguration) (*pr
 	if err := o.merge(s, defaults); err != nil {
 		return nil, err
 	}
-	if err := configv1alpha1.Validate(s.KubeProxyConfiguration); err != nil {
+	if err := configv1alpha1.Validate(s.config); err != nil {
 		if o.configFile != "" {
 			err = fmt.Errorf("--config=%s: %w", o.configFile, err)
 		}
 		return nil, err
 	}
 	var err error
-	if s.gates, err = proxyGates(s.FeatureGates); err != nil {
+	if s.gates, err = proxyGates(s.config.FeatureGates); err != nil {
 		return nil, err
 	}
-	if s.nodePorts, err = proxy.ParseNodePortAddresses(s.NodePortAddresses); err != nil {
+	if s.nodePorts, err = proxy.ParseNodePortAddresses(s.config.NodePortAddresses); err != nil {
 		return nil, err
 	}
-	if a, err := netip.ParseAddr(s.BindAddress); err == nil && !a.IsUnspecified() {
+	if a, err := netip.ParseAddr(s.config.BindAddress); err == nil && !a.IsUnspecified() {
 		s.nodePorts.Bind = a.Unmap()
 	}
-	if s.clusterCIDRs, err = configv1alpha1.ParseCIDRs(s.ClusterCIDR); err != nil {
+	if s.clusterCIDRs, err = configv1alpha1.ParseCIDRs(s.config.ClusterCIDR); err != nil {
 		return nil, err
 	}
 	s.warnings = slices.Concat(s.warnings, s.gates.Warnings(), s.withoutEffect(), s.incomplete())
@@ -159,7 +159,7 @@ func (o *proxySource) merge(s *proxySettings, defaults *configv1alpha1.KubeProxy
 			s.warnings = append(s.warnings, "--"+f.Name+" "+f.Usage)
 		}
 	})
-	s.KubeProxyConfiguration = c
+	s.config = c
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (s *proxySettings) withoutEffect() (warnings []string) {
 		{"winkernel", windows}, {"windowsRunAsService", windows},
 		{"portRange", "has no effect: no mode uses it any more"},
 	} {
-		own, usual := fieldAt(reflect.ValueOf(s.KubeProxyConfiguration), setting.path), fieldAt(defaults, setting.path)
+		own, usual := fieldAt(reflect.ValueOf(s.config), setting.path), fieldAt(defaults, setting.path)
 		if !reflect.DeepEqual(own.Interface(), usual.Interface()) {
 			warnings = append(warnings, setting.path+" "+setting.why)
 		}
@@ -232,10 +232,10 @@ func (s *proxySettings) withoutEffect() (warnings []string) {
 
 // incomplete names what the settings leave open.
 func (s *proxySettings) incomplete() (warnings []string) {
-	if s.DetectLocalMode == configv1alpha1.LocalModeClusterCIDR && s.ClusterCIDR == "" {
+	if s.config.DetectLocalMode == configv1alpha1.LocalModeClusterCIDR && s.config.ClusterCIDR == "" {
 		warnings = append(warnings, "detectLocalMode is ClusterCIDR, but there is no clusterCIDR: no connections to cluster IPs are masqueraded")
 	}
-	if slices.Contains(s.NodePortAddresses, "localhost") {
+	if slices.Contains(s.config.NodePortAddresses, "localhost") {
 		warnings = append(warnings, "nodePortAddresses: localhost has no effect: node ports do not answer at loopback addresses")
 	}
 	ranges := proxy.NodePortRanges(s.nodePorts.Ranges)

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	_ "github.com/coracle-io/coracle/internal/bubble"
 )
 
 // A client that asks too often is told to slow down, and served again later.

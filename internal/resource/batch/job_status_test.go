@@ -117,6 +117,11 @@ func TestFinishedJobStatus(t *testing.T) {
 			spec: `{completions: 0, suspend: true}`,
 			next: `{completionTime: "2026-01-01T00:01:00Z", conditions: [{type: SuccessCriteriaMet, status: "True"}, {type: Complete, status: "True"}]}`,
 		},
+	})
+}
+
+func TestStatusAfterTheEnd(t *testing.T) {
+	checkStatus(t, map[string]statusCase{
 		"has a completion time while it runs": {
 			old: running, next: `{` + times + `, active: 1, ready: 1}`,
 			want: `status.completionTime: Invalid value: "2026-01-01T00:01:00Z": cannot set completionTime when there is no Complete=True condition`,

@@ -14,11 +14,24 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
+// warningCase is a pod, as the fields of its spec, and the warnings about it.
+type warningCase struct {
+	spec string
+	want []string
+}
+
+func checkWarnings(t *testing.T, cases map[string]warningCase) {
+	t.Helper()
+	for name, test := range cases {
+		got := pod.Pods().Strategy.Warnings(&resource.RequestContext{}, newPod(t, test.spec), nil)
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
 func TestPodWarnings(t *testing.T) {
-	for name, test := range map[string]struct {
-		spec string
-		want []string
-	}{
+	checkWarnings(t, map[string]warningCase{
 		"nothing odd": {},
 		"old node label": {
 			spec: "{nodeSelector: {beta.kubernetes.io/os: linux}}",
@@ -76,6 +89,11 @@ func TestPodWarnings(t *testing.T) {
 				`spec.imagePullSecrets[2].name: invalid empty name ""`,
 			},
 		},
+	})
+}
+
+func TestPodWarningsAboutPlaces(t *testing.T) {
+	checkWarnings(t, map[string]warningCase{
 		"old node labels in affinity and spreading": {
 			spec: `{affinity: {nodeAffinity: {
 			  requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}, {key: beta.kubernetes.io/arch, operator: Exists}]}]},
@@ -99,6 +117,11 @@ func TestPodWarnings(t *testing.T) {
 				"spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector: a null labelSelector results in matching no pod",
 			},
 		},
+	})
+}
+
+func TestPodWarningsAboutNumbersAndNames(t *testing.T) {
+	checkWarnings(t, map[string]warningCase{
 		"half a byte of a claim and of the overhead": {
 			spec: `{overhead: {memory: 4m}, volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 200m}}}}}}]}`,
 			want: []string{
@@ -134,12 +157,7 @@ func TestPodWarnings(t *testing.T) {
 			spec: "{volumes: [{name: v, gitRepo: {repository: r}}]}",
 			want: []string{"spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+"},
 		},
-	} {
-		got := pod.Pods().Strategy.Warnings(&resource.RequestContext{}, newPod(t, test.spec), nil)
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-	}
+	})
 }
 
 // TestNoWarningsOfUpdates checks that an update of a pod repeats no warning.
