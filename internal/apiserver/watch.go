@@ -72,7 +72,7 @@ func (o operation) serveWatch() error {
 			return err
 		}
 	}
-	compress := start.Announce && o.call.Registry.Features.Enabled(feature.WatchListCompression)
+	compress := start.Announce && options.AllowWatchBookmarks && o.call.Registry.Features.Enabled(feature.WatchListCompression)
 	stream, ctx, err := o.q.response.openStream(ctx, o.q.http, out.Media, compress)
 	if err != nil {
 		return err

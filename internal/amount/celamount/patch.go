@@ -1,6 +1,7 @@
 package celamount
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"strconv"
@@ -77,11 +78,8 @@ func checkOperation(variables interpreter.Activation, operation traits.Indexer) 
 // the whole of a list, because earlier operations may change the indices in it. A
 // value that the object does not have is that of an earlier operation.
 func checkSource(object any, pointer string) error {
-	if value, ok := object.(ref.Val); ok {
-		object = value.Value()
-	}
-	source, ok := object.(map[string]any)
-	if !ok {
+	source := contentOf(object)
+	if source == nil {
 		return errUnknownObject
 	}
 	var at any = source
@@ -97,6 +95,23 @@ func checkSource(object any, pointer string) error {
 		}
 	}
 	return checkContent(at)
+}
+
+// contentOf returns an object as JSON decodes it, nil if there is none. Expressions
+// have it in that form or as a value of its Go type.
+func contentOf(object any) map[string]any {
+	if value, ok := object.(ref.Val); ok {
+		object = value.Value()
+	}
+	if content, ok := object.(map[string]any); ok {
+		return content
+	}
+	var content map[string]any
+	raw, err := json.Marshal(object)
+	if err != nil || json.Unmarshal(raw, &content) != nil {
+		return nil
+	}
+	return content
 }
 
 // checkContent returns an error if a value, as JSON decodes it, contains a

@@ -44,15 +44,18 @@ func (e mutatingWebhookExtension) Admit(ctx context.Context, a admission.Attribu
 // brings a quantity out of range into the object. It returns an answer that the
 // library cannot decode as it is.
 func (e mutatingWebhookExtension) checked(ctx context.Context, kinds runtime.ObjectCreater, request, answer []byte) []byte {
-	review, patch := decodeReview(e.decoder(), answer)
-	if len(patch) == 0 || !amount.Suspicious(patch) && !amount.Suspicious(request) {
+	r := decodeReview(e.decoder(), answer)
+	if r == nil || len(r.patch) == 0 || !amount.Suspicious(r.patch) && !amount.Suspicious(request) {
 		return answer
 	}
-	err := checkPatch(ctx, kinds, request, patch)
+	err := checkPatch(ctx, kinds, request, r.patch)
 	if err == nil {
 		return answer
 	}
-	refusal, err := json.Marshal(refusalOf(review, fmt.Sprintf("the webhook's patch is refused: %v", err)))
+	refusal, err := json.Marshal(r.refuse(&metav1.Status{
+		Status: metav1.StatusFailure, Reason: metav1.StatusReasonBadRequest, Code: http.StatusBadRequest,
+		Message: fmt.Sprintf("the webhook's patch is refused: %v", err),
+	}))
 	if err != nil { // does not happen: what was decoded can be encoded
 		return nil
 	}
@@ -101,36 +104,31 @@ func reviewDecoder() runtime.Decoder {
 	return serializer.NewCodecFactory(known).LegacyCodec(admissionv1beta1.SchemeGroupVersion, admissionv1.SchemeGroupVersion)
 }
 
-// decodeReview decodes the answer of a webhook, and returns its patch. review is
-// nil if the answer is no review.
-func decodeReview(decoder runtime.Decoder, answer []byte) (review runtime.Object, patch []byte) {
-	var stable admissionv1.AdmissionReview
-	if _, _, err := decoder.Decode(answer, nil, &stable); err == nil {
-		if stable.Response != nil {
-			patch = stable.Response.Patch
-		}
-		return &stable, patch
-	}
-	var beta admissionv1beta1.AdmissionReview
-	if _, _, err := decoder.Decode(answer, nil, &beta); err == nil {
-		if beta.Response != nil {
-			patch = beta.Response.Patch
-		}
-		return &beta, patch
-	}
-	return nil, nil
+// review is the answer of a webhook.
+type review struct {
+	patch []byte
+	// refuse returns a review that refuses the request, with a status.
+	refuse func(*metav1.Status) any
 }
 
-// refusalOf turns a review with a response into one that refuses the request.
-func refusalOf(review runtime.Object, message string) runtime.Object {
-	status := &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonBadRequest, Code: http.StatusBadRequest, Message: message}
-	switch r := review.(type) {
-	case *admissionv1.AdmissionReview:
-		r.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
-		r.Response = &admissionv1.AdmissionResponse{UID: r.Response.UID, Result: status, Warnings: r.Response.Warnings}
-	case *admissionv1beta1.AdmissionReview:
-		r.SetGroupVersionKind(admissionv1beta1.SchemeGroupVersion.WithKind("AdmissionReview"))
-		r.Response = &admissionv1beta1.AdmissionResponse{UID: r.Response.UID, Result: status, Warnings: r.Response.Warnings}
+// decodeReview decodes the answer of a webhook. It returns nil if that is no review
+// with a response.
+func decodeReview(decoder runtime.Decoder, answer []byte) *review {
+	var stable admissionv1.AdmissionReview
+	if _, _, err := decoder.Decode(answer, nil, &stable); err == nil && stable.Response != nil {
+		return &review{stable.Response.Patch, func(status *metav1.Status) any {
+			stable.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
+			stable.Response = &admissionv1.AdmissionResponse{UID: stable.Response.UID, Result: status, Warnings: stable.Response.Warnings}
+			return &stable
+		}}
 	}
-	return review
+	var beta admissionv1beta1.AdmissionReview
+	if _, _, err := decoder.Decode(answer, nil, &beta); err == nil && beta.Response != nil {
+		return &review{beta.Response.Patch, func(status *metav1.Status) any {
+			beta.SetGroupVersionKind(admissionv1beta1.SchemeGroupVersion.WithKind("AdmissionReview"))
+			beta.Response = &admissionv1beta1.AdmissionResponse{UID: beta.Response.UID, Result: status, Warnings: beta.Response.Warnings}
+			return &beta
+		}}
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 const (
@@ -54,6 +55,7 @@ func TestQuantitiesOfPolicies(t *testing.T) {
 		"value": `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"replace\", path: \"/spec/hard/memory\", value: object.metadata.annotations.memory}]"}}`,
 		"copy":  `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"copy\", from: \"/metadata/annotations/memory\", path: \"/spec/hard/memory\"}]"}}`,
 		"apply": `{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{spec: Object.spec{hard: {\"memory\": object.metadata.annotations.memory}}}"}}`,
+		"kept":  `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"copy\", from: \"/metadata/name\", path: \"/metadata/annotations/copy\"}]"}}`,
 		"usual": `{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"replace\", path: \"/spec/hard/memory\", value: \"2Gi\"}]"}}`,
 	}
 	for name, mutation := range mutations {
@@ -62,7 +64,7 @@ func TestQuantitiesOfPolicies(t *testing.T) {
 		s.post(registration+"mutatingadmissionpolicybindings", binding(name))
 	}
 	for name := range mutations {
-		if name == "usual" {
+		if name == "usual" || name == "kept" {
 			continue
 		}
 		s.await("the policy "+name+" refuses", func() bool {
@@ -70,11 +72,14 @@ func TestQuantitiesOfPolicies(t *testing.T) {
 			return got.Code >= http.StatusBadRequest && strings.Contains(got.Status.Message, outOfRange)
 		})
 	}
-	s.await("the usual policy changes the quota", func() bool {
-		got := s.do(http.MethodPost, quotasPath+"?dryRun=All", "application/json", quota("usual"))
-		made, _ := got.Object.(map[string]any)
-		spec, _ := made["spec"].(map[string]any)
-		hard, _ := spec["hard"].(map[string]any)
-		return hard["memory"] == "2Gi"
-	})
+	changes := func(name, field, key, want string) {
+		s.await("the policy "+name+" changes the quota", func() bool {
+			got := s.do(http.MethodPost, quotasPath+"?dryRun=All", "application/json", quota(name))
+			made, _ := got.Object.(map[string]any)
+			text, _, _ := unstructured.NestedString(made, append(strings.Split(field, "."), key)...)
+			return text == want
+		})
+	}
+	changes("usual", "spec.hard", "memory", "2Gi")
+	changes("kept", "metadata.annotations", "copy", "it")
 }

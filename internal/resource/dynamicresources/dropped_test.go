@@ -54,7 +54,7 @@ func TestDroppedFromSlices(t *testing.T) {
 		gates, rest string
 		fails       bool // without the field
 	}{
-		"taints":                 {"-DRADeviceTaints", `nodeName: n, devices: [{name: d, taints: [{key: k, effect: NoSchedule}]}]`, false},
+		"taints":                 {"-DRADeviceTaints -DRADeviceTaintRules", `nodeName: n, devices: [{name: d, taints: [{key: k, effect: NoSchedule}]}]`, false},
 		"consumesCounters":       {"-DRAPartitionableDevices", `nodeName: n, devices: [{name: d, consumesCounters: [{counterSet: c, counters: {x: {value: 1}}}]}]`, false},
 		"sharedCounters":         {"-DRAPartitionableDevices", `nodeName: n, sharedCounters: [{name: c, counters: {x: {value: 1}}}]`, false},
 		"perDeviceNodeSelection": {"-DRAPartitionableDevices", `perDeviceNodeSelection: true, devices: [{name: d, nodeName: n}]`, true},
@@ -62,7 +62,7 @@ func TestDroppedFromSlices(t *testing.T) {
 			"-DRADeviceBindingConditions", `nodeName: n, devices: [{name: d, bindsToNode: true, bindingConditions: [a], bindingFailureConditions: [b]}]`, false,
 		},
 		"requestPolicy": {
-			"-DRAConsumableCapacity",
+			"-DRAConsumableCapacity -DRAFractionalCapacityRange",
 			`nodeName: n, devices: [{name: d, allowMultipleAllocations: true, capacity: {m: {value: 4, requestPolicy: {default: 1, validRange: {min: 1}}}}}]`, false,
 		},
 		"strings":                  {"", `nodeName: n, devices: [{name: d, attributes: {a: {strings: [x, z]}}}]`, true},
