@@ -59,7 +59,7 @@ func TestMaxUnavailable(t *testing.T) {
 		value    string
 		replicas int32
 		want     int
-	}{{"", 10, 1}, {"3", 10, 3}, {"3", 0, 3}, {"0", 0, 1}, {"10%", 25, 2}, {"100%", 5, 5}, {"50%", 5, 2}, {"10%", 5, 1}, {"1%", 0, 1}} {
+	}{{"", 10, 1}, {"3", 10, 3}, {"3", 0, 3}, {"0", 0, 1}, {"10%", 25, 2}, {"100%", 5, 5}, {"50%", 5, 2}, {"10%", 5, 1}, {"1%", 0, 1}, {"0%", 0, 1}} {
 		set := setOf(c.replicas, apps.ParallelPodManagement, 0)
 		if c.value != "" {
 			set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.Parse(c.value))

@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,31 +16,58 @@ import (
 
 func TestClaimOwners(t *testing.T) {
 	const retain, withIt = apps.RetainPersistentVolumeClaimRetentionPolicyType, apps.DeletePersistentVolumeClaimRetentionPolicyType
-	yes := true
-	stranger := metav1.OwnerReference{UID: "stranger", Controller: &yes}
+	ref := func(kind, name string, uid types.UID) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: map[string]string{"Pod": "v1", "StatefulSet": "apps/v1"}[kind], Kind: kind, Name: name, UID: uid}
+	}
+	ofSet, ofPod, other := ref("StatefulSet", "db", "db"), ref("Pod", "db-0", "pod"), ref("Pod", "web", "other")
+	formerSet, formerPod := ref("StatefulSet", "db", "former"), ref("Pod", "db-0", "former")
+	controller := func(r metav1.OwnerReference) metav1.OwnerReference {
+		r.Controller = new(true)
+		return r
+	}
+	type refs = []metav1.OwnerReference
 	for _, c := range []struct {
 		deleted, scaled apps.PersistentVolumeClaimRetentionPolicyType
 		ordinal         int
-		before          []metav1.OwnerReference
-		want            types.UID
+		before          refs
+		want            string // the UIDs, with "!" for a controller
 	}{
 		{retain, retain, 0, nil, ""},
-		{retain, retain, 2, []metav1.OwnerReference{{UID: "db"}, {UID: "pod"}}, ""},
-		{withIt, retain, 0, nil, "db"},
-		{withIt, retain, 2, []metav1.OwnerReference{{UID: "pod"}}, "db"},
-		{retain, withIt, 0, []metav1.OwnerReference{{UID: "pod"}}, ""},
-		{retain, withIt, 2, nil, "pod"},
-		{withIt, withIt, 1, []metav1.OwnerReference{{UID: "pod"}}, "db"},
-		{withIt, withIt, 2, []metav1.OwnerReference{{UID: "db"}}, "pod"},
-		{withIt, withIt, 2, []metav1.OwnerReference{stranger}, "stranger"},
+		{retain, retain, 2, refs{ofSet, controller(ofPod)}, ""},
+		{retain, retain, 0, refs{controller(other), ofSet}, "other!"},
+		{withIt, retain, 0, nil, "db!"},
+		{withIt, retain, 0, refs{ofSet}, "db!"},
+		{withIt, retain, 0, refs{controller(ofSet), ofPod}, "db!"},
+		{withIt, retain, 0, refs{controller(ofSet), other}, "db! other"},
+		{withIt, retain, 0, refs{other, controller(ofPod)}, "other db!"},
+		{withIt, retain, 0, refs{formerSet}, "former"},
+		{withIt, retain, 0, refs{controller(formerSet)}, "former!"},
+		{withIt, retain, 2, refs{ofPod}, "db!"},
+		{retain, withIt, 0, refs{controller(ofPod)}, ""},
+		{retain, withIt, 0, refs{controller(ofSet), other}, "other"},
+		{retain, withIt, 2, nil, "pod!"},
+		{withIt, withIt, 1, refs{ofPod}, "db!"},
+		{withIt, withIt, 2, refs{controller(ofSet)}, "pod!"},
+		{withIt, withIt, 2, refs{ofPod}, "pod!"},
+		{withIt, withIt, 2, refs{formerPod}, "former"},
+		{withIt, withIt, 2, refs{formerPod, controller(ofSet)}, "former db!"},
+		{withIt, withIt, 2, refs{controller(other)}, "other!"},
+		{withIt, withIt, 2, refs{controller(other), ofSet, ofPod}, "other!"},
 	} {
 		set := setOf(2, apps.OrderedReadyPodManagement, 0)
 		set.Spec.PersistentVolumeClaimRetentionPolicy = &apps.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: c.deleted, WhenScaled: c.scaled}
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0", UID: "pod"}}
 		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: c.before}}
-		got := claimOwners(set, pod, c.ordinal, claim)
-		if len(got) > 1 || len(got) == 1 && (got[0].UID != c.want || !*got[0].Controller) || len(got) == 0 && c.want != "" {
-			t.Errorf("deleted %s, scaled %s, ordinal %d: %v, want %q", c.deleted, c.scaled, c.ordinal, got, c.want)
+		var got []string
+		for _, r := range claimOwners(set, pod, c.ordinal, claim) {
+			uid := string(r.UID)
+			if controls(r) {
+				uid += "!"
+			}
+			got = append(got, uid)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("deleted %s, scaled %s, ordinal %d, %v: %q, want %q", c.deleted, c.scaled, c.ordinal, c.before, got, c.want)
 		}
 	}
 }

@@ -216,7 +216,7 @@ func (c *statefulSets) ensureClaims(ctx context.Context, set *apps.StatefulSet, 
 			switch {
 			case have.DeletionTimestamp != nil:
 				return fmt.Errorf("pvc %s is being deleted", claim.Name)
-			case ownedByFormer(have, pod, uid):
+			case ownedByFormer(have, podKind, pod, uid):
 				return controller.ErrStale
 			}
 			continue
