@@ -13,12 +13,20 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-const maxQueues = 10 * 1000 * 1000
+const (
+	maxQueues = 10 * 1000 * 1000
+	// preserveZeroShares is an annotation for the version v1beta3, which has no other way to say that
+	// shares of 0 are meant.
+	preserveZeroShares = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
+)
 
 func validatePriorityLevel(_ *resource.RequestContext, l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	const exempt, limited = flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited
 	p, s := field.NewPath("spec"), &l.Spec
 	var errs field.ErrorList
+	if _, ok := l.Annotations[preserveZeroShares]; ok {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations"), fmt.Sprintf("annotation '%s' is forbidden", preserveZeroShares)))
+	}
 	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (s.Type == exempt) {
 		errs = append(errs, field.Invalid(p.Child("type"), s.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
 	}
