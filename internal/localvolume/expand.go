@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
@@ -16,8 +17,8 @@ func grows(claim *v1.PersistentVolumeClaim) bool {
 		claim.Spec.Resources.Requests.Storage().Cmp(*claim.Status.Capacity.Storage()) > 0
 }
 
-// expand gives the volume of a claim, and then the claim, the requested size. The
-// directory of a volume has all the space of its disk, so there is nothing else to do.
+// expand gives the directory of a claim's volume, the volume, and then the claim
+// the requested size.
 func (p *Provisioner) expand(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
 	v, err := p.Client.Informers.Core().V1().PersistentVolumes().Lister().Get(claim.Spec.VolumeName)
 	if err != nil || !p.ours(v) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID {
@@ -25,6 +26,11 @@ func (p *Provisioner) expand(ctx context.Context, claim *v1.PersistentVolumeClai
 	}
 	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	if size.Cmp(*v.Spec.Capacity.Storage()) > 0 {
+		if err := p.disk.grow(v.Name, amount.Value(size)); err != nil {
+			p.Events.Event(claim, v1.EventTypeWarning, "VolumeResizeFailed", err.Error())
+			return err
+		}
+		p.refresh()
 		next := v.DeepCopy()
 		next.Spec.Capacity[v1.ResourceStorage] = size
 		if _, err := p.Client.Kubernetes.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{}); err != nil {

@@ -2,8 +2,11 @@
 // disk, as the external provisioner of a storage driver does:
 //
 //	claim, with the node that the scheduler selected ──► directory ──► volume, for pods on that node only
-//	claim that requests more ──► capacity of volume and claim
+//	claim that requests more ──► limit of the directory ──► capacity of volume and claim
 //	volume without its claim, policy Delete ──► directory removed ──► volume deleted
+//	free space of the disk ──► CSIStorageCapacity ──► scheduler
+//
+// The size of a volume is enforced on file systems with project quotas.
 //
 // A volume's directory is made before the volume and removed before it, so that
 // no data is forgotten. A finalizer keeps the volume for that long.
@@ -27,14 +30,19 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/defaultclass"
 )
 
 const (
-	// Name is the provisioner's name in StorageClasses.
-	Name = "coracle.io/local"
+	// Name is the provisioner's name in StorageClasses. The CSIDriver that lets the
+	// scheduler ask for capacities has the name of the provisioner.
+	Name = "local.coracle.io"
+	// formerName is in classes of clusters from before capacities: no CSIDriver can
+	// have it. The provisioner of a class cannot change.
+	formerName = "coracle.io/local"
 	// User is the identity whose rights a provisioner needs.
 	User = "system:coracle:local-volumes"
 	// DefaultClass is the name of the StorageClass that a provisioner creates
@@ -56,14 +64,16 @@ type Config struct {
 // Provisioner makes and removes the volumes of a node.
 type Provisioner struct {
 	Config
-	disk  disk
-	queue *controller.Queue[controller.Key] // of claims, and of volumes, which have no namespace
+	disk       disk
+	queue      *controller.Queue[controller.Key] // of claims, and of volumes, which have no namespace
+	capacities *controller.Queue[string]         // of classes
 }
 
 // New returns a provisioner. It starts nothing.
 func New(c Config) *Provisioner {
-	p := &Provisioner{Config: c, disk: disk{c.Dir}}
+	p := &Provisioner{Config: c, disk: disk{dir: c.Dir, fs: &projectQuotas{}}}
 	p.queue = controller.NewQueue(nil, "local-volumes", p.sync)
+	p.capacities = controller.NewQueueWithMaxDelay(nil, "local-volume-capacities", interval, p.publish)
 	return p
 }
 
@@ -75,6 +85,9 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := p.createDriver(ctx); err != nil {
+		return fmt.Errorf("create CSIDriver %s: %w", Name, err)
+	}
 	if !made {
 		if err := p.createClass(ctx); err != nil {
 			return fmt.Errorf("create StorageClass %s: %w", DefaultClass, err)
@@ -83,12 +96,16 @@ func (p *Provisioner) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	if !p.disk.fs.enforces(p.Dir) {
+		klog.FromContext(ctx).Info("The sizes of local volumes are not enforced: their file system has no project quotas", "dir", p.Dir)
+	}
 	informers := p.Client.Informers
 	return controller.Serve(ctx, []controller.Source{
-		controller.On(informers.Storage().V1().StorageClasses().Informer(), func(_, class *storage.StorageClass) {
-			if class != nil && class.Provisioner == Name {
+		controller.On(informers.Storage().V1().StorageClasses().Informer(), func(old, class *storage.StorageClass) {
+			if class != nil && isOwn(class.Provisioner) {
 				p.enqueueRequested()
 			}
+			p.classChanged(old, class)
 		}),
 		controller.On(informers.Core().V1().PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
 			if claim != nil && (p.requested(claim) || grows(claim)) {
@@ -100,8 +117,11 @@ func (p *Provisioner) Run(ctx context.Context) error {
 				p.queue.Add(controller.Key{Name: v.Name})
 			}
 		}),
-	}, p.queue.Workers(4))
+	}, p.queue.Workers(4), p.capacities.Workers(1))
 }
+
+// isOwn reports whether a provisioner's name is this one's.
+func isOwn(provisioner string) bool { return provisioner == Name || provisioner == formerName }
 
 // createClass creates the StorageClass DefaultClass. It is the default unless
 // the cluster has another default.
@@ -144,7 +164,7 @@ func (p *Provisioner) enqueueRequested() {
 // claim, and is still to be made.
 func (p *Provisioner) requested(claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil &&
-		claim.Annotations[volume.AnnStorageProvisioner] == Name && p.selected(claim.Annotations[volume.AnnSelectedNode])
+		isOwn(claim.Annotations[volume.AnnStorageProvisioner]) && p.selected(claim.Annotations[volume.AnnSelectedNode])
 }
 
 // selected reports whether a claim with this selected node concerns this
@@ -154,7 +174,7 @@ func (p *Provisioner) selected(node string) bool { return node == "" || node == 
 
 // ours reports whether this provisioner made a volume.
 func (p *Provisioner) ours(v *v1.PersistentVolume) bool {
-	return v.Annotations[volume.AnnDynamicallyProvisioned] == Name && v.Spec.Local != nil && v.Spec.Local.Path == p.disk.path(v.Name) &&
+	return isOwn(v.Annotations[volume.AnnDynamicallyProvisioned]) && v.Spec.Local != nil && v.Spec.Local.Path == p.disk.path(v.Name) &&
 		v.Annotations[nodeAnnotation] == p.NodeName
 }
 
@@ -194,8 +214,11 @@ func (p *Provisioner) provision(ctx context.Context, claim *v1.PersistentVolumeC
 	if err != nil {
 		return controller.IgnoreNotFound(err) // the binder reports it, and a new class enqueues the claim
 	}
-	if class.Provisioner != Name {
+	if !isOwn(class.Provisioner) {
 		return nil // anybody may write the annotation; the binder puts the class's provisioner there
+	}
+	if claim.Annotations[volume.AnnSelectedNode] == "" && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storage.VolumeBindingWaitForFirstConsumer {
+		return nil // the scheduler chooses again
 	}
 	fail := func(err error) error {
 		p.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", className, err)
@@ -214,7 +237,13 @@ func (p *Provisioner) provision(ctx context.Context, claim *v1.PersistentVolumeC
 		return fail(err)
 	}
 	p.Events.Eventf(claim, v1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", klog.KObj(claim))
-	if err := p.disk.create(name); err != nil {
+	err = p.disk.create(name, amount.Value(claim.Spec.Resources.Requests[v1.ResourceStorage]))
+	p.refresh()
+	if errors.Is(err, errNoRoom) {
+		_ = fail(err)
+		return p.deselect(ctx, claim)
+	}
+	if err != nil {
 		return fail(err)
 	}
 	if _, err := volumes.Create(ctx, v, metav1.CreateOptions{}); err != nil {
@@ -232,6 +261,14 @@ func (p *Provisioner) provision(ctx context.Context, claim *v1.PersistentVolumeC
 	}
 	p.Events.Eventf(claim, v1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", name)
 	return nil
+}
+
+// deselect lets the scheduler choose another node for a claim.
+func (p *Provisioner) deselect(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
+	next := claim.DeepCopy()
+	delete(next.Annotations, volume.AnnSelectedNode)
+	_, err := p.Client.Kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	return controller.IgnoreNotFound(err)
 }
 
 // definite reports whether an error says that the API server did not do what it
@@ -277,7 +314,7 @@ func (p *Provisioner) volume(name string, claim *v1.PersistentVolumeClaim, class
 	v := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Finalizers: []string{finalizer},
-			Annotations: map[string]string{volume.AnnDynamicallyProvisioned: Name, nodeAnnotation: p.NodeName},
+			Annotations: map[string]string{volume.AnnDynamicallyProvisioned: class.Provisioner, nodeAnnotation: p.NodeName},
 		},
 		Spec: v1.PersistentVolumeSpec{
 			AccessModes:                   claim.Spec.AccessModes,
@@ -325,6 +362,7 @@ func (p *Provisioner) reclaim(ctx context.Context, v *v1.PersistentVolume) error
 			p.Events.Event(v, v1.EventTypeWarning, "VolumeFailedDelete", err.Error())
 			return err
 		}
+		p.refresh()
 		if err := volumes.Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.UID))}); err != nil {
 			return controller.IgnoreNotFound(err)
 		}

@@ -27,10 +27,18 @@ import (
 // and those that every test needs.
 func start(t *testing.T, dir string, objects ...runtime.Object) *controllertest.Cluster {
 	t.Helper()
+	return startOn(t, &limits{size: 100 << 30, off: true}, dir, objects...)
+}
+
+// startOn is start with a file system.
+func startOn(t *testing.T, fs fileSystem, dir string, objects ...runtime.Object) *controllertest.Cluster {
+	t.Helper()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelHostname: "n.example"}}}
 	c := controllertest.New(t, append(objects, node)...)
 	c.Run(controller.Descriptor{Name: "local-volumes", New: func(env *controller.Env) (controller.Controller, error) {
-		return New(Config{Client: env.Client, Events: env.Events, NodeName: "n", Dir: dir}), nil
+		p := New(Config{Client: env.Client, Events: env.Events, NodeName: "n", Dir: dir})
+		p.disk.fs = fs
+		return p, nil
 	}})
 	return c
 }
