@@ -25,7 +25,8 @@ func (c *attacher) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector. A volume counts once for each node that needs it
-// (desired) or that it is attached to (actual).
+// (desired) or that it is attached to (actual). It is in use as often as pods on nodes have it,
+// attached or not.
 func (c *attacher) Collect(out chan<- prometheus.Metric) {
 	type series struct {
 		desc   *prometheus.Desc
@@ -42,7 +43,17 @@ func (c *attacher) Collect(out chan<- prometheus.Metric) {
 		needed, _ := c.desired(node, running)
 		for _, v := range needed {
 			number[series{totalVolumes, [2]string{plugin(v.driver), "desired_state_of_world"}}]++
-			number[series{volumesInUse, [2]string{node.Name, plugin(v.driver)}}]++
+		}
+	}
+	for _, o := range c.pods.GetIndexer().List() {
+		p, ok := o.(*v1.Pod)
+		if !ok || p.Spec.NodeName == "" {
+			continue
+		}
+		for i := range p.Spec.Volumes {
+			if driver := c.driverOf(p, &p.Spec.Volumes[i]); driver != "" {
+				number[series{volumesInUse, [2]string{p.Spec.NodeName, plugin(driver)}}]++
+			}
 		}
 	}
 	for _, o := range c.attachments.GetIndexer().List() {
@@ -53,6 +64,17 @@ func (c *attacher) Collect(out chan<- prometheus.Metric) {
 	for s, n := range number {
 		out <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(n), s.labels[:]...)
 	}
+}
+
+// driverOf returns the CSI driver of a pod's volume, "" if it has none or is not known.
+func (c *attacher) driverOf(p *v1.Pod, vol *v1.Volume) string {
+	if vol.CSI != nil {
+		return vol.CSI.Driver
+	}
+	if pv, err := c.volumeOf(p, vol); err == nil && pv != nil && pv.Spec.CSI != nil {
+		return pv.Spec.CSI.Driver
+	}
+	return ""
 }
 
 // managed reports whether this controller attaches the volumes of a node.

@@ -42,6 +42,7 @@ func (c *binder) release(ctx context.Context, v *v1.PersistentVolume) error {
 		return nil
 	case v1.PersistentVolumeReclaimRecycle:
 	case v1.PersistentVolumeReclaimDelete:
+		c.measured.begin(controller.Key{Name: v.Name}, deleterOf(v), "delete")
 		if v.Spec.CSI != nil || provisionedExternally(v) {
 			return nil
 		}
@@ -74,9 +75,11 @@ func (c *binder) fail(ctx context.Context, v *v1.PersistentVolume, reason, messa
 // deleteVolume deletes a released volume with its data.
 func (c *binder) deleteVolume(ctx context.Context, v *v1.PersistentVolume) error {
 	if v.Spec.HostPath == nil {
+		c.measured.failed(controller.Key{Name: v.Name})
 		return c.fail(ctx, v, "VolumeFailedDelete", fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name))
 	}
 	if err := c.removeAll(v.Spec.HostPath.Path); err != nil {
+		c.measured.failed(controller.Key{Name: v.Name})
 		return c.fail(ctx, v, "VolumeFailedDelete", err.Error())
 	}
 	return controller.IgnoreNotFoundOrConflict(c.kube.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{

@@ -40,7 +40,7 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	o := defaultRecyclers()
+	o, measured := defaultRecyclers(), newOperations()
 	return controller.Descriptor{
 		Name:           "persistentvolume-binder-controller",
 		Aliases:        []string{"persistentvolume-binder"},
@@ -48,7 +48,7 @@ func Descriptor() controller.Descriptor {
 		EventSource:    "persistentvolume-controller",
 		AddFlags:       o.addFlags,
 		Validate:       o.validate,
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o, measured) },
 	}
 }
 
@@ -61,6 +61,7 @@ type binder struct {
 	nodes     corelisters.NodeLister
 	pods      cache.SharedIndexInformer
 	recyclers *recyclers
+	measured  *operations
 	// removeAll removes a directory of the host and everything in it.
 	removeAll func(path string) error
 	// queue holds the keys of claims and of volumes; the latter have no
@@ -69,7 +70,7 @@ type binder struct {
 	queue *controller.Queue[controller.Key]
 }
 
-func newController(env *controller.Env, o *recyclers) (controller.Controller, error) {
+func newController(env *controller.Env, o *recyclers, measured *operations) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &binder{
 		env: env, kube: env.Client.Kubernetes,
@@ -79,9 +80,9 @@ func newController(env *controller.Env, o *recyclers) (controller.Controller, er
 		nodes:   informers.Core().V1().Nodes().Lister(),
 		pods:    informers.Core().V1().Pods().Informer(),
 
-		recyclers: o, removeAll: removeTemporary,
+		recyclers: o, measured: measured, removeAll: removeTemporary,
 	}
-	if err := env.Expose(newCounts(c.claims, c.volumes)); err != nil {
+	if err := env.Expose(newCounts(c.claims, c.volumes), measured.seconds, measured.errors); err != nil {
 		return nil, err
 	}
 	c.queue = controller.NewQueue(env.Queues, "claims", c.sync)
@@ -94,6 +95,7 @@ func (c *binder) Run(ctx context.Context) error {
 	return controller.Serve(ctx, []controller.Source{
 		controller.On(informers.Core().V1().PersistentVolumeClaims().Informer(), func(old, new *v1.PersistentVolumeClaim) {
 			if new == nil {
+				c.measured.forget(cache.MetaObjectToName(old))
 				if old.Spec.VolumeName != "" {
 					c.queue.Add(controller.Key{Name: old.Spec.VolumeName})
 				}
@@ -104,6 +106,8 @@ func (c *binder) Run(ctx context.Context) error {
 		controller.On(informers.Core().V1().PersistentVolumes().Informer(), func(old, new *v1.PersistentVolume) {
 			if new != nil {
 				c.queue.Add(controller.Key{Name: new.Name})
+			} else {
+				c.measured.succeeded(controller.Key{Name: old.Name})
 			}
 			for _, v := range []*v1.PersistentVolume{old, new} {
 				if v != nil && v.Spec.ClaimRef != nil {
@@ -307,12 +311,15 @@ func (c *binder) provision(ctx context.Context, claim *v1.PersistentVolumeClaim,
 		c.env.Events.Event(claim, v1.EventTypeWarning, "ProvisioningFailed", err.Error())
 		return c.setClaimPhase(ctx, claim, v1.ClaimPending, nil)
 	}
+	key := cache.MetaObjectToName(claim)
+	c.measured.begin(key, provisioner, "provision")
 	if claim.Annotations[volume.AnnStorageProvisioner] != provisioner {
 		next := claim.DeepCopy()
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnStorageProvisioner, provisioner)
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnBetaStorageProvisioner, provisioner)
 		updated, err := c.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
 		if err != nil {
+			c.measured.failed(key)
 			return controller.IgnoreNotFound(err)
 		}
 		claim = updated
@@ -348,6 +355,7 @@ func (c *binder) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1.Per
 			return err
 		}
 	}
+	c.measured.succeeded(cache.MetaObjectToName(claim))
 	return c.setClaimPhase(ctx, claim, v1.ClaimBound, v)
 }
 

@@ -1,0 +1,91 @@
+package volumebinder
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	v1 "k8s.io/api/core/v1"
+	storage "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+)
+
+// The time from the request for a volume until the claim has it is measured, and
+// that from the release of a volume until it is gone, which counts the attempts
+// that fail.
+func TestOperationsAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wanted := claim("c", "2Gi")
+		wanted.Spec.StorageClassName = new("made")
+		c := controllertest.New(t, wanted,
+			&storage.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: "example.com/made"},
+			volumeOf("old", "5Gi", func(v *v1.PersistentVolume) {
+				v.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/tmp/v"}
+				v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
+				v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "gone", UID: "gone"}
+				v.Status.Phase = v1.VolumeBound
+			}))
+		registry := prometheus.NewRegistry()
+		c.Env.Metrics = registry
+		d, tries := Descriptor(), 0
+		build := d.New
+		d.New = func(env *controller.Env) (controller.Controller, error) {
+			k, err := build(env)
+			if err == nil {
+				k.(*binder).removeAll = func(string) error {
+					if tries++; tries < 3 {
+						return errors.New("the directory is in use")
+					}
+					return nil
+				}
+			}
+			return k, err
+		}
+		c.Run(d)
+		time.Sleep(2 * time.Second)
+		made := volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
+			v.Spec.StorageClassName = "made"
+			v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "c", UID: "claim-uid"}
+		})
+		if _, err := c.Fake.CoreV1().PersistentVolumes().Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, family := range families {
+			if family.GetName() != "volume_operation_total_seconds" {
+				continue
+			}
+			for _, m := range family.GetMetric() {
+				key := ""
+				for _, label := range m.GetLabel() { // sorted by name
+					key += label.GetValue() + " "
+				}
+				got[key] = m.GetHistogram().GetSampleSum()
+			}
+		}
+		if took := got["provision example.com/made "]; took < 2 || took > 3 {
+			t.Errorf("provisioning took %v s, want 2: %v", took, got)
+		}
+		if took := got["delete kubernetes.io/host-path "]; took < 30 || took > 31 {
+			t.Errorf("deletion took %v s, want two pauses of 15: %v", took, got)
+		}
+		const failures = "# HELP volume_operation_errors_total [ALPHA] Total volume operation errors\n# TYPE volume_operation_errors_total counter\n" +
+			`volume_operation_errors_total{operation_name="delete",plugin_name="kubernetes.io/host-path"} 2` + "\n"
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(failures), "volume_operation_errors_total"); err != nil {
+			t.Error(err)
+		}
+	})
+}
