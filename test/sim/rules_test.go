@@ -29,13 +29,15 @@ type rules struct {
 	wasReady    map[string]bool
 	deployments map[string]bounds
 	jobs        map[string]batch.JobStatus
+	// kept has the replicas of StatefulSets whose pods are not replaced any more.
+	kept map[string]int
 	// undisturbed says that no node falls silent: pods end for the reasons of
 	// their controllers alone.
 	undisturbed bool
 }
 
 func newRules(w *world) *rules {
-	return &rules{w: w, pods: map[string]*v1.Pod{}, wasReady: map[string]bool{}, deployments: map[string]bounds{}, jobs: map[string]batch.JobStatus{}}
+	return &rules{w: w, pods: map[string]*v1.Pod{}, wasReady: map[string]bool{}, deployments: map[string]bounds{}, jobs: map[string]batch.JobStatus{}, kept: map[string]int{}}
 }
 
 const namespace = "default"
@@ -98,6 +100,13 @@ func (r *rules) converged(name string, replicas, surge, unavailable int) {
 	r.deployments[name] = bounds{replicas + surge, replicas - unavailable}
 }
 
+// keep says that a StatefulSet keeps the pods that it has.
+func (r *rules) keep(set string, replicas int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept[set] = replicas
+}
+
 // forget says that a Deployment is deleted.
 func (r *rules) forget(name string) {
 	r.mu.Lock()
@@ -120,11 +129,25 @@ func (r *rules) pod(what watch.EventType, p *v1.Pod) {
 	if podquery.IsReady(p) {
 		r.wasReady[p.Name] = true
 	}
+	if r.undisturbed && what != watch.Deleted {
+		r.stable(before, p)
+	}
 	if app := p.Labels["app"]; app != "" {
 		r.deployment(app)
 	}
 	if set := p.Labels["set"]; set != "" && r.undisturbed {
 		r.member(set, what, before, p)
+	}
+}
+
+// stable checks that nobody but the kubelet takes readiness from a pod, and that no
+// pod is evicted that tolerates the taint for longer than users leave it on a node.
+func (r *rules) stable(before, p *v1.Pod) {
+	if before != nil && before.UID == p.UID && podquery.IsReady(before) && !podquery.IsReady(p) && active(p) && p.Labels["job"] == "" {
+		r.broken("pod %s was ready and is not any more, though no node fell silent", p.Name)
+	}
+	if c := podquery.Condition(&p.Status, v1.DisruptionTarget); c != nil && c.Reason == "DeletionByTaintManager" {
+		r.broken("pod %s is evicted, though it tolerates the taint for %v", p.Name, tolerated)
 	}
 }
 
@@ -153,7 +176,8 @@ func (r *rules) deployment(name string) {
 }
 
 // member checks the order of a StatefulSet: a pod is created after its
-// predecessors were ready, and deleted after its successors.
+// predecessors were ready, and deleted after its successors. A StatefulSet that was
+// deleted without its pods and created again keeps them.
 func (r *rules) member(set string, what watch.EventType, before, p *v1.Pod) {
 	ordinal, err := strconv.Atoi(strings.TrimPrefix(p.Name, set+"-"))
 	if err != nil {
@@ -165,6 +189,9 @@ func (r *rules) member(set string, what watch.EventType, before, p *v1.Pod) {
 			r.broken("pod %s is created before %s was ready", p.Name, name)
 		}
 	}
+	if replicas, kept := r.kept[set]; kept && ordinal < replicas && p.DeletionTimestamp != nil {
+		r.broken("pod %s is replaced, though its statefulset was created again as it was", p.Name)
+	}
 	next := r.pods[fmt.Sprintf("%s-%d", set, ordinal+1)]
 	if before != nil && before.DeletionTimestamp == nil && p.DeletionTimestamp != nil && next != nil {
 		r.broken("pod %s is deleted before %s", p.Name, next.Name)
@@ -172,7 +199,11 @@ func (r *rules) member(set string, what watch.EventType, before, p *v1.Pod) {
 }
 
 // job checks that what a Job counts only grows, and never beyond its completions.
+// A Job that becomes smaller forgets the indexes that it has no more.
 func (r *rules) job(j *batch.Job) {
+	if j.Labels[elastic] != "" {
+		return
+	}
 	before := r.jobs[j.Name]
 	r.jobs[j.Name] = j.Status
 	if j.Status.Succeeded < before.Succeeded || j.Status.Failed < before.Failed {

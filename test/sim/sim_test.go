@@ -52,11 +52,13 @@ func simulate(t *testing.T, seed uint64) {
 	defer stop()
 	w.until(5*time.Minute, w.nodesAreReady)
 	u := newUser(w)
+	u.setUp()
 	for range steps {
 		u.step()
 		pause(time.Duration(w.users.below(40)) * time.Second)
 	}
 	w.faults.stop()
+	u.createUnreachableCronJob()
 	w.until(convergence, u.unconverged)
 	pause(time.Minute) // what was under way
 	before, _ := w.faults.written()
@@ -72,19 +74,20 @@ type user struct {
 	*world
 	deployments map[string]*apps.Deployment // as they are wanted
 	sets        map[string]int              // replicas of StatefulSets
-	jobs        map[string]bool
-	deleted     []string // Deployments
+	kept        map[string]bool             // StatefulSets that are not scaled any more
+	jobs        map[string]int32            // pods that the user has deleted
+	deleted     []string                    // Deployments
 	number      int
 }
 
 func newUser(w *world) *user {
-	return &user{world: w, deployments: map[string]*apps.Deployment{}, sets: map[string]int{}, jobs: map[string]bool{}}
+	return &user{world: w, deployments: map[string]*apps.Deployment{}, sets: map[string]int{}, kept: map[string]bool{}, jobs: map[string]int32{}}
 }
 
 // step does one thing at random.
 func (u *user) step() {
 	u.number++
-	switch action := u.users.below(10); {
+	switch action := u.users.below(18); {
 	case u.number <= 3:
 		u.create(u.number)
 	case action == 0:
@@ -95,8 +98,24 @@ func (u *user) step() {
 		u.changeDeployment()
 	case action <= 7:
 		u.scaleSet()
-	case !u.rules.undisturbed:
+	case action <= 9 && !u.rules.undisturbed:
 		u.nodes[u.users.below(len(u.nodes))].fallSilent(time.Duration(u.users.below(400)) * time.Second)
+	case action <= 9:
+		u.hiccup()
+	case action == 10:
+		u.replaceSet()
+	case action <= 12:
+		u.squeeze()
+	case action == 13:
+		u.shrinkJob()
+	case action == 14:
+		u.taint()
+	case action == 15:
+		u.holdDaemon()
+	case action == 16:
+		u.evict()
+	default:
+		u.announceDisruption()
 	}
 }
 
@@ -134,14 +153,17 @@ func (u *user) create(kind int) {
 		j.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
 		_, err := u.admin.BatchV1().Jobs(namespace).Create(ctx, j, metav1.CreateOptions{})
 		u.check("create a job", err)
-		u.jobs[name] = true
+		u.jobs[name] = 0
 	}
 }
 
 func (u *user) template(label, name string, annotations map[string]string) v1.PodTemplateSpec {
 	return v1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{label: name}, Annotations: annotations},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "example.com/main:1"}}},
+		Spec: v1.PodSpec{
+			Containers:  []v1.Container{{Name: "main", Image: "example.com/main:1"}},
+			Tolerations: []v1.Toleration{{Key: taintKey, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64(tolerated / time.Second))}},
+		},
 	}
 }
 
@@ -178,17 +200,30 @@ func (u *user) aDeployment() *apps.Deployment {
 
 // changeDeployment scales a Deployment, or rolls out a new template.
 func (u *user) changeDeployment() {
-	wanted := u.aDeployment()
+	if u.users.below(2) == 0 {
+		u.scale(u.aDeployment(), int32(1+u.users.below(6)))
+	} else {
+		u.rollOut(u.aDeployment())
+	}
+}
+
+func (u *user) scale(wanted *apps.Deployment, replicas int32) {
+	u.update(wanted, func() { wanted.Spec.Replicas = &replicas })
+}
+
+func (u *user) rollOut(wanted *apps.Deployment) {
+	u.update(wanted, func() {
+		wanted.Spec.Template.Spec.Containers[0].Image = fmt.Sprintf("example.com/main:%d", u.number)
+	})
+}
+
+// update lets change change what is wanted of a Deployment, and writes it.
+func (u *user) update(wanted *apps.Deployment, change func()) {
 	if u.unconvergedDeployment(wanted) == "" {
 		replicas, surge, unavailable := numbers(wanted)
 		u.rules.converged(wanted.Name, replicas, surge, unavailable)
 	}
-	if u.users.below(2) == 0 {
-		replicas := int32(1 + u.users.below(6))
-		wanted.Spec.Replicas = &replicas
-	} else {
-		wanted.Spec.Template.Spec.Containers[0].Image = fmt.Sprintf("example.com/main:%d", u.number)
-	}
+	change()
 	u.expect(wanted)
 	u.check("update a deployment", retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		d, err := u.admin.AppsV1().Deployments(namespace).Get(u.t.Context(), wanted.Name, metav1.GetOptions{})
@@ -208,25 +243,43 @@ func (u *user) deleteDeployment() {
 	u.deleted = append(u.deleted, d.Name)
 }
 
-func (u *user) scaleSet() {
+// aSet returns the name of a StatefulSet that may be changed, "" if there is none.
+func (u *user) aSet() string {
 	n := u.users.below(u.number)
 	for i := range u.number {
 		name := fmt.Sprintf("w%d", 1+(n+i)%u.number)
-		if _, ok := u.sets[name]; !ok {
-			continue
+		if _, ok := u.sets[name]; ok && !u.kept[name] {
+			return name
 		}
-		u.sets[name] = u.users.below(5)
-		u.check("scale a statefulset", retry.RetryOnConflict(retry.DefaultRetry, func() error {
-			s, err := u.admin.AppsV1().StatefulSets(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
-			if err == nil {
-				replicas := int32(u.sets[name])
-				s.Spec.Replicas = &replicas
-				_, err = u.admin.AppsV1().StatefulSets(namespace).Update(u.t.Context(), s, metav1.UpdateOptions{})
-			}
-			return err
-		}))
+	}
+	return ""
+}
+
+func (u *user) scaleSet() {
+	name := u.aSet()
+	if name == "" {
 		return
 	}
+	u.sets[name] = u.users.below(5)
+	u.check("scale a statefulset", retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		s, err := u.admin.AppsV1().StatefulSets(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
+		if err == nil {
+			s.Spec.Replicas = new(int32(u.sets[name]))
+			_, err = u.admin.AppsV1().StatefulSets(namespace).Update(u.t.Context(), s, metav1.UpdateOptions{})
+		}
+		return err
+	}))
+}
+
+func (u *user) unconvergedSet(name string) string {
+	s, err := u.admin.AppsV1().StatefulSets(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	if n := u.sets[name]; s.Status.ObservedGeneration != s.Generation || int(s.Status.ReadyReplicas) != n || int(s.Status.Replicas) != n || u.podsOf("set", name) != n {
+		return fmt.Sprintf("statefulset %s is to have %d replicas: %+v", name, n, s.Status)
+	}
+	return ""
 }
 
 func (u *user) unconvergedDeployment(wanted *apps.Deployment) string {
@@ -260,13 +313,9 @@ func (u *user) unconverged() string {
 			return unmet
 		}
 	}
-	for name, replicas := range u.sets {
-		s, err := u.admin.AppsV1().StatefulSets(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if int(s.Status.ReadyReplicas) != replicas || int(s.Status.Replicas) != replicas || u.podsOf("set", name) != replicas {
-			return fmt.Sprintf("statefulset %s is to have %d replicas: %+v", name, replicas, s.Status)
+	for name := range u.sets {
+		if unmet := u.unconvergedSet(name); unmet != "" {
+			return unmet
 		}
 	}
 	for name := range u.jobs {
@@ -285,12 +334,15 @@ func (u *user) unconverged() string {
 			return fmt.Sprintf("%d objects of the deleted deployment %s are left", n, name)
 		}
 	}
+	if unmet := u.unconvergedSetUp(); unmet != "" {
+		return unmet
+	}
 	return u.nodesAreReady()
 }
 
 // checkEnd checks what must be true once everything has converged.
 func (u *user) checkEnd() {
-	for name := range u.jobs {
+	for name, deleted := range u.jobs {
 		j, err := u.admin.BatchV1().Jobs(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
 		u.check("get a job", err)
 		indexes := "0-" + fmt.Sprint(*j.Spec.Completions-1)
@@ -300,8 +352,8 @@ func (u *user) checkEnd() {
 		if j.Status.Succeeded != *j.Spec.Completions || j.Status.CompletedIndexes != indexes || j.Status.UncountedTerminatedPods != nil && len(j.Status.UncountedTerminatedPods.Succeeded) > 0 {
 			u.t.Errorf("seed %d: job %s has %d completions: %+v", u.seed, name, *j.Spec.Completions, j.Status)
 		}
-		if u.rules.undisturbed && j.Status.Failed > 0 {
-			u.t.Errorf("seed %d: %d pods of job %s failed", u.seed, j.Status.Failed, name)
+		if u.rules.undisturbed && j.Status.Failed > deleted {
+			u.t.Errorf("seed %d: %d pods of job %s failed, and %d were deleted", u.seed, j.Status.Failed, name, deleted)
 		}
 	}
 	for _, name := range u.deleted {

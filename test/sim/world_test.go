@@ -23,6 +23,7 @@ import (
 
 // controllers are those that meet faults.
 const controllers = "--controllers=deployment-controller,replicaset-controller,statefulset-controller,job-controller," +
+	"daemonset-controller,cronjob-controller,disruption-controller," +
 	"node-lifecycle-controller,taint-eviction-controller,pod-garbage-collector-controller,garbage-collector-controller"
 
 // reliable are those that what is simulated needs.
