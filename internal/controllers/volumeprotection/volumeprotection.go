@@ -6,11 +6,14 @@ package volumeprotection
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/ephemeral"
 
@@ -49,60 +52,122 @@ func Volumes() controller.Descriptor {
 	}
 }
 
+// claims is the controller of claims. One worker handles all keys.
+type claims struct {
+	env      *controller.Env
+	informer coreinformers.PersistentVolumeClaimInformer
+	pods     cache.SharedIndexInformer
+	// queue holds claims, and namespaces that have claims in leaving, which have no name.
+	queue *controller.Queue[controller.Key]
+	// leaving holds the names of claims that are being deleted, by their namespaces. The worker
+	// uses it alone.
+	leaving map[string]sets.Set[string]
+}
+
 // newClaims builds the controller of claims.
 func newClaims(env *controller.Env) (controller.Controller, error) {
 	core := env.Client.Informers.Core().V1()
-	podInformer := core.Pods().Informer()
-	if err := env.Index(podInformer, pods.ByClaim, pods.ClaimKeys); err != nil {
-		return nil, err
+	c := &claims{env: env, informer: core.PersistentVolumeClaims(), pods: core.Pods().Informer(), leaving: map[string]sets.Set[string]{}}
+	c.queue = controller.NewQueue(env.Queues, "pvcprotection", c.sync)
+	return c, env.Index(c.pods, pods.ByClaim, pods.ClaimKeys)
+}
+
+// Run implements controller.Controller.
+func (c *claims) Run(ctx context.Context) error {
+	return controller.Serve(ctx, []controller.Source{
+		controller.On(c.informer.Informer(), func(_, claim *v1.PersistentVolumeClaim) {
+			if claim != nil {
+				c.queue.Add(cache.MetaObjectToName(claim))
+			}
+		}),
+		controller.On(c.pods, func(old, new *v1.Pod) {
+			if old != nil && new != nil && isShutDown(old) == isShutDown(new) && podquery.IsFinished(old) == podquery.IsFinished(new) {
+				return
+			}
+			pod := cmp.Or(new, old)
+			for name := range podquery.ClaimNames(pod) {
+				c.queue.Add(controller.Key{Namespace: pod.Namespace, Name: name})
+			}
+		}),
+	}, c.queue.Workers(1))
+}
+
+// sync protects a claim and shows whether it is used. It collects claims that are being
+// deleted, so that those of a namespace are released together.
+func (c *claims) sync(ctx context.Context, key controller.Key) error {
+	if key.Name == "" {
+		return c.releaseUnused(ctx, key.Namespace)
 	}
-	kube := env.Client.Kubernetes.CoreV1()
-	queue := controller.NewQueue(env.Queues, "pvcprotection", controller.Existing[controller.Key](core.PersistentVolumeClaims().Informer(), func(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
-		key := cache.MetaObjectToName(claim)
-		inUse := func() (bool, error) {
-			users, err := pods.OfClaim(podInformer, claim)
+	claim, err := c.informer.Lister().PersistentVolumeClaims(key.Namespace).Get(key.Name)
+	switch {
+	case err != nil:
+		return controller.IgnoreNotFound(err)
+	case claim.DeletionTimestamp != nil:
+		c.leave(key.Namespace, key.Name)
+		c.queue.Add(controller.Key{Namespace: key.Namespace})
+		return nil
+	case slices.Contains(claim.Finalizers, claimFinalizer) && c.env.Features.Enabled(feature.PersistentVolumeClaimUnusedSinceTime):
+		users, err := pods.OfClaim(c.pods, claim)
+		if err != nil {
+			return err
+		}
+		return showUse(ctx, c.env.Client.Kubernetes.CoreV1().PersistentVolumeClaims(key.Namespace), claim,
+			slices.ContainsFunc(users, func(p *v1.Pod) bool { return references(p, claim) }))
+	}
+	return c.protect(ctx, claim, nil) // nobody asks whether it is used
+}
+
+func (c *claims) leave(namespace, name string) {
+	if c.leaving[namespace] == nil {
+		c.leaving[namespace] = sets.New[string]()
+	}
+	c.leaving[namespace].Insert(name)
+}
+
+// releaseUnused removes the finalizer from the claims of a namespace that are being deleted
+// and that no pod uses. The cache of pods may be stale, and the removal cannot be undone, so it
+// reads the pods once for all of them.
+func (c *claims) releaseUnused(ctx context.Context, namespace string) error {
+	names := c.leaving[namespace]
+	delete(c.leaving, namespace)
+	var fresh *v1.PodList
+	release := func(name string) error {
+		claim, err := c.informer.Lister().PersistentVolumeClaims(namespace).Get(name)
+		if err != nil {
+			return controller.IgnoreNotFound(err)
+		}
+		return c.protect(ctx, claim, func() (bool, error) {
+			users, err := pods.OfClaim(c.pods, claim)
 			if err != nil || slices.ContainsFunc(users, func(p *v1.Pod) bool { return uses(p, claim) }) {
 				return true, err
 			}
-			// The cache may be stale, and removing the finalizer cannot be undone.
-			fresh, err := kube.Pods(key.Namespace).List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return true, err
+			if fresh == nil {
+				if fresh, err = c.env.Client.Kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{}); err != nil {
+					fresh = nil
+					return true, err
+				}
 			}
 			return slices.ContainsFunc(fresh.Items, func(p v1.Pod) bool { return uses(&p, claim) }), nil
-		}
-		if claim.DeletionTimestamp == nil && slices.Contains(claim.Finalizers, claimFinalizer) && env.Features.Enabled(feature.PersistentVolumeClaimUnusedSinceTime) {
-			users, err := pods.OfClaim(podInformer, claim)
-			if err != nil {
-				return err
-			}
-			return showUse(ctx, kube.PersistentVolumeClaims(key.Namespace), claim, slices.ContainsFunc(users, func(p *v1.Pod) bool { return references(p, claim) }))
-		}
-		return protect(claim, claimFinalizer, inUse, func(finalizers []string) error {
-			next := claim.DeepCopy()
-			next.Finalizers = finalizers
-			_, err := kube.PersistentVolumeClaims(key.Namespace).Update(ctx, next, metav1.UpdateOptions{})
-			return err
 		})
-	}))
-	return controller.Func(func(ctx context.Context) error {
-		return controller.Serve(ctx, []controller.Source{
-			controller.On(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
-				if claim != nil {
-					queue.Add(cache.MetaObjectToName(claim))
-				}
-			}),
-			controller.On(podInformer, func(old, new *v1.Pod) {
-				if old != nil && new != nil && isShutDown(old) == isShutDown(new) && podquery.IsFinished(old) == podquery.IsFinished(new) {
-					return
-				}
-				pod := cmp.Or(new, old)
-				for name := range podquery.ClaimNames(pod) {
-					queue.Add(controller.Key{Namespace: pod.Namespace, Name: name})
-				}
-			}),
-		}, queue.Workers(1))
-	}), nil
+	}
+	var errs []error
+	for _, name := range sets.List(names) {
+		if err := release(name); err != nil {
+			c.leave(namespace, name)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// protect adds or removes the finalizer of a claim; see the function protect.
+func (c *claims) protect(ctx context.Context, claim *v1.PersistentVolumeClaim, inUse func() (bool, error)) error {
+	return protect(claim, claimFinalizer, inUse, func(finalizers []string) error {
+		next := claim.DeepCopy()
+		next.Finalizers = finalizers
+		_, err := c.env.Client.Kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // uses reports whether a pod uses a claim. A pod without a node does not, and

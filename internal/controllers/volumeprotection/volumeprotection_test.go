@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
@@ -80,5 +81,39 @@ func TestUnusedClaimIsReleased(t *testing.T) {
 			}
 			return out
 		}, "ended-v[] other-v[] owner-v[kubernetes.io/pvc-protection] ")
+	})
+}
+
+// Many claims that are deleted together cost one look at the pods of their namespace.
+func TestClaimsAreReleasedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := metav1.Now()
+		var claims []runtime.Object
+		for i := range 100 {
+			claims = append(claims, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: fmt.Sprint("c", i), DeletionTimestamp: &now, Finalizers: []string{claimFinalizer},
+			}})
+		}
+		c := controllertest.New(t, claims...)
+		c.Run(Claims())
+		controllertest.Eventually(t, func() (held int) {
+			list, err := c.Fake.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, claim := range list.Items {
+				held += len(claim.Finalizers)
+			}
+			return held
+		}, 0)
+		lists := 0
+		for _, action := range c.Fake.Actions() {
+			if action.Matches("list", "pods") && action.GetNamespace() == "default" { // the informer reads all namespaces
+				lists++
+			}
+		}
+		if lists == 0 || lists > 10 {
+			t.Errorf("the pods were read %d times for %d claims", lists, len(claims))
+		}
 	})
 }
