@@ -15,6 +15,7 @@ package volumebinder
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
@@ -35,6 +35,7 @@ import (
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/defaultclass"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -53,13 +54,16 @@ func Descriptor() controller.Descriptor {
 }
 
 type binder struct {
-	env       *controller.Env
-	kube      kubernetes.Interface
-	claims    corelisters.PersistentVolumeClaimLister
-	volumes   corelisters.PersistentVolumeLister
-	classes   storagelisters.StorageClassLister
-	nodes     corelisters.NodeLister
-	pods      cache.SharedIndexInformer
+	env     *controller.Env
+	kube    kubernetes.Interface
+	claims  corelisters.PersistentVolumeClaimLister
+	volumes corelisters.PersistentVolumeLister
+	classes storagelisters.StorageClassLister
+	nodes   corelisters.NodeLister
+	pods    cache.SharedIndexInformer
+	// volumeIndex has the index byTaker, and claimIndex the index byNeed.
+	volumeIndex, claimIndex cache.Indexer
+
 	recyclers *recyclers
 	measured  *operations
 	// removeAll removes a directory of the host and everything in it.
@@ -80,13 +84,20 @@ func newController(env *controller.Env, o *recyclers, measured *operations) (con
 		nodes:   informers.Core().V1().Nodes().Lister(),
 		pods:    informers.Core().V1().Pods().Informer(),
 
+		volumeIndex: informers.Core().V1().PersistentVolumes().Informer().GetIndexer(),
+		claimIndex:  informers.Core().V1().PersistentVolumeClaims().Informer().GetIndexer(),
+
 		recyclers: o, measured: measured, removeAll: removeTemporary,
 	}
 	if err := env.Expose(newCounts(c.claims, c.volumes), measured.seconds, measured.errors); err != nil {
 		return nil, err
 	}
 	c.queue = controller.NewQueue(env.Queues, "claims", c.sync)
-	return c, env.Index(c.pods, pods.ByClaim, pods.ClaimKeys)
+	return c, errors.Join(
+		env.Index(c.pods, pods.ByClaim, pods.ClaimKeys),
+		env.Index(informers.Core().V1().PersistentVolumes().Informer(), byTaker, takers),
+		env.Index(informers.Core().V1().PersistentVolumeClaims().Informer(), byNeed, needs),
+	)
 }
 
 // Run implements controller.Controller.
@@ -115,12 +126,16 @@ func (c *binder) Run(ctx context.Context) error {
 				}
 			}
 			if new != nil && new.Spec.ClaimRef == nil {
-				c.enqueuePending()
+				c.enqueueNeeding(ofClass(volume.GetPersistentVolumeClass(new)))
 			}
 		}),
 		controller.On(informers.Storage().V1().StorageClasses().Informer(), func(_, class *storage.StorageClass) {
-			if class != nil {
-				c.enqueuePending()
+			if class == nil {
+				return
+			}
+			c.enqueueNeeding(ofClass(class.Name))
+			if defaultclass.IsStorage(class) {
+				c.enqueueNeeding(ofClass("")) // claims without a class get this one
 			}
 		}),
 		controller.On(informers.Core().V1().Pods().Informer(), func(old, pod *v1.Pod) {
@@ -133,25 +148,12 @@ func (c *binder) Run(ctx context.Context) error {
 				}
 			}
 		}),
-		controller.On(informers.Core().V1().Nodes().Informer(), func(_, node *v1.Node) {
+		controller.On(informers.Core().V1().Nodes().Informer(), func(old, node *v1.Node) {
 			if node == nil { // volumes may have been requested for it
-				c.enqueuePending()
+				c.enqueueNeeding(ofNode(old.Name))
 			}
 		}),
 	}, c.queue.Workers(1))
-}
-
-// enqueuePending enqueues all claims without a volume.
-func (c *binder) enqueuePending() {
-	all, err := c.claims.List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, claim := range all {
-		if claim.Spec.VolumeName == "" {
-			c.queue.Add(cache.MetaObjectToName(claim))
-		}
-	}
 }
 
 func (c *binder) sync(ctx context.Context, key controller.Key) error {
@@ -229,7 +231,7 @@ func (c *binder) bindOrProvision(ctx context.Context, claim *v1.PersistentVolume
 	}
 	node, nodeKnown := claim.Annotations[volume.AnnSelectedNode]
 	waits := class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storage.VolumeBindingWaitForFirstConsumer
-	volumes, err := c.volumes.List(labels.Everything())
+	volumes, err := c.candidates(claim)
 	if err != nil {
 		return err
 	}

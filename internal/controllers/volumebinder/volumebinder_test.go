@@ -2,6 +2,7 @@ package volumebinder
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -230,4 +231,42 @@ func TestNamesInAnEventAreBounded(t *testing.T) {
 	if got := listed([]string{strings.Repeat("a", 253), strings.Repeat("b", 253), strings.Repeat("c", 253), strings.Repeat("d", 253)}); !strings.HasSuffix(got, "c,... (1 more)") {
 		t.Errorf("long names: %s", got)
 	}
+}
+
+// A new volume and a new class concern the claims of that class alone.
+func TestChangesConcernClaimsOfTheClass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiting := claim("c", "2Gi")
+		waiting.Spec.StorageClassName = new("absent")
+		c := controllertest.New(t, waiting)
+		c.Run(Descriptor())
+		synctest.Wait()
+		const told = `Warning ProvisioningFailed storageclass.storage.k8s.io "absent" not found`
+		if got := c.DrainEvents(); !slices.Contains(got, told) {
+			t.Fatalf("events %q, want %q", got, told)
+		}
+		other := volumeOf("other", "5Gi", func(v *v1.PersistentVolume) { v.Spec.StorageClassName = "other" })
+		if _, err := c.Fake.CoreV1().PersistentVolumes().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		class := &storage.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Provisioner: "example.com/made"}
+		if _, err := c.Fake.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := c.DrainEvents(); len(got) > 0 {
+			t.Errorf("events after changes of another class: %q", got)
+		}
+		fitting := volumeOf("fitting", "5Gi", func(v *v1.PersistentVolume) { v.Spec.StorageClassName = "absent" })
+		if _, err := c.Fake.CoreV1().PersistentVolumes().Create(t.Context(), fitting, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, func() string {
+			claim, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return claim.Spec.VolumeName
+		}, "fitting")
+	})
 }
