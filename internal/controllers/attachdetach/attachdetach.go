@@ -100,6 +100,7 @@ type attacher struct {
 
 	// Used by the only worker.
 	progress map[string]*progress // by name of the VolumeAttachment
+	existing *attachments
 	gone     *goneNodes
 }
 
@@ -124,6 +125,7 @@ func newController(env *controller.Env, o options, forced *prometheus.CounterVec
 		nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
 		drivers: storage.CSIDrivers().Lister(), progress: make(map[string]*progress), gone: &goneNodes{}, forced: forced,
 	}
+	c.existing = &attachments{api: env.Client.Kubernetes.StorageV1().VolumeAttachments(), cache: c.attachments.GetIndexer()}
 	c.queue = controller.NewQueueWithMaxDelay(env.Queues, "attachdetach", time.Minute, c.sync)
 	if err := env.Index(c.attachments, byNode, nodeOf); err != nil {
 		return nil, err

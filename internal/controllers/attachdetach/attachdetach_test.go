@@ -1,6 +1,7 @@
 package attachdetach
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/csivolume"
@@ -192,6 +194,91 @@ func TestVolumeForOneNodeWaitsForTheOther(t *testing.T) {
 	run(t, append(bound(v1.ReadWriteMany), node("a", v1.ConditionTrue), node("b", v1.ConditionTrue), pod("p", "a"), pod("q", "b")), func(b *bench) {
 		b.want("for many nodes", "attachment a, attachment b")
 	})
+}
+
+// The attachments are read from the API server as long as the cache may lack one, and not
+// for each volume.
+func TestAttachmentsAreReadOnce(t *testing.T) {
+	objects := []runtime.Object{node("a", v1.ConditionTrue)}
+	for i := range 30 {
+		both := bound(v1.ReadWriteOnce)
+		pv, claim := both[0].(*v1.PersistentVolume), both[1].(*v1.PersistentVolumeClaim)
+		pv.Name, pv.Spec.ClaimRef.UID, pv.Spec.CSI.VolumeHandle = fmt.Sprint("pv", i), types.UID(fmt.Sprint("claim", i)), fmt.Sprint("h", i)
+		claim.Name, claim.UID, claim.Spec.VolumeName = fmt.Sprint("c", i), pv.Spec.ClaimRef.UID, pv.Name
+		objects = append(objects, both...)
+	}
+	run(t, objects, func(b *bench) {
+		for i := range 30 {
+			p := pod(fmt.Sprint("p", i), "a")
+			p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = fmt.Sprint("c", i)
+			b.createPod(p)
+			b.after(time.Second)
+		}
+		lists := 0
+		for _, action := range b.Fake.Actions() {
+			if action.Matches("list", "volumeattachments") {
+				lists++
+			}
+		}
+		if lists > 5 { // that of the informer among them
+			b.Errorf("the attachments were read %d times for 30 volumes", lists)
+		}
+		if got := strings.Count(b.attached(), "attachment a"); got != 30 {
+			b.Errorf("%d volumes are attached", got)
+		}
+	})
+}
+
+// While the cache does not show an attachment, or the outcome of a request is not known, the
+// API server is asked.
+func TestAttachmentsThatTheCacheLacks(t *testing.T) {
+	c := controllertest.New(t)
+	api := c.Fake.StorageV1().VolumeAttachments()
+	a := &attachments{api: api, cache: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	count := func(want int) {
+		t.Helper()
+		all, err := a.all(t.Context())
+		if err != nil || len(all) != want {
+			t.Errorf("%d attachments, %v; want %d", len(all), err, want)
+		}
+	}
+	show := func(name string) {
+		t.Helper()
+		one, err := api.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.cache.Add(one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func(name string) {
+		t.Helper()
+		if err := a.create(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("of-another-controller")
+	count(1)
+	create("own")
+	count(2) // the cache shows none of them
+	show("of-another-controller")
+	show("own")
+	c.Fake.ClearActions()
+	count(2)
+	if asked := len(c.Fake.Actions()); asked > 0 {
+		t.Errorf("the API server is asked %d times, though the cache is not behind", asked)
+	}
+	c.Fake.PrependReactor("create", "volumeattachments", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("the answer was lost")
+	})
+	if err := a.create(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}); err == nil {
+		t.Error("the answer was not lost")
+	}
+	if err := c.Fake.Tracker().Add(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}); err != nil {
+		t.Fatal(err)
+	}
+	count(3)
 }
 
 // Two persistent volumes with one handle are one volume.

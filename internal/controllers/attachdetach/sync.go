@@ -125,32 +125,29 @@ func (c *attacher) show(a *storagev1.VolumeAttachment, w *volume) {
 // attach creates a VolumeAttachment, unless the volume is for one node and
 // another has it.
 func (c *attacher) attach(ctx context.Context, node, attachment string, w *volume) error {
-	api := c.env.Client.Kubernetes.StorageV1().VolumeAttachments()
 	p := c.state(attachment, node, w.name)
 	p.unwanted = time.Time{}
 	if w.exclusive {
-		// The cache may be stale, and two nodes that write to one volume destroy it.
-		all, err := api.List(ctx, metav1.ListOptions{})
+		all, err := c.existing.all(ctx)
 		if err != nil {
 			return err
 		}
-		for i := range all.Items {
-			other := &all.Items[i].Spec
-			if other.NodeName == node || !w.isOf(&all.Items[i]) {
+		for _, other := range all {
+			if other.Spec.NodeName == node || other.Spec.Attacher != w.driver || !w.isOf(other) {
 				continue
 			}
 			if !p.blocked {
 				p.blocked = true
-				c.reportBlocked(w, other.NodeName)
+				c.reportBlocked(w, other.Spec.NodeName)
 			}
 			return nil // its deletion is an event
 		}
 	}
 	p.blocked, p.attaching = false, true
-	_, err := api.Create(ctx, &storagev1.VolumeAttachment{
+	err := c.existing.create(ctx, &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: attachment},
 		Spec:       storagev1.VolumeAttachmentSpec{NodeName: node, Attacher: w.driver, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.pv}},
-	}, metav1.CreateOptions{})
+	})
 	if apierrors.IsAlreadyExists(err) {
 		return controller.ErrStale
 	}
