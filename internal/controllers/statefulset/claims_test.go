@@ -1,14 +1,19 @@
 package statefulset
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
@@ -53,6 +58,35 @@ func TestClaimBeingDeleted(t *testing.T) {
 		const want = "Warning FailedCreate create Pod db-0 in StatefulSet db failed error: pvc data-db-0 is being deleted"
 		if events := c.DrainEvents(); !slices.Contains(events, want) {
 			t.Errorf("events %q, want %q", events, want)
+		}
+	})
+}
+
+// A pod that has been replaced meanwhile is not a failed deletion.
+func TestReplacedPodIsNotDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := setOf(1, apps.OrderedReadyPodManagement, 0)
+		c := controllertest.New(t, set)
+		c.Run(Descriptor())
+		controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 1)
+		refusals := 0
+		c.Fake.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if refusals++; refusals > 3 {
+				return false, nil, nil
+			}
+			return true, nil, apierrors.NewConflict(v1.Resource("pods"), "db-0", errors.New("the UID in the precondition does not match"))
+		})
+		latest, err := c.Fake.AppsV1().StatefulSets("default").Get(t.Context(), set.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		latest.Spec.Replicas = new(int32)
+		if _, err := c.Fake.AppsV1().StatefulSets("default").Update(t.Context(), latest, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 0)
+		if events := c.DrainEvents(); slices.ContainsFunc(events, func(e string) bool { return strings.Contains(e, "FailedDelete") }) {
+			t.Errorf("events %q", events)
 		}
 	})
 }

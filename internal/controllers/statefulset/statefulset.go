@@ -181,8 +181,11 @@ func (c *statefulSets) apply(ctx context.Context, set *apps.StatefulSet, next st
 	claimed := supervise.Each(next.pending, func(s replica) error { return c.ensureClaims(ctx, set, s.pod.Name, s.pod.UID, s.ordinal) })
 	deleted := supervise.Each(next.delete, func(pod *v1.Pod) error {
 		err := c.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
-		if apierrors.IsNotFound(err) {
+		switch {
+		case apierrors.IsNotFound(err):
 			return nil
+		case apierrors.IsConflict(err): // another pod has its name by now
+			return controller.ErrStale
 		}
 		c.record("delete", set, pod.Name, err)
 		return err
