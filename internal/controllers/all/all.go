@@ -2,7 +2,10 @@
 package all
 
 import (
+	"slices"
+
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controllers/absent"
 	"github.com/coracle-io/coracle/internal/controllers/attachdetach"
 	"github.com/coracle-io/coracle/internal/controllers/bootstrap"
 	"github.com/coracle-io/coracle/internal/controllers/certificates"
@@ -63,7 +66,7 @@ func DefaultOptions() Options {
 // Controllers returns all controllers; those that others wait for come first.
 // They use o, and their flags set its fields.
 func Controllers(o *Options) []controller.Descriptor {
-	return append([]controller.Descriptor{
+	return slices.Concat([]controller.Descriptor{
 		serviceaccount.Descriptor(),
 		serviceaccounttoken.Descriptor(&o.ServiceAccountTokens),
 		rootca.Descriptor(),
@@ -111,5 +114,5 @@ func Controllers(o *Options) []controller.Descriptor {
 		storagemigration.Descriptor(),
 		namespace.Descriptor(),
 		garbagecollector.Descriptor(),
-	}, cloud.Descriptors()...)
+	}, cloud.Descriptors(), absent.Descriptors())
 }
