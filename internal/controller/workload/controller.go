@@ -11,12 +11,14 @@ package workload
 
 import (
 	"context"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
@@ -67,6 +69,9 @@ type Config[O, D Object] struct {
 	// Expectations, if not nil, observe the creations and deletions that the
 	// informer of the dependents shows.
 	Expectations *Expectations
+	// ReadsStatus says that Sync depends on the status that UpdateStatus has
+	// written. It is then called with owners that have it.
+	ReadsStatus bool
 }
 
 // Controller reconciles owners O and the dependents D that they control. It
@@ -75,11 +80,16 @@ type Controller[O, D Object] struct {
 	// Queue holds the keys of the owners to sync.
 	Queue  *controller.Queue[controller.Key]
 	config Config[O, D]
+
+	mu sync.Mutex // guards written
+	// written holds the resource version of the last status that was written for an
+	// owner, until the cache shows it. It is empty without ReadsStatus.
+	written map[controller.Key]string
 }
 
 // New builds a controller. It does not start goroutines.
 func New[O, D Object](env *controller.Env, config Config[O, D]) (*Controller[O, D], error) {
-	c := &Controller[O, D]{config: config}
+	c := &Controller[O, D]{config: config, written: map[controller.Key]string{}}
 	c.Queue = controller.NewQueue(env.Queues, config.Queue, c.sync)
 	return c, IndexByController(env, config.Dependents)
 }
@@ -98,6 +108,8 @@ func (c *Controller[O, D]) sync(ctx context.Context, key controller.Key) error {
 	switch {
 	case err != nil:
 		return err
+	case exists && !c.shown(owner.(O)):
+		return controller.ErrStale
 	case exists:
 		err := c.config.Sync(ctx, owner.(O))
 		// Sync again when the expectations time out, in case that no event meets them.
@@ -105,10 +117,26 @@ func (c *Controller[O, D]) sync(ctx context.Context, key controller.Key) error {
 			c.Queue.AddAfter(key, wait)
 		}
 		return err
-	case c.config.OwnerGone != nil:
+	}
+	c.mu.Lock()
+	delete(c.written, key)
+	c.mu.Unlock()
+	if c.config.OwnerGone != nil {
 		return c.config.OwnerGone(ctx, key)
 	}
 	return nil
+}
+
+// shown reports whether a cached owner is as new as the last status that was written for it.
+func (c *Controller[O, D]) shown(owner O) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := cache.MetaObjectToName(owner)
+	if order, err := resourceversion.CompareResourceVersion(owner.GetResourceVersion(), c.written[key]); err == nil && order < 0 {
+		return false
+	}
+	delete(c.written, key)
+	return true
 }
 
 // ownerChanged handles an event of an owner. old is nil for an addition, new is
@@ -189,7 +217,12 @@ func (c *Controller[O, D]) UpdateStatus(ctx context.Context, owner O, set func(o
 	update := func(owner O) error {
 		next := owner.DeepCopyObject().(O)
 		set(next)
-		_, err := client.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		updated, err := client.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		if err == nil && c.config.ReadsStatus {
+			c.mu.Lock()
+			c.written[cache.MetaObjectToName(owner)] = updated.GetResourceVersion()
+			c.mu.Unlock()
+		}
 		return err
 	}
 	err := update(owner)

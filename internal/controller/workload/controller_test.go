@@ -334,3 +334,42 @@ func TestLostEvent(t *testing.T) {
 		}
 	})
 }
+
+// A controller that depends on its own status waits until the cache shows it.
+func TestOwnStatusIsRead(t *testing.T) {
+	synced := 0
+	cached := daemonSet("a")
+	cached.ResourceVersion = "4"
+	c := build(t, Config[*apps.DaemonSet, *v1.Pod]{
+		Sync:        func(context.Context, *apps.DaemonSet) error { synced++; return nil },
+		ReadsStatus: true,
+	}, &server{set: cached}, cached)
+	key := controller.Key{Namespace: "ns", Name: "a"}
+	sync := func(want error, total int) {
+		t.Helper()
+		if err := c.sync(t.Context(), key); !errors.Is(err, want) || synced != total {
+			t.Errorf("%v, %d syncs; want %v, %d", err, synced, want, total)
+		}
+	}
+	sync(nil, 1)
+	if err := c.UpdateStatus(t.Context(), cached, func(set *apps.DaemonSet) { set.ResourceVersion = "5" }); err != nil {
+		t.Fatal(err)
+	}
+	sync(controller.ErrStale, 1)
+	shown := daemonSet("a")
+	shown.ResourceVersion = "6"
+	if err := c.config.Owners.GetIndexer().Update(shown); err != nil {
+		t.Fatal(err)
+	}
+	sync(nil, 2)
+	if err := c.UpdateStatus(t.Context(), shown, func(set *apps.DaemonSet) { set.ResourceVersion = "7" }); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.config.Owners.GetIndexer().Delete(shown); err != nil {
+		t.Fatal(err)
+	}
+	sync(nil, 2)
+	if len(c.written) > 0 {
+		t.Errorf("versions of owners that are gone: %v", c.written)
+	}
+}

@@ -85,6 +85,8 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		Selector: func(set *apps.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },
 		Matches:  func(set *apps.StatefulSet, p *v1.Pod) bool { _, ok := ordinalOf(set, p); return ok },
 		Patch:    workload.NewPodControl(env).Patch,
+		// status.currentReplicas decides which revision a new pod gets.
+		ReadsStatus: true,
 	})
 	return c, err
 }
