@@ -12,7 +12,6 @@ package podautoscaler
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery/cached/memory"
 	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -111,16 +111,16 @@ type autoscaler struct {
 	hpas    autoscalinglisters.HorizontalPodAutoscalerLister
 	queue   *controller.Queue[controller.Key]
 
-	mu    sync.Mutex                   // guards the maps and selectors
-	known map[string]map[string]*known // by namespace and name
+	mu        sync.Mutex                   // guards the maps and indexes
+	known     map[string]map[string]*known // by namespace and name
+	selectors map[string]*selectorIndex    // by namespace
 }
 
 // known holds the controller's state of an autoscaler. Only the worker of its
-// key uses history and zeroed; mu of the controller guards selector.
+// key uses it.
 type known struct {
-	history  history
-	zeroed   bool            // this controller has set the replicas to zero
-	selector labels.Selector // of the target's pods; nil before it is known
+	history history
+	zeroed  bool // this controller has set the replicas to zero
 }
 
 func newController(env *controller.Env, o options, counted *counts, metrics source, targets *targets, refresh func()) *autoscaler {
@@ -128,6 +128,7 @@ func newController(env *controller.Env, o options, counted *counts, metrics sour
 		env: env, options: o, counts: counted, metrics: metrics, targets: targets, refresh: refresh,
 		pods: env.Client.Informers.Core().V1().Pods().Lister(),
 		hpas: env.Client.Informers.Autoscaling().V2().HorizontalPodAutoscalers().Lister(), known: map[string]map[string]*known{},
+		selectors: map[string]*selectorIndex{},
 	}
 	c.queue = controller.NewQueue(env.Queues, "horizontalpodautoscaler", c.sync)
 	return c
@@ -168,8 +169,12 @@ func (c *autoscaler) forget(key controller.Key) {
 		return
 	}
 	delete(c.known[key.Namespace], key.Name)
+	if x := c.selectors[key.Namespace]; x != nil {
+		x.remove(key.Name)
+	}
 	if len(c.known[key.Namespace]) == 0 {
 		delete(c.known, key.Namespace)
+		delete(c.selectors, key.Namespace)
 	}
 	c.counts.autoscalers.Dec()
 	c.counts.desired.DeleteLabelValues(key.Namespace, key.Name)
@@ -209,18 +214,28 @@ func (c *autoscaler) sync(ctx context.Context, key controller.Key) error {
 	return nil
 }
 
-// selectors returns the autoscalers whose targets have pods with these labels,
+// sharing returns the autoscalers whose targets have pods with the labels of these pods,
 // and records the selector of one of them.
-func (c *autoscaler) selectors(of controller.Key, own *known, selector labels.Selector, pods []*v1.Pod) []controller.Key {
+func (c *autoscaler) sharing(of controller.Key, selector labels.Selector, pods []*v1.Pod) []controller.Key {
 	distinct := distinctLabels(pods)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	own.selector = selector
-	var found []controller.Key
-	for name, k := range c.known[of.Namespace] {
-		if k.selector != nil && slices.ContainsFunc(distinct, func(set labels.Set) bool { return k.selector.Matches(set) }) {
-			found = append(found, controller.Key{Namespace: of.Namespace, Name: name})
-		}
+	if c.known[of.Namespace][of.Name] == nil { // it was deleted meanwhile
+		return nil
+	}
+	x := c.selectors[of.Namespace]
+	if x == nil {
+		x = newSelectorIndex()
+		c.selectors[of.Namespace] = x
+	}
+	x.set(of.Name, selector)
+	names := sets.New[string]()
+	for _, set := range distinct {
+		x.matching(set, names)
+	}
+	found := make([]controller.Key, 0, len(names))
+	for _, name := range sets.List(names) {
+		found = append(found, controller.Key{Namespace: of.Namespace, Name: name})
 	}
 	return found
 }

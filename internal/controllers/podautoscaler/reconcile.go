@@ -14,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/coracle-io/coracle/internal/controller"
 )
 
 // reconcile decides once, scales the target and writes the status.
@@ -119,7 +117,7 @@ func (c *autoscaler) decide(ctx context.Context, hpa *autoscaling.HorizontalPodA
 		hpa.Status.CurrentMetrics = nil
 		return minimum, "Current number of replicas below Spec.MinReplicas", nil
 	}
-	proposed, metric, err := c.propose(ctx, hpa, k, t, now)
+	proposed, metric, err := c.propose(ctx, hpa, t, now)
 	if proposed < 0 {
 		return proposed, "", err
 	}
@@ -166,8 +164,8 @@ func behaviorOf(hpa *autoscaling.HorizontalPodAutoscaler) *autoscaling.Horizonta
 // propose returns the most replicas that a metric asks for, and the name of
 // that metric. Metrics that fail are left out, unless all do, or the others
 // would remove replicas: then the number is negative.
-func (c *autoscaler) propose(ctx context.Context, hpa *autoscaling.HorizontalPodAutoscaler, k *known, t *target, now time.Time) (replicas int32, metric string, err error) {
-	w, err := c.workload(hpa, k, t, now)
+func (c *autoscaler) propose(ctx context.Context, hpa *autoscaling.HorizontalPodAutoscaler, t *target, now time.Time) (replicas int32, metric string, err error) {
+	w, err := c.workload(hpa, t, now)
 	if err != nil {
 		return -1, "", err
 	}
@@ -208,7 +206,7 @@ func (c *autoscaler) propose(ctx context.Context, hpa *autoscaling.HorizontalPod
 
 // workload returns what the metrics are computed for. No other autoscaler may have
 // its pods.
-func (c *autoscaler) workload(hpa *autoscaling.HorizontalPodAutoscaler, k *known, t *target, now time.Time) (*workload, error) {
+func (c *autoscaler) workload(hpa *autoscaling.HorizontalPodAutoscaler, t *target, now time.Time) (*workload, error) {
 	invalid := func(event, reason, message, condition string) error {
 		c.env.Events.Event(hpa, v1.EventTypeWarning, event, message)
 		setCondition(hpa, autoscaling.ScalingActive, v1.ConditionFalse, reason, condition)
@@ -226,8 +224,7 @@ func (c *autoscaler) workload(hpa *autoscaling.HorizontalPodAutoscaler, k *known
 	if err != nil {
 		return nil, err
 	}
-	if all := c.selectors(cache.MetaObjectToName(hpa), k, selector, pods); len(all) > 1 {
-		slices.SortFunc(all, func(a, b controller.Key) int { return strings.Compare(a.Name, b.Name) })
+	if all := c.sharing(cache.MetaObjectToName(hpa), selector, pods); len(all) > 1 {
 		message := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: %v", t.scale.Status.Selector, all)
 		return nil, invalid("AmbiguousSelector", "AmbiguousSelector", message, message)
 	}
