@@ -11,8 +11,10 @@ package workload
 
 import (
 	"context"
+	"strings"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -72,6 +74,18 @@ type Config[O, D Object] struct {
 	// ReadsStatus says that Sync depends on the status that UpdateStatus has
 	// written. It is then called with owners that have it.
 	ReadsStatus bool
+	// Skips, if not nil, counts syncs that wait for the cache; see NewSkips.
+	Skips *prometheus.CounterVec
+}
+
+// NewSkips returns the metric of syncs of a kind that did not act, because the cache did not
+// show what the controller had written. Its labels are the resource that the cache was behind
+// of. It has upstream's name.
+func NewSkips(subsystem, kind string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: subsystem, Name: "stale_sync_skips_total",
+		Help: "[ALPHA] Total number of " + kind + " syncs skipped due to a stale watch cache.",
+	}, []string{"group", "resource"})
 }
 
 // Controller reconciles owners O and the dependents D that they control. It
@@ -109,8 +123,12 @@ func (c *Controller[O, D]) sync(ctx context.Context, key controller.Key) error {
 	case err != nil:
 		return err
 	case exists && !c.shown(owner.(O)):
+		c.skip(c.config.Kind.Group, strings.ToLower(c.config.Kind.Kind)+"s")
 		return controller.ErrStale
 	case exists:
+		if x := c.config.Expectations; x != nil && !x.Satisfied(owner.(O).GetUID()) {
+			c.skip("", "pods")
+		}
 		err := c.config.Sync(ctx, owner.(O))
 		// Sync again when the expectations time out, in case that no event meets them.
 		if wait := c.config.Expectations.expiry(owner.(O).GetUID()); wait > 0 {
@@ -125,6 +143,13 @@ func (c *Controller[O, D]) sync(ctx context.Context, key controller.Key) error {
 		return c.config.OwnerGone(ctx, key)
 	}
 	return nil
+}
+
+// skip counts a sync that waits until the cache shows writes of a resource.
+func (c *Controller[O, D]) skip(group, resource string) {
+	if c.config.Skips != nil {
+		c.config.Skips.WithLabelValues(group, resource).Inc()
+	}
 }
 
 // shown reports whether a cached owner is as new as the last status that was written for it.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -337,12 +338,12 @@ func TestLostEvent(t *testing.T) {
 
 // A controller that depends on its own status waits until the cache shows it.
 func TestOwnStatusIsRead(t *testing.T) {
-	synced := 0
+	synced, skips := 0, NewSkips("daemonset_controller", "DaemonSet")
 	cached := daemonSet("a")
 	cached.ResourceVersion = "4"
 	c := build(t, Config[*apps.DaemonSet, *v1.Pod]{
 		Sync:        func(context.Context, *apps.DaemonSet) error { synced++; return nil },
-		ReadsStatus: true,
+		ReadsStatus: true, Skips: skips,
 	}, &server{set: cached}, cached)
 	key := controller.Key{Namespace: "ns", Name: "a"}
 	sync := func(want error, total int) {
@@ -356,6 +357,9 @@ func TestOwnStatusIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	sync(controller.ErrStale, 1)
+	if n := testutil.ToFloat64(skips.WithLabelValues("apps", "daemonsets")); n != 1 {
+		t.Errorf("%v skips are counted, want 1", n)
+	}
 	shown := daemonSet("a")
 	shown.ResourceVersion = "6"
 	if err := c.config.Owners.GetIndexer().Update(shown); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -29,14 +30,14 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	workers := 2
+	workers, skips := 2, workload.NewSkips("daemonset_controller", kind.Kind)
 	return controller.Descriptor{
 		Name:           "daemonset-controller",
 		Aliases:        []string{"daemonset"},
 		ServiceAccount: "daemon-set-controller",
 		EventSource:    "daemonset-controller",
 		AddFlags:       controller.WorkersFlag(&workers, "concurrent-daemonset-syncs", "daemonset objects"),
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers, skips) },
 	}
 }
 
@@ -62,7 +63,7 @@ type daemonSets struct {
 	backoff   *flowcontrol.Backoff
 }
 
-func newController(env *controller.Env, workers int) (controller.Controller, error) {
+func newController(env *controller.Env, workers int, skips *prometheus.CounterVec) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &daemonSets{
 		env:       env,
@@ -73,7 +74,10 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		control:   workload.NewPodControl(env),
 		backoff:   flowcontrol.NewBackOff(initialBackoff, maxBackoff),
 	}
-	var err error
+	err := env.Expose(skips)
+	if err != nil {
+		return nil, err
+	}
 	c.Controller, err = workload.New(env, workload.Config[*apps.DaemonSet, *v1.Pod]{
 		Kind: kind, Queue: "daemonset", Workers: workers,
 		Owners: informers.Apps().V1().DaemonSets().Informer(), Dependents: informers.Core().V1().Pods().Informer(),
@@ -86,7 +90,7 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		},
 		Sync:     c.sync,
 		Selector: func(set *apps.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
-		Patch:    c.control.Patch, Expectations: c.control.Expectations,
+		Patch:    c.control.Patch, Expectations: c.control.Expectations, Skips: skips,
 	})
 	return c, err
 }

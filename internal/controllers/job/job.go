@@ -107,7 +107,7 @@ func newController(env *controller.Env, workers int, counted *counts) (controlle
 		OwnerGone: func(_ context.Context, key controller.Key) error { c.forget(key); return nil },
 		Selector:  func(job *batch.Job) *metav1.LabelSelector { return job.Spec.Selector },
 		Patch:     c.control.Patch, Finalizers: []string{batch.JobTrackingFinalizer},
-		Expectations: c.control.Expectations,
+		Expectations: c.control.Expectations, Skips: counted.skips,
 	})
 	return c, err
 }
@@ -117,6 +117,7 @@ func (c *jobs) sync(ctx context.Context, job *batch.Job) error {
 		return nil
 	}
 	if !c.shown(job) {
+		c.counts.skips.WithLabelValues(kind.Group, "jobs").Inc()
 		return controller.ErrStale
 	}
 	begin, satisfied := time.Now(), c.control.Expectations.Satisfied(job.UID)

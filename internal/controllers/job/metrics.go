@@ -7,6 +7,7 @@ import (
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/controller/workload"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -15,7 +16,7 @@ type counts struct {
 	syncDuration                      *prometheus.HistogramVec
 	syncs, finishedJobs, finishedPods *prometheus.CounterVec
 	finishedIndexes, created, handled *prometheus.CounterVec
-	external, awaited                 *prometheus.CounterVec
+	external, awaited, skips          *prometheus.CounterVec
 }
 
 func newCounts() *counts {
@@ -37,13 +38,14 @@ func newCounts() *counts {
 		finishedIndexes: of("[ALPHA] ", "job_finished_indexes_total", "The number of finished indexes", "status", "backoffLimit"),
 		created:         of("[ALPHA] ", "job_pods_creation_total", "The number of Pods created by the Job controller labelled with a reason for the Pod creation", "reason", "status"),
 		handled:         of("[BETA] ", "pod_failures_handled_by_failure_policy_total", "The number of failed Pods handled by failure policy with respect to the failure policy action applied based on the matched rule", "action"),
+		skips:           workload.NewSkips(subsystem, "Job"),
 		external:        of("[ALPHA] ", "jobs_by_external_controller_total", "The number of Jobs managed by an external controller", "controller_name"),
 		awaited:         of("[BETA] ", "terminated_pods_tracking_finalizer_total", "The number of terminated pods (phase=Failed|Succeeded) that have the finalizer batch.kubernetes.io/job-tracking. The event label can be \"add\" or \"delete\".", "event"),
 	}
 }
 
 func (c *counts) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.syncDuration, c.syncs, c.finishedJobs, c.finishedPods, c.finishedIndexes, c.created, c.handled, c.external, c.awaited}
+	return []prometheus.Collector{c.syncDuration, c.syncs, c.finishedJobs, c.finishedPods, c.finishedIndexes, c.created, c.handled, c.external, c.awaited, c.skips}
 }
 
 // jobChanged counts a Job that is new to the cache and that another controller manages.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -41,6 +42,8 @@ type Kind[O workload.Object] struct {
 	Related func(set *apps.ReplicaSet) []types.UID
 	// CountsTerminating is true if the status of the kind has terminatingReplicas.
 	CountsTerminating bool
+	// Skips, if not nil, counts syncs that wait for the cache.
+	Skips *prometheus.CounterVec
 }
 
 // sets is the controller of a kind.
@@ -67,7 +70,7 @@ func New[O workload.Object](env *controller.Env, kind Kind[O]) (controller.Contr
 		Selector: func(object O) *metav1.LabelSelector { return selector(kind.View(object)) },
 		// Finished pods are not adopted.
 		Matches: func(object O, p *v1.Pod) bool { return podquery.IsActive(p) || metav1.IsControlledBy(p, object) },
-		Patch:   c.control.Patch, Expectations: c.control.Expectations,
+		Patch:   c.control.Patch, Expectations: c.control.Expectations, Skips: kind.Skips,
 	})
 	return c, err
 }

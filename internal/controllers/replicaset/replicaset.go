@@ -3,6 +3,9 @@
 package replicaset
 
 import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
 	apps "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,20 +16,20 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	workers := 5
+	workers, skips := 5, workload.NewSkips("replicaset_controller", "ReplicaSet")
 	return controller.Descriptor{
 		Name:           "replicaset-controller",
 		Aliases:        []string{"replicaset"},
 		ServiceAccount: "replicaset-controller",
 		EventSource:    "replicaset-controller",
 		AddFlags:       controller.WorkersFlag(&workers, "concurrent-replicaset-syncs", "replica sets"),
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers, skips) },
 	}
 }
 
-func newController(env *controller.Env, workers int) (controller.Controller, error) {
+func newController(env *controller.Env, workers int, skips *prometheus.CounterVec) (controller.Controller, error) {
 	informer := env.Client.Informers.Apps().V1().ReplicaSets().Informer()
-	if err := workload.IndexByController(env, informer); err != nil {
+	if err := errors.Join(workload.IndexByController(env, informer), env.Expose(skips)); err != nil {
 		return nil, err
 	}
 	kube := env.Client.Kubernetes.AppsV1()
@@ -53,5 +56,6 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 			return related
 		},
 		CountsTerminating: true,
+		Skips:             skips,
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -28,14 +29,14 @@ import (
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
-	workers := 5
+	workers, skips := 5, workload.NewSkips("statefulset_controller", kind.Kind)
 	return controller.Descriptor{
 		Name:           "statefulset-controller",
 		Aliases:        []string{"statefulset"},
 		ServiceAccount: "statefulset-controller",
 		EventSource:    "statefulset-controller",
 		AddFlags:       controller.WorkersFlag(&workers, "concurrent-statefulset-syncs", "statefulset objects"),
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers) },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, workers, skips) },
 	}
 }
 
@@ -55,7 +56,7 @@ type statefulSets struct {
 
 // newController builds the controller. It needs no expectations, because a pod's
 // name is fixed by its ordinal and so a pod cannot be created twice.
-func newController(env *controller.Env, workers int) (controller.Controller, error) {
+func newController(env *controller.Env, workers int, skips *prometheus.CounterVec) (controller.Controller, error) {
 	informers := env.Client.Informers
 	c := &statefulSets{
 		env:       env,
@@ -68,7 +69,7 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 	if err != nil {
 		return nil, err
 	}
-	if err := env.Expose(newAvailability(informers.Apps().V1().StatefulSets().Lister())); err != nil {
+	if err := env.Expose(newAvailability(informers.Apps().V1().StatefulSets().Lister()), skips); err != nil {
 		return nil, err
 	}
 	c.Controller, err = workload.New(env, workload.Config[*apps.StatefulSet, *v1.Pod]{
@@ -86,7 +87,7 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		Matches:  func(set *apps.StatefulSet, p *v1.Pod) bool { _, ok := ordinalOf(set, p); return ok },
 		Patch:    workload.NewPodControl(env).Patch,
 		// status.currentReplicas decides which revision a new pod gets.
-		ReadsStatus: true,
+		ReadsStatus: true, Skips: skips,
 	})
 	return c, err
 }
