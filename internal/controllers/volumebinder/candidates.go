@@ -4,18 +4,20 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/volume"
 )
 
 // byTaker is the name of the index of volumes by who may have them: the claim for which
-// a volume is reserved, or else the claims of its class. byNeed is that of claims without a
-// volume by their class, and by the node that is selected for them.
+// a volume is reserved, or else the claims of its class. byNeed is that of claims that are not
+// bound, by the volume that they name, or else by their class and the node that is selected.
 const (
 	byTaker = "taker"
 	byNeed  = "need"
 )
 
+func ofVolume(name string) string           { return "volume/" + name }
 func ofClass(name string) string            { return "class/" + name }
 func ofNode(name string) string             { return "node/" + name }
 func ofClaim(namespace, name string) string { return "claim/" + namespace + "/" + name }
@@ -38,8 +40,11 @@ func needs(o any) ([]string, error) {
 	if !ok {
 		return nil, fmt.Errorf("cannot index a %T by what it needs", o)
 	}
-	if claim.Spec.VolumeName != "" {
-		return nil, nil
+	if name := claim.Spec.VolumeName; name != "" {
+		if metav1.HasAnnotation(claim.ObjectMeta, volume.AnnBindCompleted) {
+			return nil, nil
+		}
+		return []string{ofVolume(name)}, nil
 	}
 	keys := []string{ofClass(volume.GetPersistentVolumeClaimClass(claim))}
 	if node := claim.Annotations[volume.AnnSelectedNode]; node != "" {
@@ -63,7 +68,7 @@ func (c *binder) candidates(claim *v1.PersistentVolumeClaim) ([]*v1.PersistentVo
 	return all, nil
 }
 
-// enqueueNeeding enqueues the claims without a volume of a class or a node.
+// enqueueNeeding enqueues the claims at a key of byNeed.
 func (c *binder) enqueueNeeding(key string) {
 	found, err := c.claimIndex.ByIndex(byNeed, key)
 	if err != nil {

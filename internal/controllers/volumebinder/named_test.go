@@ -68,6 +68,42 @@ func TestNamedVolume(t *testing.T) {
 	}
 }
 
+// A claim that names a volume is bound when the volume is created, and when one that did not
+// fit does.
+func TestNamedVolumeComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asking := claim("c", "2Gi")
+		asking.Spec.StorageClassName, asking.Spec.VolumeName = new("fast"), "v"
+		c := controllertest.New(t, asking)
+		c.Run(Descriptor())
+		synctest.Wait()
+		phase := func() v1.PersistentVolumeClaimPhase {
+			got, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.Status.Phase
+		}
+		volumes := c.Fake.CoreV1().PersistentVolumes()
+		if _, err := volumes.Create(t.Context(), volumeOf("v", "1Gi", func(v *v1.PersistentVolume) { v.Spec.StorageClassName = "fast" }), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := phase(); got != v1.ClaimPending {
+			t.Errorf("the claim is %s with a volume that is too small", got)
+		}
+		v, err := volumes.Get(t.Context(), "v", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Spec.Capacity = volumeOf("v", "5Gi", nil).Spec.Capacity
+		if _, err := volumes.Update(t.Context(), v, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, phase, v1.ClaimBound)
+	})
+}
+
 // A volume that is reserved for a claim with another volume mode, and the claim, say that they do not fit.
 func TestReservedForAnotherMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

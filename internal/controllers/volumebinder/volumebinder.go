@@ -117,6 +117,7 @@ func (c *binder) Run(ctx context.Context) error {
 		controller.On(informers.Core().V1().PersistentVolumes().Informer(), func(old, new *v1.PersistentVolume) {
 			if new != nil {
 				c.queue.Add(controller.Key{Name: new.Name})
+				c.enqueueNeeding(ofVolume(new.Name))
 			} else {
 				c.measured.succeeded(controller.Key{Name: old.Name})
 			}
