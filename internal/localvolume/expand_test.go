@@ -2,6 +2,7 @@ package localvolume
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,5 +61,31 @@ func TestExpand(t *testing.T) {
 		if got := sizes(); got != "3Gi of 3Gi" {
 			t.Errorf("a volume of another node: %s", got)
 		}
+	})
+}
+
+// A claim that requests more before the provisioner sees its volume gets it.
+func TestExpandOnceTheVolumeIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "volumes")
+		claim := requesting("n", func(c *v1.PersistentVolumeClaim) {
+			c.Spec.VolumeName, c.Spec.Resources.Requests = "pvc-1234", v1.ResourceList{v1.ResourceStorage: resource.MustParse("3Gi")}
+			c.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}}
+		})
+		bound := made(t, dir, func(v *v1.PersistentVolume) {
+			v.Status.Phase, v.Spec.Capacity = v1.VolumeBound, v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+		})
+		c := start(t, dir, class(nil), claim)
+		synctest.Wait()
+		if _, err := c.Fake.CoreV1().PersistentVolumes().Create(t.Context(), bound, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, func() string {
+			claim, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "data", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return claim.Status.Capacity.Storage().String()
+		}, "3Gi")
 	})
 }

@@ -113,8 +113,12 @@ func (p *Provisioner) Run(ctx context.Context) error {
 			}
 		}),
 		controller.On(informers.Core().V1().PersistentVolumes().Informer(), func(_, v *v1.PersistentVolume) {
-			if v != nil && p.ours(v) {
-				p.queue.Add(controller.Key{Name: v.Name})
+			if v == nil || !p.ours(v) {
+				return
+			}
+			p.queue.Add(controller.Key{Name: v.Name})
+			if ref := v.Spec.ClaimRef; ref != nil { // it may have asked for more before the cache showed the volume
+				p.queue.Add(controller.Key{Namespace: ref.Namespace, Name: ref.Name})
 			}
 		}),
 	}, p.queue.Workers(4), p.capacities.Workers(1))
