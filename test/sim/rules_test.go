@@ -143,7 +143,7 @@ func (r *rules) pod(what watch.EventType, p *v1.Pod) {
 // stable checks that nobody but the kubelet takes readiness from a pod, and that no
 // pod is evicted that tolerates the taint for longer than users leave it on a node.
 func (r *rules) stable(before, p *v1.Pod) {
-	if before != nil && before.UID == p.UID && podquery.IsReady(before) && !podquery.IsReady(p) && active(p) && p.Labels["job"] == "" {
+	if before != nil && before.UID == p.UID && active(before) && podquery.IsReady(before) && active(p) && !podquery.IsReady(p) && p.Labels["job"] == "" {
 		r.broken("pod %s was ready and is not any more, though no node fell silent", p.Name)
 	}
 	if c := podquery.Condition(&p.Status, v1.DisruptionTarget); c != nil && c.Reason == "DeletionByTaintManager" {
