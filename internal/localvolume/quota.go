@@ -121,7 +121,8 @@ const (
 	projects     = 1 << 30
 )
 
-// unusedProject returns a project without files and limits.
+// unusedProject returns a project without files. It may have a limit, of a volume that
+// was removed with its cluster.
 func unusedProject(f *os.File) (uint32, error) {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(f.Name())) // it never fails
@@ -131,7 +132,7 @@ func unusedProject(f *os.File) (uint32, error) {
 		if err != nil {
 			return 0, err
 		}
-		if u.blockLimit == 0 && u.bytes == 0 && u.inodeLimit == 0 && u.inodes == 0 {
+		if u.bytes == 0 && u.inodes == 0 {
 			return project, nil
 		}
 	}
