@@ -103,7 +103,10 @@ func (c *claims) sync(ctx context.Context, key controller.Key) error {
 	case err != nil:
 		return controller.IgnoreNotFound(err)
 	case claim.DeletionTimestamp != nil:
-		c.leave(key.Namespace, key.Name)
+		if c.leaving[key.Namespace] == nil {
+			c.leaving[key.Namespace] = sets.New[string]()
+		}
+		c.leaving[key.Namespace].Insert(key.Name)
 		c.queue.Add(controller.Key{Namespace: key.Namespace})
 		return nil
 	case slices.Contains(claim.Finalizers, claimFinalizer) && c.env.Features.Enabled(feature.PersistentVolumeClaimUnusedSinceTime):
@@ -117,19 +120,11 @@ func (c *claims) sync(ctx context.Context, key controller.Key) error {
 	return c.protect(ctx, claim, nil) // nobody asks whether it is used
 }
 
-func (c *claims) leave(namespace, name string) {
-	if c.leaving[namespace] == nil {
-		c.leaving[namespace] = sets.New[string]()
-	}
-	c.leaving[namespace].Insert(name)
-}
-
 // releaseUnused removes the finalizer from the claims of a namespace that are being deleted
 // and that no pod uses. The cache of pods may be stale, and the removal cannot be undone, so it
 // reads the pods once for all of them.
 func (c *claims) releaseUnused(ctx context.Context, namespace string) error {
 	names := c.leaving[namespace]
-	delete(c.leaving, namespace)
 	var fresh *v1.PodList
 	release := func(name string) error {
 		claim, err := c.informer.Lister().PersistentVolumeClaims(namespace).Get(name)
@@ -153,9 +148,13 @@ func (c *claims) releaseUnused(ctx context.Context, namespace string) error {
 	var errs []error
 	for _, name := range sets.List(names) {
 		if err := release(name); err != nil {
-			c.leave(namespace, name)
 			errs = append(errs, err)
+			continue
 		}
+		names.Delete(name)
+	}
+	if names.Len() == 0 {
+		delete(c.leaving, namespace)
 	}
 	return errors.Join(errs...)
 }
