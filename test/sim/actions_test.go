@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/coracle-io/coracle/internal/podquery"
-	"github.com/coracle-io/coracle/internal/simnode"
 )
 
 const (
@@ -178,16 +177,10 @@ func (u *user) replaceSet() {
 // shrinkJob makes an indexed Job smaller after its last indexes have succeeded, and before
 // the first ones have: their pods are deleted while they run.
 func (u *user) shrinkJob() {
-	name, indexed := fmt.Sprintf("w%d", u.number), batch.IndexedCompletion
+	name := fmt.Sprintf("w%d", u.number)
 	const first, all = 2, 4
-	j := &batch.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{elastic: "true"}}, Spec: batch.JobSpec{
-		CompletionMode: &indexed, Completions: new(int32(all)), Parallelism: new(int32(all)), BackoffLimit: new(int32(1000)),
-		Template: u.template("job", name, map[string]string{simnode.AnnotationRunFor: "20s"}),
-	}}
-	j.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
-	_, err := u.admin.BatchV1().Jobs(namespace).Create(u.t.Context(), j, metav1.CreateOptions{})
-	u.check("create a job", err)
-	u.jobs[name] = 0
+	u.createJob(name, all, all, "20s")
+	u.changeJob(name, func(j *batch.Job) { metav1.SetMetaDataLabel(&j.ObjectMeta, elastic, "true") })
 	u.until(convergence, func() string {
 		if len(u.indexes(name)) < all {
 			return "job " + name + " has its pods"
@@ -208,14 +201,29 @@ func (u *user) shrinkJob() {
 		}
 		return ""
 	})
-	u.check("shrink a job", retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	u.changeJob(name, func(j *batch.Job) { j.Spec.Completions, j.Spec.Parallelism = new(int32(first)), new(int32(first)) })
+}
+
+// changeJob writes a change of a Job.
+func (u *user) changeJob(name string, change func(j *batch.Job)) {
+	u.check("change a job", retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		j, err := u.admin.BatchV1().Jobs(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
 		if err == nil {
-			j.Spec.Completions, j.Spec.Parallelism = new(int32(first)), new(int32(first))
+			change(j)
 			_, err = u.admin.BatchV1().Jobs(namespace).Update(u.t.Context(), j, metav1.UpdateOptions{})
 		}
 		return err
 	}))
+}
+
+// suspendJob suspends a Job while its pods run, and resumes it. Its pods have not failed.
+func (u *user) suspendJob() {
+	name := fmt.Sprintf("w%d", u.number)
+	u.createJob(name, 4, 2, "30s")
+	pause(time.Duration(5+u.users.below(20)) * time.Second)
+	u.changeJob(name, func(j *batch.Job) { j.Spec.Suspend = new(true) })
+	pause(time.Duration(20+u.users.below(40)) * time.Second)
+	u.changeJob(name, func(j *batch.Job) { j.Spec.Suspend = new(false) })
 }
 
 // indexes returns the last pod of each index of a Job.

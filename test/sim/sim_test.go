@@ -87,7 +87,7 @@ func newUser(w *world) *user {
 // step does one thing at random.
 func (u *user) step() {
 	u.number++
-	switch action := u.users.below(18); {
+	switch action := u.users.below(19); {
 	case u.number <= 3:
 		u.create(u.number)
 	case action == 0:
@@ -114,6 +114,8 @@ func (u *user) step() {
 		u.holdDaemon()
 	case action == 16:
 		u.evict()
+	case action == 17:
+		u.suspendJob()
 	default:
 		u.announceDisruption()
 	}
@@ -145,16 +147,22 @@ func (u *user) create(kind int) {
 		u.check("create a statefulset", err)
 		u.sets[name] = int(replicas)
 	case 3:
-		indexed, completions, parallelism, attempts := batch.IndexedCompletion, int32(2+u.users.below(6)), int32(1+u.users.below(3)), int32(1000)
-		j := &batch.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batch.JobSpec{
-			CompletionMode: &indexed, Completions: &completions, Parallelism: &parallelism, BackoffLimit: &attempts,
-			Template: u.template("job", name, map[string]string{simnode.AnnotationRunFor: fmt.Sprintf("%ds", 1+u.users.below(20))}),
-		}}
-		j.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
-		_, err := u.admin.BatchV1().Jobs(namespace).Create(ctx, j, metav1.CreateOptions{})
-		u.check("create a job", err)
-		u.jobs[name] = 0
+		completions, parallelism := int32(2+u.users.below(6)), int32(1+u.users.below(3))
+		u.createJob(name, completions, parallelism, fmt.Sprintf("%ds", 1+u.users.below(20)))
 	}
+}
+
+// createJob creates an indexed Job whose pods run for a time.
+func (u *user) createJob(name string, completions, parallelism int32, runFor string) {
+	indexed := batch.IndexedCompletion
+	j := &batch.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batch.JobSpec{
+		CompletionMode: &indexed, Completions: &completions, Parallelism: &parallelism, BackoffLimit: new(int32(1000)),
+		Template: u.template("job", name, map[string]string{simnode.AnnotationRunFor: runFor}),
+	}}
+	j.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
+	_, err := u.admin.BatchV1().Jobs(namespace).Create(u.t.Context(), j, metav1.CreateOptions{})
+	u.check("create a job", err)
+	u.jobs[name] = 0
 }
 
 func (u *user) template(label, name string, annotations map[string]string) v1.PodTemplateSpec {
