@@ -11,7 +11,8 @@ import (
 
 // byTaker is the name of the index of volumes by who may have them: the claim for which
 // a volume is reserved, or else the claims of its class. byNeed is that of claims that are not
-// bound, by the volume that they name, or else by their class and the node that is selected.
+// bound, or have lost their volume, by the volume that they name, or else by their class and the
+// node that is selected.
 const (
 	byTaker = "taker"
 	byNeed  = "need"
@@ -41,7 +42,7 @@ func needs(o any) ([]string, error) {
 		return nil, fmt.Errorf("cannot index a %T by what it needs", o)
 	}
 	if name := claim.Spec.VolumeName; name != "" {
-		if metav1.HasAnnotation(claim.ObjectMeta, volume.AnnBindCompleted) {
+		if metav1.HasAnnotation(claim.ObjectMeta, volume.AnnBindCompleted) && claim.Status.Phase != v1.ClaimLost {
 			return nil, nil
 		}
 		return []string{ofVolume(name)}, nil

@@ -104,6 +104,36 @@ func TestNamedVolumeComesLater(t *testing.T) {
 	})
 }
 
+// A claim that has lost its volume is bound to it again when an administrator restores the
+// volume, with or without its reference to the claim.
+func TestLostVolumeComesBack(t *testing.T) {
+	for name, ref := range map[string]*v1.ObjectReference{"alone": nil, "with the claim": {Namespace: "default", Name: "c", UID: "claim-uid"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lost := claim("c", "2Gi")
+				lost.Spec.VolumeName, lost.Status.Phase = "v", v1.ClaimBound
+				lost.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
+				c := controllertest.New(t, lost)
+				c.Run(Descriptor())
+				phase := func() v1.PersistentVolumeClaimPhase {
+					got, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return got.Status.Phase
+				}
+				controllertest.Eventually(t, phase, v1.ClaimLost)
+				synctest.Wait()
+				restored := volumeOf("v", "5Gi", func(v *v1.PersistentVolume) { v.Spec.ClaimRef = ref })
+				if _, err := c.Fake.CoreV1().PersistentVolumes().Create(t.Context(), restored, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				controllertest.Eventually(t, phase, v1.ClaimBound)
+			})
+		})
+	}
+}
+
 // A volume that is reserved for a claim with another volume mode, and the claim, say that they do not fit.
 func TestReservedForAnotherMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
