@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -61,7 +62,10 @@ func (p *Provisioner) refresh() {
 }
 
 // publish writes the capacity of this node for a class, and does it again after
-// the interval. The capacities of a node that is deleted are its dependents.
+// the interval. Where sizes are not enforced, a claim may be larger than what is
+// free, as charts that ask for more than a laptop has: the scheduler compares the
+// maximumVolumeSize, if there is one, and prefers nodes by the capacity. The
+// capacities of a node that is deleted are its dependents.
 func (p *Provisioner) publish(ctx context.Context, class string) error {
 	api := p.Client.Kubernetes.StorageV1().CSIStorageCapacities(metav1.NamespaceSystem)
 	name := p.capacityName(class)
@@ -93,6 +97,9 @@ func (p *Provisioner) publish(ctx context.Context, class string) error {
 		NodeTopology:     &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelHostname: node.Labels[v1.LabelHostname]}},
 		Capacity:         resource.NewQuantity(free, resource.BinarySI),
 	}
+	if !p.disk.fs.enforces(p.Dir) {
+		want.MaximumVolumeSize = resource.NewQuantity(math.MaxInt64, resource.BinarySI)
+	}
 	current, err := api.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -105,11 +112,12 @@ func (p *Provisioner) publish(ctx context.Context, class string) error {
 			return controller.IgnoreNotFound(err)
 		}
 		return controller.ErrStale
-	case equality.Semantic.DeepEqual(current.Capacity, want.Capacity) && equality.Semantic.DeepEqual(current.OwnerReferences, want.OwnerReferences):
-		return nil
 	}
 	next := current.DeepCopy()
-	next.Capacity, next.OwnerReferences = want.Capacity, want.OwnerReferences
+	next.Capacity, next.MaximumVolumeSize, next.OwnerReferences = want.Capacity, want.MaximumVolumeSize, want.OwnerReferences
+	if equality.Semantic.DeepEqual(current, next) {
+		return nil
+	}
 	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
 	return err
 }

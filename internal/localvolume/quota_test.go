@@ -173,22 +173,24 @@ func TestDiskIsTooSmall(t *testing.T) {
 }
 
 // The scheduler learns of the free space, in hundredths of the disk: without
-// limits, of what is free; with limits, of what volumes do not take.
+// limits, of what is free, and that a claim may be larger than the disk; with
+// limits, of what volumes do not take.
 func TestCapacityIsPublished(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name        string
 		off         bool
+		request     string
 		first, then string
 	}{
-		{"limits", false, "89Gi", "79Gi"},
-		{"no limits", true, "99Gi", "89Gi"},
+		{"limits", false, "10Gi", "89Gi at most <nil>", "79Gi at most <nil>"},
+		{"no limits", true, "1Ti", "99Gi at most 9223372036854775807", "89Gi at most 9223372036854775807"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				disk := &limits{size: 100 << 30, off: c.off, taken: 1 << 20}
+				disk := &limits{size: 100 << 30, off: test.off, taken: 1 << 20}
 				former := class(func(c *storage.StorageClass) { c.Name, c.Provisioner = "former", formerName })
 				claim := requesting("n", func(c *v1.PersistentVolumeClaim) {
-					c.Spec.Resources.Requests[v1.ResourceStorage] = resource.MustParse("10Gi")
+					c.Spec.Resources.Requests[v1.ResourceStorage] = resource.MustParse(test.request)
 				})
 				k := startOn(t, disk, filepath.Join(t.TempDir(), "volumes"), class(waiting), former, claim)
 				published := func() []string {
@@ -199,14 +201,16 @@ func TestCapacityIsPublished(t *testing.T) {
 					all := []string{}
 					for _, one := range list.Items {
 						all = append(all, strings.Join([]string{
-							one.Namespace, one.StorageClassName, one.NodeTopology.MatchLabels[v1.LabelHostname], one.OwnerReferences[0].Name, one.Capacity.String(),
+							one.Namespace, one.StorageClassName, one.NodeTopology.MatchLabels[v1.LabelHostname], one.OwnerReferences[0].Name,
+							one.Capacity.String(), "at most", one.MaximumVolumeSize.String(),
 						}, " "))
 					}
 					return all
 				}
-				controllertest.Eventually(t, published, []string{"kube-system local n.example n " + c.first})
+				controllertest.Eventually(t, published, []string{"kube-system local n.example n " + test.first})
+				controllertest.Eventually(t, func() []string { return names(k) }, []string{"pvc-1234"})
 				disk.take(11<<30 - 1<<20)
-				controllertest.Eventually(t, published, []string{"kube-system local n.example n " + c.then})
+				controllertest.Eventually(t, published, []string{"kube-system local n.example n " + test.then})
 				driver, err := k.Fake.StorageV1().CSIDrivers().Get(t.Context(), Name, metav1.GetOptions{})
 				if err != nil || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
 					t.Errorf("driver %+v, %v; want one whose capacities the scheduler reads", driver, err)

@@ -241,6 +241,7 @@ func TestCapacity(t *testing.T) {
 		{"enough in one zone", []runtime.Object{driver("true"), capacityOf(t, "a", "capacity: 10Gi, "+inA)}, "c+", notEnoughSpace},
 		{"too little", []runtime.Object{driver("true"), capacityOf(t, "a", "capacity: 9Gi, "+inA)}, notEnoughSpace, notEnoughSpace},
 		{"enough, but not in one volume", []runtime.Object{driver("true"), capacityOf(t, "a", "capacity: 99Gi, maximumVolumeSize: 9Gi, "+inA)}, notEnoughSpace, notEnoughSpace},
+		{"enough in one volume, whatever is free", []runtime.Object{driver("true"), capacityOf(t, "a", "capacity: 9Gi, maximumVolumeSize: 9223372036854775807, "+inA)}, "c+", notEnoughSpace},
 		{"nowhere", []runtime.Object{driver("true"), capacityOf(t, "a", "capacity: 99Gi")}, notEnoughSpace, notEnoughSpace},
 		{"everywhere", []runtime.Object{driver("true"), capacityOf(t, "a", "capacity: 99Gi, nodeTopology: {}")}, "c+", "c+"},
 		{"of another class", []runtime.Object{driver("true"), plugintest.Yaml[storagev1.CSIStorageCapacity](t, "{metadata: {name: x}, storageClassName: other, capacity: 99Gi, nodeTopology: {}}")}, notEnoughSpace, notEnoughSpace},
