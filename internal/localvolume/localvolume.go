@@ -71,7 +71,7 @@ type Provisioner struct {
 
 // New returns a provisioner. It starts nothing.
 func New(c Config) *Provisioner {
-	p := &Provisioner{Config: c, disk: disk{dir: c.Dir, fs: &projectQuotas{}}}
+	p := &Provisioner{Config: c, disk: disk{dir: c.Dir, fs: projectQuotas{}}}
 	p.queue = controller.NewQueue(nil, "local-volumes", p.sync)
 	p.capacities = controller.NewQueueWithMaxDelay(nil, "local-volume-capacities", interval, p.publish)
 	return p

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +20,8 @@ type fileSystem interface {
 	// enforces reports whether directories below dir can have limits.
 	enforces(dir string) bool
 	// limit limits what is in a directory. A directory that never had a limit
-	// must be empty: what is in it does not count.
+	// must be empty: what is in it does not count. Calls for directories that
+	// never had one must not be concurrent.
 	limit(dir string, bytes int64) error
 	// limited returns the limit of a directory and the size of what counts.
 	limited(dir string) (limit, used int64, err error)
@@ -30,12 +30,13 @@ type fileSystem interface {
 // projectQuotas are the file systems of Linux. ext4 and xfs that are mounted with
 // prjquota limit directories: each belongs to a project, which is a number, and
 // so does what is made in it. The quotas of a file system are by project.
-type projectQuotas struct {
-	mu sync.Mutex // held while a number is chosen
-}
+//
+// ext4 does not hold processes with CAP_SYS_RESOURCE to limits, as those of
+// privileged containers.
+type projectQuotas struct{}
 
 // free implements fileSystem.
-func (*projectQuotas) free(dir string) (size, free int64, err error) {
+func (projectQuotas) free(dir string) (size, free int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
@@ -43,21 +44,24 @@ func (*projectQuotas) free(dir string) (size, free int64, err error) {
 	return int64(s.Blocks) * s.Bsize, int64(s.Bavail) * s.Bsize, nil
 }
 
-// enforces implements fileSystem. Before Linux 5.14, no file system does.
-func (*projectQuotas) enforces(dir string) bool {
+// enforces implements fileSystem. Before Linux 5.14, no file system does. None does
+// for a process that may not set limits, such as one in a user namespace.
+func (projectQuotas) enforces(dir string) bool {
 	f, err := os.Open(dir)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = f.Close() }()
 	state := quotaState{version: quotaStateVersion}
-	return quota(f, getQuotaState, 0, unsafe.Pointer(&state)) == nil && state.flags&projectsEnforced != 0
+	if err := quota(f, getQuotaState, 0, unsafe.Pointer(&state)); err != nil || state.flags&projectsEnforced == 0 {
+		return false
+	}
+	_, err = usageOf(f, 0) // it needs the rights that setting a limit needs
+	return err == nil
 }
 
 // limit implements fileSystem.
-func (q *projectQuotas) limit(dir string, bytes int64) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (projectQuotas) limit(dir string, bytes int64) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -85,7 +89,7 @@ func (q *projectQuotas) limit(dir string, bytes int64) error {
 }
 
 // limited implements fileSystem.
-func (q *projectQuotas) limited(dir string) (limit, used int64, err error) {
+func (projectQuotas) limited(dir string) (limit, used int64, err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return 0, 0, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -237,6 +238,28 @@ func TestFormerName(t *testing.T) {
 	})
 }
 
+// withoutCapability calls f in a thread without a capability, as containers are. The
+// thread ends with the call.
+func withoutCapability(capability int, f func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&header, &data[0]); err != nil {
+			result <- err
+			return
+		}
+		data[capability/32].Effective &^= 1 << (capability % 32)
+		if err := unix.Capset(&header, &data[0]); err != nil {
+			result <- err
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
+
 // A file system with project quotas ends writes beyond the limit of a directory,
 // and each directory has a project of its own.
 func TestProjectQuotas(t *testing.T) {
@@ -255,7 +278,7 @@ func TestProjectQuotas(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) })
-	q := &projectQuotas{}
+	q := projectQuotas{}
 	if !q.enforces(root) || q.enforces("/proc") {
 		t.Fatalf("limits are enforced: %t, and in /proc: %t", q.enforces(root), q.enforces("/proc"))
 	}
@@ -266,7 +289,9 @@ func TestProjectQuotas(t *testing.T) {
 		}
 	}
 	write := func(dir string, bytes int) error {
-		return os.WriteFile(filepath.Join(dir, "file"), make([]byte, bytes), 0o600)
+		return withoutCapability(unix.CAP_SYS_RESOURCE, func() error {
+			return os.WriteFile(filepath.Join(dir, "file"), make([]byte, bytes), 0o600)
+		})
 	}
 	if err := write(a, 2<<20); !errors.Is(err, unix.EDQUOT) {
 		t.Errorf("writing 2 MiB where 1 MiB is allowed: %v", err)
