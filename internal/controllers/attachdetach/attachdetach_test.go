@@ -212,7 +212,9 @@ func TestAttachmentsAreReadOnce(t *testing.T) {
 			p := pod(fmt.Sprint("p", i), "a")
 			p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = fmt.Sprint("c", i)
 			b.createPod(p)
-			b.after(time.Second)
+			if b.after(time.Second); i == 0 {
+				b.after(2 * doubtful) // requests of a controller before this one end
+			}
 		}
 		lists := 0
 		for _, action := range b.Fake.Actions() {
@@ -232,53 +234,72 @@ func TestAttachmentsAreReadOnce(t *testing.T) {
 // While the cache does not show an attachment, or the outcome of a request is not known, the
 // API server is asked.
 func TestAttachmentsThatTheCacheLacks(t *testing.T) {
-	c := controllertest.New(t)
-	api := c.Fake.StorageV1().VolumeAttachments()
-	a := &attachments{api: api, cache: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
-	count := func(want int) {
-		t.Helper()
-		all, err := a.all(t.Context())
-		if err != nil || len(all) != want {
-			t.Errorf("%d attachments, %v; want %d", len(all), err, want)
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t)
+		api := c.Fake.StorageV1().VolumeAttachments()
+		a := &attachments{api: api, cache: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+		count := func(want int) {
+			t.Helper()
+			all, err := a.all(t.Context())
+			if err != nil || len(all) != want {
+				t.Errorf("%d attachments, %v; want %d", len(all), err, want)
+			}
 		}
-	}
-	show := func(name string) {
-		t.Helper()
-		one, err := api.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
+		show := func(name string) {
+			t.Helper()
+			one, err := api.Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.cache.Add(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		create := func(name string) {
+			t.Helper()
+			if err := a.create(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asked := func(want bool) {
+			t.Helper()
+			if n := len(c.Fake.Actions()); (n > 0) != want {
+				t.Errorf("the API server is asked %d times", n)
+			}
+			c.Fake.ClearActions()
+		}
+		create("of-another-controller")
+		count(1)
+		show("of-another-controller")
+		c.Fake.ClearActions()
+		count(1)
+		asked(true) // a request of that controller may still be carried out
+		time.Sleep(2 * doubtful)
+		count(1)
+		asked(true)
+		count(1)
+		asked(false)
+		create("own")
+		c.Fake.ClearActions()
+		count(2) // the cache does not show it
+		asked(true)
+		show("own")
+		c.Fake.ClearActions()
+		count(2)
+		asked(false)
+		c.Fake.PrependReactor("create", "volumeattachments", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("the answer was lost")
+		})
+		if err := a.create(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}); err == nil {
+			t.Error("the answer was not lost")
+		}
+		if err := c.Fake.Tracker().Add(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.cache.Add(one); err != nil {
-			t.Fatal(err)
-		}
-	}
-	create := func(name string) {
-		t.Helper()
-		if err := a.create(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	create("of-another-controller")
-	count(1)
-	create("own")
-	count(2) // the cache shows none of them
-	show("of-another-controller")
-	show("own")
-	c.Fake.ClearActions()
-	count(2)
-	if asked := len(c.Fake.Actions()); asked > 0 {
-		t.Errorf("the API server is asked %d times, though the cache is not behind", asked)
-	}
-	c.Fake.PrependReactor("create", "volumeattachments", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("the answer was lost")
+		count(3)
+		time.Sleep(2 * doubtful)
+		count(3) // also if the cache still lacks it
 	})
-	if err := a.create(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}); err == nil {
-		t.Error("the answer was not lost")
-	}
-	if err := c.Fake.Tracker().Add(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}); err != nil {
-		t.Fatal(err)
-	}
-	count(3)
 }
 
 // Two persistent volumes with one handle are one volume.
