@@ -6,8 +6,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
-// The names of what is absent are accepted, by which nothing else changes: they are not
-// among the controllers that "*" enables.
+// The names of what is absent are accepted. "*" does not enable them.
 func TestNamesAreAccepted(t *testing.T) {
 	all := append(Descriptors(), controller.Descriptor{Name: "present"})
 	for _, name := range []string{

@@ -69,6 +69,7 @@ func TestReplacedPodIsNotDeleted(t *testing.T) {
 		c := controllertest.New(t, set)
 		c.Run(Descriptor())
 		controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 1)
+		synctest.Wait() // the status is written
 		refusals := 0
 		c.Fake.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			if refusals++; refusals > 3 {

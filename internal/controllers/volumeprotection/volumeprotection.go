@@ -122,15 +122,23 @@ func (c *claims) sync(ctx context.Context, key controller.Key) error {
 
 // releaseUnused removes the finalizer from the claims of a namespace that are being deleted
 // and that no pod uses. The cache of pods may be stale, and the removal cannot be undone, so it
-// reads the pods once for all of them.
+// reads the pods once for all of them, after their deletion: later pods do not use them.
 func (c *claims) releaseUnused(ctx context.Context, namespace string) error {
 	names := c.leaving[namespace]
-	var fresh *v1.PodList
-	release := func(name string) error {
+	var leaving []*v1.PersistentVolumeClaim
+	for _, name := range sets.List(names) {
 		claim, err := c.informer.Lister().PersistentVolumeClaims(namespace).Get(name)
-		if err != nil {
-			return controller.IgnoreNotFound(err)
+		switch {
+		case apierrors.IsNotFound(err):
+			names.Delete(name)
+		case err != nil:
+			return err
+		default:
+			leaving = append(leaving, claim)
 		}
+	}
+	var fresh *v1.PodList
+	release := func(claim *v1.PersistentVolumeClaim) error {
 		return c.protect(ctx, claim, func() (bool, error) {
 			users, err := pods.OfClaim(c.pods, claim)
 			if err != nil || slices.ContainsFunc(users, func(p *v1.Pod) bool { return uses(p, claim) }) {
@@ -146,12 +154,12 @@ func (c *claims) releaseUnused(ctx context.Context, namespace string) error {
 		})
 	}
 	var errs []error
-	for _, name := range sets.List(names) {
-		if err := release(name); err != nil {
+	for _, claim := range leaving {
+		if err := release(claim); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		names.Delete(name)
+		names.Delete(claim.Name)
 	}
 	if names.Len() == 0 {
 		delete(c.leaving, namespace)
