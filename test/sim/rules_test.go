@@ -129,7 +129,7 @@ func (r *rules) pod(what watch.EventType, p *v1.Pod) {
 	if podquery.IsReady(p) {
 		r.wasReady[p.Name] = true
 	}
-	if r.undisturbed && what != watch.Deleted {
+	if r.undisturbed && *wide && what != watch.Deleted {
 		r.stable(before, p)
 	}
 	if app := p.Labels["app"]; app != "" {
@@ -140,10 +140,10 @@ func (r *rules) pod(what watch.EventType, p *v1.Pod) {
 	}
 }
 
-// stable checks that nobody but the kubelet takes readiness from a pod, and that no
-// pod is evicted that tolerates the taint for longer than users leave it on a node.
+// stable checks that nobody but the kubelet takes readiness from a pod that no user makes
+// fail, and that no pod is evicted that tolerates the taint for longer than users leave it on a node.
 func (r *rules) stable(before, p *v1.Pod) {
-	if before != nil && before.UID == p.UID && active(before) && podquery.IsReady(before) && active(p) && !podquery.IsReady(p) && p.Labels["job"] == "" {
+	if before != nil && before.UID == p.UID && active(before) && podquery.IsReady(before) && active(p) && !podquery.IsReady(p) && p.Labels["job"] == "" && len(p.Finalizers) == 0 {
 		r.broken("pod %s was ready and is not any more, though no node fell silent", p.Name)
 	}
 	if c := podquery.Condition(&p.Status, v1.DisruptionTarget); c != nil && c.Reason == "DeletionByTaintManager" {

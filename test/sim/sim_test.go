@@ -21,6 +21,7 @@ import (
 var (
 	firstSeed = flag.Uint64("sim.seed", 1, "first seed of TestSimulation")
 	seeds     = flag.Int("sim.count", 4, "number of seeds of TestSimulation")
+	wide      = flag.Bool("sim.wide", false, "do in TestSimulation also what only searches for errors do; see docs/simulation.md")
 )
 
 // TestSimulation runs a simulation for each seed. Nodes fall silent in runs with
@@ -52,13 +53,17 @@ func simulate(t *testing.T, seed uint64) {
 	defer stop()
 	w.until(5*time.Minute, w.nodesAreReady)
 	u := newUser(w)
-	u.setUp()
+	if *wide {
+		u.setUp()
+	}
 	for range steps {
 		u.step()
 		pause(time.Duration(w.users.below(40)) * time.Second)
 	}
 	w.faults.stop()
-	u.createUnreachableCronJob()
+	if *wide {
+		u.createUnreachableCronJob()
+	}
 	w.until(convergence, u.unconverged)
 	pause(time.Minute) // what was under way
 	before, _ := w.faults.written()
@@ -84,10 +89,14 @@ func newUser(w *world) *user {
 	return &user{world: w, deployments: map[string]*apps.Deployment{}, sets: map[string]int{}, kept: map[string]bool{}, jobs: map[string]int32{}}
 }
 
-// step does one thing at random.
+// step does one thing at random. The actions from 10 are those of a wide simulation.
 func (u *user) step() {
 	u.number++
-	switch action := u.users.below(19); {
+	actions := 10
+	if *wide {
+		actions = 19
+	}
+	switch action := u.users.below(actions); {
 	case u.number <= 3:
 		u.create(u.number)
 	case action == 0:
@@ -101,7 +110,9 @@ func (u *user) step() {
 	case action <= 9 && !u.rules.undisturbed:
 		u.nodes[u.users.below(len(u.nodes))].fallSilent(time.Duration(u.users.below(400)) * time.Second)
 	case action <= 9:
-		u.hiccup()
+		if *wide {
+			u.hiccup()
+		}
 	case action == 10:
 		u.replaceSet()
 	case action <= 12:
@@ -208,10 +219,10 @@ func (u *user) aDeployment() *apps.Deployment {
 
 // changeDeployment scales a Deployment, or rolls out a new template.
 func (u *user) changeDeployment() {
-	if u.users.below(2) == 0 {
-		u.scale(u.aDeployment(), int32(1+u.users.below(6)))
+	if d := u.aDeployment(); u.users.below(2) == 0 {
+		u.scale(d, int32(1+u.users.below(6)))
 	} else {
-		u.rollOut(u.aDeployment())
+		u.rollOut(d)
 	}
 }
 
@@ -342,8 +353,10 @@ func (u *user) unconverged() string {
 			return fmt.Sprintf("%d objects of the deleted deployment %s are left", n, name)
 		}
 	}
-	if unmet := u.unconvergedSetUp(); unmet != "" {
-		return unmet
+	if *wide {
+		if unmet := u.unconvergedSetUp(); unmet != "" {
+			return unmet
+		}
 	}
 	return u.nodesAreReady()
 }

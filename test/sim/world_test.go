@@ -23,8 +23,10 @@ import (
 
 // controllers are those that meet faults.
 const controllers = "--controllers=deployment-controller,replicaset-controller,statefulset-controller,job-controller," +
-	"daemonset-controller,cronjob-controller,disruption-controller," +
 	"node-lifecycle-controller,taint-eviction-controller,pod-garbage-collector-controller,garbage-collector-controller"
+
+// wideControllers are further ones of a wide simulation.
+const wideControllers = ",daemonset-controller,cronjob-controller,disruption-controller"
 
 // reliable are those that what is simulated needs.
 const reliable = "controllers=serviceaccount-controller,root-ca-certificate-publisher-controller,namespace-controller,node-ipam-controller"
@@ -95,7 +97,11 @@ func newManager() *component.ControllerManager {
 	m.Leader.Configuration.LeaderElect, m.Serving.Port = new(false), 0
 	fs := pflag.NewFlagSet("manager", pflag.PanicOnError)
 	m.AddFlags(fs)
-	_ = fs.Parse([]string{controllers}) // it panics instead
+	names := controllers
+	if *wide {
+		names += wideControllers
+	}
+	_ = fs.Parse([]string{names}) // it panics instead
 	return m
 }
 
