@@ -83,7 +83,7 @@ func newController(env *controller.Env, workers int, skips *prometheus.CounterVe
 		Owners: informers.Apps().V1().DaemonSets().Informer(), Dependents: informers.Core().V1().Pods().Informer(),
 		Sources: []controller.Source{
 			controller.On(informers.Core().V1().Nodes().Informer(), c.nodeChanged),
-			controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
+			controller.On(informers.Apps().V1().ControllerRevisions().Informer(), c.revisionChanged),
 		},
 		Client: func(namespace string) workload.Client[*apps.DaemonSet] {
 			return c.kube.AppsV1().DaemonSets(namespace)
@@ -116,6 +116,24 @@ func (c *daemonSets) nodeChanged(old, new *v1.Node) {
 			c.Queue.Add(cache.MetaObjectToName(set))
 		}
 	}
+}
+
+// revisionChanged enqueues the set of a revision that is deleted or no longer controlled by
+// the set, which may need it again.
+func (c *daemonSets) revisionChanged(old, new *apps.ControllerRevision) {
+	if old == nil {
+		return
+	}
+	ref := metav1.GetControllerOfNoCopy(old)
+	if ref == nil || ref.Kind != kind.Kind {
+		return
+	}
+	if new != nil {
+		if now := metav1.GetControllerOfNoCopy(new); now != nil && now.UID == ref.UID {
+			return
+		}
+	}
+	c.Queue.Add(controller.Key{Namespace: old.Namespace, Name: ref.Name})
 }
 
 func (c *daemonSets) sync(ctx context.Context, set *apps.DaemonSet) error {

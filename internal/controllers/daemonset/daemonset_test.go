@@ -122,3 +122,49 @@ func TestOnePodPerNode(t *testing.T) {
 		controllertest.Eventually(t, status, "desired 3 current 3 ready 3 updated 3 available 3")
 	})
 }
+
+// A revision that somebody deletes, or takes from its set, is there again at once: pods of
+// the set have its hash.
+func TestRevisionIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, setOf(), nodeOfDisk("a", "fast"))
+		c.Run(Descriptor())
+		revisions := c.Fake.AppsV1().ControllerRevisions("default")
+		owned := func() (names []string) {
+			list, err := revisions.List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range list.Items {
+				if metav1.GetControllerOfNoCopy(&list.Items[i]) != nil {
+					names = append(names, list.Items[i].Name)
+				}
+			}
+			return names
+		}
+		controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 1)
+		synctest.Wait()
+		before, pod := owned(), c.Pods("default")[0].Name
+		if len(before) != 1 {
+			t.Fatalf("revisions %q, want one", before)
+		}
+		if err := revisions.Delete(t.Context(), before[0], metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, owned, before)
+		synctest.Wait()
+		taken, err := revisions.Get(t.Context(), before[0], metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken.OwnerReferences = nil
+		if _, err := revisions.Update(t.Context(), taken, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, owned, before)
+		synctest.Wait()
+		if all := c.Pods("default"); len(all) != 1 || all[0].Name != pod {
+			t.Errorf("the pods are %v, want %s alone", all, pod)
+		}
+	})
+}
