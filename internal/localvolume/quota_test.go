@@ -102,6 +102,7 @@ func TestSizeIsEnforced(t *testing.T) {
 		claims := c.Fake.CoreV1().PersistentVolumeClaims("default")
 		request := func(size string) {
 			t.Helper()
+			synctest.Wait() // the provisioner writes the claim, too
 			claim, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
