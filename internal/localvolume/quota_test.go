@@ -202,6 +202,9 @@ func TestCapacityIsPublished(t *testing.T) {
 					}
 					all := []string{}
 					for _, one := range list.Items {
+						if one.StorageClassName == DefaultClass {
+							continue
+						}
 						all = append(all, strings.Join([]string{
 							one.Namespace, one.StorageClassName, one.NodeTopology.MatchLabels[v1.LabelHostname], one.OwnerReferences[0].Name,
 							one.Capacity.String(), "at most", one.MaximumVolumeSize.String(),

@@ -366,9 +366,10 @@ func TestTrafficToNodePortAddresses(t *testing.T) {
 			address, want string
 		}{{client, "10.9.1.1:30080", c.chosen}, {client, "192.168.77.1:30080", c.other}, {l.node, "192.168.77.1:30080", c.node}} {
 			name, _, err := l.ask(at.from, at.address)
-			if name == "a" || name == "b" {
+			switch name {
+			case "a", "b":
 				name = "a pod"
-			} else if name == "node" {
+			case "node":
 				name = "the node"
 			}
 			if name != at.want {

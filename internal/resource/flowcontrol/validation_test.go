@@ -72,31 +72,33 @@ func TestMandatoryLevels(t *testing.T) {
 	}
 }
 
+// limited returns a level that rejects what is over its limits, after a change.
+func limited(change func(*flowcontrolv1.LimitedPriorityLevelConfiguration)) flowcontrolv1.PriorityLevelConfigurationSpec {
+	l := &flowcontrolv1.LimitedPriorityLevelConfiguration{
+		NominalConcurrencyShares: ptr.To[int32](42), LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+	}
+	change(l)
+	return flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: l}
+}
+
 // TestLevels has the rules of priority levels that are not mandatory.
 func TestLevels(t *testing.T) {
-	const limited, queue, reject = flowcontrolv1.PriorityLevelEnablementLimited, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject
-	spec := func(change func(*flowcontrolv1.LimitedPriorityLevelConfiguration)) flowcontrolv1.PriorityLevelConfigurationSpec {
-		l := &flowcontrolv1.LimitedPriorityLevelConfiguration{
-			NominalConcurrencyShares: ptr.To[int32](42), LimitResponse: flowcontrolv1.LimitResponse{Type: reject},
-		}
-		change(l)
-		return flowcontrolv1.PriorityLevelConfigurationSpec{Type: limited, Limited: l}
-	}
+	const queue = flowcontrolv1.LimitResponseTypeQueue
 	queuing := func(queues, handSize int32) flowcontrolv1.PriorityLevelConfigurationSpec {
-		return spec(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
+		return limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
 			l.LimitResponse = flowcontrolv1.LimitResponse{Type: queue, Queuing: &flowcontrolv1.QueuingConfiguration{
 				Queues: queues, HandSize: handSize, QueueLengthLimit: 100,
 			}}
 		})
 	}
 	shares := func(n int32) flowcontrolv1.PriorityLevelConfigurationSpec {
-		return spec(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.NominalConcurrencyShares = &n })
+		return limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.NominalConcurrencyShares = &n })
 	}
 	lendable := func(n int32) flowcontrolv1.PriorityLevelConfigurationSpec {
-		return spec(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.LendablePercent = &n })
+		return limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.LendablePercent = &n })
 	}
 	borrowing := func(n int32) flowcontrolv1.PriorityLevelConfigurationSpec {
-		return spec(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.BorrowingLimitPercent = &n })
+		return limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.BorrowingLimitPercent = &n })
 	}
 	const response = "spec.limited.limitResponse."
 	for name, c := range map[string]struct {
@@ -104,7 +106,7 @@ func TestLevels(t *testing.T) {
 		annotations map[string]string
 		want        []string
 	}{
-		"rejects":     {spec: spec(func(*flowcontrolv1.LimitedPriorityLevelConfiguration) {})},
+		"rejects":     {spec: limited(func(*flowcontrolv1.LimitedPriorityLevelConfiguration) {})},
 		"queues":      {spec: queuing(512, 4)},
 		"most queues": {spec: queuing(maxQueues, 2)},
 		"annotation of v1beta3": {
@@ -112,15 +114,15 @@ func TestLevels(t *testing.T) {
 			want: []string{"metadata.annotations: Forbidden: annotation 'flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares' is forbidden"},
 		},
 		"no limits": {
-			spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: limited, Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{}},
+			spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{}},
 			want: []string{"spec.exempt: Forbidden: must be nil if the type is Limited", "spec.limited: Required value: must not be empty when type is Limited"},
 		},
 		"queues without a configuration": {
-			spec: spec(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.LimitResponse.Type = queue }),
+			spec: limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.LimitResponse.Type = queue }),
 			want: []string{response + "queuing: Required value: must not be empty if limited.limitResponse.type is Limited"},
 		},
 		"rejects with queues": {
-			spec: spec(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
+			spec: limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
 				l.LimitResponse.Queuing = &flowcontrolv1.QueuingConfiguration{Queues: 512, HandSize: 4, QueueLengthLimit: 100}
 			}),
 			want: []string{response + "queuing: Forbidden: must be nil if limited.limitResponse.type is not Limited"},
