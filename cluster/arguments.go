@@ -211,7 +211,34 @@ func Check(o Options) error {
 	); err != nil {
 		return err
 	}
-	return errors.Join(kubelet.Validate(), proxy.Validate(), settings.checkBundle())
+	return errors.Join(kubelet.Validate(), settings.checkKubelets(), proxy.Validate(), settings.checkBundle())
+}
+
+// checkKubelets returns an error for arguments with which the kubelet of a node that
+// has arguments of its own would not run.
+func (o *settings) checkKubelets() error {
+	var errs []error
+	for _, number := range o.NodeNumbers() {
+		if len(o.Node.each(number).arguments()) == 0 {
+			continue
+		}
+		kubelet := component.NewKubelet()
+		err := o.setKubelet(number, kubelet.AddFlags)
+		if err == nil {
+			err = kubelet.Validate()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("node %s: %w", o.NameOfNode(number), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setKubelet applies the arguments of the kubelet of a node to its flags.
+func (o *settings) setKubelet(number int, addFlags func(*pflag.FlagSet)) error {
+	of := *o
+	of.KubeletArgs = o.KubeletArgsOf(number)
+	return of.set("KubeletArgs", addFlags)
 }
 
 // CheckAddress returns an error if the machine has no address that the API

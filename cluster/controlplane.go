@@ -183,13 +183,68 @@ func (p *controlPlane) keepNode() error {
 	if err := p.api.KeepNode(p.keys, nodeDir(p.settings.DataDir), p.settings.NodeName); err != nil {
 		return fmt.Errorf("write the node's files: %w", err)
 	}
-	for number := 2; number <= p.settings.Node.Count; number++ {
-		of := p.settings.node(number)
-		if err := p.api.KeepFurtherNode(p.keys, nodeDir(of.DataDir), of.NodeName, of.nodeAddress()); err != nil {
-			return fmt.Errorf("write the files of node %s: %w", of.NodeName, err)
+	for _, number := range p.settings.NodeNumbers()[1:] {
+		if err := p.keepFurtherNode(number, p.settings.NameOfNode(number)); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// keepFurtherNode writes the files of a further node.
+func (p *controlPlane) keepFurtherNode(number int, name string) error {
+	of := p.settings.node(number)
+	if err := p.api.KeepFurtherNode(p.keys, nodeDir(of.DataDir), name, of.nodeAddress()); err != nil {
+		return fmt.Errorf("write the files of node %s: %w", name, err)
+	}
+	return nil
+}
+
+// runKeys renews the keys until ctx ends, also those of further nodes that are added
+// meanwhile, and no more those of nodes that are removed.
+func (p *controlPlane) runKeys(ctx context.Context) error {
+	if p.settings.several() && p.settings.Node.Present != nil {
+		known := p.furtherNodes()
+		supervise.Go(ctx, func() {
+			supervise.Every(ctx, networkPeriod, func() { supervise.Report(ctx, "FurtherNodes", p.followNodes(known)) })
+		})
+	}
+	return p.keys.Run(ctx)
+}
+
+// furtherNodes returns the names of the further nodes that there are, by number.
+func (p *controlPlane) furtherNodes() map[int]string {
+	further := map[int]string{}
+	for number, name := range p.settings.present() {
+		if number > 1 {
+			further[number] = name
+		}
+	}
+	return further
+}
+
+// followNodes writes the files of further nodes that are not among the known ones,
+// forgets those of nodes that are gone, and changes known accordingly.
+func (p *controlPlane) followNodes(known map[int]string) error {
+	var errs []error
+	now := p.furtherNodes()
+	for number, name := range now {
+		if known[number] == name {
+			continue
+		}
+		if err := p.keepFurtherNode(number, name); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		known[number] = name
+	}
+	for number := range known {
+		if now[number] == "" {
+			p.keys.Forget(nodeDir(p.settings.node(number).DataDir))
+			delete(known, number)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // serveWithOwnKeys lets a component serve with a certificate of the cluster,
@@ -313,7 +368,7 @@ func (p *controlPlane) serve(caller context.Context, startNode func(context.Cont
 		return err
 	}
 	startNode(ctx)
-	p.group.Go(ctx, "pki", p.keys.Run)
+	p.group.Go(ctx, "pki", p.runKeys)
 	// Requests in progress still need the store.
 	stored, endStore := context.WithCancel(context.WithoutCancel(ctx))
 	defer endStore()

@@ -10,41 +10,10 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/coracle-io/coracle/internal/clusterdefaults"
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/segment"
 )
-
-// NodeNames returns the names of the nodes on this machine: NodeName, and for
-// further nodes that with the number after its first part, such as host-2. There
-// are none without Node.
-func (o Options) NodeNames() []string {
-	if o.Node == nil {
-		return nil
-	}
-	return nodeNames(o.NodeName, o.Node.Count)
-}
-
-// nodeNames returns the names of the nodes of a machine, given that of the first.
-func nodeNames(first string, count int) []string {
-	names := []string{first}
-	for number := 2; number <= count; number++ {
-		names = append(names, furtherName(first, number))
-	}
-	return names
-}
-
-// furtherName returns the name of a further node of the machine called name.
-func furtherName(name string, number int) string {
-	host, domain, qualified := strings.Cut(name, ".")
-	host += "-" + strconv.Itoa(number)
-	if qualified {
-		host += "." + domain
-	}
-	return host
-}
 
 // checkNodes returns an error if this machine cannot have the nodes.
 func (o *settings) checkNodes() error {
@@ -57,6 +26,12 @@ func (o *settings) checkNodes() error {
 	}
 	if n.Number < 1 || n.Number > n.Count {
 		return wrong("Node.Number", strconv.Itoa(n.Number), "want 1 to %d, which is how many nodes there are", n.Count)
+	}
+	if err := o.checkEach(); err != nil {
+		return err
+	}
+	if !n.each(n.Number).Exists() {
+		return wrong("Node.Number", strconv.Itoa(n.Number), "this node has been removed")
 	}
 	var err error
 	if o.parsed.nodes, err = netip.ParsePrefix(n.CIDR); err != nil || !o.parsed.nodes.Addr().Is4() {
@@ -78,12 +53,7 @@ func (o *settings) checkNodes() error {
 	if longest := maxNodeName - len("/"+count); len(o.Name) > longest {
 		return wrong("Name", o.Name, "the name is part of the paths of the further nodes' sockets: choose one of at most %d characters", longest)
 	}
-	for _, name := range o.NodeNames() {
-		if first, _, _ := strings.Cut(name, "."); len(first) > validation.DNS1123LabelMaxLength || len(name) > validation.DNS1123SubdomainMaxLength {
-			return wrong("NodeName", o.NodeName, "a further node would be called %s, which is too long for a host name: choose a shorter one", name)
-		}
-	}
-	return errors.Join(o.checkNodeCIDR(), o.checkOneNodeArguments())
+	return errors.Join(o.checkNodeNames(), o.checkNodeCIDR(), o.checkOneNodeArguments())
 }
 
 // checkNodeCIDR checks the range of the nodes' addresses. The nodes and their
@@ -114,7 +84,7 @@ func (o *settings) checkOneNodeArguments() error {
 		arguments []string
 		one       []string
 	}{
-		{"KubeletArgs", o.KubeletArgs, []string{
+		{"KubeletArgs", o.kubeletArgsOfAll(), []string{
 			"hostname-override", "node-ip", "root-dir", "cert-dir", "cgroup-root", "kubelet-cgroups", "container-runtime-endpoint", "image-service-endpoint", "provider-id", "pod-cidr", "address",
 		}},
 		{"ProxyArgs", o.ProxyArgs, []string{"hostname-override"}},
@@ -127,6 +97,15 @@ func (o *settings) checkOneNodeArguments() error {
 		}
 	}
 	return nil
+}
+
+// kubeletArgsOfAll returns the flags of the kubelets of all nodes.
+func (o *settings) kubeletArgsOfAll() []string {
+	all := slices.Clone(o.KubeletArgs)
+	for _, each := range o.Node.Each {
+		all = append(all, each.KubeletArgs...)
+	}
+	return all
 }
 
 // segment returns what connects the nodes of this machine.
@@ -142,7 +121,7 @@ func (o *settings) node(number int) *settings {
 	if number == 1 {
 		return &of
 	}
-	of.NodeName = furtherName(o.NodeName, number)
+	of.NodeName = o.NameOfNode(number)
 	of.DataDir = filepath.Join(o.DataDir, "nodes", strconv.Itoa(number))
 	node.RunDir = filepath.Join(o.Node.RunDir, strconv.Itoa(number))
 	node.NFTable = clusternames.OfNode(o.Node.NFTable, number)

@@ -143,7 +143,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	n.dns.Addresses, n.dns.Port, n.dns.MetricsPort, n.dns.NodeName = k.Config.NodeIPs, o.Ports.DNS, o.Ports.DNSMetrics, o.NodeName
 	n.shareResolvers()
 	err = errors.Join(
-		o.set("KubeletArgs", k.AddFlags),
+		o.setKubelet(o.Node.Number, k.AddFlags),
 		o.set("ProxyArgs", n.proxy.AddFlags),
 	)
 	served, unknown := n.proxy.Ports()
@@ -212,6 +212,19 @@ func prefixes(list string) []netip.Prefix {
 // others.
 func Purge(ctx context.Context, o Options) error {
 	return purgeNodes(o, func(node *settings) error { return node.purge(ctx) })
+}
+
+// PurgeNode is Purge for one further node, numbered from 2, whose process has ended.
+// The other nodes may run, and stay.
+func PurgeNode(ctx context.Context, o Options, number int) error {
+	if o.Node == nil || number < 2 || number > clusterdefaults.MaxNodes {
+		return wrong("Node", strconv.Itoa(number), "want a further node, from 2 to %d", clusterdefaults.MaxNodes)
+	}
+	settings, err := fill(o)
+	if err != nil {
+		return err
+	}
+	return settings.node(number).purge(ctx)
 }
 
 // PurgeNetwork removes from the network of this machine what Purge removes there,

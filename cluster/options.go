@@ -215,10 +215,19 @@ type NodeOptions struct {
 	// CgroupRoot is the parent of the pods' cgroups. The default is /coracle-NAME.
 	CgroupRoot string `json:"cgroupRoot,omitzero"`
 	// Count is the number of nodes on this machine, each in a process of its own
-	// (SeparateProcess). The default is 1. Further nodes have network namespaces; they have
-	// their files in DataDir/nodes and RunDir, and what has a name elsewhere has a
-	// suffix: .2, .3 and so on.
+	// (SeparateProcess), including those that have been removed. The default is 1.
+	// Further nodes have network namespaces; they have their files in DataDir/nodes
+	// and RunDir, and what has a name elsewhere has a suffix: .2, .3 and so on.
 	Count int `json:"count,omitzero"`
+	// Each configures these nodes, the first one first. Nodes at its end may be left
+	// out.
+	Each []EachNode `json:"each,omitzero"`
+	// Present returns the names of the nodes that this machine has now, by number, or
+	// nothing if it cannot find out. It is called every few seconds and must not
+	// block. With it, nodes can be added and removed while the processes of the
+	// others run, if these have begun with a Count of 2 or more. The default are the
+	// nodes of Count and Each.
+	Present func() map[int]string `json:"-"`
 	// Number says which of these nodes NewNode returns. The default is 1, which is
 	// the machine itself.
 	Number int `json:"-"`

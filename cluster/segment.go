@@ -34,7 +34,7 @@ func (n *Node) keepSegment(ctx context.Context) error {
 		if n.settings.further() {
 			err = n.settings.member().Check()
 		} else {
-			err = n.settings.segment().Keep(n.settings.Node.Count)
+			err = n.settings.segment().Keep(slices.Max(slices.Collect(maps.Keys(n.settings.present()))))
 		}
 		if errors.Is(err, segment.ErrLeft) {
 			n.leave(err)
@@ -184,12 +184,13 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 // are missing, until ctx ends. It waits for this node's pod CIDRs, which no other
 // node may take.
 func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
-	log, routes := klog.FromContext(ctx), n.routes()
+	log := klog.FromContext(ctx)
 	check := time.NewTicker(networkPeriod)
 	defer check.Stop()
 	var refusedBefore []string
 	for {
 		if podCIDRs, others := nodes.now(); len(podCIDRs) > 0 {
+			routes := n.routes()
 			wanted, refused := routes.Plan(podCIDRs, others)
 			changed, err := routes.Apply(wanted)
 			supervise.Report(ctx, "Routes", err)
@@ -213,15 +214,17 @@ func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
 	}
 }
 
-// routes returns how this node routes.
+// routes returns how this node routes to the nodes that there are now.
 func (n *Node) routes() podnet.Routes {
 	o := n.settings
 	r := podnet.Routes{Link: o.segment().Link(), Addresses: map[string]netip.Addr{}, ClusterCIDRs: prefixes(o.ClusterCIDR), NodeMaskSize: n.nodeMaskSize}
 	if o.further() {
 		r.Link = segment.Link
 	}
-	for i, name := range nodeNames(o.parsed.firstNode, o.Node.Count) {
-		r.Addresses[name] = o.segment().Address(i + 1)
+	for number, name := range o.present() {
+		if address := o.segment().Address(number); address.IsValid() {
+			r.Addresses[name] = address
+		}
 	}
 	return r
 }

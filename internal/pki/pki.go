@@ -25,6 +25,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -180,16 +182,27 @@ func (d *Directory) Publish(path string) error {
 	if !slices.Contains(d.copies, path) {
 		d.copies = append(d.copies, path)
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
 	return d.publish(path)
+}
+
+// Forget ends the renewal of what is in a directory: certificates of profiles with
+// that Dir, and copies of the authority's certificate. It leaves the files. They may
+// be gone already: Run makes no directories.
+func (d *Directory) Forget(dir string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	inside := func(path string) bool { return filepath.Dir(path) == filepath.Clean(dir) }
+	maps.DeleteFunc(d.certificates, func(base string, _ *Certificate) bool { return inside(base) })
+	d.copies = slices.DeleteFunc(d.copies, inside)
 }
 
 func (d *Directory) publish(path string) error {
 	pem := d.cluster.PEM()
 	if existing, err := os.ReadFile(path); err == nil && bytes.Equal(existing, pem) {
 		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
 	}
 	return sharedfile.Replace(path, sharedfile.Content{Data: pem, Mode: 0o644})
 }
@@ -242,7 +255,7 @@ func (d *Directory) check(log klog.Logger) error {
 	}
 	defer unlock()
 	for _, path := range d.copies {
-		if err := d.publish(path); err != nil {
+		if err := d.publish(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // nobody reads in a directory that is gone
 			failed(err, "Cannot write the authority's certificate", "file", path)
 		}
 	}

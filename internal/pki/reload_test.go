@@ -88,6 +88,44 @@ func TestReloadingFiles(t *testing.T) {
 	}
 }
 
+// What was forgotten is not renewed, and a directory that is gone stays so.
+func TestForget(t *testing.T) {
+	clock := testingclock.NewFakeClock(time.Now())
+	keys, err := Open(t.TempDir(), clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	issued := map[string]*Certificate{}
+	for _, node := range []string{"gone", "kept"} {
+		dir := filepath.Join(root, node)
+		if issued[node], err = keys.Issue(Kubelet(node, nil, nil).In(dir, "kubelet-serving")); err != nil {
+			t.Fatal(err)
+		}
+		if err := keys.Publish(filepath.Join(dir, "ca.crt")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, kept := issued["gone"].Leaf(), issued["kept"].Leaf()
+	if err := os.RemoveAll(filepath.Join(root, "gone")); err != nil {
+		t.Fatal(err)
+	}
+	if err := keys.check(logr.Discard()); err != nil {
+		t.Errorf("before it is forgotten: %v", err)
+	}
+	keys.Forget(filepath.Join(root, "gone"))
+	clock.Step(leafLifetime)
+	if err := keys.check(logr.Discard()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(root, "gone")); !os.IsNotExist(err) {
+		t.Errorf("the directory is there again: %v", err)
+	}
+	if !issued["gone"].Leaf().Equal(gone) || issued["kept"].Leaf().Equal(kept) {
+		t.Error("want the certificate of the one node renewed, and not that of the other")
+	}
+}
+
 // touch sets the modification time of a file, for file systems with coarse
 // times.
 func touch(t *testing.T, file string, when time.Time) {
