@@ -25,13 +25,24 @@ type child struct {
 	limit      int64     // its memory limit as it reported it, in bytes
 	process    *os.Process
 	stopping   bool // stop was called
+	next       fate
 }
+
+// fate says what follows the end of a process.
+type fate int
+
+const (
+	restarts    fate = iota // it has failed, and is started again with back-off
+	startsAgain             // it was asked to end, and is started again at once
+	leaves                  // it was asked to end, and runs no more
+)
 
 // start starts the process. Its messages and its end are posted as events, the
 // end last.
 func (c *child) start(s *supervisor) error {
 	config := s.config
 	c.failed, c.final, c.limit, c.status.MemoryLimit, c.status.Since = "", false, 0, 0, time.Now()
+	c.stopping = false
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 // Arguments are the arguments of the subcommand Command.
 type Arguments struct {
 	Name, DataDir string // of the cluster
-	Nodes         int    // how many nodes run as well
+	Nodes         Nodes  // those that run at first
 	// RunDir is the directory of the status and of crash reports.
 	RunDir string
 	// Log is the file that standard error writes to; "" if it is no file. The
@@ -36,7 +36,7 @@ type Arguments struct {
 func (a Arguments) List() []string {
 	return []string{
 		Command, "--name=" + a.Name, "--data-dir=" + a.DataDir, "--run-dir=" + a.RunDir,
-		fmt.Sprintf("--nodes=%d", a.Nodes), fmt.Sprintf("--served=%t", a.Served), fmt.Sprintf("--lock-fd=%d", a.LockFD), "--log=" + a.Log, "--failed=" + strings.Join(a.Failed, " "),
+		"--nodes=" + a.Nodes.String(), fmt.Sprintf("--several=%t", a.Nodes.Several), fmt.Sprintf("--served=%t", a.Served), fmt.Sprintf("--lock-fd=%d", a.LockFD), "--log=" + a.Log, "--failed=" + strings.Join(a.Failed, " "),
 	}
 }
 
@@ -56,7 +56,8 @@ func Main(args []string) int {
 	fs.StringVar(&a.Name, "name", "", "name of the cluster")
 	fs.StringVar(&a.DataDir, "data-dir", "", "its data directory")
 	fs.StringVar(&a.RunDir, "run-dir", "", "directory of the status")
-	fs.IntVar(&a.Nodes, "nodes", 0, "how many nodes to run as well")
+	fs.Var(&a.Nodes, "nodes", "numbers of the nodes to run as well")
+	fs.BoolVar(&a.Nodes.Several, "several", false, "the control plane and the first node work with further nodes")
 	fs.BoolVar(&a.Served, "served", false, "the cluster has served before with the same settings")
 	fs.IntVar(&a.LockFD, "lock-fd", 0, "file descriptor to keep open for its lock")
 	fs.StringVar(&a.Log, "log", "", "file that standard error writes to")
@@ -84,19 +85,12 @@ func Main(args []string) int {
 		return 1
 	}
 	a.Failed = strings.Fields(*failed)
-	which := []string{"--name=" + a.Name, "--data-dir=" + a.DataDir}
-	if a.Served {
-		which = append(which, "--served")
-	}
-	c.Processes = append(c.Processes, Spec{
-		Name: ControlPlane, Args: append([]string{RunCommand, ControlPlane}, which...), First: []string{"--first"}, StopTimeout: controlPlaneTimeout,
-	})
-	for node := 1; node <= a.Nodes; node++ {
-		args := append([]string{RunCommand, Node}, which...)
-		if node > 1 {
-			args = append(args, fmt.Sprintf("--node=%d", node))
-		}
-		c.Processes = append(c.Processes, Spec{Name: NodeProcess(node), Args: args, StopTimeout: nodeTimeout, Stage: 1})
+	c.Processes = a.specs()
+	c.Changed = func() ([]Spec, error) {
+		var err error
+		now := *a
+		now.Nodes, err = readNodes(a.RunDir)
+		return now.specs(), err
 	}
 	return Run(c)
 }

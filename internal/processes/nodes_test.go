@@ -2,11 +2,13 @@ package processes
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -100,6 +102,9 @@ func TestProcessIsAskedOnceToEnd(t *testing.T) {
 	}
 }
 
+// failingNode is the number of a node that fails at each start.
+const failingNode = 9
+
 // main runs the supervisor, or a process that it starts.
 func main(args []string) int {
 	if args[0] == Command {
@@ -114,15 +119,20 @@ func main(args []string) int {
 			name += "-" + value
 		}
 	}
+	if name == NodeProcess(failingNode) {
+		NewReporter().Send(Message{Failed: "the disk is full"})
+		return 1
+	}
 	SetName(name)
 	return works(dir, []string{name})
 }
 
-// The processes of a cluster have names that ps shows, and not the umask of who started
-// the cluster.
-func TestNamesAndUmask(t *testing.T) {
+// superviseNodes starts a supervisor of a control plane and nodes that work, as coracle
+// up starts it, with the umask of a careful user.
+func superviseNodes(t *testing.T, nodes Nodes) *supervised {
+	t.Helper()
 	dir := t.TempDir()
-	arguments := Arguments{Name: "a", DataDir: dir, RunDir: dir, Nodes: 2}.List()
+	arguments := Arguments{Name: "a", DataDir: dir, RunDir: dir, Nodes: nodes}.List()
 	s := &supervised{t: t, dir: dir, log: &bytes.Buffer{}}
 	s.cmd = exec.Command("sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, os.Args[0]}, arguments...)...)
 	s.cmd.Stderr = s.log
@@ -133,6 +143,128 @@ func TestNamesAndUmask(t *testing.T) {
 		_ = s.cmd.Process.Kill()
 		_ = s.cmd.Wait() // it may have been waited for already
 	})
+	return s
+}
+
+// untilNodes waits until exactly these processes run, and all are ready.
+func (s *supervised) untilNodes(names ...string) map[string]Process {
+	s.t.Helper()
+	st := s.until(strings.Join(names, ", ")+" are ready", func(st Status) bool {
+		var ready []string
+		for _, p := range st.Processes {
+			if p.Ready {
+				ready = append(ready, p.Name)
+			}
+		}
+		return st.Ready && len(st.Processes) == len(names) && slices.Equal(ready, names)
+	})
+	all := map[string]Process{}
+	for _, p := range st.Processes {
+		all[p.Name] = p
+	}
+	return all
+}
+
+// TestSetNodes adds and removes nodes. The processes of the others run on, except that
+// all are started again when the first further node comes.
+func TestSetNodes(t *testing.T) {
+	s := superviseNodes(t, Nodes{Numbers: []int{1}})
+	set := func(several bool, numbers ...int) {
+		t.Helper()
+		for range 2 { // telling it again changes nothing
+			if err := SetNodes(s.dir, Nodes{Numbers: numbers, Several: several}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	alone := s.untilNodes("control-plane", "node")
+	set(true, 1, 2)
+	two := s.until("both are started again", func(st Status) bool {
+		return len(st.Processes) == 3 && st.Processes[0].Ready && st.Processes[1].Ready && st.Processes[2].Ready &&
+			st.Processes[0].PID != alone["control-plane"].PID && st.Processes[1].PID != alone["node"].PID
+	})
+	if two.Processes[0].Restarts != 0 || two.Processes[2].Name != "node-2" {
+		t.Errorf("with two nodes: %+v", two.Processes)
+	}
+	set(true, 1, 2, 3)
+	s.untilNodes("control-plane", "node", "node-2", "node-3")
+	set(true, 1, 3)
+	left := s.untilNodes("control-plane", "node", "node-3")
+	if left["control-plane"].PID != two.Processes[0].PID || left["node"].PID != two.Processes[1].PID {
+		t.Errorf("others were started again: %+v, before %+v", left, two.Processes)
+	}
+	if (Process{PID: two.Processes[2].PID, Start: two.Processes[2].Start}).Running() {
+		t.Error("the process of a node that was removed runs")
+	}
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, s.log)
+	}
+	if ended, err := os.ReadFile(filepath.Join(s.dir, "ended")); err != nil || strings.Count(string(ended), "control-plane\n") != 2 || strings.Contains(s.log.String(), "Process ended") {
+		t.Errorf("ended: %q, %v, and the log is\n%s", ended, err, s.log)
+	}
+	if err := SetNodes(s.dir, Nodes{Numbers: []int{1}}); err == nil {
+		t.Error("a supervisor that has ended was told")
+	}
+}
+
+// A node that is wanted again while it ends, and one that fails at each start and is
+// removed.
+func TestNodesThatComeBackAndFail(t *testing.T) {
+	s := superviseNodes(t, Nodes{Numbers: []int{1, 2}, Several: true})
+	s.untilNodes("control-plane", "node", "node-2")
+	for _, numbers := range [][]int{{1}, {1, 2}} {
+		if err := SetNodes(s.dir, Nodes{Numbers: numbers, Several: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.until("the node is ready", func(st Status) bool {
+		return len(st.Processes) == 3 && st.Processes[2].Name == "node-2" && st.Processes[2].Ready
+	})
+	if err := SetNodes(s.dir, Nodes{Numbers: []int{1, failingNode}, Several: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the node waits for its next start", func(st Status) bool {
+		return len(st.Processes) == 3 && st.Processes[2].Name == NodeProcess(failingNode) && st.Processes[2].Restarts >= 2
+	})
+	if err := SetNodes(s.dir, Nodes{Numbers: []int{1}, Several: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.untilNodes("control-plane", "node")
+	if code := s.stop(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, s.log)
+	}
+}
+
+func TestSupervisorsThatCannotChangeNodes(t *testing.T) {
+	s := supervise(t, "works")
+	s.until("both are ready", bothReady)
+	if err := SetNodes(s.dir, Nodes{}); !errors.Is(err, ErrOldSupervisor) {
+		t.Error(err)
+	}
+	if err := SetNodes(t.TempDir(), Nodes{}); err == nil || errors.Is(err, ErrOldSupervisor) {
+		t.Error(err)
+	}
+}
+
+func TestNodesOnTheCommandLine(t *testing.T) {
+	for _, numbers := range [][]int{nil, {1}, {1, 3, 50}} {
+		var parsed Nodes
+		given := Nodes{Numbers: numbers}
+		if err := parsed.Set(given.String()); err != nil || !slices.Equal(parsed.Numbers, numbers) {
+			t.Errorf("%v becomes %v, %v", numbers, parsed.Numbers, err)
+		}
+	}
+	for _, text := range []string{"x", "0", "1,-2"} {
+		if err := new(Nodes).Set(text); err == nil {
+			t.Errorf("%s is accepted", text)
+		}
+	}
+}
+
+// The processes of a cluster have names that ps shows, and not the umask of who started
+// the cluster.
+func TestNamesAndUmask(t *testing.T) {
+	s := superviseNodes(t, Nodes{Numbers: []int{1, 2}, Several: true})
 	st := s.until("all processes are ready", func(st Status) bool { return st.Ready && len(st.Processes) == 3 })
 	for pid, want := range map[int]string{
 		st.PID: "coracle-supervi", st.Processes[0].PID: "coracle-control", st.Processes[1].PID: "coracle-node", st.Processes[2].PID: "coracle-node-2",

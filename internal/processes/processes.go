@@ -7,6 +7,8 @@
 //	                 │       └── messages of each: stages, readiness, components, why it failed
 //	                 └─► RUN/processes.json, for coracle status
 //
+// SetNodes adds and removes nodes while the others run.
+//
 // A process that ends is restarted: at once, then with back-off. If the
 // supervisor itself is killed, the kernel kills its processes with it, and the
 // next `up` starts all processes. Containers and containerd keep running in
@@ -65,6 +67,8 @@ type Status struct {
 	Since     time.Time `json:"since"`
 	Ready     bool      `json:"ready"`
 	Processes []Process `json:"processes"`
+	// ChangesNodes says that SetNodes changes which nodes it runs.
+	ChangesNodes bool `json:"changesNodes,omitempty"`
 }
 
 // Process is the state of a process.

@@ -38,6 +38,10 @@ type Config struct {
 	Program, Argument0 string
 	// Processes are started in this order. They are stopped by stages.
 	Processes []Spec
+	// Changed returns which processes are to run from now on. It is called after
+	// SetNodes. Processes are the same if their names are, and are started again if
+	// their Args differ.
+	Changed func() ([]Spec, error)
 }
 
 // Spec describes a process.
@@ -91,13 +95,15 @@ func Run(c Config) int {
 	if !signal.Ignored(syscall.SIGHUP) { // nohup sets it to be ignored
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	s.loop(signals)
+	changes := make(chan os.Signal, 1)
+	signal.Notify(changes, changeSignal)
+	s.loop(signals, changes)
 	s.notify.Send("STOPPING=1")
 	_ = os.Remove(statusFile(c.RunDir))
 	return s.end()
 }
 
-func (s *supervisor) loop(signals <-chan os.Signal) {
+func (s *supervisor) loop(signals, changes <-chan os.Signal) {
 	for _, c := range s.children {
 		s.start(c)
 	}
@@ -115,6 +121,9 @@ func (s *supervisor) loop(signals <-chan os.Signal) {
 			quiet.Reset(idleTime)
 		case <-signals:
 			s.stop()
+		case <-changes:
+			s.change()
+			quiet.Reset(idleTime)
 		case <-quiet.C:
 			debug.FreeOSMemory()
 			_ = ReleaseProgram() // on an error the pages stay resident
@@ -236,6 +245,10 @@ func (s *supervisor) progressLine(stage string) {
 // could have used the cluster, the cluster ends. Otherwise the process is
 // restarted, because the cause may go away.
 func (s *supervisor) exited(c *child, e end) {
+	if c.next != restarts {
+		s.asked(c)
+		return
+	}
 	if c.failed != "" && !s.serves && !s.stopping && (c.final || !s.config.Served) {
 		s.failure = c.failed
 		c.status.PID = 0
@@ -275,7 +288,7 @@ func (s *supervisor) ended(c *child, cause string) {
 	}
 	time.AfterFunc(delay, func() {
 		s.post(func() {
-			if !s.stopping {
+			if !s.stopping && c.next != leaves && c.status.PID == 0 {
 				s.start(c)
 			}
 		})
@@ -311,7 +324,7 @@ func (s *supervisor) stopNext() {
 
 // publish writes the status. It ignores errors.
 func (s *supervisor) publish() {
-	st := Status{PID: os.Getpid(), Since: s.since, Ready: s.ready}
+	st := Status{PID: os.Getpid(), Since: s.since, Ready: s.ready, ChangesNodes: s.config.Changed != nil}
 	stat, _ := ReadStat(st.PID)
 	st.Start = stat.Start
 	for _, c := range s.children {
