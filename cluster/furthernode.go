@@ -84,9 +84,7 @@ func (o *settings) checkOneNodeArguments() error {
 		arguments []string
 		one       []string
 	}{
-		{"KubeletArgs", o.kubeletArgsOfAll(), []string{
-			"hostname-override", "node-ip", "root-dir", "cert-dir", "cgroup-root", "kubelet-cgroups", "container-runtime-endpoint", "image-service-endpoint", "provider-id", "pod-cidr", "address",
-		}},
+		{"KubeletArgs", o.kubeletArgsOfAll(), clusterdefaults.OneNodeKubeletFlags()},
 		{"ProxyArgs", o.ProxyArgs, []string{"hostname-override"}},
 	} {
 		for _, argument := range of.arguments {

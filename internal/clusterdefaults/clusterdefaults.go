@@ -16,3 +16,11 @@ const (
 
 // MaxNodes is how many nodes a cluster has on one machine at most.
 const MaxNodes = 50
+
+// OneNodeKubeletFlags returns the flags of the kubelet that several nodes on one machine
+// cannot share, and that the cluster sets for each of them.
+func OneNodeKubeletFlags() []string {
+	return []string{
+		"hostname-override", "node-ip", "root-dir", "cert-dir", "cgroup-root", "kubelet-cgroups", "container-runtime-endpoint", "image-service-endpoint", "provider-id", "pod-cidr", "address",
+	}
+}

@@ -98,6 +98,18 @@ func (k *Kubelet) kinds(fs *pflag.FlagSet) {
 	flagvalue.OneOf(fs, "cgroup-driver", "cgroupfs", "systemd")
 }
 
+// CheckKubelet returns an error for arguments with which no kubelet of a cluster would
+// run (see base.Set).
+func CheckKubelet(arguments []string) error {
+	k := NewKubelet()
+	fs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+	k.AddFlags(fs)
+	if err := base.Set("kubelet", fs, arguments); err != nil {
+		return err
+	}
+	return k.Validate()
+}
+
 // KubeletOOMScoreAdj returns the OOM score adjustment of the process of a kubelet
 // with the given arguments (see base.Set).
 func KubeletOOMScoreAdj(arguments []string) (int, error) {

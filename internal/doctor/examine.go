@@ -59,7 +59,7 @@ func Examine(registry host.Registry, settings host.Settings, warn func(error)) (
 	p := settings.Options.Ports
 	o.Node, o.DataDir, o.BindAddress = settings.Nodes > 0, settings.Options.DataDir, settings.Options.BindAddress
 	o.ServiceCIDR, o.ClusterCIDR = settings.Options.ServiceCIDR, settings.Options.ClusterCIDR
-	if settings.Nodes > 1 {
+	if settings.Several() {
 		o.NodeCIDR = settings.Options.Node.CIDR
 	}
 	o.NotBefore = validSince(filepath.Join(settings.Options.DataDir, "pki", "ca.crt"))

@@ -10,6 +10,7 @@ import (
 // Change is a difference that a flag would make to an existing cluster.
 type Change struct {
 	Flag     string // name of a flag, or of an argument: apiserver-arg=anonymous-auth
+	Field    bool   // Flag is the path of a field of the configuration file
 	From, To string // values; "" for none
 	Refused  string // why it is impossible, or ""
 }
@@ -21,7 +22,11 @@ func (c Change) String() string {
 	if c.To == "" {
 		c.To = "(nothing)"
 	}
-	return fmt.Sprintf("--%s: %s → %s", c.Flag, c.From, c.To)
+	dashes := "--"
+	if c.Field {
+		dashes = ""
+	}
+	return fmt.Sprintf("%s%s: %s → %s", dashes, c.Flag, c.From, c.To)
 }
 
 // fixed returns why a value cannot change from one to another, or "".
@@ -44,7 +49,7 @@ func withNode(reason string) fixed {
 // nodes on this machine.
 func withFurtherNodes(reason string) fixed {
 	return func(kept *Settings, _, _ string) string {
-		if kept.Nodes > 1 {
+		if kept.Several() {
 			return reason
 		}
 		return ""
@@ -139,6 +144,9 @@ func (s Settings) With(values Settings, set []string) (Settings, []Change) {
 			from, to = f.shown(from), f.shown(to)
 		}
 		changes = append(changes, changeOf(&s, f.name, f.fixed, from, to))
+	}
+	if slices.Contains(set, nodesFlag) {
+		changes = append(changes, now.arrangeNodes(&s, nodeOf(values.Options).Each)...)
 	}
 	now.SetFlags = slices.Compact(slices.Sorted(slices.Values(now.SetFlags)))
 	return now, changes

@@ -43,8 +43,10 @@ type Config struct {
 	// Registries is the registries file that stands in the configuration; nil if
 	// there is none.
 	Registries *registries.File
-	// Images are paths of archives to load.
-	Images []string
+	// Images are paths of archives to load, and NodeImages those for the nodes of a
+	// list, by their places in it.
+	Images     []string
+	NodeImages [][]string
 	// Manifests are the files to apply. It is nil if the configuration does not say
 	// which, and then those that the cluster has stay.
 	Manifests []Manifest
@@ -169,6 +171,8 @@ func (c *Config) setFlag(f flag, path string, value any) (err error) {
 	switch {
 	case f.name == registriesFlag && isObject(value):
 		return c.setRegistries(path, value)
+	case f.name == nodesFlag && isList(value):
+		return c.setNodes(path, value.([]any))
 	case f.text != nil:
 		if *f.text, err = textOf(path, value); err == nil && (f.path || f.name == registriesFlag) {
 			*f.text = c.absolute(*f.text)
@@ -177,6 +181,9 @@ func (c *Config) setFlag(f flag, path string, value any) (err error) {
 		number, _ := value.(json.Number)
 		if *f.num, err = strconv.Atoi(number.String()); err != nil {
 			err = fmt.Errorf("%s: want a whole number", path)
+			if f.name == nodesFlag {
+				err = fmt.Errorf("%w, or a list of nodes", err)
+			}
 		}
 	case f.off != nil:
 		on, ok := value.(bool)
@@ -202,6 +209,11 @@ func (c *Config) setFlag(f flag, path string, value any) (err error) {
 
 func isObject(value any) bool {
 	_, ok := value.(map[string]any)
+	return ok
+}
+
+func isList(value any) bool {
+	_, ok := value.([]any)
 	return ok
 }
 
@@ -278,21 +290,33 @@ func (c *Config) setRegistries(path string, value any) error {
 	return errors.Join(errs...)
 }
 
-// setImages stores the paths of archives, which must be there.
+// setImages stores the paths of archives.
 func (c *Config) setImages(path string, value any) (err error) {
-	if c.Images, err = textsOf(path, value); err != nil {
-		return err
+	c.Images, err = c.archives(path, value)
+	return err
+}
+
+// archives returns the paths of archives, which must be there.
+func (c *Config) archives(path string, value any) ([]string, error) {
+	images, err := textsOf(path, value)
+	if err != nil {
+		return nil, err
 	}
 	var errs []error
-	for i, image := range c.Images {
-		c.Images[i] = c.absolute(image)
-		if info, err := os.Stat(c.Images[i]); err != nil {
+	for i, image := range images {
+		images[i] = c.absolute(image)
+		if info, err := os.Stat(images[i]); err != nil {
 			errs = append(errs, fmt.Errorf("%s[%d]: %w", path, i, err))
 		} else if !info.Mode().IsRegular() {
 			errs = append(errs, fmt.Errorf("%s[%d]: %s: want a file, such as the output of docker save", path, i, image))
 		}
 	}
-	return errors.Join(errs...)
+	return images, errors.Join(errs...)
+}
+
+// HasImages reports whether the configuration names images.
+func (c *Config) HasImages() bool {
+	return len(c.Images) > 0 || slices.ContainsFunc(c.NodeImages, func(images []string) bool { return len(images) > 0 })
 }
 
 // setManifests reads the manifests.
@@ -340,6 +364,7 @@ func (c *Config) Apply(s *Settings, set []string) []string {
 			*to[i].args = append(without(*f.args, *to[i].args), *to[i].args...)
 		}
 	}
+	s.Options.Node.Each = nodeOf(c.values.Options).Each
 	return all
 }
 

@@ -125,7 +125,7 @@ func TestWrongConfigurations(t *testing.T) {
 		"manifests: [none.yaml]":                    "manifests[0]: none.yaml: no such file or directory",
 		"nodes: 1\nnodes: 0":                        "want YAML: ",
 		"nodes: 1\n---\nnodes: 0":                   "want one YAML document",
-		"nodes: x\nscheduler: x":                    "nodes: want a whole number\nscheduler: want true or false",
+		"nodes: x\nscheduler: x":                    "nodes: want a whole number, or a list of nodes\nscheduler: want true or false",
 	} {
 		if _, err := readConfig(t, fields); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", fields, err, want)

@@ -49,9 +49,9 @@ func CheckRanges(s Settings, all []Record) error {
 			continue
 		}
 		for _, r := range []struct{ flag, own string }{
-			{"service-cidr", s.Options.ServiceCIDR}, {"cluster-cidr", s.Options.ClusterCIDR}, {"node-cidr", nodeCIDR(s.Nodes, nodeOf(s.Options))},
+			{"service-cidr", s.Options.ServiceCIDR}, {"cluster-cidr", s.Options.ClusterCIDR}, {"node-cidr", nodeCIDR(s.Several(), nodeOf(s.Options))},
 		} {
-			for _, theirs := range []string{other.ServiceCIDR, other.ClusterCIDR, nodeCIDR(other.Nodes, other.Node)} {
+			for _, theirs := range []string{other.ServiceCIDR, other.ClusterCIDR, nodeCIDR(other.Nodes > 1 || other.Node.Count > 1, other.Node)} {
 				if overlap(r.own, theirs) {
 					return fmt.Errorf("--%s=%s overlaps with %s of cluster %s on this machine: choose another range", r.flag, r.own, theirs, other.Name)
 				}
@@ -62,8 +62,8 @@ func CheckRanges(s Settings, all []Record) error {
 }
 
 // nodeCIDR returns the range of the nodes' addresses, "" without further nodes.
-func nodeCIDR(nodes int, o cluster.NodeOptions) string {
-	if nodes < 2 {
+func nodeCIDR(several bool, o cluster.NodeOptions) string {
+	if !several {
 		return ""
 	}
 	return o.CIDR

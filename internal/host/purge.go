@@ -49,10 +49,13 @@ func ofNode(dir string) []string {
 func furtherNodes() []string {
 	var dirs []string
 	for number := 2; number <= clusterdefaults.MaxNodes; number++ {
-		dirs = append(dirs, "nodes/"+strconv.Itoa(number))
+		dirs = append(dirs, furtherNode(number))
 	}
 	return dirs
 }
+
+// furtherNode returns the directory of a further node, relative to the data directory.
+func furtherNode(number int) string { return "nodes/" + strconv.Itoa(number) }
 
 // RemoveData removes from a data directory what Coracle made there, except the
 // lock, which the caller must hold. It returns what is left in the directory, such as
@@ -100,20 +103,8 @@ func removeManifest(dir string, before []string) (left []string, err error) {
 	if mounts, err := mountsBelow(dir); err != nil || len(mounts) > 0 {
 		return nil, errors.Join(err, mountedError(mounts))
 	}
-	for _, pattern := range manifest() {
-		wanted := strings.TrimSuffix(pattern, "/")
-		names, err := matches(dir, wanted)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if slices.Contains(before, name) {
-				continue
-			}
-			if err := removeOwn(filepath.Join(dir, name), wanted != pattern); err != nil {
-				return nil, err
-			}
-		}
+	if err := removePatterns(dir, manifest(), before); err != nil {
+		return nil, err
 	}
 	parents := []string{"cni", "etcd", "pki", manifestsName}
 	for _, node := range furtherNodes() {
@@ -125,6 +116,72 @@ func removeManifest(dir string, before []string) (left []string, err error) {
 		}
 	}
 	return remaining(dir)
+}
+
+// removePatterns removes from a data directory what matches the patterns of a manifest
+// and is not in before.
+func removePatterns(dir string, patterns, before []string) error {
+	for _, pattern := range patterns {
+		wanted := strings.TrimSuffix(pattern, "/")
+		names, err := matches(dir, wanted)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if slices.Contains(before, name) {
+				continue
+			}
+			if err := removeOwn(filepath.Join(dir, name), wanted != pattern); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// RemoveNode removes the mounts and files of a further node, numbered from 2, whose
+// processes and containers have ended: in the data directory, and in that of the
+// cluster's sockets. What users have put there stays; RemoveNode returns what is left
+// in the node's directory.
+func RemoveNode(dataDir, runDir string, number int) (left []string, err error) {
+	at := furtherNode(number)
+	node, sockets := filepath.Join(dataDir, at), filepath.Join(runDir, strconv.Itoa(number))
+	if err := unmountBelow(append(realPlaces(mountPlaces(filepath.Join(node, "kubelet"), node)), sockets)); err != nil {
+		return nil, err
+	}
+	if err := tree.Remove(sockets); err != nil {
+		return nil, err
+	}
+	if mounts, err := mountsBelow(node); err != nil || len(mounts) > 0 {
+		return nil, errors.Join(err, mountedError(mounts))
+	}
+	if err := removePatterns(dataDir, ofNode(at+"/"), nil); err != nil {
+		return nil, err
+	}
+	for _, sub := range []string{at + "/cni", at, "nodes"} {
+		_ = unix.Rmdir(filepath.Join(dataDir, sub)) // only when empty, and no link
+	}
+	left, err = remaining(node)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return left, err
+}
+
+// VolumesOfNode returns the names of the volumes in the data directory of a further
+// node that hold data of claims.
+func VolumesOfNode(dataDir string, number int) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(dataDir, furtherNode(number), "local-volumes"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
 }
 
 // matches returns the names in a data directory that match a pattern, relative
@@ -226,10 +283,15 @@ func mountDirectories(dataDir string) []string {
 		}
 	}
 	places := mountPlaces(kubelet, dataDir)
-	for number := 2; number <= clusterdefaults.MaxNodes; number++ {
-		node := filepath.Join(dataDir, "nodes", strconv.Itoa(number))
+	for _, dir := range furtherNodes() {
+		node := filepath.Join(dataDir, dir)
 		places = append(places, mountPlaces(filepath.Join(node, "kubelet"), node)...)
 	}
+	return realPlaces(places)
+}
+
+// realPlaces returns directories, and where those are that links lead to.
+func realPlaces(places []string) []string {
 	for _, place := range places {
 		if real, err := filepath.EvalSymlinks(place); err == nil && real != place {
 			places = append(places, real)
@@ -262,18 +324,30 @@ func RefuseForeignMounts(dataDir string) error {
 	return errors.Join(err, mountedError(foreign))
 }
 
+// RefuseForeignMountsOf is RefuseForeignMounts for what is mounted in the directory of
+// a further node.
+func RefuseForeignMountsOf(dataDir string, number int) error {
+	foreign, err := foreignMounts(dataDir)
+	node := filepath.Join(dataDir, furtherNode(number))
+	return errors.Join(err, mountedError(slices.DeleteFunc(foreign, func(m string) bool { return m != node && !strings.HasPrefix(m, node+"/") })))
+}
+
 // UnmountCluster unmounts what Coracle mounted for a cluster with that data
 // directory, and everything below its run directory, the deepest first.
 func UnmountCluster(dataDir, runDir string) error {
+	return unmountBelow(append(mountDirectories(dataDir), runDir))
+}
+
+// unmountBelow unmounts everything below directories, the deepest first.
+func unmountBelow(dirs []string) error {
 	points, err := mountinfo.Points()
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(points, func(a, b string) int { return len(b) - len(a) })
-	own := append(mountDirectories(dataDir), runDir)
 	var errs []error
 	for _, m := range points {
-		if !below(m, own) {
+		if !below(m, dirs) {
 			continue
 		}
 		if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {

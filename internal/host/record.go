@@ -72,7 +72,7 @@ func occupied(o cluster.Options) Occupied {
 	out := Occupied{
 		Name: o.Name, DataDir: o.DataDir, ServiceCIDR: o.ServiceCIDR, ClusterCIDR: o.ClusterCIDR, NodePorts: nodePortRange(o), Ports: portsOf(o), Node: nodeOf(o),
 	}
-	out.Node.Registries = "" // removal does not need it, and it has logins
+	out.Node.Registries, out.Node.Each = "", nil // removal does not need them, and the first has logins
 	if o.Etcd != nil {
 		out.Etcd.Servers = o.Etcd.Servers
 	}

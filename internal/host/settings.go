@@ -36,8 +36,9 @@ var ErrNoSettings = errors.New("no cluster's settings are there")
 //	flags of up ─► Settings.With ─► DATA/settings.json ─► the processes of the cluster
 //
 // Each process of the cluster reads that file and nothing else (ReadSettings).
-// The file changes only while no process of the cluster runs. Only the holder of
-// the data directory's lock changes it.
+// Only the holder of the data directory's lock changes the file, and only while no
+// process of the cluster runs, except for Nodes and Options.Node.Each: coracle node
+// changes these with the lock of the registry, and Record.LockNodes.
 type Settings struct {
 	Version int `json:"version"`
 	// SetFlags are the names of the flags that the user has set, sorted. The
@@ -54,7 +55,8 @@ type Settings struct {
 	Found []string `json:"found,omitzero"`
 	// Nodes is the number of nodes on this machine, 0 for a control plane alone.
 	// Options.Node has values in all cases: nodes may be added later, and etcdctl is
-	// in its BundleDir. It leaves out how many there are.
+	// in its BundleDir. It leaves out how many there are. Its Each also has the nodes
+	// that were removed: their numbers are not used again while others are left.
 	Nodes int `json:"nodes"`
 	// Options are the options that the cluster runs with. The file leaves out
 	// DataDir, so that the data directory can be moved.
@@ -82,10 +84,17 @@ func (s Settings) ClusterOptions() cluster.Options {
 // earlier version has started.
 func (s *Settings) RunDirectory() string { return cmp.Or(s.RunDir, RunDir(s.Options.Name)) }
 
-// countNodes writes the number of several nodes into the options.
+// countNodes writes the number of several nodes into the options, with those that were
+// removed.
 func (s *Settings) countNodes() {
-	if s.Options.Node.Count = 0; s.Nodes > 1 {
-		s.Options.Node.Count = s.Nodes
+	count := s.Nodes
+	for _, n := range s.Options.Node.Each {
+		if !n.Exists() {
+			count++
+		}
+	}
+	if s.Options.Node.Count = 0; count > 1 {
+		s.Options.Node.Count = count
 	}
 }
 
@@ -207,6 +216,9 @@ func (s *Settings) validate() error {
 	}
 	if s.Nodes < 0 || s.Nodes > clusterdefaults.MaxNodes {
 		wrong("nodes", s.Nodes, fmt.Sprintf("0 to %d", clusterdefaults.MaxNodes))
+	}
+	if each := nodeOf(s.Options).Each; len(each) > clusterdefaults.MaxNodes {
+		wrong("options.node.each", len(each), fmt.Sprintf("up to %d nodes", clusterdefaults.MaxNodes))
 	}
 	for field, path := range map[string]string{"kubeconfig": s.Kubeconfig, "options.node.bundleDir": nodeOf(s.Options).BundleDir} {
 		if !filepath.IsAbs(path) {
