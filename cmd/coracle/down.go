@@ -164,7 +164,7 @@ func stopAndLock(ctx context.Context, rec host.Record) (*sharedfile.Lock, error)
 	if err := rec.CheckOwn(); err != nil {
 		return nil, err
 	}
-	if err := rec.Stop(ctx, stopTimeout); err != nil {
+	if err := errors.Join(rec.StopNodesCommand(ctx, stopTimeout), rec.Stop(ctx, stopTimeout)); err != nil {
 		return nil, err
 	}
 	lock, err := host.LockData(ctx, rec.DataDir, rec.Name, time.Second)

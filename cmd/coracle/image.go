@@ -428,7 +428,8 @@ func (of *imageOwner) onNodes(do func([]nodeImages) error) (err error) {
 	if settings.Options.Node.ContainerRuntimeEndpoint == "" && !rec.Running() {
 		return stoppedError(of.cluster)
 	}
-	names := settings.ClusterOptions().NodeNames()
+	o := settings.ClusterOptions()
+	names := o.NodeNames()
 	if of.node != "" && !slices.Contains(names, of.node) {
 		return fmt.Errorf("--node=%s: want one of %s", of.node, strings.Join(names, ", "))
 	}
@@ -442,7 +443,7 @@ func (of *imageOwner) onNodes(do func([]nodeImages) error) (err error) {
 		if of.node != "" && of.node != name {
 			continue
 		}
-		store, err := openImages(settings, i+1)
+		store, err := openImages(settings, o.NodeNumbers()[i])
 		if err != nil {
 			return err
 		}

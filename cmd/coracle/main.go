@@ -115,6 +115,7 @@ func command() *cobra.Command {
 		runCommand(),
 		undoCommand(),
 		imageCommand(),
+		nodeCommand(),
 		tokenCommand(),
 		kubectlCommand(),
 		etcdctlCommand(),

@@ -267,7 +267,11 @@ func refused(name string, changes []host.Change) error {
 	var errs []error
 	for _, c := range changes {
 		if c.Refused != "" {
-			errs = append(errs, fmt.Errorf("%s cannot be changed for cluster %s: %s; leave the flag out, or start another cluster with it", c, name, c.Refused))
+			what := "flag"
+			if c.Field {
+				what = "field"
+			}
+			errs = append(errs, fmt.Errorf("%s cannot be changed for cluster %s: %s; leave the %s out, or start another cluster with it", c, name, c.Refused, what))
 		}
 	}
 	return errors.Join(errs...)

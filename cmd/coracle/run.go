@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -58,6 +59,7 @@ func runCommand() *cobra.Command {
 		one.Flags().StringVar(&name, "name", "", "name of the cluster")
 		one.Flags().StringVar(&dataDir, "data-dir", "", "its data directory")
 		one.Flags().BoolVar(&served, "served", false, "wait for a network address, because the cluster was ready before")
+		one.Flags().Bool("several", false, "there are several nodes, as the settings say: the supervisor starts a process again when its command line changes")
 		cmd.AddCommand(one)
 		return one
 	}
@@ -100,6 +102,9 @@ func runStored(ctx context.Context, r *processes.Reporter, dataDir string, serve
 		return err
 	}
 	o := settings.ClusterOptions()
+	if o.Node != nil {
+		o.Node.Present = presentNodes(dataDir)
+	}
 	o.Log, o.Progress = log, func(stage string) { r.Send(processes.Message{Stage: stage}) }
 	if served {
 		if err := awaitAddress(ctx, r, func() error { return cluster.CheckAddress(o) }); err != nil {
@@ -107,6 +112,26 @@ func runStored(ctx context.Context, r *processes.Reporter, dataDir string, serve
 		}
 	}
 	return run(ctx, r, o)
+}
+
+// presentNodes returns a function that returns the names of the nodes that a cluster has
+// now, by number: coracle node changes them. While the settings cannot be read, these
+// are the nodes of before.
+func presentNodes(dataDir string) func() map[int]string {
+	var mu sync.Mutex
+	var last map[int]string // guarded by mu
+	return func() map[int]string {
+		mu.Lock()
+		defer mu.Unlock()
+		if settings, err := host.ReadSettings(dataDir); err == nil {
+			o := settings.ClusterOptions()
+			last = map[int]string{}
+			for _, number := range o.NodeNumbers() {
+				last[number] = o.NameOfNode(number)
+			}
+		}
+		return maps.Clone(last)
+	}
 }
 
 // addressRetry is the interval at which awaitAddress checks for a network
@@ -229,7 +254,7 @@ func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p pa
 	}
 	log := logging.New(o.Log, levels)
 	if o.Node != nil && o.Node.Number > 1 {
-		log = log.Of(o.NodeNames()[o.Node.Number-1])
+		log = log.Of(o.NameOfNode(o.Node.Number))
 	}
 	log.CaptureKlog()
 	setOOMScore(ctx, b.oomScoreAdj)
@@ -368,7 +393,7 @@ func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options) erro
 	if err != nil {
 		return err
 	}
-	score, err := component.KubeletOOMScoreAdj(o.KubeletArgs)
+	score, err := component.KubeletOOMScoreAdj(o.KubeletArgsOf(o.Node.Number))
 	if err != nil { // of its file, which the kubelet reports
 		score = oomscore.Node
 	}

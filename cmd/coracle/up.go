@@ -57,6 +57,7 @@ images to load and manifests to apply:
   apiVersion: coracle.io/v1alpha1
   kind: Cluster
   name: dev
+  nodes: [{}, {labels: {disk: fast}, zone: b}]
   apiserverArgs: [anonymous-auth=false]
   images: [web.tar]
   manifests: [web.yaml]
@@ -111,7 +112,7 @@ func (f *upFlags) check() error {
 	if slices.Contains(f.set, "controllers") && len(s.Options.ControlPlane.Controllers) == 0 {
 		return errors.New("--controllers=: want a list, or -* for none")
 	}
-	if f.config != nil && len(f.config.Images) > 0 && (s.Nodes == 0 || f.foreground) {
+	if f.hasImages() && (s.Nodes == 0 || f.foreground) {
 		return fmt.Errorf("%s: images: want a node on this machine, and a start without --foreground: load them with coracle image load", f.configFile)
 	}
 	if f.timeout <= 0 {
@@ -133,6 +134,9 @@ func (f *upFlags) readConfig() (err error) {
 	}
 	if !slices.Contains(f.set, "registries") {
 		f.inline = f.config.Registries
+	}
+	if listed, given := f.config.ListedNodes(), f.settings.Nodes; listed > 0 && listed != given && slices.Contains(f.set, "nodes") {
+		return fmt.Errorf("--nodes=%d and nodes of %s, a list of %d: want the same number, or one of the two", given, f.configFile, listed)
 	}
 	f.set = f.config.Apply(&f.settings, f.set)
 	return nil
@@ -284,7 +288,7 @@ func (f *upFlags) storeManifests(ctx context.Context, rec host.Record) error {
 	switch {
 	case f.config == nil || f.config.Manifests == nil:
 		return nil
-	case len(f.config.Images) > 0:
+	case f.hasImages():
 		return host.WithdrawManifests(ctx, rec.DataDir, f.config.Manifests)
 	}
 	return host.KeepManifests(ctx, rec.DataDir, f.config.Manifests)
@@ -296,17 +300,37 @@ func (f *upFlags) provideImages(ctx context.Context, rec host.Record) error {
 	if !f.hasImages() {
 		return nil
 	}
-	of := &imageOwner{cluster: rec.Name}
-	err := of.onNodes(func(nodes []nodeImages) error {
-		return each(ctx, f.config.Images, func(file string) error { return loadImages(ctx, nil, os.Stdout, nodes, file) })
-	})
+	err := f.loadImages(ctx, rec)
 	if f.config.Manifests != nil {
 		err = errors.Join(err, host.KeepManifests(ctx, rec.DataDir, f.config.Manifests))
 	}
 	return err
 }
 
-func (f *upFlags) hasImages() bool { return f.config != nil && len(f.config.Images) > 0 }
+func (f *upFlags) hasImages() bool { return f.config != nil && f.config.HasImages() }
+
+// loadImages loads the images of --config: those for all nodes, and those for each.
+func (f *upFlags) loadImages(ctx context.Context, rec host.Record) error {
+	load := func(of *imageOwner, files []string) error {
+		if len(files) == 0 {
+			return nil
+		}
+		return of.onNodes(func(nodes []nodeImages) error {
+			return each(ctx, files, func(file string) error { return loadImages(ctx, nil, os.Stdout, nodes, file) })
+		})
+	}
+	errs := []error{load(&imageOwner{cluster: rec.Name}, f.config.Images)}
+	settings, err := host.ReadSettings(rec.DataDir)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for i, name := range settings.ClusterOptions().NodeNames() {
+		if i < len(f.config.NodeImages) {
+			errs = append(errs, load(&imageOwner{cluster: rec.Name, node: name}, f.config.NodeImages[i]))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // withoutImages adds to the error of a cluster that is not ready that provideImages
 // was not called.

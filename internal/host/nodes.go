@@ -2,7 +2,9 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"os"
@@ -32,16 +34,32 @@ func (s Settings) Several() bool {
 	return s.Options.Node.Count > 1
 }
 
+// NodesLeft returns the numbers of the nodes on this machine, and of those whose removal
+// has begun and not ended, in order.
+func (s Settings) NodesLeft() []int {
+	o := s.ClusterOptions()
+	if o.Node == nil {
+		return nil
+	}
+	var numbers []int
+	for number := 1; number <= max(o.Node.Count, 1); number++ {
+		if s.StateOfNode(number) != cluster.NodeRemoved {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
+}
+
+// StateOfNode returns the state of a node of this machine.
+func (s Settings) StateOfNode(number int) cluster.NodeState { return s.eachNode(number).State }
+
 // FindNode returns the number of a node of this machine, and its state. A node that
 // was removed is not found; ok is false then.
 func (s Settings) FindNode(name string) (number int, state cluster.NodeState, ok bool) {
 	o := s.ClusterOptions()
-	if o.Node == nil {
-		return 0, "", false
-	}
-	for number := 1; number <= max(o.Node.Count, 1); number++ {
-		if each := s.eachNode(number); each.State != cluster.NodeRemoved && o.NameOfNode(number) == name {
-			return number, each.State, true
+	for _, number := range s.NodesLeft() {
+		if o.NameOfNode(number) == name {
+			return number, s.StateOfNode(number), true
 		}
 	}
 	return 0, "", false
@@ -182,7 +200,27 @@ const nodesLock = "nodes.lock"
 
 // LockNodes locks the nodes of a running cluster for a command that adds or removes
 // one. It waits for other commands up to timeout, and returns a
-// sharedfile.HeldError then.
+// sharedfile.HeldError then. Who stops or removes the cluster ends the holder
+// (StopNodesCommand).
 func (rec Record) LockNodes(ctx context.Context, timeout time.Duration) (*sharedfile.Lock, error) {
 	return sharedfile.Acquire(ctx, filepath.Join(rec.RunDirectory(), nodesLock), holderOf(rec.Name, os.Getpid()), timeout)
+}
+
+// StopNodesCommand ends a command that adds or removes nodes of the cluster, as
+// Record.Stop does.
+func (rec Record) StopNodesCommand(ctx context.Context, timeout time.Duration) error {
+	if _, err := os.Lstat(filepath.Join(rec.RunDirectory(), nodesLock)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	lock, err := rec.LockNodes(ctx, 0)
+	if held := (*sharedfile.HeldError)(nil); errors.As(err, &held) {
+		if err := StopHolder(ctx, held.Holder, timeout); err != nil {
+			return err
+		}
+		lock, err = rec.LockNodes(ctx, 2*time.Second)
+	}
+	if err != nil {
+		return err
+	}
+	return lock.Release()
 }

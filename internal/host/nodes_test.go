@@ -2,12 +2,13 @@ package host
 
 import (
 	"errors"
-	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -240,10 +241,37 @@ func TestLockNodes(t *testing.T) {
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
 	}
-	if lock, err = rec.LockNodes(t.Context(), 0); err != nil {
-		t.Fatal(fmt.Errorf("after its release: %w", err))
+	for range 2 { // nobody is there to be ended
+		if err := rec.StopNodesCommand(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
 	}
+	rec.RunDir = filepath.Join(rec.RunDir, "none")
+	if err := rec.StopNodesCommand(t.Context(), 0); err != nil {
+		t.Errorf("without the directory of sockets: %v", err)
+	}
+}
+
+// A command that changes nodes is ended before the cluster is stopped or removed.
+func TestStopNodesCommand(t *testing.T) {
+	rec := Record{Occupied: Occupied{Name: "a"}, RunDir: t.TempDir()}
+	lock, err := rec.LockNodes(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder := exec.Command("sleep", "1000")
+	holder.ExtraFiles = []*os.File{lock.File()}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	HandOver(lock, "a", holder.Process.Pid)
 	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- holder.Wait() }()
+	if err := rec.StopNodesCommand(t.Context(), time.Minute); err != nil {
 		t.Error(err)
 	}
+	<-ended //nolint:errcheck // it was ended by a signal
 }
