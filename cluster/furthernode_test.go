@@ -2,9 +2,12 @@ package cluster
 
 import (
 	"errors"
+	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/netnstest"
 )
 
@@ -100,6 +104,14 @@ func TestNodesThatCannotBe(t *testing.T) {
 		"ProxyArgs=hostname-override=x: the nodes of this machine cannot share it":     func(o *Options) { o.ProxyArgs = []string{"hostname-override=x"} },
 		"NodeName=" + strings.Repeat("a", 62) + ": a further node would be called aaa": func(o *Options) { o.NodeName = strings.Repeat("a", 62) },
 		"Name=" + strings.Repeat("a", 56) + ": the name is part of the paths":          func(o *Options) { o.Name = strings.Repeat("a", 56) },
+		"Node.Each=4: want at most 3 nodes":                                            func(o *Options) { o.Node.Each = make([]EachNode, 4) },
+		"Node.Each[0]=x: the first node is the machine":                                func(o *Options) { o.Node.Each = []EachNode{{Name: "x"}} },
+		"Node.Each[0]=removed: the first node is the machine":                          func(o *Options) { o.Node.Each = []EachNode{{State: NodeRemoved}} },
+		"Node.Each[1].Name=X: a lowercase RFC 1123 subdomain":                          func(o *Options) { o.Node.Each = []EachNode{{}, {Name: "X"}} },
+		"Node.Each[1].State=gone: want one of adding, leaving and removed":             func(o *Options) { o.Node.Each = []EachNode{{}, {State: "gone"}} },
+		"Node.Number=2: this node has been removed":                                    func(o *Options) { o.Node.Number, o.Node.Each = 2, []EachNode{{}, {State: NodeLeaving}} },
+		"NodeName=m.example: nodes 2 and 3 of this machine would both be called b":     func(o *Options) { o.Node.Each = []EachNode{{}, {Name: "b"}, {Name: "b"}} },
+		"KubeletArgs=root-dir=/x: the nodes of this machine cannot share it":           func(o *Options) { o.Node.Each = []EachNode{{}, {KubeletArgs: []string{"root-dir=/x"}}} },
 	} {
 		o := withNodes(t, 3)
 		change(&o)
@@ -111,6 +123,126 @@ func TestNodesThatCannotBe(t *testing.T) {
 	}
 	if _, err := New(withNodes(t, 3)); err != nil {
 		t.Error(err)
+	}
+}
+
+// Each node has a name, labels, taints and arguments of its own, and one that was
+// removed leaves the numbers of the others as they are.
+func TestEachNode(t *testing.T) {
+	o := withNodes(t, 4)
+	o.KubeletArgs = []string{"v=2"}
+	o.Node.Each = []EachNode{
+		{}, {Name: "beta.example", Labels: map[string]string{"c": "d", "a": "b"}, Taints: []string{"x:NoSchedule", "y=1:NoExecute"}, KubeletArgs: []string{"max-pods=3"}},
+		{State: NodeRemoved},
+	}
+	s, err := complete(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if numbers, names := s.NodeNumbers(), s.NodeNames(); !slices.Equal(numbers, []int{1, 2, 4}) || !slices.Equal(names, []string{"m.example", "beta.example", "m-4.example"}) {
+		t.Errorf("nodes %v are called %v", numbers, names)
+	}
+	second := s.node(2)
+	if second.NodeName != "beta.example" || second.member().HostName != "beta" || s.node(4).nodeAddress().String() != "10.212.0.4" {
+		t.Errorf("the second one is %s, and the fourth has %s", second.NodeName, s.node(4).nodeAddress())
+	}
+	if got, want := second.KubeletArgsOf(2), []string{"v=2", "node-labels=a=b,c=d", "register-with-taints=x:NoSchedule,y=1:NoExecute", "max-pods=3"}; !slices.Equal(got, want) {
+		t.Errorf("arguments %q, want %q", got, want)
+	}
+	if got := s.KubeletArgsOf(4); !slices.Equal(got, o.KubeletArgs) {
+		t.Errorf("arguments of another one: %q", got)
+	}
+	for _, of := range []*settings{s.node(1), second} {
+		routes := (&Node{settings: of}).routes()
+		if want := map[string]netip.Addr{"m.example": s.segment().Address(1), "beta.example": s.segment().Address(2), "m-4.example": s.segment().Address(4)}; !maps.Equal(routes.Addresses, want) {
+			t.Errorf("node %d routes to %v, want %v", of.Node.Number, routes.Addresses, want)
+		}
+	}
+	kubelet := component.NewKubelet()
+	if err := s.setKubelet(2, kubelet.AddFlags); err != nil || kubelet.Config.NodeLabels["a"] != "b" || kubelet.Config.NodeLabels["c"] != "d" || len(kubelet.Taints) != 2 {
+		t.Errorf("the kubelet registers with %v and %v, %v", kubelet.Config.NodeLabels, kubelet.Taints, err)
+	}
+	o.Node.Each[1].KubeletArgs = []string{"max-pods=many"}
+	if err := Check(o); err == nil || !strings.Contains(err.Error(), "node beta.example: KubeletArgs=max-pods=many: ") {
+		t.Errorf("with a wrong argument: %v", err)
+	}
+}
+
+// The control plane keeps the files of nodes that are added, and makes none of nodes
+// that are removed.
+func TestFollowNodes(t *testing.T) {
+	o := withNodes(t, 3)
+	now := map[int]string{1: "m.example", 2: "m-2.example", 3: "m-3.example"}
+	o.Node.Present = func() map[int]string { return maps.Clone(now) }
+	s, err := complete(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configuration, err := configurePlane(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newControlPlane(configuration)
+	defer p.close()
+	if err := p.open(); err != nil {
+		t.Fatal(err)
+	}
+	known := map[int]string{}
+	for _, step := range []map[int]string{{2: "m-2.example", 3: "m-3.example"}, {3: "m-3.example", 4: "extra"}} {
+		now = maps.Clone(step)
+		now[1] = "m.example"
+		if err := p.followNodes(known); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(known, step) {
+			t.Errorf("known are %v, want %v", known, step)
+		}
+		for number, name := range step {
+			kubeconfig, err := os.ReadFile(filepath.Join(s.DataDir, "nodes", strconv.Itoa(number), "node", "kubelet.kubeconfig"))
+			if err != nil || !strings.Contains(string(kubeconfig), "system:node:"+name) || !strings.Contains(string(kubeconfig), "https://10.212.0.1:6443") {
+				t.Errorf("node %d: %s, %v", number, kubeconfig, err)
+			}
+		}
+		if err := os.RemoveAll(filepath.Join(s.DataDir, "nodes", "2")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(s.DataDir, "nodes", "2")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory of a node that was removed is there: %v", err)
+	}
+	now = nil // unknown
+	if names := s.present(); len(names) != 3 || names[1] != "m.example" {
+		t.Errorf("while the nodes are unknown they are %v, want those of the options", names)
+	}
+}
+
+// The removal of one node leaves the others.
+func TestPurgeNode(t *testing.T) {
+	o := withNodes(t, 3)
+	for _, number := range []int{-1, 0, 1, 51} {
+		if err := PurgeNode(t.Context(), o, number); err == nil {
+			t.Errorf("node %d was removed", number)
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("removal needs root")
+	}
+	o.Name, o.Node.RunDir, o.Node.BundleDir = "test-purge-one", t.TempDir(), t.TempDir()
+	for _, number := range []string{"2", "3"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(o.Node.RunDir, number), 0o700), os.WriteFile(filepath.Join(o.Node.RunDir, number, "netns"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := PurgeNode(t.Context(), o, 2); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(o.Node.RunDir, "2", "netns")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its namespace is left: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(o.Node.RunDir, "3", "netns")); err != nil {
+		t.Errorf("that of the other one: %v", err)
 	}
 }
 

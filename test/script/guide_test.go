@@ -46,7 +46,7 @@ for a in "$@"; do
 	args+=("$a")
 done
 case "$1" in
-up|down|stop|status|logs|kubeconfig|doctor|etcdctl|image)
+up|down|stop|status|logs|kubeconfig|doctor|etcdctl|image|node)
 	if [ -z "$named" ]; then args=("$1" --name=$CLUSTER "${args[@]:1}"); fi;;
 esac
 exec "$CORACLE" "${args[@]}"
