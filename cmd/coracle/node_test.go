@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,7 @@ import (
 
 // clusterWithNodes returns the settings of a cluster whose first node is called alpha.
 func clusterWithNodes(count int) host.Settings {
-	s := host.Settings{Nodes: count, Options: cluster.Options{Name: "a", DataDir: "/data", NodeName: "alpha"}}
+	s := host.Settings{Nodes: count, Options: cluster.Options{Name: "a", DataDir: "/data", NodeName: "alpha", BindAddress: "0.0.0.0"}}
 	s.Complete(0, "alpha", "/bundle", "/config")
 	return s
 }
@@ -192,4 +193,39 @@ func TestDeletePods(t *testing.T) {
 	if err := deletePods(t.Context(), client, "m-2"); err == nil || !strings.Contains(err.Error(), "delete pod b of namespace default: no") {
 		t.Error(err)
 	}
+}
+
+// A process of a cluster learns of nodes that come and go, and keeps those that it knows
+// while the settings cannot be read.
+func TestPresentNodes(t *testing.T) {
+	s := clusterWithNodes(2)
+	s.Options.DataDir = t.TempDir()
+	present := presentNodes(s.Options.DataDir)
+	if names := present(); len(names) != 0 {
+		t.Errorf("without settings: %v", names)
+	}
+	check := func(want map[int]string) {
+		t.Helper()
+		for range 2 {
+			names := present()
+			if !maps.Equal(names, want) {
+				t.Errorf("nodes %v, want %v", names, want)
+			}
+			clear(names) // which is the caller's
+		}
+	}
+	if err := s.Write(); err != nil {
+		t.Fatal(err)
+	}
+	check(map[int]string{1: "alpha", 2: "alpha-2"})
+	s.SetNodeState(2, cluster.NodeLeaving)
+	s.AddNode(cluster.EachNode{Name: "x"})
+	if err := s.Write(); err != nil {
+		t.Fatal(err)
+	}
+	check(map[int]string{1: "alpha", 3: "x"})
+	if err := os.WriteFile(host.SettingsFile(s.Options.DataDir), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(map[int]string{1: "alpha", 3: "x"})
 }
