@@ -22,6 +22,7 @@ import (
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/controllers/certificates"
+	"github.com/coracle-io/coracle/internal/host/tree"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/manifests"
 	"github.com/coracle-io/coracle/internal/pki"
@@ -204,7 +205,10 @@ func (p *controlPlane) keepFurtherNode(number int, name string) error {
 // meanwhile, and no more those of nodes that are removed.
 func (p *controlPlane) runKeys(ctx context.Context) error {
 	if p.settings.several() && p.settings.Node.Present != nil {
-		known := p.furtherNodes()
+		known := map[int]string{} // those whose files keepNode has written
+		for _, number := range p.settings.NodeNumbers()[1:] {
+			known[number] = p.settings.NameOfNode(number)
+		}
 		supervise.Go(ctx, func() {
 			supervise.Every(ctx, networkPeriod, func() { supervise.Report(ctx, "FurtherNodes", p.followNodes(known)) })
 		})
@@ -224,20 +228,24 @@ func (p *controlPlane) furtherNodes() map[int]string {
 }
 
 // followNodes writes the files of further nodes that are not among the known ones,
-// forgets those of nodes that are gone, and changes known accordingly.
+// forgets those of nodes that are gone, and changes known accordingly. It removes what it
+// has written for a node that was removed meanwhile: no key of such a node is left.
 func (p *controlPlane) followNodes(known map[int]string) error {
 	var errs []error
-	now := p.furtherNodes()
-	for number, name := range now {
+	for number, name := range p.furtherNodes() {
 		if known[number] == name {
 			continue
 		}
-		if err := p.keepFurtherNode(number, name); err != nil {
-			errs = append(errs, err)
-			continue
+		err := p.keepFurtherNode(number, name)
+		if err == nil {
+			known[number] = name
 		}
-		known[number] = name
+		if there := p.settings.Node.Present(); len(there) > 0 && there[number] == "" {
+			err = errors.Join(err, tree.Remove(nodeDir(p.settings.node(number).DataDir)))
+		}
+		errs = append(errs, err)
 	}
+	now := p.furtherNodes()
 	for number := range known {
 		if now[number] == "" {
 			p.keys.Forget(nodeDir(p.settings.node(number).DataDir))

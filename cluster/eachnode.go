@@ -151,10 +151,13 @@ func (o *settings) checkEach() error {
 }
 
 // checkNodeNames returns an error if two nodes have the same name, or one that is too
-// long.
+// long. A node that is being removed has its name until that is done.
 func (o *settings) checkNodeNames() error {
 	names := map[string]int{}
-	for _, number := range o.NodeNumbers() {
+	for number := 1; number <= o.Node.Count; number++ {
+		if o.Node.each(number).State == NodeRemoved {
+			continue
+		}
 		name := o.NameOfNode(number)
 		if first, _, _ := strings.Cut(name, "."); len(first) > validation.DNS1123LabelMaxLength || len(name) > validation.DNS1123SubdomainMaxLength {
 			return wrong("NodeName", o.NodeName, "a further node would be called %s, which is too long for a host name: choose a shorter one", name)

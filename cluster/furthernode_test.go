@@ -111,6 +111,7 @@ func TestNodesThatCannotBe(t *testing.T) {
 		"Node.Each[1].State=gone: want one of adding, leaving and removed":             func(o *Options) { o.Node.Each = []EachNode{{}, {State: "gone"}} },
 		"Node.Number=2: this node has been removed":                                    func(o *Options) { o.Node.Number, o.Node.Each = 2, []EachNode{{}, {State: NodeLeaving}} },
 		"NodeName=m.example: nodes 2 and 3 of this machine would both be called b":     func(o *Options) { o.Node.Each = []EachNode{{}, {Name: "b"}, {Name: "b"}} },
+		"NodeName=m.example: nodes 2 and 3 of this machine would both be called m-3":   func(o *Options) { o.Node.Each = []EachNode{{}, {Name: "m-3.example", State: NodeLeaving}} },
 		"KubeletArgs=root-dir=/x: the nodes of this machine cannot share it":           func(o *Options) { o.Node.Each = []EachNode{{}, {KubeletArgs: []string{"root-dir=/x"}}} },
 	} {
 		o := withNodes(t, 3)
@@ -172,8 +173,12 @@ func TestEachNode(t *testing.T) {
 // that are removed.
 func TestFollowNodes(t *testing.T) {
 	o := withNodes(t, 3)
-	now := map[int]string{1: "m.example", 2: "m-2.example", 3: "m-3.example"}
-	o.Node.Present = func() map[int]string { return maps.Clone(now) }
+	now, vanishing := map[int]string{1: "m.example", 2: "m-2.example", 3: "m-3.example"}, 0
+	o.Node.Present = func() map[int]string {
+		names := maps.Clone(now)
+		delete(now, vanishing)
+		return names
+	}
 	s, err := complete(o)
 	if err != nil {
 		t.Fatal(err)
@@ -209,6 +214,13 @@ func TestFollowNodes(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(s.DataDir, "nodes", "2")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the directory of a node that was removed is there: %v", err)
+	}
+	now[5], vanishing = "brief", 5 // it is removed while its files are written
+	if err := p.followNodes(known); err != nil || known[5] != "" {
+		t.Errorf("known are %v, %v", known, err)
+	}
+	if _, err := os.Lstat(filepath.Join(s.DataDir, "nodes", "5", "node")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("keys of a node that was removed are there: %v", err)
 	}
 	now = nil // unknown
 	if names := s.present(); len(names) != 3 || names[1] != "m.example" {
