@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -26,7 +25,8 @@ type Nodes struct {
 }
 
 // ErrOldSupervisor reports that a supervisor of an earlier version runs the cluster,
-// which cannot change its nodes.
+// which cannot change its nodes. Its processes may be unable to read settings with
+// nodes that have come and gone.
 var ErrOldSupervisor = errors.New("its supervisor is of an earlier version")
 
 func nodesFile(runDir string) string { return runDir + "/nodes.json" }
@@ -34,20 +34,37 @@ func nodesFile(runDir string) string { return runDir + "/nodes.json" }
 // maxNodes bounds the nodes' file, in bytes.
 const maxNodes = 64 << 10
 
+// CheckSetNodes returns the error that SetNodes would return for the supervisor of a run
+// directory.
+func CheckSetNodes(runDir string) error {
+	_, err := changeable(runDir)
+	return err
+}
+
+// changeable returns the supervisor of a run directory, or an error if it cannot change
+// its nodes.
+func changeable(runDir string) (supervisor Process, err error) {
+	st, ok, err := Read(runDir)
+	if err != nil {
+		return supervisor, err
+	}
+	supervisor = Process{PID: st.PID, Start: st.Start}
+	if !ok || !supervisor.Running() {
+		return supervisor, fmt.Errorf("no supervisor runs in %s", runDir)
+	}
+	if !st.ChangesNodes {
+		return supervisor, ErrOldSupervisor
+	}
+	return supervisor, nil
+}
+
 // SetNodes makes the supervisor of a run directory run these nodes: it starts those
 // that are new, ends those that are not among them, and starts again what Several is
 // for. SetNodes returns when the supervisor was told, and may be called again.
 func SetNodes(runDir string, nodes Nodes) error {
-	st, ok, err := Read(runDir)
+	supervisor, err := changeable(runDir)
 	if err != nil {
 		return err
-	}
-	supervisor := Process{PID: st.PID, Start: st.Start}
-	if !ok || !supervisor.Running() {
-		return fmt.Errorf("no supervisor runs in %s", runDir)
-	}
-	if !st.ChangesNodes {
-		return ErrOldSupervisor
 	}
 	raw, err := json.Marshal(nodes)
 	if err != nil {
@@ -75,19 +92,7 @@ const changeSignal = syscall.SIGUSR1
 
 // readNodes reads the nodes' file.
 func readNodes(runDir string) (n Nodes, err error) {
-	f, err := os.OpenFile(nodesFile(runDir), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return n, err
-	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err == nil {
-		err = sharedfile.CheckOwner(f.Name(), info)
-	}
-	if err != nil {
-		return n, err
-	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxNodes))
+	raw, err := sharedfile.ReadOwn(nodesFile(runDir), maxNodes)
 	if err == nil {
 		err = json.Unmarshal(raw, &n)
 	}
@@ -179,6 +184,7 @@ func (s *supervisor) endChild(c *child, next fate) {
 	c.next = next
 	switch {
 	case c.status.PID != 0:
+		c.status.Ready = false // nobody waits for this instance
 		c.stop()
 	case next == leaves:
 		s.forget(c)

@@ -178,6 +178,9 @@ func TestSetNodes(t *testing.T) {
 		}
 	}
 	alone := s.untilNodes("control-plane", "node")
+	if err := CheckSetNodes(s.dir); err != nil {
+		t.Error(err)
+	}
 	set(true, 1, 2)
 	two := s.until("both are started again", func(st Status) bool {
 		return len(st.Processes) == 3 && st.Processes[0].Ready && st.Processes[1].Ready && st.Processes[2].Ready &&
@@ -238,8 +241,10 @@ func TestNodesThatComeBackAndFail(t *testing.T) {
 func TestSupervisorsThatCannotChangeNodes(t *testing.T) {
 	s := supervise(t, "works")
 	s.until("both are ready", bothReady)
-	if err := SetNodes(s.dir, Nodes{}); !errors.Is(err, ErrOldSupervisor) {
-		t.Error(err)
+	for _, err := range []error{SetNodes(s.dir, Nodes{}), CheckSetNodes(s.dir)} {
+		if !errors.Is(err, ErrOldSupervisor) {
+			t.Error(err)
+		}
 	}
 	if err := SetNodes(t.TempDir(), Nodes{}); err == nil || errors.Is(err, ErrOldSupervisor) {
 		t.Error(err)
