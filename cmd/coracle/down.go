@@ -164,7 +164,9 @@ func stopAndLock(ctx context.Context, rec host.Record) (*sharedfile.Lock, error)
 	if err := rec.CheckOwn(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(rec.StopNodesCommand(ctx, stopTimeout), rec.Stop(ctx, stopTimeout)); err != nil {
+	nodes, err := rec.StopNodesCommand(ctx, stopTimeout)
+	defer func() { _ = release(nodes) }()
+	if err := errors.Join(err, rec.Stop(ctx, stopTimeout)); err != nil {
 		return nil, err
 	}
 	lock, err := host.LockData(ctx, rec.DataDir, rec.Name, time.Second)

@@ -65,7 +65,7 @@ func (s *Settings) flags() []flag {
 		{name: "bundle", key: "bundle", text: &s.Options.Node.BundleDir, field: "Node.BundleDir", path: true, usage: "directory of the container runtime (default: the directory bundle next to this binary)"},
 		{name: "bind-address", key: "bindAddress", text: &s.Options.BindAddress, field: "BindAddress", usage: "address the API server listens on"},
 		{name: "secure-port", key: "securePort", num: &s.Options.Ports.Secure, field: "Ports.Secure", usage: "port of the API server (default 6443; further clusters take the next free one)"},
-		{name: nodesFlag, key: nodesFlag, num: &s.Nodes, fixed: noFewer("no kubelet would manage its running containers"), usage: "how many nodes on this machine, 0 for a control plane alone"},
+		{name: nodesFlag, key: nodesFlag, num: &s.Nodes, fixed: noFewer("no kubelet would manage its running containers (coracle node remove removes a node)"), usage: "how many nodes on this machine, 0 for a control plane alone"},
 		{name: "simulated-nodes", key: "simulatedNodes.count", num: &s.Options.Simulated.Count, field: "Simulated", usage: "number of further nodes without machines, whose containers are timers"},
 		{name: "simulated-node-resources", key: "simulatedNodes.resources", pairs: &s.Options.Simulated.Resources, quantities: true, usage: "capacity of each simulated node (default cpu=32,memory=256Gi,ephemeral-storage=1Ti,pods=110)"},
 		{name: "simulated-node-labels", key: "simulatedNodes.labels", pairs: &s.Options.Simulated.Labels, usage: "labels of the simulated nodes, such as pool=blue"},

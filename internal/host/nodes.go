@@ -155,12 +155,8 @@ func (s *Settings) arrangeNodes(kept *Settings, listed []cluster.EachNode) []Cha
 		}
 		was, now := s.eachNode(number), listed[i]
 		now.State = was.State
-		standard := (cluster.Options{NodeName: s.Options.NodeName}).NameOfNode(number)
-		if now.Name == "" {
+		if now.Name == "" || now.Name == s.ClusterOptions().NameOfNode(number) {
 			now.Name = was.Name
-		}
-		if now.Name == standard {
-			now.Name = ""
 		}
 		s.setNode(number, now)
 		if i >= kept.Nodes || reflect.DeepEqual(was, now) {
@@ -207,20 +203,18 @@ func (rec Record) LockNodes(ctx context.Context, timeout time.Duration) (*shared
 }
 
 // StopNodesCommand ends a command that adds or removes nodes of the cluster, as
-// Record.Stop does.
-func (rec Record) StopNodesCommand(ctx context.Context, timeout time.Duration) error {
-	if _, err := os.Lstat(filepath.Join(rec.RunDirectory(), nodesLock)); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// Record.Stop does. No other one begins until the lock is released. It returns no lock
+// if the directory of sockets is gone or full: there no command begins, either.
+func (rec Record) StopNodesCommand(ctx context.Context, timeout time.Duration) (*sharedfile.Lock, error) {
 	lock, err := rec.LockNodes(ctx, 0)
 	if held := (*sharedfile.HeldError)(nil); errors.As(err, &held) {
 		if err := StopHolder(ctx, held.Holder, timeout); err != nil {
-			return err
+			return nil, err
 		}
 		lock, err = rec.LockNodes(ctx, 2*time.Second)
 	}
-	if err != nil {
-		return err
+	if errors.Is(err, fs.ErrNotExist) || NoRoom(err) {
+		return nil, nil
 	}
-	return lock.Release()
+	return lock, err
 }

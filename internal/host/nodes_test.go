@@ -157,6 +157,20 @@ func TestChangesOfNodes(t *testing.T) {
 	}
 }
 
+// A list may name nodes as they are called anyway, also when it is given again.
+func TestListWithUsualNames(t *testing.T) {
+	kept := withNodes("/data", 3)
+	kept.Options.Node.Each = []cluster.EachNode{{}, {Name: "host-2"}}
+	given := Settings{Nodes: 4, Options: cluster.Options{Node: &cluster.NodeOptions{Each: []cluster.EachNode{{}, {Name: "host-2"}, {Name: "host-3"}, {Name: "host-4"}}}}}
+	now, changes := kept.With(given, []string{"nodes"})
+	if len(changes) != 1 || changes[0].Flag != "nodes" || changes[0].Refused != "" {
+		t.Errorf("it changes %v, want the number alone", changes)
+	}
+	if names := now.ClusterOptions().NodeNames(); !slices.Equal(names, []string{"host", "host-2", "host-3", "host-4"}) {
+		t.Errorf("they are called %v", names)
+	}
+}
+
 // A list names the nodes that there are, in order. A new one comes after them.
 func TestListAfterARemoval(t *testing.T) {
 	kept := withNodes("/data", 3)
@@ -241,14 +255,18 @@ func TestLockNodes(t *testing.T) {
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // nobody is there to be ended
-		if err := rec.StopNodesCommand(t.Context(), 0); err != nil {
-			t.Error(err)
-		}
+	if lock, err = rec.StopNodesCommand(t.Context(), 0); err != nil { // nobody is there to be ended
+		t.Fatal(err)
+	}
+	if _, err := rec.LockNodes(t.Context(), 0); !errors.As(err, &held) {
+		t.Errorf("a command while the cluster is being stopped: %v", err)
+	}
+	if err := lock.Release(); err != nil {
+		t.Error(err)
 	}
 	rec.RunDir = filepath.Join(rec.RunDir, "none")
-	if err := rec.StopNodesCommand(t.Context(), 0); err != nil {
-		t.Errorf("without the directory of sockets: %v", err)
+	if lock, err := rec.StopNodesCommand(t.Context(), 0); lock != nil || err != nil {
+		t.Errorf("without the directory of sockets: %v, %v", lock, err)
 	}
 }
 
@@ -270,7 +288,10 @@ func TestStopNodesCommand(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- holder.Wait() }()
-	if err := rec.StopNodesCommand(t.Context(), time.Minute); err != nil {
+	if lock, err = rec.StopNodesCommand(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Release(); err != nil {
 		t.Error(err)
 	}
 	<-ended //nolint:errcheck // it was ended by a signal
