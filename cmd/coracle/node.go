@@ -118,7 +118,7 @@ func nodesOf(ctx context.Context, rec host.Record) (nodeList, error) {
 	}
 	registered := map[string]*v1.Node{}
 	if rec.Running() {
-		client, err := adminClient(rec)
+		client, err := adminClient(rec, answerTimeout)
 		if err != nil {
 			return nil, err
 		}
@@ -139,6 +139,9 @@ func listNodes(settings host.Settings, running bool, registered map[string]*v1.N
 	o, list := settings.ClusterOptions(), nodeList{}
 	for _, number := range settings.NodesLeft() {
 		n := nodeStatus{Name: o.NameOfNode(number), Number: number}
+		if given := lastArgument(o.KubeletArgs, "hostname-override"); given != "" {
+			n.Name = given // several nodes do not have it
+		}
 		node := registered[n.Name]
 		if node != nil {
 			n.Labels = node.Labels
@@ -166,12 +169,14 @@ func listNodes(settings host.Settings, running bool, registered map[string]*v1.N
 	return list
 }
 
-// adminClient returns a client with the rights of the cluster's admin.
-func adminClient(rec host.Record) (kubernetes.Interface, error) {
+// adminClient returns a client with the rights of the cluster's admin, whose requests
+// end after timeout.
+func adminClient(rec host.Record, timeout time.Duration) (kubernetes.Interface, error) {
 	config, _, err := adminOf(rec)
 	if err != nil {
 		return nil, err
 	}
+	config.Timeout = timeout
 	return kubernetes.NewForConfig(config)
 }
 
@@ -184,21 +189,38 @@ func changeNodes(ctx context.Context, name string, timeout time.Duration, do fun
 	if timeout <= 0 {
 		return fmt.Errorf("--timeout=%v: want a duration, such as 2m", timeout)
 	}
-	rec, err := mustFind(host.NewRegistry(host.Root()), name)
+	registry := host.NewRegistry(host.Root())
+	rec, err := findRunning(registry, name)
 	if err != nil {
 		return err
-	}
-	if !rec.Running() {
-		return stoppedError(name)
 	}
 	lock, err := rec.LockNodes(ctx, timeout)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
+	if rec, err = findRunning(registry, name); err != nil { // it may have ended meanwhile
+		return err
+	}
+	err = processes.CheckSetNodes(rec.RunDirectory())
+	if errors.Is(err, processes.ErrOldSupervisor) {
+		err = fmt.Errorf("cluster %s: %w: run coracle restart %s, and then this command again", name, err, name)
+	}
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return do(ctx, rec)
+}
+
+// findRunning returns the record of a cluster that must run.
+func findRunning(registry host.Registry, name string) (host.Record, error) {
+	rec, err := mustFind(registry, name)
+	if err == nil && !rec.Running() {
+		err = stoppedError(name)
+	}
+	return rec, err
 }
 
 // changeSettings changes which nodes a running cluster has, in its settings and its
@@ -206,12 +228,9 @@ func changeNodes(ctx context.Context, name string, timeout time.Duration, do fun
 func changeSettings(ctx context.Context, name string, change func(s *host.Settings) error) (s host.Settings, err error) {
 	registry := host.NewRegistry(host.Root())
 	err = registry.Locked(ctx, func() error {
-		rec, err := mustFind(registry, name)
+		rec, err := findRunning(registry, name) // another command may be removing it
 		if err != nil {
 			return err
-		}
-		if !rec.Running() { // another command may be removing it
-			return stoppedError(name)
 		}
 		if s, err = host.ReadSettings(rec.DataDir); err != nil {
 			return err
@@ -230,11 +249,7 @@ func changeSettings(ctx context.Context, name string, change func(s *host.Settin
 
 // runNodes makes the supervisor of a cluster run the nodes of its settings.
 func runNodes(rec host.Record, s host.Settings) error {
-	err := processes.SetNodes(rec.RunDirectory(), nodesToRun(s))
-	if errors.Is(err, processes.ErrOldSupervisor) {
-		return fmt.Errorf("cluster %s: %w: run coracle restart %s, and then this command again", rec.Name, err, rec.Name)
-	}
-	return err
+	return processes.SetNodes(rec.RunDirectory(), nodesToRun(s))
 }
 
 // nodesToRun returns which nodes the supervisor of a cluster runs.

@@ -30,8 +30,9 @@ type newNode struct {
 func addNodeCommand(clusterName *string) *cobra.Command {
 	n := &newNode{timeout: 2 * time.Minute}
 	cmd := &cobra.Command{
-		Use:   "add [NODE]",
-		Short: "Add a node to a running cluster, and return when it is ready",
+		Use:     "add [NODE]",
+		Aliases: []string{"create"},
+		Short:   "Add a node to a running cluster, and return when it is ready",
 		Long: `Add a node to a running cluster, and return when it is ready.
 
 The node is called like the machine with its number, such as host-4, unless a name
@@ -96,7 +97,10 @@ func (n *newNode) add(ctx context.Context, out io.Writer, rec host.Record, node 
 	}
 	o := settings.ClusterOptions()
 	name := o.NameOfNode(number)
-	if err := errors.Join(cluster.Prepare(o), runNodes(rec, settings)); err != nil {
+	if err = cluster.Prepare(o); err == nil {
+		err = runNodes(rec, settings)
+	}
+	if err != nil {
 		return fmt.Errorf("add node %s: %w", name, err)
 	}
 	err = awaitProcesses(ctx, rec, func(all map[string]processes.Process) bool {
@@ -156,7 +160,7 @@ func checkNewNode(ctx context.Context, rec host.Record, s host.Settings, number 
 	if err := host.CheckRanges(s, others); err != nil {
 		return err
 	}
-	client, err := adminClient(rec)
+	client, err := adminClient(rec, answerTimeout) // others wait for the registry
 	if err != nil {
 		return err
 	}

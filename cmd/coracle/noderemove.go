@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ func removeNodeCommand(clusterName *string) *cobra.Command {
 	r := &nodeRemoval{timeout: 5 * time.Minute}
 	cmd := &cobra.Command{
 		Use:     "remove NODE",
-		Aliases: []string{"rm"},
+		Aliases: []string{"rm", "delete"},
 		Short:   "Drain a node of this machine and remove it from a running cluster",
 		Long: `Drain a node of this machine and remove it from a running cluster, with its
 containers and files.
@@ -71,7 +72,7 @@ func (r *nodeRemoval) remove(ctx context.Context, rec host.Record) error {
 	case number == 1:
 		return fmt.Errorf("node %s is the machine itself, with the control plane: remove the cluster with coracle down --name=%s", r.node, rec.Name)
 	}
-	client, err := adminClient(rec)
+	client, err := adminClient(rec, r.timeout)
 	if err != nil {
 		return err
 	}
@@ -118,12 +119,8 @@ func (r *nodeRemoval) unfinished(rec host.Record, err error) error {
 // empty drains the node. It returns an error, and changes nothing, if something on the
 // node would be lost.
 func (r *nodeRemoval) empty(ctx context.Context, rec host.Record, client kubernetes.Interface, number int) error {
-	volumes, err := host.VolumesOfNode(rec.DataDir, number)
-	if err != nil {
+	if err := r.refuseVolumes(rec, number); err != nil {
 		return err
-	}
-	if len(volumes) > 0 {
-		return fmt.Errorf("node %s has the data of volumes (%s): delete their claims, or give --force to lose them", r.node, strings.Join(volumes, ", "))
 	}
 	node, err := client.CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -133,7 +130,7 @@ func (r *nodeRemoval) empty(ctx context.Context, rec host.Record, client kuberne
 		return fmt.Errorf("ask the API server of cluster %s: %w", rec.Name, err)
 	}
 	helper := &drain.Helper{
-		Ctx: ctx, Client: client, GracePeriodSeconds: -1, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true, Timeout: r.timeout, Out: r.out, ErrOut: io.Discard,
+		Ctx: ctx, Client: client, GracePeriodSeconds: -1, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true, Timeout: r.timeout, Out: r.out, ErrOut: os.Stderr,
 		EvictErrorRetryDelay: evictionRetry,
 	}
 	if _, errs := helper.GetPodsForDeletion(r.node); len(errs) > 0 {
@@ -146,15 +143,25 @@ func (r *nodeRemoval) empty(ctx context.Context, rec host.Record, client kuberne
 	if err := drain.RunNodeDrain(helper, r.node); err != nil {
 		return fmt.Errorf("drain node %s: %w; it stays cordoned, until coracle kubectl uncordon %s", r.node, err, r.node)
 	}
-	return nil
+	return r.refuseVolumes(rec, number) // a pod may have come before the node was cordoned
+}
+
+// refuseVolumes returns an error if volumes on the node have data.
+func (r *nodeRemoval) refuseVolumes(rec host.Record, number int) error {
+	volumes, err := host.VolumesOfNode(rec.DataDir, number)
+	if err == nil && len(volumes) > 0 {
+		err = fmt.Errorf("node %s has the data of volumes (%s): delete their claims, or give --force to lose them", r.node, strings.Join(volumes, ", "))
+	}
+	return err
 }
 
 // evictionRetry is the time after which an eviction that a PodDisruptionBudget has
 // refused is tried again.
 const evictionRetry = time.Second
 
-// end ends the processes and containers of the node, and removes what the API server
-// and the machine have of it, except for its files.
+// end ends the processes and containers of the node, and removes what the machine and
+// the API server have of it, except for its files. Containers end first: when the node is
+// gone, its pods run elsewhere soon, and some may run once only.
 func (r *nodeRemoval) end(ctx context.Context, rec host.Record, settings host.Settings, client kubernetes.Interface, number int) error {
 	if err := runNodes(rec, settings); err != nil {
 		return err
@@ -166,11 +173,11 @@ func (r *nodeRemoval) end(ctx context.Context, rec host.Record, settings host.Se
 		return fmt.Errorf("end the process of node %s: %w", r.node, err)
 	}
 	stage("the process of node %s has ended", r.node)
-	if err := client.CoreV1().Nodes().Delete(ctx, r.node, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete the object of node %s: %w", r.node, err)
-	}
 	if err := cluster.PurgeNode(ctx, settings.ClusterOptions(), number); err != nil {
 		return err
+	}
+	if err := client.CoreV1().Nodes().Delete(ctx, r.node, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete the object of node %s: %w", r.node, err)
 	}
 	return deletePods(ctx, client, r.node)
 }
