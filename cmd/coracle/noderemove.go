@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubectl/pkg/drain"
 
 	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/dns"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes"
 )
@@ -173,6 +174,9 @@ func (r *nodeRemoval) end(ctx context.Context, rec host.Record, settings host.Se
 		return fmt.Errorf("end the process of node %s: %w", r.node, err)
 	}
 	stage("the process of node %s has ended", r.node)
+	if err := dns.Withdraw(ctx, client, r.node); err != nil { // otherwise pods would go on asking it for names
+		return err
+	}
 	if err := cluster.PurgeNode(ctx, settings.ClusterOptions(), number); err != nil {
 		return err
 	}

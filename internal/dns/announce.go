@@ -2,10 +2,12 @@ package dns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 )
 
@@ -158,6 +161,24 @@ func (s *Server) service() *v1.Service {
 	return service
 }
 
+// sliceName returns the name of the EndpointSlice of the server on a node.
+func sliceName(node string, t discoveryv1.AddressType) string {
+	return serviceName + "-" + node + "-" + strings.ToLower(string(t))
+}
+
+// Withdraw deletes the EndpointSlices of the server on a node that is gone, which the
+// server has left if it was killed.
+func Withdraw(ctx context.Context, client kubernetes.Interface, node string) error {
+	var errs []error
+	for _, t := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+		err := client.DiscoveryV1().EndpointSlices(serviceNamespace).Delete(ctx, sliceName(node, t), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete EndpointSlice %s: %w", sliceName(node, t), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (s *Server) endpointSlices() []*discoveryv1.EndpointSlice {
 	byType := map[discoveryv1.AddressType][]string{}
 	for _, text := range s.config.Addresses {
@@ -180,13 +201,9 @@ func (s *Server) endpointSlices() []*discoveryv1.EndpointSlice {
 	}
 	var out []*discoveryv1.EndpointSlice
 	for t, addresses := range byType {
-		suffix := "-ipv4"
-		if t == discoveryv1.AddressTypeIPv6 {
-			suffix = "-ipv6"
-		}
 		out = append(out, &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: serviceName + "-" + s.config.NodeName + suffix, Namespace: serviceNamespace,
+				Name: sliceName(s.config.NodeName, t), Namespace: serviceNamespace,
 				Labels: map[string]string{discoveryv1.LabelServiceName: serviceName, discoveryv1.LabelManagedBy: managedBy},
 			},
 			AddressType: t,

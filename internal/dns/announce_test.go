@@ -48,6 +48,33 @@ func TestAnnounceTogether(t *testing.T) {
 	}
 }
 
+// What the server of one node has left is withdrawn, and not what others announce.
+func TestWithdraw(t *testing.T) {
+	gone := &Server{config: Config{Addresses: []string{"10.0.0.2", "fd00::2"}, NodeName: "b", Port: 53}}
+	other := &Server{config: Config{Addresses: []string{"10.0.0.1"}, NodeName: "a", Port: 53}}
+	kubernetes := fake.NewSimpleClientset()
+	for _, slice := range append(gone.endpointSlices(), other.endpointSlices()...) {
+		if err := kubernetes.Tracker().Add(slice); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := Withdraw(t.Context(), kubernetes, "b"); err != nil {
+			t.Error(err)
+		}
+	}
+	left, err := kubernetes.DiscoveryV1().EndpointSlices(serviceNamespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(left.Items) != 1 || left.Items[0].Name != "kube-dns-a-ipv4" {
+		t.Errorf("left %+v, %v", left, err)
+	}
+	kubernetes.PrependReactor("delete", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("no")
+	})
+	if err := Withdraw(t.Context(), kubernetes, "a"); err == nil {
+		t.Error("a failure is no error")
+	}
+}
+
 // TestWhatIsAnnouncedIsKept deletes and changes what the server announces, and
 // expects it to be restored, and to be gone after the server.
 func TestWhatIsAnnouncedIsKept(t *testing.T) {
