@@ -131,7 +131,7 @@ func TestNodesThatCannotBe(t *testing.T) {
 // removed leaves the numbers of the others as they are.
 func TestEachNode(t *testing.T) {
 	o := withNodes(t, 4)
-	o.KubeletArgs = []string{"v=2"}
+	o.KubeletArgs = []string{"pods-per-core=2"}
 	o.Node.Each = []EachNode{
 		{}, {Name: "beta.example", Labels: map[string]string{"c": "d", "a": "b"}, Taints: []string{"x:NoSchedule", "y=1:NoExecute"}, KubeletArgs: []string{"max-pods=3"}},
 		{State: NodeRemoved},
@@ -147,7 +147,7 @@ func TestEachNode(t *testing.T) {
 	if second.NodeName != "beta.example" || second.member().HostName != "beta" || s.node(4).nodeAddress().String() != "10.212.0.4" {
 		t.Errorf("the second one is %s, and the fourth has %s", second.NodeName, s.node(4).nodeAddress())
 	}
-	if got, want := second.KubeletArgsOf(2), []string{"v=2", "node-labels=a=b,c=d", "register-with-taints=x:NoSchedule,y=1:NoExecute", "max-pods=3"}; !slices.Equal(got, want) {
+	if got, want := second.KubeletArgsOf(2), []string{"pods-per-core=2", "node-labels=a=b,c=d", "register-with-taints=x:NoSchedule,y=1:NoExecute", "max-pods=3"}; !slices.Equal(got, want) {
 		t.Errorf("arguments %q, want %q", got, want)
 	}
 	if got := s.KubeletArgsOf(4); !slices.Equal(got, o.KubeletArgs) {
