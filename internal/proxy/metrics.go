@@ -121,8 +121,8 @@ func (m *metrics) synced(full bool, took time.Duration, err error) {
 
 // applied records what rules that were applied say.
 func (m *metrics) applied(rules Rules, changes endpointChanges) {
-	for _, change := range changes {
-		m.programming.WithLabelValues(change.family).Observe(time.Since(change.at).Seconds())
+	for _, change := range changes { // anybody may write a time to come, and no sum may fall
+		m.programming.WithLabelValues(change.family).Observe(max(0, time.Since(change.at)).Seconds())
 	}
 	internal, external := map[v1.IPFamily]int{}, map[v1.IPFamily]int{}
 	for name, p := range rules.Services {

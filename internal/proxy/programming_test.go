@@ -66,5 +66,8 @@ func TestNetworkProgramming(t *testing.T) {
 		p.state.setSlice(same)
 		apply()
 		shown(`count{ip_family="IPv4"} 1`)
+		p.state.setSlice(changed("web-2", "web", time.Now().Add(time.Hour)))
+		apply()
+		shown(`count{ip_family="IPv4"} 2`, `sum{ip_family="IPv4"} 3.5`)
 	})
 }
