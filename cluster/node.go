@@ -134,6 +134,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	n.proxy.Table = o.Node.NFTable
 	n.proxy.NodeName, n.proxy.ClusterCIDR = o.NodeName, o.ClusterCIDR
 	n.proxy.HealthzPort, n.proxy.MetricsPort = o.Ports.ProxyHealthz, o.Ports.ProxyMetrics
+	n.proxy.ConntrackMaxPerCore = 0 // it is the machine's limit, which stays when the cluster is gone
 	n.dns = component.NewDNS()
 	k.Config.Configuration.ClusterDomain = n.dns.Domain
 	n.dns.Announce = k.Config.Configuration.ClusterDNS

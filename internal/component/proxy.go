@@ -31,12 +31,14 @@ import (
 // Proxy makes Services reachable on one node.
 type Proxy struct {
 	// These are defaults of flags and of fields of the file of --config: the name of
-	// the node, the ranges of pods, and the ports of /healthz and /metrics, 0 for
-	// none. They are set before AddFlags.
-	NodeName    string
-	ClusterCIDR string
-	HealthzPort int
-	MetricsPort int
+	// the node, the ranges of pods, the ports of /healthz and /metrics, 0 for none, and
+	// how many connections the kernel tracks for each processor, 0 for its own limit.
+	// They are set before AddFlags.
+	NodeName            string
+	ClusterCIDR         string
+	HealthzPort         int
+	MetricsPort         int
+	ConntrackMaxPerCore int32
 	// Table is the nftables table; each cluster on a machine has its own.
 	Table   string
 	Cleanup bool
@@ -51,7 +53,7 @@ type Proxy struct {
 
 // NewProxy returns upstream's defaults.
 func NewProxy() *Proxy {
-	return &Proxy{Table: "kube-proxy", HealthzPort: 10256, MetricsPort: 10249, source: proxySource{ignored: ignoredProxyFlags()}}
+	return &Proxy{Table: "kube-proxy", HealthzPort: 10256, MetricsPort: 10249, ConntrackMaxPerCore: 32 << 10, source: proxySource{ignored: ignoredProxyFlags()}}
 }
 
 // AddFlags binds the flags to fs.
@@ -67,6 +69,7 @@ func (p *Proxy) defaults() *configv1alpha1.KubeProxyConfiguration {
 	c := configv1alpha1.Defaults()
 	c.HostnameOverride, c.ClusterCIDR = p.NodeName, p.ClusterCIDR
 	c.HealthzBindAddress, c.MetricsBindAddress = listenAt("0.0.0.0", p.HealthzPort), listenAt("127.0.0.1", p.MetricsPort)
+	c.Conntrack.MaxPerCore = new(p.ConntrackMaxPerCore)
 	return c
 }
 

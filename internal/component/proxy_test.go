@@ -165,8 +165,8 @@ func TestKubeadmsProxyFile(t *testing.T) {
 // any case.
 func TestProxyFileInACluster(t *testing.T) {
 	p := NewProxy()
-	p.NodeName, p.ClusterCIDR, p.HealthzPort, p.MetricsPort = "n1", "10.1.0.0/16", 12000, 0
-	s, err := proxyWith(t, p, "--config=FILE", proxyHead+"hostnameOverride: other\nbindAddress: \"::\"\nconntrack: {maxPerCore: 0, tcpCloseWaitTimeout: 0s}\nnftables: {masqueradeBit: 20}\n").load()
+	p.NodeName, p.ClusterCIDR, p.HealthzPort, p.MetricsPort, p.ConntrackMaxPerCore = "n1", "10.1.0.0/16", 12000, 0, 0
+	s, err := proxyWith(t, p, "--config=FILE", proxyHead+"hostnameOverride: other\nbindAddress: \"::\"\nconntrack: {tcpCloseWaitTimeout: 0s}\nnftables: {masqueradeBit: 20}\n").load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +178,9 @@ func TestProxyFileInACluster(t *testing.T) {
 	}
 	if !slices.Equal(s.warnings, []string{"hostnameOverride has no effect: the node is n1"}) {
 		t.Errorf("warnings %q", s.warnings)
+	}
+	if s, err = proxyWith(t, p, "--config=FILE", proxyHead+"conntrack: {maxPerCore: 7}\n").load(); err != nil || *s.config.Conntrack.MaxPerCore != 7 {
+		t.Errorf("a file with maxPerCore means %+v, %v", s, err)
 	}
 }
 
