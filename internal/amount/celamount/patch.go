@@ -76,42 +76,37 @@ func checkOperation(variables interpreter.Activation, operation traits.Indexer) 
 
 // checkSource checks the value in the object that a JSON pointer names. It checks
 // the whole of a list, because earlier operations may change the indices in it. A
-// value that the object does not have is that of an earlier operation.
+// value that the object does not have is that of an earlier operation. Only what the
+// pointer names is converted: an expression may have an operation for each of
+// thousands of fields.
 func checkSource(object any, pointer string) error {
-	source := contentOf(object)
-	if source == nil {
+	at := types.DefaultTypeAdapter.NativeToValue(object)
+	if _, ok := at.(traits.Mapper); !ok {
 		return errUnknownObject
 	}
-	var at any = source
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")
 	_, steps, _ := strings.Cut(pointer, "/")
 	for step := range strings.SplitSeq(steps, "/") {
-		fields, ok := at.(map[string]any)
+		fields, ok := at.(traits.Mapper)
 		if !ok {
 			break
 		}
-		if at, ok = fields[unescape.Replace(step)]; !ok {
+		if at, ok = fields.Find(types.String(unescape.Replace(step))); !ok {
 			return nil
 		}
+		if types.IsUnknownOrError(at) {
+			return errUnknownObject
+		}
 	}
-	return checkContent(at)
-}
-
-// contentOf returns an object as JSON decodes it, nil if there is none. Expressions
-// have it in that form or as a value of its Go type.
-func contentOf(object any) map[string]any {
-	if value, ok := object.(ref.Val); ok {
-		object = value.Value()
+	raw, err := json.Marshal(at.Value())
+	if err != nil {
+		return err
 	}
-	if content, ok := object.(map[string]any); ok {
-		return content
+	var content any
+	if err := json.Unmarshal(raw, &content); err != nil {
+		return err
 	}
-	var content map[string]any
-	raw, err := json.Marshal(object)
-	if err != nil || json.Unmarshal(raw, &content) != nil {
-		return nil
-	}
-	return content
+	return checkContent(content)
 }
 
 // checkContent returns an error if a value, as JSON decodes it, contains a

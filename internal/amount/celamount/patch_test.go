@@ -5,10 +5,14 @@ import (
 	"testing"
 
 	"github.com/google/cel-go/cel"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/cel/common"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/mutation"
+
+	"github.com/coracle-io/coracle/internal/costtest"
 )
 
 // patchEnvironment returns the environment of expressions that return JSON
@@ -92,5 +96,33 @@ func TestBoundQuantitiesInPatches(t *testing.T) {
 	}
 	if _, _, err := program.Eval(map[string]any{"object": nil}); err == nil || !strings.Contains(err.Error(), "does not have") {
 		t.Errorf("without an object: %v", err)
+	}
+}
+
+// TestSourcesInObjectsOfGoTypes checks copies within an object that is a value of its
+// Go type, and that one of a short text does not cost what the whole object costs.
+func TestSourcesInObjectsOfGoTypes(t *testing.T) {
+	large := strings.Repeat("text ", 1<<17)
+	object := common.SchemalessTypedToVal(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"cpu": "1e900000000", "a/b": "1", "large": large}},
+		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "a"}, {Name: "b", Args: []string{"1e-900000000"}}}},
+	})
+	for pointer, refused := range map[string]bool{
+		"/metadata/annotations/cpu":   true,
+		"/metadata/annotations":       true,
+		"/spec":                       true,
+		"/spec/containers/0":          true,
+		"/metadata/annotations/a~1b":  false,
+		"/metadata/annotations/large": false,
+		"/metadata/labels/app":        false,
+		"/metadata/name":              false,
+		"/spec/nodeName/x":            false,
+	} {
+		if err := checkSource(object, pointer); (err != nil) != refused {
+			t.Errorf("%s: %v", pointer, err)
+		}
+	}
+	if c := costtest.Of(t, func() { _ = checkSource(object, "/metadata/name") }); c.Bytes >= uint64(len(large)) {
+		t.Errorf("a copy of the name costs %d bytes", c.Bytes)
 	}
 }
