@@ -38,8 +38,9 @@ const (
 	failedOpenAnnotation = "alpha.image-policy.k8s.io/" + failedOpen
 )
 
-// cachedReviews is how many answers of the webhook are kept.
-const cachedReviews = 1024
+// cachedReviews is how many answers of the webhook are kept, and largestReview the
+// largest of them, in bytes.
+const cachedReviews, largestReview = 1024, 64 << 10
 
 // imagePolicy is the configuration of ImagePolicyWebhook.
 type imagePolicy struct {
@@ -227,6 +228,8 @@ func (p imagePolicyWebhook) review(ctx context.Context, spec imagepolicyv1alpha1
 	if review.Status.Allowed {
 		ttl = p.allowTTL
 	}
-	p.answers.Add(key, review.Status, ttl)
+	if body, err := result.Raw(); err == nil && len(body) <= largestReview {
+		p.answers.Add(key, review.Status, ttl)
+	}
 	return review.Status, nil
 }

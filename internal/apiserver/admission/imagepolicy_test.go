@@ -22,7 +22,8 @@ import (
 )
 
 // imageServer is a webhook that refuses images with "bad" in their names, gives a
-// reason if it is "very-bad", and fails for "broken" ones.
+// reason if it is "very-bad", a large answer for "large" ones, and fails for "broken"
+// ones.
 type imageServer struct {
 	mu    sync.Mutex // guards asked
 	asked []imagepolicyv1alpha1.ImageReviewSpec
@@ -40,6 +41,9 @@ func (s *imageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	images := fmt.Sprint(review.Spec.Containers)
 	review.Status.Allowed = !strings.Contains(images, "bad")
 	review.Status.AuditAnnotations = map[string]string{"seen": "yes"}
+	if strings.Contains(images, "large") {
+		review.Status.AuditAnnotations["seen"] = strings.Repeat("yes", largestReview)
+	}
 	if strings.Contains(images, "very-bad") {
 		review.Status.Reason = "not signed"
 	}
@@ -167,6 +171,7 @@ func TestImagePolicyIsRemembered(t *testing.T) {
 		"refused long ago": {"", 31 * time.Second, "bad", 2},
 		"a short time":     {"allowTTL: 2", 3 * time.Second, "good", 2},
 		"never":            {"denyTTL: -1", time.Nanosecond, "bad", 2},
+		"a large answer":   {"", time.Second, "large", 2},
 	} {
 		if got := ask(t, test.settings, test.wait, test.image); got != test.calls {
 			t.Errorf("%s: the webhook was asked %d times, want %d", name, got, test.calls)
