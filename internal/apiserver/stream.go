@@ -80,27 +80,29 @@ func (s *httpStream) send(frames []byte) error {
 	return s.control.Flush()
 }
 
-// write writes frames, compressed if the stream is. The frames can be read at once:
-// readers of gzip keep the last block of a member until the next one begins, so an
-// empty block follows the frames.
+// write writes frames, compressed if the stream is, at once: a client that does not
+// read holds no compressor, which takes more memory than most frames.
 func (s *httpStream) write(frames []byte) error {
-	if !s.compressed || len(frames) == 0 {
-		_, err := s.w.Write(frames)
-		return err
+	if s.compressed && len(frames) > 0 {
+		frames = compressed(frames)
 	}
+	_, err := s.w.Write(frames)
+	return err
+}
+
+// compressed returns frames as a gzip member. They can be read at once: readers of
+// gzip keep the last block of a member until the next one begins, so an empty block
+// follows the frames.
+func compressed(frames []byte) []byte {
+	var member bytes.Buffer // whose Write has no errors
 	w := compressors.Get().(*gzip.Writer)
-	defer func() {
-		w.Reset(nil) // the pool holds no client
-		compressors.Put(w)
-	}()
-	w.Reset(s.w)
-	if _, err := w.Write(frames); err != nil {
-		return err
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return w.Close()
+	w.Reset(&member)
+	_, _ = w.Write(frames)
+	_ = w.Flush()
+	_ = w.Close()
+	w.Reset(nil) // the pool holds no frames
+	compressors.Put(w)
+	return member.Bytes()
 }
 
 // check aborts a send that takes longer than streamPatience.

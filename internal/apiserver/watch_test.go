@@ -200,6 +200,46 @@ func (r reader) Write(frames []byte) (int, error) {
 	return r.ResponseRecorder.Write(frames)
 }
 
+// chunks is a client that keeps what each write sends.
+type chunks struct {
+	*httptest.ResponseRecorder
+	sent [][]byte
+}
+
+func (c *chunks) Write(data []byte) (int, error) {
+	if len(data) > 0 {
+		c.sent = append(c.sent, bytes.Clone(data))
+	}
+	return c.ResponseRecorder.Write(data)
+}
+
+// TestCompressedEventsAreOneWrite checks that nothing is compressed while the client of
+// a watch reads: each write is a whole gzip member.
+func TestCompressedEventsAreOneWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apiservertest.StartInProcess(t)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, mapsPath+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5", nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		client := &chunks{ResponseRecorder: httptest.NewRecorder()}
+		s.Handler().ServeHTTP(client, r)
+		var all []byte
+		for i, chunk := range client.sent {
+			member, err := gzip.NewReader(bytes.NewReader(chunk))
+			if err != nil {
+				t.Fatalf("write %d of %d: %v", i, len(client.sent), err)
+			}
+			plain, err := io.ReadAll(member)
+			if err != nil {
+				t.Errorf("write %d of %d: %v", i, len(client.sent), err)
+			}
+			all = append(all, plain...)
+		}
+		if !bytes.Contains(all, []byte(metav1.InitialEventsAnnotationKey)) {
+			t.Errorf("the client reads %q", all)
+		}
+	})
+}
+
 // The duration of a watch list ends when its last event is sent, not when it is ready.
 func TestWatchListIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
