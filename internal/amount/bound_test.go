@@ -321,3 +321,34 @@ func BenchmarkCheckJSON(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCheckStoredProtobuf is the cost of the check of a stored pod, and that of
+// decoding it, which follows.
+func BenchmarkCheckStoredProtobuf(b *testing.B) {
+	pod := &corev1.Pod{}
+	if err := json.Unmarshal([]byte(document(`"128Mi"`)), pod); err != nil {
+		b.Fatal(err)
+	}
+	for range 3 {
+		pod.Spec.Containers = append(pod.Spec.Containers, pod.Spec.Containers...)
+	}
+	pod.Status.ContainerStatuses = make([]corev1.ContainerStatus, len(pod.Spec.Containers))
+	message, err := pod.Marshal()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, run := range map[string]func() error{
+		"check":  func() error { return CheckStoredProtobuf(&corev1.Pod{}, message) },
+		"decode": func() error { return new(corev1.Pod).Unmarshal(message) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(message)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := run(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
