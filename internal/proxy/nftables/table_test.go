@@ -76,6 +76,42 @@ func TestFollowIsLikeANewTable(t *testing.T) {
 	}
 }
 
+// TestKernelFollows applies changes at random. The kernel refuses to remove what it does
+// not have and to add what it has, and at the end it has what the table says. When
+// another program has removed the table, the next transactions write all.
+func TestKernelFollows(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	ns := int(netnstest.New(t))
+	b := New(Config{Table: "coracle-test", NetNS: ns, ClusterCIDRs: []netip.Prefix{podCIDR}})
+	rules := proxy.Rules{}
+	for step := range 100 {
+		rules = changed(random, rules)
+		if step%20 == 19 {
+			if err := New(Config{Table: "coracle-test", NetNS: ns}).Remove(); err != nil {
+				t.Fatal(err)
+			}
+			_ = b.Apply(rules) // fails, unless it changes nothing
+			if _, err := b.Intact(); err != nil {
+				t.Fatalf("step %d: %v", step, err)
+			}
+		}
+		if err := b.Apply(rules); err != nil {
+			t.Fatalf("step %d: %v", step, err)
+		}
+	}
+	if got, want := b.tables[nft.IPv4.Name].String(), newTable(own(), rules).String(); got != want {
+		t.Errorf("the table is\n%s\nwant\n%s", got, want)
+	}
+	if err := New(Config{Table: "other", NetNS: ns}).Apply(proxy.Rules{}); err != nil { // so that Intact compares
+		t.Fatal(err)
+	}
+	if intact, err := b.Intact(); err != nil || !intact {
+		t.Errorf("intact %v, %v", intact, err)
+	}
+}
+
 // changed returns rules with a few changes. Services share endpoints, addresses of
 // several ports, and external addresses that two of them claim.
 func changed(random *rand.Rand, before proxy.Rules) proxy.Rules {
