@@ -48,7 +48,10 @@ func fromUsers() bounds { return bounds{digits: maxDigits, length: maxLength} }
 func fromStore() bounds { return bounds{digits: 1000, length: 1280} }
 
 // RangeError is the error for a quantity that is not in range.
-type RangeError struct{ path, text string }
+type RangeError struct {
+	path, text string
+	outside    bounds // in which it is not
+}
 
 // Error names the field, if it is known, and the range.
 func (e *RangeError) Error() string {
@@ -56,7 +59,7 @@ func (e *RangeError) Error() string {
 	if at != "" {
 		at += ": "
 	}
-	return fmt.Sprintf("%sthe quantity %.40q is out of range: write one between 1e-%d and 1e%d, in at most %d characters", at, e.text, maxDigits, maxDigits, maxLength)
+	return fmt.Sprintf("%sthe quantity %.40q is out of range: write one between 1e-%d and 1e%d, in at most %d characters", at, e.text, e.outside.digits, e.outside.digits, e.outside.length)
 }
 
 // within puts a field, an element or a key in front of the path of a RangeError.
@@ -84,13 +87,13 @@ func Check(text string) error { return fromUsers().check(text) }
 func (b bounds) check(text string) error {
 	text = strings.TrimSpace(text)
 	if len(text) > b.length {
-		return &RangeError{text: text}
+		return &RangeError{text: text, outside: b}
 	}
 	unsigned := strings.TrimLeft(text, "+-")
 	suffix := strings.TrimLeft(unsigned, "0123456789.")
 	whole, _, _ := strings.Cut(strings.TrimLeft(strings.TrimSuffix(unsigned, suffix), "0"), ".")
 	if e := exponent(suffix); e < -b.digits || e > b.digits-int64(len(whole)) {
-		return &RangeError{text: text}
+		return &RangeError{text: text, outside: b}
 	}
 	return nil
 }
