@@ -1,6 +1,7 @@
 package component
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,14 +52,17 @@ type Proxy struct {
 	source proxySource
 }
 
+// The ports of upstream's servers.
+const healthzPort, metricsPort = 10256, 10249
+
 // NewProxy returns upstream's defaults.
 func NewProxy() *Proxy {
-	return &Proxy{Table: "kube-proxy", HealthzPort: 10256, MetricsPort: 10249, ConntrackMaxPerCore: 32 << 10, source: proxySource{ignored: ignoredProxyFlags()}}
+	return &Proxy{Table: "kube-proxy", HealthzPort: healthzPort, MetricsPort: metricsPort, ConntrackMaxPerCore: 32 << 10, source: proxySource{ignored: ignoredProxyFlags()}}
 }
 
 // AddFlags binds the flags to fs.
 func (p *Proxy) AddFlags(fs *pflag.FlagSet) {
-	p.source.addFlags(fs, p.defaults())
+	p.source.addFlags(fs, p.defaults(), cmp.Or(p.HealthzPort, healthzPort), cmp.Or(p.MetricsPort, metricsPort))
 	fs.StringVar(&p.Table, "nftables-table", p.Table, "name of the nftables table")
 	fs.BoolVar(&p.Cleanup, "cleanup", p.Cleanup, "remove the rules that a proxy left behind, and exit")
 	flagvalue.Is(fs, flagvalue.Table, "nftables-table")

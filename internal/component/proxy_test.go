@@ -182,6 +182,12 @@ func TestProxyFileInACluster(t *testing.T) {
 	if s, err = proxyWith(t, p, "--config=FILE", proxyHead+"conntrack: {maxPerCore: 7}\n").load(); err != nil || *s.config.Conntrack.MaxPerCore != 7 {
 		t.Errorf("a file with maxPerCore means %+v, %v", s, err)
 	}
+	p = NewProxy()
+	p.HealthzPort, p.MetricsPort = 12000, 0
+	s, err = proxyWith(t, p, "--healthz-bind-address=192.0.2.7 --metrics-bind-address=192.0.2.7", "").load()
+	if err != nil || s.config.HealthzBindAddress != "192.0.2.7:12000" || s.config.MetricsBindAddress != "192.0.2.7:10249" {
+		t.Errorf("addresses without ports mean %+v, %v", s, err)
+	}
 }
 
 // What is wrong in a file is named with its field, and what is unknown is wrong.

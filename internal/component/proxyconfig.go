@@ -36,8 +36,8 @@ type proxySource struct {
 	fs      *pflag.FlagSet
 }
 
-func (o *proxySource) addFlags(fs *pflag.FlagSet, defaults *configv1alpha1.KubeProxyConfiguration) {
-	const healthzPort, metricsPort = 10256, 10249
+// addFlags binds the flags to fs. The ports are those of addresses without one.
+func (o *proxySource) addFlags(fs *pflag.FlagSet, defaults *configv1alpha1.KubeProxyConfiguration, healthzPort, metricsPort int) {
 	o.fs, o.flags, o.healthzPort, o.metricsPort = fs, defaults, healthzPort, metricsPort
 	o.fields = bindFields(fs, o.flags, proxyFields())
 	fs.StringVar(&o.configFile, "config", o.configFile, "KubeProxyConfiguration file of kubeproxy.config.k8s.io/v1alpha1, with which most flags have no effect")
