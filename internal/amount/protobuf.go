@@ -46,28 +46,37 @@ func (b bounds) checkMessage(t reflect.Type, message []byte) error {
 			return nil
 		})
 	}
-	fields := membersOf(t).byNumber
-	var elements map[protowire.Number]int // how many of each list there were
+	fields, before := membersOf(t).byNumber, -1
 	return protomessage.EachField(message, func(number protowire.Number, kind protowire.Type, content []byte) error {
+		before++
 		m, ok := fields[number]
 		if !ok || kind != protowire.BytesType {
 			return nil
 		}
 		err := b.checkMember(m.of, content)
-		if m.of.Kind() == reflect.Slice {
-			if err != nil {
-				err = within(err, fmt.Sprintf("[%d]", elements[number]))
-			}
-			if elements == nil {
-				elements = map[protowire.Number]int{}
-			}
-			elements[number]++
+		if err == nil {
+			return nil
 		}
-		if err != nil && m.name != "" {
-			return within(err, "."+m.name)
+		if m.of.Kind() == reflect.Slice {
+			err = within(err, fmt.Sprintf("[%d]", elements(message, number, before)))
+		}
+		if m.name != "" {
+			err = within(err, "."+m.name)
 		}
 		return err
 	})
+}
+
+// elements returns how many of the first fields of a message are elements of the list
+// of a number.
+func elements(message []byte, number protowire.Number, first int) (n int) {
+	_ = protomessage.EachField(message, func(other protowire.Number, kind protowire.Type, _ []byte) error {
+		if first--; first >= 0 && other == number && kind == protowire.BytesType {
+			n++
+		}
+		return nil
+	})
+	return n
 }
 
 // checkMember checks a message that is the value of a field of type t, an
@@ -87,16 +96,16 @@ func (b bounds) checkMember(t reflect.Type, message []byte) error {
 // checkEntry checks an entry of a map: a message with the key as field 1 and
 // the value as field 2.
 func (b bounds) checkEntry(value reflect.Type, entry []byte) error {
-	key := ""
+	var key []byte
 	err := protomessage.EachInEntry(entry, func(number protowire.Number, content []byte) error {
 		if number == 1 {
-			key = string(content)
+			key = content
 			return nil
 		}
 		return b.checkMember(value, content)
 	})
 	if err != nil {
-		return within(err, "["+key+"]")
+		return within(err, "["+string(key)+"]")
 	}
 	return nil
 }
