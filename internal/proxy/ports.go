@@ -37,6 +37,9 @@ type Claim struct {
 	// Loopback says that the rule takes connections to loopback addresses, too, if
 	// the port is one of all addresses.
 	Loopback bool
+	// At is where the rule takes connections, if the port is one of all addresses. The
+	// zero value is everywhere.
+	At NodePortRanges
 }
 
 // Hold says whether a port is to be reserved, so that no program can listen on it
@@ -148,7 +151,7 @@ func wants(rules Rules, n *localNode) []*want {
 	}
 	for name, p := range rules.Services {
 		if isReachedOutside(p) {
-			list = append(list, serviceWants(name, p, rules.HostPorts, n)...)
+			list = append(list, serviceWants(name, p, rules, n)...)
 		}
 	}
 	return list
@@ -161,7 +164,7 @@ func isReachedOutside(p *ServicePort) bool {
 
 // serviceWants returns the ports of this node that the rules of a Service would
 // take.
-func serviceWants(name PortName, p *ServicePort, hostPorts map[LocalPort]HostPort, n *localNode) []*want {
+func serviceWants(name PortName, p *ServicePort, rules Rules, n *localNode) []*want {
 	var list []*want
 	hold := holdFor(p, n.nodes)
 	add := func(key LocalPort) *want {
@@ -171,7 +174,8 @@ func serviceWants(name PortName, p *ServicePort, hostPorts map[LocalPort]HostPor
 		return w
 	}
 	if p.NodePort != 0 {
-		add(LocalPort{Port: p.NodePort, Protocol: name.Protocol, Family: name.Family})
+		w := add(LocalPort{Port: p.NodePort, Protocol: name.Protocol, Family: name.Family})
+		w.claim.At = rules.NodePortRanges
 	}
 	for _, a := range slices.Concat(p.External, p.LoadBalancer) {
 		if !n.isLocal(a) {
@@ -181,7 +185,7 @@ func serviceWants(name PortName, p *ServicePort, hostPorts map[LocalPort]HostPor
 		w := add(key)
 		for _, at := range []netip.Addr{{}, a} {
 			key.Address = at
-			if to, taken := hostPorts[key]; taken {
+			if to, taken := rules.HostPorts[key]; taken {
 				w.obstacle, w.answered = ofHostPort, slices.Contains(p.Cluster, to.To)
 			}
 		}

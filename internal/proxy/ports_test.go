@@ -77,6 +77,9 @@ func TestWants(t *testing.T) {
 		{"of the cluster", hostPort("", 6443), []string{"host port 6443/TCP: the cluster itself serves on it"}},
 		{"of another cluster", hostPort("", 6444), []string{"host port 6444/TCP: another cluster on the node serves on it"}},
 		{"a node port", withService(Rules{}, ServicePort{Port: 80, NodePort: 30080, Cluster: pods}), []string{"node port 30080/TCP: held"}},
+		{"a node port at some addresses", withService(Rules{NodePortRanges: NodePortRanges{netip.MustParsePrefix("192.0.2.10/32")}}, ServicePort{Port: 80, NodePort: 30080, Cluster: pods, External: addrs("192.0.2.10")}), []string{
+			"node port 30080/TCP: held, at [192.0.2.10/32]", "port 80/TCP of 192.0.2.10: held",
+		}},
 		{"without endpoints", withService(Rules{}, ServicePort{Port: 80, NodePort: 30080}), []string{"node port 30080/TCP: kept"}},
 		{"to pods in the host's network", withService(Rules{}, ServicePort{Port: 443, NodePort: 30443, Cluster: host}), []string{"node port 30443/TCP: not held"}},
 		{"to pods of both kinds", withService(Rules{}, ServicePort{Port: 443, NodePort: 30443, Cluster: slices.Concat(host, pods)}), []string{"node port 30443/TCP: held"}},
@@ -131,6 +134,9 @@ func describe(w *want) string {
 		text += map[Hold]string{DoNotHold: "not held", HoldIfHeld: "kept", HoldIfVacant: "held"}[w.claim.Hold]
 		if w.claim.Loopback {
 			text += ", with loopback"
+		}
+		if w.claim.At != nil {
+			text += fmt.Sprintf(", at %v", w.claim.At)
 		}
 	}
 	if w.answered {

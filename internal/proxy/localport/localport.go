@@ -194,7 +194,7 @@ func (k *Keeper) uses(wanted map[proxy.LocalPort]proxy.Claim) (map[proxy.LocalPo
 				return
 			}
 			for _, p := range byNumber[number{protocol, s.port}] {
-				uses[p] = max(uses[p], useOf(s, p, wanted[p].Loopback))
+				uses[p] = max(uses[p], useOf(s, p, wanted[p]))
 			}
 		}))
 	}
@@ -211,9 +211,8 @@ type socket struct {
 }
 
 // useOf returns what a socket on the same protocol and port has of what a rule would
-// take. loopback says that a rule for all addresses takes connections to loopback,
-// too, which it can in IPv4 only.
-func useOf(s socket, p proxy.LocalPort, loopback bool) use {
+// take. A rule for all addresses can take connections to loopback in IPv4 only.
+func useOf(s socket, p proxy.LocalPort, c proxy.Claim) use {
 	address := s.address.Unmap()
 	if address.Is6() && address.IsUnspecified() {
 		if p.Family == v1.IPv4Protocol && s.only6 {
@@ -227,7 +226,7 @@ func useOf(s socket, p proxy.LocalPort, loopback bool) use {
 	switch {
 	case address.IsUnspecified(), address == p.Address:
 		return taken
-	case p.Address.IsValid(), address.IsMulticast(), address.IsLoopback() && !(loopback && address.Is4()):
+	case p.Address.IsValid(), address.IsMulticast(), address.IsLoopback() && !(c.Loopback && address.Is4()), !c.At.Contains(address):
 		return near
 	}
 	return taken

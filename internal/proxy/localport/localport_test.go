@@ -69,8 +69,31 @@ func TestUseOf(t *testing.T) {
 	} {
 		address, only := strings.CutSuffix(test.socket, " only")
 		s := socket{address: netip.MustParseAddr(address), only6: only}
-		if got := useOf(s, local(test.port), test.loopback); got != test.want {
+		if got := useOf(s, local(test.port), proxy.Claim{Loopback: test.loopback}); got != test.want {
 			t.Errorf("a socket at %s, of a rule for %s (loopback %t): %d, want %d", test.socket, test.port, test.loopback, got, test.want)
+		}
+	}
+}
+
+// TestUseOfChosenAddresses checks that a program at an address of the node at which node
+// ports do not answer is not in the way of one.
+func TestUseOfChosenAddresses(t *testing.T) {
+	ranges := proxy.NodePortRanges{netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::1/128")}
+	for _, test := range []struct {
+		socket, port string
+		want         use
+	}{
+		{"0.0.0.0", "*:30080", taken},
+		{"192.0.2.1", "*:30080", taken},
+		{"192.0.2.2", "*:30080", near},
+		{"::ffff:192.0.2.2", "*:30080", near},
+		{"127.0.0.1", "*:30080", near},
+		{"::", "[::]:30080", taken},
+		{"2001:db8::1", "[::]:30080", taken},
+		{"2001:db8::2", "[::]:30080", near},
+	} {
+		if got := useOf(socket{address: netip.MustParseAddr(test.socket)}, local(test.port), proxy.Claim{At: ranges}); got != test.want {
+			t.Errorf("a socket at %s, of a rule for %s: %d, want %d", test.socket, test.port, got, test.want)
 		}
 	}
 }
