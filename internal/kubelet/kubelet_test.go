@@ -456,6 +456,35 @@ func TestNodeIsRegistered(t *testing.T) {
 	})
 }
 
+// A kubelet that starts again sets the labels of its machine on its Node. Those of
+// --node-labels it gives to a new Node only: somebody may have changed them since.
+func TestLabelsOfARegisteredNode(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.configure = func(c *Config) {
+			c.NodeLabels = map[string]string{"pool": "red", v1.LabelTopologyZone: "b", v1.LabelTopologyRegion: ""}
+		}
+		b.after(time.Second)
+		nodes := b.api.CoreV1().Nodes()
+		n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Labels = map[string]string{"pool": "blue", v1.LabelTopologyZone: "a", v1.LabelTopologyRegion: "r"}
+		if _, err := nodes.Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.stop()
+		b.start()
+		if n, err = nodes.Get(t.Context(), nodeName, metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, hasRegion := n.Labels[v1.LabelTopologyRegion]
+		if n.Labels["pool"] != "blue" || n.Labels[v1.LabelTopologyZone] != "b" || hasRegion || n.Labels[v1.LabelHostname] != nodeName {
+			t.Errorf("labels %v", n.Labels)
+		}
+	})
+}
+
 // A container that has started is not asked to once more by the kubelet that
 // adopts it, ready or not.
 func TestAdoptedContainersHaveStarted(t *testing.T) {

@@ -271,8 +271,27 @@ func (r *Reporter) labels() map[string]string {
 	return labels
 }
 
-// register creates the Node object, or updates the labels, the annotation and
-// the provider ID of an existing one.
+// updateLabels gives a Node that exists the labels that describe its machine. Others
+// of --node-labels are for new Nodes: somebody may have changed them since.
+func updateLabels(node *v1.Node, labels map[string]string) {
+	for _, key := range []string{
+		v1.LabelHostname, v1.LabelOSStable, v1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+		v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
+		v1.LabelInstanceTypeStable, v1.LabelInstanceType,
+	} {
+		value, known := labels[key]
+		switch {
+		case !known:
+		case value == "":
+			delete(node.Labels, key)
+		default:
+			metav1.SetMetaDataLabel(&node.ObjectMeta, key, value)
+		}
+	}
+}
+
+// register creates the Node object, or updates the annotation, the provider ID and
+// the labels of the machine of an existing one.
 func (r *Reporter) register(ctx context.Context) error {
 	nodes := r.config.Client.Kubernetes.CoreV1().Nodes()
 	node := &v1.Node{
@@ -301,10 +320,7 @@ func (r *Reporter) register(ctx context.Context) error {
 		return fmt.Errorf("get node %s: %w", r.config.Name, err)
 	}
 	updated := existing.DeepCopy()
-	if updated.Labels == nil {
-		updated.Labels = map[string]string{}
-	}
-	maps.Copy(updated.Labels, r.labels())
+	updateLabels(updated, node.Labels)
 	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, csivolume.ControllerManagedAttachAnnotation, "true")
 	if updated.Spec.ProviderID == "" {
 		updated.Spec.ProviderID = r.config.Configuration.ProviderID
