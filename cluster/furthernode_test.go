@@ -385,6 +385,7 @@ func TestPeers(t *testing.T) {
 	}{
 		{func() { p.set(node("m-2", "10.9.0.2", "10.244.2.0/24", "what")) }, true},
 		{func() { p.set(node("m-2", "10.9.0.2", "10.244.2.0/24")) }, false},
+		{func() { p.set(node("m-2", "10.9.0.3", "10.244.2.0/24")) }, true},
 		{func() { p.set(node("m-2", "10.9.0.3", "10.244.2.0/24")) }, false},
 		{func() { p.set(node("m-2", "10.9.0.3", "10.244.3.0/24")) }, true},
 		{func() { p.set(node("m", "192.0.2.1")) }, false},

@@ -54,9 +54,9 @@ type Node struct {
 	dns       *component.DNS
 	leave     context.CancelCauseFunc
 
-	joined       chan struct{} // closed once one of several nodes has set up its part of the segment
-	joinedOnce   sync.Once     // closes joined
-	nodeMaskSize int           // prefix length of each node's IPv4 pod CIDR
+	joined        chan struct{} // closed once one of several nodes has set up its part of the segment
+	joinedOnce    sync.Once     // closes joined
+	nodeMaskSizes [2]int        // prefix lengths of each node's pod CIDRs, IPv4 and IPv6
 }
 
 // NewNode returns the node of a cluster whose control plane another process
@@ -104,7 +104,8 @@ func NewNode(o Options) (*Node, error) {
 func newNode(plane *planeConfiguration, group *supervise.Group, access access) (*Node, error) {
 	o := plane.settings
 	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), begun: make(chan struct{}), kubelet: component.NewKubelet(), joined: make(chan struct{})}
-	n.nodeMaskSize = plane.manager.Options.NodeIPAM.MaskSizeIPv4()
+	ipam := &plane.manager.Options.NodeIPAM
+	n.nodeMaskSizes = [2]int{ipam.MaskSizeIPv4(), ipam.MaskSizeIPv6()}
 	k := n.kubelet
 	k.Config.NodeName = o.NodeName
 	k.Config.RootDirectory = filepath.Join(o.DataDir, "kubelet")
@@ -128,7 +129,11 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		k.Config.DeleteTask = n.runtime.DeleteTask
 	}
 	if n.runtime != nil || o.Node.CNIConfDir != "" {
-		n.network = podnet.New(networkConfig(o))
+		network := networkConfig(o)
+		if own := parseAddresses(k.Config.NodeIPs); len(own) > 0 {
+			network.Address = own[0]
+		}
+		n.network = podnet.New(network)
 	}
 	n.proxy = component.NewProxy()
 	n.proxy.Table = o.Node.NFTable
@@ -326,6 +331,8 @@ func (n *Node) start(ctx context.Context) {
 	n.group.Go(ctx, "dns", n.access.with(apiserver.NodeDNS, n.runDNS))
 	if n.settings.several() {
 		n.group.Go(ctx, "segment", n.keepSegment)
+	}
+	if n.network != nil {
 		n.group.Go(ctx, "routes", n.access.with(apiserver.NodeProxy, n.keepRoutes))
 	}
 	n.group.Go(ctx, "local-volumes", n.access.with(apiserver.NodeVolumes, n.provisionVolumes))

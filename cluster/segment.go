@@ -96,7 +96,7 @@ func newPeers(own string) *peers {
 
 // set adds or replaces a node.
 func (p *peers) set(node *v1.Node) {
-	peer := podnet.Peer{Name: node.Name, PodCIDRs: nodeCIDRs(node), Created: node.CreationTimestamp.UnixNano()}
+	peer := podnet.Peer{Name: node.Name, PodCIDRs: nodeCIDRs(node), Addresses: nodeAddresses(node), Created: node.CreationTimestamp.UnixNano()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if node.Name == p.own {
@@ -147,6 +147,29 @@ func nodeCIDRs(node *v1.Node) []netip.Prefix {
 	return out
 }
 
+// nodeAddresses returns the internal addresses of a node.
+func nodeAddresses(node *v1.Node) []netip.Addr {
+	var list []string
+	for _, a := range node.Status.Addresses {
+		if a.Type == v1.NodeInternalIP {
+			list = append(list, a.Address)
+		}
+	}
+	return parseAddresses(list)
+}
+
+// parseAddresses returns the addresses in a list, without malformed ones and those
+// of an interface alone.
+func parseAddresses(list []string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range list {
+		if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}
+
 // keepRoutes keeps this node's routes to the pods of the others in step with their
 // objects, until ctx ends. It watches them as the proxy, which may read all nodes.
 func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
@@ -168,8 +191,11 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	// Without all nodes, routes of running pods would be removed.
-	for _, ready := range []<-chan struct{}{synced.Done(), n.joined} {
+	waits := []<-chan struct{}{synced.Done()} // without all nodes, routes of running pods would be removed
+	if n.settings.several() {
+		waits = append(waits, n.joined)
+	}
+	for _, ready := range waits {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -182,28 +208,27 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 
 // applyRoutes applies the plan for the nodes when they change, and when routes
 // are missing, until ctx ends. It waits for this node's pod CIDRs, which no other
-// node may take.
+// node may take. Without other nodes it removes what is left, and looks no further.
 func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
 	log := klog.FromContext(ctx)
 	check := time.NewTicker(networkPeriod)
 	defer check.Stop()
 	var refusedBefore []string
+	alone := false // no node is there, and no route
 	for {
-		if podCIDRs, others := nodes.now(); len(podCIDRs) > 0 {
-			routes := n.routes()
-			wanted, refused := routes.Plan(podCIDRs, others)
-			changed, err := routes.Apply(wanted)
+		if podCIDRs, others := nodes.now(); len(podCIDRs) > 0 && (len(others) > 0 || !alone) {
+			plan, changed, err := applyPlan(n.routes(), podCIDRs, others)
 			supervise.Report(ctx, "Routes", err)
 			switch {
 			case err != nil:
 				log.Error(err, "Routing the pods of other nodes failed, will try again", "in", networkPeriod)
 			case changed:
-				log.Info("Changed the routes to the pods of other nodes", "routes", wanted)
+				log.Info("Changed the routes to the pods of other nodes", "routes", plan.Routes)
 			}
-			if len(refused) > 0 && !slices.Equal(refused, refusedBefore) {
-				log.Info("Pods of some ranges get no route", "reasons", refused)
+			if len(plan.Refused) > 0 && !slices.Equal(plan.Refused, refusedBefore) {
+				log.Info("Pods of some ranges get no route", "reasons", plan.Refused)
 			}
-			refusedBefore = refused
+			refusedBefore, alone = plan.Refused, err == nil && len(others) == 0
 		}
 		select {
 		case <-ctx.Done():
@@ -214,10 +239,29 @@ func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
 	}
 }
 
+// applyPlan plans the routes to the pods of other nodes and applies the plan to the
+// kernel. It reports whether that changed anything.
+func applyPlan(routes podnet.Routes, podCIDRs []netip.Prefix, others []podnet.Peer) (plan podnet.Plan, changed bool, err error) {
+	interfaces, err := podnet.Interfaces()
+	if err != nil {
+		return plan, false, err
+	}
+	plan = routes.Plan(podCIDRs, others, interfaces)
+	changed, err = routes.Apply(plan)
+	return plan, changed, err
+}
+
 // routes returns how this node routes to the nodes that there are now.
 func (n *Node) routes() podnet.Routes {
 	o := n.settings
-	r := podnet.Routes{Link: o.segment().Link(), Addresses: map[string]netip.Addr{}, ClusterCIDRs: prefixes(o.ClusterCIDR), NodeMaskSize: n.nodeMaskSize}
+	r := podnet.Routes{
+		Name: o.own(), NodeName: o.NodeName, Own: parseAddresses(n.kubelet.Config.NodeIPs), Inside: o.further(),
+		ClusterCIDRs: prefixes(o.ClusterCIDR), NodeMaskSizeIPv4: n.nodeMaskSizes[0], NodeMaskSizeIPv6: n.nodeMaskSizes[1],
+	}
+	if !o.several() {
+		return r
+	}
+	r.Link, r.Addresses = o.segment().Link(), map[string]netip.Addr{}
 	if o.further() {
 		r.Link = segment.Link
 	}

@@ -9,6 +9,7 @@
 //	coracle-NAME.policy   nftables table of the network policies
 //	coracle-podnet-NAME   nftables table of the pod network
 //	cos-NAME              bridge of the machine's further nodes, with ports cos-NAME.2, cos-NAME.3 and so on
+//	cov-NAME              tunnel to the pods of machines on other links
 //
 // Everything that further nodes make is named as for clusters NAME.2, NAME.3 and
 // so on, except for their sockets, which are in /run/coracle/NAME/2. A cluster's
@@ -56,11 +57,13 @@ func NodeRunDir(cluster string, node int) string {
 // CgroupRoot returns the parent of the control groups of a cluster's pods.
 func CgroupRoot(cluster string) string { return "/coracle-" + cluster }
 
-// BridgePrefix is the prefix of the names of bridges for pods. SegmentPrefix is
-// the prefix of the names of bridges between further nodes.
+// BridgePrefix is the prefix of the names of bridges for pods, SegmentPrefix that
+// of bridges between further nodes, and TunnelPrefix that of tunnels between
+// machines.
 const (
 	BridgePrefix  = "cor-"
 	SegmentPrefix = "cos-"
+	TunnelPrefix  = "cov-"
 )
 
 // maxInterfaceName is the length of the longest name that the kernel gives to an
@@ -80,6 +83,10 @@ func SegmentPort(cluster string, node int) string {
 	return interfaceName(SegmentPrefix, cluster, "."+strconv.Itoa(node))
 }
 
+// Tunnel returns the name of the interface through which a node (OfNode) reaches
+// the pods of machines on other links.
+func Tunnel(node string) string { return interfaceName(TunnelPrefix, node, "") }
+
 func interfaceName(prefix, name, suffix string) string {
 	if short := prefix + name + suffix; len(short) <= maxInterfaceName {
 		return short
@@ -88,10 +95,10 @@ func interfaceName(prefix, name, suffix string) string {
 	return prefix + digest[:maxInterfaceName-len(prefix)-len(suffix)] + suffix
 }
 
-// IsBridge reports whether an interface of this name is a bridge of a cluster, or
-// a port of one.
-func IsBridge(name string) bool {
-	return strings.HasPrefix(name, BridgePrefix) || strings.HasPrefix(name, SegmentPrefix)
+// IsClusters reports whether an interface of this name is a cluster's: a bridge, a
+// port of one, or a tunnel. Its addresses go with the cluster.
+func IsClusters(name string) bool {
+	return slices.ContainsFunc([]string{BridgePrefix, SegmentPrefix, TunnelPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 const (

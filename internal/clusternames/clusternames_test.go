@@ -39,14 +39,17 @@ func TestNodes(t *testing.T) {
 			if got := ClusterOf(name); got != cluster {
 				t.Errorf("%s is a node of %s, want %s", name, got, cluster)
 			}
-			for _, made := range []string{NodeRunDir(cluster, node), CgroupRoot(name), Bridge(name), SegmentPort(cluster, node), ProxyTable(name), PodNetworkTable(name)} {
+			for _, made := range []string{NodeRunDir(cluster, node), CgroupRoot(name), Bridge(name), SegmentPort(cluster, node), Tunnel(name), ProxyTable(name), PodNetworkTable(name)} {
 				if other, taken := seen[made]; taken {
 					t.Errorf("%s is that of %s and of %s", made, other, name)
 				}
 				seen[made] = name
 			}
-			if port := SegmentPort(cluster, node); len(port) > 15 || port == Segment(cluster) || !IsBridge(port) {
+			if port := SegmentPort(cluster, node); len(port) > 15 || port == Segment(cluster) || !IsClusters(port) {
 				t.Errorf("the port of %s is %s", name, port)
+			}
+			if tunnel := Tunnel(name); len(tunnel) > 15 || !IsClusters(tunnel) {
+				t.Errorf("the tunnel of %s is %s", name, tunnel)
 			}
 		}
 	}

@@ -20,14 +20,18 @@ type neighbour struct {
 // neighbours returns the kinds of interfaces from which packets of other clusters
 // arrive.
 func neighbours(c Config) []neighbour {
-	return []neighbour{{clusternames.BridgePrefix, clusternames.Bridge(c.Name)}, {clusternames.SegmentPrefix, c.NodesLink}}
+	return []neighbour{
+		{clusternames.BridgePrefix, clusternames.Bridge(c.Name)}, {clusternames.SegmentPrefix, c.NodesLink}, {clusternames.TunnelPrefix, clusternames.Tunnel(c.Name)},
+	}
 }
 
 // isolateClusters adds the chain that drops packets from pods and further nodes of
-// other clusters on this machine, which the kernel would route here:
+// other clusters on this machine, and from their other machines, which the kernel
+// would route here:
 //
 //	iifname cor-* iifname != BRIDGE ct original ip daddr POD-OR-SERVICE-CIDR drop
 //	iifname cos-* iifname != NODES-LINK ct original ip daddr POD-OR-SERVICE-CIDR drop
+//	iifname cov-* iifname != TUNNEL ct original ip daddr POD-OR-SERVICE-CIDR drop
 //
 // Ports on the node's addresses, such as node ports, stay reachable.
 func (n *Network) isolateClusters(conn *nftables.Conn, t *nftables.Table, pods []netip.Prefix) {

@@ -23,7 +23,11 @@ var loopback = netip.MustParsePrefix("127.0.0.0/8")
 // themselves send to these addresses.
 func (n *Network) routeLoopback() error {
 	name := clusternames.Bridge(n.config.Name)
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: n.config.MTU}}
+	mtu, err := n.mtu()
+	if err != nil {
+		return fmt.Errorf("finding the MTU of bridge %s: %w", name, err)
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu}}
 	switch err := netlink.LinkAdd(bridge); {
 	case errors.Is(err, fs.ErrExist):
 		there, err := netlink.LinkByName(name)

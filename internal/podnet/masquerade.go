@@ -25,7 +25,7 @@ const masqueradeChain = "postrouting"
 //	ip saddr POD-CIDR ip daddr != CLUSTER-CIDR oifname != BRIDGE masquerade
 //	ip saddr NODES ip daddr != CLUSTER-CIDR ip daddr != NODES oifname != NODES-LINK masquerade
 //
-// The table also has the chains of dropLoopback and isolateClusters.
+// The table also has the chains of dropLoopback, isolateClusters and guardTunnel.
 func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -37,6 +37,7 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	n.dropLoopback(conn, t)
 	cluster := n.cluster(podCIDRs)
 	n.isolateClusters(conn, t, cluster)
+	n.guardTunnel(conn, t, podCIDRs)
 	chain := conn.AddChain(&nftables.Chain{
 		Name: masqueradeChain, Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,

@@ -2,6 +2,7 @@ package podnet
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -58,29 +59,41 @@ func TestFurtherNodesReachTheWorld(t *testing.T) {
 	}{
 		{world, node, "192.0.2.9:80", "192.0.2.1"}, {pod, node, "10.244.0.2:80", "10.9.0.2"}, {node, pod, "10.9.0.2:80", "10.9.0.1"}, {world, pod, "192.0.2.9:81", "192.0.2.1"},
 	} {
-		var listener net.Listener
-		netnstest.Do(t, c.at, func() (err error) {
-			listener, err = net.Listen("tcp", c.address)
-			return err
-		})
-		netnstest.Do(t, c.from, func() error {
-			to, err := net.Dial("tcp", c.address)
-			if err != nil {
-				return err
-			}
-			return to.Close()
-		})
-		accepted, err := listener.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := accepted.RemoteAddr().(*net.TCPAddr).IP.String(); got != c.sees {
+		if got := sees(t, c.at, c.from, c.address); got != c.sees {
 			t.Errorf("%s is reached from %s, want %s", c.address, got, c.sees)
 		}
-		if err := errors.Join(accepted.Close(), listener.Close()); err != nil {
-			t.Error(err)
-		}
 	}
+}
+
+// sees sends several full packets by TCP from one namespace to an address of
+// another one, and returns the address from which they come.
+func sees(t *testing.T, at, from netns.NsHandle, address string) string {
+	t.Helper()
+	var listener net.Listener
+	netnstest.Do(t, at, func() (err error) {
+		listener, err = net.Listen("tcp", address)
+		return err
+	})
+	const size = 8 << 10 // which the sockets hold while nobody reads
+	netnstest.Do(t, from, func() error {
+		to, err := net.Dial("tcp", address)
+		if err != nil {
+			return err
+		}
+		_, err = to.Write(make([]byte, size))
+		return errors.Join(err, to.Close())
+	})
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, accepted); err != nil || n != size {
+		t.Errorf("%s got %d bytes, %v; want %d", address, n, err, size)
+	}
+	if err := errors.Join(accepted.Close(), listener.Close()); err != nil {
+		t.Error(err)
+	}
+	return accepted.RemoteAddr().(*net.TCPAddr).IP.String()
 }
 
 // TestShareNodes checks that further nodes are masqueraded before the first one has

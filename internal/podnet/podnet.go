@@ -6,7 +6,7 @@
 //	                                                       └─ masquerade ── world
 //
 // Each cluster on a machine has its own bridge, leases and nftables table. The pods
-// of other nodes are reached by routes (Routes).
+// of other nodes are reached by routes and, across routers, by a tunnel (Routes).
 package podnet
 
 import (
@@ -18,6 +18,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/sharedfile"
@@ -37,8 +39,10 @@ type Config struct {
 	ClusterCIDRs []netip.Prefix
 	// ServiceCIDRs are the ranges of the cluster's Services.
 	ServiceCIDRs []netip.Prefix
-	// MTU is the MTU of the pods' interfaces; 0 is the kernel's default.
-	MTU int
+	// Address is the address by which other machines reach this node. The MTU of the
+	// interface with it, less the headers of the tunnel if there is one, is that of the
+	// pods' interfaces. It is the kernel's default if Address is invalid.
+	Address netip.Addr
 	// Nodes is the range of the addresses of further nodes, which reach the world
 	// by this machine, and NodesLink the machine's interface to them. Nodes is
 	// invalid if there are none.
@@ -136,14 +140,37 @@ func (n *Network) conflist(podCIDRs []netip.Prefix) ([]byte, error) {
 			"dataDir": n.config.LeaseDir,
 		},
 	}
-	if n.config.MTU > 0 {
-		bridge["mtu"] = n.config.MTU
+	mtu, err := n.mtu()
+	if err != nil {
+		return nil, fmt.Errorf("finding the MTU of the pods' interfaces: %w", err)
+	}
+	if mtu > 0 {
+		bridge["mtu"] = mtu
 	}
 	return json.MarshalIndent(map[string]any{
 		"cniVersion": "1.0.0",
 		"name":       n.config.Name,
 		"plugins":    []any{bridge},
 	}, "", "  ")
+}
+
+// mtu returns the MTU of the pods' interfaces, 0 for the kernel's default.
+func (n *Network) mtu() (int, error) {
+	if !n.config.Address.IsValid() {
+		return 0, nil
+	}
+	interfaces, err := Interfaces()
+	if err != nil {
+		return 0, err
+	}
+	mtu := mtuAt(n.config.Address, interfaces)
+	switch _, err := netlink.LinkByName(clusternames.Tunnel(n.config.Name)); {
+	case err == nil:
+		mtu = mtuInside(mtu, n.config.Address)
+	case !isMissing(err):
+		return 0, err
+	}
+	return mtu, nil
 }
 
 // kernelSettings returns the files of the kernel settings that must be 1.

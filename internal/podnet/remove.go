@@ -14,7 +14,8 @@ import (
 )
 
 // Remove removes the configuration, the leases, the CNI library's records of
-// its pods, the bridge with the pods' interfaces, and the nftables table.
+// its pods, the bridge with the pods' interfaces, the routes and the tunnel to the
+// pods of other nodes, and the nftables table.
 // Calling it again is no error. The kernel settings stay, because other
 // programs may rely on them.
 func (n *Network) Remove() error {
@@ -25,6 +26,9 @@ func (n *Network) Remove() error {
 		return err
 	}
 	if err := removeBridge(clusternames.Bridge(n.config.Name)); err != nil {
+		return err
+	}
+	if _, err := (Routes{Name: n.config.Name, ClusterCIDRs: n.config.ClusterCIDRs}).Apply(Plan{}); err != nil {
 		return err
 	}
 	if err := n.removeTable(); err != nil {

@@ -73,7 +73,7 @@ func (n *Network) tableIntact(podCIDRs []netip.Prefix) (bool, error) {
 	}
 	found := 0
 	for _, c := range chains {
-		if c.Table.Name == t.Name && slices.Contains([]string{loopbackChain, neighbourChain, masqueradeChain}, c.Name) {
+		if c.Table.Name == t.Name && slices.Contains([]string{loopbackChain, neighbourChain, guardForward, guardInput, masqueradeChain}, c.Name) {
 			found++
 		}
 	}
@@ -83,7 +83,8 @@ func (n *Network) tableIntact(podCIDRs []netip.Prefix) (bool, error) {
 		masqueraded++
 	}
 	isolated := len(neighbours(n.config)) * (len(n.cluster(podCIDRs)) + len(n.config.ServiceCIDRs))
-	return found == 3 && rules[loopbackChain] == 1 && rules[masqueradeChain] == masqueraded && rules[neighbourChain] == isolated, err
+	guarded := rules[guardForward] == 2*len(podCIDRs) && rules[guardInput] == 2
+	return found == 5 && rules[loopbackChain] == 1 && rules[masqueradeChain] == masqueraded && rules[neighbourChain] == isolated && guarded, err
 }
 
 // attach puts the interfaces of running pods onto a bridge that was

@@ -25,34 +25,38 @@ func peer(name string, created int64, podCIDRs ...string) Peer {
 func testRoutes() Routes {
 	at := netip.MustParseAddr
 	return Routes{
+		Name: "t.2", NodeName: "m-2", Inside: true,
 		Link: "eth0", Addresses: map[string]netip.Addr{"m": at("10.9.0.1"), "m-2": at("10.9.0.2"), "m-3": at("10.9.0.3"), "m-4": at("10.9.0.4")},
-		ClusterCIDRs: prefixes("10.244.0.0/16", "fd00::/48"), NodeMaskSize: 24,
+		ClusterCIDRs: prefixes("10.244.0.0/16", "fd00::/48"), NodeMaskSizeIPv4: 24, NodeMaskSizeIPv6: 64,
 	}
 }
 
 func TestPlanRoutes(t *testing.T) {
 	m, three := peer("m", 1, "10.244.0.0/24"), peer("m-3", 3, "10.244.3.0/24")
-	toThree := Route{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParseAddr("10.9.0.3")}
+	toThree := Route{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParseAddr("10.9.0.3"), "eth0"}
+	elsewhere := peer("x", 1, "10.244.4.0/24")
+	elsewhere.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	for name, c := range map[string]struct {
 		peers   []Peer
 		want    []Route
 		refused int
 	}{
 		"none":                          {},
-		"the machine and a neighbour":   {[]Peer{three, m}, []Route{{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParseAddr("10.9.0.1")}, toThree}, 0},
+		"the machine and a neighbour":   {[]Peer{three, m}, []Route{{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParseAddr("10.9.0.1"), "eth0"}, toThree}, 0},
 		"without a range yet":           {[]Peer{peer("m-4", 1)}, nil, 0},
 		"elsewhere":                     {[]Peer{peer("x", 1, "10.244.4.0/24")}, nil, 0},
-		"IPv6":                          {[]Peer{peer("m-4", 1, "fd00:0:0:4::/64")}, nil, 0},
+		"on another machine":            {[]Peer{elsewhere}, nil, 1},
+		"IPv6":                          {[]Peer{peer("m-4", 1, "fd00:0:0:4::/64")}, nil, 1},
 		"outside of the cluster":        {[]Peer{peer("m-4", 1, "0.0.0.0/0", "10.0.0.0/8", "192.0.2.0/24")}, nil, 3},
 		"wider than a node's":           {[]Peer{peer("m-4", 1, "10.244.128.0/17"), three}, []Route{toThree}, 1},
-		"narrower than a node's":        {[]Peer{peer("m-4", 4, "10.244.4.0/25"), three}, []Route{toThree, {netip.MustParsePrefix("10.244.4.0/25"), netip.MustParseAddr("10.9.0.4")}}, 0},
+		"narrower than a node's":        {[]Peer{peer("m-4", 4, "10.244.4.0/25"), three}, []Route{toThree, {netip.MustParsePrefix("10.244.4.0/25"), netip.MustParseAddr("10.9.0.4"), "eth0"}}, 0},
 		"this node's own":               {[]Peer{peer("m-4", 1, "10.244.2.0/24", "10.244.0.0/16")}, nil, 2},
 		"an older node's":               {[]Peer{peer("m-4", 4, "10.244.3.0/24"), three}, []Route{toThree}, 1},
 		"one of an older node far away": {[]Peer{peer("x", 2, "10.244.3.0/24"), three}, nil, 1},
 		"one of a node of the same age": {[]Peer{peer("m-4", 3, "10.244.3.0/24"), three}, []Route{toThree}, 1},
 	} {
-		if got, refused := testRoutes().Plan(prefixes("10.244.2.0/24"), c.peers); !slices.Equal(got, c.want) || len(refused) != c.refused {
-			t.Errorf("%s: %v, want %v; refused %q, want %d", name, got, c.want, refused, c.refused)
+		if got := testRoutes().Plan(prefixes("10.244.2.0/24"), c.peers, nil); !slices.Equal(got.Routes, c.want) || len(got.Refused) != c.refused || len(got.Tunnel.Endpoints) > 0 {
+			t.Errorf("%s: %v, want %v; refused %q, want %d; endpoints %v", name, got.Routes, c.want, got.Refused, c.refused, got.Tunnel.Endpoints)
 		}
 	}
 }
@@ -81,16 +85,16 @@ func TestApplyRoutes(t *testing.T) {
 				return
 			}
 		}
-		three := Route{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParseAddr("10.9.0.3")}
-		moved := Route{three.To, netip.MustParseAddr("10.9.0.33")}
-		four := Route{netip.MustParsePrefix("10.244.4.0/24"), netip.MustParseAddr("10.9.0.4")}
+		three := Route{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParseAddr("10.9.0.3"), r.Link}
+		moved := Route{three.To, netip.MustParseAddr("10.9.0.33"), r.Link}
+		four := Route{netip.MustParsePrefix("10.244.4.0/24"), netip.MustParseAddr("10.9.0.4"), r.Link}
 		for i, step := range []struct {
 			wanted  []Route
 			changed bool
 		}{
 			{[]Route{three}, true}, {[]Route{three}, false}, {[]Route{three, four}, true}, {[]Route{moved, four}, true}, {[]Route{four}, true}, {nil, true}, {nil, false},
 		} {
-			if changed, err := r.Apply(step.wanted); err != nil || changed != step.changed {
+			if changed, err := r.Apply(Plan{Routes: step.wanted}); err != nil || changed != step.changed {
 				t.Errorf("step %d: changed %v, %v", i, changed, err)
 			}
 			routes, err := netlink.RouteList(link, netlink.FAMILY_V4)
@@ -101,7 +105,9 @@ func TestApplyRoutes(t *testing.T) {
 			others := 0
 			for _, route := range routes {
 				if route.Protocol == routeProtocol {
-					got = append(got, routeOf(route))
+					is := routeOf(route)
+					is.Link = r.Link
+					got = append(got, is)
 				} else {
 					others++
 				}
@@ -111,11 +117,11 @@ func TestApplyRoutes(t *testing.T) {
 				t.Errorf("step %d: routes %v and %d of others, want %v and 2", i, got, others, step.wanted)
 			}
 		}
-		taken := Route{netip.MustParsePrefix("10.244.9.0/24"), netip.MustParseAddr("10.9.0.3")}
-		if changed, err := r.Apply([]Route{taken, four}); err == nil || !changed {
+		taken := Route{netip.MustParsePrefix("10.244.9.0/24"), netip.MustParseAddr("10.9.0.3"), r.Link}
+		if changed, err := r.Apply(Plan{Routes: []Route{taken, four}}); err == nil || !changed {
 			t.Errorf("with a route of others in the place of one: changed %v, %v", changed, err)
 		}
-		if changed, err := r.Apply([]Route{taken, four}); err == nil || changed {
+		if changed, err := r.Apply(Plan{Routes: []Route{taken, four}}); err == nil || changed {
 			t.Errorf("and again: changed %v, %v", changed, err)
 		}
 		routes, err := netlink.RouteGet(net.IPv4(10, 244, 9, 1))

@@ -238,7 +238,7 @@ func noresidue(ts *testscript.TestScript, neg bool, args []string) {
 		out, err := exec.Command(line[0], line[1:]...).CombinedOutput()
 		ts.Check(err)
 		holds(what, out)
-		for _, bridge := range []string{clusternames.Bridge(name), clusternames.Segment(name)} {
+		for _, bridge := range []string{clusternames.Bridge(name), clusternames.Segment(name), clusternames.Tunnel(name)} {
 			if bytes.Contains(out, []byte(bridge)) {
 				ts.Fatalf("bridge %s of cluster %s was not removed", bridge, name)
 			}

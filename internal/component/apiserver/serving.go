@@ -143,16 +143,16 @@ func (o *Options) Advertised() (net.IP, error) {
 }
 
 // anyAddress returns a global unicast address of this machine, or nil. It
-// returns the address of a cluster's bridge only if there is no other, because
-// bridges are removed with their clusters.
+// returns the address of a cluster's interface only if there is no other, because
+// those are removed with their clusters.
 func anyAddress() (net.IP, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return nil, err
 	}
-	for _, bridges := range []bool{false, true} {
+	for _, clusters := range []bool{false, true} {
 		for _, i := range interfaces {
-			if clusternames.IsBridge(i.Name) != bridges {
+			if clusternames.IsClusters(i.Name) != clusters {
 				continue
 			}
 			addresses, err := i.Addrs()

@@ -115,6 +115,11 @@ func (o *Options) MaskSizeIPv4() int {
 	return cmp.Or(o.NodeCIDRMaskSize, o.NodeCIDRMaskSizeIPv4, defaultMaskIPv4)
 }
 
+// MaskSizeIPv6 returns the prefix length of a node's IPv6 CIDR.
+func (o *Options) MaskSizeIPv6() int {
+	return cmp.Or(o.NodeCIDRMaskSize, o.NodeCIDRMaskSizeIPv6, defaultMaskIPv6)
+}
+
 // parse returns the CIDR sets of the cluster CIDRs, without the ranges of Services.
 func parse(o *Options) ([]*cidrSet, error) {
 	switch {
@@ -134,7 +139,7 @@ func parse(o *Options) ([]*cidrSet, error) {
 		}
 		var bits int
 		if cluster.Addr().Is6() {
-			hasIPv6, bits = true, cmp.Or(o.NodeCIDRMaskSize, o.NodeCIDRMaskSizeIPv6, defaultMaskIPv6)
+			hasIPv6, bits = true, o.MaskSizeIPv6()
 		} else {
 			hasIPv4, bits = true, o.MaskSizeIPv4()
 		}

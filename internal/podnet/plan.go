@@ -1,0 +1,226 @@
+package podnet
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/coracle-io/coracle/internal/clusternames"
+)
+
+// Peer is another node of the cluster, as its object describes it.
+type Peer struct {
+	Name      string
+	PodCIDRs  []netip.Prefix
+	Addresses []netip.Addr // internal ones
+	Created   int64        // in nanoseconds since 1970; the older of two nodes keeps a range
+}
+
+// Routes configures the routes of a node to the pods of other ones. A node on a
+// link of this one is the next hop to its pods. Packets to the pods of all others
+// go through a tunnel (VXLAN, RFC 7348):
+//
+//	same segment       pods ── cor-NAME ── route ── cos-NAME ═ eth0 of node 2
+//	same subnet        pods ── cor-NAME ── route ── eth0 ═ the other machine
+//	another network    pods ── cor-NAME ── route ── cov-NAME ─ in UDP ─ eth0 ═ router ═ the other machine
+type Routes struct {
+	// Name is the name of the cluster, or of its node (clusternames.OfNode), and
+	// NodeName that of the node's object.
+	Name, NodeName string
+	// Own are the addresses by which other machines reach this node. Without them,
+	// nodes on other links are not reached.
+	Own []netip.Addr
+	// Link is the node's interface on the segment, a link that several nodes of this
+	// machine share, and Addresses those of the nodes there, by name.
+	Link      string
+	Addresses map[string]netip.Addr
+	// Inside says that other machines do not reach this node: it is a further node of
+	// its machine.
+	Inside bool
+	// ClusterCIDRs are the ranges of all pods, and NodeMaskSizeIPv4 and
+	// NodeMaskSizeIPv6 the prefix lengths of each node's parts of them.
+	ClusterCIDRs                       []netip.Prefix
+	NodeMaskSizeIPv4, NodeMaskSizeIPv6 int
+}
+
+// Route is the way to a pod CIDR.
+type Route struct {
+	To   netip.Prefix
+	Via  netip.Addr // the next hop, which in the tunnel is the first address of To
+	Link string     // name of the interface
+}
+
+// Plan is what a node's kernel needs to reach the pods of other nodes.
+type Plan struct {
+	Routes []Route // sorted
+	// Tunnel has no endpoints if no node needs it.
+	Tunnel Tunnel
+	// Refused says why ranges get no route, one line for each.
+	Refused []string
+}
+
+// Tunnel is the interface to the pods of nodes on other links.
+type Tunnel struct {
+	Link       string
+	Identifier int        // VNI
+	Local      netip.Addr // the address of this node, from which packets are sent
+	Hardware   hardware   // of this node's interface
+	MTU        int
+	Hops       []netip.Addr // the first addresses of this node's pod CIDRs, which the interface has
+	Endpoints  []Endpoint
+}
+
+// Endpoint is the other end of the tunnel for a pod CIDR.
+type Endpoint struct {
+	Hop      netip.Addr // the next hop of the route
+	Hardware hardware   // of the other node's interface
+	Node     netip.Addr // the address of the other node
+}
+
+// hardware is the hardware address of an interface of the tunnel.
+type hardware [6]byte
+
+// hardwareOf returns the hardware address that the name of a node determines: a
+// locally administered one, so that nodes need not tell theirs to each other.
+func hardwareOf(node string) hardware {
+	var h hardware
+	digest := sha256.Sum256([]byte(node))
+	copy(h[:], digest[:])
+	h[0] = h[0]&^1 | 2
+	return h
+}
+
+// Plan returns the routes to the pods of peers for the node with its own pod CIDRs
+// on a machine with these interfaces. Objects of nodes are mistrusted: a range that
+// is not a node's part of the cluster's, or overlaps with the node's own or that of
+// an older peer, gets no route. Neither does one whose node has no address that can
+// be another machine's. A peer that has reported no address is not refused.
+func (r Routes) Plan(own []netip.Prefix, peers []Peer, interfaces []Interface) Plan {
+	peers = slices.Clone(peers)
+	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.Name, b.Name)) })
+	plan := Plan{Tunnel: r.tunnel(own, interfaces)}
+	taken := slices.Clone(own)
+	for _, p := range peers {
+		for _, to := range p.PodCIDRs {
+			to = to.Masked()
+			reason := r.refuse(to, taken)
+			if reason == "" {
+				taken = append(taken, to) // also without a route: it is that node's
+				reason = plan.reach(r, p, to, interfaces)
+			}
+			if reason != "" {
+				plan.Refused = append(plan.Refused, fmt.Sprintf("%s of node %s %s", to, p.Name, reason))
+			}
+		}
+	}
+	slices.SortFunc(plan.Routes, func(a, b Route) int { return a.To.Addr().Compare(b.To.Addr()) })
+	slices.SortFunc(plan.Tunnel.Endpoints, func(a, b Endpoint) int { return a.Hop.Compare(b.Hop) })
+	return plan
+}
+
+// reach adds the way to a range of a peer, or returns why there is none.
+func (plan *Plan) reach(r Routes, p Peer, to netip.Prefix, interfaces []Interface) (reason string) {
+	if via, ok := r.Addresses[p.Name]; ok {
+		if via.Is4() != to.Addr().Is4() {
+			return "is of another family than the addresses of the nodes of this machine"
+		}
+		plan.Routes = append(plan.Routes, Route{to, via, r.Link})
+		return ""
+	}
+	if len(p.Addresses) == 0 {
+		return ""
+	}
+	if r.Inside {
+		return "is on another machine, which only the first node of this machine reaches"
+	}
+	var far netip.Addr
+	for _, a := range p.Addresses {
+		if !r.canBe(a) {
+			continue
+		}
+		if link := linkTo(a, interfaces); link != "" && a.Is4() == to.Addr().Is4() {
+			plan.Routes = append(plan.Routes, Route{to, a, link})
+			return ""
+		}
+		if local := plan.Tunnel.Local; !far.IsValid() && local.IsValid() && a.Is4() == local.Is4() {
+			far = a
+		}
+	}
+	if !far.IsValid() {
+		return "has no address of another machine of the family of this node's: " + fmt.Sprint(p.Addresses)
+	}
+	hop := to.Addr().Next()
+	plan.Routes = append(plan.Routes, Route{to, hop, plan.Tunnel.Link})
+	plan.Tunnel.Endpoints = append(plan.Tunnel.Endpoints, Endpoint{hop, hardwareOf(p.Name), far})
+	return ""
+}
+
+// canBe reports whether an address can be that of another machine. What is sent to
+// a pod or to this node itself would enter the tunnel again.
+func (r Routes) canBe(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && !slices.Contains(r.Own, a) && !r.ofCluster(netip.PrefixFrom(a, a.BitLen()))
+}
+
+// refuse returns why a range cannot be a node's, or "".
+func (r Routes) refuse(to netip.Prefix, taken []netip.Prefix) string {
+	size := r.NodeMaskSizeIPv4
+	if to.Addr().Is6() {
+		size = r.NodeMaskSizeIPv6
+	}
+	switch {
+	case !r.ofCluster(to):
+		return "is not in the cluster CIDR"
+	case to.Bits() < size: // a longer one may be of before the mask size was changed
+		return fmt.Sprintf("is larger than a node's range, /%d", size)
+	case slices.ContainsFunc(taken, to.Overlaps):
+		return "is the range of this node or of an older one"
+	}
+	return ""
+}
+
+func (r Routes) ofCluster(to netip.Prefix) bool {
+	return slices.ContainsFunc(r.ClusterCIDRs, func(c netip.Prefix) bool { return c.Bits() <= to.Bits() && c.Contains(to.Addr()) })
+}
+
+// tunnel returns the tunnel without endpoints. Packets in it have IPv4 addresses if
+// this node has one, so that all nodes of a cluster send the same.
+func (r Routes) tunnel(own []netip.Prefix, interfaces []Interface) Tunnel {
+	t := Tunnel{Link: clusternames.Tunnel(r.Name), Identifier: r.identifier(), Hardware: hardwareOf(r.NodeName)}
+	for _, a := range r.Own {
+		if !t.Local.IsValid() || a.Is4() && !t.Local.Is4() {
+			t.Local = a
+		}
+	}
+	t.MTU = mtuInside(mtuAt(t.Local, interfaces), t.Local)
+	for _, p := range own {
+		t.Hops = append(t.Hops, p.Masked().Addr().Next())
+	}
+	return t
+}
+
+// identifier returns the VXLAN network identifier, of 24 bits. The ranges of pods
+// determine it: those of clusters that share a machine differ.
+func (r Routes) identifier() int {
+	digest := sha256.New()
+	for _, c := range r.ClusterCIDRs {
+		_, _ = fmt.Fprintln(digest, c.Masked()) // a hash takes everything
+	}
+	return int(binary.BigEndian.Uint32(digest.Sum(nil))>>9 | 1<<23)
+}
+
+// defaultMTU is that of Ethernet.
+const defaultMTU = 1500
+
+// mtuInside returns the MTU of what is sent through a tunnel over a link with the
+// given MTU, 0 if that is unknown. The headers around a packet are Ethernet (14
+// bytes), VXLAN (8), UDP (8), and IPv4 (20) or IPv6 (40).
+func mtuInside(mtu int, local netip.Addr) int {
+	headers := 50
+	if local.Is6() {
+		headers = 70
+	}
+	return cmp.Or(mtu, defaultMTU) - headers
+}
