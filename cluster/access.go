@@ -62,8 +62,14 @@ type remoteAccess struct {
 func (a remoteAccess) file(name string) string { return filepath.Join(a.dir, name) }
 
 func (a remoteAccess) with(file string, run func(context.Context, client.Provider) error) func(context.Context) error {
+	return a.as(file, file, run)
+}
+
+// as is with for a component that has the identity in a file, and calls itself by a
+// name in requests.
+func (a remoteAccess) as(file, component string, run func(context.Context, client.Provider) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		provider, err := base.Remote("", a.file(file), file)
+		provider, err := base.Remote("", a.file(file), component)
 		if err != nil {
 			return err
 		}

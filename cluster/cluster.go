@@ -37,6 +37,9 @@ func New(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	if settings.joined() {
+		return nil, wrong("Node.Joined", settings.Node.Joined.Server, "the control plane is on another machine: use NewNode")
+	}
 	configuration, err := configurePlane(settings)
 	if err != nil {
 		return nil, err

@@ -144,10 +144,11 @@ func (p *controlPlane) takeListener() net.Listener {
 
 // Prepare creates the keys of a cluster in its data directory and, for a node
 // in a process of its own, the files with which it reaches the API server. It
-// keeps existing ones. Call it before the processes of the cluster start.
+// keeps existing ones. Call it before the processes of the cluster start. It does
+// nothing for a node that has joined.
 func Prepare(o Options) error {
 	settings, err := complete(o)
-	if err != nil {
+	if err != nil || settings.joined() {
 		return err
 	}
 	configuration, err := configurePlane(settings)
@@ -524,6 +525,9 @@ func (p *controlPlane) start(ctx context.Context, s store.Store) error {
 	p.group.Go(ctx, "controller-manager", p.servers.with(p.manager.RunWith))
 	if !p.settings.ControlPlane.NoScheduler {
 		p.group.Go(ctx, schedulerName, p.servers.with(p.scheduler.RunWith))
+	}
+	if !p.settings.temporary {
+		p.group.Go(ctx, "node-join", p.publishNetwork)
 	}
 	if len(p.settings.ControlPlane.Manifests) > 0 {
 		applier := &manifests.Applier{Directories: p.settings.ControlPlane.Manifests}

@@ -38,6 +38,9 @@ func (o *settings) checkNodes() error {
 		return wrong("Node.CIDR", n.CIDR, "want an IPv4 range such as %s", clusterdefaults.NodeCIDR)
 	}
 	o.parsed.nodes = o.parsed.nodes.Masked()
+	if n.Joined != nil && (n.Count > 1 || !n.SeparateProcess) {
+		return wrong("Node.Joined", n.Joined.Server, "want one node on this machine, in a process of its own: set SeparateProcess, and leave Count out")
+	}
 	if n.Count == 1 {
 		return nil
 	}

@@ -402,6 +402,9 @@ func TestPeers(t *testing.T) {
 	if !slices.Equal(own, prefixes("10.244.0.0/24")) || len(others) != 1 || !slices.Equal(others[0].PodCIDRs, prefixes("10.244.3.0/24")) {
 		t.Errorf("own %v, others %+v", own, others)
 	}
+	if a, b := netip.MustParseAddr("10.9.0.3"), netip.MustParseAddr("10.9.0.2"); !p.has(a) || p.has(b) {
+		t.Errorf("the other nodes have %s: %v, and %s: %v", a, p.has(a), b, p.has(b))
+	}
 	p.remove("m-2")
 	if _, others := p.now(); !changed() || len(others) != 0 {
 		t.Errorf("a node that is gone is left: %+v", others)

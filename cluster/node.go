@@ -57,6 +57,7 @@ type Node struct {
 	joined        chan struct{} // closed once one of several nodes has set up its part of the segment
 	joinedOnce    sync.Once     // closes joined
 	nodeMaskSizes [2]int        // prefix lengths of each node's pod CIDRs, IPv4 and IPv6
+	peers         *peers        // the other nodes, as the component routes sees them
 }
 
 // NewNode returns the node of a cluster whose control plane another process
@@ -92,7 +93,7 @@ func NewNode(o Options) (*Node, error) {
 	}
 	e := newEvents(plane.settings.NodeName, false)
 	group := supervise.NewGroup(supervise.Options{Context: log.Context, Changed: e.changed})
-	n, err := newNode(plane, group, access)
+	n, err := newNode(plane, group, access.of(plane.settings))
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +105,12 @@ func NewNode(o Options) (*Node, error) {
 func newNode(plane *planeConfiguration, group *supervise.Group, access access) (*Node, error) {
 	o := plane.settings
 	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), begun: make(chan struct{}), kubelet: component.NewKubelet(), joined: make(chan struct{})}
-	ipam := &plane.manager.Options.NodeIPAM
+	n.peers = newPeers(o.NodeName)
+	ipam, k := &plane.manager.Options.NodeIPAM, n.kubelet
 	n.nodeMaskSizes = [2]int{ipam.MaskSizeIPv4(), ipam.MaskSizeIPv6()}
-	k := n.kubelet
+	if o.joined() {
+		n.configureJoined()
+	}
 	k.Config.NodeName = o.NodeName
 	k.Config.RootDirectory = filepath.Join(o.DataDir, "kubelet")
 	address, err := access.address(plane.api)
@@ -144,7 +148,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	k.Config.Configuration.ClusterDomain = n.dns.Domain
 	n.dns.Announce = k.Config.Configuration.ClusterDNS
 	if n.network != nil { // otherwise the addresses of pods are unknown
-		n.dns.ClusterCIDR = o.ClusterCIDR
+		n.dns.ClusterCIDR, n.dns.Nodes = o.ClusterCIDR, n.peers.has
 	}
 	n.dns.Addresses, n.dns.Port, n.dns.MetricsPort, n.dns.NodeName = k.Config.NodeIPs, o.Ports.DNS, o.Ports.DNSMetrics, o.NodeName
 	n.shareResolvers()
@@ -328,14 +332,18 @@ func (n *Node) start(ctx context.Context) {
 	if n.policies != nil {
 		n.group.Go(ctx, "network-policy", n.access.with(apiserver.NodePolicies, n.policies.RunWith))
 	}
-	n.group.Go(ctx, "dns", n.access.with(apiserver.NodeDNS, n.runDNS))
+	if n.settings.joined() {
+		n.group.Go(ctx, "pki", n.renewIdentity)
+	} else {
+		n.group.Go(ctx, "dns", n.access.with(apiserver.NodeDNS, n.runDNS))
+		n.group.Go(ctx, "local-volumes", n.access.with(apiserver.NodeVolumes, n.provisionVolumes))
+	}
 	if n.settings.several() {
 		n.group.Go(ctx, "segment", n.keepSegment)
 	}
 	if n.network != nil {
 		n.group.Go(ctx, "routes", n.access.with(apiserver.NodeProxy, n.keepRoutes))
 	}
-	n.group.Go(ctx, "local-volumes", n.access.with(apiserver.NodeVolumes, n.provisionVolumes))
 	if n.events != nil {
 		n.group.Go(ctx, "events", n.access.with(apiserver.NodeKubelet, n.writeEvents))
 	}

@@ -239,6 +239,25 @@ type NodeOptions struct {
 	// called every few seconds and must not block. The default is none. Ports on
 	// which a program listens need not be among them.
 	NeighbourPorts func() []int `json:"-"`
+	// Joined says that the control plane is on another machine. Then NewNode works,
+	// and New does not. The default is nil.
+	Joined *JoinedNode `json:"joined,omitzero"`
+}
+
+// JoinedNode describes the cluster of a node whose control plane is on another
+// machine. Options.ServiceCIDR and Options.ClusterCIDR are those of the cluster,
+// Options.AdvertiseAddress is the address of the node, and DataDir/node has the
+// cluster's authority (ca.crt) and the identity of the kubelet (kubelet.kubeconfig),
+// with which all components of the node work and which is renewed. The node has no
+// DNS server, and makes no volumes of the class standard.
+type JoinedNode struct {
+	// Server is the URL of the API server.
+	Server string `json:"server"`
+	// NodeMaskSizeIPv4 is the prefix length of each node's part of the IPv4 range in
+	// ClusterCIDR.
+	NodeMaskSizeIPv4 int `json:"nodeMaskSizeIPv4"`
+	// NodeMaskSizeIPv6 is that of the IPv6 range.
+	NodeMaskSizeIPv6 int `json:"nodeMaskSizeIPv6"`
 }
 
 // FieldError is an error in a field of Options.

@@ -82,9 +82,8 @@ func (n *Node) runDNS(ctx context.Context, provider client.Provider) error {
 
 // peers are the nodes of the cluster besides one.
 type peers struct {
-	own string // the name of that one
-
 	mu       sync.Mutex     // guards those below
+	own      string         // the name of that one
 	podCIDRs []netip.Prefix // the latest of the node itself, also without its object
 	others   map[string]podnet.Peer
 	changed  chan struct{} // has a value when they have changed
@@ -92,6 +91,27 @@ type peers struct {
 
 func newPeers(own string) *peers {
 	return &peers{own: own, others: map[string]podnet.Peer{}, changed: make(chan struct{}, 1)}
+}
+
+// begin forgets the other nodes, and takes the name of the node itself, which an
+// argument of its kubelet may have changed.
+func (p *peers) begin(own string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.own = own
+	clear(p.others)
+}
+
+// has reports whether one of the other nodes has an address.
+func (p *peers) has(address netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, peer := range p.others {
+		if slices.Contains(peer.Addresses, address) {
+			return true
+		}
+	}
+	return false
 }
 
 // set adds or replaces a node.
@@ -177,7 +197,8 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	nodes := newPeers(n.settings.NodeName)
+	nodes := n.peers
+	nodes.begin(n.kubelet.Config.NodeName) // without what a former instance of this component knew
 	synced, err := client.Follow(ctx, own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything()), cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { nodes.set(obj.(*v1.Node)) },
 		UpdateFunc: func(_, obj any) { nodes.set(obj.(*v1.Node)) },
@@ -255,7 +276,7 @@ func applyPlan(routes podnet.Routes, podCIDRs []netip.Prefix, others []podnet.Pe
 func (n *Node) routes() podnet.Routes {
 	o := n.settings
 	r := podnet.Routes{
-		Name: o.own(), NodeName: o.NodeName, Own: parseAddresses(n.kubelet.Config.NodeIPs), Inside: o.further(),
+		Name: o.own(), NodeName: n.kubelet.Config.NodeName, Own: parseAddresses(n.kubelet.Config.NodeIPs), Inside: o.further(),
 		ClusterCIDRs: prefixes(o.ClusterCIDR), NodeMaskSizeIPv4: n.nodeMaskSizes[0], NodeMaskSizeIPv6: n.nodeMaskSizes[1],
 	}
 	if !o.several() {

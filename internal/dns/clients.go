@@ -10,13 +10,13 @@ import (
 	"github.com/coracle-io/coracle/internal/fairevict"
 )
 
-// clients decides which clients are answered: the pods, this machine and the
-// machines of the cluster's other DNS servers. A server that answers everyone
+// clients decides which clients are answered: the pods, this machine, the
+// machines of the cluster's other DNS servers, and other nodes. A server that answers everyone
 // reveals the cluster's names to its network and can be used in reflection
 // attacks (RFC 5358).
 type clients struct {
 	pods []netip.Prefix // if empty, everyone is answered
-	// server reports whether an address belongs to another DNS server of this
+	// server reports whether an address belongs to another DNS server or node of this
 	// cluster.
 	server func(netip.Addr) bool
 	// interfaces returns the addresses of this machine.

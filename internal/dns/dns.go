@@ -40,10 +40,13 @@ type Config struct {
 	// Addresses are this host's IP addresses to listen on.
 	Addresses []string
 	Port      int
-	// Pods are the address ranges of pods. The server answers pods, this host and
-	// the cluster's other DNS servers, and refuses all others. If Pods is empty, it
-	// answers every client.
+	// Pods are the address ranges of pods. The server answers pods, this host, the
+	// cluster's other DNS servers and Nodes, and refuses all others. If Pods is empty,
+	// it answers every client.
 	Pods []netip.Prefix
+	// Nodes reports whether an address is that of a node, from which the queries of
+	// its pods come if it translates their addresses. The default is none.
+	Nodes func(netip.Addr) bool
 	// ResolvConf is the path of the file that names the host's resolvers. The
 	// default is /etc/resolv.conf.
 	ResolvConf string
@@ -106,7 +109,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	forward.counts = newCounts(c.Metrics, c.Port, forward.cache.entries.Len)
 	return &Server{
 		config: c, view: view, counts: forward.counts,
-		clients: newClients(c.Pods, func(a netip.Addr) bool { return view.isServer(a) || c.isMachine(a) }),
+		clients: newClients(c.Pods, func(a netip.Addr) bool { return view.isServer(a) || c.isMachine(a) || c.Nodes != nil && c.Nodes(a) }),
 		zone:    &Zone{Domain: dns.CanonicalName(c.Domain), TTL: ttl, View: view},
 		forward: forward,
 	}, nil

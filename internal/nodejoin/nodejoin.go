@@ -5,7 +5,10 @@
 //	node ──CertificateSigningRequest, with the token──► approved and signed: its client certificate
 //	node ──CertificateSigningRequest, with the certificate──► the next certificate
 //
-// The rights for that are in roles and bindings with kubeadm's names.
+// The rights for that are in roles and bindings with kubeadm's names. Those whose
+// names begin with coracle: are for the nodes of coracle join, and for all others
+// that use them: the network of the cluster, serving certificates that are approved,
+// and what the proxy and the network policies of a node read.
 package nodejoin
 
 import (
@@ -150,38 +153,70 @@ func allow(ctx context.Context, client kubernetes.Interface) error {
 		_, err := rbac.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
 		created("ClusterRoleBinding", binding.Name, err)
 	}
-	role, binding := readInfo()
-	_, err := rbac.Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
-	created("Role", role.Name, err)
-	_, err = rbac.RoleBindings(binding.Namespace).Create(ctx, binding, metav1.CreateOptions{})
-	created("RoleBinding", binding.Name, err)
+	for _, made := range []func() (*rbacv1.Role, *rbacv1.RoleBinding){readInfo, readNetwork} {
+		role, binding := made()
+		_, err := rbac.Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
+		created("Role", role.Name, err)
+		_, err = rbac.RoleBindings(binding.Namespace).Create(ctx, binding, metav1.CreateOptions{})
+		created("RoleBinding", binding.Name, err)
+	}
 	return errors.Join(all...)
 }
 
-// getNodes lets nodes that join see whether their name is taken.
-const getNodes = "kubeadm:get-nodes"
+const (
+	// getNodes lets nodes that join see whether their name is taken.
+	getNodes = "kubeadm:get-nodes"
+	// selfServing lets nodes have the requests of serving certificates for their own
+	// addresses approved, and servingAddresses lets the controller that approves them
+	// see which those are.
+	selfServing      = "coracle:node-autoapprove-serving"
+	servingAddresses = "coracle:serving-addresses"
+	// nodesGroup is the group of all nodes.
+	nodesGroup = "system:nodes"
+)
 
 func clusterRoles() []*rbacv1.ClusterRole {
-	return []*rbacv1.ClusterRole{{
-		ObjectMeta: metav1.ObjectMeta{Name: getNodes},
-		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes"}}},
-	}}
+	role := func(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+		return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+	}
+	rule := func(verbs []string, group, resource string, names ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}
+	}
+	get, list := []string{"get"}, []string{"list"}
+	return []*rbacv1.ClusterRole{
+		role(getNodes, rule(get, "", "nodes")),
+		role(selfServing, rule([]string{"create"}, "certificates.k8s.io", "certificatesigningrequests/selfnodeserver")),
+		role(servingAddresses, rule(list, "", "nodes"), rule(get, "", "services", "kubernetes"), rule(get, "", "configmaps", bootstraptoken.ClusterInfo), rule(list, discoveryv1.GroupName, "endpointslices")),
+	}
 }
 
+// clusterRoleBindings returns kubeadm's bindings, and those with which a node does
+// all of its work with the identity of its kubelet: it approves its serving
+// certificate, and reads what its proxy, its routes and its network policies need.
 func clusterRoleBindings() []*rbacv1.ClusterRoleBinding {
 	const requests = "system:certificates.k8s.io:certificatesigningrequests:"
-	bind := func(name, role, group string) *rbacv1.ClusterRoleBinding {
+	bind := func(name, role string, subject rbacv1.Subject) *rbacv1.ClusterRoleBinding {
 		return &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
+			Subjects:   []rbacv1.Subject{subject},
 		}
 	}
+	group := func(name string) rbacv1.Subject {
+		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
+	}
+	joining, nodes := group(bootstraptoken.DefaultGroup), group(nodesGroup)
+	approver := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: "certificate-controller"}
 	return []*rbacv1.ClusterRoleBinding{
-		bind(getNodes, getNodes, bootstraptoken.DefaultGroup),
-		bind("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", bootstraptoken.DefaultGroup),
-		bind("kubeadm:node-autoapprove-bootstrap", requests+"nodeclient", bootstraptoken.DefaultGroup),
-		bind("kubeadm:node-autoapprove-certificate-rotation", requests+"selfnodeclient", "system:nodes"),
+		bind(getNodes, getNodes, joining),
+		bind("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", joining),
+		bind("kubeadm:node-autoapprove-bootstrap", requests+"nodeclient", joining),
+		bind("kubeadm:node-autoapprove-certificate-rotation", requests+"selfnodeclient", nodes),
+		bind(selfServing, selfServing, nodes),
+		bind("coracle:serving-approver", "system:certificates.k8s.io:kubelet-serving-approver", approver),
+		bind(servingAddresses, servingAddresses, approver),
+		bind("coracle:node-proxier", "system:node-proxier", nodes),
+		bind("coracle:node-network-policy", "system:coracle:network-policy", nodes),
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package certificates contains the controllers of CertificateSigningRequests.
-// One approves client certificates of kubelets, one signs approved requests with
-// the cluster's authority, and one deletes old requests.
+// One approves client certificates of kubelets, and serving certificates where that
+// is allowed; one signs approved requests with the cluster's authority, and one
+// deletes old requests.
 //
 //	created ──approve (or kubectl)──▶ Approved ──sign──▶ certificate ──clean──▶ gone
 package certificates
@@ -13,6 +14,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
 	definition "github.com/coracle-io/coracle/internal/resource/certificates"
@@ -56,15 +58,22 @@ func newRequestController(env *controller.Env, name string, sync func(context.Co
 // request to be approved, and the message of the approval.
 type permission struct{ subresource, message string }
 
+// selfNodeServer is the subresource of requests of a node for its own serving
+// certificate. Upstream knows none, and approves none of them.
+const selfNodeServer = "selfnodeserver"
+
 // permissions returns the permissions, one of which is needed for the approval of a
 // request, the weakest first. It returns none for requests that are not for a
-// kubelet's client certificate.
+// kubelet's client certificate, or for its own serving certificate.
 func permissions(csr *certificatesv1.CertificateSigningRequest) []permission {
-	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
+	r, err := definition.ParseRequest(csr.Spec.Request)
+	if err != nil {
 		return nil
 	}
-	r, err := definition.ParseRequest(csr.Spec.Request)
-	if err != nil || kubeletClient(r, csr.Spec.Usages) != nil {
+	if csr.Spec.SignerName == certificatesv1.KubeletServingSignerName && kubeletServing(r, csr.Spec.Usages) == nil && csr.Spec.Username == r.Subject.CommonName {
+		return []permission{{selfNodeServer, "Auto approving self kubelet server certificate after SubjectAccessReview."}}
+	}
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || kubeletClient(r, csr.Spec.Usages) != nil {
 		return nil
 	}
 	other := permission{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."}
@@ -85,6 +94,16 @@ func approve(ctx context.Context, env *controller.Env, csr *certificatesv1.Certi
 		}
 		if !allowed {
 			continue
+		}
+		if p.subresource == selfNodeServer {
+			refused, err := refuseServing(ctx, env.Client.Kubernetes, csr)
+			if err != nil {
+				return fmt.Errorf("checking for which addresses %s wants a serving certificate: %w", csr.Spec.Username, err)
+			}
+			if refused != "" {
+				klog.FromContext(ctx).Info("Leaving the request of a serving certificate to somebody else", "request", csr.Name, "user", csr.Spec.Username, "reason", refused)
+				return nil
+			}
 		}
 		next := csr.DeepCopy()
 		next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
