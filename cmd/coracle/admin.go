@@ -26,14 +26,24 @@ func adminContext(rec host.Record) (*clientcmdapi.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if joined := settings.Options.Node.Joined; joined != nil {
+		return nil, fmt.Errorf("the administrator's kubeconfig of cluster %s is not on this machine, which has a node of it: it is where the control plane is, at %s", rec.Name, joined.Server)
+	}
 	return cluster.AdminKubeconfig(settings.ClusterOptions(), rec.Server)
 }
 
-// adminOf returns the configuration of a client with the cluster's own keys.
+// adminOf returns the configuration of a client with the cluster's own keys or, on
+// the machine of a node that has joined, with the identity of the node.
 // The kubeconfig that up has written may belong to another user, so that
 // nothing in it is used or run. lost is an error if it does not have the
 // cluster's context any more.
 func adminOf(rec host.Record) (config *rest.Config, lost, err error) {
+	if rec.Node.Joined != nil {
+		if config, err = identityOf(rec).Config(); err == nil {
+			config.Timeout = answerTimeout
+		}
+		return config, nil, err
+	}
 	made, err := adminContext(rec)
 	if err == nil {
 		config, err = clientcmd.NewDefaultClientConfig(*made, nil).ClientConfig()

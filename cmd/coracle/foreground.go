@@ -20,7 +20,8 @@ import (
 // supervisor returns the command line of the process that runs the cluster.
 func (p *prepared) supervisor() processes.Arguments {
 	return processes.Arguments{
-		Name: p.settings.Options.Name, DataDir: p.settings.Options.DataDir, RunDir: p.settings.RunDirectory(), Nodes: nodesToRun(p.settings), Served: p.served,
+		Name: p.settings.Options.Name, DataDir: p.settings.Options.DataDir, RunDir: p.settings.RunDirectory(), Nodes: nodesToRun(p.settings),
+		Joined: p.settings.Options.Node.Joined != nil, Served: p.served,
 	}
 }
 

@@ -117,6 +117,8 @@ func command() *cobra.Command {
 		imageCommand(),
 		nodeCommand(),
 		tokenCommand(),
+		joinCommand(),
+		leaveCommand(),
 		kubectlCommand(),
 		etcdctlCommand(),
 		apiServerCommand(),

@@ -178,6 +178,9 @@ func (p *prepared) store(ctx context.Context, f *upFlags, registry host.Registry
 		}
 	}
 	p.settings, p.record = settings, host.NewRecord(settings, rec)
+	if joined := settings.Options.Node.Joined; joined != nil {
+		p.record.Server = joined.Server
+	}
 	if f.foreground {
 		p.record.Unit = host.ServiceUnit()
 	}
@@ -440,6 +443,7 @@ func restore(ctx context.Context, registry host.Registry, rec host.Record) error
 		if err != nil {
 			return err
 		}
+		has = has || now.Node.Joined != nil // the administrator's context is on another machine
 		if !has {
 			admin, err := adminContext(now)
 			if err != nil {

@@ -67,11 +67,13 @@ func runCommand() *cobra.Command {
 		processes.SetName(processes.ControlPlane)
 		return runControlPlane(ctx, r, o, first)
 	}).Flags().BoolVar(&first, "first", false, "record the cluster and write its context to the kubeconfig")
-	add(processes.Node, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+	ofNode := add(processes.Node, func(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
 		processes.SetName(processes.NodeProcess(node))
 		o.Node.Number = node
-		return runNode(ctx, r, o)
-	}).Flags().IntVar(&node, "node", node, "which node of this machine")
+		return runNode(ctx, r, o, first)
+	}).Flags()
+	ofNode.IntVar(&node, "node", node, "which node of this machine")
+	ofNode.BoolVar(&first, "first", false, "record the node, whose control plane is on another machine")
 	return cmd
 }
 
@@ -310,31 +312,47 @@ func runControlPlane(ctx context.Context, r *processes.Reporter, o cluster.Optio
 	if err != nil {
 		return err
 	}
-	onReady := func(context.Context) { r.Send(processes.Message{Ready: true}) }
+	onReady := isReady(r)
 	if first {
-		started := func(rec *host.Record) (err error) {
-			rec.PID = os.Getppid()
-			rec.PIDStart, err = host.StartTime(rec.PID)
+		// Served is recorded apart from the kubeconfig: a cluster with objects must not
+		// be taken for an empty one because another file cannot be written.
+		onReady, err = recorded(ctx, r, o.Name, recordServed, func(rec *host.Record) error { return writeContext(ctx, rec, p.AdminKubeconfig(rec.Server)) })
+		if err != nil {
 			return err
-		}
-		if err := changeRecord(ctx, o.Name, started); err != nil && !host.NoRoom(err) { // find does not depend on it
-			return err
-		}
-		onReady = func(ctx context.Context) {
-			r.Send(processes.Message{Serves: true})
-			writeRecord(ctx, r, []func(*host.Record) error{
-				// Served is recorded apart from the kubeconfig: a cluster with
-				// objects must not be taken for an empty one because another
-				// file cannot be written.
-				func(rec *host.Record) error {
-					rec.Served = true
-					return started(rec)
-				},
-				func(rec *host.Record) error { return writeContext(ctx, rec, p.AdminKubeconfig(rec.Server)) },
-			}, func(change func(*host.Record) error) error { return changeRecord(ctx, o.Name, change) })
 		}
 	}
 	return runPart(ctx, r, o, p, bounds{heap.ControlPlaneShare, oomscore.ControlPlane}, onReady)
+}
+
+// isReady returns a function that reports that the process is ready.
+func isReady(r *processes.Reporter) func(context.Context) {
+	return func(context.Context) { r.Send(processes.Message{Ready: true}) }
+}
+
+// recordStart records which supervisor runs a cluster: the parent of this process.
+func recordStart(rec *host.Record) (err error) {
+	rec.PID = os.Getppid()
+	rec.PIDStart, err = host.StartTime(rec.PID)
+	return err
+}
+
+// recordServed records that a cluster has been ready, and which supervisor runs it.
+func recordServed(rec *host.Record) error {
+	rec.Served = true
+	return recordStart(rec)
+}
+
+// recorded records the supervisor in the record of a cluster, and returns a function
+// that reports that clients can use the cluster, makes further changes of the record,
+// and then reports that the process is ready.
+func recorded(ctx context.Context, r *processes.Reporter, name string, changes ...func(*host.Record) error) (onReady func(context.Context), err error) {
+	if err := changeRecord(ctx, name, recordStart); err != nil && !host.NoRoom(err) { // find does not depend on it
+		return nil, err
+	}
+	return func(ctx context.Context) {
+		r.Send(processes.Message{Serves: true})
+		writeRecord(ctx, r, changes, func(change func(*host.Record) error) error { return changeRecord(ctx, name, change) })
+	}, nil
 }
 
 // recordRetry is the interval at which failed changes of the record and the
@@ -387,7 +405,9 @@ func writeContext(ctx context.Context, rec *host.Record, admin *clientcmdapi.Con
 	return nil
 }
 
-func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options) error {
+// runNode runs a node. With first, which is for a node without a control plane on
+// this machine, it records the node.
+func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options, first bool) error {
 	o.Node.NeighbourPorts = func() []int { return host.NewRegistry(host.Root()).NeighbourPorts(o.Name) }
 	n, err := cluster.NewNode(o)
 	if err != nil {
@@ -397,7 +417,13 @@ func runNode(ctx context.Context, r *processes.Reporter, o cluster.Options) erro
 	if err != nil { // of its file, which the kubelet reports
 		score = oomscore.Node
 	}
-	return runPart(ctx, r, o, n, bounds{heap.NodeShare, score}, func(context.Context) { r.Send(processes.Message{Ready: true}) })
+	onReady := isReady(r)
+	if first {
+		if onReady, err = recorded(ctx, r, o.Name, recordServed); err != nil {
+			return err
+		}
+	}
+	return runPart(ctx, r, o, n, bounds{heap.NodeShare, score}, onReady)
 }
 
 // changeRecord locks the registry and changes the record of a cluster.

@@ -289,9 +289,12 @@ func (c *clusterStatus) WriteText(out io.Writer) {
 		}
 	}
 	line("API server", "%s", c.Server)
-	if c.ContextLost == "" {
+	switch {
+	case c.record.Node.Joined != nil:
+		line("Kubeconfig", "%s, of this node alone", c.Kubeconfig)
+	case c.ContextLost == "":
 		line("Kubeconfig", "%s, context %s", c.Kubeconfig, c.Name)
-	} else {
+	default:
 		line("Kubeconfig", "lost: %s", c.ContextLost)
 	}
 	if c.Version == "" {

@@ -32,8 +32,8 @@ func tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Create, list and delete the tokens with which nodes join",
-		Long: `Create, list and delete bootstrap tokens, with which kubelets of other machines
-join a cluster: the coracle kubelet, or upstream's.
+		Long: `Create, list and delete bootstrap tokens, with which other machines join a cluster:
+by coracle join, or by the kubelet alone, also upstream's.
 
 The flags for the cluster are those of kubectl.`,
 		Example: `  coracle token create
@@ -65,12 +65,14 @@ func createTokenCommand(client *genericclioptions.ConfigFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [TOKEN]",
 		Short: "Create a token, and prepare the cluster for nodes that join with it",
-		Long: `Create a token, and print it.
+		Long: `Create a token, and print the line that makes another machine a node, or the token
+alone if it is not for that.
 
 The cluster is prepared as kubeadm does it: the ConfigMap kube-public/cluster-info
 names the API server and its authority to nodes, and bindings whose names begin
 with kubeadm: give nodes that join the right to request their certificates, which
-are approved. What is there already stays.`,
+are approved. Those whose names begin with coracle: let nodes read what their proxy,
+routes and network policies need. What is there already stays.`,
 		Example: `  coracle token create --ttl=2h --description='for the new rack'
   coracle token create --print-kubeconfig > bootstrap-kubelet.conf`,
 		Args: cobra.MaximumNArgs(1),
@@ -157,7 +159,7 @@ func (n *newToken) create(ctx context.Context, config *rest.Config, out io.Write
 	case n.kubeconfig:
 		return writeKubeconfig(out, cluster, n.Token)
 	case n.discover:
-		_, err := fmt.Fprintf(out, "coracle token discover %s --token=%s --discovery-token-ca-cert-hash=%s\n", strings.TrimPrefix(cluster.Server, "https://"), n.Token, strings.Join(hashes, ","))
+		_, err := fmt.Fprintln(out, lineOf("coracle token discover", cluster.Server, n.Token.String(), hashes))
 		return err
 	}
 	return write(out, n.output, createdToken{reportOf(&n.BootstrapToken), cluster.Server, hashes})
@@ -173,13 +175,13 @@ func writeKubeconfig(out io.Writer, cluster *nodejoin.Cluster, token bootstrapto
 }
 
 func discoverCommand() *cobra.Command {
-	var text string
-	var hashes []string
+	d := &discovery{}
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "discover HOST:PORT",
 		Short: "Print the file with which a kubelet joins, on the machine of a node",
 		Long: `Print a file for --bootstrap-kubeconfig of a kubelet, on the machine of a node.
+coracle join does more: it runs the node.
 
 The API server is asked for the ConfigMap kube-public/cluster-info. What it says is
 trusted if the token has signed it and the hash is that of its authority. kubeadm
@@ -188,33 +190,16 @@ token create --print-join-command prints the same address, token and hash.`,
     --discovery-token-ca-cert-hash=sha256:1e06dc046c4c9e73c192f1217fa94c6d32540192c704d93001e30f0edb6c0e66 > bootstrap-kubelet.conf`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			token, ok := bootstraptoken.Parse(text)
-			if !ok {
-				return errors.New("--token: want a token such as abcdef.0123456789abcdef")
-			}
-			for _, hash := range hashes {
-				if !nodejoin.IsAuthorityHash(hash) {
-					return fmt.Errorf("--discovery-token-ca-cert-hash=%s: want sha256: and 64 hexadecimal digits in lower case", hash)
-				}
-			}
-			if len(hashes) == 0 {
-				return errors.New("--discovery-token-ca-cert-hash is missing: coracle token create -o json prints it")
-			}
-			server, err := serverAt(args[0])
-			if err != nil {
-				return err
-			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			cluster, err := nodejoin.Discover(ctx, server, token, hashes)
+			cluster, token, err := d.find(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			return writeKubeconfig(cmd.OutOrStdout(), cluster, token)
 		},
 	}
-	cmd.Flags().StringVar(&text, "token", "", "the token")
-	cmd.Flags().StringSliceVar(&hashes, "discovery-token-ca-cert-hash", nil, "hashes of the certificates of the API server's authority, such as sha256:1e06...")
+	d.bind(cmd.Flags())
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to ask for an answer that the token has signed")
 	return cmd
 }
@@ -256,8 +241,20 @@ type createdToken struct {
 	CACertHashes []string `json:"caCertHashes"`
 }
 
-// WriteText writes the token.
-func (c createdToken) WriteText(out io.Writer) { _, _ = fmt.Fprintln(out, c.Token) }
+// WriteText writes the command line of coracle join, or the token if nodes cannot
+// join with it.
+func (c createdToken) WriteText(out io.Writer) {
+	text := c.Token
+	if slices.Contains(c.Usages, bootstraptoken.Signing) && slices.Contains(c.Usages, bootstraptoken.Authentication) && slices.Contains(c.Groups, bootstraptoken.DefaultGroup) {
+		text = lineOf("coracle join", c.Server, c.Token, c.CACertHashes)
+	}
+	_, _ = fmt.Fprintln(out, text)
+}
+
+// lineOf returns the command line with which a machine finds a cluster.
+func lineOf(command, server, token string, hashes []string) string {
+	return fmt.Sprintf("%s %s --token=%s --discovery-token-ca-cert-hash=%s", command, strings.TrimPrefix(server, "https://"), token, strings.Join(hashes, ","))
+}
 
 func listTokensCommand(client *genericclioptions.ConfigFlags) *cobra.Command {
 	var output string

@@ -18,7 +18,7 @@ func TestBadTokens(t *testing.T) {
 		{"create --groups=admins", "coracle: group \"admins\": want a name such as system:bootstrappers:kubeadm:default-node-token\n"},
 		{"create --print-kubeconfig -o json", "coracle: --print-kubeconfig, --print-discover-command and --output: give one of them\n"},
 		{"discover api.example --token=abc", "coracle: --token: want a token such as abcdef.0123456789abcdef\n"},
-		{"discover api.example --token=abcdef.0123456789abcdef", "coracle: --discovery-token-ca-cert-hash is missing: coracle token create -o json prints it\n"},
+		{"discover api.example --token=abcdef.0123456789abcdef", "coracle: --discovery-token-ca-cert-hash is missing: coracle token create prints it\n"},
 		{"discover api.example --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=md5:00", "coracle: --discovery-token-ca-cert-hash=md5:00: want sha256: and 64 hexadecimal digits in lower case\n"},
 		{"create -o xml", "coracle: --output=xml: want json or yaml, or nothing for text\n"},
 		{"delete abc", "coracle: abc: want the ID of a token, such as abcdef, or a token\n"},

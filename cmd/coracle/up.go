@@ -30,8 +30,11 @@ type upFlags struct {
 	keepsRegistries bool
 	foreground      bool
 	existing        bool // a cluster that no longer exists is an error
-	timeout         time.Duration
-	set             []string // names of the flags that the user has set, also by --config
+	// join, if it is not nil, gives the node of this machine its identity in a cluster
+	// of others before it starts.
+	join    func(context.Context, host.Record) error
+	timeout time.Duration
+	set     []string // names of the flags that the user has set, also by --config
 
 	configFile string
 	config     *host.Config     // the content of configFile; nil without one
@@ -258,7 +261,11 @@ func (f *upFlags) start(ctx context.Context, registry host.Registry, again bool)
 		return 0, f.provideImages(ctx, rec)
 	}
 	defer func() { _ = p.claim.Lock.Release() }()
-	if err = failedStart(errors.Join(p.makeReady(), p.startsWithOld("manifests", f.storeManifests(ctx, p.record)))); err == nil {
+	err = errors.Join(p.makeReady(), p.startsWithOld("manifests", f.storeManifests(ctx, p.record)))
+	if err == nil && f.join != nil {
+		err = f.join(ctx, p.record)
+	}
+	if err = failedStart(err); err == nil {
 		if f.foreground {
 			err = failedStart(p.runInForeground())
 		} else if err = runInBackground(ctx, f, p); err == nil {

@@ -187,6 +187,66 @@ func TestNodeDiscoversTheCluster(t *testing.T) {
 	}
 }
 
+// A node that joins gets an identity with the token, which it does not keep. With it,
+// the components of the node read what they need, and no more.
+func TestIdentityOfANodeThatJoins(t *testing.T) {
+	j := newJoinable(t)
+	dir := filepath.Join(t.TempDir(), "node")
+	files := nodejoin.Files(dir)
+	for range 2 { // the second time, the identity is there
+		if err := files.Request(t.Context(), j.cluster, joinToken, "worker"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "bootstrap*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %q, %v", left, err)
+	}
+	config, err := files.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.eventually("the network is not published", func(ctx context.Context) error {
+		n, err := nodejoin.ReadNetwork(ctx, own)
+		if err == nil && (n.ClusterCIDR != "10.244.0.0/16" || n.NodeMaskSizeIPv4 != 24) {
+			t.Errorf("the network is %+v", n)
+		}
+		return err
+	})
+	ctx, all := t.Context(), metav1.ListOptions{}
+	for what, do := range map[string]func() error{
+		"services":         func() error { _, err := own.CoreV1().Services("").List(ctx, all); return err },
+		"endpoint slices":  func() error { _, err := own.DiscoveryV1().EndpointSlices("").List(ctx, all); return err },
+		"nodes":            func() error { _, err := own.CoreV1().Nodes().List(ctx, all); return err },
+		"pods":             func() error { _, err := own.CoreV1().Pods("").List(ctx, all); return err },
+		"namespaces":       func() error { _, err := own.CoreV1().Namespaces().List(ctx, all); return err },
+		"network policies": func() error { _, err := own.NetworkingV1().NetworkPolicies("").List(ctx, all); return err },
+	} {
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, do := range map[string]func() error{
+		"secrets":     func() error { _, err := own.CoreV1().Secrets("kube-system").List(ctx, all); return err },
+		"config maps": func() error { _, err := own.CoreV1().ConfigMaps("kube-system").List(ctx, all); return err },
+		"a volume": func() error {
+			_, err := own.CoreV1().PersistentVolumes().Create(ctx, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}}, metav1.CreateOptions{})
+			return err
+		},
+		"an endpoint slice of the DNS server": func() error {
+			return own.DiscoveryV1().EndpointSlices("kube-system").Delete(ctx, "kube-dns", metav1.DeleteOptions{})
+		},
+		"another node": func() error { return own.CoreV1().Nodes().Delete(ctx, "other", metav1.DeleteOptions{}) },
+	} {
+		if err := do(); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v, want that it is forbidden", what, err)
+		}
+	}
+}
+
 // A kubelet without any certificate joins with a bootstrap token: it gets a
 // client certificate, registers its node, and serves with a certificate that the
 // cluster signs once it is approved.

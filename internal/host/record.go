@@ -114,8 +114,12 @@ func (rec Record) CheckData() error {
 	if err := missing(settingsName); err != nil || !rec.Served {
 		return err
 	}
-	if s, err := ReadSettings(rec.DataDir); err != nil || s.externalStore() {
+	s, err := ReadSettings(rec.DataDir)
+	switch {
+	case err != nil || s.externalStore():
 		return err
+	case s.Options.Node.Joined != nil:
+		return missing("node/kubelet.kubeconfig")
 	}
 	return missing("etcd/member")
 }

@@ -15,6 +15,7 @@ import (
 type Arguments struct {
 	Name, DataDir string // of the cluster
 	Nodes         Nodes  // those that run at first
+	Joined        bool   // the control plane is on another machine, and the node runs alone
 	// RunDir is the directory of the status and of crash reports.
 	RunDir string
 	// Log is the file that standard error writes to; "" if it is no file. The
@@ -36,7 +37,8 @@ type Arguments struct {
 func (a Arguments) List() []string {
 	return []string{
 		Command, "--name=" + a.Name, "--data-dir=" + a.DataDir, "--run-dir=" + a.RunDir,
-		"--nodes=" + a.Nodes.String(), fmt.Sprintf("--several=%t", a.Nodes.Several), fmt.Sprintf("--served=%t", a.Served), fmt.Sprintf("--lock-fd=%d", a.LockFD), "--log=" + a.Log, "--failed=" + strings.Join(a.Failed, " "),
+		"--nodes=" + a.Nodes.String(), fmt.Sprintf("--several=%t", a.Nodes.Several), fmt.Sprintf("--joined=%t", a.Joined), fmt.Sprintf("--served=%t", a.Served),
+		fmt.Sprintf("--lock-fd=%d", a.LockFD), "--log=" + a.Log, "--failed=" + strings.Join(a.Failed, " "),
 	}
 }
 
@@ -58,6 +60,7 @@ func Main(args []string) int {
 	fs.StringVar(&a.RunDir, "run-dir", "", "directory of the status")
 	fs.Var(&a.Nodes, "nodes", "numbers of the nodes to run as well")
 	fs.BoolVar(&a.Nodes.Several, "several", false, "the control plane and the first node work with further nodes")
+	fs.BoolVar(&a.Joined, "joined", false, "run the node alone, whose control plane is on another machine")
 	fs.BoolVar(&a.Served, "served", false, "the cluster has served before with the same settings")
 	fs.IntVar(&a.LockFD, "lock-fd", 0, "file descriptor to keep open for its lock")
 	fs.StringVar(&a.Log, "log", "", "file that standard error writes to")

@@ -99,7 +99,8 @@ func readNodes(runDir string) (n Nodes, err error) {
 	return n, err
 }
 
-// specs returns the processes of a cluster.
+// specs returns the processes of a cluster. The first one records the cluster when it
+// is ready for the first time.
 func (a *Arguments) specs() []Spec {
 	which := []string{"--name=" + a.Name, "--data-dir=" + a.DataDir}
 	if a.Served {
@@ -112,13 +113,19 @@ func (a *Arguments) specs() []Spec {
 		}
 		return append(args, more...)
 	}
-	all := []Spec{{Name: ControlPlane, Args: command(ControlPlane), First: []string{"--first"}, StopTimeout: controlPlaneTimeout}}
+	var all []Spec
+	if !a.Joined {
+		all = append(all, Spec{Name: ControlPlane, Args: command(ControlPlane), StopTimeout: controlPlaneTimeout})
+	}
 	for _, node := range a.Nodes.Numbers {
 		s := Spec{Name: NodeProcess(node), Args: command(Node), StopTimeout: nodeTimeout, Stage: 1}
 		if node > 1 {
 			s.Args = command(Node, fmt.Sprintf("--node=%d", node))
 		}
 		all = append(all, s)
+	}
+	if len(all) > 0 {
+		all[0].First = []string{"--first"}
 	}
 	return all
 }

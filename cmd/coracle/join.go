@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/bootstraptoken"
+	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/nodejoin"
+)
+
+// discovery is how a machine finds a cluster, and gets the right to join it.
+type discovery struct {
+	token  string
+	hashes []string
+}
+
+func (d *discovery) bind(fs *pflag.FlagSet) {
+	fs.StringVar(&d.token, "token", "", "the token")
+	fs.StringSliceVar(&d.hashes, "discovery-token-ca-cert-hash", nil, "hashes of the certificates of the API server's authority, such as sha256:1e06...")
+}
+
+// find checks the flags and asks the API server at HOST:PORT for the cluster, until
+// the token has signed the answer, or ctx ends.
+func (d *discovery) find(ctx context.Context, endpoint string) (*nodejoin.Cluster, bootstraptoken.Token, error) {
+	token, ok := bootstraptoken.Parse(d.token)
+	if !ok {
+		return nil, token, errors.New("--token: want a token such as abcdef.0123456789abcdef")
+	}
+	for _, hash := range d.hashes {
+		if !nodejoin.IsAuthorityHash(hash) {
+			return nil, token, fmt.Errorf("--discovery-token-ca-cert-hash=%s: want sha256: and 64 hexadecimal digits in lower case", hash)
+		}
+	}
+	if len(d.hashes) == 0 {
+		return nil, token, errors.New("--discovery-token-ca-cert-hash is missing: coracle token create prints it")
+	}
+	server, err := serverAt(endpoint)
+	if err != nil {
+		return nil, token, err
+	}
+	c, err := nodejoin.Discover(ctx, server, token, d.hashes)
+	return c, token, err
+}
+
+// joinFlags are the flags of `coracle join`.
+type joinFlags struct {
+	discovery
+	up      *upFlags // how the node is run here
+	labels  map[string]string
+	taints  []string
+	nodeIPs []string
+}
+
+func joinCommand() *cobra.Command {
+	f := &joinFlags{up: newUpFlags()}
+	cmd := &cobra.Command{
+		Use:   "join HOST:PORT",
+		Short: "Make this machine a node of a cluster on other machines",
+		Long: `Make this machine a node of a cluster on other machines, and return when the node
+is Ready. coracle token create prints the line to run here, as root.
+
+The API server is trusted if the token has signed what it says, and the hash is that
+of its authority. The node gets a certificate of its own, which is renewed, and keeps
+no token. Join again is no error; coracle start starts the node after the machine
+was restarted, and coracle leave removes it.
+
+Pods reach those of other nodes by UDP port 8472, unless the nodes are in the same
+subnet. The API server reaches the node at port 10250.`,
+		Example: `  coracle join 192.0.2.1:6443 --token=abcdef.0123456789abcdef \
+    --discovery-token-ca-cert-hash=sha256:1e06dc046c4c9e73c192f1217fa94c6d32540192c704d93001e30f0edb6c0e66`,
+		GroupID: "cluster",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cmd.Flags().Visit(func(flag *pflag.Flag) { f.up.set = append(f.up.set, flag.Name) })
+			return f.run(cmd.Context(), args[0])
+		},
+	}
+	f.bind(cmd.Flags())
+	completeName(cmd)
+	return cmd
+}
+
+func (f *joinFlags) bind(fs *pflag.FlagSet) {
+	f.discovery.bind(fs)
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.up.bind(all)
+	for _, name := range []string{"name", "data-dir", "node-name", "bundle", "registries", "registry-mirror", "kubelet-arg", "proxy-arg", "v", "timeout"} {
+		fs.AddFlag(all.Lookup(name))
+	}
+	fs.Lookup("name").Usage = "name of the cluster on this machine"
+	fs.StringToStringVar(&f.labels, "node-labels", nil, "labels to register the node with, such as disk=fast")
+	fs.StringSliceVar(&f.taints, "node-taints", nil, "taints to register the node with, such as key=value:NoSchedule")
+	fs.StringSliceVar(&f.nodeIPs, "node-ip", nil, "address of this machine for the other nodes, or one of each family (default: that of the default route)")
+}
+
+// run joins the cluster with an API server at HOST:PORT.
+func (f *joinFlags) run(ctx context.Context, endpoint string) error {
+	if err := f.setArguments(); err != nil {
+		return err
+	}
+	registry := host.NewRegistry(host.Root())
+	rec, err := registry.Find(f.up.settings.Options.Name)
+	switch {
+	case err == nil && rec.Node.Joined == nil:
+		return fmt.Errorf("cluster %s is on this machine, and is no node of another one: choose another --name", rec.Name)
+	case err == nil:
+		_, err = identityOf(rec).Config()
+		if err == nil { // it has joined
+			f.up.existing = true
+			return up(ctx, f.up)
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	case !errors.Is(err, host.ErrNoCluster):
+		return err
+	}
+	if err := f.find(ctx, registry, endpoint); err != nil {
+		return err
+	}
+	return up(ctx, f.up)
+}
+
+// setArguments makes the flags of the node arguments of its kubelet.
+func (f *joinFlags) setArguments() error {
+	o := &f.up.settings.Options
+	given := len(o.KubeletArgs)
+	var labels []string
+	for _, key := range slices.Sorted(maps.Keys(f.labels)) {
+		labels = append(labels, key+"="+f.labels[key])
+	}
+	for name, values := range map[string][]string{"node-labels": labels, "register-with-taints": f.taints} {
+		if len(values) > 0 {
+			o.KubeletArgs = append(o.KubeletArgs, name+"="+strings.Join(values, ","))
+		}
+	}
+	for _, text := range f.nodeIPs {
+		if net.ParseIP(text) == nil {
+			return fmt.Errorf("--node-ip=%s: want an IP address of this machine", text)
+		}
+	}
+	if len(f.nodeIPs) > 0 {
+		o.AdvertiseAddress = net.ParseIP(f.nodeIPs[0])
+		o.KubeletArgs = append(o.KubeletArgs, "node-ip="+strings.Join(f.nodeIPs, ","))
+	}
+	if len(o.KubeletArgs) > given {
+		f.up.set = append(f.up.set, "kubelet-arg")
+	}
+	return nil
+}
+
+// find finds the cluster, and sets how this machine is a node of it. up requests
+// the node's certificate once it has a place for it.
+func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint string) error {
+	fmt.Printf("Asking %s for the cluster.\n", endpoint)
+	asking, cancel := context.WithTimeout(ctx, f.up.timeout)
+	defer cancel()
+	found, token, err := f.discovery.find(asking, endpoint)
+	if err != nil {
+		return err
+	}
+	s := &f.up.settings
+	node := s.Options.NodeName
+	if node == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("name of this host (give one with --node-name): %w", err)
+		}
+		node = strings.ToLower(name)
+	}
+	network, err := networkOf(asking, found, token, node)
+	if err != nil {
+		return err
+	}
+	dir := s.Options.DataDir
+	if dir == "" {
+		dir = registry.DataDir(s.Options.Name)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("--data-dir=%s: %w", s.Options.DataDir, err)
+	}
+	s.Nodes, s.Kubeconfig = 1, nodejoin.Files(filepath.Join(dir, identityName)).Kubeconfig()
+	s.Options.ServiceCIDR, s.Options.ClusterCIDR = network.ServiceCIDR, network.ClusterCIDR
+	s.Options.Node.Joined = &cluster.JoinedNode{Server: found.Server, NodeMaskSizeIPv4: network.NodeMaskSizeIPv4, NodeMaskSizeIPv6: network.NodeMaskSizeIPv6}
+	f.up.join = func(ctx context.Context, rec host.Record) error {
+		fmt.Printf("Requesting a certificate of %s for node %s.\n", found.Server, node)
+		ctx, cancel := context.WithTimeout(ctx, f.up.timeout)
+		defer cancel()
+		return identityOf(rec).Request(ctx, found, token, node)
+	}
+	return nil
+}
+
+// identityName is the directory in a data directory that has the identity of the
+// node.
+const identityName = "node"
+
+// identityOf returns the identity of the node of a cluster on this machine.
+func identityOf(rec host.Record) nodejoin.Files {
+	return nodejoin.Files(filepath.Join(rec.DataDir, identityName))
+}
+
+// networkOf asks the cluster for its network, with a token. It returns an error if a
+// node of the given name cannot join.
+func networkOf(ctx context.Context, c *nodejoin.Cluster, token bootstraptoken.Token, node string) (nodejoin.Network, error) {
+	content, err := c.Kubeconfig(token)
+	if err != nil {
+		return nodejoin.Network{}, err
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(content)
+	if err != nil {
+		return nodejoin.Network{}, err
+	}
+	config.Timeout = 10 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nodejoin.Network{}, err
+	}
+	_, err = client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return nodejoin.Network{}, fmt.Errorf("the cluster has a node %s already: choose another --node-name or, if that node is gone, delete it where the administrator is, with coracle kubectl delete node %s", node, node)
+	case !apierrors.IsNotFound(err):
+		return nodejoin.Network{}, fmt.Errorf("ask whether there is a node %s: %w", node, err)
+	}
+	network, err := nodejoin.ReadNetwork(ctx, client)
+	if err == nil && network.NodeCIDR != "" {
+		err = fmt.Errorf("the cluster has several nodes on one machine, at addresses in %s that this machine does not reach: a cluster of several machines has one node on each", network.NodeCIDR)
+	}
+	return network, err
+}
