@@ -58,6 +58,8 @@ type Node struct {
 	joinedOnce    sync.Once     // closes joined
 	nodeMaskSizes [2]int        // prefix lengths of each node's pod CIDRs, IPv4 and IPv6
 	peers         *peers        // the other nodes, as the component routes sees them
+	routed        chan struct{} // closed once that component has applied its first plan
+	routedOnce    sync.Once     // closes routed
 }
 
 // NewNode returns the node of a cluster whose control plane another process
@@ -105,7 +107,7 @@ func NewNode(o Options) (*Node, error) {
 func newNode(plane *planeConfiguration, group *supervise.Group, access access) (*Node, error) {
 	o := plane.settings
 	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), begun: make(chan struct{}), kubelet: component.NewKubelet(), joined: make(chan struct{})}
-	n.peers = newPeers(o.NodeName)
+	n.peers, n.routed = newPeers(o.NodeName), make(chan struct{})
 	ipam, k := &plane.manager.Options.NodeIPAM, n.kubelet
 	n.nodeMaskSizes = [2]int{ipam.MaskSizeIPv4(), ipam.MaskSizeIPv6()}
 	if o.joined() {
@@ -533,6 +535,11 @@ func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error 
 				}
 				log.Error(err, "The pod network is not as it was set up; setting it up again", "missing", missing)
 			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.routed: // a tunnel to other nodes takes a part of the pods' MTU
 		}
 		err := n.network.Configure(wanted)
 		supervise.Report(ctx, "PodNetwork", err)

@@ -239,6 +239,7 @@ func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
 	for {
 		if podCIDRs, others := nodes.now(); len(podCIDRs) > 0 && (len(others) > 0 || !alone) {
 			plan, changed, err := applyPlan(n.routes(), podCIDRs, others)
+			n.routedOnce.Do(func() { close(n.routed) })
 			supervise.Report(ctx, "Routes", err)
 			switch {
 			case err != nil:

@@ -56,18 +56,19 @@ func Interfaces() ([]Interface, error) {
 	return all, nil
 }
 
-// linkTo returns the name of the interface on whose link an address is, "" if a
-// router is on the way to it.
-func linkTo(address netip.Addr, interfaces []Interface) string {
-	link, longest := "", -1
+// linkTo returns the name of the interface with one of this node's own addresses in
+// whose subnet another address is, "" if there is none. Subnets of other addresses
+// do not count: a node there would not find this one in its own subnet, and would
+// send to it in another way.
+func linkTo(address netip.Addr, own []netip.Addr, interfaces []Interface) string {
 	for _, i := range interfaces {
 		for _, p := range i.Prefixes {
-			if i.Shared && p.Masked().Contains(address) && p.Bits() < address.BitLen() && p.Bits() > longest {
-				link, longest = i.Name, p.Bits()
+			if i.Shared && slices.Contains(own, p.Addr()) && p.Masked().Contains(address) {
+				return i.Name
 			}
 		}
 	}
-	return link
+	return ""
 }
 
 // mtuAt returns the MTU of the interface with an address, 0 if there is none.

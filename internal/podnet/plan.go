@@ -141,7 +141,7 @@ func (plan *Plan) reach(r Routes, p Peer, to netip.Prefix, interfaces []Interfac
 		if !r.canBe(a) {
 			continue
 		}
-		if link := linkTo(a, interfaces); link != "" && a.Is4() == to.Addr().Is4() {
+		if link := linkTo(a, r.Own, interfaces); link != "" && a.Is4() == to.Addr().Is4() {
 			plan.Routes = append(plan.Routes, Route{to, a, link})
 			return ""
 		}

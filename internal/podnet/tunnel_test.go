@@ -34,7 +34,7 @@ func TestPlanTunnel(t *testing.T) {
 	}
 	interfaces := []Interface{
 		{Name: "eth0", MTU: 1400, Shared: true, Prefixes: prefixes("192.0.2.1/24", "2001:db8::1/64")},
-		{Name: "eth1", MTU: 9000, Shared: true, Prefixes: prefixes("192.0.2.200/26", "203.0.113.1/32")},
+		{Name: "eth1", MTU: 9000, Shared: true, Prefixes: prefixes("198.18.0.1/24", "203.0.113.1/32")},
 		{Name: "wg0", MTU: 1420, Prefixes: prefixes("10.1.0.1/24")},
 	}
 	ipv4, both := []string{"10.244.1.0/24"}, []string{"10.244.1.0/24", "fd00:0:0:1::/64"}
@@ -54,7 +54,7 @@ func TestPlanTunnel(t *testing.T) {
 	}{
 		"has not reported yet":             {ipv4, nil, nil, nil, 0},
 		"same subnet":                      {ipv4, addresses("192.0.2.2"), []Route{by(to4, "192.0.2.2", "eth0")}, nil, 0},
-		"the smaller subnet":               {ipv4, addresses("192.0.2.202"), []Route{by(to4, "192.0.2.202", "eth1")}, nil, 0},
+		"subnet of another address":        {ipv4, addresses("198.18.0.2"), []Route{through4}, []Endpoint{to(hop4, "198.18.0.2")}, 0},
 		"same subnet, both families":       {both, addresses("192.0.2.2", "2001:db8::2"), []Route{by(to4, "192.0.2.2", "eth0"), by(to6, "2001:db8::2", "eth0")}, nil, 0},
 		"another subnet":                   {ipv4, addresses("198.51.100.1"), []Route{through4}, []Endpoint{to(hop4, "198.51.100.1")}, 0},
 		"address without a subnet":         {ipv4, addresses("203.0.113.2"), []Route{through4}, []Endpoint{to(hop4, "203.0.113.2")}, 0},

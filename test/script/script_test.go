@@ -118,6 +118,7 @@ func runSessions(t *testing.T, dir string) {
 			"dradriver":    draDriver,
 			"otheruser":    otherUser,
 			"noprocesses":  noProcesses,
+			"machine":      machine,
 		},
 		Condition: func(condition string) (bool, error) {
 			if condition == "root" {

@@ -1,0 +1,77 @@
+package script
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/test/mark"
+)
+
+// makeMachine makes what plays another machine: a network namespace behind an interface of this
+// machine, which is its router, and a mount namespace with its own records of
+// clusters. What runs in it shares the kernel, and the files elsewhere.
+const makeMachine = `set -e
+mkdir -p %[4]s $DIR/lib
+mount --bind $DIR $DIR
+mount --make-private $DIR
+touch $DIR/mnt
+unshare --mount=$DIR/mnt true
+nsenter --mount=$DIR/mnt mount --bind $DIR/lib %[4]s
+ip netns add $NETNS
+ip link add $LINK type veth peer name eth0 netns $NETNS
+ip addr add %[1]s.1/30 dev $LINK
+ip link set $LINK up
+ip -n $NETNS link set lo up
+ip -n $NETNS addr add %[1]s.2/30 dev eth0
+ip -n $NETNS link set eth0 up
+ip -n $NETNS route add default via %[1]s.1
+cat >there.sh <<END
+exec nsenter --mount=%[2]s/mnt --net=/var/run/netns/%[3]s "\$@"
+END
+`
+
+// removeMachine removes what makeMachine has made, and a cluster that is left there.
+const removeMachine = `sh there.sh coracle leave --yes --force --name=$1 >&2
+umount $DIR/mnt
+umount $DIR
+ip netns del $NETNS
+ip link del $LINK 2>/dev/null
+true
+`
+
+// machine makes another machine, on which the script there.sh runs commands, and
+// sets ADDRESS to its address: machine CLUSTER, which is removed there at the end of
+// the session.
+func machine(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: machine CLUSTER")
+	}
+	// Names and addresses are of this run alone. The second one is for benchmarks of
+	// networks (RFC 2544), so that nothing else has it.
+	namespace, link := mark.Name("there"), mark.Name("m")
+	network := fmt.Sprintf("198.18.%d", os.Getpid()%256)
+	dir := filepath.Join(ts.MkAbs("."), "there")
+	run := func(script string, arguments ...string) error {
+		cmd := exec.Command("sh", append([]string{"-c", script, "sh"}, arguments...)...)
+		cmd.Dir = ts.MkAbs(".")
+		cmd.Env = append(environment(ts), "DIR="+dir, "NETNS="+namespace, "LINK="+link)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+	ts.Defer(func() {
+		if err := run(removeMachine, args[0]); err != nil {
+			ts.Logf("remove the other machine: %v", err)
+		}
+	})
+	script := fmt.Sprintf(makeMachine, network, dir, namespace, host.RootOfRoot)
+	ts.Check(run(script))
+	ts.Setenv("ADDRESS", network+".2")
+}
