@@ -117,6 +117,9 @@ func newMachine(t *testing.T, number int) *machine {
 	dir := t.TempDir()
 	m.network = New(Config{Name: "t", ClusterCIDRs: m.routes.ClusterCIDRs, CNIConfDir: filepath.Join(dir, "conf"), LeaseDir: filepath.Join(dir, "leases")})
 	m.network.records = filepath.Join(dir, "records")
+	for _, ns := range []netns.NsHandle{m.ns, m.pod} {
+		netnstest.Do(t, ns, withoutDetection)
+	}
 	gateway := []string{fmt.Sprintf("10.244.%d.1", number), fmt.Sprintf("fd00:0:0:%d::1", number)}
 	connectNamespaces(t, m.ns, "cor-t", gateway[0]+"/24", m.pod, "eth0", m.podAddress(4)+"/24")
 	netnstest.Do(t, m.ns, func() error {
@@ -223,6 +226,16 @@ func (m *machine) mtu(name string) (configured, actual int) {
 		return err
 	})
 	return configured, actual
+}
+
+// withoutDetection turns the detection of duplicate IPv6 addresses off, so that
+// interfaces that are made next can ask for their neighbours at once.
+func withoutDetection() error {
+	var errs []error
+	for _, of := range []string{"all", "default"} {
+		errs = append(errs, os.WriteFile("/proc/sys/net/ipv6/conf/"+of+"/accept_dad", []byte("0"), 0o644))
+	}
+	return errors.Join(errs...)
 }
 
 // addAddress gives an interface an IPv6 address that works at once.
