@@ -19,6 +19,7 @@ import (
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/netnstest"
+	"github.com/coracle-io/coracle/internal/simnode"
 )
 
 // withNodes returns the options of a cluster with several nodes on this machine.
@@ -404,6 +405,15 @@ func TestPeers(t *testing.T) {
 	}
 	if a, b := netip.MustParseAddr("10.9.0.3"), netip.MustParseAddr("10.9.0.2"); !p.has(a) || p.has(b) {
 		t.Errorf("the other nodes have %s: %v, and %s: %v", a, p.has(a), b, p.has(b))
+	}
+	simulated := node("s", "198.18.0.1", "10.244.9.0/24")
+	simulated.Labels = map[string]string{simnode.Label: "true"}
+	if p.set(simulated); !changed() || p.has(netip.MustParseAddr("198.18.0.1")) {
+		t.Error("a simulated node is reached at its address, or keeps no range")
+	}
+	p.remove("s")
+	if !changed() {
+		t.Error("the end of a simulated node changes nothing")
 	}
 	p.remove("m-2")
 	if _, others := p.now(); !changed() || len(others) != 0 {

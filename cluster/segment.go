@@ -20,6 +20,7 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/podnet"
 	"github.com/coracle-io/coracle/internal/segment"
+	"github.com/coracle-io/coracle/internal/simnode"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -167,8 +168,12 @@ func nodeCIDRs(node *v1.Node) []netip.Prefix {
 	return out
 }
 
-// nodeAddresses returns the internal addresses of a node.
+// nodeAddresses returns the internal addresses of a node. A simulated node has none
+// where something listens.
 func nodeAddresses(node *v1.Node) []netip.Addr {
+	if _, simulated := node.Labels[simnode.Label]; simulated {
+		return nil
+	}
 	var list []string
 	for _, a := range node.Status.Addresses {
 		if a.Type == v1.NodeInternalIP {
@@ -227,18 +232,21 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 	return nil
 }
 
+// routePause is the least time between two plans: many nodes may change at once.
+const routePause = 200 * time.Millisecond
+
 // applyRoutes applies the plan for the nodes when they change, and when routes
 // are missing, until ctx ends. It waits for this node's pod CIDRs, which no other
-// node may take. Without other nodes it removes what is left, and looks no further.
+// node may take. While no node needs a route, it does not look for missing ones.
 func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
 	log := klog.FromContext(ctx)
 	check := time.NewTicker(networkPeriod)
 	defer check.Stop()
 	var refusedBefore []string
-	alone := false // no node is there, and no route
+	quiet, again := false, false // no route is wanted, and none is there; no node has changed
 	for {
-		if podCIDRs, others := nodes.now(); len(podCIDRs) > 0 && (len(others) > 0 || !alone) {
-			plan, changed, err := applyPlan(n.routes(), podCIDRs, others)
+		if podCIDRs, others := nodes.now(); len(podCIDRs) > 0 && !(quiet && again) {
+			plan, changed, err := applyPlan(n.routes(), podCIDRs, others, quiet)
 			n.routedOnce.Do(func() { close(n.routed) })
 			supervise.Report(ctx, "Routes", err)
 			switch {
@@ -250,25 +258,36 @@ func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
 			if len(plan.Refused) > 0 && !slices.Equal(plan.Refused, refusedBefore) {
 				log.Info("Pods of some ranges get no route", "reasons", plan.Refused)
 			}
-			refusedBefore, alone = plan.Refused, err == nil && len(others) == 0
+			refusedBefore, quiet = plan.Refused, err == nil && len(plan.Routes) == 0
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(routePause):
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-nodes.changed:
+			again = false
 		case <-check.C:
+			again = true
 		}
 	}
 }
 
 // applyPlan plans the routes to the pods of other nodes and applies the plan to the
-// kernel. It reports whether that changed anything.
-func applyPlan(routes podnet.Routes, podCIDRs []netip.Prefix, others []podnet.Peer) (plan podnet.Plan, changed bool, err error) {
+// kernel, unless it is quiet, so that there is nothing to remove, and remains so. It
+// reports whether that changed anything.
+func applyPlan(routes podnet.Routes, podCIDRs []netip.Prefix, others []podnet.Peer, quiet bool) (plan podnet.Plan, changed bool, err error) {
 	interfaces, err := podnet.Interfaces()
 	if err != nil {
 		return plan, false, err
 	}
 	plan = routes.Plan(podCIDRs, others, interfaces)
+	if quiet && len(plan.Routes) == 0 {
+		return plan, false, nil
+	}
 	changed, err = routes.Apply(plan)
 	return plan, changed, err
 }

@@ -102,13 +102,18 @@ func (r Routes) Plan(own []netip.Prefix, peers []Peer, interfaces []Interface) P
 	peers = slices.Clone(peers)
 	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.Name, b.Name)) })
 	plan := Plan{Tunnel: r.tunnel(own, interfaces)}
-	taken := slices.Clone(own)
+	var taken claims
+	for _, p := range own {
+		taken.take(p.Masked())
+	}
 	for _, p := range peers {
 		for _, to := range p.PodCIDRs {
 			to = to.Masked()
-			reason := r.refuse(to, taken)
+			reason := r.refuse(to)
+			if reason == "" && !taken.take(to) { // also without a route: it is that node's
+				reason = "is the range of this node or of an older one"
+			}
 			if reason == "" {
-				taken = append(taken, to) // also without a route: it is that node's
 				reason = plan.reach(r, p, to, interfaces)
 			}
 			if reason != "" {
@@ -164,8 +169,21 @@ func (r Routes) canBe(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && !slices.Contains(r.Own, a) && !r.ofCluster(netip.PrefixFrom(a, a.BitLen()))
 }
 
+// claims are address ranges that share no address, sorted.
+type claims []netip.Prefix
+
+// take adds a range, or returns false if it shares addresses with another one.
+func (c *claims) take(p netip.Prefix) bool {
+	i, _ := slices.BinarySearchFunc(*c, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	if i > 0 && (*c)[i-1].Overlaps(p) || i < len(*c) && (*c)[i].Overlaps(p) {
+		return false
+	}
+	*c = slices.Insert(*c, i, p)
+	return true
+}
+
 // refuse returns why a range cannot be a node's, or "".
-func (r Routes) refuse(to netip.Prefix, taken []netip.Prefix) string {
+func (r Routes) refuse(to netip.Prefix) string {
 	size := r.NodeMaskSizeIPv4
 	if to.Addr().Is6() {
 		size = r.NodeMaskSizeIPv6
@@ -175,8 +193,6 @@ func (r Routes) refuse(to netip.Prefix, taken []netip.Prefix) string {
 		return "is not in the cluster CIDR"
 	case to.Bits() < size: // a longer one may be of before the mask size was changed
 		return fmt.Sprintf("is larger than a node's range, /%d", size)
-	case slices.ContainsFunc(taken, to.Overlaps):
-		return "is the range of this node or of an older one"
 	}
 	return ""
 }
