@@ -36,22 +36,28 @@ func (d *discovery) bind(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&d.hashes, "discovery-token-ca-cert-hash", nil, "hashes of the certificates of the API server's authority, such as sha256:1e06...")
 }
 
-// find checks the flags and asks the API server at HOST:PORT for the cluster, until
-// the token has signed the answer, or ctx ends.
-func (d *discovery) find(ctx context.Context, endpoint string) (*nodejoin.Cluster, bootstraptoken.Token, error) {
+// check checks the flags, and returns the URL of the API server at HOST:PORT.
+func (d *discovery) check(endpoint string) (server string, token bootstraptoken.Token, err error) {
 	token, ok := bootstraptoken.Parse(d.token)
 	if !ok {
-		return nil, token, errors.New("--token: want a token such as abcdef.0123456789abcdef")
+		return "", token, errors.New("--token: want a token such as abcdef.0123456789abcdef")
 	}
 	for _, hash := range d.hashes {
 		if !nodejoin.IsAuthorityHash(hash) {
-			return nil, token, fmt.Errorf("--discovery-token-ca-cert-hash=%s: want sha256: and 64 hexadecimal digits in lower case", hash)
+			return "", token, fmt.Errorf("--discovery-token-ca-cert-hash=%s: want sha256: and 64 hexadecimal digits in lower case", hash)
 		}
 	}
 	if len(d.hashes) == 0 {
-		return nil, token, errors.New("--discovery-token-ca-cert-hash is missing: coracle token create prints it")
+		return "", token, errors.New("--discovery-token-ca-cert-hash is missing: coracle token create prints it")
 	}
-	server, err := serverAt(endpoint)
+	server, err = serverAt(endpoint)
+	return server, token, err
+}
+
+// ask asks the API server at HOST:PORT for the cluster, until the token has signed
+// the answer, or ctx ends.
+func (d *discovery) ask(ctx context.Context, endpoint string) (*nodejoin.Cluster, bootstraptoken.Token, error) {
+	server, token, err := d.check(endpoint)
 	if err != nil {
 		return nil, token, err
 	}
@@ -112,6 +118,9 @@ func (f *joinFlags) bind(fs *pflag.FlagSet) {
 
 // run joins the cluster with an API server at HOST:PORT.
 func (f *joinFlags) run(ctx context.Context, endpoint string) error {
+	if _, _, err := f.check(endpoint); err != nil {
+		return err
+	}
 	if err := f.setArguments(); err != nil {
 		return err
 	}
@@ -172,7 +181,7 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 	fmt.Printf("Asking %s for the cluster.\n", endpoint)
 	asking, cancel := context.WithTimeout(ctx, f.up.timeout)
 	defer cancel()
-	found, token, err := f.discovery.find(asking, endpoint)
+	found, token, err := f.ask(asking, endpoint)
 	if err != nil {
 		return err
 	}

@@ -192,7 +192,7 @@ token create --print-join-command prints the same address, token and hash.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			cluster, token, err := d.find(ctx, args[0])
+			cluster, token, err := d.ask(ctx, args[0])
 			if err != nil {
 				return err
 			}

@@ -61,6 +61,21 @@ func TestPlanRoutes(t *testing.T) {
 	}
 }
 
+func TestClaims(t *testing.T) {
+	var c claims
+	for _, step := range []struct {
+		take string
+		want bool
+	}{
+		{"10.0.2.0/24", true}, {"10.0.0.0/24", true}, {"fd00::/64", true}, {"10.0.1.0/24", true}, {"10.0.1.0/24", false}, {"10.0.1.128/25", false}, {"10.0.0.0/23", false},
+		{"10.0.0.0/8", false}, {"10.0.3.0/25", true}, {"10.0.3.0/24", false}, {"10.0.3.128/25", true}, {"fd00::/48", false}, {"0.0.0.0/0", false}, {"fd00:0:0:1::/64", true},
+	} {
+		if got := c.take(netip.MustParsePrefix(step.take)); got != step.want {
+			t.Errorf("%s: %v of %v", step.take, got, c)
+		}
+	}
+}
+
 // TestApplyRoutes checks that the kernel has the wanted routes after each change,
 // and keeps routes that others made.
 func TestApplyRoutes(t *testing.T) {

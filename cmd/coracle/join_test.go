@@ -1,0 +1,63 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coracle-io/coracle/internal/bootstraptoken"
+)
+
+func TestBadJoins(t *testing.T) {
+	const good = "join api.example --name=test-bad-join --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=sha256:1e06dc046c4c9e73c192f1217fa94c6d32540192c704d93001e30f0edb6c0e66"
+	for _, c := range []struct{ line, want string }{
+		{"join", "coracle: no argument: want coracle join HOST:PORT\n"},
+		{"join api.example", "coracle: --token: want a token such as abcdef.0123456789abcdef\n"},
+		{"join api.example --token=abcdef.0123456789abcdef", "coracle: --discovery-token-ca-cert-hash is missing: coracle token create prints it\n"},
+		{strings.Replace(good, "api.example", "https://api.example", 1), "coracle: https://api.example: want a host and a port, such as api.example.com:6443\n"},
+		{good + " --node-ip=here", "coracle: --node-ip=here: want an IP address of this machine\n"},
+		{"leave --timeout=0s", "coracle: --timeout=0s: want a duration, such as 2m\n"},
+	} {
+		if _, got, code := execute(t, strings.Fields(c.line)...); got != c.want || code != exitFailed {
+			t.Errorf("%s: code %d, %q, want %q", c.line, code, got, c.want)
+		}
+	}
+}
+
+// The flags of a node become arguments of its kubelet, which a later join with the
+// same flags does not change.
+func TestJoinArguments(t *testing.T) {
+	f := &joinFlags{up: newUpFlags(), labels: map[string]string{"place": "there", "disk": "fast"}, taints: []string{"a=b:NoSchedule", "c:NoExecute"}, nodeIPs: []string{"192.0.2.7", "2001:db8::7"}}
+	if err := f.setArguments(); err != nil {
+		t.Fatal(err)
+	}
+	o := f.up.settings.Options
+	slices.Sort(o.KubeletArgs)
+	want := []string{"node-ip=192.0.2.7,2001:db8::7", "node-labels=disk=fast,place=there", "register-with-taints=a=b:NoSchedule,c:NoExecute"}
+	if !slices.Equal(o.KubeletArgs, want) || o.AdvertiseAddress.String() != "192.0.2.7" || !slices.Contains(f.up.set, "kubelet-arg") {
+		t.Errorf("arguments %q, address %s, flags %q", o.KubeletArgs, o.AdvertiseAddress, f.up.set)
+	}
+	none := &joinFlags{up: newUpFlags()}
+	if err := none.setArguments(); err != nil || len(none.up.settings.Options.KubeletArgs) > 0 || len(none.up.set) > 0 {
+		t.Errorf("without flags: %q, %q, %v", none.up.settings.Options.KubeletArgs, none.up.set, err)
+	}
+}
+
+// token create prints what to run on another machine, if nodes can join with the
+// token.
+func TestLineOfToken(t *testing.T) {
+	for _, c := range []struct {
+		usages, groups []string
+		want           string
+	}{
+		{[]string{"signing", "authentication"}, []string{bootstraptoken.DefaultGroup}, "coracle join api.example:6443 --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=sha256:1e\n"},
+		{[]string{"signing"}, nil, "abcdef.0123456789abcdef\n"},
+		{[]string{"signing", "authentication"}, []string{"system:bootstrappers:others"}, "abcdef.0123456789abcdef\n"},
+	} {
+		var out strings.Builder
+		createdToken{tokenReport{Token: "abcdef.0123456789abcdef", Usages: c.usages, Groups: c.groups}, "https://api.example:6443", []string{"sha256:1e"}}.WriteText(&out)
+		if out.String() != c.want {
+			t.Errorf("%+v: %q, want %q", c, out.String(), c.want)
+		}
+	}
+}
