@@ -89,8 +89,7 @@ was restarted, and coracle leave removes it.
 
 Pods reach those of other nodes by UDP port 8472, unless the nodes are in the same
 subnet. The API server reaches the node at port 10250.`,
-		Example: `  coracle join 192.0.2.1:6443 --token=abcdef.0123456789abcdef \
-    --discovery-token-ca-cert-hash=sha256:1e06dc046c4c9e73c192f1217fa94c6d32540192c704d93001e30f0edb6c0e66`,
+		Example: `  coracle join 192.0.2.1:6443 --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=sha256:1e06dc046c4c9e73c192f1217fa94c6d32540192c704d93001e30f0edb6c0e66`,
 		GroupID: "cluster",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
