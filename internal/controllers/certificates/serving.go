@@ -77,13 +77,16 @@ func apiServers(ctx context.Context, kube kubernetes.Interface) ([]string, error
 // refuseNames returns why a node must not serve under the names in a request, or "".
 // The authority of the cluster is that of its API servers, so that a certificate
 // under the name of one of them, or of another node, would be taken for theirs.
-// What a node reports about itself is mistrusted.
+// What a node reports about itself is mistrusted. Its object shows that its name is
+// one of a host: that of an identity alone may be a pattern, such as *.default.svc.
 func refuseNames(r *x509.CertificateRequest, node string, nodes []corev1.Node, servers []string) string {
 	for _, name := range r.DNSNames {
-		// The certificates of API servers have names that begin with kubernetes.
-		if name != node || name == "localhost" || name == "kubernetes" || strings.HasPrefix(name, "kubernetes.") || slices.Contains(servers, name) {
+		if name != node || name == "localhost" || ofService(name) || slices.Contains(servers, name) {
 			return fmt.Sprintf("%s is not the name of the node alone", name)
 		}
+	}
+	if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == node }) {
+		return fmt.Sprintf("there is no node %s", node)
 	}
 	for _, ip := range r.IPAddresses {
 		address, _ := netip.AddrFromSlice(ip)
@@ -100,6 +103,12 @@ func refuseNames(r *x509.CertificateRequest, node string, nodes []corev1.Node, s
 		}
 	}
 	return ""
+}
+
+// ofService reports whether a name may be that of a Service: the certificates of API
+// servers have such as begin with kubernetes, and those of webhooks NAME.NAMESPACE.svc.
+func ofService(name string) bool {
+	return name == "kubernetes" || strings.HasPrefix(name, "kubernetes.") || strings.HasSuffix(name, ".svc") || strings.Contains(name, ".svc.")
 }
 
 // holdersOf returns the names of the nodes that report an address.

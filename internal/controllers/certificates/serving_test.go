@@ -29,7 +29,7 @@ func nodeAt(name string, addresses ...string) *corev1.Node {
 // A node gets no certificate under the name or address of anything but itself,
 // whatever it reports.
 func TestRefuseNames(t *testing.T) {
-	nodes := []corev1.Node{*nodeAt("n1", "192.0.2.1", "192.0.2.2", "10.96.0.1", "192.0.2.10", "127.0.0.1", "2001:db8::1"), *nodeAt("n2", "192.0.2.2")}
+	nodes := []corev1.Node{*nodeAt("n1", "192.0.2.1", "192.0.2.2", "10.96.0.1", "192.0.2.10", "127.0.0.1", "2001:db8::1"), *nodeAt("n2", "192.0.2.2"), *nodeAt("hook.ns.svc")}
 	servers := []string{"10.96.0.1", "192.0.2.10", "api.example"}
 	for name, c := range map[string]struct {
 		node  string
@@ -42,13 +42,16 @@ func TestRefuseNames(t *testing.T) {
 		"another node's name":   {"n1", []string{"n1", "n2"}, []string{"192.0.2.1"}, "n2 is not the name of the node alone"},
 		"localhost":             {"localhost", []string{"localhost"}, nil, "localhost is not the name of the node alone"},
 		"the Service":           {"kubernetes.default", []string{"kubernetes.default"}, nil, "kubernetes.default is not the name of the node alone"},
+		"a webhook":             {"hook.ns.svc", []string{"hook.ns.svc"}, nil, "hook.ns.svc is not the name of the node alone"},
+		"a pattern":             {"*", []string{"*"}, nil, "there is no node *"},
+		"a pattern of Services": {"*.default.svc", []string{"*.default.svc"}, nil, "*.default.svc is not the name of the node alone"},
 		"the API server":        {"api.example", []string{"api.example"}, nil, "api.example is not the name of the node alone"},
 		"its address":           {"n1", nil, []string{"192.0.2.10"}, "192.0.2.10 is the address of an API server"},
 		"that of the Service":   {"n1", nil, []string{"10.96.0.1"}, "10.96.0.1 is the address of an API server"},
 		"loopback":              {"n1", nil, []string{"127.0.0.1"}, "127.0.0.1 is not the address of a machine"},
 		"of two nodes":          {"n1", nil, []string{"192.0.2.2"}, "other nodes report the address 192.0.2.2, too: n1, n2"},
 		"not its own":           {"n2", nil, []string{"192.0.2.1"}, "node n2 does not report the address 192.0.2.1"},
-		"a node without object": {"n3", []string{"n3"}, []string{"192.0.2.3"}, "node n3 does not report the address 192.0.2.3"},
+		"a node without object": {"n3", []string{"n3"}, []string{"192.0.2.3"}, "there is no node n3"},
 	} {
 		r := &x509.CertificateRequest{DNSNames: c.names}
 		for _, ip := range c.ips {
