@@ -22,6 +22,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/servicelb"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/podnet"
 	"github.com/coracle-io/coracle/internal/simnode"
 )
 
@@ -101,7 +102,7 @@ func (p *planeConfiguration) parseArguments() error {
 	ipam.AllocateNodeCIDRs = true
 	ipam.ClusterCIDR = strings.Split(o.ClusterCIDR, ",")
 	ipam.ServiceClusterIPRange = strings.Split(o.ServiceCIDR, ",")
-	p.manager.Options.ServiceLB = servicelb.Options{NodeAddresses: o.Node != nil, Reserved: o.Ports.all()}
+	p.manager.Options.ServiceLB = servicelb.Options{NodeAddresses: o.Node != nil, Reserved: append(o.Ports.all(), podnet.TunnelPort)}
 	p.manager.Leader.Configuration.LeaderElect, p.manager.Leader.Identity = new(shared), identity
 
 	if len(o.ControlPlane.Controllers) > 0 {

@@ -36,6 +36,9 @@ func TestJoinedNode(t *testing.T) {
 	if !k.Configuration.ServerTLSBootstrap || k.CertDirectory != filepath.Join(o.DataDir, "node", "pki") || !slices.Equal(k.NodeIPs, []string{"192.0.2.7"}) {
 		t.Errorf("the kubelet requests a serving certificate: %v, has its certificates in %s and the addresses %v", k.Configuration.ServerTLSBootstrap, k.CertDirectory, k.NodeIPs)
 	}
+	if !slices.Contains(n.proxy.Reserved, podnet.TunnelPort) {
+		t.Errorf("the port of the tunnel is free for pods and Services: reserved are %v", n.proxy.Reserved)
+	}
 	routes := n.routes()
 	plan := routes.Plan(prefixes("10.244.0.0/25"), []podnet.Peer{{Name: "n", PodCIDRs: prefixes("10.244.1.0/25,fd00::/63"), Addresses: parseAddresses([]string{"192.0.2.1"})}}, nil)
 	if len(plan.Routes) != 2 || len(plan.Refused) > 0 || plan.Tunnel.Local.String() != "192.0.2.7" {

@@ -47,7 +47,7 @@ func (n *Network) guardTunnel(conn *nftables.Conn, t *nftables.Table, podCIDRs [
 			nft.LoadProtocol(1),
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_UDP}},
 			nft.LoadPort(1),
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(tunnelPort)},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(TunnelPort)},
 		)
 		rule = append(rule, from...)
 		conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: append(rule, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})

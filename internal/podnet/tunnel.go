@@ -14,9 +14,9 @@ import (
 	"github.com/coracle-io/coracle/internal/netdump"
 )
 
-// tunnelPort is the UDP port of the tunnel, that of flannel and of Linux. Clusters
+// TunnelPort is the UDP port of the tunnel, that of flannel and of Linux. Clusters
 // of one machine share it, because their identifiers differ.
-const tunnelPort = 8472
+const TunnelPort = 8472
 
 // apply makes the interface what it should be, and its tables. It reports whether
 // anything had to be changed.
@@ -51,7 +51,7 @@ func (t Tunnel) device() (link netlink.Link, changed bool, err error) {
 	}
 	device := &netlink.Vxlan{
 		LinkAttrs: netlink.LinkAttrs{Name: t.Link, MTU: t.MTU, HardwareAddr: t.Hardware[:]},
-		VxlanId:   t.Identifier, SrcAddr: t.Local.AsSlice(), Port: tunnelPort,
+		VxlanId:   t.Identifier, SrcAddr: t.Local.AsSlice(), Port: TunnelPort,
 	}
 	if err := netlink.LinkAdd(device); errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, false, fmt.Errorf("the kernel module vxlan is missing, which carries the traffic to nodes on other networks: modprobe vxlan: %w", err)
@@ -65,7 +65,7 @@ func (t Tunnel) device() (link netlink.Link, changed bool, err error) {
 // fits reports whether an interface is that of the tunnel, apart from its MTU.
 func (t Tunnel) fits(link netlink.Link) bool {
 	is, ok := link.(*netlink.Vxlan)
-	return ok && is.VxlanId == t.Identifier && is.Port == tunnelPort && !is.Learning && is.SrcAddr.Equal(t.Local.AsSlice()) && bytes.Equal(is.HardwareAddr, t.Hardware[:])
+	return ok && is.VxlanId == t.Identifier && is.Port == TunnelPort && !is.Learning && is.SrcAddr.Equal(t.Local.AsSlice()) && bytes.Equal(is.HardwareAddr, t.Hardware[:])
 }
 
 // setUp sets the MTU of the interface, and the interface up.

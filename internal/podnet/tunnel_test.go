@@ -288,7 +288,7 @@ func needsTunnels(t *testing.T) {
 	t.Helper()
 	lacks := false
 	netnstest.Do(t, netnstest.New(t), func() error {
-		err := netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "probe"}, VxlanId: 1, Port: tunnelPort})
+		err := netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "probe"}, VxlanId: 1, Port: TunnelPort})
 		lacks = errors.Is(err, unix.EOPNOTSUPP)
 		if lacks {
 			return nil
@@ -417,7 +417,7 @@ func TestPodsDoNotReachTheTunnel(t *testing.T) {
 	needsIPv6(t)
 	m, world := newMachine(t, 1), netnstest.New(t)
 	connectNamespaces(t, m.ns, "eth0", "192.0.2.1/24", world, "eth0", "192.0.2.9/24")
-	ports := []int{tunnelPort, tunnelPort + 1}
+	ports := []int{TunnelPort, TunnelPort + 1}
 	sockets := map[int]*net.UDPConn{}
 	for _, port := range ports {
 		netnstest.Do(t, world, func() (err error) {
@@ -439,14 +439,14 @@ func TestPodsDoNotReachTheTunnel(t *testing.T) {
 		return errors.Join(errs...)
 	})
 	buffer := make([]byte, 10)
-	other := sockets[tunnelPort+1]
+	other := sockets[TunnelPort+1]
 	if err := other.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.Read(buffer); err != nil {
 		t.Fatalf("another port of the same address: %v", err)
 	}
-	raw, err := sockets[tunnelPort].SyscallConn()
+	raw, err := sockets[TunnelPort].SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
