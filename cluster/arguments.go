@@ -99,7 +99,7 @@ func (p *planeConfiguration) parseArguments() error {
 
 	p.manager = component.NewControllerManager()
 	ipam := &p.manager.Options.NodeIPAM
-	ipam.AllocateNodeCIDRs = true
+	ipam.AllocateNodeCIDRs = !o.joined() // then the control plane does, with prefix lengths of its own
 	ipam.ClusterCIDR = strings.Split(o.ClusterCIDR, ",")
 	ipam.ServiceClusterIPRange = strings.Split(o.ServiceCIDR, ",")
 	p.manager.Options.ServiceLB = servicelb.Options{NodeAddresses: o.Node != nil, Reserved: append(o.Ports.all(), podnet.TunnelPort)}

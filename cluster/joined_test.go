@@ -14,8 +14,8 @@ import (
 // asJoined returns the options of a node whose control plane is on another machine.
 func asJoined(t *testing.T) Options {
 	return Options{
-		Name: "t", DataDir: t.TempDir(), NodeName: "m", Ports: Ports{Secure: 6443}, AdvertiseAddress: net.IPv4(192, 0, 2, 7), ClusterCIDR: "10.244.0.0/16,fd00::/48", ServiceCIDR: "10.96.0.0/16,fd01::/112",
-		Node: &NodeOptions{SeparateProcess: true, BundleDir: "/bundle", Joined: &JoinedNode{Server: "https://192.0.2.1:6443", NodeMaskSizeIPv4: 25, NodeMaskSizeIPv6: 63}},
+		Name: "t", DataDir: t.TempDir(), NodeName: "m", Ports: Ports{Secure: 6443}, AdvertiseAddress: net.IPv4(192, 0, 2, 7), ClusterCIDR: "10.244.0.0/16,fd00::/40", ServiceCIDR: "10.96.0.0/16,fd01::/112",
+		Node: &NodeOptions{SeparateProcess: true, BundleDir: "/bundle", Joined: &JoinedNode{Server: "https://192.0.2.1:6443", NodeMaskSizeIPv4: 25, NodeMaskSizeIPv6: 56}},
 	}
 }
 
@@ -40,7 +40,7 @@ func TestJoinedNode(t *testing.T) {
 		t.Errorf("the port of the tunnel is free for pods and Services: reserved are %v", n.proxy.Reserved)
 	}
 	routes := n.routes()
-	plan := routes.Plan(prefixes("10.244.0.0/25"), []podnet.Peer{{Name: "n", PodCIDRs: prefixes("10.244.1.0/25,fd00::/63"), Addresses: parseAddresses([]string{"192.0.2.1"})}}, nil)
+	plan := routes.Plan(prefixes("10.244.0.0/25"), []podnet.Peer{{Name: "n", PodCIDRs: prefixes("10.244.1.0/25,fd00:0:0:100::/56"), Addresses: parseAddresses([]string{"192.0.2.1"})}}, nil)
 	if len(plan.Routes) != 2 || len(plan.Refused) > 0 || plan.Tunnel.Local.String() != "192.0.2.7" {
 		t.Errorf("the plan is %+v", plan)
 	}
