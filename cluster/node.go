@@ -134,13 +134,6 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		k.Config.Configuration.ContainerRuntimeEndpoint = n.runtime.Endpoint()
 		k.Config.DeleteTask = n.runtime.DeleteTask
 	}
-	if n.runtime != nil || o.Node.CNIConfDir != "" {
-		network := networkConfig(o)
-		if own := parseAddresses(k.Config.NodeIPs); len(own) > 0 {
-			network.Address = own[0]
-		}
-		n.network = podnet.New(network)
-	}
 	n.proxy = component.NewProxy()
 	n.proxy.Table = o.Node.NFTable
 	n.proxy.NodeName, n.proxy.ClusterCIDR = o.NodeName, o.ClusterCIDR
@@ -149,9 +142,6 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	n.dns = component.NewDNS()
 	k.Config.Configuration.ClusterDomain = n.dns.Domain
 	n.dns.Announce = k.Config.Configuration.ClusterDNS
-	if n.network != nil { // otherwise the addresses of pods are unknown
-		n.dns.ClusterCIDR, n.dns.Nodes = o.ClusterCIDR, n.peers.has
-	}
 	n.dns.Addresses, n.dns.Port, n.dns.MetricsPort, n.dns.NodeName = k.Config.NodeIPs, o.Ports.DNS, o.Ports.DNSMetrics, o.NodeName
 	n.shareResolvers()
 	err = errors.Join(
@@ -167,7 +157,13 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	if !o.further() { // which has its ports for itself
 		n.proxy.NeighbourPorts = o.Node.NeighbourPorts
 	}
-	if n.network != nil {
+	if n.runtime != nil || o.Node.CNIConfDir != "" { // otherwise the addresses of pods are unknown
+		network := networkConfig(o)
+		if own := parseAddresses(k.Config.NodeIPs); len(own) > 0 { // which an argument of the kubelet may have set
+			network.Address = own[0]
+		}
+		n.network = podnet.New(network)
+		n.dns.ClusterCIDR, n.dns.Nodes = o.ClusterCIDR, n.peers.has
 		n.policies = newNetworkPolicy(o)
 		n.proxy.Collectors = append(n.proxy.Collectors, n.policies.Metrics())
 		k.Config.NetworkPolicies = n.policies
@@ -536,10 +532,8 @@ func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error 
 				log.Error(err, "The pod network is not as it was set up; setting it up again", "missing", missing)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !n.awaitRoutes(ctx) {
 			return nil
-		case <-n.routed: // a tunnel to other nodes takes a part of the pods' MTU
 		}
 		err := n.network.Configure(wanted)
 		supervise.Report(ctx, "PodNetwork", err)
@@ -552,6 +546,24 @@ func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error 
 			n.settings.Progress("pod network is " + strings.Join(wanted, ", "))
 		}
 		configured = wanted
+	}
+}
+
+// awaitRoutes waits until this node has routed the pods of others once: a tunnel to
+// them takes a part of the MTU of pods. It returns false if ctx ends before.
+func (n *Node) awaitRoutes(ctx context.Context) bool {
+	select {
+	case <-n.routed:
+		return true
+	default:
+	}
+	supervise.Report(ctx, "Routes", errors.New("waiting for the component routes to route the pods of other nodes"))
+	defer supervise.Report(ctx, "Routes", nil)
+	select {
+	case <-n.routed:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -183,12 +183,12 @@ func nodeAddresses(node *v1.Node) []netip.Addr {
 	return parseAddresses(list)
 }
 
-// parseAddresses returns the addresses in a list, without malformed ones and those
-// of an interface alone.
+// parseAddresses returns the addresses in a list, without malformed ones, those of an
+// interface alone, and 0.0.0.0 and ::, with which --node-ip asks for any.
 func parseAddresses(list []string) []netip.Addr {
 	var out []netip.Addr
 	for _, s := range list {
-		if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.IsUnspecified() {
 			out = append(out, a.Unmap())
 		}
 	}
