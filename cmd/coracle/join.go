@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,7 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 		return err
 	}
 	s := &f.up.settings
-	node := s.Options.NodeName
+	node := nodeName(s.Options)
 	if node == "" {
 		name, err := os.Hostname()
 		if err != nil {
@@ -206,8 +207,17 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 	}
 	s.Nodes, s.Kubeconfig = 1, nodejoin.Files(filepath.Join(dir, identityName)).Kubeconfig()
 	s.Options.ServiceCIDR, s.Options.ClusterCIDR = network.ServiceCIDR, network.ClusterCIDR
-	s.Options.Node.Joined = &cluster.JoinedNode{Server: found.Server, NodeMaskSizeIPv4: network.NodeMaskSizeIPv4, NodeMaskSizeIPv6: network.NodeMaskSizeIPv6}
+	joined := cluster.JoinedNode{Server: found.Server, NodeMaskSizeIPv4: network.NodeMaskSizeIPv4, NodeMaskSizeIPv6: network.NodeMaskSizeIPv6}
+	s.Options.Node.Joined = &joined
 	f.up.join = func(ctx context.Context, rec host.Record) error {
+		// The settings are those of a former join if that was interrupted.
+		if rec.Node.Joined == nil || *rec.Node.Joined != joined || rec.ServiceCIDR != network.ServiceCIDR || rec.ClusterCIDR != network.ClusterCIDR {
+			return fmt.Errorf("%s has what is left of another join, which was interrupted: remove it with coracle leave %s, and join again", rec.DataDir, rec.Name)
+		}
+		node, err := nodeNameOf(rec)
+		if err != nil {
+			return err
+		}
 		fmt.Printf("Requesting a certificate of %s for node %s.\n", found.Server, node)
 		ctx, cancel := context.WithTimeout(ctx, f.up.timeout)
 		defer cancel()
@@ -223,6 +233,27 @@ const identityName = "node"
 // identityOf returns the identity of the node of a cluster on this machine.
 func identityOf(rec host.Record) nodejoin.Files {
 	return nodejoin.Files(filepath.Join(rec.DataDir, identityName))
+}
+
+// nodeName returns the name of the node with these options, "" for that of the host.
+func nodeName(o cluster.Options) string {
+	return cmp.Or(lastArgument(o.KubeletArgs, "hostname-override"), o.NodeName)
+}
+
+// nodeNameOf returns the name of the node of a cluster on this machine.
+func nodeNameOf(rec host.Record) (string, error) {
+	settings, err := host.ReadSettings(rec.DataDir)
+	return nodeName(settings.Options), err
+}
+
+// checkIdentity returns an error if the node of a cluster that is elsewhere has no
+// identity.
+func checkIdentity(rec host.Record) error {
+	_, err := identityOf(rec).Config()
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("the node has no certificate, because coracle join was interrupted: run coracle join again, or remove it with coracle leave %s", rec.Name)
+	}
+	return err
 }
 
 // networkOf asks the cluster for its network, with a token. It returns an error if a

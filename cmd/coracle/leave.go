@@ -87,18 +87,6 @@ func (f *leaveFlags) run(ctx context.Context) error {
 	return nil
 }
 
-// nodeNameOf returns the name of the node of a cluster on this machine.
-func nodeNameOf(rec host.Record) (string, error) {
-	settings, err := host.ReadSettings(rec.DataDir)
-	if err != nil {
-		return "", err
-	}
-	if given := lastArgument(settings.Options.KubeletArgs, "hostname-override"); given != "" {
-		return given, nil
-	}
-	return settings.Options.NodeName, nil
-}
-
 // confirm asks the user whether the node may be removed.
 func (f *leaveFlags) confirm(ctx context.Context, rec host.Record, node string) error {
 	if f.yes {
@@ -127,12 +115,15 @@ func (f *leaveFlags) confirm(ctx context.Context, rec host.Record, node string) 
 // withdraw evicts the pods of the node, as the node, and deletes the node if it may
 // do that. It reports whether the cluster does not have the node any more.
 func (f *leaveFlags) withdraw(ctx context.Context, rec host.Record, node string) (deleted bool, err error) {
-	if !rec.Running() {
-		return false, fmt.Errorf("it does not run, so that its pods would not end: start it with coracle start %s", rec.Name)
-	}
 	config, err := identityOf(rec).Config()
+	if errors.Is(err, os.ErrNotExist) && !rec.Served {
+		return true, nil // it has never joined
+	}
 	if err != nil {
 		return false, err
+	}
+	if !rec.Running() {
+		return false, fmt.Errorf("it does not run, so that its pods would not end: start it with coracle start %s", rec.Name)
 	}
 	config.Timeout = answerTimeout
 	client, err := kubernetes.NewForConfig(config)

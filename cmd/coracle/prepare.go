@@ -335,6 +335,9 @@ func (f *upFlags) checkMachine(s host.Settings, chosen bool) error {
 			return fmt.Errorf("--container-runtime-endpoint=%s: %w; start one there first, or leave the flag out for the bundled one", s.Options.Node.ContainerRuntimeEndpoint, err)
 		}
 	}
+	if s.Options.Node.Joined != nil { // the API server is elsewhere
+		return nil
+	}
 	err := host.PortsFree(s.Options.BindAddress, map[string]int{"--secure-port": s.Options.Ports.Secure})
 	if foreign := (*host.AddressError)(nil); errors.As(err, &foreign) {
 		return fmt.Errorf("--bind-address=%s: %w: choose one of its own, or 0.0.0.0 for all", s.Options.BindAddress, err)

@@ -262,8 +262,12 @@ func (f *upFlags) start(ctx context.Context, registry host.Registry, again bool)
 	}
 	defer func() { _ = p.claim.Lock.Release() }()
 	err = errors.Join(p.makeReady(), p.startsWithOld("manifests", f.storeManifests(ctx, p.record)))
-	if err == nil && f.join != nil {
+	switch {
+	case err != nil:
+	case f.join != nil:
 		err = f.join(ctx, p.record)
+	case p.record.Node.Joined != nil:
+		err = checkIdentity(p.record)
 	}
 	if err = failedStart(err); err == nil {
 		if f.foreground {

@@ -64,8 +64,14 @@ func Examine(registry host.Registry, settings host.Settings, warn func(error)) (
 	}
 	o.NotBefore = validSince(filepath.Join(settings.Options.DataDir, "pki", "ca.crt"))
 	o.Ports = []Port{{Flag: "--secure-port", Number: p.Secure}, {Number: p.Manager}, {Number: p.Scheduler}}
+	joined := settings.Options.Node != nil && settings.Options.Node.Joined != nil
+	if joined { // the control plane is elsewhere
+		o.Ports = nil
+	}
 	if o.Node {
-		o.Inbound = []int{p.Secure, p.Kubelet, p.DNS}
+		if o.Inbound = []int{p.Secure, p.Kubelet, p.DNS}; joined {
+			o.Inbound = []int{p.Kubelet}
+		}
 		for _, port := range []int{p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS, p.DNSMetrics} {
 			o.Ports = append(o.Ports, Port{Number: port})
 		}

@@ -66,8 +66,12 @@ func (f Files) Request(ctx context.Context, c *Cluster, token bootstraptoken.Tok
 	return nil
 }
 
-// Renew renews the client certificate of a node until ctx ends.
+// Renew renews the client certificate of a node until ctx ends. It removes the token
+// that a Request has left which was killed.
 func (f Files) Renew(ctx context.Context, node string) error {
+	if err := os.Remove(f.bootstrap()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	c, err := certificate.NewClient(f.options(node))
 	if err != nil {
 		return err
