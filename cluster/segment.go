@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -195,6 +196,19 @@ func parseAddresses(list []string) []netip.Addr {
 	return out
 }
 
+// reduceNode returns what of a node its peers need: many nodes then take little memory.
+func reduceNode(obj any) (any, error) {
+	node, ok := obj.(*v1.Node)
+	if !ok {
+		return obj, nil
+	}
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, CreationTimestamp: node.CreationTimestamp, Labels: node.Labels},
+		Spec:       v1.NodeSpec{PodCIDRs: node.Spec.PodCIDRs},
+		Status:     v1.NodeStatus{Addresses: node.Status.Addresses},
+	}, nil
+}
+
 // keepRoutes keeps this node's routes to the pods of the others in step with their
 // objects, until ctx ends. It watches them as the proxy, which may read all nodes.
 func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
@@ -204,7 +218,9 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 	}
 	nodes := n.peers
 	nodes.begin(n.kubelet.Config.NodeName) // without what a former instance of this component knew
-	synced, err := client.Follow(ctx, own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything()), cache.ResourceEventHandlerFuncs{
+	informer := own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything())
+	_ = informer.SetTransform(reduceNode) // an error: the objects are shared with others
+	synced, err := client.Follow(ctx, informer, cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { nodes.set(obj.(*v1.Node)) },
 		UpdateFunc: func(_, obj any) { nodes.set(obj.(*v1.Node)) },
 		DeleteFunc: func(obj any) {

@@ -157,9 +157,16 @@ func (plan *Plan) reach(r Routes, p Peer, to netip.Prefix, interfaces []Interfac
 	if !far.IsValid() {
 		return "has no address of another machine of the family of this node's: " + fmt.Sprint(p.Addresses)
 	}
-	hop := to.Addr().Next()
-	plan.Routes = append(plan.Routes, Route{to, hop, plan.Tunnel.Link})
-	plan.Tunnel.Endpoints = append(plan.Tunnel.Endpoints, Endpoint{hop, hardwareOf(p.Name), far})
+	end := Endpoint{to.Addr().Next(), hardwareOf(p.Name), far}
+	switch {
+	case !to.Contains(end.Hop):
+		return "has no second address, which would be the next hop"
+	case end.Hardware == plan.Tunnel.Hardware || slices.ContainsFunc(plan.Tunnel.Endpoints, func(e Endpoint) bool { return e.Hardware == end.Hardware && e.Node != far }):
+		// A name can be sought that has this digest.
+		return "is of a node whose name has the hardware address of another one's"
+	}
+	plan.Routes = append(plan.Routes, Route{to, end.Hop, plan.Tunnel.Link})
+	plan.Tunnel.Endpoints = append(plan.Tunnel.Endpoints, end)
 	return ""
 }
 

@@ -78,6 +78,13 @@ func TestPlanTunnel(t *testing.T) {
 			t.Errorf("%s: the tunnel is %+v", name, is)
 		}
 	}
+	twins := []Peer{peer("b", 2, "10.244.2.0/24"), peer("b", 1, "10.244.1.0/24"), peer("a", 1, "10.244.3.0/24"), peer("c", 1, "10.244.4.7/32")}
+	for i := range twins {
+		twins[i].Addresses = addresses(fmt.Sprint("198.51.100.", i))
+	}
+	if plan := r.Plan(nil, twins, interfaces); !slices.Equal(plan.Routes, []Route{through4}) || len(plan.Refused) != 3 {
+		t.Errorf("nodes with one hardware address, and one with one address: %v, refused %q", plan.Routes, plan.Refused)
+	}
 	r.Own = addresses("2001:db8::1")
 	if is := r.Plan(nil, nil, interfaces).Tunnel; is.Local != r.Own[0] || is.MTU != 1330 {
 		t.Errorf("without an IPv4 address the tunnel is %+v", is)
@@ -332,14 +339,16 @@ func TestMachinesReachEachOther(t *testing.T) {
 		t.Errorf("a pod of machine 2 is reached from machine 1 itself by %s, want the first address of its pods", got)
 	}
 
-	// The MTU of the link to the router is lowered.
-	netnstest.Do(t, one.ns, func() error {
-		link, err := netlink.LinkByName("eth0")
-		if err == nil {
-			err = netlink.LinkSetMTU(link, 1400)
-		}
-		return err
-	})
+	// The MTU of the link to the router is lowered, at both ends.
+	for name, ns := range map[string]netns.NsHandle{"eth0": one.ns, "a": router} {
+		netnstest.Do(t, ns, func() error {
+			link, err := netlink.LinkByName(name)
+			if err == nil {
+				err = netlink.LinkSetMTU(link, 1400)
+			}
+			return err
+		})
+	}
 	if changed := one.apply(two, three); !changed {
 		t.Error("another MTU changes nothing")
 	}
