@@ -121,13 +121,18 @@ func confirm(ctx context.Context, rec host.Record, yes bool) error {
 		return nil
 	}
 	what := "all objects in " + rec.DataDir
+	if rec.Node.Joined != nil {
+		what = "its node in " + rec.DataDir
+	}
 	if len(rec.Etcd.Servers) > 0 {
 		what = "its keys in " + rec.DataDir + ", not the objects in " + strings.Join(rec.Etcd.Servers, ", ") + ","
 	}
 	if rec.Nodes > 0 {
 		what += ", its containers and their volumes"
 	}
-	what += " and context " + rec.Name + " of " + rec.Kubeconfig
+	if rec.Node.Joined == nil {
+		what += " and context " + rec.Name + " of " + rec.Kubeconfig
+	}
 	if !terminal(os.Stdin) {
 		return fmt.Errorf("cluster %s will be deleted permanently: %s; confirm with coracle down --name=%s --yes, or keep it with coracle stop --name=%s", rec.Name, what, rec.Name, rec.Name)
 	}
@@ -218,7 +223,12 @@ func removeCluster(ctx context.Context, registry host.Registry, rec host.Record,
 	runDir := rec.RunDirectory()
 	err := errors.Join(
 		host.UnmountCluster(rec.DataDir, runDir),
-		registry.Locked(ctx, func() error { return host.RemoveContext(ctx, rec.Kubeconfig, rec.Name, rec.Merged) }),
+		registry.Locked(ctx, func() error {
+			if rec.Node.Joined != nil { // the kubeconfig is the node's, and goes with the data
+				return nil
+			}
+			return host.RemoveContext(ctx, rec.Kubeconfig, rec.Name, rec.Merged)
+		}),
 	)
 	if err != nil { // files below a mount must not be removed
 		return err

@@ -135,9 +135,9 @@ func (f *joinFlags) run(ctx context.Context, endpoint string) error {
 			f.up.existing = true
 			return up(ctx, f.up)
 		}
-		if !errors.Is(err, os.ErrNotExist) {
+		if rec.Served {
 			return err
-		}
+		} // a kill may have left half of the file
 	case !errors.Is(err, host.ErrNoCluster):
 		return err
 	}
@@ -250,8 +250,8 @@ func nodeNameOf(rec host.Record) (string, error) {
 // identity.
 func checkIdentity(rec host.Record) error {
 	_, err := identityOf(rec).Config()
-	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the node has no certificate, because coracle join was interrupted: run coracle join again, or remove it with coracle leave %s", rec.Name)
+	if err != nil && !rec.Served {
+		return fmt.Errorf("the node has no certificate, because coracle join was interrupted (%w): run coracle join again, or remove it with coracle leave %s", err, rec.Name)
 	}
 	return err
 }

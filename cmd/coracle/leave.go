@@ -116,7 +116,7 @@ func (f *leaveFlags) confirm(ctx context.Context, rec host.Record, node string) 
 // do that. It reports whether the cluster does not have the node any more.
 func (f *leaveFlags) withdraw(ctx context.Context, rec host.Record, node string) (deleted bool, err error) {
 	config, err := identityOf(rec).Config()
-	if errors.Is(err, os.ErrNotExist) && !rec.Served {
+	if err != nil && !rec.Served {
 		return true, nil // it has never joined
 	}
 	if err != nil {

@@ -194,7 +194,7 @@ func (p *prepared) store(ctx context.Context, f *upFlags, registry host.Registry
 	if err := moveContext(ctx, rec, &p.record); err != nil {
 		return err
 	}
-	if p.served = rec.Served && len(changes) == 0; !p.served {
+	if p.served = rec.Served && len(changes) == 0; !p.served && settings.Options.Node.Joined == nil {
 		if err := host.CheckKubeconfig(settings.Kubeconfig); err != nil {
 			return err
 		}
