@@ -28,6 +28,10 @@ const translatedDestination = 1 << 5
 //	tunnel-forward: ip daddr != CLUSTER-CIDR udp dport 8472 ct status dnat drop
 //	tunnel-input:   udp dport 8472 iifname BRIDGE drop
 //	tunnel-input:   udp dport 8472 ct status dnat drop
+//	tunnel-input:   udp dport 8472 ip daddr CLUSTER-CIDR drop
+//
+// The last one is for pods of other nodes, which may send to all addresses of the
+// cluster CIDR. Among them are addresses of nodes, where no tunnel ends.
 func (n *Network) guardTunnel(conn *nftables.Conn, t *nftables.Table, podCIDRs []netip.Prefix) {
 	chain := func(name string, hook *nftables.ChainHook) *nftables.Chain {
 		return conn.AddChain(&nftables.Chain{Name: name, Table: t, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter})
@@ -63,5 +67,8 @@ func (n *Network) guardTunnel(conn *nftables.Conn, t *nftables.Table, podCIDRs [
 			drop(forward, rule, from)
 		}
 		drop(input, nil, from)
+	}
+	for _, c := range n.cluster(podCIDRs) {
+		drop(input, family(c.Addr()), address(c, destination, expr.CmpOpEq))
 	}
 }

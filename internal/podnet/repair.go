@@ -83,7 +83,7 @@ func (n *Network) tableIntact(podCIDRs []netip.Prefix) (bool, error) {
 		masqueraded++
 	}
 	isolated := len(neighbours(n.config)) * (len(n.cluster(podCIDRs)) + len(n.config.ServiceCIDRs))
-	guarded := rules[guardForward] == 2*len(podCIDRs) && rules[guardInput] == 2
+	guarded := rules[guardForward] == 2*len(podCIDRs) && rules[guardInput] == 2+len(n.cluster(podCIDRs))
 	return found == 5 && rules[loopbackChain] == 1 && rules[masqueradeChain] == masqueraded && rules[neighbourChain] == isolated && guarded, err
 }
 

@@ -421,24 +421,38 @@ func forget(name string) error {
 }
 
 // Pods do not reach the port of the tunnel on any node, where they could forge the
-// addresses of others.
+// addresses of others: not on other machines, not on their own one, and not by an
+// address of a node in the cluster CIDR, to which pods of other nodes may send.
 func TestPodsDoNotReachTheTunnel(t *testing.T) {
 	needsIPv6(t)
 	m, world := newMachine(t, 1), netnstest.New(t)
 	connectNamespaces(t, m.ns, "eth0", "192.0.2.1/24", world, "eth0", "192.0.2.9/24")
-	ports := []int{TunnelPort, TunnelPort + 1}
+	netnstest.Do(t, world, func() error { return defaultRoute("eth0", "192.0.2.1") })
+	for _, c := range []struct {
+		from, at netns.NsHandle
+		address  string
+	}{{m.pod, world, "192.0.2.9"}, {m.pod, m.ns, "192.0.2.1"}, {world, m.ns, "10.244.1.1"}} {
+		closedToTunnels(t, c.from, c.at, c.address)
+	}
+}
+
+// closedToTunnels checks that datagrams from one namespace to an IPv4 address of
+// another one arrive, except at the port of the tunnel.
+func closedToTunnels(t *testing.T, from, at netns.NsHandle, address string) {
+	t.Helper()
+	ip, ports := net.ParseIP(address), []int{TunnelPort, TunnelPort + 1}
 	sockets := map[int]*net.UDPConn{}
 	for _, port := range ports {
-		netnstest.Do(t, world, func() (err error) {
-			sockets[port], err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(192, 0, 2, 9), Port: port})
+		netnstest.Do(t, at, func() (err error) {
+			sockets[port], err = net.ListenUDP("udp4", &net.UDPAddr{IP: ip, Port: port})
 			return err
 		})
 		defer func() { _ = sockets[port].Close() }()
 	}
-	netnstest.Do(t, m.pod, func() error {
+	netnstest.Do(t, from, func() error {
 		var errs []error
 		for _, port := range ports {
-			to, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.IPv4(192, 0, 2, 9), Port: port})
+			to, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: ip, Port: port})
 			if err != nil {
 				return err
 			}
@@ -453,7 +467,7 @@ func TestPodsDoNotReachTheTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := other.Read(buffer); err != nil {
-		t.Fatalf("another port of the same address: %v", err)
+		t.Fatalf("another port of %s: %v", address, err)
 	}
 	raw, err := sockets[TunnelPort].SyscallConn()
 	if err != nil {
@@ -465,6 +479,6 @@ func TestPodsDoNotReachTheTunnel(t *testing.T) {
 		return true
 	})
 	if err != nil || !errors.Is(received, unix.EAGAIN) {
-		t.Errorf("a pod reaches the port of the tunnel: %v, %v", received, err)
+		t.Errorf("the port of the tunnel is reached at %s: %v, %v", address, received, err)
 	}
 }
