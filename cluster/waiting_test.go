@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/podnet"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // A node that starts says what it waits for, until this node's kubelet has reported
@@ -47,4 +50,32 @@ func TestANodeSaysWhatItWaitsFor(t *testing.T) {
 			t.Errorf("%s: %q, want %q", test.what, got, test.want)
 		}
 	}
+}
+
+// The pod network says that it waits for the first routes, as long as it does.
+func TestThePodNetworkWaitsForRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, group := &Node{routed: make(chan struct{})}, supervise.NewGroup(supervise.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer group.Wait()
+		defer cancel()
+		awaited := false // used while the component waits, or has ended
+		group.Go(ctx, "podnet", func(ctx context.Context) error {
+			awaited = n.awaitRoutes(ctx)
+			<-ctx.Done()
+			return nil
+		})
+		conditions := func() []supervise.Condition {
+			synctest.Wait()
+			status, _ := group.Status()
+			return status.Components[0].Conditions
+		}
+		if c := conditions(); len(c) != 1 || !strings.Contains(c[0].Message, "waiting for the component routes") || awaited {
+			t.Errorf("before the first routes: %+v", c)
+		}
+		close(n.routed)
+		if c := conditions(); len(c) > 0 || !awaited {
+			t.Errorf("after them: %+v, awaited %v", c, awaited)
+		}
+	})
 }

@@ -97,7 +97,7 @@ func hardwareOf(node string) hardware {
 // on a machine with these interfaces. Objects of nodes are mistrusted: a range that
 // is not a node's part of the cluster's, or overlaps with the node's own or that of
 // an older peer, gets no route. Neither does one whose node has no address that can
-// be another machine's. A peer that has reported no address is not refused.
+// be another machine's, or in the tunnel the hardware address of an older node. A peer that has reported no address is not refused.
 func (r Routes) Plan(own []netip.Prefix, peers []Peer, interfaces []Interface) Plan {
 	peers = slices.Clone(peers)
 	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.Name, b.Name)) })
