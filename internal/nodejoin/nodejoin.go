@@ -186,7 +186,8 @@ func clusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		role(getNodes, rule(get, "", "nodes")),
 		role(selfServing, rule([]string{"create"}, "certificates.k8s.io", "certificatesigningrequests/selfnodeserver")),
-		role(servingAddresses, rule(list, "", "nodes"), rule(get, "", "services", "kubernetes"), rule(get, "", "configmaps", bootstraptoken.ClusterInfo), rule(list, discoveryv1.GroupName, "endpointslices")),
+		role(servingAddresses, rule(list, "", "nodes"), rule(get, "", "services", "kubernetes"), rule(get, "", "configmaps", bootstraptoken.ClusterInfo),
+			rule(list, discoveryv1.GroupName, "endpointslices"), rule(list, "coordination.k8s.io", "leases")),
 	}
 }
 

@@ -40,8 +40,13 @@ func refuseServing(ctx context.Context, kube kubernetes.Interface, csr *certific
 	return refuseNames(r, strings.TrimPrefix(csr.Spec.Username, pki.NodePrefix), nodes.Items, servers), nil
 }
 
+// identityLeases selects the Leases of API servers (KEP-1965), with the hosts that
+// they run on.
+const identityLeases = "apiserver.kubernetes.io/identity=kube-apiserver"
+
 // apiServers returns the names and addresses of API servers: those behind the
-// Service default/kubernetes, its own, and the host in cluster-info.
+// Service default/kubernetes, its own, the hosts that they run on, which are in
+// their certificates, and the host in cluster-info.
 func apiServers(ctx context.Context, kube kubernetes.Interface) ([]string, error) {
 	service, err := kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
@@ -56,6 +61,13 @@ func apiServers(ctx context.Context, kube kubernetes.Interface) ([]string, error
 		for _, e := range slice.Endpoints {
 			servers = append(servers, e.Addresses...)
 		}
+	}
+	leases, err := kube.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: identityLeases})
+	if err != nil {
+		return nil, err
+	}
+	for i := range leases.Items {
+		servers = append(servers, strings.ToLower(leases.Items[i].Labels[corev1.LabelHostname]))
 	}
 	info, err := kube.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, bootstraptoken.ClusterInfo, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -8,6 +8,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,7 +65,7 @@ func TestRefuseNames(t *testing.T) {
 }
 
 // The request of a node for its own addresses is approved if nodes may have that,
-// and one for the address of the API server is left to a person.
+// and one for the address or the host of the API server is left to a person.
 func TestServingCertificatesAreApproved(t *testing.T) {
 	subject := pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.1"}}}
@@ -73,14 +74,18 @@ func TestServingCertificatesAreApproved(t *testing.T) {
 		Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.10"}}},
 	}
 	for _, test := range []struct {
-		user, address     string
-		allowed, approved bool
+		user, address, host string // host is that of the API server
+		allowed, approved   bool
 	}{
-		{"system:node:n1", "192.0.2.1", true, true}, {"system:node:n1", "192.0.2.1", false, false}, {"system:node:n1", "192.0.2.10", true, false}, {"system:node:n2", "192.0.2.1", true, false},
+		{"system:node:n1", "192.0.2.1", "control", true, true}, {"system:node:n1", "192.0.2.1", "control", false, false}, {"system:node:n1", "192.0.2.10", "control", true, false},
+		{"system:node:n2", "192.0.2.1", "control", true, false}, {"system:node:n1", "192.0.2.1", "N1", true, false},
 	} {
 		template := x509.CertificateRequest{Subject: subject, DNSNames: []string{"n1"}, IPAddresses: []net.IP{net.ParseIP(test.address)}}
 		csr := request(t, certificatesv1.KubeletServingSignerName, test.user, template, signature, serverAuth)
-		c := controllertest.New(t, csr, nodeAt("n1", "192.0.2.1", "192.0.2.10"), service.DeepCopy(), endpoints.DeepCopy())
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "kube-system", Name: "apiserver-x", Labels: map[string]string{"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": test.host},
+		}}
+		c := controllertest.New(t, csr, nodeAt("n1", "192.0.2.1", "192.0.2.10"), service.DeepCopy(), endpoints.DeepCopy(), lease)
 		c.Fake.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
 			review.Status.Allowed = test.allowed && review.Spec.ResourceAttributes.Subresource == "selfnodeserver"
