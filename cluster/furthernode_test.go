@@ -155,7 +155,7 @@ func TestEachNode(t *testing.T) {
 		t.Errorf("arguments of another one: %q", got)
 	}
 	for _, of := range []*settings{s.node(1), second} {
-		routes := (&Node{settings: of}).routes()
+		routes := (&Node{settings: of, kubelet: component.NewKubelet()}).routes()
 		if want := map[string]netip.Addr{"m.example": s.segment().Address(1), "beta.example": s.segment().Address(2), "m-4.example": s.segment().Address(4)}; !maps.Equal(routes.Addresses, want) {
 			t.Errorf("node %d routes to %v, want %v", of.Node.Number, routes.Addresses, want)
 		}

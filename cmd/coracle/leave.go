@@ -62,7 +62,7 @@ func (f *leaveFlags) run(ctx context.Context) error {
 		return err
 	}
 	if rec.Node.Joined == nil {
-		return fmt.Errorf("cluster %s has its control plane on this machine: coracle down %s removes it", rec.Name, rec.Name)
+		return fmt.Errorf("cluster %s has its control plane on this machine: coracle down --name=%s removes it", rec.Name, rec.Name)
 	}
 	node, err := nodeNameOf(rec)
 	if err != nil {

@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// networkPeriod is the interval at which the pod network is checked. Other
+// programs flush nftables and remove interfaces.
+const networkPeriod = 3 * time.Second
+
+// keepNetwork sets up the pod network for the newest pod CIDRs, and again when
+// a part of it is missing, until ctx ends.
+func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error {
+	log := klog.FromContext(ctx)
+	check := time.NewTicker(networkPeriod)
+	defer check.Stop()
+	var wanted, configured []string
+	n.shareNetwork(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case wanted = <-podCIDRs:
+			if slices.Equal(wanted, configured) {
+				continue
+			}
+		case <-check.C:
+			if wanted == nil {
+				n.shareNetwork(ctx)
+				continue
+			}
+			if configured != nil {
+				missing, err := n.network.Missing(wanted)
+				if err == nil && missing == "" {
+					continue
+				}
+				log.Error(err, "The pod network is not as it was set up; setting it up again", "missing", missing)
+			}
+		}
+		if !n.awaitRoutes(ctx) {
+			return nil
+		}
+		err := n.network.Configure(wanted)
+		supervise.Report(ctx, "PodNetwork", err)
+		if err != nil {
+			log.Error(err, "Setting the pod network up failed, will try again", "in", networkPeriod)
+			configured = nil
+			continue
+		}
+		if !slices.Equal(wanted, configured) {
+			n.settings.Progress("pod network is " + strings.Join(wanted, ", "))
+		}
+		configured = wanted
+	}
+}
+
+// awaitRoutes waits until this node has routed the pods of others once: a tunnel to
+// them takes a part of the MTU of pods. It returns false if ctx ends before.
+func (n *Node) awaitRoutes(ctx context.Context) bool {
+	select {
+	case <-n.routed:
+		return true
+	default:
+	}
+	supervise.Report(ctx, "Routes", errors.New("waiting for the component routes to route the pods of other nodes"))
+	defer supervise.Report(ctx, "Routes", nil)
+	select {
+	case <-n.routed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// shareNetwork lets further nodes reach the world by the first one, also before it
+// has pod CIDRs.
+func (n *Node) shareNetwork(ctx context.Context) {
+	err := n.network.ShareNodes()
+	supervise.Report(ctx, "PodNetwork", err)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Setting up masquerading for further nodes failed, will try again", "in", networkPeriod)
+	}
+}
+
+// addressPeriod is the interval at which the addresses of lost sandboxes are
+// released.
+const addressPeriod = 10 * time.Second
+
+// releaseAddresses releases the addresses of sandboxes that the runtime has
+// lost, until ctx ends.
+func (n *Node) releaseAddresses(ctx context.Context) {
+	log := klog.FromContext(ctx)
+	supervise.Every(ctx, addressPeriod, func() {
+		holders, err := n.network.Sandboxes()
+		var lost []string
+		if err == nil {
+			lost, err = n.runtime.Lost(ctx, holders)
+		}
+		for _, sandbox := range lost {
+			log.Info("Releasing the addresses of a sandbox that the runtime has lost", "sandbox", sandbox)
+			err = errors.Join(err, n.network.Release(sandbox))
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Error(err, "Releasing the addresses of lost sandboxes failed, will try again", "in", addressPeriod)
+		}
+	})
+}
