@@ -65,8 +65,12 @@ func (r *Runtime) Run(ctx context.Context) error {
 	known.starting()
 	for {
 		started, own := time.Now(), time.Time{}
+		var before []string // the network namespaces from before containerd starts
 		if current == nil {
 			own = started
+			if before, err = (namespaces{r}).list(); err != nil {
+				log.Error(err, "Looking for network namespaces failed")
+			}
 			if current, err = r.launch(ctx, known); err != nil {
 				return err
 			}
@@ -82,6 +86,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 			announced = true
 			if err := r.killOrphanedShims(ctx); err != nil {
 				log.Error(err, orphansFailed)
+			}
+			if err := (namespaces{r}).removeLost(ctx, before); err != nil {
+				log.Error(err, "Removing network namespaces of lost sandboxes failed, will try again when containerd starts again")
 			}
 			supervise.Go(watched, func() { (&leases{runtime: r, started: own}).bound(watched) })
 		}

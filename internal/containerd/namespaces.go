@@ -1,0 +1,100 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// namespaces are the network namespaces that containerd makes for sandboxes.
+type namespaces struct{ runtime *Runtime }
+
+// list returns the files that keep them.
+func (n namespaces) list() ([]string, error) {
+	dir := filepath.Join(n.runtime.config.stateDir(), "io.containerd.grpc.v1.cri", "netns")
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var files []string
+	for _, e := range entries {
+		files = append(files, filepath.Join(dir, e.Name()))
+	}
+	return files, err
+}
+
+// removeLost removes those that no sandbox has.
+// containerd makes one before it records whose it is, and does not look for it if
+// it was killed in between. The namespaces must be from before containerd started,
+// so that none is of a sandbox that is being made.
+func (n namespaces) removeLost(ctx context.Context, from []string) error {
+	if len(from) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	conn, err := n.runtime.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	list, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	held := map[string]bool{}
+	for _, s := range list.GetItems() {
+		file, err := namespaceOf(ctx, client, s.GetId())
+		if err != nil && status.Code(err) != codes.NotFound { // it was removed meanwhile
+			return err
+		}
+		held[file] = true
+	}
+	var errs []error
+	for _, file := range from {
+		if held[file] {
+			continue
+		}
+		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, &fs.PathError{Op: "unmount", Path: file, Err: err})
+			continue
+		}
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// namespaceOf returns the file that keeps the network namespace of a sandbox, "" if
+// it has that of the machine. It fails if containerd does not say which it is.
+func namespaceOf(ctx context.Context, client runtimeapi.RuntimeServiceClient, sandbox string) (string, error) {
+	answer, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox, Verbose: true})
+	if err != nil {
+		return "", err
+	}
+	if answer.GetStatus().GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE {
+		return "", nil
+	}
+	var info struct {
+		SandboxMetadata struct{ Metadata struct{ NetNSPath string } }
+	}
+	if err := json.Unmarshal([]byte(answer.GetInfo()["info"]), &info); err != nil {
+		return "", fmt.Errorf("details of sandbox %s: %w", sandbox, err)
+	}
+	file := info.SandboxMetadata.Metadata.NetNSPath
+	if file == "" {
+		return "", fmt.Errorf("containerd does not say which network namespace sandbox %s has", sandbox)
+	}
+	return file, nil
+}
