@@ -180,7 +180,11 @@ func (ws *Workers) update(ctx context.Context, u *source.Update, start func(*wor
 		}
 		start(w)
 	case w.inbox.request().removed:
-		w.again = u
+		// The last changes of a pod of the API server may come after its deletion, of
+		// which the status manager knows at once.
+		if u.IsStatic() || pod.DeletionTimestamp == nil {
+			w.again = u
+		}
 	default:
 		w.inbox.update(pod)
 	}
