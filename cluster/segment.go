@@ -15,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -218,18 +217,8 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 	}
 	nodes := n.peers
 	nodes.begin(n.kubelet.Config.NodeName) // without what a former instance of this component knew
-	informer := own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything())
-	_ = informer.SetTransform(reduceNode) // an error: the objects are shared with others
-	synced, err := client.Follow(ctx, informer, cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { nodes.set(obj.(*v1.Node)) },
-		UpdateFunc: func(_, obj any) { nodes.set(obj.(*v1.Node)) },
-		DeleteFunc: func(obj any) {
-			if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = lost.Obj
-			}
-			nodes.remove(obj.(*v1.Node).Name)
-		},
-	})
+	informer := own.WatchReduced(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything(), reduceNode)
+	synced, err := client.Follow(ctx, informer, client.Handler(nodes.set, func(_, node *v1.Node) { nodes.set(node) }, func(node *v1.Node) { nodes.remove(node.Name) }))
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,14 @@ type Client struct {
 	Watch func(resource schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer
 }
 
+// WatchReduced is Watch. To save memory, the informer keeps what reduce returns of
+// each object, unless the objects are shared with others of the process.
+func (c *Client) WatchReduced(resource schema.GroupVersionResource, namespace string, selector fields.Selector, reduce cache.TransformFunc) cache.SharedIndexInformer {
+	informer := c.Watch(resource, namespace, selector)
+	_ = informer.SetTransform(reduce) // an error: the objects are shared
+	return informer
+}
+
 // Provider returns Clients. All of them share the same Informers, which run as
 // long as the provider.
 type Provider interface {

@@ -36,8 +36,7 @@ type informerView struct {
 func newInformerView(ctx context.Context, c *client.Client) (*informerView, error) {
 	v := &informerView{}
 	reduced := func(of schema.GroupVersion, resource string) cache.SharedIndexInformer {
-		informer := c.Watch(of.WithResource(resource), "", fields.Everything())
-		_ = informer.SetTransform(reduce) // an error: the objects are shared with others
+		informer := c.WatchReduced(of.WithResource(resource), "", fields.Everything(), reduce)
 		v.informers = append(v.informers, informer)
 		return informer
 	}

@@ -154,9 +154,7 @@ func (e *Enforcer) wake() {
 // whether all initial objects have been passed on.
 func watch(ctx context.Context, api *client.Client, s *state) ([]cache.DoneChecker, error) {
 	reduced := func(of schema.GroupVersion, resource string) cache.SharedIndexInformer {
-		informer := api.Watch(of.WithResource(resource), "", fields.Everything())
-		_ = informer.SetTransform(reduce) // an error: the objects are shared with others
-		return informer
+		return api.WatchReduced(of.WithResource(resource), "", fields.Everything(), reduce)
 	}
 	var synced []cache.DoneChecker
 	for _, source := range []struct {

@@ -148,9 +148,7 @@ func (p *Proxy) run(ctx context.Context) error {
 // whether all initial objects have been passed on.
 func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
 	reduced := func(of schema.GroupVersion, resource string, selector fields.Selector) cache.SharedIndexInformer {
-		informer := p.config.Client.Watch(of.WithResource(resource), "", selector)
-		_ = informer.SetTransform(reduce) // an error: the objects are shared with others
-		return informer
+		return p.config.Client.WatchReduced(of.WithResource(resource), "", selector, reduce)
 	}
 	own := fields.OneTermEqualSelector("spec.nodeName", p.config.NodeName)
 	var synced []cache.DoneChecker

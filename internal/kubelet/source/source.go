@@ -98,8 +98,7 @@ func send(ctx context.Context, updates chan<- Update, u Update) {
 
 // watchAPI sends the pods that are bound to the node until ctx ends.
 func watchAPI(ctx context.Context, c *client.Client, nodeName string, updates chan<- Update) {
-	informer := c.Watch(v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", nodeName))
-	_ = informer.SetTransform(reduce) // an error: the objects are shared with others
+	informer := c.WatchReduced(v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", nodeName), reduce)
 	set := func(pod *v1.Pod) { send(ctx, updates, Update{Source: apiName, Pod: pod}) }
 	remove := func(pod *v1.Pod) { send(ctx, updates, Update{Source: apiName, Pod: pod, Removed: true}) }
 	synced, err := client.Follow(ctx, informer, client.Handler(set, func(old, pod *v1.Pod) {
