@@ -2,11 +2,11 @@ package cluster
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coracle-io/coracle/internal/clusterdefaults"
@@ -17,8 +17,8 @@ type EachNode struct {
 	// Name is the name of a further node. The default is NodeName with the number
 	// after its first part, such as host-2. The first node is called NodeName.
 	Name string `json:"name,omitzero"`
-	// Labels are the labels with which the node registers. They change nothing
-	// about a node that is registered.
+	// Labels are the labels with which the node registers. Of a node that is
+	// registered, they change only those that describe the machine, such as the zone.
 	Labels map[string]string `json:"labels,omitzero"`
 	// Taints are the taints with which the node registers, as KEY=VALUE:EFFECT.
 	Taints []string `json:"taints,omitzero"`
@@ -47,11 +47,7 @@ func (n EachNode) Exists() bool { return n.State == NodePresent || n.State == No
 func (n EachNode) arguments() []string {
 	var all []string
 	if len(n.Labels) > 0 {
-		var pairs []string
-		for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
-			pairs = append(pairs, key+"="+n.Labels[key])
-		}
-		all = append(all, "node-labels="+strings.Join(pairs, ","))
+		all = append(all, "node-labels="+labels.Set(n.Labels).String())
 	}
 	if len(n.Taints) > 0 {
 		all = append(all, "register-with-taints="+strings.Join(n.Taints, ","))

@@ -137,6 +137,15 @@ func confirm(ctx context.Context, rec host.Record, yes bool) error {
 		return fmt.Errorf("cluster %s will be deleted permanently: %s; confirm with coracle down --name=%s --yes, or keep it with coracle stop --name=%s", rec.Name, what, rec.Name, rec.Name)
 	}
 	fmt.Printf("Cluster %s will be deleted permanently: %s. Delete it? [y/N] ", rec.Name, what)
+	agreed, err := agrees(ctx)
+	if err == nil && !agreed {
+		err = fmt.Errorf("cluster %s was not changed", rec.Name)
+	}
+	return err
+}
+
+// agrees reports whether the user answers a question, which was printed, with yes.
+func agrees(ctx context.Context) (bool, error) {
 	answer, err := interruptible(ctx, func() (string, error) {
 		return bufio.NewReader(io.LimitReader(os.Stdin, 100)).ReadString('\n')
 	})
@@ -144,12 +153,10 @@ func confirm(ctx context.Context, rec host.Record, yes bool) error {
 		fmt.Println() // end the line of the question
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return err
+		return false, err
 	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return fmt.Errorf("cluster %s was not changed", rec.Name)
-	}
-	return nil
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
 }
 
 // terminal reports whether a file is a terminal.

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -151,14 +150,11 @@ func (f *joinFlags) run(ctx context.Context, endpoint string) error {
 func (f *joinFlags) setArguments() error {
 	o := &f.up.settings.Options
 	given := len(o.KubeletArgs)
-	var labels []string
-	for _, key := range slices.Sorted(maps.Keys(f.labels)) {
-		labels = append(labels, key+"="+f.labels[key])
+	if len(f.labels) > 0 {
+		o.KubeletArgs = append(o.KubeletArgs, "node-labels="+labels.Set(f.labels).String())
 	}
-	for name, values := range map[string][]string{"node-labels": labels, "register-with-taints": f.taints} {
-		if len(values) > 0 {
-			o.KubeletArgs = append(o.KubeletArgs, name+"="+strings.Join(values, ","))
-		}
+	if len(f.taints) > 0 {
+		o.KubeletArgs = append(o.KubeletArgs, "register-with-taints="+strings.Join(f.taints, ","))
 	}
 	for _, text := range f.nodeIPs {
 		if net.ParseIP(text) == nil {

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,19 +93,11 @@ func (f *leaveFlags) confirm(ctx context.Context, rec host.Record, node string) 
 		return fmt.Errorf("%s Confirm with coracle leave %s --yes, or keep it with coracle stop %s", what, rec.Name, rec.Name)
 	}
 	fmt.Printf("%s Leave? [y/N] ", what)
-	answer, err := interruptible(ctx, func() (string, error) {
-		return bufio.NewReader(io.LimitReader(os.Stdin, 100)).ReadString('\n')
-	})
-	if errors.Is(err, errInterrupted) {
-		fmt.Println() // end the line of the question
+	agreed, err := agrees(ctx)
+	if err == nil && !agreed {
+		err = fmt.Errorf("node %s was not changed", node)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return fmt.Errorf("node %s was not changed", node)
-	}
-	return nil
+	return err
 }
 
 // withdraw evicts the pods of the node, as the node, and deletes the node if it may

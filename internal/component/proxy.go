@@ -3,9 +3,7 @@ package component
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"os"
@@ -223,14 +221,7 @@ func conntrackOf(c *configv1alpha1.Conntrack, processors int) nftables.Conntrack
 // pages returns the pages of the server of /metrics beside its own.
 func (p *Proxy) pages(s *proxySettings) map[string]http.Handler {
 	pages := map[string]http.Handler{"/configz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		data, err := json.Marshal(map[string]any{configv1alpha1.GroupName: s.config})
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(data)
+		showConfiguration(w, configv1alpha1.GroupName, s.config)
 	})}
 	if s.config.EnableProfiling {
 		base.AddProfiles(pages)
@@ -245,9 +236,5 @@ func (s *proxySettings) write(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		return fmt.Errorf("--write-config-to: %w", err)
-	}
-	klog.FromContext(ctx).Info("Wrote configuration", "file", file)
-	return nil
+	return writeConfiguration(ctx, file, data)
 }

@@ -2,12 +2,10 @@ package component
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -141,11 +139,7 @@ func (l *loadedConfiguration) write(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		return fmt.Errorf("--write-config-to: %w", err)
-	}
-	klog.FromContext(ctx).Info("Wrote configuration", "file", file)
-	return nil
+	return writeConfiguration(ctx, file, data)
 }
 
 // RunWith schedules with a client of the given provider, and serves its health.
@@ -245,13 +239,6 @@ func (l *loadedConfiguration) configz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		effective := configv1.Effective(l.shown.Load(), all.Default(l.settings.Features))
 		configv1.SetDefaults(effective, all.Registry())
-		data, err := json.Marshal(map[string]any{"componentconfig": effective})
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(data)
+		showConfiguration(w, "componentconfig", effective)
 	})
 }

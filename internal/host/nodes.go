@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/clusterdefaults"
@@ -179,12 +180,8 @@ func describe(n cluster.EachNode) string {
 			parts = append(parts, what+" "+text)
 		}
 	}
-	var labels []string
-	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
-		labels = append(labels, key+"="+n.Labels[key])
-	}
 	add("name", n.Name)
-	add("labels", labels...)
+	add("labels", labels.Set(n.Labels).String())
 	add("taints", n.Taints...)
 	add("kubeletArgs", n.KubeletArgs...)
 	return strings.Join(parts, "; ")
