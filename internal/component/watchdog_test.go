@@ -3,25 +3,18 @@ package component
 import (
 	"context"
 	"errors"
-	"net"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/coracle-io/coracle/internal/processes/notify"
+	"github.com/coracle-io/coracle/internal/processes/notify/notifytest"
 )
 
 // The service manager's watchdog hears of a kubelet that is healthy.
 func TestKubeletKeepsAlive(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "notify")
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	t.Setenv("NOTIFY_SOCKET", socket)
+	manager := notifytest.New(t)
+	t.Setenv("NOTIFY_SOCKET", manager.Socket)
 	t.Setenv("WATCHDOG_USEC", "2000")
 	t.Setenv("WATCHDOG_PID", "")
 	var asked atomic.Int32
@@ -39,13 +32,8 @@ func TestKubeletKeepsAlive(t *testing.T) {
 		})
 	})
 	for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1"} {
-		if err := l.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		buffer := make([]byte, 4096)
-		n, err := l.Read(buffer)
-		if got := string(buffer[:n]); err != nil || got != want {
-			t.Fatalf("told %q (%v), want %q", got, err, want)
+		if got := manager.Told(); got != want {
+			t.Fatalf("told %q, want %q", got, want)
 		}
 		if want == "WATCHDOG=1" && asked.Load() <= failures {
 			t.Error("the kubelet was not healthy")

@@ -133,17 +133,9 @@ func TestKilledAtACallOfTheCNI(t *testing.T) {
 	for _, command := range []string{"ADD", "DEL"} {
 		for _, moment := range []string{"before", "after"} {
 			t.Run(moment+" "+command, func(t *testing.T) {
-				r := testRuntime(t)
-				n := withHeldNetwork(t, r)
-				defer runUntilReady(t, r)()
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
-				conn, err := r.dial(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = conn.Close() }()
-				p := &networked{t: t, r: r, n: n, conn: conn}
+				p := newNetworked(ctx, t)
 				p.killAt(ctx, moment, command)
 				p.startsAgain(ctx)
 				p.removesAll(ctx)
@@ -158,6 +150,21 @@ type networked struct {
 	r    *Runtime
 	n    *heldNetwork
 	conn *grpc.ClientConn
+}
+
+// newNetworked returns such a pod, which is not started yet, of a containerd that runs
+// until the test ends.
+func newNetworked(ctx context.Context, t *testing.T) *networked {
+	t.Helper()
+	p := &networked{t: t, r: testRuntime(t)}
+	p.n = withHeldNetwork(t, p.r)
+	t.Cleanup(runUntilReady(t, p.r))
+	var err error
+	if p.conn, err = p.r.dial(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.conn.Close() })
+	return p
 }
 
 func (p *networked) cri() runtimeapi.RuntimeServiceClient {
@@ -186,18 +193,28 @@ func (p *networked) killAt(ctx context.Context, moment, command string) {
 		}
 		_, _ = p.cri().StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: first})
 	}()
-	whileHeld(func() {
-		running, err := p.r.find()
-		if err != nil || running == nil {
-			p.t.Fatal("containerd was not found:", err)
-		}
-		if err := unix.Kill(running.pid, unix.SIGKILL); err != nil {
-			p.t.Fatal(err)
-		}
-		<-running.gone
-		running.close()
-	})
+	whileHeld(p.kill)
 	<-called
+	p.redial(ctx)
+}
+
+// kill kills containerd.
+func (p *networked) kill() {
+	p.t.Helper()
+	running, err := p.r.find()
+	if err != nil || running == nil {
+		p.t.Fatal("containerd was not found:", err)
+	}
+	if err := unix.Kill(running.pid, unix.SIGKILL); err != nil {
+		p.t.Fatal(err)
+	}
+	<-running.gone
+	running.close()
+}
+
+// redial waits until the next containerd answers.
+func (p *networked) redial(ctx context.Context) {
+	p.t.Helper()
 	conn, err := p.r.dial(ctx)
 	if err != nil {
 		p.t.Fatal(err)

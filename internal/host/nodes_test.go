@@ -137,14 +137,7 @@ func TestChangesOfNodes(t *testing.T) {
 		kept := withNodes("/data", 3)
 		given := Settings{Nodes: tt.nodes, Options: cluster.Options{Node: &cluster.NodeOptions{Each: tt.listed}}}
 		now, changes := kept.With(given, []string{"nodes"})
-		var got []string
-		for _, c := range changes {
-			text := c.String()
-			if c.Refused != "" {
-				text = "!" + text
-			}
-			got = append(got, text)
-		}
+		got := textsOfChanges(changes)
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.what, diff)
 		}

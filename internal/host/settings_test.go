@@ -115,14 +115,7 @@ func TestChanges(t *testing.T) {
 	} {
 		kept := keptSettings("/data")
 		now, changes := kept.With(tt.told, tt.given)
-		var got []string
-		for _, c := range changes {
-			text := c.String()
-			if c.Refused != "" {
-				text = "!" + text
-			}
-			got = append(got, text)
-		}
+		got := textsOfChanges(changes)
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s:\n%s", tt.what, diff)
 		}
@@ -205,4 +198,16 @@ func TestLoginsStayInTheSettings(t *testing.T) {
 	if len(changes) != 1 || changes[0].From == changes[0].To || strings.Contains(changes[0].String(), "hidden") || changes[0].Refused != "" {
 		t.Errorf("changes %v", changes)
 	}
+}
+
+// textsOfChanges returns changes as texts, which begin with ! if the change is refused.
+func textsOfChanges(changes []Change) (texts []string) {
+	for _, c := range changes {
+		text := c.String()
+		if c.Refused != "" {
+			text = "!" + text
+		}
+		texts = append(texts, text)
+	}
+	return texts
 }

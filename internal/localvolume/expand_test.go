@@ -14,6 +14,28 @@ import (
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
 
+// requestSize lets the claim, which is bound, request a size.
+func requestSize(t *testing.T, c *controllertest.Cluster, size string) {
+	t.Helper()
+	synctest.Wait() // the provisioner writes the claim, too
+	claims := c.Fake.CoreV1().PersistentVolumeClaims("default")
+	claim, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim.Spec.VolumeName = "pvc-1234"
+	claim.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
+	if claim, err = claims.Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if claim.Status.Phase == "" { // the binder's part
+		claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: claim.Spec.Resources.Requests}
+		if _, err := claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A volume of this node grows with the request of its claim, one of another node does not.
 func TestExpand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -28,26 +50,8 @@ func TestExpand(t *testing.T) {
 			v := volumes(c)["pvc-1234"]
 			return fmt.Sprint(claim.Status.Capacity.Storage(), " of ", v.Spec.Capacity.Storage())
 		}
-		request := func(size string) {
-			t.Helper()
-			claim, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			claim.Spec.VolumeName = "pvc-1234"
-			claim.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
-			if claim, err = claims.Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if claim.Status.Phase == "" { // the binder's part
-				claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: claim.Spec.Resources.Requests}
-				if _, err := claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		request("1Gi")
-		request("3Gi")
+		requestSize(t, c, "1Gi")
+		requestSize(t, c, "3Gi")
 		controllertest.Eventually(t, sizes, "3Gi of 3Gi")
 
 		v := volumes(c)["pvc-1234"]
@@ -56,7 +60,7 @@ func TestExpand(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		request("5Gi")
+		requestSize(t, c, "5Gi")
 		time.Sleep(time.Minute)
 		if got := sizes(); got != "3Gi of 3Gi" {
 			t.Errorf("a volume of another node: %s", got)

@@ -99,31 +99,11 @@ func TestSizeIsEnforced(t *testing.T) {
 		controllertest.Eventually(t, func() []string { return names(c) }, []string{"pvc-1234"})
 		controllertest.Eventually(t, disk.all, map[string]int64{"pvc-1234": 1 << 30})
 
-		claims := c.Fake.CoreV1().PersistentVolumeClaims("default")
-		request := func(size string) {
-			t.Helper()
-			synctest.Wait() // the provisioner writes the claim, too
-			claim, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			claim.Spec.VolumeName = "pvc-1234"
-			claim.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
-			if claim, err = claims.Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if claim.Status.Phase == "" { // the binder's part
-				claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: claim.Spec.Resources.Requests}
-				if _, err := claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		request("1Gi")
-		request("3Gi")
+		requestSize(t, c, "1Gi")
+		requestSize(t, c, "3Gi")
 		controllertest.Eventually(t, disk.all, map[string]int64{"pvc-1234": 3 << 30})
 		c.DrainEvents()
-		request("30Gi")
+		requestSize(t, c, "30Gi")
 		controllertest.Eventually(t, func() bool {
 			return slices.Contains(c.DrainEvents(), "Warning VolumeResizeFailed the disk is too small: 7Gi are free, and 27Gi are needed")
 		}, true)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -17,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/processes/notify/notifytest"
 )
 
 func TestBackoff(t *testing.T) {
@@ -546,26 +547,13 @@ func TestDamagedStatusIsIgnored(t *testing.T) {
 }
 
 func TestServiceManagerNotifications(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "notify")
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	s := supervise(t, "works", "NOTIFY_SOCKET="+socket, "WATCHDOG_USEC=20000")
+	manager := notifytest.New(t)
+	s := supervise(t, "works", "NOTIFY_SOCKET="+manager.Socket, "WATCHDOG_USEC=20000")
 	var told []string
 	expect := func(until string) {
 		t.Helper()
-		buffer := make([]byte, 4096)
 		for !slices.Contains(told, until) {
-			if err := l.SetReadDeadline(time.Now().Add(patience)); err != nil {
-				t.Fatal(err)
-			}
-			n, err := l.Read(buffer)
-			if err != nil {
-				t.Fatalf("%v; notifications %q", err, told)
-			}
-			told = append(told, strings.Split(string(buffer[:n]), "\n")...)
+			told = append(told, strings.Split(manager.Told(), "\n")...)
 		}
 	}
 	expect("READY=1")

@@ -1,7 +1,6 @@
 package volumebinder
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,7 +12,6 @@ import (
 	storage "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
 
@@ -26,28 +24,10 @@ func TestOperationsAreMeasured(t *testing.T) {
 		wanted.Spec.StorageClassName = new("made")
 		c := controllertest.New(t, wanted,
 			&storage.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: "example.com/made"},
-			volumeOf("old", "5Gi", func(v *v1.PersistentVolume) {
-				v.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/tmp/v"}
-				v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
-				v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "gone", UID: "gone"}
-				v.Status.Phase = v1.VolumeBound
-			}))
+			releasedVolume("old"))
 		registry := prometheus.NewRegistry()
 		c.Env.Metrics = registry
-		d, tries := Descriptor(), 0
-		build := d.New
-		d.New = func(env *controller.Env) (controller.Controller, error) {
-			k, err := build(env)
-			if err == nil {
-				k.(*binder).removeAll = func(string) error {
-					if tries++; tries < 3 {
-						return errors.New("the directory is in use")
-					}
-					return nil
-				}
-			}
-			return k, err
-		}
+		d, _ := busyTwice()
 		c.Run(d)
 		time.Sleep(2 * time.Second)
 		made := volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {

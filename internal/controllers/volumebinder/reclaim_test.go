@@ -85,30 +85,41 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
+// releasedVolume is a volume in a directory of the host, whose claim is gone.
+func releasedVolume(name string) *v1.PersistentVolume {
+	return volumeOf(name, "5Gi", func(v *v1.PersistentVolume) {
+		v.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/tmp/v"}
+		v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
+		v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "gone", UID: "gone"}
+		v.Status.Phase = v1.VolumeBound
+	})
+}
+
+// busyTwice returns a controller that fails twice to remove a directory. tries is how
+// often it has tried.
+func busyTwice() (d controller.Descriptor, tries *int) {
+	d, tries = Descriptor(), new(int)
+	build := d.New
+	d.New = func(env *controller.Env) (controller.Controller, error) {
+		k, err := build(env)
+		if err == nil {
+			k.(*binder).removeAll = func(string) error {
+				if *tries++; *tries < 3 {
+					return errors.New("the directory is in use")
+				}
+				return nil
+			}
+		}
+		return k, err
+	}
+	return d, tries
+}
+
 // A volume that could not be reclaimed is tried again, and deleted once that succeeds.
 func TestReclaimIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(t, volumeOf("v", "5Gi", func(v *v1.PersistentVolume) {
-			v.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/tmp/v"}
-			v.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
-			v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "gone", UID: "gone"}
-			v.Status.Phase = v1.VolumeBound
-		}))
-		tries := 0
-		d := Descriptor()
-		build := d.New
-		d.New = func(env *controller.Env) (controller.Controller, error) {
-			k, err := build(env)
-			if err == nil {
-				k.(*binder).removeAll = func(string) error {
-					if tries++; tries < 3 {
-						return errors.New("the directory is in use")
-					}
-					return nil
-				}
-			}
-			return k, err
-		}
+		c := controllertest.New(t, releasedVolume("v"))
+		d, tries := busyTwice()
 		c.Run(d)
 		for i, want := range []string{"Failed, 1 tries", "Failed, 2 tries", "gone, 3 tries", "gone, 3 tries"} {
 			synctest.Wait()
@@ -116,7 +127,7 @@ func TestReclaimIsRetried(t *testing.T) {
 			if v, err := c.Fake.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{}); err == nil {
 				got = string(v.Status.Phase)
 			}
-			if got += fmt.Sprintf(", %d tries", tries); got != want {
+			if got += fmt.Sprintf(", %d tries", *tries); got != want {
 				t.Errorf("after %v: %s, want %s", time.Duration(i)*retryAfter, got, want)
 			}
 			time.Sleep(retryAfter + time.Millisecond)

@@ -1,12 +1,13 @@
 package notify
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/processes/notify/notifytest"
 )
 
 // sockets returns how many sockets this process has.
@@ -27,13 +28,8 @@ func sockets(t *testing.T) (n int) {
 
 // The service manager gets what is sent, in order. No descriptor is left.
 func TestSend(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "notify")
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	t.Setenv("NOTIFY_SOCKET", socket)
+	manager := notifytest.New(t)
+	t.Setenv("NOTIFY_SOCKET", manager.Socket)
 	t.Setenv("WATCHDOG_USEC", "2000000")
 	t.Setenv("WATCHDOG_PID", "")
 	before := sockets(t)
@@ -44,13 +40,8 @@ func TestSend(t *testing.T) {
 	n.Send("READY=1", "STATUS=ready")
 	n.Send("WATCHDOG=1")
 	for _, want := range []string{"READY=1\nSTATUS=ready", "WATCHDOG=1"} {
-		if err := l.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		buffer := make([]byte, 4096)
-		size, err := l.Read(buffer)
-		if got := string(buffer[:size]); err != nil || got != want {
-			t.Fatalf("told %q (%v), want %q", got, err, want)
+		if got := manager.Told(); got != want {
+			t.Fatalf("told %q, want %q", got, want)
 		}
 	}
 	if after := sockets(t); after != before {
