@@ -9,10 +9,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/mountinfo"
 )
 
 // namespaces are the network namespaces that containerd makes for sandboxes.
@@ -65,8 +66,8 @@ func (n namespaces) removeLost(ctx context.Context, from []string) error {
 		if held[file] {
 			continue
 		}
-		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, &fs.PathError{Op: "unmount", Path: file, Err: err})
+		if err := mountinfo.Detach(file); err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -147,9 +146,8 @@ func unmountBelow(dir string) error {
 		points = mountinfo.Below(all, real)
 	}
 	for _, point := range slices.Backward(points) {
-		err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("unmounting %s: %w", point, err)
+		if err := mountinfo.Detach(point); err != nil {
+			return err
 		}
 	}
 	return nil

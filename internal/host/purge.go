@@ -350,9 +350,7 @@ func unmountBelow(dirs []string) error {
 		if !below(m, dirs) {
 			continue
 		}
-		if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", m, err))
-		}
+		errs = append(errs, mountinfo.Detach(m))
 	}
 	return errors.Join(errs...)
 }

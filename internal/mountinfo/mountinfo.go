@@ -1,10 +1,15 @@
-// Package mountinfo reads which directories of a process are mount points.
+// Package mountinfo reads which directories of a process are mount points, and
+// detaches what is mounted there.
 package mountinfo
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Points returns the mount points of this process, parents first.
@@ -26,6 +31,16 @@ func Below(points []string, dir string) []string {
 		}
 	}
 	return below
+}
+
+// Detach unmounts what is mounted at a point, also if it is in use. It returns no error
+// if nothing is mounted there.
+func Detach(point string) error {
+	err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return &fs.PathError{Op: "unmount", Path: point, Err: err}
 }
 
 // parse returns the mount points of a table (proc_pid_mountinfo(5)), in which

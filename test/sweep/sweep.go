@@ -253,8 +253,8 @@ func unmountBelow(path string) error {
 		return err
 	}
 	for _, point := range slices.Backward(mountinfo.Below(points, path)) {
-		if err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("unmount %s: %w", point, err)
+		if err := mountinfo.Detach(point); err != nil {
+			return err
 		}
 	}
 	return nil
