@@ -49,6 +49,17 @@ func (r *Runtime) dial(ctx context.Context) (*grpc.ClientConn, error) {
 	}
 }
 
+// sandboxIDs returns the ids of all sandboxes. One that is being made or removed is not
+// among them.
+func sandboxIDs(ctx context.Context, conn *grpc.ClientConn) (map[string]bool, error) {
+	answer, err := runtimeapi.NewRuntimeServiceClient(conn).ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	ids := map[string]bool{}
+	for _, s := range answer.GetItems() {
+		ids[s.GetId()] = true
+	}
+	return ids, err
+}
+
 // imageID returns the digest of the configuration of an image, or "" if there
 // is no image of that name.
 func imageID(ctx context.Context, conn *grpc.ClientConn, name string) (string, error) {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -138,13 +137,9 @@ func (l *leases) removeStale(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	sandboxes, err := runtimeapi.NewRuntimeServiceClient(conn).ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	known, err := sandboxIDs(ctx, conn)
 	if err != nil {
 		return err
-	}
-	known := map[string]bool{}
-	for _, s := range sandboxes.GetItems() {
-		known[s.GetId()] = true
 	}
 	stale := l.stale(all, known, time.Now())
 	if len(stale) == 0 {

@@ -48,14 +48,14 @@ func (n namespaces) removeLost(ctx context.Context, from []string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	client := runtimeapi.NewRuntimeServiceClient(conn)
-	list, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	sandboxes, err := sandboxIDs(ctx, conn)
 	if err != nil {
 		return err
 	}
+	client := runtimeapi.NewRuntimeServiceClient(conn)
 	held := map[string]bool{}
-	for _, s := range list.GetItems() {
-		file, err := namespaceOf(ctx, client, s.GetId())
+	for id := range sandboxes {
+		file, err := namespaceOf(ctx, client, id)
 		if err != nil && status.Code(err) != codes.NotFound { // it was removed meanwhile
 			return err
 		}
