@@ -193,23 +193,9 @@ func (p *networked) killAt(ctx context.Context, moment, command string) {
 		}
 		_, _ = p.cri().StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: first})
 	}()
-	whileHeld(p.kill)
+	whileHeld(func() { kill(p.t, p.r) })
 	<-called
 	p.redial(ctx)
-}
-
-// kill kills containerd.
-func (p *networked) kill() {
-	p.t.Helper()
-	running, err := p.r.find()
-	if err != nil || running == nil {
-		p.t.Fatal("containerd was not found:", err)
-	}
-	if err := unix.Kill(running.pid, unix.SIGKILL); err != nil {
-		p.t.Fatal(err)
-	}
-	<-running.gone
-	running.close()
 }
 
 // redial waits until the next containerd answers.

@@ -212,7 +212,17 @@ func TestContainersOutliveContainerd(t *testing.T) {
 		t.Error("the container ended with containerd")
 	}
 	// containerd is restarted after a crash.
-	p, err := again.find()
+	kill(t, again)
+	if !containerRuns(t, again, id) {
+		t.Error("the container ended with the crash")
+	}
+	stop()
+}
+
+// kill kills the containerd that runs, and waits until it has ended.
+func kill(t *testing.T, r *Runtime) {
+	t.Helper()
+	p, err := r.find()
 	if err != nil || p == nil {
 		t.Fatal("containerd was not found:", err)
 	}
@@ -221,10 +231,6 @@ func TestContainersOutliveContainerd(t *testing.T) {
 	}
 	<-p.gone
 	p.close()
-	if !containerRuns(t, again, id) {
-		t.Error("the container ended with the crash")
-	}
-	stop()
 }
 
 func TestAdoptContainerd(t *testing.T) {

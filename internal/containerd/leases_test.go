@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // sandboxID is an id of the form that sandboxes have.
@@ -134,14 +132,7 @@ func TestStaleLeasesAreRemoved(t *testing.T) {
 	for made := time.Now(); time.Since(made.Truncate(time.Second)) < 2*time.Second; { // leases have full seconds
 		<-poll.C
 	}
-	p, err := r.find()
-	if err != nil || p == nil {
-		t.Fatal("containerd was not found:", err)
-	}
-	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	p.close()
+	kill(t, r)
 	for deadline := time.Now().Add(3 * time.Minute); ; <-poll.C {
 		after, err := (&leases{runtime: r}).list(t.Context())
 		if err == nil && slices.Equal(after, before) {

@@ -31,7 +31,7 @@ func TestLostNetworkNamespace(t *testing.T) {
 	if err := errors.Join(os.WriteFile(lost, nil, 0o600), unix.Mount("/proc/self/ns/net", lost, "", unix.MS_BIND, "")); err != nil {
 		t.Fatal(err)
 	}
-	p.kill()
+	kill(t, p.r)
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	for {
