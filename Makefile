@@ -78,8 +78,9 @@ profile: build bundle
 # attacks on one control plane, whose memory stays flat; then faults of a node
 # under a churn of pods, 200 kills, and the attacks, with the latency of a machine
 # that does nothing else as bound; 100,000 random events around a simulated
-# scheduler, and the loads on memory at full size: 10,000 watches, 5,000 pods, and
-# 100,000 objects that 100 clients list at once.
+# scheduler; a thousand seeds of the simulation, and errors that it must find when
+# they are put back; and the loads on memory at full size: 10,000 watches, 5,000
+# pods, and 100,000 objects that 100 clients list at once.
 SOAK ?= 10m
 soak: build bundle packages
 	$(GO) test ./test/history -run 'TestSoak$$' -v -count=1 -timeout 0 -history.soak=$(SOAK)
@@ -89,6 +90,7 @@ soak: build bundle packages
 	$(GO) test ./test/attack -v -count=1 -timeout 0 -attack.latency=100ms -attack.recovery=2s
 	$(GO) test ./internal/scheduler -run 'TestRandomEvents$$' -v -count=1 -timeout 0 -scheduler.events=100000
 	$(GO) test ./test/sim -run 'TestSimulation$$' -count=1 -timeout 0 -sim.count=1000
+	$(GO) run ./test/sim/mutants
 	CORACLE_MEMORY_FULL=1 $(GO) test ./test/attack -v -count=1 -timeout 0 -parallel 1 \
 		-run '^(TestThousandsOfWatches|TestThousandsOfPodsCreatedAndDeleted|TestHundredClientsListAllObjects|TestWatchersThatNeverRead)$$'
 

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -50,23 +52,11 @@ func (u *user) setUp() {
 	u.check("create a budget", err)
 }
 
-// createUnreachableCronJob creates a CronJob that is never due. It is created without faults,
-// because an event that is refused is lost.
-func (u *user) createUnreachableCronJob() {
-	c := &batch.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Spec: batch.CronJobSpec{Schedule: "0 0 31 2 *"}}
-	c.Spec.JobTemplate.Spec.Template = u.template("cronjob", "never", nil)
-	c.Spec.JobTemplate.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
-	_, err := u.admin.BatchV1().CronJobs(namespace).Create(u.t.Context(), c, metav1.CreateOptions{})
-	u.check("create a cronjob", err)
-}
-
 // unconvergedSetUp reports what is not yet as it is wanted of what was there from the start.
 func (u *user) unconvergedSetUp() string {
 	ctx := u.t.Context()
-	set, err := u.admin.AppsV1().DaemonSets(namespace).Get(ctx, daemons, metav1.GetOptions{})
-	u.check("get a daemonset", err)
-	if n, s := int32(len(u.nodes)), set.Status; s.DesiredNumberScheduled != n || s.NumberAvailable != n || s.UpdatedNumberScheduled != n {
-		return fmt.Sprintf("daemonset %s on %d nodes: %+v", daemons, n, s)
+	if unmet := u.unconvergedDaemons(); unmet != "" {
+		return unmet
 	}
 	d, err := u.admin.AppsV1().Deployments(namespace).Get(ctx, budgeted, metav1.GetOptions{})
 	u.check("get a deployment", err)
@@ -85,6 +75,16 @@ func (u *user) unconvergedSetUp() string {
 	u.check("list events", err)
 	if len(events.Items) == 0 {
 		return "the cronjob that is never due has no event"
+	}
+	return ""
+}
+
+// unconvergedDaemons reports whether a node does not have the pod of the DaemonSet yet.
+func (u *user) unconvergedDaemons() string {
+	set, err := u.admin.AppsV1().DaemonSets(namespace).Get(u.t.Context(), daemons, metav1.GetOptions{})
+	u.check("get a daemonset", err)
+	if n, s := int32(len(u.nodes)), set.Status; s.ObservedGeneration != set.Generation || s.DesiredNumberScheduled != n || s.NumberAvailable != n || s.UpdatedNumberScheduled != n {
+		return fmt.Sprintf("daemonset %s on %d nodes: %+v", daemons, n, s)
 	}
 	return ""
 }
@@ -194,10 +194,10 @@ func (u *user) shrinkJob() {
 		}
 	}
 	u.until(convergence, func() string {
-		for index, p := range u.indexes(name) {
-			if index >= first && p.Status.Phase != v1.PodSucceeded {
-				return fmt.Sprintf("index %d of job %s has succeeded", index, name)
-			}
+		j, err := u.admin.BatchV1().Jobs(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
+		u.check("get a job", err)
+		if done := j.Status.CompletedIndexes; !strings.HasSuffix(done, "2,3") && !strings.HasSuffix(done, "-3") {
+			return fmt.Sprintf("job %s counts its last indexes: %+v", name, j.Status)
 		}
 		return ""
 	})
@@ -254,13 +254,16 @@ func (u *user) patchPod(name, patch string, subresources ...string) {
 	}
 }
 
+// hasFailed is a change of the status of a pod.
+const hasFailed = `{"status": {"phase": "Failed", "reason": "Evicted"}}`
+
 // holdDaemon makes a pod of the DaemonSet fail, and keeps it from being removed. Its node
 // needs another one.
 func (u *user) holdDaemon() {
 	for _, p := range u.list(daemons + "=" + daemons) {
 		if active(&p) && len(p.Finalizers) == 0 {
 			u.patchPod(p.Name, `{"metadata": {"finalizers": ["example.com/held"]}}`)
-			u.patchPod(p.Name, `{"status": {"phase": "Failed", "reason": "Evicted"}}`, "status")
+			u.patchPod(p.Name, hasFailed, "status")
 			return
 		}
 	}
@@ -305,5 +308,33 @@ func (u *user) announceDisruption() {
 				metav1.Now().UTC().Format(time.RFC3339)), "status")
 			return
 		}
+	}
+}
+
+// loseCreations deletes pods of a Deployment that were just created, before the controllers
+// and the scheduler see them. They never do.
+func (u *user) loseCreations() {
+	const more = 2
+	d := u.aDeployment()
+	known := map[types.UID]bool{}
+	for _, p := range u.list("app=" + d.Name) {
+		known[p.UID] = true
+	}
+	u.faults.setBlind(true)
+	defer u.faults.setBlind(false)
+	u.scale(d, *d.Spec.Replicas+more)
+	for range 30 { // a controller that has crashed creates none
+		pause(time.Second)
+		created := slices.DeleteFunc(u.list("app="+d.Name), func(p v1.Pod) bool { return known[p.UID] || p.Spec.NodeName != "" })
+		if len(created) < more {
+			continue
+		}
+		for _, p := range created {
+			err := u.admin.CoreV1().Pods(namespace).Delete(u.t.Context(), p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+			if !apierrors.IsNotFound(err) {
+				u.check("delete a pod", err)
+			}
+		}
+		return
 	}
 }

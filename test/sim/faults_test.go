@@ -34,6 +34,7 @@ type faults struct {
 	*random
 	mu     sync.Mutex // guards what follows
 	ended  bool
+	blind  bool // the components see nothing of pods
 	writes int
 	last   string // the last write that counts
 }
@@ -43,6 +44,21 @@ func (f *faults) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
+}
+
+// setBlind sets whether the components see nothing of pods: their watches end, and
+// their lists fail.
+func (f *faults) setBlind(blind bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.blind = blind
+}
+
+// hides reports whether the components do not see what they read by a request.
+func (f *faults) hides(r *http.Request) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.blind && !f.ended && strings.HasSuffix(r.URL.Path, "/pods")
 }
 
 // one reports whether one of n requests meets a fault, and this is it.
@@ -89,7 +105,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.watch(r)
 	}
 	if r.Method == http.MethodGet {
-		if t.one(40) {
+		if t.hides(r) || t.one(40) {
 			return status(r, http.StatusInternalServerError, metav1.StatusReasonInternalError), nil
 		}
 		return t.base.RoundTrip(r)
@@ -125,20 +141,21 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // watch lets a watch fail, be late, or end.
 func (t *transport) watch(r *http.Request) (*http.Response, error) {
-	if t.one(10) {
+	if t.hides(r) || t.one(10) {
 		return status(r, http.StatusGone, metav1.StatusReasonExpired), nil
 	}
 	response, err := t.base.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	response.Body = &lateBody{t, response.Body}
+	response.Body = &lateBody{t, r, response.Body}
 	return response, nil
 }
 
 // lateBody is a watch whose events are late, and which ends at times.
 type lateBody struct {
 	*transport
+	request *http.Request
 	io.ReadCloser
 }
 
@@ -149,6 +166,8 @@ func (b *lateBody) Read(p []byte) (int, error) {
 		return n, err
 	}
 	switch {
+	case b.hides(b.request):
+		return 0, io.ErrUnexpectedEOF
 	case b.one(6):
 		pause(time.Duration(b.below(1500)) * time.Millisecond)
 	case b.one(100):

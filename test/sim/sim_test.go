@@ -61,10 +61,16 @@ func simulate(t *testing.T, seed uint64) {
 		pause(time.Duration(w.users.below(40)) * time.Second)
 	}
 	w.faults.stop()
+	c := calm{u}
 	if *wide {
-		u.createUnreachableCronJob()
+		c.createUnreachableCronJob()
 	}
 	w.until(convergence, u.unconverged)
+	if *wide {
+		c.scaleTwice()
+		c.rollOutDaemons()
+		w.until(convergence, u.unconverged)
+	}
 	pause(time.Minute) // what was under way
 	before, _ := w.faults.written()
 	pause(quiet)
@@ -94,7 +100,7 @@ func (u *user) step() {
 	u.number++
 	actions := 10
 	if *wide {
-		actions = 19
+		actions = 20
 	}
 	switch action := u.users.below(actions); {
 	case u.number <= 3:
@@ -127,8 +133,10 @@ func (u *user) step() {
 		u.evict()
 	case action == 17:
 		u.suspendJob()
-	default:
+	case action == 18:
 		u.announceDisruption()
+	default:
+		u.loseCreations()
 	}
 }
 
