@@ -267,11 +267,13 @@ func Patch(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// WithForeign returns own with the conditions of other writers as api has them.
+// WithForeign returns own with the conditions of other writers as api has them. Of
+// DisruptionTarget, which several write, own keeps the kubelet's: another writer may
+// have reset what it has set before.
 func WithForeign(own, api v1.PodStatus) v1.PodStatus {
 	var list []v1.PodCondition
 	for _, c := range own.Conditions {
-		if isOwned(c.Type) || c.Type == v1.DisruptionTarget {
+		if isOwned(c.Type) || c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet {
 			list = append(list, c)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -74,6 +75,28 @@ func TestPatchIsThatOfTheJSON(t *testing.T) {
 			if string(got) != string(want) {
 				t.Errorf("from status %d to %d:\n got %s\nwant %s", i, j, got, want)
 			}
+		}
+	}
+}
+
+// The condition DisruptionTarget of another writer, which resets it when the pod is not disrupted
+// after all, is as the API server has it. The kubelet's own stays until it is written.
+func TestDisruptionTargetOfSeveralWriters(t *testing.T) {
+	target := func(status v1.ConditionStatus, reason string) v1.PodCondition {
+		return v1.PodCondition{Type: v1.DisruptionTarget, Status: status, Reason: reason}
+	}
+	ready := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
+	foreign, own := target(v1.ConditionTrue, "PreemptionByScheduler"), target(v1.ConditionTrue, v1.PodReasonTerminationByKubelet)
+	for name, c := range map[string]struct{ own, api, want []v1.PodCondition }{
+		"set":          {[]v1.PodCondition{ready}, []v1.PodCondition{foreign}, []v1.PodCondition{ready, foreign}},
+		"reset":        {[]v1.PodCondition{ready, foreign}, []v1.PodCondition{target(v1.ConditionFalse, "")}, []v1.PodCondition{ready, target(v1.ConditionFalse, "")}},
+		"removed":      {[]v1.PodCondition{ready, foreign}, nil, []v1.PodCondition{ready}},
+		"by kubelet":   {[]v1.PodCondition{ready, own}, nil, []v1.PodCondition{ready, own}},
+		"by kubelet 2": {[]v1.PodCondition{ready, own}, []v1.PodCondition{foreign}, []v1.PodCondition{ready, own}},
+	} {
+		got := WithForeign(v1.PodStatus{Conditions: c.own}, v1.PodStatus{Conditions: c.api}).Conditions
+		if !equality.Semantic.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }
