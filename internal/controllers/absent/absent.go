@@ -1,6 +1,6 @@
-// Package absent has the names of upstream's controllers that are not here: their
-// features are alpha, or they run only on request. --controllers accepts the names,
-// so that a command line for upstream starts. The log says that nothing runs.
+// Package absent has the names of upstream's controllers that are not here, because
+// their features are alpha. --controllers accepts the names, so that a command line for
+// upstream starts. The log says that nothing runs.
 package absent
 
 import (
@@ -15,19 +15,17 @@ import (
 // Descriptors describes the controllers. They do nothing.
 func Descriptors() []controller.Descriptor {
 	return []controller.Descriptor{
-		descriptor("storageversion-garbage-collector-controller", feature.StorageVersionAPI, "storage-version-gc"),
 		descriptor("resourcepoolstatusrequest-controller", feature.DRAResourcePoolStatus),
-		descriptor("selinux-warning-controller", ""), // of a feature that is always on
 	}
 }
 
-// descriptor describes a controller of a feature gate, "" for none.
-func descriptor(name string, gate feature.Gate, aliases ...string) controller.Descriptor {
+// descriptor describes a controller of a feature gate.
+func descriptor(name string, gate feature.Gate) controller.Descriptor {
 	return controller.Descriptor{
-		Name: name, Aliases: aliases, OffByDefault: true,
+		Name: name, OffByDefault: true,
 		New: func(env *controller.Env) (controller.Controller, error) {
 			message := "Nothing to do: this controller is not available"
-			if gate != "" && !env.Features.Enabled(gate) {
+			if !env.Features.Enabled(gate) {
 				message = "Controller is disabled by a feature gate"
 			}
 			return controller.Func(func(ctx context.Context) error {

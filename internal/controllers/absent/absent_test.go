@@ -10,7 +10,7 @@ import (
 func TestNamesAreAccepted(t *testing.T) {
 	all := append(Descriptors(), controller.Descriptor{Name: "present"})
 	for _, name := range []string{
-		"storageversion-garbage-collector-controller", "storage-version-gc", "resourcepoolstatusrequest-controller", "selinux-warning-controller",
+		"resourcepoolstatusrequest-controller",
 	} {
 		for entry, want := range map[string]int{name: 2, "-" + name: 1} {
 			if got, err := controller.Select(all, []string{"*", entry}); err != nil || len(got) != want {

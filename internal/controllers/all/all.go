@@ -35,12 +35,14 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/resourceclaim"
 	"github.com/coracle-io/coracle/internal/controllers/resourcequota"
 	"github.com/coracle-io/coracle/internal/controllers/rootca"
+	"github.com/coracle-io/coracle/internal/controllers/selinuxwarning"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccount"
 	"github.com/coracle-io/coracle/internal/controllers/serviceaccounttoken"
 	"github.com/coracle-io/coracle/internal/controllers/servicecidr"
 	"github.com/coracle-io/coracle/internal/controllers/servicelb"
 	"github.com/coracle-io/coracle/internal/controllers/statefulset"
 	"github.com/coracle-io/coracle/internal/controllers/storagemigration"
+	"github.com/coracle-io/coracle/internal/controllers/storageversiongc"
 	"github.com/coracle-io/coracle/internal/controllers/tainteviction"
 	"github.com/coracle-io/coracle/internal/controllers/ttl"
 	"github.com/coracle-io/coracle/internal/controllers/ttlafterfinished"
@@ -107,11 +109,13 @@ func Controllers(o *Options) []controller.Descriptor {
 		endpointslicemirroring.Descriptor(),
 		servicecidr.Descriptor(),
 		servicelb.Descriptor(&o.ServiceLB),
+		selinuxwarning.Descriptor(),
 		podgc.Descriptor(),
 		podgroupprotection.Descriptor(),
 		resourcequota.Descriptor(),
 		policystatus.Descriptor(),
 		storagemigration.Descriptor(),
+		storageversiongc.Descriptor(),
 		namespace.Descriptor(),
 		garbagecollector.Descriptor(),
 	}, cloud.Descriptors(), absent.Descriptors())

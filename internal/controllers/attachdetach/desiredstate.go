@@ -6,10 +6,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/component-helpers/storage/ephemeral"
 
+	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/csivolume"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -96,34 +95,9 @@ func uniqueName(source *v1.CSIPersistentVolumeSource) v1.UniqueVolumeName {
 	return csivolume.UniqueName(source.Driver, source.VolumeHandle)
 }
 
-// volumeOf returns the persistent volume of the claim of a pod's volume, nil if
-// the volume is of another type or the claim has none. The claim of an ephemeral
-// volume must have been made for the pod.
+// volumeOf is pods.PersistentVolume with the controller's caches.
 func (c *attacher) volumeOf(p *v1.Pod, vol *v1.Volume) (*v1.PersistentVolume, error) {
-	claim, isEphemeral := podquery.ClaimName(p, vol)
-	if claim == "" {
-		return nil, nil //nolint:nilnil // the volume is of another type
-	}
-	pvc, err := c.claims.PersistentVolumeClaims(p.Namespace).Get(claim)
-	if err != nil {
-		return nil, err
-	}
-	if isEphemeral {
-		if err := ephemeral.VolumeIsForPod(p, pvc); err != nil {
-			return nil, err
-		}
-	}
-	if pvc.Spec.VolumeName == "" || pvc.Status.Phase != v1.ClaimBound {
-		return nil, apierrors.NewNotFound(v1.Resource("persistentvolumes"), "")
-	}
-	pv, err := c.volumes.Get(pvc.Spec.VolumeName)
-	if err != nil {
-		return nil, err
-	}
-	if pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID {
-		return nil, nil //nolint:nilnil // the claim has lost its volume
-	}
-	return pv, nil
+	return pods.PersistentVolume(c.claims, c.volumes, p, vol)
 }
 
 // uses reports whether a pod has a claim of a volume.

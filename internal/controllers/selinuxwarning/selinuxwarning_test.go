@@ -1,0 +1,144 @@
+package selinuxwarning
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
+
+// pod returns a pod with a level that mounts a claim.
+func pod(name, level string, change ...func(*v1.Pod)) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{}
+	if level != "" {
+		p.Spec.SecurityContext.SELinuxOptions = &v1.SELinuxOptions{Level: level}
+	}
+	p.Spec.Containers = []v1.Container{{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "data", MountPath: "/data"}}}}
+	p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}}}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func policy(p v1.PodSELinuxChangePolicy) func(*v1.Pod) {
+	return func(pod *v1.Pod) { pod.Spec.SecurityContext.SELinuxChangePolicy = &p }
+}
+
+// storage returns a bound claim, its volume, and the driver.
+func storage(mounts bool) []runtime.Object {
+	volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume"}}
+	volume.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "claim", UID: "uid"}
+	volume.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "driver.test", VolumeHandle: "handle"}
+	return []runtime.Object{volume,
+		&v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: "uid"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "volume"},
+			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+		},
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "driver.test"}, Spec: storagev1.CSIDriverSpec{SELinuxMount: &mounts}},
+	}
+}
+
+const tail = ". If both pods land on the same node, only one of them may access the volume."
+
+func TestConflicts(t *testing.T) {
+	label := func(own, other, value, otherValue string) string {
+		return "Normal SELinuxLabelConflict SELinuxLabel \"" + value + "\" conflicts with pod " + other + " that uses the same volume as this pod with SELinuxLabel \"" + otherValue + "\"" + tail
+	}
+	change := func(other, value, otherValue string) string {
+		return "Normal SELinuxChangePolicyConflict SELinuxChangePolicy \"" + value + "\" conflicts with pod " + other + " that uses the same volume as this pod with SELinuxChangePolicy \"" + otherValue + "\"" + tail
+	}
+	for name, c := range map[string]struct {
+		mounts bool
+		pods   []runtime.Object
+		want   []string
+	}{
+		"different labels": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c2")},
+			[]string{label("a", "b", ":::s0:c1", ":::s0:c2"), label("b", "a", ":::s0:c2", ":::s0:c1")}},
+		"the same label":        {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c1")}, nil},
+		"a driver without them": {false, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c2")}, nil},
+		"different policies": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c1", policy(v1.SELinuxChangePolicyRecursive))},
+			[]string{change("b", "MountOption", "Recursive"), change("a", "Recursive", "MountOption")}},
+		"no labels": {true, []runtime.Object{pod("a", ""), pod("b", "")}, nil},
+		"another part of the label": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "", func(p *v1.Pod) {
+			p.Spec.SecurityContext.SELinuxOptions = &v1.SELinuxOptions{Type: "spc_t"}
+		})}, nil},
+		"a pod that has ended": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c2", func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded })}, nil},
+		"containers with different labels": {true, []runtime.Object{pod("a", "s0:c1", func(p *v1.Pod) {
+			second := *p.Spec.Containers[0].DeepCopy()
+			second.SecurityContext = &v1.SecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c2"}}
+			p.Spec.Containers = append(p.Spec.Containers, second)
+		})}, []string{`Warning MultipleSELinuxLabels Volume "data" is mounted twice with different SELinux labels inside this pod`}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := controllertest.New(t, append(storage(c.mounts), c.pods...)...)
+			cluster.Run(Descriptor())
+			synctest.Wait()
+			got, want := cluster.DrainEvents(), slices.Clone(c.want)
+			slices.Sort(got)
+			slices.Sort(want)
+			if got = slices.Compact(got); !slices.Equal(got, want) {
+				t.Errorf("%s:\n got %q\nwant %q", name, got, want)
+			}
+		})
+	}
+}
+
+// A conflict appears when the driver can mount with labels, and ends with the pod.
+func TestDriverChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t, append(storage(false), pod("a", "s0:c1"), pod("b", "s0:c2"))...)
+		known := &uses{}
+		d := Descriptor()
+		d.New = func(env *controller.Env) (controller.Controller, error) { return newController(env, known) }
+		c.Run(d)
+		shown := func() int {
+			synctest.Wait()
+			return testutil.CollectAndCount(known)
+		}
+		if n := shown(); n != 0 {
+			t.Errorf("%d conflicts of a driver without labels", n)
+		}
+		driver, err := c.Fake.StorageV1().CSIDrivers().Get(context.Background(), "driver.test", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		driver.Spec.SELinuxMount = new(true)
+		if _, err := c.Fake.StorageV1().CSIDrivers().Update(context.Background(), driver, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := shown(); n != 2 { // each pod's
+			t.Errorf("%d conflicts, want 2", n)
+		}
+		if err := c.Fake.CoreV1().Pods("default").Delete(context.Background(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := shown(); n != 0 || len(known.pods) != 1 {
+			t.Errorf("%d conflicts and %d pods after one was deleted", n, len(known.pods))
+		}
+	})
+}
+
+// The message for a pod does not name pods of other namespaces.
+func TestMessageForAnotherNamespace(t *testing.T) {
+	a, b := controller.Key{Namespace: "one", Name: "a"}, controller.Key{Namespace: "two", Name: "secret"}
+	all := conflicts(a, use{v1.SELinuxOptions{Level: "s0:c1"}, v1.SELinuxChangePolicyMountOption}, b, use{v1.SELinuxOptions{Level: "s0:c2"}, v1.SELinuxChangePolicyMountOption})
+	if len(all) != 1 || strings.Contains(all[0].message(), "secret") || !strings.HasPrefix(all[0].message(), `SELinuxLabel":::s0:c1" conflicts with another pod`) {
+		t.Errorf("%v", all)
+	}
+}
