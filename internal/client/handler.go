@@ -1,6 +1,9 @@
 package client
 
-import "k8s.io/client-go/tools/cache"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
 
 // Handler returns an event handler for objects of type T. If an informer missed
 // the deletion of an object, remove gets the last state that it knew.
@@ -17,4 +20,15 @@ func Handler[T any](add func(T), update func(old, new T), remove func(T)) cache.
 			}
 		},
 	}
+}
+
+// Replaced reports whether an informer's update is from one object to another of the same
+// name. An informer that has missed the deletion of an object shows it so.
+func Replaced(old, obj any) bool {
+	before, ok := old.(metav1.Object)
+	if !ok {
+		return false
+	}
+	after, ok := obj.(metav1.Object)
+	return ok && before.GetUID() != after.GetUID()
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -24,5 +25,21 @@ func TestHandler(t *testing.T) {
 	h.OnDelete(cache.DeletedFinalStateUnknown{Key: "d"}) // its state was never known
 	if want := []string{"add a", "update a b", "remove b", "remove c"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestReplaced(t *testing.T) {
+	pod := func(uid types.UID) *v1.Pod {
+		p := &v1.Pod{}
+		p.UID = uid
+		return p
+	}
+	for _, c := range []struct {
+		old, obj any
+		want     bool
+	}{{pod("1"), pod("1"), false}, {pod("1"), pod("2"), true}, {"1", "2", false}, {pod("1"), "2", false}} {
+		if got := Replaced(c.old, c.obj); got != c.want {
+			t.Errorf("from %v to %v: %v", c.old, c.obj, got)
+		}
 	}
 }

@@ -20,7 +20,9 @@ type Source struct {
 
 // On returns a Source that calls changed for every addition (old is nil),
 // update and deletion (new is nil, old is the last known state) of an object.
-// changed must not block. It usually adds keys to a Queue.
+// An object that has replaced another one of the same name is a deletion and an
+// addition, also if the informer has missed the deletion. changed must not block.
+// It usually adds keys to a Queue.
 func On[T runtime.Object](informer cache.SharedIndexInformer, changed func(old, new T)) Source {
 	cast := func(o any) (t T) {
 		t, _ = o.(T)
@@ -70,7 +72,15 @@ func Serve(ctx context.Context, sources []Source, tasks ...func(context.Context)
 
 // handler returns an event handler that calls handle.
 func handler(handle func(old, new any)) cache.ResourceEventHandler {
-	return client.Handler(func(o any) { handle(nil, o) }, handle, func(o any) { handle(o, nil) })
+	update := func(old, new any) {
+		if client.Replaced(old, new) {
+			handle(old, nil)
+			handle(nil, new)
+			return
+		}
+		handle(old, new)
+	}
+	return client.Handler(func(o any) { handle(nil, o) }, update, func(o any) { handle(o, nil) })
 }
 
 // Index adds an index to an informer; see client.Index.

@@ -118,6 +118,10 @@ func (c *Cluster) update(action clienttesting.Action) (bool, runtime.Object, err
 		result, from = current.DeepCopyObject(), object
 		result.(metav1.Object).SetAnnotations(next.GetAnnotations())
 	}
+	if stored := current.(metav1.Object); next.GetUID() == "" {
+		result.(metav1.Object).SetUID(stored.GetUID())
+		result.(metav1.Object).SetCreationTimestamp(stored.GetCreationTimestamp())
+	}
 	if status := reflect.ValueOf(result).Elem().FieldByName("Status"); status.IsValid() {
 		status.Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
 	}

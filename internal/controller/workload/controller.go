@@ -168,10 +168,10 @@ func (c *Controller[O, D]) shown(owner O) bool {
 // nil for a deletion.
 func (c *Controller[O, D]) ownerChanged(old, new O) {
 	var none O
-	if old != none && (new == none || new.GetUID() != old.GetUID()) && c.config.Expectations != nil {
-		c.config.Expectations.Forget(old.GetUID())
-	}
 	if new == none {
+		if c.config.Expectations != nil {
+			c.config.Expectations.Forget(old.GetUID())
+		}
 		new = old
 	}
 	c.Queue.Add(cache.MetaObjectToName(new))

@@ -155,7 +155,7 @@ func (c *evictor) podChanged(old, pod *v1.Pod) {
 		c.pending.Set(old.UID, false)
 		return
 	}
-	if pod.Spec.NodeName == "" || old != nil && old.UID == pod.UID && old.Spec.NodeName == pod.Spec.NodeName &&
+	if pod.Spec.NodeName == "" || old != nil && old.Spec.NodeName == pod.Spec.NodeName &&
 		equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) &&
 		equality.Semantic.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
 		return
@@ -170,7 +170,7 @@ func (c *evictor) claimChanged(old, claim *resourceapi.ResourceClaim) {
 	switch {
 	case claim == nil:
 		claim = old
-	case old != nil && old.UID == claim.UID && equality.Semantic.DeepEqual(old.Status.Allocation, claim.Status.Allocation) &&
+	case old != nil && equality.Semantic.DeepEqual(old.Status.Allocation, claim.Status.Allocation) &&
 		equality.Semantic.DeepEqual(old.Status.ReservedFor, claim.Status.ReservedFor):
 		return
 	}
@@ -193,7 +193,7 @@ func (c *evictor) addPodsOf(claim *resourceapi.ResourceClaim) {
 // or has a taint. A slice without taints may matter too: one of a new generation
 // replaces all others.
 func (c *evictor) sliceChanged(old, slice *resourceapi.ResourceSlice) {
-	if old != nil && slice != nil && old.UID == slice.UID && equality.Semantic.DeepEqual(old.Spec, slice.Spec) {
+	if old != nil && slice != nil && equality.Semantic.DeepEqual(old.Spec, slice.Spec) {
 		return
 	}
 	for _, changed := range []*resourceapi.ResourceSlice{old, slice} {
@@ -217,12 +217,12 @@ func (c *evictor) sliceChanged(old, slice *resourceapi.ResourceSlice) {
 }
 
 func (c *evictor) ruleChanged(old, rule *resourceapi.DeviceTaintRule) {
-	if rule == nil || old != nil && old.UID != rule.UID {
+	if rule == nil {
 		c.mu.Lock()
 		delete(c.evicted, old.UID)
 		c.mu.Unlock()
 	}
-	if old != nil && rule != nil && old.UID == rule.UID && equality.Semantic.DeepEqual(old.Spec, rule.Spec) {
+	if old != nil && rule != nil && equality.Semantic.DeepEqual(old.Spec, rule.Spec) {
 		return
 	}
 	if rule != nil {

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -141,5 +142,22 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 	}
 	if r.has("a") || !r.has("b") || !r.has("c") {
 		t.Errorf("has %v", r.set)
+	}
+}
+
+// An owner that was replaced by another object of the same name is gone, also if its deletion
+// was missed.
+func TestReplacedOwner(t *testing.T) {
+	var got []string
+	m := &monitors{changed: func(_ schema.GroupVersionResource, o metav1.Object, deleted bool) {
+		got = append(got, fmt.Sprint(o.GetUID(), " ", deleted))
+	}}
+	before, after := owned("owner", nil), owned("owner", nil)
+	after.UID = "another"
+	h := m.handler(podResource)
+	h.OnUpdate(before, before)
+	h.OnUpdate(before, after)
+	if want := []string{"owner false", "owner true", "another false"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

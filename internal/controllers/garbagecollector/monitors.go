@@ -91,11 +91,22 @@ func (m *monitors) update(ctx context.Context, served []kinds.Kind) (ended []sch
 }
 
 func (m *monitors) watch(ctx context.Context, resource schema.GroupVersionResource) (*kinds.Monitor, error) {
-	return kinds.Watch(ctx, m.shared, m.metadata, resource, client.Handler(
+	return kinds.Watch(ctx, m.shared, m.metadata, resource, m.handler(resource))
+}
+
+// handler returns the event handler of a resource. An object that has replaced another one of
+// the same name is a deletion, too: the dependents of the other are not those of the object.
+func (m *monitors) handler(resource schema.GroupVersionResource) cache.ResourceEventHandler {
+	return client.Handler(
 		func(o metav1.Object) { m.changed(resource, o, false) },
-		func(_, o metav1.Object) { m.changed(resource, o, false) },
+		func(old, o metav1.Object) {
+			if client.Replaced(old, o) {
+				m.changed(resource, old, true)
+			}
+			m.changed(resource, o, false)
+		},
 		func(o metav1.Object) { m.changed(resource, o, true) },
-	))
+	)
 }
 
 // closeAll closes all monitors.

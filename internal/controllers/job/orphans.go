@@ -26,7 +26,7 @@ func (c *jobs) orphanSources(jobs cache.SharedIndexInformer) []controller.Source
 			}
 		}),
 		controller.On(jobs, func(old, job *batch.Job) {
-			if old != nil && (job == nil || job.UID != old.UID || job.DeletionTimestamp != nil && old.DeletionTimestamp == nil) {
+			if old != nil && (job == nil || job.DeletionTimestamp != nil && old.DeletionTimestamp == nil) {
 				c.enqueueOrphans(old)
 			}
 		}),

@@ -154,10 +154,7 @@ func (c *autoscaler) changed(old, hpa *autoscaling.HorizontalPodAutoscaler) {
 	switch {
 	case hpa == nil:
 		c.forget(cache.MetaObjectToName(old))
-	case old == nil || old.UID != hpa.UID || !equality.Semantic.DeepEqual(&old.Spec, &hpa.Spec):
-		if old != nil && old.UID != hpa.UID {
-			c.forget(cache.MetaObjectToName(old))
-		}
+	case old == nil || !equality.Semantic.DeepEqual(&old.Spec, &hpa.Spec):
 		c.queue.Add(cache.MetaObjectToName(hpa))
 	}
 }

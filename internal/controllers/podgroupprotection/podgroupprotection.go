@@ -60,7 +60,7 @@ func run(ctx context.Context, env *controller.Env) error {
 			}
 		}),
 		controller.On(pods, func(old, pod *v1.Pod) {
-			if old != nil && pod != nil && old.UID == pod.UID && podquery.IsFinished(old) == podquery.IsFinished(pod) {
+			if old != nil && pod != nil && podquery.IsFinished(old) == podquery.IsFinished(pod) {
 				return
 			}
 			for _, p := range []*v1.Pod{old, pod} {

@@ -70,7 +70,7 @@ func (c *warner) Run(ctx context.Context) error {
 			switch {
 			case pod == nil:
 				c.queue.Add(cache.MetaObjectToName(old))
-			case old == nil, old.UID != pod.UID, podquery.IsFinished(old) != podquery.IsFinished(pod):
+			case old == nil, podquery.IsFinished(old) != podquery.IsFinished(pod):
 				c.queue.Add(cache.MetaObjectToName(pod))
 			}
 		}),

@@ -131,7 +131,7 @@ func (c *tokens) removeReference(ctx context.Context, r reference) error {
 // accountChanged enqueues the secrets of an account that was created or deleted.
 func (c *tokens) accountChanged(old, new *v1.ServiceAccount) {
 	account := cmp.Or(new, old)
-	if old != nil && new != nil && old.UID == new.UID {
+	if old != nil && new != nil {
 		return
 	}
 	secrets, err := c.secrets.Secrets(account.Namespace).List(labels.Everything())
