@@ -294,20 +294,39 @@ func (c *cronJobs) startDue(ctx context.Context, cj *batch.CronJob, changed time
 	if slices.ContainsFunc(cj.Status.Active, func(r v1.ObjectReference) bool { return r.Name == jobName(cj, at) }) {
 		return nil
 	}
-	if len(cj.Status.Active) > 0 {
-		switch cj.Spec.ConcurrencyPolicy {
-		case batch.ForbidConcurrent:
-			c.env.Events.Eventf(cj, v1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
-			return nil
-		case batch.ReplaceConcurrent:
-			for _, ref := range slices.Clone(cj.Status.Active) {
-				if err := c.delete(ctx, cj, ref.Name, ref.UID); err != nil {
-					return err
-				}
+	if len(cj.Status.Active) > 0 && cj.Spec.ConcurrencyPolicy == batch.ForbidConcurrent {
+		c.env.Events.Eventf(cj, v1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+		return nil
+	}
+	if err := c.checkDue(ctx, cj, at); err != nil {
+		return err
+	}
+	if cj.Spec.ConcurrencyPolicy == batch.ReplaceConcurrent {
+		for _, ref := range slices.Clone(cj.Status.Active) {
+			if err := c.delete(ctx, cj, ref.Name, ref.UID); err != nil {
+				return err
 			}
 		}
 	}
 	return c.create(ctx, cj, at)
+}
+
+// checkDue returns ErrStale if the stored CronJob is another one than the cached one, has another
+// spec, such as one that is suspended, or has already started a Job for a scheduled time. That Job
+// may be gone, and its name free again.
+func (c *cronJobs) checkDue(ctx context.Context, cj *batch.CronJob, at time.Time) error {
+	latest, err := c.kube.BatchV1().CronJobs(cj.Namespace).Get(ctx, cj.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return controller.ErrStale
+	}
+	if err != nil {
+		return err
+	}
+	last := latest.Status.LastScheduleTime
+	if latest.UID != cj.UID || latest.Generation != cj.Generation || last != nil && !last.Time.Before(at) {
+		return controller.ErrStale
+	}
+	return nil
 }
 
 // create creates the Job of a scheduled time. Its name contains that time, so that

@@ -362,6 +362,35 @@ func TestStaleStatus(t *testing.T) {
 	}
 }
 
+// No Job is created for a time that the cache shows as due, while the stored CronJob has started it, or is
+// suspended or another one by now.
+func TestStaleSchedule(t *testing.T) {
+	at := time.Unix(1e9, 0)
+	cached := &batch.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tick", UID: "1", Generation: 1}}
+	cached.Status.LastScheduleTime = &metav1.Time{Time: at.Add(-time.Minute)}
+	for name, test := range map[string]struct {
+		change func(*batch.CronJob)
+		want   error
+	}{
+		"the same":  {func(*batch.CronJob) {}, nil},
+		"started":   {func(cj *batch.CronJob) { cj.Status.LastScheduleTime = &metav1.Time{Time: at} }, controller.ErrStale},
+		"suspended": {func(cj *batch.CronJob) { cj.Generation, cj.Spec.Suspend = 2, new(true) }, controller.ErrStale},
+		"replaced":  {func(cj *batch.CronJob) { cj.UID = "2" }, controller.ErrStale},
+		"gone":      {nil, controller.ErrStale},
+	} {
+		var objects []runtime.Object
+		if test.change != nil {
+			stored := cached.DeepCopy()
+			test.change(stored)
+			objects = append(objects, stored)
+		}
+		c := &cronJobs{kube: fake.NewClientset(objects...)}
+		if err := c.checkDue(t.Context(), cached, at); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+}
+
 // A CronJob that can never start a Job gets an event that says why.
 func TestInvalidSchedules(t *testing.T) {
 	for _, c := range []struct{ name, schedule, zone, want string }{

@@ -175,7 +175,7 @@ func (c *budgets) sync(ctx context.Context, pdb *policy.PodDisruptionBudget) err
 		return err
 	}
 	for _, p := range matching {
-		if at, granted := pdb.Status.DisruptedPods[p.Name]; granted && p.DeletionTimestamp == nil && !pending(at, now) {
+		if at, granted := grantedAt(pdb, p); granted && !pending(at, now) {
 			c.env.Events.Eventf(p, v1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", pdb.Namespace, pdb.Name)
 		}
 	}

@@ -61,6 +61,11 @@ func TestStatus(t *testing.T) {
 			}
 		})
 	}
+	again := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p0", CreationTimestamp: metav1.NewTime(now.Add(-time.Second))}}
+	again.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+	if st, next := status(evicted, []*v1.Pod{again}, 1, 1, now); st.CurrentHealthy != 1 || len(st.DisruptedPods) != 0 || !next.IsZero() {
+		t.Errorf("a pod that was created again after its eviction: %+v, next %v", st, next)
+	}
 	unknown := errors.New("no scale")
 	if _, _, err := expectedPods(budget("", "1"), 1, func() (int, error) { return 0, unknown }); !errors.Is(err, unknown) {
 		t.Errorf("got %v", err)

@@ -17,6 +17,13 @@ import (
 // if it is not deleted.
 const disruptionTimeout = 2 * time.Minute
 
+// grantedAt returns when an eviction of a pod that is not being deleted was granted. One that was granted
+// before the pod was created is that of another pod with its name, as StatefulSets have.
+func grantedAt(pdb *policy.PodDisruptionBudget, p *v1.Pod) (at metav1.Time, granted bool) {
+	at, granted = pdb.Status.DisruptedPods[p.Name]
+	return at, granted && p.DeletionTimestamp == nil && !at.Before(&p.CreationTimestamp)
+}
+
 // pending reports whether an eviction that was granted at a time may still delete the pod.
 func pending(at metav1.Time, now time.Time) bool { return now.Before(at.Add(disruptionTimeout)) }
 
@@ -55,8 +62,7 @@ func status(pdb *policy.PodDisruptionBudget, matching []*v1.Pod, expected, desir
 	disrupted := map[string]metav1.Time{}
 	current := 0
 	for _, p := range matching {
-		at, granted := pdb.Status.DisruptedPods[p.Name]
-		if granted && p.DeletionTimestamp == nil && pending(at, now) {
+		if at, granted := grantedAt(pdb, p); granted && pending(at, now) {
 			disrupted[p.Name] = at
 			if end := at.Add(disruptionTimeout); next.IsZero() || end.Before(next) {
 				next = end

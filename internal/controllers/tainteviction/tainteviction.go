@@ -147,8 +147,24 @@ func (c *evictor) sync(ctx context.Context, key controller.Key) error {
 		c.queue.AddAfter(key, at.Sub(now))
 		return nil
 	}
+	if err := c.checkTaints(ctx, pod, now); err != nil {
+		return controller.IgnoreNotFound(err)
+	}
 	c.pending.Set(key, false)
 	return c.evict(ctx, pod, at)
+}
+
+// checkTaints returns ErrStale if the stored node of a pod that is to be evicted now does not have the
+// taints that the cache shows. An eviction cannot be undone.
+func (c *evictor) checkTaints(ctx context.Context, pod *v1.Pod, now time.Time) error {
+	node, err := c.kube.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if at, evict := evictionTime(pod, c.noExecuteTaints(node, now), now); !evict || at.After(now) {
+		return controller.ErrStale
+	}
+	return nil
 }
 
 // observeTaints updates observed for a changed node. old is nil for an addition, new for a

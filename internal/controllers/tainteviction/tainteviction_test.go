@@ -386,3 +386,20 @@ func TestPodOrNodeDeletedFirst(t *testing.T) {
 		}
 	})
 }
+
+// A pod is not evicted for a taint that the cache shows, but that the node does not have any more.
+func TestStaleTaint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{controllertest.New(t, node("n", noExec("a")), pod("p"), pod("q", tolerate("a", 60))), t}
+		untainted := true
+		c.Fake.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return untainted, node("n"), nil
+		})
+		c.Run(Descriptor())
+		after(10 * time.Minute)
+		c.want("while the node has no taint", "p q")
+		untainted = false // it gets the taint again
+		after(time.Hour)
+		c.want("with the taint", "")
+	})
+}

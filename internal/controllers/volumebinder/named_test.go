@@ -10,6 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storage "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
@@ -247,6 +250,29 @@ func TestClassWithoutProvisioner(t *testing.T) {
 		synctest.Wait()
 		if events, want := c.DrainEvents(), "Warning ProvisioningFailed no volume plugin matched name: kubernetes.io/no-provisioner"; !slices.Contains(events, want) {
 			t.Errorf("events %q, want %q", events, want)
+		}
+	})
+}
+
+// A bound claim is not lost because the cache does not show its volume yet, as when both are restored.
+func TestVolumeThatTheCacheLacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bound := claim("c", "2Gi")
+		bound.Spec.VolumeName = "v"
+		bound.Annotations = map[string]string{volume.AnnBindCompleted: "yes"}
+		bound.Status.Phase = v1.ClaimBound
+		c := controllertest.New(t, bound)
+		c.Fake.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, volumeOf("v", "5Gi", nil), nil
+		})
+		c.Run(Descriptor())
+		synctest.Wait()
+		got, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if events := c.DrainEvents(); got.Status.Phase != v1.ClaimBound || len(events) != 0 {
+			t.Errorf("the claim is %s, events %q", got.Status.Phase, events)
 		}
 	})
 }
