@@ -320,8 +320,8 @@ func (u *user) loseCreations() {
 	for _, p := range u.list("app=" + d.Name) {
 		known[p.UID] = true
 	}
-	u.faults.setBlind(true)
-	defer u.faults.setBlind(false)
+	u.faults.setBlind("pods")
+	defer u.faults.setBlind("")
 	u.scale(d, *d.Spec.Replicas+more)
 	for range 30 { // a controller that has crashed creates none
 		pause(time.Second)

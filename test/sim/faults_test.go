@@ -34,7 +34,7 @@ type faults struct {
 	*random
 	mu     sync.Mutex // guards what follows
 	ended  bool
-	blind  bool // the components see nothing of pods
+	blind  string // the end of the paths of which the components see nothing; "": none
 	writes int
 	last   string // the last write that counts
 }
@@ -46,19 +46,22 @@ func (f *faults) stop() {
 	f.ended = true
 }
 
-// setBlind sets whether the components see nothing of pods: their watches end, and
-// their lists fail.
-func (f *faults) setBlind(blind bool) {
+// setBlind sets of which resource the components see nothing, "" for none: their watches
+// end, and their lists fail.
+func (f *faults) setBlind(resource string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.blind = blind
+	f.blind = resource
+	if resource != "" {
+		f.blind = "/" + resource
+	}
 }
 
 // hides reports whether the components do not see what they read by a request.
 func (f *faults) hides(r *http.Request) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.blind && !f.ended && strings.HasSuffix(r.URL.Path, "/pods")
+	return f.blind != "" && !f.ended && strings.HasSuffix(r.URL.Path, f.blind)
 }
 
 // one reports whether one of n requests meets a fault, and this is it.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/retry"
 
@@ -22,15 +24,28 @@ var (
 	firstSeed = flag.Uint64("sim.seed", 1, "first seed of TestSimulation")
 	seeds     = flag.Int("sim.count", 4, "number of seeds of TestSimulation")
 	wide      = flag.Bool("sim.wide", false, "do in TestSimulation also what only searches for errors do; see docs/simulation.md")
+	steps     = flag.Int("sim.steps", 15, "number of things that users do in TestSimulation")
+	shrink    = flag.Bool("sim.shrink", false, "repeat seeds of TestSimulation that fail, with as few steps as possible")
 )
 
 // TestSimulation runs a simulation for each seed. Nodes fall silent in runs with
-// odd seeds. One seed:
+// odd seeds. One seed, and the fewest steps with which it fails:
 //
-//	go test ./test/sim -run TestSimulation -sim.seed=17 -sim.count=1
+//	go test ./test/sim -run TestSimulation -sim.seed=17 -sim.count=1 -sim.shrink
 func TestSimulation(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { simulate(t, seed) }) })
+		run := func(name string, steps int) bool {
+			return t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { simulate(t, seed, steps) }) })
+		}
+		if run(fmt.Sprint(seed), *steps) || !*shrink {
+			continue
+		}
+		for n := range *steps {
+			if !run(fmt.Sprintf("%d with %d steps", seed, n), n) {
+				t.Logf("seed %d fails with the first %d of %d steps", seed, n, *steps)
+				break
+			}
+		}
 	}
 }
 
@@ -38,7 +53,6 @@ func TestSimulation(t *testing.T) {
 func pause(d time.Duration) { time.Sleep(d) }
 
 const (
-	steps = 15
 	// convergence is how long everything may take once the faults have stopped:
 	// eviction from a silent node takes six minutes, and back-offs five.
 	convergence = 20 * time.Minute
@@ -46,7 +60,7 @@ const (
 	quiet = 3 * time.Minute
 )
 
-func simulate(t *testing.T, seed uint64) {
+func simulate(t *testing.T, seed uint64, steps int) {
 	w := newWorld(t, seed)
 	w.rules.undisturbed = seed%2 == 0
 	stop := w.start()
@@ -88,55 +102,71 @@ type user struct {
 	kept        map[string]bool             // StatefulSets that are not scaled any more
 	jobs        map[string]int32            // pods that the user has deleted
 	deleted     []string                    // Deployments
+	families    *families
+	begun       time.Time
 	number      int
 }
 
 func newUser(w *world) *user {
-	return &user{world: w, deployments: map[string]*apps.Deployment{}, sets: map[string]int{}, kept: map[string]bool{}, jobs: map[string]int32{}}
+	return &user{
+		world: w, deployments: map[string]*apps.Deployment{}, sets: map[string]int{}, kept: map[string]bool{}, jobs: map[string]int32{},
+		families: &families{world: w, kept: map[string]types.UID{}}, begun: time.Now(),
+	}
 }
 
-// step does one thing at random. The actions from 10 are those of a wide simulation.
+// step does one thing at random.
 func (u *user) step() {
 	u.number++
 	actions := 10
 	if *wide {
-		actions = 20
+		actions = 21
 	}
-	switch action := u.users.below(actions); {
+	what, do := u.choose(u.users.below(actions))
+	u.t.Logf("step %d, after %v: %s", u.number, time.Since(u.begun).Round(time.Second), what)
+	do()
+}
+
+// choose returns an action. Those from 10 are of a wide simulation.
+func (u *user) choose(action int) (what string, do func()) {
+	switch {
 	case u.number <= 3:
-		u.create(u.number)
+		return "create", func() { u.create(u.number) }
 	case action == 0:
-		u.create(1 + u.users.below(3))
+		return "create", func() { u.create(1 + u.users.below(3)) }
 	case action == 1 && len(u.deployments) > 1:
-		u.deleteDeployment()
+		return "delete a deployment", u.deleteDeployment
 	case action <= 5:
-		u.changeDeployment()
+		return "change a deployment", u.changeDeployment
 	case action <= 7:
-		u.scaleSet()
+		return "scale a statefulset", u.scaleSet
 	case action <= 9 && !u.rules.undisturbed:
-		u.nodes[u.users.below(len(u.nodes))].fallSilent(time.Duration(u.users.below(400)) * time.Second)
-	case action <= 9:
-		if *wide {
-			u.hiccup()
+		return "silence a node", func() {
+			u.nodes[u.users.below(len(u.nodes))].fallSilent(time.Duration(u.users.below(400)) * time.Second)
 		}
+	case action <= 9 && *wide:
+		return "make a node say that it is not ready", u.hiccup
+	case action <= 9:
+		return "nothing", func() {}
 	case action == 10:
-		u.replaceSet()
+		return "replace a statefulset", u.replaceSet
 	case action <= 12:
-		u.squeeze()
+		return "roll out a deployment and make it small", u.squeeze
 	case action == 13:
-		u.shrinkJob()
+		return "shrink a job", u.shrinkJob
 	case action == 14:
-		u.taint()
+		return "taint a node", u.taint
 	case action == 15:
-		u.holdDaemon()
+		return "let a held daemon pod fail", u.holdDaemon
 	case action == 16:
-		u.evict()
+		return "evict pods", u.evict
 	case action == 17:
-		u.suspendJob()
+		return "suspend a job", u.suspendJob
 	case action == 18:
-		u.announceDisruption()
+		return "announce a disruption", u.announceDisruption
+	case action == 19:
+		return "replace the owner of objects", u.families.replaceOwner
 	default:
-		u.loseCreations()
+		return "delete pods that were never seen", u.loseCreations
 	}
 }
 
@@ -362,7 +392,7 @@ func (u *user) unconverged() string {
 		}
 	}
 	if *wide {
-		if unmet := u.unconvergedSetUp(); unmet != "" {
+		if unmet := cmp.Or(u.unconvergedSetUp(), u.families.unconverged()); unmet != "" {
 			return unmet
 		}
 	}
@@ -371,6 +401,7 @@ func (u *user) unconverged() string {
 
 // checkEnd checks what must be true once everything has converged.
 func (u *user) checkEnd() {
+	u.families.check()
 	for name, deleted := range u.jobs {
 		j, err := u.admin.BatchV1().Jobs(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
 		u.check("get a job", err)
