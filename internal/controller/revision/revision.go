@@ -243,7 +243,10 @@ func (h *History) Truncate(ctx context.Context, all []*apps.ControllerRevision, 
 	}
 	unused := slices.DeleteFunc(slices.Clone(all), func(r *apps.ControllerRevision) bool { return inUse[r.Name] })
 	for len(unused) > int(*limit) {
-		err := h.Kube.AppsV1().ControllerRevisions(unused[0].Namespace).Delete(ctx, unused[0].Name, metav1.DeleteOptions{})
+		// The name follows from the template: somebody may need the revision again by now.
+		err := h.Kube.AppsV1().ControllerRevisions(unused[0].Namespace).Delete(ctx, unused[0].Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &unused[0].UID, ResourceVersion: &unused[0].ResourceVersion},
+		})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

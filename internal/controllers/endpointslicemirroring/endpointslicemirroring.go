@@ -210,7 +210,8 @@ func (c *mirror) write(ctx context.Context, of *v1.Endpoints, create, update, re
 		c.tracker.Update(made)
 	}
 	for _, s := range remove {
-		if err := api.EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); controller.IgnoreNotFound(err) != nil {
+		err := api.EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}})
+		if controller.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting EndpointSlice %s: %w", s.Name, err)
 		}
 		c.tracker.ExpectDeletion(s)
