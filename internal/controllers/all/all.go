@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controllers/absent"
 	"github.com/coracle-io/coracle/internal/controllers/attachdetach"
 	"github.com/coracle-io/coracle/internal/controllers/bootstrap"
 	"github.com/coracle-io/coracle/internal/controllers/certificates"
@@ -30,6 +29,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/podgc"
 	"github.com/coracle-io/coracle/internal/controllers/podgroupprotection"
 	"github.com/coracle-io/coracle/internal/controllers/policystatus"
+	"github.com/coracle-io/coracle/internal/controllers/poolstatus"
 	"github.com/coracle-io/coracle/internal/controllers/replicaset"
 	"github.com/coracle-io/coracle/internal/controllers/replication"
 	"github.com/coracle-io/coracle/internal/controllers/resourceclaim"
@@ -101,6 +101,7 @@ func Controllers(o *Options) []controller.Descriptor {
 		attachdetach.Descriptor(),
 		ephemeralvolume.Descriptor(),
 		resourceclaim.Descriptor(),
+		poolstatus.Descriptor(),
 		volumeprotection.Claims(),
 		volumeprotection.Volumes(),
 		volumeprotection.Classes(),
@@ -118,5 +119,5 @@ func Controllers(o *Options) []controller.Descriptor {
 		storageversiongc.Descriptor(),
 		namespace.Descriptor(),
 		garbagecollector.Descriptor(),
-	}, cloud.Descriptors(), absent.Descriptors())
+	}, cloud.Descriptors())
 }

@@ -31,8 +31,7 @@ const upstream = `
 	token-cleaner-controller ttl-after-finished-controller ttl-controller
 	validatingadmissionpolicy-status-controller volumeattributesclass-protection-controller`
 
-// Command lines for upstream may name all of its controllers. Package absent says which of
-// them do nothing.
+// Command lines for upstream may name all of its controllers.
 func TestNamesAreUpstreams(t *testing.T) {
 	want := strings.Fields(upstream)
 	o := all.DefaultOptions()
