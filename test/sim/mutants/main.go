@@ -3,8 +3,8 @@
 // the changed code until a rule is broken, and prints the seed and what the rule says.
 // Files of the tree do not change, because the compiler reads changed copies.
 //
-// It fails if the simulation breaks a rule on the code as it is, or if it does not find
-// an error that is put back.
+// It fails if the code with a patch does not compile, if the simulation breaks a rule on
+// the code as it is, or if it does not find an error that is put back.
 //
 //	go run ./test/sim/mutants -run 'job|daemonset'
 package main
@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -45,6 +46,7 @@ func run(ctx context.Context, count int, only string) error {
 	if err != nil {
 		return err
 	}
+	all = slices.DeleteFunc(all, func(m mutant) bool { return !filter.MatchString(m.name) })
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return err
@@ -54,6 +56,12 @@ func run(ctx context.Context, count int, only string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	overlays := map[string]string{} // by the name of the mutant
+	for _, m := range all {
+		if overlays[m.name], err = prepare(ctx, m, root, filepath.Join(dir, m.name)); err != nil {
+			return err
+		}
+	}
 	broken, err := simulate(ctx, root, "", count)
 	if err != nil {
 		return err
@@ -63,18 +71,7 @@ func run(ctx context.Context, count int, only string) error {
 	}
 	var missed []string
 	for _, m := range all {
-		if !filter.MatchString(m.name) {
-			continue
-		}
-		changed, err := m.changedFiles(root)
-		if err != nil {
-			return err
-		}
-		overlay, err := writeOverlay(filepath.Join(dir, m.name), changed)
-		if err != nil {
-			return err
-		}
-		broken, err := simulate(ctx, root, overlay, count)
+		broken, err := simulate(ctx, root, overlays[m.name], count)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -88,6 +85,23 @@ func run(ctx context.Context, count int, only string) error {
 		return fmt.Errorf("the simulation does not find %s", strings.Join(missed, ", "))
 	}
 	return nil
+}
+
+// prepare writes the overlay of a mutant into a new directory, and compiles what it changes.
+func prepare(ctx context.Context, m mutant, root, dir string) (overlay string, err error) {
+	changed, err := m.changedFiles(root)
+	if err != nil {
+		return "", err
+	}
+	if overlay, err = writeOverlay(dir, changed); err != nil {
+		return "", err
+	}
+	build := exec.CommandContext(ctx, "go", append([]string{"build", "-overlay=" + overlay}, m.packages()...)...)
+	build.Dir = root
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("patch %s: go build: %w\n%s", m.name, err, output)
+	}
+	return overlay, nil
 }
 
 // moduleRoot returns the directory of the main module.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 )
@@ -116,16 +117,25 @@ func (c change) apply(content string) (string, error) {
 func (m mutant) changedFiles(root string) (map[string]string, error) {
 	changed := map[string]string{}
 	for _, c := range m.changes {
-		path := filepath.Join(root, filepath.FromSlash(c.file))
-		content, err := os.ReadFile(path)
+		file := filepath.Join(root, filepath.FromSlash(c.file))
+		content, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("patch %s: %w", m.name, err)
 		}
-		if changed[path], err = c.apply(string(content)); err != nil {
+		if changed[file], err = c.apply(string(content)); err != nil {
 			return nil, fmt.Errorf("patch %s: %w", m.name, err)
 		}
 	}
 	return changed, nil
+}
+
+// packages returns the packages that differ, as arguments of the go command in the root of the
+// module. A package may be there more than once.
+func (m mutant) packages() (all []string) {
+	for _, c := range m.changes {
+		all = append(all, "./"+path.Dir(c.file))
+	}
+	return all
 }
 
 // writeOverlay writes files into a new directory. It returns the path of the description
@@ -135,12 +145,12 @@ func writeOverlay(dir string, files map[string]string) (string, error) {
 		return "", err
 	}
 	replace := map[string]string{}
-	for path, content := range files {
+	for file, content := range files {
 		copied := filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
 		if err := os.WriteFile(copied, []byte(content), 0o600); err != nil {
 			return "", err
 		}
-		replace[path] = copied
+		replace[file] = copied
 	}
 	description, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {

@@ -1,65 +1,38 @@
 package main
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
-	"os/exec"
-	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
 
-// TestPatchesApply checks that each patch applies to the code as it is, that the changed code
-// compiles, and that docs/simulation.md has the error.
+// TestPatchesApply checks that each patch applies to the code as it is, that Go can read the changed
+// files, and that docs/simulation.md has the error. The command compiles them: that takes longer.
 func TestPatchesApply(t *testing.T) {
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := filepath.Join("..", "..", "..")
 	document, err := os.ReadFile(filepath.Join(root, "docs", "simulation.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, err := mutants()
+	all, err := mutants()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range left {
+	for _, m := range all {
 		if !strings.Contains(string(document), "| "+m.name+" |") {
 			t.Errorf("docs/simulation.md has no row of %s", m.name)
 		}
-	}
-	// Patches of different files are compiled together.
-	for len(left) > 0 {
-		var later []mutant
-		files, packages := map[string]string{}, []string{}
-		for _, m := range left {
-			if slices.ContainsFunc(m.changes, func(c change) bool { _, taken := files[filepath.Join(root, c.file)]; return taken }) {
-				later = append(later, m)
-				continue
-			}
-			changed, err := m.changedFiles(root)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			for file, content := range changed {
-				files[file] = content
-			}
-			for _, c := range m.changes {
-				packages = append(packages, "./"+path.Dir(c.file))
-			}
-		}
-		left = later
-		overlay, err := writeOverlay(filepath.Join(t.TempDir(), "overlay"), files)
+		changed, err := m.changedFiles(root)
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
 		}
-		build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay=" + overlay}, packages...)...)
-		build.Dir = root
-		if output, err := build.CombinedOutput(); err != nil {
-			t.Errorf("go %s: %v\n%s", strings.Join(build.Args[1:], " "), err, output)
+		for file, content := range changed {
+			if _, err := parser.ParseFile(token.NewFileSet(), file, content, parser.SkipObjectResolution); err != nil {
+				t.Errorf("patch %s: %v", m.name, err)
+			}
 		}
 	}
 }
