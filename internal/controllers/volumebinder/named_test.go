@@ -276,3 +276,21 @@ func TestVolumeThatTheCacheLacks(t *testing.T) {
 		}
 	})
 }
+
+// Nothing asks for the volume of a claim that is already marked as lost.
+func TestClaimThatIsMarkedAsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := claim("c", "2Gi")
+		lost.Spec.VolumeName = "v"
+		lost.Annotations = map[string]string{volume.AnnBindCompleted: "yes"}
+		lost.Status.Phase = v1.ClaimLost
+		c := controllertest.New(t, lost)
+		c.Run(Descriptor())
+		synctest.Wait()
+		for _, a := range c.Fake.Actions() {
+			if a.Matches("get", "persistentvolumes") {
+				t.Errorf("%s %s", a.GetVerb(), a.GetResource().Resource)
+			}
+		}
+	})
+}

@@ -201,8 +201,10 @@ func (c *binder) syncClaim(ctx context.Context, claim *v1.PersistentVolumeClaim)
 	_, was := claim.Annotations[volume.AnnBindCompleted]
 	switch {
 	case err != nil && was:
-		if _, err := c.kube.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return cmp.Or(err, controller.ErrStale) // the cache does not show the volume yet
+		if claim.Status.Phase != v1.ClaimLost {
+			if _, err := c.kube.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return cmp.Or(err, controller.ErrStale) // the cache does not show the volume yet
+			}
 		}
 		return c.markLost(ctx, claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
 	case err != nil:
