@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	resourcealpha "k8s.io/api/resource/v1alpha3"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 )
 
 // amounts are sums by name.
@@ -68,8 +69,8 @@ type group struct {
 }
 
 // partitions returns, for each type of partitions, how many devices there are and how many of them
-// could still be allocated if no other type were. attribute has the type of a partition where a
-// slice names no attribute; it may be nil. A pool without such attributes has no types.
+// could still be allocated if no other type were. attribute has the type of a partition if no slice
+// names an attribute; it may be nil. A pool without such attributes has no types.
 func (p *pool) partitions(attribute *string) ([]resourcealpha.PartitionTypeStatus, *string) {
 	left := amounts[counter]{}
 	for _, slice := range p.slices {
@@ -93,7 +94,7 @@ func (p *pool) partitions(attribute *string) ([]resourcealpha.PartitionTypeStatu
 		}
 	}
 	if len(groups) > mostListed {
-		return nil, p.problem("PartitionSummaryOverCap", "has %d partition types, exceeding the maximum of %d", len(groups), mostListed)
+		return nil, problem("PartitionSummaryOverCap", "pool %s has %d partition types, exceeding the maximum of %d", p, len(groups), mostListed)
 	}
 	var all []resourcealpha.PartitionTypeStatus
 	for _, of := range slices.SortedFunc(maps.Keys(groups), func(a, b partition) int {
@@ -108,9 +109,15 @@ func (p *pool) partitions(attribute *string) ([]resourcealpha.PartitionTypeStatu
 	return all, nil
 }
 
-// groups returns the devices of a pool by their partitions. counted is true if the pool has
-// counters.
+// groups returns the devices of a pool by their partitions. Devices that take nothing of a counter
+// are no partitions. attribute is the one of all slices if none names an attribute; it may be nil.
+// counted is true if the pool has counters.
 func (p *pool) groups(attribute *string, counted bool) (map[partition]*group, *string) {
+	if slices.ContainsFunc(p.slices, func(slice *resourceapi.ResourceSlice) bool {
+		return slice.Spec.PartitionTypeAttribute != nil && len(slice.Spec.Devices) > 0
+	}) {
+		attribute = nil
+	}
 	groups := map[partition]*group{}
 	for _, slice := range p.slices {
 		named := attribute
@@ -121,16 +128,16 @@ func (p *pool) groups(attribute *string, counted bool) (map[partition]*group, *s
 			continue
 		}
 		if !counted {
-			return nil, p.problem("PartitionTypeMissing", "has the partition type attribute %q but publishes no sharedCounters", *named)
+			return nil, problem("PartitionTypeMissing", "pool %s declares partitionTypeAttribute but publishes no sharedCounters", p)
 		}
 		for i := range slice.Spec.Devices {
 			d := &slice.Spec.Devices[i]
-			value, ok := stringOf(p.driver, d, *named)
-			if !ok && len(d.ConsumesCounters) > 0 {
-				return nil, p.problem("PartitionTypeMissing", "has a device %q that does not carry partition type attribute %q", d.Name, *named)
-			}
-			if !ok {
+			if len(d.ConsumesCounters) == 0 {
 				continue
+			}
+			value, ok := stringOf(p.driver, d, *named)
+			if !ok {
+				return nil, problem("PartitionTypeMissing", "device %q in pool %s does not carry partition type attribute %q", d.Name, p, *named)
 			}
 			of, cost := partition{*named, value}, costOf(d)
 			g := groups[of]
@@ -139,7 +146,7 @@ func (p *pool) groups(attribute *string, counted bool) (map[partition]*group, *s
 				groups[of] = g
 			}
 			if !maps.EqualFunc(g.cost, cost, resource.Quantity.Equal) {
-				return nil, p.problem("PartitionCostMismatch", "has devices of partition type %q that consume different counters", value)
+				return nil, problem("PartitionCostMismatch", "devices of partition type %q in pool %s consume different counters", value, p)
 			}
 			g.total++
 			if !p.allocated.devices[d.Name] {
@@ -153,14 +160,9 @@ func (p *pool) groups(attribute *string, counted bool) (map[partition]*group, *s
 // stringOf returns the value of an attribute of a device that is a string. The domain of an
 // attribute without one is the driver.
 func stringOf(driver string, d *resourceapi.Device, attribute string) (value string, ok bool) {
-	for name, a := range d.Attributes {
-		full := string(name)
-		if !strings.Contains(full, "/") {
-			full = driver + "/" + full
-		}
-		if full == attribute && a.StringValue != nil {
-			return *a.StringValue, true
-		}
+	a, ok := d.Attributes[resourceapi.QualifiedName(attribute)]
+	if name, own := strings.CutPrefix(attribute, driver+"/"); own && !ok {
+		a, ok = d.Attributes[resourceapi.QualifiedName(name)]
 	}
-	return "", false
+	return ptr.Deref(a.StringValue, ""), ok && a.StringValue != nil
 }

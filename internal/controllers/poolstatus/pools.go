@@ -1,6 +1,7 @@
 package poolstatus
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
@@ -119,7 +120,7 @@ func (p *pool) complete() bool {
 func (s snapshot) status(p *pool, attribute *string) resourcealpha.PoolStatus {
 	shown := resourcealpha.PoolStatus{Driver: p.driver, PoolName: p.name, Generation: p.generation, NodeName: p.node()}
 	if !p.complete() {
-		shown.ValidationError = p.problem("PoolIncomplete", "is incomplete: observed %d/%d slices at generation %d", len(p.slices), p.slices[0].Spec.Pool.ResourceSliceCount, p.generation)
+		shown.ValidationError = problem("PoolIncomplete", "pool %s is incomplete: observed %d/%d slices at generation %d", p, len(p.slices), p.slices[0].Spec.Pool.ResourceSliceCount, p.generation)
 		return shown
 	}
 	var total, unavailable int32
@@ -137,10 +138,10 @@ func (s snapshot) status(p *pool, attribute *string) resourcealpha.PoolStatus {
 		shown.PartitionSummary, shown.ValidationError = p.partitions(attribute)
 	}
 	shareable, invalid := p.shareable()
-	shown.ShareableSummary = shareable
-	if shown.ValidationError == nil {
-		shown.ValidationError = invalid
+	if invalid != nil {
+		shown.PartitionSummary = nil
 	}
+	shown.ShareableSummary, shown.ValidationError = shareable, cmp.Or(shown.ValidationError, invalid)
 	return shown
 }
 
@@ -179,9 +180,12 @@ func (s snapshot) tainted(p *pool, d *resourceapi.Device) bool {
 	})
 }
 
-// problem returns a validationError about a pool, with one of upstream's reasons.
-func (p *pool) problem(reason, format string, args ...any) *string {
-	text := fmt.Sprintf("%s: pool %s/%s %s", reason, p.driver, p.name, fmt.Sprintf(format, args...))
+// String implements fmt.Stringer. It names the pool as upstream does.
+func (p *pool) String() string { return p.driver + "/" + p.name }
+
+// problem returns a validationError, with one of upstream's reasons.
+func problem(reason, format string, args ...any) *string {
+	text := reason + ": " + fmt.Sprintf(format, args...)
 	return new(strings.ToValidUTF8(text[:min(len(text), mostProblem)], ""))
 }
 
@@ -208,7 +212,7 @@ func (p *pool) shareable() (*resourcealpha.ShareableSummaryStatus, *string) {
 		return nil, nil
 	}
 	if len(total) > mostListed {
-		return nil, p.problem("ShareableSummaryOverCap", "has %d shareable capacity keys, exceeding the maximum of %d", len(total), mostListed)
+		return nil, problem("ShareableSummaryOverCap", "pool %s has %d shareable capacity keys, exceeding the maximum of %d", p, len(total), mostListed)
 	}
 	summary := &resourcealpha.ShareableSummaryStatus{FullyAvailableDevices: &untouched, PartiallyAvailableDevices: &partly}
 	for _, name := range slices.Sorted(maps.Keys(total)) {

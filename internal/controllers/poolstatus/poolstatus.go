@@ -45,7 +45,8 @@ func Descriptor() controller.Descriptor {
 	}
 }
 
-// counts are the controller's metrics, with upstream's names. Their label is the driver.
+// counts are the controller's metrics, with upstream's names. Their label is the driver. A request
+// counts as processed whenever its answer is written, also if that fails.
 type counts struct {
 	processed, failed *prometheus.CounterVec
 	duration          *prometheus.HistogramVec
@@ -57,7 +58,7 @@ func newCounts() *counts {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: "[ALPHA] " + help}, []string{label})
 	}
 	return &counts{
-		processed: counter("requests_processed_total", "Total number of ResourcePoolStatusRequests successfully processed"),
+		processed: counter("requests_processed_total", "Total number of ResourcePoolStatusRequests processed"),
 		failed:    counter("request_processing_errors_total", "Total number of errors encountered while processing ResourcePoolStatusRequests"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Subsystem: subsystem, Name: "request_processing_duration_seconds", Help: "[ALPHA] Time taken to process a ResourcePoolStatusRequest",

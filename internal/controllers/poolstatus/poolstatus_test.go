@@ -2,18 +2,24 @@ package poolstatus
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	resourceapi "k8s.io/api/resource/v1"
 	resourcealpha "k8s.io/api/resource/v1alpha3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
@@ -112,37 +118,43 @@ func typed(value, memory string, names ...string) (devices []resourceapi.Device)
 }
 
 func TestPartitions(t *testing.T) {
-	counters := slice("p", 1, 2)
+	counters := slice("p", 1, 3)
 	counters.Spec.SharedCounters = []resourceapi.CounterSet{{Name: "gpu", Counters: map[string]resourceapi.Counter{"memory": {Value: resource.MustParse("80Gi")}}}}
 	half, full := typed("Half", "40Gi", "h0", "h1"), typed("Full", "80Gi", "f0")
 	untyped := typed("", "1Gi", "u")
 	untyped[0].Attributes = nil
-	plain := []resourceapi.Device{{Name: "plain"}}
+	whole := typed("Half", "40Gi", "w")
+	whole[0].ConsumesCounters = nil
 	attribute := resourceapi.FullyQualifiedName(driver + "/profile")
+	byDefault := new(string(attribute))
 	for name, test := range map[string]struct {
-		devices   [][]resourceapi.Device
-		uncounted bool
-		named     *resourceapi.FullyQualifiedName
-		byDefault *string
-		used      []string
-		want      string
+		named      *resourceapi.FullyQualifiedName // by the slice of the devices
+		devices    []resourceapi.Device
+		undeclared []resourceapi.Device // of a slice that names no attribute
+		uncounted  bool
+		byDefault  *string
+		used       []string
+		want       string
 	}{
-		"all free":         {[][]resourceapi.Device{half, full}, false, &attribute, nil, nil, "Full 1/1, Half 2/2"},
-		"one used":         {[][]resourceapi.Device{half, full}, false, &attribute, nil, []string{"h0"}, "Full 0/1, Half 1/2"},
-		"by default":       {[][]resourceapi.Device{half, plain}, false, nil, new(string(attribute)), nil, "Half 2/2"},
-		"no attribute":     {[][]resourceapi.Device{half, full}, false, nil, nil, nil, ""},
-		"without a type":   {[][]resourceapi.Device{half, untyped}, false, &attribute, nil, nil, "PartitionTypeMissing"},
-		"without counters": {[][]resourceapi.Device{half}, true, &attribute, nil, nil, "PartitionTypeMissing"},
-		"different costs":  {[][]resourceapi.Device{half, typed("Half", "30Gi", "h2")}, false, &attribute, nil, nil, "PartitionCostMismatch"},
+		"all free":                     {&attribute, slices.Concat(half, full), nil, false, nil, nil, "Full 1/1, Half 2/2"},
+		"one used":                     {&attribute, slices.Concat(half, full), nil, false, nil, []string{"h0"}, "Full 0/1, Half 1/2"},
+		"no partition":                 {&attribute, slices.Concat(half, whole), nil, false, nil, nil, "Half 2/2"},
+		"by default":                   {nil, half, full, false, byDefault, nil, "Full 1/1, Half 2/2"},
+		"a declaration excludes those": {&attribute, half, full, false, byDefault, nil, "Half 2/2"},
+		"no attribute":                 {nil, half, full, false, nil, nil, ""},
+		"without a type": {&attribute, slices.Concat(half, untyped), nil, false, nil, nil,
+			`PartitionTypeMissing: device "u" in pool gpu.example.com/p does not carry partition type attribute "gpu.example.com/profile"`},
+		"without counters": {&attribute, half, nil, true, nil, nil,
+			"PartitionTypeMissing: pool gpu.example.com/p declares partitionTypeAttribute but publishes no sharedCounters"},
+		"different costs": {&attribute, slices.Concat(half, typed("Half", "30Gi", "h2")), nil, false, nil, nil,
+			`PartitionCostMismatch: devices of partition type "Half" in pool gpu.example.com/p consume different counters`},
 	} {
-		devices := slice("p", 1, 2)
+		devices, undeclared := slice("p", 1, 3), slice("p", 1, 3)
 		devices.Spec.PartitionTypeAttribute = test.named
-		for _, some := range test.devices {
-			devices.Spec.Devices = append(devices.Spec.Devices, some...)
-		}
-		s := snapshot{slices: []*resourceapi.ResourceSlice{devices, counters}, claims: []*resourceapi.ResourceClaim{claim("p", test.used...)}, partitionTypes: true}
+		devices.Spec.Devices, undeclared.Spec.Devices = test.devices, test.undeclared
+		s := snapshot{slices: []*resourceapi.ResourceSlice{devices, undeclared, counters}, claims: []*resourceapi.ResourceClaim{claim("p", test.used...)}, partitionTypes: true}
 		if test.uncounted {
-			s.slices[1] = slice("p", 1, 2)
+			s.slices[2] = slice("p", 1, 3)
 		}
 		status, _ := answer(&resourcealpha.ResourcePoolStatusRequestSpec{Driver: driver, DefaultPartitionTypeAttribute: test.byDefault}, s, time.Now())
 		var got []string
@@ -152,9 +164,28 @@ func TestPartitions(t *testing.T) {
 				t.Errorf("%s: attribute %s", name, p.Attribute)
 			}
 		}
-		reason, _, _ := strings.Cut(ptr.Deref(status.Pools[0].ValidationError, ""), ":")
-		if text := strings.Join(got, ", ") + reason; text != test.want {
-			t.Errorf("%s: %s, want %s; %s", name, text, test.want, ptr.Deref(status.Pools[0].ValidationError, ""))
+		if text := strings.Join(got, ", ") + ptr.Deref(status.Pools[0].ValidationError, ""); text != test.want {
+			t.Errorf("%s: %s, want %s", name, text, test.want)
+		}
+	}
+}
+
+// The attribute of a device may be without its domain, if that is the driver. One with it counts first.
+func TestAttributeOfADevice(t *testing.T) {
+	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+	for name, test := range map[string]struct {
+		attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+		want       string // "": it has none
+	}{
+		"without a domain":   {map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": text("bare")}, "bare"},
+		"with a domain":      {map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"gpu.example.com/profile": text("full")}, "full"},
+		"both":               {map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": text("bare"), "gpu.example.com/profile": text("full")}, "full"},
+		"of another domain":  {map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"other.example.com/profile": text("other")}, ""},
+		"of another type":    {map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": {IntValue: new(int64(1))}}, ""},
+		"without attributes": {nil, ""},
+	} {
+		if got, ok := stringOf(driver, &resourceapi.Device{Attributes: test.attributes}, driver+"/profile"); got != test.want || ok != (test.want != "") {
+			t.Errorf("%s: %q, %v; want %q", name, got, ok, test.want)
 		}
 	}
 }
@@ -178,6 +209,56 @@ func TestShareable(t *testing.T) {
 	}
 }
 
+// newCluster returns a cluster with a request about a pool of one slice of several, and the feature
+// gate on or off.
+func newCluster(t *testing.T, of int64, gate string) *controllertest.Cluster {
+	t.Helper()
+	c := controllertest.New(t, slice("p", 1, of, "d"), &resourcealpha.ResourcePoolStatusRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: resourcealpha.ResourcePoolStatusRequestSpec{Driver: driver},
+	})
+	c.Fake.Resources = []*metav1.APIResourceList{{
+		GroupVersion: resourcealpha.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "resourcepoolstatusrequests"}},
+	}, {GroupVersion: resourceapi.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "devicetaintrules"}}}}
+	gates, err := feature.Parse([]string{string(feature.DRAResourcePoolStatus) + "=" + gate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Env.Features = gates
+	return c
+}
+
+// An answer that could not be written is an error, and counts as processed like the next one.
+func TestRefusedAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, "true")
+		refused := false
+		c.Fake.PrependReactor("update", "resourcepoolstatusrequests", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if refused {
+				return false, nil, nil
+			}
+			refused = true
+			return true, nil, apierrors.NewInternalError(errors.New("refused"))
+		})
+		registry := prometheus.NewRegistry()
+		c.Env.Metrics = registry
+		c.Run(Descriptor())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		const want = `
+# HELP resourcepoolstatusrequest_controller_request_processing_errors_total [ALPHA] Total number of errors encountered while processing ResourcePoolStatusRequests
+# TYPE resourcepoolstatusrequest_controller_request_processing_errors_total counter
+resourcepoolstatusrequest_controller_request_processing_errors_total{driver_name="gpu.example.com"} 1
+# HELP resourcepoolstatusrequest_controller_requests_processed_total [ALPHA] Total number of ResourcePoolStatusRequests processed
+# TYPE resourcepoolstatusrequest_controller_requests_processed_total counter
+resourcepoolstatusrequest_controller_requests_processed_total{driver_name="gpu.example.com"} 2
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+			"resourcepoolstatusrequest_controller_request_processing_errors_total", "resourcepoolstatusrequest_controller_requests_processed_total"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A request is answered once: at once, or for a pool that stays incomplete after some time. It is
 // deleted after an hour.
 func TestRequests(t *testing.T) {
@@ -192,17 +273,7 @@ func TestRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := controllertest.New(t, slice("p", 1, test.slices, "d"), &resourcealpha.ResourcePoolStatusRequest{
-					ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: resourcealpha.ResourcePoolStatusRequestSpec{Driver: driver},
-				})
-				c.Fake.Resources = []*metav1.APIResourceList{{
-					GroupVersion: resourcealpha.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "resourcepoolstatusrequests"}},
-				}, {GroupVersion: resourceapi.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "devicetaintrules"}}}}
-				gates, err := feature.Parse([]string{string(feature.DRAResourcePoolStatus) + "=" + test.gate})
-				if err != nil {
-					t.Fatal(err)
-				}
-				c.Env.Features = gates
+				c := newCluster(t, test.slices, test.gate)
 				c.Run(Descriptor())
 				state := func() string {
 					synctest.Wait()
