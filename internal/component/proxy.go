@@ -23,6 +23,7 @@ import (
 	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
+	"github.com/coracle-io/coracle/internal/proxy/conntrack"
 	"github.com/coracle-io/coracle/internal/proxy/localport"
 	"github.com/coracle-io/coracle/internal/proxy/nftables"
 )
@@ -206,12 +207,12 @@ func hasIPv6() bool {
 const mostConnections = 1 << 20
 
 // conntrackOf returns the settings for a machine with so many processors.
-func conntrackOf(c *configv1alpha1.Conntrack, processors int) nftables.Conntrack {
+func conntrackOf(c *configv1alpha1.Conntrack, processors int) conntrack.Settings {
 	most := 0
 	if each := int(ptr.Deref(c.MaxPerCore, 0)); each > 0 {
 		most = max(min(each*processors, mostConnections), int(ptr.Deref(c.Min, 0)))
 	}
-	return nftables.Conntrack{
+	return conntrack.Settings{
 		Max: most, TCPEstablished: ptr.Deref(c.TCPEstablishedTimeout, metav1.Duration{}).Duration,
 		TCPCloseWait: ptr.Deref(c.TCPCloseWaitTimeout, metav1.Duration{}).Duration, TCPBeLiberal: c.TCPBeLiberal,
 		UDP: c.UDPTimeout.Duration, UDPStream: c.UDPStreamTimeout.Duration,

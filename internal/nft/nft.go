@@ -51,6 +51,14 @@ var (
 	IPv6 = Family{nftables.TableFamilyIPv6, "ip6", nftables.TypeIP6Addr, 16, 8, 24, unix.NFPROTO_IPV6, unix.AF_INET6}
 )
 
+// IPFamily returns the family under its name in the API.
+func (f Family) IPFamily() v1.IPFamily {
+	if f.Size == 16 {
+		return v1.IPv6Protocol
+	}
+	return v1.IPv4Protocol
+}
+
 // FirstWord is the 4-byte register at which register 1 begins. Registers are 16
 // bytes from number 1 on, or 4 bytes from number 8 on, over the same memory.
 const FirstWord = 8

@@ -7,10 +7,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-
-	"github.com/coracle-io/coracle/internal/netdump"
 )
 
 // Ruleset is the content of a table of one family.
@@ -32,21 +29,13 @@ type Tables[R Ruleset] struct {
 	// NetNS is the file descriptor of the network namespace; 0 means the
 	// namespace of this process.
 	NetNS int
-	// Forgot is told how many flows of a family ForgetFlows has deleted, and how long
-	// that took. The default tells nobody.
-	Forgot func(f Family, flows uint, took time.Duration)
 
 	applied  []R       // by family; nil before the first Replace and when the kernel's state is unknown
 	verified uint32    // the generation of nftables in which the tables held applied; 0: unknown
 	compared time.Time // when everything was compared last
 }
 
-func (t *Tables[R]) families() []Family {
-	if t.IPv6 {
-		return []Family{IPv4, IPv6}
-	}
-	return []Family{IPv4}
-}
+func (t *Tables[R]) families() []Family { return Families(t.IPv6) }
 
 func (t *Tables[R]) table(f Family) *nftables.Table {
 	return &nftables.Table{Family: f.Table, Name: t.Name}
@@ -125,29 +114,5 @@ func (t *Tables[R]) Remove() error {
 
 // ForgetFlows deletes the flows that match from the kernel's connection table.
 func (t *Tables[R]) ForgetFlows(match netlink.CustomConntrackFilter) error {
-	handle, err := connectionTable(t.NetNS)
-	if err != nil {
-		return fmt.Errorf("opening the connection table: %w", err)
-	}
-	defer handle.Close()
-	for _, f := range t.families() {
-		began := time.Now()
-		flows, err := netdump.Complete(func() (uint, error) {
-			return handle.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(f.Inet), match)
-		})
-		if err != nil {
-			return fmt.Errorf("deleting flows of %s: %w", f.Name, err)
-		}
-		if t.Forgot != nil {
-			t.Forgot(f, flows, time.Since(began))
-		}
-	}
-	return nil
-}
-
-func connectionTable(netNS int) (*netlink.Handle, error) {
-	if netNS == 0 {
-		return netlink.NewHandle(unix.NETLINK_NETFILTER)
-	}
-	return netlink.NewHandleAt(netns.NsHandle(netNS), unix.NETLINK_NETFILTER)
+	return ForgetFlows(t.NetNS, t.families(), match, nil)
 }

@@ -10,16 +10,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// metrics are the proxy's metrics, under the names that kube-proxy has in the mode
-// nftables. One transaction has the rules of all families, so that those of a
-// transaction have the same values for each.
+// metrics are the proxy's metrics, under kube-proxy's names, except for those of its
+// backend. An Apply has the rules of all families, so that its metrics have the same
+// values for each.
 type metrics struct {
 	families []v1.IPFamily
 	// syncs are all attempts to apply rules, full those that write everything, and
 	// partial the others.
 	syncs, full, partial *prometheus.HistogramVec
 	lastSync             *prometheus.GaugeVec
-	failures             *prometheus.CounterVec
 	// programming is how long changes of endpoints take to reach the kernel.
 	programming *prometheus.HistogramVec
 	// noLocal is how many ports of Services have a policy Local and endpoints on
@@ -56,14 +55,12 @@ func newMetrics(r prometheus.Registerer, s *state, families []v1.IPFamily) *metr
 		full:        histogram("sync_full_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds for full resyncs", times),
 		partial:     histogram("sync_partial_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds for partial resyncs", times),
 		lastSync:    gauge("sync_proxy_rules_last_timestamp_seconds", "The last time proxy rules were successfully synced", byFamily),
-		failures:    counter("sync_proxy_rules_nftables_sync_failures_total", "Cumulative proxy nftables sync failures", byFamily),
 		programming: histogram("network_programming_duration_seconds", "In Cluster Network Programming Latency in seconds", programmingBuckets()),
 		noLocal:     gauge("sync_proxy_rules_no_local_endpoints_total", "Number of services with a Local traffic policy and no endpoints", byFamily, "traffic_policy"),
 		healthz:     counter("proxy_healthz_total", "Cumulative proxy healthz HTTP status", "code"),
 		livez:       counter("proxy_livez_total", "Cumulative proxy livez HTTP status", "code"),
 	}
 	for _, f := range families {
-		m.failures.WithLabelValues(string(f)) // 0 until the first one
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Subsystem: subsystem, Name: "sync_proxy_rules_last_queued_timestamp_seconds", Help: alpha + "The last time a sync of proxy rules was queued",
 			ConstLabels: prometheus.Labels{byFamily: string(f)},
@@ -111,9 +108,7 @@ func (m *metrics) synced(full bool, took time.Duration, err error) {
 		} else {
 			m.partial.WithLabelValues(family).Observe(took.Seconds())
 		}
-		if err != nil {
-			m.failures.WithLabelValues(family).Inc()
-		} else {
+		if err == nil {
 			m.lastSync.WithLabelValues(family).SetToCurrentTime()
 		}
 	}

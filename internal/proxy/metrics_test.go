@@ -39,8 +39,7 @@ func TestMetrics(t *testing.T) {
 	p.state.setSlice(of)
 	shows("before the first sync",
 		"sync_proxy_rules_service_changes_pending 1", "sync_proxy_rules_service_changes_total 2",
-		"sync_proxy_rules_endpoint_changes_pending 1", "sync_proxy_rules_endpoint_changes_total 1",
-		`sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv4"} 0`)
+		"sync_proxy_rules_endpoint_changes_pending 1", "sync_proxy_rules_endpoint_changes_total 1")
 	backend.err = errors.New("the kernel is busy")
 	apply()
 	backend.err = nil
@@ -48,7 +47,6 @@ func TestMetrics(t *testing.T) {
 	apply()
 	shows("after syncs",
 		"sync_proxy_rules_service_changes_pending 0", "sync_proxy_rules_endpoint_changes_pending 0",
-		`sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv4"} 1`, `sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv6"} 1`,
 		`sync_proxy_rules_duration_seconds_count{ip_family="IPv4"} 3`, `sync_proxy_rules_duration_seconds_count{ip_family="IPv6"} 3`,
 		`sync_full_proxy_rules_duration_seconds_count{ip_family="IPv4"} 2`, `sync_partial_proxy_rules_duration_seconds_count{ip_family="IPv4"} 1`,
 		`sync_proxy_rules_no_local_endpoints_total{ip_family="IPv4",traffic_policy="internal"} 1`,

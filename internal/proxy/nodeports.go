@@ -9,8 +9,8 @@ import (
 )
 
 // NodePortAddresses says at which addresses of the node its node ports answer, as
-// kube-proxy's nodePortAddresses. The zero value means all addresses. Loopback
-// addresses are never among them.
+// kube-proxy's nodePortAddresses. The zero value means all addresses, except for those of
+// loopback.
 type NodePortAddresses struct {
 	// Ranges are ranges of addresses.
 	Ranges []netip.Prefix
@@ -18,6 +18,18 @@ type NodePortAddresses struct {
 	Primary bool
 	// Bind replaces the primary address of its family, if it is valid.
 	Bind netip.Addr
+	// Loopback adds the loopback addresses of IPv4 that are in Ranges, or all of them
+	// without Ranges.
+	Loopback bool
+}
+
+// HasLoopback reports whether the loopback addresses of IPv4 are among the addresses.
+func (n NodePortAddresses) HasLoopback() bool {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if !n.Primary {
+		return NodePortRanges(n.Ranges).Contains(loopback)
+	}
+	return slices.ContainsFunc(n.Ranges, func(p netip.Prefix) bool { return p.Contains(loopback) })
 }
 
 // The words for ranges of addresses.
@@ -50,7 +62,8 @@ func ParseNodePortAddresses(list []string) (NodePortAddresses, error) {
 	return n, nil
 }
 
-// loopbackRanges are ranges in which no node port answers.
+// loopbackRanges are ranges in which no node port answers, unless
+// NodePortAddresses.Loopback is set.
 func loopbackRanges() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 }

@@ -175,7 +175,7 @@ func serviceWants(name PortName, p *ServicePort, rules Rules, n *localNode) []*w
 	}
 	if p.NodePort != 0 {
 		w := add(LocalPort{Port: p.NodePort, Protocol: name.Protocol, Family: name.Family})
-		w.claim.At = rules.NodePortRanges
+		w.claim.At, w.claim.Loopback = rules.NodePortRanges, rules.LoopbackNodePorts
 	}
 	for _, a := range slices.Concat(p.External, p.LoadBalancer) {
 		if !n.isLocal(a) {

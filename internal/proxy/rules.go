@@ -18,6 +18,9 @@ type Rules struct {
 	ServiceCIDRs []netip.Prefix
 	// NodePortRanges are where node ports answer.
 	NodePortRanges NodePortRanges
+	// LoopbackNodePorts says that node ports of IPv4 answer at loopback addresses, too,
+	// if these are in NodePortRanges. Not every Backend can do that.
+	LoopbackNodePorts bool
 	// PodCIDRs are the ranges of this node's pods, by its object.
 	PodCIDRs []netip.Prefix
 }

@@ -292,7 +292,8 @@ func (s *state) rules(n *localNode) Rules {
 	clear(s.sliceChanges.pending)
 	rules := Rules{
 		Services: maps.Clone(s.ports), HostPorts: hostPorts(s.pods, n.isLocal),
-		ServiceCIDRs: s.serviceCIDRs(), NodePortRanges: s.nodePorts.ranges(s.primary), PodCIDRs: s.podCIDRs,
+		ServiceCIDRs: s.serviceCIDRs(), NodePortRanges: s.nodePorts.ranges(s.primary), LoopbackNodePorts: s.nodePorts.Loopback,
+		PodCIDRs: s.podCIDRs,
 	}
 	s.excess = s.tooLarge()
 	for name := range s.excess {

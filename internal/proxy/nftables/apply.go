@@ -17,6 +17,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
+	"github.com/coracle-io/coracle/internal/proxy/conntrack"
 )
 
 // Config configures a Backend.
@@ -28,7 +29,7 @@ type Config struct {
 	ClusterCIDRs []netip.Prefix
 	// Local says which connections are those of pods. Other connections to a
 	// cluster IP are masqueraded.
-	Local Local
+	Local proxy.Local
 	// MasqueradeAll masquerades all connections to cluster IPs.
 	MasqueradeAll bool
 	// Mark is the bit of the packet mark for packets to masquerade, 0x4000 by
@@ -36,9 +37,10 @@ type Config struct {
 	Mark uint32
 	// Conntrack are the settings of connection tracking. They are applied in the
 	// namespace of this process only, and what they change is logged to Log.
-	Conntrack Conntrack
+	Conntrack conntrack.Settings
 	Log       klog.Logger
-	// Metrics gets metrics of the flows that are deleted; nil is none.
+	// Metrics gets metrics of failed transactions and of the flows that are deleted; nil
+	// is none.
 	Metrics prometheus.Registerer
 	// IPv6 adds a table for IPv6.
 	IPv6 bool
@@ -47,39 +49,23 @@ type Config struct {
 	NetNS int
 }
 
-// Local says by what the connections of pods are recognized, as kube-proxy's
-// detectLocalMode. The zero value means by Config.ClusterCIDRs, without which all
-// connections keep their source address. At most one field is set.
-type Local struct {
-	// NodeRanges means by the ranges of this node's pods, Rules.PodCIDRs.
-	NodeRanges bool
-	// Bridge is the interface by which they arrive, InterfacePrefix what the name of
-	// that interface begins with.
-	Bridge          string
-	InterfacePrefix string
-}
-
 // Backend is a proxy.Backend. One goroutine uses it.
 type Backend struct {
 	*nft.Tables[*table]
 	config Config
 	rules  proxy.Rules
 	tables map[string]*table // by family, what the kernel holds if Tables.Known
-	stale  bool              // UDP flows may contradict rules
-	forget func(proxy.Rules) error
-	track  func() // applies Config.Conntrack; nil once it was called
+	flows  *conntrack.Table
+	failed *prometheus.CounterVec // transactions; nil counts none
 }
 
 // New returns a backend. It changes nothing.
 func New(c Config) *Backend {
 	c.Mark = cmp.Or(c.Mark, masqueradeMark)
 	b := &Backend{Tables: &nft.Tables[*table]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, config: c, tables: map[string]*table{}}
-	b.forget = b.forgetStaleFlows
+	b.flows = conntrack.New(conntrack.Config{Settings: c.Conntrack, Log: c.Log, Metrics: c.Metrics, IPv6: c.IPv6, NetNS: c.NetNS})
 	if c.Metrics != nil {
-		b.Forgot = countFlows(c.Metrics)
-	}
-	if c.NetNS == 0 {
-		b.track = func() { c.Conntrack.Apply(c.Log) }
+		b.countFailures(c.Metrics)
 	}
 	return b
 }
@@ -90,26 +76,13 @@ func (b *Backend) settings(f nft.Family, rules proxy.Rules) settings {
 }
 
 func (b *Backend) local(f nft.Family, rules proxy.Rules) local {
-	ranges := b.config.ClusterCIDRs
-	switch l := b.config.Local; {
-	case l.Bridge != "":
-		return local{name: l.Bridge}
-	case l.InterfacePrefix != "":
-		return local{name: l.InterfacePrefix, isPrefix: true}
-	case l.NodeRanges:
-		ranges = rules.PodCIDRs
-	}
-	for _, p := range ranges {
-		if p.Addr().BitLen() == int(f.Size)*8 {
-			return local{prefix: p}
-		}
-	}
-	return local{}
+	t := b.config.Local.Of(f.Size == 4, b.config.ClusterCIDRs, rules)
+	return local{prefix: t.Range, name: t.Interface, isPrefix: t.IsPrefix}
 }
 
 // plan returns the table of a family for rules that differ from b.rules. Without the
 // former table, or if all rules change, it makes a new one.
-func (b *Backend) plan(f nft.Family, rules proxy.Rules, d difference) *table {
+func (b *Backend) plan(f nft.Family, rules proxy.Rules, d proxy.Difference) *table {
 	former, s := b.tables[f.Name], b.settings(f, rules)
 	t := former
 	switch {
@@ -125,9 +98,31 @@ func (b *Backend) plan(f nft.Family, rules proxy.Rules, d difference) *table {
 	return t
 }
 
-// Apply implements proxy.Backend.
+// countFailures counts failed transactions, under kube-proxy's name.
+func (b *Backend) countFailures(r prometheus.Registerer) {
+	b.failed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", Help: "[ALPHA] Cumulative proxy nftables sync failures",
+	}, []string{"ip_family"})
+	r.MustRegister(b.failed)
+	for _, f := range nft.Families(b.config.IPv6) {
+		b.failed.WithLabelValues(string(f.IPFamily())) // 0 until the first one
+	}
+}
+
+// Apply implements proxy.Backend. One transaction has the rules of all families, so
+// that it fails for all.
 func (b *Backend) Apply(rules proxy.Rules) error {
-	known, d := b.Known(), compare(b.rules, rules)
+	err := b.apply(rules)
+	if err != nil && b.failed != nil {
+		for _, f := range nft.Families(b.config.IPv6) {
+			b.failed.WithLabelValues(string(f.IPFamily())).Inc()
+		}
+	}
+	return err
+}
+
+func (b *Backend) apply(rules proxy.Rules) error {
+	known, d := b.Known(), proxy.Compare(b.rules, rules)
 	if err := b.Replace(
 		func(f nft.Family) *table { return b.plan(f, rules, d) },
 		func(messages *nft.Batch, _, next *table) { update(messages, next.was, next.is) },
@@ -137,20 +132,8 @@ func (b *Backend) Apply(rules proxy.Rules) error {
 	for _, t := range b.tables {
 		t.was, t.is = ruleset{}, ruleset{}
 	}
-	if b.track != nil { // with the first rules the kernel begins to track connections
-		b.track()
-		b.track = nil
-	}
-	b.stale = b.stale || !known || d.hasDatagrams()
 	b.rules = rules
-	if !b.stale {
-		return nil
-	}
-	if err := b.forget(rules); err != nil {
-		return err
-	}
-	b.stale = false
-	return nil
+	return b.flows.Follow(rules, !known || d.HasDatagrams())
 }
 
 // batch collects the messages of a transaction for one family's table.

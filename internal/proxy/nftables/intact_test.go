@@ -10,14 +10,15 @@ import (
 
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
+	"github.com/coracle-io/coracle/internal/proxy/proxytest"
 )
 
 // TestIntactFindsWhatOthersChange checks that rules and elements that another
 // program has removed or added are found, and that its own tables do not matter.
 func TestIntactFindsWhatOthersChange(t *testing.T) {
-	l := newLab(t, map[string]string{"client": "10.9.1.2", "a": "10.9.1.3"})
-	l.serve("a", 8080)
-	service := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, Cluster: endpoints("10.9.1.3:8080"), Affinity: 1000}
+	l := proxytest.NewLab(t, newBackend, map[string]string{"client": "10.9.1.2", "a": "10.9.1.3"})
+	l.Serve("a", 8080)
+	service := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, Cluster: proxytest.Endpoints("10.9.1.3:8080"), Affinity: 1000}
 	table := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: "coracle-test"}
 	own := batch{&nft.Batch{Family: nft.IPv4, Table: table}}
 	frontend := func(port uint16) key {
@@ -59,9 +60,9 @@ func TestIntactFindsWhatOthersChange(t *testing.T) {
 		"no table":              {func(conn *nftables.Conn) error { conn.DelTable(table); return nil }, false},
 	} {
 		// A new backend has compared nothing yet.
-		l.backend = New(Config{Table: "coracle-test", ClusterCIDRs: []netip.Prefix{podCIDR}, NetNS: int(l.node)})
-		l.apply(service)
-		conn, err := nft.Connect(int(l.node))
+		l.Backend = New(Config{Table: "coracle-test", ClusterCIDRs: []netip.Prefix{proxytest.PodCIDR}, NetNS: int(l.Node)})
+		l.Apply(service)
+		conn, err := nft.Connect(int(l.Node))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,13 +73,13 @@ func TestIntactFindsWhatOthersChange(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for range 2 {
-			if intact, err := l.backend.Intact(); err != nil || intact != c.intact {
+			if intact, err := l.Backend.Intact(); err != nil || intact != c.intact {
 				t.Errorf("%s: intact %v, %v", name, intact, err)
 			}
-			l.apply(service) // writes everything if it was not intact
+			l.Apply(service) // writes everything if it was not intact
 			c.intact = true
 		}
-		if seen := l.answerers(l.members["client"], "10.96.0.20:80", 1); seen["a"] != 1 {
+		if seen := l.Answerers(l.Members["client"], "10.96.0.20:80", 1); seen["a"] != 1 {
 			t.Errorf("%s: after the repair: %v", name, seen)
 		}
 	}

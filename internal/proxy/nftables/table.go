@@ -13,7 +13,7 @@ import (
 // place: it formats the rules of that Service before and after the change, and touches
 // nothing else, however many Services there are.
 //
-//	Rules ──compare──► names of what differs ──follow──► table ──was, is──► update
+//	Rules ──Compare──► names of what differs ──follow──► table ──was, is──► update
 type table struct {
 	settings
 	ruleset
@@ -51,50 +51,8 @@ func newTable(s settings, rules proxy.Rules) *table {
 // has reports whether the table is that of a family.
 func (t *table) has(f v1.IPFamily) bool { return (f == v1.IPv4Protocol) == (t.family.Size == 4) }
 
-// difference names what differs between two values of the rules.
-type difference struct {
-	services  []proxy.PortName
-	hostPorts []proxy.LocalPort
-	// frame says that the ranges of Services or node ports differ.
-	frame bool
-}
-
-// compare compares two values of the rules. A Service that did not change has the
-// same pointer in both.
-func compare(before, next proxy.Rules) (d difference) {
-	kept := 0
-	for name, p := range next.Services {
-		former := before.Services[name]
-		if former != p {
-			d.services = append(d.services, name)
-		}
-		if former != nil {
-			kept++
-		}
-	}
-	if kept < len(before.Services) { // some are gone
-		for name := range before.Services {
-			if next.Services[name] == nil {
-				d.services = append(d.services, name)
-			}
-		}
-	}
-	for k, pod := range next.HostPorts {
-		if before.HostPorts[k] != pod {
-			d.hostPorts = append(d.hostPorts, k)
-		}
-	}
-	for k := range before.HostPorts {
-		if _, ok := next.HostPorts[k]; !ok {
-			d.hostPorts = append(d.hostPorts, k)
-		}
-	}
-	d.frame = !slices.Equal(before.ServiceCIDRs, next.ServiceCIDRs) || !slices.Equal(before.NodePortRanges, next.NodePortRanges)
-	return d
-}
-
 // follow changes the table from one value of the rules to another.
-func (t *table) follow(before, next proxy.Rules, d difference) {
+func (t *table) follow(before, next proxy.Rules, d proxy.Difference) {
 	old, now := t.parts(before, d), t.parts(next, d)
 	touched := newRuleset()
 	for _, p := range slices.Concat(old, now) {
@@ -111,16 +69,16 @@ func (t *table) follow(before, next proxy.Rules, d difference) {
 }
 
 // parts returns the parts of the table for what a difference names.
-func (t *table) parts(rules proxy.Rules, d difference) (list []ruleset) {
-	if d.frame {
+func (t *table) parts(rules proxy.Rules, d proxy.Difference) (list []ruleset) {
+	if d.Ranges {
 		list = append(list, t.frame(rules))
 	}
-	for _, name := range d.services {
+	for _, name := range d.Services {
 		if p := rules.Services[name]; p != nil && t.has(name.Family) {
 			list = append(list, t.service(name, p))
 		}
 	}
-	for _, k := range d.hostPorts {
+	for _, k := range d.HostPorts {
 		if pod, ok := rules.HostPorts[k]; ok && t.has(k.Family) {
 			list = append(list, t.hostPort(k, pod.To))
 		}

@@ -16,11 +16,12 @@ import (
 	"github.com/coracle-io/coracle/internal/netnstest"
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
+	"github.com/coracle-io/coracle/internal/proxy/proxytest"
 )
 
 // own are the settings of the tables here.
 func own() settings {
-	return settings{family: nft.IPv4, mark: masqueradeMark, local: local{prefix: podCIDR}}
+	return settings{family: nft.IPv4, mark: masqueradeMark, local: local{prefix: proxytest.PodCIDR}}
 }
 
 // TestFollowIsLikeANewTable changes rules at random, and compares the table that
@@ -34,7 +35,7 @@ func TestFollowIsLikeANewTable(t *testing.T) {
 	for step := range 300 {
 		next := changed(random, before)
 		former := newTable(own(), before)
-		followed.follow(before, next, compare(before, next))
+		followed.follow(before, next, proxy.Compare(before, next))
 		fresh := newTable(own(), next)
 		if got, want := followed.String(), fresh.String(); got != want {
 			t.Fatalf("step %d: the table is\n%s\nwant\n%s", step, got, want)
@@ -84,7 +85,7 @@ func TestKernelFollows(t *testing.T) {
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	ns := int(netnstest.New(t))
-	b := New(Config{Table: "coracle-test", NetNS: ns, ClusterCIDRs: []netip.Prefix{podCIDR}})
+	b := New(Config{Table: "coracle-test", NetNS: ns, ClusterCIDRs: []netip.Prefix{proxytest.PodCIDR}})
 	rules := proxy.Rules{}
 	for step := range 100 {
 		rules = changed(random, rules)
@@ -176,7 +177,7 @@ func randomPort(random *rand.Rand, service int) *proxy.ServicePort {
 // TestLocalTrafficOfTheNode checks that all rules follow the ranges of the node's pods.
 func TestLocalTrafficOfTheNode(t *testing.T) {
 	ns := netnstest.New(t)
-	b := New(Config{Table: "coracle-test", NetNS: int(ns), Local: Local{NodeRanges: true}, ClusterCIDRs: []netip.Prefix{podCIDR}})
+	b := New(Config{Table: "coracle-test", NetNS: int(ns), Local: proxy.Local{NodeRanges: true}, ClusterCIDRs: []netip.Prefix{proxytest.PodCIDR}})
 	rules := manyServices(3)
 	for _, list := range [][]netip.Prefix{nil, {netip.MustParsePrefix("2001:db8::/64"), netip.MustParsePrefix("10.9.7.0/24")}, {netip.MustParsePrefix("10.9.8.0/24")}} {
 		rules.PodCIDRs = list
@@ -204,10 +205,10 @@ func manyServices(n int) proxy.Rules {
 	for i := range n {
 		ports = append(ports, &proxy.ServicePort{
 			ClusterIP: netip.AddrFrom4([4]byte{10, 96, byte(i / 250), byte(1 + i%250)}), Port: 80,
-			Cluster: endpoints("10.9.1.3:8080", "10.9.1.4:8080"),
+			Cluster: proxytest.Endpoints("10.9.1.3:8080", "10.9.1.4:8080"),
 		})
 	}
-	return rulesOf(ports...)
+	return proxytest.RulesOf(ports...)
 }
 
 // withChange returns the rules with another endpoint of one Service.
@@ -231,7 +232,7 @@ func TestCostOfAChange(t *testing.T) {
 		before := manyServices(services)
 		table := newTable(own(), before)
 		next := withChange(before, 1)
-		c := costtest.Of(t, func() { table.follow(before, next, compare(before, next)) })
+		c := costtest.Of(t, func() { table.follow(before, next, proxy.Compare(before, next)) })
 		if len(table.was.chains) != 1 || len(table.is.chains) != 1 {
 			t.Errorf("with %d Services, chains of others are touched:\n%s\n%s", services, table.was, table.is)
 		}
@@ -250,10 +251,10 @@ func BenchmarkChange(b *testing.B) {
 			before := manyServices(services)
 			table := newTable(own(), before)
 			versions := []proxy.Rules{withChange(before, 1), withChange(before, 2)}
-			table.follow(before, versions[1], compare(before, versions[1]))
+			table.follow(before, versions[1], proxy.Compare(before, versions[1]))
 			for i := 0; b.Loop(); i++ {
 				from, to := versions[(i+1)%2], versions[i%2]
-				table.follow(from, to, compare(from, to))
+				table.follow(from, to, proxy.Compare(from, to))
 			}
 		})
 	}

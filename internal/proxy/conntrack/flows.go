@@ -1,4 +1,6 @@
-package nftables
+// Package conntrack keeps the kernel's connection table in step with a proxy's Rules,
+// whichever backend has applied them.
+package conntrack
 
 import (
 	"fmt"
@@ -10,19 +12,69 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
-// The kernel's connection table, not the rules, decides where an existing UDP
-// flow goes, as long as the client keeps sending. So this file deletes flows to
-// endpoints that are gone, and flows that began before there was an endpoint.
+// Config configures a Table.
+type Config struct {
+	// Settings are applied with the first rules, in the namespace of this process only.
+	// What they change is logged to Log.
+	Settings Settings
+	Log      klog.Logger
+	// Metrics gets metrics of the flows that are deleted; nil is none.
+	Metrics prometheus.Registerer
+	// IPv6 says that there are rules for IPv6, too.
+	IPv6 bool
+	// NetNS is the file descriptor of the network namespace; 0 means the namespace of
+	// this process.
+	NetNS int
+}
 
-// hasDatagrams reports whether a UDP port differs.
-func (d difference) hasDatagrams() bool {
-	return slices.ContainsFunc(d.services, func(name proxy.PortName) bool { return name.Protocol == v1.ProtocolUDP }) ||
-		slices.ContainsFunc(d.hostPorts, func(k proxy.LocalPort) bool { return k.Protocol == v1.ProtocolUDP })
+// Table is the kernel's connection table. One goroutine uses it.
+type Table struct {
+	stale  bool   // UDP flows may contradict the rules
+	track  func() // applies Config.Settings; nil once it was called
+	forget func(proxy.Rules) error
+	tell   func(f nft.Family, flows uint, took time.Duration) // of deleted flows; nil tells nobody
+}
+
+// New returns a Table. It changes nothing.
+func New(c Config) *Table {
+	t := &Table{}
+	if c.Metrics != nil {
+		t.tell = countFlows(c.Metrics)
+	}
+	if c.NetNS == 0 {
+		t.track = func() { c.Settings.Apply(c.Log) }
+	}
+	t.forget = func(rules proxy.Rules) error { return t.forgetStaleFlows(c, rules) }
+	return t
+}
+
+// Follow makes the connection table follow rules that have been applied. datagrams says
+// that rules for UDP may differ from the former ones. After an error, the next call
+// tries again.
+//
+// The connection table, not the rules, decides where an existing UDP flow goes, as long
+// as the client keeps sending. So Follow deletes flows to endpoints that are gone, and
+// flows that began before there was an endpoint.
+func (t *Table) Follow(rules proxy.Rules, datagrams bool) error {
+	if t.track != nil { // with the first rules the kernel begins to track connections
+		t.track()
+		t.track = nil
+	}
+	t.stale = t.stale || datagrams
+	if !t.stale {
+		return nil
+	}
+	if err := t.forget(rules); err != nil {
+		return err
+	}
+	t.stale = false
+	return nil
 }
 
 // udpEndpoints maps UDP frontends to their endpoints. Node and host ports have
@@ -103,21 +155,18 @@ func countFlows(r prometheus.Registerer) func(nft.Family, uint, time.Duration) {
 	}, labels)
 	r.MustRegister(took, deleted)
 	return func(f nft.Family, flows uint, d time.Duration) {
-		family := string(v1.IPv4Protocol)
-		if f.Size == 16 {
-			family = string(v1.IPv6Protocol)
-		}
+		family := string(f.IPFamily())
 		took.WithLabelValues(family).Observe(d.Seconds())
 		deleted.WithLabelValues(family).Add(float64(flows))
 	}
 }
 
-func (b *Backend) forgetStaleFlows(rules proxy.Rules) error {
+func (t *Table) forgetStaleFlows(c Config, rules proxy.Rules) error {
 	filter := datagramEndpoints(rules)
 	if len(filter.frontends)+len(filter.serviceCIDRs) == 0 {
 		return nil
 	}
-	if err := b.ForgetFlows(filter); err != nil {
+	if err := nft.ForgetFlows(c.NetNS, nft.Families(c.IPv6), filter, t.tell); err != nil {
 		return fmt.Errorf("forgetting stale UDP flows: %w", err)
 	}
 	return nil

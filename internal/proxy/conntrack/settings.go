@@ -1,4 +1,4 @@
-package nftables
+package conntrack
 
 import (
 	"os"
@@ -10,11 +10,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Conntrack are settings of the kernel's connection tracking. As in upstream, they
+// Settings are settings of the kernel's connection tracking. As in upstream, they
 // raise what the kernel has and lower nothing; 0 leaves a setting as it is. They are
 // those of this thread's network namespace. The kernel lets only the first one of a
 // machine change Max.
-type Conntrack struct {
+type Settings struct {
 	// Max is how many connections are tracked.
 	Max int
 	// TCPEstablished is how long idle TCP connections are known. TCPCloseWait is how
@@ -38,9 +38,9 @@ func newKernelFiles() kernelFiles {
 
 // Apply changes the kernel's settings. It logs what it changes and what it cannot
 // change: the proxy works without.
-func (c Conntrack) Apply(log klog.Logger) { c.apply(log, newKernelFiles()) }
+func (c Settings) Apply(log klog.Logger) { c.apply(log, newKernelFiles()) }
 
-func (c Conntrack) apply(log klog.Logger, files kernelFiles) {
+func (c Settings) apply(log klog.Logger, files kernelFiles) {
 	liberal := 0
 	if c.TCPBeLiberal {
 		liberal = 1

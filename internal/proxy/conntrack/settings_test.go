@@ -1,4 +1,4 @@
-package nftables
+package conntrack
 
 import (
 	"maps"
@@ -12,9 +12,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestConntrackSettings checks that settings are raised, never lowered, and that what
+// TestSettings checks that settings are raised, never lowered, and that what
 // the kernel does not have or does not let be changed keeps the others from nothing.
-func TestConntrackSettings(t *testing.T) {
+func TestSettings(t *testing.T) {
 	dir := t.TempDir()
 	files := kernelFiles{dir, filepath.Join(dir, "hashsize")}
 	for name, value := range map[string]string{
@@ -25,7 +25,7 @@ func TestConntrackSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	check := func(when string, c Conntrack, want string) {
+	check := func(when string, c Settings, want string) {
 		t.Helper()
 		c.apply(klog.Background(), files)
 		have := map[string]string{}
@@ -46,8 +46,8 @@ func TestConntrackSettings(t *testing.T) {
 			t.Errorf("%s: %s, want %s", when, text, want)
 		}
 	}
-	check("nothing", Conntrack{}, "16384 65536 0 60 432000 30")
-	all := Conntrack{Max: 131072, TCPEstablished: 24 * time.Hour, TCPCloseWait: time.Hour, TCPBeLiberal: true, UDP: time.Minute, UDPStream: time.Hour}
+	check("nothing", Settings{}, "16384 65536 0 60 432000 30")
+	all := Settings{Max: 131072, TCPEstablished: 24 * time.Hour, TCPCloseWait: time.Hour, TCPBeLiberal: true, UDP: time.Minute, UDPStream: time.Hour}
 	check("all", all, "32768 131072 1 3600 432000 60")
-	check("less", Conntrack{Max: 1000, TCPCloseWait: time.Minute}, "32768 131072 1 3600 432000 60")
+	check("less", Settings{Max: 1000, TCPCloseWait: time.Minute}, "32768 131072 1 3600 432000 60")
 }
