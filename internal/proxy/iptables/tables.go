@@ -1,0 +1,223 @@
+package iptables
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/order"
+	"github.com/coracle-io/coracle/internal/proxy"
+)
+
+// source is what a part was made from: a port of a Service, or a host port.
+type source struct {
+	service  proxy.PortName
+	hostPort proxy.LocalPort
+}
+
+// compare orders sources. A host port of one address comes before those of all.
+func (s source) compare(o source) int {
+	a, b := s.hostPort, o.hostPort
+	return cmp.Or(
+		cmp.Compare(s.service.Namespace, o.service.Namespace), cmp.Compare(s.service.Name, o.service.Name),
+		cmp.Compare(s.service.Port, o.service.Port), cmp.Compare(s.service.Protocol, o.service.Protocol),
+		order.FalseFirst(!a.Address.IsValid(), !b.Address.IsValid()), a.Address.Compare(b.Address),
+		cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol),
+	)
+}
+
+// tables are what the tables of one family are to hold. They are never changed.
+type tables struct {
+	settings settings
+	parts    map[source]*part
+	shared   map[string]chains
+}
+
+// newTables returns the tables for rules.
+func newTables(s settings, rules proxy.Rules) *tables {
+	t := &tables{settings: s, parts: map[source]*part{}}
+	for name := range rules.Services {
+		t.setService(rules, name)
+	}
+	for k := range rules.HostPorts {
+		t.setHostPort(rules, k)
+	}
+	t.shared = s.shared(t.inOrder(), rules.NodePortRanges)
+	return t
+}
+
+// follow returns the tables for other rules, which differ by d. It makes the parts that
+// changed, and takes the others over.
+func (t *tables) follow(rules proxy.Rules, d proxy.Difference) *tables {
+	next := &tables{settings: t.settings, parts: maps.Clone(t.parts)}
+	for _, name := range d.Services {
+		next.setService(rules, name)
+	}
+	for _, k := range d.HostPorts {
+		next.setHostPort(rules, k)
+	}
+	next.shared = next.settings.shared(next.inOrder(), rules.NodePortRanges)
+	return next
+}
+
+// has reports whether the tables are those of a family.
+func (t *tables) has(f v1.IPFamily) bool { return (f == v1.IPv4Protocol) == t.settings.is4 }
+
+func (t *tables) setService(rules proxy.Rules, name proxy.PortName) {
+	if !t.has(name.Family) {
+		return
+	}
+	if p := rules.Services[name]; p != nil {
+		t.parts[source{service: name}] = t.settings.ofService(name, p)
+	} else {
+		delete(t.parts, source{service: name})
+	}
+}
+
+func (t *tables) setHostPort(rules proxy.Rules, k proxy.LocalPort) {
+	if !t.has(k.Family) {
+		return
+	}
+	if to, ok := rules.HostPorts[k]; ok {
+		t.parts[source{hostPort: k}] = t.settings.ofHostPort(k, to)
+	} else {
+		delete(t.parts, source{hostPort: k})
+	}
+}
+
+// inOrder returns the parts in an order that does not depend on chance.
+func (t *tables) inOrder() []*part {
+	var list []*part
+	for _, s := range slices.SortedFunc(maps.Keys(t.parts), source.compare) {
+		list = append(list, t.parts[s])
+	}
+	return list
+}
+
+// size returns the number of rules in a table.
+func (t *tables) size(table string) int {
+	n := t.shared[table].size()
+	if table == nat {
+		for _, p := range t.parts {
+			n += p.own.size()
+		}
+	}
+	return n
+}
+
+func (c chains) size() (n int) {
+	for _, rules := range c {
+		n += len(rules)
+	}
+	return n
+}
+
+// change is what is to become of one table.
+type change struct {
+	// chains are made, or emptied, and filled with these rules.
+	chains chains
+	// commands are commands of iptables about built-in chains.
+	commands []string
+	// stale chains are removed.
+	stale []string
+}
+
+// changes are what is to become of the tables, by name.
+type changes map[string]*change
+
+func newChanges() changes {
+	return changes{mangle: {chains: chains{}}, filter: {chains: chains{}}, nat: {chains: chains{}}}
+}
+
+// replacing returns the changes that lead to t from whatever iptables-save has told.
+func (t *tables) replacing(s *saved) changes {
+	all := newChanges()
+	for table, shared := range t.shared {
+		maps.Copy(all[table].chains, shared)
+	}
+	for _, p := range t.parts {
+		maps.Copy(all[nat].chains, p.own)
+	}
+	for chain := range s.chains[nat] {
+		if _, wanted := all[nat].chains[chain]; !wanted && isOfPart(chain) {
+			all[nat].stale = append(all[nat].stale, chain)
+		}
+	}
+	for _, j := range t.settings.jumps() {
+		if !s.has(j) {
+			all[j.table].commands = append(all[j.table].commands, "-I "+j.from+" "+j.rule())
+		}
+	}
+	return all
+}
+
+// since returns the changes that lead from former tables with the same settings to t.
+func (t *tables) since(former *tables) changes {
+	all := newChanges()
+	for table, shared := range t.shared {
+		all[table].differ(former.shared[table], shared)
+	}
+	for s, p := range t.parts {
+		if old := former.parts[s]; old == nil {
+			all[nat].differ(nil, p.own)
+		} else if old != p {
+			all[nat].differ(old.own, p.own)
+		}
+	}
+	for s, old := range former.parts {
+		if t.parts[s] == nil {
+			all[nat].differ(old.own, nil)
+		}
+	}
+	return all
+}
+
+// differ adds what differs between chains.
+func (c *change) differ(before, next chains) {
+	for chain, rules := range next {
+		if old, existed := before[chain]; !existed || !slices.Equal(old, rules) {
+			c.chains[chain] = rules
+		}
+	}
+	for chain := range before {
+		if _, stays := next[chain]; !stays {
+			c.stale = append(c.stale, chain)
+		}
+	}
+}
+
+// input returns what iptables-restore reads to make the changes, nil if there are none.
+// Each table is one transaction. A chain loses its rules before any chain is removed,
+// so that none of those is in use.
+func (all changes) input() []byte {
+	var b bytes.Buffer
+	for _, table := range []string{mangle, filter, nat} {
+		c := all[table]
+		if len(c.chains)+len(c.commands)+len(c.stale) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "*%s\n", table)
+		names := slices.Sorted(maps.Keys(c.chains))
+		slices.Sort(c.stale)
+		for _, chain := range slices.Concat(names, c.stale) {
+			fmt.Fprintf(&b, ":%s - [0:0]\n", chain)
+		}
+		for _, command := range c.commands {
+			fmt.Fprintln(&b, command)
+		}
+		for _, chain := range names {
+			for _, rule := range c.chains[chain] {
+				fmt.Fprintf(&b, "-A %s %s\n", chain, rule)
+			}
+		}
+		for _, chain := range c.stale {
+			fmt.Fprintf(&b, "-X %s\n", chain)
+		}
+		b.WriteString("COMMIT\n")
+	}
+	return b.Bytes()
+}
