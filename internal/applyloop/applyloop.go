@@ -16,12 +16,16 @@ type Loop struct {
 	Changed <-chan struct{}
 	// Apply applies the newest rules.
 	Apply func() error
-	// Intact reports whether the kernel still holds what Apply wrote.
+	// Intact reports whether the kernel still holds what Apply wrote, as far as that is
+	// known.
 	Intact func() (bool, error)
 	// CheckPeriod is the interval of the calls of Intact. RetryPeriod is the wait
 	// after a failed Apply, unless the rules change before.
 	CheckPeriod time.Duration
 	RetryPeriod time.Duration
+	// MinPeriod is the least time from the start of an Apply to the next one. What
+	// changes meanwhile is applied together.
+	MinPeriod time.Duration
 }
 
 // Run calls Apply at once, and then as needed until ctx ends. Changes that arrive
@@ -38,13 +42,27 @@ func (l Loop) Run(ctx context.Context) {
 	}
 	for {
 		var retry <-chan time.Time
+		next := time.Now().Add(l.MinPeriod)
 		if err := l.Apply(); err != nil {
 			log.Error(err, "Applying rules failed; the kernel keeps the former ones; trying again", "in", l.RetryPeriod)
 			retry = time.After(l.RetryPeriod)
 		}
-		if !l.wait(ctx, check.C, retry) {
+		if !pause(ctx, time.Until(next)) || !l.wait(ctx, check.C, retry) {
 			return
 		}
+	}
+}
+
+// pause waits, not at all if d is not positive. It returns false if ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -66,7 +84,7 @@ func (l Loop) wait(ctx context.Context, check, retry <-chan time.Time) bool {
 	}
 }
 
-// lost reports whether the kernel certainly holds something else.
+// lost reports whether the kernel may hold something else.
 func (l Loop) lost(ctx context.Context) bool {
 	log := klog.FromContext(ctx)
 	intact, err := l.Intact()
@@ -75,7 +93,7 @@ func (l Loop) lost(ctx context.Context) bool {
 		return false
 	}
 	if !intact {
-		log.Info("The kernel's rules were changed by someone else; writing them again")
+		log.Info("The kernel may no longer hold the rules; writing them again")
 	}
 	return !intact
 }

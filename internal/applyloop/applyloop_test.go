@@ -94,3 +94,24 @@ func TestChecks(t *testing.T) {
 		k.expect(t, time.Minute, 2, "the kernel has the rules again")
 	})
 }
+
+func TestChangesWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kernel{changed: make(chan struct{}, 1)}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		loop := Loop{Name: "rules", Changed: k.changed, Apply: k.apply, Intact: k.intact, CheckPeriod: 3 * time.Second, RetryPeriod: time.Second, MinPeriod: 10 * time.Second}
+		go loop.Run(ctx)
+		k.expect(t, 0, 1, "at the start")
+		k.changed <- struct{}{}
+		k.expect(t, 9*time.Second, 1, "after a change soon after the start")
+		k.expect(t, time.Second, 2, "once the period is over")
+		k.expect(t, time.Minute, 2, "without a change")
+		k.changed <- struct{}{}
+		k.expect(t, 0, 3, "after a change that need not wait")
+		k.refused = errors.New("refused")
+		k.changed <- struct{}{}
+		k.expect(t, 10*time.Second, 4, "refused")
+		k.expect(t, 10*time.Second, 5, "refused again")
+	})
+}

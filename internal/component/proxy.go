@@ -24,6 +24,7 @@ import (
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
 	"github.com/coracle-io/coracle/internal/proxy/conntrack"
+	"github.com/coracle-io/coracle/internal/proxy/iptables"
 	"github.com/coracle-io/coracle/internal/proxy/localport"
 	"github.com/coracle-io/coracle/internal/proxy/nftables"
 )
@@ -39,7 +40,8 @@ type Proxy struct {
 	HealthzPort         int
 	MetricsPort         int
 	ConntrackMaxPerCore int32
-	// Table is the nftables table; each cluster on a machine has its own.
+	// Table is the nftables table, and in the mode iptables what marks the rules; each
+	// cluster on a machine has its own.
 	Table   string
 	Cleanup bool
 	// Reserved and NeighbourPorts are as in proxy.Config.
@@ -62,8 +64,8 @@ func NewProxy() *Proxy {
 // AddFlags binds the flags to fs.
 func (p *Proxy) AddFlags(fs *pflag.FlagSet) {
 	p.source.addFlags(fs, p.defaults(), cmp.Or(p.HealthzPort, healthzPort), cmp.Or(p.MetricsPort, metricsPort))
-	fs.StringVar(&p.Table, "nftables-table", p.Table, "name of the nftables table")
-	fs.BoolVar(&p.Cleanup, "cleanup", p.Cleanup, "remove the rules that a proxy left behind, and exit")
+	fs.StringVar(&p.Table, "nftables-table", p.Table, "name of the nftables table; in the mode iptables, mark of the rules")
+	fs.BoolVar(&p.Cleanup, "cleanup", p.Cleanup, "remove the rules that a proxy left behind in any mode, also kube-proxy in the mode iptables, and exit")
 	flagvalue.Is(fs, flagvalue.Table, "nftables-table")
 }
 
@@ -82,7 +84,7 @@ func (p *Proxy) load() (*proxySettings, error) { return p.source.load(p.defaults
 // Run proxies in a process of its own.
 func (p *Proxy) Run(ctx context.Context) error {
 	if p.Cleanup {
-		return p.RemoveRules()
+		return errors.Join(p.nftables().Remove(), p.iptables().Remove())
 	}
 	s, err := p.load()
 	if err != nil {
@@ -109,18 +111,24 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkPrograms(); err != nil {
+		return err
+	}
 	for _, warning := range s.warnings {
 		klog.FromContext(ctx).Info("Warning: " + warning)
 	}
 	counts := base.NewCounts(ctx)
 	counts.MustRegister(p.Collectors...)
-	backend := p.backend(ctx, s, counts.Registry)
 	c := proxy.Config{
-		Backend: backend, Families: []v1.IPFamily{v1.IPv4Protocol}, ClusterCIDRs: s.clusterCIDRs, NodePortAddresses: s.nodePorts, Ports: localport.New(),
+		Backend: p.backend(ctx, s, counts.Registry), Families: []v1.IPFamily{v1.IPv4Protocol}, ClusterCIDRs: s.clusterCIDRs, NodePortAddresses: s.nodePorts, Ports: localport.New(),
 		Reserved: p.Reserved, NeighbourPorts: p.NeighbourPorts, Mode: s.config.Mode, Metrics: counts.Registry, Pages: p.pages(s),
 	}
-	if backend.IPv6 {
+	if s.hasIPv6() {
 		c.Families = append(c.Families, v1.IPv6Protocol)
+	}
+	if s.config.Mode == configv1alpha1.ModeIPTables {
+		c.MinSyncPeriod, c.SyncPeriod = s.config.IPTables.MinSyncPeriod.Duration, s.config.IPTables.SyncPeriod.Duration
+		c.MostOfNamespace = iptables.MostOfNamespace
 	}
 	if err := errors.Join(c.HealthzAddress.Set(s.config.HealthzBindAddress), c.MetricsAddress.Set(s.config.MetricsBindAddress)); err != nil {
 		return err
@@ -140,10 +148,14 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	return base.Together(ctx, provider.Run, proxy.New(c).Run)
 }
 
-// Validate returns all errors in the flags and in the file of --config.
+// Validate returns all errors in the flags and in the file of --config, and one if a
+// program that the mode needs is missing.
 func (p *Proxy) Validate() error {
-	_, err := p.load()
-	return err
+	s, err := p.load()
+	if err != nil {
+		return err
+	}
+	return s.checkPrograms()
 }
 
 // OOMScoreAdj returns the OOM score adjustment of the proxy's process. The proxy
@@ -173,29 +185,82 @@ func (p *Proxy) Ports() ([]int, error) {
 	return ports, nil
 }
 
-// RemoveRules removes the rules of a proxy that has ended.
-func (p *Proxy) RemoveRules() error { return nftables.New(nftables.Config{Table: p.Table}).Remove() }
-
-func (p *Proxy) backend(ctx context.Context, s *proxySettings, r prometheus.Registerer) *nftables.Backend {
-	c := nftables.Config{
-		Table: p.Table, ClusterCIDRs: s.clusterCIDRs, MasqueradeAll: s.config.NFTables.MasqueradeAll, Mark: 1 << *s.config.NFTables.MasqueradeBit,
-		Conntrack: conntrackOf(&s.config.Conntrack, runtime.NumCPU()), Log: klog.FromContext(ctx), Metrics: r,
-	}
-	switch s.config.DetectLocalMode {
-	case configv1alpha1.LocalModeNodeCIDR:
-		c.Local.NodeRanges = true
-	case configv1alpha1.LocalModeBridgeInterface:
-		c.Local.Bridge = s.config.DetectLocal.BridgeInterface
-	case configv1alpha1.LocalModeInterfaceNamePrefix:
-		c.Local.InterfacePrefix = s.config.DetectLocal.InterfaceNamePrefix
-	}
-	c.IPv6 = slices.ContainsFunc(s.clusterCIDRs, func(r netip.Prefix) bool { return r.Addr().Is6() })
-	if s.config.DetectLocalMode != configv1alpha1.LocalModeClusterCIDR { // without ranges, nothing says what pods have
-		c.IPv6 = c.IPv6 || hasIPv6()
-	}
-	return nftables.New(c)
+// RemoveRules removes the rules of a proxy with this table that has ended, in any mode.
+// Those of kube-proxy stay.
+func (p *Proxy) RemoveRules() error {
+	return errors.Join(p.nftables().Remove(), p.iptables().RemoveOwn())
 }
 
+// nftables and iptables return backends that can remove the rules of the proxy.
+func (p *Proxy) nftables() *nftables.Backend { return nftables.New(nftables.Config{Table: p.Table}) }
+func (p *Proxy) iptables() *iptables.Backend { return iptables.New(iptables.Config{Owner: p.Table}) }
+
+// backend returns the backend of the mode. It removes what the other one has left.
+func (p *Proxy) backend(ctx context.Context, s *proxySettings, r prometheus.Registerer) proxy.Backend {
+	log, settings := klog.FromContext(ctx), conntrackOf(&s.config.Conntrack, runtime.NumCPU())
+	if t := &s.config.IPTables; s.config.Mode == configv1alpha1.ModeIPTables {
+		return &successor{log: log, remove: p.nftables().Remove, Backend: iptables.New(iptables.Config{
+			Owner: p.Table, ClusterCIDRs: s.clusterCIDRs, Local: s.local(), MasqueradeAll: t.MasqueradeAll, Mark: 1 << *t.MasqueradeBit,
+			SyncPeriod: t.SyncPeriod.Duration, Conntrack: settings, Log: log, Metrics: r, IPv6: s.hasIPv6(),
+		})}
+	}
+	t := &s.config.NFTables
+	return &successor{log: log, remove: p.iptables().RemoveOwn, Backend: nftables.New(nftables.Config{
+		Table: p.Table, ClusterCIDRs: s.clusterCIDRs, Local: s.local(), MasqueradeAll: t.MasqueradeAll, Mark: 1 << *t.MasqueradeBit,
+		Conntrack: settings, Log: log, Metrics: r, IPv6: s.hasIPv6(),
+	})}
+}
+
+// successor is a backend that removes the rules of the other mode as soon as its own are
+// there, so that Services are reachable all the time.
+type successor struct {
+	proxy.Backend
+	remove func() error // nil once it was called
+	log    klog.Logger
+}
+
+// Apply implements proxy.Backend. That the former rules cannot be removed does not keep
+// the new ones from being applied.
+func (s *successor) Apply(rules proxy.Rules) error {
+	if err := s.Backend.Apply(rules); err != nil || s.remove == nil {
+		return err
+	}
+	if err := s.remove(); err != nil {
+		s.log.Error(err, "The rules of another proxy mode cannot be removed; coracle proxy --cleanup removes them while no proxy runs")
+	}
+	s.remove = nil
+	return nil
+}
+
+// local returns by what the connections of pods are recognized.
+func (s *proxySettings) local() (l proxy.Local) {
+	switch s.config.DetectLocalMode {
+	case configv1alpha1.LocalModeNodeCIDR:
+		l.NodeRanges = true
+	case configv1alpha1.LocalModeBridgeInterface:
+		l.Bridge = s.config.DetectLocal.BridgeInterface
+	case configv1alpha1.LocalModeInterfaceNamePrefix:
+		l.InterfacePrefix = s.config.DetectLocal.InterfaceNamePrefix
+	}
+	return l
+}
+
+// hasIPv6 reports whether there are rules of IPv6.
+func (s *proxySettings) hasIPv6() bool {
+	if slices.ContainsFunc(s.clusterCIDRs, func(r netip.Prefix) bool { return r.Addr().Is6() }) {
+		return true
+	}
+	// Without ranges, nothing says what pods have.
+	return s.config.DetectLocalMode != configv1alpha1.LocalModeClusterCIDR && hasIPv6()
+}
+
+// checkPrograms returns an error if a program that the mode needs is missing.
+func (s *proxySettings) checkPrograms() error {
+	if s.config.Mode != configv1alpha1.ModeIPTables {
+		return nil
+	}
+	return iptables.Installed(s.hasIPv6())
+}
 // hasIPv6 reports whether the kernel has IPv6.
 func hasIPv6() bool {
 	_, err := os.Stat("/proc/net/if_inet6")

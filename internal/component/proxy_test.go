@@ -2,6 +2,8 @@ package component
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -16,8 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/flagvalue"
+	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
 )
 
@@ -99,13 +103,14 @@ func TestProxyFlags(t *testing.T) {
 	want.NodePortAddresses, want.BindAddress = []string{"192.0.2.0/24", "all"}, "192.0.2.7"
 	want.HealthzBindAddress, want.MetricsBindAddress, want.OOMScoreAdj = "192.0.2.7:10256", "", new(int32(-5))
 	want.Conntrack.MaxPerCore, want.Conntrack.UDPTimeout = new(int32(0)), metav1.Duration{Duration: 10 * time.Second}
+	want.IPTables.SyncPeriod = metav1.Duration{Duration: time.Second}
 	if diff := cmp.Diff(want, s.config); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if s.nodePorts.Bind != netip.MustParseAddr("192.0.2.7") || len(s.clusterCIDRs) != 1 {
 		t.Errorf("bound to %v, pods in %v", s.nodePorts.Bind, s.clusterCIDRs)
 	}
-	for _, warning := range []string{"--metrics-port is deprecated: use --metrics-bind-address", "--ipvs-scheduler has no effect: ", "--iptables-sync-period has no effect: "} {
+	for _, warning := range []string{"--metrics-port is deprecated: use --metrics-bind-address", "--ipvs-scheduler has no effect: ", "iptables has no effect: "} {
 		if !slices.ContainsFunc(s.warnings, func(w string) bool { return strings.HasPrefix(w, warning) }) {
 			t.Errorf("no warning %q in %q", warning, s.warnings)
 		}
@@ -196,7 +201,7 @@ func TestWrongProxyFiles(t *testing.T) {
 		"kind: KubeProxyConfiguration\n":                                          "want apiVersion: kubeproxy.config.k8s.io/v1alpha1",
 		proxyHead + "modus: nftables\n":                                           `unknown field "modus"`,
 		proxyHead + "mode: nftables\nmode: nftables\n":                            "already set in map",
-		proxyHead + "mode: iptables\n":                                            `mode: Unsupported value: "iptables": supported values: "nftables"`,
+		proxyHead + "mode: ipvs\n":                                                `mode: Unsupported value: "ipvs": supported values: "iptables", "nftables"`,
 		proxyHead + "bindAddress: here\n":                                         `bindAddress: Invalid value: "here": not a valid textual representation of an IP address`,
 		proxyHead + "healthzBindAddress: localhost:1\n":                           `healthzBindAddress: Invalid value: "localhost": must be a valid IP`,
 		proxyHead + "metricsBindAddress: 127.0.0.1:0\n":                           `metricsBindAddress: Invalid value: "0": must be a valid port`,
@@ -219,6 +224,16 @@ func TestWrongProxyFiles(t *testing.T) {
 	} {
 		if err := proxyWith(t, NewProxy(), "--config=FILE", text).Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", strings.TrimPrefix(text, proxyHead), err, want)
+		}
+	}
+}
+
+// Names of interfaces are written into rules.
+func TestWrongPodInterfaces(t *testing.T) {
+	for _, name := range []string{"a b", "a/b", `a"b`, "a\nb", "é"} {
+		text := fmt.Sprintf("%sdetectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: %q}\n", proxyHead, name)
+		if err := proxyWith(t, NewProxy(), "--config=FILE", text).Validate(); err == nil || !strings.Contains(err.Error(), "must be the name of a network interface") {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 }
@@ -308,5 +323,100 @@ func TestProxyConfigurationIsShown(t *testing.T) {
 	again.config.Logging = s.config.Logging
 	if diff := cmp.Diff(s.config, again.config); diff != "" {
 		t.Errorf("(-first +again):\n%s", diff)
+	}
+}
+
+// In the mode iptables its flags have their effect, and node ports answer at all
+// addresses unless others are chosen.
+func TestProxyModeIPTables(t *testing.T) {
+	s, err := proxyWith(t, NewProxy(), "--proxy-mode=iptables --cluster-cidr=10.0.0.0/8 --masquerade-all --iptables-masquerade-bit=15 --iptables-sync-period=1m "+
+		"--iptables-min-sync-period=0s", "").load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := configv1alpha1.Defaults()
+	want.Mode, want.ClusterCIDR, want.NodePortAddresses = "iptables", "10.0.0.0/8", nil
+	want.IPTables.MasqueradeAll, want.IPTables.MasqueradeBit = true, new(int32(15))
+	want.IPTables.SyncPeriod, want.IPTables.MinSyncPeriod = metav1.Duration{Duration: time.Minute}, metav1.Duration{}
+	if diff := cmp.Diff(want, s.config); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(s.warnings) != 1 || !strings.HasPrefix(s.warnings[0], "nodePortAddresses is unset: ") {
+		t.Errorf("warnings %q", s.warnings)
+	}
+	const file = proxyHead + "clusterCIDR: 10.0.0.0/8\nmode: iptables\n"
+	for _, c := range []struct {
+		line, text string
+		loopback   bool
+		addresses  []string
+		warnings   int
+	}{
+		{"--config=FILE", file, true, nil, 1},
+		{"--config=FILE", file + "iptables: {localhostNodePorts: false}\n", false, nil, 1},
+		{"--config=FILE", file + "nodePortAddresses: [primary]\n", false, []string{"primary"}, 0},
+		{"--config=FILE", file + "nodePortAddresses: [primary, localhost]\n", true, []string{"primary", "localhost"}, 0},
+		{"--config=FILE", file + "nodePortAddresses: [primary]\niptables: {snatNodeInternalIP: true}\nnftables: {masqueradeAll: true}\n", false, []string{"primary"}, 2},
+		{"--config=FILE", proxyHead + "clusterCIDR: 10.0.0.0/8\nnodePortAddresses: [all]\n", false, []string{"all"}, 0},
+		{"--cluster-cidr=10.0.0.0/8 --proxy-mode=iptables --nodeport-addresses=127.0.0.0/8,192.0.2.0/24,::/0", "", true, []string{"127.0.0.0/8", "192.0.2.0/24", "::/0"}, 0},
+		{"--cluster-cidr=10.0.0.0/8 --proxy-mode=iptables --nodeport-addresses=all --iptables-localhost-nodeports=false", "", false, []string{"all"}, 0},
+	} {
+		s, err := proxyWith(t, NewProxy(), c.line, c.text).load()
+		if err != nil {
+			t.Errorf("%s: %v", c.line, err)
+			continue
+		}
+		if s.nodePorts.Loopback != c.loopback || !slices.Equal(s.config.NodePortAddresses, c.addresses) || len(s.warnings) != c.warnings {
+			t.Errorf("%s %s: loopback addresses %v, addresses %v, warnings %q", c.line, c.text, s.nodePorts.Loopback, s.config.NodePortAddresses, s.warnings)
+		}
+	}
+}
+
+// Without the programs of the mode iptables, the proxy does not start, and says what to
+// install.
+func TestProxyModeWithoutPrograms(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	p := proxyWith(t, NewProxy(), "--proxy-mode=iptables --cluster-cidr=10.0.0.0/8", "")
+	for name, err := range map[string]error{"Validate": p.Validate(), "RunWith": p.RunWith(t.Context(), nil)} {
+		if err == nil || !strings.Contains(err.Error(), "install the package iptables") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := proxyWith(t, NewProxy(), "--cluster-cidr=10.0.0.0/8", "").Validate(); err != nil {
+		t.Errorf("the mode nftables needs no program: %v", err)
+	}
+}
+
+// backendOf counts the calls of Apply.
+type backendOf struct {
+	proxy.Backend
+	applied int
+	err     error
+}
+
+func (b *backendOf) Apply(proxy.Rules) error {
+	b.applied++
+	return b.err
+}
+
+// The rules of the former mode go once those of the new one are there, and what keeps
+// them from going is no error of the new ones.
+func TestFormerProxyMode(t *testing.T) {
+	refused := errors.New("refused")
+	b, removed := &backendOf{err: refused}, 0
+	s := &successor{Backend: b, log: klog.Background(), remove: func() error {
+		removed++
+		return refused
+	}}
+	if err := s.Apply(proxy.Rules{}); !errors.Is(err, refused) || removed != 0 {
+		t.Errorf("removed the former rules %d times before there are new ones: %v", removed, err)
+	}
+	b.err = nil
+	for range 2 {
+		if err := s.Apply(proxy.Rules{}); err != nil || removed != 1 {
+			t.Errorf("removed the former rules %d times: %v", removed, err)
+		}
+	}
+	if b.applied != 3 {
+		t.Errorf("applied %d times", b.applied)
 	}
 }

@@ -93,6 +93,7 @@ func (o *proxySource) load(defaults *configv1alpha1.KubeProxyConfiguration) (*pr
 	if a, err := netip.ParseAddr(s.config.BindAddress); err == nil && !a.IsUnspecified() {
 		s.nodePorts.Bind = a.Unmap()
 	}
+	s.nodePorts.Loopback = s.config.Mode == configv1alpha1.ModeIPTables && *s.config.IPTables.LocalhostNodePorts && s.nodePorts.HasLoopback()
 	if s.clusterCIDRs, err = configv1alpha1.ParseCIDRs(s.config.ClusterCIDR); err != nil {
 		return nil, err
 	}
@@ -115,8 +116,12 @@ func (o *proxySource) merge(s *proxySettings, defaults *configv1alpha1.KubeProxy
 			}
 			file.HostnameOverride = name
 		}
+		addresses := file.NodePortAddresses
 		file.Fill(defaults)
 		c = file
+		if len(addresses) == 0 && c.Mode == configv1alpha1.ModeIPTables {
+			c.NodePortAddresses = nil // all of them, in this mode
+		}
 		var own []*fieldValue
 		for _, v := range o.fields {
 			switch {
@@ -132,8 +137,9 @@ func (o *proxySource) merge(s *proxySettings, defaults *configv1alpha1.KubeProxy
 		}
 	case o.flags != nil:
 		c = new(*o.flags)
+		o.adaptToMode(c)
 	}
-	if len(c.NodePortAddresses) == 0 {
+	if len(c.NodePortAddresses) == 0 && c.Mode != configv1alpha1.ModeIPTables {
 		c.NodePortAddresses = defaults.NodePortAddresses
 	}
 	for _, server := range []struct {
@@ -161,6 +167,17 @@ func (o *proxySource) merge(s *proxySettings, defaults *configv1alpha1.KubeProxy
 	})
 	s.config = c
 	return nil
+}
+
+// adaptToMode changes what the flags say where they mean the mode, and not a field.
+func (o *proxySource) adaptToMode(c *configv1alpha1.KubeProxyConfiguration) {
+	if c.Mode != configv1alpha1.ModeIPTables {
+		return
+	}
+	c.IPTables.MasqueradeAll, c.NFTables.MasqueradeAll = c.NFTables.MasqueradeAll, false
+	if !o.given("nodeport-addresses") {
+		c.NodePortAddresses = nil // all of them, in this mode
+	}
 }
 
 // listenAt returns an address with a port, or "" if the port is 0.
@@ -209,19 +226,24 @@ func (s *proxySettings) withoutEffect() (warnings []string) {
 		other   = "has no effect: it is about another mode"
 		windows = "has no effect: it is about Windows"
 	)
+	type setting struct{ path, why string }
+	ofMode := []setting{{"iptables", other}, {"ipvs", other}, {"nftables.syncPeriod", watched}, {"nftables.minSyncPeriod", watched}}
+	if s.config.Mode == configv1alpha1.ModeIPTables {
+		ofMode = []setting{{"iptables.snatNodeInternalIP", "has no effect: masquerading takes the address of the interface"}, {"ipvs", other}, {"nftables", other}}
+	}
 	defaults := reflect.ValueOf(configv1alpha1.Defaults())
-	for _, setting := range []struct{ path, why string }{
+	for _, setting := range slices.Concat([]setting{
 		{"clientConnection.qps", client}, {"clientConnection.burst", client},
 		{"clientConnection.contentType", "has no effect: the client uses protobuf"},
 		{"clientConnection.acceptContentTypes", "has no effect: the client uses protobuf"},
 		{"logging.format", logs}, {"logging.verbosity", logs}, {"logging.vmodule", logs},
 		{"bindAddressHardFail", hardFail},
 		{"showHiddenMetricsForVersion", "has no effect: all metrics are served"},
-		{"iptables", other}, {"ipvs", other},
-		{"nftables.syncPeriod", watched}, {"nftables.minSyncPeriod", watched}, {"configSyncPeriod", watched},
+	}, ofMode, []setting{
+		{"configSyncPeriod", watched},
 		{"winkernel", windows}, {"windowsRunAsService", windows},
 		{"portRange", "has no effect: no mode uses it any more"},
-	} {
+	}) {
 		own, usual := fieldAt(reflect.ValueOf(s.config), setting.path), fieldAt(defaults, setting.path)
 		if !reflect.DeepEqual(own.Interface(), usual.Interface()) {
 			warnings = append(warnings, setting.path+" "+setting.why)
@@ -235,8 +257,11 @@ func (s *proxySettings) incomplete() (warnings []string) {
 	if s.config.DetectLocalMode == configv1alpha1.LocalModeClusterCIDR && s.config.ClusterCIDR == "" {
 		warnings = append(warnings, "detectLocalMode is ClusterCIDR, but there is no clusterCIDR: no connections to cluster IPs are masqueraded")
 	}
-	if slices.Contains(s.config.NodePortAddresses, "localhost") {
+	if slices.Contains(s.config.NodePortAddresses, "localhost") && !s.nodePorts.Loopback {
 		warnings = append(warnings, "nodePortAddresses: localhost has no effect: node ports do not answer at loopback addresses")
+	}
+	if len(s.config.NodePortAddresses) == 0 {
+		warnings = append(warnings, "nodePortAddresses is unset: NodePort connections will be accepted on all local IPs; consider --nodeport-addresses=primary")
 	}
 	ranges := proxy.NodePortRanges(s.nodePorts.Ranges)
 	if s.nodePorts.Primary || len(ranges) == 0 {

@@ -16,13 +16,17 @@ func proxyFields() []fieldFlag {
 		{"metrics-bind-address", "metricsBindAddress", textField, "address and port of /metrics; empty disables it"},
 		{"profiling", "enableProfiling", boolField, "serve profiles at /debug/pprof/ of --metrics-bind-address"},
 		{"feature-gates", "featureGates", boolMapField, "feature gates to enable or disable, such as NAME=true"},
-		{"proxy-mode", "mode", textField, "proxy mode: only nftables"},
+		{"proxy-mode", "mode", textField, "proxy mode: nftables, or iptables, which needs the package iptables"},
 		{"masquerade-all", "nftables.masqueradeAll", boolField, "masquerade all connections to cluster IPs"},
+		{"iptables-masquerade-bit", "iptables.masqueradeBit", numberField, "number of the bit of the packet mark for connections to masquerade, 0 to 31, in the mode iptables"},
+		{"iptables-localhost-nodeports", "iptables.localhostNodePorts", boolField, "let node ports of IPv4 answer at loopback addresses, too, in the mode iptables and if --nodeport-addresses has them"},
+		{"iptables-sync-period", "iptables.syncPeriod", durationField, "interval at which the mode iptables looks for rules that others have removed"},
+		{"iptables-min-sync-period", "iptables.minSyncPeriod", durationField, "least time between two changes of the rules in the mode iptables; 0 applies each change at once"},
 		{"detect-local-mode", "detectLocalMode", textField, "by what connections of pods are recognized, which are not masqueraded: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix"},
 		{"pod-bridge-interface", "detectLocal.bridgeInterface", textField, "interface of pods, for the mode BridgeInterface"},
 		{"pod-interface-name-prefix", "detectLocal.interfaceNamePrefix", textField, "what the names of the interfaces of pods begin with, for the mode InterfaceNamePrefix"},
 		{"cluster-cidr", "clusterCIDR", textField, "CIDR of pod IPs, or one of each family, for the mode ClusterCIDR"},
-		{"nodeport-addresses", "nodePortAddresses", listField, "addresses of the node at which node ports answer: CIDRs, primary (the node's primary addresses, by its object) or all; never loopback addresses"},
+		{"nodeport-addresses", "nodePortAddresses", listField, "addresses of the node at which node ports answer: CIDRs, primary (the node's primary addresses, by its object) or all; in the mode iptables all by default, with loopback addresses (--iptables-localhost-nodeports)"},
 		{"oom-score-adj", "oomScoreAdj", numberField, "OOM score adjustment of the proxy's process, -1000 to 1000"},
 		{"conntrack-max-per-core", "conntrack.maxPerCore", numberField, "connections that the kernel tracks for each processor, at most 1,048,576 together; 0 leaves its limit, also --conntrack-min"},
 		{"conntrack-min", "conntrack.min", numberField, "connections that the kernel tracks at least"},
@@ -45,7 +49,7 @@ func proxyKinds(fs *pflag.FlagSet) {
 	flagvalue.Is(fs, flagvalue.Interface, "pod-bridge-interface", "pod-interface-name-prefix")
 	flagvalue.Is(fs, flagvalue.NodePorts, "nodeport-addresses")
 	flagvalue.Is(fs, flagvalue.Number, "oom-score-adj")
-	flagvalue.OneOf(fs, "proxy-mode", "nftables")
+	flagvalue.OneOf(fs, "proxy-mode", "nftables", "iptables")
 	flagvalue.OneOf(fs, "detect-local-mode", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 }
 
@@ -54,10 +58,9 @@ func proxyKinds(fs *pflag.FlagSet) {
 func ignoredProxyFlags() *pflag.FlagSet {
 	fs := ignoredLogFlags()
 	const (
-		iptables = "has no effect: it is about the mode iptables"
-		ipvs     = "has no effect: it is about the mode ipvs"
-		client   = "has no effect: the client has no such limit"
-		machine  = "has no effect: it is not the proxy that describes the machine"
+		ipvs    = "has no effect: it is about the mode ipvs"
+		client  = "has no effect: the client has no such limit"
+		machine = "has no effect: it is not the proxy that describes the machine"
 	)
 	for name, why := range map[string]string{
 		"ipvs-scheduler": ipvs, "kube-api-content-type": "has no effect: the client uses protobuf",
@@ -66,18 +69,17 @@ func ignoredProxyFlags() *pflag.FlagSet {
 		fs.String(name, "", why)
 	}
 	for name, why := range map[string]string{
-		"iptables-localhost-nodeports": iptables, "ipvs-strict-arp": ipvs, "bind-address-hard-fail": hardFail,
+		"ipvs-strict-arp": ipvs, "bind-address-hard-fail": hardFail,
 	} {
 		fs.Bool(name, false, why)
 	}
 	for name, why := range map[string]string{
-		"iptables-sync-period": iptables, "iptables-min-sync-period": iptables, "ipvs-sync-period": ipvs, "ipvs-min-sync-period": ipvs,
+		"ipvs-sync-period": ipvs, "ipvs-min-sync-period": ipvs,
 		"ipvs-tcp-timeout": ipvs, "ipvs-tcpfin-timeout": ipvs, "ipvs-udp-timeout": ipvs, "config-sync-period": watched,
 	} {
 		fs.Duration(name, 0, why)
 	}
 	fs.StringSlice("ipvs-exclude-cidrs", nil, ipvs)
-	fs.Int("iptables-masquerade-bit", 0, iptables)
 	fs.Int("kube-api-burst", 0, client)
 	fs.Float32("kube-api-qps", 0, client)
 	flagvalue.Is(fs, flagvalue.Path, "boot-id-file", "machine-id-file")

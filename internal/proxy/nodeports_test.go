@@ -135,3 +135,38 @@ func TestHealthCheckNodePortAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestLoopbackAmongNodePortAddresses checks which addresses have those of loopback.
+func TestLoopbackAmongNodePortAddresses(t *testing.T) {
+	for _, c := range []struct {
+		list []string
+		want bool
+	}{
+		{nil, true},
+		{[]string{"all"}, true},
+		{[]string{"localhost"}, true},
+		{[]string{"127.0.0.0/16"}, true},
+		{[]string{"2001:db8::/64"}, true}, // no range of IPv4 means all
+		{[]string{"192.0.2.0/24"}, false},
+		{[]string{"primary"}, false},
+		{[]string{"primary", "localhost"}, true},
+	} {
+		n, err := ParseNodePortAddresses(c.list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.HasLoopback(); got != c.want {
+			t.Errorf("%v has loopback addresses: %v, want %v", c.list, got, c.want)
+		}
+	}
+	s := newState("n1")
+	s.nodePorts.Loopback = true
+	rules := s.rules(s.localNode())
+	if !rules.LoopbackNodePorts {
+		t.Error("the rules do not say that node ports answer at loopback addresses")
+	}
+	rules.Services = map[PortName]*ServicePort{{Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}: {NodePort: 30080}}
+	if list := wants(rules, s.localNode()); len(list) != 1 || !list[0].claim.Loopback {
+		t.Errorf("programs at loopback addresses do not count: %v", list)
+	}
+}

@@ -158,7 +158,7 @@ func (p *permitter) report(list []*want) {
 	for _, service := range p.state.left() {
 		c := conflict{owner: service.UID}
 		if !p.conflicts[c] && p.events != nil {
-			p.events.Eventf(service, v1.EventTypeWarning, "ServiceTooLarge", "Not served on node %s: the Services of the namespace have more than %d ports, endpoints of ports and external addresses", p.nodeName, mostOfNamespace)
+			p.events.Eventf(service, v1.EventTypeWarning, "ServiceTooLarge", "Not served on node %s: the Services of the namespace have more than %d ports, endpoints of ports and external addresses", p.nodeName, p.state.mostOfNamespace)
 		}
 		conflicts[c] = true
 	}

@@ -2,7 +2,7 @@
 // computes Rules, a value, from Services, EndpointSlices and the node's pods. A
 // Backend applies each new value to the kernel.
 //
-//	informers ──changed Service──► state ──Rules──► permitter ──Rules──► Backend (nftables, ...)
+//	informers ──changed Service──► state ──Rules──► permitter ──Rules──► Backend (nftables, iptables)
 //	                                 │                  │                   one transaction
 //	  only what changed is computed again       Ports: what others          of the difference
 //	                                            have on this node
@@ -29,14 +29,15 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Backend applies Rules to the kernel. One goroutine uses it.
+// Backend applies Rules to the kernel: package nftables in one transaction, package
+// iptables in one for each family and table. One goroutine uses it.
 type Backend interface {
-	// Apply changes the kernel from the Rules of the last successful Apply to
-	// rules, entirely or not at all. The first Apply replaces what an earlier
-	// process left.
+	// Apply changes the kernel from the Rules of the last Apply to rules. After an
+	// error, the kernel may hold either in a part that is applied alone, and the next
+	// Apply rewrites it. The first Apply replaces what an earlier process left.
 	Apply(rules Rules) error
-	// Intact reports whether the kernel still holds what Apply wrote. If not,
-	// the next Apply rewrites everything.
+	// Intact reports whether the kernel still holds what Apply wrote, as far as that is
+	// known. If not, the next Apply rewrites everything.
 	Intact() (bool, error)
 	// Remove removes everything from the kernel.
 	Remove() error
@@ -81,6 +82,13 @@ type Config struct {
 	// failure, 1 s by default.
 	CheckPeriod time.Duration
 	RetryPeriod time.Duration
+	// MinSyncPeriod is the least time between two Applies. A change that has waited for
+	// twice SyncPeriod to be applied makes the proxy unhealthy; 0 means a minute.
+	MinSyncPeriod time.Duration
+	SyncPeriod    time.Duration
+	// MostOfNamespace bounds the Services of a namespace that a node serves, in ports,
+	// endpoints of ports and external addresses. 0 means 500,000.
+	MostOfNamespace int
 }
 
 // Proxy is the Service proxy of a node.
@@ -112,6 +120,12 @@ func New(config Config) *Proxy {
 		config.Families = []v1.IPFamily{v1.IPv4Protocol}
 	}
 	p := &Proxy{config: config, state: newState(config.NodeName), health: newHealth(), full: true}
+	if config.SyncPeriod > 0 {
+		p.health.timeout = 2 * config.SyncPeriod
+	}
+	if config.MostOfNamespace > 0 {
+		p.state.mostOfNamespace = config.MostOfNamespace
+	}
 	p.metrics = newMetrics(config.Metrics, p.state, config.Families)
 	p.state.nodePorts = config.NodePortAddresses
 	p.permit = &permitter{
@@ -199,7 +213,7 @@ func (p *Proxy) applyLoop(ctx context.Context, localHealth func(Rules)) {
 			p.full = p.full || err == nil && !intact
 			return intact, err
 		},
-		CheckPeriod: p.config.CheckPeriod, RetryPeriod: p.config.RetryPeriod,
+		CheckPeriod: p.config.CheckPeriod, RetryPeriod: p.config.RetryPeriod, MinPeriod: p.config.MinSyncPeriod,
 	}.Run(ctx)
 }
 

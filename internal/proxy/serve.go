@@ -21,17 +21,20 @@ import (
 )
 
 // health reports whether the kernel follows the API: no change has waited to be
-// applied for longer than healthTimeout.
+// applied for longer than timeout.
 type health struct {
+	timeout time.Duration
+
 	mu          sync.Mutex // guards the following
 	pending     time.Time  // since when a change waits; zero is none
 	lastUpdated time.Time
 	ineligible  bool // the node is about to be deleted
 }
 
+// healthTimeout is how long a change may wait by default.
 const healthTimeout = time.Minute
 
-func newHealth() *health { return &health{} }
+func newHealth() *health { return &health{timeout: healthTimeout} }
 
 func (h *health) queued() {
 	h.mu.Lock()
@@ -70,7 +73,7 @@ func (h *health) healthy() bool {
 
 // isHealthy is healthy for a caller that holds the mutex.
 func (h *health) isHealthy(now time.Time) bool {
-	return !h.lastUpdated.IsZero() && (h.pending.IsZero() || now.Sub(h.pending) < healthTimeout)
+	return !h.lastUpdated.IsZero() && (h.pending.IsZero() || now.Sub(h.pending) < h.timeout)
 }
 
 // healthz answers load balancers, which must not use a node that is about to be

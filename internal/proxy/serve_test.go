@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -133,4 +135,22 @@ func TestNodeToBeDeletedIsNotEligible(t *testing.T) {
 			t.Errorf("%s: /livez answers %d %s", name, code, body)
 		}
 	}
+}
+
+// TestHealthDependsOnTheSyncPeriod checks that a proxy is healthy while a change waits
+// for no longer than two periods.
+func TestHealthDependsOnTheSyncPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{NodeName: "n1", SyncPeriod: time.Hour})
+		p.health.applied()
+		p.health.queued()
+		time.Sleep(2*time.Hour - time.Second)
+		if !p.health.healthy() {
+			t.Error("unhealthy before two periods are over")
+		}
+		time.Sleep(2 * time.Second)
+		if p.health.healthy() {
+			t.Error("healthy after two periods")
+		}
+	})
 }

@@ -9,10 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mostOfNamespace bounds the Services of a namespace that a node serves: their sizes
-// together. A Service has as many elements in the kernel as the product of its ports
-// and endpoints, and an object has room for tens of thousands of ports. All Services
-// are in one transaction, so that those of one namespace must not make it too large.
+// mostOfNamespace is the default of Config.MostOfNamespace, which bounds the sizes of
+// the Services of a namespace together. A Service has as many elements in the kernel as
+// the product of its ports and endpoints, and an object has room for tens of thousands
+// of ports. All Services are in one transaction, so that those of one namespace must not
+// make it too large.
 const mostOfNamespace = 500_000
 
 // affinitySize is how many elements the set and the chain count as that an endpoint
@@ -52,7 +53,7 @@ func (s *state) setSize(name types.NamespacedName, size int) {
 func (s *state) tooLarge() map[types.NamespacedName]bool {
 	over := map[string]bool{}
 	for namespace, sum := range s.sums {
-		if sum > mostOfNamespace {
+		if sum > s.mostOfNamespace {
 			over[namespace] = true
 		}
 	}
@@ -70,7 +71,7 @@ func (s *state) tooLarge() map[types.NamespacedName]bool {
 	})
 	excess, fit := map[types.NamespacedName]bool{}, map[string]int{}
 	for _, name := range names {
-		if fit[name.Namespace]+s.sizes[name] > mostOfNamespace {
+		if fit[name.Namespace]+s.sizes[name] > s.mostOfNamespace {
 			excess[name] = true
 			continue
 		}

@@ -59,3 +59,20 @@ func TestServicesOfANamespaceAreBounded(t *testing.T) {
 		t.Errorf("events again: %q", list)
 	}
 }
+
+// A backend can have a smaller bound.
+func TestBoundOfTheBackend(t *testing.T) {
+	p := New(Config{NodeName: "n1", MostOfNamespace: 3})
+	for i := range 5 {
+		s := service(func(*v1.ServiceSpec) {})
+		s.Name, s.UID, s.CreationTimestamp = fmt.Sprint("s", i), types.UID(fmt.Sprint(i)), metav1.Unix(int64(i), 0)
+		p.state.setService(s)
+	}
+	served := map[string]bool{}
+	for name := range p.permit.rules(t.Context()).Services {
+		served[name.Name] = true
+	}
+	if len(served) != 3 || served["s3"] || served["s4"] {
+		t.Errorf("served %v, want the three oldest", served)
+	}
+}

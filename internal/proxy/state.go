@@ -55,6 +55,8 @@ type state struct {
 	// excess are the Services that the last Rules leave out, because those of their
 	// namespace are too large together.
 	excess map[types.NamespacedName]bool
+	// mostOfNamespace is as in Config.
+	mostOfNamespace int
 }
 
 func newState(nodeName string) *state {
@@ -76,6 +78,8 @@ func newState(nodeName string) *state {
 		sizes:          map[types.NamespacedName]int{},
 		sums:           map[string]int{},
 		ports:          map[PortName]*ServicePort{},
+
+		mostOfNamespace: mostOfNamespace,
 	}
 }
 
@@ -363,7 +367,7 @@ func (s *state) portsOf(name types.NamespacedName) map[PortName]*ServicePort {
 	}
 	size := sizeOf(service, list)
 	s.setSize(name, size)
-	if size > mostOfNamespace {
+	if size > s.mostOfNamespace {
 		return nil
 	}
 	return serviceRules(service, list, s.node)

@@ -3,7 +3,7 @@
 //
 //	file ──Decode──► what the file says ──Fill──► with defaults ──Validate──► component.Proxy
 //
-// Fields, defaults and rules are kube-proxy's in the mode nftables, the only one here
+// Fields, defaults and rules are kube-proxy's, except that the default mode is nftables
 // (https://kubernetes.io/docs/reference/config-api/kube-proxy-config.v1alpha1/).
 package configv1alpha1
 
@@ -64,12 +64,17 @@ type KubeProxyConfiguration struct {
 
 // IPTables are the settings of the mode iptables.
 type IPTables struct {
-	MasqueradeBit      *int32          `json:"masqueradeBit"`
-	MasqueradeAll      bool            `json:"masqueradeAll"`
-	LocalhostNodePorts *bool           `json:"localhostNodePorts"`
-	SNATNodeInternalIP *bool           `json:"snatNodeInternalIP"`
-	SyncPeriod         metav1.Duration `json:"syncPeriod"`
-	MinSyncPeriod      metav1.Duration `json:"minSyncPeriod"`
+	// MasqueradeBit and MasqueradeAll are as in NFTables.
+	MasqueradeBit *int32 `json:"masqueradeBit"`
+	MasqueradeAll bool   `json:"masqueradeAll"`
+	// LocalhostNodePorts makes node ports of IPv4 answer at loopback addresses, if these
+	// are among the NodePortAddresses.
+	LocalhostNodePorts *bool `json:"localhostNodePorts"`
+	SNATNodeInternalIP *bool `json:"snatNodeInternalIP"`
+	// SyncPeriod is the interval at which lost rules are looked for, MinSyncPeriod the
+	// least time between two changes of the rules.
+	SyncPeriod    metav1.Duration `json:"syncPeriod"`
+	MinSyncPeriod metav1.Duration `json:"minSyncPeriod"`
 }
 
 // IPVS are the settings of the mode ipvs.
@@ -135,5 +140,8 @@ const (
 	LocalModeInterfaceNamePrefix = "InterfaceNamePrefix"
 )
 
-// ModeNFTables is the only value of Mode.
-const ModeNFTables = "nftables"
+// The values of Mode.
+const (
+	ModeNFTables = "nftables"
+	ModeIPTables = "iptables"
+)

@@ -3,6 +3,7 @@ package configv1alpha1
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,8 +43,8 @@ func Validate(c *KubeProxyConfiguration) error {
 
 // validateMode checks the mode, and the settings of the modes.
 func validateMode(c *KubeProxyConfiguration) (errs field.ErrorList) {
-	if c.Mode != ModeNFTables {
-		errs = append(errs, field.NotSupported(field.NewPath("mode"), c.Mode, []string{ModeNFTables}))
+	if modes := []string{ModeIPTables, ModeNFTables}; !slices.Contains(modes, c.Mode) {
+		errs = append(errs, field.NotSupported(field.NewPath("mode"), c.Mode, modes))
 	}
 	for _, m := range []struct {
 		name              string
@@ -175,6 +176,8 @@ func validateInterface(name string, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, name, "must not be empty")}
 	case len(name) > longestInterface:
 		return field.ErrorList{field.TooLong(path, name, longestInterface)}
+	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/"\`, r) }):
+		return field.ErrorList{field.Invalid(path, name, "must be the name of a network interface")}
 	}
 	return nil
 }
