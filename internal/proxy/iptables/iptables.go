@@ -279,13 +279,12 @@ func (b *Backend) removeOf(f family, may func(*saved) bool) error {
 	if err != nil || !may(existing) {
 		return err
 	}
-	if err := b.restore(f, existing.removing().input()); err != nil {
-		return err
+	if f.is4() && existing.guards() { // otherwise it was not set, or not by us
+		if err := b.setRouteLocalnet("0"); err != nil {
+			return err
+		}
 	}
-	if f.is4() && existing.owner != "" && existing.chains[filter][firewall] { // which has guarded it
-		return b.setRouteLocalnet("0")
-	}
-	return nil
+	return b.restore(f, existing.removing().input())
 }
 
 // isOfOther reports whether the rules are marked as those of another owner.

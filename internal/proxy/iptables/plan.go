@@ -56,10 +56,14 @@ func (s settings) jumps() []jump {
 		{nat, "POSTROUTING", postrouting, "", "kubernetes postrouting rules"},
 	}
 	if s.loopback {
-		list = append(list, jump{filter, "INPUT", firewall, "", "kubernetes loopback guard"}, jump{filter, "OUTPUT", firewall, "", "kubernetes loopback guard"})
+		list = append(list, guardAt("INPUT"), guardAt("OUTPUT"))
 	}
 	return list
 }
+
+// guardAt returns the jump to the chain that guards loopback addresses. Its comment tells
+// it from the one of a kubelet, which has a chain with this name, too.
+func guardAt(from string) jump { return jump{filter, from, firewall, "", "kubernetes loopback guard"} }
 
 // rule returns the rule of the jump.
 func (j jump) rule() string { return j.match + comment(j.comment) + "-j " + j.to }

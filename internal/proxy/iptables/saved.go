@@ -81,11 +81,14 @@ func isOurs(chain string) bool {
 	}, chain)
 }
 
-// removing returns the changes that remove everything of the proxy. The chain
-// KUBE-FIREWALL may be that of a kubelet, unless the rules are marked as ours.
+// guards reports whether the chain that guards loopback addresses is there, and not only
+// that of a kubelet.
+func (s *saved) guards() bool { return s.has(guardAt("INPUT")) }
+
+// removing returns the changes that remove everything of the proxy.
 func (s *saved) removing() changes {
 	all := newChanges()
-	stays := func(chain string) bool { return !isOurs(chain) || chain == firewall && s.owner == "" }
+	stays := func(chain string) bool { return !isOurs(chain) || chain == firewall && !s.guards() }
 	for _, table := range []string{mangle, filter, nat} {
 		c := all[table]
 		for _, rule := range s.jumps[table] {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -406,5 +407,43 @@ func TestExecution(t *testing.T) {
 	}
 	if _, err := b.Write(nil); err != nil || b.kept.Len() != 3 {
 		t.Errorf("after an empty write: %v", err)
+	}
+}
+
+// TestLoopbackGuard checks that the kernel routes loopback addresses while node ports
+// answer there, guarded by a chain, and no longer.
+func TestLoopbackGuard(t *testing.T) {
+	use, ns := variant(t, ""), netnstest.New(t)
+	b := use(New(Config{Owner: "test", NetNS: int(ns)}))
+	routes := func() string {
+		t.Helper()
+		var raw []byte
+		netnstest.Do(t, ns, func() (err error) {
+			raw, err = os.ReadFile("/proc/sys/net/ipv4/conf/all/route_localnet")
+			return err
+		})
+		return strings.TrimSpace(string(raw))
+	}
+	rules := oneEndpoint("10.9.1.3:8080")
+	for _, step := range []struct {
+		loopback bool
+		ranges   proxy.NodePortRanges
+		want     string
+	}{
+		{false, nil, "0"},
+		{true, proxy.NodePortRanges{netip.MustParsePrefix("192.0.2.0/24")}, "0"},
+		{true, nil, "1"},
+	} {
+		rules.LoopbackNodePorts, rules.NodePortRanges = step.loopback, step.ranges
+		apply(t, b, rules)
+		if got, guarded := routes(), strings.Contains(rulesIn(t, b), ":KUBE-FIREWALL"); got != step.want || guarded != (step.want == "1") {
+			t.Errorf("%v at %v: the kernel routes loopback addresses: %s, guarded: %v, want %s", step.loopback, step.ranges, got, guarded, step.want)
+		}
+	}
+	if err := b.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if got, left := routes(), rulesIn(t, b); got != "0" || strings.Contains(left, "KUBE-") {
+		t.Errorf("after the removal the kernel routes loopback addresses: %s, with\n%s", got, left)
 	}
 }

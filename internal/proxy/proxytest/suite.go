@@ -399,20 +399,18 @@ func (s Suite) datagrams(t *testing.T) {
 		return rules
 	}
 	l.ApplyRules(to("10.9.1.3:8080"))
-	netnstest.Do(t, client, func() error {
-		c, err := net.Dial("udp", "10.96.0.20:80")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = c.Close() }()
-		for _, step := range []struct{ endpoint, want string }{{"10.9.1.3:8080", "a"}, {"10.9.1.4:8080", "b"}, {"10.9.1.3:8080", "a"}} {
-			l.ApplyRules(to(step.endpoint))
-			if name, err := sendUntilAnswered(c); err != nil || name != step.want {
-				t.Errorf("with the endpoint %s, %q answers (%v), want %q", step.endpoint, name, err, step.want)
-			}
-		}
-		return nil
+	var c net.Conn
+	netnstest.Do(t, client, func() (err error) {
+		c, err = net.Dial("udp", "10.96.0.20:80")
+		return err
 	})
+	defer func() { _ = c.Close() }()
+	for _, step := range []struct{ endpoint, want string }{{"10.9.1.3:8080", "a"}, {"10.9.1.4:8080", "b"}, {"10.9.1.3:8080", "a"}} {
+		l.ApplyRules(to(step.endpoint))
+		if name, err := sendUntilAnswered(c); err != nil || name != step.want {
+			t.Errorf("with the endpoint %s, %q answers (%v), want %q", step.endpoint, name, err, step.want)
+		}
+	}
 }
 
 // sendUntilAnswered sends datagrams, which may be lost, until one is answered, and
