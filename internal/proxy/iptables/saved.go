@@ -45,19 +45,20 @@ func (s *saved) addRule(table, rule string) {
 			s.owner = said
 		}
 	}
-	_, target, _ := cutLast(" "+rest, " -j ")
-	target, _, _ = strings.Cut(target, " ")
-	if !isOurs(chain) && isOurs(target) {
+	if !isOurs(chain) && isOurs(targetOf(rule)) {
 		s.jumps[table] = append(s.jumps[table], rule)
 	}
 }
 
-// cutLast cuts a text around the last instance of a separator.
-func cutLast(text, separator string) (before, after string, found bool) {
-	if i := strings.LastIndex(text, separator); i >= 0 {
-		return text[:i], text[i+len(separator):], true
+// targetOf returns the target of a rule, or "".
+func targetOf(rule string) string {
+	const jump = " -j "
+	i := strings.LastIndex(rule, jump)
+	if i < 0 {
+		return ""
 	}
-	return text, "", false
+	target, _, _ := strings.Cut(rule[i+len(jump):], " ")
+	return target
 }
 
 // has reports whether there is a jump.
@@ -92,7 +93,7 @@ func (s *saved) removing() changes {
 	for _, table := range []string{mangle, filter, nat} {
 		c := all[table]
 		for _, rule := range s.jumps[table] {
-			if _, target, _ := cutLast(rule, " -j "); !stays(target) {
+			if !stays(targetOf(rule)) {
 				c.commands = append(c.commands, "-D "+rule)
 			}
 		}

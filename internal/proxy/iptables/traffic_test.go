@@ -53,3 +53,7 @@ func TestPackets(t *testing.T) {
 		})
 	}
 }
+
+func BenchmarkApplyOneChangeAmongManyServices(b *testing.B) {
+	proxytest.BenchmarkChange(b, newBackend(variant(b, "")))
+}

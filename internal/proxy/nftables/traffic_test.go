@@ -2,14 +2,11 @@ package nftables
 
 import (
 	"cmp"
-	"fmt"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/coracle-io/coracle/internal/netnstest"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/conntrack"
 	"github.com/coracle-io/coracle/internal/proxy/proxytest"
@@ -27,28 +24,7 @@ func TestPackets(t *testing.T) {
 	proxytest.Suite{New: newBackend, GuardsServiceRanges: true}.Run(t)
 }
 
-func BenchmarkApplyOneChangeAmongManyServices(b *testing.B) {
-	ns := netnstest.New(b)
-	backend := New(Config{Table: "coracle-test", NetNS: int(ns)})
-	var ports []*proxy.ServicePort
-	for i := range 1000 {
-		ports = append(ports, &proxy.ServicePort{
-			ClusterIP: netip.AddrFrom4([4]byte{10, 96, byte(i / 250), byte(1 + i%250)}), Port: 80,
-			Cluster: proxytest.Endpoints("10.9.1.3:8080", "10.9.1.4:8080"),
-		})
-	}
-	if err := backend.Apply(proxytest.RulesOf(ports...)); err != nil {
-		b.Fatal(err)
-	}
-	for i := 0; b.Loop(); i++ {
-		changed := *ports[0]
-		changed.Cluster = proxytest.Endpoints(fmt.Sprintf("10.9.1.%d:8080", 1+i%200))
-		ports[0] = &changed
-		if err := backend.Apply(proxytest.RulesOf(ports...)); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
+func BenchmarkApplyOneChangeAmongManyServices(b *testing.B) { proxytest.BenchmarkChange(b, newBackend) }
 
 // TestFailedTransactionsAreCounted checks the metric of transactions that fail, which
 // have the rules of all families.
