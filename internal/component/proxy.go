@@ -261,6 +261,7 @@ func (s *proxySettings) checkPrograms() error {
 	}
 	return iptables.Installed(s.hasIPv6())
 }
+
 // hasIPv6 reports whether the kernel has IPv6.
 func hasIPv6() bool {
 	_, err := os.Stat("/proc/net/if_inet6")

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -77,7 +78,8 @@ const (
 // runner runs a program with an input and returns its output.
 type runner func(program string, args []string, input []byte) (string, error)
 
-// execute returns a runner in a network namespace; 0 is that of the calling thread.
+// execute returns a runner in a network namespace; 0 is that of the calling thread. A
+// program ends with this process, so that none changes rules when all are removed.
 func execute(netNS int) runner {
 	return func(program string, args []string, input []byte) (string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -86,6 +88,7 @@ func execute(netNS int) runner {
 		output, message := &bounded{most: mostOutput}, &bounded{most: mostMessage}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, message
 		cmd.WaitDelay = time.Second
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // when this thread ends
 		if err := inNamespace(netNS, cmd.Run); err != nil {
 			return "", fmt.Errorf("%s: %w: %s", program, err, printable.Line(message.kept.String()))
 		}
@@ -111,12 +114,14 @@ func (b *bounded) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// inNamespace calls do in a network namespace; 0 is that of the calling thread.
+// inNamespace calls do in a network namespace, on one thread; 0 is that of the calling
+// thread.
 func inNamespace(fd int, do func() error) error {
+	runtime.LockOSThread()
 	if fd == 0 {
+		defer runtime.UnlockOSThread()
 		return do()
 	}
-	runtime.LockOSThread()
 	own, err := netns.Get()
 	if err != nil {
 		runtime.UnlockOSThread()

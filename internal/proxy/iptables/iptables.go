@@ -12,8 +12,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +77,8 @@ type Backend struct {
 	// kernel has the tables that the kernel holds, by family. A family whose tables are
 	// unknown is not there.
 	kernel map[v1.IPFamily]*tables
+	// lacks is what the kernel has turned out not to have, by family.
+	lacks map[v1.IPFamily]lacks
 	// written is when everything was last written, checked when the canaries were last
 	// looked for.
 	written, checked time.Time
@@ -88,7 +92,7 @@ var _ proxy.Backend = (*Backend)(nil)
 // New returns a backend. It changes nothing.
 func New(c Config) *Backend {
 	c.Mark = cmp.Or(c.Mark, masqueradeMark)
-	b := &Backend{config: c, run: execute(c.NetNS), kernel: map[v1.IPFamily]*tables{}}
+	b := &Backend{config: c, run: execute(c.NetNS), kernel: map[v1.IPFamily]*tables{}, lacks: map[v1.IPFamily]lacks{}}
 	b.flows = conntrack.New(conntrack.Config{Settings: c.Conntrack, Log: c.Log, Metrics: c.Metrics, IPv6: c.IPv6, NetNS: c.NetNS})
 	b.metrics = newMetrics(c.Metrics, families(c.IPv6))
 	return b
@@ -118,11 +122,16 @@ func (b *Backend) Apply(rules proxy.Rules) error {
 func (b *Backend) known() bool { return len(b.kernel) == len(families(b.config.IPv6)) }
 
 // forget makes the next Apply write everything.
-func (b *Backend) forget() { clear(b.kernel) }
+func (b *Backend) forget() {
+	clear(b.kernel)
+	clear(b.lacks)
+}
 
-// applyTo applies rules of a family, which differ from the former ones by d.
+// applyTo applies rules of a family, which differ from the former ones by d. If the
+// kernel lacks what some Services need, it applies the rules of the others.
 func (b *Backend) applyTo(f family, rules proxy.Rules, d proxy.Difference) error {
 	s := b.config.settings(f.is4(), rules)
+	s.lacks = b.lacks[f.name]
 	former := b.kernel[f.name]
 	if former != nil && former.settings != s {
 		former = nil
@@ -134,8 +143,18 @@ func (b *Backend) applyTo(f family, rules proxy.Rules, d proxy.Difference) error
 	}
 	if err := b.restore(f, all.input()); err != nil {
 		b.metrics.failed(f, former != nil)
+		if now := s.lacks.learn(err); now != s.lacks {
+			b.lacks[f.name] = now
+			b.config.Log.Error(err, "The kernel lacks a match of iptables that some Services need; applying the rules of the others", "family", f.name)
+			return b.applyTo(f, rules, d)
+		}
 		return err
 	}
+	changed := d.Services
+	if former == nil {
+		changed = slices.Collect(maps.Keys(rules.Services))
+	}
+	b.tell(f, s.lacks.without(f, rules, changed))
 	if s.loopback {
 		if err := b.setRouteLocalnet("1"); err != nil {
 			return err
@@ -203,7 +222,7 @@ func (b *Backend) hasCanary(f family, table string) (bool, error) {
 	if isNotThere(err) {
 		return false, nil
 	}
-	return err == nil && strings.Contains(list, ownerPrefix+b.config.Owner), err
+	return err == nil && parseSaved(list).owner == ownerPrefix+b.config.Owner, err
 }
 
 // save asks for the rules of a family.
@@ -236,8 +255,11 @@ func (b *Backend) setRouteLocalnet(value string) error {
 		if err != nil || strings.TrimSpace(string(raw)) == value {
 			return err
 		}
-		b.config.Log.Info("Changing route_localnet, on which node ports at loopback addresses depend; --iptables-localhost-nodeports=false does without them", "value", value)
-		return os.WriteFile(file, []byte(value), 0o644)
+		b.config.Log.Info("Changing route_localnet, on which node ports at loopback addresses depend; --iptables-localhost-nodeports=false does without", "value", value)
+		if err := os.WriteFile(file, []byte(value), 0o644); err != nil {
+			return fmt.Errorf("node ports at loopback addresses, without which --iptables-localhost-nodeports=false does: %w", err)
+		}
+		return nil
 	})
 }
 

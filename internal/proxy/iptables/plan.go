@@ -82,6 +82,8 @@ type settings struct {
 	loopback bool
 	// owner marks the rules as ours.
 	owner string
+	// lacks is what the kernel does not have.
+	lacks lacks
 }
 
 // settings returns the settings of a family for rules.

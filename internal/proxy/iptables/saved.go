@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -9,16 +10,22 @@ import (
 type saved struct {
 	// chains are the names of all chains, by table.
 	chains map[string]map[string]bool
-	// jumps are the rules that lead from chains of others to ours, by table, without
-	// the "-A " before each.
+	// jumps are the rules of built-in chains that lead to ours, by table, without the
+	// "-A " before each.
 	jumps map[string][]string
+	// used are our chains to which chains of other programs lead. Without these chains,
+	// their rules could not be.
+	used map[place]bool
 	// owner is what marks the rules as those of a proxy of ours; "" is none.
 	owner string
 }
 
-// parseSaved reads the output of iptables-save.
+// place is a chain of a table.
+type place struct{ table, chain string }
+
+// parseSaved reads the output of iptables-save, or the list of a chain's rules.
 func parseSaved(text string) *saved {
-	s := &saved{chains: map[string]map[string]bool{}, jumps: map[string][]string{}}
+	s := &saved{chains: map[string]map[string]bool{}, jumps: map[string][]string{}, used: map[place]bool{}}
 	table := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -45,20 +52,30 @@ func (s *saved) addRule(table, rule string) {
 			s.owner = said
 		}
 	}
-	if !isOurs(chain) && isOurs(targetOf(rule)) {
+	if isOurs(chain) {
+		return
+	}
+	switch target := targetOf(rest); {
+	case !isOurs(target):
+	case slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, chain):
 		s.jumps[table] = append(s.jumps[table], rule)
+	default:
+		s.used[place{table, target}] = true
 	}
 }
 
+// quoted matches the texts of a rule, such as comments.
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
 // targetOf returns the target of a rule, or "".
 func targetOf(rule string) string {
-	const jump = " -j "
-	i := strings.LastIndex(rule, jump)
-	if i < 0 {
-		return ""
+	words := strings.Fields(quoted.ReplaceAllString(rule, ""))
+	for i, word := range words[:max(0, len(words)-1)] {
+		if word == "-j" || word == "-g" {
+			return words[i+1]
+		}
 	}
-	target, _, _ := strings.Cut(rule[i+len(jump):], " ")
-	return target
+	return ""
 }
 
 // has reports whether there is a jump.
@@ -68,9 +85,10 @@ func (s *saved) has(j jump) bool {
 	})
 }
 
-// isOfPart reports whether a chain has the name of a chain of a part.
+// isOfPart reports whether a chain has the name of a chain of a part. KUBE-XLB- is of
+// kube-proxy before 1.24.
 func isOfPart(chain string) bool {
-	return slices.ContainsFunc([]string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-HP-"},
+	return slices.ContainsFunc([]string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-HP-", "KUBE-XLB-"},
 		func(prefix string) bool { return strings.HasPrefix(chain, prefix) })
 }
 
@@ -86,7 +104,8 @@ func isOurs(chain string) bool {
 // that of a kubelet.
 func (s *saved) guards() bool { return s.has(guardAt("INPUT")) }
 
-// removing returns the changes that remove everything of the proxy.
+// removing returns the changes that remove everything of the proxy. Chains that are used
+// by other programs become empty instead.
 func (s *saved) removing() changes {
 	all := newChanges()
 	stays := func(chain string) bool { return !isOurs(chain) || chain == firewall && !s.guards() }
@@ -99,7 +118,7 @@ func (s *saved) removing() changes {
 		}
 		for chain := range s.chains[table] {
 			if !stays(chain) {
-				c.stale = append(c.stale, chain)
+				c.discard(chain, s.used[place{table, chain}])
 			}
 		}
 	}

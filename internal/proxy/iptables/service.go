@@ -37,13 +37,26 @@ type service struct {
 	hash            string
 }
 
-// ofService returns the part for a port of a Service.
-func (s settings) ofService(name proxy.PortName, p *proxy.ServicePort) *part {
-	label := name.NamespacedName.String()
-	if name.Port != "" {
-		label += ":" + name.Port
+// labelOf returns the name of a port of a Service, as in kube-proxy.
+func labelOf(name proxy.PortName) string {
+	if name.Port == "" {
+		return name.NamespacedName.String()
 	}
-	protocol := protocolOf(name.Protocol)
+	return name.NamespacedName.String() + ":" + name.Port
+}
+
+// ofService returns the part for a port of a Service. If the kernel lacks what its
+// session affinity needs, it is as without endpoints: that clients are refused is more
+// than that their packets leave the node.
+func (s settings) ofService(name proxy.PortName, p *proxy.ServicePort) *part {
+	if s.lacks.protocol(name.Protocol) {
+		return newPart()
+	}
+	if s.lacks.affinity(p) {
+		p = new(*p)
+		p.Cluster, p.Local = nil, nil
+	}
+	label, protocol := labelOf(name), protocolOf(name.Protocol)
 	w := &service{settings: s, part: newPart(), port: p, label: label, protocol: protocol, hash: hash(label + protocol)}
 	w.clusterIP()
 	outside := len(p.External)+len(p.LoadBalancer) > 0 || p.NodePort != 0
@@ -226,6 +239,9 @@ func (w *service) endpoint(e netip.AddrPort) {
 // ofHostPort returns the part for a host port.
 func (s settings) ofHostPort(k proxy.LocalPort, to proxy.HostPort) *part {
 	p, protocol := newPart(), protocolOf(k.Protocol)
+	if s.lacks.protocol(k.Protocol) {
+		return p
+	}
 	chain := "KUBE-HP-" + hash(fmt.Sprintf("%s %d %s", k.Address, k.Port, protocol))
 	at := fmt.Sprintf("-p %s -m %s --dport %d ", protocol, protocol, k.Port)
 	if k.Address.IsValid() {

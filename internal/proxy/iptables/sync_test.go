@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -26,8 +27,10 @@ type programs struct {
 	saved  string
 	inputs []string         // of iptables-restore
 	fail   map[string]error // by program
+	lacks  []string         // matches that the kernel does not have
 	asked  int              // for canaries
-	canary error            // the answer
+	listed string           // the answer
+	canary error            // likewise
 }
 
 func (p *programs) run(program string, args []string, input []byte) (string, error) {
@@ -36,16 +39,26 @@ func (p *programs) run(program string, args []string, input []byte) (string, err
 		return p.saved, p.fail[program]
 	case strings.HasSuffix(program, "-restore"):
 		p.inputs = append(p.inputs, string(input))
+		for _, match := range p.lacks {
+			if strings.Contains(string(input), "-m "+match+" ") {
+				return "", fmt.Errorf("exit status 4: Warning: Extension %s revision 0 not supported, missing kernel module?", match)
+			}
+		}
 		return "", p.fail[program]
 	}
 	p.asked++
-	return "-N KUBE-PROXY-CANARY\n-A KUBE-PROXY-CANARY -m comment --comment \"coracle:test\"\n", p.canary
+	return p.listed, p.canary
+}
+
+// canaryOf is what is listed of the canary of a proxy.
+func canaryOf(owner string) string {
+	return "-N KUBE-PROXY-CANARY\n-A KUBE-PROXY-CANARY -m comment --comment \"coracle:" + owner + "\"\n"
 }
 
 // fake returns a backend with programs that change nothing.
 func fake(c Config) (*Backend, *programs) {
 	c.Owner = "test"
-	b, p := New(c), &programs{fail: map[string]error{}}
+	b, p := New(c), &programs{fail: map[string]error{}, listed: canaryOf("test")}
 	b.run = p.run
 	return b, p
 }
@@ -174,6 +187,90 @@ func TestIntact(t *testing.T) {
 	})
 }
 
+// TestCanaryOfAnotherProxy checks that the rules of another proxy are not taken for those
+// of this one.
+func TestCanaryOfAnotherProxy(t *testing.T) {
+	b, p := fake(Config{})
+	apply(t, b, oneEndpoint("10.9.1.3:8080"))
+	for owner, want := range map[string]bool{"test": true, "test-2": false} {
+		p.listed = canaryOf(owner)
+		if got, err := b.hasCanary(families(false)[0], nat); err != nil || got != want {
+			t.Errorf("the canary of %s: %v, %v, want %v", owner, got, err, want)
+		}
+	}
+}
+
+// TestKernelWithoutAMatch checks that Services that need what the kernel does not have
+// do not keep the others from their rules, and are tried again after an hour.
+func TestKernelWithoutAMatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, p := fake(Config{SyncPeriod: 30 * time.Second})
+		sticky := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, Cluster: proxytest.Endpoints("10.9.1.3:8080"), Affinity: time.Hour}
+		with := func(endpoint string) proxy.Rules {
+			rules := proxytest.RulesOf(sticky, &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.21"), Port: 80, Cluster: proxytest.Endpoints(endpoint)})
+			rules.HostPorts[proxy.LocalPort{Port: 8888, Protocol: v1.ProtocolSCTP, Family: v1.IPv4Protocol}] = proxy.HostPort{To: netip.MustParseAddrPort("10.9.1.3:8080")}
+			return rules
+		}
+		check := func(when string, inputs int, full, complete bool) {
+			t.Helper()
+			last := p.inputs[len(p.inputs)-1]
+			if len(p.inputs) != inputs || isFull(last) != full {
+				t.Fatalf("%s: %d inputs, want %d; the last one has everything: %v, want %v:\n%s", when, len(p.inputs), inputs, isFull(last), full, last)
+			}
+			for _, match := range []string{"-m recent ", "-m sctp "} {
+				if strings.Contains(last, match) != complete {
+					t.Errorf("%s: %q is there: %v, want %v in\n%s", when, match, !complete, complete, last)
+				}
+			}
+		}
+		p.lacks = []string{"recent", "sctp"}
+		apply(t, b, with("10.9.1.4:8080"))
+		check("at first", 3, true, false)
+		for _, rule := range []string{"-d 10.96.0.20 -p tcp -m tcp --dport 80 -j REJECT", "--to-destination 10.9.1.4:8080"} {
+			if !strings.Contains(p.inputs[2], rule) {
+				t.Errorf("no %q in\n%s", rule, p.inputs[2])
+			}
+		}
+		apply(t, b, with("10.9.1.5:8080"))
+		check("after a change", 4, false, false)
+		p.lacks = nil
+		time.Sleep(time.Hour)
+		if intact, err := b.Intact(); err != nil || intact {
+			t.Fatalf("intact %v, %v after an hour", intact, err)
+		}
+		apply(t, b, with("10.9.1.5:8080"))
+		check("after an hour", 5, true, true)
+	})
+}
+
+// TestRefusedMatches checks what is understood of the errors of both variants, and which
+// Services are told of.
+func TestRefusedMatches(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want lacks
+	}{
+		{"exit status 4: Warning: Extension recent revision 0 not supported, missing kernel module? iptables-restore v1.8.8 (nf_tables): line 566: RULE_APPEND failed", lacks{recent: true}},
+		{"exit status 2: iptables-restore v1.8.7 (legacy): Couldn't load match `recent':No such file or directory", lacks{recent: true}},
+		{"Warning: Extension sctp revision 0 not supported, missing kernel module? Warning: Extension recent revision 0 not supported", lacks{recent: true, sctp: true}},
+		{"Warning: Extension conntrack revision 3 not supported, missing kernel module?", lacks{}},
+		{"exit status 4: Another app is currently holding the xtables lock", lacks{}},
+	} {
+		if got := (lacks{}).learn(errors.New(c.text)); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.text, got, c.want)
+		}
+	}
+	rules := proxytest.RulesOf(
+		&proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Affinity: time.Hour, Local: proxytest.Endpoints("10.9.1.3:8080")},
+		&proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.21"), Affinity: time.Hour},
+		&proxy.ServicePort{ClusterIP: netip.MustParseAddr("fd00:96::20"), Affinity: time.Hour, Cluster: proxytest.Endpoints("[fd00:9:1::3]:8080")},
+		&proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.22"), Cluster: proxytest.Endpoints("10.9.1.3:8080")},
+	)
+	if left := (lacks{recent: true}).without(families(false)[0], rules, slices.Collect(maps.Keys(rules.Services))); !slices.Equal(left, []string{"default/s0:http"}) {
+		t.Errorf("left out: %v", left)
+	}
+}
+
 // otherRules are what iptables-save says of chains of another proxy of ours.
 const otherRules = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-PROXY-CANARY - [0:0]\n" +
 	"-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n" +
@@ -192,7 +289,8 @@ func TestRulesOfAnotherProxy(t *testing.T) {
 	}
 }
 
-// TestRemoval checks that removal leaves the chains and rules of others.
+// TestRemoval checks that removal leaves the chains and rules of others, and a chain to
+// which they lead.
 func TestRemoval(t *testing.T) {
 	b, p := fake(Config{})
 	p.saved = `# Generated by iptables-save v1.8.9 (nf_tables)
@@ -204,6 +302,8 @@ func TestRemoval(t *testing.T) {
 -A INPUT -j KUBE-FIREWALL
 -A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
 -A FORWARD -j DOCKER-USER
+-A FORWARD -m comment --comment "not -j KUBE-FORWARD now" -j DOCKER-USER
+-A INPUT -j LOG --log-prefix "to -j KUBE-FORWARD now"
 -A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -j DROP
 COMMIT
 *nat
@@ -231,8 +331,6 @@ COMMIT
 :KUBE-SERVICES - [0:0]
 :KUBE-SVC-NPX46M4PTMTKRN6Y - [0:0]
 -D PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
--D CNI-HOSTPORT-DNAT -p tcp -j KUBE-MARK-MASQ
--X KUBE-MARK-MASQ
 -X KUBE-SERVICES
 -X KUBE-SVC-NPX46M4PTMTKRN6Y
 COMMIT
@@ -246,11 +344,12 @@ COMMIT
 // adds only the jumps that are not there.
 func TestTakeover(t *testing.T) {
 	b, p := fake(Config{})
-	p.saved = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n:OTHER - [0:0]\n" +
+	p.saved = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n:KUBE-SVC-BBBBBBBBBBBBBBBB - [0:0]\n:OTHER - [0:0]\n" +
+		"-A OTHER -p tcp -g KUBE-SVC-BBBBBBBBBBBBBBBB\n" +
 		"-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n"
 	apply(t, b, oneEndpoint("10.9.1.3:8080"))
 	_, ofNat, _ := strings.Cut(p.inputs[0], "*nat\n")
-	for text, want := range map[string]bool{"-X KUBE-SVC-AAAAAAAAAAAAAAAA\n": true, "OTHER": false, "-I PREROUTING": false, "-I OUTPUT": true} {
+	for text, want := range map[string]bool{"-X KUBE-SVC-AAAAAAAAAAAAAAAA\n": true, ":KUBE-SVC-BBBBBBBBBBBBBBBB - ": true, "-X KUBE-SVC-BBBBBBBBBBBBBBBB\n": false, "OTHER": false, "-I PREROUTING": false, "-I OUTPUT": true} {
 		if strings.Contains(ofNat, text) != want {
 			t.Errorf("%q is there: %v in\n%s", text, !want, ofNat)
 		}
@@ -425,6 +524,9 @@ func TestLoopbackGuard(t *testing.T) {
 		})
 		return strings.TrimSpace(string(raw))
 	}
+	netnstest.Do(t, ns, func() error { // a new namespace has the setting of the machine
+		return os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("0"), 0o644)
+	})
 	rules := oneEndpoint("10.9.1.3:8080")
 	for _, step := range []struct {
 		loopback bool

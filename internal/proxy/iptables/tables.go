@@ -144,7 +144,7 @@ func (t *tables) replacing(s *saved) changes {
 	}
 	for chain := range s.chains[nat] {
 		if _, wanted := all[nat].chains[chain]; !wanted && isOfPart(chain) {
-			all[nat].stale = append(all[nat].stale, chain)
+			all[nat].discard(chain, s.used[place{nat, chain}])
 		}
 	}
 	for _, j := range t.settings.jumps() {
@@ -174,6 +174,15 @@ func (t *tables) since(former *tables) changes {
 		}
 	}
 	return all
+}
+
+// discard removes a chain, or makes it empty if rules of other programs use it.
+func (c *change) discard(chain string, used bool) {
+	if used {
+		c.chains[chain] = nil
+	} else {
+		c.stale = append(c.stale, chain)
+	}
 }
 
 // differ adds what differs between chains.
