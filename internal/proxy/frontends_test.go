@@ -40,6 +40,35 @@ func TestManyExternalAddresses(t *testing.T) {
 	}
 }
 
+// TestAddressesWithZones checks that no text gets into rules as the zone of an address.
+func TestAddressesWithZones(t *testing.T) {
+	const zone = "2001:db8::1%a\n-A INPUT -j ACCEPT"
+	s := service(func(s *v1.ServiceSpec) {
+		s.Type, s.ClusterIP, s.ExternalIPs = v1.ServiceTypeLoadBalancer, "fd00:96::20", []string{zone}
+	})
+	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: zone}}
+	endpoints := slice("http")
+	endpoints.AddressType, endpoints.Endpoints = discoveryv1.AddressTypeIPv6, []discoveryv1.Endpoint{{Addresses: []string{zone}}}
+	rules := serviceRules(s, []*discoveryv1.EndpointSlice{endpoints}, Node{})
+	if len(rules) != 1 {
+		t.Errorf("%d ports, want 1", len(rules))
+	}
+	for name, p := range rules {
+		if len(p.External)+len(p.LoadBalancer)+len(p.Cluster) > 0 {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	s.Spec.ClusterIP = zone
+	if rules := serviceRules(s, nil, Node{}); len(rules) > 0 {
+		t.Errorf("as a cluster IP: %v", rules)
+	}
+	pod := &v1.Pod{Status: v1.PodStatus{PodIPs: []v1.PodIP{{IP: zone}}}}
+	pod.Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}}}
+	if ports := podHostPorts(pod, anywhere); len(ports) > 0 {
+		t.Errorf("as the address of a pod: %v", ports)
+	}
+}
+
 // TestManyPorts checks that the ports of a Service are not compared one by one with
 // those of its endpoints, nor its addresses read for each port: the proxy works on
 // one Service at a time.

@@ -23,7 +23,7 @@ func podHostPorts(pod *v1.Pod, isLocal func(netip.Addr) bool) map[LocalPort]Host
 		return result
 	}
 	for _, ip := range pod.Status.PodIPs {
-		a, err := netip.ParseAddr(ip.IP)
+		a, err := parseAddress(ip.IP)
 		if err != nil {
 			continue
 		}

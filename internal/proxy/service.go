@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ func outsideOf(service *v1.Service, is4 bool) (o outside) {
 	spec := &service.Spec
 	most := max(1, mostFrontends/max(1, len(spec.Ports)))
 	for _, s := range spec.ExternalIPs {
-		if a, err := netip.ParseAddr(s); err == nil && a.Is4() == is4 && len(o.external) < most {
+		if a, err := parseAddress(s); err == nil && a.Is4() == is4 && len(o.external) < most {
 			o.external = append(o.external, a)
 		}
 	}
@@ -90,7 +91,7 @@ func outsideOf(service *v1.Service, is4 bool) (o outside) {
 		if ingress.IPMode != nil && *ingress.IPMode == v1.LoadBalancerIPModeProxy {
 			continue
 		}
-		if a, err := netip.ParseAddr(ingress.IP); err == nil && a.Is4() == is4 {
+		if a, err := parseAddress(ingress.IP); err == nil && a.Is4() == is4 {
 			o.loadBalancer = append(o.loadBalancer, a)
 		}
 	}
@@ -133,7 +134,7 @@ func clusterIPs(service *v1.Service) []netip.Addr {
 	}
 	var ips []netip.Addr
 	for _, s := range list {
-		if a, err := netip.ParseAddr(s); err == nil {
+		if a, err := parseAddress(s); err == nil {
 			ips = append(ips, a.Unmap())
 		}
 	}
@@ -192,7 +193,7 @@ func endpointsOf(ports []endpointPort, family v1.IPFamily) []candidate {
 			}
 			// An API server without StrictIPCIDRValidation accepts IPv4 addresses
 			// in the form of IPv6.
-			a, err := netip.ParseAddr(endpoint.Addresses[0])
+			a, err := parseAddress(endpoint.Addresses[0])
 			if a = a.Unmap(); err == nil && familyOf(a) == family {
 				list = append(list, candidate{netip.AddrPortFrom(a, p.number), endpoint})
 			}
@@ -212,6 +213,16 @@ func addresses(list []candidate) []netip.AddrPort {
 		result = append(result, c.address)
 	}
 	return result
+}
+
+// parseAddress parses an address. The name of a zone could be any text, which must not
+// get into rules: with one it is no address, as for the API server.
+func parseAddress(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err == nil && a.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("the address %q has a zone", s)
+	}
+	return a, err
 }
 
 func familyOf(a netip.Addr) v1.IPFamily {

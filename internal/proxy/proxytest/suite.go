@@ -28,6 +28,8 @@ type Suite struct {
 	GuardsServiceRanges bool
 	// LoopbackNodePorts says that Rules.LoopbackNodePorts has an effect.
 	LoopbackNodePorts bool
+	// WithoutSCTP says that the kernel lacks what the backend needs for SCTP.
+	WithoutSCTP bool
 }
 
 // Run runs the suite as subtests.
@@ -48,6 +50,7 @@ func (s Suite) Run(t *testing.T) {
 		{"ManyEndpointsAndHostPorts", s.manyEndpointsAndHostPorts},
 		{"HostPortOfAnotherAddress", s.hostPortOfAnotherAddress},
 		{"Datagrams", s.datagrams},
+		{"SCTP", s.sctp},
 		{"LostRules", s.lostRules},
 		{"HalfClosedConnections", s.halfClosedConnections},
 	} {
