@@ -14,6 +14,7 @@ import (
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/netdump"
 	"github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/proxy/iptables"
 )
 
 const cgroupMount = "/sys/fs/cgroup"
@@ -34,6 +35,7 @@ func readLeftovers(known []string) []Leftover {
 	}
 	all = append(all, leftPaths(clusternames.RunDir(""), "rm -r --one-file-system %s, once nothing is mounted below")...)
 	all = append(all, leftTables(known)...)
+	all = append(all, leftRules(iptables.New(iptables.Config{}).Owners(), known)...)
 	return slices.DeleteFunc(all, func(l Leftover) bool {
 		return slices.Contains(known, l.Cluster) || lives(clusternames.RunDir(l.Cluster), groups(l.Cluster)...)
 	})
@@ -68,6 +70,16 @@ func leftTables(known []string) []Leftover {
 		if cluster, ok := clusternames.ClusterOfTable(t.Name, known); ok {
 			table := familyName(t.Family) + " " + t.Name
 			all = append(all, Leftover{cluster, "the nftables table " + table, "nft delete table " + table})
+		}
+	}
+	return all
+}
+
+// leftRules returns the rules of iptables of clusters, given whose there are.
+func leftRules(owners, known []string) (all []Leftover) {
+	for _, owner := range owners {
+		if cluster, ok := clusternames.ClusterOfTable(owner, known); ok {
+			all = append(all, Leftover{cluster, "rules of iptables of the proxy " + owner, "coracle proxy --cleanup --nftables-table=" + owner})
 		}
 	}
 	return all

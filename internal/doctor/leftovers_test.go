@@ -4,7 +4,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"github.com/coracle-io/coracle/internal/clusternames"
 )
 
 // A cluster without a record does not count as removed while one of its
@@ -38,5 +41,15 @@ func TestLives(t *testing.T) {
 	}
 	if lives(run) {
 		t.Error("a closed socket is taken for a cluster that runs")
+	}
+}
+
+// Rules of iptables belong to a cluster by the name of its proxy's table. Those of a
+// proxy that is no cluster's are none's.
+func TestRulesOfClusters(t *testing.T) {
+	table := clusternames.ProxyTable("old")
+	want := []Leftover{{"old", "rules of iptables of the proxy " + table, "coracle proxy --cleanup --nftables-table=" + table}}
+	if got := leftRules([]string{"kube-proxy", table}, nil); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/coracle-io/coracle/internal/host/tree"
 	"github.com/coracle-io/coracle/internal/mountinfo"
 	"github.com/coracle-io/coracle/internal/netdump"
+	"github.com/coracle-io/coracle/internal/proxy/iptables"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 	"github.com/coracle-io/coracle/test/mark"
 )
@@ -144,13 +145,13 @@ func (s sweeper) downClusters(ctx context.Context, m mark.Maker) error {
 	return nil
 }
 
-// removeFromKernel removes control groups, network namespaces, interfaces and
-// tables of nftables. Only root has any.
+// removeFromKernel removes control groups, network namespaces, interfaces, tables of
+// nftables and rules of iptables. Only root has any.
 func removeFromKernel(ctx context.Context, m mark.Maker) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	return errors.Join(removeCgroups(ctx, m), removeNamespaces(m), removeLinks(m), removeTables(m))
+	return errors.Join(removeCgroups(ctx, m), removeNamespaces(m), removeLinks(m), removeTables(m), removeRules(m))
 }
 
 // removeCgroups removes control groups with their processes.
@@ -218,6 +219,17 @@ func removeTables(m mark.Maker) error {
 		}
 	}
 	return conn.Flush()
+}
+
+// removeRules removes the rules of iptables of proxies.
+func removeRules(m mark.Maker) error {
+	var errs []error
+	for _, owner := range iptables.New(iptables.Config{}).Owners() {
+		if strings.HasPrefix(owner, m.Prefix()) {
+			errs = append(errs, iptables.New(iptables.Config{Owner: owner}).RemoveOwn())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // removeFiles removes what is mounted in the maker's directory, and its files

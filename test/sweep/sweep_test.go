@@ -20,6 +20,9 @@ import (
 	"github.com/coracle-io/coracle/internal/containerd"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/mountinfo"
+	"github.com/coracle-io/coracle/internal/netnstest"
+	"github.com/coracle-io/coracle/internal/proxy"
+	"github.com/coracle-io/coracle/internal/proxy/iptables"
 	"github.com/coracle-io/coracle/test/mark"
 )
 
@@ -305,6 +308,27 @@ func TestSweep(t *testing.T) {
 	checkThings(t, dir, "the test that has ended", running.Maker, false)
 	if left, err := mark.Makers(s.makers); err != nil || len(left) > 0 {
 		t.Errorf("makers %+v are left, %v", left, err)
+	}
+}
+
+// The rules of a proxy of a test go, and those of another proxy stay. A network namespace
+// has those of one.
+func TestRulesOfIPTables(t *testing.T) {
+	if err := iptables.Installed(false); err != nil {
+		t.Skip(err)
+	}
+	m := mark.Maker{Mark: mark.Name("rules")}
+	for owner, stay := range map[string]bool{m.Prefix() + "table": false, "other": true} {
+		netnstest.Do(t, netnstest.New(t), func() error {
+			b := iptables.New(iptables.Config{Owner: owner})
+			if err := errors.Join(b.Apply(proxy.Rules{}), removeRules(m)); err != nil {
+				return err
+			}
+			if left := b.Owners(); len(left) > 0 != stay {
+				t.Errorf("after the sweep there are the rules of %v", left)
+			}
+			return nil
+		})
 	}
 }
 

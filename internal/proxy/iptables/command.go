@@ -50,8 +50,6 @@ func (f family) missing() string {
 	return ""
 }
 
-func (f family) isInstalled() bool { return f.missing() == "" }
-
 // Installed returns an error that says what to install if a program is missing.
 func Installed(ipv6 bool) error {
 	for _, f := range families(ipv6) {

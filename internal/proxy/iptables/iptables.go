@@ -279,15 +279,29 @@ func (b *Backend) RemoveOwn() error {
 func (b *Backend) remove(may func(*saved) bool) error {
 	b.forget()
 	var errs []error
-	for _, f := range families(true) {
-		if !f.isInstalled() || !f.is4() && !kernelHasIPv6() {
-			continue
-		}
+	for _, f := range usable() {
 		if err := b.removeOf(f, may); err != nil {
 			errs = append(errs, fmt.Errorf("removing the rules of iptables for %s: %w", f.name, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Owners returns the names of the proxies whose rules are there, at most one for each
+// family. Without the programs there is none, and it leaves out what it cannot find out.
+func (b *Backend) Owners() (list []string) {
+	for _, f := range usable() {
+		if existing, err := b.save(f); err == nil && existing.owner != "" {
+			list = append(list, strings.TrimPrefix(existing.owner, ownerPrefix))
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// usable returns the families whose programs are there and work.
+func usable() []family {
+	return slices.DeleteFunc(families(true), func(f family) bool { return f.missing() != "" || !f.is4() && !kernelHasIPv6() })
 }
 
 // kernelHasIPv6 reports whether the kernel has IPv6. Without it, programs fail.

@@ -448,8 +448,14 @@ func TestKernelFollows(t *testing.T) {
 					t.Errorf("step %d: %d rules lead to Services", i, n)
 				}
 			}
+			if owners := b.Owners(); !slices.Equal(owners, []string{"test"}) {
+				t.Errorf("the rules are those of %q", owners)
+			}
 			if err := b.Remove(); err != nil {
 				t.Fatal(err)
+			}
+			if owners := b.Owners(); len(owners) > 0 {
+				t.Errorf("after the removal there are rules of %q", owners)
 			}
 			if left := rulesIn(t, b); strings.Contains(left, "KUBE-") || !strings.Contains(left, "OTHER") {
 				t.Errorf("after the removal:\n%s", left)
