@@ -179,8 +179,9 @@ func (b *Backend) plan(f family, s settings, former *tables, rules proxy.Rules, 
 		return nil, nil, err
 	}
 	if existing.isOfOther(s.owner) {
-		return nil, nil, fmt.Errorf("the rules of iptables in this network namespace are those of the proxy %q: one proxy in the mode iptables can use it, and the others the mode nftables",
-			strings.TrimPrefix(existing.owner, ownerPrefix))
+		other := strings.TrimPrefix(existing.owner, ownerPrefix)
+		return nil, nil, fmt.Errorf("the rules of iptables in this network namespace are those of the proxy %q: one proxy in the mode iptables can use it, and the others the mode nftables; if that one is gone: coracle proxy --cleanup --nftables-table=%s",
+			other, other)
 	}
 	next := newTables(s, rules)
 	return next, next.replacing(existing), nil
