@@ -47,8 +47,11 @@ func (s *saved) addRule(table, rule string) {
 	chain, rest, _ := strings.Cut(rule, " ")
 	if chain == canary {
 		_, said, _ := strings.Cut(rest, "--comment ")
-		said, _, _ = strings.Cut(said, " ")
-		if said = strings.Trim(said, `"`); strings.HasPrefix(said, ownerPrefix) {
+		end := " "
+		if strings.HasPrefix(said, `"`) {
+			said, end = said[1:], `"`
+		}
+		if said, _, _ = strings.Cut(said, end); strings.HasPrefix(said, ownerPrefix) {
 			s.owner = said
 		}
 	}

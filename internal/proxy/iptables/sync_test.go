@@ -192,7 +192,7 @@ func TestIntact(t *testing.T) {
 func TestCanaryOfAnotherProxy(t *testing.T) {
 	b, p := fake(Config{})
 	apply(t, b, oneEndpoint("10.9.1.3:8080"))
-	for owner, want := range map[string]bool{"test": true, "test-2": false} {
+	for owner, want := range map[string]bool{"test": true, "test-2": false, "test 2": false} {
 		p.listed = canaryOf(owner)
 		if got, err := b.hasCanary(families(false)[0], nat); err != nil || got != want {
 			t.Errorf("the canary of %s: %v, %v, want %v", owner, got, err, want)
