@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -225,24 +226,32 @@ func (m Member) address() error {
 	}
 	link, err := netlink.LinkByName(Link)
 	if err == nil {
-		err = m.Segment.setUp(link, m.Segment.Address(m.Node))
+		err = m.Segment.setUp(link, m.Segment.Addresses(m.Node))
 	}
 	if err != nil {
-		return fmt.Errorf("giving interface %s the address %s: %w", Link, m.Segment.Address(m.Node), err)
+		return fmt.Errorf("giving interface %s the addresses %v: %w", Link, m.Segment.Addresses(m.Node), err)
 	}
-	if err := m.routeOut(link); err != nil {
-		return fmt.Errorf("routing to the machine by %s: %w", m.Segment.Gateway(), err)
+	var errs []error
+	for _, gateway := range m.Segment.Addresses(1) {
+		if err := routeOut(link, gateway); err != nil {
+			errs = append(errs, fmt.Errorf("routing to the machine by %s: %w", gateway, err))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// routeOut gives the node its default route, unless it has it.
-func (m Member) routeOut(link netlink.Link) error {
+// routeOut gives the node its default route of the gateway's family, unless it has
+// it.
+func routeOut(link netlink.Link, gateway netip.Addr) error {
+	family, everywhere := netlink.FAMILY_V4, net.IPv4zero
+	if gateway.Is6() {
+		family, everywhere = netlink.FAMILY_V6, net.IPv6zero
+	}
 	way := &netlink.Route{
-		LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN, Gw: m.Segment.Gateway().AsSlice(), Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)},
+		LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN, Gw: gateway.AsSlice(), Dst: &net.IPNet{IP: everywhere, Mask: net.CIDRMask(0, gateway.BitLen())},
 	}
 	present, err := netdump.Complete(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_V4, way, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_GW|netlink.RT_FILTER_DST)
+		return netlink.RouteListFiltered(family, way, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_GW|netlink.RT_FILTER_DST)
 	})
 	if err != nil || len(present) > 0 {
 		return err

@@ -6,6 +6,8 @@
 //	  cos-NAME, 10.212.0.1 ── cos-NAME.2 ═ eth0, 10.212.0.2; cor-NAME.2 ── pods
 //	   └───────────────────── cos-NAME.3 ═ eth0, 10.212.0.3 …
 //
+// With two ranges, all of these interfaces have an address of each.
+//
 // A namespace is held by a bind mount, so that it outlives the processes of its
 // node. Every function that makes something makes what is missing of it, and may
 // be called again.
@@ -22,6 +24,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/netdump"
@@ -30,35 +33,59 @@ import (
 // Segment is the link that the nodes of a machine share.
 type Segment struct {
 	cluster string
-	cidr    netip.Prefix
+	cidrs   []netip.Prefix
 }
 
-// New returns the segment of a cluster whose nodes have their addresses from an
-// IPv4 range. It changes nothing.
-func New(cluster string, cidr netip.Prefix) Segment { return Segment{cluster, cidr.Masked()} }
+// New returns the segment of a cluster whose nodes have their addresses from a
+// range, or from one of each family. It changes nothing.
+func New(cluster string, cidrs ...netip.Prefix) Segment { return Segment{cluster, cidrs} }
 
 // Link returns the name of the machine's interface on the segment.
 func (s Segment) Link() string { return clusternames.Segment(s.cluster) }
 
-// Gateway returns the machine's address on the segment.
+// Gateway returns the machine's address on the segment, from the first range.
 func (s Segment) Gateway() netip.Addr { return s.Address(1) }
 
-// Address returns the address of a node, numbered from 1. It is invalid if the
-// range has no such address, or only as its broadcast address.
+// Address returns the address of a node, numbered from 1, from the first range. It
+// is invalid if Addresses returns none.
 func (s Segment) Address(node int) netip.Addr {
-	a := s.cidr.Addr()
-	for range node {
-		a = a.Next()
+	if addresses := s.Addresses(node); len(addresses) > 0 {
+		return addresses[0]
 	}
-	if next := a.Next(); !s.cidr.Contains(a) || !s.cidr.Contains(next) {
-		return netip.Addr{}
-	}
-	return a
+	return netip.Addr{}
 }
 
-// network returns an address with the length of the segment's prefix.
+// Addresses returns the addresses of a node, numbered from 1, in the order of the
+// ranges. It returns none if a range has no such address, or only as its broadcast
+// address.
+func (s Segment) Addresses(node int) []netip.Addr {
+	var addresses []netip.Addr
+	for _, cidr := range s.cidrs {
+		a := cidr.Masked().Addr()
+		for range node {
+			a = a.Next()
+		}
+		if next := a.Next(); !cidr.Contains(a) || !cidr.Contains(next) {
+			return nil
+		}
+		addresses = append(addresses, a)
+	}
+	return addresses
+}
+
+// network returns an address with the length of the prefix of its range.
 func (s Segment) network(a netip.Addr) *netlink.Addr {
-	return &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(s.cidr.Bits(), 32)}}
+	for _, cidr := range s.cidrs {
+		if !cidr.Contains(a) {
+			continue
+		}
+		address := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(cidr.Bits(), a.BitLen())}}
+		if a.Is6() {
+			address.Flags = unix.IFA_F_NODAD // its number determines it, and it works at once
+		}
+		return address
+	}
+	return nil
 }
 
 // Keep makes the bridge with the machine's address, and attaches the interfaces
@@ -110,10 +137,10 @@ func (s Segment) bridge() (netlink.Link, error) {
 		err = netlink.LinkSetHardwareAddr(bridge, s.hardwareAddr())
 	}
 	if err == nil {
-		err = s.setUp(bridge, s.Gateway())
+		err = s.setUp(bridge, s.Addresses(1))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("setting up bridge %s with %s: %w", s.Link(), s.Gateway(), err)
+		return nil, fmt.Errorf("setting up bridge %s with %v: %w", s.Link(), s.Addresses(1), err)
 	}
 	return bridge, nil
 }
@@ -125,23 +152,24 @@ func (s Segment) hardwareAddr() net.HardwareAddr {
 	return append(net.HardwareAddr{0x02}, digest[:5]...)
 }
 
-// setUp sets an interface of the segment up and gives it an address. Its other
+// setUp sets an interface of the segment up and gives it addresses. Its other
 // addresses stay.
-func (s Segment) setUp(link netlink.Link, address netip.Addr) error {
-	present, err := netdump.Complete(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V4) })
+func (s Segment) setUp(link netlink.Link, addresses []netip.Addr) error {
+	if link.Attrs().Flags&net.FlagUp == 0 {
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	present, err := netdump.Complete(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
 	var errs []error
-	if !slices.ContainsFunc(present, func(a netlink.Addr) bool {
-		is, _ := netip.AddrFromSlice(a.IP.To4())
-		bits, _ := a.Mask.Size()
-		return is == address && bits == s.cidr.Bits()
-	}) {
-		errs = append(errs, netlink.AddrReplace(link, s.network(address)))
-	}
-	if link.Attrs().Flags&net.FlagUp == 0 {
-		errs = append(errs, netlink.LinkSetUp(link))
+	for _, address := range addresses {
+		want := s.network(address)
+		if !slices.ContainsFunc(present, func(a netlink.Addr) bool { return a.IP.Equal(want.IP) && bytes.Equal(a.Mask, want.Mask) }) {
+			errs = append(errs, netlink.AddrReplace(link, want))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -30,12 +31,22 @@ func TestAddresses(t *testing.T) {
 	if s.Gateway() != s.Address(1) || s.Link() != "cos-t" {
 		t.Errorf("the machine is %s at %s", s.Gateway(), s.Link())
 	}
+	both := New("t", netip.MustParsePrefix("10.9.0.0/29"), netip.MustParsePrefix("fd00:9::/64"))
+	for node, want := range map[int]string{1: "[10.9.0.1 fd00:9::1]", 6: "[10.9.0.6 fd00:9::6]", 7: "[]"} {
+		if got := fmt.Sprint(both.Addresses(node)); got != want {
+			t.Errorf("node %d has the addresses %s, want %s", node, got, want)
+		}
+	}
 }
 
-// members returns the further nodes of a segment, with their namespaces below a
-// directory. They are removed at the end of the test.
-func members(t *testing.T, machine netns.NsHandle) []Member {
-	s, dir := New("t", netip.MustParsePrefix("10.9.0.0/24")), t.TempDir()
+// members returns the further nodes of a segment with ranges, an IPv4 one by
+// default, and with their namespaces below a directory. They are removed at the end
+// of the test.
+func members(t *testing.T, machine netns.NsHandle, ranges ...netip.Prefix) []Member {
+	if len(ranges) == 0 {
+		ranges = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}
+	}
+	s, dir := New("t", ranges...), t.TempDir()
 	var all []Member
 	for node := 2; node <= 3; node++ {
 		m := Member{Segment: s, Node: node, Namespace: filepath.Join(dir, string(rune('0'+node)), "netns"), HostName: "t"}
@@ -152,6 +163,58 @@ func TestJoin(t *testing.T) {
 		if _, err := os.Lstat(m.Namespace); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", m.Namespace, err)
 		}
+	}
+}
+
+// TestFamilies joins nodes with IPv6 addresses, alone and beside IPv4 ones, and
+// checks that they reach each other after a repair, and know the way to the world.
+func TestFamilies(t *testing.T) {
+	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+		t.Skip("the kernel has no IPv6")
+	}
+	ipv4, ipv6 := netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd00:9::/64")
+	for _, ranges := range [][]netip.Prefix{{ipv6}, {ipv4, ipv6}} {
+		machine := netnstest.New(t)
+		all := members(t, machine, ranges...)
+		onMachine := func(f func() error) { t.Helper(); netnstest.Do(t, machine, f) }
+		node2 := func(f func() error) { t.Helper(); all[0].in(t, f) }
+		node3 := func(f func() error) { t.Helper(); all[1].in(t, f) }
+		connected := func() {
+			t.Helper()
+			for i := range ranges {
+				accepts(t, node3, node2, all[1].Segment.Addresses(3)[i])
+				accepts(t, onMachine, node2, all[0].Segment.Addresses(1)[i])
+				accepts(t, node2, onMachine, all[0].Segment.Addresses(2)[i])
+			}
+		}
+		for range 2 {
+			onMachine(func() error { return errors.Join(all[0].join(machine), all[1].join(machine)) })
+		}
+		connected()
+		node2(func() error {
+			link, err := netlink.LinkByName(Link)
+			if err != nil {
+				return err
+			}
+			return errors.Join(netlink.LinkSetDown(link), all[0].Check()) // which removes addresses and routes
+		})
+		connected()
+		node2(func() error {
+			for _, gateway := range all[0].Segment.Addresses(1) {
+				family := netlink.FAMILY_V4
+				if gateway.Is6() {
+					family = netlink.FAMILY_V6
+				}
+				routes, err := netlink.RouteListFiltered(family, &netlink.Route{Gw: gateway.AsSlice()}, netlink.RT_FILTER_GW)
+				if err != nil {
+					return err
+				}
+				if len(routes) != 1 {
+					t.Errorf("%d routes by %s, want one", len(routes), gateway)
+				}
+			}
+			return nil
+		})
 	}
 }
 
