@@ -20,8 +20,8 @@ type access interface {
 	// selects the identity of a remote client, such as apiserver.NodeKubelet.
 	// The clients, or the component, wait for the API server.
 	with(file string, run func(context.Context, client.Provider) error) func(context.Context) error
-	// address returns the node's IP address.
-	address(api *apiserver.Options) (net.IP, error)
+	// addresses returns the node's IP addresses, at most one of each family.
+	addresses(api *apiserver.Options) ([]net.IP, error)
 	// serving returns the kubelet's serving certificate and the authorities of
 	// its clients.
 	serving(node string, addresses []net.IP) (certificate, authorities, error)
@@ -40,7 +40,10 @@ func (a inProcessAccess) with(_ string, run func(context.Context, client.Provide
 	return a.plane.servers.with(run)
 }
 
-func (inProcessAccess) address(api *apiserver.Options) (net.IP, error) { return api.Advertised() }
+func (inProcessAccess) addresses(api *apiserver.Options) ([]net.IP, error) {
+	advertised, err := api.Advertised()
+	return []net.IP{advertised}, err
+}
 
 func (a inProcessAccess) serving(node string, addresses []net.IP) (certificate, authorities, error) {
 	keys := a.plane.keys
@@ -56,7 +59,7 @@ func (a inProcessAccess) serving(node string, addresses []net.IP) (certificate, 
 // Clients wait for the API server.
 type remoteAccess struct {
 	dir string
-	own net.IP // of a further node of the machine; nil for the first
+	own []net.IP // addresses of a further node of the machine; nil for the first
 }
 
 func (a remoteAccess) file(name string) string { return filepath.Join(a.dir, name) }
@@ -82,11 +85,12 @@ func (a remoteAccess) as(file, component string, run func(context.Context, clien
 	}
 }
 
-func (a remoteAccess) address(api *apiserver.Options) (net.IP, error) {
+func (a remoteAccess) addresses(api *apiserver.Options) ([]net.IP, error) {
 	if a.own != nil {
 		return a.own, nil
 	}
-	return api.NodeAddress(a.dir)
+	address, err := api.NodeAddress(a.dir)
+	return []net.IP{address}, err
 }
 
 func (a remoteAccess) serving(string, []net.IP) (certificate, authorities, error) {

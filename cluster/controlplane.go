@@ -196,7 +196,7 @@ func (p *controlPlane) keepNode() error {
 // keepFurtherNode writes the files of a further node.
 func (p *controlPlane) keepFurtherNode(number int, name string) error {
 	of := p.settings.node(number)
-	if err := p.api.KeepFurtherNode(p.keys, nodeDir(of.DataDir), name, of.nodeAddress()); err != nil {
+	if err := p.api.KeepFurtherNode(p.keys, nodeDir(of.DataDir), name, of.nodeAddresses()); err != nil {
 		return fmt.Errorf("write the files of node %s: %w", name, err)
 	}
 	return nil

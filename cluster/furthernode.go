@@ -33,11 +33,9 @@ func (o *settings) checkNodes() error {
 	if !n.each(n.Number).Exists() {
 		return wrong("Node.Number", strconv.Itoa(n.Number), "this node has been removed")
 	}
-	var err error
-	if o.parsed.nodes, err = netip.ParsePrefix(n.CIDR); err != nil || !o.parsed.nodes.Addr().Is4() {
-		return wrong("Node.CIDR", n.CIDR, "want an IPv4 range such as %s", clusterdefaults.NodeCIDR)
+	if err := o.parseNodeCIDR(); err != nil {
+		return err
 	}
-	o.parsed.nodes = o.parsed.nodes.Masked()
 	if n.Joined != nil && (n.Count > 1 || !n.SeparateProcess) {
 		return wrong("Node.Joined", n.Joined.Server, "want one node on this machine, in a process of its own: set SeparateProcess, and leave Count out")
 	}
@@ -59,8 +57,21 @@ func (o *settings) checkNodes() error {
 	return errors.Join(o.checkNodeNames(), o.checkNodeCIDR(), o.checkOneNodeArguments())
 }
 
-// checkNodeCIDR checks the range of the nodes' addresses. The nodes and their
-// pods have IPv4 addresses.
+// parseNodeCIDR parses the ranges of the nodes' addresses.
+func (o *settings) parseNodeCIDR() error {
+	cidr := o.Node.CIDR
+	for r := range strings.SplitSeq(cidr, ",") {
+		p, err := netip.ParsePrefix(r)
+		if err != nil || slices.ContainsFunc(o.parsed.nodes, func(other netip.Prefix) bool { return other.Addr().Is4() == p.Addr().Is4() }) {
+			return wrong("Node.CIDR", cidr, "want a range such as %s, or one of each family with a comma between", clusterdefaults.NodeCIDR)
+		}
+		o.parsed.nodes = append(o.parsed.nodes, p.Masked())
+	}
+	return nil
+}
+
+// checkNodeCIDR checks the ranges of the nodes' addresses. Each family of pods and
+// Services needs one: the nodes are the next hops to the pods.
 func (o *settings) checkNodeCIDR() error {
 	cidr := o.Node.CIDR
 	if !o.segment().Address(o.Node.Count).IsValid() {
@@ -68,15 +79,21 @@ func (o *settings) checkNodeCIDR() error {
 	}
 	for _, other := range []struct{ field, ranges string }{{"ClusterCIDR", o.ClusterCIDR}, {"ServiceCIDR", o.ServiceCIDR}} {
 		for _, r := range prefixes(other.ranges) {
-			if !r.Addr().Is4() {
-				return wrong(other.field, other.ranges, "several nodes on one machine have IPv4 addresses: want an IPv4 range alone")
+			if !slices.ContainsFunc(o.parsed.nodes, func(nodes netip.Prefix) bool { return nodes.Addr().Is4() == r.Addr().Is4() }) {
+				return wrong("Node.CIDR", cidr, "there is no range of the family of %s, which is %s: the default is %s", other.field, other.ranges, defaultNodeCIDR(o.ClusterCIDR))
 			}
-			if r.Overlaps(o.parsed.nodes) {
+			if slices.ContainsFunc(o.parsed.nodes, r.Overlaps) {
 				return wrong("Node.CIDR", cidr, "it overlaps with %s, which is %s: choose another range", other.field, other.ranges)
 			}
 		}
 	}
 	return nil
+}
+
+// defaultNodeCIDR returns the ranges of the nodes' addresses in a cluster whose pods
+// have the given ranges.
+func defaultNodeCIDR(clusterCIDR string) string {
+	return clusterdefaults.NodeCIDRs(clusterCIDR, clusterdefaults.NodeCIDR, clusterdefaults.NodeCIDRIPv6)
 }
 
 // checkOneNodeArguments refuses arguments of the kubelet and the proxy that
@@ -110,7 +127,7 @@ func (o *settings) kubeletArgsOfAll() []string {
 }
 
 // segment returns what connects the nodes of this machine.
-func (o *settings) segment() segment.Segment { return segment.New(o.Name, o.parsed.nodes) }
+func (o *settings) segment() segment.Segment { return segment.New(o.Name, o.parsed.nodes...) }
 
 // several reports whether this machine has more than one node.
 func (o *settings) several() bool { return o.Node != nil && o.Node.Count > 1 }
@@ -142,8 +159,29 @@ func (o *settings) member() segment.Member {
 	return segment.Member{Segment: o.segment(), Node: o.Node.Number, Namespace: filepath.Join(o.Node.RunDir, "netns"), HostName: host}
 }
 
-// nodeAddress returns the address of a further node.
-func (o *settings) nodeAddress() net.IP { return o.segment().Address(o.Node.Number).AsSlice() }
+// withSegment adds to the addresses of the first of several nodes those that it has on
+// the segment, of the families that are missing: the other nodes of the machine reach
+// pods in its host's network and its DNS server there.
+func (o *settings) withSegment(addresses []net.IP) []net.IP {
+	if !o.several() || o.further() {
+		return addresses
+	}
+	for _, a := range o.segment().Addresses(1) {
+		if !slices.ContainsFunc(addresses, func(ip net.IP) bool { return (ip.To4() != nil) == a.Is4() }) {
+			addresses = append(addresses, a.AsSlice())
+		}
+	}
+	return addresses
+}
+
+// nodeAddresses returns the addresses of a further node, one of each family.
+func (o *settings) nodeAddresses() []net.IP {
+	var addresses []net.IP
+	for _, a := range o.segment().Addresses(o.Node.Number) {
+		addresses = append(addresses, a.AsSlice())
+	}
+	return addresses
+}
 
 // EnterNode makes this process one of the node that Node.Number names, which
 // NewNode needs: it makes what is missing of the node's network namespace and

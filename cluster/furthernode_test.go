@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -69,7 +71,7 @@ func TestSettingsOfNodes(t *testing.T) {
 			}
 			seen[own] = number
 		}
-		if of.further() != (number > 1) || network.Nodes.IsValid() != (number == 1) {
+		if of.further() != (number > 1) || (len(network.Nodes) > 0) != (number == 1) {
 			t.Errorf("node %d: further %v, nodes' range %v", number, of.further(), network.Nodes)
 		}
 	}
@@ -81,8 +83,8 @@ func TestSettingsOfNodes(t *testing.T) {
 		t.Errorf("the first node is %+v, want %+v", first.Options, only.Options)
 	}
 	third := s.node(3)
-	if m := third.member(); m.HostName != "m-3" || m.Namespace != "/run/coracle/t/3/netns" || third.nodeAddress().String() != "10.212.0.3" || third.Node.CgroupRoot != "/coracle-t.3" {
-		t.Errorf("the third node is %+v with %s", m, third.nodeAddress())
+	if m := third.member(); m.HostName != "m-3" || m.Namespace != "/run/coracle/t/3/netns" || fmt.Sprint(third.nodeAddresses()) != "[10.212.0.3]" || third.Node.CgroupRoot != "/coracle-t.3" {
+		t.Errorf("the third node is %+v with %s", m, third.nodeAddresses())
 	}
 }
 
@@ -94,12 +96,14 @@ func TestNodesThatCannotBe(t *testing.T) {
 		"Node.Count=3: several nodes need processes of their own":                      func(o *Options) { o.Node.SeparateProcess = false },
 		"Node.ContainerRuntimeEndpoint=unix:///c.sock: a container runtime that is":    func(o *Options) { o.Node.ContainerRuntimeEndpoint = "unix:///c.sock" },
 		"BindAddress=127.0.0.1: further nodes do not reach the API server there":       func(o *Options) { o.BindAddress = "127.0.0.1" },
-		"Node.CIDR=fd00::/64: want an IPv4 range such as 10.212.0.0/24":                func(o *Options) { o.Node.CIDR = "fd00::/64" },
-		"Node.CIDR=10.9.0.0: want an IPv4 range":                                       func(o *Options) { o.Node.CIDR = "10.9.0.0" },
+		"Node.CIDR=fd00::/64: there is no range of the family of ClusterCIDR":          func(o *Options) { o.Node.CIDR = "fd00::/64" },
+		"Node.CIDR=10.9.0.0: want a range such as 10.212.0.0/24, or one of each":       func(o *Options) { o.Node.CIDR = "10.9.0.0" },
+		"Node.CIDR=10.9.0.0/24,10.8.0.0/24: want a range such as":                      func(o *Options) { o.Node.CIDR = "10.9.0.0/24,10.8.0.0/24" },
+		"Node.CIDR=10.9.0.0/24,fd00::/126: the range has too few addresses for 3":      func(o *Options) { o.Node.CIDR = "10.9.0.0/24,fd00::/126" },
 		"Node.CIDR=10.9.0.0/30: the range has too few addresses for 3 nodes":           func(o *Options) { o.Node.CIDR = "10.9.0.0/30" },
 		"Node.CIDR=10.244.7.0/24: it overlaps with ClusterCIDR":                        func(o *Options) { o.Node.CIDR = "10.244.7.0/24" },
 		"Node.CIDR=10.96.0.0/24: it overlaps with ServiceCIDR":                         func(o *Options) { o.Node.CIDR = "10.96.0.0/24" },
-		"ClusterCIDR=10.244.0.0/16,fd00::/56: several nodes":                           func(o *Options) { o.ClusterCIDR = "10.244.0.0/16,fd00::/56" },
+		"Node.CIDR=10.9.0.0/24: there is no range of the family of ClusterCIDR":        func(o *Options) { o.Node.CIDR, o.ClusterCIDR = "10.9.0.0/24", "10.244.0.0/16,fd00::/56" },
 		"KubeletArgs=hostname-override=x: the nodes of this machine cannot share it":   func(o *Options) { o.KubeletArgs = []string{"v=2", "hostname-override=x"} },
 		"KubeletArgs=--root-dir=/var/lib/kubelet: the nodes of this machine cannot":    func(o *Options) { o.KubeletArgs = []string{"--root-dir=/var/lib/kubelet"} },
 		"ProxyArgs=hostname-override=x: the nodes of this machine cannot share it":     func(o *Options) { o.ProxyArgs = []string{"hostname-override=x"} },
@@ -145,8 +149,8 @@ func TestEachNode(t *testing.T) {
 		t.Errorf("nodes %v are called %v", numbers, names)
 	}
 	second := s.node(2)
-	if second.NodeName != "beta.example" || second.member().HostName != "beta" || s.node(4).nodeAddress().String() != "10.212.0.4" {
-		t.Errorf("the second one is %s, and the fourth has %s", second.NodeName, s.node(4).nodeAddress())
+	if second.NodeName != "beta.example" || second.member().HostName != "beta" || fmt.Sprint(s.node(4).nodeAddresses()) != "[10.212.0.4]" {
+		t.Errorf("the second one is %s, and the fourth has %s", second.NodeName, s.node(4).nodeAddresses())
 	}
 	if got, want := second.KubeletArgsOf(2), []string{"pods-per-core=2", "node-labels=a=b,c=d", "register-with-taints=x:NoSchedule,y=1:NoExecute", "max-pods=3"}; !slices.Equal(got, want) {
 		t.Errorf("arguments %q, want %q", got, want)
@@ -156,8 +160,9 @@ func TestEachNode(t *testing.T) {
 	}
 	for _, of := range []*settings{s.node(1), second} {
 		routes := (&Node{settings: of, kubelet: component.NewKubelet()}).routes()
-		if want := map[string]netip.Addr{"m.example": s.segment().Address(1), "beta.example": s.segment().Address(2), "m-4.example": s.segment().Address(4)}; !maps.Equal(routes.Addresses, want) {
-			t.Errorf("node %d routes to %v, want %v", of.Node.Number, routes.Addresses, want)
+		want := map[string][]netip.Addr{"m.example": s.segment().Addresses(1), "beta.example": s.segment().Addresses(2), "m-4.example": s.segment().Addresses(4)}
+		if !maps.EqualFunc(routes.Addresses, want, slices.Equal[[]netip.Addr]) || (len(routes.Gateways) > 0) != of.further() {
+			t.Errorf("node %d routes to %v, want %v, and to other machines by %v", of.Node.Number, routes.Addresses, want, routes.Gateways)
 		}
 	}
 	kubelet := component.NewKubelet()
@@ -167,6 +172,34 @@ func TestEachNode(t *testing.T) {
 	o.Node.Each[1].KubeletArgs = []string{"max-pods=many"}
 	if err := Check(o); err == nil || !strings.Contains(err.Error(), "node beta.example: KubeletArgs=max-pods=many: ") {
 		t.Errorf("with a wrong argument: %v", err)
+	}
+}
+
+// Nodes have an address of each family of the pods, and the first one what it lacks of
+// them on the segment.
+func TestFamiliesOfNodes(t *testing.T) {
+	for clusterCIDR, want := range map[string]struct{ cidr, second, first, ofIPv6 string }{
+		"10.244.0.0/16":           {"10.212.0.0/24", "[10.212.0.2]", "[192.0.2.1]", "[2001:db8::1 10.212.0.1]"},
+		"10.244.0.0/16,fd00::/48": {"10.212.0.0/24,fd00:10:212::/64", "[10.212.0.2 fd00:10:212::2]", "[192.0.2.1 fd00:10:212::1]", "[2001:db8::1 10.212.0.1]"},
+		"fd00::/48,10.244.0.0/16": {"fd00:10:212::/64,10.212.0.0/24", "[fd00:10:212::2 10.212.0.2]", "[192.0.2.1 fd00:10:212::1]", "[2001:db8::1 10.212.0.1]"},
+		"fd00::/48":               {"fd00:10:212::/64", "[fd00:10:212::2]", "[192.0.2.1 fd00:10:212::1]", "[2001:db8::1]"},
+	} {
+		o := withNodes(t, 2)
+		if o.ClusterCIDR = clusterCIDR; clusterCIDR == "fd00::/48" {
+			o.ServiceCIDR = "fd01::/112"
+		}
+		s, err := complete(o)
+		if err != nil {
+			t.Errorf("%s: %v", clusterCIDR, err)
+			continue
+		}
+		first, ofIPv6 := s.withSegment([]net.IP{net.ParseIP("192.0.2.1")}), s.withSegment([]net.IP{net.ParseIP("2001:db8::1")})
+		if got := fmt.Sprint(s.node(2).nodeAddresses()); s.Node.CIDR != want.cidr || got != want.second || fmt.Sprint(first) != want.first || fmt.Sprint(ofIPv6) != want.ofIPv6 {
+			t.Errorf("%s: nodes have %s, the second one %s, and the first one %s or %s; want %+v", clusterCIDR, s.Node.CIDR, got, first, ofIPv6, want)
+		}
+		if alone, err := complete(withNodes(t, 1)); err != nil || len(alone.withSegment(nil)) > 0 {
+			t.Errorf("a node alone is on a segment, %v", err)
+		}
 	}
 }
 

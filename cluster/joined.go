@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"net"
+	"net/netip"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
@@ -53,6 +54,19 @@ func (n *Node) renewIdentity(ctx context.Context) error {
 	return n.settings.identity().Renew(ctx, n.settings.NodeName)
 }
 
+// behind returns the ranges of the nodes that this node reaches by the first one of
+// their machine, which is the control plane's.
+func (o *settings) behind() []netip.Prefix {
+	if !o.joined() {
+		return nil
+	}
+	nodes := prefixes(o.Node.Joined.NodeCIDR)
+	for i, p := range nodes {
+		nodes[i] = p.Masked()
+	}
+	return nodes
+}
+
 // publishNetwork writes what nodes that join must know of the network of this
 // cluster, and then waits until ctx ends.
 func (p *controlPlane) publishNetwork(ctx context.Context) error {
@@ -60,8 +74,8 @@ func (p *controlPlane) publishNetwork(ctx context.Context) error {
 	network := nodejoin.Network{
 		ServiceCIDR: p.settings.ServiceCIDR, ClusterCIDR: p.settings.ClusterCIDR, NodeMaskSizeIPv4: ipam.MaskSizeIPv4(), NodeMaskSizeIPv6: ipam.MaskSizeIPv6(),
 	}
-	if p.settings.several() {
-		network.NodeCIDR = p.settings.Node.CIDR
+	if p.settings.Node != nil { // further nodes may come later
+		network.NodeCIDR, network.Gateway = p.settings.Node.CIDR, p.settings.NodeName
 	}
 	err := network.Publish(ctx, p.Client())
 	supervise.Report(ctx, "Network", err)

@@ -15,7 +15,7 @@ import (
 func asJoined(t *testing.T) Options {
 	return Options{
 		Name: "t", DataDir: t.TempDir(), NodeName: "m", Ports: Ports{Secure: 6443}, AdvertiseAddress: net.IPv4(192, 0, 2, 7), ClusterCIDR: "10.244.0.0/16,fd00::/40", ServiceCIDR: "10.96.0.0/16,fd01::/112",
-		Node: &NodeOptions{SeparateProcess: true, BundleDir: "/bundle", Joined: &JoinedNode{Server: "https://192.0.2.1:6443", NodeMaskSizeIPv4: 25, NodeMaskSizeIPv6: 56}},
+		Node: &NodeOptions{SeparateProcess: true, BundleDir: "/bundle", Joined: &JoinedNode{Server: "https://192.0.2.1:6443", NodeMaskSizeIPv4: 25, NodeMaskSizeIPv6: 56, NodeCIDR: "10.212.0.0/24,fd00:10:212::/64", Gateway: "n"}},
 	}
 }
 
@@ -43,6 +43,9 @@ func TestJoinedNode(t *testing.T) {
 	plan := routes.Plan(prefixes("10.244.0.0/25"), []podnet.Peer{{Name: "n", PodCIDRs: prefixes("10.244.1.0/25,fd00:0:0:100::/56"), Addresses: parseAddresses([]string{"192.0.2.1"})}}, nil)
 	if len(plan.Routes) != 2 || len(plan.Refused) > 0 || plan.Tunnel.Local.String() != "192.0.2.7" {
 		t.Errorf("the plan is %+v", plan)
+	}
+	if behind := prefixes("10.212.0.0/24,fd00:10:212::/64"); routes.Front != "n" || !slices.Equal(routes.Behind, behind) || !slices.Equal(networkConfig(n.settings).Behind, behind) {
+		t.Errorf("behind %s are %v", routes.Front, routes.Behind)
 	}
 	if err := os.Mkdir(filepath.Join(o.DataDir, "node"), 0o700); err != nil {
 		t.Fatal(err)

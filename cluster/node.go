@@ -91,7 +91,7 @@ func NewNode(o Options) (*Node, error) {
 		if !inside {
 			return nil, wrong("Node.Number", strconv.Itoa(settings.Node.Number), "this process is not in the node's network namespace: call EnterNode first")
 		}
-		log, access.own = log.Of(plane.settings.NodeName), plane.settings.nodeAddress()
+		log, access.own = log.Of(plane.settings.NodeName), plane.settings.nodeAddresses()
 	}
 	e := newEvents(plane.settings.NodeName, false)
 	group := supervise.NewGroup(supervise.Options{Context: log.Context, Changed: e.changed})
@@ -115,11 +115,13 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	}
 	k.Config.NodeName = o.NodeName
 	k.Config.RootDirectory = filepath.Join(o.DataDir, "kubelet")
-	address, err := access.address(plane.api)
+	addresses, err := access.addresses(plane.api)
 	if err != nil {
 		return nil, err
 	}
-	k.Config.NodeIPs = []string{address.String()}
+	for _, a := range o.withSegment(addresses) {
+		k.Config.NodeIPs = append(k.Config.NodeIPs, a.String())
+	}
 	k.Config.Configuration.HealthzPort, k.Config.Configuration.FailSwapOn = new(int32(o.Ports.KubeletHealthz)), new(false)
 	k.Config.Configuration.Port = int32(o.Ports.Kubelet)
 	k.Config.Configuration.CgroupRoot = o.Node.CgroupRoot
@@ -194,6 +196,7 @@ func networkConfig(o *settings) podnet.Config {
 	if o.several() && !o.further() {
 		c.Nodes, c.NodesLink = o.parsed.nodes, o.segment().Link()
 	}
+	c.Behind = o.behind()
 	return c
 }
 

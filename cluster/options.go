@@ -231,8 +231,10 @@ type NodeOptions struct {
 	// Number says which of these nodes NewNode returns. The default is 1, which is
 	// the machine itself.
 	Number int `json:"-"`
-	// CIDR is the IPv4 range of the addresses by which several nodes of this
-	// machine reach each other. The default is 10.212.0.0/24.
+	// CIDR is the range of the addresses by which several nodes of this machine reach
+	// each other, or two of different families with a comma between. The pods' families
+	// are among them. The default is 10.212.0.0/24, fd00:10:212::/64 or both, as the
+	// pods have.
 	CIDR string `json:"cidr,omitzero"`
 	// NeighbourPorts returns the ports of this machine that belong to other clusters,
 	// also while these are stopped, so that no pod and no Service gets them. It is
@@ -258,6 +260,11 @@ type JoinedNode struct {
 	NodeMaskSizeIPv4 int `json:"nodeMaskSizeIPv4"`
 	// NodeMaskSizeIPv6 is that of the IPv6 range.
 	NodeMaskSizeIPv6 int `json:"nodeMaskSizeIPv6"`
+	// NodeCIDR has the ranges of the addresses of the nodes on the machine whose first
+	// node is called Gateway, in the form of NodeOptions.CIDR. This node reaches the
+	// further nodes there by that one. The default is that there are none.
+	NodeCIDR string `json:"nodeCIDR,omitzero"`
+	Gateway  string `json:"gateway,omitzero"`
 }
 
 // FieldError is an error in a field of Options.
@@ -296,8 +303,8 @@ type parsed struct {
 	dns    []string // addresses of the cluster's DNS
 	// registries is the content of the registries file; nil for none.
 	registries *registries.File
-	// nodes is the range of the nodes' addresses; invalid without a node.
-	nodes netip.Prefix
+	// nodes are the ranges of the nodes' addresses; none without a node.
+	nodes []netip.Prefix
 	// firstNode is NodeName, from which the names of further nodes are derived.
 	firstNode string
 	// firstDir is DataDir, which has the directories of further nodes and the files
@@ -346,7 +353,7 @@ func fill(given Options) (*settings, error) {
 		text(&node.RunDir, clusternames.RunDir(o.Name))
 		text(&node.NFTable, clusternames.ProxyTable(o.Name))
 		text(&node.CgroupRoot, clusternames.CgroupRoot(o.Name))
-		text(&node.CIDR, clusterdefaults.NodeCIDR)
+		text(&node.CIDR, defaultNodeCIDR(o.ClusterCIDR))
 		node.Count, node.Number = cmp.Or(node.Count, 1), cmp.Or(node.Number, 1)
 		o.Ports.Kubelet = cmp.Or(o.Ports.Kubelet, clusterdefaults.KubeletPort)
 		o.Ports.DNS = cmp.Or(o.Ports.DNS, clusterdefaults.DNSPort)

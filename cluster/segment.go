@@ -301,19 +301,22 @@ func applyPlan(routes podnet.Routes, podCIDRs []netip.Prefix, others []podnet.Pe
 func (n *Node) routes() podnet.Routes {
 	o := n.settings
 	r := podnet.Routes{
-		Name: o.own(), NodeName: n.kubelet.Config.NodeName, Own: parseAddresses(n.kubelet.Config.NodeIPs), Inside: o.further(),
+		Name: o.own(), NodeName: n.kubelet.Config.NodeName, Own: parseAddresses(n.kubelet.Config.NodeIPs),
 		ClusterCIDRs: prefixes(o.ClusterCIDR), NodeMaskSizeIPv4: n.nodeMaskSizes[0], NodeMaskSizeIPv6: n.nodeMaskSizes[1],
+	}
+	if o.joined() {
+		r.Behind, r.Front = o.behind(), o.Node.Joined.Gateway
 	}
 	if !o.several() {
 		return r
 	}
-	r.Link, r.Addresses = o.segment().Link(), map[string]netip.Addr{}
+	r.Link, r.Addresses = o.segment().Link(), map[string][]netip.Addr{}
 	if o.further() {
-		r.Link = segment.Link
+		r.Link, r.Gateways = segment.Link, o.segment().Addresses(1)
 	}
 	for number, name := range o.present() {
-		if address := o.segment().Address(number); address.IsValid() {
-			r.Addresses[name] = address
+		if addresses := o.segment().Addresses(number); len(addresses) > 0 {
+			r.Addresses[name] = addresses
 		}
 	}
 	return r

@@ -203,7 +203,9 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 	}
 	s.Nodes, s.Kubeconfig = 1, nodejoin.Files(filepath.Join(dir, identityName)).Kubeconfig()
 	s.Options.ServiceCIDR, s.Options.ClusterCIDR = network.ServiceCIDR, network.ClusterCIDR
-	joined := cluster.JoinedNode{Server: found.Server, NodeMaskSizeIPv4: network.NodeMaskSizeIPv4, NodeMaskSizeIPv6: network.NodeMaskSizeIPv6}
+	joined := cluster.JoinedNode{
+		Server: found.Server, NodeMaskSizeIPv4: network.NodeMaskSizeIPv4, NodeMaskSizeIPv6: network.NodeMaskSizeIPv6, NodeCIDR: network.NodeCIDR, Gateway: network.Gateway,
+	}
 	s.Options.Node.Joined = &joined
 	f.up.join = func(ctx context.Context, rec host.Record) error {
 		// The settings are those of a former join if that was interrupted.
@@ -275,9 +277,5 @@ func networkOf(ctx context.Context, c *nodejoin.Cluster, token bootstraptoken.To
 	case !apierrors.IsNotFound(err):
 		return nodejoin.Network{}, fmt.Errorf("ask whether there is a node %s: %w", node, err)
 	}
-	network, err := nodejoin.ReadNetwork(ctx, client)
-	if err == nil && network.NodeCIDR != "" {
-		err = fmt.Errorf("the cluster has several nodes on one machine, at addresses in %s that this machine does not reach: a cluster of several machines has one node on each", network.NodeCIDR)
-	}
-	return network, err
+	return nodejoin.ReadNetwork(ctx, client)
 }

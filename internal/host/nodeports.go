@@ -61,12 +61,16 @@ func CheckRanges(s Settings, all []Record) error {
 	return nil
 }
 
-// nodeCIDR returns the range of the nodes' addresses, "" without further nodes.
+// nodeCIDR returns the ranges of the addresses of further nodes: of this machine, or
+// of the one whose cluster it has joined. It is "" without any.
 func nodeCIDR(several bool, o cluster.NodeOptions) string {
-	if !several {
-		return ""
+	switch {
+	case o.Joined != nil:
+		return o.Joined.NodeCIDR
+	case several:
+		return o.CIDR
 	}
-	return o.CIDR
+	return ""
 }
 
 // overlap reports whether two lists of address ranges share an address.

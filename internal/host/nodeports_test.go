@@ -11,10 +11,16 @@ import (
 // Clusters side by side share no port of this machine: not their NodePorts,
 // and none of what they listen on.
 func TestSlotsShareNoPort(t *testing.T) {
-	taken := map[int]int{}
+	taken, ranges := map[int]int{}, map[string]bool{}
 	for slot := range MaxSlots {
 		d := DefaultsOf("a", slot)
 		p := d.Ports
+		for _, r := range []string{d.ServiceCIDR, d.ClusterCIDR, d.NodeCIDR, d.NodeCIDRIPv6} {
+			if ranges[r] {
+				t.Errorf("slot %d has %s, which another one has", slot, r)
+			}
+			ranges[r] = true
+		}
 		for _, port := range []int{p.Secure, p.Manager, p.Scheduler, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS, p.DNSMetrics} {
 			if other, ok := taken[port]; ok {
 				t.Errorf("slots %d and %d both have port %d", other, slot, port)
@@ -57,6 +63,7 @@ func TestCheckRanges(t *testing.T) {
 		{ranges("10.212.0.128/25", 1), false},
 		{ranges("10.96.0.0/24", 2), true},
 		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.212.0.0/16"}}, true},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.243.0.0/16", Node: &cluster.NodeOptions{Joined: &cluster.JoinedNode{NodeCIDR: "10.212.0.0/24"}}}}, true},
 	} {
 		if err := CheckRanges(tt.settings, others); (err != nil) != tt.refused {
 			t.Errorf("%+v: %v", tt.settings, err)

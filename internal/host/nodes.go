@@ -112,11 +112,17 @@ func (s *Settings) AddNode(node cluster.EachNode) int {
 
 // highestNode returns the highest number that a node can have.
 func (s *Settings) highestNode() int {
-	cidr, err := netip.ParsePrefix(nodeOf(s.Options).CIDR)
-	if err != nil || cidr.Bits() < 16 || !cidr.Addr().Is4() {
-		return clusterdefaults.MaxNodes
+	highest := clusterdefaults.MaxNodes
+	for r := range strings.SplitSeq(nodeOf(s.Options).CIDR, ",") {
+		cidr, err := netip.ParsePrefix(r)
+		if err != nil {
+			continue
+		}
+		if bits := cidr.Addr().BitLen() - cidr.Bits(); bits <= 16 {
+			highest = min(highest, 1<<bits-2)
+		}
 	}
-	return min(clusterdefaults.MaxNodes, 1<<(32-cidr.Bits())-2)
+	return highest
 }
 
 // SetNodeState changes the state of a node. One that is removed loses its

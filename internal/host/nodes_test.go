@@ -87,11 +87,13 @@ func TestNodesOfCopies(t *testing.T) {
 
 // Few addresses are used again.
 func TestNumbersOfASmallRange(t *testing.T) {
-	s := withNodes("/data", 6)
-	s.Options.Node.CIDR = "10.9.0.0/29"
-	s.SetNodeState(3, cluster.NodeRemoved)
-	if number := s.AddNode(cluster.EachNode{}); number != 3 {
-		t.Errorf("the new one is %d, want that with a free address", number)
+	for cidr, want := range map[string]int{"10.9.0.0/29": 3, "fd00::/64,10.9.0.0/29": 3, "10.9.0.0/24,fd00::/125": 3, "10.9.0.0/24,fd00::/64": 7, "10.9.0.0/8": 7} {
+		s := withNodes("/data", 6)
+		s.Options.Node.CIDR = cidr
+		s.SetNodeState(3, cluster.NodeRemoved)
+		if number := s.AddNode(cluster.EachNode{}); number != want {
+			t.Errorf("%s: the new one is %d, want %d: the first with a free address", cidr, number, want)
+		}
 	}
 }
 

@@ -329,7 +329,7 @@ func (s *Settings) Complete(slot int, nodeName, bundle, kubeconfig string) {
 	}
 	setDefault(&s.Options.ServiceCIDR, d.ServiceCIDR)
 	setDefault(&s.Options.ClusterCIDR, d.ClusterCIDR)
-	setDefault(&s.Options.Node.CIDR, d.NodeCIDR)
+	setDefault(&s.Options.Node.CIDR, clusterdefaults.NodeCIDRs(s.Options.ClusterCIDR, d.NodeCIDR, d.NodeCIDRIPv6))
 	setDefault(&s.Options.NodeName, nodeName)
 	setDefault(&s.Kubeconfig, kubeconfig)
 	if os.Geteuid() != 0 { // that of root is always the same

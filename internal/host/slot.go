@@ -20,10 +20,11 @@ const MaxSlots = 32
 
 // Defaults holds the ports, ranges and names that a cluster in a slot has by
 // default. Slot 0 has upstream's ports. The ports of each further slot are
-// higher by 20.
+// higher by 20. NodeCIDR and NodeCIDRIPv6 are for nodes whose pods have addresses of
+// that family.
 type Defaults struct {
-	Ports                                               cluster.Ports
-	ServiceCIDR, ClusterCIDR, NodeCIDR, NFTable, Cgroup string
+	Ports                                                             cluster.Ports
+	ServiceCIDR, ClusterCIDR, NodeCIDR, NodeCIDRIPv6, NFTable, Cgroup string
 }
 
 // DefaultsOf returns the defaults of a slot.
@@ -35,20 +36,22 @@ func DefaultsOf(name string, slot int) Defaults {
 			Kubelet: clusterdefaults.KubeletPort + move, KubeletHealthz: 10248 + move,
 			ProxyHealthz: 10256 + move, ProxyMetrics: 10249 + move, DNS: clusterdefaults.DNSPort + move, DNSMetrics: 9153 + move,
 		},
-		ServiceCIDR: moved(clusterdefaults.ServiceCIDR, 1, slot),
-		ClusterCIDR: moved(clusterdefaults.ClusterCIDR, 1, -slot),
-		NodeCIDR:    moved(clusterdefaults.NodeCIDR, 2, slot),
-		NFTable:     clusternames.ProxyTable(name),
-		Cgroup:      clusternames.CgroupRoot(name),
+		ServiceCIDR:  moved(clusterdefaults.ServiceCIDR, 1, slot),
+		ClusterCIDR:  moved(clusterdefaults.ClusterCIDR, 1, -slot),
+		NodeCIDR:     moved(clusterdefaults.NodeCIDR, 2, slot),
+		NodeCIDRIPv6: moved(clusterdefaults.NodeCIDRIPv6, 7, slot),
+		NFTable:      clusternames.ProxyTable(name),
+		Cgroup:       clusternames.CgroupRoot(name),
 	}
 }
 
 // moved returns a range with a number added to a byte of its address.
 func moved(cidr string, index, by int) string {
 	prefix := netip.MustParsePrefix(cidr)
-	address := prefix.Addr().As4()
+	address := prefix.Addr().AsSlice()
 	address[index] += byte(by)
-	return netip.PrefixFrom(netip.AddrFrom4(address), prefix.Bits()).String()
+	to, _ := netip.AddrFromSlice(address)
+	return netip.PrefixFrom(to, prefix.Bits()).String()
 }
 
 // FreeSlot returns the slot of the cluster with these settings if it has one, or

@@ -29,9 +29,10 @@ type Network struct {
 	// NodeMaskSizeIPv4 and NodeMaskSizeIPv6 are the prefix lengths of a node's pod
 	// CIDRs.
 	NodeMaskSizeIPv4, NodeMaskSizeIPv6 int
-	// NodeCIDR is the range of the addresses of several nodes on one machine, which
-	// other machines do not reach; "" if there is one node on each machine.
-	NodeCIDR string
+	// NodeCIDR has the ranges of the addresses of further nodes on the machine whose
+	// first node is called Gateway. Other machines reach those by that one. Both are
+	// "" if no node is on the control plane's machine.
+	NodeCIDR, Gateway string
 }
 
 // Keys of the ConfigMap.
@@ -41,6 +42,7 @@ const (
 	mask4Key       = "nodeCIDRMaskSizeIPv4"
 	mask6Key       = "nodeCIDRMaskSizeIPv6"
 	nodeCIDRKey    = "nodeCIDR"
+	gatewayKey     = "nodeGateway"
 )
 
 func (n Network) data() map[string]string {
@@ -48,7 +50,7 @@ func (n Network) data() map[string]string {
 		serviceCIDRKey: n.ServiceCIDR, clusterCIDRKey: n.ClusterCIDR, mask4Key: strconv.Itoa(n.NodeMaskSizeIPv4), mask6Key: strconv.Itoa(n.NodeMaskSizeIPv6),
 	}
 	if n.NodeCIDR != "" {
-		data[nodeCIDRKey] = n.NodeCIDR
+		data[nodeCIDRKey], data[gatewayKey] = n.NodeCIDR, n.Gateway
 	}
 	return data
 }
@@ -86,12 +88,14 @@ func ReadNetwork(ctx context.Context, client kubernetes.Interface) (Network, err
 	if err != nil {
 		return Network{}, fmt.Errorf("read ConfigMap %s: %w", place, err)
 	}
-	n := Network{ServiceCIDR: have.Data[serviceCIDRKey], ClusterCIDR: have.Data[clusterCIDRKey], NodeCIDR: have.Data[nodeCIDRKey]}
-	for _, ranges := range []string{n.ServiceCIDR, n.ClusterCIDR} {
-		for r := range strings.SplitSeq(ranges, ",") {
-			if _, err := netip.ParsePrefix(r); err != nil {
-				return Network{}, fmt.Errorf("ConfigMap %s: %w", place, err)
-			}
+	n := Network{ServiceCIDR: have.Data[serviceCIDRKey], ClusterCIDR: have.Data[clusterCIDRKey], NodeCIDR: have.Data[nodeCIDRKey], Gateway: have.Data[gatewayKey]}
+	ranges := []string{n.ServiceCIDR, n.ClusterCIDR}
+	if n.NodeCIDR != "" {
+		ranges = append(ranges, n.NodeCIDR)
+	}
+	for r := range strings.SplitSeq(strings.Join(ranges, ","), ",") {
+		if _, err := netip.ParsePrefix(r); err != nil {
+			return Network{}, fmt.Errorf("ConfigMap %s: %w", place, err)
 		}
 	}
 	for key, size := range map[string]*int{mask4Key: &n.NodeMaskSizeIPv4, mask6Key: &n.NodeMaskSizeIPv6} {

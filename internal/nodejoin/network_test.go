@@ -17,7 +17,7 @@ func TestNetwork(t *testing.T) {
 	}
 	first := Network{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16,fd00::/48", NodeMaskSizeIPv4: 24, NodeMaskSizeIPv6: 64}
 	second := first
-	second.NodeMaskSizeIPv4, second.NodeCIDR = 25, "10.212.0.0/24"
+	second.NodeMaskSizeIPv4, second.NodeCIDR, second.Gateway = 25, "10.212.0.0/24,fd00:10:212::/64", "alpha"
 	for i, step := range []struct {
 		network Network
 		writes  int
@@ -39,7 +39,7 @@ func TestNetwork(t *testing.T) {
 }
 
 func TestNetworkThatCannotBe(t *testing.T) {
-	for change, want := range map[string]string{"clusterCIDR=all": "no '/'", "serviceCIDR=": "no '/'", "nodeCIDRMaskSizeIPv4=x": "nodeCIDRMaskSizeIPv4: want a number"} {
+	for change, want := range map[string]string{"clusterCIDR=all": "no '/'", "serviceCIDR=": "no '/'", "nodeCIDR=some": "no '/'", "nodeCIDRMaskSizeIPv4=x": "nodeCIDRMaskSizeIPv4: want a number"} {
 		client := fake.NewClientset()
 		if err := (Network{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16"}).Publish(t.Context(), client); err != nil {
 			t.Fatal(err)

@@ -45,7 +45,7 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	for _, p := range podCIDRs {
 		conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: masqueraded(p, cluster, clusternames.Bridge(n.config.Name))})
 	}
-	if nodes := n.config.Nodes; nodes.IsValid() {
+	for _, nodes := range n.config.Nodes {
 		inner := append([]netip.Prefix{nodes}, cluster...)
 		conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: masqueraded(nodes, inner, n.config.NodesLink)})
 	}
@@ -56,7 +56,7 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 // CIDRs, with which Configure does so. It does nothing without further nodes, and
 // if the table is there.
 func (n *Network) ShareNodes() error {
-	if !n.config.Nodes.IsValid() {
+	if len(n.config.Nodes) == 0 {
 		return nil
 	}
 	conn, err := nftables.New()
@@ -71,7 +71,7 @@ func (n *Network) ShareNodes() error {
 	if slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return c.Table.Name == t.Name }) {
 		return nil
 	}
-	if err := setKernel([]netip.Prefix{n.config.Nodes}); err != nil {
+	if err := setKernel(n.config.Nodes); err != nil {
 		return err
 	}
 	return n.masquerade(nil)

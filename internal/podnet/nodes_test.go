@@ -50,7 +50,7 @@ func TestFurtherNodesReachTheWorld(t *testing.T) {
 		netnstest.Do(t, ns, func() error { return netlink.RouteAdd(&netlink.Route{Gw: gateway}) })
 	}
 	netnstest.Do(t, machine, func() error {
-		n := New(Config{Name: "t", ClusterCIDRs: prefixes("10.244.0.0/16"), ServiceCIDRs: prefixes("10.96.0.0/16"), Nodes: netip.MustParsePrefix("10.9.0.0/24"), NodesLink: "cos-t"})
+		n := New(Config{Name: "t", ClusterCIDRs: prefixes("10.244.0.0/16"), ServiceCIDRs: prefixes("10.96.0.0/16"), Nodes: prefixes("10.9.0.0/24"), NodesLink: "cos-t"})
 		return errors.Join(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644), n.masquerade(prefixes("10.244.0.0/24")))
 	})
 	for _, c := range []struct {
@@ -101,7 +101,7 @@ func sees(t *testing.T, at, from netns.NsHandle, address string) string {
 func TestShareNodes(t *testing.T) {
 	inNamespace(t, func() {
 		alone := New(Config{Name: "t", ClusterCIDRs: prefixes("10.244.0.0/16")})
-		n := New(Config{Name: "t", ClusterCIDRs: prefixes("10.244.0.0/16"), Nodes: netip.MustParsePrefix("10.9.0.0/24"), NodesLink: "cos-t"})
+		n := New(Config{Name: "t", ClusterCIDRs: prefixes("10.244.0.0/16"), Nodes: prefixes("10.9.0.0/24"), NodesLink: "cos-t"})
 		for i, step := range []struct {
 			do    func() error
 			rules int

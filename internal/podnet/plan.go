@@ -26,6 +26,11 @@ type Peer struct {
 //	same segment       pods ── cor-NAME ── route ── cos-NAME ═ eth0 of node 2
 //	same subnet        pods ── cor-NAME ── route ── eth0 ═ the other machine
 //	another network    pods ── cor-NAME ── route ── cov-NAME ─ in UDP ─ eth0 ═ router ═ the other machine
+//
+// A further node of a machine is reached from other machines by the first node there,
+// and reaches them by it:
+//
+//	node 2 of a machine ═ cos-NAME ── node 1 ── a route or the tunnel, as above ── another machine
 type Routes struct {
 	// Name is the name of the cluster, or of its node (clusternames.OfNode), and
 	// NodeName that of the node's object.
@@ -34,12 +39,17 @@ type Routes struct {
 	// nodes on other links are not reached.
 	Own []netip.Addr
 	// Link is the node's interface on the segment, a link that several nodes of this
-	// machine share, and Addresses those of the nodes there, by name.
+	// machine share, and Addresses those of the nodes there, by name, at most one of
+	// each family.
 	Link      string
-	Addresses map[string]netip.Addr
-	// Inside says that other machines do not reach this node: it is a further node of
-	// its machine.
-	Inside bool
+	Addresses map[string][]netip.Addr
+	// Gateways are the addresses of the first node there, if this is a further one,
+	// which reaches other machines by it.
+	Gateways []netip.Addr
+	// Behind are the ranges, masked, of the addresses of the further nodes of another
+	// machine, and Front is the name of the first node there.
+	Behind []netip.Prefix
+	Front  string
 	// ClusterCIDRs are the ranges of all pods, and NodeMaskSizeIPv4 and
 	// NodeMaskSizeIPv6 the prefix lengths of each node's parts of them.
 	ClusterCIDRs                       []netip.Prefix
@@ -97,7 +107,9 @@ func hardwareOf(node string) hardware {
 // on a machine with these interfaces. Objects of nodes are mistrusted: a range that
 // is not a node's part of the cluster's, or overlaps with the node's own or that of
 // an older peer, gets no route. Neither does one whose node has no address that can
-// be another machine's, or in the tunnel the hardware address of an older node. A peer that has reported no address is not refused.
+// be another machine's, or in the tunnel the hardware address of an older node. A
+// peer that has reported no address is not refused, nor is one whose machine's first
+// node is not there.
 func (r Routes) Plan(own []netip.Prefix, peers []Peer, interfaces []Interface) Plan {
 	peers = slices.Clone(peers)
 	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.Name, b.Name)) })
@@ -114,32 +126,73 @@ func (r Routes) Plan(own []netip.Prefix, peers []Peer, interfaces []Interface) P
 				reason = "is the range of this node or of an older one"
 			}
 			if reason == "" {
-				reason = plan.reach(r, p, to, interfaces)
+				reason = plan.reach(r, r.front(p, peers), to, interfaces)
 			}
 			if reason != "" {
 				plan.Refused = append(plan.Refused, fmt.Sprintf("%s of node %s %s", to, p.Name, reason))
 			}
 		}
 	}
+	plan.reachBehind(r, peers)
 	slices.SortFunc(plan.Routes, func(a, b Route) int { return a.To.Addr().Compare(b.To.Addr()) })
 	slices.SortFunc(plan.Tunnel.Endpoints, func(a, b Endpoint) int { return a.Hop.Compare(b.Hop) })
 	return plan
 }
 
-// reach adds the way to a range of a peer, or returns why there is none.
-func (plan *Plan) reach(r Routes, p Peer, to netip.Prefix, interfaces []Interface) (reason string) {
-	if via, ok := r.Addresses[p.Name]; ok {
-		if via.Is4() != to.Addr().Is4() {
-			return "is of another family than the addresses of the nodes of this machine"
+// front returns the node by which this one reaches a peer: the peer, or the first
+// node of its machine, without addresses if that is not among the peers.
+func (r Routes) front(p Peer, peers []Peer) Peer {
+	if !slices.ContainsFunc(p.Addresses, r.isBehind) {
+		return p
+	}
+	if i := slices.IndexFunc(peers, func(other Peer) bool { return other.Name == r.Front }); i >= 0 {
+		return peers[i]
+	}
+	return Peer{Name: r.Front}
+}
+
+// isBehind reports whether an address is that of a further node of another machine.
+func (r Routes) isBehind(a netip.Addr) bool {
+	return slices.ContainsFunc(r.Behind, func(nodes netip.Prefix) bool { return nodes.Contains(a) })
+}
+
+// reachBehind adds the way to the addresses of further nodes of another machine, if
+// there are any: that to the pods of the first node there.
+func (plan *Plan) reachBehind(r Routes, peers []Peer) {
+	front := slices.IndexFunc(peers, func(p Peer) bool { return p.Name == r.Front })
+	if front < 0 || !slices.ContainsFunc(peers, func(p Peer) bool { return slices.ContainsFunc(p.Addresses, r.isBehind) }) {
+		return
+	}
+	for _, nodes := range r.Behind {
+		i := slices.IndexFunc(plan.Routes, func(way Route) bool {
+			return way.To.Addr().Is4() == nodes.Addr().Is4() && slices.Contains(peers[front].PodCIDRs, way.To)
+		})
+		if i >= 0 {
+			plan.Routes = append(plan.Routes, Route{nodes, plan.Routes[i].Via, plan.Routes[i].Link})
 		}
-		plan.Routes = append(plan.Routes, Route{to, via, r.Link})
-		return ""
+	}
+}
+
+// onSegment adds the way by a node of this machine, or returns why there is none.
+func (plan *Plan) onSegment(r Routes, to netip.Prefix, addresses []netip.Addr) (reason string) {
+	i := slices.IndexFunc(addresses, func(a netip.Addr) bool { return a.Is4() == to.Addr().Is4() })
+	if i < 0 {
+		return "is of another family than the addresses of the nodes of this machine"
+	}
+	plan.Routes = append(plan.Routes, Route{to, addresses[i], r.Link})
+	return ""
+}
+
+// reach adds the way to a range by a peer, or returns why there is none.
+func (plan *Plan) reach(r Routes, p Peer, to netip.Prefix, interfaces []Interface) (reason string) {
+	if addresses, ok := r.Addresses[p.Name]; ok {
+		return plan.onSegment(r, to, addresses)
 	}
 	if len(p.Addresses) == 0 {
 		return ""
 	}
-	if r.Inside {
-		return "is on another machine, which only the first node of this machine reaches"
+	if len(r.Gateways) > 0 {
+		return plan.onSegment(r, to, r.Gateways)
 	}
 	var far netip.Addr
 	for _, a := range p.Addresses {
@@ -173,7 +226,7 @@ func (plan *Plan) reach(r Routes, p Peer, to netip.Prefix, interfaces []Interfac
 // canBe reports whether an address can be that of another machine. What is sent to
 // a pod or to this node itself would enter the tunnel again.
 func (r Routes) canBe(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !slices.Contains(r.Own, a) && !r.ofCluster(netip.PrefixFrom(a, a.BitLen()))
+	return a.IsGlobalUnicast() && !slices.Contains(r.Own, a) && !r.ofCluster(netip.PrefixFrom(a, a.BitLen())) && !r.isBehind(a)
 }
 
 // claims are address ranges that share no address, sorted.
@@ -213,6 +266,9 @@ func (r Routes) ofCluster(to netip.Prefix) bool {
 func (r Routes) tunnel(own []netip.Prefix, interfaces []Interface) Tunnel {
 	t := Tunnel{Link: clusternames.Tunnel(r.Name), Identifier: r.identifier(), Hardware: hardwareOf(r.NodeName)}
 	for _, a := range r.Own {
+		if slices.Contains(r.Addresses[r.NodeName], a) {
+			continue // other machines do not reach it
+		}
 		if !t.Local.IsValid() || a.Is4() && !t.Local.Is4() {
 			t.Local = a
 		}

@@ -43,11 +43,13 @@ type Config struct {
 	// interface with it, less the headers of the tunnel if there is one, is that of the
 	// pods' interfaces. It is the kernel's default if Address is invalid.
 	Address netip.Addr
-	// Nodes is the range of the addresses of further nodes, which reach the world
-	// by this machine, and NodesLink the machine's interface to them. Nodes is
-	// invalid if there are none.
-	Nodes     netip.Prefix
+	// Nodes are the ranges of the addresses of further nodes, which reach the world
+	// by this machine, at most one of each family, and NodesLink the machine's
+	// interface to them. There is no range if there are no such nodes.
+	Nodes     []netip.Prefix
 	NodesLink string
+	// Behind are the ranges in Routes.Behind. Remove removes their routes.
+	Behind []netip.Prefix
 }
 
 // Network is the pod network of a node.

@@ -78,10 +78,7 @@ func (n *Network) tableIntact(podCIDRs []netip.Prefix) (bool, error) {
 		}
 	}
 	rules, err := nft.CountRules(0, t)
-	masqueraded := len(podCIDRs)
-	if n.config.Nodes.IsValid() {
-		masqueraded++
-	}
+	masqueraded := len(podCIDRs) + len(n.config.Nodes)
 	isolated := len(neighbours(n.config)) * (len(n.cluster(podCIDRs)) + len(n.config.ServiceCIDRs))
 	guarded := rules[guardForward] == 2*len(podCIDRs) && rules[guardInput] == 2+len(n.cluster(podCIDRs))
 	return found == 5 && rules[loopbackChain] == 1 && rules[masqueradeChain] == masqueraded && rules[neighbourChain] == isolated && guarded, err

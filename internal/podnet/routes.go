@@ -95,10 +95,10 @@ func (r Routes) present() ([]installed, error) {
 }
 
 // owns reports whether a route of this package is one of this cluster: it has an
-// interface of it, or leads to its pods. Other clusters of the machine have other
-// ranges.
+// interface of it, or leads to its pods or nodes. Other clusters of the machine have
+// other ranges.
 func (r Routes) owns(is Route) bool {
-	return r.Link != "" && is.Link == r.Link || is.Link == clusternames.Tunnel(r.Name) || r.ofCluster(is.To)
+	return r.Link != "" && is.Link == r.Link || is.Link == clusternames.Tunnel(r.Name) || r.ofCluster(is.To) || slices.Contains(r.Behind, is.To)
 }
 
 // add adds a route to the kernel.

@@ -23,10 +23,9 @@ func peer(name string, created int64, podCIDRs ...string) Peer {
 }
 
 func testRoutes() Routes {
-	at := netip.MustParseAddr
 	return Routes{
-		Name: "t.2", NodeName: "m-2", Inside: true,
-		Link: "eth0", Addresses: map[string]netip.Addr{"m": at("10.9.0.1"), "m-2": at("10.9.0.2"), "m-3": at("10.9.0.3"), "m-4": at("10.9.0.4")},
+		Name: "t.2", NodeName: "m-2", Gateways: addresses("10.9.0.1"), Link: "eth0",
+		Addresses: map[string][]netip.Addr{"m": addresses("10.9.0.1"), "m-2": addresses("10.9.0.2"), "m-3": addresses("10.9.0.3"), "m-4": addresses("10.9.0.4")},
 		ClusterCIDRs: prefixes("10.244.0.0/16", "fd00::/48"), NodeMaskSizeIPv4: 24, NodeMaskSizeIPv6: 64,
 	}
 }
@@ -45,7 +44,7 @@ func TestPlanRoutes(t *testing.T) {
 		"the machine and a neighbour":   {[]Peer{three, m}, []Route{{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParseAddr("10.9.0.1"), "eth0"}, toThree}, 0},
 		"without a range yet":           {[]Peer{peer("m-4", 1)}, nil, 0},
 		"elsewhere":                     {[]Peer{peer("x", 1, "10.244.4.0/24")}, nil, 0},
-		"on another machine":            {[]Peer{elsewhere}, nil, 1},
+		"on another machine":            {[]Peer{elsewhere}, []Route{{netip.MustParsePrefix("10.244.4.0/24"), netip.MustParseAddr("10.9.0.1"), "eth0"}}, 0},
 		"IPv6":                          {[]Peer{peer("m-4", 1, "fd00:0:0:4::/64")}, nil, 1},
 		"outside of the cluster":        {[]Peer{peer("m-4", 1, "0.0.0.0/0", "10.0.0.0/8", "192.0.2.0/24")}, nil, 3},
 		"wider than a node's":           {[]Peer{peer("m-4", 1, "10.244.128.0/17"), three}, []Route{toThree}, 1},
@@ -58,6 +57,66 @@ func TestPlanRoutes(t *testing.T) {
 		if got := testRoutes().Plan(prefixes("10.244.2.0/24"), c.peers, nil); !slices.Equal(got.Routes, c.want) || len(got.Refused) != c.refused || len(got.Tunnel.Endpoints) > 0 {
 			t.Errorf("%s: %v, want %v; refused %q, want %d; endpoints %v", name, got.Routes, c.want, got.Refused, c.refused, got.Tunnel.Endpoints)
 		}
+	}
+}
+
+// TestPlanFamilies checks that nodes of a machine that have addresses of both
+// families reach ranges of both.
+func TestPlanFamilies(t *testing.T) {
+	r := testRoutes()
+	r.Gateways = addresses("10.9.0.1", "fd00:9::1")
+	r.Addresses["m-3"] = addresses("10.9.0.3", "fd00:9::3")
+	elsewhere := peer("x", 1, "10.244.4.0/24", "fd00:0:0:4::/64")
+	elsewhere.Addresses = addresses("192.0.2.1")
+	by := func(to, via string) Route { return Route{netip.MustParsePrefix(to), netip.MustParseAddr(via), "eth0"} }
+	want := []Route{by("10.244.3.0/24", "10.9.0.3"), by("10.244.4.0/24", "10.9.0.1"), by("fd00:0:0:3::/64", "fd00:9::3"), by("fd00:0:0:4::/64", "fd00:9::1")}
+	plan := r.Plan(prefixes("10.244.2.0/24", "fd00:0:0:2::/64"), []Peer{peer("m-3", 3, "10.244.3.0/24", "fd00:0:0:3::/64"), elsewhere}, nil)
+	if !slices.Equal(plan.Routes, want) || len(plan.Refused) > 0 || len(plan.Tunnel.Endpoints) > 0 {
+		t.Errorf("%v, want %v; refused %q, endpoints %v", plan.Routes, want, plan.Refused, plan.Tunnel.Endpoints)
+	}
+}
+
+// TestPlanBehind checks that the further nodes of another machine are reached by the
+// first node there, by a route or by the tunnel, and not without it.
+func TestPlanBehind(t *testing.T) {
+	r := Routes{
+		Name: "t", NodeName: "b", Own: addresses("192.0.2.7"), Behind: prefixes("10.9.0.0/24", "fd00:9::/64"), Front: "m",
+		ClusterCIDRs: prefixes("10.244.0.0/16", "fd00::/48"), NodeMaskSizeIPv4: 24, NodeMaskSizeIPv6: 64,
+	}
+	interfaces := []Interface{{Name: "eth0", MTU: 1500, Shared: true, Prefixes: prefixes("192.0.2.7/24")}}
+	by := func(to, via, link string) Route { return Route{netip.MustParsePrefix(to), netip.MustParseAddr(via), link} }
+	peers := func(address, second string) []Peer {
+		m, further := peer("m", 2, "10.244.0.0/24", "fd00::/64"), peer("m-2", 1, "10.244.2.0/24", "fd00:0:0:2::/64")
+		m.Addresses, further.Addresses = addresses(address), addresses(second)
+		return []Peer{m, further}
+	}
+	ipv6 := []Route{by("fd00::/64", "fd00::1", "cov-t"), by("fd00:0:0:2::/64", "fd00:0:0:2::1", "cov-t"), by("fd00:9::/64", "fd00::1", "cov-t")}
+	for name, c := range map[string]struct {
+		peers   []Peer
+		want    []Route
+		refused int
+	}{
+		"same subnet": {peers("192.0.2.1", "10.9.0.2"), append([]Route{
+			by("10.9.0.0/24", "192.0.2.1", "eth0"), by("10.244.0.0/24", "192.0.2.1", "eth0"), by("10.244.2.0/24", "192.0.2.1", "eth0"),
+		}, ipv6...), 0},
+		"another subnet": {peers("198.51.100.1", "fd00:9::2"), append([]Route{
+			by("10.9.0.0/24", "10.244.0.1", "cov-t"), by("10.244.0.0/24", "10.244.0.1", "cov-t"), by("10.244.2.0/24", "10.244.2.1", "cov-t"),
+		}, ipv6...), 0},
+		"without the first node":             {peers("192.0.2.1", "10.9.0.2")[1:], nil, 0},
+		"the first node says it is a second": {peers("10.9.0.9", "10.9.0.2"), nil, 4},
+	} {
+		plan := r.Plan(prefixes("10.244.1.0/24", "fd00:0:0:1::/64"), c.peers, interfaces)
+		if !slices.Equal(plan.Routes, c.want) || len(plan.Refused) != c.refused {
+			t.Errorf("%s: %v, want %v; refused %q, want %d", name, plan.Routes, c.want, plan.Refused, c.refused)
+		}
+		for _, e := range plan.Tunnel.Endpoints {
+			if e.Hardware != hardwareOf("m") || e.Node != c.peers[0].Addresses[0] {
+				t.Errorf("%s: %v ends at %v and %s", name, e.Hop, e.Hardware, e.Node)
+			}
+		}
+	}
+	if is := by("10.9.0.0/24", "192.0.2.1", "eth0"); !r.owns(is) || r.owns(by("10.8.0.0/24", "192.0.2.1", "eth0")) {
+		t.Errorf("the route to the nodes of a machine is not this cluster's, or others are")
 	}
 }
 

@@ -381,6 +381,71 @@ func TestMachinesReachEachOther(t *testing.T) {
 	ends(t, one, three)
 }
 
+// Machine 1 has a further node, 3. Machine 2 is behind a router, and machine 4 shares a
+// link with machine 1.
+func TestFurtherNodesAndOtherMachines(t *testing.T) {
+	needsIPv6(t)
+	needsTunnels(t)
+	one, two, inner, four, router := newMachine(t, 1), newMachine(t, 2), newMachine(t, 3), newMachine(t, 4), netnstest.New(t)
+	connectNamespaces(t, one.ns, "eth0", "192.0.2.1/24", router, "a", "192.0.2.254/24")
+	connectNamespaces(t, two.ns, "eth0", "198.51.100.1/24", router, "b", "198.51.100.254/24")
+	connectNamespaces(t, one.ns, "eth1", "203.0.113.1/24", four.ns, "eth0", "203.0.113.4/24")
+	connectNamespaces(t, one.ns, "cos-t", "10.9.0.1/24", inner.ns, "eth0", "10.9.0.3/24")
+	netnstest.Do(t, router, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
+	nodes := prefixes("10.9.0.0/24", "fd00:9::/64")
+	one.network.config.Nodes, one.network.config.NodesLink = nodes, "cos-t"
+	netnstest.Do(t, one.ns, func() error {
+		return errors.Join(
+			defaultRoute("eth0", "192.0.2.254"), addAddress("eth1", "2001:db8::1/64"), addAddress("cos-t", "fd00:9::1/64"), one.network.masquerade(one.own),
+		)
+	})
+	netnstest.Do(t, two.ns, func() error { return defaultRoute("eth0", "198.51.100.254") })
+	netnstest.Do(t, four.ns, func() error { return addAddress("eth0", "2001:db8::4/64") })
+	netnstest.Do(t, inner.ns, func() error { return errors.Join(addAddress("eth0", "fd00:9::3/64"), defaultRoute("eth0", "10.9.0.1")) })
+	one.at("192.0.2.1", "203.0.113.1", "2001:db8::1")
+	two.at("198.51.100.1")
+	four.at("203.0.113.4", "2001:db8::4")
+	inner.at("10.9.0.3", "fd00:9::3")
+	segment := map[string][]netip.Addr{one.name(): addresses("10.9.0.1", "fd00:9::1"), inner.name(): inner.routes.Own}
+	one.routes.Link, one.routes.Addresses = "cos-t", segment
+	inner.routes.Link, inner.routes.Addresses, inner.routes.Gateways = "eth0", segment, segment[one.name()]
+	for _, m := range []*machine{two, four} {
+		m.routes.Behind, m.routes.Front, m.network.config.Behind = nodes, one.name(), nodes
+	}
+	for _, changed := range []bool{true, false} {
+		for m, others := range map[*machine][]*machine{one: {two, inner, four}, two: {one, inner}, four: {one, inner}, inner: {one, two, four}} {
+			if got := m.apply(others...); got != changed {
+				t.Errorf("%s: changed is %v, want %v", m.name(), got, changed)
+			}
+		}
+	}
+	for _, m := range []*machine{one, two, four} {
+		reach(t, inner, m)
+	}
+	for _, c := range []struct {
+		from          netns.NsHandle
+		address, sees string
+	}{
+		{two.ns, "10.9.0.3:80", "10.244.2.1"}, {two.pod, "10.9.0.3:80", "10.244.2.1"}, {two.ns, "[fd00:9::3]:80", "fd00:0:0:2::1"}, {four.ns, "10.9.0.3:80", "203.0.113.4"},
+	} {
+		if got := sees(t, inner.ns, c.from, c.address); got != c.sees {
+			t.Errorf("the further node is reached from %s, want %s", got, c.sees)
+		}
+	}
+	for _, m := range []*machine{two, four} {
+		netnstest.Do(t, m.ns, func() error {
+			if err := m.network.Remove(); err != nil {
+				return err
+			}
+			left, err := m.routes.present()
+			if len(left) > 0 {
+				t.Errorf("%s: left are %v", m.name(), left)
+			}
+			return err
+		})
+	}
+}
+
 // ends checks that the tunnel of a machine goes with the last node that needs it,
 // and everything else with the network.
 func ends(t *testing.T, m, neighbour *machine) {

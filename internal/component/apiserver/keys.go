@@ -151,10 +151,10 @@ func (o *Options) KeepNode(keys *pki.Directory, dir, node string) error {
 	return o.keepNode(keys, dir, node, append([]net.IP{advertised}, keptAddresses(dir)...), net.IPv4(127, 0, 0, 1))
 }
 
-// KeepFurtherNode is KeepNode for a further node of this machine with an address
+// KeepFurtherNode is KeepNode for a further node of this machine with addresses
 // of its own, which reaches the API server at Serving.NodesAddress.
-func (o *Options) KeepFurtherNode(keys *pki.Directory, dir, node string, address net.IP) error {
-	return o.keepNode(keys, dir, node, []net.IP{address}, o.Serving.NodesAddress)
+func (o *Options) KeepFurtherNode(keys *pki.Directory, dir, node string, addresses []net.IP) error {
+	return o.keepNode(keys, dir, node, addresses, o.Serving.NodesAddress)
 }
 
 // keepNode writes the files of a node with these addresses, which reaches the API

@@ -185,7 +185,7 @@ func TestAFurtherNode(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := pki.Open(t.TempDir(), clock.RealClock{})
 	must(t, err)
-	must(t, flags.KeepFurtherNode(keys, dir, "n1-2", net.IPv4(10, 9, 0, 2)))
+	must(t, flags.KeepFurtherNode(keys, dir, "n1-2", []net.IP{net.IPv4(10, 9, 0, 2), net.ParseIP("fd00:9::2")}))
 	config, err := clientcmd.LoadFromFile(filepath.Join(dir, apiserver.NodeKubelet))
 	must(t, err)
 	for _, c := range config.Clusters {
@@ -196,6 +196,7 @@ func TestAFurtherNode(t *testing.T) {
 	certificates, err := certutil.CertsFromFile(filepath.Join(dir, apiserver.NodeServing))
 	must(t, err)
 	must(t, certificates[0].VerifyHostname("10.9.0.2"))
+	must(t, certificates[0].VerifyHostname("fd00:9::2"))
 	if certificates[0].Subject.CommonName != "system:node:n1-2" {
 		t.Errorf("the certificate is that of %s", certificates[0].Subject)
 	}
