@@ -233,17 +233,20 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 		case <-ready:
 		}
 	}
-	n.applyRoutes(ctx, nodes)
+	n.applyRoutes(ctx, nodes, applyPlan)
 	return nil
 }
 
 // routePause is the least time between two plans: many nodes may change at once.
 const routePause = 200 * time.Millisecond
 
+// planner is applyPlan.
+type planner func(routes podnet.Routes, podCIDRs []netip.Prefix, others []podnet.Peer, quiet bool) (plan podnet.Plan, changed bool, err error)
+
 // applyRoutes applies the plan for the nodes when they change, and when routes
 // are missing, until ctx ends. It waits for this node's pod CIDRs, which no other
 // node may take. While no node needs a route, it does not look for missing ones.
-func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
+func (n *Node) applyRoutes(ctx context.Context, nodes *peers, apply planner) {
 	log := klog.FromContext(ctx)
 	check := time.NewTicker(networkPeriod)
 	defer check.Stop()
@@ -251,7 +254,7 @@ func (n *Node) applyRoutes(ctx context.Context, nodes *peers) {
 	quiet, again := false, false // no route is wanted, and none is there; no node has changed
 	for {
 		if podCIDRs, others := nodes.now(); len(podCIDRs) > 0 && !(quiet && again) {
-			plan, changed, err := applyPlan(n.routes(), podCIDRs, others, quiet)
+			plan, changed, err := apply(n.routes(), podCIDRs, others, quiet)
 			n.routedOnce.Do(func() { close(n.routed) })
 			supervise.Report(ctx, "Routes", err)
 			switch {
