@@ -33,7 +33,7 @@ func (o *settings) checkNodes() error {
 	if !n.each(n.Number).Exists() {
 		return wrong("Node.Number", strconv.Itoa(n.Number), "this node has been removed")
 	}
-	if err := o.parseNodeCIDR(); err != nil {
+	if err := errors.Join(o.parseNodeCIDR(), o.checkNetwork()); err != nil {
 		return err
 	}
 	if n.Joined != nil && (n.Count > 1 || !n.SeparateProcess) {
@@ -48,6 +48,8 @@ func (o *settings) checkNodes() error {
 		return wrong("Node.Count", count, "several nodes need processes of their own: set SeparateProcess")
 	case n.ContainerRuntimeEndpoint != "":
 		return wrong("Node.ContainerRuntimeEndpoint", n.ContainerRuntimeEndpoint, "a container runtime that is not the cluster's own runs one node, and this cluster has %d: leave it out", n.Count)
+	case n.Network != "":
+		return wrong("Node.Network", n.Network, "the nodes of this machine would share the configuration of the CNI plugin, and this cluster has %d: leave it out", n.Count)
 	case o.parsed.bind.IsLoopback():
 		return wrong("BindAddress", o.BindAddress, "further nodes do not reach the API server there: want 0.0.0.0, or an address of this machine that is not loopback")
 	}

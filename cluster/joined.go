@@ -75,7 +75,7 @@ func (p *controlPlane) publishNetwork(ctx context.Context) error {
 		ServiceCIDR: p.settings.ServiceCIDR, ClusterCIDR: p.settings.ClusterCIDR, NodeMaskSizeIPv4: ipam.MaskSizeIPv4(), NodeMaskSizeIPv6: ipam.MaskSizeIPv6(),
 	}
 	if p.settings.Node != nil { // further nodes may come later
-		network.NodeCIDR, network.Gateway = p.settings.Node.CIDR, p.settings.NodeName
+		network.NodeCIDR, network.Gateway, network.Pods = p.settings.Node.CIDR, p.settings.NodeName, p.settings.Node.Network
 	}
 	err := network.Publish(ctx, p.Client())
 	supervise.Report(ctx, "Network", err)

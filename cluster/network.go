@@ -7,14 +7,74 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/nodestatus"
+	"github.com/coracle-io/coracle/internal/podnet"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // networkPeriod is the interval at which the pod network is checked. Other
 // programs flush nftables and remove interfaces.
 const networkPeriod = 3 * time.Second
+
+// noNetwork is the NodeOptions.Network with which another CNI plugin connects the pods.
+const noNetwork = "none"
+
+// Where other CNI plugins put their configurations and programs on a machine.
+const (
+	otherCNIConfDir = "/etc/cni/net.d"
+	otherCNIBinDir  = "/opt/cni/bin"
+)
+
+// checkNetwork returns an error if the options of the pod network contradict each
+// other.
+func (o *settings) checkNetwork() error {
+	n := o.Node
+	switch {
+	case n.Network != "" && n.Network != noNetwork:
+		return wrong("Node.Network", n.Network, "want none, or leave it out for the cluster's own network")
+	case n.Network == noNetwork && n.ContainerRuntimeEndpoint != "" && n.CNIConfDir != "":
+		return wrong("Node.CNIConfDir", n.CNIConfDir, "the network of the pods is not this cluster's, and the runtime knows where its configuration is: leave it out")
+	}
+	return nil
+}
+
+// ownNetwork reports whether the cluster connects the pods of the node itself. Otherwise
+// the addresses of pods are unknown.
+func (o *settings) ownNetwork() bool {
+	return o.Node.Network == "" && (o.Node.ContainerRuntimeEndpoint == "" || o.Node.CNIConfDir != "")
+}
+
+// hasStarted reports whether a kubelet has reported, at the given time or after it,
+// that the node is Ready, or that it lacks only a network which is not the cluster's.
+func (n *Node) hasStarted(node *v1.Node, since time.Time) bool {
+	c := nodestatus.Condition(node, v1.NodeReady)
+	if c == nil || c.LastHeartbeatTime.Time.Before(since) {
+		return false
+	}
+	return c.Status == v1.ConditionTrue || n.lacksOtherNetwork(c)
+}
+
+// lacksOtherNetwork reports whether the condition says that the node has no CNI
+// configuration yet, and another program brings that.
+func (n *Node) lacksOtherNetwork(ready *v1.NodeCondition) bool {
+	return n.network == nil && n.settings.Node.Network == noNetwork && strings.HasPrefix(ready.Message, "container runtime network not ready")
+}
+
+// leaveNetwork sets the kernel up for Services between pods that another CNI plugin
+// connects, and waits until ctx ends.
+func (n *Node) leaveNetwork(ctx context.Context) {
+	if n.settings.Node.Network == noNetwork {
+		err := podnet.Forward(prefixes(n.settings.ClusterCIDR))
+		supervise.Report(ctx, "PodNetwork", err)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Setting the kernel up for the traffic of pods failed")
+		}
+	}
+	<-ctx.Done()
+}
 
 // keepNetwork sets up the pod network for the newest pod CIDRs, and again when
 // a part of it is missing, until ctx ends.

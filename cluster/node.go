@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,7 +160,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	if !o.further() { // which has its ports for itself
 		n.proxy.NeighbourPorts = o.Node.NeighbourPorts
 	}
-	if n.runtime != nil || o.Node.CNIConfDir != "" { // otherwise the addresses of pods are unknown
+	if o.ownNetwork() {
 		network := networkConfig(o)
 		if own := parseAddresses(k.Config.NodeIPs); len(own) > 0 { // which an argument of the kubelet may have set
 			network.Address = own[0]
@@ -173,23 +174,28 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	return n, err
 }
 
-// Ready returns a channel that is closed once the node is Ready. It is never
-// closed if Run returns before.
+// Ready returns a channel that is closed once the node is Ready or, with
+// NodeOptions.Network, waits for nothing but the network. It is never closed if Run
+// returns before.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
 func runtimeConfig(o *settings) containerd.Config {
-	return containerd.Config{
+	c := containerd.Config{
 		BundleDir: o.Node.BundleDir, DataDir: filepath.Join(o.DataDir, "containerd"), RunDir: filepath.Join(o.Node.RunDir, "containerd"),
 		CNIConfDir: filepath.Join(o.DataDir, "cni", "conf"), DropInDir: filepath.Join(o.parsed.firstDir, "containerd.d"), CgroupRoot: o.Node.CgroupRoot,
 		RegistryDir: filepath.Join(o.parsed.firstDir, "registries"), Registries: o.parsed.registries,
 	}
+	if o.Node.Network == noNetwork {
+		c.CNIConfDir, c.CNIBinDirs = cmp.Or(o.Node.CNIConfDir, otherCNIConfDir), []string{otherCNIBinDir}
+	}
+	return c
 }
 
 func networkConfig(o *settings) podnet.Config {
 	c := podnet.Config{
 		Name: o.own(), CNIConfDir: filepath.Join(o.DataDir, "cni", "conf"), LeaseDir: filepath.Join(o.DataDir, "cni", "leases"),
 	}
-	if o.Node.CNIConfDir != "" {
+	if o.Node.CNIConfDir != "" && o.Node.Network == "" {
 		c.CNIConfDir = o.Node.CNIConfDir
 	}
 	c.ClusterCIDRs, c.ServiceCIDRs = prefixes(o.ClusterCIDR), prefixes(o.ServiceCIDR)
@@ -352,10 +358,12 @@ func (n *Node) start(ctx context.Context) {
 
 // runContainerd runs the bundled runtime.
 func (n *Node) runContainerd(ctx context.Context) error {
-	err := n.network.ReleaseFormerBoot()
-	supervise.Report(ctx, "Addresses", err)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Addresses of pods from before the machine started stay in use")
+	if n.network != nil {
+		err := n.network.ReleaseFormerBoot()
+		supervise.Report(ctx, "Addresses", err)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Addresses of pods from before the machine started stay in use")
+		}
 	}
 	return n.runtime.Run(ctx)
 }
@@ -410,14 +418,18 @@ func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 // becomeReady closes ready once the kubelet has a runtime. Without it no kubelet of
 // this process has reported anything: the report is of the same second, and of a
 // former one. The report of this kubelet then changes nothing that is watched.
-func (n *Node) becomeReady(ctx context.Context) {
+func (n *Node) becomeReady(ctx context.Context, node *v1.Node) {
 	select {
 	case <-n.begun:
 	case <-ctx.Done():
 		return
 	}
 	n.readyOnce.Do(func() {
-		n.settings.Progress("node " + n.kubelet.Config.NodeName + " is Ready")
+		how := " is Ready"
+		if n.lacksOtherNetwork(nodestatus.Condition(node, v1.NodeReady)) {
+			how = " waits for the configuration of a CNI plugin"
+		}
+		n.settings.Progress("node " + node.Name + how)
 		close(n.ready)
 	})
 }
@@ -455,9 +467,9 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 			}
 			podCIDRs <- nd.Spec.PodCIDRs
 		}
-		if reportsReady(nd, began) {
+		if n.hasStarted(nd, began) {
 			reported.Do(func() {
-				supervise.Go(ctx, func() { n.becomeReady(ctx) })
+				supervise.Go(ctx, func() { n.becomeReady(ctx, nd) })
 			})
 		}
 	}
@@ -467,20 +479,13 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 		return err
 	}
 	if n.network == nil {
-		<-ctx.Done()
+		n.leaveNetwork(ctx)
 		return nil
 	}
 	if n.runtime != nil {
 		supervise.Go(ctx, func() { n.releaseAddresses(ctx) })
 	}
 	return n.keepNetwork(ctx, podCIDRs)
-}
-
-// reportsReady reports whether a kubelet has reported that the node is Ready, at the
-// given time or after it.
-func reportsReady(node *v1.Node, since time.Time) bool {
-	c := nodestatus.Condition(node, v1.NodeReady)
-	return c != nil && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Time.Before(since)
 }
 
 // awaited returns what the node's start waits for while its object is as given, nil
@@ -490,7 +495,7 @@ func (n *Node) awaited(node *v1.Node, began time.Time) error {
 	switch {
 	case node == nil:
 		return fmt.Errorf("waiting for the API server, and for the kubelet to register node %s there", name)
-	case reportsReady(node, began):
+	case n.hasStarted(node, began):
 		return nil
 	case len(node.Spec.PodCIDRs) == 0 && n.network != nil:
 		return fmt.Errorf("waiting for the pod CIDRs of node %s, which the controller node-ipam-controller assigns", name)

@@ -206,6 +206,12 @@ type NodeOptions struct {
 	// CNIConfDir is where that runtime reads its CNI configuration, and this
 	// cluster writes its own. By default the runtime brings a pod network.
 	CNIConfDir string `json:"cniConfDir,omitzero"`
+	// Network is "none" for another CNI plugin in place of the cluster's pod network and
+	// its network policies. The containerd of BundleDir then reads the plugin's
+	// configuration in CNIConfDir, by default /etc/cni/net.d, and runs the plugins in
+	// /opt/cni/bin and BundleDir. The node is not Ready before a configuration is there.
+	// The default is the cluster's network.
+	Network string `json:"network,omitzero"`
 	// Registries says how image registries are reached: their mirrors,
 	// certificates and logins, in the form of k3s's registries.yaml. Paths in it
 	// are absolute. It is for the containerd of BundleDir.

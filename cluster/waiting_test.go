@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -48,6 +49,60 @@ func TestANodeSaysWhatItWaitsFor(t *testing.T) {
 		}
 		if !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
 			t.Errorf("%s: %q, want %q", test.what, got, test.want)
+		}
+	}
+}
+
+// A node whose pods another CNI plugin connects has started once it lacks nothing but
+// that plugin's configuration.
+func TestANodeWithAnotherNetwork(t *testing.T) {
+	o := withNodes(t, 1)
+	o.Node.Network = noNetwork
+	n, err := NewNode(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.network != nil || n.policies != nil || n.runtime == nil {
+		t.Errorf("the pod network is %v, and the network policies are %v", n.network, n.policies)
+	}
+	if c := runtimeConfig(n.settings); c.CNIConfDir != "/etc/cni/net.d" || !slices.Equal(c.CNIBinDirs, []string{"/opt/cni/bin"}) {
+		t.Errorf("the runtime reads %s and runs what is in %q", c.CNIConfDir, c.CNIBinDirs)
+	}
+	if c := networkConfig(n.settings); !strings.HasPrefix(c.CNIConfDir, o.DataDir) {
+		t.Errorf("the removal looks for a configuration in %s", c.CNIConfDir)
+	}
+	o.Node.CNIConfDir = "/net.d"
+	chosen, err := complete(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := runtimeConfig(chosen); c.CNIConfDir != "/net.d" {
+		t.Errorf("the runtime reads %s", c.CNIConfDir)
+	}
+	o.Node.ContainerRuntimeEndpoint = "unix:///c.sock"
+	if _, err := complete(o); err == nil || !strings.HasPrefix(err.Error(), "Node.CNIConfDir=/net.d: ") {
+		t.Errorf("with a runtime of others, and a directory for it: %v", err)
+	}
+	own, err := NewNode(withNodes(t, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const missing = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"
+	began := time.Unix(1_800_000_000, 0)
+	for _, c := range []struct {
+		node      *Node
+		message   string
+		heartbeat time.Time
+		want      bool
+	}{
+		{n, missing, began, true}, {n, missing, began.Add(-time.Second), false}, {n, "[" + missing + ", PLEG is not healthy]", began, false}, {own, missing, began, false},
+	} {
+		nd := &v1.Node{}
+		nd.Status.Conditions = []v1.NodeCondition{
+			{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: c.message, LastHeartbeatTime: metav1.NewTime(c.heartbeat)},
+		}
+		if got := c.node.hasStarted(nd, began); got != c.want {
+			t.Errorf("%s at %v: started is %v", c.message, c.heartbeat, got)
 		}
 	}
 }

@@ -106,10 +106,12 @@ func (f *joinFlags) bind(fs *pflag.FlagSet) {
 	f.discovery.bind(fs)
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.up.bind(all)
-	for _, name := range []string{"name", "data-dir", "node-name", "bundle", "registries", "registry-mirror", "kubelet-arg", "proxy-arg", "v", "timeout"} {
+	for _, name := range []string{"name", "data-dir", "node-name", "bundle", "registries", "registry-mirror", "network", "cni-conf-dir", "kubelet-arg", "proxy-arg", "v", "timeout"} {
 		fs.AddFlag(all.Lookup(name))
 	}
 	fs.Lookup("name").Usage = "name of the cluster on this machine"
+	fs.Lookup("cni-conf-dir").Usage = "with --network=none, where the configuration of the CNI plugin is (default /etc/cni/net.d)"
+	fs.Lookup("network").Usage += " (default: as on the control plane's machine)"
 	fs.StringToStringVar(&f.labels, "node-labels", nil, "labels to register the node with, such as disk=fast")
 	fs.StringSliceVar(&f.taints, "node-taints", nil, "taints to register the node with, such as key=value:NoSchedule")
 	fs.StringSliceVar(&f.nodeIPs, "node-ip", nil, "address of this machine for the other nodes, or one of each family (default: that of the default route)")
@@ -206,7 +208,7 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 	joined := cluster.JoinedNode{
 		Server: found.Server, NodeMaskSizeIPv4: network.NodeMaskSizeIPv4, NodeMaskSizeIPv6: network.NodeMaskSizeIPv6, NodeCIDR: network.NodeCIDR, Gateway: network.Gateway,
 	}
-	s.Options.Node.Joined = &joined
+	s.Options.Node.Joined, s.Options.Node.Network = &joined, cmp.Or(s.Options.Node.Network, network.Pods)
 	f.up.join = func(ctx context.Context, rec host.Record) error {
 		// The settings are those of a former join if that was interrupted.
 		if rec.Node.Joined == nil || *rec.Node.Joined != joined || rec.ServiceCIDR != network.ServiceCIDR || rec.ClusterCIDR != network.ClusterCIDR {

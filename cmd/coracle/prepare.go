@@ -327,8 +327,8 @@ func (f *upFlags) checkMachine(s host.Settings, chosen bool) error {
 	if err := cluster.Check(s.ClusterOptions()); err != nil {
 		return err
 	}
-	if s.Options.Node.CNIConfDir != "" && s.Options.Node.ContainerRuntimeEndpoint == "" {
-		return fmt.Errorf("--cni-conf-dir=%s: want with it --container-runtime-endpoint", s.Options.Node.CNIConfDir)
+	if node := s.Options.Node; node.CNIConfDir != "" && node.ContainerRuntimeEndpoint == "" && node.Network == "" {
+		return fmt.Errorf("--cni-conf-dir=%s: want with it --container-runtime-endpoint or --network=none", node.CNIConfDir)
 	}
 	if s.Options.Node.ContainerRuntimeEndpoint != "" && s.Nodes > 0 {
 		if err := containerd.CheckEndpoint(s.Options.Node.ContainerRuntimeEndpoint); err != nil {

@@ -126,6 +126,75 @@ func sandboxOf(r *Runtime, attempt uint32, logs string) *runtimeapi.PodSandboxCo
 	}
 }
 
+// A plugin of others connects pods once its configuration is there. Before, the network
+// is not ready, with upstream's reason.
+func TestPluginOfOthers(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r := testRuntime(t)
+	dir := t.TempDir()
+	r.config.CNIBinDirs = []string{filepath.Join(dir, "missing"), dir}
+	// It gives each pod one address, and no interface.
+	plugin := fmt.Sprintf(`#!/bin/sh
+test $CNI_COMMAND = DEL || printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "%%s"}], "ips": [{"address": "198.18.7.7/32", "interface": 0}]}' "$CNI_NETNS"
+echo $CNI_COMMAND >>%s/calls
+`, dir)
+	if err := os.WriteFile(filepath.Join(dir, "others"), []byte(plugin), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(runUntilReady(t, r))
+	conn, err := r.dial(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	network := func() *runtimeapi.RuntimeCondition {
+		t.Helper()
+		answer, err := cri.Status(ctx, &runtimeapi.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range answer.GetStatus().GetConditions() {
+			if c.GetType() == runtimeapi.NetworkReady {
+				return c
+			}
+		}
+		t.Fatal("the runtime says nothing of its network")
+		return nil
+	}
+	if c := network(); c.GetStatus() || c.GetReason() != "NetworkPluginNotReady" || c.GetMessage() != "Network plugin returns error: cni plugin not initialized" {
+		t.Errorf("without a configuration: %v", c)
+	}
+	const list = `{"cniVersion": "1.0.0", "name": "others", "plugins": [{"type": "others"}]}`
+	if err := os.WriteFile(filepath.Join(r.config.CNIConfDir, "10-others.conflist"), []byte(list), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for !network().GetStatus() {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			t.Fatalf("with a configuration: %v", network())
+		}
+	}
+	made, err := cri.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandboxOf(r, 0, t.TempDir())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: made.GetPodSandboxId()})
+	if err != nil || status.GetStatus().GetNetwork().GetIp() != "198.18.7.7" {
+		t.Errorf("the pod has %v, %v", status.GetStatus().GetNetwork(), err)
+	}
+	if _, err := cri.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: made.GetPodSandboxId()}); err != nil {
+		t.Error(err)
+	}
+	if calls, err := os.ReadFile(filepath.Join(dir, "calls")); err != nil || !strings.HasPrefix(string(calls), "ADD\n") || !strings.Contains(string(calls), "DEL\n") {
+		t.Errorf("the plugin was called with %q, %v", calls, err)
+	}
+}
+
 // A containerd that is killed at a call of the CNI, before the plugin has done its work
 // or after it, leaves nothing that keeps a pod from starting again, and nothing that the
 // node does not remove.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -70,7 +71,11 @@ func (r *Runtime) render(restrictOOM bool, dropIns []dropIn) string {
 	line("        Root = %s", quote(r.config.runcRoot()))
 	line("        SystemdCgroup = %t", c.SystemdCgroup)
 	line("  [plugins.'io.containerd.cri.v1.runtime'.cni]")
-	line("    bin_dirs = [%s]", quote(filepath.Join(c.BundleDir, "cni")))
+	var plugins []string
+	for _, dir := range append(slices.Clone(c.CNIBinDirs), filepath.Join(c.BundleDir, "cni")) {
+		plugins = append(plugins, quote(dir))
+	}
+	line("    bin_dirs = [%s]", strings.Join(plugins, ", "))
 	line("    conf_dir = %s", quote(c.CNIConfDir))
 	line("    use_internal_loopback = true")
 	return b.String()

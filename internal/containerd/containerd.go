@@ -44,6 +44,9 @@ type Config struct {
 	// CNIConfDir is watched for the CNI configuration. Until a file is there,
 	// the runtime reports that its network is not ready.
 	CNIConfDir string
+	// CNIBinDirs are directories of CNI plugins besides that of BundleDir, and before
+	// it. They may be missing.
+	CNIBinDirs []string
 	// RegistryDir has containerd's hosts.toml files, one directory for each
 	// registry (mirrors, certificates). It may be missing.
 	RegistryDir string

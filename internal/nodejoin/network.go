@@ -33,6 +33,9 @@ type Network struct {
 	// first node is called Gateway. Other machines reach those by that one. Both are
 	// "" if no node is on the control plane's machine.
 	NodeCIDR, Gateway string
+	// Pods says that another CNI plugin connects the pods (cluster.NodeOptions.Network);
+	// "" if the nodes do.
+	Pods string
 }
 
 // Keys of the ConfigMap.
@@ -43,6 +46,7 @@ const (
 	mask6Key       = "nodeCIDRMaskSizeIPv6"
 	nodeCIDRKey    = "nodeCIDR"
 	gatewayKey     = "nodeGateway"
+	podsKey        = "podNetwork"
 )
 
 func (n Network) data() map[string]string {
@@ -51,6 +55,9 @@ func (n Network) data() map[string]string {
 	}
 	if n.NodeCIDR != "" {
 		data[nodeCIDRKey], data[gatewayKey] = n.NodeCIDR, n.Gateway
+	}
+	if n.Pods != "" {
+		data[podsKey] = n.Pods
 	}
 	return data
 }
@@ -88,7 +95,9 @@ func ReadNetwork(ctx context.Context, client kubernetes.Interface) (Network, err
 	if err != nil {
 		return Network{}, fmt.Errorf("read ConfigMap %s: %w", place, err)
 	}
-	n := Network{ServiceCIDR: have.Data[serviceCIDRKey], ClusterCIDR: have.Data[clusterCIDRKey], NodeCIDR: have.Data[nodeCIDRKey], Gateway: have.Data[gatewayKey]}
+	n := Network{
+		ServiceCIDR: have.Data[serviceCIDRKey], ClusterCIDR: have.Data[clusterCIDRKey], NodeCIDR: have.Data[nodeCIDRKey], Gateway: have.Data[gatewayKey], Pods: have.Data[podsKey],
+	}
 	ranges := []string{n.ServiceCIDR, n.ClusterCIDR}
 	if n.NodeCIDR != "" {
 		ranges = append(ranges, n.NodeCIDR)

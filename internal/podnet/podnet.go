@@ -192,6 +192,10 @@ func kernelSettings(podCIDRs []netip.Prefix) []string {
 	return settings
 }
 
+// Forward sets the kernel up for traffic between pods, with addresses of the ranges'
+// families, and for Services between pods of one bridge, as Configure does.
+func Forward(ranges []netip.Prefix) error { return setKernel(ranges) }
+
 // setKernel turns on forwarding, and netfilter for bridged packets: without it,
 // an answer from one pod of the bridge to another bypasses the translation of
 // the Service address.
