@@ -121,8 +121,12 @@ func runSessions(t *testing.T, dir string) {
 			"machine":      machine,
 		},
 		Condition: func(condition string) (bool, error) {
-			if condition == "root" {
+			switch condition {
+			case "root":
 				return os.Geteuid() == 0, nil
+			case "ipv6":
+				_, err := os.Stat("/proc/net/if_inet6")
+				return err == nil, nil
 			}
 			return false, fmt.Errorf("unknown condition %q", condition)
 		},
