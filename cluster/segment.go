@@ -62,9 +62,10 @@ func (n *Node) shareResolvers() {
 		return
 	}
 	gateway := n.settings.segment().Gateway().String()
-	if n.settings.further() {
+	switch {
+	case n.settings.further():
 		n.dns.Machine = net.JoinHostPort(gateway, strconv.Itoa(n.dns.Port))
-	} else {
+	case !slices.Contains(n.dns.Addresses, gateway):
 		n.dns.Unannounced = []string{gateway}
 	}
 }
