@@ -43,14 +43,15 @@ func announceBackoff() wait.Backoff {
 const announceInterval = 30 * time.Second
 
 // announce keeps the Service and this server's EndpointSlices: it creates them,
-// and again when they were deleted or changed. When ctx ends, it deletes the
+// and again when they were deleted or changed. While another DNS server, such as
+// CoreDNS, answers for the Service, it withdraws them. When ctx ends, it deletes the
 // slices.
 func (s *Server) announce(ctx context.Context) error {
 	published := false
 	for ctx.Err() == nil {
-		if !s.announced() {
+		if wanted, withdrawn := s.wanted(); !s.announced(wanted, withdrawn) {
 			err := announceBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-				if err := s.publish(ctx); err != nil {
+				if err := s.publish(ctx, wanted, withdrawn); err != nil {
 					klog.FromContext(ctx).Error(err, "Announcing the cluster DNS failed; trying again")
 					return false, nil
 				}
@@ -79,13 +80,47 @@ func (s *Server) announce(ctx context.Context) error {
 	return nil
 }
 
-// announced reports whether the informers have the Service and this server's
-// EndpointSlices.
-func (s *Server) announced() bool {
+// wanted returns this server's EndpointSlices, apart from those of address types for
+// which the Service has a ready endpoint that is no server of this program.
+func (s *Server) wanted() (wanted, withdrawn []*discoveryv1.EndpointSlice) {
+	of, err := s.view.slices.ByIndex(byService, serviceNamespace+"/"+serviceName)
+	if err != nil {
+		return s.endpointSlices(), nil
+	}
+	others := map[discoveryv1.AddressType]bool{}
+	for _, obj := range of {
+		slice := obj.(*discoveryv1.EndpointSlice)
+		if slice.Labels[discoveryv1.LabelManagedBy] == managedBy {
+			continue
+		}
+		for i := range slice.Endpoints {
+			if ready := slice.Endpoints[i].Conditions.Ready; ready == nil || *ready {
+				others[slice.AddressType] = true
+			}
+		}
+	}
+	for _, own := range s.endpointSlices() {
+		if others[own.AddressType] {
+			withdrawn = append(withdrawn, own)
+		} else {
+			wanted = append(wanted, own)
+		}
+	}
+	return wanted, withdrawn
+}
+
+// announced reports whether the informers have the Service and of this server's
+// EndpointSlices those that are wanted, and not those that are withdrawn.
+func (s *Server) announced(wanted, withdrawn []*discoveryv1.EndpointSlice) bool {
 	if _, exists, err := s.view.services.GetByKey(serviceNamespace + "/" + serviceName); err != nil || !exists {
 		return false
 	}
-	for _, want := range s.endpointSlices() {
+	for _, own := range withdrawn {
+		if _, exists, err := s.view.slices.GetByKey(own.Namespace + "/" + own.Name); err != nil || exists {
+			return false
+		}
+	}
+	for _, want := range wanted {
 		obj, exists, err := s.view.slices.GetByKey(want.Namespace + "/" + want.Name)
 		if err != nil || !exists || !sameEndpoints(obj.(*discoveryv1.EndpointSlice), want) {
 			return false
@@ -99,7 +134,9 @@ func sameEndpoints(have, want *discoveryv1.EndpointSlice) bool {
 		equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(have.Ports, want.Ports)
 }
 
-func (s *Server) publish(ctx context.Context) error {
+// publish creates the Service if it is missing, writes the EndpointSlices that are
+// wanted, and deletes those that are withdrawn.
+func (s *Server) publish(ctx context.Context, wanted, withdrawn []*discoveryv1.EndpointSlice) error {
 	services := s.config.Client.Kubernetes.CoreV1().Services(serviceNamespace)
 	exists := func() (bool, error) {
 		there, err := services.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, serviceName).String()})
@@ -120,7 +157,12 @@ func (s *Server) publish(ctx context.Context) error {
 		return fmt.Errorf("create Service %s: %w", serviceName, err)
 	}
 	slices := s.config.Client.Kubernetes.DiscoveryV1().EndpointSlices(serviceNamespace)
-	for _, want := range s.endpointSlices() {
+	for _, own := range withdrawn {
+		if err := slices.Delete(ctx, own.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete EndpointSlice %s: %w", own.Name, err)
+		}
+	}
+	for _, want := range wanted {
 		have, err := slices.Get(ctx, want.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +30,7 @@ func TestAnnounceAgain(t *testing.T) {
 		return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, serviceName, nil)
 	})
 	s.config.Client = &client.Client{Kubernetes: kubernetes}
-	if err := s.publish(t.Context()); err != nil {
+	if err := s.publish(t.Context(), s.endpointSlices(), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -43,7 +44,7 @@ func TestAnnounceTogether(t *testing.T) {
 		return true, nil, errors.Join(kubernetes.Tracker().Add(s.service()), apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, serviceName, nil))
 	})
 	s.config.Client = &client.Client{Kubernetes: kubernetes}
-	if err := s.publish(t.Context()); err != nil {
+	if err := s.publish(t.Context(), s.endpointSlices(), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -142,6 +143,94 @@ func TestWhatIsAnnouncedIsKept(t *testing.T) {
 		}
 		if left, err := slices.List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
 			t.Errorf("left are %v, %v", left, err)
+		}
+	})
+}
+
+// TestAnotherServerTakesThePlace adds the endpoints of another DNS server, such as
+// CoreDNS, to the Service, and expects this one to answer only for the addresses and
+// as long as no other one does.
+func TestAnotherServerTakesThePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kubernetes := fake.NewSimpleClientset()
+		view := &informerView{
+			services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil),
+			slices: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byService: func(obj any) ([]string, error) {
+				return []string{serviceNamespace + "/" + obj.(*discoveryv1.EndpointSlice).Labels[discoveryv1.LabelServiceName]}, nil
+			}}),
+		}
+		s := &Server{
+			config: Config{
+				Client: &client.Client{Kubernetes: kubernetes}, Announce: []string{"10.96.0.10", "fd01::a"}, Addresses: []string{"10.0.0.1", "fd00::1"}, NodeName: "a", Port: 53,
+			},
+			view: view,
+		}
+		services, endpoints := kubernetes.CoreV1().Services(serviceNamespace), kubernetes.DiscoveryV1().EndpointSlices(serviceNamespace)
+		const ipv4, ipv6, foreign = "kube-dns-a-ipv4", "kube-dns-a-ipv6", "kube-dns-abcde"
+		other := func(ready bool) *discoveryv1.EndpointSlice {
+			return &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: foreign, Namespace: serviceNamespace,
+					Labels: map[string]string{discoveryv1.LabelServiceName: serviceName, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"},
+				},
+				AddressType: discoveryv1.AddressTypeIPv4,
+				Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.announce(ctx) }()
+		for i, step := range []struct {
+			change func() error
+			want   []string
+		}{
+			{func() error { return nil }, []string{ipv4, ipv6}},
+			{func() error {
+				_, err := endpoints.Create(t.Context(), other(false), metav1.CreateOptions{})
+				return err
+			}, []string{ipv4, ipv6, foreign}},
+			{func() error {
+				_, err := endpoints.Update(t.Context(), other(true), metav1.UpdateOptions{})
+				return err
+			}, []string{ipv6, foreign}},
+			{func() error { return services.Delete(t.Context(), serviceName, metav1.DeleteOptions{}) }, []string{ipv6, foreign}},
+			{func() error { return endpoints.Delete(t.Context(), foreign, metav1.DeleteOptions{}) }, []string{ipv4, ipv6}},
+		} {
+			synctest.Wait()
+			if err := step.change(); err != nil {
+				t.Fatalf("step %d: %v", i, err)
+			}
+			for range 2 { // what the informers have, also of what this server did then
+				var knownServices, knownSlices []any
+				if service, err := services.Get(t.Context(), serviceName, metav1.GetOptions{}); err == nil {
+					knownServices = append(knownServices, service)
+				}
+				list, err := endpoints.List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for j := range list.Items {
+					knownSlices = append(knownSlices, &list.Items[j])
+				}
+				_, _ = view.services.Replace(knownServices, ""), view.slices.Replace(knownSlices, "")
+				time.Sleep(2 * announceInterval)
+				synctest.Wait()
+			}
+			if _, err := services.Get(t.Context(), serviceName, metav1.GetOptions{}); err != nil {
+				t.Errorf("step %d: %v", i, err)
+			}
+			list, err := endpoints.List(t.Context(), metav1.ListOptions{})
+			var got []string
+			for _, slice := range list.Items {
+				got = append(got, slice.Name)
+			}
+			if slices.Sort(got); err != nil || !slices.Equal(got, step.want) {
+				t.Errorf("step %d: the slices are %v, %v; want %v", i, got, err, step.want)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }
