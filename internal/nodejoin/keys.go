@@ -40,7 +40,10 @@ func NewCertificateKey() CertificateKey {
 // ParseCertificateKey returns the key in a text, which has the form of String.
 func ParseCertificateKey(text string) (k CertificateKey, ok bool) {
 	raw, err := hex.DecodeString(text)
-	return k, err == nil && copy(k[:], raw) == len(k) && len(raw) == len(k)
+	if err != nil || len(raw) != len(k) {
+		return k, false
+	}
+	return CertificateKey(raw), true
 }
 
 // String returns the key in hexadecimal digits.

@@ -269,6 +269,7 @@ func (e *Embedded) Run(ctx context.Context) error {
 	background.Go(maintenance, func() { reportDataGone(maintenance, e.space.dir) })
 	if !e.single { // a single member is always the leader
 		background.Go(maintenance, func() { reportLeader(maintenance, nil, e.checkLeader) })
+		background.Go(maintenance, func() { e.gainVote(maintenance) })
 	}
 	err := e.wait(ctx)
 	cancel()

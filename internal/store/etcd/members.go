@@ -14,6 +14,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Members changes which members an etcd cluster has, as a client of one of them.
@@ -35,9 +37,10 @@ func DialMembers(e Endpoints, logger klog.Logger) (*Members, error) {
 func (m *Members) Close() error { return m.client.Close() }
 
 // Add adds a member without a vote (a learner) that others reach at a peer URL, and
-// returns its ID and its Config.InitialCluster. A learner that is there at that URL
-// and has never started is used again, one that has started is replaced: its data are
-// gone. A member with a vote is an error, as is a member of that name elsewhere.
+// returns its ID and its Config.InitialCluster. An Embedded of that configuration, with
+// Config.Existing, gains its vote by itself. A learner that is there at that URL and has
+// never started is used again, one that has started is replaced: its data are gone. A
+// member with a vote is an error, as is a member of that name elsewhere.
 func (m *Members) Add(ctx context.Context, name, peerURL string) (id uint64, initialCluster string, err error) {
 	answer, err := m.client.MemberList(ctx)
 	if err != nil {
@@ -109,23 +112,26 @@ func whenHealthy(ctx context.Context, change func() error) error {
 	}
 }
 
-// Promote gives a learner its vote. It tries again until the learner has caught up, or
-// ctx ends. It is no error if the member has a vote.
-func (m *Members) Promote(ctx context.Context, id uint64) error {
-	for {
-		_, err := m.client.MemberPromote(ctx, id)
-		switch {
-		case err == nil || errors.Is(err, rpctypes.ErrMemberNotLearner):
-			return nil
-		case errors.Is(err, rpctypes.ErrMemberNotFound):
-			return fmt.Errorf("give etcd's member %x a vote: %w", id, err)
+// gainVote gives this member a vote if it has none (Members.Add), as soon as it has
+// caught up. It tries again until ctx ends.
+func (e *Embedded) gainVote(ctx context.Context) {
+	server := e.server.Server
+	again := time.NewTicker(changeAgain)
+	defer again.Stop()
+	for server.IsLearner() {
+		bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+		_, err := server.PromoteMember(bounded, uint64(server.MemberID()))
+		cancel()
+		if err != nil {
+			supervise.Report(ctx, "Learner", fmt.Errorf("this member of etcd has no vote yet: %w", err))
 		}
 		select {
-		case <-time.After(changeAgain):
+		case <-again.C:
 		case <-ctx.Done():
-			return fmt.Errorf("give etcd's member %x a vote: %w", id, err)
+			return
 		}
 	}
+	supervise.Report(ctx, "Learner", nil)
 }
 
 // Remove removes a member. It is no error if there is none.
