@@ -77,6 +77,12 @@ func (p *controlPlane) publishNetwork(ctx context.Context) error {
 	if p.settings.Node != nil { // further nodes may come later
 		network.NodeCIDR, network.Gateway, network.Pods = p.settings.Node.CIDR, p.settings.NodeName, p.settings.Node.Network
 	}
+	if p.etcd != nil && p.etcd.Shared() {
+		network.Etcd = p.etcd.ClientURL
+	}
+	if there, err := nodejoin.ReadNetwork(ctx, p.Client()); err == nil && there.Gateway != "" && there.Gateway != p.settings.NodeName && !p.settings.several() {
+		network.NodeCIDR, network.Gateway = there.NodeCIDR, there.Gateway // of another server, which may have several nodes
+	}
 	err := network.Publish(ctx, p.Client())
 	supervise.Report(ctx, "Network", err)
 	if err != nil {

@@ -72,6 +72,9 @@ type joinFlags struct {
 	labels  map[string]string
 	taints  []string
 	nodeIPs []string
+
+	server         bool   // it becomes a server as well
+	certificateKey string // with which the keys of servers are opened
 }
 
 func joinCommand() *cobra.Command {
@@ -88,7 +91,11 @@ no token. Join again is no error; coracle start starts the node after the machin
 was restarted, and coracle leave removes it.
 
 Pods reach those of other nodes by UDP port 8472, unless the nodes are in the same
-subnet. The API server reaches the node at port 10250.`,
+subnet. The API server reaches the node at port 10250.
+
+With --server, the machine becomes a server, too: it gets the keys of the cluster,
+and a member of its etcd, at TCP ports 2379 and 2380. coracle token create --server
+prints that line.`,
 		Example: `  coracle join 192.0.2.1:6443 --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=sha256:1e06dc046c4c9e73c192f1217fa94c6d32540192c704d93001e30f0edb6c0e66`,
 		GroupID: "cluster",
 		Args:    cobra.ExactArgs(1),
@@ -109,6 +116,14 @@ func (f *joinFlags) bind(fs *pflag.FlagSet) {
 	for _, name := range []string{"name", "data-dir", "node-name", "bundle", "registries", "registry-mirror", "network", "cni-conf-dir", "kubelet-arg", "proxy-arg", "v", "timeout"} {
 		fs.AddFlag(all.Lookup(name))
 	}
+	fs.BoolVar(&f.server, "server", false, "make this machine a server of the cluster as well, with a control plane")
+	fs.StringVar(&f.certificateKey, "certificate-key", "", "with --server, the key that opens those of the cluster")
+	for _, name := range serverFlags() {
+		if flag := all.Lookup(name); flag != nil {
+			flag.Usage = "with --server, " + flag.Usage
+			fs.AddFlag(flag)
+		}
+	}
 	fs.Lookup("name").Usage = "name of the cluster on this machine"
 	fs.Lookup("cni-conf-dir").Usage = "with --network=none, where the configuration of the CNI plugin is (default /etc/cni/net.d)"
 	fs.Lookup("network").Usage += " (default: as on the control plane's machine)"
@@ -122,10 +137,13 @@ func (f *joinFlags) run(ctx context.Context, endpoint string) error {
 	if _, _, err := f.check(endpoint); err != nil {
 		return err
 	}
-	if err := f.setArguments(); err != nil {
+	if err := errors.Join(f.checkServer(), f.setArguments()); err != nil {
 		return err
 	}
 	registry := host.NewRegistry(host.Root())
+	if f.server {
+		return f.joinAsServer(ctx, registry, endpoint)
+	}
 	rec, err := registry.Find(f.up.settings.Options.Name)
 	switch {
 	case err == nil && rec.Node.Joined == nil:
@@ -184,13 +202,9 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 		return err
 	}
 	s := &f.up.settings
-	node := nodeName(s.Options)
-	if node == "" {
-		name, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("name of this host (give one with --node-name): %w", err)
-		}
-		node = strings.ToLower(name)
+	node, err := f.nodeName()
+	if err != nil {
+		return err
 	}
 	network, err := networkOf(asking, found, token, node)
 	if err != nil {
@@ -226,6 +240,18 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 	return nil
 }
 
+// nodeName returns the name of the node that this machine becomes.
+func (f *joinFlags) nodeName() (string, error) {
+	if node := nodeName(f.up.settings.Options); node != "" {
+		return node, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name of this host (give one with --node-name): %w", err)
+	}
+	return strings.ToLower(name), nil
+}
+
 // identityName is the directory in a data directory that has the identity of the
 // node.
 const identityName = "node"
@@ -256,19 +282,24 @@ func checkIdentity(rec host.Record) error {
 	return err
 }
 
-// networkOf asks the cluster for its network, with a token. It returns an error if a
-// node of the given name cannot join.
-func networkOf(ctx context.Context, c *nodejoin.Cluster, token bootstraptoken.Token, node string) (nodejoin.Network, error) {
+// clientWith returns a client of a cluster that has a token.
+func clientWith(c *nodejoin.Cluster, token bootstraptoken.Token) (kubernetes.Interface, error) {
 	content, err := c.Kubeconfig(token)
 	if err != nil {
-		return nodejoin.Network{}, err
+		return nil, err
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(content)
 	if err != nil {
-		return nodejoin.Network{}, err
+		return nil, err
 	}
 	config.Timeout = 10 * time.Second
-	client, err := kubernetes.NewForConfig(config)
+	return kubernetes.NewForConfig(config)
+}
+
+// networkOf asks the cluster for its network, with a token. It returns an error if a
+// node of the given name cannot join.
+func networkOf(ctx context.Context, c *nodejoin.Cluster, token bootstraptoken.Token, node string) (nodejoin.Network, error) {
+	client, err := clientWith(c, token)
 	if err != nil {
 		return nodejoin.Network{}, err
 	}

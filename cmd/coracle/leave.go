@@ -27,9 +27,10 @@ func leaveCommand() *cobra.Command {
 	f := &leaveFlags{timeout: 2 * time.Minute}
 	cmd := &cobra.Command{
 		Use:   "leave [NAME]",
-		Short: "Remove the node that coracle join has made of this machine",
-		Long: `Remove the node that coracle join has made of this machine: evict its pods, delete
-the node, and remove all that is left of it here.
+		Short: "Remove the node or server that coracle join has made of this machine",
+		Long: `Remove the node or server that coracle join has made of this machine: evict its
+pods, delete the node, and remove all that is left of it here. The etcd of the other
+servers forgets a server. The last server is removed by coracle down.
 
 A node may evict its pods, but not delete itself: unless a role of the cluster
 allows it, leave prints what to run where the administrator is. Pods of DaemonSets
@@ -58,7 +59,14 @@ func (f *leaveFlags) run(ctx context.Context) error {
 		return err
 	}
 	if rec.Node.Joined == nil {
-		return fmt.Errorf("cluster %s has its control plane on this machine: coracle down --name=%s removes it", rec.Name, rec.Name)
+		settings, err := host.ReadSettings(rec.DataDir)
+		if err == nil && settings.HoldsMember() {
+			return f.leaveAsServer(ctx, registry, rec, settings)
+		}
+		if err == nil {
+			err = fmt.Errorf("cluster %s has its control plane on this machine: coracle down --name=%s removes it", rec.Name, rec.Name)
+		}
+		return err
 	}
 	node, err := nodeNameOf(rec)
 	if err != nil {
@@ -85,17 +93,21 @@ func (f *leaveFlags) run(ctx context.Context) error {
 
 // confirm asks the user whether the node may be removed.
 func (f *leaveFlags) confirm(ctx context.Context, rec host.Record, node string) error {
+	return f.agree(ctx, rec, "node "+node, fmt.Sprintf("Node %s leaves the cluster at %s: its pods are evicted, and its containers, their volumes and %s are deleted permanently.", node, rec.Node.Joined.Server, rec.DataDir))
+}
+
+// agree asks the user whether somebody may leave, with all that it means.
+func (f *leaveFlags) agree(ctx context.Context, rec host.Record, who, what string) error {
 	if f.yes {
 		return nil
 	}
-	what := fmt.Sprintf("Node %s leaves the cluster at %s: its pods are evicted, and its containers, their volumes and %s are deleted permanently.", node, rec.Node.Joined.Server, rec.DataDir)
 	if !terminal(os.Stdin) {
 		return fmt.Errorf("%s Confirm with coracle leave %s --yes, or keep it with coracle stop %s", what, rec.Name, rec.Name)
 	}
 	fmt.Printf("%s Leave? [y/N] ", what)
 	agreed, err := agrees(ctx)
 	if err == nil && !agreed {
-		err = fmt.Errorf("node %s was not changed", node)
+		err = fmt.Errorf("%s was not changed", who)
 	}
 	return err
 }

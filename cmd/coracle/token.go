@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
+	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/nodejoin"
 	"github.com/coracle-io/coracle/internal/printable"
 )
@@ -57,6 +58,8 @@ type newToken struct {
 	endpoint   string
 	kubeconfig bool
 	discover   bool
+	server     bool
+	name       string // of the cluster on this machine whose keys a server gets
 	output     string
 }
 
@@ -72,13 +75,20 @@ The cluster is prepared as kubeadm does it: the ConfigMap kube-public/cluster-in
 names the API server and its authority to nodes, and bindings whose names begin
 with kubeadm: give nodes that join the right to request their certificates, which
 are approved. Those whose names begin with coracle: let nodes read what their proxy,
-routes and network policies need. What is there already stays.`,
+routes and network policies need. What is there already stays.
+
+With --server, the line makes another machine a server, with a control plane. The
+keys of the cluster, of which this machine must be a server, are stored in the
+cluster for it until the token expires, sealed with a key that is in the line alone.`,
 		Example: `  coracle token create --ttl=2h --description='for the new rack'
   coracle token create --print-kubeconfig > bootstrap-kubelet.conf`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("groups") && !slices.Contains(n.Usages, bootstraptoken.Authentication) {
 				n.Groups = nil // nobody authenticates with it
+			}
+			if n.server && !cmd.Flags().Changed("ttl") {
+				n.ttl = serverTTL
 			}
 			if err := n.complete(args, time.Now()); err != nil {
 				return err
@@ -98,6 +108,8 @@ routes and network policies need. What is there already stays.`,
 	fs.StringVar(&n.endpoint, "control-plane-endpoint", "", "HOST or HOST:PORT at which nodes reach the API server (default: as before or, at first, an address of the Service kubernetes)")
 	fs.BoolVar(&n.kubeconfig, "print-kubeconfig", false, "print a file for --bootstrap-kubeconfig of a kubelet, with the token in it")
 	fs.BoolVar(&n.discover, "print-discover-command", false, "print the command that gets that file on the machine of a node")
+	fs.BoolVar(&n.server, "server", false, "print the line that makes another machine a server, and store the keys for it (--ttl is 2h by default)")
+	fs.StringVar(&n.name, "name", host.DefaultName, "with --server, name of the cluster on this machine")
 	addOutputFlag(fs, &n.output)
 	return cmd
 }
@@ -120,7 +132,15 @@ func (n *newToken) complete(args []string, now time.Time) error {
 	if n.kubeconfig && n.discover || n.output != "" && (n.kubeconfig || n.discover) {
 		return errors.New("--print-kubeconfig, --print-discover-command and --output: give one of them")
 	}
+	if n.server && (n.ttl == 0 || n.kubeconfig || n.discover || !canJoin(n.Usages, n.Groups)) {
+		return errors.New("--server: want a token that expires, with the default --usages and --groups, and no other line to print")
+	}
 	return errors.Join(checkOutput(n.output), n.Validate())
+}
+
+// canJoin reports whether nodes can join with a token of these usages and groups.
+func canJoin(usages, groups []string) bool {
+	return slices.Contains(usages, bootstraptoken.Signing) && slices.Contains(usages, bootstraptoken.Authentication) && slices.Contains(groups, bootstraptoken.DefaultGroup)
 }
 
 // create creates the token and writes what the flags ask for.
@@ -146,14 +166,28 @@ func (n *newToken) create(ctx context.Context, config *rest.Config, out io.Write
 	if err != nil {
 		return err
 	}
+	keysDir := ""
+	if n.server {
+		if keysDir, err = serverKeys(n.name, cluster.Authority); err != nil {
+			return err
+		}
+	}
 	secrets := kube.CoreV1().Secrets(metav1.NamespaceSystem)
-	if _, err := secrets.Create(ctx, n.ToSecret(), metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+	token, err := secrets.Create(ctx, n.ToSecret(), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("a token with the ID %s is there already", n.Token.ID)
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
-	if err := cluster.Prepare(ctx, kube); err != nil {
-		return errors.Join(err, secrets.Delete(ctx, bootstraptoken.SecretPrefix+n.Token.ID, metav1.DeleteOptions{}))
+	certificateKey := ""
+	err = cluster.Prepare(ctx, kube)
+	if err == nil && n.server {
+		key := nodejoin.NewCertificateKey()
+		certificateKey, err = key.String(), nodejoin.UploadKeys(ctx, kube, keysDir, key, token)
+	}
+	if err != nil {
+		return errors.Join(err, secrets.Delete(ctx, token.Name, metav1.DeleteOptions{}))
 	}
 	switch {
 	case n.kubeconfig:
@@ -162,7 +196,7 @@ func (n *newToken) create(ctx context.Context, config *rest.Config, out io.Write
 		_, err := fmt.Fprintln(out, lineOf("coracle token discover", cluster.Server, n.Token.String(), hashes))
 		return err
 	}
-	return write(out, n.output, createdToken{reportOf(&n.BootstrapToken), cluster.Server, hashes})
+	return write(out, n.output, createdToken{reportOf(&n.BootstrapToken), cluster.Server, hashes, certificateKey})
 }
 
 func writeKubeconfig(out io.Writer, cluster *nodejoin.Cluster, token bootstraptoken.Token) error {
@@ -237,16 +271,20 @@ func reportOf(b *bootstraptoken.BootstrapToken) tokenReport {
 // createdToken is the output of token create.
 type createdToken struct {
 	tokenReport
-	Server       string   `json:"server"`
-	CACertHashes []string `json:"caCertHashes"`
+	Server         string   `json:"server"`
+	CACertHashes   []string `json:"caCertHashes"`
+	CertificateKey string   `json:"certificateKey,omitzero"` // for servers
 }
 
 // WriteText writes the command line of coracle join, or the token if nodes cannot
 // join with it.
 func (c createdToken) WriteText(out io.Writer) {
 	text := c.Token
-	if slices.Contains(c.Usages, bootstraptoken.Signing) && slices.Contains(c.Usages, bootstraptoken.Authentication) && slices.Contains(c.Groups, bootstraptoken.DefaultGroup) {
+	if canJoin(c.Usages, c.Groups) {
 		text = lineOf("coracle join", c.Server, c.Token, c.CACertHashes)
+	}
+	if c.CertificateKey != "" {
+		text += " --server --certificate-key=" + c.CertificateKey
 	}
 	_, _ = fmt.Fprintln(out, text)
 }

@@ -32,8 +32,13 @@ type upFlags struct {
 	existing        bool // a cluster that no longer exists is an error
 	// join, if it is not nil, gives the node of this machine its identity in a cluster
 	// of others before it starts.
-	join    func(context.Context, host.Record) error
-	timeout time.Duration
+	join func(context.Context, host.Record) error
+	// keys, if it is not nil, writes the keys of the cluster of which this machine
+	// becomes a server, before any are made.
+	keys func(host.Record) error
+	// severalServers lets other servers join a new cluster.
+	severalServers bool
+	timeout        time.Duration
 	set     []string // names of the flags that the user has set, also by --config
 
 	configFile string
@@ -93,6 +98,7 @@ func (f *upFlags) bind(fs *pflag.FlagSet) {
 	f.settings.BindFlags(fs)
 	fs.StringVar(&f.configFile, "config", f.configFile, "file that configures the cluster, of kind Cluster; flags override it")
 	fs.StringArrayVar(&f.mirrors, "registry-mirror", nil, "mirror of a registry, such as docker.io=https://mirror.example, in addition to those of --registries, or to the stored ones")
+	fs.BoolVar(&f.severalServers, "several-servers", f.severalServers, "let other machines join a new cluster as servers (coracle join --server)")
 	fs.BoolVar(&f.foreground, "foreground", f.foreground, "stay in the foreground and log to the terminal")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait for the cluster to be ready")
 }
@@ -261,7 +267,12 @@ func (f *upFlags) start(ctx context.Context, registry host.Registry, again bool)
 		return 0, f.provideImages(ctx, rec)
 	}
 	defer func() { _ = p.claim.Lock.Release() }()
-	err = errors.Join(p.makeReady(), p.startsWithOld("manifests", f.storeManifests(ctx, p.record)))
+	if f.keys != nil {
+		err = f.keys(p.record)
+	}
+	if err == nil {
+		err = errors.Join(p.makeReady(), p.startsWithOld("manifests", f.storeManifests(ctx, p.record)))
+	}
 	switch {
 	case err != nil:
 	case f.join != nil:

@@ -36,6 +36,8 @@ type Network struct {
 	// Pods says that another CNI plugin connects the pods (cluster.NodeOptions.Network);
 	// "" if the nodes do.
 	Pods string
+	// Etcd is the URL of etcd for servers that join; "" if they cannot.
+	Etcd string
 }
 
 // Keys of the ConfigMap.
@@ -47,17 +49,17 @@ const (
 	nodeCIDRKey    = "nodeCIDR"
 	gatewayKey     = "nodeGateway"
 	podsKey        = "podNetwork"
+	etcdKey        = "etcdServer"
 )
 
 func (n Network) data() map[string]string {
 	data := map[string]string{
 		serviceCIDRKey: n.ServiceCIDR, clusterCIDRKey: n.ClusterCIDR, mask4Key: strconv.Itoa(n.NodeMaskSizeIPv4), mask6Key: strconv.Itoa(n.NodeMaskSizeIPv6),
 	}
-	if n.NodeCIDR != "" {
-		data[nodeCIDRKey], data[gatewayKey] = n.NodeCIDR, n.Gateway
-	}
-	if n.Pods != "" {
-		data[podsKey] = n.Pods
+	for key, value := range map[string]string{nodeCIDRKey: n.NodeCIDR, gatewayKey: n.Gateway, podsKey: n.Pods, etcdKey: n.Etcd} {
+		if value != "" {
+			data[key] = value
+		}
 	}
 	return data
 }
@@ -96,7 +98,7 @@ func ReadNetwork(ctx context.Context, client kubernetes.Interface) (Network, err
 		return Network{}, fmt.Errorf("read ConfigMap %s: %w", place, err)
 	}
 	n := Network{
-		ServiceCIDR: have.Data[serviceCIDRKey], ClusterCIDR: have.Data[clusterCIDRKey], NodeCIDR: have.Data[nodeCIDRKey], Gateway: have.Data[gatewayKey], Pods: have.Data[podsKey],
+		ServiceCIDR: have.Data[serviceCIDRKey], ClusterCIDR: have.Data[clusterCIDRKey], NodeCIDR: have.Data[nodeCIDRKey], Gateway: have.Data[gatewayKey], Pods: have.Data[podsKey], Etcd: have.Data[etcdKey],
 	}
 	ranges := []string{n.ServiceCIDR, n.ClusterCIDR}
 	if n.NodeCIDR != "" {

@@ -186,6 +186,7 @@ func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 		return nil, err
 	}
 	ec.PeerTLSInfo = c.PeerTLS.info()
+	ec.PeerTLSInfo.SkipClientSANVerify = true // a machine with several addresses connects from another one than that in its certificate
 	ec.InitialCluster = c.InitialCluster
 	if c.Existing {
 		ec.ClusterState = embed.ClusterStateFlagExisting
