@@ -93,9 +93,9 @@ was restarted, and coracle leave removes it.
 Pods reach those of other nodes by UDP port 8472, unless the nodes are in the same
 subnet. The API server reaches the node at port 10250.
 
-With --server, the machine becomes a server, too: it gets the keys of the cluster,
-and a member of its etcd, at TCP ports 2379 and 2380. coracle token create --server
-prints that line.`,
+With --control-plane, the machine becomes a server, too: it gets the keys of the
+cluster, and a member of its etcd, at TCP ports 2379 and 2380. The line for that is
+what coracle token create --control-plane prints.`,
 		Example: `  coracle join 192.0.2.1:6443 --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=sha256:1e06dc046c4c9e73c192f1217fa94c6d32540192c704d93001e30f0edb6c0e66`,
 		GroupID: "cluster",
 		Args:    cobra.ExactArgs(1),
@@ -116,11 +116,11 @@ func (f *joinFlags) bind(fs *pflag.FlagSet) {
 	for _, name := range []string{"name", "data-dir", "node-name", "bundle", "registries", "registry-mirror", "network", "cni-conf-dir", "kubelet-arg", "proxy-arg", "v", "timeout"} {
 		fs.AddFlag(all.Lookup(name))
 	}
-	fs.BoolVar(&f.server, "server", false, "make this machine a server of the cluster as well, with a control plane")
-	fs.StringVar(&f.certificateKey, "certificate-key", "", "with --server, the key that opens those of the cluster")
+	fs.BoolVar(&f.server, "control-plane", false, "make this machine a server of the cluster as well, with a control plane")
+	fs.StringVar(&f.certificateKey, "certificate-key", "", "with --control-plane, the key that opens those of the cluster")
 	for _, name := range serverFlags() {
 		if flag := all.Lookup(name); flag != nil {
-			flag.Usage = "with --server, " + flag.Usage
+			flag.Usage = "with --control-plane, " + flag.Usage
 			fs.AddFlag(flag)
 		}
 	}

@@ -16,9 +16,9 @@ func TestBadJoins(t *testing.T) {
 		{"join api.example --token=abcdef.0123456789abcdef", "coracle: --discovery-token-ca-cert-hash is missing: coracle token create prints it\n"},
 		{strings.Replace(good, "api.example", "https://api.example", 1), "coracle: https://api.example: want a host and a port, such as api.example.com:6443\n"},
 		{good + " --node-ip=here", "coracle: --node-ip=here: want an IP address of this machine\n"},
-		{good + " --secure-port=7443", "coracle: --secure-port is for servers: give --server with it\n"},
-		{good + " --certificate-key=" + strings.Repeat("a", 64), "coracle: --certificate-key is for servers: give --server with it\n"},
-		{good + " --server --certificate-key=abc", "coracle: --certificate-key: want 64 hexadecimal digits: coracle token create --server prints them\n"},
+		{good + " --secure-port=7443", "coracle: --secure-port is for servers: give --control-plane with it\n"},
+		{good + " --certificate-key=" + strings.Repeat("a", 64), "coracle: --certificate-key is for servers: give --control-plane with it\n"},
+		{good + " --control-plane --certificate-key=abc", "coracle: --certificate-key: want 64 hexadecimal digits: coracle token create --control-plane prints them\n"},
 		{"leave --timeout=0s", "coracle: --timeout=0s: want a duration, such as 2m\n"},
 	} {
 		if _, got, code := execute(t, strings.Fields(c.line)...); got != c.want || code != exitFailed {
@@ -55,7 +55,7 @@ func TestLineOfToken(t *testing.T) {
 		key            string
 	}{
 		{[]string{"signing", "authentication"}, []string{bootstraptoken.DefaultGroup}, "coracle join api.example:6443 --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=sha256:1e\n", ""},
-		{[]string{"signing", "authentication"}, []string{bootstraptoken.DefaultGroup}, "coracle join api.example:6443 --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=sha256:1e --server --certificate-key=2f\n", "2f"},
+		{[]string{"signing", "authentication"}, []string{bootstraptoken.DefaultGroup}, "coracle join api.example:6443 --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=sha256:1e --control-plane --certificate-key=2f\n", "2f"},
 		{[]string{"signing"}, nil, "abcdef.0123456789abcdef\n", ""},
 		{[]string{"signing", "authentication"}, []string{"system:bootstrappers:others"}, "abcdef.0123456789abcdef\n", ""},
 	} {

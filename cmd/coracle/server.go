@@ -127,13 +127,13 @@ func (f *joinFlags) checkServer() error {
 	if !f.server {
 		for _, name := range serverFlags() {
 			if slices.Contains(f.up.set, name) {
-				return fmt.Errorf("--%s is for servers: give --server with it", name)
+				return fmt.Errorf("--%s is for servers: give --control-plane with it", name)
 			}
 		}
 		return nil
 	}
 	if _, ok := nodejoin.ParseCertificateKey(f.certificateKey); !ok {
-		return errors.New("--certificate-key: want 64 hexadecimal digits: coracle token create --server prints them")
+		return errors.New("--certificate-key: want 64 hexadecimal digits: coracle token create --control-plane prints them")
 	}
 	return nil
 }
@@ -164,7 +164,11 @@ func (f *joinFlags) joinAsServer(ctx context.Context, registry host.Registry, en
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }() // it has keys
+	defer func() {
+		if removed := os.RemoveAll(dir); err == nil { // it has keys
+			err = removed
+		}
+	}()
 	members, id, err := f.addMember(ctx, registry, endpoint, dir)
 	if err != nil {
 		return err

@@ -77,8 +77,8 @@ with kubeadm: give nodes that join the right to request their certificates, whic
 are approved. Those whose names begin with coracle: let nodes read what their proxy,
 routes and network policies need. What is there already stays.
 
-With --server, the line makes another machine a server, with a control plane. The
-keys of the cluster, of which this machine must be a server, are stored in the
+With --control-plane, the line makes another machine a server, with a control plane.
+The keys of the cluster, of which this machine must be a server, are stored in the
 cluster for it until the token expires, sealed with a key that is in the line alone.`,
 		Example: `  coracle token create --ttl=2h --description='for the new rack'
   coracle token create --print-kubeconfig > bootstrap-kubelet.conf`,
@@ -108,8 +108,8 @@ cluster for it until the token expires, sealed with a key that is in the line al
 	fs.StringVar(&n.endpoint, "control-plane-endpoint", "", "HOST or HOST:PORT at which nodes reach the API server (default: as before or, at first, an address of the Service kubernetes)")
 	fs.BoolVar(&n.kubeconfig, "print-kubeconfig", false, "print a file for --bootstrap-kubeconfig of a kubelet, with the token in it")
 	fs.BoolVar(&n.discover, "print-discover-command", false, "print the command that gets that file on the machine of a node")
-	fs.BoolVar(&n.server, "server", false, "print the line that makes another machine a server, and store the keys for it (--ttl is 2h by default)")
-	fs.StringVar(&n.name, "name", host.DefaultName, "with --server, name of the cluster on this machine")
+	fs.BoolVar(&n.server, "control-plane", false, "print the line that makes another machine a server, and store the keys for it (--ttl is 2h by default)")
+	fs.StringVar(&n.name, "name", host.DefaultName, "with --control-plane, name of the cluster on this machine")
 	addOutputFlag(fs, &n.output)
 	return cmd
 }
@@ -133,7 +133,7 @@ func (n *newToken) complete(args []string, now time.Time) error {
 		return errors.New("--print-kubeconfig, --print-discover-command and --output: give one of them")
 	}
 	if n.server && (n.ttl == 0 || n.kubeconfig || n.discover || !canJoin(n.Usages, n.Groups)) {
-		return errors.New("--server: want a token that expires, with the default --usages and --groups, and no other line to print")
+		return errors.New("--control-plane: want a token that expires, with the default --usages and --groups, and no other line to print")
 	}
 	return errors.Join(checkOutput(n.output), n.Validate())
 }
@@ -284,7 +284,7 @@ func (c createdToken) WriteText(out io.Writer) {
 		text = lineOf("coracle join", c.Server, c.Token, c.CACertHashes)
 	}
 	if c.CertificateKey != "" {
-		text += " --server --certificate-key=" + c.CertificateKey
+		text += " --control-plane --certificate-key=" + c.CertificateKey
 	}
 	_, _ = fmt.Fprintln(out, text)
 }

@@ -139,7 +139,7 @@ func DownloadKeys(ctx context.Context, client kubernetes.Interface, key Certific
 	const place = metav1.NamespaceSystem + "/" + KeysName
 	sealed, err := client.CoreV1().Secrets(metav1.NamespaceSystem).Get(ctx, KeysName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("the cluster has no keys for servers now (Secret %s): run coracle token create --server on one of its servers, and join with the line that it prints: %w", place, err)
+		return nil, fmt.Errorf("the cluster has no keys for servers now (Secret %s): run coracle token create --control-plane on one of its servers, and join with the line that it prints: %w", place, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %s: %w", place, err)
@@ -147,7 +147,7 @@ func DownloadKeys(ctx context.Context, client kubernetes.Interface, key Certific
 	keys := Keys{}
 	for _, name := range pki.Shared() {
 		if keys[name], err = key.open(name, sealed.Data[name]); err != nil {
-			return nil, fmt.Errorf("--certificate-key does not open %s in Secret %s: a later coracle token create --server has written it anew, or the key is wrong: %w", name, place, err)
+			return nil, fmt.Errorf("--certificate-key does not open %s in Secret %s: a later coracle token create --control-plane has written it anew, or the key is wrong: %w", name, place, err)
 		}
 	}
 	return keys, nil

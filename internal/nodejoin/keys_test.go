@@ -19,7 +19,7 @@ func TestKeysAreHandedOver(t *testing.T) {
 	client, from, to := fake.NewClientset(), t.TempDir(), filepath.Join(t.TempDir(), "pki")
 	token := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef", Namespace: "kube-system", UID: "u"}}
 	key := NewCertificateKey()
-	if _, err := DownloadKeys(t.Context(), client, key); err == nil || !strings.Contains(err.Error(), "coracle token create --server") {
+	if _, err := DownloadKeys(t.Context(), client, key); err == nil || !strings.Contains(err.Error(), "coracle token create --control-plane") {
 		t.Errorf("before there are any: %v", err)
 	}
 	if err := UploadKeys(t.Context(), client, from, key, token); err == nil {
