@@ -89,6 +89,11 @@ func (o *settings) checkNodeCIDR() error {
 			}
 		}
 	}
+	for _, r := range o.behind() {
+		if slices.ContainsFunc(o.parsed.nodes, r.Overlaps) {
+			return wrong("Node.CIDR", cidr, "the nodes on the machine of node %s have addresses in %s: choose another range", o.Node.Behind.Node, r)
+		}
+	}
 	return nil
 }
 

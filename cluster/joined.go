@@ -57,10 +57,10 @@ func (n *Node) renewIdentity(ctx context.Context) error {
 // behind returns the ranges of the nodes that this node reaches by the first one of
 // their machine, which is the control plane's.
 func (o *settings) behind() []netip.Prefix {
-	if !o.joined() {
+	if o.Node.Behind == nil {
 		return nil
 	}
-	nodes := prefixes(o.Node.Joined.NodeCIDR)
+	nodes := prefixes(o.Node.Behind.CIDR)
 	for i, p := range nodes {
 		nodes[i] = p.Masked()
 	}

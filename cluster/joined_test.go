@@ -15,7 +15,7 @@ import (
 func asJoined(t *testing.T) Options {
 	return Options{
 		Name: "t", DataDir: t.TempDir(), NodeName: "m", Ports: Ports{Secure: 6443}, AdvertiseAddress: net.IPv4(192, 0, 2, 7), ClusterCIDR: "10.244.0.0/16,fd00::/40", ServiceCIDR: "10.96.0.0/16,fd01::/112",
-		Node: &NodeOptions{SeparateProcess: true, BundleDir: "/bundle", Joined: &JoinedNode{Server: "https://192.0.2.1:6443", NodeMaskSizeIPv4: 25, NodeMaskSizeIPv6: 56, NodeCIDR: "10.212.0.0/24,fd00:10:212::/64", Gateway: "n"}},
+		Node: &NodeOptions{SeparateProcess: true, BundleDir: "/bundle", Joined: &JoinedNode{Server: "https://192.0.2.1:6443", NodeMaskSizeIPv4: 25, NodeMaskSizeIPv6: 56}, Behind: &NodesBehind{CIDR: "10.212.0.0/24,fd00:10:212::/64", Node: "n"}},
 	}
 }
 

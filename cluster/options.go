@@ -250,6 +250,18 @@ type NodeOptions struct {
 	// Joined says that the control plane is on another machine. Then NewNode works,
 	// and New does not. The default is nil.
 	Joined *JoinedNode `json:"joined,omitzero"`
+	// Behind describes the nodes of another machine of the cluster that has several. The
+	// default is nil: there is none.
+	Behind *NodesBehind `json:"behind,omitzero"`
+}
+
+// NodesBehind describes several nodes of another machine, which have addresses that are
+// known there alone. This machine reaches the further ones by the first one.
+type NodesBehind struct {
+	// CIDR has the ranges of their addresses, in the form of NodeOptions.CIDR.
+	CIDR string `json:"cidr"`
+	// Node is the name of the first one.
+	Node string `json:"node"`
 }
 
 // JoinedNode describes the cluster of a node whose control plane is on another
@@ -266,11 +278,6 @@ type JoinedNode struct {
 	NodeMaskSizeIPv4 int `json:"nodeMaskSizeIPv4"`
 	// NodeMaskSizeIPv6 is that of the IPv6 range.
 	NodeMaskSizeIPv6 int `json:"nodeMaskSizeIPv6"`
-	// NodeCIDR has the ranges of the addresses of the nodes on the machine whose first
-	// node is called Gateway, in the form of NodeOptions.CIDR. This node reaches the
-	// further nodes there by that one. The default is that there are none.
-	NodeCIDR string `json:"nodeCIDR,omitzero"`
-	Gateway  string `json:"gateway,omitzero"`
 }
 
 // FieldError is an error in a field of Options.

@@ -219,10 +219,9 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 	}
 	s.Nodes, s.Kubeconfig = 1, nodejoin.Files(filepath.Join(dir, identityName)).Kubeconfig()
 	s.Options.ServiceCIDR, s.Options.ClusterCIDR = network.ServiceCIDR, network.ClusterCIDR
-	joined := cluster.JoinedNode{
-		Server: found.Server, NodeMaskSizeIPv4: network.NodeMaskSizeIPv4, NodeMaskSizeIPv6: network.NodeMaskSizeIPv6, NodeCIDR: network.NodeCIDR, Gateway: network.Gateway,
-	}
-	s.Options.Node.Joined, s.Options.Node.Network = &joined, cmp.Or(s.Options.Node.Network, network.Pods)
+	joined := cluster.JoinedNode{Server: found.Server, NodeMaskSizeIPv4: network.NodeMaskSizeIPv4, NodeMaskSizeIPv6: network.NodeMaskSizeIPv6}
+	s.Options.Node.Joined = &joined
+	setNodes(s.Options.Node, network)
 	f.up.join = func(ctx context.Context, rec host.Record) error {
 		// The settings are those of a former join if that was interrupted.
 		if rec.Node.Joined == nil || *rec.Node.Joined != joined || rec.ServiceCIDR != network.ServiceCIDR || rec.ClusterCIDR != network.ClusterCIDR {
@@ -238,6 +237,14 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 		return identityOf(rec).Request(ctx, found, token, node)
 	}
 	return nil
+}
+
+// setNodes sets what a machine must know of the nodes of others.
+func setNodes(o *cluster.NodeOptions, network nodejoin.Network) {
+	o.Network = cmp.Or(o.Network, network.Pods)
+	if network.NodeCIDR != "" {
+		o.Behind = &cluster.NodesBehind{CIDR: network.NodeCIDR, Node: network.Gateway}
+	}
 }
 
 // nodeName returns the name of the node that this machine becomes.

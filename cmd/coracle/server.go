@@ -223,7 +223,7 @@ func (f *joinFlags) addMember(ctx context.Context, registry host.Registry, endpo
 	}
 	s.Options.EtcdArgs = append(arguments, "initial-cluster="+initial, "initial-cluster-state=existing")
 	s.Options.ServiceCIDR, s.Options.ClusterCIDR = network.ServiceCIDR, network.ClusterCIDR
-	s.Options.Node.Network = cmp.Or(s.Options.Node.Network, network.Pods)
+	setNodes(s.Options.Node, network)
 	f.up.keys = func(rec host.Record) error { return keys.Write(keysDirOf(rec, s.Options)) }
 	return members, id, nil
 }

@@ -61,16 +61,17 @@ func CheckRanges(s Settings, all []Record) error {
 	return nil
 }
 
-// nodeCIDR returns the ranges of the addresses of further nodes: of this machine, or
-// of the one whose cluster it has joined. It is "" without any.
+// nodeCIDR returns the ranges of the addresses of further nodes: of this machine, and
+// of another one of its cluster. It is "" without any.
 func nodeCIDR(several bool, o cluster.NodeOptions) string {
-	switch {
-	case o.Joined != nil:
-		return o.Joined.NodeCIDR
-	case several:
-		return o.CIDR
+	var ranges []string
+	if several {
+		ranges = append(ranges, o.CIDR)
 	}
-	return ""
+	if o.Behind != nil {
+		ranges = append(ranges, o.Behind.CIDR)
+	}
+	return strings.Join(ranges, ",")
 }
 
 // overlap reports whether two lists of address ranges share an address.

@@ -63,7 +63,7 @@ func TestCheckRanges(t *testing.T) {
 		{ranges("10.212.0.128/25", 1), false},
 		{ranges("10.96.0.0/24", 2), true},
 		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.212.0.0/16"}}, true},
-		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.243.0.0/16", Node: &cluster.NodeOptions{Joined: &cluster.JoinedNode{NodeCIDR: "10.212.0.0/24"}}}}, true},
+		{Settings{Nodes: 1, Options: cluster.Options{Name: "a", ServiceCIDR: "10.97.0.0/16", ClusterCIDR: "10.243.0.0/16", Node: &cluster.NodeOptions{Behind: &cluster.NodesBehind{CIDR: "10.212.0.0/24"}}}}, true},
 	} {
 		if err := CheckRanges(tt.settings, others); (err != nil) != tt.refused {
 			t.Errorf("%+v: %v", tt.settings, err)
