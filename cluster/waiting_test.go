@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +58,9 @@ func TestANodeSaysWhatItWaitsFor(t *testing.T) {
 // that plugin's configuration.
 func TestANodeWithAnotherNetwork(t *testing.T) {
 	o := withNodes(t, 1)
+	o.AdvertiseAddress = net.IPv4(192, 0, 2, 1)
+	plain := o
+	plain.Node = new(*o.Node)
 	o.Node.Network = noNetwork
 	n, err := NewNode(o)
 	if err != nil {
@@ -83,7 +87,7 @@ func TestANodeWithAnotherNetwork(t *testing.T) {
 	if _, err := complete(o); err == nil || !strings.HasPrefix(err.Error(), "Node.CNIConfDir=/net.d: ") {
 		t.Errorf("with a runtime of others, and a directory for it: %v", err)
 	}
-	own, err := NewNode(withNodes(t, 1))
+	own, err := NewNode(plain)
 	if err != nil {
 		t.Fatal(err)
 	}
