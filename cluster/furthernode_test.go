@@ -95,7 +95,7 @@ func TestNodesThatCannotBe(t *testing.T) {
 		"Node.Number=4: want 1 to 3":                                                   func(o *Options) { o.Node.Number = 4 },
 		"Node.Count=3: several nodes need processes of their own":                      func(o *Options) { o.Node.SeparateProcess = false },
 		"Node.ContainerRuntimeEndpoint=unix:///c.sock: a container runtime that is":    func(o *Options) { o.Node.ContainerRuntimeEndpoint = "unix:///c.sock" },
-		"Node.CIDR=10.212.0.0/24: the nodes on the machine of node b have addresses in":  func(o *Options) { o.Node.Behind = &NodesBehind{CIDR: "10.212.0.0/16", Node: "b"} },
+		"Node.CIDR=10.212.0.0/24: the nodes on the machine of node b have":             func(o *Options) { o.Node.Behind = &NodesBehind{CIDR: "10.212.0.0/16", Node: "b"} },
 		"Node.Network=none: the nodes of this machine would share the configuration":   func(o *Options) { o.Node.Network = "none" },
 		"Node.Network=flannel: want none":                                              func(o *Options) { o.Node.Network = "flannel" },
 		"BindAddress=127.0.0.1: further nodes do not reach the API server there":       func(o *Options) { o.BindAddress = "127.0.0.1" },
