@@ -152,7 +152,7 @@ func (e *Etcd) UseKeys(keys *pki.Directory) error {
 		if err != nil {
 			return err
 		}
-		e.PeerTLS = files
+		e.PeerTLS, e.PeersAnywhere = files, true
 	}
 	if e.ClientURL != "" && e.ClientTLS == (etcd.TLSFiles{}) {
 		names, ips := hostOf(e.ClientURL)

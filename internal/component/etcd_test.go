@@ -74,4 +74,12 @@ func TestEtcdUsesKeysOfTheCluster(t *testing.T) {
 	if e.ClientTLS.CA != keys.File("etcd-ca.crt") {
 		t.Errorf("clients are asked for certificates of %s", e.ClientTLS.CA)
 	}
+	if !e.PeersAnywhere {
+		t.Error("a member with several addresses is not accepted")
+	}
+	others := etcdOf(t, "name=m1", "peer-trusted-ca-file=ca.crt", "peer-cert-file=m1.crt", "peer-key-file=m1.key",
+		"initial-advertise-peer-urls=https://10.0.0.1:2380", "initial-cluster=m1=https://10.0.0.1:2380")
+	if err := others.UseKeys(keys); err != nil || others.PeersAnywhere || others.PeerTLS.CA != "ca.crt" {
+		t.Errorf("with another authority: certificates of %s, from any address: %v, %v", others.PeerTLS.CA, others.PeersAnywhere, err)
+	}
 }

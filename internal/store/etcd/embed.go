@@ -34,6 +34,10 @@ type Config struct {
 	InitialCluster string // "name=url,name=url"
 	Existing       bool   // join a running cluster instead of creating one
 	PeerTLS        TLSFiles
+	// PeersAnywhere accepts members that connect from other addresses than those in
+	// their certificates, as a machine with several addresses does. Any certificate of
+	// PeerTLS.CA is enough then, which must be an authority of etcd alone.
+	PeersAnywhere bool
 
 	ClientTLS  TLSFiles // for ClientURL with https
 	QuotaBytes int64    // 0 is 8 GiB
@@ -186,7 +190,7 @@ func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 		return nil, err
 	}
 	ec.PeerTLSInfo = c.PeerTLS.info()
-	ec.PeerTLSInfo.SkipClientSANVerify = true // a machine with several addresses connects from another one than that in its certificate
+	ec.PeerTLSInfo.SkipClientSANVerify = c.PeersAnywhere
 	ec.InitialCluster = c.InitialCluster
 	if c.Existing {
 		ec.ClusterState = embed.ClusterStateFlagExisting

@@ -42,11 +42,10 @@ func (m *Members) Close() error { return m.client.Close() }
 // never started is used again, one that has started is replaced: its data are gone. A
 // member with a vote is an error, as is a member of that name elsewhere.
 func (m *Members) Add(ctx context.Context, name, peerURL string) (id uint64, initialCluster string, err error) {
-	answer, err := m.client.MemberList(ctx)
+	list, err := m.list(ctx)
 	if err != nil {
-		return 0, "", fmt.Errorf("list the members of etcd: %w", err)
+		return 0, "", err
 	}
-	list := answer.Members
 	for _, member := range list {
 		there := slices.Contains(member.PeerURLs, peerURL)
 		switch {
@@ -62,12 +61,12 @@ func (m *Members) Add(ctx context.Context, name, peerURL string) (id uint64, ini
 	}
 	if id == 0 {
 		var added *clientv3.MemberAddResponse
-		err := whenHealthy(ctx, func() (err error) {
+		err := whilePassing(ctx, func() (err error) {
 			added, err = m.client.MemberAddAsLearner(ctx, []string{peerURL})
 			return err
 		})
 		if errors.Is(err, rpctypes.ErrTooManyLearners) {
-			err = errors.New("another server is joining: wait until it has or, if it never will, remove it with coracle etcdctl member remove")
+			err = joining(list)
 		}
 		if err != nil {
 			return 0, "", fmt.Errorf("add a member at %s to etcd: %w", peerURL, err)
@@ -93,32 +92,65 @@ func initialClusterOf(list []*pb.Member, id uint64, name string) string {
 	return strings.Join(all, ",")
 }
 
-// changeAgain is the time between two attempts to change the members.
-const changeAgain = 500 * time.Millisecond
+// joining returns the error that another one of the members has no vote yet.
+func joining(list []*pb.Member) error {
+	for _, member := range list {
+		if member.IsLearner {
+			return fmt.Errorf("another server is joining at %s: wait until it has or, if it never will, remove it on another one with coracle etcdctl member remove %x", strings.Join(member.PeerURLs, ","), member.ID)
+		}
+	}
+	return errors.New("another server is joining: try again")
+}
 
-// whenHealthy calls change until etcd does not refuse it any more because members have
-// been connected for less than five seconds, or ctx ends.
-func whenHealthy(ctx context.Context, change func() error) error {
+// askAgain is the time between two attempts to read or change the members.
+const askAgain = 500 * time.Millisecond
+
+// whilePassing calls ask again while etcd refuses it for a reason that passes, until
+// ctx ends: members have been connected for less than five seconds, or the one that was
+// asked has no vote yet. Of several, another one is asked next.
+func whilePassing(ctx context.Context, ask func() error) error {
+	withoutVote := rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)
 	for {
-		err := change()
-		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+		err := ask()
+		unhealthy := errors.Is(err, rpctypes.ErrUnhealthy)
+		if unhealthy {
+			err = fmt.Errorf("%w: the cluster would be left without a majority of members that answer: start them, or first remove one that is lost with coracle etcdctl member remove", err)
+		}
+		if !unhealthy && !errors.Is(err, withoutVote) {
 			return err
 		}
 		select {
-		case <-time.After(changeAgain):
+		case <-time.After(askAgain):
 		case <-ctx.Done():
 			return err
 		}
 	}
 }
 
+// list returns the members.
+func (m *Members) list(ctx context.Context) ([]*pb.Member, error) {
+	var answer *clientv3.MemberListResponse
+	err := whilePassing(ctx, func() (err error) {
+		answer, err = m.client.MemberList(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the members of etcd at %s: %w", strings.Join(m.client.Endpoints(), ","), err)
+	}
+	return answer.Members, nil
+}
+
 // gainVote gives this member a vote if it has none (Members.Add), as soon as it has
-// caught up. It tries again until ctx ends.
+// caught up. It tries again until ctx ends, or the member was removed.
 func (e *Embedded) gainVote(ctx context.Context) {
 	server := e.server.Server
-	again := time.NewTicker(changeAgain)
+	learner := func() bool { // IsLearner panics after a removal
+		own := server.Cluster().Member(server.MemberID())
+		return own != nil && own.IsLearner
+	}
+	again := time.NewTicker(askAgain)
 	defer again.Stop()
-	for server.IsLearner() {
+	for learner() {
 		bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 		_, err := server.PromoteMember(bounded, uint64(server.MemberID()))
 		cancel()
@@ -134,9 +166,15 @@ func (e *Embedded) gainVote(ctx context.Context) {
 	supervise.Report(ctx, "Learner", nil)
 }
 
+// ClientURLs returns the URLs at which clients on other machines reach the members,
+// sorted.
+func (e *Embedded) ClientURLs() []string {
+	return slices.DeleteFunc(e.server.Server.Cluster().ClientURLs(), func(url string) bool { return strings.HasPrefix(url, "unix:") })
+}
+
 // Remove removes a member. It is no error if there is none.
 func (m *Members) Remove(ctx context.Context, id uint64) error {
-	err := whenHealthy(ctx, func() error {
+	err := whilePassing(ctx, func() error {
 		_, err := m.client.MemberRemove(ctx, id)
 		return err
 	})
@@ -149,11 +187,11 @@ func (m *Members) Remove(ctx context.Context, id uint64) error {
 // Find returns the ID of the member with a name, and how many others have a vote. The
 // ID is 0 if there is none.
 func (m *Members) Find(ctx context.Context, name string) (id uint64, others int, err error) {
-	answer, err := m.client.MemberList(ctx)
+	list, err := m.list(ctx)
 	if err != nil {
-		return 0, 0, fmt.Errorf("list the members of etcd: %w", err)
+		return 0, 0, err
 	}
-	for _, member := range answer.Members {
+	for _, member := range list {
 		switch {
 		case member.Name == name:
 			id = member.ID
