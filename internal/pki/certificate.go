@@ -147,16 +147,7 @@ func (c *Certificate) issue(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	der, err := c.authority.Sign(&x509.Certificate{
-		Subject:               pkix.Name{CommonName: p.CommonName, Organization: p.Organization},
-		DNSNames:              p.DNSNames,
-		IPAddresses:           p.IPs,
-		NotBefore:             now.Add(-backdate).UTC(),
-		NotAfter:              now.Add(p.lifetime()).UTC(),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
-		ExtKeyUsage:           p.usages(),
-		BasicConstraintsValid: true,
-	}, key.Public())
+	der, err := c.authority.Sign(p.template(now), key.Public())
 	if err != nil {
 		return fmt.Errorf("issuing %s.crt: %w", c.base, err)
 	}
@@ -168,4 +159,47 @@ func (c *Certificate) issue(now time.Time) error {
 		return err
 	}
 	return c.use(certPEM, keyPEM)
+}
+
+// template returns an unsigned certificate of the profile that is valid from now on.
+func (p Profile) template(now time.Time) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:               pkix.Name{CommonName: p.CommonName, Organization: p.Organization},
+		DNSNames:              p.DNSNames,
+		IPAddresses:           p.IPs,
+		NotBefore:             now.Add(-backdate).UTC(),
+		NotAfter:              now.Add(p.lifetime()).UTC(),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage:           p.usages(),
+		BasicConstraintsValid: true,
+	}
+}
+
+// ClientConfig returns the configuration of a client that presents a new certificate
+// of a profile and trusts servers of its authority, of which certificate and key are
+// given in PEM. It stores nothing, and nothing renews the certificate.
+func ClientConfig(certificate, key []byte, p Profile, now time.Time) (*tls.Config, error) {
+	cert, err := parseCertificate(p.Authority+".crt", certificate)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := parseKey(p.Authority+".key", key)
+	if err != nil {
+		return nil, err
+	}
+	authority := &Authority{base: p.Authority}
+	authority.set(cert, certificate, signer)
+	own, ownPEM, err := generateKey()
+	if err != nil {
+		return nil, err
+	}
+	der, err := authority.Sign(p.template(now), own.Public())
+	if err != nil {
+		return nil, fmt.Errorf("issuing %s.crt: %w", p.Name, err)
+	}
+	pair, err := tls.X509KeyPair(encodeCertificate(der), ownPEM)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authority.Pool(), Certificates: []tls.Certificate{pair}}, nil
 }

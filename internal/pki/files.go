@@ -153,6 +153,11 @@ func readKey(path string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseKey(path, content)
+}
+
+// parseKey is readKey for the content of a file.
+func parseKey(path string, content []byte) (crypto.Signer, error) {
 	parsed, err := keyutil.ParsePrivateKeyPEM(content)
 	if err != nil {
 		return nil, fmt.Errorf("%s is damaged (%w): restore it from a copy; nothing that was signed with another key is trusted", path, err)
@@ -170,15 +175,21 @@ func readCertificate(path string) (*x509.Certificate, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	cert, err := parseCertificate(path, content)
+	return cert, content, err
+}
+
+// parseCertificate returns the first certificate in the content of a PEM file.
+func parseCertificate(path string, content []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(content)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, nil, fmt.Errorf("%s holds no PEM certificate: restore it from a copy", path)
+		return nil, fmt.Errorf("%s holds no PEM certificate: restore it from a copy", path)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s is damaged (%w): restore it from a copy", path, err)
+		return nil, fmt.Errorf("%s is damaged (%w): restore it from a copy", path, err)
 	}
-	return cert, content, nil
+	return cert, nil
 }
 
 func encodeCertificate(der []byte) []byte {

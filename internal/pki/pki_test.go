@@ -380,3 +380,35 @@ func TestFailedRenewalAtStart(t *testing.T) {
 		t.Error("an expired certificate that cannot be renewed is handed out")
 	}
 }
+
+// A client needs only the certificate and the key of an authority, and leaves no file.
+func TestClientConfig(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir)
+	server := issue(t, d, EtcdServer("a", []string{"kubernetes.default.svc"}, nil))
+	var files [2][]byte
+	for i, name := range []string{"etcd-ca.crt", "etcd-ca.key"} {
+		var err error
+		if files[i], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := ClientConfig(files[0], files[1], EtcdClient(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(files[0])
+	_, client := handshake(t, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: server.GetCertificate, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusted}, config)
+	if client.Subject.CommonName != "etcd-client" || len(client.DNSNames)+len(client.IPAddresses) > 0 {
+		t.Errorf("the client is %s with %v and %v", client.Subject, client.DNSNames, client.IPAddresses)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "etcd-client*")); err != nil || len(left) > 0 {
+		t.Errorf("%q is stored, %v", left, err)
+	}
+	for _, damaged := range [][2][]byte{{nil, files[1]}, {files[0], nil}} {
+		if _, err := ClientConfig(damaged[0], damaged[1], EtcdClient(), time.Now()); err == nil || !strings.Contains(err.Error(), "etcd-ca.") {
+			t.Errorf("damaged keys: %v", err)
+		}
+	}
+}

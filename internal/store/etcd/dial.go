@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"math"
 	"strings"
@@ -16,12 +17,13 @@ import (
 )
 
 // Endpoints holds the addresses of an external etcd cluster and the credentials
-// for it. The files are PEM. All three are empty for plain HTTP.
+// for it. The files are PEM. All three are empty for plain HTTP, and with TLS.
 type Endpoints struct {
 	URLs     []string // see --etcd-servers
 	CAFile   string   // see --etcd-cafile
 	CertFile string   // see --etcd-certfile
 	KeyFile  string   // see --etcd-keyfile
+	TLS      *tls.Config
 }
 
 // Timeouts of the connection to an external etcd, with upstream's values.
@@ -60,14 +62,15 @@ func Dial(e Endpoints, logger klog.Logger) (*External, error) {
 		MaxCallSendMsgSize:   math.MaxInt32,
 		DialOptions:          []grpc.DialOption{grpc.WithUserAgent("coracle-apiserver")},
 		Logger:               zapLogger(logger),
+		TLS:                  e.TLS,
 	}
 	if e.CAFile != "" || e.CertFile != "" || e.KeyFile != "" {
 		info := transport.TLSInfo{TrustedCAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
-		tls, err := info.ClientConfig()
+		made, err := info.ClientConfig()
 		if err != nil {
 			return nil, fmt.Errorf("etcd: TLS files %q, %q, %q: %w", e.CAFile, e.CertFile, e.KeyFile, err)
 		}
-		config.TLS = tls
+		config.TLS = made
 	}
 	client, err := clientv3.New(config)
 	if err != nil {
