@@ -527,7 +527,7 @@ func (p *controlPlane) start(ctx context.Context, s store.Store) error {
 		p.group.Go(ctx, schedulerName, p.servers.with(p.scheduler.RunWith))
 	}
 	if !p.settings.temporary {
-		p.group.Go(ctx, "node-join", p.publishNetwork)
+		p.group.Go(ctx, "node-join", func(ctx context.Context) error { return p.publishNetwork(ctx, s) })
 	}
 	if len(p.settings.ControlPlane.Manifests) > 0 {
 		applier := &manifests.Applier{Directories: p.settings.ControlPlane.Manifests}

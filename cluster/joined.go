@@ -4,11 +4,14 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/nodejoin"
 	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/etcd"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -67,18 +70,19 @@ func (o *settings) behind() []netip.Prefix {
 	return nodes
 }
 
-// publishNetwork writes what nodes that join must know of the network of this
-// cluster, and then waits until ctx ends.
-func (p *controlPlane) publishNetwork(ctx context.Context) error {
+// publishNetwork writes what nodes and servers that join must know of the network and
+// the store of this cluster, and then waits until ctx ends.
+func (p *controlPlane) publishNetwork(ctx context.Context, s store.Store) error {
 	ipam := &p.manager.Options.NodeIPAM
 	network := nodejoin.Network{
 		ServiceCIDR: p.settings.ServiceCIDR, ClusterCIDR: p.settings.ClusterCIDR, NodeMaskSizeIPv4: ipam.MaskSizeIPv4(), NodeMaskSizeIPv6: ipam.MaskSizeIPv6(),
+		NodePorts: p.api.Services.NodePortRange.String(),
 	}
 	if p.settings.Node != nil { // further nodes may come later
 		network.NodeCIDR, network.Gateway, network.Pods = p.settings.Node.CIDR, p.settings.NodeName, p.settings.Node.Network
 	}
-	if p.etcd != nil && p.etcd.Shared() {
-		network.Etcd = p.etcd.ClientURL
+	if member, ok := s.(*etcd.Embedded); ok && p.etcd.Shared() { // any other one answers when this one is gone
+		network.Etcd = strings.Join(member.ClientURLs(), ",")
 	}
 	if there, err := nodejoin.ReadNetwork(ctx, p.Client()); err == nil && there.Gateway != "" && there.Gateway != p.settings.NodeName && !p.settings.several() {
 		network.NodeCIDR, network.Gateway = there.NodeCIDR, there.Gateway // of another server, which may have several nodes

@@ -36,7 +36,11 @@ type Network struct {
 	// Pods says that another CNI plugin connects the pods (cluster.NodeOptions.Network);
 	// "" if the nodes do.
 	Pods string
-	// Etcd is the URL of etcd for servers that join; "" if they cannot.
+	// NodePorts is the range of the Services' ports on nodes, for servers that join, such
+	// as 30000-32767; "" if an earlier version has published the network.
+	NodePorts string
+	// Etcd has the URLs of the members of etcd for servers that join, with commas between;
+	// "" if they cannot.
 	Etcd string
 }
 
@@ -49,14 +53,15 @@ const (
 	nodeCIDRKey    = "nodeCIDR"
 	gatewayKey     = "nodeGateway"
 	podsKey        = "podNetwork"
-	etcdKey        = "etcdServer"
+	nodePortsKey   = "nodePorts"
+	etcdKey        = "etcdServers"
 )
 
 func (n Network) data() map[string]string {
 	data := map[string]string{
 		serviceCIDRKey: n.ServiceCIDR, clusterCIDRKey: n.ClusterCIDR, mask4Key: strconv.Itoa(n.NodeMaskSizeIPv4), mask6Key: strconv.Itoa(n.NodeMaskSizeIPv6),
 	}
-	for key, value := range map[string]string{nodeCIDRKey: n.NodeCIDR, gatewayKey: n.Gateway, podsKey: n.Pods, etcdKey: n.Etcd} {
+	for key, value := range map[string]string{nodeCIDRKey: n.NodeCIDR, gatewayKey: n.Gateway, podsKey: n.Pods, nodePortsKey: n.NodePorts, etcdKey: n.Etcd} {
 		if value != "" {
 			data[key] = value
 		}
@@ -98,7 +103,8 @@ func ReadNetwork(ctx context.Context, client kubernetes.Interface) (Network, err
 		return Network{}, fmt.Errorf("read ConfigMap %s: %w", place, err)
 	}
 	n := Network{
-		ServiceCIDR: have.Data[serviceCIDRKey], ClusterCIDR: have.Data[clusterCIDRKey], NodeCIDR: have.Data[nodeCIDRKey], Gateway: have.Data[gatewayKey], Pods: have.Data[podsKey], Etcd: have.Data[etcdKey],
+		ServiceCIDR: have.Data[serviceCIDRKey], ClusterCIDR: have.Data[clusterCIDRKey], NodeCIDR: have.Data[nodeCIDRKey], Gateway: have.Data[gatewayKey], Pods: have.Data[podsKey],
+		NodePorts: have.Data[nodePortsKey], Etcd: have.Data[etcdKey],
 	}
 	ranges := []string{n.ServiceCIDR, n.ClusterCIDR}
 	if n.NodeCIDR != "" {

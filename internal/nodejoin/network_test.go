@@ -18,7 +18,7 @@ func TestNetwork(t *testing.T) {
 	first := Network{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16,fd00::/48", NodeMaskSizeIPv4: 24, NodeMaskSizeIPv6: 64}
 	second := first
 	second.NodeMaskSizeIPv4, second.NodeCIDR, second.Gateway = 25, "10.212.0.0/24,fd00:10:212::/64", "alpha"
-	second.Pods, second.Etcd = "none", "https://192.0.2.1:2379"
+	second.Pods, second.NodePorts, second.Etcd = "none", "29500-29999", "https://192.0.2.1:2379,https://192.0.2.2:2379"
 	for i, step := range []struct {
 		network Network
 		writes  int
