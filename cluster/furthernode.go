@@ -89,7 +89,7 @@ func (o *settings) checkNodeCIDR() error {
 			}
 		}
 	}
-	for _, r := range o.behind() {
+	for _, r := range o.Node.Behind.ranges() {
 		if slices.ContainsFunc(o.parsed.nodes, r.Overlaps) {
 			return wrong("Node.CIDR", cidr, "the nodes on the machine of node %s have addresses in %s: choose another range", o.Node.Behind.Node, r)
 		}

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"net"
-	"net/netip"
 	"strings"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -55,19 +54,6 @@ func (n *Node) configureJoined() {
 // ends.
 func (n *Node) renewIdentity(ctx context.Context) error {
 	return n.settings.identity().Renew(ctx, n.settings.NodeName)
-}
-
-// behind returns the ranges of the nodes that this node reaches by the first one of
-// their machine, which is the control plane's.
-func (o *settings) behind() []netip.Prefix {
-	if o.Node.Behind == nil {
-		return nil
-	}
-	nodes := prefixes(o.Node.Behind.CIDR)
-	for i, p := range nodes {
-		nodes[i] = p.Masked()
-	}
-	return nodes
 }
 
 // publishNetwork writes what nodes and servers that join must know of the network and

@@ -55,12 +55,13 @@ type Node struct {
 	dns       *component.DNS
 	leave     context.CancelCauseFunc
 
-	joined        chan struct{} // closed once one of several nodes has set up its part of the segment
-	joinedOnce    sync.Once     // closes joined
-	nodeMaskSizes [2]int        // prefix lengths of each node's pod CIDRs, IPv4 and IPv6
-	peers         *peers        // the other nodes, as the component routes sees them
-	routed        chan struct{} // closed once that component has applied its first plan
-	routedOnce    sync.Once     // closes routed
+	joined        chan struct{}               // closed once one of several nodes has set up its part of the segment
+	joinedOnce    sync.Once                   // closes joined
+	nodeMaskSizes [2]int                      // prefix lengths of each node's pod CIDRs, IPv4 and IPv6
+	peers         *peers                      // the other nodes, as the component routes sees them
+	routed        chan struct{}               // closed once that component has applied its first plan
+	routedOnce    sync.Once                   // closes routed
+	behind        atomic.Pointer[NodesBehind] // nil: none
 }
 
 // NewNode returns the node of a cluster whose control plane another process
@@ -109,6 +110,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	o := plane.settings
 	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), begun: make(chan struct{}), kubelet: component.NewKubelet(), joined: make(chan struct{})}
 	n.peers, n.routed = newPeers(o.NodeName), make(chan struct{})
+	n.behind.Store(o.Node.Behind)
 	ipam, k := &plane.manager.Options.NodeIPAM, n.kubelet
 	n.nodeMaskSizes = [2]int{ipam.MaskSizeIPv4(), ipam.MaskSizeIPv6()}
 	if o.joined() {
@@ -202,7 +204,6 @@ func networkConfig(o *settings) podnet.Config {
 	if o.several() && !o.further() {
 		c.Nodes, c.NodesLink = o.parsed.nodes, o.segment().Link()
 	}
-	c.Behind = o.behind()
 	return c
 }
 
@@ -484,6 +485,9 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 	}
 	if n.runtime != nil {
 		supervise.Go(ctx, func() { n.releaseAddresses(ctx) })
+	}
+	if n.settings.joined() || n.settings.Node.Behind != nil { // also a server that has joined
+		supervise.Go(ctx, func() { n.followBehind(ctx, own.Kubernetes) })
 	}
 	return n.keepNetwork(ctx, podCIDRs)
 }

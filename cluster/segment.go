@@ -308,8 +308,8 @@ func (n *Node) routes() podnet.Routes {
 		Name: o.own(), NodeName: n.kubelet.Config.NodeName, Own: parseAddresses(n.kubelet.Config.NodeIPs),
 		ClusterCIDRs: prefixes(o.ClusterCIDR), NodeMaskSizeIPv4: n.nodeMaskSizes[0], NodeMaskSizeIPv6: n.nodeMaskSizes[1],
 	}
-	if o.Node.Behind != nil {
-		r.Behind, r.Front = o.behind(), o.Node.Behind.Node
+	if behind := n.behind.Load(); behind != nil {
+		r.Behind, r.Front = behind.ranges(), behind.Node
 	}
 	if !o.several() {
 		return r

@@ -48,8 +48,6 @@ type Config struct {
 	// interface to them. There is no range if there are no such nodes.
 	Nodes     []netip.Prefix
 	NodesLink string
-	// Behind are the ranges in Routes.Behind. Remove removes their routes.
-	Behind []netip.Prefix
 }
 
 // Network is the pod network of a node.

@@ -28,7 +28,7 @@ func (n *Network) Remove() error {
 	if err := removeBridge(clusternames.Bridge(n.config.Name)); err != nil {
 		return err
 	}
-	if _, err := (Routes{Name: n.config.Name, ClusterCIDRs: n.config.ClusterCIDRs, Behind: n.config.Behind}).Apply(Plan{}); err != nil {
+	if _, err := (Routes{Name: n.config.Name, ClusterCIDRs: n.config.ClusterCIDRs}).Apply(Plan{}); err != nil {
 		return err
 	}
 	if err := n.removeTable(); err != nil {

@@ -86,7 +86,7 @@ func (r Routes) present() ([]installed, error) {
 				}
 			}
 			is.Link = names[kernel.LinkIndex]
-			if r.owns(is) {
+			if r.owns(is) || kernel.Priority == r.behindMetric() {
 				all = append(all, installed{is, kernel})
 			}
 		}
@@ -95,11 +95,16 @@ func (r Routes) present() ([]installed, error) {
 }
 
 // owns reports whether a route of this package is one of this cluster: it has an
-// interface of it, or leads to its pods or nodes. Other clusters of the machine have
-// other ranges.
+// interface of it, or leads to its pods. Other clusters of the machine have other
+// ranges.
 func (r Routes) owns(is Route) bool {
-	return r.Link != "" && is.Link == r.Link || is.Link == clusternames.Tunnel(r.Name) || r.ofCluster(is.To) || slices.Contains(r.Behind, is.To)
+	return r.Link != "" && is.Link == r.Link || is.Link == clusternames.Tunnel(r.Name) || r.ofCluster(is.To)
 }
+
+// behindMetric returns the metric of the routes to further nodes of another machine,
+// whose ranges may change. It marks those of this cluster: the ranges of its pods
+// determine it.
+func (r Routes) behindMetric() int { return r.identifier() }
 
 // add adds a route to the kernel.
 func (r Routes) add(w Route) error {
@@ -114,7 +119,29 @@ func (r Routes) add(w Route) error {
 	if w.Link == clusternames.Tunnel(r.Name) {
 		route.Flags = int(netlink.FLAG_ONLINK) // no address of the tunnel has the next hop in its subnet
 	}
+	if !r.ofCluster(w.To) {
+		route.Priority = r.behindMetric()
+		switch taken, err := isTaken(route.Dst); {
+		case err != nil:
+			return err
+		case taken:
+			return unix.EEXIST
+		}
+	}
 	return netlink.RouteAdd(route)
+}
+
+// isTaken reports whether another program has a route to a range, with any metric: the
+// kernel would prefer it.
+func isTaken(to *net.IPNet) (bool, error) {
+	family := netlink.FAMILY_V4
+	if to.IP.To4() == nil {
+		family = netlink.FAMILY_V6
+	}
+	present, err := netdump.Complete(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(family, &netlink.Route{Dst: to, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
+	})
+	return slices.ContainsFunc(present, func(is netlink.Route) bool { return is.Protocol != routeProtocol }), err
 }
 
 // routeOf returns a route of the kernel without its interface.

@@ -410,7 +410,7 @@ func TestFurtherNodesAndOtherMachines(t *testing.T) {
 	one.routes.Link, one.routes.Addresses = "cos-t", segment
 	inner.routes.Link, inner.routes.Addresses, inner.routes.Gateways = "eth0", segment, segment[one.name()]
 	for _, m := range []*machine{two, four} {
-		m.routes.Behind, m.routes.Front, m.network.config.Behind = nodes, one.name(), nodes
+		m.routes.Behind, m.routes.Front = nodes, one.name()
 	}
 	for _, changed := range []bool{true, false} {
 		for m, others := range map[*machine][]*machine{one: {two, inner, four}, two: {one, inner}, four: {one, inner}, inner: {one, two, four}} {
