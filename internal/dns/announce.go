@@ -49,8 +49,9 @@ const announceInterval = 30 * time.Second
 func (s *Server) announce(ctx context.Context) error {
 	published := false
 	for ctx.Err() == nil {
-		if wanted, withdrawn := s.wanted(); !s.announced(wanted, withdrawn) {
+		if !s.announced(s.wanted()) {
 			err := announceBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+				wanted, withdrawn := s.wanted() // anew: an attempt changes them
 				if err := s.publish(ctx, wanted, withdrawn); err != nil {
 					klog.FromContext(ctx).Error(err, "Announcing the cluster DNS failed; trying again")
 					return false, nil

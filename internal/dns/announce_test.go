@@ -147,24 +147,68 @@ func TestWhatIsAnnouncedIsKept(t *testing.T) {
 	})
 }
 
+// dualStackServer returns a server with addresses of both families whose informers have
+// nothing and do not run.
+func dualStackServer(kubernetes *fake.Clientset) *Server {
+	return &Server{
+		config: Config{
+			Client: &client.Client{Kubernetes: kubernetes}, Announce: []string{"10.96.0.10", "fd01::a"}, Addresses: []string{"10.0.0.1", "fd00::1"}, NodeName: "a", Port: 53,
+		},
+		view: &informerView{
+			services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil),
+			slices: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byService: func(obj any) ([]string, error) {
+				return []string{serviceNamespace + "/" + obj.(*discoveryv1.EndpointSlice).Labels[discoveryv1.LabelServiceName]}, nil
+			}}),
+		},
+	}
+}
+
+// TestAnnounceAfterAConflict loses each slice while it is updated, and expects a new one,
+// which an API server would refuse with the version of the lost one.
+func TestAnnounceAfterAConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kubernetes := fake.NewSimpleClientset()
+		s := dualStackServer(kubernetes)
+		for _, slice := range s.endpointSlices() {
+			slice.ResourceVersion, slice.Endpoints = "7", nil
+			if err := kubernetes.Tracker().Add(slice); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resource := discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+		kubernetes.PrependReactor("update", resource.Resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+			name := action.(clienttesting.UpdateAction).GetObject().(*discoveryv1.EndpointSlice).Name
+			return true, nil, errors.Join(kubernetes.Tracker().Delete(resource, serviceNamespace, name), apierrors.NewConflict(resource.GroupResource(), name, nil))
+		})
+		kubernetes.PrependReactor("create", resource.Resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if version := action.(clienttesting.CreateAction).GetObject().(*discoveryv1.EndpointSlice).ResourceVersion; version != "" {
+				return true, nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+			}
+			return false, nil, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.announce(ctx) }()
+		time.Sleep(announceInterval / 2)
+		synctest.Wait()
+		list, err := kubernetes.DiscoveryV1().EndpointSlices(serviceNamespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != 2 || len(list.Items[0].Endpoints) != 1 || len(list.Items[1].Endpoints) != 1 {
+			t.Errorf("the slices are %+v, %v", list.Items, err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestAnotherServerTakesThePlace adds the endpoints of another DNS server, such as
 // CoreDNS, to the Service, and expects this one to answer only for the addresses and
 // as long as no other one does.
 func TestAnotherServerTakesThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kubernetes := fake.NewSimpleClientset()
-		view := &informerView{
-			services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil),
-			slices: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byService: func(obj any) ([]string, error) {
-				return []string{serviceNamespace + "/" + obj.(*discoveryv1.EndpointSlice).Labels[discoveryv1.LabelServiceName]}, nil
-			}}),
-		}
-		s := &Server{
-			config: Config{
-				Client: &client.Client{Kubernetes: kubernetes}, Announce: []string{"10.96.0.10", "fd01::a"}, Addresses: []string{"10.0.0.1", "fd00::1"}, NodeName: "a", Port: 53,
-			},
-			view: view,
-		}
+		s := dualStackServer(kubernetes)
 		services, endpoints := kubernetes.CoreV1().Services(serviceNamespace), kubernetes.DiscoveryV1().EndpointSlices(serviceNamespace)
 		const ipv4, ipv6, foreign = "kube-dns-a-ipv4", "kube-dns-a-ipv6", "kube-dns-abcde"
 		other := func(ready bool) *discoveryv1.EndpointSlice {
@@ -212,7 +256,7 @@ func TestAnotherServerTakesThePlace(t *testing.T) {
 				for j := range list.Items {
 					knownSlices = append(knownSlices, &list.Items[j])
 				}
-				_, _ = view.services.Replace(knownServices, ""), view.slices.Replace(knownSlices, "")
+				_, _ = s.view.services.Replace(knownServices, ""), s.view.slices.Replace(knownSlices, "")
 				time.Sleep(2 * announceInterval)
 				synctest.Wait()
 			}
