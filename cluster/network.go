@@ -54,13 +54,13 @@ func (n *Node) hasStarted(node *v1.Node, since time.Time) bool {
 	if c == nil || c.LastHeartbeatTime.Time.Before(since) {
 		return false
 	}
-	return c.Status == v1.ConditionTrue || n.lacksOtherNetwork(c)
+	return c.Status == v1.ConditionTrue || n.lacksOtherNetwork(node)
 }
 
-// lacksOtherNetwork reports whether the condition says that the node has no CNI
-// configuration yet, and another program brings that.
-func (n *Node) lacksOtherNetwork(ready *v1.NodeCondition) bool {
-	return n.network == nil && n.settings.Node.Network == noNetwork && strings.HasPrefix(ready.Message, "container runtime network not ready")
+// lacksOtherNetwork reports whether the node has no CNI configuration yet, and another
+// program brings that.
+func (n *Node) lacksOtherNetwork(node *v1.Node) bool {
+	return n.network == nil && n.settings.Node.Network == noNetwork && nodestatus.LacksNetwork(node)
 }
 
 // leaveNetwork sets the kernel up for Services between pods that another CNI plugin

@@ -427,7 +427,7 @@ func (n *Node) becomeReady(ctx context.Context, node *v1.Node) {
 	}
 	n.readyOnce.Do(func() {
 		how := " is Ready"
-		if n.lacksOtherNetwork(nodestatus.Condition(node, v1.NodeReady)) {
+		if n.lacksOtherNetwork(node) {
 			how = " waits for the configuration of a CNI plugin"
 		}
 		n.settings.Progress("node " + node.Name + how)

@@ -89,9 +89,10 @@ type clusterStatus struct {
 	RunningPods int               `json:"runningPods"`
 
 	record       host.Record
-	err          error // Problem, with its exit code
-	notReady     error // err without what is wrong with manifests, which their author mends
-	hasSuspended bool  // a process is suspended, and will not go on by itself
+	err          error           // Problem, with its exit code
+	notReady     error           // err without what others must mend
+	hasSuspended bool            // a process is suspended, and will not go on by itself
+	lackNetwork  map[string]bool // the nodes, by name, that wait for a CNI configuration
 }
 
 // newStatus returns what the record and the settings of a cluster say. The error
@@ -161,7 +162,7 @@ func (c *clusterStatus) inspect(all []processes.Process) (problems []error) {
 			for _, text := range problemsOf(component) {
 				err := errors.New(text)
 				if component.Name == "manifests" && component.Phase != cluster.BackOff {
-					err = manifestsError{err}
+					err = othersError{err}
 				}
 				problems = append(problems, err)
 			}
@@ -170,9 +171,9 @@ func (c *clusterStatus) inspect(all []processes.Process) (problems []error) {
 	return problems
 }
 
-// manifestsError says what is wrong with manifests, which does not keep the cluster
-// from working.
-type manifestsError struct{ error }
+// othersError says what others must mend, and what does not keep the cluster from
+// working: manifests that are wrong, and a network that another program brings.
+type othersError struct{ error }
 
 // suspended returns an error if a process of the cluster is suspended.
 func (c *clusterStatus) suspended(name string, p processes.Process) error {
@@ -187,8 +188,8 @@ func (c *clusterStatus) setProblem(code int, problems ...error) {
 	if err := errors.Join(problems...); err != nil {
 		c.err, c.Problem = codedError{err, code}, err.Error()
 	}
-	ofManifests := func(err error) bool { return errors.As(err, new(manifestsError)) }
-	if err := errors.Join(slices.DeleteFunc(slices.Clone(problems), ofManifests)...); err != nil {
+	ofOthers := func(err error) bool { return errors.As(err, new(othersError)) }
+	if err := errors.Join(slices.DeleteFunc(slices.Clone(problems), ofOthers)...); err != nil {
 		c.notReady = codedError{err, code}
 	}
 }
@@ -216,9 +217,10 @@ func (c *clusterStatus) askAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Nodes = map[string]string{}
+	c.Nodes, c.lackNetwork = map[string]string{}, map[string]bool{}
 	for i := range nodes.Items {
-		c.Nodes[nodes.Items[i].Name] = readiness(&nodes.Items[i])
+		node := &nodes.Items[i]
+		c.Nodes[node.Name], c.lackNetwork[node.Name] = readiness(node), nodestatus.LacksNetwork(node)
 	}
 	problem := c.nodeProblem()
 	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
@@ -249,6 +251,8 @@ func (c *clusterStatus) nodeProblem() error {
 		switch how, there := c.Nodes[name]; {
 		case !there:
 			problems = append(problems, fmt.Errorf("node %s does not exist: its kubelet has not registered it yet", name))
+		case how != nodeReady && c.lackNetwork[name] && c.Options.Node.Network != "": // then there is one node here
+			problems = append(problems, othersError{fmt.Errorf("node %s is %s", name, how)})
 		case how != nodeReady:
 			problems = append(problems, fmt.Errorf("node %s is %s", name, how))
 		}

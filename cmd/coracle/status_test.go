@@ -105,6 +105,22 @@ func TestProblemsOfTheNode(t *testing.T) {
 	}
 }
 
+// A network that another program brings is a problem, and up does not wait for it.
+func TestANetworkOfOthersIsNoPartOfReadiness(t *testing.T) {
+	for network, ready := range map[string]bool{"none": true, "": false} {
+		s := host.Settings{Nodes: 1, Options: cluster.Options{Name: "a", DataDir: t.TempDir(), NodeName: "own", Node: &cluster.NodeOptions{Network: network}}}
+		c := &clusterStatus{record: host.Record{Nodes: 1}, Options: &s.Options, Nodes: map[string]string{"own": "NotReady: KubeletNotReady: no configuration"}, lackNetwork: map[string]bool{"own": true}}
+		c.setProblem(exitImpaired, c.nodeProblem())
+		if c.err == nil || (c.notReady == nil) != ready {
+			t.Errorf("network %q: problem %v, not ready because of %v", network, c.err, c.notReady)
+		}
+		c.setProblem(exitImpaired, c.nodeProblem(), errors.New("the control plane is down"))
+		if c.notReady == nil {
+			t.Errorf("network %q: ready without a control plane", network)
+		}
+	}
+}
+
 // status says that settings are damaged, lost or another cluster's, and what to
 // do, whether the cluster runs or not.
 func TestStatusOfUnusableSettings(t *testing.T) {

@@ -4,6 +4,7 @@ package nodestatus
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -25,6 +26,13 @@ func Ready(n *v1.Node) v1.ConditionStatus {
 		return c.Status
 	}
 	return v1.ConditionUnknown
+}
+
+// LacksNetwork reports whether the kubelet says that nothing keeps the node from being
+// Ready but a CNI configuration for its container runtime.
+func LacksNetwork(n *v1.Node) bool {
+	c := Condition(n, v1.NodeReady)
+	return c != nil && c.Status != v1.ConditionTrue && strings.HasPrefix(c.Message, "container runtime network not ready")
 }
 
 // IsOutOfService reports whether an administrator has declared a node out of

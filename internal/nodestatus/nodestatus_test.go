@@ -34,3 +34,23 @@ func TestIsOutOfService(t *testing.T) {
 		t.Error("a node with the taint is not out of service")
 	}
 }
+
+func TestLacksNetwork(t *testing.T) {
+	const message = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"
+	n := &v1.Node{}
+	if LacksNetwork(n) {
+		t.Error("a node that has not reported lacks a network")
+	}
+	for _, c := range []struct {
+		status  v1.ConditionStatus
+		message string
+		want    bool
+	}{
+		{v1.ConditionFalse, message, true}, {v1.ConditionTrue, message, false}, {v1.ConditionFalse, "[" + message + ", PLEG is not healthy]", false}, {v1.ConditionUnknown, "Kubelet stopped posting node status.", false},
+	} {
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: c.status, Message: c.message}}
+		if got := LacksNetwork(n); got != c.want {
+			t.Errorf("%s, %s: %v, want %v", c.status, c.message, got, c.want)
+		}
+	}
+}
