@@ -31,7 +31,8 @@ func downCommand() *cobra.Command {
 
 Nothing of the cluster is left: no process, container, mount, network interface,
 rule or file. Files in its data directory that are not the cluster's stay. Down
-asks first, unless --yes is given.`,
+asks first, unless --yes is given. One of several servers leaves the others by
+coracle leave: after down, they still count it.`,
 		Example: `  coracle down
   coracle down dev --yes`,
 		GroupID: "cluster",
@@ -46,7 +47,7 @@ asks first, unless --yes is given.`,
 				if err != nil {
 					return err
 				}
-				return down(cmd.Context(), registry, rec, yes)
+				return downAlone(cmd.Context(), registry, rec, yes)
 			}
 			rec, err := registry.InDirectory(dataDir, warn)
 			if err != nil {
@@ -59,7 +60,7 @@ asks first, unless --yes is given.`,
 				fmt.Printf("Nothing to remove: no cluster on this machine has its data in %s.\n", dataDir)
 				return host.RemoveStart(cmd.Context(), dataDir, false)
 			}
-			return down(cmd.Context(), registry, rec, yes)
+			return downAlone(cmd.Context(), registry, rec, yes)
 		},
 	}
 	nameArgument(cmd, &name)
@@ -82,6 +83,18 @@ func removeStart(ctx context.Context, registry host.Registry, name string) error
 	})
 }
 
+// downAlone removes a cluster from this machine, and says what is left of it on its
+// other servers.
+func downAlone(ctx context.Context, registry host.Registry, rec host.Record, yes bool) error {
+	left := leftBehind(ctx, rec)
+	if err := down(ctx, registry, rec, yes); err != nil {
+		return err
+	}
+	fmt.Print(left)
+	return nil
+}
+
+// down removes a cluster from this machine.
 func down(ctx context.Context, registry host.Registry, rec host.Record, yes bool) error {
 	if err := errors.Join(rec.CheckOwn(), rec.RefuseService("disable --now"), host.RefuseForeignMounts(rec.DataDir)); err != nil {
 		return err

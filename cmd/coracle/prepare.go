@@ -161,10 +161,8 @@ func (p *prepared) store(ctx context.Context, f *upFlags, registry host.Registry
 	if err := complete(&settings, all); err != nil {
 		return err
 	}
-	if f.severalServers {
-		if err := listenForServers(&settings, kept.Version == 0); err != nil {
-			return err
-		}
+	if err := f.setMember(&settings, kept.Version == 0); err != nil {
+		return err
 	}
 	former, others := settings.FormerHolders(all)
 	if err := errors.Join(host.CheckRanges(settings, others), host.CheckNodePorts(settings, others)); err != nil {

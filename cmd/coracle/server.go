@@ -11,13 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
@@ -63,6 +60,18 @@ func isMember(o cluster.Options) bool {
 	return lastArgument(o.EtcdArgs, "initial-advertise-peer-urls") != "" && lastArgument(o.EtcdArgs, "listen-client-urls") != ""
 }
 
+// setMember sets the place among the members of etcd of a server that joins, and of one
+// that lets others join.
+func (f *upFlags) setMember(s *host.Settings, isNew bool) error {
+	if f.keys != nil { // the others may have changed since a join that was interrupted
+		s.Options.EtcdArgs = f.settings.Options.EtcdArgs
+	}
+	if !f.severalServers {
+		return nil
+	}
+	return listenForServers(s, isNew)
+}
+
 // listenForServers makes a new cluster one that other servers can join. It returns an
 // error for one that is there and is none.
 func listenForServers(s *host.Settings, isNew bool) error {
@@ -104,7 +113,7 @@ func serverKeys(name string, authority []byte) (string, error) {
 	case rec.Node.Joined != nil:
 		return "", fmt.Errorf("this machine has a node of cluster %s: run it on one of its servers", name)
 	case !isMember(settings.Options):
-		return "", fmt.Errorf("cluster %s has one server: others can join a cluster that began with coracle up --several-servers", name)
+		return "", fmt.Errorf("the etcd of cluster %s does not listen for other servers: they can join a cluster that began with coracle up --several-servers", name)
 	}
 	dir := keysDirOf(rec, settings.Options)
 	own, err := os.ReadFile(filepath.Join(dir, pki.ClusterAuthority+".crt"))
@@ -119,7 +128,7 @@ func serverKeys(name string, authority []byte) (string, error) {
 
 // serverFlags are the flags of join for servers alone.
 func serverFlags() []string {
-	return []string{"nodes", "kubeconfig", "bind-address", "secure-port", "apiserver-arg", "controller-manager-arg", "scheduler-arg", "certificate-key"}
+	return []string{"nodes", "node-cidr", "kubeconfig", "bind-address", "secure-port", "apiserver-arg", "controller-manager-arg", "scheduler-arg", "certificate-key"}
 }
 
 // checkServer checks the flags of a server, or that there are none for a node.
@@ -140,7 +149,7 @@ func (f *joinFlags) checkServer() error {
 
 // joinAsServer makes this machine a server of the cluster with an API server at
 // HOST:PORT.
-func (f *joinFlags) joinAsServer(ctx context.Context, registry host.Registry, endpoint string) (err error) {
+func (f *joinFlags) joinAsServer(ctx context.Context, registry host.Registry, endpoint string) error {
 	name := f.up.settings.Options.Name
 	rec, err := registry.Find(name)
 	switch {
@@ -159,17 +168,11 @@ func (f *joinFlags) joinAsServer(ctx context.Context, registry host.Registry, en
 			f.up.existing = true
 			return up(ctx, f.up)
 		}
-	}
-	dir, err := os.MkdirTemp("", "coracle-join-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if removed := os.RemoveAll(dir); err == nil { // it has keys
-			err = removed
+		if !slices.Contains(f.up.set, "node-name") { // the join was interrupted
+			f.up.settings.Options.NodeName = settings.Options.NodeName
 		}
-	}()
-	members, id, err := f.addMember(ctx, registry, endpoint, dir)
+	}
+	members, id, err := f.addMember(ctx, registry, endpoint)
 	if err != nil {
 		return err
 	}
@@ -187,8 +190,8 @@ func (f *joinFlags) joinAsServer(ctx context.Context, registry host.Registry, en
 }
 
 // addMember adds a member of etcd for this machine to a cluster, and sets how up runs
-// it. The caller must close the members, and remove the directory of their keys then.
-func (f *joinFlags) addMember(ctx context.Context, registry host.Registry, endpoint, dir string) (members *etcd.Members, id uint64, err error) {
+// it. The caller must close the members.
+func (f *joinFlags) addMember(ctx context.Context, registry host.Registry, endpoint string) (members *etcd.Members, id uint64, err error) {
 	fmt.Printf("Asking %s for the cluster.\n", endpoint)
 	ctx, cancel := context.WithTimeout(ctx, f.up.timeout)
 	defer cancel()
@@ -213,7 +216,7 @@ func (f *joinFlags) addMember(ctx context.Context, registry host.Registry, endpo
 		return nil, 0, err
 	}
 	arguments, peerURL := memberAt(s.Options.NodeName, address, s.FreeSlot(all))
-	if members, err = dialEtcd(network.Etcd, keys, dir); err != nil {
+	if members, err = dialEtcd(strings.Split(network.Etcd, ","), keys); err != nil {
 		return nil, 0, err
 	}
 	fmt.Printf("Adding a member at %s to etcd.\n", peerURL)
@@ -222,7 +225,7 @@ func (f *joinFlags) addMember(ctx context.Context, registry host.Registry, endpo
 		return nil, 0, errors.Join(err, members.Close())
 	}
 	s.Options.EtcdArgs = append(arguments, "initial-cluster="+initial, "initial-cluster-state=existing")
-	s.Options.ServiceCIDR, s.Options.ClusterCIDR = network.ServiceCIDR, network.ClusterCIDR
+	s.Options.ServiceCIDR, s.Options.ClusterCIDR, s.Options.NodePorts = network.ServiceCIDR, network.ClusterCIDR, network.NodePorts
 	setNodes(s.Options.Node, network)
 	f.up.keys = func(rec host.Record) error { return keys.Write(keysDirOf(rec, s.Options)) }
 	return members, id, nil
@@ -235,7 +238,7 @@ func (f *joinFlags) read(ctx context.Context, c *nodejoin.Cluster, token bootstr
 		return network, nil, err
 	}
 	if network.Etcd == "" {
-		return network, nil, errors.New("the cluster has one server: others can join a cluster that began with coracle up --several-servers")
+		return network, nil, errors.New("the etcd of the cluster does not listen for other servers: they can join a cluster that began with coracle up --several-servers")
 	}
 	client, err := clientWith(c, token)
 	if err != nil {
@@ -246,94 +249,14 @@ func (f *joinFlags) read(ctx context.Context, c *nodejoin.Cluster, token bootstr
 	return network, keys, err
 }
 
-// dialEtcd connects to etcd at a URL as a client with a certificate of the authority
-// among the keys. It writes them into a directory, which the connection needs.
-func dialEtcd(url string, keys nodejoin.Keys, dir string) (*etcd.Members, error) {
-	if err := keys.Write(dir); err != nil {
-		return nil, err
-	}
-	opened, err := pki.Open(dir, clock.RealClock{})
+// dialEtcd connects to the etcd of other servers at these URLs, as a client with a
+// certificate of the authority that is among the keys.
+func dialEtcd(urls []string, keys nodejoin.Keys) (*etcd.Members, error) {
+	config, err := pki.ClientConfig(keys[pki.EtcdAuthority+".crt"], keys[pki.EtcdAuthority+".key"], pki.EtcdClient(), time.Now())
 	if err != nil {
-		return nil, fmt.Errorf("open the cluster's keys: %w", err)
-	}
-	identity := pki.EtcdClient()
-	if _, err := opened.Issue(identity); err != nil {
 		return nil, fmt.Errorf("certificate for etcd: %w", err)
 	}
-	return etcd.DialMembers(etcd.Endpoints{
-		URLs: []string{url}, CAFile: opened.File(pki.EtcdAuthority + ".crt"), CertFile: opened.File(identity.Name + ".crt"), KeyFile: opened.File(identity.Name + ".key"),
-	}, klog.Background())
-}
-
-// leaveAsServer removes the server that this machine is from its cluster.
-func (f *leaveFlags) leaveAsServer(ctx context.Context, registry host.Registry, rec host.Record, settings host.Settings) error {
-	what := fmt.Sprintf("Server %s leaves the cluster: its pods are evicted, and its containers, their volumes, its copy of the objects and %s are deleted permanently.", settings.Options.NodeName, rec.DataDir)
-	if err := f.agree(ctx, rec, "server "+settings.Options.NodeName, what); err != nil {
-		return err
-	}
-	err := f.withdrawServer(ctx, rec, settings)
-	if err != nil && !f.force {
-		return fmt.Errorf("server %s was not removed: %w; try again, or remove it without that with --force", settings.Options.NodeName, err)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "coracle: warning: %v\n", err)
-	}
-	return down(ctx, registry, rec, true)
-}
-
-// withdrawServer evicts the pods of the server's nodes, deletes these, and removes the
-// server's member from etcd.
-func (f *leaveFlags) withdrawServer(ctx context.Context, rec host.Record, settings host.Settings) error {
-	if !rec.Running() {
-		return fmt.Errorf("it does not run, so that the others would count its member of etcd: start it with coracle start %s", rec.Name)
-	}
-	members, err := etcd.DialMembers(etcd.Endpoints{URLs: []string{"unix://" + host.EtcdSocket(settings.RunDirectory())}}, klog.Background())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = members.Close() }()
-	asking, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	id, others, err := members.Find(asking, lastArgument(settings.Options.EtcdArgs, "name"))
-	if err != nil {
-		return err
-	}
-	if id != 0 && others == 0 {
-		return fmt.Errorf("it is the only server of the cluster: coracle down --name=%s removes it", rec.Name)
-	}
-	if err := withdrawNodes(asking, rec, settings); err != nil {
-		return err
-	}
-	return members.Remove(asking, id)
-}
-
-// withdrawNodes evicts the pods of the nodes of this machine, and deletes the nodes.
-func withdrawNodes(ctx context.Context, rec host.Record, settings host.Settings) error {
-	client, err := adminClient(rec, answerTimeout)
-	if err != nil {
-		return err
-	}
-	options := settings.ClusterOptions()
-	for _, node := range options.NodeNames() {
-		fmt.Printf("Evicting the pods of node %s.\n", node)
-		if err := nodejoin.Drain(ctx, client, node); err != nil {
-			return err
-		}
-		if err := deleteNode(ctx, client, node); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// deleteNode deletes a node. It is no error if there is none.
-func deleteNode(ctx context.Context, client kubernetes.Interface, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	if err := client.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete node %s: %w", node, err)
-	}
-	return nil
+	return etcd.DialMembers(etcd.Endpoints{URLs: urls, TLS: config}, klog.Background())
 }
 
 // serverTTL is how long a token for servers, and with it the sealed keys, stay by

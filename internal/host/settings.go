@@ -295,7 +295,7 @@ func (s *Settings) HoldsMember() bool {
 	if !slices.ContainsFunc(s.Options.EtcdArgs, func(a string) bool { return argumentName(a) == "initial-cluster" }) {
 		return false
 	}
-	_, err := os.Lstat(filepath.Join(s.Options.DataDir, "etcd", "member"))
+	_, err := os.Lstat(filepath.Join(s.Options.DataDir, "etcd", "member", "wal")) // etcd makes it after it has found its place among the members
 	return err == nil
 }
 

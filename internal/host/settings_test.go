@@ -211,3 +211,24 @@ func textsOfChanges(changes []Change) (texts []string) {
 	}
 	return texts
 }
+
+// A member of etcd is there when etcd has found its place among the others, not when it
+// has tried.
+func TestHoldsMember(t *testing.T) {
+	s := Settings{Options: cluster.Options{DataDir: t.TempDir(), EtcdArgs: []string{"initial-cluster=a=https://a"}}}
+	for _, step := range []struct {
+		dir  string
+		want bool
+	}{{"etcd", false}, {"etcd/member/snap", false}, {"etcd/member/wal", true}} {
+		if err := os.MkdirAll(filepath.Join(s.Options.DataDir, step.dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.HoldsMember(); got != step.want {
+			t.Errorf("with %s: %v", step.dir, got)
+		}
+	}
+	s.Options.EtcdArgs = nil
+	if s.HoldsMember() {
+		t.Error("an etcd of its own is a member of several")
+	}
+}

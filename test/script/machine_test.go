@@ -36,7 +36,7 @@ END
 `
 
 // removeMachine removes what makeMachine has made, and a cluster that is left there.
-const removeMachine = `sh there.sh coracle leave --yes --force --name=$1 >&2
+const removeMachine = `sh there.sh coracle leave --yes --force --name=$1 >&2 || sh there.sh coracle down --yes --name=$1 >&2
 umount $DIR/mnt
 umount $DIR
 ip netns del $NETNS
