@@ -299,9 +299,15 @@ func (o *settings) purgeNetwork() error {
 }
 
 func purgeBundled(ctx context.Context, o *settings) error {
-	runtime, err := containerd.New(runtimeConfig(o))
+	config := runtimeConfig(o)
+	runtime, err := containerd.New(config)
 	if err != nil {
 		return err
+	}
+	if o.Node.Network == noNetwork {
+		if err := containerd.Detach(ctx, config); err != nil { // such as a plugin that needs the API server
+			o.Progress("not all that the CNI plugin has made for pods was removed: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
 	}
 	return runtime.Purge(ctx)
 }

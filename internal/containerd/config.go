@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -72,7 +71,7 @@ func (r *Runtime) render(restrictOOM bool, dropIns []dropIn) string {
 	line("        SystemdCgroup = %t", c.SystemdCgroup)
 	line("  [plugins.'io.containerd.cri.v1.runtime'.cni]")
 	var plugins []string
-	for _, dir := range append(slices.Clone(c.CNIBinDirs), filepath.Join(c.BundleDir, "cni")) {
+	for _, dir := range c.pluginDirs() {
 		plugins = append(plugins, quote(dir))
 	}
 	line("    bin_dirs = [%s]", strings.Join(plugins, ", "))

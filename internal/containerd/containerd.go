@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/coracle-io/coracle/internal/registries"
@@ -115,6 +116,11 @@ func (c *Config) socket() string     { return filepath.Join(c.RunDir, "container
 func (c *Config) configFile() string { return filepath.Join(c.DataDir, "config.toml") }
 func (c *Config) stateDir() string   { return filepath.Join(c.RunDir, stateName) }
 func (c *Config) runcRoot() string   { return filepath.Join(c.RunDir, "runc") }
+
+// pluginDirs returns the directories of CNI plugins. The first that has one counts.
+func (c *Config) pluginDirs() []string {
+	return append(slices.Clone(c.CNIBinDirs), filepath.Join(c.BundleDir, "cni"))
+}
 
 func (c *Config) program(name string) string {
 	return filepath.Join(c.BundleDir, "bin", name)
