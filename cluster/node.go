@@ -148,11 +148,12 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	k.Config.Configuration.ClusterDomain = n.dns.Domain
 	n.dns.Announce = k.Config.Configuration.ClusterDNS
 	n.dns.Addresses, n.dns.Port, n.dns.MetricsPort, n.dns.NodeName = k.Config.NodeIPs, o.Ports.DNS, o.Ports.DNSMetrics, o.NodeName
-	n.shareResolvers()
 	err = errors.Join(
 		o.setKubelet(o.Node.Number, k.AddFlags),
 		o.set("ProxyArgs", n.proxy.AddFlags),
 	)
+	n.answerFamilies()
+	n.shareResolvers()
 	served, unknown := n.proxy.Ports()
 	err = errors.Join(err, unknown)
 	n.proxy.Reserved = slices.DeleteFunc(append(served,

@@ -55,6 +55,21 @@ func (n *Node) keepSegment(ctx context.Context) error {
 	}
 }
 
+// answerFamilies lets the DNS server answer at the kubelet's addresses, which an argument
+// may have set, of the families that the cluster's DNS has and the server lacks.
+func (n *Node) answerFamilies() {
+	has := func(list []string, ipv4 bool) bool {
+		return slices.ContainsFunc(parseAddresses(list), func(a netip.Addr) bool { return a.Is4() == ipv4 })
+	}
+	addresses := slices.Clone(n.dns.Addresses)
+	for _, a := range parseAddresses(n.kubelet.Config.NodeIPs) {
+		if !has(addresses, a.Is4()) && has(n.dns.Announce, a.Is4()) {
+			addresses = append(addresses, a.String())
+		}
+	}
+	n.dns.Addresses = addresses
+}
+
 // shareResolvers lets further nodes ask the first one for names that only the
 // machine's resolvers know.
 func (n *Node) shareResolvers() {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -88,4 +89,31 @@ func TestRoutesFollowNodes(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// TestDNSOfBothFamilies checks that the DNS server of a node with addresses of both
+// families answers at one of each that the cluster's DNS has.
+func TestDNSOfBothFamilies(t *testing.T) {
+	for _, c := range []struct {
+		serviceCIDR, nodeIP string
+		want                []string
+	}{
+		{"10.96.0.0/16,fd01::/112", "", []string{"192.0.2.1"}},
+		{"10.96.0.0/16,fd01::/112", "192.0.2.1,2001:db8::1", []string{"192.0.2.1", "2001:db8::1"}},
+		{"10.96.0.0/16,fd01::/112", "192.0.2.9,::", []string{"192.0.2.1"}},
+		{"10.96.0.0/16", "192.0.2.1,2001:db8::1", []string{"192.0.2.1"}},
+	} {
+		o := withNodes(t, 1)
+		o.ServiceCIDR, o.ClusterCIDR, o.AdvertiseAddress = c.serviceCIDR, "10.244.0.0/16,fd00::/48", net.IPv4(192, 0, 2, 1)
+		if c.nodeIP != "" {
+			o.KubeletArgs = []string{"node-ip=" + c.nodeIP}
+		}
+		n, err := NewNode(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(n.dns.Addresses, c.want) {
+			t.Errorf("%+v: the server answers at %q", c, n.dns.Addresses)
+		}
+	}
 }
