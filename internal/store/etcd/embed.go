@@ -150,9 +150,11 @@ func (e *Embedded) elected(ctx context.Context, single bool) error {
 	case <-e.server.Server.ReadyNotify():
 		background.Wait()
 	case err := <-e.server.Err():
-		return err
+		return e.explained(err)
 	case err := <-e.fatal:
 		return err
+	case <-e.server.Server.StopNotify():
+		return e.explained(errStopped)
 	case <-ctx.Done():
 		return fmt.Errorf("not ready: %w", ctx.Err())
 	}
@@ -288,12 +290,35 @@ func (e *Embedded) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case err := <-e.server.Err():
-		return fmt.Errorf("etcd stopped: %w", err)
+		return e.explained(fmt.Errorf("%w: %w", errStopped, err))
 	case err := <-e.fatal:
 		return fmt.Errorf("etcd failed: %w", err)
 	case <-e.server.Server.StopNotify():
-		return errors.New("etcd stopped")
+		return e.explained(errStopped)
 	}
+}
+
+// errStopped is the error of an etcd that has stopped without a reason.
+var errStopped = errors.New("etcd stopped")
+
+// explained returns the error with which etcd has ended, and what it means if the
+// server has stopped by itself, which gives no reason: so end members that the others
+// have removed.
+func (e *Embedded) explained(err error) error {
+	select {
+	case cause := <-e.fatal: // with which it has stopped
+		return fmt.Errorf("etcd failed: %w", cause)
+	default:
+	}
+	select {
+	case <-e.server.Server.StoppingNotify():
+	default:
+		return err
+	}
+	if e.single {
+		return err
+	}
+	return fmt.Errorf("%w: if the other members have removed this one (coracle etcdctl member list on another server), remove it here with coracle down, and join again", err)
 }
 
 // failedCloseTimeout is how long a failed etcd may take to stop. If it failed

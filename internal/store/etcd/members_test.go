@@ -101,8 +101,8 @@ func TestAMemberJoinsAndLeaves(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := <-endedB; err == nil {
-		t.Error("a member that was removed ends without a reason")
+	if err := <-endedB; err == nil || !strings.Contains(err.Error(), "remove it here with coracle down") {
+		t.Errorf("a member that was removed ends with %v", err)
 	}
 	write(a, "/after")
 	if found, others, err := members.Find(ctx, "b"); err != nil || found != 0 || others != 1 {
