@@ -329,6 +329,9 @@ func (s *Settings) Complete(slot int, nodeName, bundle, kubeconfig string) {
 	}
 	setDefault(&s.Options.ServiceCIDR, d.ServiceCIDR)
 	setDefault(&s.Options.ClusterCIDR, d.ClusterCIDR)
+	if s.Options.Node.CIDR == d.NodeCIDR && !s.isSet("node-cidr") {
+		s.Options.Node.CIDR = "" // an earlier version's default, of whatever family the pods are
+	}
 	setDefault(&s.Options.Node.CIDR, clusterdefaults.NodeCIDRs(s.Options.ClusterCIDR, d.NodeCIDR, d.NodeCIDRIPv6))
 	setDefault(&s.Options.NodeName, nodeName)
 	setDefault(&s.Kubeconfig, kubeconfig)

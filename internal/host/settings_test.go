@@ -56,6 +56,19 @@ func TestSettingsAreCompletedOnce(t *testing.T) {
 	}
 }
 
+// A range of one family that an earlier version has chosen for nodes becomes one of each
+// family of the pods. A user's stays.
+func TestRangesOfNodesGetFamilies(t *testing.T) {
+	for set, want := range map[string]string{"": "10.212.2.0/24,fd00:10:212:2::/64", "node-cidr": "10.212.2.0/24"} {
+		s := Settings{Nodes: 1, SetFlags: []string{set}, Options: cluster.Options{Name: "a", DataDir: t.TempDir(), ClusterCIDR: "10.244.0.0/16,fd00::/48", Node: &cluster.NodeOptions{CIDR: "10.212.2.0/24"}}}
+		for range 2 {
+			if s.Complete(2, "host", "/bundle", "/home/config"); s.Options.Node.CIDR != want {
+				t.Errorf("with the flag %q the range is %s, want %s", set, s.Options.Node.CIDR, want)
+			}
+		}
+	}
+}
+
 func TestSettingsThatAreNone(t *testing.T) {
 	for name, content := range map[string]string{
 		"damaged":                        "{",
