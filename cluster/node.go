@@ -152,7 +152,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		o.setKubelet(o.Node.Number, k.AddFlags),
 		o.set("ProxyArgs", n.proxy.AddFlags),
 	)
-	n.answerFamilies()
+	n.dns.Addresses = answering(n.dns.Addresses, k.Config.NodeIPs, n.dns.Announce, machineAddresses())
 	n.shareResolvers()
 	served, unknown := n.proxy.Ports()
 	err = errors.Join(err, unknown)

@@ -55,19 +55,35 @@ func (n *Node) keepSegment(ctx context.Context) error {
 	}
 }
 
-// answerFamilies lets the DNS server answer at the kubelet's addresses, which an argument
-// may have set, of the families that the cluster's DNS has and the server lacks.
-func (n *Node) answerFamilies() {
+// answering returns the addresses at which the DNS server answers: its own ones and, of
+// the families that they lack and the cluster's DNS has, those of the kubelet, which an
+// argument may have set, as far as they are here.
+func answering(own, kubelets, announced []string, here []netip.Addr) []string {
 	has := func(list []string, ipv4 bool) bool {
 		return slices.ContainsFunc(parseAddresses(list), func(a netip.Addr) bool { return a.Is4() == ipv4 })
 	}
-	addresses := slices.Clone(n.dns.Addresses)
-	for _, a := range parseAddresses(n.kubelet.Config.NodeIPs) {
-		if !has(addresses, a.Is4()) && has(n.dns.Announce, a.Is4()) {
+	addresses := slices.Clone(own)
+	for _, a := range parseAddresses(kubelets) {
+		if !has(addresses, a.Is4()) && has(announced, a.Is4()) && slices.Contains(here, a) {
 			addresses = append(addresses, a.String())
 		}
 	}
-	n.dns.Addresses = addresses
+	return addresses
+}
+
+// machineAddresses returns the addresses of this machine, none if they cannot be listed.
+func machineAddresses() []netip.Addr {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p.Addr().Unmap())
+		}
+	}
+	return out
 }
 
 // shareResolvers lets further nodes ask the first one for names that only the

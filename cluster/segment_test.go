@@ -2,9 +2,9 @@ package cluster
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,26 +94,24 @@ func TestRoutesFollowNodes(t *testing.T) {
 // TestDNSOfBothFamilies checks that the DNS server of a node with addresses of both
 // families answers at one of each that the cluster's DNS has.
 func TestDNSOfBothFamilies(t *testing.T) {
-	for _, c := range []struct {
-		serviceCIDR, nodeIP string
-		want                []string
-	}{
-		{"10.96.0.0/16,fd01::/112", "", []string{"192.0.2.1"}},
-		{"10.96.0.0/16,fd01::/112", "192.0.2.1,2001:db8::1", []string{"192.0.2.1", "2001:db8::1"}},
-		{"10.96.0.0/16,fd01::/112", "192.0.2.9,::", []string{"192.0.2.1"}},
-		{"10.96.0.0/16", "192.0.2.1,2001:db8::1", []string{"192.0.2.1"}},
+	const own, both, ipv4 = "192.0.2.1", "10.96.0.10 fd01::a", "10.96.0.10"
+	for _, c := range []struct{ kubelet, announced, want string }{
+		{"192.0.2.1", both, own},
+		{"192.0.2.1 2001:db8::1", both, own + " 2001:db8::1"},
+		{"192.0.2.1 2001:db8::9", both, own}, // which the machine has not
+		{"192.0.2.9 ::", both, own},
+		{"192.0.2.1 2001:db8::1", ipv4, own},
+		{"2001:db8::1 192.0.2.1 2001:db8::2", both, own + " 2001:db8::1"},
 	} {
-		o := withNodes(t, 1)
-		o.ServiceCIDR, o.ClusterCIDR, o.AdvertiseAddress = c.serviceCIDR, "10.244.0.0/16,fd00::/48", net.IPv4(192, 0, 2, 1)
-		if c.nodeIP != "" {
-			o.KubeletArgs = []string{"node-ip=" + c.nodeIP}
+		here := parseAddresses([]string{"192.0.2.1", "192.0.2.9", "2001:db8::1", "2001:db8::2"})
+		if got := answering([]string{own}, strings.Fields(c.kubelet), strings.Fields(c.announced), here); strings.Join(got, " ") != c.want {
+			t.Errorf("%+v: the server answers at %q", c, got)
 		}
-		n, err := NewNode(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(n.dns.Addresses, c.want) {
-			t.Errorf("%+v: the server answers at %q", c, n.dns.Addresses)
-		}
+	}
+	if n, err := NewNode(asJoined(t)); err != nil || !slices.Equal(n.dns.Addresses, []string{"192.0.2.7"}) {
+		t.Errorf("without arguments of the kubelet: %v", err)
+	}
+	if !slices.Contains(machineAddresses(), netip.MustParseAddr("127.0.0.1")) {
+		t.Errorf("this machine has %v", machineAddresses())
 	}
 }

@@ -167,7 +167,7 @@ echo $CNI_COMMAND >>%s/calls
 		t.Errorf("without a configuration: %v", c)
 	}
 	const list = `{"cniVersion": "1.0.0", "name": "others", "plugins": [{"type": "others"}]}`
-	if err := os.WriteFile(filepath.Join(r.config.CNIConfDir, "10-others.conflist"), []byte(list), 0o644); err != nil {
+	if err := errors.Join(os.MkdirAll(r.config.CNIConfDir, 0o755), os.WriteFile(filepath.Join(r.config.CNIConfDir, "10-others.conflist"), []byte(list), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	again := time.NewTicker(50 * time.Millisecond)
