@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -26,14 +28,18 @@ func (b *NodesBehind) ranges() []netip.Prefix {
 }
 
 const (
-	behindPeriod  = time.Minute      // between two times that a node reads the network of its cluster
+	behindPeriod  = 15 * time.Second // between two times that a node reads the network of its cluster
 	behindTimeout = 10 * time.Second // for one
 )
 
-// followBehind follows which nodes this one, which has joined, reaches by the first one
-// of their machine, until ctx ends. NodeOptions.Behind is what it knew when it joined.
+// followBehind follows which nodes this one reaches by the first one of their machine,
+// until ctx ends. NodeOptions.Behind is what it knew when it joined. It does not ask while
+// there is no other machine: then nodes may lack the right to.
 func (n *Node) followBehind(ctx context.Context, client kubernetes.Interface) {
 	read := func() {
+		if !n.settings.joined() && !n.peers.elsewhere(n.isHere) {
+			return
+		}
 		if err := n.readBehind(ctx, client); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Reading the network of the cluster failed, will try again", "in", behindPeriod, "err", err)
 		}
@@ -52,7 +58,7 @@ func (n *Node) readBehind(ctx context.Context, client kubernetes.Interface) erro
 		return err
 	}
 	var now *NodesBehind
-	if network.NodeCIDR != "" && network.Gateway != "" && network.Gateway != n.kubelet.Config.NodeName {
+	if network.NodeCIDR != "" && network.Gateway != "" && !n.isHere(network.Gateway) {
 		now = &NodesBehind{CIDR: network.NodeCIDR, Node: network.Gateway}
 	}
 	if !reflect.DeepEqual(n.behind.Load(), now) {
@@ -60,4 +66,9 @@ func (n *Node) readBehind(ctx context.Context, client kubernetes.Interface) erro
 		n.peers.signal()
 	}
 	return nil
+}
+
+// isHere reports whether a node is one of this machine.
+func (n *Node) isHere(name string) bool {
+	return name == n.kubelet.Config.NodeName || slices.Contains(slices.Collect(maps.Values(n.settings.present())), name)
 }

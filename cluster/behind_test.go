@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/nodejoin"
 )
 
@@ -45,6 +48,39 @@ func TestNodesBehindChange(t *testing.T) {
 		}
 		if behind := fmt.Sprint(routes.Behind); routes.Front != step.front || behind != step.behind || changed != step.changed {
 			t.Errorf("step %d: behind %q are %s, changed is %v", i, routes.Front, behind, changed)
+		}
+	}
+}
+
+// TestNodesOfOneMachineAreNotBehind checks that a further node does not take those of its
+// own machine for nodes behind another one, and knows when there is another machine.
+func TestNodesOfOneMachineAreNotBehind(t *testing.T) {
+	s, err := complete(withNodes(t, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := s.node(2)
+	n := &Node{settings: second, kubelet: component.NewKubelet(), peers: newPeers(second.NodeName)}
+	n.kubelet.Config.NodeName = second.NodeName
+	client := fake.NewClientset()
+	for gateway, front := range map[string]string{"m.example": "", "other": "other"} {
+		network := nodejoin.Network{ServiceCIDR: s.ServiceCIDR, ClusterCIDR: s.ClusterCIDR, NodeCIDR: "10.9.0.0/24", Gateway: gateway}
+		if err := errors.Join(network.Publish(t.Context(), client), n.readBehind(t.Context(), client)); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.routes().Front; got != front {
+			t.Errorf("with the first node %s, others are behind %q, want %q", gateway, got, front)
+		}
+	}
+	for _, c := range []struct {
+		name, address string
+		elsewhere     bool
+	}{{"m.example", "192.0.2.1", false}, {"m-3.example", "10.212.0.3", false}, {"simulated", "", false}, {"other", "192.0.2.2", true}} {
+		n.peers.set(&v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: c.name}, Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: c.address}}},
+		})
+		if got := n.peers.elsewhere(n.isHere); got != c.elsewhere {
+			t.Errorf("with node %s: another machine %v, want %v", c.name, got, c.elsewhere)
 		}
 	}
 }

@@ -64,8 +64,11 @@ func (p *controlPlane) publishNetwork(ctx context.Context, s store.Store) error 
 		ServiceCIDR: p.settings.ServiceCIDR, ClusterCIDR: p.settings.ClusterCIDR, NodeMaskSizeIPv4: ipam.MaskSizeIPv4(), NodeMaskSizeIPv6: ipam.MaskSizeIPv6(),
 		NodePorts: p.api.Services.NodePortRange.String(),
 	}
-	if p.settings.Node != nil { // further nodes may come later
-		network.NodeCIDR, network.Gateway, network.Pods = p.settings.Node.CIDR, p.settings.NodeName, p.settings.Node.Network
+	if p.settings.Node != nil {
+		network.Pods = p.settings.Node.Network
+	}
+	if p.settings.several() { // the first further node starts this process again
+		network.NodeCIDR, network.Gateway = p.settings.Node.CIDR, p.settings.NodeName
 	}
 	if member, ok := s.(*etcd.Embedded); ok && p.etcd.Shared() { // any other one answers when this one is gone
 		network.Etcd = strings.Join(member.ClientURLs(), ",")

@@ -493,9 +493,7 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 	if n.runtime != nil {
 		supervise.Go(ctx, func() { n.releaseAddresses(ctx) })
 	}
-	if n.settings.joined() || n.settings.Node.Behind != nil { // also a server that has joined
-		supervise.Go(ctx, func() { n.followBehind(ctx, own.Kubernetes) })
-	}
+	supervise.Go(ctx, func() { n.followBehind(ctx, own.Kubernetes) })
 	return n.keepNetwork(ctx, podCIDRs)
 }
 

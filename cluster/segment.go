@@ -147,6 +147,19 @@ func (p *peers) has(address netip.Addr) bool {
 	return false
 }
 
+// elsewhere reports whether there is another node, with an address, than those that are
+// here.
+func (p *peers) elsewhere(here func(name string) bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, peer := range p.others {
+		if len(peer.Addresses) > 0 && !here(name) {
+			return true
+		}
+	}
+	return false
+}
+
 // set adds or replaces a node.
 func (p *peers) set(node *v1.Node) {
 	peer := podnet.Peer{Name: node.Name, PodCIDRs: nodeCIDRs(node), Addresses: nodeAddresses(node), Created: node.CreationTimestamp.UnixNano()}

@@ -31,7 +31,7 @@ type Network struct {
 	NodeMaskSizeIPv4, NodeMaskSizeIPv6 int
 	// NodeCIDR has the ranges of the addresses of further nodes on the machine whose
 	// first node is called Gateway. Other machines reach those by that one. Both are
-	// "" if no node is on the control plane's machine.
+	// "" if there are no further nodes.
 	NodeCIDR, Gateway string
 	// Pods says that another CNI plugin connects the pods (cluster.NodeOptions.Network);
 	// "" if the nodes do.
