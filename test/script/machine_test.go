@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -44,6 +45,9 @@ ip link del $LINK 2>/dev/null
 true
 `
 
+// machines counts those of this run, which two sessions may make at once.
+var machines atomic.Int32
+
 // machine makes another machine, on which the script there.sh runs commands, and
 // sets ADDRESS to its address: machine CLUSTER, which is removed there at the end of
 // the session.
@@ -51,10 +55,11 @@ func machine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: machine CLUSTER")
 	}
-	// Names and addresses are of this run alone. The second one is for benchmarks of
-	// networks (RFC 2544), so that nothing else has it.
-	namespace, link := mark.Name("there"), mark.Name("m")
-	network := fmt.Sprintf("198.18.%d", os.Getpid()%256)
+	// Names and addresses are of this session alone. The second ones are for benchmarks of
+	// networks (RFC 2544), so that nothing else has them.
+	number := int(machines.Add(1))
+	namespace, link := mark.Name(fmt.Sprint("there", number)), mark.Name(fmt.Sprint("m", number))
+	network := fmt.Sprintf("198.18.%d", (2*os.Getpid()+number)%256)
 	dir := filepath.Join(ts.MkAbs("."), "there")
 	run := func(script string, arguments ...string) error {
 		cmd := exec.Command("sh", append([]string{"-c", script, "sh"}, arguments...)...)
