@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -66,6 +68,27 @@ func (n *Node) readBehind(ctx context.Context, client kubernetes.Interface) erro
 		n.peers.signal()
 	}
 	return nil
+}
+
+// withGateway returns a network with what another server than that of the own node has
+// published of its further nodes, as long as its first node is there: other machines reach
+// those of one server alone.
+func withGateway(ctx context.Context, client kubernetes.Interface, network nodejoin.Network, own string) (nodejoin.Network, error) {
+	there, err := nodejoin.ReadNetwork(ctx, client)
+	if err != nil || there.Gateway == "" || there.Gateway == own { // an error: nothing of use is there yet
+		return network, nil
+	}
+	if _, err := client.CoreV1().Nodes().Get(ctx, there.Gateway, metav1.GetOptions{}); err != nil {
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return network, err
+	}
+	if network.Gateway != "" {
+		klog.FromContext(ctx).Info("Other machines do not reach the further nodes of this one, but those of another one", "node", there.Gateway)
+	}
+	network.NodeCIDR, network.Gateway = there.NodeCIDR, there.Gateway
+	return network, nil
 }
 
 // isHere reports whether a node is one of this machine.

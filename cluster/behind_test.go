@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -81,6 +82,38 @@ func TestNodesOfOneMachineAreNotBehind(t *testing.T) {
 		})
 		if got := n.peers.elsewhere(n.isHere); got != c.elsewhere {
 			t.Errorf("with node %s: another machine %v, want %v", c.name, got, c.elsewhere)
+		}
+	}
+}
+
+// TestOneServerHasNodesBehind checks that what a server has published of its further nodes
+// stays until its first node is gone, whatever another server has.
+func TestOneServerHasNodesBehind(t *testing.T) {
+	client := fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
+	for i, step := range []struct {
+		own, cidr string // "": one node
+		gone      string
+		want      string
+	}{
+		{"b", "", "", ""}, {"a", "10.9.0.0/24", "", "a 10.9.0.0/24"}, {"b", "", "", "a 10.9.0.0/24"}, {"b", "10.8.0.0/24", "", "a 10.9.0.0/24"}, {"a", "10.7.0.0/24", "", "a 10.7.0.0/24"},
+		{"b", "10.8.0.0/24", "a", "b 10.8.0.0/24"}, {"a", "", "b", ""},
+	} {
+		network := nodejoin.Network{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16"}
+		if step.cidr != "" {
+			network.NodeCIDR, network.Gateway = step.cidr, step.own
+		}
+		var err error
+		if step.gone != "" {
+			err = client.CoreV1().Nodes().Delete(t.Context(), step.gone, metav1.DeleteOptions{})
+		}
+		if err == nil {
+			network, err = withGateway(t.Context(), client, network, step.own)
+		}
+		if err == nil {
+			err = network.Publish(t.Context(), client)
+		}
+		if got := strings.TrimSpace(network.Gateway + " " + network.NodeCIDR); err != nil || got != step.want {
+			t.Errorf("step %d: published are %q, %v; want %q", i, got, err, step.want)
 		}
 	}
 }

@@ -73,10 +73,10 @@ func (p *controlPlane) publishNetwork(ctx context.Context, s store.Store) error 
 	if member, ok := s.(*etcd.Embedded); ok && p.etcd.Shared() { // any other one answers when this one is gone
 		network.Etcd = strings.Join(member.ClientURLs(), ",")
 	}
-	if there, err := nodejoin.ReadNetwork(ctx, p.Client()); err == nil && there.Gateway != "" && there.Gateway != p.settings.NodeName && !p.settings.several() {
-		network.NodeCIDR, network.Gateway = there.NodeCIDR, there.Gateway // of another server, which may have several nodes
+	network, err := withGateway(ctx, p.Client(), network, p.settings.NodeName)
+	if err == nil {
+		err = network.Publish(ctx, p.Client())
 	}
-	err := network.Publish(ctx, p.Client())
 	supervise.Report(ctx, "Network", err)
 	if err != nil {
 		return err // it is tried again

@@ -66,11 +66,17 @@ func (n *Node) lacksOtherNetwork(node *v1.Node) bool {
 // leaveNetwork sets the kernel up for Services between pods that another CNI plugin
 // connects, and waits until ctx ends.
 func (n *Node) leaveNetwork(ctx context.Context) {
-	if n.settings.Node.Network == noNetwork {
+	for n.settings.Node.Network == noNetwork {
 		err := podnet.Forward(prefixes(n.settings.ClusterCIDR))
 		supervise.Report(ctx, "PodNetwork", err)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Setting the kernel up for the traffic of pods failed")
+		if err == nil {
+			break
+		}
+		klog.FromContext(ctx).Error(err, "Setting the kernel up for the traffic of pods failed, will try again", "in", networkPeriod)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(networkPeriod):
 		}
 	}
 	<-ctx.Done()
