@@ -79,7 +79,7 @@ type registration struct {
 	configured bool
 }
 
-// order returns all plugins in upstream's order.
+// order returns all plugins in upstream's order, with the one that upstream lacks.
 func order() []registration {
 	return []registration{
 		{name: "AlwaysAdmit", build: func(*Config) admission.Interface { return alwaysAdmit{} }},
@@ -114,6 +114,7 @@ func order() []registration {
 		{name: "PodTopologyLabels", on: true, build: newPodTopologyLabels},
 		{name: "NodeDeclaredFeatureValidator", on: true, build: newNodeDeclaredFeatureValidator},
 		{name: "PodResizeValidator", on: true, build: newPodResizeValidator},
+		{name: "AddressPools", on: true, build: func(*Config) admission.Interface { return addressPools{} }}, // upstream has none
 		{name: "MutatingAdmissionPolicy", on: true},
 		{name: "MutatingAdmissionWebhook", on: true},
 		{name: "ValidatingAdmissionPolicy", on: true},

@@ -97,6 +97,25 @@ func TestNetworking(t *testing.T) {
 	}
 }
 
+func TestAddressPools(t *testing.T) {
+	for name, c := range map[string]struct {
+		namespace, name, pool string
+		op                    admission.Operation
+		want                  string
+	}{
+		"good":           {"kube-system", "coracle-address-pools", "addresses: [192.0.2.0/28]", admission.Create, ""},
+		"wrong":          {"kube-system", "coracle-address-pools", "addresses: [192.0.2.1/28]\nauto: true", admission.Create, `ConfigMap "coracle-address-pools" is invalid: [data[office].auto: Forbidden: unknown field, there are addresses, autoAssign, avoidBuggyIPs and namespaces, data[office].addresses[0]: Invalid value: "192.0.2.1/28": 192.0.2.1 is inside of the CIDR: want 192.0.2.0/28, or a range that begins there]`},
+		"changed":        {"kube-system", "coracle-address-pools", "addresses: []", admission.Update, `ConfigMap "coracle-address-pools" is invalid: data[office].addresses: Required value: want ranges such as 192.0.2.240-192.0.2.250 or 192.0.2.64/28`},
+		"another name":   {"kube-system", "pools", "addresses: []", admission.Create, ""},
+		"of a namespace": {"web", "coracle-address-pools", "addresses: []", admission.Create, ""},
+	} {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}, Data: map[string]string{"office": c.pool}}
+		if got := run(t, addressPools{}, write{op: c.op, kind: "ConfigMap", resource: "configmaps", obj: m}); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 func TestRuntimeClass(t *testing.T) {
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "vm"}, Overhead: &nodev1.Overhead{PodFixed: list("cpu", "100m")},
 		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"vm": "yes"}, Tolerations: []corev1.Toleration{{Key: "vm"}}}}
