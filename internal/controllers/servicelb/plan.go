@@ -36,13 +36,19 @@ type service struct {
 	// local are the nodes with a ready endpoint, if the Service's external traffic
 	// policy admits only these.
 	local map[string]bool
+	// held are the addresses that a Service of pools has.
+	held []netip.Addr
 }
 
 // assignment holds the addresses that a Service gets, or the reason why it gets
 // none.
 type assignment struct {
 	addresses []netip.Addr
-	problem   string // why there are no addresses; "" if there are some
+	problem   string // why there are no addresses, or not all; "" if there are
+	// pooled says that the addresses are from pools, and released why the Service
+	// loses some of those that it had.
+	pooled   bool
+	released []string
 }
 
 // plan decides which addresses each Service gets: those of all nodes on which none

@@ -1,16 +1,24 @@
 // Package servicelb is the service controller for clusters without a cloud
-// provider. A Service of type LoadBalancer gets the addresses of the nodes. The
-// proxies of the nodes make it answer there, as at any address in
-// status.loadBalancer, and apply source ranges and the external traffic policy.
+// provider. A Service of type LoadBalancer gets the addresses of the nodes or, if
+// there are pools of addresses (internal/addresspool), one of a pool for each family.
+// The proxies of the nodes make it answer there, as at any address in
+// status.loadBalancer, and apply source ranges and the external traffic policy. The
+// nodes announce the addresses of pools (internal/l2announce).
 //
-//	Services, nodes, host ports ─► plan ─► status.loadBalancer.ingress ─► proxies
+//	Services, nodes, host ports ─► plan ─────┐
+//	                                         ├─► status.loadBalancer.ingress ─► proxies, announcers
+//	Services, pools ─────────────► allocate ─┘
+//
+// The status is the record of which Service has which address of a pool.
 package servicelb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -27,6 +35,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/addresspool"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/nodestatus"
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -34,7 +43,7 @@ import (
 
 // Class is the load balancer class of Services that want this controller. It also
 // serves those without a class.
-const Class = "coracle.io/servicelb"
+const Class = addresspool.Class
 
 // Annotation has the addresses that a Service got from this controller. By it the
 // controller recognises them after the type of the Service has changed.
@@ -47,6 +56,8 @@ type Options struct {
 	NodeAddresses bool
 	// Reserved are the ports of the nodes on which the cluster itself serves.
 	Reserved []int
+	// Ranges are those of pods and Services, with which no pool may overlap.
+	Ranges []netip.Prefix
 }
 
 // Descriptor describes the controller.
@@ -73,12 +84,21 @@ type balancer struct {
 	nodes     corelisters.NodeLister
 	pods      cache.SharedIndexInformer
 	endpoints cache.SharedIndexInformer
-	reserved  []int
+	options   *Options
+	pools     *pools
 	// queue has one key: which Service gets a port depends on all of them.
 	queue *controller.Queue[struct{}]
-	// reported holds the message of the latest event of each Service. Only the
-	// worker uses it.
+	// reported holds the message of the latest event of each Service, and written the
+	// addresses of pools that the informer may not have yet. Only the worker uses them.
 	reported map[types.UID]string
+	written  map[types.UID]written
+}
+
+// written are addresses that were written to a version of a Service.
+type written struct {
+	to        string // the resource version
+	addresses []netip.Addr
+	done      bool // otherwise it is not known whether the API server has them
 }
 
 func newController(env *controller.Env, o *Options) (controller.Controller, error) {
@@ -93,7 +113,8 @@ func newController(env *controller.Env, o *Options) (controller.Controller, erro
 	b := &balancer{
 		env: env, kube: env.Client.Kubernetes, services: core.Services().Lister(), nodes: core.Nodes().Lister(),
 		pods: core.Pods().Informer(), endpoints: env.Client.Informers.Discovery().V1().EndpointSlices().Informer(),
-		reserved: o.Reserved, reported: map[types.UID]string{},
+		options: o, pools: &pools{configs: core.ConfigMaps().Lister(), ranges: o.Ranges, events: env.Events},
+		reported: map[types.UID]string{}, written: map[types.UID]written{},
 	}
 	b.queue = controller.NewQueue(env.Queues, "service", func(ctx context.Context, _ struct{}) error { return b.sync(ctx) })
 	return b, errors.Join(env.Index(b.pods, byHostPorts, nodeOfHostPorts), env.Index(b.endpoints, byService, serviceOf))
@@ -122,7 +143,12 @@ func (b *balancer) Run(ctx context.Context) error {
 	core := b.env.Client.Informers.Core().V1()
 	return controller.Serve(ctx, []controller.Source{
 		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
-			if balanced(old) || balanced(new) || !slices.Equal(nodePortsOf(old), nodePortsOf(new)) {
+			if balanced(old) || balanced(new) || !slices.Equal(nodePortsOf(old), nodePortsOf(new)) || !slices.Equal(ingressOf(old), ingressOf(new)) {
+				b.queue.Add(struct{}{})
+			}
+		}),
+		controller.On(core.ConfigMaps().Informer(), func(old, new *v1.ConfigMap) {
+			if addresspool.IsConfig(old) || addresspool.IsConfig(new) {
 				b.queue.Add(struct{}{})
 			}
 		}),
@@ -146,11 +172,18 @@ func (b *balancer) Run(ctx context.Context) error {
 	}, b.queue.Workers(1))
 }
 
+// ingressOf returns the addresses of a Service, which may be nil.
+func ingressOf(s *v1.Service) []netip.Addr {
+	if s == nil {
+		return nil
+	}
+	return addresspool.Ingress(s)
+}
+
 // balanced reports whether this controller gives addresses to a Service, which may
 // be nil.
 func balanced(s *v1.Service) bool {
-	return s != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil &&
-		(s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == Class)
+	return addresspool.IsBalanced(s) && s.DeletionTimestamp == nil
 }
 
 // abandoned reports whether a Service was of type LoadBalancer and still has
@@ -203,34 +236,84 @@ func (b *balancer) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var services []service
+	pools, known, err := b.pools.read()
+	if err != nil || !known {
+		return err
+	}
+	var onNodes, ofPools []service
 	var errs []error
-	nodePorts := map[port]*v1.Service{}
+	nodePorts, others := map[port]*v1.Service{}, addressesOf(nodes)
 	for _, s := range all {
 		for _, p := range nodePortsOf(s) {
 			if owner := nodePorts[p]; owner == nil || compareAge(s, owner) < 0 {
 				nodePorts[p] = s
 			}
 		}
+		if balanced(s) && pooled(s, pools) {
+			ofPools = append(ofPools, service{Service: s, held: b.held(s)})
+			continue
+		}
+		for _, a := range addresspool.Ingress(s) {
+			others[a] = cmp.Or(others[a], "that of a Service without pools")
+		}
 		switch {
 		case balanced(s):
-			services = append(services, service{Service: s, local: b.local(s)})
+			onNodes = append(onNodes, service{Service: s, local: b.local(s)})
 		case abandoned(s, nodes):
 			errs = append(errs, b.release(ctx, s))
 		}
 	}
-	assignments := plan(services, usable(nodes, b.hostPorts), nodePorts, b.reserved)
-	alive := map[types.UID]string{}
+	assignments := plan(onNodes, usable(nodes, b.hostPorts), nodePorts, b.options.Reserved)
+	maps.Copy(assignments, allocate(ofPools, pools, others))
+	return errors.Join(append(errs, b.apply(ctx, slices.Concat(onNodes, ofPools), assignments))...)
+}
+
+// apply writes the addresses of all Services, and tells them.
+func (b *balancer) apply(ctx context.Context, services []service, assignments map[controller.Key]assignment) error {
+	var errs []error
+	alive, unseen := map[types.UID]string{}, map[types.UID]written{}
 	for _, s := range services {
 		a := assignments[cache.MetaObjectToName(s)]
-		if err := b.assign(ctx, s.Service, a); err != nil {
+		err := b.assign(ctx, s.Service, a)
+		if w, ok := b.written[s.UID]; ok && w.to == s.ResourceVersion {
+			unseen[s.UID] = w
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("Service %s/%s: %w", s.Namespace, s.Name, err))
 			continue
 		}
 		alive[s.UID] = b.report(s.Service, a)
 	}
-	b.reported = alive
+	b.reported, b.written = alive, unseen
 	return errors.Join(errs...)
+}
+
+// addressesOf returns the addresses of nodes, which no Service gets from a pool.
+func addressesOf(nodes []*v1.Node) map[netip.Addr]string {
+	all := map[netip.Addr]string{}
+	for _, n := range nodes {
+		for _, address := range n.Status.Addresses {
+			if a, err := netip.ParseAddr(address.Address); err == nil {
+				all[a.Unmap()] = ofNode
+			}
+		}
+	}
+	return all
+}
+
+// held returns the addresses that a Service has. What the informer has not seen yet
+// is first.
+func (b *balancer) held(s *v1.Service) []netip.Addr {
+	list := addresspool.Ingress(s)
+	switch w, ok := b.written[s.UID]; {
+	case !ok || w.to != s.ResourceVersion:
+		return list
+	case w.done:
+		return w.addresses
+	default:
+		list = append(slices.Clone(w.addresses), slices.DeleteFunc(list, func(a netip.Addr) bool { return slices.Contains(w.addresses, a) })...)
+		return list
+	}
 }
 
 // hostPorts returns the ports that pods of a node have.
@@ -275,6 +358,9 @@ func (b *balancer) assign(ctx context.Context, s *v1.Service, a assignment) erro
 	if equality.Semantic.DeepEqual(s.Status.LoadBalancer.Ingress, want) && s.Annotations[Annotation] == addresses {
 		return nil
 	}
+	if w := b.written[s.UID]; w.done && w.to == s.ResourceVersion && slices.Equal(w.addresses, a.addresses) {
+		return nil
+	}
 	annotations := map[string]any{Annotation: addresses}
 	if addresses == "" {
 		annotations[Annotation] = nil
@@ -287,6 +373,9 @@ func (b *balancer) assign(ctx context.Context, s *v1.Service, a assignment) erro
 		return err
 	}
 	_, err = b.kube.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if a.pooled {
+		b.written[s.UID] = written{s.ResourceVersion, a.addresses, err == nil}
+	}
 	return controller.IgnoreNotFound(err)
 }
 
@@ -302,6 +391,9 @@ func (b *balancer) release(ctx context.Context, s *v1.Service) error {
 // report records an event if the latest one of a Service said something else. It
 // returns what the latest one says.
 func (b *balancer) report(s *v1.Service, a assignment) string {
+	if a.pooled {
+		return b.reportPooled(s, a)
+	}
 	text := a.String()
 	if a.problem != "" {
 		text = a.problem
@@ -313,6 +405,24 @@ func (b *balancer) report(s *v1.Service, a assignment) string {
 		b.env.Events.Eventf(s, v1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: failed to ensure load balancer: %s", a.problem)
 	case known || len(s.Status.LoadBalancer.Ingress) == 0: // not after a restart
 		b.env.Events.Event(s, v1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
+	}
+	return text
+}
+
+// reportPooled is report for a Service of pools.
+func (b *balancer) reportPooled(s *v1.Service, a assignment) string {
+	text := a.String() + "; " + a.problem
+	if b.reported[s.UID] == text {
+		return text
+	}
+	for _, why := range a.released {
+		b.env.Events.Eventf(s, v1.EventTypeWarning, "IPReleased", "The Service loses an address: %s", why)
+	}
+	if a.problem != "" {
+		b.env.Events.Eventf(s, v1.EventTypeWarning, "AllocationFailed", "Cannot allocate an address: %s", a.problem)
+	}
+	if len(a.addresses) > 0 && !equality.Semantic.DeepEqual(s.Status.LoadBalancer.Ingress, a.ingress()) {
+		b.env.Events.Eventf(s, v1.EventTypeNormal, "IPAllocated", "Allocated %s", a)
 	}
 	return text
 }

@@ -2,6 +2,7 @@ package servicelb
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func run(t *testing.T, test func(scene)) {
 		s := scene{t, controllertest.New(t,
 			machine("a", v1.ConditionTrue, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "192.0.2.1"}),
 			machine("b", v1.ConditionTrue, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "192.0.2.2"}))}
-		s.Cluster.Run(Descriptor(&Options{NodeAddresses: true, Reserved: []int{6443}}))
+		s.Cluster.Run(Descriptor(&Options{NodeAddresses: true, Reserved: []int{6443}, Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}))
 		synctest.Wait()
 		test(s)
 	})

@@ -1,0 +1,293 @@
+package servicelb
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/coracle-io/coracle/internal/addresspool"
+	"github.com/coracle-io/coracle/internal/controller"
+)
+
+// Annotations of Services that ask for addresses of pools. Their names are those of
+// MetalLB, with another prefix.
+const (
+	// AddressesAnnotation is a list of addresses with commas between, at most one of
+	// each family. It has precedence over spec.loadBalancerIP.
+	AddressesAnnotation = "coracle.io/loadBalancerIPs"
+	// PoolAnnotation is the name of a pool.
+	PoolAnnotation = "coracle.io/address-pool"
+	// SharingAnnotation is a key. Services with the same key may have one address, if
+	// no port is that of both, and traffic that may go to any node may do so for both
+	// of them, or both have the same pods.
+	SharingAnnotation = "coracle.io/allow-shared-ip"
+)
+
+// pooled reports whether a Service gets its addresses from pools: it asks for that,
+// or there is a pool that needs no asking. Otherwise it gets those of nodes, as
+// without pools.
+func pooled(s *v1.Service, pools addresspool.Pools) bool {
+	if len(pools) == 0 {
+		return false
+	}
+	asks := s.Annotations[AddressesAnnotation] != "" || s.Annotations[PoolAnnotation] != "" || s.Spec.LoadBalancerIP != ""
+	return asks || slices.ContainsFunc(pools, func(p addresspool.Pool) bool { return p.AutoAssign && p.Admits(s.Namespace) })
+}
+
+// allocate decides which addresses of pools each Service gets: those that it has, if
+// it may keep them, then those that it asks for, and then the lowest free ones. An
+// older Service has precedence over a younger one. Others are the addresses that are
+// not for these Services, with the reason.
+//
+// An address that a Service is to lose stays taken, so that no other one gets it
+// before the API server has the loss.
+func allocate(services []service, pools addresspool.Pools, others map[netip.Addr]string) map[controller.Key]assignment {
+	services = slices.Clone(services)
+	slices.SortFunc(services, func(a, b service) int { return compareAge(a.Service, b.Service) })
+	al := &allocator{
+		pools: pools, others: others, holders: map[netip.Addr][]*v1.Service{}, keepers: map[netip.Addr][]*v1.Service{},
+		shared: map[string][]netip.Addr{}, next: map[netip.Addr]netip.Addr{},
+	}
+	for _, s := range services {
+		for _, a := range s.held {
+			al.holders[a] = append(al.holders[a], s.Service)
+			al.note(s.Service, a)
+		}
+	}
+	assignments := map[controller.Key]assignment{}
+	for _, s := range services {
+		assignments[controller.Key{Namespace: s.Namespace, Name: s.Name}] = al.assign(s)
+	}
+	return assignments
+}
+
+// allocator is the state of allocate.
+type allocator struct {
+	pools  addresspool.Pools
+	others map[netip.Addr]string
+	// holders are the Services that have an address now, and keepers those that are to
+	// have it, the oldest first.
+	holders, keepers map[netip.Addr][]*v1.Service
+	// shared has the addresses of Services with a sharing key.
+	shared map[string][]netip.Addr
+	// next is the lowest address of a range that may be free, by the first one of the
+	// range. In one allocate, no address becomes free.
+	next map[netip.Addr]netip.Addr
+}
+
+// note records that a Service has an address, for those with the same sharing key.
+func (al *allocator) note(s *v1.Service, a netip.Addr) {
+	if key := s.Annotations[SharingAnnotation]; key != "" && !slices.Contains(al.shared[key], a) {
+		al.shared[key] = append(al.shared[key], a)
+	}
+}
+
+// wish is what a Service asks for.
+type wish struct {
+	pool      *addresspool.Pool // nil: any
+	addresses map[v1.IPFamily]netip.Addr
+}
+
+// wishOf returns what a Service asks for, or why that cannot be.
+func (al *allocator) wishOf(s *v1.Service) (w wish, problem string) {
+	if name := s.Annotations[PoolAnnotation]; name != "" {
+		if w.pool = al.pools.Named(name); w.pool == nil {
+			return w, fmt.Sprintf("there is no address pool %q, for which the annotation %s asks", name, PoolAnnotation)
+		}
+	}
+	from, text := "the annotation "+AddressesAnnotation, s.Annotations[AddressesAnnotation]
+	if text == "" {
+		from, text = "spec.loadBalancerIP", s.Spec.LoadBalancerIP
+	}
+	if text == "" {
+		return w, ""
+	}
+	w.addresses = map[v1.IPFamily]netip.Addr{}
+	for one := range strings.SplitSeq(text, ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(one))
+		if err != nil {
+			return w, fmt.Sprintf("%s: %q is not an IP address", from, one)
+		}
+		family := addresspool.FamilyOf(a)
+		switch {
+		case !slices.Contains(s.Spec.IPFamilies, family):
+			return w, fmt.Sprintf("%s: %s is not of a family in spec.ipFamilies", from, a)
+		case w.addresses[family].IsValid():
+			return w, fmt.Sprintf("%s: %s and %s are of one family", from, w.addresses[family], a)
+		}
+		w.addresses[family] = a
+	}
+	return w, ""
+}
+
+// assign decides for one Service, after all older ones.
+func (al *allocator) assign(s service) assignment {
+	out := assignment{pooled: true}
+	w, problem := al.wishOf(s.Service)
+	if problem != "" {
+		out.problem = problem
+		out.released = al.released(s, w, nil)
+		return out
+	}
+	for _, family := range s.Spec.IPFamilies {
+		a, problem := al.choose(s, w, family)
+		if problem == "" {
+			out.addresses = append(out.addresses, a)
+			al.keepers[a] = append(al.keepers[a], s.Service)
+			al.note(s.Service, a)
+			continue
+		}
+		out.problem = cmp.Or(out.problem, problem)
+	}
+	if len(out.addresses) > 0 && s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy == v1.IPFamilyPolicyPreferDualStack {
+		out.problem = "" // one family is enough
+	}
+	out.released = al.released(s, w, out.addresses)
+	return out
+}
+
+// choose returns the address of a family for a Service, or why it gets none.
+func (al *allocator) choose(s service, w wish, family v1.IPFamily) (netip.Addr, string) {
+	for _, a := range s.held {
+		if addresspool.FamilyOf(a) == family && al.refusal(s.Service, w, a) == "" && al.conflict(s.Service, al.keepers[a]) == nil {
+			return a, ""
+		}
+	}
+	if a, asked := w.addresses[family]; asked {
+		return a, cmp.Or(al.refusal(s.Service, w, a), al.takenBy(s.Service, a))
+	}
+	for _, a := range al.shared[s.Annotations[SharingAnnotation]] {
+		if addresspool.FamilyOf(a) == family && al.refusal(s.Service, w, a) == "" && al.takenBy(s.Service, a) == "" {
+			return a, ""
+		}
+	}
+	var names []string
+	for i := range al.pools {
+		pool := &al.pools[i]
+		if pool == w.pool || w.pool == nil && pool.AutoAssign && pool.Admits(s.Namespace) {
+			if a := al.lowest(pool, family); a.IsValid() {
+				return a, al.refusal(s.Service, w, a)
+			}
+			names = append(names, pool.Name)
+		}
+	}
+	if len(names) == 0 {
+		return netip.Addr{}, "no address pool is for this Service"
+	}
+	return netip.Addr{}, fmt.Sprintf("no %s address is free in the pools %s", family, strings.Join(names, ", "))
+}
+
+// refusal returns why a Service may not have an address, whoever else has it; "" if
+// it may.
+func (al *allocator) refusal(s *v1.Service, w wish, a netip.Addr) string {
+	pool, asked := al.pools.Of(a), w.addresses[addresspool.FamilyOf(a)]
+	switch {
+	case asked.IsValid() && asked != a:
+		return fmt.Sprintf("%s is not %s, for which the Service asks", a, asked)
+	case pool == nil:
+		return fmt.Sprintf("%s is in no address pool", a)
+	case !pool.Admits(s.Namespace):
+		return fmt.Sprintf("%s is in the address pool %s, which is not for namespace %s", a, pool.Name, s.Namespace)
+	case w.pool != nil && pool.Name != w.pool.Name:
+		return fmt.Sprintf("%s is in the address pool %s, and the Service asks for %s", a, pool.Name, w.pool.Name)
+	case !asked.IsValid() && w.pool == nil && !pool.AutoAssign:
+		return fmt.Sprintf("%s is in the address pool %s, which is for Services that ask for it", a, pool.Name)
+	case al.others[a] != "":
+		return fmt.Sprintf("%s is %s", a, al.others[a])
+	}
+	return ""
+}
+
+// takenBy returns which other Service has an address and keeps this one from it; ""
+// if none does.
+func (al *allocator) takenBy(s *v1.Service, a netip.Addr) string {
+	other := al.conflict(s, al.keepers[a])
+	if other == nil {
+		other = al.conflict(s, al.holders[a])
+	}
+	switch {
+	case other == nil:
+		return ""
+	case other.Namespace == s.Namespace:
+		return fmt.Sprintf("%s is that of Service %s", a, other.Name)
+	}
+	return fmt.Sprintf("%s is that of a Service in another namespace", a)
+}
+
+// conflict returns the first of the Services that does not share an address with
+// another one, or nil.
+func (al *allocator) conflict(s *v1.Service, with []*v1.Service) *v1.Service {
+	for _, other := range with {
+		if compareAge(s, other) != 0 && !share(s, other) {
+			return other
+		}
+	}
+	return nil
+}
+
+// share reports whether two Services may have one address: both ask for it, and one
+// node can serve both of them.
+func share(a, b *v1.Service) bool {
+	key := a.Annotations[SharingAnnotation]
+	if key == "" || key != b.Annotations[SharingAnnotation] {
+		return false
+	}
+	if of := ports(a); slices.ContainsFunc(ports(b), func(p port) bool { return slices.Contains(of, p) }) {
+		return false
+	}
+	if !isLocal(a) && !isLocal(b) {
+		return true
+	}
+	return a.Namespace == b.Namespace && len(a.Spec.Selector) > 0 && equality.Semantic.DeepEqual(a.Spec.Selector, b.Spec.Selector)
+}
+
+func isLocal(s *v1.Service) bool {
+	return s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+}
+
+// lowest returns the lowest free address of a pool in a family, of the first range
+// that has one. It is not valid if there is none.
+func (al *allocator) lowest(pool *addresspool.Pool, family v1.IPFamily) netip.Addr {
+	for _, r := range pool.Ranges {
+		if addresspool.FamilyOf(r.From) != family {
+			continue
+		}
+		a, begun := al.next[r.From]
+		if !begun {
+			a = r.From
+		}
+		for r.Contains(a) && (pool.Avoids(a) || al.others[a] != "" || len(al.keepers[a])+len(al.holders[a]) > 0) {
+			a = a.Next()
+		}
+		al.next[r.From] = a
+		if r.Contains(a) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// released returns why a Service loses addresses that it has, one line for each.
+// Addresses of nodes, which it had without pools, go without a word.
+func (al *allocator) released(s service, w wish, kept []netip.Addr) []string {
+	var lines []string
+	for _, a := range s.held {
+		if slices.Contains(kept, a) || al.others[a] == ofNode {
+			continue
+		}
+		line := al.refusal(s.Service, w, a)
+		if line == "" {
+			line = al.takenBy(s.Service, a)
+		}
+		lines = append(lines, cmp.Or(line, fmt.Sprintf("%s is not needed any more", a)))
+	}
+	return lines
+}
+
+// ofNode is the reason why no Service gets an address of a node from a pool.
+const ofNode = "an address of a node"
