@@ -356,6 +356,9 @@ func (n *Node) start(ctx context.Context) {
 	if n.settings.several() {
 		n.group.Go(ctx, "segment", n.keepSegment)
 	}
+	if !n.settings.further() { // which no other machine reaches
+		n.group.Go(ctx, announcer, n.access.with(apiserver.NodeProxy, n.announceAddresses))
+	}
 	if n.network != nil {
 		n.group.Go(ctx, "routes", n.access.with(apiserver.NodeProxy, n.keepRoutes))
 	}

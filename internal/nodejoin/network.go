@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/coracle-io/coracle/internal/addresspool"
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
 )
 
@@ -125,16 +126,23 @@ func ReadNetwork(ctx context.Context, client kubernetes.Interface) (Network, err
 
 // readNetwork returns what lets nodes, and those that join, read the network.
 func readNetwork() (*rbacv1.Role, *rbacv1.RoleBinding) {
-	meta := metav1.ObjectMeta{Name: "coracle:node-network", Namespace: metav1.NamespaceSystem}
-	group := func(name string) rbacv1.Subject {
-		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
+	return readConfigMap("coracle:node-network", NetworkName, []string{"get"}, bootstraptoken.DefaultGroup, nodesGroup)
+}
+
+// readPools returns what lets nodes follow the pools of addresses for which they answer.
+func readPools() (*rbacv1.Role, *rbacv1.RoleBinding) {
+	return readConfigMap("coracle:node-address-pools", addresspool.Name, []string{"get", "list", "watch"}, nodesGroup)
+}
+
+// readConfigMap returns what lets groups read a ConfigMap in kube-system.
+func readConfigMap(role, name string, verbs []string, groups ...string) (*rbacv1.Role, *rbacv1.RoleBinding) {
+	meta := metav1.ObjectMeta{Name: role, Namespace: metav1.NamespaceSystem}
+	binding := &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}}
+	for _, group := range groups {
+		binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
 	}
 	return &rbacv1.Role{
-			ObjectMeta: meta,
-			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{NetworkName}}},
-		}, &rbacv1.RoleBinding{
-			ObjectMeta: meta,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
-			Subjects:   []rbacv1.Subject{group(bootstraptoken.DefaultGroup), group(nodesGroup)},
-		}
+		ObjectMeta: meta,
+		Rules:      []rbacv1.PolicyRule{{Verbs: verbs, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{name}}},
+	}, binding
 }

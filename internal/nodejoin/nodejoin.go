@@ -153,7 +153,7 @@ func allow(ctx context.Context, client kubernetes.Interface) error {
 		_, err := rbac.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
 		created("ClusterRoleBinding", binding.Name, err)
 	}
-	for _, made := range []func() (*rbacv1.Role, *rbacv1.RoleBinding){readInfo, readNetwork} {
+	for _, made := range []func() (*rbacv1.Role, *rbacv1.RoleBinding){readInfo, readNetwork, readPools} {
 		role, binding := made()
 		_, err := rbac.Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
 		created("Role", role.Name, err)
