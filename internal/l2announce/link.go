@@ -26,10 +26,11 @@ type nic struct {
 	name     string
 	own      hardware
 	prefixes []netip.Prefix // its addresses, each with the length of its subnet
+	// inside says that it is a cluster's, which leads to no other machine.
+	inside bool
 }
 
-// nics returns the interfaces at which other machines may ask for addresses, without
-// those of clusters.
+// nics returns the interfaces at which somebody may ask for addresses.
 func nics() ([]nic, error) {
 	addresses, err := netdump.Complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -50,8 +51,8 @@ func nics() ([]nic, error) {
 	for _, link := range links {
 		is := link.Attrs()
 		silent := is.RawFlags&unix.IFF_UP == 0 || is.RawFlags&(unix.IFF_NOARP|unix.IFF_POINTOPOINT|unix.IFF_LOOPBACK) != 0
-		if len(of[is.Index]) > 0 && !silent && len(is.HardwareAddr) == len(hardware{}) && !clusternames.IsClusters(is.Name) {
-			list = append(list, nic{is.Index, is.Name, hardware(is.HardwareAddr), of[is.Index]})
+		if len(of[is.Index]) > 0 && !silent && len(is.HardwareAddr) == len(hardware{}) {
+			list = append(list, nic{is.Index, is.Name, hardware(is.HardwareAddr), of[is.Index], clusternames.IsClusters(is.Name)})
 		}
 	}
 	return list, nil
@@ -59,15 +60,16 @@ func nics() ([]nic, error) {
 
 // nicsFor returns the interfaces on which an address is announced: those in whose
 // subnets it is. If there are none, those with the node's own addresses: routers there
-// may have a route to it.
+// may have a route to it. On the interfaces of clusters, nobody needs to ask.
 func nicsFor(a netip.Addr, list []nic, own []netip.Addr) []nic {
 	with := func(has func(p netip.Prefix) bool) []nic {
 		return slices.DeleteFunc(slices.Clone(list), func(n nic) bool { return !slices.ContainsFunc(n.prefixes, has) })
 	}
-	if found := with(func(p netip.Prefix) bool { return p.Masked().Contains(a) }); len(found) > 0 {
-		return found
+	found := with(func(p netip.Prefix) bool { return p.Masked().Contains(a) })
+	if len(found) == 0 {
+		found = with(func(p netip.Prefix) bool { return slices.Contains(own, p.Addr()) })
 	}
-	return with(func(p netip.Prefix) bool { return slices.Contains(own, p.Addr()) })
+	return slices.DeleteFunc(found, func(n nic) bool { return n.inside })
 }
 
 // link is an interface on which addresses are announced: packet sockets (packet(7)) for

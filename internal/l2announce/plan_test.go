@@ -220,10 +220,13 @@ func TestNicsFor(t *testing.T) {
 		}
 		return n
 	}
-	list := []nic{of("eth0", "192.0.2.7/24", "2001:db8::7/64"), of("eth1", "198.51.100.7/24"), of("eth2", "192.0.2.8/24")}
+	segment := of("cos-x", "10.212.0.1/24")
+	segment.inside = true
+	list := []nic{of("eth0", "192.0.2.7/24", "2001:db8::7/64"), of("eth1", "198.51.100.7/24"), of("eth2", "192.0.2.8/24"), segment}
 	for address, want := range map[string]string{
 		"192.0.2.100": "[eth0 eth2]", "198.51.100.100": "[eth1]", "2001:db8::100": "[eth0]",
 		"203.0.113.1": "[eth1]", "2001:db8:1::1": "[eth1]", // by the address of the node
+		"10.212.0.200": "[]",
 	} {
 		var names []string
 		for _, n := range nicsFor(netip.MustParseAddr(address), list, addresses("198.51.100.7")) {

@@ -140,7 +140,7 @@ func (r *responder) reconcile(ctx context.Context) {
 		}
 	}
 	if absent > r.absent {
-		klog.FromContext(ctx).Info("This node does not announce some addresses of Services: no interface is in their subnets or has the node's address", "addresses", absent)
+		klog.FromContext(ctx).Info("This node does not announce some addresses of Services: by no interface do other machines reach their subnets or this node", "addresses", absent)
 	}
 	r.absent = absent
 	for at := range r.claims {
