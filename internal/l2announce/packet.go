@@ -114,7 +114,7 @@ func parseNeighbour(b []byte, from hardware) (p packet, ok bool) {
 }
 
 // neighbour returns the IPv6 packet of a solicitation or an advertisement.
-func neighbour(kind byte, flags byte, source, destination, target netip.Addr, options ...byte) []byte {
+func neighbour(kind, flags byte, source, destination, target netip.Addr, options ...byte) []byte {
 	body := append([]byte{kind, 0, 0, 0, flags, 0, 0, 0}, target.AsSlice()...)
 	body = append(body, options...)
 	binary.BigEndian.PutUint16(body[2:], checksum(source, destination, body))

@@ -1,5 +1,5 @@
 // Package admission mutates and validates writes by upstream's admission
-// plugins, in upstream's order. Each plugin has a file of its name; those for
+// plugins, in upstream's order, and by AddressPools. Each plugin has a file of its name; those for
 // webhooks and policies are in extensions.go.
 //
 //	decoded object ─► Admit (each plugin may mutate it) ─► validation ─► Validate ─► store
