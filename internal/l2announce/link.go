@@ -58,18 +58,20 @@ func nics() ([]nic, error) {
 	return list, nil
 }
 
-// nicsFor returns the interfaces on which an address is announced: those in whose
-// subnets it is. If there are none, those with the node's own addresses: routers there
-// may have a route to it. On the interfaces of clusters, nobody needs to ask.
-func nicsFor(a netip.Addr, list []nic, own []netip.Addr) []nic {
-	with := func(has func(p netip.Prefix) bool) []nic {
-		return slices.DeleteFunc(slices.Clone(list), func(n nic) bool { return !slices.ContainsFunc(n.prefixes, has) })
+// nicFor returns the interface on which an address is announced: one in whose subnets
+// it is, if possible that of an address of the node itself. If there is none, it is the
+// one with an address of the node: routers there may have a route to the announced one.
+// On the interfaces of clusters, nobody needs to ask. There is only one, so that the
+// node does not contest its own announcements.
+func nicFor(a netip.Addr, list []nic, own []netip.Addr) (n nic, ok bool) {
+	near := func(p netip.Prefix) bool { return p.Masked().Contains(a) }
+	isOwn := func(p netip.Prefix) bool { return slices.Contains(own, p.Addr()) }
+	for _, fits := range []func(netip.Prefix) bool{func(p netip.Prefix) bool { return near(p) && isOwn(p) }, near, isOwn} {
+		if i := slices.IndexFunc(list, func(n nic) bool { return slices.ContainsFunc(n.prefixes, fits) }); i >= 0 {
+			return list[i], !list[i].inside
+		}
 	}
-	found := with(func(p netip.Prefix) bool { return p.Masked().Contains(a) })
-	if len(found) == 0 {
-		found = with(func(p netip.Prefix) bool { return slices.Contains(own, p.Addr()) })
-	}
-	return slices.DeleteFunc(found, func(n nic) bool { return n.inside })
+	return nic{}, false
 }
 
 // link is an interface on which addresses are announced: packet sockets (packet(7)) for

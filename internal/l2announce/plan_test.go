@@ -212,7 +212,7 @@ func TestReduce(t *testing.T) {
 	}
 }
 
-func TestNicsFor(t *testing.T) {
+func TestNicFor(t *testing.T) {
 	of := func(name string, prefixes ...string) nic {
 		n := nic{name: name}
 		for _, p := range prefixes {
@@ -222,21 +222,23 @@ func TestNicsFor(t *testing.T) {
 	}
 	segment := of("cos-x", "10.212.0.1/24")
 	segment.inside = true
-	list := []nic{of("eth0", "192.0.2.7/24", "2001:db8::7/64"), of("eth1", "198.51.100.7/24"), of("eth2", "192.0.2.8/24"), segment}
-	for address, want := range map[string]string{
-		"192.0.2.100": "[eth0 eth2]", "198.51.100.100": "[eth1]", "2001:db8::100": "[eth0]",
-		"203.0.113.1": "[eth1]", "2001:db8:1::1": "[eth1]", // by the address of the node
-		"10.212.0.200": "[]",
+	list := []nic{of("eth0", "192.0.2.7/24", "2001:db8::7/64"), of("eth1", "203.0.113.7/32"), of("eth2", "192.0.2.8/24", "198.51.100.8/24"), segment}
+	for name, c := range map[string]struct {
+		address, own string
+		want         string
+	}{
+		"in a subnet":               {"2001:db8::100", "203.0.113.7", "eth0"},
+		"in that of two":            {"192.0.2.100", "203.0.113.7", "eth0"},
+		"in that of the node's own": {"192.0.2.100", "192.0.2.8", "eth2"},
+		"not by the other address":  {"192.0.2.100", "198.51.100.8", "eth0"},
+		"in none":                   {"10.1.1.1", "203.0.113.7", "eth1"},
+		"in none, IPv6":             {"2001:db8:1::1", "203.0.113.7", "eth1"},
+		"in a cluster's":            {"10.212.0.200", "203.0.113.7", ""},
+		"without the node's own":    {"10.1.1.1", "10.2.2.2", ""},
 	} {
-		var names []string
-		for _, n := range nicsFor(netip.MustParseAddr(address), list, addresses("198.51.100.7")) {
-			names = append(names, n.name)
+		got, ok := nicFor(netip.MustParseAddr(c.address), list, addresses(c.own))
+		if ok != (c.want != "") || ok && got.name != c.want {
+			t.Errorf("%s: %s, %v, want %s", name, got.name, ok, c.want)
 		}
-		if got := fmt.Sprint(names); got != want {
-			t.Errorf("%s: %s, want %s", address, got, want)
-		}
-	}
-	if got := nicsFor(netip.MustParseAddr("203.0.113.1"), list, nil); len(got) > 0 {
-		t.Errorf("without an address of the node: %v", got)
 	}
 }

@@ -131,21 +131,20 @@ func (r *responder) reconcile(ctx context.Context) {
 	}
 	ranks, used, absent := map[place]int{}, map[int]nic{}, 0
 	for _, a := range slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare) {
-		found := nicsFor(a, list, r.own)
-		if len(found) == 0 {
+		n, ok := nicFor(a, list, r.own)
+		if !ok {
 			absent++
+			continue
 		}
-		for _, n := range found {
-			ranks[place{n.index, a}], used[n.index] = wanted[a], n
-		}
+		ranks[place{n.index, a}], used[n.index] = wanted[a], n
 	}
 	if absent > r.absent {
 		klog.FromContext(ctx).Info("This node does not announce some addresses of Services: by no interface do other machines reach their subnets or this node", "addresses", absent)
 	}
 	r.absent = absent
 	for at := range r.claims {
-		l, n := r.links[at.index], used[at.index]
-		if _, stays := ranks[at]; !stays || l.nic.own != n.own {
+		l := r.links[at.index]
+		if _, stays := ranks[at]; !stays || l.own != used[at.index].own {
 			delete(r.claims, at)
 			l.leave(at.address)
 		}

@@ -1,6 +1,6 @@
 // Package admission mutates and validates writes by upstream's admission
-// plugins, in upstream's order, and by AddressPools. Each plugin has a file of its name; those for
-// webhooks and policies are in extensions.go.
+// plugins, in upstream's order, and by AddressPools. Each plugin has a file of its
+// name; those for webhooks and policies are in extensions.go.
 //
 //	decoded object ─► Admit (each plugin may mutate it) ─► validation ─► Validate ─► store
 //
