@@ -36,6 +36,7 @@ import (
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/cluster/clustertest"
+	"github.com/coracle-io/coracle/internal/addresspool"
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/freeport"
@@ -224,6 +225,10 @@ func TestIdentityOfANodeThatJoins(t *testing.T) {
 		"pods":             func() error { _, err := own.CoreV1().Pods("").List(ctx, all); return err },
 		"namespaces":       func() error { _, err := own.CoreV1().Namespaces().List(ctx, all); return err },
 		"network policies": func() error { _, err := own.NetworkingV1().NetworkPolicies("").List(ctx, all); return err },
+		"address pools": func() error {
+			_, err := own.CoreV1().ConfigMaps(addresspool.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + addresspool.Name})
+			return err
+		},
 	} {
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)

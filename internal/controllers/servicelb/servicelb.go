@@ -311,8 +311,7 @@ func (b *balancer) held(s *v1.Service) []netip.Addr {
 	case w.done:
 		return w.addresses
 	default:
-		list = append(slices.Clone(w.addresses), slices.DeleteFunc(list, func(a netip.Addr) bool { return slices.Contains(w.addresses, a) })...)
-		return list
+		return append(slices.Clone(w.addresses), slices.DeleteFunc(list, func(a netip.Addr) bool { return slices.Contains(w.addresses, a) })...)
 	}
 }
 
