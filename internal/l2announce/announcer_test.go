@@ -48,7 +48,7 @@ func TestAnnouncerFollowsThePools(t *testing.T) {
 				return err
 			})
 		}()
-		expect := func(when string, want int, watched int) {
+		expect := func(when string, want, watched int) {
 			t.Helper()
 			synctest.Wait()
 			if got := a.state.wanted(); len(got) != want || watches["services  spec.type=LoadBalancer"] != watched {
