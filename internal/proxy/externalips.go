@@ -20,6 +20,8 @@ import (
 //     there;
 //   - this node's addresses with a node port of another Service, or with a port that
 //     anything else on the node has (ports.go);
+//   - the addresses of load balancers in other namespaces, at any port, except those of
+//     this node: the nodes may announce them;
 //   - addresses and ports of an older Service.
 
 // apiServers is the Service whose endpoints are the API servers.
@@ -37,6 +39,8 @@ type claims struct {
 	taken      map[frontend]types.NamespacedName
 	// nodePorts has the Services with node ports; the address of its keys is not set.
 	nodePorts map[frontend]types.NamespacedName
+	// balancers has the namespaces of the Services with an address in status.loadBalancer.
+	balancers map[netip.Addr][]string
 	created   func(types.NamespacedName) metav1.Time
 	node      *localNode
 }
@@ -56,12 +60,17 @@ func arbitrate(services map[PortName]*ServicePort, created func(types.Namespaced
 	}
 	c := claims{
 		clusterIPs: map[netip.Addr]bool{}, taken: map[frontend]types.NamespacedName{}, nodePorts: map[frontend]types.NamespacedName{},
-		created: created, node: node,
+		balancers: map[netip.Addr][]string{}, created: created, node: node,
 	}
 	for name, p := range services {
 		c.clusterIPs[p.ClusterIP] = true
 		c.addNodePort(name.NamespacedName, name.Protocol, p.NodePort)
 		c.addNodePort(name.NamespacedName, v1.ProtocolTCP, p.HealthCheckNodePort)
+		for _, a := range p.LoadBalancer {
+			if !slices.Contains(c.balancers[a], name.Namespace) {
+				c.balancers[a] = append(c.balancers[a], name.Namespace)
+			}
+		}
 		if name.NamespacedName == apiServers {
 			for _, endpoint := range p.Cluster {
 				c.taken[frontend{endpoint, name.Protocol}] = apiServers
@@ -75,8 +84,8 @@ func arbitrate(services map[PortName]*ServicePort, created func(types.Namespaced
 	for _, name := range contenders {
 		p := services[name]
 		left := *p
-		left.External = c.allow(name, p.Port, p.External)
-		left.LoadBalancer = c.allow(name, p.Port, p.LoadBalancer)
+		left.External = c.allow(name, p.Port, p.External, true)
+		left.LoadBalancer = c.allow(name, p.Port, p.LoadBalancer, false)
 		if len(left.External) < len(p.External) || len(left.LoadBalancer) < len(p.LoadBalancer) {
 			losers[name] = &left
 		}
@@ -107,14 +116,22 @@ func (c *claims) hasNodePort(name types.NamespacedName, f frontend) bool {
 	return taken && c.node.isLocal(f.at.Addr()) && owner != name
 }
 
+// ofBalancer reports whether an address is that of load balancers in other namespaces
+// alone, and not this node's, whose ports are free for all.
+func (c *claims) ofBalancer(namespace string, a netip.Addr) bool {
+	owners := c.balancers[a]
+	return len(owners) > 0 && !slices.Contains(owners, namespace) && !c.node.isLocal(a)
+}
+
 // allow assigns a Service the given addresses, except those that it may not have,
-// and returns the assigned ones.
-func (c *claims) allow(name PortName, port uint16, addresses []netip.Addr) []netip.Addr {
+// and returns the assigned ones. Those that a user asks for are not taken from load
+// balancers.
+func (c *claims) allow(name PortName, port uint16, addresses []netip.Addr, byUser bool) []netip.Addr {
 	var kept []netip.Addr
 	for _, a := range addresses {
 		f := frontend{netip.AddrPortFrom(a, port), name.Protocol}
 		owner, taken := c.taken[f]
-		if c.clusterIPs[a] || taken && owner != name.NamespacedName || c.node.ofOthers(a) || c.hasNodePort(name.NamespacedName, f) {
+		if c.clusterIPs[a] || byUser && c.ofBalancer(name.Namespace, a) || taken && owner != name.NamespacedName || c.node.ofOthers(a) || c.hasNodePort(name.NamespacedName, f) {
 			continue
 		}
 		c.taken[f] = name.NamespacedName

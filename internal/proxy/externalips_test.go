@@ -98,6 +98,41 @@ func TestLoadBalancerAddressesOfOthers(t *testing.T) {
 	}
 }
 
+// TestExternalAddressesOfLoadBalancers checks that a Service gets no address of a load
+// balancer in another namespace by spec.externalIPs: the nodes may announce it.
+func TestExternalAddressesOfLoadBalancers(t *testing.T) {
+	same := claimant("thief", 1, "10.96.0.99", 443, "203.0.113.7")
+	same.Namespace = "web"
+	for what, c := range map[string]struct {
+		thief *v1.Service
+		want  bool // gets the address
+	}{
+		"the same port":                   {claimant("thief", 1, "10.96.0.99", 80, "203.0.113.7"), false},
+		"the same port, as an older one":  {claimant("thief", 100, "10.96.0.99", 80, "203.0.113.7"), false},
+		"another port":                    {claimant("thief", 1, "10.96.0.99", 443, "203.0.113.7"), false},
+		"another port, as an older one":   {claimant("thief", 100, "10.96.0.99", 443, "203.0.113.7"), false},
+		"another port, in the same place": {same, true},
+		"another port of this node":       {claimant("thief", 1, "10.96.0.99", 443, "192.0.2.10"), true},
+		"the same port of this node":      {claimant("thief", 1, "10.96.0.99", 80, "192.0.2.10"), false},
+		"an address that no balancer has": {claimant("thief", 1, "10.96.0.99", 80, "203.0.113.8"), true},
+	} {
+		s := newState("here")
+		s.setNode(nodeAt("here", "192.0.2.10"))
+		web := claimant("web", 10, "10.96.0.20", 80)
+		web.Namespace, web.Spec.Type = "web", v1.ServiceTypeLoadBalancer
+		web.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "203.0.113.7"}, {IP: "192.0.2.10"}}
+		s.setService(web)
+		s.setService(c.thief)
+		rules := s.rules(s.localNode())
+		if got := len(externalOf(rules, "thief")) > 0; got != c.want {
+			t.Errorf("%s: the Service gets the address: %v, want %v", what, got, c.want)
+		}
+		if got := externalOf(rules, "web"); len(got) != 2 {
+			t.Errorf("%s: the load balancer has %v", what, got)
+		}
+	}
+}
+
 // TestLosersStayTheSame checks that a Service that loses an address keeps its
 // value until it gets the address.
 func TestLosersStayTheSame(t *testing.T) {
