@@ -29,6 +29,10 @@ const (
 // controller. It also serves those without a class.
 const Class = "coracle.io/servicelb"
 
+// MostAddresses bounds how many addresses Services have of all pools, and nodes
+// announce.
+const MostAddresses = 1024
+
 // IsConfig reports whether a ConfigMap, which may be nil, is that of the pools.
 func IsConfig(c *v1.ConfigMap) bool { return c != nil && c.Namespace == Namespace && c.Name == Name }
 

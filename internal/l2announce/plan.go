@@ -26,7 +26,8 @@ type balancer struct {
 // ranks returns the addresses that a node may announce, and its place in the order of
 // nodes of each one. Only addresses of pools that are for the Service are announced.
 // All nodes compute the same order, which differs from address to address and changes
-// for few addresses when a node comes or goes (rendezvous hashing).
+// for few addresses when a node comes or goes (rendezvous hashing). If there are too many
+// addresses, all nodes leave out the same ones.
 func ranks(own string, nodes []string, pools addresspool.Pools, services []balancer) map[netip.Addr]int {
 	byAddress := map[netip.Addr][]balancer{}
 	for _, s := range services {
@@ -38,7 +39,7 @@ func ranks(own string, nodes []string, pools addresspool.Pools, services []balan
 	}
 	all := slices.SortedFunc(maps.Keys(byAddress), netip.Addr.Compare)
 	out := map[netip.Addr]int{}
-	for _, a := range all[:min(len(all), mostAddresses)] {
+	for _, a := range all[:min(len(all), addresspool.MostAddresses)] {
 		serves := func(node string) bool {
 			return !slices.ContainsFunc(byAddress[a], func(s balancer) bool { return s.local != nil && !s.local[node] })
 		}

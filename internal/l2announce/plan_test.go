@@ -93,13 +93,13 @@ func TestRanksOfSomeNodes(t *testing.T) {
 
 func TestRanksAreBounded(t *testing.T) {
 	var services []balancer
-	for i := range mostAddresses + 100 {
+	for i := range addresspool.MostAddresses + 100 {
 		services = append(services, balancer{namespace: "x", addresses: addresses(fmt.Sprintf("2001:db8::%x", i))})
 	}
 	pools := testPools(t)
 	a, b := ranks("alpha", []string{"alpha", "beta"}, pools, services), ranks("beta", []string{"alpha", "beta"}, pools, services)
 	for at := range a {
-		if _, same := b[at]; !same || len(a) != mostAddresses || len(b) != mostAddresses {
+		if _, same := b[at]; !same || len(a) != addresspool.MostAddresses || len(b) != addresspool.MostAddresses {
 			t.Fatalf("%d and %d addresses, %s is of both: %v", len(a), len(b), at, same)
 		}
 	}

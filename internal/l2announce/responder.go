@@ -15,10 +15,6 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// mostAddresses bounds how many addresses a node announces or stands by for. All
-// nodes leave out the same ones.
-const mostAddresses = 1024
-
 // checkPeriod is the interval at which the interfaces of the machine are looked at.
 const checkPeriod = 3 * time.Second
 

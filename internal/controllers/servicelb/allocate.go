@@ -22,21 +22,53 @@ const (
 	AddressesAnnotation = "coracle.io/loadBalancerIPs"
 	// PoolAnnotation is the name of a pool.
 	PoolAnnotation = "coracle.io/address-pool"
-	// SharingAnnotation is a key. Services with the same key may have one address, if
-	// no port is that of both, and traffic that may go to any node may do so for both
-	// of them, or both have the same pods.
+	// SharingAnnotation is a key. Services of a namespace with the same key may have one
+	// address, if no port is that of both, and traffic that may go to any node may do so
+	// for both of them, or both have the same pods.
 	SharingAnnotation = "coracle.io/allow-shared-ip"
 )
 
-// pooled reports whether a Service gets its addresses from pools: it asks for that,
-// or there is a pool that needs no asking. Otherwise it gets those of nodes, as
-// without pools.
-func pooled(s *v1.Service, pools addresspool.Pools) bool {
+// NodesAnnotation has the UID of a Service that keeps the addresses of nodes though a
+// pool is for it, also while no node serves it. A copy of the Service has another UID.
+const NodesAnnotation = "coracle.io/servicelb-nodes"
+
+// pooled reports whether a Service gets its addresses from pools: it asks for that, has
+// one of a pool that is for it, or there is a pool that needs no asking. Otherwise it
+// gets those of nodes, as without pools. One that has addresses of nodes, which clients
+// know, keeps them until it asks for others, though a pool might give it some: kept. What
+// is in a pool was not given as an address of a node.
+func pooled(s *v1.Service, held []netip.Addr, pools addresspool.Pools, others map[netip.Addr]string) (yes, kept bool) {
 	if len(pools) == 0 {
-		return false
+		return false, false
 	}
-	asks := s.Annotations[AddressesAnnotation] != "" || s.Annotations[PoolAnnotation] != "" || s.Spec.LoadBalancerIP != ""
-	return asks || slices.ContainsFunc(pools, func(p addresspool.Pool) bool { return p.AutoAssign && p.Admits(s.Namespace) })
+	if asks(s, pools) {
+		return true, false
+	}
+	offered := slices.ContainsFunc(pools, func(p addresspool.Pool) bool { return p.AutoAssign && p.Admits(s.Namespace) })
+	if isMarked(s) || slices.ContainsFunc(held, func(a netip.Addr) bool { return others[a] == ofNode && pools.Of(a) == nil }) {
+		return false, offered
+	}
+	has := slices.ContainsFunc(held, func(a netip.Addr) bool {
+		pool := pools.Of(a)
+		return pool != nil && pool.Admits(s.Namespace)
+	})
+	return offered || has, false
+}
+
+// asks reports whether a Service asks for addresses of pools. spec.loadBalancerIP does
+// if it is in one: without pools, it means nothing.
+func asks(s *v1.Service, pools addresspool.Pools) bool {
+	if s.Annotations[AddressesAnnotation] != "" || s.Annotations[PoolAnnotation] != "" {
+		return true
+	}
+	a, err := netip.ParseAddr(s.Spec.LoadBalancerIP)
+	return err == nil && pools.Of(a) != nil
+}
+
+// isMarked reports whether NodesAnnotation says that a Service keeps the addresses of
+// nodes.
+func isMarked(s *v1.Service) bool {
+	return s.UID != "" && s.Annotations[NodesAnnotation] == string(s.UID)
 }
 
 // allocate decides which addresses of pools each Service gets: those that it has, if
@@ -59,6 +91,7 @@ func allocate(services []service, pools addresspool.Pools, others map[netip.Addr
 			al.note(s.Service, a)
 		}
 	}
+	al.inUse = len(al.holders)
 	assignments := map[controller.Key]assignment{}
 	for _, s := range services {
 		assignments[controller.Key{Namespace: s.Namespace, Name: s.Name}] = al.assign(s)
@@ -73,6 +106,8 @@ type allocator struct {
 	// holders are the Services that have an address now, and keepers those that are to
 	// have it, the oldest first.
 	holders, keepers map[netip.Addr][]*v1.Service
+	// inUse is how many addresses have holders or keepers.
+	inUse int
 	// shared has the addresses of Services with a sharing key.
 	shared map[string][]netip.Addr
 	// next is the lowest address of a range that may be free, by the first one of the
@@ -91,6 +126,12 @@ func (al *allocator) note(s *v1.Service, a netip.Addr) {
 type wish struct {
 	pool      *addresspool.Pool // nil: any
 	addresses map[v1.IPFamily]netip.Addr
+}
+
+// fits reports whether a pool is one from which a Service of a namespace gets addresses
+// that it does not name.
+func (w wish) fits(pool *addresspool.Pool, namespace string) bool {
+	return pool == w.pool || w.pool == nil && pool.AutoAssign && pool.Admits(namespace)
 }
 
 // wishOf returns what a Service asks for, or why that cannot be.
@@ -137,6 +178,9 @@ func (al *allocator) assign(s service) assignment {
 	for _, family := range s.Spec.IPFamilies {
 		a, problem := al.choose(s, w, family)
 		if problem == "" {
+			if al.isFree(a) {
+				al.inUse++
+			}
 			out.addresses = append(out.addresses, a)
 			al.keepers[a] = append(al.keepers[a], s.Service)
 			al.note(s.Service, a)
@@ -159,19 +203,20 @@ func (al *allocator) choose(s service, w wish, family v1.IPFamily) (netip.Addr, 
 		}
 	}
 	if a, asked := w.addresses[family]; asked {
-		return a, cmp.Or(al.refusal(s.Service, w, a), al.takenBy(s.Service, a))
+		return a, cmp.Or(al.refusal(s.Service, w, a), al.takenBy(s.Service, a), al.bound(a))
 	}
 	for _, a := range al.shared[s.Annotations[SharingAnnotation]] {
-		if addresspool.FamilyOf(a) == family && al.refusal(s.Service, w, a) == "" && al.takenBy(s.Service, a) == "" {
+		pool := al.pools.Of(a)
+		if addresspool.FamilyOf(a) == family && pool != nil && w.fits(pool, s.Namespace) && al.refusal(s.Service, w, a) == "" && al.takenBy(s.Service, a) == "" {
 			return a, ""
 		}
 	}
 	var names []string
 	for i := range al.pools {
 		pool := &al.pools[i]
-		if pool == w.pool || w.pool == nil && pool.AutoAssign && pool.Admits(s.Namespace) {
+		if w.fits(pool, s.Namespace) {
 			if a := al.lowest(pool, family); a.IsValid() {
-				return a, al.refusal(s.Service, w, a)
+				return a, cmp.Or(al.refusal(s.Service, w, a), al.bound(a))
 			}
 			names = append(names, pool.Name)
 		}
@@ -183,7 +228,7 @@ func (al *allocator) choose(s service, w wish, family v1.IPFamily) (netip.Addr, 
 }
 
 // refusal returns why a Service may not have an address, whoever else has it; "" if
-// it may.
+// it may. A pool without AutoAssign leaves Services what they have of it.
 func (al *allocator) refusal(s *v1.Service, w wish, a netip.Addr) string {
 	pool, asked := al.pools.Of(a), w.addresses[addresspool.FamilyOf(a)]
 	switch {
@@ -195,8 +240,6 @@ func (al *allocator) refusal(s *v1.Service, w wish, a netip.Addr) string {
 		return fmt.Sprintf("%s is in the address pool %s, which is not for namespace %s", a, pool.Name, s.Namespace)
 	case w.pool != nil && pool.Name != w.pool.Name:
 		return fmt.Sprintf("%s is in the address pool %s, and the Service asks for %s", a, pool.Name, w.pool.Name)
-	case !asked.IsValid() && w.pool == nil && !pool.AutoAssign:
-		return fmt.Sprintf("%s is in the address pool %s, which is for Services that ask for it", a, pool.Name)
 	case al.others[a] != "":
 		return fmt.Sprintf("%s is %s", a, al.others[a])
 	}
@@ -230,11 +273,12 @@ func (al *allocator) conflict(s *v1.Service, with []*v1.Service) *v1.Service {
 	return nil
 }
 
-// share reports whether two Services may have one address: both ask for it, and one
-// node can serve both of them.
+// share reports whether two Services may have one address: both ask for it, one node
+// can serve both of them, and they are of one namespace. Otherwise who guesses the key
+// of a stranger could answer at other ports of the stranger's address.
 func share(a, b *v1.Service) bool {
 	key := a.Annotations[SharingAnnotation]
-	if key == "" || key != b.Annotations[SharingAnnotation] {
+	if key == "" || key != b.Annotations[SharingAnnotation] || a.Namespace != b.Namespace {
 		return false
 	}
 	if of := ports(a); slices.ContainsFunc(ports(b), func(p port) bool { return slices.Contains(of, p) }) {
@@ -243,11 +287,23 @@ func share(a, b *v1.Service) bool {
 	if !isLocal(a) && !isLocal(b) {
 		return true
 	}
-	return a.Namespace == b.Namespace && len(a.Spec.Selector) > 0 && equality.Semantic.DeepEqual(a.Spec.Selector, b.Spec.Selector)
+	return len(a.Spec.Selector) > 0 && equality.Semantic.DeepEqual(a.Spec.Selector, b.Spec.Selector)
 }
 
 func isLocal(s *v1.Service) bool {
 	return s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+}
+
+// isFree reports whether no Service has an address, or is to have it.
+func (al *allocator) isFree(a netip.Addr) bool { return len(al.keepers[a])+len(al.holders[a]) == 0 }
+
+// bound returns why an address cannot be one more in use; "" if it can. Who has one
+// keeps it, so that nobody loses the announcement of an address by those of others.
+func (al *allocator) bound(a netip.Addr) string {
+	if !al.isFree(a) || al.inUse < addresspool.MostAddresses {
+		return ""
+	}
+	return fmt.Sprintf("%d addresses are in use, and nodes announce no more", al.inUse)
 }
 
 // lowest returns the lowest free address of a pool in a family, of the first range
@@ -261,7 +317,7 @@ func (al *allocator) lowest(pool *addresspool.Pool, family v1.IPFamily) netip.Ad
 		if !begun {
 			a = r.From
 		}
-		for r.Contains(a) && (pool.Avoids(a) || al.others[a] != "" || len(al.keepers[a])+len(al.holders[a]) > 0) {
+		for r.Contains(a) && (pool.Avoids(a) || al.others[a] != "" || !al.isFree(a)) {
 			a = a.Next()
 		}
 		al.next[r.From] = a
@@ -277,7 +333,7 @@ func (al *allocator) lowest(pool *addresspool.Pool, family v1.IPFamily) netip.Ad
 func (al *allocator) released(s service, w wish, kept []netip.Addr) []string {
 	var lines []string
 	for _, a := range s.held {
-		if slices.Contains(kept, a) || al.others[a] == ofNode {
+		if slices.Contains(kept, a) || al.others[a] == ofNode && al.pools.Of(a) == nil {
 			continue
 		}
 		line := al.refusal(s.Service, w, a)

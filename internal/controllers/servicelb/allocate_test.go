@@ -111,7 +111,7 @@ func TestAllocate(t *testing.T) {
 		"what it has":       {[]service{holding(web(80), "192.0.2.12")}, nil, map[string]string{"x/web": "192.0.2.12"}},
 		"the next, by age":  {[]service{holding(balancerService("x", "young", 1, 80)), holding(balancerService("x", "old", 9, 80))}, nil, map[string]string{"x/old": "192.0.2.10", "x/young": "192.0.2.11"}},
 		"the next pool":     {[]service{holding(web(80))}, map[string]string{"192.0.2.10": ofNode, "192.0.2.11": ofNode, "192.0.2.12": "that of a Service without pools"}, map[string]string{"x/web": "198.51.100.1"}},
-		"of a node":         {[]service{holding(web(80), "192.0.2.10")}, map[string]string{"192.0.2.10": ofNode}, map[string]string{"x/web": "192.0.2.11"}},
+		"of a node":         {[]service{holding(web(80), "192.0.2.10")}, map[string]string{"192.0.2.10": ofNode}, map[string]string{"x/web": "192.0.2.11 -192.0.2.10 is an address of a node"}},
 		"from nodes":        {[]service{holding(web(80), "192.168.7.1")}, map[string]string{"192.168.7.1": ofNode}, map[string]string{"x/web": "192.0.2.10"}},
 		"from a lost pool":  {[]service{holding(web(80), "192.0.9.9")}, nil, map[string]string{"x/web": "192.0.2.10 -192.0.9.9 is in no address pool"}},
 		"all that is there": {[]service{holding(dual(web(80)), "192.0.2.12"), holding(balancerService("x", "other", 9, 80), "192.0.2.10")}, nil, map[string]string{"x/web": "192.0.2.12, 2001:db8::10", "x/other": "192.0.2.10"}},
@@ -136,7 +136,7 @@ func TestAllocate(t *testing.T) {
 		"pool of others":       {[]service{holding(with(web(80), "address-pool=y"))}, nil, map[string]string{"x/web": " !203.0.113.16 is in the address pool y, which is not for namespace x"}},
 		"pool of one family":   {[]service{holding(with(dual(web(80)), "address-pool=a"))}, nil, map[string]string{"x/web": "192.0.2.10 !no IPv6 address is free in the pools a"}},
 		"one family is enough": {[]service{holding(policy(with(dual(web(80)), "address-pool=a"), v1.IPFamilyPolicyPreferDualStack))}, nil, map[string]string{"x/web": "192.0.2.10"}},
-		"does not ask anymore": {[]service{holding(web(80), "203.0.113.1")}, nil, map[string]string{"x/web": "192.0.2.10 -203.0.113.1 is in the address pool wish, which is for Services that ask for it"}},
+		"does not ask anymore": {[]service{holding(web(80), "203.0.113.1")}, nil, map[string]string{"x/web": "203.0.113.1"}},
 	} {
 		c.check(t, name)
 	}
@@ -145,7 +145,10 @@ func TestAllocate(t *testing.T) {
 func TestAllocateSharedAddresses(t *testing.T) {
 	web := func(ports ...int32) *v1.Service { return balancerService("x", "web", 5, ports...) }
 	for name, c := range map[string]allocation{
-		"shared":                  {[]service{holding(with(web(80), "allow-shared-ip=k")), holding(with(balancerService("y", "api", 1, 81), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "y/api": "192.0.2.10"}},
+		"shared":                  {[]service{holding(with(web(80), "allow-shared-ip=k")), holding(with(balancerService("x", "api", 1, 81), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "x/api": "192.0.2.10"}},
+		"a stranger's key":        {[]service{holding(with(web(80), "allow-shared-ip=k"), "192.0.2.10"), holding(with(balancerService("y", "api", 9, 81), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "y/api": "192.0.2.11"}},
+		"a stranger's address":    {[]service{holding(with(web(80), "allow-shared-ip=k"), "192.0.2.10"), holding(asking(with(balancerService("y", "api", 9, 81), "allow-shared-ip=k"), "192.0.2.10"))}, nil, map[string]string{"x/web": "192.0.2.10", "y/api": " !192.0.2.10 is that of a Service in another namespace"}},
+		"not one to ask for":      {[]service{holding(asking(with(web(80), "allow-shared-ip=k"), "203.0.113.7"), "203.0.113.7"), holding(with(balancerService("x", "api", 1, 81), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "203.0.113.7", "x/api": "192.0.2.10"}},
 		"shared by protocol":      {[]service{holding(with(web(53), "allow-shared-ip=k")), holding(with(udp(balancerService("x", "udp", 1, 53)), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "x/udp": "192.0.2.10"}},
 		"shared and asked for":    {[]service{holding(asking(with(web(80), "allow-shared-ip=k"), "192.0.2.12")), holding(asking(with(balancerService("x", "api", 1, 81), "allow-shared-ip=k"), "192.0.2.12"))}, nil, map[string]string{"x/web": "192.0.2.12", "x/api": "192.0.2.12"}},
 		"shared with one younger": {[]service{holding(with(web(80), "allow-shared-ip=k")), holding(with(balancerService("x", "api", 1, 81), "allow-shared-ip=k"), "192.0.2.11")}, nil, map[string]string{"x/web": "192.0.2.11", "x/api": "192.0.2.11"}},
@@ -185,23 +188,61 @@ func TestAllocateUntilNoneIsLeft(t *testing.T) {
 	}
 }
 
+// TestAllocateIsBounded checks that Services get no more addresses than nodes announce,
+// and that those who have one keep it.
+func TestAllocateIsBounded(t *testing.T) {
+	pools := parsePools(t, map[string]string{"a": `addresses: ["2001:db8::/64"]`})
+	var services []service
+	for i := range addresspool.MostAddresses - 1 {
+		services = append(services, holding(ipv6(balancerService("x", fmt.Sprint("s", i), 1, 80)), fmt.Sprintf("2001:db8::1:%x", i)))
+	}
+	last, asks := holding(ipv6(balancerService("y", "last", 8, 80))), holding(asking(ipv6(balancerService("y", "asks", 7, 80)), "2001:db8::7"))
+	shares := holding(with(ipv6(balancerService("y", "shares", 6, 81)), "allow-shared-ip=k"))
+	with(last.Service, "allow-shared-ip=k")
+	got := allocate(append(services, last, asks, shares), pools, nil)
+	for name, want := range map[string]string{"last": "2001:db8::", "asks": "1024 addresses are in use, and nodes announce no more", "shares": "2001:db8::"} {
+		if a := got[controller.Key{Namespace: "y", Name: name}]; a.String()+a.problem != want {
+			t.Errorf("%s: %s%s, want %s", name, a, a.problem, want)
+		}
+	}
+	for _, s := range services {
+		if a := got[controller.Key{Namespace: "x", Name: s.Name}]; !slices.Equal(a.addresses, s.held) {
+			t.Errorf("%s: %s, want %s", s.Name, a, s.held)
+		}
+	}
+}
+
 func TestPooled(t *testing.T) {
 	pools := parsePools(t, map[string]string{"a": "{addresses: [192.0.2.1], namespaces: [x]}", "b": "{addresses: [192.0.2.2], autoAssign: false}"})
 	in, elsewhere := balancerService("x", "web", 1, 80), balancerService("y", "web", 1, 80)
+	marked, copied := with(balancerService("x", "web", 1, 80), "servicelb-nodes=u"), with(balancerService("x", "web", 1, 80), "servicelb-nodes=of-another")
+	marked.UID, copied.UID = "u", "v"
+	const ofA, ofB = "192.0.2.1", "192.0.2.2"
+	others := map[netip.Addr]string{netip.MustParseAddr("203.0.113.1"): ofNode, netip.MustParseAddr(ofA): ofNode, netip.MustParseAddr("203.0.113.2"): "that of a Service without pools"}
 	for name, c := range map[string]struct {
-		service *v1.Service
-		pools   addresspool.Pools
-		want    bool
+		service    service
+		pools      addresspool.Pools
+		want, kept bool
 	}{
-		"no pools":            {asking(balancerService("x", "web", 1, 80), "192.0.2.1"), nil, false},
-		"a pool for all":      {in, pools, true},
-		"none for it":         {elsewhere, pools, false},
-		"asks for a pool":     {with(balancerService("y", "web", 1, 80), "address-pool=b"), pools, true},
-		"asks for an address": {with(balancerService("y", "web", 1, 80), "loadBalancerIPs=192.0.2.2"), pools, true},
-		"asks as before":      {asking(balancerService("y", "web", 1, 80), "192.0.2.2"), pools, true},
+		"no pools":                {holding(asking(balancerService("x", "web", 1, 80), ofA)), nil, false, false},
+		"a pool for all":          {holding(in), pools, true, false},
+		"none for it":             {holding(elsewhere), pools, false, false},
+		"asks for a pool":         {holding(with(balancerService("y", "web", 1, 80), "address-pool=b")), pools, true, false},
+		"asks for an address":     {holding(with(balancerService("y", "web", 1, 80), "loadBalancerIPs="+ofB)), pools, true, false},
+		"asks as before":          {holding(asking(balancerService("y", "web", 1, 80), ofB)), pools, true, false},
+		"asked for a node's":      {holding(asking(balancerService("x", "web", 1, 80), "203.0.113.1"), "203.0.113.1"), pools, false, true},
+		"has that of a node":      {holding(in, "203.0.113.1"), pools, false, true},
+		"has it, and no pool":     {holding(elsewhere, "203.0.113.1"), pools, false, false},
+		"has it and asks":         {holding(with(balancerService("x", "web", 1, 80), "address-pool=a"), "203.0.113.1"), pools, true, false},
+		"had that of a node":      {holding(marked), pools, false, true},
+		"of which it is a copy":   {holding(copied), pools, true, false},
+		"has what it asked for":   {holding(elsewhere, ofB), pools, true, false},
+		"has what is not for it":  {holding(elsewhere, ofA), pools, false, false},
+		"has that of no node":     {holding(in, "203.0.113.2"), pools, true, false},
+		"has what a node has now": {holding(in, ofA), pools, true, false},
 	} {
-		if got := pooled(c.service, c.pools); got != c.want {
-			t.Errorf("%s: %v", name, got)
+		if got, kept := pooled(c.service.Service, c.service.held, c.pools, others); got != c.want || kept != c.kept {
+			t.Errorf("%s: %v, keeps the addresses of nodes: %v; want %v, %v", name, got, kept, c.want, c.kept)
 		}
 	}
 }

@@ -38,6 +38,8 @@ type service struct {
 	local map[string]bool
 	// held are the addresses that a Service of pools has.
 	held []netip.Addr
+	// kept says that a Service keeps the addresses of nodes though a pool is for it.
+	kept bool
 }
 
 // assignment holds the addresses that a Service gets, or the reason why it gets
@@ -49,6 +51,7 @@ type assignment struct {
 	// loses some of those that it had.
 	pooled   bool
 	released []string
+	kept     bool // as of service
 }
 
 // plan decides which addresses each Service gets: those of all nodes on which none
@@ -64,7 +67,7 @@ func plan(services []service, nodes []node, nodePorts map[port]*v1.Service, rese
 	}
 	assignments := map[controller.Key]assignment{}
 	for _, s := range services {
-		var a assignment
+		a := assignment{kept: s.kept}
 		for _, n := range nodes {
 			addresses := n.in(s.Spec.IPFamilies)
 			if len(addresses) == 0 || s.local != nil && !s.local[n.name] {

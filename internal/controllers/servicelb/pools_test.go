@@ -5,12 +5,13 @@ import (
 	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/addresspool"
 )
 
-// configure replaces the pools.
+// configure replaces the pools, and waits until the controller has no more work.
 func (s scene) configure(pools map[string]string) {
 	s.Helper()
 	configs := s.Fake.CoreV1().ConfigMaps(addresspool.Namespace)
@@ -27,16 +28,15 @@ func (s scene) configure(pools map[string]string) {
 	if err != nil {
 		s.Fatal(err)
 	}
+	synctest.Wait()
 }
 
 // TestPoolsWhileTheClusterRuns checks what Services get while pools come, change and
 // go.
 func TestPoolsWhileTheClusterRuns(t *testing.T) {
 	run(t, func(s scene) {
-		s.create(balancerService("x", "web", 9, 80))
-		s.expect("web", "192.0.2.1", "192.0.2.2")
-		s.DrainEvents()
 		s.configure(map[string]string{"office": "addresses: [198.51.100.1]"})
+		s.create(balancerService("x", "web", 9, 80))
 		s.expect("web", "198.51.100.1")
 		s.expectEvents("Normal IPAllocated Allocated 198.51.100.1")
 		s.create(balancerService("x", "api", 1, 80))
@@ -45,6 +45,10 @@ func TestPoolsWhileTheClusterRuns(t *testing.T) {
 		s.configure(map[string]string{"office": "addresses: [198.51.100.1-198.51.100.3]"})
 		s.expect("api", "198.51.100.2")
 		s.expectEvents("Normal IPAllocated Allocated 198.51.100.2")
+		// A pool that no longer gives addresses by itself leaves Services theirs.
+		s.configure(map[string]string{"office": "{addresses: [198.51.100.1-198.51.100.3], autoAssign: false}"})
+		s.expect("web", "198.51.100.1")
+		s.expect("api", "198.51.100.2")
 		// A pool with an error changes nothing.
 		s.configure(map[string]string{"office": "addresses: [10.0.0.0/8]"})
 		s.expect("web", "198.51.100.1")
@@ -68,6 +72,84 @@ func TestPoolsWhileTheClusterRuns(t *testing.T) {
 		}
 		s.configure(nil)
 		s.expect("web", "192.0.2.1", "192.0.2.2")
+	})
+}
+
+// TestServicesKeepTheAddressesOfNodes checks that a Service that has addresses of nodes
+// when a pool comes keeps them, also while no node serves it, until it asks for others.
+func TestServicesKeepTheAddressesOfNodes(t *testing.T) {
+	run(t, func(s scene) {
+		endpoints := s.Fake.DiscoveryV1().EndpointSlices("x")
+		serve := func() {
+			slice := &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "local-1", Labels: map[string]string{discoveryv1.LabelServiceName: "local"}},
+				Endpoints:  []discoveryv1.Endpoint{{NodeName: new("b")}},
+			}
+			if _, err := endpoints.Create(s.Context(), slice, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		annotations := func(name string) map[string]string {
+			service, err := s.Fake.CoreV1().Services("x").Get(s.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return service.Annotations
+		}
+		serve()
+		s.create(balancerService("x", "web", 9, 80))
+		s.create(local(balancerService("x", "local", 8, 81), "local"))
+		s.expect("web", "192.0.2.1", "192.0.2.2")
+		s.expect("local", "192.0.2.2")
+		s.DrainEvents()
+		s.configure(map[string]string{"office": "addresses: [198.51.100.1-198.51.100.9]"})
+		s.expect("web", "192.0.2.1", "192.0.2.2")
+		s.expect("local", "192.0.2.2")
+		const kept = "Normal AddressesKept Keeps the addresses of nodes: with the annotation coracle.io/address-pool, it gets those of an address pool"
+		s.expectEvents(kept, kept)
+		if err := endpoints.Delete(s.Context(), "local-1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.expect("local")
+		serve()
+		s.expect("local", "192.0.2.2")
+		s.create(balancerService("x", "new", 1, 80))
+		s.expect("new", "198.51.100.1")
+		s.update("local", func(service *v1.Service) { service.Annotations[PoolAnnotation] = "office" })
+		s.expect("local", "198.51.100.2")
+		s.update("local", func(service *v1.Service) { delete(service.Annotations, PoolAnnotation) })
+		s.expect("local", "198.51.100.2")
+		if got := annotations("local"); len(got) != 1 {
+			t.Errorf("annotations %v of a Service that has an address of a pool", got)
+		}
+		s.update("web", func(service *v1.Service) { service.Spec.Type = v1.ServiceTypeClusterIP })
+		s.expect("web")
+		if got := annotations("web"); len(got) > 0 {
+			t.Errorf("annotations %v of a Service of another type", got)
+		}
+		s.update("web", func(service *v1.Service) { service.Spec.Type = v1.ServiceTypeLoadBalancer })
+		s.expect("web", "198.51.100.3")
+	})
+}
+
+// TestNodeTakesTheAddressOfAService checks that a Service gets another address when a
+// node has its own, also if that is not one at which clients outside reach the node.
+func TestNodeTakesTheAddressOfAService(t *testing.T) {
+	run(t, func(s scene) {
+		nodeAt := func(internal string) {
+			node := machine("a", v1.ConditionTrue, v1.NodeAddress{Type: v1.NodeExternalIP, Address: "203.0.113.1"}, v1.NodeAddress{Type: v1.NodeInternalIP, Address: internal})
+			if _, err := s.Fake.CoreV1().Nodes().UpdateStatus(s.Context(), node, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nodeAt("192.0.2.1")
+		s.configure(map[string]string{"office": "addresses: [198.51.100.1-198.51.100.9]"})
+		s.create(balancerService("x", "web", 9, 80))
+		s.expect("web", "198.51.100.1")
+		s.DrainEvents()
+		nodeAt("198.51.100.1")
+		s.expect("web", "198.51.100.2")
+		s.expectEvents("Warning IPReleased The Service loses an address: 198.51.100.1 is an address of a node", "Normal IPAllocated Allocated 198.51.100.2")
 	})
 }
 
@@ -141,7 +223,6 @@ func TestAddressesStayOverRestarts(t *testing.T) {
 			return service
 		}
 		s.configure(map[string]string{"office": "addresses: [198.51.100.5-198.51.100.9]"})
-		synctest.Wait()
 		for _, service := range []*v1.Service{held("one", 9, "198.51.100.5"), held("two", 5, "198.51.100.7"), held("three", 3, "198.51.100.7")} {
 			s.create(service)
 		}

@@ -187,8 +187,8 @@ func balanced(s *v1.Service) bool {
 }
 
 // abandoned reports whether a Service was of type LoadBalancer and still has
-// Annotation, with its addresses or without any, or has addresses that are all
-// those of nodes. The API server takes the addresses away with the type.
+// Annotation, with its addresses or without any, or NodesAnnotation, or has addresses
+// that are all those of nodes. The API server takes the addresses away with the type.
 func abandoned(s *v1.Service, nodes []*v1.Node) bool {
 	if s.Spec.Type == v1.ServiceTypeLoadBalancer {
 		return false
@@ -199,7 +199,7 @@ func abandoned(s *v1.Service, nodes []*v1.Node) bool {
 	}
 	given := s.Annotations[Annotation]
 	if len(addresses) == 0 || given != "" && given == strings.Join(addresses, separator) {
-		return given != ""
+		return given != "" || s.Annotations[NodesAnnotation] != ""
 	}
 	return !slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(ingress v1.LoadBalancerIngress) bool {
 		return !slices.ContainsFunc(nodes, func(n *v1.Node) bool {
@@ -224,7 +224,8 @@ func changed(old, new *v1.Node) bool {
 		return true
 	}
 	none := func(string) map[port]bool { return nil }
-	return !reflect.DeepEqual(usable([]*v1.Node{old}, none), usable([]*v1.Node{new}, none)) || nodestatus.Ready(old) != nodestatus.Ready(new)
+	return !maps.Equal(addressesOf([]*v1.Node{old}), addressesOf([]*v1.Node{new})) ||
+		!reflect.DeepEqual(usable([]*v1.Node{old}, none), usable([]*v1.Node{new}, none)) || nodestatus.Ready(old) != nodestatus.Ready(new)
 }
 
 func (b *balancer) sync(ctx context.Context) error {
@@ -249,16 +250,20 @@ func (b *balancer) sync(ctx context.Context) error {
 				nodePorts[p] = s
 			}
 		}
-		if balanced(s) && pooled(s, pools) {
-			ofPools = append(ofPools, service{Service: s, held: b.held(s)})
-			continue
+		held, kept := b.held(s), false
+		if balanced(s) {
+			var yes bool
+			if yes, kept = pooled(s, held, pools, others); yes {
+				ofPools = append(ofPools, service{Service: s, held: held})
+				continue
+			}
 		}
-		for _, a := range addresspool.Ingress(s) {
+		for _, a := range held {
 			others[a] = cmp.Or(others[a], "that of a Service without pools")
 		}
 		switch {
 		case balanced(s):
-			onNodes = append(onNodes, service{Service: s, local: b.local(s)})
+			onNodes = append(onNodes, service{Service: s, local: b.local(s), kept: kept})
 		case abandoned(s, nodes):
 			errs = append(errs, b.release(ctx, s))
 		}
@@ -353,16 +358,21 @@ func (b *balancer) local(s *v1.Service) map[string]bool {
 
 // assign writes the addresses of a Service if it has others.
 func (b *balancer) assign(ctx context.Context, s *v1.Service, a assignment) error {
-	want, addresses := a.ingress(), a.String()
-	if equality.Semantic.DeepEqual(s.Status.LoadBalancer.Ingress, want) && s.Annotations[Annotation] == addresses {
+	want, addresses, mark := a.ingress(), a.String(), ""
+	if a.kept {
+		mark = string(s.UID)
+	}
+	if equality.Semantic.DeepEqual(s.Status.LoadBalancer.Ingress, want) && s.Annotations[Annotation] == addresses && s.Annotations[NodesAnnotation] == mark {
 		return nil
 	}
 	if w := b.written[s.UID]; w.done && w.to == s.ResourceVersion && slices.Equal(w.addresses, a.addresses) {
 		return nil
 	}
-	annotations := map[string]any{Annotation: addresses}
-	if addresses == "" {
-		annotations[Annotation] = nil
+	annotations := map[string]any{Annotation: addresses, NodesAnnotation: mark}
+	for name, value := range annotations {
+		if value == "" {
+			annotations[name] = nil // which removes it
+		}
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": s.UID, "resourceVersion": s.ResourceVersion, "annotations": annotations},
@@ -396,6 +406,9 @@ func (b *balancer) report(s *v1.Service, a assignment) string {
 	text := a.String()
 	if a.problem != "" {
 		text = a.problem
+	}
+	if a.kept && !isMarked(s) {
+		b.env.Events.Eventf(s, v1.EventTypeNormal, "AddressesKept", "Keeps the addresses of nodes: with the annotation %s, it gets those of an address pool", PoolAnnotation)
 	}
 	before, known := b.reported[s.UID]
 	switch {
