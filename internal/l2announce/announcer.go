@@ -64,7 +64,7 @@ func (a *Announcer) run(ctx context.Context) error {
 	if err := a.follow(ctx); err != nil {
 		return err
 	}
-	r := &responder{wanted: a.state.wanted, changed: a.state.changed, own: a.config.Own, took: a.took}
+	r := &responder{wanted: a.state.wanted, changed: a.state.changed, own: a.config.Own, took: a.took, ceded: a.ceded}
 	r.run(ctx)
 	return nil
 }
@@ -149,6 +149,15 @@ func (a *Announcer) watch(ctx context.Context) error {
 func (a *Announcer) took(address netip.Addr) {
 	for _, service := range a.state.with(address) {
 		a.config.Events.Eventf(service, v1.EventTypeNormal, "AddressAnnounced", "Node %s answers for %s", a.config.NodeName, address)
+	}
+}
+
+// ceded records that this node leaves an address to a machine that insists on it: one
+// with a fixed address, of another cluster with the same pool, or a node that does not
+// hear from the API server.
+func (a *Announcer) ceded(address netip.Addr, to hardware) {
+	for _, service := range a.state.with(address) {
+		a.config.Events.Eventf(service, v1.EventTypeWarning, "AddressConflict", "Machine %s claims %s, too: node %s leaves it", to, address, a.config.NodeName)
 	}
 }
 

@@ -69,6 +69,10 @@ func TestAnnouncerFollowsThePools(t *testing.T) {
 		if got := <-events.Events; got != "Normal AddressAnnounced Node alpha answers for 192.0.2.1" {
 			t.Error(got)
 		}
+		a.ceded(netip.MustParseAddr("192.0.2.1"), hardware{2, 0, 0, 0, 0, 9})
+		if got := <-events.Events; got != "Warning AddressConflict Machine 02:00:00:00:00:09 claims 192.0.2.1, too: node alpha leaves it" {
+			t.Error(got)
+		}
 		sources["configmaps"].Modify(pools("addresses: [10.0.0.0/8]"))
 		expect("with an error", 1, 1)
 		sources["configmaps"].Modify(pools("addresses: [192.0.2.2]"))

@@ -2,6 +2,7 @@ package l2announce
 
 import (
 	"bytes"
+	"net"
 	"time"
 )
 
@@ -9,6 +10,9 @@ import (
 type hardware [6]byte
 
 func (h hardware) isZero() bool { return h == hardware{} }
+
+// String returns the address with colons.
+func (h hardware) String() string { return net.HardwareAddr(h[:]).String() }
 
 // compare orders hardware addresses.
 func (h hardware) compare(o hardware) int { return bytes.Compare(h[:], o[:]) }
@@ -18,8 +22,9 @@ const (
 	// time between two announcements of a holder.
 	probeInterval = 500 * time.Millisecond
 	// patience is how long the first standby waits for an answer, and lastPatience
-	// what the last one of many waits for, nearly. Two questions are in it.
-	patience, lastPatience = time.Second, 1750 * time.Millisecond
+	// what the last one of many waits for, nearly. Two questions and the time of an answer
+	// are in it, so that one packet that is lost moves no address.
+	patience, lastPatience = 1250 * time.Millisecond, 1750 * time.Millisecond
 	// takeoverAnnouncements are those of a new holder: the first one may be lost. Then
 	// it announces the address once in each refreshInterval, so that two holders that
 	// have not heard each other do.

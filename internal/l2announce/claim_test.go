@@ -26,7 +26,8 @@ type member struct {
 	claim *claim
 	rank  int
 	alive bool
-	sent  int
+	sent  int // packets
+	took  int // how often it took the address because nobody answered
 }
 
 func newWire(t *testing.T, ranks ...int) *wire {
@@ -65,6 +66,9 @@ func (w *wire) run(d time.Duration) {
 				continue
 			}
 			do := m.claim.step(w.now)
+			if do.took {
+				m.took++
+			}
 			if do.announce || do.probe {
 				m.sent++
 			}
@@ -134,6 +138,22 @@ func TestTakeover(t *testing.T) {
 		w.run(time.Second)
 		if first := slices.Index(c.ranks, 0); first >= 0 {
 			w.expect(name+", when the first one is back", first)
+		}
+	}
+}
+
+// TestOneLostPacketMovesNothing checks that no standby takes the address because it has
+// no answer to one question.
+func TestOneLostPacketMovesNothing(t *testing.T) {
+	for start := range 100 { // at all times between two questions
+		w := newWire(t, 0, 1, 2)
+		w.run(10*time.Second + time.Duration(start)*5*time.Millisecond)
+		w.loss = 1
+		w.run(probeInterval) // in which each standby asks once
+		w.loss = 0
+		w.run(20 * time.Second)
+		if one, two := w.nodes[1].took, w.nodes[2].took; one+two > 0 {
+			t.Errorf("from %d ms on: the standbys took the address %d and %d times", start*5, one, two)
 		}
 	}
 }

@@ -220,8 +220,9 @@ func networkOrder(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// mostBytes is more than the largest packet that this package understands.
-const mostBytes = 512
+// mostBytes is more than neighbour discovery needs. A longer packet is cut off, and so
+// has a wrong length.
+const mostBytes = 2048
 
 // read passes on what arrives until the socket is closed. While nobody takes it, the
 // kernel drops what does not fit into the socket's buffer.

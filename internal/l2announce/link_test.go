@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,8 +60,9 @@ type computer struct {
 	ns   netns.NsHandle
 	port string // of the bridge
 	own  []netip.Addr
-	// order has the ranks of its responder.
+	// order has the ranks of its responder, which has left ceded addresses to others.
 	order *order
+	ceded atomic.Int64
 }
 
 // attach adds a machine with the last part of its addresses.
@@ -189,7 +191,7 @@ func (o *order) set(rank int, list ...netip.Addr) {
 // the test ends.
 func (c *computer) announce() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &responder{wanted: c.order.wanted, changed: c.order.changed, own: c.own, took: func(netip.Addr) {}}
+	r := &responder{wanted: c.order.wanted, changed: c.order.changed, own: c.own, took: func(netip.Addr) {}, ceded: func(netip.Addr, hardware) { c.ceded.Add(1) }}
 	var running sync.WaitGroup
 	running.Go(func() {
 		netnstest.Do(c.T, c.ns, func() error {
@@ -291,6 +293,28 @@ func TestAnnouncements(t *testing.T) {
 	b.order.set(0)
 	for _, none := range append(addresses("192.0.2.101"), service[0]) { // nobody answers for them
 		controllertest.Eventually(t, func() string { return client.refused(none) }, "")
+	}
+}
+
+// TestTwoClusters checks that of two nodes that both believe to be the first one, as the
+// nodes of two clusters with the same pool do, one leaves the addresses to the other.
+func TestTwoClusters(t *testing.T) {
+	l := newLAN(t)
+	client, a, b := l.attach(9), l.attach(1), l.attach(2)
+	service := addresses("192.0.2.100", "2001:db8::100")
+	for name, node := range map[string]*computer{"a": a, "b": b} {
+		node.serve(name, service...)
+		node.order.set(0, service...)
+		node.announce()
+	}
+	holder, other, name := a, b, "a"
+	if a.hardware() > b.hardware() {
+		holder, other, name = b, a, "b"
+	}
+	controllertest.Eventually(t, other.ceded.Load, int64(len(service)))
+	client.expect("decided", name, holder, service...)
+	if n := holder.ceded.Load(); n > 0 {
+		t.Errorf("the other one left %d addresses, too", n)
 	}
 }
 

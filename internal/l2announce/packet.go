@@ -95,12 +95,16 @@ func multicast(a netip.Addr) hardware {
 }
 
 // parseNeighbour parses an IPv6 packet that an interface with the hardware address
-// from has sent. Its checksum is not verified: the link does.
+// from has sent. Padding of the link may follow it.
 func parseNeighbour(b []byte, from hardware) (p packet, ok bool) {
 	if len(b) < ipv6Size+neighbourSize || b[0]>>4 != 6 || b[6] != unix.IPPROTO_ICMPV6 || b[7] != neighbourHops || b[ipv6Size+1] != 0 {
 		return p, false
 	}
-	source, target := netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[48:64]))
+	source, destination, target := netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40])), netip.AddrFrom16([16]byte(b[48:64]))
+	size := int(binary.BigEndian.Uint16(b[4:]))
+	if size < neighbourSize || size%8 != 0 || size > len(b)-ipv6Size || checksum(source, destination, b[ipv6Size:ipv6Size+size]) != 0 {
+		return p, false
+	}
 	p.from = from
 	switch b[ipv6Size] {
 	case solicitation:
@@ -127,8 +131,8 @@ func neighbour(kind, flags byte, source, destination, target netip.Addr, options
 	return append(b, body...)
 }
 
-// checksum returns the checksum of an ICMPv6 message (RFC 4443), whose own field is
-// zero and whose length is even.
+// checksum returns the checksum of an ICMPv6 message (RFC 4443) of an even length, whose
+// own field is zero. If the field has the right checksum, it returns 0.
 func checksum(source, destination netip.Addr, body []byte) uint16 {
 	sum := uint32(len(body)) + unix.IPPROTO_ICMPV6
 	for _, part := range [][]byte{source.AsSlice(), destination.AsSlice(), body} {

@@ -93,6 +93,10 @@ func TestParse(t *testing.T) {
 		"another code":         {replaced(question, 41, 1), packet{}, false},
 		"for many":             {replaced(question, 48, 0xff), packet{}, false},
 		"cut off":              {question[:63], packet{}, false},
+		"without its option":   {question[:64], packet{}, false},
+		"with padding":         {append(bytes.Clone(question), 0, 0), packet{from: client, asks: v6, asker: from6}, true},
+		"of an odd length":     {replaced(append(bytes.Clone(question), 0, 0), 5, 33), packet{}, false},
+		"a wrong checksum":     {replaced(question, 63, 1), packet{}, false},
 	} {
 		got, ok := parseNeighbour(c.data, client)
 		if strings.Contains(name, "ARP") || len(c.data) < 50 {

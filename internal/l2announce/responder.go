@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -31,8 +30,10 @@ type responder struct {
 	changed <-chan struct{}
 	// own are the addresses by which other machines reach this node.
 	own []netip.Addr
-	// took is called when this node begins to answer for an address.
-	took func(netip.Addr)
+	// took is called when this node begins to answer for an address, and ceded when it
+	// leaves one, though it is the first in the order, to a machine that insists on it.
+	took  func(netip.Addr)
+	ceded func(netip.Addr, hardware)
 
 	latest  map[netip.Addr]int // what wanted has returned last
 	arrived chan arrival
@@ -231,7 +232,10 @@ func (r *responder) act(ctx context.Context, at place, c *claim, do action) {
 		log.Info("Nobody answers for an address of a Service: this node takes it", "address", at.address, "interface", r.links[at.index].name)
 		r.took(at.address)
 	case do.left:
-		log.Info("Another machine answers for an address of a Service: this node leaves it", "address", at.address, "interface", r.links[at.index].name, "machine", fmt.Sprintf("%x", c.holder))
+		log.Info("Another machine answers for an address of a Service: this node leaves it", "address", at.address, "interface", r.links[at.index].name, "machine", c.holder)
+		if c.ceded {
+			r.ceded(at.address, c.holder)
+		}
 	}
 	if do.announce {
 		r.send(ctx, at, announcement(at.address, c.own)...)
