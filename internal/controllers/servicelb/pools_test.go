@@ -7,8 +7,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/addresspool"
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
 
 // configure replaces the pools, and waits until the controller has no more work.
@@ -150,6 +153,25 @@ func TestNodeTakesTheAddressOfAService(t *testing.T) {
 		nodeAt("198.51.100.1")
 		s.expect("web", "198.51.100.2")
 		s.expectEvents("Warning IPReleased The Service loses an address: 198.51.100.1 is an address of a node", "Normal IPAllocated Allocated 198.51.100.2")
+	})
+}
+
+// TestPoolsBeforeTheirServices checks that a Service gets an address of a pool that was
+// there before it, though the informer has not heard of the pool yet.
+func TestPoolsBeforeTheirServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scene{t, controllertest.New(t, machine("a", v1.ConditionTrue, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "192.0.2.1"}))}
+		s.Fake.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
+			return true, watch.NewFake(), nil // and it never does
+		})
+		s.Cluster.Run(Descriptor(&Options{NodeAddresses: true}))
+		synctest.Wait()
+		s.create(balancerService("x", "old", 9, 80))
+		s.expect("old", "192.0.2.1")
+		s.configure(map[string]string{"office": "addresses: [198.51.100.1-198.51.100.2]"})
+		s.create(balancerService("x", "web", 8, 81))
+		s.expect("web", "198.51.100.1")
+		s.expect("old", "192.0.2.1")
 	})
 }
 

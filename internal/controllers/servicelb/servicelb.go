@@ -113,9 +113,10 @@ func newController(env *controller.Env, o *Options) (controller.Controller, erro
 	b := &balancer{
 		env: env, kube: env.Client.Kubernetes, services: core.Services().Lister(), nodes: core.Nodes().Lister(),
 		pods: core.Pods().Informer(), endpoints: env.Client.Informers.Discovery().V1().EndpointSlices().Informer(),
-		options: o, pools: &pools{configs: core.ConfigMaps().Lister(), ranges: o.Ranges, events: env.Events},
+		options: o, pools: &pools{kube: env.Client.Kubernetes, ranges: o.Ranges, events: env.Events},
 		reported: map[types.UID]string{}, written: map[types.UID]written{},
 	}
+	b.pools.stale.Store(true)
 	b.queue = controller.NewQueue(env.Queues, "service", func(ctx context.Context, _ struct{}) error { return b.sync(ctx) })
 	return b, errors.Join(env.Index(b.pods, byHostPorts, nodeOfHostPorts), env.Index(b.endpoints, byService, serviceOf))
 }
@@ -149,6 +150,7 @@ func (b *balancer) Run(ctx context.Context) error {
 		}),
 		controller.On(core.ConfigMaps().Informer(), func(old, new *v1.ConfigMap) {
 			if addresspool.IsConfig(old) || addresspool.IsConfig(new) {
+				b.pools.stale.Store(true)
 				b.queue.Add(struct{}{})
 			}
 		}),
@@ -237,7 +239,7 @@ func (b *balancer) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pools, known, err := b.pools.read()
+	pools, known, err := b.pools.read(ctx, slices.ContainsFunc(all, b.isNew))
 	if err != nil || !known {
 		return err
 	}
@@ -271,6 +273,14 @@ func (b *balancer) sync(ctx context.Context) error {
 	assignments := plan(onNodes, usable(nodes, b.hostPorts), nodePorts, b.options.Reserved)
 	maps.Copy(assignments, allocate(ofPools, pools, others))
 	return errors.Join(append(errs, b.apply(ctx, slices.Concat(onNodes, ofPools), assignments))...)
+}
+
+// isNew reports whether a Service has no addresses, and never had any from this process.
+// It may have been created right after the pools, of which the informer may not have
+// heard; with the addresses of nodes, it would keep them.
+func (b *balancer) isNew(s *v1.Service) bool {
+	_, known := b.reported[s.UID]
+	return !known && balanced(s) && len(s.Status.LoadBalancer.Ingress) == 0
 }
 
 // apply writes the addresses of all Services, and tells them.
