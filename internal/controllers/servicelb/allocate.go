@@ -275,10 +275,14 @@ func (al *allocator) conflict(s *v1.Service, with []*v1.Service) *v1.Service {
 
 // share reports whether two Services may have one address: both ask for it, one node
 // can serve both of them, and they are of one namespace. Otherwise who guesses the key
-// of a stranger could answer at other ports of the stranger's address.
+// of a stranger could answer at other ports of the stranger's address. Services with
+// very many ports share nothing: to compare them takes long.
 func share(a, b *v1.Service) bool {
 	key := a.Annotations[SharingAnnotation]
 	if key == "" || key != b.Annotations[SharingAnnotation] || a.Namespace != b.Namespace {
+		return false
+	}
+	if len(a.Spec.Ports) > mostSharedPorts || len(b.Spec.Ports) > mostSharedPorts {
 		return false
 	}
 	if of := ports(a); slices.ContainsFunc(ports(b), func(p port) bool { return slices.Contains(of, p) }) {
@@ -289,6 +293,9 @@ func share(a, b *v1.Service) bool {
 	}
 	return len(a.Spec.Selector) > 0 && equality.Semantic.DeepEqual(a.Spec.Selector, b.Spec.Selector)
 }
+
+// mostSharedPorts bounds the ports of a Service that shares an address.
+const mostSharedPorts = 100
 
 func isLocal(s *v1.Service) bool {
 	return s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal

@@ -144,6 +144,10 @@ func TestAllocate(t *testing.T) {
 
 func TestAllocateSharedAddresses(t *testing.T) {
 	web := func(ports ...int32) *v1.Service { return balancerService("x", "web", 5, ports...) }
+	var many []int32
+	for i := range int32(mostSharedPorts + 1) {
+		many = append(many, 1000+i)
+	}
 	for name, c := range map[string]allocation{
 		"shared":                  {[]service{holding(with(web(80), "allow-shared-ip=k")), holding(with(balancerService("x", "api", 1, 81), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "x/api": "192.0.2.10"}},
 		"a stranger's key":        {[]service{holding(with(web(80), "allow-shared-ip=k"), "192.0.2.10"), holding(with(balancerService("y", "api", 9, 81), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "y/api": "192.0.2.11"}},
@@ -154,6 +158,8 @@ func TestAllocateSharedAddresses(t *testing.T) {
 		"shared with one younger": {[]service{holding(with(web(80), "allow-shared-ip=k")), holding(with(balancerService("x", "api", 1, 81), "allow-shared-ip=k"), "192.0.2.11")}, nil, map[string]string{"x/web": "192.0.2.11", "x/api": "192.0.2.11"}},
 		"another key":             {[]service{holding(with(web(80), "allow-shared-ip=k")), holding(with(balancerService("x", "api", 1, 81), "allow-shared-ip=l"))}, nil, map[string]string{"x/web": "192.0.2.10", "x/api": "192.0.2.11"}},
 		"the same port":           {[]service{holding(with(web(80, 81), "allow-shared-ip=k")), holding(with(balancerService("x", "api", 1, 81), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "x/api": "192.0.2.11"}},
+		"very many ports":         {[]service{holding(with(web(many...), "allow-shared-ip=k")), holding(with(balancerService("x", "api", 1, 81), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "x/api": "192.0.2.11"}},
+		"many ports":              {[]service{holding(with(web(many[1:]...), "allow-shared-ip=k")), holding(with(balancerService("x", "api", 1, 81), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "x/api": "192.0.2.10"}},
 		"local, same pods":        {[]service{holding(with(local(web(80), "w"), "allow-shared-ip=k")), holding(with(local(balancerService("x", "api", 1, 81), "w"), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "x/api": "192.0.2.10"}},
 		"local, other pods":       {[]service{holding(with(local(web(80), "w"), "allow-shared-ip=k")), holding(with(local(balancerService("x", "api", 1, 81), "a"), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "x/api": "192.0.2.11"}},
 		"local, another place":    {[]service{holding(with(local(web(80), "w"), "allow-shared-ip=k")), holding(with(local(balancerService("z", "api", 1, 81), "w"), "allow-shared-ip=k"))}, nil, map[string]string{"x/web": "192.0.2.10", "z/api": "192.0.2.11"}},
