@@ -108,7 +108,7 @@ type allocator struct {
 	holders, keepers map[netip.Addr][]*v1.Service
 	// inUse is how many addresses have holders or keepers.
 	inUse int
-	// shared has the addresses of Services with a sharing key.
+	// shared has the addresses of Services by their sharingKey.
 	shared map[string][]netip.Addr
 	// next is the lowest address of a range that may be free, by the first one of the
 	// range. In one allocate, no address becomes free.
@@ -117,7 +117,7 @@ type allocator struct {
 
 // note records that a Service has an address, for those with the same sharing key.
 func (al *allocator) note(s *v1.Service, a netip.Addr) {
-	if key := s.Annotations[SharingAnnotation]; key != "" && !slices.Contains(al.shared[key], a) {
+	if key := sharingKey(s); key != "" && !slices.Contains(al.shared[key], a) {
 		al.shared[key] = append(al.shared[key], a)
 	}
 }
@@ -205,7 +205,7 @@ func (al *allocator) choose(s service, w wish, family v1.IPFamily) (netip.Addr, 
 	if a, asked := w.addresses[family]; asked {
 		return a, cmp.Or(al.refusal(s.Service, w, a), al.takenBy(s.Service, a), al.bound(a))
 	}
-	for _, a := range al.shared[s.Annotations[SharingAnnotation]] {
+	for _, a := range al.shared[sharingKey(s.Service)] {
 		pool := al.pools.Of(a)
 		if addresspool.FamilyOf(a) == family && pool != nil && w.fits(pool, s.Namespace) && al.refusal(s.Service, w, a) == "" && al.takenBy(s.Service, a) == "" {
 			return a, ""
@@ -278,8 +278,7 @@ func (al *allocator) conflict(s *v1.Service, with []*v1.Service) *v1.Service {
 // of a stranger could answer at other ports of the stranger's address. Services with
 // very many ports share nothing: to compare them takes long.
 func share(a, b *v1.Service) bool {
-	key := a.Annotations[SharingAnnotation]
-	if key == "" || key != b.Annotations[SharingAnnotation] || a.Namespace != b.Namespace {
+	if key := sharingKey(a); key == "" || key != sharingKey(b) {
 		return false
 	}
 	if len(a.Spec.Ports) > mostSharedPorts || len(b.Spec.Ports) > mostSharedPorts {
@@ -292,6 +291,14 @@ func share(a, b *v1.Service) bool {
 		return true
 	}
 	return len(a.Spec.Selector) > 0 && equality.Semantic.DeepEqual(a.Spec.Selector, b.Spec.Selector)
+}
+
+// sharingKey returns the key of a Service with its namespace, or "" if it has none.
+func sharingKey(s *v1.Service) string {
+	if key := s.Annotations[SharingAnnotation]; key != "" {
+		return s.Namespace + "/" + key
+	}
+	return ""
 }
 
 // mostSharedPorts bounds the ports of a Service that shares an address.
