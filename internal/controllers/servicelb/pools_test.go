@@ -156,6 +156,32 @@ func TestNodeTakesTheAddressOfAService(t *testing.T) {
 	})
 }
 
+// TestAddressesOfAPIServers checks that no Service gets or keeps the address of an API
+// server.
+func TestAddressesOfAPIServers(t *testing.T) {
+	run(t, func(s scene) {
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"198.51.100.1"}}},
+		}
+		slices := s.Fake.DiscoveryV1().EndpointSlices("default")
+		if _, err := slices.Create(s.Context(), slice, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.configure(map[string]string{"office": "addresses: [198.51.100.1-198.51.100.9]"})
+		s.create(balancerService("x", "web", 9, 80))
+		s.create(asking(balancerService("x", "thief", 8, 80), "198.51.100.1"))
+		s.expect("web", "198.51.100.2")
+		s.expect("thief")
+		slice.Endpoints[0].Addresses = []string{"198.51.100.2"}
+		if _, err := slices.Update(s.Context(), slice, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.expect("web", "198.51.100.1")
+		s.expect("thief")
+	})
+}
+
 // TestPoolsBeforeTheirServices checks that a Service gets an address of a pool that was
 // there before it, though the informer has not heard of the pool yet.
 func TestPoolsBeforeTheirServices(t *testing.T) {

@@ -167,7 +167,7 @@ func (b *balancer) Run(ctx context.Context) error {
 			}
 		}),
 		controller.On(b.endpoints, func(old, new *discoveryv1.EndpointSlice) {
-			if b.isLocal(old) || b.isLocal(new) {
+			if b.isLocal(old) || b.isLocal(new) || isAPIServers(old) || isAPIServers(new) {
 				b.queue.Add(struct{}{})
 			}
 		}),
@@ -220,6 +220,15 @@ func (b *balancer) isLocal(slice *discoveryv1.EndpointSlice) bool {
 	return err == nil && balanced(s) && s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
 }
 
+// isAPIServers reports whether a slice, which may be nil, has the addresses of API
+// servers.
+func isAPIServers(slice *discoveryv1.EndpointSlice) bool {
+	return slice != nil && slice.Namespace == metav1.NamespaceDefault && slice.Labels[discoveryv1.LabelServiceName] == apiServers
+}
+
+// apiServers is the Service in namespace default whose endpoints are the API servers.
+const apiServers = "kubernetes"
+
 // changed reports whether the addresses of Services may change with a node.
 func changed(old, new *v1.Node) bool {
 	if old == nil || new == nil {
@@ -246,6 +255,9 @@ func (b *balancer) sync(ctx context.Context) error {
 	var onNodes, ofPools []service
 	var errs []error
 	nodePorts, others := map[port]*v1.Service{}, addressesOf(nodes)
+	for _, a := range b.apiServers() {
+		others[a] = cmp.Or(others[a], "that of an API server")
+	}
 	for _, s := range all {
 		for _, p := range nodePortsOf(s) {
 			if owner := nodePorts[p]; owner == nil || compareAge(s, owner) < 0 {
@@ -314,6 +326,25 @@ func addressesOf(nodes []*v1.Node) map[netip.Addr]string {
 		}
 	}
 	return all
+}
+
+// apiServers returns the addresses of API servers, which may be on machines that are no
+// nodes.
+func (b *balancer) apiServers() (addresses []netip.Addr) {
+	list, err := b.endpoints.GetIndexer().ByIndex(byService, metav1.NamespaceDefault+"/"+apiServers)
+	if err != nil {
+		return nil
+	}
+	for _, o := range list {
+		for _, e := range o.(*discoveryv1.EndpointSlice).Endpoints {
+			for _, text := range e.Addresses {
+				if a, err := netip.ParseAddr(text); err == nil {
+					addresses = append(addresses, a)
+				}
+			}
+		}
+	}
+	return addresses
 }
 
 // held returns the addresses that a Service has. What the informer has not seen yet
