@@ -178,6 +178,7 @@ func reduce(obj any) (any, error) {
 		if _, excluded := o.Labels[v1.LabelNodeExcludeBalancers]; excluded {
 			out.Labels = map[string]string{v1.LabelNodeExcludeBalancers: ""}
 		}
+		out.Status.Addresses = o.Status.Addresses
 		out.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}
 		if isReady(o) {
 			out.Status.Conditions[0].Status = v1.ConditionTrue

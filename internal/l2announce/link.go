@@ -61,9 +61,14 @@ func nics() ([]nic, error) {
 // nicFor returns the interface on which an address is announced: one in whose subnets
 // it is, if possible that of an address of the node itself. If there is none, it is the
 // one with an address of the node: routers there may have a route to the announced one.
-// On the interfaces of clusters, nobody needs to ask. There is only one, so that the
-// node does not contest its own announcements.
+// On the interfaces of clusters, nobody needs to ask, and for an address of this machine
+// its kernel answers. There is only one, so that the node does not contest its own
+// announcements.
 func nicFor(a netip.Addr, list []nic, own []netip.Addr) (n nic, ok bool) {
+	isThis := func(p netip.Prefix) bool { return p.Addr() == a }
+	if slices.ContainsFunc(list, func(n nic) bool { return slices.ContainsFunc(n.prefixes, isThis) }) {
+		return nic{}, false
+	}
 	near := func(p netip.Prefix) bool { return p.Masked().Contains(a) }
 	isOwn := func(p netip.Prefix) bool { return slices.Contains(own, p.Addr()) }
 	for _, fits := range []func(netip.Prefix) bool{func(p netip.Prefix) bool { return near(p) && isOwn(p) }, near, isOwn} {

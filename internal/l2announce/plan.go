@@ -89,6 +89,17 @@ func candidates(ready map[string]bool) []string {
 
 func isReady(n *v1.Node) bool { return nodestatus.Ready(n) == v1.ConditionTrue }
 
+// addressesOf returns the addresses of a node.
+func addressesOf(n *v1.Node) []netip.Addr {
+	var list []netip.Addr
+	for _, address := range n.Status.Addresses {
+		if a, err := netip.ParseAddr(address.Address); err == nil {
+			list = append(list, a.Unmap())
+		}
+	}
+	return list
+}
+
 // readyNodes returns the nodes with a ready endpoint in a slice, each one once, in
 // order.
 func readyNodes(slice *discoveryv1.EndpointSlice) []string {

@@ -134,6 +134,8 @@ func TestState(t *testing.T) {
 	local.Spec.ExternalTrafficPolicy, other.Spec.LoadBalancerClass, without.Status.LoadBalancer.Ingress = v1.ServiceExternalTrafficPolicyLocal, new("example.com/lb"), nil
 	excluded, going := node("alpha", v1.ConditionTrue), node("alpha", v1.ConditionTrue)
 	excluded.Labels, going.DeletionTimestamp = map[string]string{v1.LabelNodeExcludeBalancers: ""}, new(metav1.Now())
+	owner := node("owner", v1.ConditionUnknown)
+	owner.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}}
 	slice := func(of, node string, ready bool) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: of}},
@@ -168,6 +170,11 @@ func TestState(t *testing.T) {
 	step("with one", true, true, func() { s.setService(service) })
 	step("of another class", false, true, func() { s.setService(other) })
 	step("back", true, true, func() { s.setService(service) })
+	step("of a node", false, true, func() { s.setNode(owner) })
+	step("still its own", false, false, func() { s.setNode(owner.DeepCopy()) })
+	step("of no node", true, true, func() { s.setNode(node("owner", v1.ConditionUnknown)) })
+	step("of a node again", false, true, func() { s.setNode(owner) })
+	step("without the node", true, true, func() { s.deleteNode(owner) })
 	if got := s.with(address); len(got) != 1 || got[0] != service {
 		t.Errorf("Services with the address: %v", got)
 	}
@@ -180,8 +187,9 @@ func TestState(t *testing.T) {
 func TestReduce(t *testing.T) {
 	excluded := node("beta", v1.ConditionTrue)
 	excluded.Labels = map[string]string{v1.LabelNodeExcludeBalancers: "", "other": "x"}
+	excluded.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.9"}}
 	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "web", UID: "u", Annotations: map[string]string{"a": "b"}}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1"}}
-	service.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	service.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}, {IP: "192.0.2.9"}}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}}
 	for range 3 {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}, NodeName: new("alpha")})
@@ -234,6 +242,7 @@ func TestNicFor(t *testing.T) {
 		"in none":                   {"10.1.1.1", "203.0.113.7", "eth1"},
 		"in none, IPv6":             {"2001:db8:1::1", "203.0.113.7", "eth1"},
 		"in a cluster's":            {"10.212.0.200", "203.0.113.7", ""},
+		"of the machine itself":     {"192.0.2.8", "203.0.113.7", ""},
 		"without the node's own":    {"10.1.1.1", "10.2.2.2", ""},
 	} {
 		got, ok := nicFor(netip.MustParseAddr(c.address), list, addresses(c.own))

@@ -25,6 +25,9 @@ type state struct {
 	complete bool // the objects below are all that there are
 	services map[types.NamespacedName]*v1.Service
 	nodes    map[string]bool // candidates, and whether they are ready
+	// taken has the addresses of each node, also of those that are no candidates. A
+	// Service may have them, and they may be in a pool, but each node answers for its own.
+	taken map[string][]netip.Addr
 	// local has the nodes with ready endpoints, by Service and slice.
 	local map[types.NamespacedName]map[string][]string
 }
@@ -47,7 +50,8 @@ func (s *state) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.complete = false
-	s.services, s.nodes, s.local = map[types.NamespacedName]*v1.Service{}, map[string]bool{}, map[types.NamespacedName]map[string][]string{}
+	s.services, s.local = map[types.NamespacedName]*v1.Service{}, map[types.NamespacedName]map[string][]string{}
+	s.nodes, s.taken = map[string]bool{}, map[string][]netip.Addr{}
 	signal(s.changed)
 }
 
@@ -111,10 +115,11 @@ func (s *state) setNode(n *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.nodes[n.Name]
-	candidate, ready := isCandidate(n), isReady(n)
-	if known == candidate && before == (candidate && ready) { // as after most heartbeats
+	candidate, ready, taken := isCandidate(n), isReady(n), addressesOf(n)
+	if known == candidate && before == (candidate && ready) && slices.Equal(s.taken[n.Name], taken) { // as after most heartbeats
 		return
 	}
+	s.taken[n.Name] = taken
 	delete(s.nodes, n.Name)
 	if candidate {
 		s.nodes[n.Name] = ready
@@ -126,6 +131,7 @@ func (s *state) deleteNode(n *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.nodes, n.Name)
+	delete(s.taken, n.Name)
 	signal(s.changed)
 }
 
@@ -175,9 +181,16 @@ func (s *state) wanted() map[netip.Addr]int {
 	if !s.complete || len(s.pools) == 0 {
 		return nil
 	}
+	taken := map[netip.Addr]bool{}
+	for addresses := range maps.Values(s.taken) {
+		for _, a := range addresses {
+			taken[a] = true
+		}
+	}
 	var list []balancer
 	for name, service := range s.services {
-		b := balancer{namespace: name.Namespace, addresses: addresspool.Ingress(service)}
+		free := slices.DeleteFunc(addresspool.Ingress(service), func(a netip.Addr) bool { return taken[a] })
+		b := balancer{namespace: name.Namespace, addresses: free}
 		if isLocal(service) {
 			b.local = map[string]bool{}
 			for nodes := range maps.Values(s.local[name]) {
