@@ -24,6 +24,9 @@ func (o *settings) checkNodes() error {
 	if n.Count < 1 || n.Count > clusterdefaults.MaxNodes {
 		return wrong("Node.Count", strconv.Itoa(n.Count), "want 1 to %d", clusterdefaults.MaxNodes)
 	}
+	if err := n.Ingress.check(); err != nil {
+		return err
+	}
 	if n.Number < 1 || n.Number > n.Count {
 		return wrong("Node.Number", strconv.Itoa(n.Number), "want 1 to %d, which is how many nodes there are", n.Count)
 	}

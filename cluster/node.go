@@ -53,6 +53,7 @@ type Node struct {
 	proxy     *component.Proxy
 	policies  *component.NetworkPolicy // nil if the pod network is not Coracle's
 	dns       *component.DNS
+	ingress   *component.Ingress // nil if the node has none
 	leave     context.CancelCauseFunc
 
 	joined        chan struct{}               // closed once one of several nodes has set up its part of the segment
@@ -174,6 +175,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		n.proxy.Collectors = append(n.proxy.Collectors, n.policies.Metrics())
 		k.Config.NetworkPolicies = n.policies
 	}
+	n.configureIngress()
 	return n, err
 }
 
@@ -352,6 +354,9 @@ func (n *Node) start(ctx context.Context) {
 	} else {
 		n.group.Go(ctx, "dns", n.access.with(apiserver.NodeDNS, n.runDNS))
 		n.group.Go(ctx, "local-volumes", n.access.with(apiserver.NodeVolumes, n.provisionVolumes))
+	}
+	if n.ingress != nil {
+		n.group.Go(ctx, "ingress", n.access.with(apiserver.NodeIngress, n.ingress.RunWith))
 	}
 	if n.settings.several() {
 		n.group.Go(ctx, "segment", n.keepSegment)

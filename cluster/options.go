@@ -247,6 +247,9 @@ type NodeOptions struct {
 	// called every few seconds and must not block. The default is none. Ports on
 	// which a program listens need not be among them.
 	NeighbourPorts func() []int `json:"-"`
+	// Ingress configures the ingress controller, which the first node of a machine with
+	// a control plane has.
+	Ingress IngressOptions `json:"ingress,omitzero"`
 	// Joined says that the control plane is on another machine. Then NewNode works,
 	// and New does not. The default is nil.
 	Joined *JoinedNode `json:"joined,omitzero"`
@@ -262,6 +265,18 @@ type NodesBehind struct {
 	CIDR string `json:"cidr"`
 	// Node is the name of the first one.
 	Node string `json:"node"`
+}
+
+// IngressOptions configures the ingress controller, which serves Ingresses of the class
+// coracle. It opens its ports, at all addresses of the machine, while there is such an
+// Ingress. If a port is taken, it tries again, and Node.Status says so.
+type IngressOptions struct {
+	// Off runs no ingress controller.
+	Off bool `json:"off,omitzero"`
+	// HTTPPort is the port of HTTP. The default is 80.
+	HTTPPort int `json:"httpPort,omitzero"`
+	// HTTPSPort is the port of HTTPS. The default is 443.
+	HTTPSPort int `json:"httpsPort,omitzero"`
 }
 
 // JoinedNode describes the cluster of a node whose control plane is on another

@@ -90,7 +90,7 @@ type clusterStatus struct {
 
 	record       host.Record
 	err          error           // Problem, with its exit code
-	notReady     error           // err without what others must mend
+	notReady     error           // err without what does not keep the cluster from working (minorError)
 	hasSuspended bool            // a process is suspended, and will not go on by itself
 	lackNetwork  map[string]bool // the nodes, by name, that wait for a CNI configuration
 }
@@ -161,8 +161,8 @@ func (c *clusterStatus) inspect(all []processes.Process) (problems []error) {
 		for _, component := range componentsOf(p) {
 			for _, text := range problemsOf(component) {
 				err := errors.New(text)
-				if component.Name == "manifests" && component.Phase != cluster.BackOff {
-					err = othersError{err}
+				if isMinor(component) {
+					err = minorError{err}
 				}
 				problems = append(problems, err)
 			}
@@ -171,9 +171,15 @@ func (c *clusterStatus) inspect(all []processes.Process) (problems []error) {
 	return problems
 }
 
-// othersError says what others must mend, and what does not keep the cluster from
-// working: manifests that are wrong, and a network that another program brings.
-type othersError struct{ error }
+// minorError says what does not keep the cluster from working, such as a network that
+// another program brings.
+type minorError struct{ error }
+
+// isMinor reports whether the conditions of a component are of that kind: what is wrong
+// with manifests, which their author mends, and ports of Ingresses that others have.
+func isMinor(c cluster.Component) bool {
+	return (c.Name == "manifests" || c.Name == "ingress") && c.Phase != cluster.BackOff
+}
 
 // suspended returns an error if a process of the cluster is suspended.
 func (c *clusterStatus) suspended(name string, p processes.Process) error {
@@ -188,8 +194,8 @@ func (c *clusterStatus) setProblem(code int, problems ...error) {
 	if err := errors.Join(problems...); err != nil {
 		c.err, c.Problem = codedError{err, code}, err.Error()
 	}
-	ofOthers := func(err error) bool { return errors.As(err, new(othersError)) }
-	if err := errors.Join(slices.DeleteFunc(slices.Clone(problems), ofOthers)...); err != nil {
+	minor := func(err error) bool { return errors.As(err, new(minorError)) }
+	if err := errors.Join(slices.DeleteFunc(slices.Clone(problems), minor)...); err != nil {
 		c.notReady = codedError{err, code}
 	}
 }
@@ -252,7 +258,7 @@ func (c *clusterStatus) nodeProblem() error {
 		case !there:
 			problems = append(problems, fmt.Errorf("node %s does not exist: its kubelet has not registered it yet", name))
 		case how != nodeReady && c.lackNetwork[name] && c.Options.Node.Network != "": // then there is one node here
-			problems = append(problems, othersError{fmt.Errorf("node %s is %s", name, how)})
+			problems = append(problems, minorError{fmt.Errorf("node %s is %s", name, how)})
 		case how != nodeReady:
 			problems = append(problems, fmt.Errorf("node %s is %s", name, how))
 		}

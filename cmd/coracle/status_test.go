@@ -46,11 +46,14 @@ func TestProblemsOfProcesses(t *testing.T) {
 	}
 }
 
-// A manifest that cannot be applied is a problem, and up does not wait for it.
-func TestManifestsAreNoPartOfReadiness(t *testing.T) {
+// A manifest that cannot be applied and a port of Ingresses that is taken are problems,
+// and up does not wait for them.
+func TestManifestsAndIngressesAreNoPartOfReadiness(t *testing.T) {
 	p := processes.Process{Name: processes.ControlPlane, PID: 1, Ready: true, Since: time.Now()}
 	for components, ready := range map[string]bool{
 		`[{"name":"manifests","phase":"Running","conditions":[{"name":"Manifests","message":"a.yaml: unknown field"}]}]`:                                                  true,
+		`[{"name":"ingress","phase":"Running","conditions":[{"name":"HTTP","message":"port 80 is taken"}]}]`:                                                              true,
+		`[{"name":"ingress","phase":"BackOff","lastError":"panic"}]`:                                                                                                      false,
 		`[{"name":"manifests","phase":"BackOff","lastError":"panic"}]`:                                                                                                    false,
 		`[{"name":"manifests","phase":"Running","conditions":[{"name":"Manifests","message":"a.yaml"}]},{"name":"dns","phase":"Running","conditions":[{"message":"b"}]}]`: false,
 	} {

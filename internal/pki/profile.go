@@ -96,6 +96,9 @@ func DNS() Profile { return User("dns", "system:coredns") }
 // LocalVolumes is the identity of the provisioner of local volumes.
 func LocalVolumes() Profile { return User("local-volumes", "system:coracle:local-volumes") }
 
+// Ingress is the identity of the ingress controller.
+func Ingress() Profile { return User("ingress", "system:coracle:ingress") }
+
 // NetworkPolicy is the identity of what enforces network policies.
 func NetworkPolicy() Profile { return User("network-policy", "system:coracle:network-policy") }
 

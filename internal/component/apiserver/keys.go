@@ -127,8 +127,9 @@ func (o *Options) KeepKubeconfigs(ctx context.Context, keys *pki.Directory, node
 
 // Files of a node, in a directory of their own: the cluster's authority,
 // kubeconfigs with certificate and key for the kubelet, the proxy, the DNS server,
-// the provisioner of local volumes and what enforces network policies, and the
-// kubelet's serving certificate. The kubeconfigs refer to files by relative paths.
+// the provisioner of local volumes, what enforces network policies and, on the machine
+// of the control plane itself, the ingress controller, and the kubelet's serving
+// certificate. The kubeconfigs refer to files by relative paths.
 const (
 	NodeAuthority  = "ca.crt"
 	NodeKubelet    = "kubelet.kubeconfig"
@@ -136,6 +137,7 @@ const (
 	NodeDNS        = "dns.kubeconfig"
 	NodeVolumes    = "local-volumes.kubeconfig"
 	NodePolicies   = "network-policy.kubeconfig"
+	NodeIngress    = "ingress.kubeconfig"
 	NodeServing    = "kubelet-serving.crt"
 	NodeServingKey = "kubelet-serving.key"
 )
@@ -148,18 +150,27 @@ func (o *Options) KeepNode(keys *pki.Directory, dir, node string) error {
 		return err
 	}
 	// The loopback address is valid while other addresses change.
-	return o.keepNode(keys, dir, node, append([]net.IP{advertised}, keptAddresses(dir)...), net.IPv4(127, 0, 0, 1))
+	identities := nodeIdentities(node)
+	identities[NodeIngress] = pki.Ingress()
+	return o.keepNode(keys, dir, node, identities, append([]net.IP{advertised}, keptAddresses(dir)...), net.IPv4(127, 0, 0, 1))
+}
+
+// nodeIdentities returns the identities of each node's components, by file.
+func nodeIdentities(node string) map[string]pki.Profile {
+	return map[string]pki.Profile{
+		NodeProxy: pki.KubeProxy(), NodeDNS: pki.DNS(), NodeVolumes: pki.LocalVolumes(), NodePolicies: pki.NetworkPolicy(), NodeKubelet: pki.Node(node),
+	}
 }
 
 // KeepFurtherNode is KeepNode for a further node of this machine with addresses
 // of its own, which reaches the API server at Serving.NodesAddress.
 func (o *Options) KeepFurtherNode(keys *pki.Directory, dir, node string, addresses []net.IP) error {
-	return o.keepNode(keys, dir, node, addresses, o.Serving.NodesAddress)
+	return o.keepNode(keys, dir, node, nodeIdentities(node), addresses, o.Serving.NodesAddress)
 }
 
-// keepNode writes the files of a node with these addresses, which reaches the API
-// server at another one.
-func (o *Options) keepNode(keys *pki.Directory, dir, node string, addresses []net.IP, reached net.IP) error {
+// keepNode writes the files of a node with these identities and addresses, which reaches
+// the API server at another address.
+func (o *Options) keepNode(keys *pki.Directory, dir, node string, identities map[string]pki.Profile, addresses []net.IP, reached net.IP) error {
 	if err := keys.Publish(filepath.Join(dir, NodeAuthority)); err != nil {
 		return err
 	}
@@ -173,9 +184,7 @@ func (o *Options) keepNode(keys *pki.Directory, dir, node string, addresses []ne
 	if _, err := keys.Issue(KubeletServing(node, addresses).In(dir, strings.TrimSuffix(NodeServing, ".crt"))); err != nil {
 		return err
 	}
-	for file, who := range map[string]pki.Profile{
-		NodeProxy: pki.KubeProxy(), NodeDNS: pki.DNS(), NodeVolumes: pki.LocalVolumes(), NodePolicies: pki.NetworkPolicy(), NodeKubelet: pki.Node(node),
-	} {
+	for file, who := range identities {
 		identity, err := keys.Issue(who.In(dir, strings.TrimSuffix(file, ".kubeconfig")))
 		if err != nil {
 			return err

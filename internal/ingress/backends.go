@@ -1,0 +1,151 @@
+package ingress
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/ingress/table"
+)
+
+// maxEndpoints bounds the endpoints of one backend.
+const maxEndpoints = 1000
+
+// backendKey identifies a backend. Routes to the same one share it.
+type backendKey struct {
+	namespace, service string
+	port               networkingv1.ServiceBackendPort
+}
+
+// backend is a backend, with why it has no endpoints if that is not for lack of pods.
+type backend struct {
+	*table.Backend
+	problem *problem
+}
+
+// backend returns the backend of a rule. It has no endpoints if there is a problem.
+func (c *compiler) backend(namespace string, of *networkingv1.IngressBackend) *backend {
+	if of.Service == nil {
+		name := "of an unknown kind"
+		if of.Resource != nil {
+			name = of.Resource.Kind + " " + of.Resource.Name
+		}
+		return &backend{&table.Backend{Name: name}, &problem{unsupportedBackend, fmt.Sprintf("backend %s: only Services are supported", name)}}
+	}
+	key := backendKey{namespace, of.Service.Name, of.Service.Port}
+	if c.backends[key] == nil {
+		c.backends[key] = c.serviceBackend(key)
+	}
+	return c.backends[key]
+}
+
+func (c *compiler) serviceBackend(key backendKey) *backend {
+	port := key.port.Name
+	if port == "" {
+		port = strconv.Itoa(int(key.port.Number))
+	}
+	b := &backend{Backend: &table.Backend{Name: key.namespace + "/" + key.service + ":" + port, Protocol: table.HTTP1}}
+	refuse := func(reason, format string, args ...any) *backend {
+		b.problem = &problem{reason, fmt.Sprintf("Service %s: ", key.service) + fmt.Sprintf(format, args...)}
+		return b
+	}
+	s := c.service(key.namespace, key.service)
+	if s == nil {
+		return refuse(backendNotFound, "there is none of that name")
+	}
+	// The name could be that of anything which this node reaches and the user does not.
+	if s.Spec.Type == v1.ServiceTypeExternalName {
+		return refuse(unsupportedBackend, "a Service of type ExternalName is no backend")
+	}
+	of := servicePort(s, key.port)
+	if of == nil {
+		return refuse(backendNotFound, "it has no TCP port %s", port)
+	}
+	switch protocol := ptr.Deref(of.AppProtocol, ""); protocol {
+	case "", "http", "kubernetes.io/ws":
+	case "kubernetes.io/h2c", "grpc":
+		b.Protocol = table.H2C
+	default:
+		return refuse(unsupportedBackend, "appProtocol %q of port %s: want http, kubernetes.io/ws, kubernetes.io/h2c or none", protocol, port)
+	}
+	b.Endpoints = endpointsOf(c.slices(key.namespace, key.service), of.Name)
+	return b
+}
+
+// servicePort returns the TCP port of a Service that a rule names, or nil.
+func servicePort(s *v1.Service, want networkingv1.ServiceBackendPort) *v1.ServicePort {
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		if p.Protocol != "" && p.Protocol != v1.ProtocolTCP {
+			continue
+		}
+		if want.Name != "" && p.Name == want.Name || want.Name == "" && p.Port == want.Number {
+			return p
+		}
+	}
+	return nil
+}
+
+// endpointsOf returns the endpoints of a port of a Service that take requests: the
+// ready ones, or, if there are none, those that terminate and still serve, as
+// kube-proxy does. It returns those of IPv4 if there are any.
+func endpointsOf(slices []*discoveryv1.EndpointSlice, port string) []netip.AddrPort {
+	for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+		var ready, serving []netip.AddrPort
+		seen := map[netip.AddrPort]bool{} // an endpoint may be in two slices while it moves
+		for _, slice := range slices {
+			number := portNumber(slice, port)
+			if slice.AddressType != family || number == 0 {
+				continue
+			}
+			for i := range slice.Endpoints {
+				e := &slice.Endpoints[i]
+				at, ok := endpointAddress(e, number)
+				if !ok || seen[at] {
+					continue
+				}
+				switch {
+				case ptr.Deref(e.Conditions.Ready, true):
+					ready, seen[at] = append(ready, at), true
+				case ptr.Deref(e.Conditions.Serving, false) && ptr.Deref(e.Conditions.Terminating, false):
+					serving, seen[at] = append(serving, at), true
+				}
+			}
+		}
+		if len(ready) == 0 {
+			ready = serving
+		}
+		if len(ready) > 0 {
+			return ready[:min(len(ready), maxEndpoints)]
+		}
+	}
+	return nil
+}
+
+// portNumber returns the number of a port in a slice, 0 if it has none.
+func portNumber(slice *discoveryv1.EndpointSlice, name string) uint16 {
+	for _, p := range slice.Ports {
+		if ptr.Deref(p.Name, "") == name && ptr.Deref(p.Protocol, v1.ProtocolTCP) == v1.ProtocolTCP {
+			return uint16(ptr.Deref(p.Port, 0))
+		}
+	}
+	return 0
+}
+
+// endpointAddress returns where an endpoint is. It may be no address of the machine
+// itself that others do not reach, as loopback.
+func endpointAddress(e *discoveryv1.Endpoint, port uint16) (netip.AddrPort, bool) {
+	if len(e.Addresses) == 0 {
+		return netip.AddrPort{}, false
+	}
+	a, err := netip.ParseAddr(e.Addresses[0]) // further ones have no meaning
+	if err != nil || !a.Unmap().IsGlobalUnicast() || a.Zone() != "" {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(a.Unmap(), port), true
+}

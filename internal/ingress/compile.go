@@ -1,0 +1,254 @@
+package ingress
+
+import (
+	"cmp"
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/ingress/table"
+)
+
+// Bounds on what one namespace can add to the table.
+const (
+	maxPathsOfNamespace        = 5000
+	maxCertificatesOfNamespace = 1000
+	// maxPathLength bounds the path of a rule, in bytes.
+	maxPathLength = 1024
+	// maxMessage bounds the message of a problem, in bytes.
+	maxMessage = 800
+)
+
+// source is what a table is made of. Its objects are shared and must not be changed.
+type source struct {
+	// ingresses are those of this controller.
+	ingresses   []*networkingv1.Ingress
+	service     func(namespace, name string) *v1.Service // nil if there is none
+	slices      func(namespace, service string) []*discoveryv1.EndpointSlice
+	certificate func(namespace, secret string) (*tls.Certificate, error)
+}
+
+// problem is why a part of an Ingress has no effect, for an event.
+type problem struct{ reason, message string }
+
+// Reasons of problems.
+const (
+	hostConflict       = "HostConflict"
+	pathConflict       = "PathConflict"
+	invalidPath        = "InvalidPath"
+	invalidAnnotation  = "InvalidAnnotation"
+	unsupportedBackend = "UnsupportedBackend"
+	backendNotFound    = "BackendNotFound"
+	invalidCertificate = "InvalidCertificate"
+	tooMany            = "TooMany"
+)
+
+// compile returns the table of a source, and the problems of each Ingress. Between
+// Ingresses, the oldest wins: a host belongs to the namespace whose Ingress names it
+// first, and a path of it to the Ingress.
+func compile(s source) (*table.Table, map[types.UID][]problem) {
+	c := &compiler{
+		source: s, owners: map[string]*networkingv1.Ingress{}, backends: map[backendKey]*backend{},
+		paths: map[string]int{}, certificates: map[string]int{}, problems: map[types.UID][]problem{},
+	}
+	oldest := slices.SortedFunc(slices.Values(s.ingresses), func(a, b *networkingv1.Ingress) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, i := range oldest {
+		for _, host := range hostsOf(i) {
+			if c.owners[host] == nil {
+				c.owners[host] = i
+			}
+		}
+	}
+	for _, i := range oldest {
+		c.add(i)
+	}
+	return c.table.Table(), c.problems
+}
+
+type compiler struct {
+	source
+	table    table.Builder
+	owners   map[string]*networkingv1.Ingress // the oldest of each host
+	backends map[backendKey]*backend
+	problems map[types.UID][]problem
+
+	paths, certificates map[string]int // how many a namespace has
+}
+
+// allHosts is the host of rules that name none.
+const allHosts = ""
+
+// hostsOf returns the hosts that an Ingress wants, in lower case.
+func hostsOf(i *networkingv1.Ingress) []string {
+	var hosts []string
+	for _, rule := range i.Spec.Rules {
+		hosts = append(hosts, strings.ToLower(rule.Host))
+	}
+	for _, t := range i.Spec.TLS {
+		for _, host := range t.Hosts {
+			hosts = append(hosts, strings.ToLower(host))
+		}
+	}
+	if i.Spec.DefaultBackend != nil && len(i.Spec.Rules) == 0 {
+		hosts = append(hosts, allHosts)
+	}
+	return hosts
+}
+
+// shown returns a host for people.
+func shown(host string) string {
+	if host == allHosts {
+		return "all hosts"
+	}
+	return "host " + host
+}
+
+func (c *compiler) report(i *networkingv1.Ingress, reason, format string, args ...any) {
+	p := problem{reason, fmt.Sprintf(format, args...)}
+	if len(p.message) > maxMessage {
+		p.message = strings.ToValidUTF8(p.message[:maxMessage], "") + "..."
+	}
+	if !slices.Contains(c.problems[i.UID], p) {
+		c.problems[i.UID] = append(c.problems[i.UID], p)
+	}
+}
+
+// owns reports whether an Ingress may have rules for a host. If not, that is a problem.
+// The message does not name the other namespace, which is not the user's.
+func (c *compiler) owns(i *networkingv1.Ingress, host string) bool {
+	owner := c.owners[host]
+	if owner == nil || owner.Namespace == i.Namespace {
+		return true
+	}
+	c.report(i, hostConflict, "%s: an older Ingress of another namespace has it", shown(host))
+	return false
+}
+
+// add adds the rules and certificates of an Ingress.
+func (c *compiler) add(i *networkingv1.Ingress) {
+	settings, err := parseAnnotations(i.Annotations)
+	if err != nil {
+		c.report(i, invalidAnnotation, "%v", err)
+	}
+	for _, rule := range i.Spec.Rules {
+		host := strings.ToLower(rule.Host)
+		if rule.HTTP == nil || !c.owns(i, host) {
+			continue
+		}
+		for k := range rule.HTTP.Paths {
+			c.addPath(i, settings, host, &rule.HTTP.Paths[k])
+		}
+	}
+	if i.Spec.DefaultBackend != nil {
+		c.addDefault(i, settings)
+	}
+	for k := range i.Spec.TLS {
+		c.addCertificate(i, &i.Spec.TLS[k])
+	}
+}
+
+func (c *compiler) addPath(i *networkingv1.Ingress, settings table.Route, host string, rule *networkingv1.HTTPIngressPath) {
+	text := cmp.Or(rule.Path, "/")
+	if len(text) > maxPathLength {
+		c.report(i, invalidPath, "path %.40s... of %s: it is longer than %d bytes", text, shown(host), maxPathLength)
+		return
+	}
+	path, err := table.ParsePath(text)
+	if err != nil {
+		c.report(i, invalidPath, "%s: %v", shown(host), err)
+		return
+	}
+	if c.paths[i.Namespace]++; c.paths[i.Namespace] > maxPathsOfNamespace {
+		c.report(i, tooMany, "the Ingresses of the namespace have more than %d paths: those of the newest have no effect", maxPathsOfNamespace)
+		return
+	}
+	kind := table.Prefix // also if it is up to the implementation
+	if rule.PathType != nil && *rule.PathType == networkingv1.PathTypeExact {
+		kind = table.Exact
+	}
+	c.addRoute(i, settings, host, kind, path, &rule.Backend, "path "+text+" of "+shown(host))
+}
+
+// addDefault adds the default backend of an Ingress: for the hosts of its rules, and for
+// all hosts unless an Ingress of another namespace has these.
+func (c *compiler) addDefault(i *networkingv1.Ingress, settings table.Route) {
+	hosts := []string{}
+	for _, rule := range i.Spec.Rules {
+		hosts = append(hosts, strings.ToLower(rule.Host))
+	}
+	if len(i.Spec.Rules) == 0 {
+		hosts = append(hosts, allHosts)
+	}
+	slices.Sort(hosts)
+	for _, host := range slices.Compact(hosts) {
+		if c.owns(i, host) {
+			c.addRoute(i, settings, host, table.Fallback, table.Path{}, i.Spec.DefaultBackend, "the default backend of "+shown(host))
+		}
+	}
+	if owner := c.owners[allHosts]; len(i.Spec.Rules) > 0 && (owner == nil || owner.Namespace == i.Namespace) {
+		c.addRoute(i, settings, allHosts, table.Fallback, table.Path{}, i.Spec.DefaultBackend, "")
+		if owner == nil {
+			c.owners[allHosts] = i
+		}
+	}
+}
+
+// addRoute adds a route to a backend. what names its place for people; "" is a place
+// that may be taken without a problem.
+func (c *compiler) addRoute(i *networkingv1.Ingress, settings table.Route, host string, kind table.PathType, path table.Path, to *networkingv1.IngressBackend, what string) {
+	route := settings
+	route.Namespace, route.Name = i.Namespace, i.Name
+	b := c.backend(i.Namespace, to)
+	if b.problem != nil {
+		c.report(i, b.problem.reason, "%s", b.problem.message)
+	}
+	// A route without endpoints answers 503. Without the route, another one might
+	// answer, with something else.
+	route.Targets = []table.Target{{Backend: b.Backend, Weight: 1}}
+	taken := c.table.Add(host, kind, path, &route)
+	if taken != nil && what != "" {
+		by := "a rule before it"
+		if taken.Name != i.Name {
+			by = "the older Ingress " + taken.Name
+		}
+		c.report(i, pathConflict, "%s: %s has it", what, by)
+	}
+}
+
+// addCertificate adds the certificate of an entry of spec.tls. Without hosts, it is for
+// those of the rules.
+func (c *compiler) addCertificate(i *networkingv1.Ingress, entry *networkingv1.IngressTLS) {
+	if entry.SecretName == "" { // then the hosts have the default certificate
+		return
+	}
+	names := entry.Hosts
+	if len(names) == 0 {
+		for _, rule := range i.Spec.Rules {
+			names = append(names, rule.Host)
+		}
+	}
+	certificate, err := c.certificate(i.Namespace, entry.SecretName)
+	if err != nil {
+		c.report(i, invalidCertificate, "Secret %s: %v", entry.SecretName, err)
+		return
+	}
+	for _, name := range names {
+		name = strings.ToLower(name)
+		if !c.owns(i, name) {
+			continue
+		}
+		if c.certificates[i.Namespace]++; c.certificates[i.Namespace] > maxCertificatesOfNamespace {
+			c.report(i, tooMany, "the Ingresses of the namespace have certificates for more than %d hosts: those of the newest have no effect", maxCertificatesOfNamespace)
+			return
+		}
+		c.table.AddCertificate(name, certificate)
+	}
+}

@@ -1,0 +1,333 @@
+// Package ingress is an ingress controller. It makes a route table of the Ingresses of
+// its classes and what they refer to, and the ports of the node serve by it:
+//
+//	Ingresses, IngressClasses ──────────┐  none of ours: nothing else is watched, no port is taken
+//	                                    ▼
+//	Services, EndpointSlices, Secrets ─► compile ─► table.Table ─► proxy.Proxy ◄─ ports 80 and 443
+//	                                       │
+//	                                       └─► events; status.loadBalancer while the ports are open
+//
+// A change makes a new table, which replaces the former one in one step. Requests go to
+// the endpoints themselves, not to the address of the Service.
+package ingress
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/ingress/proxy"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+const (
+	// User is the identity of the API that a Controller works with. Of Secrets, it may
+	// list and watch those of the type kubernetes.io/tls alone.
+	User = "system:coracle:ingress"
+	// ControllerName is the name by which IngressClasses ask for this controller.
+	ControllerName = "coracle.io/ingress"
+	// DefaultClass is the name of the IngressClass that a Controller creates.
+	DefaultClass = "coracle"
+
+	// settle is the pause after a new table, in which further changes gather.
+	settle = 20 * time.Millisecond
+	// patience is how long the first table waits for Services, EndpointSlices and
+	// Secrets.
+	patience = 10 * time.Second
+)
+
+// Config configures a Controller.
+type Config struct {
+	Client *client.Client
+	Events record.EventRecorder
+	Proxy  *proxy.Proxy
+	// Addresses are those of the node, for the status of Ingresses.
+	Addresses []string
+	// HTTPPort and HTTPSPort are the ports to serve on, at all addresses.
+	HTTPPort, HTTPSPort int
+	// Listen opens a port. The default listens with TCP.
+	Listen func(port int) (net.Listener, error)
+}
+
+// Controller serves Ingresses on a node.
+type Controller struct {
+	Config
+	queue  *controller.Queue[struct{}] // of one key: a table depends on all objects
+	status *controller.Queue[controller.Key]
+	ports  *ports
+
+	ingresses, classes cache.Indexer // set by Run
+	nodes              cache.Indexer
+
+	// The worker of queue alone uses what follows.
+	backends     *backendObjects // nil until there is an Ingress of this controller
+	certificates certificates
+	reported     map[types.UID]map[problem]bool // the events of each Ingress
+	announced    map[types.UID]bool             // whether ports were open when the status was last written
+
+	mu     sync.Mutex           // guards the following
+	served map[types.UID]bool   // the Ingresses of this controller
+	needed map[serviceName]bool // the Services to which they lead
+}
+
+// serviceName is the namespace and the name of a Service.
+type serviceName struct{ namespace, name string }
+
+// New returns a controller. It starts nothing.
+func New(c Config) *Controller {
+	if c.Listen == nil {
+		c.Listen = func(port int) (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf(":%d", port)) }
+	}
+	n := &Controller{Config: c, reported: map[types.UID]map[problem]bool{}}
+	n.queue = controller.NewQueueWithMaxDelay(nil, "ingress", 10*time.Second, func(ctx context.Context, _ struct{}) error { return n.sync(ctx) })
+	n.status = controller.NewQueueWithMaxDelay(nil, "ingress-status", time.Minute, n.syncStatus)
+	n.ports = newPorts(c.Listen, c.Proxy.Serve, c.HTTPPort, c.HTTPSPort, func() { n.queue.Add(struct{}{}) })
+	n.certificates.secret = func(namespace, name string) *v1.Secret {
+		return objectOf[*v1.Secret](n.backends.secrets, namespace, name)
+	}
+	return n
+}
+
+// Run serves until ctx ends, and then returns nil. It is called once.
+func (c *Controller) Run(ctx context.Context) error {
+	return supervise.Run(ctx, func(ctx context.Context) error {
+		if err := c.createClass(ctx); err != nil {
+			return fmt.Errorf("create IngressClass %s: %w", DefaultClass, err)
+		}
+		changed := func() { c.queue.Add(struct{}{}) }
+		var synced []cache.DoneChecker
+		for _, of := range []struct {
+			into     *cache.Indexer
+			resource schema.GroupVersionResource
+			handler  cache.ResourceEventHandler
+		}{
+			{&c.ingresses, networkingv1.SchemeGroupVersion.WithResource("ingresses"), onChange(func(i *networkingv1.Ingress) {
+				changed()
+				c.status.Add(controller.Key{Namespace: i.Namespace, Name: i.Name})
+			})},
+			{&c.classes, networkingv1.SchemeGroupVersion.WithResource("ingressclasses"), onChange(func(*networkingv1.IngressClass) { changed() })},
+			{&c.nodes, v1.SchemeGroupVersion.WithResource("nodes"), onChange(func(*v1.Node) {})},
+		} {
+			informer := c.Client.WatchReduced(of.resource, "", fields.Everything(), reduce)
+			*of.into = informer.GetIndexer()
+			done, err := client.Follow(ctx, informer, of.handler)
+			if err != nil {
+				return err
+			}
+			synced = append(synced, done)
+		}
+		if !cache.WaitFor(ctx, "", synced...) {
+			return nil
+		}
+		changed()
+		group, ctx := supervise.WithContext(ctx)
+		group.Go(func() error { return c.ports.run(ctx) })
+		group.Go(func() error { return c.queue.Workers(1)(ctx) })
+		group.Go(func() error { return c.status.Workers(2)(ctx) })
+		return group.Wait()
+	})
+}
+
+// onChange returns a handler that calls f for every change of an object, with its old
+// and its new state.
+func onChange[T any](f func(T)) cache.ResourceEventHandler {
+	return client.Handler(f, func(old, obj T) { f(old); f(obj) }, f)
+}
+
+// objectOf returns an object of an indexer, or nil.
+func objectOf[T any](in cache.Indexer, namespace, name string) (none T) {
+	key := name
+	if namespace != "" {
+		key = namespace + "/" + name
+	}
+	obj, exists, err := in.GetByKey(key)
+	if err != nil || !exists {
+		return none
+	}
+	return obj.(T)
+}
+
+// allOf returns all objects of an indexer.
+func allOf[T any](in cache.Indexer) []T {
+	list := in.List()
+	all := make([]T, len(list))
+	for i, obj := range list {
+		all[i] = obj.(T)
+	}
+	return all
+}
+
+// backendObjects are the objects to which Ingresses refer.
+type backendObjects struct{ services, slices, secrets cache.Indexer }
+
+// byService is the index of EndpointSlices by NAMESPACE/NAME of their Service.
+const byService = "service"
+
+// watchBackends begins to watch what Ingresses refer to, until ctx ends. It returns once
+// it has the objects, or after patience: what one of them lacks need not keep others
+// from being served.
+func (c *Controller) watchBackends(ctx context.Context) (*backendObjects, error) {
+	services := c.Client.WatchReduced(v1.SchemeGroupVersion.WithResource("services"), "", fields.Everything(), reduce)
+	endpoints := c.Client.WatchReduced(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "", fields.Everything(), reduce)
+	secrets := c.Client.WatchReduced(v1.SchemeGroupVersion.WithResource("secrets"), "", fields.OneTermEqualSelector("type", string(v1.SecretTypeTLS)), reduce)
+	if err := client.Index(ctx, endpoints, byService, func(obj any) ([]string, error) {
+		s := obj.(*discoveryv1.EndpointSlice)
+		return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
+	}); err != nil {
+		return nil, err
+	}
+	var synced []cache.DoneChecker
+	for _, of := range []struct {
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandler
+	}{
+		{services, onChange(func(s *v1.Service) { c.backendChanged(serviceName{s.Namespace, s.Name}) })},
+		{endpoints, onChange(func(s *discoveryv1.EndpointSlice) {
+			c.backendChanged(serviceName{s.Namespace, s.Labels[discoveryv1.LabelServiceName]})
+		})},
+		{secrets, onChange(func(*v1.Secret) { c.queue.Add(struct{}{}) })},
+	} {
+		done, err := client.Follow(ctx, of.informer, of.handler)
+		if err != nil {
+			return nil, err
+		}
+		synced = append(synced, done)
+	}
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if !cache.WaitFor(waiting, "", synced...) && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("Services, EndpointSlices or Secrets are not known yet; serving without them")
+		supervise.Go(ctx, func() {
+			if cache.WaitFor(ctx, "", synced...) {
+				c.queue.Add(struct{}{})
+			}
+		})
+	}
+	return &backendObjects{services: services.GetIndexer(), slices: endpoints.GetIndexer(), secrets: secrets.GetIndexer()}, nil
+}
+
+// backendChanged asks for a new table if an Ingress leads to a Service.
+func (c *Controller) backendChanged(s serviceName) {
+	c.mu.Lock()
+	needed := c.needed[s]
+	c.mu.Unlock()
+	if needed {
+		c.queue.Add(struct{}{})
+	}
+}
+
+// sync makes the newest table, and the proxy serve by it.
+func (c *Controller) sync(ctx context.Context) error {
+	own := c.own()
+	c.remember(own)
+	if len(own) > 0 && c.backends == nil {
+		var err error
+		if c.backends, err = c.watchBackends(ctx); err != nil {
+			return err
+		}
+	}
+	s := source{ingresses: own}
+	if c.backends != nil {
+		s.service = func(namespace, name string) *v1.Service {
+			return objectOf[*v1.Service](c.backends.services, namespace, name)
+		}
+		s.slices = c.slices
+		s.certificate = func(namespace, secret string) (*tls.Certificate, error) { return c.certificates.get(namespace, secret) }
+	}
+	t, problems := compile(s)
+	c.certificates.forget()
+	c.Proxy.Set(t)
+	c.ports.want(len(own) > 0)
+	c.announce(own)
+	c.report(own, problems)
+	select { // for further changes
+	case <-ctx.Done():
+	case <-time.After(settle):
+	}
+	return nil
+}
+
+// slices returns the EndpointSlices of a Service.
+func (c *Controller) slices(namespace, service string) []*discoveryv1.EndpointSlice {
+	found, err := c.backends.slices.ByIndex(byService, namespace+"/"+service)
+	if err != nil {
+		return nil
+	}
+	var all []*discoveryv1.EndpointSlice
+	for _, obj := range found {
+		all = append(all, obj.(*discoveryv1.EndpointSlice))
+	}
+	return all
+}
+
+// remember records which Ingresses are served, and which Services they need.
+func (c *Controller) remember(own []*networkingv1.Ingress) {
+	served, needed := map[types.UID]bool{}, map[serviceName]bool{}
+	for _, i := range own {
+		served[i.UID] = true
+		need := func(b *networkingv1.IngressBackend) {
+			if b != nil && b.Service != nil {
+				needed[serviceName{i.Namespace, b.Service.Name}] = true
+			}
+		}
+		need(i.Spec.DefaultBackend)
+		for _, rule := range i.Spec.Rules {
+			if rule.HTTP == nil {
+				continue
+			}
+			for k := range rule.HTTP.Paths {
+				need(&rule.HTTP.Paths[k].Backend)
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.served, c.needed = served, needed
+}
+
+// announce writes the status of Ingresses that are new, and of all when ports have been
+// opened or closed.
+func (c *Controller) announce(own []*networkingv1.Ingress) {
+	open := c.ports.open()
+	announced := map[types.UID]bool{}
+	for _, i := range own {
+		if was, known := c.announced[i.UID]; !known || was != open {
+			c.status.Add(controller.Key{Namespace: i.Namespace, Name: i.Name})
+		}
+		announced[i.UID] = open
+	}
+	c.announced = announced
+}
+
+// report records an event for each problem that an Ingress has not had before.
+func (c *Controller) report(own []*networkingv1.Ingress, problems map[types.UID][]problem) {
+	taken := c.ports.problems()
+	alive := map[types.UID]map[problem]bool{}
+	for _, i := range own {
+		has := map[problem]bool{}
+		for _, list := range [][]problem{taken, problems[i.UID]} {
+			for _, p := range list {
+				if has[p] = true; !c.reported[i.UID][p] {
+					c.Events.Event(i, v1.EventTypeWarning, p.reason, p.message)
+				}
+			}
+		}
+		alive[i.UID] = has
+	}
+	c.reported = alive
+}

@@ -1,0 +1,59 @@
+package ingress
+
+import (
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// reduce returns what the controller uses of an object, which is all that it keeps of
+// the objects of the cluster. It returns other objects as they are.
+func reduce(obj any) (any, error) {
+	switch o := obj.(type) {
+	case *networkingv1.Ingress:
+		meta := reducedMeta(&o.ObjectMeta)
+		meta.CreationTimestamp, meta.DeletionTimestamp = o.CreationTimestamp, o.DeletionTimestamp
+		for _, name := range []string{classAnnotation, RedirectAnnotation, MaxBodyAnnotation, TimeoutAnnotation} {
+			if value, ok := o.Annotations[name]; ok {
+				if meta.Annotations == nil {
+					meta.Annotations = map[string]string{}
+				}
+				meta.Annotations[name] = value
+			}
+		}
+		return &networkingv1.Ingress{ObjectMeta: meta, Spec: o.Spec, Status: o.Status}, nil
+	case *v1.Service:
+		out := &v1.Service{ObjectMeta: reducedMeta(&o.ObjectMeta), Spec: v1.ServiceSpec{Type: o.Spec.Type}}
+		for i := range o.Spec.Ports {
+			p := &o.Spec.Ports[i]
+			out.Spec.Ports = append(out.Spec.Ports, v1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+		}
+		return out, nil
+	case *discoveryv1.EndpointSlice:
+		out := &discoveryv1.EndpointSlice{ObjectMeta: reducedMeta(&o.ObjectMeta), AddressType: o.AddressType, Ports: o.Ports}
+		if name, ok := o.Labels[discoveryv1.LabelServiceName]; ok {
+			out.Labels = map[string]string{discoveryv1.LabelServiceName: name}
+		}
+		out.Endpoints = make([]discoveryv1.Endpoint, len(o.Endpoints))
+		for i := range o.Endpoints {
+			e := &o.Endpoints[i]
+			out.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions}
+		}
+		return out, nil
+	case *v1.Secret:
+		out := &v1.Secret{ObjectMeta: reducedMeta(&o.ObjectMeta), Type: o.Type}
+		out.Data = map[string][]byte{v1.TLSCertKey: o.Data[v1.TLSCertKey], v1.TLSPrivateKeyKey: o.Data[v1.TLSPrivateKeyKey]}
+		if isTooLarge(o) { // more is not used
+			out.Data = map[string][]byte{v1.TLSPrivateKeyKey: make([]byte, maxKey+1)}
+		}
+		return out, nil
+	case *v1.Node:
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}, Status: v1.NodeStatus{Addresses: o.Status.Addresses}}, nil
+	}
+	return obj, nil
+}
+
+func reducedMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
+}

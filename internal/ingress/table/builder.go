@@ -1,0 +1,87 @@
+package table
+
+import (
+	"crypto/tls"
+	"strings"
+)
+
+// Builder makes a Table. The zero value is ready to use. Rules that come first win.
+type Builder struct{ table Table }
+
+// Add adds a rule for the requests to a host: a name in lower case, a name that begins
+// with "*." for all names with one more label in place of the asterisk, or "" for
+// all hosts. If another rule has the place already, Add changes nothing and returns
+// that rule's route.
+func (b *Builder) Add(name string, t PathType, p Path, r *Route) (taken *Route) {
+	place := b.place(name, t, p)
+	if *place != nil {
+		return *place
+	}
+	*place = r
+	if b.table.routes == nil {
+		b.table.routes = map[[2]string]bool{}
+	}
+	b.table.routes[[2]string{r.Namespace, r.Name}] = true
+	return nil
+}
+
+// place returns where the route of a rule is.
+func (b *Builder) place(name string, t PathType, p Path) **Route {
+	h := b.host(name)
+	if t == Fallback {
+		return &h.fallback
+	}
+	at := &h.root
+	for _, element := range p.elements {
+		if at.children == nil {
+			at.children = map[string]*node{}
+		}
+		if at.children[element] == nil {
+			at.children[element] = &node{}
+		}
+		at = at.children[element]
+	}
+	switch {
+	case t == Prefix:
+		return &at.prefix
+	case p.slash:
+		return &at.withSlash
+	}
+	return &at.exact
+}
+
+func (b *Builder) host(name string) *host {
+	if name == "" {
+		if b.table.all == nil {
+			b.table.all = &host{}
+		}
+		return b.table.all
+	}
+	hosts := &b.table.exact
+	if above, wildcard := strings.CutPrefix(name, "*."); wildcard {
+		name, hosts = above, &b.table.wildcards
+	}
+	if *hosts == nil {
+		*hosts = map[string]*host{}
+	}
+	if (*hosts)[name] == nil {
+		(*hosts)[name] = &host{}
+	}
+	return (*hosts)[name]
+}
+
+// AddCertificate sets the certificate for a server name, which may begin with "*." or
+// be "" for all that have no other. It returns false if the name has one already.
+func (b *Builder) AddCertificate(name string, c *tls.Certificate) bool {
+	if b.table.certificates[name] != nil {
+		return false
+	}
+	if b.table.certificates == nil {
+		b.table.certificates = map[string]*tls.Certificate{}
+	}
+	b.table.certificates[name] = c
+	return true
+}
+
+// Table returns the table. The builder must not be used after that.
+func (b *Builder) Table() *Table { return &b.table }

@@ -1,0 +1,201 @@
+// Package table is the route table of an HTTP proxy: which backend gets a request,
+// and which certificate a TLS connection. A Table is a value that never changes. Its
+// makers are controllers; it knows nothing of their objects:
+//
+//	Ingress ─► internal/ingress ─┐
+//	                             ├─► Builder ─► Table ─► internal/ingress/proxy
+//	other APIs of routes ────────┘
+//
+// A Table serves one listener or several. The first of these that has a route wins:
+//
+//	host of the request      exact name, then *.name, then all hosts
+//	path, within the host    exact, then the longest prefix by elements
+//	fallback                 of the exact name, of *.name, of all hosts
+package table
+
+import (
+	"crypto/tls"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Protocol is what the endpoints of a backend speak.
+type Protocol string
+
+// The protocols of backends. H2C is HTTP/2 without TLS, as gRPC uses it.
+const (
+	HTTP1 Protocol = "http/1.1"
+	H2C   Protocol = "h2c"
+)
+
+// Backend is a set of endpoints that serve the same.
+type Backend struct {
+	Name      string // for people, such as NAMESPACE/SERVICE:PORT
+	Protocol  Protocol
+	Endpoints []netip.AddrPort
+}
+
+// Target is a backend with its share of a route's requests.
+type Target struct {
+	Backend *Backend
+	Weight  int // relative to those of the route's other targets; 0 gets none
+}
+
+// Route says what becomes of the requests that match a rule.
+type Route struct {
+	// Namespace and Name are those of the object that defines the route. All routes of
+	// a namespace share what the proxy gives to one tenant.
+	Namespace, Name string
+	Targets         []Target
+
+	// RedirectToHTTPS answers requests that come without TLS by a redirection.
+	RedirectToHTTPS bool
+	// MaxBody bounds the body of a request, in bytes. 0 is no bound.
+	MaxBody int64
+	// AnswerTimeout bounds the time from the end of a request to the headers of its
+	// response. 0 is no bound.
+	AnswerTimeout time.Duration
+}
+
+// Pick returns the backend for one request, by chance in proportion to the weights.
+// It returns nil if there is none.
+func (r *Route) Pick() *Backend {
+	if len(r.Targets) == 1 && r.Targets[0].Weight > 0 {
+		return r.Targets[0].Backend
+	}
+	sum := 0
+	for _, t := range r.Targets {
+		sum += max(t.Weight, 0)
+	}
+	if sum == 0 {
+		return nil
+	}
+	at := rand.IntN(sum)
+	for _, t := range r.Targets {
+		if at -= max(t.Weight, 0); at < 0 {
+			return t.Backend
+		}
+	}
+	return nil
+}
+
+// PathType says which paths a rule matches.
+type PathType int
+
+// The path types. Prefix compares whole elements: /a matches /a, /a/ and /a/b, and not
+// /ab. A slash at its end does not count. Exact distinguishes /a and /a/. Fallback
+// matches what no other rule matches, whatever its path.
+const (
+	Exact PathType = iota
+	Prefix
+	Fallback
+)
+
+// Table is a route table. It never changes, and any number of goroutines use it.
+type Table struct {
+	exact        map[string]*host // by name
+	wildcards    map[string]*host // by what follows "*."
+	all          *host            // of rules for all hosts; nil if there are none
+	certificates map[string]*tls.Certificate
+	routes       map[[2]string]bool // namespaces and names
+}
+
+// host has the rules of one host.
+type host struct {
+	root     node
+	fallback *Route
+}
+
+// node is an element of paths. That of the root is empty.
+type node struct {
+	children         map[string]*node
+	prefix           *Route
+	exact, withSlash *Route // without and with a slash at the end
+}
+
+// Host returns the host of a request in the form in which rules have it: in lower
+// case, without port and without a dot at its end.
+func Host(text string) string {
+	if strings.IndexByte(text, ':') >= 0 {
+		if name, _, err := net.SplitHostPort(text); err == nil {
+			text = name
+		}
+	}
+	return strings.ToLower(strings.TrimSuffix(text, "."))
+}
+
+// parent returns what follows the first label of a name, "" if nothing does.
+func parent(name string) string {
+	_, rest, _ := strings.Cut(name, ".")
+	return rest
+}
+
+// Match returns the route of a request to a host in the form of Host, or nil.
+func (t *Table) Match(name string, p Path) *Route {
+	candidates := [...]*host{t.exact[name], nil, t.all}
+	if above := parent(name); above != "" && above != name[1:] { // the label has at least a letter
+		candidates[1] = t.wildcards[above]
+	}
+	for _, h := range candidates {
+		if h == nil {
+			continue
+		}
+		if r := h.match(p); r != nil {
+			return r
+		}
+	}
+	for _, h := range candidates {
+		if h != nil && h.fallback != nil {
+			return h.fallback
+		}
+	}
+	return nil
+}
+
+func (h *host) match(p Path) *Route {
+	at := &h.root
+	longest := at.prefix
+	for _, element := range p.elements {
+		if at = at.children[element]; at == nil {
+			return longest
+		}
+		if at.prefix != nil {
+			longest = at.prefix
+		}
+	}
+	exact := at.exact
+	if p.slash {
+		exact = at.withSlash
+	}
+	if exact != nil {
+		return exact
+	}
+	return longest
+}
+
+// Certificate returns the certificate for a server name of TLS (RFC 6066) in the form
+// of Host, or nil.
+func (t *Table) Certificate(name string) *tls.Certificate {
+	if c := t.certificates[name]; c != nil {
+		return c
+	}
+	if above := parent(name); above != "" && above != name[1:] {
+		if c := t.certificates["*."+above]; c != nil {
+			return c
+		}
+	}
+	return t.certificates[""]
+}
+
+// Has reports whether a route is defined by the object of that namespace and name.
+func (t *Table) Has(namespace, name string) bool { return t.routes[[2]string{namespace, name}] }
+
+// Owners calls visit for the namespace and name of each object that defines routes.
+func (t *Table) Owners(visit func(namespace, name string)) {
+	for owner := range t.routes {
+		visit(owner[0], owner[1])
+	}
+}
