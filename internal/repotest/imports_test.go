@@ -25,7 +25,7 @@ type ban struct {
 	reason string
 }
 
-var components = []string{"internal/controllers", "internal/scheduler", "internal/kubelet", "internal/proxy", "internal/dns", "internal/networkpolicy", "internal/l2announce"}
+var components = []string{"internal/controllers", "internal/scheduler", "internal/kubelet", "internal/proxy", "internal/dns", "internal/ingress", "internal/networkpolicy", "internal/l2announce"}
 
 func bans() []ban {
 	all := []ban{

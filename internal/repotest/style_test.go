@@ -101,7 +101,7 @@ func isTable(e ast.Expr) bool {
 // supervised are the packages in which a panic ends a component and not the
 // process.
 var supervised = []string{
-	"internal/controller/", "internal/controllers/", "internal/scheduler/", "internal/proxy/", "internal/networkpolicy/", "internal/l2announce/", "internal/dns/", "internal/component/", "internal/podnet/",
+	"internal/controller/", "internal/controllers/", "internal/scheduler/", "internal/proxy/", "internal/networkpolicy/", "internal/l2announce/", "internal/dns/", "internal/ingress/", "internal/component/", "internal/podnet/",
 	"internal/client/", "internal/containerd/", "internal/pki/", "internal/kubelet/", "cluster/",
 	"internal/apiserver/", "internal/watchcache/",
 }

@@ -119,7 +119,7 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Body = body
 	}
 	var tried []netip.AddrPort
-	wait := firstPause
+	began, wait := time.Now(), firstPause
 	for round, attempt := 1, 1; ; attempt++ {
 		endpoint, ok := b.choose(backend.Endpoints, tried)
 		if !ok {
@@ -144,7 +144,7 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 		if tried = append(tried, endpoint); attempt < maxAttempts && len(tried) < len(backend.Endpoints) {
 			continue
 		}
-		if round == rounds || !refused || !b.pause(r.Context(), wait) {
+		if round == rounds || !refused || time.Since(began) >= dialTimeout || !b.pause(r.Context(), wait) {
 			return nil, err
 		}
 		round, attempt, tried, wait = round+1, 0, nil, 2*wait

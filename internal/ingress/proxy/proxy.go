@@ -238,6 +238,9 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 // isForwarding reports whether a header says through which proxies a request came.
 // Some servers read an underscore as a hyphen.
 func isForwarding(name string) bool {
+	if name == "" || name[0]|0x20 != 'x' && name[0]|0x20 != 'f' {
+		return false
+	}
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	return strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip" || name == strings.ToLower(hopHeader)
 }
