@@ -3,16 +3,37 @@ package ingress
 import (
 	"context"
 	"slices"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/defaultclass"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // classAnnotation is the annotation that the field ingressClassName replaced.
 const classAnnotation = "kubernetes.io/ingress.class"
+
+// keepClass creates the IngressClass DefaultClass, and tries again until it is there or
+// ctx ends. Ingresses of other classes of this controller are served meanwhile.
+func (c *Controller) keepClass(ctx context.Context) {
+	for delay := time.Second; ; delay = min(2*delay, time.Minute) {
+		err := c.createClass(ctx)
+		supervise.Report(ctx, "IngressClass", err)
+		if err == nil {
+			return
+		}
+		klog.FromContext(ctx).Error(err, "Creating the IngressClass failed, will try again", "class", DefaultClass, "in", delay)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+	}
+}
 
 // createClass creates the IngressClass DefaultClass if it is missing. It is the default
 // unless the cluster has another default.

@@ -106,9 +106,6 @@ func New(c Config) *Controller {
 // Run serves until ctx ends, and then returns nil. It is called once.
 func (c *Controller) Run(ctx context.Context) error {
 	return supervise.Run(ctx, func(ctx context.Context) error {
-		if err := c.createClass(ctx); err != nil {
-			return fmt.Errorf("create IngressClass %s: %w", DefaultClass, err)
-		}
 		changed := func() { c.queue.Add(struct{}{}) }
 		var synced []cache.DoneChecker
 		for _, of := range []struct {
@@ -136,6 +133,10 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 		changed()
 		group, ctx := supervise.WithContext(ctx)
+		group.Go(func() error {
+			c.keepClass(ctx)
+			return nil
+		})
 		group.Go(func() error { return c.ports.run(ctx) })
 		group.Go(func() error { return c.queue.Workers(1)(ctx) })
 		group.Go(func() error { return c.status.Workers(2)(ctx) })

@@ -46,6 +46,7 @@ func TestWebSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%s", response.Status)
 	}
