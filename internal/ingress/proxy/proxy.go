@@ -166,6 +166,9 @@ func (p *Proxy) find(r *http.Request, x *exchange) int {
 	if r.Header.Get(hopHeader) == p.hop {
 		return http.StatusLoopDetected
 	}
+	if r.URL.Opaque != "" { // of http:path, which has neither host nor path
+		return http.StatusBadRequest
+	}
 	escaped := r.URL.EscapedPath()
 	if escaped == "" { // of http://host
 		escaped = "/"

@@ -263,6 +263,7 @@ func TestRefusals(t *testing.T) {
 		{"GET / HTTP/1.1", "empty.example", http.StatusServiceUnavailable},
 		{"GET /%00 HTTP/1.1", "empty.example", http.StatusBadRequest},
 		{"GET /%zz HTTP/1.1", "empty.example", http.StatusBadRequest},
+		{"GET http:admin HTTP/1.1", "empty.example", http.StatusBadRequest},
 		{"OPTIONS * HTTP/1.1", "empty.example", http.StatusOK}, // of the proxy itself
 		{"CONNECT empty.example:80 HTTP/1.1", "empty.example", http.StatusMethodNotAllowed},
 		{"GET / HTTP/1.1", "a b", http.StatusBadRequest},
