@@ -21,8 +21,9 @@ const (
 	maxCertificatesOfNamespace = 1000
 	// maxPathLength bounds the path of a rule, in bytes.
 	maxPathLength = 1024
-	// maxMessage bounds the message of a problem, in bytes.
-	maxMessage = 800
+	// maxProblems bounds the problems of an Ingress that are told of, and maxMessage the
+	// message of one, in bytes.
+	maxProblems, maxMessage = 10, 800
 )
 
 // source is what a table is made of. Its objects are shared and must not be changed.
@@ -112,6 +113,9 @@ func shown(host string) string {
 }
 
 func (c *compiler) report(i *networkingv1.Ingress, reason, format string, args ...any) {
+	if len(c.problems[i.UID]) == maxProblems {
+		return
+	}
 	p := problem{reason, fmt.Sprintf(format, args...)}
 	if len(p.message) > maxMessage {
 		p.message = strings.ToValidUTF8(p.message[:maxMessage], "") + "..."

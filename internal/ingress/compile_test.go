@@ -351,6 +351,20 @@ func TestRoutesOfANamespaceAreBounded(t *testing.T) {
 	}
 }
 
+// Thousands of rules that have no effect take neither long nor thousands of events.
+func TestProblemsAreBounded(t *testing.T) {
+	first, second := newIngress("n", "first", 1, newRule("a.example")), newIngress("n", "second", 0, newRule("a.example"))
+	for n := range maxPathsOfNamespace / 2 {
+		path := newRule("", fmt.Sprintf("/%d=web:80", n)).HTTP.Paths
+		first.Spec.Rules[0].HTTP.Paths = append(first.Spec.Rules[0].HTTP.Paths, path...)
+		second.Spec.Rules[0].HTTP.Paths = append(second.Spec.Rules[0].HTTP.Paths, path...)
+	}
+	_, problems := objects{ingresses: []*networkingv1.Ingress{first, second}, services: []*v1.Service{newService("n", "web")}}.compile()
+	if n := len(problems[second.UID]); n != maxProblems || len(problems[first.UID]) > 0 {
+		t.Errorf("%d and %d problems, want none and %d", len(problems[first.UID]), n, maxProblems)
+	}
+}
+
 func TestPathsThatNoRequestHas(t *testing.T) {
 	i := newIngress("n", "i", 0, newRule("a.example", "/"+strings.Repeat("x", maxPathLength)+"=web:80", "/%zz=web:80", "/ok=web:80"))
 	served, problems := objects{ingresses: []*networkingv1.Ingress{i}, services: []*v1.Service{newService("n", "web")}}.compile()

@@ -44,8 +44,10 @@ const (
 	// DefaultClass is the name of the IngressClass that a Controller creates.
 	DefaultClass = "coracle"
 
-	// settle is the pause after a new table, in which further changes gather.
-	settle = 20 * time.Millisecond
+	// settle is the least pause after a new table, in which further changes gather. A
+	// table that took longer to make has a pause of busyShare times as long, so that
+	// many Ingresses do not keep a processor busy.
+	settle, busyShare = 20 * time.Millisecond, 4
 	// patience is how long the first table waits for Services, EndpointSlices and
 	// Secrets.
 	patience = 10 * time.Second
@@ -234,6 +236,7 @@ func (c *Controller) backendChanged(s serviceName) {
 
 // sync makes the newest table, and the proxy serve by it.
 func (c *Controller) sync(ctx context.Context) error {
+	began := time.Now()
 	own := c.own()
 	c.remember(own)
 	if len(own) > 0 && c.backends == nil {
@@ -256,9 +259,9 @@ func (c *Controller) sync(ctx context.Context) error {
 	c.ports.want(len(own) > 0)
 	c.announce(own)
 	c.report(own, problems)
-	select { // for further changes
+	select {
 	case <-ctx.Done():
-	case <-time.After(settle):
+	case <-time.After(max(settle, busyShare*time.Since(began))):
 	}
 	return nil
 }
