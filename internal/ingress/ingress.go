@@ -236,7 +236,6 @@ func (c *Controller) backendChanged(s serviceName) {
 
 // sync makes the newest table, and the proxy serve by it.
 func (c *Controller) sync(ctx context.Context) error {
-	began := time.Now()
 	own := c.own()
 	c.remember(own)
 	if len(own) > 0 && c.backends == nil {
@@ -245,6 +244,7 @@ func (c *Controller) sync(ctx context.Context) error {
 			return err
 		}
 	}
+	began := time.Now()
 	s := source{ingresses: own}
 	if c.backends != nil {
 		s.service = func(namespace, name string) *v1.Service {
