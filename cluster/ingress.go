@@ -7,12 +7,21 @@ import (
 	"github.com/coracle-io/coracle/internal/component"
 )
 
-// check returns an error for what cannot be a port.
+// ports returns the ports of HTTP and HTTPS.
+func (i IngressOptions) ports() (http, https int) {
+	defaults := component.NewIngress()
+	return cmp.Or(i.HTTPPort, defaults.HTTPPort), cmp.Or(i.HTTPSPort, defaults.HTTPSPort)
+}
+
+// check returns an error for what cannot be the ports.
 func (i IngressOptions) check() error {
 	for _, port := range []namedPort{{"Node.Ingress.HTTPPort", i.HTTPPort}, {"Node.Ingress.HTTPSPort", i.HTTPSPort}} {
 		if port.value < 0 || port.value > 65535 {
 			return wrong(port.field, strconv.Itoa(port.value), "want a port from 1 to 65535")
 		}
+	}
+	if http, https := i.ports(); http == https {
+		return wrong("Node.Ingress.HTTPSPort", strconv.Itoa(https), "it is the port of HTTP, too: choose another one")
 	}
 	return nil
 }
@@ -27,6 +36,6 @@ func (n *Node) configureIngress() {
 	}
 	n.ingress = component.NewIngress()
 	n.ingress.NodeName, n.ingress.Addresses = n.kubelet.Config.NodeName, n.kubelet.Config.NodeIPs
-	n.ingress.HTTPPort, n.ingress.HTTPSPort = cmp.Or(of.HTTPPort, n.ingress.HTTPPort), cmp.Or(of.HTTPSPort, n.ingress.HTTPSPort)
+	n.ingress.HTTPPort, n.ingress.HTTPSPort = of.ports()
 	n.proxy.Collectors = append(n.proxy.Collectors, n.ingress.Metrics)
 }

@@ -84,4 +84,7 @@ func (b *Builder) AddCertificate(name string, c *tls.Certificate) bool {
 }
 
 // Table returns the table. The builder must not be used after that.
-func (b *Builder) Table() *Table { return &b.table }
+func (b *Builder) Table() *Table {
+	t := b.table // a copy, so that the table does not keep what the builder is a part of
+	return &t
+}
