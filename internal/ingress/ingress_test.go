@@ -391,7 +391,7 @@ func certificateOfRSA(t *testing.T, bits int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}
 	encoded, err := x509.CreateCertificate(rand.Reader, template, template, public, signer)
 	if err != nil {
 		t.Fatal(err)
