@@ -28,7 +28,7 @@ const (
 	// maxIdle bounds the unused connections to all endpoints and to one.
 	maxIdle, maxIdleOfOne = 1024, 64
 	// maxAnswerHeaderBytes bounds the headers of a response.
-	maxAnswerHeaderBytes = 256 << 10
+	maxAnswerHeaderBytes = 64 << 10
 	// maxAttempts bounds the endpoints that one request is sent to.
 	maxAttempts = 5
 	// rounds is how often the endpoints are asked for when all that are known refuse
@@ -68,7 +68,7 @@ func newBalancer(m *Metrics, route func(*exchange) *table.Route) *balancer {
 			MaxIdleConns:       maxIdle, MaxIdleConnsPerHost: maxIdleOfOne, IdleConnTimeout: idleTimeout,
 			MaxResponseHeaderBytes: maxAnswerHeaderBytes, ExpectContinueTimeout: time.Second,
 			Protocols: new(http.Protocols),
-			HTTP2:     &http.HTTP2Config{SendPingTimeout: 15 * time.Second, WriteByteTimeout: stallTimeout},
+			HTTP2:     &http.HTTP2Config{SendPingTimeout: 15 * time.Second, WriteByteTimeout: stallTimeout, MaxReceiveBufferPerStream: streamBuffer},
 		}
 		configure(t.Protocols)
 		return t

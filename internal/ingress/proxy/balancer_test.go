@@ -232,6 +232,23 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
+// What is kept of a body that the other side does not take is within the memory of a
+// connection, in both directions.
+func TestUnreadBodiesAreBounded(t *testing.T) {
+	p := newProxy(t, tableOf(t, routeTo()))
+	for protocol, transport := range p.reverse.Transport.(*balancer).transports {
+		if n := transport.HTTP2.MaxReceiveBufferPerStream; n <= 0 || n > connectionMemory {
+			t.Errorf("a response by %s has a buffer of %d bytes", protocol, n)
+		}
+		if n := transport.MaxResponseHeaderBytes; n <= 0 || n > connectionMemory {
+			t.Errorf("the headers of a response by %s may have %d bytes", protocol, n)
+		}
+	}
+	if n := p.newServer(t.Context(), nil).HTTP2.MaxReceiveBufferPerStream; n <= 0 || n > connectionMemory {
+		t.Errorf("a request has a buffer of %d bytes", n)
+	}
+}
+
 // The metrics of an Ingress end with it, and clients cannot make more of them.
 func TestMetrics(t *testing.T) {
 	p := newProxy(t, tableOf(t, routeTo(backend(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(799) }))))
@@ -252,5 +269,11 @@ func TestMetrics(t *testing.T) {
 	p.Set(tableOf(t, other))
 	if n := testutil.CollectAndCount(p.metrics); n != 2 { // of retries and open connections
 		t.Errorf("%d series without an Ingress, want 2", n)
+	}
+	// Nor does a request that ends after its Ingress bring them back.
+	p.Set(tableOf(t, routeTo(backend(t, func(http.ResponseWriter, *http.Request) { p.Set(tableOf(t, other)) }))))
+	p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "http://a/", nil))
+	if n := testutil.CollectAndCount(p.metrics); n != 2 {
+		t.Errorf("%d series after the last request of an Ingress that has gone, want 2", n)
 	}
 }

@@ -16,6 +16,10 @@ const (
 	// connectionMemory is what a connection may take, in bytes: buffers of both sides,
 	// headers, and the stacks of its goroutines.
 	connectionMemory = 64 << 10
+	// streamBuffer is how much of a body of HTTP/2 is kept that the other side does not
+	// take: of a request for a backend that does not read, or of a response for such a
+	// client.
+	streamBuffer = 64 << 10
 )
 
 // mostConnections returns how many connections of clients the proxy has open, and how

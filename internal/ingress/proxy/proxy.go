@@ -50,10 +50,14 @@ const (
 	// statusClientGone is the status of requests whose clients did not wait, in the
 	// log and the metrics, as in nginx.
 	statusClientGone = 499
+	// maxHops bounds how often a request comes to the same proxy. More than one is no
+	// mistake: a pod may ask for another host by the node's address, with the headers
+	// that it got.
+	maxHops = 5
 )
 
-// hopHeader has a secret of the proxy through which a request has come. By it a proxy
-// refuses requests that an endpoint leads back to it.
+// hopHeader has a secret of the proxy through which a request has come, and how often it
+// has. By it a proxy refuses requests that an endpoint leads back to it again and again.
 const hopHeader = "X-Coracle-Hop"
 
 // Proxy serves the requests of any number of listeners by one table.
@@ -163,10 +167,12 @@ func (p *Proxy) find(r *http.Request, x *exchange) int {
 	if r.Method == http.MethodConnect {
 		return http.StatusMethodNotAllowed
 	}
-	if r.Header.Get(hopHeader) == p.hop {
+	if p.hops(r) >= maxHops {
 		return http.StatusLoopDetected
 	}
-	if r.URL.Opaque != "" { // of http:path, which has neither host nor path
+	// The first is of http:path, which has neither host nor path. The second comes by
+	// HTTP/2 alone, and a server of HTTP/1.1 would read more than a query in it.
+	if r.URL.Opaque != "" || strings.Contains(r.URL.RawQuery, " ") {
 		return http.StatusBadRequest
 	}
 	escaped := r.URL.EscapedPath()
@@ -176,10 +182,36 @@ func (p *Proxy) find(r *http.Request, x *exchange) int {
 	if x.path, x.err = table.ParsePath(escaped); x.err != nil {
 		return http.StatusBadRequest
 	}
-	if x.route = p.table.Load().Match(x.host, x.path); x.route == nil {
+	t := p.table.Load()
+	if x.route = t.Match(x.host, x.path); x.route == nil {
 		return http.StatusNotFound
 	}
+	if r.TLS != nil && isMisdirected(t, r.TLS.ServerName, x.host) {
+		return http.StatusMisdirectedRequest
+	}
 	return 0
+}
+
+// isMisdirected reports whether a TLS connection to a server name may not have requests
+// to a host (RFC 9110, 15.5.20): it has begun with a certificate that the host does not
+// have. Browsers send requests to all hosts of a certificate by one connection, such as
+// those below the wildcard of another namespace.
+func isMisdirected(t *table.Table, serverName, host string) bool {
+	shown := t.Certificate(table.Host(serverName))
+	return serverName != "" && shown != nil && shown != t.Certificate(host)
+}
+
+// hops returns how often a request has come to this proxy before.
+func (p *Proxy) hops(r *http.Request) int {
+	count, ours := strings.CutPrefix(r.Header.Get(hopHeader), p.hop+" ")
+	if !ours {
+		return 0
+	}
+	n, err := strconv.Atoi(count)
+	if err != nil || n < 0 { // a backend that knows the secret says so
+		return maxHops
+	}
+	return n
 }
 
 // redirect answers with the URL of the same resource over TLS.
@@ -217,6 +249,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	if x.path.Raw != out.URL.EscapedPath() {
 		out.URL.Path, out.URL.RawPath = unescaped(x.path.Raw), x.path.Raw
 	}
+	out.URL.RawQuery = r.In.URL.RawQuery // as it came: ReverseProxy drops what it cannot parse
 	for name := range out.Header {
 		if isForwarding(name) {
 			delete(out.Header, name)
@@ -229,7 +262,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 			out.Header.Set("X-Forwarded-Port", port)
 		}
 	}
-	out.Header.Set(hopHeader, p.hop)
+	out.Header.Set(hopHeader, p.hop+" "+strconv.Itoa(p.hops(r.In)+1))
 	// A backend that switches to another protocol, such as h2c, would take requests
 	// that this proxy never sees.
 	if upgrade := out.Header.Get("Upgrade"); upgrade != "" && !strings.EqualFold(upgrade, "websocket") {
@@ -294,6 +327,9 @@ func statusOf(ctx context.Context, err error) int {
 // done records a request.
 func (p *Proxy) done(r *http.Request, x *exchange, bytes int64, took time.Duration) {
 	p.metrics.record(r.Method, x, took)
+	if x.route != nil && !p.table.Load().Has(x.route.Namespace, x.route.Name) {
+		p.metrics.forget(x.route.Namespace, x.route.Name) // the Ingress has gone meanwhile
+	}
 	log := klog.FromContext(r.Context()).V(logVerbosity)
 	if !log.Enabled() {
 		return

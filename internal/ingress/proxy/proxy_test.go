@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,6 +240,8 @@ func TestPathsArePassedOnAsTheyMatched(t *testing.T) {
 		"/x%2F..%2Fadmin":        "public /x%2F..%2Fadmin",
 		"http://other/admin":     "admin /admin",
 		"http://other":           "public /",
+		"/a?100%&b=1;c=2&&d":     "public /a?100%&b=1;c=2&&d", // also a query that is not parsed alike everywhere
+		"/a?":                    "public /a?",
 	} {
 		_, from := raw(t, at, "GET "+path+" HTTP/1.1\r\nHost: any\r\nConnection: close\r\n\r\n")
 		if code, body := answer(t, from); code != http.StatusOK || body != want {
@@ -326,13 +329,62 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// An endpoint that leads back to the proxy gets no request twice.
+// An endpoint that leads back to the proxy ends a request after some rounds. A pod that
+// asks for another host with the headers that it got is no loop.
 func TestLoop(t *testing.T) {
 	p := newProxy(t, tableOf(t, routeTo()))
 	at := serve(t, p, false)
-	p.Set(tableOf(t, routeTo(netip.MustParseAddrPort(at))))
-	if code, _ := get(t, client(t), "http://"+at); code != http.StatusLoopDetected {
-		t.Errorf("%d, want %d", code, http.StatusLoopDetected)
+	var passed atomic.Int64
+	again := backend(t, func(w http.ResponseWriter, r *http.Request) {
+		passed.Add(1)
+		out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+at+r.RequestURI, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		out.Header = r.Header.Clone()
+		out.Host = strings.TrimPrefix(r.Host, "gateway.")
+		response, err := client(t).Do(out)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = response.Body.Close() }()
+		w.WriteHeader(response.StatusCode)
+	})
+	var b table.Builder
+	addRule(t, &b, "direct.example", "/", routeTo(netip.MustParseAddrPort(at)))
+	addRule(t, &b, "loop.example", "/", routeTo(again))
+	addRule(t, &b, "gateway.shop.example", "/", routeTo(again))
+	addRule(t, &b, "shop.example", "/", routeTo(backend(t, shownHeaders)))
+	p.Set(b.Table())
+	for host, want := range map[string]int{"direct.example": http.StatusLoopDetected, "loop.example": http.StatusLoopDetected, "gateway.shop.example": http.StatusOK} {
+		_, from := raw(t, at, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+		if code, _ := answer(t, from); code != want {
+			t.Errorf("%s: %d, want %d", host, code, want)
+		}
+	}
+	if n := passed.Load(); n != maxHops+1 { // of the loop, and of the gateway
+		t.Errorf("the pods have passed on %d requests, want %d", n, maxHops+1)
+	}
+}
+
+// A request by HTTP/2 whose query has a space would be two words of a request line of
+// HTTP/1.1.
+func TestSpacesInQueries(t *testing.T) {
+	at := serve(t, newProxy(t, tableOf(t, routeTo(backend(t, shownHeaders)))), true)
+	request, err := http.NewRequest(http.MethodGet, "https://"+at+"/a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.URL.RawQuery = "b HTTP/1.1"
+	response, err := client(t).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.ProtoMajor != 2 || response.StatusCode != http.StatusBadRequest {
+		t.Errorf("%s %s, want %d by HTTP/2", response.Proto, response.Status, http.StatusBadRequest)
 	}
 }
 

@@ -20,21 +20,18 @@ import (
 
 // Serve serves the connections of a listener until ctx ends: HTTP/1.1 and HTTP/2, with
 // TLS if secure is set. Then it takes no more connections, waits up to drainTimeout for
-// requests in progress, and returns nil. It closes the listener.
+// requests in progress, ends what is left, and returns nil. It closes the listener.
 func (p *Proxy) Serve(ctx context.Context, l net.Listener, secure bool) error {
 	var config *tls.Config
 	if secure {
 		config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: p.getCertificate}
 	}
-	server := httpserver.New(ctx, p, config)
-	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
-	server.MaxHeaderBytes = maxHeaderBytes
-	server.ReadTimeout, server.WriteTimeout = 0, 0 // patientBody and LimitUnread bound them
-	server.HTTP2.MaxReceiveBufferPerConnection, server.HTTP2.MaxReceiveBufferPerStream = 512<<10, 256<<10
-	server.Protocols = new(http.Protocols)
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetHTTP2(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
+	server := p.newServer(ctx, config)
+	// Requests go on while the server drains. What is left then, such as WebSockets, of
+	// which the server knows nothing any more, ends with this context.
+	requests, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	server.BaseContext = func(net.Listener) context.Context { return requests }
 	drained := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(drained)
@@ -53,6 +50,19 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener, secure bool) error {
 	}
 	<-drained
 	return nil
+}
+
+// newServer returns a server of the proxy, with TLS if config is not nil.
+func (p *Proxy) newServer(ctx context.Context, config *tls.Config) *http.Server {
+	server := httpserver.New(ctx, p, config)
+	server.MaxHeaderBytes = maxHeaderBytes
+	server.ReadTimeout, server.WriteTimeout = 0, 0 // patientBody and LimitUnread bound them
+	server.HTTP2.MaxReceiveBufferPerConnection, server.HTTP2.MaxReceiveBufferPerStream = 512<<10, streamBuffer
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	return server
 }
 
 // drain ends a server.

@@ -3,12 +3,14 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +62,33 @@ func TestWebSocket(t *testing.T) {
 		}
 	}
 	_ = conn.Close()
+}
+
+// A WebSocket ends with the server that it came by, and a server that ends leaves nothing
+// behind.
+func TestWebSocketEndsWithItsServer(t *testing.T) {
+	p := newProxy(t, tableOf(t, routeTo(backend(t, echo))))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	served := make(chan error, 1)
+	go func() { served <- p.Serve(ctx, l, false) }()
+	_, from := raw(t, l.Addr().String(), "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	response, err := http.ReadResponse(from, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	cancel()
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	if _, err := from.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the WebSocket goes on: %v", err)
+	}
 }
 
 // A backend that switched to HTTP/2 would take requests that the proxy never sees.
@@ -217,5 +246,49 @@ func TestCertificateChangesWithoutEndingConnections(t *testing.T) {
 	stranger.Transport.(*http.Transport).TLSClientConfig.ServerName = "other.example"
 	if got, _ := ask(stranger); string(got) != string(p.certificate.Certificate[0]) {
 		t.Error("a name without a certificate has not the default one")
+	}
+}
+
+// Requests to a host do not come by a connection that began with the certificate of
+// another one: browsers would send them below a wildcard.
+func TestMisdirectedRequests(t *testing.T) {
+	own := routeTo(backend(t, shownHeaders))
+	shared := certificateFor(t, "shared.example")
+	var b table.Builder
+	for _, host := range []string{"wild.shop.example", "a.shop.example", "shared.example", "www.shared.example", "plain.example"} {
+		addRule(t, &b, host, "/", own)
+	}
+	b.AddCertificate("*.shop.example", certificateFor(t, "*.shop.example"))
+	b.AddCertificate("a.shop.example", certificateFor(t, "a.shop.example"))
+	b.AddCertificate("shared.example", shared)
+	b.AddCertificate("www.shared.example", shared)
+	at := serve(t, newProxy(t, b.Table()), true)
+	for _, test := range []struct {
+		serverName, host string
+		want             int
+	}{
+		{"wild.shop.example", "wild.shop.example", http.StatusOK},
+		{"wild.shop.example", "a.shop.example", http.StatusMisdirectedRequest},
+		{"a.shop.example", "wild.shop.example:8443", http.StatusMisdirectedRequest},
+		{"a.shop.example", "A.shop.example:8443", http.StatusOK},
+		{"shared.example", "www.shared.example", http.StatusOK},
+		{"plain.example", "a.shop.example", http.StatusOK}, // with the certificate that no client trusts
+		{"127.0.0.1", "a.shop.example", http.StatusOK},     // an address is no server name
+	} {
+		c := client(t)
+		c.Transport.(*http.Transport).TLSClientConfig.ServerName = test.serverName
+		request, err := http.NewRequest(http.MethodGet, "https://"+at, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = test.host
+		response, err := c.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != test.want {
+			t.Errorf("%s by a connection to %s: %d, want %d", test.host, test.serverName, response.StatusCode, test.want)
+		}
 	}
 }
