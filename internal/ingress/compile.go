@@ -68,6 +68,9 @@ func compile(s source) (*table.Table, map[types.UID][]problem) {
 			}
 		}
 	}
+	for host, owner := range c.owners {
+		c.table.Own(host, owner.Namespace)
+	}
 	for _, i := range oldest {
 		c.add(i)
 	}
@@ -198,10 +201,11 @@ func (c *compiler) addDefault(i *networkingv1.Ingress, settings table.Route) {
 		}
 	}
 	if owner := c.owners[allHosts]; len(i.Spec.Rules) > 0 && (owner == nil || owner.Namespace == i.Namespace) {
-		c.addRoute(i, settings, allHosts, table.Fallback, table.Path{}, i.Spec.DefaultBackend, "")
 		if owner == nil {
 			c.owners[allHosts] = i
+			c.table.Own(allHosts, i.Namespace)
 		}
+		c.addRoute(i, settings, allHosts, table.Fallback, table.Path{}, i.Spec.DefaultBackend, "")
 	}
 }
 
@@ -233,26 +237,32 @@ func (c *compiler) addCertificate(i *networkingv1.Ingress, entry *networkingv1.I
 	if entry.SecretName == "" { // then the hosts have the default certificate
 		return
 	}
-	names := entry.Hosts
+	names := slices.Clone(entry.Hosts)
 	if len(names) == 0 {
 		for _, rule := range i.Spec.Rules {
 			names = append(names, rule.Host)
 		}
 	}
+	var owned []string
+	for _, name := range names {
+		if name = strings.ToLower(name); c.owns(i, name) {
+			owned = append(owned, name)
+		}
+	}
+	if room := maxCertificatesOfNamespace - c.certificates[i.Namespace]; len(owned) > room {
+		c.report(i, tooMany, "the Ingresses of the namespace have certificates for more than %d hosts: those of the newest have no effect", maxCertificatesOfNamespace)
+		owned = owned[:room]
+	}
+	if len(owned) == 0 { // then the certificate is not read, which takes time
+		return
+	}
+	c.certificates[i.Namespace] += len(owned)
 	certificate, err := c.certificate(i.Namespace, entry.SecretName)
 	if err != nil {
 		c.report(i, invalidCertificate, "Secret %s: %v", entry.SecretName, err)
 		return
 	}
-	for _, name := range names {
-		name = strings.ToLower(name)
-		if !c.owns(i, name) {
-			continue
-		}
-		if c.certificates[i.Namespace]++; c.certificates[i.Namespace] > maxCertificatesOfNamespace {
-			c.report(i, tooMany, "the Ingresses of the namespace have certificates for more than %d hosts: those of the newest have no effect", maxCertificatesOfNamespace)
-			return
-		}
+	for _, name := range owned {
 		c.table.AddCertificate(name, certificate)
 	}
 }

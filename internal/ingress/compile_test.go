@@ -25,6 +25,7 @@ type objects struct {
 	services  []*v1.Service
 	slices    []*discoveryv1.EndpointSlice
 	secrets   map[string]*tls.Certificate // by NAMESPACE/NAME
+	read      *int                        // counts how often secrets are asked for; may be nil
 }
 
 func (o objects) compile() (*table.Table, map[types.UID][]problem) {
@@ -47,6 +48,9 @@ func (o objects) compile() (*table.Table, map[types.UID][]problem) {
 			return found
 		},
 		certificate: func(namespace, secret string) (*tls.Certificate, error) {
+			if o.read != nil {
+				*o.read++
+			}
 			if c := o.secrets[namespace+"/"+secret]; c != nil {
 				return c, nil
 			}
@@ -214,6 +218,36 @@ func TestHostsBelongToTheOldestNamespace(t *testing.T) {
 	}
 }
 
+// What a host does not serve, and a host without a certificate of its own, do not go to
+// another namespace, which would answer in the name of the host: neither below a wildcard
+// of it, nor by rules or a default backend for all hosts.
+func TestOtherNamespacesDoNotAnswerForAHost(t *testing.T) {
+	wide := newIngress("two", "wide", 3, newRule("*.example", "/=web:80"), newRule("", "/=web:80"))
+	wide.Spec.DefaultBackend = newBackend("web:80")
+	wide.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"*.example"}, SecretName: "wide"}}
+	app := newIngress("one", "app", 2, newRule("a.example", "/x=web:80"))
+	named := newIngress("one", "named", 1)
+	named.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"b.example"}}}
+	wildcard := &tls.Certificate{}
+	served, problems := objects{
+		ingresses: []*networkingv1.Ingress{wide, app, named}, services: []*v1.Service{newService("one", "web"), newService("two", "web")},
+		secrets: map[string]*tls.Certificate{"two/wide": wildcard},
+	}.compile()
+	for request, want := range map[[2]string]string{
+		{"a.example", "/x"}: "one/app", {"a.example", "/y"}: "nobody", {"b.example", "/y"}: "nobody", {"c.example", "/y"}: "two/wide", {"other", "/y"}: "two/wide",
+	} {
+		if got := answered(t, served, request[0], request[1]); got != want {
+			t.Errorf("%v: %s, want %s", request, got, want)
+		}
+	}
+	if served.Certificate("a.example") != nil || served.Certificate("b.example") != nil || served.Certificate("c.example") != wildcard {
+		t.Error("a host has the certificate of another namespace, or the wildcard's own has not")
+	}
+	if len(problems) > 0 {
+		t.Errorf("problems %v", problems)
+	}
+}
+
 // One default backend is that of all hosts: the oldest. That of another Ingress is for
 // the hosts of its rules.
 func TestDefaultBackends(t *testing.T) {
@@ -322,7 +356,7 @@ func TestEndpoints(t *testing.T) {
 
 // What one namespace adds takes nothing from another.
 func TestRoutesOfANamespaceAreBounded(t *testing.T) {
-	greedy, other := newIngress("greedy", "many", 2, newRule("greedy.example")), newIngress("other", "one", 1, newRule("other.example", "/=web:80"))
+	greedy, other := newIngress("greedy", "many", 1, newRule("greedy.example")), newIngress("other", "one", 2, newRule("other.example", "/=web:80"))
 	for n := range maxPathsOfNamespace + 10 {
 		greedy.Spec.Rules[0].HTTP.Paths = append(greedy.Spec.Rules[0].HTTP.Paths, newRule("", fmt.Sprintf("/%d=web:80", n)).HTTP.Paths...)
 	}
@@ -331,10 +365,17 @@ func TestRoutesOfANamespaceAreBounded(t *testing.T) {
 		hosts = append(hosts, fmt.Sprintf("%d.greedy.example", n))
 	}
 	greedy.Spec.TLS = []networkingv1.IngressTLS{{Hosts: hosts, SecretName: "own"}}
+	for range 100 { // to read a certificate takes time, also one that is broken
+		greedy.Spec.TLS = append(greedy.Spec.TLS, networkingv1.IngressTLS{Hosts: hosts[:1], SecretName: "broken"}, networkingv1.IngressTLS{Hosts: []string{"other.example"}, SecretName: "broken"})
+	}
+	read := 0
 	served, problems := objects{
 		ingresses: []*networkingv1.Ingress{greedy, other}, services: []*v1.Service{newService("greedy", "web"), newService("other", "web")},
-		secrets: map[string]*tls.Certificate{"greedy/own": {}},
+		secrets: map[string]*tls.Certificate{"greedy/own": {}}, read: &read,
 	}.compile()
+	if read != 1 {
+		t.Errorf("%d certificates were read, want 1", read)
+	}
 	for path, want := range map[string]string{fmt.Sprintf("/%d", maxPathsOfNamespace-1): "greedy/many", fmt.Sprintf("/%d", maxPathsOfNamespace): "nobody"} {
 		if got := answered(t, served, "greedy.example", path); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
@@ -346,7 +387,7 @@ func TestRoutesOfANamespaceAreBounded(t *testing.T) {
 	if served.Certificate(hosts[maxCertificatesOfNamespace-1]) == nil || served.Certificate(hosts[maxCertificatesOfNamespace]) != nil {
 		t.Error("the certificates of a namespace are not bounded as they should")
 	}
-	if got := reasons(problems, greedy); got != tooMany+" "+tooMany { // of both, once each
+	if got := reasons(problems, greedy); got != hostConflict+" "+tooMany+" "+tooMany { // of both, once each
 		t.Errorf("problems %s", got)
 	}
 }

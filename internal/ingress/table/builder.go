@@ -70,16 +70,19 @@ func (b *Builder) host(name string) *host {
 	return (*hosts)[name]
 }
 
+// Own gives a host, as Add has it, to a namespace. All rules for the host are of that
+// namespace then, and a request to it has neither a rule nor a certificate for more hosts
+// that belongs to another one.
+func (b *Builder) Own(name, namespace string) { b.host(name).namespace = namespace }
+
 // AddCertificate sets the certificate for a server name, which may begin with "*." or
 // be "" for all that have no other. It returns false if the name has one already.
 func (b *Builder) AddCertificate(name string, c *tls.Certificate) bool {
-	if b.table.certificates[name] != nil {
+	h := b.host(name)
+	if h.certificate != nil {
 		return false
 	}
-	if b.table.certificates == nil {
-		b.table.certificates = map[string]*tls.Certificate{}
-	}
-	b.table.certificates[name] = c
+	h.certificate = c
 	return true
 }
 

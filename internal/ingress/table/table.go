@@ -11,6 +11,10 @@
 //	host of the request      exact name, then *.name, then all hosts
 //	path, within the host    exact, then the longest prefix by elements
 //	fallback                 of the exact name, of *.name, of all hosts
+//
+// A host may belong to a namespace (Builder.Own). Then what the rules of the most exact
+// name leave over goes on to rules of the same namespace alone, so that no other one
+// answers in its name.
 package table
 
 import (
@@ -96,17 +100,18 @@ const (
 
 // Table is a route table. It never changes, and any number of goroutines use it.
 type Table struct {
-	exact        map[string]*host // by name
-	wildcards    map[string]*host // by what follows "*."
-	all          *host            // of rules for all hosts; nil if there are none
-	certificates map[string]*tls.Certificate
-	routes       map[[2]string]bool // namespaces and names
+	exact     map[string]*host   // by name
+	wildcards map[string]*host   // by what follows "*."
+	all       *host              // of rules for all hosts; nil if there are none
+	routes    map[[2]string]bool // namespaces and names
 }
 
-// host has the rules of one host.
+// host has the rules and the certificate of one host.
 type host struct {
-	root     node
-	fallback *Route
+	namespace   string // to which it belongs; "" is none
+	root        node
+	fallback    *Route
+	certificate *tls.Certificate
 }
 
 // node is an element of paths. That of the root is empty.
@@ -133,12 +138,29 @@ func parent(name string) string {
 	return rest
 }
 
+// hosts returns what the table has for a name, the most exact first. What belongs to
+// another namespace than the first is nil.
+func (t *Table) hosts(name string) [3]*host {
+	found := [...]*host{t.exact[name], nil, t.all}
+	if above := parent(name); above != "" && above != name[1:] { // the label has at least a letter
+		found[1] = t.wildcards[above]
+	}
+	owner := ""
+	for i, h := range found {
+		switch {
+		case h == nil:
+		case owner == "":
+			owner = h.namespace
+		case h.namespace != owner:
+			found[i] = nil
+		}
+	}
+	return found
+}
+
 // Match returns the route of a request to a host in the form of Host, or nil.
 func (t *Table) Match(name string, p Path) *Route {
-	candidates := [...]*host{t.exact[name], nil, t.all}
-	if above := parent(name); above != "" && above != name[1:] { // the label has at least a letter
-		candidates[1] = t.wildcards[above]
-	}
+	candidates := t.hosts(name)
 	for _, h := range candidates {
 		if h == nil {
 			continue
@@ -179,15 +201,12 @@ func (h *host) match(p Path) *Route {
 // Certificate returns the certificate for a server name of TLS (RFC 6066) in the form
 // of Host, or nil.
 func (t *Table) Certificate(name string) *tls.Certificate {
-	if c := t.certificates[name]; c != nil {
-		return c
-	}
-	if above := parent(name); above != "" && above != name[1:] {
-		if c := t.certificates["*."+above]; c != nil {
-			return c
+	for _, h := range t.hosts(name) {
+		if h != nil && h.certificate != nil {
+			return h.certificate
 		}
 	}
-	return t.certificates[""]
+	return nil
 }
 
 // Has reports whether a route is defined by the object of that namespace and name.

@@ -242,6 +242,48 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+// What the rules of a host leave over, and a name without a certificate of its own, do not
+// go to another namespace.
+func TestHostsOfNamespaces(t *testing.T) {
+	var b Builder
+	add := func(namespace, name string, kind PathType, text string) {
+		p := Path{}
+		if kind != Fallback {
+			p = path(t, text)
+		}
+		b.Own(name, namespace)
+		b.Add(name, kind, p, &Route{Namespace: namespace, Name: name})
+	}
+	wildcard, all := &tls.Certificate{}, &tls.Certificate{}
+	add("one", "a.example", Exact, "/x")
+	add("two", "*.example", Prefix, "/")
+	add("two", "b.example", Exact, "/x")
+	add("one", "", Prefix, "/y")
+	add("one", "", Fallback, "")
+	b.Own("c.example", "three") // has no rules
+	b.AddCertificate("*.example", wildcard)
+	b.AddCertificate("", all)
+	table := b.Table()
+	for request, want := range map[[2]string]string{
+		{"a.example", "/x"}: "a.example", {"a.example", "/y"}: "", {"a.example", "/z"}: "", // the second is of all hosts, and of the same namespace
+		{"b.example", "/x"}: "b.example", {"b.example", "/y"}: "*.example",
+		{"c.example", "/y"}: "none", {"d.example", "/y"}: "*.example", {"other", "/y"}: "", {"other", "/z"}: "",
+	} {
+		got := "none"
+		if r := table.Match(request[0], path(t, request[1])); r != nil {
+			got = r.Name
+		}
+		if got != want {
+			t.Errorf("%v goes to %q, want %q", request, got, want)
+		}
+	}
+	for name, want := range map[string]*tls.Certificate{"a.example": all, "b.example": wildcard, "c.example": nil, "d.example": wildcard, "other": all, "": all} {
+		if got := table.Certificate(name); got != want {
+			t.Errorf("%q has another certificate than it should", name)
+		}
+	}
+}
+
 func TestWeights(t *testing.T) {
 	one, two, none := &Backend{Name: "one"}, &Backend{Name: "two"}, &Backend{Name: "none"}
 	r := &Route{Targets: []Target{{one, 1}, {none, 0}, {two, 3}}}
