@@ -22,13 +22,14 @@ type backendKey struct {
 	port               networkingv1.ServiceBackendPort
 }
 
-// backend is a backend, with why it has no endpoints if that is not for lack of pods.
+// backend is a backend, with why it has no endpoints, or lacks some, if that is not for
+// lack of pods.
 type backend struct {
 	*table.Backend
 	problem *problem
 }
 
-// backend returns the backend of a rule. It has no endpoints if there is a problem.
+// backend returns the backend of a rule.
 func (c *compiler) backend(namespace string, of *networkingv1.IngressBackend) *backend {
 	if of.Service == nil {
 		name := "of an unknown kind"
@@ -73,7 +74,11 @@ func (c *compiler) serviceBackend(key backendKey) *backend {
 	default:
 		return refuse(unsupportedBackend, "appProtocol %q of port %s: want http, kubernetes.io/ws, kubernetes.io/h2c or none", protocol, port)
 	}
-	b.Endpoints = endpointsOf(c.slices(key.namespace, key.service), of.Name)
+	var foreign netip.Addr
+	b.Endpoints, foreign = endpointsOf(c.slices(key.namespace, key.service), of.Name, func(a netip.Addr) bool { return c.isPod(key.namespace, a) })
+	if foreign.IsValid() {
+		return refuse(unsupportedBackend, "its endpoint %s is no pod of the namespace, and gets no requests", foreign)
+	}
 	return b
 }
 
@@ -93,8 +98,10 @@ func servicePort(s *v1.Service, want networkingv1.ServiceBackendPort) *v1.Servic
 
 // endpointsOf returns the endpoints of a port of a Service that take requests: the
 // ready ones, or, if there are none, those that terminate and still serve, as
-// kube-proxy does. It returns those of IPv4 if there are any.
-func endpointsOf(slices []*discoveryv1.EndpointSlice, port string) []netip.AddrPort {
+// kube-proxy does. It returns those of IPv4 if there are any. All of them are addresses
+// of pods. foreign is the least other one, invalid if there is none; the address of a pod
+// that is not known yet, or not any more, is none.
+func endpointsOf(slices []*discoveryv1.EndpointSlice, port string, isPod func(netip.Addr) bool) (all []netip.AddrPort, foreign netip.Addr) {
 	for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 		var ready, serving []netip.AddrPort
 		seen := map[netip.AddrPort]bool{} // an endpoint may be in two slices while it moves
@@ -109,6 +116,12 @@ func endpointsOf(slices []*discoveryv1.EndpointSlice, port string) []netip.AddrP
 				if !ok || seen[at] {
 					continue
 				}
+				if !isPod(at.Addr()) {
+					if !refersToPod(e) && (!foreign.IsValid() || at.Addr().Less(foreign)) {
+						foreign = at.Addr()
+					}
+					continue
+				}
 				switch {
 				case ptr.Deref(e.Conditions.Ready, true):
 					ready, seen[at] = append(ready, at), true
@@ -121,10 +134,16 @@ func endpointsOf(slices []*discoveryv1.EndpointSlice, port string) []netip.AddrP
 			ready = serving
 		}
 		if len(ready) > 0 {
-			return ready[:min(len(ready), maxEndpoints)]
+			return ready[:min(len(ready), maxEndpoints)], foreign
 		}
 	}
-	return nil
+	return nil, foreign
+}
+
+// refersToPod reports whether an endpoint says that it is a pod, as those of controllers
+// do.
+func refersToPod(e *discoveryv1.Endpoint) bool {
+	return e.TargetRef != nil && e.TargetRef.Kind == "Pod"
 }
 
 // portNumber returns the number of a port in a slice, 0 if it has none.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -32,6 +33,7 @@ type source struct {
 	ingresses   []*networkingv1.Ingress
 	service     func(namespace, name string) *v1.Service // nil if there is none
 	slices      func(namespace, service string) []*discoveryv1.EndpointSlice
+	isPod       func(namespace string, a netip.Addr) bool // whether a pod of a namespace has an address
 	certificate func(namespace, secret string) (*tls.Certificate, error)
 }
 

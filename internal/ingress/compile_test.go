@@ -25,6 +25,7 @@ type objects struct {
 	services  []*v1.Service
 	slices    []*discoveryv1.EndpointSlice
 	secrets   map[string]*tls.Certificate // by NAMESPACE/NAME
+	foreign   []string                    // NAMESPACE/ADDRESS of addresses that no pod has
 	read      *int                        // counts how often secrets are asked for; may be nil
 }
 
@@ -46,6 +47,9 @@ func (o objects) compile() (*table.Table, map[types.UID][]problem) {
 				}
 			}
 			return found
+		},
+		isPod: func(namespace string, a netip.Addr) bool {
+			return !slices.Contains(o.foreign, namespace+"/"+a.String())
 		},
 		certificate: func(namespace, secret string) (*tls.Certificate, error) {
 			if o.read != nil {
@@ -339,18 +343,65 @@ func TestEndpoints(t *testing.T) {
 	} {
 		slice := newSlice("n", "web")
 		slice.Endpoints = test.endpoints
-		if got := fmt.Sprint(endpointsOf([]*discoveryv1.EndpointSlice{slice}, "http")); got != test.want {
-			t.Errorf("%s: %s, want %s", what, got, test.want)
+		got, foreign := endpointsOf([]*discoveryv1.EndpointSlice{slice}, "http", anyAddress)
+		if fmt.Sprint(got) != test.want || foreign.IsValid() {
+			t.Errorf("%s: %v and %v, want %s", what, got, foreign, test.want)
 		}
 	}
 	v6 := newSlice("n", "web", "2001:db8::1")
 	v6.AddressType = discoveryv1.AddressTypeIPv6
 	want := []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::1]:8080")}
-	if got := endpointsOf([]*discoveryv1.EndpointSlice{v6}, "http"); !slices.Equal(got, want) {
+	if got, _ := endpointsOf([]*discoveryv1.EndpointSlice{v6}, "http", anyAddress); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if got := endpointsOf([]*discoveryv1.EndpointSlice{v6, newSlice("n", "web", "10.0.0.1")}, "http"); fmt.Sprint(got) != "[10.0.0.1:8080]" {
+	if got, _ := endpointsOf([]*discoveryv1.EndpointSlice{v6, newSlice("n", "web", "10.0.0.1")}, "http", anyAddress); fmt.Sprint(got) != "[10.0.0.1:8080]" {
 		t.Errorf("of both families: %v", got)
+	}
+}
+
+func anyAddress(netip.Addr) bool { return true }
+
+// The node reaches what a tenant's pods may not: its own address, the addresses of
+// Services, pods of others behind network policies. Only pods of the namespace get
+// requests, whatever endpoints say.
+func TestEndpointsAreOwnPods(t *testing.T) {
+	i := newIngress("n", "i", 0, newRule("a.example", "/=web:80"))
+	hostile := newSlice("n", "web", "192.0.2.1", "10.96.0.1", "10.0.0.1", "10.0.0.7")
+	o := objects{
+		ingresses: []*networkingv1.Ingress{i}, services: []*v1.Service{newService("n", "web")}, slices: []*discoveryv1.EndpointSlice{hostile},
+		foreign: []string{"n/192.0.2.1", "n/10.96.0.1", "n/10.0.0.7"},
+	}
+	served, problems := o.compile()
+	if got := answered(t, served, "a.example", "/"); got != "n/i 10.0.0.1:8080" {
+		t.Errorf("answered by %s", got)
+	}
+	if want := []problem{{unsupportedBackend, "Service web: its endpoint 10.0.0.7 is no pod of the namespace, and gets no requests"}}; !slices.Equal(problems[i.UID], want) {
+		t.Errorf("problems %v, want %v", problems[i.UID], want)
+	}
+	// A pod that is not known yet is no problem, and no endpoint.
+	for k := range hostile.Endpoints {
+		hostile.Endpoints[k].TargetRef = &v1.ObjectReference{Kind: "Pod", Name: "p"}
+	}
+	served, problems = o.compile()
+	if got := answered(t, served, "a.example", "/"); got != "n/i 10.0.0.1:8080" || len(problems) > 0 {
+		t.Errorf("answered by %s, problems %v", got, problems)
+	}
+}
+
+// The addresses of a pod that has ended are not its own any more.
+func TestAddressesOfPods(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}, Status: v1.PodStatus{PodIPs: []v1.PodIP{{IP: "10.0.0.1"}, {IP: "2001:db8::1"}, {IP: "malformed"}}}}
+	for phase, want := range map[v1.PodPhase]string{v1.PodRunning: "[n/10.0.0.1 n/2001:db8::1]", v1.PodPending: "[n/10.0.0.1 n/2001:db8::1]", v1.PodFailed: "[]", v1.PodSucceeded: "[]"} {
+		p.Status.Phase = phase
+		reduced, err := reduce(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, of := range []*v1.Pod{p, reduced.(*v1.Pod)} {
+			if got := fmt.Sprint(podKeys(of)); got != want {
+				t.Errorf("%s: %s, want %s", phase, got, want)
+			}
+		}
 	}
 }
 

@@ -3,12 +3,14 @@
 //
 //	Ingresses, IngressClasses ──────────┐  none of ours: nothing else is watched, no port is taken
 //	                                    ▼
-//	Services, EndpointSlices, Secrets ─► compile ─► table.Table ─► proxy.Proxy ◄─ ports 80 and 443
-//	                                       │
-//	                                       └─► events; status.loadBalancer while the ports are open
+//	Services, EndpointSlices, ───────► compile ─► table.Table ─► proxy.Proxy ◄─ ports 80 and 443
+//	Pods, Secrets                       │
+//	                                    └─► events; status.loadBalancer while the ports are open
 //
 // A change makes a new table, which replaces the former one in one step. Requests go to
-// the endpoints themselves, not to the address of the Service.
+// the endpoints themselves, not to the address of the Service, and only to pods of the
+// namespace: this process reaches more than they do, such as the node's own servers and
+// pods behind network policies, and endpoints may name any address.
 package ingress
 
 import (
@@ -16,6 +18,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,7 +51,7 @@ const (
 	// table that took longer to make has a pause of busyShare times as long, so that
 	// many Ingresses do not keep a processor busy.
 	settle, busyShare = 20 * time.Millisecond, 4
-	// patience is how long the first table waits for Services, EndpointSlices and
+	// patience is how long the first table waits for Services, EndpointSlices, Pods and
 	// Secrets.
 	patience = 10 * time.Second
 )
@@ -82,9 +85,10 @@ type Controller struct {
 	reported     map[types.UID]map[problem]bool // the events of each Ingress
 	announced    map[types.UID]bool             // whether ports were open when the status was last written
 
-	mu     sync.Mutex           // guards the following
-	served map[types.UID]bool   // the Ingresses of this controller
-	needed map[serviceName]bool // the Services to which they lead
+	mu         sync.Mutex           // guards the following
+	served     map[types.UID]bool   // the Ingresses of this controller
+	needed     map[serviceName]bool // the Services to which they lead
+	namespaces map[string]bool      // of these Services
 }
 
 // serviceName is the namespace and the name of a Service.
@@ -176,7 +180,7 @@ func allOf[T any](in cache.Indexer) []T {
 }
 
 // backendObjects are the objects to which Ingresses refer.
-type backendObjects struct{ services, slices, secrets cache.Indexer }
+type backendObjects struct{ services, slices, pods, secrets cache.Indexer }
 
 // byService is the index of EndpointSlices by NAMESPACE/NAME of their Service.
 const byService = "service"
@@ -187,11 +191,15 @@ const byService = "service"
 func (c *Controller) watchBackends(ctx context.Context) (*backendObjects, error) {
 	services := c.Client.WatchReduced(v1.SchemeGroupVersion.WithResource("services"), "", fields.Everything(), reduce)
 	endpoints := c.Client.WatchReduced(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "", fields.Everything(), reduce)
+	pods := c.Client.WatchReduced(v1.SchemeGroupVersion.WithResource("pods"), "", fields.Everything(), reduce)
 	secrets := c.Client.WatchReduced(v1.SchemeGroupVersion.WithResource("secrets"), "", fields.OneTermEqualSelector("type", string(v1.SecretTypeTLS)), reduce)
 	if err := client.Index(ctx, endpoints, byService, func(obj any) ([]string, error) {
 		s := obj.(*discoveryv1.EndpointSlice)
 		return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
 	}); err != nil {
+		return nil, err
+	}
+	if err := client.Index(ctx, pods, byAddress, func(obj any) ([]string, error) { return podKeys(obj.(*v1.Pod)), nil }); err != nil {
 		return nil, err
 	}
 	var synced []cache.DoneChecker
@@ -203,6 +211,11 @@ func (c *Controller) watchBackends(ctx context.Context) (*backendObjects, error)
 		{endpoints, onChange(func(s *discoveryv1.EndpointSlice) {
 			c.backendChanged(serviceName{s.Namespace, s.Labels[discoveryv1.LabelServiceName]})
 		})},
+		{pods, client.Handler(c.podChanged, func(old, pod *v1.Pod) {
+			if !slices.Equal(podAddresses(old), podAddresses(pod)) {
+				c.podChanged(pod)
+			}
+		}, c.podChanged)},
 		{secrets, onChange(func(*v1.Secret) { c.queue.Add(struct{}{}) })},
 	} {
 		done, err := client.Follow(ctx, of.informer, of.handler)
@@ -214,14 +227,14 @@ func (c *Controller) watchBackends(ctx context.Context) (*backendObjects, error)
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if !cache.WaitFor(waiting, "", synced...) && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("Services, EndpointSlices or Secrets are not known yet; serving without them")
+		klog.FromContext(ctx).Info("Services, EndpointSlices, Pods or Secrets are not known yet; serving without them")
 		supervise.Go(ctx, func() {
 			if cache.WaitFor(ctx, "", synced...) {
 				c.queue.Add(struct{}{})
 			}
 		})
 	}
-	return &backendObjects{services: services.GetIndexer(), slices: endpoints.GetIndexer(), secrets: secrets.GetIndexer()}, nil
+	return &backendObjects{services: services.GetIndexer(), slices: endpoints.GetIndexer(), pods: pods.GetIndexer(), secrets: secrets.GetIndexer()}, nil
 }
 
 // backendChanged asks for a new table if an Ingress leads to a Service.
@@ -250,7 +263,7 @@ func (c *Controller) sync(ctx context.Context) error {
 		s.service = func(namespace, name string) *v1.Service {
 			return objectOf[*v1.Service](c.backends.services, namespace, name)
 		}
-		s.slices = c.slices
+		s.slices, s.isPod = c.slices, c.isPod
 		s.certificate = func(namespace, secret string) (*tls.Certificate, error) { return c.certificates.get(namespace, secret) }
 	}
 	t, problems := compile(s)
@@ -281,12 +294,12 @@ func (c *Controller) slices(namespace, service string) []*discoveryv1.EndpointSl
 
 // remember records which Ingresses are served, and which Services they need.
 func (c *Controller) remember(own []*networkingv1.Ingress) {
-	served, needed := map[types.UID]bool{}, map[serviceName]bool{}
+	served, needed, namespaces := map[types.UID]bool{}, map[serviceName]bool{}, map[string]bool{}
 	for _, i := range own {
 		served[i.UID] = true
 		need := func(b *networkingv1.IngressBackend) {
 			if b != nil && b.Service != nil {
-				needed[serviceName{i.Namespace, b.Service.Name}] = true
+				needed[serviceName{i.Namespace, b.Service.Name}], namespaces[i.Namespace] = true, true
 			}
 		}
 		need(i.Spec.DefaultBackend)
@@ -301,7 +314,7 @@ func (c *Controller) remember(own []*networkingv1.Ingress) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.served, c.needed = served, needed
+	c.served, c.needed, c.namespaces = served, needed, namespaces
 }
 
 // announce writes the status of Ingresses that are new, and of all when ports have been

@@ -181,7 +181,7 @@ func TestNothingIsTakenWithoutAnIngress(t *testing.T) {
 
 	own := newIngress("web", "own", 0, newRule("own.example", "/=web:80"))
 	ingresses := b.Fake.NetworkingV1().Ingresses("web")
-	for _, resource := range []string{"services", "secrets", "endpointslices"} {
+	for _, resource := range []string{"services", "secrets", "endpointslices", "pods"} {
 		if b.isWatched(resource) {
 			t.Errorf("%s are watched without an Ingress", resource)
 		}
@@ -315,6 +315,28 @@ func TestSecretsAreServed(t *testing.T) {
 	b.eventually(served, "own.example second")
 }
 
+// Requests go to pods of the namespace alone, by what the API has of pods now.
+func TestEndpointsFollowPods(t *testing.T) {
+	pod := func(namespace, address string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"}, Status: v1.PodStatus{Phase: v1.PodRunning, PodIPs: []v1.PodIP{{IP: address}}}}
+	}
+	b := start(t, false, newIngress("web", "own", 0, newRule("own.example", "/=web:80")), newService("web", "web"),
+		newSlice("web", "web", "198.51.100.1", "198.51.100.2"), pod("web", "198.51.100.1"), pod("other", "198.51.100.2"))
+	var events []string
+	happens := func(endpoint string) {
+		t.Helper()
+		b.eventually(func() string {
+			events = append(events, b.DrainEvents()...)
+			return fmt.Sprint(slices.Contains(events, "Warning UnsupportedBackend Service web: its endpoint "+endpoint+" is no pod of the namespace, and gets no requests"))
+		}, "true")
+	}
+	happens("198.51.100.2") // the least that is none
+	if err := b.Fake.CoreV1().Pods("web").Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	happens("198.51.100.1")
+}
+
 // newSecret returns a Secret with a certificate for names, which signs itself.
 func newSecret(t *testing.T, namespace, name string, names ...string) *v1.Secret {
 	t.Helper()
@@ -405,7 +427,8 @@ func TestReducedObjects(t *testing.T) {
 	i.Annotations = map[string]string{MaxBodyAnnotation: "1Ki", "other": "dropped"}
 	s := newService("web", "web")
 	s.Spec.Ports[0].AppProtocol = new("kubernetes.io/h2c")
-	slice := newSlice("web", "web", "10.0.0.1")
+	slice := newSlice("web", "web", "10.0.0.1", "10.0.0.2")
+	slice.Endpoints[1].TargetRef = &v1.ObjectReference{Kind: "Pod", Name: "unknown"}
 	reducedOf := func(o any) any {
 		reduced, err := reduce(o)
 		if err != nil {
@@ -413,10 +436,11 @@ func TestReducedObjects(t *testing.T) {
 		}
 		return reduced
 	}
-	full := objects{ingresses: []*networkingv1.Ingress{i}, services: []*v1.Service{s}, slices: []*discoveryv1.EndpointSlice{slice}}
+	foreign := []string{"web/10.0.0.2"}
+	full := objects{ingresses: []*networkingv1.Ingress{i}, services: []*v1.Service{s}, slices: []*discoveryv1.EndpointSlice{slice}, foreign: foreign}
 	small := objects{
 		ingresses: []*networkingv1.Ingress{reducedOf(i).(*networkingv1.Ingress)}, services: []*v1.Service{reducedOf(s).(*v1.Service)},
-		slices: []*discoveryv1.EndpointSlice{reducedOf(slice).(*discoveryv1.EndpointSlice)},
+		slices: []*discoveryv1.EndpointSlice{reducedOf(slice).(*discoveryv1.EndpointSlice)}, foreign: foreign,
 	}
 	for _, o := range []objects{full, small} {
 		served, problems := o.compile()

@@ -35,12 +35,18 @@ func reduce(obj any) (any, error) {
 		if name, ok := o.Labels[discoveryv1.LabelServiceName]; ok {
 			out.Labels = map[string]string{discoveryv1.LabelServiceName: name}
 		}
+		pod := &v1.ObjectReference{Kind: "Pod"} // all share it
 		out.Endpoints = make([]discoveryv1.Endpoint, len(o.Endpoints))
 		for i := range o.Endpoints {
 			e := &o.Endpoints[i]
 			out.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions}
+			if refersToPod(e) {
+				out.Endpoints[i].TargetRef = pod
+			}
 		}
 		return out, nil
+	case *v1.Pod:
+		return &v1.Pod{ObjectMeta: reducedMeta(&o.ObjectMeta), Status: v1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs}}, nil
 	case *v1.Secret:
 		out := &v1.Secret{ObjectMeta: reducedMeta(&o.ObjectMeta), Type: o.Type}
 		out.Data = map[string][]byte{v1.TLSCertKey: o.Data[v1.TLSCertKey], v1.TLSPrivateKeyKey: o.Data[v1.TLSPrivateKeyKey]}
