@@ -26,16 +26,20 @@ func (i IngressOptions) check() error {
 	return nil
 }
 
-// configureIngress gives the node an ingress controller. A further node has an address
-// that only the machine reaches, and one that has joined may not read the keys of
-// others.
+// servesIngresses reports whether the node has an ingress controller. A further node has
+// an address that only the machine reaches, and one that has joined may not read the keys
+// of others.
+func (o *settings) servesIngresses() bool {
+	return !o.Node.Ingress.Off && !o.further() && !o.joined()
+}
+
+// configureIngress gives the node an ingress controller, if it has one.
 func (n *Node) configureIngress() {
-	of := n.settings.Node.Ingress
-	if of.Off || n.settings.further() || n.settings.joined() {
+	if !n.settings.servesIngresses() {
 		return
 	}
 	n.ingress = component.NewIngress()
 	n.ingress.NodeName, n.ingress.Addresses = n.kubelet.Config.NodeName, n.kubelet.Config.NodeIPs
-	n.ingress.HTTPPort, n.ingress.HTTPSPort = of.ports()
+	n.ingress.HTTPPort, n.ingress.HTTPSPort = n.settings.Node.Ingress.ports()
 	n.proxy.Collectors = append(n.proxy.Collectors, n.ingress.Metrics)
 }

@@ -16,10 +16,11 @@ type NetworkPolicy struct {
 }
 
 // NewNetworkPolicy returns the enforcer of a node, whose pods share a bridge. table
-// is the nftables table of its own.
-func NewNetworkPolicy(nodeName, table, bridge string) *NetworkPolicy {
+// is the nftables table of its own. ingressPorts are the ports at which the node serves
+// Ingresses, if it does.
+func NewNetworkPolicy(nodeName, table, bridge string, ingressPorts []uint16) *NetworkPolicy {
 	_, err := os.Stat("/proc/net/if_inet6")
-	backend := nftables.New(nftables.Config{Table: table, Bridge: bridge, IPv6: err == nil})
+	backend := nftables.New(nftables.Config{Table: table, Bridge: bridge, IngressPorts: ingressPorts, IPv6: err == nil})
 	return &NetworkPolicy{Enforcer: networkpolicy.New(networkpolicy.Config{NodeName: nodeName, Backend: backend}), backend: backend}
 }
 

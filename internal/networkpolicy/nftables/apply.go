@@ -4,7 +4,8 @@
 // The forward hook sees what pods exchange with each other and with the world,
 // also between pods of one bridge if the kernel's br_netfilter is on, as Services
 // need it to be. It does not see what a pod exchanges with its own node, which
-// always passes. It sees addresses after the translation of Services, and before
+// passes, except what an isolated pod sends to the ports of Ingresses: the input hook
+// judges that. It sees addresses after the translation of Services, and before
 // masquerading.
 package nftables
 
@@ -32,6 +33,8 @@ type Config struct {
 	IPv6 bool
 	// Bridge is the bridge of the pods; "" is none.
 	Bridge string
+	// IngressPorts are the ports of TCP at which the node serves Ingresses.
+	IngressPorts []uint16
 	// NetNS is the file descriptor of the network namespace to work in; 0 means
 	// the namespace of this process.
 	NetNS int
@@ -40,7 +43,8 @@ type Config struct {
 // Backend is a networkpolicy.Backend. One goroutine uses it.
 type Backend struct {
 	*nft.Tables[ruleset]
-	bridge string
+	bridge       string
+	ingressPorts []uint16
 	// owners are the pods that had the addresses of this node last.
 	owners map[netip.Addr]types.UID
 	reused map[netip.Addr]bool // addresses that may have flows of a former pod
@@ -49,14 +53,14 @@ type Backend struct {
 // New returns a backend. It changes nothing.
 func New(c Config) *Backend {
 	return &Backend{
-		Tables: &nft.Tables[ruleset]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, bridge: c.Bridge,
+		Tables: &nft.Tables[ruleset]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, bridge: c.Bridge, ingressPorts: c.IngressPorts,
 		owners: map[netip.Addr]types.UID{}, reused: map[netip.Addr]bool{},
 	}
 }
 
 // Apply implements networkpolicy.Backend.
 func (b *Backend) Apply(rules networkpolicy.Rules) error {
-	if err := b.Replace(func(f nft.Family) ruleset { return plan(rules, f, b.bridge) }, update); err != nil {
+	if err := b.Replace(func(f nft.Family) ruleset { return plan(rules, f, b.bridge, b.ingressPorts) }, update); err != nil {
 		return err
 	}
 	for address, owner := range rules.Owners {
@@ -108,17 +112,19 @@ func update(b *nft.Batch, before, next ruleset) {
 	}
 }
 
-// chain returns a chain. The base chains are attached to the hook.
+// chain returns a chain. The base chains are attached to hooks.
 func chain(table *nftables.Table, name string) *nftables.Chain {
 	c := &nftables.Chain{Name: name, Table: table}
 	switch name {
 	case egressChain:
-		c.Priority = nftables.ChainPriorityFilter
+		c.Priority, c.Hooknum = nftables.ChainPriorityFilter, nftables.ChainHookForward
 	case ingressChain:
-		c.Priority = nftables.ChainPriorityRef(*nftables.ChainPriorityFilter + 1)
+		c.Priority, c.Hooknum = nftables.ChainPriorityRef(*nftables.ChainPriorityFilter+1), nftables.ChainHookForward
+	case nodeChain:
+		c.Priority, c.Hooknum = nftables.ChainPriorityFilter, nftables.ChainHookInput
 	default:
 		return c
 	}
-	c.Type, c.Hooknum = nftables.ChainTypeFilter, nftables.ChainHookForward
+	c.Type = nftables.ChainTypeFilter
 	return c
 }

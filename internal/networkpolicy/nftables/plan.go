@@ -71,20 +71,27 @@ const (
 
 	egressChain  = "egress"
 	ingressChain = "ingress"
+	nodeChain    = "node"
 )
 
 // plan returns the table for the rules of one family:
 //
 //	forward ─► egress  ─► chain of the source's policies      ─► policy ─► peers
 //	        └► ingress ─► chain of the destination's policies ─► policy ─► peers
+//	input   ─► node    ─► as egress, at the ports of Ingresses
 //
 // A packet passes if both base chains accept it. Pods with the same policies
 // share a chain, and a pod's change is one element of a map.
-func plan(rules networkpolicy.Rules, f nft.Family, bridge string) ruleset {
+func plan(rules networkpolicy.Rules, f nft.Family, bridge string, ingressPorts []uint16) ruleset {
 	r := ruleset{chains: map[string][]nft.Rule{}, sets: map[string]set{}}
 	r.base(f)
-	if bridge != "" && len(rules.Pods) > 0 {
-		r.neighbours(f, bridge)
+	if len(rules.Pods) > 0 {
+		if bridge != "" {
+			r.neighbours(f, bridge)
+		}
+		if len(ingressPorts) > 0 {
+			r.node(f, bridge, ingressPorts)
+		}
 	}
 	own := networkpolicy.Addresses{}
 	egress, ingress := map[netip.Addr]string{}, map[netip.Addr]string{}
@@ -146,6 +153,20 @@ func (r ruleset) neighbours(f nft.Family, bridge string) {
 		added = append(added, nft.Rule{between(bridge), linkLocal(f, "saddr", f.Source), nft.Drop()}, nft.Rule{between(bridge), linkLocal(f, "daddr", f.Dest), nft.Drop()})
 	}
 	r.chains[egressChain] = slices.Insert(rules, last, added...)
+}
+
+// node judges what isolated pods send to the ports of their own node at which Ingresses
+// are served: by these they would reach pods that their policies do not allow, and be
+// taken for the node. The link-local addresses of pods are in no set.
+func (r ruleset) node(f nft.Family, bridge string, ports []uint16) {
+	rules := []nft.Rule{{isReply(), nft.Accept()}}
+	for _, port := range ports {
+		if f.Size == 16 && bridge != "" {
+			rules = append(rules, nft.Rule{from(bridge), isProtocol(v1.ProtocolTCP), portWithin(port, port), linkLocal(f, "saddr", f.Source), nft.Drop()})
+		}
+		rules = append(rules, nft.Rule{isProtocol(v1.ProtocolTCP), portWithin(port, port), vmap(f, "saddr", f.Source, egressPods)})
+	}
+	r.chains[nodeChain] = rules
 }
 
 // isolate adds the chain of the pods that these policies isolate in a direction,
@@ -314,6 +335,13 @@ func isNeighbourDiscovery() nft.Statement {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
 		&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{133}, ToData: []byte{137}})
+}
+
+// from matches packets that come by a bridge.
+func from(bridge string) nft.Statement {
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, bridge)
+	return nft.Plain("iifname "+bridge, &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name})
 }
 
 // between matches packets from one port of a bridge to another.

@@ -316,6 +316,31 @@ func TestNeighbours(t *testing.T) {
 	l.check(try{"b", "fe80::2%eth0", "", 80, true})
 }
 
+// TestIngressPorts checks that a pod does not reach by the Ingresses of its node what its
+// policies forbid. What is not isolated in that direction, other ports and replies pass.
+func TestIngressPorts(t *testing.T) {
+	l := newLab(t, "a", "b")
+	l.backend = New(Config{Table: "coracle-test", Bridge: "cor-test", IPv6: true, IngressPorts: []uint16{80, 443}, NetNS: int(l.node)})
+	for _, member := range []string{"a", "node"} {
+		l.serve(member, 80, 81)
+	}
+	passing := []try{
+		{"a", "node", "", 81, true}, {"a", "node", v1.ProtocolUDP, 80, true}, {"a", "fd09::1", "", 81, true}, {"node", "a", "", 80, true}, {"node", "fd09::2", "", 80, true},
+		{"b", "node", "", 80, true}, {"b", "fd09::1", "", 80, true}, {outside, "192.0.2.1", "", 80, true},
+	}
+	l.apply(isolating(nil, []networkpolicy.Rule{}, "10.9.1.2", "fd09::2"))
+	l.check(append(passing, try{"a", "node", "", 80, false}, try{"a", "192.0.2.1", "", 80, false}, try{"a", "fd09::1", "", 80, false})...)
+	l.apply(isolating(nil, []networkpolicy.Rule{{Blocks: blocksOf("10.9.1.1", "10.9.1.1", "fd09::1", "fd09::1"), AnyPort: true}}, "10.9.1.2", "fd09::2"))
+	l.check(append(passing, try{"a", "node", "", 80, true}, try{"a", "192.0.2.1", "", 80, false}, try{"a", "fd09::1", "", 80, true})...)
+	l.apply(isolating([]networkpolicy.Rule{}, nil, "10.9.1.2", "fd09::2"))
+	l.check(append(passing, try{"a", "node", "", 80, true}, try{"a", "fd09::1", "", 80, true})...)
+	if intact, err := l.backend.Intact(); !intact || err != nil {
+		t.Errorf("intact %v, %v", intact, err)
+	}
+	l.apply(isolating(nil, nil))
+	l.check(append(passing, try{"a", "node", "", 80, true})...)
+}
+
 // TestSCTP sends the first chunk of an SCTP association. No kernel module of SCTP
 // is needed for it.
 func TestSCTP(t *testing.T) {
