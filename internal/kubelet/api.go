@@ -7,26 +7,63 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
 )
 
-// services returns a function that lists the Services of the cluster. With wait
-// it first waits until they have been read.
-func services(c *client.Client) func(ctx context.Context, wait bool) ([]*v1.Service, error) {
-	all := c.Informers.Core().V1().Services()
-	lister, synced := all.Lister(), all.Informer().HasSynced
-	return func(ctx context.Context, wait bool) ([]*v1.Service, error) {
-		if wait && !cache.WaitForCacheSync(ctx.Done(), synced) {
-			return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
-		}
-		return lister.List(labels.Everything())
+// serviceView has the Services of the cluster, as far as environment variables show
+// them.
+type serviceView struct{ informer cache.SharedIndexInformer }
+
+func newServiceView(c *client.Client) *serviceView {
+	return &serviceView{c.WatchReduced(v1.SchemeGroupVersion.WithResource("services"), metav1.NamespaceAll, fields.Everything(), reduceService)}
+}
+
+// list returns the Services that pods of a namespace have variables of: those of the
+// namespace, and kubernetes of default. With wait it first waits until all Services
+// have been read.
+func (v *serviceView) list(ctx context.Context, namespace string, wait bool) ([]*v1.Service, error) {
+	if wait && !cache.WaitForCacheSync(ctx.Done(), v.informer.HasSynced) {
+		return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
 	}
+	lister := corelisters.NewServiceLister(v.informer.GetIndexer())
+	found, err := lister.Services(namespace).List(labels.Everything())
+	if err != nil || namespace == metav1.NamespaceDefault {
+		return found, err
+	}
+	if api, err := lister.Services(metav1.NamespaceDefault).Get("kubernetes"); err == nil { // else there is none
+		found = append(found, api)
+	}
+	return found, nil
+}
+
+// reduceService returns what environment variables show of a Service: each node keeps
+// that of all Services of the cluster. It returns other objects as they are.
+func reduceService(obj any) (any, error) {
+	s, ok := obj.(*v1.Service)
+	if !ok {
+		return obj, nil
+	}
+	out := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion},
+		Spec:       v1.ServiceSpec{ClusterIP: s.Spec.ClusterIP},
+	}
+	if !spec.HasVariables(s) {
+		return out, nil
+	}
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		out.Spec.Ports = append(out.Spec.Ports, v1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+	}
+	return out, nil
 }
 
 // runtimeHandler returns a function that reads the handler of a RuntimeClass.

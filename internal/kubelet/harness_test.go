@@ -76,6 +76,14 @@ func watcher(api kubernetes.Interface) func(schema.GroupVersionResource, string,
 			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return api.CoreV1().Nodes().Watch(ctx, o)
 			}
+		case "services":
+			kind = &v1.Service{}
+			lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return api.CoreV1().Services(namespace).List(ctx, o)
+			}
+			lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return api.CoreV1().Services(namespace).Watch(ctx, o)
+			}
 		case "configmaps":
 			kind = &v1.ConfigMap{}
 			lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -107,7 +115,7 @@ func watcher(api kubernetes.Interface) func(schema.GroupVersionResource, string,
 				return api.CoreV1().Secrets(namespace).Watch(ctx, o)
 			}
 		}
-		return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, api), kind, 0, cache.Indexers{})
+		return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, api), kind, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	}
 }
 

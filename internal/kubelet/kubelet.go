@@ -87,9 +87,10 @@ type Kubelet struct {
 	podsAPI  *podsapi.Server      // nil: not served
 
 	// Nil without an API server.
-	objects *object.Store
-	status  *status.Manager
-	mirrors *source.Mirror
+	objects  *object.Store
+	services *serviceView
+	status   *status.Manager
+	mirrors  *source.Mirror
 }
 
 // New validates the configuration, sets defaults and builds a kubelet.
@@ -226,9 +227,10 @@ func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.R
 		k.volumes.Objects, k.volumes.Claims, k.volumes.Bundles = k.objects, k.objects, k.objects
 		k.status = status.NewManager(client.Kubernetes, func(uid types.UID) { k.pods.Removed(uid) })
 		k.mirrors = &source.Mirror{Client: client.Kubernetes}
+		k.services = newServiceView(client)
 		config.API = &pods.API{
 			Status: k.status, Objects: k.objects, Mirrors: k.mirrors,
-			Services: services(client), RuntimeHandler: runtimeHandler(client.Kubernetes), Account: serviceAccount(client.Kubernetes, k.volumes.Tokens),
+			Services: k.services.list, RuntimeHandler: runtimeHandler(client.Kubernetes), Account: serviceAccount(client.Kubernetes, k.volumes.Tokens),
 		}
 	}
 	return pods.New(config)
@@ -392,7 +394,7 @@ func (k *Kubelet) loops() ([]func(ctx context.Context), error) {
 		loops = append(loops, func(ctx context.Context) { k.logs.Run(ctx, k.pods.Containers) })
 	}
 	if k.config.Client != nil {
-		loops = append(loops, k.status.Run, k.node.Run, func(ctx context.Context) { gc.Mirrors(ctx, k.pods.OrphanedMirrors, k.mirrors.Delete) })
+		loops = append(loops, k.status.Run, k.node.Run, k.services.informer.RunWithContext, func(ctx context.Context) { gc.Mirrors(ctx, k.pods.OrphanedMirrors, k.mirrors.Delete) })
 	}
 	loops = append(loops, k.place.loops(!k.config.WithoutSockets)...)
 	if k.server != nil {

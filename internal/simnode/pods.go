@@ -1,6 +1,8 @@
 package simnode
 
 import (
+	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -8,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -25,16 +28,30 @@ type watchFunc = func(schema.GroupVersionResource, string, fields.Selector) cach
 
 // watch returns client.Client.Watch with the pods that can run without a
 // machine. A kubelet watches the pods once, when it starts. It is not told of
-// those that were deleted while the node was silent.
-func (n *Node) watch(all watchFunc) watchFunc {
+// those that were deleted while the node was silent. All nodes of a process share
+// the Services.
+func (n *Node) watch(all watchFunc, shared informers.SharedInformerFactory) watchFunc {
 	return func(gvr schema.GroupVersionResource, namespace string, selector fields.Selector) cache.SharedIndexInformer {
-		informer := all(gvr, namespace, selector)
-		if gvr == v1.SchemeGroupVersion.WithResource("pods") {
+		switch gvr {
+		case v1.SchemeGroupVersion.WithResource("services"):
+			return sharedInformer{shared.Core().V1().Services().Informer()}
+		case v1.SchemeGroupVersion.WithResource("pods"):
 			n.forgetAll()
-			return podInformer{informer, n}
+			return podInformer{all(gvr, namespace, selector), n}
 		}
-		return informer
+		return all(gvr, namespace, selector)
 	}
+}
+
+// sharedInformer is an informer that its factory runs.
+type sharedInformer struct{ cache.SharedIndexInformer }
+
+// RunWithContext implements cache.SharedInformer. It waits for the end of ctx.
+func (sharedInformer) RunWithContext(ctx context.Context) { <-ctx.Done() }
+
+// SetTransform implements cache.SharedInformer. It always returns an error.
+func (sharedInformer) SetTransform(cache.TransformFunc) error {
+	return errors.New("cannot transform objects that nodes share")
 }
 
 // podInformer notifies handlers of simulated pods. Its store has the pods as

@@ -17,13 +17,13 @@ func TestPodsDeletedWhileSilent(t *testing.T) {
 	n := New(Config{Name: "sim-0"})
 	none := func(schema.GroupVersionResource, string, fields.Selector) cache.SharedIndexInformer { return nil }
 	pods := v1.SchemeGroupVersion.WithResource("pods")
-	n.watch(none)(pods, "", fields.Everything())
+	n.watch(none, nil)(pods, "", fields.Everything())
 	n.keep(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
-	n.watch(none)(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything())
+	n.watch(none, nil)(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything())
 	if n.pod("a") == nil {
 		t.Error("the pod is gone after a watch of nodes")
 	}
-	n.watch(none)(pods, "", fields.Everything())
+	n.watch(none, nil)(pods, "", fields.Everything())
 	if n.pod("a") != nil {
 		t.Error("the pod is still there after the kubelet has started again")
 	}

@@ -86,7 +86,7 @@ func (n *Node) kubelet(c *client.Client) kubelet.Config {
 	pods := capacity.Pods().Value()
 	delete(capacity, v1.ResourcePods)
 	own := *c
-	own.Watch = n.watch(c.Watch)
+	own.Watch = n.watch(c.Watch, c.Informers)
 	off, none, all := false, int32(0), int32(100)
 	nothing := ""
 	config := kubelet.Config{

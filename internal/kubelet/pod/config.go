@@ -61,9 +61,9 @@ type API struct {
 	Status  Status
 	Objects Objects
 	Mirrors Mirrors
-	// Services returns the cluster's Services that are known. With wait it blocks
-	// until they have been listed.
-	Services func(ctx context.Context, wait bool) ([]*v1.Service, error)
+	// Services returns the Services that are known of a namespace, and the Service
+	// kubernetes. With wait it blocks until they have been listed.
+	Services func(ctx context.Context, namespace string, wait bool) ([]*v1.Service, error)
 	// RuntimeHandler returns the handler of a RuntimeClass.
 	RuntimeHandler func(ctx context.Context, class string) (string, error)
 	// Account returns the service account of a pod, or nil.

@@ -201,7 +201,7 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 	if r.config.API != nil {
 		env.Objects = r.config.API.Objects
 		// A static pod does not wait: it may be the API server itself.
-		if env.Services, err = r.config.API.Services(ctx, !r.static); err != nil {
+		if env.Services, err = r.config.API.Services(ctx, pod.Namespace, !r.static); err != nil {
 			return nil, err
 		}
 	}

@@ -226,13 +226,18 @@ func configError(err error) error {
 	return fmt.Errorf("%w: %w", ErrConfig, err)
 }
 
+// HasVariables reports whether containers have environment variables of a Service.
+func HasVariables(s *v1.Service) bool {
+	return s.Spec.ClusterIP != "" && s.Spec.ClusterIP != v1.ClusterIPNone
+}
+
 // serviceVariables returns the variables for the services that existed when the
 // container started.
 func (e *Env) serviceVariables(pod *v1.Pod) (map[string]string, error) {
 	chosen := map[string]*v1.Service{}
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	for _, s := range e.Services {
-		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == v1.ClusterIPNone {
+		if !HasVariables(s) {
 			continue
 		}
 		switch {
