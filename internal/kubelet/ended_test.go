@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -112,6 +113,44 @@ func TestEndedPodIsNotKeptWhole(t *testing.T) {
 		b.after(time.Minute)
 		if p := b.get("job"); p != nil {
 			t.Errorf("the deleted pod is there: %+v", p.Status)
+		}
+	})
+}
+
+// Of a pod that has ended and is still large, the kubelet keeps no more than how it ended.
+// Its status, and its containers, whose logs can be read, stay until it is deleted.
+func TestOnlyTheEndOfALargePodIsKept(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.create(pod("job", func(p *v1.Pod) {
+			p.Spec.RestartPolicy = v1.RestartPolicyNever
+			p.Labels = map[string]string{}
+			for i := range 270 {
+				p.Labels[fmt.Sprintf("label-%03d", i)] = strings.Repeat("x", 50)
+			}
+		}))
+		b.after(time.Minute)
+		b.runtime.Exit(b.live("main"), 3)
+		b.after(time.Minute)
+		kept := func() {
+			t.Helper()
+			p := b.kubelet.pods.Pod("default", "job", "")
+			if n := p.Size(); n > 1000 || p.Status.Phase != v1.PodFailed {
+				t.Errorf("of the pod are kept %d bytes: %v", n, p)
+			}
+			if n := len(b.containers()); n != 1 {
+				t.Errorf("it has %d containers", n)
+			}
+		}
+		kept()
+		if st := b.get("job").Status.ContainerStatuses; len(st) != 1 || st[0].State.Terminated == nil || st[0].State.Terminated.ExitCode != 3 {
+			t.Errorf("its containers are %+v", st)
+		}
+		b.keepsStatusesAcrossARestart("job")
+		kept()
+		b.delete("job", 30)
+		b.after(time.Minute)
+		if p := b.get("job"); p != nil || len(b.containers()) != 0 {
+			t.Errorf("the deleted pod is there: %+v", p)
 		}
 	})
 }

@@ -129,6 +129,9 @@ func (b *inbox) update(pod *v1.Pod) {
 	}
 	b.changed = b.changed || b.asked.pod.Generation != pod.Generation
 	b.asked.pod = pod
+	if status.IsReduced(pod) {
+		b.allocated, b.shaped = nil, shaped{} // it holds nothing any more
+	}
 	b.interruptIfEnding()
 	b.mu.Unlock()
 	b.wake()

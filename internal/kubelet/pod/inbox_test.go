@@ -62,3 +62,16 @@ func TestRejectedPodHoldsNothing(t *testing.T) {
 func cpu(amount string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(amount)}}
 }
+
+// Nor is anything kept of what a pod asked for of which only its end is known.
+func TestReducedPodHoldsNothing(t *testing.T) {
+	b := newInbox(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: cpu("2")}}}})
+	b.active()
+	b.update(&v1.Pod{Status: v1.PodStatus{Phase: v1.PodSucceeded}})
+	if b.allocation() != nil || b.shaped != (shaped{}) {
+		t.Errorf("it holds %+v, %+v", b.allocation(), b.shaped)
+	}
+	if _, active := b.active(); active {
+		t.Error("it is active")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/timespan"
@@ -79,6 +81,7 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	}
 	final = lasting(final)
 	w.inbox.setObserved(final)
+	w.asked = nil
 	w.inbox.end() // from now on, the containers may be removed
 	w.config.Placement.Release(w.uid)
 	w.report(ctx, pod, final, true)
@@ -89,14 +92,20 @@ func (w *worker) terminate(ctx context.Context, r request, observed *cri.Pod) (d
 	return w.cleanUp(ctx, w.inbox.request())
 }
 
-// lasting returns what is needed of a pod that has ended: its containers without their
-// annotations, and of their mounts what the status shows.
+// lasting returns what is needed of a pod that has ended: what the status shows of its
+// containers.
 func lasting(observed *cri.Pod) *cri.Pod {
+	names := map[string]bool{}
+	for _, c := range observed.Containers {
+		names[c.Name] = true
+	}
+	most := status.MostMessage(len(names))
 	out := *observed
 	out.Containers = nil
 	for _, c := range observed.Containers {
 		kept := *c
-		kept.Annotations, kept.Mounts = nil, nil
+		kept.Annotations, kept.Mounts, kept.Resources, kept.User = nil, nil, nil, nil
+		kept.Message = strings.Clone(c.Message[:min(len(c.Message), most)])
 		for _, m := range c.Mounts {
 			if m.GetRecursiveReadOnly() {
 				kept.Mounts = append(kept.Mounts, &runtimeapi.Mount{ContainerPath: m.GetContainerPath(), RecursiveReadOnly: true})
@@ -158,6 +167,9 @@ func restored(uid types.UID, observed *cri.Pod) *v1.Pod {
 func (w *worker) terminated(ctx context.Context, r request) (done bool, err error) {
 	if done, err := w.cleanUp(ctx, r); done || err != nil {
 		return done, err
+	}
+	if status.IsReduced(r.pod) {
+		w.retries.forget()
 	}
 	shown := w.shown(r.pod)
 	if r.pod.DeletionTimestamp == nil || shown == nil || w.config.API.Status.Removing(shown.UID) {

@@ -108,6 +108,14 @@ func (r *retries) started(name string) {
 	delete(r.failed, name)
 }
 
+// forget drops all causes and back-offs of a pod that has ended.
+func (r *retries) forget() {
+	r.mu.Lock()
+	clear(r.waiting)
+	r.mu.Unlock()
+	clear(r.failed)
+}
+
 // running clears the causes of containers that run now and are not backing off.
 func (r *retries) running(observed *cri.Pod, p *plan.Plan) {
 	r.mu.Lock()

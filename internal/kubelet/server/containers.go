@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
@@ -78,7 +79,7 @@ func (s *Server) sandboxID(pod *v1.Pod) (string, error) {
 
 // readLogs writes the log of an instance of a container.
 func (s *Server) readLogs(ctx context.Context, pod *v1.Pod, container string, o *v1.PodLogOptions, stdout, stderr io.Writer) error {
-	if podquery.Container(&pod.Spec, container) == nil {
+	if podquery.Container(&pod.Spec, container) == nil && !status.IsReduced(pod) {
 		return fmt.Errorf("container %q in pod %q is not available: %w", container, pod.Name, errNotFound)
 	}
 	observed, err := s.observe(pod)

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"errors"
+	"io"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 )
 
 // kubectl logs --previous shows why a container crashed, also while it waits for
@@ -36,6 +39,19 @@ func TestLoggedInstance(t *testing.T) {
 			if (err != nil) != (want == "") || err == nil && got.ID != want {
 				t.Errorf("%s, previous %t: %+v, %v, want %q", test.name, previous, got, err, want)
 			}
+		}
+	}
+}
+
+// The runtime knows the containers of a pod of which the kubelet keeps only its end.
+func TestLogsOfAReducedPod(t *testing.T) {
+	s := &Server{config: Config{Runtime: inmemory.New()}}
+	whole := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "other"}}}, Status: v1.PodStatus{Phase: v1.PodSucceeded}}
+	reduced := &v1.Pod{Status: whole.Status}
+	for pod, unknown := range map[*v1.Pod]bool{whole: true, reduced: false} {
+		err := s.readLogs(t.Context(), pod, "main", &v1.PodLogOptions{}, io.Discard, io.Discard)
+		if err == nil || errors.Is(err, errNotFound) != unknown {
+			t.Errorf("unknown %t: %v", unknown, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
@@ -79,7 +81,7 @@ func TestEndedPodsAreReduced(t *testing.T) {
 	} {
 		before := endedPod(test.size)
 		test.change(before)
-		obj, err := reduce(before)
+		obj, err := newReducer().reduce(before)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,25 +106,87 @@ func TestEndedPodsAreReduced(t *testing.T) {
 	}
 }
 
+// Of the pods of a namespace that have ended, the node keeps no more than how they ended
+// when they are too large, or too many. Those of other namespaces stay, and a pod that is
+// gone makes room for others.
+func TestEndedPodsOfANamespaceAreBounded(t *testing.T) {
+	const many = 1000
+	r := newReducer()
+	reduced := func(namespace string, number int, change ...func(p *v1.Pod)) *v1.Pod {
+		p := endedPod(150)
+		p.Namespace, p.UID = namespace, types.UID(fmt.Sprint(namespace, number))
+		p.Status.Reason, p.Status.Message = "Evicted", strings.Repeat("m", 2000)
+		for _, c := range change {
+			c(p)
+		}
+		obj, err := r.reduce(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return obj.(*v1.Pod)
+	}
+	whole, size := 0, 0
+	for i := range many {
+		p := reduced("one", i)
+		if !status.IsReduced(p) {
+			whole, size = whole+1, size+p.Size()
+			continue
+		}
+		if n := p.Size(); n > 1500 {
+			t.Fatalf("of pod %d, %d bytes are kept: %v", i, n, p)
+		}
+		if p.Name != "web" || p.Status.Phase != v1.PodSucceeded || p.Status.Reason != "Evicted" || p.Status.StartTime == nil || *p.Spec.TerminationGracePeriodSeconds != 5 {
+			t.Fatalf("the node knows pod %d as %+v", i, p)
+		}
+	}
+	if whole == 0 || whole == many || size > mostOfNamespace {
+		t.Errorf("%d of %d pods are kept whole, with %d bytes", whole, many, size)
+	}
+	if status.IsReduced(reduced("two", 0)) {
+		t.Error("the pods of one namespace take the room of another")
+	}
+	if status.IsReduced(reduced("one", 0)) {
+		t.Error("a new version of a pod counts twice")
+	}
+	r.forget("one0")
+	r.forget("one1")
+	if status.IsReduced(reduced("one", many)) {
+		t.Error("pods that are gone keep their room")
+	}
+	if p := reduced("three", 0, func(p *v1.Pod) {
+		for i := range 270 {
+			p.Labels[fmt.Sprintf("label-%03d", i)] = strings.Repeat("x", 50)
+		}
+	}); !status.IsReduced(p) || p.Labels != nil {
+		t.Errorf("of a large pod are kept %d bytes", p.Size())
+	}
+}
+
 // A kubelet that was restarted makes the same status of an ended pod, whether or not it
 // has the pod whole.
 func TestReducedPodHasTheSameStatus(t *testing.T) {
-	whole := endedPod(100_000)
-	obj, err := reduce(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
-	observed := &cri.Pod{UID: "uid", Sandboxes: []*cri.Sandbox{{ID: "s", IPs: []string{"192.0.2.7"}}}}
-	for _, name := range []string{"setup", "sidecar", "main", "debug"} { // the runtime has lost the other one
-		observed.Containers = append(observed.Containers, &cri.Container{
-			ID: name, Name: name, SandboxID: "s", State: cri.Exited, Image: "example.com/" + name + ":1", RestartCount: 1, Reason: "Completed",
-			Mounts: []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/host", Readonly: true, RecursiveReadOnly: true}},
-		})
-	}
-	generate := func(p *v1.Pod) v1.PodStatus {
-		return status.Generate(status.Input{Pod: p, Previous: p.Status, Observed: observed, Now: time.Unix(9, 0), HostIPs: []string{"192.0.2.1"}, Runtime: "runtime", Ended: true})
-	}
-	if got, want := generate(obj.(*v1.Pod)), generate(whole); !equality.Semantic.DeepEqual(got, want) {
-		t.Errorf("the status is %+v, want %+v", got, want)
+	for _, mounts := range []int{1, 10_000} {
+		whole := endedPod(100_000)
+		main := &whole.Spec.Containers[0]
+		for i := range mounts - 1 {
+			main.VolumeMounts = append(main.VolumeMounts, v1.VolumeMount{Name: "data", MountPath: fmt.Sprint("/", i)})
+		}
+		kept := finished(whole)
+		if n := len(kept.Spec.Containers[0].VolumeMounts); n > 1000 {
+			t.Errorf("%d of %d mounts are kept", n, mounts)
+		}
+		observed := &cri.Pod{UID: "uid", Sandboxes: []*cri.Sandbox{{ID: "s", IPs: []string{"192.0.2.7"}}}}
+		for _, name := range []string{"setup", "sidecar", "main", "debug"} { // the runtime has lost the other one
+			observed.Containers = append(observed.Containers, &cri.Container{
+				ID: name, Name: name, SandboxID: "s", State: cri.Exited, Image: "example.com/" + name + ":1", RestartCount: 1, Reason: "Completed",
+				Mounts: []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/host", Readonly: true, RecursiveReadOnly: true}},
+			})
+		}
+		generate := func(p *v1.Pod) v1.PodStatus {
+			return status.Generate(status.Input{Pod: p, Previous: p.Status, Observed: observed, Now: time.Unix(9, 0), HostIPs: []string{"192.0.2.1"}, Runtime: "runtime", Ended: true})
+		}
+		if got, want := generate(kept), generate(whole); !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("with %d mounts, the status is %+v, want %+v", mounts, got, want)
+		}
 	}
 }

@@ -41,7 +41,7 @@ func TestRejectedPodsAreReduced(t *testing.T) {
 		}, true},
 	} {
 		before := pod(test.change)
-		obj, err := reduce(before)
+		obj, err := newReducer().reduce(before)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -98,9 +98,13 @@ func send(ctx context.Context, updates chan<- Update, u Update) {
 
 // watchAPI sends the pods that are bound to the node until ctx ends.
 func watchAPI(ctx context.Context, c *client.Client, nodeName string, updates chan<- Update) {
-	informer := c.WatchReduced(v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", nodeName), reduce)
+	kept := newReducer()
+	informer := c.WatchReduced(v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", nodeName), kept.reduce)
 	set := func(pod *v1.Pod) { send(ctx, updates, Update{Source: apiName, Pod: pod}) }
-	remove := func(pod *v1.Pod) { send(ctx, updates, Update{Source: apiName, Pod: pod, Removed: true}) }
+	remove := func(pod *v1.Pod) {
+		kept.forget(pod.UID)
+		send(ctx, updates, Update{Source: apiName, Pod: pod, Removed: true})
+	}
 	synced, err := client.Follow(ctx, informer, client.Handler(set, func(old, pod *v1.Pod) {
 		if old.UID != pod.UID {
 			remove(old)

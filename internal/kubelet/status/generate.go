@@ -62,7 +62,11 @@ func WasRejected(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed && strings.HasPrefix(pod.Status.Message, RejectedPrefix)
 }
 
-// Generate returns the pod's status.
+// IsReduced reports whether the kubelet knows no more of a pod than how it ended, or that
+// the node rejected it. Each pod of the API has containers.
+func IsReduced(pod *v1.Pod) bool { return len(pod.Spec.Containers) == 0 && podquery.IsFinished(pod) }
+
+// Generate returns the pod's status. That of a reduced pod stays what it is.
 func Generate(in Input) v1.PodStatus {
 	pod := in.Pod
 	out := v1.PodStatus{
@@ -82,6 +86,9 @@ func Generate(in Input) v1.PodStatus {
 		out.Phase, out.Reason, out.Message = v1.PodFailed, in.Failed.Reason, in.Failed.Message
 		out.Conditions = rejectedConditions(in, &out)
 		return out
+	}
+	if IsReduced(pod) {
+		return in.Previous
 	}
 	for _, ip := range in.HostIPs {
 		out.HostIPs = append(out.HostIPs, v1.HostIP{IP: ip})

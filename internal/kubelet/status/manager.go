@@ -42,6 +42,7 @@ type entry struct {
 	status   v1.PodStatus
 	dirty    bool // status has to be written
 	remove   bool // the pod is deleted after that
+	reduced  bool // the kubelet keeps no more of the pod than how it ended
 	inFlight bool // a goroutine writes
 	failures int
 }
@@ -67,7 +68,16 @@ func (w *Manager) Known(pod *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e := w.entries[pod.UID]; e != nil && newer(pod, e.pod) {
-		e.pod = identified(pod)
+		e.pod, e.reduced = identified(pod), IsReduced(pod)
+		w.release(pod.UID, e)
+	}
+}
+
+// release drops the status of a reduced pod once it is written: the object of the API
+// server has what is kept of it. w.mu is held.
+func (w *Manager) release(uid types.UID, e *entry) {
+	if e.reduced && !e.inFlight && !e.dirty && !e.remove {
+		delete(w.entries, uid)
 	}
 }
 
@@ -99,7 +109,7 @@ func (w *Manager) Set(ctx context.Context, pod *v1.Pod, status v1.PodStatus, rem
 	defer w.mu.Unlock()
 	e := w.entries[pod.UID]
 	if e == nil {
-		e = &entry{pod: identified(pod), dirty: true}
+		e = &entry{pod: identified(pod), dirty: true, reduced: IsReduced(pod)}
 		w.entries[pod.UID] = e
 	} else if !equality.Semantic.DeepEqual(e.status, status) || overwritten(e.pod.Status, status) {
 		e.dirty = true
@@ -150,6 +160,9 @@ func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 		w.mu.Lock()
 		if ctx.Err() != nil || w.entries[uid] != e || !(e.dirty || e.remove) {
 			e.inFlight = false
+			if w.entries[uid] == e {
+				w.release(uid, e)
+			}
 			w.mu.Unlock()
 			return
 		}

@@ -374,3 +374,35 @@ func TestSpecificationsAreNotKept(t *testing.T) {
 		}
 	})
 }
+
+// Of a pod of which the kubelet keeps no more than how it ended, the Manager keeps no
+// status, also if it writes one when it is told. The pod can be deleted.
+func TestStatusOfAReducedPodIsNotKept(t *testing.T) {
+	run(t, func(t *testing.T, w *writer) {
+		p := w.create()
+		st := v1.PodStatus{Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{{Name: "main"}}}
+		reduced := p.DeepCopy()
+		reduced.Status = v1.PodStatus{Phase: v1.PodSucceeded}
+		w.fault = func(string) error {
+			w.Known(reduced)
+			return nil
+		}
+		kept := func() int {
+			w.Manager.mu.Lock()
+			defer w.Manager.mu.Unlock()
+			return len(w.entries)
+		}
+		w.set(p, st, false)
+		if n := kept(); n != 0 || len(w.get().Status.ContainerStatuses) != 1 {
+			t.Errorf("%d statuses are kept, and the API server has %+v", n, w.get().Status)
+		}
+		w.set(reduced, Generate(Input{Pod: reduced, Previous: reduced.Status, Ended: true}), false)
+		if n, writes := kept(), w.writes.Load(); n != 0 || writes != 1 || len(w.get().Status.ContainerStatuses) != 1 {
+			t.Errorf("%d statuses are kept after %d writes, and the API server has %+v", n, writes, w.get().Status)
+		}
+		w.set(reduced, reduced.Status, true)
+		if w.get() != nil {
+			t.Error("the pod is not deleted")
+		}
+	})
+}

@@ -74,6 +74,27 @@ func TestGroupsOfManyContainersAreTruncated(t *testing.T) {
 	}
 }
 
+// The mounts of very many containers fit into a status together.
+func TestMountsOfManyContainersAreTruncated(t *testing.T) {
+	for containers, want := range map[int]int{1: 20, 2: 20, 512: 7} {
+		pod, observed := &v1.Pod{}, &cri.Pod{}
+		for i := range containers {
+			c := v1.Container{Name: fmt.Sprint("c", i)}
+			for m := range 20 {
+				c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "v", MountPath: fmt.Sprintf("/%03d", m)})
+			}
+			pod.Spec.Containers = append(pod.Spec.Containers, c)
+			observed.Containers = append(observed.Containers, &cri.Container{ID: c.Name, Name: c.Name, State: cri.Running})
+		}
+		st := Generate(Input{Pod: pod, Observed: observed, Now: time.Unix(1, 0)})
+		for _, c := range st.ContainerStatuses {
+			if got := len(c.VolumeMounts); got != want {
+				t.Fatalf("%d containers: %d mounts, want %d", containers, got, want)
+			}
+		}
+	}
+}
+
 // Very many mounts that are read-only are not compared with each other.
 func TestManyReadOnlyMounts(t *testing.T) {
 	const many = 20_000
