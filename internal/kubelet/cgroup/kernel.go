@@ -292,11 +292,30 @@ func (k *Kernel) Remove(path string) error {
 
 // Kill implements Groups.
 func (k *Kernel) Kill(path string) error {
+	if k.unified {
+		if ok, err := killAtOnce(filepath.Join(k.root, path)); ok {
+			return err
+		}
+	}
 	var errs []error
 	for _, root := range k.hierarchies() {
 		errs = append(errs, killTree(filepath.Join(root, path)))
 	}
 	return errors.Join(errs...)
+}
+
+// killAtOnce has the kernel kill the processes in a group of version 2 and in its
+// children, also those that fork meanwhile. ok is false if it cannot: kernels can since
+// 5.14.
+func killAtOnce(dir string) (ok bool, err error) {
+	file := filepath.Join(dir, "cgroup.kill")
+	if _, err := os.Stat(file); err != nil {
+		return false, nil
+	}
+	if err := write(file, "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return true, err
+	}
+	return true, nil
 }
 
 // killTree kills the processes in a group and in its children.

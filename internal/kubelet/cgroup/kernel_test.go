@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -45,6 +48,53 @@ func TestApplyVersion2(t *testing.T) {
 		if raw, err := os.ReadFile(filepath.Join(k.root, "kubepods/burstable/podx", name)); err != nil || string(raw) != want {
 			t.Errorf("%s is %q (%v), want %q", name, raw, err, want)
 		}
+	}
+}
+
+// In version 2, a pod gets the limits of its resources, and all pods together those of
+// the node. Each group above a pod's passes the controllers on.
+func TestPodsOfVersion2(t *testing.T) {
+	k := hierarchy(t, "cpuset cpu io memory pids hugetlb")
+	p := &Pods{
+		Groups: k,
+		Configuration: &kubeletconfig.KubeletConfiguration{
+			CgroupRoot: "/", CgroupsPerQOS: new(true), CPUCFSQuota: new(true), EnforceNodeAllocatable: []string{"pods"}, PodPidsLimit: new(int64(100)),
+			KubeReserved: map[string]string{"cpu": "500m", "memory": "256Mi", "pid": "60"},
+		},
+		Capacity: func() (v1.ResourceList, error) {
+			return v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}, nil
+		},
+		MaxPIDs: func() (int64, error) { return 1000, nil },
+	}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "x"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m"), v1.ResourceMemory: resource.MustParse("64Mi")},
+		Limits:   v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("128Mi")},
+	}}}}}
+	for _, err := range []error{p.ApplyClasses([]*v1.Pod{pod}), p.Apply(pod)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"cgroup.subtree_control": "+hugetlb", "kubepods/cgroup.subtree_control": "+hugetlb", "kubepods/burstable/cgroup.subtree_control": "+hugetlb", // the last of them
+		"kubepods/cpu.weight": "59", "kubepods/cpu.max": "max", "kubepods/memory.max": "805306368", "kubepods/pids.max": "940",
+		"kubepods/burstable/cpu.weight": "10", "kubepods/burstable/memory.max": "max", "kubepods/burstable/pids.max": "",
+		"kubepods/besteffort/cpu.weight": "1", "kubepods/besteffort/memory.max": "max",
+		"kubepods/burstable/podx/cpu.weight": "10", "kubepods/burstable/podx/cpu.max": "50000 100000",
+		"kubepods/burstable/podx/memory.max": "134217728", "kubepods/burstable/podx/pids.max": "100",
+	} {
+		raw, err := os.ReadFile(filepath.Join(k.root, name))
+		if string(raw) != want || err != nil && want != "" {
+			t.Errorf("%s is %q (%v), want %q", name, raw, err, want)
+		}
+	}
+	for name, content := range map[string]string{"memory.current": "300\n", "memory.stat": "inactive_file 100\n"} {
+		if err := os.WriteFile(filepath.Join(k.root, "kubepods", name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, limit, err := p.Memory(); err != nil || limit != 805306368 || left != limit-200 {
+		t.Errorf("%d of %d bytes are left (%v)", left, limit, err)
 	}
 }
 
@@ -229,6 +279,26 @@ func TestKill(t *testing.T) {
 		t.Errorf("a process of another pod: %v", err)
 	}
 	if err := k.Kill("/r/kubepods/besteffort/gone"); err != nil {
+		t.Errorf("a missing group: %v", err)
+	}
+}
+
+// In version 2, the kernel kills a group with its children at once, so that no process
+// escapes by forking.
+func TestKillVersion2(t *testing.T) {
+	const group = "/kubepods/burstable/podx"
+	k := hierarchy(t, "")
+	file := filepath.Join(k.root, group, "cgroup.kill")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Kill(group); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(file); err != nil || string(raw) != "1" {
+		t.Errorf("cgroup.kill is %q (%v)", raw, err)
+	}
+	if err := k.Kill("/kubepods/gone"); err != nil {
 		t.Errorf("a missing group: %v", err)
 	}
 }
