@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/record"
 )
 
 // A container whose variables multiply waits with a message that names the
@@ -33,22 +32,4 @@ func TestEnvironmentThatMultiplies(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Events that quote what a pod names are shortened before they are queued.
-func TestEventMessagesAreBounded(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
-	for name, write := range map[string]func(r record.EventRecorder){
-		"Event":  func(r record.EventRecorder) { r.Event(&v1.Pod{}, v1.EventTypeNormal, "Pulling", long) },
-		"Eventf": func(r record.EventRecorder) { r.Eventf(&v1.Pod{}, v1.EventTypeNormal, "Pulling", "%s%%", long) },
-		"AnnotatedEventf": func(r record.EventRecorder) {
-			r.AnnotatedEventf(&v1.Pod{}, nil, v1.EventTypeNormal, "Pulling", "%s%%", long)
-		},
-	} {
-		queued := record.NewFakeRecorder(1)
-		write(&recorder{queued})
-		if event := <-queued.Events; len(event) > maxEventMessage+100 || !strings.HasSuffix(event, "xxx...") {
-			t.Errorf("%s: an event of %d bytes, ending in %q", name, len(event), event[len(event)-6:])
-		}
-	}
 }

@@ -34,6 +34,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/coracle-io/coracle/internal/eventrecorder"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/certificate"
@@ -66,7 +67,7 @@ import (
 // Kubelet is the agent of one node.
 type Kubelet struct {
 	config   Config
-	recorder *recorder
+	recorder *eventrecorder.Recorder
 	runtime  *cri.Client
 	sources  []source.Source
 	pods     *pods.Workers
@@ -95,7 +96,7 @@ type Kubelet struct {
 
 // New validates the configuration, sets defaults and builds a kubelet.
 func New(given Config) (*Kubelet, error) {
-	k := &Kubelet{config: given, recorder: &recorder{}}
+	k := &Kubelet{config: given, recorder: &eventrecorder.Recorder{}}
 	config := &k.config
 	if err := config.Complete(); err != nil {
 		return nil, err
@@ -327,7 +328,7 @@ func (k *Kubelet) run(ctx context.Context) error {
 	if err := k.config.limitReserved(); err != nil {
 		return err
 	}
-	defer k.recorder.start(ctx, &k.config)()
+	defer startEvents(ctx, k.recorder, &k.config)()
 	k.recorder.Event(node.Reference(k.config.NodeName), v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	if k.shutdown != nil {
 		if err := k.shutdown.Start(ctx); err != nil {
