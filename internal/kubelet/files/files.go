@@ -99,4 +99,7 @@ type Mounter interface {
 	// contain symbolic links; the mount points then begin with path as it is
 	// given.
 	Below(path string) ([]string, error)
+	// IsMountPoint reports whether something is mounted on path, which may be missing.
+	// It does not read the list of all mounts, which may be long.
+	IsMountPoint(path string) (bool, error)
 }

@@ -225,6 +225,11 @@ func TestMountsBelowALink(t *testing.T) {
 	if got, err := (OS{}).Below(filepath.Join(dir, "missing")); err != nil || len(got) > 0 {
 		t.Errorf("below a missing directory are %q, %v", got, err)
 	}
+	for path, want := range map[string]bool{target: true, filepath.Dir(target): false, filepath.Join(dir, "missing"): false, "/proc": true} {
+		if got, err := (OS{}).IsMountPoint(path); err != nil || got != want {
+			t.Errorf("%s is a mount point: %v, %v", path, got, err)
+		}
+	}
 	if got, err := (OS{}).Below("/"); err != nil || !slices.ContainsFunc(got, func(p string) bool { return strings.HasSuffix(p, "real/pods/uid/volume x") }) {
 		t.Errorf("below / are %q, %v", got, err)
 	}

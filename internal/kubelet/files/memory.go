@@ -421,3 +421,11 @@ func (m *Memory) Below(path string) ([]string, error) {
 	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
 	return out, nil
 }
+
+// IsMountPoint implements Mounter.
+func (m *Memory) IsMountPoint(path string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, mounted := m.mounts[path]
+	return mounted, nil
+}

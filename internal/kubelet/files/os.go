@@ -304,3 +304,17 @@ func (OS) Below(path string) ([]string, error) {
 	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
 	return out, nil
 }
+
+// IsMountPoint implements Mounter. Kernels before 5.8 do not say it of a path alone.
+func (m OS) IsMountPoint(path string) (bool, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0:
+		return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	}
+	points, err := m.Below(path)
+	return slices.Contains(points, path), err
+}

@@ -128,7 +128,7 @@ func (v *Manager) inMemory(pod *v1.Pod, facts Facts, dir string) error {
 	if err := v.FS.MkdirAll(dir, everyone); err != nil {
 		return err
 	}
-	if mounted, err := v.isMountPoint(dir); err != nil || mounted {
+	if mounted, err := v.Mounter.IsMountPoint(dir); err != nil || mounted {
 		return err
 	}
 	size := memorySize(pod, nil, facts)

@@ -44,7 +44,7 @@ func (v *Manager) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, fact
 	if source.Medium == v1.StorageMediumDefault {
 		return nil
 	}
-	if mounted, err := v.isMountPoint(dir); err != nil || mounted {
+	if mounted, err := v.Mounter.IsMountPoint(dir); err != nil || mounted {
 		return err
 	}
 	if source.Medium == v1.StorageMediumMemory {

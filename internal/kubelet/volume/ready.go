@@ -3,7 +3,6 @@ package volume
 import (
 	"encoding/json"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,7 +47,7 @@ func (v *Manager) mounted(pod *v1.Pod, vol *v1.Volume) string {
 			return ""
 		}
 		if vol.EmptyDir.Medium != v1.StorageMediumDefault {
-			if there, err := v.isMountPoint(dir); err != nil || !there {
+			if there, err := v.Mounter.IsMountPoint(dir); err != nil || !there {
 				return ""
 			}
 		}
@@ -67,12 +66,6 @@ func (v *Manager) mounted(pod *v1.Pod, vol *v1.Volume) string {
 		return v.CSI.Mounted(pod.UID, vol.Name)
 	}
 	return ""
-}
-
-// isMountPoint reports whether something is mounted on the directory itself.
-func (v *Manager) isMountPoint(dir string) (bool, error) {
-	points, err := v.Mounter.Below(dir)
-	return slices.Contains(points, dir), err
 }
 
 func (v *Manager) readyFile(uid types.UID, vol *v1.Volume) string {

@@ -1,11 +1,14 @@
 package volume
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 // The size of a pod's volumes in memory is bounded by the pod's memory limit and
@@ -43,5 +46,39 @@ func TestSizeOfVolumesInMemory(t *testing.T) {
 				t.Errorf("%s: mount %d has options %v, want %s", name, i, k.options[i], want)
 			}
 		}
+	}
+}
+
+// mountTable is a machine that counts how often all of its mounts are listed.
+type mountTable struct {
+	files.Memory
+	reads int
+}
+
+func (m *mountTable) Below(path string) ([]string, error) {
+	m.reads++
+	return m.Memory.Below(path)
+}
+
+// The volumes of a pod that are mounts of their own are not looked for among all mounts of
+// the node, of which there may be 100,000, each time that the pod is synced.
+func TestMountsAreNotListedForEachVolume(t *testing.T) {
+	k := &mountTable{}
+	v := &Manager{Root: "/k", FS: k, Mounter: k, Objects: objects{}, Tokens: tokens{}}
+	var volumes []v1.Volume
+	for i := range 100 {
+		volumes = append(volumes,
+			v1.Volume{Name: fmt.Sprint("work", i), VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
+			v1.Volume{Name: fmt.Sprint("secret", i), VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+		)
+	}
+	pod := podWith(nil, volumes...)
+	for range 3 {
+		if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if k.reads != 0 {
+		t.Errorf("all mounts are listed %d times", k.reads)
 	}
 }
