@@ -55,9 +55,16 @@ func IsPullFailure(reason string) bool {
 	return false
 }
 
+// maxReason is how much is kept of why a pull failed, in bytes. It quotes the answers of
+// registries, once for each login, until the pod is gone.
+const maxReason = 4 << 10
+
 // failedPull returns the Error for what the runtime said of a pull.
 func failedPull(image string, err error) *Error {
 	text := err.Error()
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason], "") + "..."
+	}
 	for reason, what := range map[string]string{RegistryUnavailable: "the registry is unavailable", SignatureValidationFailed: "the signature validation failed"} {
 		if rest, ok := strings.CutPrefix(text, reason); ok {
 			return &Error{reason, fmt.Sprintf("image pull failed for %s because %s%s", image, what, rest)}

@@ -123,6 +123,18 @@ func (f failing) PullImage(context.Context, *runtimeapi.ImageSpec, *runtimeapi.A
 }
 
 // A runtime may say that a registry cannot be reached, or that a signature is wrong.
+// Of what registries answer, which a pod chooses, the node keeps little.
+func TestLongReasonsOfFailedPulls(t *testing.T) {
+	p := newPuller(failing{inmemorytest.New().Images(), errors.New(strings.Repeat("x", 1<<20))}, 0)
+	for range 2 {
+		var got *Error
+		_, err := p.Ensure(t.Context(), &v1.Container{Image: "app", ImagePullPolicy: v1.PullAlways}, "pod", Logins{}, nil, func(string, string, string) {})
+		if !errors.As(err, &got) || len(got.Message) > maxReason+100 || !strings.HasSuffix(got.Message, "xxx...") {
+			t.Errorf("a reason of %d bytes", len(err.Error()))
+		}
+	}
+}
+
 func TestReasonsOfFailedPulls(t *testing.T) {
 	for _, test := range []struct{ err, reason, message string }{
 		{"not found", ErrImagePull, "not found"},

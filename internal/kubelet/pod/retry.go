@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,10 @@ type attempt struct {
 	until    time.Time
 	failures int
 }
+
+// maxCause is how much is kept of why a container does not run, in bytes: what its status
+// shows of it. Errors of the runtime may quote what the container was to be started with.
+const maxCause = 4 << 10
 
 // wholePod is the key of the sandbox in retries.failed.
 const wholePod = ""
@@ -145,18 +150,19 @@ func (r *retries) backOff(pod *v1.Pod, name string, wait plan.Waiting) bool {
 
 // setCause records why a container does not run, for its status.
 func (r *retries) setCause(name string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	cause := status.Cause{Reason: "CreateContainerError", Message: err.Error()}
 	var waits *image.Error
 	var fails *startError
 	switch {
 	case errors.As(err, &waits):
-		r.waiting[name] = status.Cause{Reason: waits.Reason, Message: waits.Message}
+		cause = status.Cause{Reason: waits.Reason, Message: waits.Message}
 	case errors.As(err, &fails):
-		r.waiting[name] = status.Cause{Reason: fails.reason, Message: fails.Error()}
-	default:
-		r.waiting[name] = status.Cause{Reason: "CreateContainerError", Message: err.Error()}
+		cause = status.Cause{Reason: fails.reason, Message: fails.Error()}
 	}
+	cause.Message = strings.ToValidUTF8(strings.Clone(cause.Message[:min(len(cause.Message), maxCause)]), "")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting[name] = cause
 }
 
 // nextPull returns the time of the earliest retry of a failed pull, of the

@@ -2,7 +2,9 @@ package pod
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
@@ -12,6 +14,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
@@ -84,5 +87,25 @@ func TestLinkToTheLog(t *testing.T) {
 		if target, err := disk.Readlink(link); err != nil || target != "/var/log/pods/default_web_uid/main/0.log" {
 			t.Errorf("the link leads to %q (%v)", target, err)
 		}
+	}
+}
+
+// Of an error of the runtime, which may quote the whole configuration of a container, the
+// node keeps what a status shows.
+func TestCausesAreBounded(t *testing.T) {
+	r := newRetries(time.Minute)
+	long := strings.Repeat("x", 1<<20)
+	for name, err := range map[string]error{
+		"CreateContainerError": errors.New(long), "RunContainerError": &startError{reason: "RunContainerError", err: errors.New(long)},
+		"InvalidImageName": &image.Error{Reason: "InvalidImageName", Message: long},
+	} {
+		r.setCause("main", err)
+		if cause := r.causes()["main"]; cause.Reason != name || len(cause.Message) != maxCause {
+			t.Errorf("%s: the container waits for %s, with a message of %d bytes", name, cause.Reason, len(cause.Message))
+		}
+	}
+	r.forget()
+	if causes := r.causes(); len(causes) != 0 {
+		t.Errorf("of a pod that has ended are kept %v", causes)
 	}
 }

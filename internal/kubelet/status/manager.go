@@ -20,12 +20,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Manager writes the statuses of pods. It writes a status at once. While a
 // write of the same pod is in flight, later statuses replace each other, and
-// the last one is written next. Its methods may be called from any goroutine.
+// the last one is written next. So do those of a pod that changes all the time,
+// which are written in turns. Its methods may be called from any goroutine.
 type Manager struct {
 	client  kubernetes.Interface
 	removed func(uid types.UID)
@@ -45,6 +47,26 @@ type entry struct {
 	reduced  bool // the kubelet keeps no more of the pod than how it ended
 	inFlight bool // a goroutine writes
 	failures int
+	due      time.Time // when the writes so far would have been, one in each writePeriod
+}
+
+// A pod can change all the time: its containers choose the results of their probes. After
+// a burst of writes, one is written in each period. Its end does not wait for longer.
+const (
+	writeBurst  = 32
+	writePeriod = time.Second
+)
+
+// turn counts a write, or returns how long it has to wait.
+func (e *entry) turn(now time.Time) (wait time.Duration) {
+	if e.due.Before(now) {
+		e.due = now
+	}
+	if wait = e.due.Sub(now) - (writeBurst-1)*writePeriod; wait > 0 && !e.remove && !podquery.Ended(e.status.Phase) {
+		return wait
+	}
+	e.due = e.due.Add(writePeriod)
+	return 0
 }
 
 // NewManager returns a Manager. It calls removed with the UID of each pod that
@@ -166,6 +188,11 @@ func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 			w.mu.Unlock()
 			return
 		}
+		if wait := e.turn(time.Now()); wait > 0 {
+			w.mu.Unlock()
+			pause(ctx, wait)
+			continue
+		}
 		pod, status, dirty, remove := e.pod, e.status, e.dirty, e.remove
 		e.dirty = false
 		w.mu.Unlock()
@@ -213,11 +240,16 @@ func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 			if ctx.Err() == nil {
 				log.Error(err, "Writing the pod's status failed, will try again", "pod", klog.KObj(pod), "in", wait)
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(wait):
-			}
+			pause(ctx, wait)
 		}
+	}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, wait time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
 	}
 }
 

@@ -406,3 +406,31 @@ func TestStatusOfAReducedPodIsNotKept(t *testing.T) {
 		}
 	})
 }
+
+// A pod whose status changes all the time does not keep the API server busy. Its last
+// status is written, and so is its end.
+func TestChangesWithoutEndAreWrittenInTurns(t *testing.T) {
+	run(t, func(t *testing.T, w *writer) {
+		p := w.create()
+		const changes = 10 * writeBurst
+		for i := range changes {
+			w.set(p, running(fmt.Sprint(i)), false)
+		}
+		if n := w.writes.Load(); n != writeBurst {
+			t.Errorf("%d changes at once are %d writes, want %d", changes, n, writeBurst)
+		}
+		time.Sleep(2 * writePeriod)
+		synctest.Wait()
+		if n, last := w.writes.Load(), w.get().Status.Message; n != writeBurst+1 || last != fmt.Sprint(changes-1) {
+			t.Errorf("after %d writes, the status is that of change %s", n, last)
+		}
+		w.set(p, running("again"), false)
+		w.set(p, running("and again"), false)
+		w.set(p, v1.PodStatus{Phase: v1.PodSucceeded}, false)
+		time.Sleep(writePeriod)
+		synctest.Wait()
+		if phase := w.get().Status.Phase; phase != v1.PodSucceeded {
+			t.Errorf("the pod is %s after its end", phase)
+		}
+	})
+}
