@@ -22,6 +22,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -86,6 +87,7 @@ type Server struct {
 	zone    *Zone
 	clients *clients
 	forward *forwarder
+	turns   *turns
 	counts  *counts
 }
 
@@ -111,7 +113,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		config: c, view: view, counts: forward.counts,
 		clients: newClients(c.Pods, func(a netip.Addr) bool { return view.isServer(a) || c.isMachine(a) || c.Nodes != nil && c.Nodes(a) }),
 		zone:    &Zone{Domain: dns.CanonicalName(c.Domain), TTL: ttl, View: view},
-		forward: forward,
+		forward: forward, turns: newTurns(),
 	}, nil
 }
 
@@ -217,8 +219,14 @@ func serveUntil(ctx context.Context, server *dns.Server) error {
 	}
 }
 
-// answer answers one query. If that panics, the answer is SERVFAIL.
+// answer answers one query, unless its client has too many under way. If that panics,
+// the answer is SERVFAIL.
 func (s *Server) answer(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
+	ctx, leave, ok := s.turns.enter(ctx, clientAt(w.RemoteAddr()))
+	if !ok {
+		return
+	}
+	defer leave()
 	err := supervise.Call(func() error { s.resolve(ctx, w, query); return nil })
 	if err != nil {
 		s.counts.panicked()
@@ -232,6 +240,12 @@ func (s *Server) resolve(ctx context.Context, w dns.ResponseWriter, query *dns.M
 	reply := new(dns.Msg).SetReply(query)
 	reply.RecursionAvailable = true
 	client := clientAt(w.RemoteAddr())
+	end, ok := s.turns.take(ctx, client)
+	if !ok {
+		return
+	}
+	end = sync.OnceFunc(end)
+	defer end()
 	switch {
 	case !s.clients.allowed(w.RemoteAddr()):
 		reply.Rcode = dns.RcodeRefused
@@ -244,10 +258,14 @@ func (s *Server) resolve(ctx context.Context, w dns.ResponseWriter, query *dns.M
 	case query.Question[0].Qclass != dns.ClassINET || isTransfer(query.Question[0].Qtype):
 		reply.Rcode = dns.RcodeRefused
 	case !s.zone.Answer(reply, query.Question[0]):
+		end() // it is the turn of others while resolvers answer
 		reply, by = s.forward.find(ctx, client, query)
 	default:
 		by = byZone
-		s.addAliasTargets(ctx, client, query, reply)
+		if lastAlias(reply) != nil {
+			end()
+			s.addAliasTargets(ctx, client, query, reply)
+		}
 	}
 	size := dns.MinMsgSize
 	if opt := query.IsEdns0(); opt != nil {
@@ -286,6 +304,26 @@ func shuffleAddresses(records []dns.RR) {
 	rand.Shuffle(len(at), func(i, j int) { records[at[i]], records[at[j]] = records[at[j]], records[at[i]] })
 }
 
+// lastAlias returns the last record of a reply if it is an alias, otherwise nil.
+func lastAlias(reply *dns.Msg) *dns.CNAME {
+	if len(reply.Answer) == 0 {
+		return nil
+	}
+	last, _ := reply.Answer[len(reply.Answer)-1].(*dns.CNAME)
+	return last
+}
+
+// answerInTurn waits for the client's turn and fills in a reply, if the zone is responsible
+// for it. It returns false if ctx ends before.
+func (s *Server) answerInTurn(ctx context.Context, client netip.Addr, reply *dns.Msg) (inZone, ok bool) {
+	end, ok := s.turns.take(ctx, client)
+	if !ok {
+		return false, false
+	}
+	defer end()
+	return s.zone.Answer(reply, reply.Question[0]), true
+}
+
 // addAliasTargets adds the addresses that the alias of an ExternalName Service
 // resolves to.
 func (s *Server) addAliasTargets(ctx context.Context, client netip.Addr, query, reply *dns.Msg) {
@@ -295,16 +333,15 @@ func (s *Server) addAliasTargets(ctx context.Context, client netip.Addr, query, 
 		return
 	}
 	for range maxAliases {
-		if len(reply.Answer) == 0 {
+		last := lastAlias(reply)
+		if last == nil {
 			return
 		}
-		alias, ok := reply.Answer[len(reply.Answer)-1].(*dns.CNAME)
-		if !ok {
-			return
-		}
-		next := new(dns.Msg).SetQuestion(alias.Target, question.Qtype)
+		next := new(dns.Msg).SetQuestion(last.Target, question.Qtype)
 		answer := new(dns.Msg).SetReply(next)
-		if !s.zone.Answer(answer, next.Question[0]) {
+		if inZone, ok := s.answerInTurn(ctx, client, answer); !ok {
+			return
+		} else if !inZone {
 			answer = s.forward.ask(ctx, client, next)
 		}
 		reply.Answer = append(reply.Answer, answer.Answer...)
