@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/pace"
 )
 
 // Loop applies rules whenever they changed, were lost, or could not be applied.
@@ -28,9 +30,16 @@ type Loop struct {
 	MinPeriod time.Duration
 }
 
+// Each Apply looks at all rules, and any user can change a Service or a policy all the
+// time. After a burst, Apply is called so often in a second.
+const (
+	burst     = 64
+	perSecond = 20
+)
+
 // Run calls Apply at once, and then as needed until ctx ends. Changes that arrive
-// during an Apply are applied together by the next one. All calls are made by the
-// goroutine of Run.
+// during an Apply, or before its turn, are applied together by the next one. All calls
+// are made by the goroutine of Run.
 func (l Loop) Run(ctx context.Context) {
 	log := klog.FromContext(ctx).WithValues("rules", l.Name)
 	ctx = klog.NewContext(ctx, log)
@@ -40,6 +49,7 @@ func (l Loop) Run(ctx context.Context) {
 	case <-l.Changed: // the first Apply has it
 	default:
 	}
+	turns := pace.Pace{}
 	for {
 		var retry <-chan time.Time
 		next := time.Now().Add(l.MinPeriod)
@@ -47,22 +57,13 @@ func (l Loop) Run(ctx context.Context) {
 			log.Error(err, "Applying rules failed; the kernel keeps the former ones; trying again", "in", l.RetryPeriod)
 			retry = time.After(l.RetryPeriod)
 		}
-		if !pause(ctx, time.Until(next)) || !l.wait(ctx, check.C, retry) {
+		if !pause(ctx, time.Until(next)) || !l.wait(ctx, check.C, retry) || !turn(ctx, &turns) {
 			return
 		}
-	}
-}
-
-// pause waits, not at all if d is not positive. It returns false if ctx ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
+		select {
+		case <-l.Changed: // meanwhile; the next Apply has it
+		default:
+		}
 	}
 }
 
@@ -81,6 +82,32 @@ func (l Loop) wait(ctx context.Context, check, retry <-chan time.Time) bool {
 				return true
 			}
 		}
+	}
+}
+
+// turn waits until the next Apply may be. It returns false if ctx ends before.
+func turn(ctx context.Context, turns *pace.Pace) bool {
+	for {
+		wait := turns.Take(time.Now(), burst, time.Second/perSecond)
+		if wait == 0 {
+			return true
+		}
+		if !pause(ctx, wait) {
+			return false
+		}
+	}
+}
+
+// pause waits, not at all if d is not positive. It returns false if ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 

@@ -115,3 +115,23 @@ func TestChangesWaitForEachOther(t *testing.T) {
 		k.expect(t, 10*time.Second, 5, "refused again")
 	})
 }
+
+// Changes without end do not keep the loop busy. The last one is applied.
+func TestChangesWithoutEnd(t *testing.T) {
+	run(t, func(t *testing.T, k *kernel) {
+		for range 930 {
+			select {
+			case k.changed <- struct{}{}:
+			default:
+			}
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		if k.applies < burst || k.applies > 1+burst+perSecond {
+			t.Errorf("the changes of almost a second are applied %d times", k.applies)
+		}
+		k.expect(t, time.Second, k.applies+1, "after the last change")
+		k.changed <- struct{}{}
+		k.expect(t, 0, k.applies+1, "after a change that is alone")
+	})
+}
