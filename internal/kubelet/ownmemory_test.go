@@ -91,3 +91,34 @@ func TestShortageOfTheKubeletsOwnMemory(t *testing.T) {
 		}
 	})
 }
+
+// Any user can make a pod critical. One for which the kubelet keeps a large part of its
+// memory is evicted nevertheless, before others that cost less.
+func TestCriticalPodThatCostsTheKubeletsMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := &scarce{}
+		b := newBench(t)
+		b.configure = func(c *Config) { c.Memory = memory }
+		b.start()
+		defer func() { b.stop() }()
+		critical := func(bytes int) func(p *v1.Pod) {
+			return func(p *v1.Pod) {
+				p.Spec.Priority = new(int32(2000001000))
+				p.Annotations = map[string]string{"text": strings.Repeat("x", bytes)}
+			}
+		}
+		b.create(pod("costly", critical(1<<20)))
+		b.create(pod("cheap", critical(200<<10)))
+		b.create(pod("plain", func(p *v1.Pod) { p.Annotations = map[string]string{"text": strings.Repeat("x", 100<<10)} }))
+		b.after(time.Minute)
+		memory.short.Store(true)
+		b.after(15 * time.Second)
+		if got := b.evictedOf("costly", "cheap", "plain"); len(got) != 1 || got[0] != "costly" {
+			t.Errorf("evicted: %v", got)
+		}
+		b.after(10 * time.Minute)
+		if got := b.get("cheap").Status.Phase; got != v1.PodRunning {
+			t.Errorf("a critical pod that costs little is %s", got)
+		}
+	})
+}

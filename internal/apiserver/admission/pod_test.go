@@ -254,6 +254,12 @@ func TestPodSecurity(t *testing.T) {
 		"hostPath": func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}}}
 		},
+		"probe or lifecycle host": func(s *corev1.PodSpec) {
+			s.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Host: "192.0.2.1"}}}
+		},
+		"privileged": func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+		},
 	} {
 		refused := pod(func(p *corev1.Pod) {
 			p.Namespace = "web"

@@ -30,6 +30,8 @@ const podCleanupTimeout = 30 * time.Second
 // Pods are the pods of the node.
 type Pods interface {
 	Evictable() []*v1.Pod
+	// FromAPI returns Evictable and the critical pods of the API server.
+	FromAPI() []*v1.Pod
 	Has(uid types.UID) bool
 	// Freed reports whether nothing of the pod runs any more, and what it wrote is
 	// removed.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/kubelet/node"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // Own is the memory of the kubelet's own process, which is not that of its pods.
@@ -23,8 +24,9 @@ type Own struct {
 
 const (
 	// ownShare divides the limit: a pod for which the kubelet keeps less than that
-	// part does not cause the shortage, and is not evicted for it.
-	ownShare = 256
+	// part does not cause the shortage, and is not evicted for it. Any user can make a
+	// pod critical: such a pod may cost more, but not any amount.
+	ownShare, ownShareOfCritical = 256, 16
 	// ownPause is the least time between two evictions for the kubelet's memory. Go
 	// collects garbage at least once in it, which shows what the last one has freed.
 	ownPause = 2 * time.Minute
@@ -36,7 +38,11 @@ const (
 // that is at least an ownShare-th of the limit; nil if there is none.
 func (o *Own) costliest(pods []*v1.Pod) (worst *v1.Pod, bytes int64) {
 	for _, p := range pods {
-		if kept := o.Kept(p); kept >= o.Limit/ownShare && kept > bytes {
+		least := o.Limit / ownShare
+		if podquery.IsCritical(p) {
+			least = o.Limit / ownShareOfCritical
+		}
+		if kept := o.Kept(p); kept >= least && kept > bytes {
 			worst, bytes = p, kept
 		}
 	}
@@ -49,7 +55,7 @@ func (m *Manager) relieveOwn(ctx context.Context, shortage error) {
 	if m.ending() || time.Since(m.ownAt) < ownPause {
 		return
 	}
-	worst, bytes := m.config.Own.costliest(m.config.Pods.Evictable())
+	worst, bytes := m.config.Own.costliest(m.config.Pods.FromAPI())
 	if worst == nil {
 		klog.FromContext(ctx).Info("The kubelet is short of memory, and no pod is the reason: no further pods start", "err", shortage)
 		return
