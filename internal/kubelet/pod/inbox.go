@@ -3,12 +3,14 @@ package pod
 import (
 	"context"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
+	"github.com/coracle-io/coracle/internal/pace"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -58,7 +60,17 @@ type inbox struct {
 	resizing  *v1.PodCondition   // a resize in progress, or failed; nil if there is none
 	interrupt context.CancelFunc // cancels the work in progress
 	killing   int64              // grace period of the kill in progress, -1 for none
+	probes    pace.Pace          // of the syncs after changed results of probes
+	deferred  bool               // such a sync waits for its turn
 }
+
+// A pod has the worker observe all of its containers whenever the result of a probe
+// changes, and its containers choose the results. After a burst, they are observed once in
+// each period.
+const (
+	probeBurst  = 32
+	probePeriod = time.Second
+)
 
 // shaped is the last pod that active returned, and what it was made from.
 type shaped struct {
@@ -72,8 +84,24 @@ func newInbox(pod *v1.Pod) inbox {
 }
 
 // probeChanged wakes the worker after the result of a probe has changed. The
-// worker reports it at once, also while it works on the pod.
+// worker reports it at once, also while it works on the pod, unless results change
+// all the time.
 func (b *inbox) probeChanged() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.deferred {
+		return
+	}
+	wait := b.probes.Take(time.Now(), probeBurst, probePeriod)
+	if b.deferred = wait > 0; b.deferred {
+		time.AfterFunc(wait, func() {
+			b.mu.Lock()
+			b.deferred = false
+			b.mu.Unlock()
+			b.probeChanged()
+		})
+		return
+	}
 	b.reportNow()
 	b.wake()
 }

@@ -2,6 +2,8 @@ package pod
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -74,4 +76,38 @@ func TestReducedPodHoldsNothing(t *testing.T) {
 	if _, active := b.active(); active {
 		t.Error("it is active")
 	}
+}
+
+// Probes whose results change all the time do not keep the worker busy. It learns of the
+// last change.
+func TestResultsThatChangeAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newInbox(&v1.Pod{})
+		woken := func() (yes int) {
+			select {
+			case <-b.woken:
+				return 1
+			default:
+				return 0
+			}
+		}
+		syncs := 0
+		for range 10 * probeBurst {
+			b.probeChanged()
+			syncs += woken()
+		}
+		if syncs != probeBurst {
+			t.Errorf("%d syncs at once, want %d", syncs, probeBurst)
+		}
+		time.Sleep(probePeriod)
+		synctest.Wait()
+		if woken() != 1 || len(b.probed) != 1 {
+			t.Error("the worker does not learn of the last change")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if woken() != 0 {
+			t.Error("the worker syncs without a change")
+		}
+	})
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/pace"
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -47,7 +48,7 @@ type entry struct {
 	reduced  bool // the kubelet keeps no more of the pod than how it ended
 	inFlight bool // a goroutine writes
 	failures int
-	due      time.Time // when the writes so far would have been, one in each writePeriod
+	pace     pace.Pace // of the writes
 }
 
 // A pod can change all the time: its containers choose the results of their probes. After
@@ -59,14 +60,11 @@ const (
 
 // turn counts a write, or returns how long it has to wait.
 func (e *entry) turn(now time.Time) (wait time.Duration) {
-	if e.due.Before(now) {
-		e.due = now
+	if e.remove || podquery.Ended(e.status.Phase) {
+		e.pace.Count(now, writePeriod)
+		return 0
 	}
-	if wait = e.due.Sub(now) - (writeBurst-1)*writePeriod; wait > 0 && !e.remove && !podquery.Ended(e.status.Phase) {
-		return wait
-	}
-	e.due = e.due.Add(writePeriod)
-	return 0
+	return e.pace.Take(now, writeBurst, writePeriod)
 }
 
 // NewManager returns a Manager. It calls removed with the UID of each pod that
