@@ -58,21 +58,33 @@ func NewRotator(c *kubeletconfig.KubeletConfiguration, reopen func(ctx context.C
 }
 
 // Run rotates the logs of the containers that running returns, once in every
-// containerLogMonitorInterval, until ctx ends.
+// containerLogMonitorInterval, until ctx ends. It compresses them beside that: a
+// container that writes much in an interval does not keep the logs of others from being
+// rotated, for whose size their pods are evicted.
 func (r *Rotator) Run(ctx context.Context, running func() []*cri.Container) {
+	var compressing supervise.WaitGroup
+	defer compressing.Wait()
+	compressing.Go(ctx, func() {
+		r.each(ctx, running, "Compressing a container's log failed, will try again", func(c *cri.Container) error { return r.Compress(ctx, c.LogPath) })
+	})
+	r.each(ctx, running, "Rotating a container's log failed, will try again", func(c *cri.Container) error { return r.Rotate(ctx, c.ID, c.LogPath) })
+}
+
+// each calls work for each container in each interval. failed is what is logged of an
+// error.
+func (r *Rotator) each(ctx context.Context, running func() []*cri.Container, failed string, work func(c *cri.Container) error) {
 	supervise.Every(ctx, r.configuration.ContainerLogMonitorInterval.Duration, func() {
 		for _, c := range running() {
-			err := supervise.Call(func() error { return r.Rotate(ctx, c.ID, c.LogPath) })
-			if err != nil {
-				supervise.LogFailure(ctx, "logs", err, "Rotating a container's log failed, will try again", "log", c.LogPath)
+			if err := supervise.Call(func() error { return work(c) }); err != nil {
+				supervise.LogFailure(ctx, "logs", err, failed, "log", c.LogPath)
 			}
 		}
 	})
 }
 
-// Rotate renames the log of a running container if it is too large, compresses
-// earlier ones and removes the oldest. If the log is missing, because a
-// rotation was interrupted or someone removed it, the runtime reopens it.
+// Rotate renames the log of a running container if it is too large, and removes the
+// oldest of the earlier ones. If the log is missing, because a rotation was interrupted
+// or someone removed it, the runtime reopens it.
 func (r *Rotator) Rotate(ctx context.Context, containerID, log string) error {
 	info, err := os.Lstat(log)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,16 +104,10 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, log string) error {
 	if slices.Contains(old, aside) || slices.Contains(old, aside+compressedSuffix) {
 		return nil // the last one was moved in the same second
 	}
-	remove, uncompressed := selectRotated(old, int(*r.configuration.ContainerLogMaxFiles)-2) // the new log and the one renamed now are not in old
-	for _, path := range remove {
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-	}
-	for _, path := range uncompressed {
-		if err := compress(ctx, path); err != nil {
-			return fmt.Errorf("compress %s: %w", path, err)
-		}
+	whole, _ := selectRotated(old)
+	keep := max(int(*r.configuration.ContainerLogMaxFiles)-2, 0) // the new log and the one renamed now are not in old
+	if err := removeAll(whole[:max(len(whole)-keep, 0)]); err != nil {
+		return err
 	}
 	if err := os.Rename(log, aside); err != nil {
 		return err
@@ -158,25 +164,49 @@ func rotated(log string) ([]string, error) {
 	return paths, err
 }
 
-// selectRotated selects the rotated files to remove, so that at most keep remain, and
-// those to compress. It removes what an interrupted compression left.
-func selectRotated(paths []string, keep int) (remove, uncompressed []string) {
-	var whole []string
+// Compress compresses the rotated files of a log, except the newest: readers that follow
+// the log may not have read its end. It removes what an interrupted compression left.
+func (r *Rotator) Compress(ctx context.Context, log string) error {
+	old, err := rotated(log)
+	if err != nil {
+		return err
+	}
+	whole, left := selectRotated(old)
+	if err := removeAll(left); err != nil {
+		return err
+	}
+	for _, path := range whole[:max(len(whole)-1, 0)] {
+		if strings.HasSuffix(path, compressedSuffix) {
+			continue
+		}
+		if err := compress(ctx, path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have been the oldest
+			return fmt.Errorf("compress %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// removeAll removes files that may be gone.
+func removeAll(paths []string) error {
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// selectRotated divides the rotated files of a log into whole ones, the oldest first, and
+// what an interrupted compression left.
+func selectRotated(paths []string) (whole, left []string) {
 	for _, path := range paths {
 		if strings.HasSuffix(path, temporarySuffix) || slices.Contains(paths, path+compressedSuffix) {
-			remove = append(remove, path)
+			left = append(left, path)
 			continue
 		}
 		whole = append(whole, path)
 	}
-	surplus := max(len(whole)-max(keep, 0), 0)
-	remove = append(remove, whole[:surplus]...)
-	for _, path := range whole[surplus:] {
-		if !strings.HasSuffix(path, compressedSuffix) {
-			uncompressed = append(uncompressed, path)
-		}
-	}
-	return remove, uncompressed
+	return whole, left
 }
 
 // sparse reports whether most of a file is holes, which no runtime writes.

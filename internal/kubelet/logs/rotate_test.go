@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,19 +18,41 @@ import (
 )
 
 func TestSift(t *testing.T) {
-	for name, test := range map[string]struct {
-		paths, remove, pack []string
-		keep                int
-	}{
-		"none":        {keep: 3},
-		"few":         {paths: []string{"l.1.gz", "l.2"}, keep: 3, pack: []string{"l.2"}},
-		"many":        {paths: []string{"l.1.gz", "l.2.gz", "l.3.gz", "l.4"}, keep: 3, remove: []string{"l.1.gz"}, pack: []string{"l.4"}},
-		"keeps none":  {paths: []string{"l.1"}, keep: 0, remove: []string{"l.1"}},
-		"interrupted": {paths: []string{"l.1", "l.1.gz", "l.2", "l.2.tmp"}, keep: 3, remove: []string{"l.1", "l.2.tmp"}, pack: []string{"l.2"}},
+	for name, test := range map[string]struct{ paths, whole, left []string }{
+		"none":        {},
+		"whole":       {paths: []string{"l.1.gz", "l.2"}, whole: []string{"l.1.gz", "l.2"}},
+		"interrupted": {paths: []string{"l.1", "l.1.gz", "l.2", "l.2.tmp"}, whole: []string{"l.1.gz", "l.2"}, left: []string{"l.1", "l.2.tmp"}},
 	} {
-		remove, pack := selectRotated(test.paths, test.keep)
-		if diff := cmp.Diff([][]string{test.remove, test.pack}, [][]string{remove, pack}); diff != "" {
+		whole, left := selectRotated(test.paths)
+		if diff := cmp.Diff([][]string{test.whole, test.left}, [][]string{whole, left}); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+// A rotation removes the oldest files, and does not wait for their compression, which also
+// removes what an interrupted one left.
+func TestOldLogs(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "0.log")
+	for _, name := range []string{"20200101-000000.gz", "20200102-000000", "20200103-000000", "20200103-000000.tmp"} {
+		write(t, log+"."+name, "old")
+	}
+	write(t, log, strings.Repeat("new", 10))
+	r := newRotator(t, "10", func(context.Context, string) error { write(t, log, ""); return nil })
+	if err := r.Rotate(t.Context(), "id", log); err != nil {
+		t.Fatal(err)
+	}
+	before := names(t, dir)
+	if want := []string{"0.log", "0.log.20200103-000000", "0.log.20200103-000000.tmp"}; len(before) != 4 || !slices.Equal(before[:3], want) {
+		t.Errorf("after the rotation: %v", before)
+	}
+	for range 2 {
+		if err := r.Compress(t.Context(), log); err != nil {
+			t.Fatal(err)
+		}
+		if after := names(t, dir); !slices.Equal(after, []string{"0.log", "0.log.20200103-000000.gz", before[3]}) {
+			t.Errorf("after the compression: %v", after)
 		}
 	}
 }
@@ -76,7 +99,7 @@ func TestRotate(t *testing.T) {
 		t.Fatalf("the log is lost after a failure: %q", raw)
 	}
 	failure = nil
-	if err := r.Rotate(t.Context(), "id", log); err != nil {
+	if err := errors.Join(r.Rotate(t.Context(), "id", log), r.Compress(t.Context(), log)); err != nil {
 		t.Fatal(err)
 	}
 	got := names(t, dir)
