@@ -12,7 +12,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
+
+	supervision "github.com/coracle-io/coracle/internal/processes"
 )
 
 // tenantsPods are the pods of a tenant with the role edit in its namespace.
@@ -226,6 +229,26 @@ func TestFailingProbesKeepTheNodeBusy(t *testing.T) {
 		if main.RestartCount > 4 || !strings.HasPrefix(main.State.Waiting.Message, "back-off 10s restarting failed container=main") {
 			t.Errorf("%s: restarted %d times, then %s", name, main.RestartCount, main.State.Waiting.Message)
 		}
+	}
+}
+
+// TestProbedServerAnswersWithoutEnd probes servers whose headers and bodies have no end.
+// The node's process goes on, and says why the one is not ready.
+func TestProbedServerAnswersWithoutEnd(t *testing.T) {
+	c := node(t)
+	p := podsOf(t, c)
+	before := c.pid(t, supervision.Node)
+	endless := func(pod *v1.Pod) {
+		pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 60, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(80)}}}
+	}
+	const serve = `while true; do (printf "%s"; while echo "%s"; do :; done) | nc -l -p 80; done`
+	line := strings.Repeat("x", 1000)
+	p.create("headers", fmt.Sprintf(serve, `HTTP/1.1 200 OK\r\n`, "X: "+line), endless)
+	p.create("body", fmt.Sprintf(serve, `HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n`, line), endless)
+	p.untilEvent("headers", "Unhealthy", "exceeded")
+	p.until("body", "is ready", func(_ *v1.Pod, main v1.ContainerStatus) bool { return main.Ready })
+	if after := c.pid(t, supervision.Node); after != before {
+		t.Errorf("the node's process was %d and is %d", before, after)
 	}
 }
 
