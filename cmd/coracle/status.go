@@ -21,6 +21,7 @@ import (
 	"github.com/coracle-io/coracle/internal/nodestatus"
 	"github.com/coracle-io/coracle/internal/printable"
 	"github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/processes/oomscore"
 )
 
 func statusCommand() *cobra.Command {
@@ -65,9 +66,11 @@ type clusterStatus struct {
 	Running bool   `json:"running"` // whether its supervisor runs
 	// Problem says why the cluster or a part of it does not work, one line for
 	// each reason; "" if all works.
-	Problem    string `json:"problem,omitempty"`
-	Server     string `json:"server"`     // URL of the API server for clients on this machine
-	Kubeconfig string `json:"kubeconfig"` // path of the file that has the cluster's context, which is called Name
+	Problem string `json:"problem,omitempty"`
+	// Notes say what does not keep the cluster from working, and may matter later.
+	Notes      []string `json:"notes,omitempty"`
+	Server     string   `json:"server"`     // URL of the API server for clients on this machine
+	Kubeconfig string   `json:"kubeconfig"` // path of the file that has the cluster's context, which is called Name
 	// ContextLost says that the kubeconfig does not have the cluster's context
 	// any more. That need not be a problem.
 	ContextLost   string    `json:"contextLost,omitempty"`
@@ -127,6 +130,9 @@ func statusOf(ctx context.Context, rec host.Record) *clusterStatus {
 		return c
 	}
 	problems := []error{c.suspended("supervisor", processes.Process{PID: rec.PID, Start: rec.PIDStart})}
+	if score, err := oomscore.Of(rec.PID); err == nil { // otherwise it has just ended
+		c.noteScore(score)
+	}
 	st, ok, err := processes.Read(rec.RunDirectory())
 	problems = append(problems, err)
 	switch {
@@ -149,6 +155,14 @@ func statusOf(ctx context.Context, rec host.Record) *clusterStatus {
 	}
 	c.setProblem(exitImpaired, problems...)
 	return c
+}
+
+// noteScore notes that the kernel may end the processes of a cluster with nodes before
+// pods, if that is what the adjustment of its supervisor's OOM score means.
+func (c *clusterStatus) noteScore(adjustment int) {
+	if c.record.Nodes > 0 && adjustment > oomscore.Node {
+		c.Notes = append(c.Notes, fmt.Sprintf("when memory is short, the kernel may end the processes of the cluster before pods: their OOM score adjustment is %d, not %d (coracle doctor says why)", adjustment, oomscore.Node))
+	}
 }
 
 // inspect returns what keeps processes of the cluster from working.
@@ -297,6 +311,9 @@ func (c *clusterStatus) WriteText(out io.Writer) {
 				line("", "  %s", text)
 			}
 		}
+	}
+	for _, note := range c.Notes {
+		line("Note", "%s", note)
 	}
 	line("API server", "%s", c.Server)
 	switch {

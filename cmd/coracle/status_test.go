@@ -167,7 +167,7 @@ func statusExample() *clusterStatus {
 		Conditions: []cluster.Condition{{Name: "NoSpace", Message: "the disk is full", Since: began}},
 	}})
 	return &clusterStatus{
-		Name: "dev", DataDir: "/var/lib/coracle/dev", Running: true, Problem: "node own is NotReady", Server: "https://127.0.0.1:6443",
+		Name: "dev", DataDir: "/var/lib/coracle/dev", Running: true, Problem: "node own is NotReady", Notes: []string{"pods are ended later"}, Server: "https://127.0.0.1:6443",
 		Kubeconfig: "/root/.kube/config", ContextLost: "it has no context dev", PID: 7, Unit: "coracle.service", Started: began, BinaryVersion: "v1.37.2+coracle",
 		Options: &cluster.Options{Name: "dev"},
 		Supervisor: &processes.Status{PID: 7, Start: 100, Since: began, Ready: true, Processes: []processes.Process{{
@@ -215,6 +215,21 @@ func TestFieldsOfStatusAreDescribed(t *testing.T) {
 			if of == reflect.TypeFor[clusterStatus]() && reflect.ValueOf(*statusExample()).FieldByIndex(field.Index).IsZero() {
 				t.Errorf("%s is not in the example", field.Name)
 			}
+		}
+	}
+}
+
+// Where processes may not lower their OOM scores, the status of a cluster with nodes says
+// so, and that all of it works.
+func TestScoresThatAreNotLowered(t *testing.T) {
+	for _, test := range []struct{ nodes, score, notes int }{{1, 0, 1}, {1, -999, 0}, {0, 0, 0}} {
+		c := &clusterStatus{Running: true}
+		c.record.Nodes = test.nodes
+		c.noteScore(test.score)
+		var out strings.Builder
+		c.WriteText(&out)
+		if len(c.Notes) != test.notes || strings.Contains(out.String(), "OOM score adjustment is 0, not -999") != (test.notes > 0) || c.Problem != "" {
+			t.Errorf("%d nodes, adjustment %d: %q, %q\n%s", test.nodes, test.score, c.Notes, c.Problem, out.String())
 		}
 	}
 }
