@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/status"
@@ -60,16 +61,16 @@ type inbox struct {
 	resizing  *v1.PodCondition   // a resize in progress, or failed; nil if there is none
 	interrupt context.CancelFunc // cancels the work in progress
 	killing   int64              // grace period of the kill in progress, -1 for none
-	probes    pace.Pace          // of the syncs after changed results of probes
-	deferred  bool               // such a sync waits for its turn
+	turns     pace.Pace          // of inTurn
+	deferred  bool               // a call of inTurn waits
 }
 
-// A pod has the worker observe all of its containers whenever the result of a probe
-// changes, and its containers choose the results. After a burst, they are observed once in
-// each period.
+// A worker observes all containers of its pod whenever the result of a probe changes, the
+// metadata of the pod, or an object that it refers to. Its containers and its user can
+// change them all the time. After a burst, the worker is woken once in each period.
 const (
-	probeBurst  = 32
-	probePeriod = time.Second
+	wakeBurst  = 64
+	wakePeriod = time.Second
 )
 
 // shaped is the last pod that active returned, and what it was made from.
@@ -89,21 +90,29 @@ func newInbox(pod *v1.Pod) inbox {
 func (b *inbox) probeChanged() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.inTurn(func() {
+		b.reportNow()
+		b.wake()
+	})
+}
+
+// inTurn calls wake now, or has the worker woken later if it is woken all the time. b.mu
+// is held.
+func (b *inbox) inTurn(wake func()) {
 	if b.deferred {
 		return
 	}
-	wait := b.probes.Take(time.Now(), probeBurst, probePeriod)
-	if b.deferred = wait > 0; b.deferred {
-		time.AfterFunc(wait, func() {
-			b.mu.Lock()
-			b.deferred = false
-			b.mu.Unlock()
-			b.probeChanged()
-		})
+	wait := b.turns.Take(time.Now(), wakeBurst, wakePeriod)
+	if b.deferred = wait > 0; !b.deferred {
+		wake()
 		return
 	}
-	b.reportNow()
-	b.wake()
+	time.AfterFunc(wait, func() {
+		b.mu.Lock()
+		b.deferred = false
+		b.mu.Unlock()
+		b.probeChanged()
+	})
 }
 
 // reportNow makes the worker report the status of the pod while it works on it.
@@ -133,9 +142,9 @@ func drain(c <-chan struct{}) {
 // The worker retries at once what failed before.
 func (b *inbox) refresh() {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.changed = true
-	b.mu.Unlock()
-	b.wake()
+	b.inTurn(b.wake)
 }
 
 // takeChanged reports whether refresh was called or the pod changed since the
@@ -156,13 +165,25 @@ func (b *inbox) update(pod *v1.Pod) {
 		pod.Status = b.asked.pod.Status
 	}
 	b.changed = b.changed || b.asked.pod.Generation != pod.Generation
+	urgent := isUrgent(b.asked.pod, pod)
 	b.asked.pod = pod
 	if status.IsReduced(pod) {
 		b.allocated, b.shaped = nil, shaped{} // it holds nothing any more
 	}
 	b.interruptIfEnding()
+	if urgent {
+		b.wake()
+	} else {
+		b.inTurn(b.wake)
+	}
 	b.mu.Unlock()
-	b.wake()
+}
+
+// isUrgent reports whether a new version of a pod has another specification, phase or
+// deletion, and not only other metadata and conditions.
+func isUrgent(old, pod *v1.Pod) bool {
+	return old.Generation != pod.Generation || old.Status.Phase != pod.Status.Phase ||
+		(old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) || !ptr.Equal(old.DeletionGracePeriodSeconds, pod.DeletionGracePeriodSeconds)
 }
 
 // remove records that the source no longer has the pod.

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 )
@@ -78,36 +79,47 @@ func TestReducedPodHoldsNothing(t *testing.T) {
 	}
 }
 
-// Probes whose results change all the time do not keep the worker busy. It learns of the
-// last change.
-func TestResultsThatChangeAllTheTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newInbox(&v1.Pod{})
-		woken := func() (yes int) {
-			select {
-			case <-b.woken:
-				return 1
-			default:
-				return 0
+// Results of probes, metadata and objects that change all the time do not keep the worker
+// busy. It learns of the last change, and of a deletion at once.
+func TestChangesAllTheTime(t *testing.T) {
+	for name, change := range map[string]func(b *inbox){
+		"probes": (*inbox).probeChanged, "objects": (*inbox).refresh,
+		"metadata": func(b *inbox) {
+			b.update(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}})
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newInbox(&v1.Pod{})
+			woken := func() (yes int) {
+				select {
+				case <-b.woken:
+					return 1
+				default:
+					return 0
+				}
 			}
-		}
-		syncs := 0
-		for range 10 * probeBurst {
-			b.probeChanged()
-			syncs += woken()
-		}
-		if syncs != probeBurst {
-			t.Errorf("%d syncs at once, want %d", syncs, probeBurst)
-		}
-		time.Sleep(probePeriod)
-		synctest.Wait()
-		if woken() != 1 || len(b.probed) != 1 {
-			t.Error("the worker does not learn of the last change")
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if woken() != 0 {
-			t.Error("the worker syncs without a change")
-		}
-	})
+			syncs := 0
+			for range 10 * wakeBurst {
+				change(&b)
+				syncs += woken()
+			}
+			if syncs != wakeBurst {
+				t.Errorf("%s: %d syncs at once, want %d", name, syncs, wakeBurst)
+			}
+			deleted := &v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
+			if b.update(deleted); woken() != 1 {
+				t.Errorf("%s: the worker does not learn of the deletion at once", name)
+			}
+			time.Sleep(wakePeriod)
+			synctest.Wait()
+			if woken() != 1 || len(b.probed) != 1 {
+				t.Errorf("%s: the worker does not learn of the last change", name)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if woken() != 0 {
+				t.Errorf("%s: the worker syncs without a change", name)
+			}
+		})
+	}
 }
