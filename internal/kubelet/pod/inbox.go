@@ -66,8 +66,9 @@ type inbox struct {
 }
 
 // A worker observes all containers of its pod whenever the result of a probe changes, the
-// metadata of the pod, or an object that it refers to. Its containers and its user can
-// change them all the time. After a burst, the worker is woken once in each period.
+// pod, such as its annotations and resources, or an object that it refers to. Its
+// containers and its user can change them all the time. After a burst, the worker is woken
+// once in each period.
 const (
 	wakeBurst  = 64
 	wakePeriod = time.Second
@@ -179,10 +180,10 @@ func (b *inbox) update(pod *v1.Pod) {
 	b.mu.Unlock()
 }
 
-// isUrgent reports whether a new version of a pod has another specification, phase or
-// deletion, and not only other metadata and conditions.
+// isUrgent reports whether a new version of a pod has another phase or deletion, which
+// change a few times in the life of a pod.
 func isUrgent(old, pod *v1.Pod) bool {
-	return old.Generation != pod.Generation || old.Status.Phase != pod.Status.Phase ||
+	return old.Status.Phase != pod.Status.Phase ||
 		(old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) || !ptr.Equal(old.DeletionGracePeriodSeconds, pod.DeletionGracePeriodSeconds)
 }
 

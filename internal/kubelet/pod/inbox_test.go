@@ -79,13 +79,13 @@ func TestReducedPodHoldsNothing(t *testing.T) {
 	}
 }
 
-// Results of probes, metadata and objects that change all the time do not keep the worker
+// Results of probes, pods and objects that change all the time do not keep the worker
 // busy. It learns of the last change, and of a deletion at once.
 func TestChangesAllTheTime(t *testing.T) {
 	for name, change := range map[string]func(b *inbox){
 		"probes": (*inbox).probeChanged, "objects": (*inbox).refresh,
-		"metadata": func(b *inbox) {
-			b.update(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}})
+		"pods": func(b *inbox) {
+			b.update(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: b.asked.pod.Generation + 1}})
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
