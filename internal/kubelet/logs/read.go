@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
@@ -30,6 +31,40 @@ type Options struct {
 	// Running reports whether the container runs. It is called only when
 	// following.
 	Running func(context.Context) (bool, error)
+	// Watches bounds how many logs are watched; nil does not.
+	Watches *Watches
+}
+
+// maxWatches is how many logs are watched for changes at a time. Each takes an instance of
+// inotify, of which all programs of root have 128 by default. Others are looked at after
+// each silence.
+const maxWatches = 32
+
+// Watches are the logs that are watched because somebody follows them. The zero value has
+// none. Its methods may be called from any goroutine.
+type Watches struct {
+	open  func(dir string) (changes <-chan struct{}, stop func()) // replaces files.OS in tests
+	count atomic.Int32
+}
+
+// add watches a directory until stop is called. changes is nil if it is not watched.
+func (w *Watches) add(dir string) (changes <-chan struct{}, stop func()) {
+	if w == nil {
+		return files.OS{}.Watch(dir)
+	}
+	if w.count.Add(1) > maxWatches {
+		w.count.Add(-1)
+		return nil, func() {}
+	}
+	open := w.open
+	if open == nil {
+		open = files.OS{}.Watch
+	}
+	changes, end := open(dir)
+	return changes, func() {
+		end()
+		w.count.Add(-1)
+	}
 }
 
 // Read writes the log at path, in the format of the CRI, to stdout and stderr.
@@ -40,7 +75,7 @@ func Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer)
 	var changes <-chan struct{}
 	if o.Follow {
 		var stop func()
-		changes, stop = files.OS{}.Watch(filepath.Dir(path))
+		changes, stop = o.Watches.add(filepath.Dir(path))
 		defer stop()
 	}
 	f, err := open(ctx, path, o.Tail)

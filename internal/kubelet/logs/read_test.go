@@ -244,3 +244,34 @@ func TestFollowEnds(t *testing.T) {
 		t.Errorf("a runtime's failure was lost: %v", err)
 	}
 }
+
+// Readers that follow logs do not take all of the machine's instances of inotify.
+func TestWatchesAreBounded(t *testing.T) {
+	open := 0
+	w := &Watches{open: func(string) (<-chan struct{}, func()) {
+		open++
+		return make(chan struct{}), func() { open-- }
+	}}
+	var stops []func()
+	for i := range 2 * maxWatches {
+		changes, stop := w.add("dir")
+		if watched := changes != nil; watched != (i < maxWatches) {
+			t.Errorf("log %d is watched: %v", i, watched)
+		}
+		stops = append(stops, stop)
+	}
+	if open != maxWatches {
+		t.Errorf("%d directories are watched, want %d", open, maxWatches)
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	if changes, stop := w.add("dir"); changes == nil || open != 1 {
+		t.Errorf("after all others have ended, a log is not watched: %d", open)
+	} else {
+		stop()
+	}
+	if n := w.count.Load(); n != 0 || open != 0 {
+		t.Errorf("%d watches are left, and %d directories", n, open)
+	}
+}

@@ -90,7 +90,7 @@ func (s *Server) readLogs(ctx context.Context, pod *v1.Pod, container string, o 
 	if err != nil {
 		return err
 	}
-	options := logs.Options{Follow: o.Follow, Timestamps: o.Timestamps, Tail: o.TailLines, Limit: o.LimitBytes, Running: func(ctx context.Context) (bool, error) {
+	options := logs.Options{Follow: o.Follow, Timestamps: o.Timestamps, Tail: o.TailLines, Limit: o.LimitBytes, Watches: &s.watches, Running: func(ctx context.Context) (bool, error) {
 		return s.runs(ctx, c.ID)
 	}}
 	if o.SinceSeconds != nil {

@@ -34,6 +34,7 @@ import (
 	"github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/stats"
 	"github.com/coracle-io/coracle/internal/logging"
@@ -94,6 +95,7 @@ type Server struct {
 	tls     *tls.Config // without a certificate
 	secure  net.Listener
 	healthz net.Listener
+	watches logs.Watches
 }
 
 // Listen opens the ports, so that a port in use is reported at once.
