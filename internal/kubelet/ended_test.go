@@ -154,3 +154,24 @@ func TestOnlyTheEndOfALargePodIsKept(t *testing.T) {
 		}
 	})
 }
+
+// Showing a large pod, as at each request for its logs, does not copy it.
+func TestShownPodIsNotCopied(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.create(pod("web", func(p *v1.Pod) {
+			for i := range 10_000 {
+				p.Spec.Containers[0].Env = append(p.Spec.Containers[0].Env, v1.EnvVar{Name: fmt.Sprintf("VARIABLE_%d", i), Value: "x"})
+			}
+		}))
+		b.after(time.Minute)
+		shown := b.kubelet.pods.Pod("default", "web", "")
+		if shown == nil || shown.Status.Phase != v1.PodRunning {
+			t.Fatalf("the pod is %v", shown)
+		}
+		for i, again := range []*v1.Pod{b.kubelet.pods.Pod("default", "web", ""), b.kubelet.pods.Pods()[0]} {
+			if &again.Spec.Containers[0].Env[0] != &shown.Spec.Containers[0].Env[0] {
+				t.Errorf("%d: the variables of the pod are copied", i)
+			}
+		}
+	})
+}

@@ -277,13 +277,6 @@ func (b *inbox) superseded(pod *v1.Pod) bool {
 // current returns the newest version of the pod.
 func (b *inbox) current() *v1.Pod { return b.request().pod }
 
-// copied returns a copy of the newest version of the pod.
-func (b *inbox) copied() *v1.Pod {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.asked.pod.DeepCopy()
-}
-
 // active returns the pod with its allocated resources and whether it holds
 // resources of the node. It returns the same pod until the request or the
 // allocation changes.

@@ -210,7 +210,7 @@ func (ws *Workers) Containers() (running []*cri.Container) {
 }
 
 // Pods returns the pods of the sources, with the statuses that the kubelet
-// knows.
+// knows. What they refer to is shared, and must not be changed.
 func (ws *Workers) Pods() []*v1.Pod {
 	var out []*v1.Pod
 	for _, w := range ws.list() {

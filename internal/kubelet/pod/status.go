@@ -118,9 +118,11 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 	return st
 }
 
-// withStatus returns the pod with the status that the kubelet knows.
+// withStatus returns the pod with the status that the kubelet knows. All but the pod
+// itself is shared, not to be changed: a copy of a large pod costs ten times what the
+// pod has, at each request for its logs.
 func (w *worker) withStatus() *v1.Pod {
-	pod := w.inbox.copied()
-	pod.Status = w.previous(pod)
-	return pod
+	pod := *w.inbox.current()
+	pod.Status = w.previous(&pod)
+	return &pod
 }
