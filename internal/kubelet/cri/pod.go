@@ -177,6 +177,30 @@ func Observe(ctx context.Context, runtime internalapi.RuntimeService, uid types.
 	return describe(ctx, runtime, uid, sandboxes, containers)
 }
 
+// ObserveContainer reads what the runtime has of one container of a pod, which may have
+// hundreds of others. The pod that it returns has no sandboxes.
+func ObserveContainer(ctx context.Context, runtime internalapi.RuntimeService, uid types.UID, name string) (*Pod, error) {
+	containers, err := runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: map[string]string{
+		kubelettypes.KubernetesPodUIDLabel: string(uid), kubelettypes.KubernetesContainerNameLabel: name,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("list container %s of pod %s: %w", name, uid, err)
+	}
+	return describe(ctx, runtime, uid, nil, containers)
+}
+
+// ObserveSandboxes reads what the runtime has of a pod's sandboxes. The pod that it
+// returns has no containers.
+func ObserveSandboxes(ctx context.Context, runtime internalapi.RuntimeService, uid types.UID) (*Pod, error) {
+	sandboxes, err := runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{
+		kubelettypes.KubernetesPodUIDLabel: string(uid),
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("list the sandboxes of pod %s: %w", uid, err)
+	}
+	return describe(ctx, runtime, uid, sandboxes, nil)
+}
+
 func describe(ctx context.Context, runtime internalapi.RuntimeService, uid types.UID, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) (*Pod, error) {
 	pod := &Pod{UID: uid}
 	sandboxStatus := make([]*Sandbox, len(sandboxes))

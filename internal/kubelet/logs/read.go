@@ -8,10 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/pace"
 )
 
 // silence is how long a followed log must be without changes before Running is
@@ -31,20 +32,29 @@ type Options struct {
 	// Running reports whether the container runs. It is called only when
 	// following.
 	Running func(context.Context) (bool, error)
-	// Watches bounds how many logs are watched; nil does not.
+	// Watches bounds how many logs are watched, and how often Running is called for all
+	// of them; nil does not.
 	Watches *Watches
 }
 
-// maxWatches is how many logs are watched for changes at a time. Each takes an instance of
-// inotify, of which all programs of root have 128 by default. Others are looked at after
-// each silence.
-const maxWatches = 32
+const (
+	// maxWatches is how many logs are watched for changes at a time. Each takes an instance
+	// of inotify, of which all programs of root have 128 by default. Others are looked at
+	// after each silence.
+	maxWatches = 32
+	// askBurst is how often Running may be called at once for all logs that are followed,
+	// and askPeriod how often after that: each is a call of the runtime.
+	askBurst, askPeriod = 100, 10 * time.Millisecond
+)
 
-// Watches are the logs that are watched because somebody follows them. The zero value has
-// none. Its methods may be called from any goroutine.
+// Watches are the logs that somebody follows. The zero value has none. Its methods may be
+// called from any goroutine.
 type Watches struct {
-	open  func(dir string) (changes <-chan struct{}, stop func()) // replaces files.OS in tests
-	count atomic.Int32
+	open func(dir string) (changes <-chan struct{}, stop func()) // replaces files.OS in tests
+
+	mu    sync.Mutex // guards the following
+	count int        // of those that are watched
+	asked pace.Pace
 }
 
 // add watches a directory until stop is called. changes is nil if it is not watched.
@@ -52,8 +62,7 @@ func (w *Watches) add(dir string) (changes <-chan struct{}, stop func()) {
 	if w == nil {
 		return files.OS{}.Watch(dir)
 	}
-	if w.count.Add(1) > maxWatches {
-		w.count.Add(-1)
+	if !w.take() {
 		return nil, func() {}
 	}
 	open := w.open
@@ -63,8 +72,31 @@ func (w *Watches) add(dir string) (changes <-chan struct{}, stop func()) {
 	changes, end := open(dir)
 	return changes, func() {
 		end()
-		w.count.Add(-1)
+		w.mu.Lock()
+		w.count--
+		w.mu.Unlock()
 	}
+}
+
+// take counts one more that is watched, and returns false if there are too many.
+func (w *Watches) take() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count == maxWatches {
+		return false
+	}
+	w.count++
+	return true
+}
+
+// mayAsk reports whether Running may be called now.
+func (w *Watches) mayAsk() bool {
+	if w == nil {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked.Take(time.Now(), askBurst, askPeriod) == 0
 }
 
 // Read writes the log at path, in the format of the CRI, to stdout and stderr.
@@ -108,7 +140,7 @@ func Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer)
 		if err := out.flush(); err != nil {
 			return err
 		}
-		if ended, err = quiet(ctx, changes, o.Running); err != nil {
+		if ended, err = quiet(ctx, changes, &o); err != nil {
 			return err
 		}
 	}
@@ -116,7 +148,7 @@ func Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer)
 
 // quiet blocks until the log may have grown or the container has exited. If
 // changes is nil, which is so without inotify, the caller polls.
-func quiet(ctx context.Context, changes <-chan struct{}, running func(context.Context) (bool, error)) (ended bool, err error) {
+func quiet(ctx context.Context, changes <-chan struct{}, o *Options) (ended bool, err error) {
 	timer := time.NewTimer(silence)
 	defer timer.Stop()
 	for {
@@ -126,8 +158,10 @@ func quiet(ctx context.Context, changes <-chan struct{}, running func(context.Co
 		case <-changes:
 			return false, nil
 		case <-timer.C:
-			if ok, err := running(ctx); err != nil || !ok {
-				return true, err
+			if o.Watches.mayAsk() {
+				if ok, err := o.Running(ctx); err != nil || !ok {
+					return true, err
+				}
 			}
 			if changes == nil {
 				return false, nil

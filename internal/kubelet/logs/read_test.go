@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -271,7 +273,33 @@ func TestWatchesAreBounded(t *testing.T) {
 	} else {
 		stop()
 	}
-	if n := w.count.Load(); n != 0 || open != 0 {
-		t.Errorf("%d watches are left, and %d directories", n, open)
+	if w.count != 0 || open != 0 {
+		t.Errorf("%d watches are left, and %d directories", w.count, open)
 	}
+}
+
+// However many logs are followed, the runtime is asked a hundred times a second whether
+// their containers run.
+func TestRuntimeIsAskedInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		o := &Options{Watches: &Watches{}, Running: func(context.Context) (bool, error) {
+			asked.Add(1)
+			return true, nil
+		}}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var readers sync.WaitGroup
+		for range 1000 {
+			readers.Go(func() {
+				for ended := false; !ended; {
+					ended, _ = quiet(ctx, nil, o)
+				}
+			})
+		}
+		readers.Wait()
+		if n := asked.Load(); n < 500 || n > 1200 {
+			t.Errorf("the runtime was asked %d times in 10 seconds", n)
+		}
+	})
 }

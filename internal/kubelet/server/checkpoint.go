@@ -48,7 +48,7 @@ func (s *Server) archive(ctx context.Context, pod *v1.Pod, container string, tim
 	if podquery.Container(&pod.Spec, container) == nil {
 		return "", errNotFound
 	}
-	id, err := s.containerID(pod, container)
+	id, err := s.containerID(ctx, pod, container)
 	if err != nil {
 		return "", err
 	}

@@ -43,17 +43,15 @@ func (s *Server) running(ctx context.Context) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// observe reads the pod from the runtime, so that it finds containers that have
-// just started.
-func (s *Server) observe(pod *v1.Pod) (*cri.Pod, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return cri.Observe(ctx, s.config.Runtime, pod.UID)
-}
+// readTimeout bounds how long a request waits for what the runtime has of a pod. Unlike
+// the kubelet's own state, that has containers that have just started.
+const readTimeout = 10 * time.Second
 
 // containerID returns the id of a running container of the pod.
-func (s *Server) containerID(pod *v1.Pod, container string) (string, error) {
-	observed, err := s.observe(pod)
+func (s *Server) containerID(ctx context.Context, pod *v1.Pod, container string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	observed, err := cri.ObserveContainer(ctx, s.config.Runtime, pod.UID, container)
 	if err != nil {
 		return "", err
 	}
@@ -65,8 +63,10 @@ func (s *Server) containerID(pod *v1.Pod, container string) (string, error) {
 }
 
 // sandboxID returns the id of the pod's sandbox.
-func (s *Server) sandboxID(pod *v1.Pod) (string, error) {
-	observed, err := s.observe(pod)
+func (s *Server) sandboxID(ctx context.Context, pod *v1.Pod) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	observed, err := cri.ObserveSandboxes(ctx, s.config.Runtime, pod.UID)
 	if err != nil {
 		return "", err
 	}
@@ -82,11 +82,7 @@ func (s *Server) readLogs(ctx context.Context, pod *v1.Pod, container string, o 
 	if podquery.Container(&pod.Spec, container) == nil && !status.IsReduced(pod) {
 		return fmt.Errorf("container %q in pod %q is not available: %w", container, pod.Name, errNotFound)
 	}
-	observed, err := s.observe(pod)
-	if err != nil {
-		return err
-	}
-	c, err := logged(pod, observed, container, o.Previous)
+	c, err := s.instance(ctx, pod, container, o.Previous)
 	if err != nil {
 		return err
 	}
@@ -100,6 +96,17 @@ func (s *Server) readLogs(ctx context.Context, pod *v1.Pod, container string, o 
 		options.Since = o.SinceTime.Time
 	}
 	return logs.Read(ctx, c.LogPath, options, stdout, stderr)
+}
+
+// instance reads from the runtime which instance of a container is logged.
+func (s *Server) instance(ctx context.Context, pod *v1.Pod, container string, previous bool) (*cri.Container, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	observed, err := cri.ObserveContainer(ctx, s.config.Runtime, pod.UID, container)
+	if err != nil {
+		return nil, err
+	}
+	return logged(pod, observed, container, previous)
 }
 
 // logged returns the instance of a container whose log is read: the newest that

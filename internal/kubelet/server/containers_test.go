@@ -1,11 +1,16 @@
 package server
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
@@ -52,6 +57,63 @@ func TestLogsOfAReducedPod(t *testing.T) {
 		err := s.readLogs(t.Context(), pod, "main", &v1.PodLogOptions{}, io.Discard, io.Discard)
 		if err == nil || errors.Is(err, errNotFound) != unknown {
 			t.Errorf("unknown %t: %v", unknown, err)
+		}
+	}
+}
+
+// countingRuntime counts the containers whose statuses are read.
+type countingRuntime struct {
+	*inmemory.Runtime
+	read atomic.Int32
+}
+
+func (r *countingRuntime) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
+	r.read.Add(1)
+	return r.Runtime.ContainerStatus(ctx, id, verbose)
+}
+
+// Requests for one container of a pod do not read the others, of which it may have
+// hundreds.
+func TestOtherContainersAreNotRead(t *testing.T) {
+	runtime := &countingRuntime{Runtime: inmemory.New()}
+	s := &Server{config: Config{Runtime: runtime}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid"}}
+	sandbox, err := runtime.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)}, Labels: cri.PodLabels(pod),
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		name := fmt.Sprintf("container-%d", i)
+		id, err := runtime.CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: name}, Labels: cri.ContainerLabels(pod, name),
+			Annotations: cri.ContainerAnnotations(pod, &v1.Container{Name: name}, 0, 0, "hash"),
+		}, nil)
+		if err == nil {
+			err = runtime.StartContainer(t.Context(), id)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, request := range map[string]func() (string, error){
+		"a command": func() (string, error) { return s.containerID(t.Context(), pod, "container-7") },
+		"ports":     func() (string, error) { return s.sandboxID(t.Context(), pod) },
+		"a log": func() (string, error) {
+			c, err := s.instance(t.Context(), pod, "container-7", false)
+			if err != nil {
+				return "", err
+			}
+			return c.ID, nil
+		},
+	} {
+		runtime.read.Store(0)
+		if id, err := request(); err != nil || id == "" {
+			t.Errorf("%s: %q, %v", what, id, err)
+		}
+		if n := runtime.read.Load(); n > 1 {
+			t.Errorf("a request for %s reads %d containers", what, n)
 		}
 	}
 }

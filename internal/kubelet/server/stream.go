@@ -38,7 +38,7 @@ func (s *Server) target(w http.ResponseWriter, r *http.Request) (id string, ok b
 	if pod == nil {
 		return "", false
 	}
-	id, err := s.containerID(pod, r.PathValue("container"))
+	id, err := s.containerID(r.Context(), pod, r.PathValue("container"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return "", false
@@ -86,7 +86,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	if pod == nil {
 		return
 	}
-	id, err := s.sandboxID(pod)
+	id, err := s.sandboxID(r.Context(), pod)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
