@@ -11,8 +11,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	clientfake "k8s.io/client-go/kubernetes/fake"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 )
@@ -173,6 +176,29 @@ func TestManifestChangesAfterThePodCompleted(t *testing.T) {
 		p := b.get("web-" + nodeName)
 		if p == nil || p.Status.Phase != v1.PodRunning || p.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("the mirror pod is %+v", p)
+		}
+	})
+}
+
+// A pod that claims to be a mirror pod is deleted. If a finalizer keeps it, the kubelet
+// does not ask again and again.
+func TestClaimedMirrorPodWithFinalizers(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		var deletions atomic.Int32
+		b.api.(*clientfake.Clientset).PrependReactor("delete", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+			deletions.Add(1)
+			return true, nil, nil
+		})
+		b.create(pod("claimed", func(p *v1.Pod) { p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "1"} }))
+		b.after(time.Minute)
+		if deletions.Load() == 0 {
+			t.Error("the kubelet does not delete it")
+		}
+		b.delete("claimed", 0)
+		deletions.Store(0)
+		b.after(time.Minute)
+		if n := deletions.Load(); n > 0 {
+			t.Errorf("the kubelet deletes it %d times more", n)
 		}
 	})
 }

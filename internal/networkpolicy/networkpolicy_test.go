@@ -378,7 +378,7 @@ func TestReducedPoliciesAndNamespaces(t *testing.T) {
 func TestReducedPods(t *testing.T) {
 	s := newState("here")
 	p := podOf("one", map[string]string{"a": "1"})
-	p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "1", "large": strings.Repeat("x", 1000)}
+	p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: strings.Repeat("x", 1000), "large": strings.Repeat("x", 1000)}
 	p.DeletionTimestamp, p.CreationTimestamp = new(metav1.Unix(2, 0)), metav1.Unix(1, 0)
 	p.Status.PodIPs = []v1.PodIP{{IP: "10.1.0.2"}, {IP: "fd00::2"}}
 	p.Status.Message = strings.Repeat("x", 1000)

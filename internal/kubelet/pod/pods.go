@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -242,21 +243,22 @@ func (ws *Workers) Pod(namespace, name string, uid types.UID) *v1.Pod {
 	return nil
 }
 
-// OrphanedMirrors returns the mirror pods whose static pods are gone.
+// OrphanedMirrors returns the mirror pods whose static pods are gone, without those whose
+// deletion only waits for finalizers.
 func (ws *Workers) OrphanedMirrors() []*v1.Pod {
 	ws.mu.Lock()
 	var mirrors []*v1.Pod
 	for _, mirror := range ws.mirrors {
-		if ws.ready {
+		if grace := mirror.DeletionGracePeriodSeconds; ws.ready && (grace == nil || *grace > 0) {
 			mirrors = append(mirrors, mirror)
 		}
 	}
 	ws.mu.Unlock()
-	var out []*v1.Pod
-	for _, mirror := range mirrors {
-		if ws.static(mirrorName(mirror)) == nil {
-			out = append(out, mirror)
+	static := map[string]bool{}
+	for _, w := range ws.list() {
+		if w.inbox.static {
+			static[mirrorName(w.inbox.current())] = true
 		}
 	}
-	return out
+	return slices.DeleteFunc(mirrors, func(mirror *v1.Pod) bool { return static[mirrorName(mirror)] })
 }

@@ -30,6 +30,9 @@ const (
 	mostOfNamespace = 1 << 20
 	// mostOfMessage is the size of the message of a pod of which only its end is kept.
 	mostOfMessage = 1 << 10
+	// mostOfHash is the size of the annotation that a mirror pod keeps. That of a pod that
+	// the kubelet has made is shorter.
+	mostOfHash = 64
 )
 
 // reducer decides what the kubelet keeps of the pods that run no more. There may be any
@@ -61,6 +64,8 @@ func (r *reducer) reduce(obj any) (any, error) {
 		pod.ManagedFields = nil
 	}
 	switch {
+	case podquery.IsMirror(pod):
+		return mirror(pod), nil
 	case status.WasRejected(pod) && len(pod.Status.InitContainerStatuses)+len(pod.Status.ContainerStatuses) == 0:
 		return rejected(pod), nil
 	case !ended(pod):
@@ -110,14 +115,23 @@ func (r *reducer) remove(uid types.UID) {
 }
 
 // identity returns the metadata of a pod without labels and annotations, which may have
-// any size. It keeps that the pod is a mirror pod.
+// any size.
 func identity(pod *v1.Pod) metav1.ObjectMeta {
-	out := metav1.ObjectMeta{
+	return metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
 		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds,
 	}
-	if podquery.IsMirror(pod) {
-		out.Annotations = map[string]string{v1.MirrorPodAnnotationKey: pod.Annotations[v1.MirrorPodAnnotationKey]}
+}
+
+// mirror returns what the kubelet needs of a mirror pod, which only shows a static pod.
+// Who creates pods can annotate any number of them as mirror pods, and keep them from
+// being deleted.
+func mirror(pod *v1.Pod) *v1.Pod {
+	out := &v1.Pod{ObjectMeta: identity(pod), Spec: v1.PodSpec{NodeName: pod.Spec.NodeName}, Status: pod.Status}
+	hash := pod.Annotations[v1.MirrorPodAnnotationKey]
+	out.Annotations = map[string]string{v1.MirrorPodAnnotationKey: strings.Clone(hash[:min(len(hash), mostOfHash)])}
+	for i := range min(len(pod.Spec.Containers), 1) { // without containers, it counts as status.IsReduced
+		out.Spec.Containers = []v1.Container{{Name: pod.Spec.Containers[i].Name}}
 	}
 	return out
 }
@@ -145,7 +159,7 @@ func end(pod *v1.Pod) *v1.Pod {
 // pod runs. Another client may say so before the API server knows that containers run:
 // a reduced pod keeps what is needed to stop them.
 func ended(pod *v1.Pod) bool {
-	if !podquery.IsFinished(pod) || podquery.IsMirror(pod) {
+	if !podquery.IsFinished(pod) {
 		return false
 	}
 	runs := func(c v1.ContainerStatus) bool { return c.State.Running != nil }

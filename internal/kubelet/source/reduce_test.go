@@ -77,7 +77,6 @@ func TestEndedPodsAreReduced(t *testing.T) {
 		"a container runs": {large, func(p *v1.Pod) {
 			p.Status.ContainerStatuses[1].State = v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 		}, false},
-		"mirror": {large, func(p *v1.Pod) { p.Annotations[v1.MirrorPodAnnotationKey] = "hash" }, false},
 	} {
 		before := endedPod(test.size)
 		test.change(before)
@@ -102,6 +101,33 @@ func TestEndedPodsAreReduced(t *testing.T) {
 		}
 		if after.UID != "uid" || after.ResourceVersion != "7" || after.Labels["app"] != "web" || after.Status.Phase != before.Status.Phase {
 			t.Errorf("%s: the node knows the pod as %+v", name, after.ObjectMeta)
+		}
+	}
+}
+
+// The node keeps of mirror pods, and of those that claim to be, that they are there and
+// what they show.
+func TestMirrorPodsAreReduced(t *testing.T) {
+	for hash, kept := range map[string]string{"hash": "hash", strings.Repeat("h", 100_000): strings.Repeat("h", mostOfHash)} {
+		before := endedPod(100_000)
+		before.Annotations[v1.MirrorPodAnnotationKey] = hash
+		before.DeletionTimestamp, before.Finalizers = new(metav1.Unix(1, 0)), []string{"example.com/stays"}
+		for _, phase := range []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodSucceeded} {
+			before.Status.Phase = phase
+			obj, err := newReducer().reduce(before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := obj.(*v1.Pod)
+			if n := after.Size(); n > 1000 {
+				t.Errorf("the node keeps %d bytes of %d", n, before.Size())
+			}
+			if after.UID != "uid" || after.DeletionTimestamp == nil || after.Annotations[v1.MirrorPodAnnotationKey] != kept || !equality.Semantic.DeepEqual(after.Status, before.Status) {
+				t.Errorf("the node knows the mirror pod as %v", after)
+			}
+			if status.IsReduced(after) {
+				t.Errorf("%s: the status of the static pod is not kept", phase)
+			}
 		}
 	}
 }
