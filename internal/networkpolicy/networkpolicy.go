@@ -189,15 +189,20 @@ func reduce(obj any) (any, error) {
 	return obj, nil
 }
 
-// reducedPod returns what state.read uses of a pod.
+// reducedPod returns what state.read uses of a pod. Of one without an address, labels and
+// ports are left out: they may have any size, and there may be many that no node runs.
 func reducedPod(p *v1.Pod) *v1.Pod {
 	out := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
-			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp, Labels: p.Labels,
+			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
 		},
-		Spec:   v1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: namedPorts(p.Spec.Containers), InitContainers: namedPorts(p.Spec.InitContainers)},
-		Status: v1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
+		Spec:   v1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Status: v1.PodStatus{Phase: p.Status.Phase},
+	}
+	if hasAddress(p) {
+		out.Labels, out.Status.PodIPs = p.Labels, p.Status.PodIPs
+		out.Spec.Containers, out.Spec.InitContainers = namedPorts(p.Spec.Containers), namedPorts(p.Spec.InitContainers)
 	}
 	if isMirror(p) {
 		out.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "true"} // the value may have any size

@@ -401,11 +401,20 @@ func TestReducedPods(t *testing.T) {
 	for name, change := range map[string]func(p *v1.Pod){
 		"in the host's network": func(p *v1.Pod) { p.Spec.HostNetwork = true },
 		"ended":                 func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded },
+		"without a node":        func(p *v1.Pod) { p.Spec.NodeName = "" },
 	} {
 		other := p.DeepCopy()
+		other.Labels = map[string]string{"a": strings.Repeat("x", 1000)}
 		change(other)
-		if kept, _ := reduce(other); s.read(kept.(*v1.Pod)) != nil {
+		kept, err := reduce(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.read(kept.(*v1.Pod)) != nil {
 			t.Errorf("a pod that is %s has addresses of its own", name)
+		}
+		if n := kept.(*v1.Pod).Size(); n >= 500 {
+			t.Errorf("of a pod that is %s, the node keeps %d bytes", name, n)
 		}
 	}
 	if kept, err := reduce(cache.DeletedFinalStateUnknown{Key: "x/one"}); err != nil || kept != (cache.DeletedFinalStateUnknown{Key: "x/one"}) {

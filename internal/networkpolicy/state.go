@@ -187,7 +187,7 @@ func (s *state) setPod(p *v1.Pod) {
 	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 	before := s.pods[name.Namespace][name]
 	after := s.read(p)
-	if before != nil && after != nil && before.equal(after) {
+	if before == nil && after == nil || before != nil && after != nil && before.equal(after) {
 		return
 	}
 	s.replace(before, after)
@@ -252,10 +252,15 @@ func (s *state) setStatic(p *v1.Pod) bool {
 
 func isMirror(p *v1.Pod) bool { return p.Annotations[v1.MirrorPodAnnotationKey] != "" }
 
-// read returns what matters of a pod, nil if it has no address of its own: it
-// uses the node's, or has ended.
+// hasAddress reports whether a pod has, or can get, an address of its own: it has a node,
+// does not use the node's address, and has not ended.
+func hasAddress(p *v1.Pod) bool {
+	return p.Spec.NodeName != "" && !p.Spec.HostNetwork && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed
+}
+
+// read returns what matters of a pod, nil if it has no address of its own.
 func (s *state) read(p *v1.Pod) *pod {
-	if p.Spec.HostNetwork || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+	if !hasAddress(p) {
 		return nil
 	}
 	out := &pod{
