@@ -38,6 +38,23 @@ func unused(images []*runtimeapi.Image, inUse references, lastUsed func(id strin
 	return out
 }
 
+// inExcess returns the images to remove, the first ones, so that the others have at most
+// that many names.
+func inExcess(images []*runtimeapi.Image, most int) []*runtimeapi.Image {
+	names := 0
+	for i, image := range slices.Backward(images) {
+		if names += namesOf(image); names > most {
+			return images[:i+1]
+		}
+	}
+	return nil
+}
+
+// namesOf returns how many names an image has.
+func namesOf(image *runtimeapi.Image) int {
+	return 1 + len(image.GetRepoTags()) + len(image.GetRepoDigests())
+}
+
 // recordUse records when images were last used: those in use and those that the
 // puller has not seen before are used at now. It forgets images that are not
 // listed.

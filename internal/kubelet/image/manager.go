@@ -29,6 +29,10 @@ import (
 // collectPeriod is the period of the image garbage collection.
 const collectPeriod = 5 * time.Minute
 
+// mostNames is how many names the unused images of a node may have. Each costs memory of
+// the runtime and of the kubelet, also if its image is smaller than the names.
+const mostNames = 10_000
+
 // fileSystemTimeout bounds the wait for a runtime that does not answer: the
 // eviction manager watches other resources too.
 const fileSystemTimeout = 5 * time.Second
@@ -105,7 +109,8 @@ func (m *Manager) Recover(ctx context.Context) {
 	}
 }
 
-// Run removes unused images when their file system fills up, until ctx ends.
+// Run removes unused images when their file system fills up, or when there are very many,
+// until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	detect := func() {
 		if _, _, err := m.detect(ctx); err != nil {
@@ -116,6 +121,7 @@ func (m *Manager) Run(ctx context.Context) {
 	supervise.Every(ctx, collectPeriod, func() {
 		supervise.Contain(ctx, "images", detect)
 		supervise.Contain(ctx, "images", func() { m.removeOld(ctx) })
+		supervise.Contain(ctx, "images", func() { m.removeExcess(ctx) })
 		supervise.Contain(ctx, "images", func() { m.collect(ctx) })
 		supervise.Contain(ctx, "images", func() { m.prune(ctx) })
 	})
@@ -218,6 +224,21 @@ func (m *Manager) removeOld(ctx context.Context) {
 		return
 	}
 	m.remove(ctx, unused(images, inUse, m.lastUsed, time.Now(), oldest, math.MaxInt64))
+}
+
+// removeExcess removes the images that were used least recently, if those that are not in
+// use have more than mostNames. A high threshold of 100 percent means never.
+func (m *Manager) removeExcess(ctx context.Context) {
+	c := m.config.Configuration
+	if *c.ImageGCHighThresholdPercent == 100 {
+		return
+	}
+	images, inUse, err := m.detect(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Finding the images in use failed, no image is removed")
+		return
+	}
+	m.remove(ctx, inExcess(unused(images, inUse, m.lastUsed, time.Now(), c.ImageMinimumGCAge.Duration, math.MaxInt64), mostNames))
 }
 
 // remove removes images and returns the number of bytes that it freed.

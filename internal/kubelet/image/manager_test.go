@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -201,4 +202,38 @@ func TestUseOfVanishedImagesIsForgotten(t *testing.T) {
 			t.Errorf("uses of images that are gone are kept: %v", m.used)
 		}
 	})
+}
+
+// Images that are not in use do not become more and more, however small they are.
+func TestImagesInExcessAreRemoved(t *testing.T) {
+	for threshold, left := range map[int32]int{85: mostNames / 3, 100: mostNames/3 + 10} {
+		synctest.Test(t, func(t *testing.T) {
+			runtime := inmemorytest.New()
+			for i := range mostNames/3 + 10 { // each has an id, a tag and a digest
+				runtime.AddImage(fmt.Sprintf("example.com/small:%d", i), 1)
+			}
+			runtime.AddImage("example.com/used:1", 1)
+			startContainer(t, runtime, "example.com/used:1")
+			m := newManager(runtime, node.FileSystem{Bytes: 90 << 30, Total: 100 << 30})
+			*m.config.Configuration.ImageGCHighThresholdPercent = threshold
+			run(t, m, collectPeriod+time.Second)
+			got := imageNames(t, runtime)
+			if len(got) != left+1 || !slices.Contains(got, "example.com/used:1") {
+				t.Errorf("with a threshold of %d percent, %d images are left, want the used one and %d others", threshold, len(got), left)
+			}
+		})
+	}
+}
+
+// Those that were used least recently are removed first.
+func TestImagesInExcess(t *testing.T) {
+	one := &runtimeapi.Image{Id: "one"}
+	three := &runtimeapi.Image{Id: "three", RepoTags: []string{"a", "b"}}
+	five := &runtimeapi.Image{Id: "five", RepoTags: []string{"c", "d"}, RepoDigests: []string{"e", "f"}}
+	images := []*runtimeapi.Image{one, three, five}
+	for most, want := range map[int]int{9: 0, 8: 1, 7: 2, 5: 2, 4: 3} {
+		if got := len(inExcess(images, most)); got != want {
+			t.Errorf("of nine names at most %d: %d images are removed, want %d", most, got, want)
+		}
+	}
 }
