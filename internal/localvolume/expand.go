@@ -37,7 +37,10 @@ func (p *Provisioner) expand(ctx context.Context, claim *v1.PersistentVolumeClai
 			return controller.IgnoreNotFound(err)
 		}
 	}
-	next := claim.DeepCopy()
+	next, err := p.whole(ctx, claim)
+	if err != nil {
+		return controller.IgnoreNotFound(err)
+	}
 	next.Status.Capacity = v1.ResourceList{v1.ResourceStorage: size}
 	if _, err := p.Client.Kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return controller.IgnoreNotFound(err)

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/scheme"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/reference"
@@ -65,8 +66,9 @@ type Config struct {
 type Provisioner struct {
 	Config
 	disk       disk
-	queue      *controller.Queue[controller.Key] // of claims, and of volumes, which have no namespace
-	capacities *controller.Queue[string]         // of classes
+	queue      *controller.Queue[controller.Key]       // of claims, and of volumes, which have no namespace
+	capacities *controller.Queue[string]               // of classes
+	claims     corelisters.PersistentVolumeClaimLister // what reduce returns of all, while Run runs
 }
 
 // New returns a provisioner. It starts nothing.
@@ -107,7 +109,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 			}
 			p.classChanged(old, class)
 		}),
-		controller.On(informers.Core().V1().PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
+		controller.On(p.watchClaims(ctx), func(_, claim *v1.PersistentVolumeClaim) {
 			if claim != nil && (p.requested(claim) || grows(claim)) {
 				p.queue.Add(cache.MetaObjectToName(claim))
 			}
@@ -153,7 +155,7 @@ func (p *Provisioner) createClass(ctx context.Context) error {
 
 // enqueueRequested enqueues all claims that wait for a volume on this node.
 func (p *Provisioner) enqueueRequested() {
-	claims, err := p.Client.Informers.Core().V1().PersistentVolumeClaims().Lister().List(labels.Everything())
+	claims, err := p.claims.List(labels.Everything())
 	if err != nil {
 		return
 	}
@@ -194,7 +196,7 @@ func (p *Provisioner) sync(ctx context.Context, key controller.Key) error {
 		}
 		return p.reclaim(ctx, v)
 	}
-	claim, err := p.Client.Informers.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(key.Namespace).Get(key.Name)
+	claim, err := p.claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
 	switch {
 	case err != nil:
 		return controller.IgnoreNotFound(err)
@@ -269,9 +271,12 @@ func (p *Provisioner) provision(ctx context.Context, claim *v1.PersistentVolumeC
 
 // deselect lets the scheduler choose another node for a claim.
 func (p *Provisioner) deselect(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
-	next := claim.DeepCopy()
+	next, err := p.whole(ctx, claim)
+	if err != nil {
+		return controller.IgnoreNotFound(err)
+	}
 	delete(next.Annotations, volume.AnnSelectedNode)
-	_, err := p.Client.Kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	_, err = p.Client.Kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
 	return controller.IgnoreNotFound(err)
 }
 

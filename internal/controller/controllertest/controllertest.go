@@ -22,9 +22,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
@@ -71,7 +74,7 @@ func New(t *testing.T, objects ...runtime.Object) *Cluster {
 	}
 	factory := client.NewInformers(c.Fake)
 	c.Env = &controller.Env{
-		Client: &client.Client{Kubernetes: c.Fake, Informers: factory},
+		Client: &client.Client{Kubernetes: c.Fake, Informers: factory, Watch: c.informer},
 		Events: c.Events,
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -84,6 +87,16 @@ func New(t *testing.T, objects ...runtime.Object) *Cluster {
 		}
 	})
 	return c
+}
+
+// informer is Client.Watch. The fake API server knows no field selectors.
+func (c *Cluster) informer(resource schema.GroupVersionResource, namespace string, _ fields.Selector) cache.SharedIndexInformer {
+	factory := informers.NewSharedInformerFactoryWithOptions(c.Fake, 0, informers.WithNamespace(namespace))
+	found, err := factory.ForResource(resource)
+	if err != nil {
+		panic(err)
+	}
+	return found.Informer()
 }
 
 // create sets the metadata that the API server would set.
