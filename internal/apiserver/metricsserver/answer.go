@@ -3,7 +3,7 @@ package metricsserver
 import (
 	"bufio"
 	"bytes"
-	"fmt"
+	"errors"
 	"io"
 	"math"
 	"strconv"
@@ -12,11 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The bounds of a kubelet's answer. A container takes about 800 bytes of it.
+// The bounds of a kubelet's answer. A container takes about 800 bytes of it, and at most
+// maxContainer. A pod may have hundreds: each that the API knows of adds to the bound, so
+// that pods with very many do not hide what others use.
 const (
-	maxAnswer = 16 << 20
-	maxLine   = 16 << 10
-	maxNumber = 64 // bytes
+	maxAnswer    = 16 << 20
+	maxContainer = 4 << 10
+	maxLine      = 16 << 10
+	maxNumber    = 64 // bytes
 )
 
 // The greatest values that are believed. Rates of such values over a second fit
@@ -55,47 +58,49 @@ func (p *point) complete() bool { return p.at != 0 && p.memory != 0 }
 // does not understand. An answer beyond the bounds is an error. received is the
 // time of measurements that have none.
 func read(from io.Reader, received time.Time, known func(pod types.NamespacedName, container string) bool) (*sample, error) {
-	limited := &io.LimitedReader{R: from, N: maxAnswer + 1}
+	limited := &io.LimitedReader{R: from, N: maxAnswer}
 	lines := bufio.NewScanner(limited)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
 	s := &sample{pods: map[types.NamespacedName][]measured{}}
 	for lines.Scan() {
-		if l, ok := parse(lines.Bytes(), received.UnixNano()); ok {
-			s.add(&l, known)
+		if l, ok := parse(lines.Bytes(), received.UnixNano()); ok && s.add(&l, known) {
+			limited.N += maxContainer
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
 	}
-	if limited.N <= 0 {
-		return nil, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	if n, _ := io.CopyN(io.Discard, from, 1); n > 0 {
+		return nil, errors.New("the answer is longer than the containers of the node account for")
 	}
 	return s, nil
 }
 
-// add records a line.
-func (s *sample) add(l *line, known func(pod types.NamespacedName, container string) bool) {
+// add records a line, and reports whether it is the first one of a container.
+func (s *sample) add(l *line, known func(pod types.NamespacedName, container string) bool) (first bool) {
 	switch string(l.metric) {
 	case "node_cpu_usage_seconds_total", "node_memory_working_set_bytes":
 		s.node.set(l)
 	case "container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_start_time_seconds":
 		if len(l.namespace) == 0 || len(l.pod) == 0 || len(l.container) == 0 {
-			return
+			return false
 		}
 		pod := types.NamespacedName{Namespace: string(l.namespace), Name: string(l.pod)}
 		all := s.pods[pod]
 		for i := range all {
 			if all[i].name == string(l.container) {
 				all[i].set(l)
-				return
+				return false
 			}
 		}
 		if name := string(l.container); known(pod, name) {
 			added := measured{name: name}
 			added.set(l)
 			s.pods[pod] = append(all, added)
+			return true
 		}
 	}
+	return false
 }
 
 // set sets the part of a point that a line is about. Values that are not

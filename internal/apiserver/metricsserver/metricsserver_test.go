@@ -370,6 +370,34 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// Pods with very many containers make the answer of their node longer, and do not hide what
+// the others on it use. Containers that do not exist are no reason for a long answer.
+func TestVeryManyContainers(t *testing.T) {
+	const pods, containers = 20, 512
+	var answer strings.Builder
+	for _, metric := range []string{"container_cpu_usage_seconds_total", "container_swap_usage_bytes", "container_memory_working_set_bytes", "container_start_time_seconds"} {
+		for p := range pods {
+			for c := range containers {
+				fmt.Fprintf(&answer, "%s{container=%q,namespace=%q,pod=\"%s-%d\"} 7 1700000000000\n", metric, fmt.Sprintf("%s-%d", strings.Repeat("c", 58), c), strings.Repeat("n", 63), strings.Repeat("p", 249), p)
+			}
+		}
+	}
+	answer.WriteString("container_memory_working_set_bytes{container=\"other\",namespace=\"other\",pod=\"other\"} 7 1700000000000\n")
+	if answer.Len() <= maxAnswer {
+		t.Fatalf("the answer has only %d bytes", answer.Len())
+	}
+	s, err := read(strings.NewReader(answer.String()), time.Now(), func(types.NamespacedName, string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.pods); n != pods+1 {
+		t.Errorf("%d pods are measured, want %d", n, pods+1)
+	}
+	if _, err := read(strings.NewReader(answer.String()), time.Now(), func(types.NamespacedName, string) bool { return false }); err == nil {
+		t.Error("a long answer about containers that do not exist was read")
+	}
+}
+
 type repeating []byte
 
 func (r repeating) Read(p []byte) (int, error) { return copy(p, r), nil }

@@ -150,7 +150,7 @@ func (s *Server) metricsCadvisor(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	var t text
+	t := newText(w)
 	t.add("cadvisor_version_info", "gauge", "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.", 1,
 		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", machine.Kernel, "osVersion", machine.OS)
 	label := func(g *stats.Group, more ...string) []string {
@@ -188,5 +188,5 @@ func (s *Server) metricsCadvisor(w http.ResponseWriter, r *http.Request) {
 	identity := []string{"boot_id", machine.BootID, "machine_id", machine.MachineID, "system_uuid", machine.SystemUUID}
 	t.add("machine_cpu_cores", "gauge", "Number of logical CPU cores.", float64(machine.CPUs), identity...)
 	t.add("machine_memory_bytes", "gauge", "Amount of memory installed on the machine.", float64(machine.MemoryBytes), identity...)
-	t.write(w)
+	t.flush()
 }

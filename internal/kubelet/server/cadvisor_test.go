@@ -60,6 +60,38 @@ func TestDisksAndPackets(t *testing.T) {
 	}
 }
 
+// manyStats are the stats of very many containers.
+type manyStats struct{ noStats }
+
+func (manyStats) Groups(context.Context) (stats.Machine, []stats.Group, error) {
+	return stats.Machine{}, slices.Repeat([]stats.Group{{ID: "/pod/container", Container: "main", Pod: strings.Repeat("x", 253), Namespace: "default"}}, 200), nil
+}
+
+// largestWrite is an answer that knows its largest write.
+type largestWrite struct {
+	*httptest.ResponseRecorder
+	bytes int
+}
+
+func (l *largestWrite) Write(p []byte) (int, error) {
+	l.bytes = max(l.bytes, len(p))
+	return l.ResponseRecorder.Write(p)
+}
+
+// The metrics of very many containers are not in memory at once.
+func TestMetricsAreWrittenInBlocks(t *testing.T) {
+	s := newTestServer(t)
+	s.config.Stats = manyStats{}
+	w := &largestWrite{ResponseRecorder: httptest.NewRecorder()}
+	s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics/cadvisor", nil))
+	if n := w.Body.Len(); n < 10*textBlock || w.bytes > 2*textBlock {
+		t.Errorf("of %d bytes, %d are written at once", n, w.bytes)
+	}
+	if n := strings.Count(w.Body.String(), "\ncontainer_memory_rss{"); n != 200 {
+		t.Errorf("%d containers have container_memory_rss, want 200", n)
+	}
+}
+
 // Two pods of one name, one after the other, are told apart.
 func TestProbesOfReplacedPods(t *testing.T) {
 	s := newTestServer(t)

@@ -13,10 +13,20 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// text collects metrics in Prometheus' text format.
+// text writes metrics in Prometheus' text format, a block at a time: those of all
+// containers may be much longer than what the kubelet may use.
 type text struct {
-	b    strings.Builder
+	w    http.ResponseWriter
+	b    strings.Builder // what has not been written yet
 	seen map[string]bool
+}
+
+// textBlock is the size of a block, in bytes.
+const textBlock = 64 << 10
+
+func newText(w http.ResponseWriter) *text {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	return &text{w: w, seen: map[string]bool{}}
 }
 
 // add writes one sample; labels come in pairs of name and value.
@@ -27,9 +37,6 @@ func (t *text) add(name, kind, help string, value float64, labels ...string) {
 // addAt writes one sample with the time at which it was taken. The zero time
 // leaves it out.
 func (t *text) addAt(at metav1.Time, name, kind, help string, value float64, labels ...string) {
-	if t.seen == nil {
-		t.seen = map[string]bool{}
-	}
 	if !t.seen[name] {
 		t.seen[name] = true
 		fmt.Fprintf(&t.b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
@@ -50,11 +57,15 @@ func (t *text) addAt(at metav1.Time, name, kind, help string, value float64, lab
 		t.b.WriteString(" " + strconv.FormatInt(at.UnixMilli(), 10))
 	}
 	t.b.WriteByte('\n')
+	if t.b.Len() >= textBlock {
+		t.flush()
+	}
 }
 
-func (t *text) write(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write([]byte(t.b.String()))
+// flush writes what is left.
+func (t *text) flush() {
+	_, _ = t.w.Write([]byte(t.b.String()))
+	t.b.Reset()
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
@@ -104,7 +115,7 @@ func (s *Server) metricsResource(w http.ResponseWriter, r *http.Request) {
 	if summary == nil {
 		return
 	}
-	var t text
+	t := newText(w)
 	// measured adds a value unless it is nil: 0 would be a container that uses
 	// nothing.
 	measured := func(at metav1.Time, name, kind, help string, value *uint64, unit func(uint64) float64, labels ...string) {
@@ -177,14 +188,14 @@ func (s *Server) metricsResource(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	t.add("resource_scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", 0)
-	t.write(w)
+	t.flush()
 }
 
 func (s *Server) metricsProbes(w http.ResponseWriter, _ *http.Request) {
-	var t text
+	t := newText(w)
 	for c, n := range s.config.ProbeCounts() {
 		t.add("prober_probe_total", "counter", "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.", float64(n),
 			"container", c.Container, "namespace", c.Namespace, "pod", c.Pod, "pod_uid", string(c.UID), "probe_type", c.Probe, "result", c.Result)
 	}
-	t.write(w)
+	t.flush()
 }
