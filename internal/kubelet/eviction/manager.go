@@ -29,9 +29,9 @@ const podCleanupTimeout = 30 * time.Second
 
 // Pods are the pods of the node.
 type Pods interface {
-	Evictable() []*v1.Pod
-	// FromAPI returns Evictable and the critical pods of the API server.
-	FromAPI() []*v1.Pod
+	// Evictable returns the pods that are not critical, or with critical all of the API
+	// server. None of them is ending.
+	Evictable(critical bool) []*v1.Pod
 	Has(uid types.UID) bool
 	// Freed reports whether nothing of the pod runs any more, and what it wrote is
 	// removed.
@@ -236,7 +236,7 @@ func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 // candidates returns the pods with their usage of a resource. The files of several pods
 // are counted at a time.
 func (m *Manager) candidates(ctx context.Context, name v1.ResourceName, where area) []candidate {
-	usage, pods := m.usage(ctx), m.config.Pods.Evictable()
+	usage, pods := m.usage(ctx), m.config.Pods.Evictable(false)
 	all := make([]candidate, len(pods))
 	errs := supervise.ForEach(len(pods), func(i int) error {
 		all[i].Pod = pods[i]
@@ -292,7 +292,7 @@ func (m *Manager) enforceStorage(ctx context.Context, checks *supervise.WaitGrou
 	if !*m.config.Configuration.LocalStorageCapacityIsolation {
 		return
 	}
-	bounded := slices.DeleteFunc(m.config.Pods.Evictable(), func(p *v1.Pod) bool { return !limited(p) })
+	bounded := slices.DeleteFunc(m.config.Pods.Evictable(false), func(p *v1.Pod) bool { return !limited(p) })
 	if len(bounded) == 0 {
 		return
 	}

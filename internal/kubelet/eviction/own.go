@@ -55,7 +55,7 @@ func (m *Manager) relieveOwn(ctx context.Context, shortage error) {
 	if m.ending() || time.Since(m.ownAt) < ownPause {
 		return
 	}
-	worst, bytes := m.config.Own.costliest(m.config.Pods.FromAPI())
+	worst, bytes := m.config.Own.costliest(m.config.Pods.Evictable(true))
 	if worst == nil {
 		klog.FromContext(ctx).Info("The kubelet is short of memory, and no pod is the reason: no further pods start", "err", shortage)
 		return

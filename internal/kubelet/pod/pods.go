@@ -133,23 +133,12 @@ func (ws *Workers) Occupying() []*v1.Pod {
 	return out
 }
 
-// Evictable returns the active pods that are neither critical nor ending, with
-// their allocated resources.
-func (ws *Workers) Evictable() []*v1.Pod {
-	return ws.staying(func(w *worker, pod *v1.Pod) bool { return !w.critical(pod) })
-}
-
-// FromAPI returns the active pods of the API server that are not ending, also critical
-// ones, with their allocated resources.
-func (ws *Workers) FromAPI() []*v1.Pod {
-	return ws.staying(func(w *worker, _ *v1.Pod) bool { return !w.inbox.static })
-}
-
-// staying returns those active pods that are not ending.
-func (ws *Workers) staying(which func(w *worker, pod *v1.Pod) bool) []*v1.Pod {
+// Evictable returns the active pods that are not ending, with their allocated resources:
+// those that are not critical, or with critical all of the API server.
+func (ws *Workers) Evictable(critical bool) []*v1.Pod {
 	var out []*v1.Pod
 	for _, w := range ws.list() {
-		if pod, ok := w.inbox.active(); ok && which(w, pod) {
+		if pod, ok := w.inbox.active(); ok && (!w.critical(pod) || critical && !w.inbox.static) {
 			if r := w.inbox.request(); r.ending() {
 				continue
 			}
