@@ -123,7 +123,6 @@ func (f failing) PullImage(context.Context, *runtimeapi.ImageSpec, *runtimeapi.A
 	return "", f.err
 }
 
-// A runtime may say that a registry cannot be reached, or that a signature is wrong.
 // Of what registries answer, which a pod chooses, the node keeps little.
 func TestLongReasonsOfFailedPulls(t *testing.T) {
 	p := newPuller(failing{inmemorytest.New().Images(), errors.New(strings.Repeat("x", 1<<20))}, 0)
@@ -136,6 +135,7 @@ func TestLongReasonsOfFailedPulls(t *testing.T) {
 	}
 }
 
+// A runtime may say that a registry cannot be reached, or that a signature is wrong.
 func TestReasonsOfFailedPulls(t *testing.T) {
 	for _, test := range []struct{ err, reason, message string }{
 		{"not found", ErrImagePull, "not found"},
