@@ -222,12 +222,13 @@ func serveUntil(ctx context.Context, server *dns.Server) error {
 // answer answers one query, unless its client has too many under way. If that panics,
 // the answer is SERVFAIL.
 func (s *Server) answer(ctx context.Context, w dns.ResponseWriter, query *dns.Msg) {
-	ctx, leave, ok := s.turns.enter(ctx, clientAt(w.RemoteAddr()))
+	under, leave, ok := s.turns.enter(ctx, clientAt(w.RemoteAddr()))
 	if !ok {
+		klog.FromContext(ctx).V(3).Info("Query dropped: its client has too many under way", "client", w.RemoteAddr().String())
 		return
 	}
 	defer leave()
-	err := supervise.Call(func() error { s.resolve(ctx, w, query); return nil })
+	err := supervise.Call(func() error { s.resolve(under, w, query); return nil })
 	if err != nil {
 		s.counts.panicked()
 		supervise.RecordPanic(ctx, err)
@@ -280,6 +281,7 @@ func (s *Server) resolve(ctx context.Context, w dns.ResponseWriter, query *dns.M
 	shuffleAddresses(reply.Answer)
 	reply.Truncate(size)
 	data, err := reply.Pack()
+	end() // a client may take nothing of what is written to its stream
 	s.counts.answered(w.RemoteAddr(), query, reply.Rcode, len(data), by, time.Since(began))
 	if err == nil {
 		_, err = w.Write(data)

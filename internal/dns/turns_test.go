@@ -13,12 +13,17 @@ import (
 	_ "github.com/coracle-io/coracle/internal/bubble"
 )
 
-// A client with very many queries under way gets no answers to further ones. Others do.
-func TestQueriesOfAClientAreBounded(t *testing.T) {
-	s := &Server{
+// testServer answers for a zone without Services, in turns.
+func testServer() *Server {
+	return &Server{
 		clients: testClients(), forward: newForwarder("/nonexistent", "", nil), turns: newTurns(),
 		zone: &Zone{Domain: "cluster.local.", TTL: ttl, View: fakeView{}},
 	}
+}
+
+// A client with very many queries under way gets no answers to further ones. Others do.
+func TestQueriesOfAClientAreBounded(t *testing.T) {
+	s := testServer()
 	answered := func(client byte) bool {
 		w := &writer{client: &net.UDPAddr{IP: net.IPv4(10, 244, 0, client), Port: 5353}}
 		s.answer(t.Context(), w, new(dns.Msg).SetQuestion("cluster.local.", dns.TypeSOA))
@@ -101,4 +106,26 @@ func TestAnswersAreMadeInTurns(t *testing.T) {
 			t.Errorf("%d answers were made, and %d clients and %d answers are left", n, len(s.clients), len(s.answers))
 		}
 	})
+}
+
+// turnWriter notes how many turns are taken while an answer is written.
+type turnWriter struct {
+	*writer
+	turns *turns
+	taken int
+}
+
+func (w *turnWriter) Write(data []byte) (int, error) {
+	w.taken = len(w.turns.answers)
+	return w.writer.Write(data)
+}
+
+// Clients that do not read their answers keep no turn from others.
+func TestAnswersAreWrittenOutOfTurn(t *testing.T) {
+	s := testServer()
+	w := &turnWriter{writer: &writer{client: &net.TCPAddr{IP: net.IPv4(10, 244, 0, 1), Port: 5353}}, turns: s.turns, taken: -1}
+	s.answer(t.Context(), w, new(dns.Msg).SetQuestion("cluster.local.", dns.TypeSOA))
+	if w.reply == nil || w.taken != 0 {
+		t.Errorf("the answer is %v, and %d turns are taken while it is written", w.reply, w.taken)
+	}
 }
