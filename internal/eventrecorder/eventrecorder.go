@@ -15,13 +15,9 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-const (
-	// maxMessage bounds the message of an event, in bytes. It may quote what a
-	// container wrote, the command that it was to run, or all errors in a template.
-	maxMessage = 16 << 10
-	// maxRemembered is how many events are remembered: 16 MiB with the longest messages.
-	maxRemembered = 1024
-)
+// maxMessage bounds the message of an event, in bytes. It may quote what a container
+// wrote, the command that it was to run, or all errors in a template.
+const maxMessage = 16 << 10
 
 // Recorder shortens messages before they are queued, and remembered to aggregate
 // events.
@@ -50,13 +46,15 @@ func shortened(message string) string {
 }
 
 // NewBroadcaster returns a broadcaster for recorders, which does not end before its
-// shutdown. It remembers less than that of client-go, to aggregate events alike.
-func NewBroadcaster(ctx context.Context) record.EventBroadcaster {
-	return record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(correlation()))
+// shutdown. It counts events that repeat, and combines similar ones, as that of client-go
+// does. For that it remembers a number of events, 0 for client-go's 4,096. Each takes up
+// to 16 KiB.
+func NewBroadcaster(ctx context.Context, remembered int) record.EventBroadcaster {
+	return record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(correlation(remembered)))
 }
 
-func correlation() record.CorrelatorOptions {
-	return record.CorrelatorOptions{LRUCacheSize: maxRemembered, KeyFunc: byReason}
+func correlation(remembered int) record.CorrelatorOptions {
+	return record.CorrelatorOptions{LRUCacheSize: remembered, KeyFunc: byReason}
 }
 
 // byReason groups events as record.EventAggregatorByReasonFunc does. Hashes stand for

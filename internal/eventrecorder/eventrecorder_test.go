@@ -2,7 +2,6 @@ package eventrecorder
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -33,41 +32,40 @@ func TestMessagesAreBounded(t *testing.T) {
 func about(object, number, size int) *v1.Event {
 	return &v1.Event{
 		InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web", UID: types.UID(fmt.Sprint(object))},
-		Type:           v1.EventTypeWarning, Reason: "Unhealthy", Message: fmt.Sprint(number, " ", strings.Repeat("x", size)),
+		Type:           v1.EventTypeWarning, Reason: "Unhealthy", Count: 1, Message: fmt.Sprint(number, " ", strings.Repeat("x", size)),
 	}
 }
 
-// Of very many events with long messages about very many objects, few are remembered.
+// Of very many events, few are remembered, and of the messages of similar ones hashes.
 func TestRememberedEventsAreBounded(t *testing.T) {
-	const (
-		objects, messages, size = 2 * maxRemembered, 9, 4 << 10
-		most                    = 2 * maxRemembered * size // client-go's recorder keeps ten times as much
-	)
-	inUse := func() uint64 {
-		var stats runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&stats)
-		return stats.HeapAlloc
-	}
-	before := inUse()
-	correlator := record.NewEventCorrelatorWithOptions(correlation())
-	for object := range objects {
-		for number := range messages {
-			if _, err := correlator.EventCorrelate(about(object, number, size)); err != nil {
-				t.Fatal(err)
-			}
+	const remembered = 100
+	correlator := record.NewEventCorrelatorWithOptions(correlation(remembered))
+	count := func(object int) int32 {
+		t.Helper()
+		result, err := correlator.EventCorrelate(about(object, 0, 10))
+		if err != nil || result.Event == nil {
+			t.Fatalf("object %d: %+v, %v", object, result, err)
 		}
+		return result.Event.Count
 	}
-	if kept := int64(inUse()) - int64(before); kept > most {
-		t.Errorf("%d bytes are kept of %d events, want at most %d", kept, objects*messages, most)
+	if first, again := count(0), count(0); first != 1 || again != 2 {
+		t.Errorf("equal events are counted as %d and %d", first, again)
 	}
-	runtime.KeepAlive(correlator)
+	for object := 1; object <= remembered; object++ {
+		count(object)
+	}
+	if n := count(0); n != 1 {
+		t.Errorf("an event before %d others is remembered: count %d", remembered, n)
+	}
+	if _, message := byReason(about(0, 0, 4<<10)); len(message) > 32 {
+		t.Errorf("%d bytes of a message are remembered", len(message))
+	}
 }
 
 // Events about an object that differ in their messages are combined, from the tenth on,
 // and equal ones are counted.
 func TestSimilarEventsAreCombined(t *testing.T) {
-	correlator := record.NewEventCorrelatorWithOptions(correlation())
+	correlator := record.NewEventCorrelatorWithOptions(correlation(0))
 	correlate := func(number int) *v1.Event {
 		t.Helper()
 		result, err := correlator.EventCorrelate(about(0, number, 10))

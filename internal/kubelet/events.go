@@ -12,10 +12,14 @@ import (
 	"github.com/coracle-io/coracle/internal/eventrecorder"
 )
 
+// rememberedEvents is how many events are remembered to count those that repeat: 16 MiB
+// with the longest messages.
+const rememberedEvents = 1024
+
 // startEvents writes the events of a recorder to the API server, if there is one, until
 // stop is called.
 func startEvents(ctx context.Context, r *eventrecorder.Recorder, c *Config) (stop func()) {
-	broadcaster := eventrecorder.NewBroadcaster(ctx)
+	broadcaster := eventrecorder.NewBroadcaster(ctx, rememberedEvents)
 	if c.Client != nil {
 		events := c.Client.Kubernetes.CoreV1().Events("")
 		broadcaster.StartRecordingToSink(newEventSink(ctx, events, *c.Configuration.EventRecordQPS, c.Configuration.EventBurst))
