@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/applyloop"
 	"github.com/coracle-io/coracle/internal/nodestatus"
 	"github.com/coracle-io/coracle/internal/podnet"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -154,6 +155,25 @@ func (n *Node) shareNetwork(ctx context.Context) {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Setting up masquerading for further nodes failed, will try again", "in", networkPeriod)
 	}
+}
+
+// pinAddresses keeps pods from using the addresses of others, until ctx ends.
+func (n *Node) pinAddresses(ctx context.Context) {
+	pins := n.network.Pins()
+	changed, stop := pins.Watch()
+	defer stop()
+	apply := func() error {
+		err := pins.Apply()
+		supervise.Report(ctx, "PodAddresses", err)
+		return err
+	}
+	if err := pins.Apply(); errors.Is(err, errors.ErrUnsupported) {
+		klog.FromContext(ctx).Error(err, "Pods with the capability NET_RAW can use the addresses of others: the kernel has no nftables for bridges")
+		return
+	}
+	applyloop.Loop{
+		Name: "addresses of pods", Changed: changed, Apply: apply, Intact: pins.Intact, CheckPeriod: networkPeriod, RetryPeriod: networkPeriod,
+	}.Run(ctx)
 }
 
 // addressPeriod is the interval at which the addresses of lost sandboxes are

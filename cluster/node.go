@@ -503,6 +503,7 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 		n.leaveNetwork(ctx)
 		return nil
 	}
+	supervise.Go(ctx, func() { n.pinAddresses(ctx) })
 	if n.runtime != nil {
 		supervise.Go(ctx, func() { n.releaseAddresses(ctx) })
 	}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -68,7 +69,7 @@ func leftTables(known []string) []Leftover {
 	var all []Leftover
 	for _, t := range tables {
 		if cluster, ok := clusternames.ClusterOfTable(t.Name, known); ok {
-			table := familyName(t.Family) + " " + t.Name
+			table := cmp.Or(familyName(t.Family), "bridge") + " " + t.Name // clusters have no others
 			all = append(all, Leftover{cluster, "the nftables table " + table, "nft delete table " + table})
 		}
 	}

@@ -5,7 +5,7 @@
 //	pod eth0 ──veth── cor-NAME (bridge, first address of the pod CIDR) ── host
 //	                                                       └─ masquerade ── world
 //
-// Each cluster on a machine has its own bridge, leases and nftables table. The pods
+// Each cluster on a machine has its own bridge, leases and nftables tables. The pods
 // of other nodes are reached by routes and, across routers, by a tunnel (Routes).
 package podnet
 

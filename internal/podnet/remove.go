@@ -15,7 +15,7 @@ import (
 
 // Remove removes the configuration, the leases, the CNI library's records of
 // its pods, the bridge with the pods' interfaces, the routes and the tunnel to the
-// pods of other nodes, and the nftables table.
+// pods of other nodes, and the nftables tables.
 // Calling it again is no error. The kernel settings stay, because other
 // programs may rely on them.
 func (n *Network) Remove() error {
@@ -33,6 +33,9 @@ func (n *Network) Remove() error {
 	}
 	if err := n.removeTable(); err != nil {
 		return fmt.Errorf("removing nftables table %s: %w", table(n.config.Name).Name, err)
+	}
+	if err := n.removePins(); err != nil {
+		return fmt.Errorf("removing nftables table bridge %s: %w", table(n.config.Name).Name, err)
 	}
 	results, err := n.results()
 	if err != nil {
