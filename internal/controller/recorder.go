@@ -16,7 +16,7 @@ import (
 // shutdown is called. It does not end with ctx, because a component that ends
 // records Events, too.
 func NewRecorder(ctx context.Context, kube kubernetes.Interface, source v1.EventSource) (events record.EventRecorder, shutdown func()) {
-	broadcaster := eventrecorder.NewBroadcaster(context.WithoutCancel(ctx), 0) // the scheduler may have thousands of pods that wait
+	broadcaster := eventrecorder.NewBroadcaster(context.WithoutCancel(ctx), 0) // thousands of claims may wait
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
 	return &eventrecorder.Recorder{EventRecorder: broadcaster.NewRecorder(scheme.Scheme, source)}, broadcaster.Shutdown
 }
