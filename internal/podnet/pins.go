@@ -20,8 +20,9 @@ import (
 
 // Pins keep pods from using the addresses of others on their bridge, for which the
 // capability NET_RAW suffices. They pin the port of each pod that the CNI library has
-// recorded, which it does before the pod's first container is made, to the pod's hardware
-// and IP addresses. One goroutine uses them. In a table of the family bridge:
+// recorded to the pod's hardware and IP addresses. The runtime makes the pod's first
+// container after the record, and does not wait for the pin. One goroutine uses them. In a
+// table of the family bridge:
 //
 //	iifname != @ports accept
 //	iifname . ether saddr != @hardware drop
