@@ -55,10 +55,12 @@ func TestPlan(t *testing.T) {
 	addresses := rulesWith(func(p *proxy.ServicePort) { p.NodePort = 30080 })
 	addresses.NodePortRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.10/32"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("::/0")}
 	for name, rules := range map[string]proxy.Rules{
-		"empty":                    proxytest.RulesOf(),
-		"cluster-ip":               rulesWith(func(p *proxy.ServicePort) { p.Cluster = two }),
-		"node-port":                rulesWith(func(p *proxy.ServicePort) { p.Cluster, p.NodePort = two[:1], 30080 }),
-		"no-endpoints":             rulesWith(func(p *proxy.ServicePort) { p.NodePort, p.External = 30080, []netip.Addr{netip.MustParseAddr("203.0.113.8")} }),
+		"empty":      proxytest.RulesOf(),
+		"cluster-ip": rulesWith(func(p *proxy.ServicePort) { p.Cluster = two }),
+		"node-port":  rulesWith(func(p *proxy.ServicePort) { p.Cluster, p.NodePort = two[:1], 30080 }),
+		"no-endpoints": rulesWith(func(p *proxy.ServicePort) {
+			p.NodePort, p.External = 30080, []netip.Addr{netip.MustParseAddr("203.0.113.8")}
+		}),
 		"node-port-addresses":      addresses,
 		"affinity":                 rulesWith(func(p *proxy.ServicePort) { p.Cluster, p.Affinity = two, 3*time.Hour }),
 		"internal-local-elsewhere": rulesWith(func(p *proxy.ServicePort) { p.Cluster, p.InternalLocal = two, true }),

@@ -432,7 +432,9 @@ func TestKernelFollows(t *testing.T) {
 					p.Cluster, p.NodePort, p.Affinity = proxytest.Endpoints("10.9.1.3:8080", "10.9.1.4:8080"), 30080, time.Hour
 					p.LoadBalancer, p.SourceRanges = []netip.Addr{netip.MustParseAddr("203.0.113.7")}, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 				}),
-				rulesWith(func(p *proxy.ServicePort) { p.NodePort, p.External = 30080, []netip.Addr{netip.MustParseAddr("203.0.113.8")} }),
+				rulesWith(func(p *proxy.ServicePort) {
+					p.NodePort, p.External = 30080, []netip.Addr{netip.MustParseAddr("203.0.113.8")}
+				}),
 				oneEndpoint("10.9.1.4:8080"),
 			}
 			steps[2].HostPorts[proxy.LocalPort{Port: 8888, Protocol: v1.ProtocolSCTP, Family: v1.IPv4Protocol}] = proxy.HostPort{To: netip.MustParseAddrPort("10.9.1.3:8080")}

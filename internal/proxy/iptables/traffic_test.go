@@ -27,7 +27,9 @@ func variant(t testing.TB, name string) func(*Backend) *Backend {
 	}
 	return func(b *Backend) *Backend {
 		run := b.run
-		b.run = func(program string, args []string, input []byte) (string, error) { return run(of(program), args, input) }
+		b.run = func(program string, args []string, input []byte) (string, error) {
+			return run(of(program), args, input)
+		}
 		return b
 	}
 }
