@@ -80,8 +80,8 @@ func TestFreshServer(t *testing.T) {
 	maps.DeleteFunc(got, func(key string, _ map[string]any) bool { // one for each group version that is served
 		return strings.HasPrefix(key, objects.APIServices+" ")
 	})
-	if extra := slices.Sorted(maps.Keys(got)); len(extra) != 32 {
-		t.Errorf("objects that upstream lacks: %q, want the two config maps, the four of the DNS server's rights, the two of the proxy's, the four of the local volumes', the two of the network policies', the two of the ingress controller's, the two of the node controller's towards leases, the two of the service controller's, the two of the storage version migrator's, the two of the storage version garbage collector's, the two of the controller of requests about pools, that of readers of metrics, the four of the controllers of trust bundles and of pod certificate requests, and the one of the API server's towards kubelets", extra)
+	if extra := slices.Sorted(maps.Keys(got)); len(extra) != 34 {
+		t.Errorf("objects that upstream lacks: %q, want the two config maps, the four of the DNS server's rights, the two of the proxy's, the four of the local volumes', the two of the network policies', the two of the ingress controller's, the two of the address pools', the two of the node controller's towards leases, the two of the service controller's, the two of the storage version migrator's, the two of the storage version garbage collector's, the two of the controller of requests about pools, that of readers of metrics, the four of the controllers of trust bundles and of pod certificate requests, and the one of the API server's towards kubelets", extra)
 	}
 }
 
