@@ -17,6 +17,7 @@ func TestBadJoins(t *testing.T) {
 		{strings.Replace(good, "api.example", "https://api.example", 1), "coracle: https://api.example: want a host and a port, such as api.example.com:6443\n"},
 		{good + " --node-ip=here", "coracle: --node-ip=here: want an IP address of this machine\n"},
 		{good + " --secure-port=7443", "coracle: --secure-port is for servers: give --control-plane with it\n"},
+		{good + " --ingress=false", "coracle: --ingress is for servers: give --control-plane with it\n"},
 		{good + " --certificate-key=" + strings.Repeat("a", 64), "coracle: --certificate-key is for servers: give --control-plane with it\n"},
 		{good + " --control-plane --certificate-key=abc", "coracle: --certificate-key: want 64 hexadecimal digits: coracle token create --control-plane prints them\n"},
 		{"leave --timeout=0s", "coracle: --timeout=0s: want a duration, such as 2m\n"},

@@ -128,7 +128,7 @@ func serverKeys(name string, authority []byte) (string, error) {
 
 // serverFlags are the flags of join for servers alone.
 func serverFlags() []string {
-	return []string{"nodes", "node-cidr", "kubeconfig", "bind-address", "secure-port", "apiserver-arg", "controller-manager-arg", "scheduler-arg", "certificate-key"}
+	return []string{"nodes", "node-cidr", "kubeconfig", "bind-address", "secure-port", "apiserver-arg", "controller-manager-arg", "scheduler-arg", "ingress", "ingress-http-port", "ingress-https-port", "certificate-key"}
 }
 
 // checkServer checks the flags of a server, or that there are none for a node.
