@@ -483,6 +483,13 @@ func (p *planeConfiguration) shared() bool {
 	return len(p.api.Storage.Etcd.URLs) > 0 || p.etcd != nil && p.etcd.Shared()
 }
 
+// mayHaveNodes reports whether Services may get addresses of nodes: this machine has one,
+// or other servers of the cluster may have some, whose controllers wait while those here
+// lead.
+func (p *planeConfiguration) mayHaveNodes() bool {
+	return p.settings.Node != nil || p.etcd != nil && p.etcd.Shared()
+}
+
 // checkServiceRange returns an error if the store is shared with servers that
 // have another Service range: both would allocate addresses.
 func (p *controlPlane) checkServiceRange(ctx context.Context) error {

@@ -1,59 +1,32 @@
 package cluster
 
 import (
-	"context"
+	"net"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/coracle-io/coracle/internal/client"
-	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// TestAComponentThatOutlivesItsServer checks that a component which does not
-// end with its instance of the API server is abandoned, in its first goroutine
-// or in another.
-func TestAComponentThatOutlivesItsServer(t *testing.T) {
-	for name, stuck := range map[string]func(ctx context.Context, release <-chan struct{}){
-		"itself": func(_ context.Context, release <-chan struct{}) { <-release },
-		"a goroutine": func(ctx context.Context, release <-chan struct{}) {
-			supervise.Go(ctx, func() { <-release })
-			<-ctx.Done()
-		},
+// A server without a node gives Services the addresses of the other servers' nodes while
+// its controllers lead. A control plane alone gives none.
+func TestAddressesOfNodesElsewhere(t *testing.T) {
+	servers := []string{"name=a", "initial-advertise-peer-urls=https://127.0.0.1:1", "initial-cluster=a=https://127.0.0.1:1", "listen-client-urls=https://127.0.0.1:2"}
+	for what, c := range map[string]struct {
+		options Options
+		want    bool
+	}{
+		"a node":                {withNodes(t, 1), true},
+		"one of several":        {Options{DataDir: t.TempDir(), AdvertiseAddress: net.IPv4(127, 0, 0, 1), Etcd: &EtcdOptions{}, EtcdArgs: servers}, true},
+		"a control plane alone": {Options{DataDir: t.TempDir(), AdvertiseAddress: net.IPv4(127, 0, 0, 1), Etcd: &EtcdOptions{}}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				first, end := context.WithCancel(t.Context())
-				release, follows := make(chan struct{}), make(chan struct{})
-				s := &servers{}
-				s.set(&instance{life: first})
-				g := supervise.NewGroup(supervise.Options{})
-				ctx, cancel := context.WithCancel(t.Context())
-				g.Go(ctx, "scheduler", s.with(func(ctx context.Context, _ client.Provider) error {
-					if first.Err() == nil {
-						stuck(ctx, release)
-						return nil
-					}
-					close(follows)
-					<-ctx.Done()
-					return nil
-				}))
-				synctest.Wait()
-				end()
-				s.set(&instance{life: t.Context()})
-				select {
-				case <-follows:
-				case <-time.After(time.Minute):
-					t.Error("it never switches to the next server")
-				}
-				status, _ := g.Status()
-				if c := status.Components[0]; c.Restarts != 1 || c.LastError == "" {
-					t.Errorf("the failure is not reported: %+v", c)
-				}
-				close(release)
-				cancel()
-				g.Wait()
-			})
-		})
+		s, err := complete(c.options)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		p, err := configurePlane(s)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := p.manager.Options.ServiceLB.NodeAddresses; got != c.want {
+			t.Errorf("%s: addresses of nodes are given: %v, want %v", what, got, c.want)
+		}
 	}
 }
