@@ -22,7 +22,7 @@ func (n *Node) announceAddresses(ctx context.Context, provider client.Provider) 
 	events, shutdown := controller.NewRecorder(ctx, own.Kubernetes, v1.EventSource{Component: announcer, Host: name})
 	defer shutdown()
 	return l2announce.New(l2announce.Config{
-		Client: own, NodeName: name, Own: parseAddresses(n.kubelet.Config.NodeIPs), Events: events,
+		Client: own, NodeName: name, Own: parseAddresses(n.reachable()), Events: events,
 		Taken: slices.Concat(prefixes(n.settings.ClusterCIDR), prefixes(n.settings.ServiceCIDR)),
 	}).Run(ctx)
 }

@@ -39,7 +39,7 @@ func (n *Node) configureIngress() {
 		return
 	}
 	n.ingress = component.NewIngress()
-	n.ingress.NodeName, n.ingress.Addresses = n.kubelet.Config.NodeName, n.kubelet.Config.NodeIPs
+	n.ingress.NodeName, n.ingress.Addresses = n.kubelet.Config.NodeName, n.reachable()
 	n.ingress.HTTPPort, n.ingress.HTTPSPort = n.settings.Node.Ingress.ports()
 	n.proxy.Collectors = append(n.proxy.Collectors, n.ingress.Metrics)
 }

@@ -71,6 +71,19 @@ func answering(own, kubelets, announced []string, here []netip.Addr) []string {
 	return addresses
 }
 
+// reachable returns the node's addresses without those on the segment, which no other
+// machine reaches.
+func (n *Node) reachable() []string {
+	if !n.settings.several() {
+		return n.kubelet.Config.NodeIPs
+	}
+	inside := n.settings.segment().Addresses(n.settings.Node.Number)
+	return slices.DeleteFunc(slices.Clone(n.kubelet.Config.NodeIPs), func(text string) bool {
+		a, err := netip.ParseAddr(text)
+		return err == nil && slices.Contains(inside, a)
+	})
+}
+
 // machineAddresses returns the addresses of this machine, none if they cannot be listed.
 func machineAddresses() []netip.Addr {
 	list, err := net.InterfaceAddrs()

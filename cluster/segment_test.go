@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -89,6 +90,22 @@ func TestRoutesFollowNodes(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// TestAddressesForOtherMachines checks that the addresses of a node on the segment are
+// neither in the status of Ingresses nor what the node is announced by.
+func TestAddressesForOtherMachines(t *testing.T) {
+	for count, nodes := range map[int]string{1: "192.0.2.1", 2: "192.0.2.1 fd00:10:212::1"} {
+		o := withNodes(t, count)
+		o.AdvertiseAddress, o.ClusterCIDR = net.IPv4(192, 0, 2, 1), "10.244.0.0/16,fd00::/48"
+		n, err := NewNode(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own := strings.Join(n.kubelet.Config.NodeIPs, " "); own != nodes || !slices.Equal(n.reachable(), []string{"192.0.2.1"}) || !slices.Equal(n.ingress.Addresses, n.reachable()) {
+			t.Errorf("%d nodes: the first has %s; other machines reach it at %q, and Ingresses at %q", count, own, n.reachable(), n.ingress.Addresses)
+		}
+	}
 }
 
 // TestDNSOfBothFamilies checks that the DNS server of a node with addresses of both

@@ -13,7 +13,8 @@ import (
 
 // Ingress serves the Ingresses of a cluster on one node.
 type Ingress struct {
-	// NodeName and Addresses are those of the node.
+	// NodeName is that of the node, and Addresses are those by which other machines reach
+	// it.
 	NodeName  string
 	Addresses []string
 	// HTTPPort and HTTPSPort are the ports to serve on. They are open while there is an
