@@ -124,7 +124,7 @@ func (c *Controller) Run(ctx context.Context) error {
 				c.status.Add(controller.Key{Namespace: i.Namespace, Name: i.Name})
 			})},
 			{&c.classes, networkingv1.SchemeGroupVersion.WithResource("ingressclasses"), onChange(func(*networkingv1.IngressClass) { changed() })},
-			{&c.nodes, v1.SchemeGroupVersion.WithResource("nodes"), onChange(func(*v1.Node) {})},
+			{&c.nodes, v1.SchemeGroupVersion.WithResource("nodes"), client.Handler(func(*v1.Node) {}, c.nodeChanged, func(*v1.Node) { c.syncAll() })},
 		} {
 			informer := c.Client.WatchReduced(of.resource, "", fields.Everything(), reduce)
 			*of.into = informer.GetIndexer()
@@ -154,6 +154,21 @@ func (c *Controller) Run(ctx context.Context) error {
 // and its new state.
 func onChange[T any](f func(T)) cache.ResourceEventHandler {
 	return client.Handler(f, func(old, obj T) { f(old); f(obj) }, f)
+}
+
+// nodeChanged checks the addresses of all Ingresses if a node has others than before:
+// former ones may be those of an Ingress.
+func (c *Controller) nodeChanged(old, n *v1.Node) {
+	if !slices.Equal(old.Status.Addresses, n.Status.Addresses) {
+		c.syncAll()
+	}
+}
+
+// syncAll checks the addresses of all Ingresses.
+func (c *Controller) syncAll() {
+	for _, i := range allOf[*networkingv1.Ingress](c.ingresses) {
+		c.status.Add(controller.Key{Namespace: i.Namespace, Name: i.Name})
+	}
 }
 
 // objectOf returns an object of an indexer, or nil.

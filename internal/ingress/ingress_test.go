@@ -271,7 +271,8 @@ func TestTakenPort(t *testing.T) {
 	b.eventually(func() string { return b.status("web", "own") }, "192.0.2.1")
 }
 
-// The addresses of other nodes with an ingress controller stay in the status.
+// The addresses of other nodes with an ingress controller stay in the status until the
+// nodes have left.
 func TestAddressesOfOtherNodes(t *testing.T) {
 	node := func(name, address string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}}}
@@ -280,6 +281,10 @@ func TestAddressesOfOtherNodes(t *testing.T) {
 	i.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.0.2.9"}, {IP: "192.0.2.2"}, {Hostname: "former.example"}}
 	b := start(t, false, i, node("here", "192.0.2.1"), node("there", "192.0.2.2"))
 	b.eventually(func() string { return b.status("web", "own") }, "192.0.2.1 192.0.2.2")
+	if err := b.Fake.CoreV1().Nodes().Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(func() string { return b.status("web", "own") }, "192.0.2.1")
 }
 
 // A new Secret and a changed one are served.
