@@ -124,7 +124,7 @@ func (c *Controller) Run(ctx context.Context) error {
 				c.status.Add(controller.Key{Namespace: i.Namespace, Name: i.Name})
 			})},
 			{&c.classes, networkingv1.SchemeGroupVersion.WithResource("ingressclasses"), onChange(func(*networkingv1.IngressClass) { changed() })},
-			{&c.nodes, v1.SchemeGroupVersion.WithResource("nodes"), client.Handler(func(*v1.Node) {}, c.nodeChanged, func(*v1.Node) { c.syncAll() })},
+			{&c.nodes, v1.SchemeGroupVersion.WithResource("nodes"), client.Handler(c.nodeAdded, c.nodeChanged, func(*v1.Node) { c.syncAll() })},
 		} {
 			informer := c.Client.WatchReduced(of.resource, "", fields.Everything(), reduce)
 			*of.into = informer.GetIndexer()
@@ -154,6 +154,13 @@ func (c *Controller) Run(ctx context.Context) error {
 // and its new state.
 func onChange[T any](f func(T)) cache.ResourceEventHandler {
 	return client.Handler(f, func(old, obj T) { f(old); f(obj) }, f)
+}
+
+// nodeAdded checks the addresses of all Ingresses if a node is the own one.
+func (c *Controller) nodeAdded(n *v1.Node) {
+	if c.isOwn(n) {
+		c.syncAll()
+	}
 }
 
 // nodeChanged checks the addresses of all Ingresses if a node has others than before:

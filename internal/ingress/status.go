@@ -43,20 +43,27 @@ func (c *Controller) syncStatus(ctx context.Context, key controller.Key) error {
 }
 
 // addresses returns the addresses of an Ingress that has some: those of this node while
-// a port is open, and those that other nodes have given, which serve it as well.
+// a port is open and the node is there, and those that other nodes have given, which serve
+// it as well. Other servers take the addresses of a node that was deleted away.
 func (c *Controller) addresses(has []networkingv1.IngressLoadBalancerIngress) []networkingv1.IngressLoadBalancerIngress {
-	others := map[string]bool{}
+	others, isThere := map[string]bool{}, false
 	for _, n := range allOf[*v1.Node](c.nodes) {
+		isThere = isThere || c.isOwn(n)
 		for _, a := range n.Status.Addresses {
 			others[a.Address] = !slices.Contains(c.Addresses, a.Address)
 		}
 	}
 	want := slices.DeleteFunc(slices.Clone(has), func(p networkingv1.IngressLoadBalancerIngress) bool { return p.IP == "" || !others[p.IP] })
-	if c.ports.open() {
+	if isThere && c.ports.open() {
 		for _, a := range c.Addresses {
 			want = append(want, networkingv1.IngressLoadBalancerIngress{IP: a})
 		}
 	}
 	slices.SortFunc(want, func(a, b networkingv1.IngressLoadBalancerIngress) int { return cmp.Compare(a.IP, b.IP) })
 	return want
+}
+
+// isOwn reports whether a node is the one of this controller.
+func (c *Controller) isOwn(n *v1.Node) bool {
+	return slices.ContainsFunc(n.Status.Addresses, func(a v1.NodeAddress) bool { return slices.Contains(c.Addresses, a.Address) })
 }
