@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 
 	"github.com/coracle-io/coracle/internal/component"
@@ -31,6 +32,23 @@ func (i IngressOptions) check() error {
 // of others.
 func (o *settings) servesIngresses() bool {
 	return !o.Node.Ingress.Off && !o.further() && !o.joined()
+}
+
+// ingressPorts returns the ports at which the node serves Ingresses; none if it does not. A
+// port of the cluster itself, such as 443 of an API server, is not among them: pods reach it
+// whatever their policies say.
+func (o *settings) ingressPorts() []uint16 {
+	if !o.servesIngresses() {
+		return nil
+	}
+	var ports []uint16
+	http, https := o.Node.Ingress.ports()
+	for _, port := range []int{http, https} {
+		if !slices.Contains(o.Ports.all(), port) {
+			ports = append(ports, uint16(port))
+		}
+	}
+	return ports
 }
 
 // configureIngress gives the node an ingress controller, if it has one.

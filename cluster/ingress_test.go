@@ -1,20 +1,26 @@
 package cluster
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestWhichNodesServeIngresses(t *testing.T) {
 	for what, test := range map[string]struct {
 		node   NodeOptions
-		serves bool
+		secure int
+		ports  []uint16
 	}{
-		"the first":           {NodeOptions{Number: 1}, true},
-		"a further one":       {NodeOptions{Number: 2}, false},
-		"one that has joined": {NodeOptions{Number: 1, Joined: &JoinedNode{}}, false},
-		"if turned off":       {NodeOptions{Number: 1, Ingress: IngressOptions{Off: true}}, false},
+		"the first":           {NodeOptions{Number: 1}, 6443, []uint16{80, 443}},
+		"at other ports":      {NodeOptions{Number: 1, Ingress: IngressOptions{HTTPPort: 8080, HTTPSPort: 8443}}, 6443, []uint16{8080, 8443}},
+		"beside an API":       {NodeOptions{Number: 1}, 443, []uint16{80}},
+		"a further one":       {NodeOptions{Number: 2}, 6443, nil},
+		"one that has joined": {NodeOptions{Number: 1, Joined: &JoinedNode{}}, 6443, nil},
+		"if turned off":       {NodeOptions{Number: 1, Ingress: IngressOptions{Off: true}}, 6443, nil},
 	} {
-		o := &settings{Options: Options{Node: &test.node}}
-		if got := o.servesIngresses(); got != test.serves {
-			t.Errorf("%s: %v, want %v", what, got, test.serves)
+		o := &settings{Options: Options{Node: &test.node, Ports: Ports{Secure: test.secure}}}
+		if serves, ports := o.servesIngresses(), o.ingressPorts(); serves != (test.ports != nil) || !slices.Equal(ports, test.ports) {
+			t.Errorf("%s: %v at %v, want %v", what, serves, ports, test.ports)
 		}
 	}
 }

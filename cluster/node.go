@@ -212,12 +212,7 @@ func networkConfig(o *settings) podnet.Config {
 
 // newNetworkPolicy returns what enforces the network policies of the node.
 func newNetworkPolicy(o *settings) *component.NetworkPolicy {
-	var ports []uint16
-	if o.servesIngresses() {
-		http, https := o.Node.Ingress.ports()
-		ports = []uint16{uint16(http), uint16(https)}
-	}
-	return component.NewNetworkPolicy(o.NodeName, clusternames.PolicyTable(o.Node.NFTable), clusternames.Bridge(o.own()), ports)
+	return component.NewNetworkPolicy(o.NodeName, clusternames.PolicyTable(o.Node.NFTable), clusternames.Bridge(o.own()), o.ingressPorts())
 }
 
 // prefixes parses a comma-separated list of ranges and skips malformed ones.
