@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,7 +16,7 @@ const (
 	// nodes that were sent, with a message for each.
 	answerBytes  = 1 << 20
 	answerFactor = 4
-	// maxMessage bounds a message that goes into events and conditions.
+	// maxMessage bounds a message that goes into events, conditions and logs.
 	maxMessage = 256
 )
 
@@ -45,7 +46,9 @@ func (e *extender) call(ctx context.Context, verb string, arguments, answer any)
 		err = fmt.Errorf("the answer has more than %d bytes", limit)
 	}
 	if err == nil { // text after the answer is ignored, as upstream does
-		err = json.NewDecoder(bytes.NewReader(body)).Decode(answer)
+		if err = json.NewDecoder(bytes.NewReader(body)).Decode(answer); err != nil { // it may quote a number of any length
+			err = errors.New(cut(err.Error()))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("failed %v with extender at URL %v: %w", verb, url, err)

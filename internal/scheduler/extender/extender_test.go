@@ -123,6 +123,7 @@ func TestFilter(t *testing.T) {
 		{"names in any case", `{"nodenames": ["b", "b"], "failedNodes": {"a": "x", "c": "x"}}`, config.Extender{NodeCacheCapable: true}, "b a=Unschedulable(x) c=Unschedulable(x)"},
 		{"unresolvable is stronger", `{"NodeNames": ["b"], "FailedNodes": {"a": "x"}, "FailedAndUnresolvableNodes": {"a": "y"}}`, config.Extender{NodeCacheCapable: true}, "b a=UnschedulableAndUnresolvable(y)"},
 		{"nodes of one that was sent names", `{"Nodes": {"items": [{"metadata": {"name": "a"}}]}}`, config.Extender{NodeCacheCapable: true}, "a"},
+		{"a node with a quantity that takes hours to parse", `{"Nodes": {"items": [{"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "1e-900000000"}}}]}}`, config.Extender{}, "a"},
 		{"names of one that was sent nodes", `{"NodeNames": ["a"]}`, config.Extender{}, ""},
 		{"nothing", `{}`, config.Extender{}, ""},
 		{"failed nodes that nobody asked about", `{"NodeNames": ["a"], "FailedNodes": {"z": "x"}}`, config.Extender{NodeCacheCapable: true}, "a"},
@@ -226,6 +227,16 @@ func TestPrioritize(t *testing.T) {
 		if got := fmt.Sprint(scores); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
+	}
+}
+
+// An error about an answer does not quote all of it.
+func TestErrorsAboutAnswersAreShort(t *testing.T) {
+	s := serve(t, map[string]string{"/preempt": `{"NodeNameToMetaVictims": {"a": {"NumPDBViolations": ` + strings.Repeat("1", 100_000) + `}}}`})
+	snapshot := cluster(map[string]int32{"a1": 1, "b1": 1})
+	e := extendersOf(t, config.Extender{URLPrefix: s.URL, PreemptVerb: "preempt"})
+	if _, err := e.ProcessPreemption(t.Context(), newPod("p", 5), snapshot, candidates(snapshot)); err == nil || len(err.Error()) > 1000 {
+		t.Errorf("%.1000v, want a short error", err)
 	}
 }
 

@@ -52,13 +52,26 @@ func (e *Extenders) Filter(ctx context.Context, pod *framework.PodInfo, nodes []
 
 // filterResult is an answer with the names of the feasible nodes.
 type filterResult struct {
-	extenderv1.ExtenderFilterResult
+	filterAnswer
 	feasible map[string]bool
+}
+
+// filterAnswer is what counts of an extenderv1.ExtenderFilterResult. Of a node only the
+// name is decoded: its quantities may take hours to parse (see internal/amount).
+type filterAnswer struct {
+	Nodes *struct {
+		Items []struct {
+			Metadata struct{ Name string }
+		}
+	}
+	NodeNames                               *[]string
+	FailedNodes, FailedAndUnresolvableNodes extenderv1.FailedNodesMap
+	Error                                   string
 }
 
 func (e *extender) filter(ctx context.Context, pod *v1.Pod, nodes []*framework.NodeInfo) (*filterResult, error) {
 	result := &filterResult{feasible: make(map[string]bool, len(nodes))}
-	if err := e.call(ctx, e.FilterVerb, e.arguments(pod, nodes), &result.ExtenderFilterResult); err != nil {
+	if err := e.call(ctx, e.FilterVerb, e.arguments(pod, nodes), &result.filterAnswer); err != nil {
 		return nil, err
 	}
 	if result.Error != "" {
@@ -69,7 +82,7 @@ func (e *extender) filter(ctx context.Context, pod *v1.Pod, nodes []*framework.N
 		names = *result.NodeNames
 	} else if result.Nodes != nil {
 		for i := range result.Nodes.Items {
-			names = append(names, result.Nodes.Items[i].Name)
+			names = append(names, result.Nodes.Items[i].Metadata.Name)
 		}
 	}
 	asked := make(map[string]bool, len(nodes))
