@@ -63,10 +63,12 @@ func (s *Scheduler) decide(ctx context.Context, pod *queue.QueuedPodInfo) *attem
 
 // try is decide, but leaves it to the caller to end an attempt that failed. It
 // returns no attempt for a pod that wants no node. reserve, if set, takes
-// the preemption for the pod, to be executed later.
+// the preemption for the pod, to be executed later. The attempt for a pod whose resize is
+// deferred always fails: the pod stays on its node.
 func (s *Scheduler) try(ctx context.Context, pod *queue.QueuedPodInfo, reserve func(framework.PendingPreemption)) (a *attempt, result *framework.PostFilterResult, err error) {
 	p := s.profiles[pod.Pod.Spec.SchedulerName]
-	if p == nil || s.cache.HasPod(pod.Pod.UID) { // an update made before the binding under way came late
+	resizing := pod.IsResizing()
+	if p == nil || !resizing && s.cache.HasPod(pod.Pod.UID) { // an update made before the binding under way came late
 		s.queue.Done(pod.Pod.UID)
 		return nil, nil, nil
 	}
@@ -80,6 +82,10 @@ func (s *Scheduler) try(ctx context.Context, pod *queue.QueuedPodInfo, reserve f
 		if err != nil {
 			result = s.postFilter(ctx, a, snapshot, err, reserve)
 			return err
+		}
+		if resizing {
+			s.nominator.DeleteNominatedPod(pod.Pod.UID)
+			return a.park(ctx, node.Name)
 		}
 		if err := s.cache.Assume(pod.PodInfo, node.Name); err != nil {
 			return err
@@ -111,6 +117,16 @@ func (a *attempt) reserve(ctx context.Context, q *queue.Queue) error {
 		w.Reject("", "removed")
 	}
 	return nil
+}
+
+// park returns why a pod for whose resize there is room waits in the queue: the kubelet
+// has not resized it yet, and may resize another one instead.
+func (a *attempt) park(ctx context.Context, node string) error {
+	status := a.profile.RunPermitPlugins(ctx, a.state, a.pod.PodInfo, node)
+	if status.IsSuccess() || status.IsWait() {
+		return errors.New("no Permit plugin has the pod wait for its resize")
+	}
+	return rejection(status)
 }
 
 // isDelayed reports whether Permit still delays the pod.
@@ -229,15 +245,11 @@ func (s *Scheduler) fail(ctx context.Context, a *attempt, err error, result *fra
 		s.queue.Done(pod.UID)
 		return
 	}
-	if a.node == "" && s.nominator.NominatedNode(pod.UID) != a.nominated { // PostFilter chose another node
-		s.nominationEnded(a.nominated, pod)
-	}
-	switch {
-	case result != nil && result.KeepsNomination:
-	case result != nil && (result.NominatedNodeName != "" || s.writer.withdraws(pod)):
-		s.nominate(a.pod.PodInfo, result.NominatedNodeName)
-	case a.node != "" && !s.writer.withdraws(pod):
-		s.nominate(a.pod.PodInfo, s.statuses.nominated(pod))
+	resizing := a.pod.IsResizing()
+	if resizing {
+		s.endPreemption(a, result)
+	} else {
+		s.renominate(a, result)
 	}
 	var unfit *framework.FitError
 	if errors.As(err, &unfit) {
@@ -262,9 +274,38 @@ func (s *Scheduler) fail(ctx context.Context, a *attempt, err error, result *fra
 		return // the pod is gone, or another scheduler has bound it
 	}
 	message := err.Error() // counts the reasons of all nodes
+	if resizing {
+		// Its status says already that the resize is deferred.
+		klog.FromContext(ctx).V(3).Info("Pod waits for its resize", "pod", klog.KObj(pod), "reason", message)
+		return
+	}
 	klog.FromContext(ctx).V(3).Info("Pod was not scheduled", "pod", klog.KObj(pod), "reason", message)
 	s.recorders[a.profile.Name].Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", truncateMessage(message))
 	s.writer.report(ctx, pod, failedCondition(pod, unfit != nil, message))
+}
+
+// renominate brings the nomination of a pod in line with the result of PostFilter.
+func (s *Scheduler) renominate(a *attempt, result *framework.PostFilterResult) {
+	pod := a.pod.Pod
+	if a.node == "" && s.nominator.NominatedNode(pod.UID) != a.nominated { // PostFilter chose another node
+		s.nominationEnded(a.nominated, pod)
+	}
+	switch {
+	case result != nil && result.KeepsNomination:
+	case result != nil && (result.NominatedNodeName != "" || s.writer.withdraws(pod)):
+		s.nominate(a.pod.PodInfo, result.NominatedNodeName)
+	case a.node != "" && !s.writer.withdraws(pod):
+		s.nominate(a.pod.PodInfo, s.statuses.nominated(pod))
+	}
+}
+
+// endPreemption is renominate for a pod that runs on its node: a nomination means that a
+// preemption for it is under way.
+func (s *Scheduler) endPreemption(a *attempt, result *framework.PostFilterResult) {
+	uid := a.pod.Pod.UID
+	if result != nil && !result.KeepsNomination && result.NominatedNodeName == "" || !s.queue.Expects(uid) {
+		s.nominator.DeleteNominatedPod(uid)
+	}
 }
 
 // nominate reserves room on a node for a pod in flight; "" ends that.

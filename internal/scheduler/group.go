@@ -60,7 +60,7 @@ func (s *Scheduler) scheduleGroup(ctx context.Context, first *queue.QueuedPodInf
 			return true
 		})
 		for _, pod := range members { // that stay in the queue until their victims are gone
-			if s.nominator.NominatedNode(pod.UID) != "" && !s.queue.Expects(pod.UID) {
+			if pod.Spec.NodeName == "" && s.nominator.NominatedNode(pod.UID) != "" && !s.queue.Expects(pod.UID) {
 				g.making++
 			}
 		}

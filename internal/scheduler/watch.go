@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -281,8 +282,36 @@ func (s *Scheduler) assignedHandler() cache.ResourceEventHandler {
 	return client.Handler(s.addAssigned, s.updateAssigned, s.deleteAssigned)
 }
 
+// setResizing takes a pod on a node into the queue while the kubelet defers its resize,
+// so that room is made for it, and removes it once that has ended.
+func (s *Scheduler) setResizing(old, pod *v1.Pod) {
+	switch {
+	case s.isResizing(pod):
+		s.queue.Add(pod)
+	case old != nil && s.isResizing(old):
+		s.forgetResize(pod)
+	}
+}
+
+// isResizing reports whether room is to be made for the resize of a pod on a node.
+func (s *Scheduler) isResizing(pod *v1.Pod) bool {
+	p := s.profiles[pod.Spec.SchedulerName]
+	return p != nil && p.HandlesDeferredResizes() && pod.DeletionTimestamp == nil && !podquery.IsFinished(pod) && resourcehelper.IsPodResizeDeferred(pod)
+}
+
+// forgetResize ends the attempts to make room for a pod on a node, if there are any.
+func (s *Scheduler) forgetResize(pod *v1.Pod) {
+	if p := s.profiles[pod.Spec.SchedulerName]; p == nil || !p.HandlesDeferredResizes() {
+		return
+	}
+	s.queue.Delete(pod.UID)
+	s.nominator.DeleteNominatedPod(pod.UID)
+	s.statuses.forget(pod.UID)
+}
+
 func (s *Scheduler) addAssigned(pod *v1.Pod) {
 	s.setAssigned(pod)
+	s.setResizing(nil, pod)
 	if podquery.IsFinished(pod) { // it may have been assumed, or seen on its node by nobody
 		s.event(framework.AssignedPod, framework.Delete, pod, nil)
 		return
@@ -297,6 +326,7 @@ func (s *Scheduler) updateAssigned(old, pod *v1.Pod) {
 		return
 	}
 	s.setAssigned(pod)
+	s.setResizing(old, pod)
 	if podquery.IsFinished(pod) && !podquery.IsFinished(old) {
 		s.event(framework.AssignedPod, framework.Delete, old, nil)
 		return
@@ -308,6 +338,7 @@ func (s *Scheduler) updateAssigned(old, pod *v1.Pod) {
 
 func (s *Scheduler) deleteAssigned(pod *v1.Pod) {
 	s.cache.DeletePod(pod.UID)
+	s.forgetResize(pod)
 	s.groups.Delete(pod)
 	s.event(framework.AssignedPod, framework.Delete, pod, nil)
 }

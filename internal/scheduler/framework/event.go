@@ -47,9 +47,12 @@ const (
 	UpdateNodeCondition
 	UpdateNodeAnnotation
 	UpdateNodeDeclaredFeature
+	UpdateNodePreemptionPolicy
 	UpdatePodLabel
-	// UpdatePodScaleDown is a pod whose requests became smaller.
+	// UpdatePodScaleDown is a pod one of whose requests became smaller,
+	// UpdatePodScaleUp one of whose requests became larger.
 	UpdatePodScaleDown
+	UpdatePodScaleUp
 	UpdatePodToleration
 	UpdatePodSchedulingGatesEliminated
 	UpdatePodGeneratedResourceClaim
@@ -58,8 +61,8 @@ const (
 
 	// Update is any update.
 	Update = UpdateNodeAllocatable | UpdateNodeLabel | UpdateNodeTaint | UpdateNodeCondition | UpdateNodeAnnotation |
-		UpdateNodeDeclaredFeature | UpdatePodLabel | UpdatePodScaleDown | UpdatePodToleration |
-		UpdatePodSchedulingGatesEliminated | UpdatePodGeneratedResourceClaim | updateOther
+		UpdateNodeDeclaredFeature | UpdateNodePreemptionPolicy | UpdatePodLabel | UpdatePodScaleDown | UpdatePodScaleUp |
+		UpdatePodToleration | UpdatePodSchedulingGatesEliminated | UpdatePodGeneratedResourceClaim | updateOther
 	// All is everything that can happen.
 	All = Add | Delete | Update
 )
@@ -77,8 +80,8 @@ func (a ActionType) String() string {
 	}
 	var names []string
 	for i, name := range [...]string{"Add", "Delete", "UpdateNodeAllocatable", "UpdateNodeLabel", "UpdateNodeTaint",
-		"UpdateNodeCondition", "UpdateNodeAnnotation", "UpdateNodeDeclaredFeature", "UpdatePodLabel", "UpdatePodScaleDown",
-		"UpdatePodToleration", "UpdatePodSchedulingGatesEliminated", "UpdatePodGeneratedResourceClaim"} {
+		"UpdateNodeCondition", "UpdateNodeAnnotation", "UpdateNodeDeclaredFeature", "UpdateNodePreemptionPolicy", "UpdatePodLabel",
+		"UpdatePodScaleDown", "UpdatePodScaleUp", "UpdatePodToleration", "UpdatePodSchedulingGatesEliminated", "UpdatePodGeneratedResourceClaim"} {
 		if a&(1<<i) != 0 {
 			names = append(names, name)
 		}

@@ -91,6 +91,24 @@ type Plugin interface {
 	Name() string
 }
 
+// DeferredResizePlugin takes part in the attempts for pods whose resize the kubelet has
+// deferred (KEP-5836): room is made for them on the node where they run. Plugins that
+// judge where a new pod may go are not asked about them.
+type DeferredResizePlugin interface {
+	Plugin
+	// HandlesDeferredResizes marks the plugin.
+	HandlesDeferredResizes()
+}
+
+// Handles reports whether a plugin takes part in the attempts for a pod.
+func Handles(plugin Plugin, pod *PodInfo) bool {
+	if !pod.IsResizing() {
+		return true
+	}
+	_, handles := plugin.(DeferredResizePlugin)
+	return handles
+}
+
 // PreEnqueuePlugin may keep a pod out of the active queue. A pod that it
 // rejects is gated until an event that the plugin registered comes.
 type PreEnqueuePlugin interface {
@@ -265,7 +283,7 @@ type EnqueueExtensions interface {
 
 // SignPlugin tells which pods its Filter and Score treat alike. Results are
 // shared between pods of equal signatures while a node and its pods stay the
-// same. So
+// same; those for pods whose resize is deferred are not. So
 //   - Filter and Score must depend only on what SignPod returns and the NodeInfo;
 //   - whether PreFilter and PreScore skip must depend only on what SignPod returns.
 //

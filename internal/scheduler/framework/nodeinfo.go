@@ -171,6 +171,22 @@ func (n *NodeInfo) RemovePod(uid types.UID) bool {
 	return true
 }
 
+// Without returns the pod of a UID and what the node has and gives to the other pods. If
+// the pod is not there, that is nil and the node itself.
+func (n *NodeInfo) Without(uid types.UID) (rest *NodeInfo, pod *PodInfo) {
+	i := slices.IndexFunc(n.Pods, func(p *PodInfo) bool { return p.Pod.UID == uid })
+	if i < 0 {
+		return n, nil
+	}
+	rest = &NodeInfo{Node: n.Node, Name: n.Name, Allocatable: n.Allocatable}
+	for j, p := range n.Pods {
+		if j != i {
+			rest.request(p)
+		}
+	}
+	return rest, n.Pods[i]
+}
+
 // ReplacePod puts a newer version of a pod in the place of an older one that
 // counts the same.
 func (n *NodeInfo) ReplacePod(p *PodInfo) {

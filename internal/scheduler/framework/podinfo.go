@@ -83,6 +83,12 @@ func (t *AffinityTerm) MayMatch(pod *v1.Pod) bool {
 	return (t.nsSelector != nil || t.namespaces[pod.Namespace]) && t.selector.Matches(labels.Set(pod.Labels))
 }
 
+// IsResizing reports whether the pod runs, and waits for room for a resize that the
+// kubelet has deferred.
+func (p *PodInfo) IsResizing() bool {
+	return p.Pod.Spec.NodeName != "" && resourcehelper.IsPodResizeDeferred(p.Pod)
+}
+
 // Update returns the PodInfo of a newer version of the same pod. It does not
 // compute fields again that cannot have changed.
 func (p *PodInfo) Update(pod *v1.Pod) *PodInfo {

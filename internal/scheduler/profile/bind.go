@@ -48,6 +48,9 @@ func (p *Profile) RunPermitPlugins(ctx context.Context, state *framework.CycleSt
 	waits := map[string]time.Duration{}
 	c, _ := p.cycles.Get(state)
 	for _, plugin := range p.points.permit {
+		if !framework.Handles(plugin, pod) {
+			continue
+		}
 		began := c.began()
 		s, timeout := plugin.Permit(ctx, state, pod, node)
 		p.samples.ran("Permit", plugin, s, began)
@@ -68,7 +71,7 @@ func (p *Profile) RunPermitPlugins(ctx context.Context, state *framework.CycleSt
 // DecidesTogether returns the plugin that wants the pod's group decided together,
 // or nil.
 func (p *Profile) DecidesTogether(pod *framework.PodInfo) framework.PodGroupPlugin {
-	if pod.Pod.Spec.SchedulingGroup == nil {
+	if pod.Pod.Spec.SchedulingGroup == nil || pod.IsResizing() {
 		return nil
 	}
 	for _, plugin := range p.points.permit {

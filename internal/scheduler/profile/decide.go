@@ -57,6 +57,9 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 	var names map[string]bool
 	var rejected *framework.Status
 	for i, plugin := range p.points.preFilter {
+		if !framework.Handles(plugin, pod) {
+			continue
+		}
 		began := c.began()
 		r, s := plugin.PreFilter(ctx, state, pod, snapshot)
 		p.samples.ran("PreFilter", plugin, s, began)
@@ -96,10 +99,10 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 	}
 	// Results of a few nodes are not worth a table of all.
 	few := names != nil && len(names) < snapshot.NumSlots()/16
-	if p.sharing != nil && !p.checkAll && rejected == nil && !few && !c.logged {
+	if p.sharing != nil && !p.checkAll && rejected == nil && !few && !c.logged && !pod.IsResizing() {
 		c.shared = p.sharing.of(pod, snapshot)
 	}
-	p.prepareFilters(c, skipped)
+	p.prepareFilters(c, pod, skipped)
 	if rejected != nil {
 		return nil, rejected
 	}
@@ -111,9 +114,9 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 }
 
 // prepareFilters fills the filters of a cycle.
-func (p *Profile) prepareFilters(c *cycle, skipped []string) {
+func (p *Profile) prepareFilters(c *cycle, pod *framework.PodInfo, skipped []string) {
 	for i, f := range p.points.filter {
-		if slices.Contains(skipped, f.Name()) {
+		if slices.Contains(skipped, f.Name()) || !framework.Handles(f, pod) {
 			continue
 		}
 		one := filter{FilterPlugin: f, position: i, signed: c.shared != nil && c.shared.signs(p.sharing.filters[i])}

@@ -15,6 +15,9 @@ func (p *Profile) RunPostFilterPlugins(ctx context.Context, state *framework.Cyc
 	defer func() { p.took("PostFilter", status, began) }()
 	asked := p.askPostFilters(state)
 	for _, plugin := range p.points.postFilter {
+		if !framework.Handles(plugin, pod) {
+			continue
+		}
 		began := asked.began()
 		r, s := plugin.PostFilter(ctx, state, pod, snapshot, nodes)
 		p.samples.ran("PostFilter", plugin, s, began)

@@ -267,6 +267,16 @@ func (p *Profile) EventFilters() []framework.EventFilterPlugin {
 	return filters
 }
 
+// HandlesDeferredResizes reports whether a Permit plugin keeps pods in the queue whose
+// resize the kubelet has deferred. Otherwise they must not come there: nothing would
+// keep them from being bound again.
+func (p *Profile) HandlesDeferredResizes() bool {
+	return slices.ContainsFunc(p.points.permit, func(plugin framework.PermitPlugin) bool {
+		_, handles := plugin.(framework.DeferredResizePlugin)
+		return handles
+	})
+}
+
 // HasPostFilterPlugins reports whether any plugin makes room for pods.
 func (p *Profile) HasPostFilterPlugins() bool { return len(p.points.postFilter) > 0 }
 

@@ -26,9 +26,7 @@ func PodEvents(resource framework.EventResource, old, pod *v1.Pod) []framework.C
 	if !equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) {
 		action |= framework.UpdatePodGeneratedResourceClaim
 	}
-	if smaller(old, pod) {
-		action |= framework.UpdatePodScaleDown
-	}
+	action |= scaled(old, pod)
 	if (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) || // beside whatever else a list shows at once
 		action == 0 && (old.Generation != pod.Generation || !maps.Equal(old.Annotations, pod.Annotations)) {
 		action |= framework.UpdateOther
@@ -39,15 +37,27 @@ func PodEvents(resource framework.EventResource, old, pod *v1.Pod) []framework.C
 	return []framework.ClusterEvent{{Resource: resource, Action: action}}
 }
 
-// smaller reports whether a pod requests less of anything than before.
-func smaller(old, pod *v1.Pod) bool {
+// scaled returns the actions of a pod that requests less of something than before, or
+// more.
+func scaled(old, pod *v1.Pod) (action framework.ActionType) {
 	if framework.SameRequests(old, pod) {
-		return false
+		return 0
 	}
 	before, now := framework.NewPodInfo(old).Requests, framework.NewPodInfo(pod).Requests
-	less := now.CPU < before.CPU || now.Memory < before.Memory || now.EphemeralStorage < before.EphemeralStorage
-	for name, amount := range before.Scalar {
-		less = less || now.Scalar[name] < amount
+	if isLess(&now, &before) {
+		action |= framework.UpdatePodScaleDown
+	}
+	if isLess(&before, &now) {
+		action |= framework.UpdatePodScaleUp
+	}
+	return action
+}
+
+// isLess reports whether a has less than b of any resource.
+func isLess(a, b *framework.Resources) bool {
+	less := a.CPU < b.CPU || a.Memory < b.Memory || a.EphemeralStorage < b.EphemeralStorage
+	for name, amount := range b.Scalar {
+		less = less || a.Scalar[name] < amount
 	}
 	return less
 }
@@ -72,6 +82,9 @@ func NodeEvents(old, node *v1.Node) []framework.ClusterEvent {
 	}
 	if !equality.Semantic.DeepEqual(old.Status.DeclaredFeatures, node.Status.DeclaredFeatures) {
 		action |= framework.UpdateNodeDeclaredFeature
+	}
+	if !equality.Semantic.DeepEqual(old.Spec.PodPreemptionPolicy, node.Spec.PodPreemptionPolicy) {
+		action |= framework.UpdateNodePreemptionPolicy
 	}
 	if action == 0 {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
-// A pod that needs less after a resize is an event, wherever its status says it.
-func TestScaleDownEvents(t *testing.T) {
+// A pod that needs less or more after a resize is an event, wherever its status says it.
+func TestScaleEvents(t *testing.T) {
 	cpu := func(n string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(n)} }
 	requests := func(n string) *v1.ResourceRequirements { return &v1.ResourceRequirements{Requests: cpu(n)} }
 	status := func(n string) []v1.ContainerStatus {
@@ -21,9 +21,9 @@ func TestScaleDownEvents(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		old, change func(p *v1.Pod)
-		want        bool
+		want        framework.ActionType
 	}{
-		{"container", func(p *v1.Pod) { p.Status.ContainerStatuses = status("4") }, func(p *v1.Pod) { p.Status.ContainerStatuses = status("1") }, true},
+		{"container", func(p *v1.Pod) { p.Status.ContainerStatuses = status("4") }, func(p *v1.Pod) { p.Status.ContainerStatuses = status("1") }, framework.UpdatePodScaleDown},
 		{
 			"sidecar",
 			func(p *v1.Pod) {
@@ -31,7 +31,7 @@ func TestScaleDownEvents(t *testing.T) {
 				p.Spec.InitContainers[0].RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 				p.Status.InitContainerStatuses = status("4")
 			},
-			func(p *v1.Pod) { p.Status.InitContainerStatuses = status("1") }, true,
+			func(p *v1.Pod) { p.Status.InitContainerStatuses = status("1") }, framework.UpdatePodScaleDown,
 		},
 		{
 			"infeasible",
@@ -41,7 +41,7 @@ func TestScaleDownEvents(t *testing.T) {
 			},
 			func(p *v1.Pod) {
 				p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Reason: v1.PodReasonInfeasible}}
-			}, true,
+			}, framework.UpdatePodScaleDown,
 		},
 		{
 			"resources of the pod",
@@ -49,7 +49,7 @@ func TestScaleDownEvents(t *testing.T) {
 				p.Spec.Resources = requests("1")
 				p.Status.Resources, p.Status.AllocatedResources = requests("4"), cpu("1")
 			},
-			func(p *v1.Pod) { p.Status.Resources = requests("1") }, true,
+			func(p *v1.Pod) { p.Status.Resources = requests("1") }, framework.UpdatePodScaleDown,
 		},
 		{
 			"allocated resources of the pod",
@@ -57,22 +57,22 @@ func TestScaleDownEvents(t *testing.T) {
 				p.Spec.Resources = requests("1")
 				p.Status.Resources, p.Status.AllocatedResources = requests("1"), cpu("4")
 			},
-			func(p *v1.Pod) { p.Status.AllocatedResources = cpu("1") }, true,
+			func(p *v1.Pod) { p.Status.AllocatedResources = cpu("1") }, framework.UpdatePodScaleDown,
 		},
-		{"more", func(p *v1.Pod) { p.Status.ContainerStatuses = status("1") }, func(p *v1.Pod) { p.Status.ContainerStatuses = status("4") }, false},
-		{"nothing", func(*v1.Pod) {}, func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }, false},
+		{"more", func(p *v1.Pod) { p.Status.ContainerStatuses = status("1") }, func(p *v1.Pod) { p.Status.ContainerStatuses = status("4") }, framework.UpdatePodScaleUp},
+		{"nothing", func(*v1.Pod) {}, func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			old := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: *requests("1")}}}}
 			test.old(old)
 			pod := old.DeepCopy()
 			test.change(pod)
-			got := false
+			var got framework.ActionType
 			for _, e := range PodEvents(framework.AssignedPod, old, pod) {
-				got = got || e.Action&framework.UpdatePodScaleDown != 0
+				got |= e.Action
 			}
 			if got != test.want {
-				t.Errorf("event: %t, want %t", got, test.want)
+				t.Errorf("event: %v, want %v", got, test.want)
 			}
 			if now, want := framework.NewPodInfo(old).Update(pod).Requests.CPU, framework.NewPodInfo(pod).Requests.CPU; now != want {
 				t.Errorf("the cache counts %d, want %d", now, want)

@@ -54,14 +54,14 @@ func (q *Queue) depart(it *QueuedPodInfo) {
 
 // PopMembers returns a popped pod with the others of its group that wait, which
 // are in flight then like it, by priority and the time when each was first
-// added. Pods that PreEnqueue keeps back stay.
+// added. Pods that PreEnqueue keeps back stay, and those that wait for a resize.
 func (q *Queue) PopMembers(popped *QueuedPodInfo, members []*v1.Pod) []*QueuedPodInfo {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all, now := []*QueuedPodInfo{popped}, q.options.Clock.Now()
 	for _, pod := range members {
 		it := q.pods[pod.UID]
-		if it == nil || it.place == gated {
+		if it == nil || it.place == gated || it.IsResizing() {
 			continue
 		}
 		if it.place != active {

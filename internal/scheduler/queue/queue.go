@@ -424,6 +424,9 @@ func (q *Queue) activate(it *QueuedPodInfo, event string, now time.Time) {
 func (q *Queue) preEnqueue(it *QueuedPodInfo) (plugin string) {
 	profile, code, began := it.Pod.Spec.SchedulerName, framework.Success, time.Now()
 	for _, p := range q.options.Profiles[profile].PreEnqueue {
+		if !framework.Handles(p, it.PodInfo) {
+			continue
+		}
 		if s := p.PreEnqueue(context.Background(), it.PodInfo); !s.IsSuccess() {
 			plugin, code = p.Name(), s.Code()
 			break

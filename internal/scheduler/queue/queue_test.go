@@ -400,6 +400,28 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
+// A pod that waits for its resize is not decided with its group, and no PreEnqueue
+// plugin keeps it back that judges new pods.
+func TestAResizeIsNoMemberOfItsGroup(t *testing.T) {
+	q, gates := newTestQueue(new(int))
+	resizing := pod("resizing", 1)
+	resizing.Spec.NodeName, resizing.Spec.SchedulingGates = "a", []v1.PodSchedulingGate{{Name: "gate"}}
+	resizing.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred}}
+	first, second := pod("first", 3), pod("second", 2)
+	for _, p := range []*v1.Pod{first, second, resizing} {
+		q.Add(p)
+	}
+	if gates.calls != 2 {
+		t.Errorf("PreEnqueue was asked %d times, want 2", gates.calls)
+	}
+	if all := q.PopMembers(pop(t, q), []*v1.Pod{first, second, resizing}); len(all) != 2 || all[1].Pod.Name != "second" {
+		t.Errorf("%d members, want two", len(all))
+	}
+	if it := pop(t, q); it.Pod.Name != "resizing" {
+		t.Errorf("popped %s, want the pod that waits for its resize", it.Pod.Name)
+	}
+}
+
 func TestPopEndsWithItsContext(t *testing.T) {
 	q, _ := newTestQueue(new(int))
 	q.Add(pod("a", 1))

@@ -2,6 +2,8 @@
 package all
 
 import (
+	"slices"
+
 	kubescheduler "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/coracle-io/coracle/internal/feature"
@@ -9,6 +11,7 @@ import (
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/defaultbinder"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/defaultpreemption"
+	"github.com/coracle-io/coracle/internal/scheduler/plugin/deferredpodscheduling"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/dynamicresources"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/gangscheduling"
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/imagelocality"
@@ -42,6 +45,7 @@ func Registry() framework.Registry {
 		framework.Simple(nodename.Plugin{}),
 		nodedeclaredfeatures.Factory(),
 		gangscheduling.Factory(),
+		deferredpodscheduling.Factory(),
 		tainttoleration.Factory(),
 		nodeaffinity.Factory(),
 		nodeports.Factory(),
@@ -95,6 +99,10 @@ func Default(features *feature.Set) []config.Plugin {
 	}
 	if features.Enabled(feature.GenericWorkload) {
 		plugins = append(plugins, config.Plugin{Name: gangscheduling.Name})
+	}
+	if features.Enabled(feature.InPlacePodVerticalScalingSchedulerPreemption) {
+		// Before NodeResourcesFit: a pod that a node's policy rejects waits for a change of that.
+		plugins = slices.Insert(plugins, 0, config.Plugin{Name: deferredpodscheduling.Name})
 	}
 	return plugins
 }

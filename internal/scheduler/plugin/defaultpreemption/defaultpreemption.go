@@ -13,6 +13,7 @@
 package defaultpreemption
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -93,13 +94,21 @@ type room struct {
 // Name implements framework.Plugin.
 func (*plugin) Name() string { return Name }
 
+// HandlesDeferredResizes implements framework.DeferredResizePlugin. The nomination of a
+// pod that runs on its node says only that a preemption for it is under way: it has no
+// effect on filters, and is not written.
+func (*plugin) HandlesDeferredResizes() {}
+
 // EventsToRegister implements framework.EnqueueExtensions: a pod that is gated
 // while its victims are evicted is activated when they are gone. Deletions of
 // other pods do not move it until then.
 func (p *plugin) EventsToRegister(context.Context) ([]framework.ClusterEventWithHint, error) {
 	return []framework.ClusterEventWithHint{{
 		Event: framework.ClusterEvent{Resource: framework.AssignedPod, Action: framework.Delete},
-		Hint: func(pod *framework.PodInfo, _, _ any) framework.QueueingHint {
+		Hint: func(pod *framework.PodInfo, old, _ any) framework.QueueingHint {
+			if gone, ok := old.(*v1.Pod); ok && pod.Pod.Spec.NodeName != "" && gone.Spec.NodeName != "" && gone.Spec.NodeName != pod.Pod.Spec.NodeName {
+				return framework.QueueSkip
+			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return framework.QueueIf(p.preempting[pod.Pod.UID] == nil)
@@ -221,10 +230,7 @@ func (p *plugin) choose(ctx context.Context, state *framework.CycleState, pod *f
 	rejected := func(reason string) *framework.Status {
 		return framework.NewStatus(framework.Unschedulable, Name, "preemption: "+reason)
 	}
-	nominated := p.handle.Nominator.NominatedNode(pod.Pod.UID)
-	if nominated == "" {
-		nominated = pod.Pod.Status.NominatedNodeName
-	}
+	nominated := cmp.Or(p.handle.Nominator.NominatedNode(pod.Pod.UID), pod.Pod.Spec.NodeName, pod.Pod.Status.NominatedNodeName)
 	if policy := pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return nil, &framework.PostFilterResult{}, rejected("not eligible due to preemptionPolicy=Never.")
 	}

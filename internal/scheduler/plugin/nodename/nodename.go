@@ -18,10 +18,17 @@ type Plugin struct{}
 // Name implements framework.Plugin.
 func (Plugin) Name() string { return Name }
 
-// PreFilter implements framework.PreFilterPlugin: it skips pods that name no node.
+// HandlesDeferredResizes implements framework.DeferredResizePlugin.
+func (Plugin) HandlesDeferredResizes() {}
+
+// PreFilter implements framework.PreFilterPlugin: it skips pods that name no node, and
+// leaves one node for a pod that runs there.
 func (Plugin) PreFilter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, _ *framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
-	if pod.Pod.Spec.NodeName == "" {
+	switch {
+	case pod.Pod.Spec.NodeName == "":
 		return nil, framework.NewStatus(framework.Skip, Name)
+	case pod.IsResizing():
+		return &framework.PreFilterResult{NodeNames: map[string]bool{pod.Pod.Spec.NodeName: true}}, nil
 	}
 	return nil, nil
 }

@@ -10,6 +10,16 @@ import (
 	"github.com/coracle-io/coracle/internal/scheduler/plugin/plugintest"
 )
 
+// Only its own node is looked at for a pod whose resize is deferred.
+func TestDeferredResize(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{NodeName: "a"}}
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred}}
+	result, status := Plugin{}.PreFilter(t.Context(), nil, framework.NewPodInfo(pod), nil)
+	if !status.IsSuccess() || result == nil || len(result.NodeNames) != 1 || !result.NodeNames["a"] {
+		t.Errorf("%v, %v", result, status)
+	}
+}
+
 func TestNodeName(t *testing.T) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	for _, test := range []struct {

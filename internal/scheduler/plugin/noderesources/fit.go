@@ -55,8 +55,18 @@ func newFit(ctx context.Context, a *kubescheduler.NodeResourcesFitArgs, h *frame
 // Name implements framework.Plugin.
 func (*fit) Name() string { return FitName }
 
-// Filter implements framework.FilterPlugin: everything that does not fit is named.
+// HandlesDeferredResizes implements framework.DeferredResizePlugin.
+func (*fit) HandlesDeferredResizes() {}
+
+// Filter implements framework.FilterPlugin: everything that does not fit is named. A pod
+// that is on the node already, and has been resized, must fit beside the others. The
+// snapshot knows its newest requests.
 func (f *fit) Filter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	if pod.Pod.Spec.NodeName == n.Name {
+		if rest, on := n.Without(pod.Pod.UID); on != nil {
+			n, pod = rest, on
+		}
+	}
 	want := &pod.Requests
 	if len(want.Scalar) == 0 && n.Requested.Pods+1 <= n.Allocatable.Pods && fits(want.CPU, n.Allocatable.CPU, n.Requested.CPU) &&
 		fits(want.Memory, n.Allocatable.Memory, n.Requested.Memory) &&
@@ -147,6 +157,9 @@ func (f *fit) EventsToRegister(context.Context) ([]framework.ClusterEventWithHin
 			return framework.QueueIf(class == nil || extendedresource.Gains(pod, old, class))
 		}),
 		framework.On(framework.Node, framework.Add|framework.UpdateNodeAllocatable, func(pod *framework.PodInfo, old, node *v1.Node) framework.QueueingHint {
+			if on := pod.Pod.Spec.NodeName; on != "" && on != node.Name {
+				return framework.QueueSkip
+			}
 			if inGroup(pod) {
 				return framework.Queue
 			}
@@ -166,7 +179,7 @@ func (f *fit) EventsToRegister(context.Context) ([]framework.ClusterEventWithHin
 
 // indexKey is all that the hints read of a pod.
 func indexKey(pod *framework.PodInfo) string {
-	return fmt.Sprintf("%d %t %t %s", pod.Priority, neverPreempts(pod), inGroup(pod), pod.RequestsSignature())
+	return fmt.Sprintf("%d %t %t %s %s", pod.Priority, neverPreempts(pod), inGroup(pod), pod.Pod.Spec.NodeName, pod.RequestsSignature())
 }
 
 func inGroup(pod *framework.PodInfo) bool {
@@ -182,8 +195,12 @@ func neverPreempts(pod *framework.PodInfo) bool {
 // mayFit reports whether a pod may have room after one on a node has left or
 // shrunk: on that node, or anywhere if it may preempt pods, since the other may
 // have kept it from that in other ways, or if another pod of its group may take
-// the room. node is "" for a pod that was only assumed on a node.
+// the room. node is "" for a pod that was only assumed on a node. A pod that runs and
+// has been resized needs room on its own node.
 func (f *fit) mayFit(pod *framework.PodInfo, node string) bool {
+	if on := pod.Pod.Spec.NodeName; on != "" && node != "" {
+		return on == node
+	}
 	if f.bound == nil || node == "" || inGroup(pod) || !neverPreempts(pod) && f.bound.HasBelow(pod.Priority) {
 		return true
 	}

@@ -105,6 +105,68 @@ func TestFit(t *testing.T) {
 	}
 }
 
+// resizing returns a pod on the node, or on another one, whose resize the kubelet has
+// deferred.
+func resizing(node, requests string) *framework.PodInfo {
+	p := podOf("p", requests).Pod
+	p.Spec.NodeName = node
+	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred}}
+	return framework.NewPodInfo(p)
+}
+
+// A pod on the node counts once, with what the snapshot knows of it.
+func TestFitOfResizes(t *testing.T) {
+	for _, test := range []struct {
+		name, known string // requests of the pod in the snapshot; "-" is not there
+		running     []string
+		code        framework.Code
+		reasons     string
+	}{
+		{name: "alone", known: "cpu=2"},
+		{name: "beside another", known: "cpu=1500m", running: []string{"cpu=500m"}},
+		{name: "another has the room", known: "cpu=2 memory=1Gi", running: []string{"cpu=500m memory=1Gi"}, code: framework.Unschedulable, reasons: "Insufficient cpu"},
+		{name: "more than the node has", known: "cpu=3", code: framework.UnschedulableAndUnresolvable, reasons: "Insufficient cpu"},
+		{name: "the node has too many pods", known: "cpu=1", running: []string{"", ""}, code: framework.Unschedulable, reasons: "Too many pods"},
+		{name: "an extended resource of another", known: "cpu=1 example.com/device=1", running: []string{"example.com/device=1"}},
+		{name: "it has left", known: "-", running: []string{"cpu=500m"}, code: framework.Unschedulable, reasons: "Insufficient cpu"},
+	} {
+		n := nodeOf("cpu=2 memory=2Gi pods=2 example.com/device=2", test.running...)
+		if test.known != "-" {
+			n.AddPod(resizing("node", test.known))
+		}
+		s := fitOf(t, kubescheduler.NodeResourcesFitArgs{}).Filter(t.Context(), nil, resizing("node", "cpu=2"), n)
+		if s.Code() != test.code || s.Message() != test.reasons {
+			t.Errorf("%s: %s %q, want %s %q", test.name, s.Code(), s.Message(), test.code, test.reasons)
+		}
+	}
+}
+
+// Room elsewhere does not help a pod that keeps its node.
+func TestFitHintsOfResizes(t *testing.T) {
+	on := func(node, requests string) *v1.Pod { return resizing(node, requests).Pod }
+	larger := apiNode("cpu=4 pods=2")
+	for _, test := range []struct {
+		name, node string // of the pod that waits
+		resource   framework.EventResource
+		action     framework.ActionType
+		old, new   any
+		want       framework.QueueingHint
+	}{
+		{"a pod leaves its node", "node", framework.AssignedPod, framework.Delete, on("node", "cpu=1"), nil, framework.Queue},
+		{"a pod leaves another node", "other", framework.AssignedPod, framework.Delete, on("node", "cpu=1"), nil, framework.QueueSkip},
+		{"a pod shrinks on its node", "node", framework.AssignedPod, framework.UpdatePodScaleDown, on("node", "cpu=2"), on("node", "cpu=1"), framework.Queue},
+		{"a pod shrinks on another node", "other", framework.AssignedPod, framework.UpdatePodScaleDown, on("node", "cpu=2"), on("node", "cpu=1"), framework.QueueSkip},
+		{"its node grows", "node", framework.Node, framework.UpdateNodeAllocatable, apiNode("cpu=2 pods=2"), larger, framework.Queue},
+		{"another node grows", "other", framework.Node, framework.UpdateNodeAllocatable, apiNode("cpu=2 pods=2"), larger, framework.QueueSkip},
+		{"another node comes", "other", framework.Node, framework.Add, nil, larger, framework.QueueSkip},
+	} {
+		f := fitOf(t, kubescheduler.NodeResourcesFitArgs{})
+		if hint, ok := plugintest.Hint(t, f, on(test.node, "cpu=1"), test.resource, test.action, test.old, test.new); !ok || hint != test.want {
+			t.Errorf("%s: %v, registered %t, want %v", test.name, hint, ok, test.want)
+		}
+	}
+}
+
 func TestFitScore(t *testing.T) {
 	ratio := func(resources []kubescheduler.ResourceSpec, shape ...kubescheduler.UtilizationShapePoint) *kubescheduler.ScoringStrategy {
 		return &kubescheduler.ScoringStrategy{Type: kubescheduler.RequestedToCapacityRatio, Resources: resources, RequestedToCapacityRatio: &kubescheduler.RequestedToCapacityRatioParam{Shape: shape}}
