@@ -25,6 +25,7 @@ type groupCycle struct {
 	unfit    []unfit
 	reserved []framework.PendingPreemption // for those that are unfit
 	making   int                           // pods without a node for which room is reserved
+	began    time.Time
 }
 
 // unfit is an attempt that failed.
@@ -48,7 +49,7 @@ type unfit struct {
 // get half of what they need. Room is made, and kept, only if the group has
 // enough pods with it.
 func (s *Scheduler) scheduleGroup(ctx context.Context, first *queue.QueuedPodInfo, plugin framework.PodGroupPlugin) {
-	g := &groupCycle{s: s, plugin: plugin, first: first.PodInfo, untried: []*queue.QueuedPodInfo{first}}
+	g := &groupCycle{s: s, plugin: plugin, first: first.PodInfo, untried: []*queue.QueuedPodInfo{first}, began: time.Now()}
 	if missing, _ := plugin.Missing(first.PodInfo); missing > 1 {
 		group, _ := podgroup.Of(first.Pod)
 		members := s.groups.Members(group)
@@ -122,6 +123,8 @@ func (g *groupCycle) dropDeleted(ctx context.Context) {
 
 // bind begins the binding cycles of the pods that have their nodes.
 func (g *groupCycle) bind(ctx context.Context) {
+	decided := time.Since(g.began)
+	defer func() { g.attempted(scheduled, decided) }()
 	g.endUnfit(ctx, true)
 	g.s.queue.PutBack(g.untried)
 	for _, a := range g.placed {
@@ -135,6 +138,14 @@ func (g *groupCycle) bind(ctx context.Context) {
 // withdraw takes all decisions back. makes is whether the group has enough pods
 // once the room is made that is reserved.
 func (g *groupCycle) withdraw(ctx context.Context, makes bool) {
+	decided, result := time.Since(g.began), unschedulable
+	for _, u := range g.unfit {
+		var fit *framework.FitError
+		if !errors.As(u.err, &fit) {
+			result = failed
+		}
+	}
+	defer func() { g.attempted(result, decided) }()
 	g.endUnfit(ctx, makes)
 	for _, a := range g.placed {
 		g.reject(ctx, a, makes)
@@ -146,15 +157,25 @@ func (g *groupCycle) withdraw(ctx context.Context, makes bool) {
 	}
 }
 
+// attempted measures the turn, of which the decisions took so long.
+func (g *groupCycle) attempted(result string, decisions time.Duration) {
+	g.s.metrics.workloads.attempted(result, g.first.Pod.Spec.SchedulerName, decisions, time.Since(g.began))
+}
+
 // endUnfit ends the attempts of pods that no node can take, and executes or
 // cancels their preemptions.
 func (g *groupCycle) endUnfit(ctx context.Context, makes bool) {
+	victims := 0
 	for _, p := range g.reserved {
 		if makes {
+			victims += p.NumVictims()
 			p.Execute(ctx)
 		} else {
 			p.Cancel()
 		}
+	}
+	if len(g.unfit) > 0 { // room was sought for each of them
+		g.s.metrics.workloads.preempted(makes && len(g.reserved) > 0, victims)
 	}
 	for _, u := range g.unfit {
 		if !makes && u.result != nil {

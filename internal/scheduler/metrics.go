@@ -39,6 +39,7 @@ type Metrics struct {
 	claims            *prometheus.CounterVec
 	bindingConditions *prometheus.CounterVec
 	bindingWait       *prometheus.HistogramVec
+	workloads         *workloadMetrics
 	// running are the schedulers whose queues are shown.
 	running sync.Map // *Scheduler to true
 }
@@ -93,6 +94,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	r.MustRegister(m.attempts, m.attempt, m.algorithm, m.victims, m.preemptions, m.goroutines, m.toPlace, m.tries, m.points, m.incoming, m.entities,
 		m.handling, m.permitWait, m.afterFlush, m.evictions, m.evicting, m.plugins, m.evaluations, m.hints, m.volumeErrors, m.claims,
 		m.bindingConditions, m.bindingWait, m)
+	m.workloads = newWorkloadMetrics(r)
 	return m
 }
 
@@ -216,14 +218,4 @@ func (m *Metrics) plugin(point, plugin string, code framework.Code, took time.Du
 // hinted notes how long the queueing hints of a plugin took.
 func (m *Metrics) hinted(plugin, event string, hint framework.QueueingHint, took time.Duration) {
 	m.hints.WithLabelValues(plugin, event, hint.String()).Observe(took.Seconds())
-}
-
-// evicted counts a preemption whose victims were evicted, or were not.
-func (m *Metrics) evicted(ok bool, took time.Duration) {
-	result := "success"
-	if !ok {
-		result = "error"
-	}
-	m.evictions.WithLabelValues(result).Inc()
-	m.evicting.WithLabelValues(result).Observe(took.Seconds())
 }

@@ -181,6 +181,72 @@ func TestMetricsOfEntities(t *testing.T) {
 	}, node("a"))
 }
 
+// Turns of groups are measured, and preemptions for them apart from those for single
+// pods.
+func TestMetricsOfGroups(t *testing.T) {
+	withGangs(t, func(s *simulation) {
+		for i := range 2 {
+			s.add(pod(fmt.Sprint("first-", i), requests("1", "1Gi"), priority(1), inGang("first")))
+		}
+		advance(10 * time.Second)
+		for i := range 2 {
+			s.add(pod(fmt.Sprint("low-", i), requests("1", "1Gi"), priority(1), inGang("low")))
+		}
+		advance(10 * time.Second)
+		w := s.metrics.workloads
+		count := func(of *prometheus.CounterVec, labels ...string) float64 {
+			return testutil.ToFloat64(of.WithLabelValues(labels...))
+		}
+		if got := count(w.attempts, scheduled, DefaultName); got != 1 {
+			t.Errorf("%v groups were scheduled, want 1", got)
+		}
+		if count(w.attempts, unschedulable, DefaultName) == 0 || count(w.preemptions, "Unschedulable") == 0 {
+			t.Error("the group that does not fit is not counted")
+		}
+		for i := range 2 {
+			s.add(pod(fmt.Sprint("urgent-", i), requests("1", "1Gi"), priority(10), inGang("urgent")))
+		}
+		advance(time.Minute)
+		if got := count(w.preemptions, "Success"); got != 1 || count(w.attempts, scheduled, DefaultName) != 2 {
+			t.Errorf("%v groups had room made, want 1", got)
+		}
+		for name, h := range map[string]prometheus.Observer{
+			"groups with victims": w.victims.WithLabelValues(), "evaluations": w.evaluation.WithLabelValues("podgroup", "Success"), "executions": w.execution.WithLabelValues("podgroup", "success"),
+			"pods with victims": s.metrics.victims,
+		} {
+			var m dto.Metric
+			if err := h.(prometheus.Metric).Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]uint64{"groups with victims": 1, "evaluations": 2, "executions": 2}[name]
+			if got := m.Histogram.GetSampleCount(); got != want || name == "groups with victims" && m.Histogram.GetSampleSum() != 2 {
+				t.Errorf("%s: %d, with the sum %v, want %d", name, got, m.Histogram.GetSampleSum(), want)
+			}
+		}
+	}, node("a"), gang("first", 2), gang("low", 2), gang("urgent", 2))
+}
+
+// Without the feature GenericWorkload there are no metrics of groups.
+func TestNoMetricsOfGroups(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	simulate(t, func(s *simulation) { s.metrics = NewMetrics(registry) }, func(s *simulation) {
+		s.add(full("low", "a", 1))
+		s.add(pod("high", requests("2", "1Gi"), priority(10)))
+		advance(time.Minute)
+		if s.deleted()["low"] != 1 {
+			t.Errorf("deletes %v", s.deleted())
+		}
+	}, node("a"))
+	for name, want := range map[string]int{
+		"scheduler_preemption_evaluation_duration_seconds": 0, "scheduler_preemption_execution_duration_seconds": 0, "scheduler_preemption_pdb_violations_total": 0,
+		"scheduler_podgroup_scheduling_algorithm_duration_seconds": 0, "scheduler_workload_preemption_victims": 0, "scheduler_preemption_goroutines_execution_total": 1,
+	} {
+		if got, err := testutil.GatherAndCount(registry, name); err != nil || got != want {
+			t.Errorf("%s: %d series, %v, want %d", name, got, err, want)
+		}
+	}
+}
+
 // Failures of volumes, waits for devices and claims are counted with upstream's labels.
 func TestMetricsOfVolumesAndDevices(t *testing.T) {
 	registry := prometheus.NewRegistry()

@@ -121,7 +121,7 @@ func TestDeferredResizesAreTriedAgain(t *testing.T) {
 		s.add(full("low", "a", 1))
 		s.resize("high", "2")
 		advance(time.Second)
-		if err := s.objects.Update(v1.SchemeGroupVersion.WithResource("nodes"), node("a"), ""); err != nil {
+		if err := s.objects.Update(nodesResource, node("a"), ""); err != nil {
 			t.Fatal(err)
 		}
 		advance(30 * time.Second)

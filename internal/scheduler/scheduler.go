@@ -164,13 +164,15 @@ func (s *Scheduler) addProfile(ctx context.Context, c *Config, one config.Profil
 		Handle: &framework.Handle{
 			Client: c.Client.Kubernetes, Informers: c.Client.Informers, Recorder: s.recorders[name],
 			Nominator: s.nominator, Queue: activator, WriteNomination: func(ctx context.Context, pod *framework.PodInfo) {
+				if pod.IsResizing() {
+					return // its nomination is not written, and it keeps its room
+				}
 				s.writer.writeNomination(ctx, pod)
 				s.event(framework.AssignedPod, framework.Delete, pod.Pod, nil)
 			},
 			Shared: shared, PodGroups: podGroups{s.groups, s.cache}, Bound: s.cache,
-			Observe: func(victims int) { c.Metrics.victims.Observe(float64(victims)) }, Features: c.Configuration.Features,
+			Preemptions: preemptionMetrics{c.Metrics, c.Configuration.Features.Enabled(feature.GenericWorkload)}, Features: c.Configuration.Features,
 			IsWanted:           activator.isWanted,
-			ObserveEvictions:   c.Metrics.evicted,
 			ObserveVolumeError: func(operation string) { c.Metrics.volumeErrors.WithLabelValues(operation).Inc() },
 			ObserveBindingConditions: func(driver, result string, took time.Duration) {
 				c.Metrics.waitedForDevices(name, driver, result, took)

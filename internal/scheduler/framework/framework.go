@@ -210,6 +210,8 @@ type PendingPreemption interface {
 	Execute(ctx context.Context)
 	// Cancel ends the reservation.
 	Cancel()
+	// NumVictims is how many pods Execute evicts.
+	NumVictims() int
 }
 
 // PreScorePlugin prepares its Score for the nodes that passed all filters.

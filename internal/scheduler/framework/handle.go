@@ -42,11 +42,8 @@ type Handle struct {
 	// WriteNomination, if set, begins to bring status.nominatedNodeName of a
 	// waiting pod in line with the Nominator.
 	WriteNomination func(ctx context.Context, pod *PodInfo)
-	// Observe, if set, tells the metrics how many victims a preemption had.
-	Observe func(victims int)
-	// ObserveEvictions, if set, tells the metrics how the evictions of a
-	// preemption went.
-	ObserveEvictions func(ok bool, took time.Duration)
+	// Preemptions, if set, measures preemptions.
+	Preemptions PreemptionObserver
 	// ObserveVolumeError, if set, tells the metrics that an operation on the volumes
 	// of a pod has failed: predicate, assume or bind.
 	ObserveVolumeError func(operation string)
@@ -137,6 +134,18 @@ type Victims struct {
 	Pods []*PodInfo
 	// NumPDBViolations is how many of them a disruption budget protects.
 	NumPDBViolations int
+}
+
+// PreemptionObserver measures preemptions. group says that the preemptor is decided
+// together with others of its group.
+type PreemptionObserver interface {
+	// Evaluated is called when the search for victims has ended, with its outcome.
+	Evaluated(group bool, code Code, took time.Duration)
+	// Chosen is called when a preemption begins, with the number of victims and of those
+	// that a disruption budget protects.
+	Chosen(group bool, victims, violations int)
+	// Executed is called when the victims were evicted, or were not.
+	Executed(group, ok bool, took time.Duration)
 }
 
 // ExtenderName stands for all extenders where plugins are named: among those

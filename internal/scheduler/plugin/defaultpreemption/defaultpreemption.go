@@ -17,6 +17,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -181,12 +182,12 @@ func (p *plugin) leave(preemptor, victim types.UID) {
 
 // PostFilter implements framework.PostFilterPlugin.
 func (p *plugin) PostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot, nodes *framework.NodeToStatus) (*framework.PostFilterResult, *framework.Status) {
-	best, result, status := p.choose(ctx, state, pod, snapshot, nodes)
+	best, result, status := p.choose(ctx, state, pod, snapshot, nodes, false)
 	if best == nil {
 		return result, status
 	}
 	p.reserve(pod, best)
-	p.preempt(ctx, pod, best)
+	p.preempt(ctx, pod, best, false)
 	return &framework.PostFilterResult{NominatedNodeName: best.node}, framework.NewStatus(framework.Success, Name,
 		fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims", best.node, len(best.victims)))
 }
@@ -194,7 +195,7 @@ func (p *plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 // PodGroupPostFilter implements framework.PodGroupPostFilterPlugin: pods are
 // evicted only if the group has enough pods then.
 func (p *plugin) PodGroupPostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot, nodes *framework.NodeToStatus) (framework.PendingPreemption, *framework.PostFilterResult, *framework.Status) {
-	best, result, status := p.choose(ctx, state, pod, snapshot, nodes)
+	best, result, status := p.choose(ctx, state, pod, snapshot, nodes, true)
 	if best == nil {
 		return nil, result, status
 	}
@@ -210,14 +211,17 @@ type reserved struct {
 }
 
 // Execute implements framework.PendingPreemption.
-func (r *reserved) Execute(ctx context.Context) { r.plugin.preempt(ctx, r.pod, r.best) }
+func (r *reserved) Execute(ctx context.Context) { r.plugin.preempt(ctx, r.pod, r.best, true) }
 
 // Cancel implements framework.PendingPreemption.
 func (r *reserved) Cancel() { r.plugin.withdraw(r.pod.Pod.UID, r.best) }
 
+// NumVictims implements framework.PendingPreemption.
+func (r *reserved) NumVictims() int { return len(r.best.victims) }
+
 // DryRunPostFilter implements framework.DryRunPostFilterPlugin.
 func (p *plugin) DryRunPostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot, nodes *framework.NodeToStatus) (*framework.Preemption, *framework.Status) {
-	best, _, status := p.choose(ctx, state, pod, snapshot, nodes)
+	best, _, status := p.choose(ctx, state, pod, snapshot, nodes, false)
 	if best == nil {
 		return nil, status
 	}
@@ -225,8 +229,8 @@ func (p *plugin) DryRunPostFilter(ctx context.Context, state *framework.CycleSta
 }
 
 // choose returns the best candidate. If there is none it returns what becomes
-// of the nomination, and why.
-func (p *plugin) choose(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot, nodes *framework.NodeToStatus) (*candidate, *framework.PostFilterResult, *framework.Status) {
+// of the nomination, and why. group is whether the pod is decided with its group.
+func (p *plugin) choose(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot, nodes *framework.NodeToStatus, group bool) (*candidate, *framework.PostFilterResult, *framework.Status) {
 	rejected := func(reason string) *framework.Status {
 		return framework.NewStatus(framework.Unschedulable, Name, "preemption: "+reason)
 	}
@@ -239,7 +243,9 @@ func (p *plugin) choose(ctx context.Context, state *framework.CycleState, pod *f
 		return nil, &framework.PostFilterResult{KeepsNomination: true}, rejected("not eligible due to a terminating pod on the nominated node.")
 	}
 	t := &trials{plugin: p, ctx: ctx, state: state, pod: pod, snapshot: snapshot}
+	began := time.Now()
 	best, why, err := t.best(nodes)
+	p.evaluated(group, best, err, began)
 	if err != nil {
 		return nil, nil, framework.AsStatus(Name, err)
 	}
@@ -247,6 +253,21 @@ func (p *plugin) choose(ctx context.Context, state *framework.CycleState, pod *f
 		return nil, &framework.PostFilterResult{}, rejected(why)
 	}
 	return best, nil, nil
+}
+
+// evaluated measures the search for a candidate.
+func (p *plugin) evaluated(group bool, best *candidate, err error, began time.Time) {
+	if p.handle.Preemptions == nil {
+		return
+	}
+	code := framework.Success
+	switch {
+	case err != nil:
+		code = framework.Error
+	case best == nil:
+		code = framework.Unschedulable
+	}
+	p.handle.Preemptions.Evaluated(group, code, time.Since(began))
 }
 
 // makingRoom reports whether room is being made already: the nominated node

@@ -32,10 +32,11 @@ func (p *plugin) reserve(pod *framework.PodInfo, c *candidate) {
 }
 
 // preempt evicts the victims in a goroutine. Until that is done the pod is gated.
-// Pods of lower priority that are nominated for the node lose their nomination.
-func (p *plugin) preempt(ctx context.Context, pod *framework.PodInfo, c *candidate) {
-	if p.handle.Observe != nil {
-		p.handle.Observe(len(c.victims))
+// Pods of lower priority that are nominated for the node lose their nomination. group is
+// whether the pod is decided with its group.
+func (p *plugin) preempt(ctx context.Context, pod *framework.PodInfo, c *candidate, group bool) {
+	if p.handle.Preemptions != nil {
+		p.handle.Preemptions.Chosen(group, len(c.victims), c.violations)
 	}
 	for _, other := range p.handle.Nominator.NominatedPodsForNode(c.node) {
 		if other.Priority < pod.Priority && other.Pod.UID != pod.Pod.UID {
@@ -52,8 +53,8 @@ func (p *plugin) preempt(ctx context.Context, pod *framework.PodInfo, c *candida
 		left, began := c.victims, time.Now()
 		defer func() {
 			p.end(pod.Pod, left)
-			if p.handle.ObserveEvictions != nil {
-				p.handle.ObserveEvictions(len(left) == 0, time.Since(began))
+			if p.handle.Preemptions != nil {
+				p.handle.Preemptions.Executed(group, len(left) == 0, time.Since(began))
 			}
 		}()
 		for _, victim := range c.victims {
