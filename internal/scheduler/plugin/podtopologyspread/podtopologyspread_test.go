@@ -1,6 +1,7 @@
 package podtopologyspread
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -130,6 +131,51 @@ func TestScore(t *testing.T) {
 			p.NormalizeScore(t.Context(), state, info, scores)
 			if got := ranking(snapshot.Nodes(), scores); got != test.want {
 				t.Errorf("%s, want %s (%v)", got, test.want, scores)
+			}
+		})
+	}
+}
+
+// Upstream's tests have these scores for nodes a and b in zone 1, x and y in zone 2.
+func TestScoresMatchUpstream(t *testing.T) {
+	const host, zone = ", topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway", ", topologyKey: zone, whenUnsatisfiable: ScheduleAnyway"
+	const web1 = ", labelSelector: {matchLabels: {app: web}}"
+	var nodes []*v1.Node
+	for name, zone := range map[string]string{"a": "1", "b": "1", "x": "2", "y": "2"} {
+		nodes = append(nodes, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name, "zone": zone}}})
+	}
+	for _, test := range []struct{ name, constraints, on, candidates, want string }{
+		{"no pods", "{maxSkew: 1" + host + web1 + "}", "", "a b x y", "100 100 100 100"},
+		{"one candidate", "{maxSkew: 1" + host + web1 + "}", "a a b", "a", "100"},
+		{"all are alike", "{maxSkew: 1" + host + web1 + "}", "a b", "a b", "100 100"},
+		{"each node has its own number", "{maxSkew: 1" + host + web1 + "}", "a a b y y y", "a b x y", "20 60 100 0"},
+		{"no selector", "{maxSkew: 1" + host + "}", "a a b y y y", "a b x y", "100 100 100 100"},
+		{"maxSkew 2", "{maxSkew: 2" + host + web1 + "}", "a a b y y y", "a b x y", "33 66 100 16"},
+		{"maxSkew 3", "{maxSkew: 3" + host + web1 + "}", "a a a a b b b x x y", "a b x y", "44 66 77 100"},
+		{"a node that is no candidate", "{maxSkew: 1" + host + web1 + "}", "a a a a b b x y y y", "a b x", "33 83 100"},
+		{"its pods count in the zone", "{maxSkew: 1" + zone + web1 + "}", "a a a a b b x y y y", "a b x", "75 75 100"},
+		{"two constraints", "{maxSkew: 1" + zone + web1 + "}, {maxSkew: 1" + host + web1 + "}", "a a b x x y y y y", "a x", "100 63"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p", Labels: map[string]string{"app": "web"}}}
+			pod.Spec = *plugintest.Yaml[v1.PodSpec](t, "topologySpreadConstraints: ["+test.constraints+"]\ncontainers: []")
+			made, h := plugintest.New(t, Factory(), nil)
+			p, snapshot := made.(*plugin), plugintest.Snapshot(nodes, web(test.on, asItIs)...)
+			var candidates []*framework.NodeInfo
+			for _, name := range strings.Fields(test.candidates) {
+				candidates = append(candidates, snapshot.Node(name))
+			}
+			state, info := framework.NewCycleState(h), framework.NewPodInfo(pod)
+			if s := p.PreScore(t.Context(), state, info, snapshot, candidates); !s.IsSuccess() {
+				t.Fatal(s.Code())
+			}
+			scores := make([]int64, len(candidates))
+			for i, n := range candidates {
+				scores[i], _ = p.Score(t.Context(), state, info, n)
+			}
+			p.NormalizeScore(t.Context(), state, info, scores)
+			if got := strings.Trim(fmt.Sprint(scores), "[]"); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
 			}
 		})
 	}
