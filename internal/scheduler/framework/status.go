@@ -212,6 +212,19 @@ func (n *NodeToStatus) Set(node string, s *Status) { n.names()[node] = s }
 // Len is how many nodes have a status of their own.
 func (n *NodeToStatus) Len() int { return max(len(n.byNode), len(n.visited)) }
 
+// NumWith returns how many of all nodes have a status with the code.
+func (n *NodeToStatus) NumWith(code Code, all int) (number int) {
+	n.each(func(s *Status, nodes int) {
+		if s.Code() == code {
+			number += nodes
+		}
+	})
+	if n.Absent.Code() == code {
+		number += all - n.Len()
+	}
+	return number
+}
+
 // each calls visit with each status and how many nodes in a row have it.
 func (n *NodeToStatus) each(visit func(s *Status, nodes int)) {
 	for _, s := range n.byNode {

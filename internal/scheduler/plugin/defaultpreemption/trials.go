@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -38,10 +39,14 @@ type trials struct {
 // of a filter that failed while there is no candidate. The search begins where the last
 // one ended and stops once there are enough candidates, one of which breaks no budget.
 func (t *trials) best(nodes *framework.NodeToStatus) (*candidate, string, error) {
-	t.budgets = t.plugin.budgets.view()
-	t.known = t.plugin.known.of(t.plugin.handle.Filters.PodSignature(t.state), t.pod.Priority)
 	t.noVictims = framework.NewStatus(framework.UnschedulableAndUnresolvable, Name, "No preemption victims found for incoming pod")
 	all := t.snapshot.Nodes()
+	if t.nobodyIsBelow() {
+		possible := nodes.NumWith(framework.Unschedulable, len(all))
+		return nil, noCandidates(map[string]int{t.noVictims.Message(): possible}, len(all), possible), nil
+	}
+	t.budgets = t.plugin.budgets.view()
+	t.known = t.plugin.known.of(t.plugin.handle.Filters.PodSignature(t.state), t.pod.Priority)
 	possible := make([]*framework.NodeInfo, 0, len(all))
 	for _, n := range all {
 		if nodes.Of(n).Code() == framework.Unschedulable {
@@ -53,9 +58,6 @@ func (t *trials) best(nodes *framework.NodeToStatus) (*candidate, string, error)
 	var options []option // for extenders
 	found, kept, visited := 0, false, 0
 	reasons := map[string]int{} // of nodes that are no candidates, until there is one
-	if t.nobodyIsBelow() && len(possible) > 0 {
-		visited, reasons[t.noVictims.Message()] = len(possible), len(possible)
-	}
 	for ; visited < len(possible) && (found < enough || !kept); visited++ {
 		o, why := t.option(possible[(t.plugin.start+visited)%len(possible)])
 		if why != nil {
@@ -82,10 +84,17 @@ func (t *trials) best(nodes *framework.NodeToStatus) (*candidate, string, error)
 	if t.err != nil {
 		return nil, "", t.err
 	}
-	if n := len(all) - len(possible); n > 0 {
+	return nil, noCandidates(reasons, len(all), len(possible)), nil
+}
+
+// noCandidates says why none of all nodes is a candidate. reasons are of those that could
+// be one.
+func noCandidates(reasons map[string]int, all, possible int) string {
+	if n := all - possible; n > 0 {
 		reasons["Preemption is not helpful for scheduling"] += n
 	}
-	return nil, fmt.Sprintf("0/%d nodes are available: %s.", len(all), framework.CountReasons(reasons)), nil
+	maps.DeleteFunc(reasons, func(_ string, n int) bool { return n == 0 })
+	return fmt.Sprintf("0/%d nodes are available: %s.", all, framework.CountReasons(reasons))
 }
 
 // nobodyIsBelow reports whether no pod on any node can be a victim, as in clusters
