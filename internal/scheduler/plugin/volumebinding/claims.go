@@ -20,9 +20,9 @@ import (
 
 // podClaims are the claims of a pod with what an answer for any node needs.
 type podClaims struct {
-	bound []*v1.PersistentVolume // by claims that are bound
-	// lost is whether a volume of a bound claim does not exist.
-	lost bool
+	// bound are the volumes of claims that are bound, in the pod's order. nil is one
+	// that does not exist.
+	bound []*v1.PersistentVolume
 	// open are the claims for which the scheduler chooses, by ascending size.
 	open []*openClaim
 }
@@ -89,12 +89,11 @@ func (p *plugin) claimsOf(pod *v1.Pod) (claims podClaims, immediate bool, err er
 			pv, err := p.volumes.Get(claim.Spec.VolumeName)
 			switch {
 			case apierrors.IsNotFound(err):
-				claims.lost = true
+				pv = nil
 			case err != nil:
 				return podClaims{}, false, err
-			default:
-				claims.bound = append(claims.bound, pv)
 			}
+			claims.bound = append(claims.bound, pv)
 			continue
 		}
 		waits, err := volume.IsDelayBindingMode(claim, p.classes)

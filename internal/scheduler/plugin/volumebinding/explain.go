@@ -2,6 +2,7 @@ package volumebinding
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -88,7 +89,7 @@ func (p *plugin) Explain(cycle *framework.CycleState, _ *framework.PodInfo, n *f
 		return nil
 	}
 	for _, pv := range s.claims.bound {
-		if p.checkNodeAffinity(pv, n.Node) != nil {
+		if pv != nil && p.checkNodeAffinity(pv, n.Node) != nil {
 			out = append(out, framework.Obstacle{Text: fmt.Sprintf("PersistentVolume %s is not reachable from the node: it is where %s", pv.Name, reachableFrom(pv))})
 		}
 	}
@@ -96,7 +97,7 @@ func (p *plugin) Explain(cycle *framework.CycleState, _ *framework.PodInfo, n *f
 	for _, o := range s.claims.open {
 		out = append(out, o.explain(n.Node, chosen)...)
 	}
-	if s.claims.lost {
+	if slices.Contains(s.claims.bound, nil) {
 		out = append(out, framework.Obstacle{Text: volumeNotExist, Remedies: []string{"restore the PersistentVolumes"}})
 	}
 	return out

@@ -45,8 +45,8 @@ func (v *podVolumes) isEmpty() bool { return v == nil || len(v.bindings)+len(v.p
 // on returns the volumes that the pod gets on a node, or the reasons why it
 // cannot run there.
 func (p *plugin) on(node *v1.Node, c *podClaims) (found *podVolumes, reasons []string, err error) {
-	if slices.ContainsFunc(c.bound, func(pv *v1.PersistentVolume) bool { return p.checkNodeAffinity(pv, node) != nil }) {
-		reasons = append(reasons, nodeConflict)
+	if reason := p.conflictOfBound(node, c); reason != "" {
+		reasons = append(reasons, reason)
 	}
 	found, reason, err := c.forOpen(node)
 	if err != nil {
@@ -55,10 +55,21 @@ func (p *plugin) on(node *v1.Node, c *podClaims) (found *podVolumes, reasons []s
 	if reason != "" {
 		reasons = append(reasons, reason)
 	}
-	if c.lost {
-		reasons = append(reasons, volumeNotExist)
-	}
 	return found, reasons, nil
+}
+
+// conflictOfBound returns why the first of the bound volumes that cannot be used on
+// a node cannot be, or "".
+func (p *plugin) conflictOfBound(node *v1.Node, c *podClaims) string {
+	for _, pv := range c.bound {
+		switch {
+		case pv == nil:
+			return volumeNotExist
+		case p.checkNodeAffinity(pv, node) != nil:
+			return nodeConflict
+		}
+	}
+	return ""
 }
 
 // checkNodeAffinity returns an error if a volume cannot be reached from a node.

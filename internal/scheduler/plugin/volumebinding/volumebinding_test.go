@@ -205,7 +205,7 @@ func TestFilter(t *testing.T) {
 		{"provisioned in a zone", []string{"c"}, []runtime.Object{open(t, "c", "in-zone-a", "")}, "c+", bindConflict},
 		{"provisioned nowhere", []string{"c"}, []runtime.Object{open(t, "c", "nowhere", "")}, bindConflict, bindConflict},
 		{"being provisioned for a node", []string{"c"}, []runtime.Object{selected}, "c+", bindConflict},
-		{"all reasons", []string{"c", "d", "x"}, append(pinned(", selector: {matchLabels: {disk: v1}}"), bound(t, "d", "d"), pvOf(t, "d", onNode("n1")), bound(t, "x", "x")), volumeNotExist, nodeConflict + ", " + bindConflict + ", " + volumeNotExist},
+		{"the first conflict of bound claims, and one of open claims", []string{"c", "d", "x"}, append(pinned(", selector: {matchLabels: {disk: v1}}"), bound(t, "d", "d"), pvOf(t, "d", onNode("n1")), bound(t, "x", "x")), volumeNotExist, nodeConflict + ", " + bindConflict},
 		{"a claim twice", []string{"c", "c"}, []runtime.Object{open(t, "c", "local", ""), pvOf(t, "v", "")}, "c=v", "c=v"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
