@@ -135,7 +135,7 @@ func TestDryRunOfPartsOfGangs(t *testing.T) {
 func TestHandleIsComplete(t *testing.T) {
 	notHere := []string{
 		"Filters", "WaitingPods", // profile.New sets them
-		"Extenders", "Features", "Bound", // nil has a meaning
+		"Extenders", "Features", "Bound", "Preemptions", // nil has a meaning
 	}
 	e := &Explainer{nominator: queue.NewNominator(), groups: podGroups{podgroup.New(), framework.NewSnapshot()}}
 	kube := fake.NewSimpleClientset()
