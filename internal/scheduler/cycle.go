@@ -245,12 +245,7 @@ func (s *Scheduler) fail(ctx context.Context, a *attempt, err error, result *fra
 		s.queue.Done(pod.UID)
 		return
 	}
-	resizing := a.pod.IsResizing()
-	if resizing {
-		s.endPreemption(a, result)
-	} else {
-		s.renominate(a, result)
-	}
+	s.renominate(a, result)
 	var unfit *framework.FitError
 	if errors.As(err, &unfit) {
 		s.metrics.attempted(unschedulable, a.profile.Name, time.Since(a.began))
@@ -267,7 +262,7 @@ func (s *Scheduler) fail(ctx context.Context, a *attempt, err error, result *fra
 		a.pod.UnschedulablePlugins, a.pod.PendingPlugins = nil, nil
 		klog.FromContext(ctx).Error(err, "Scheduling failed", "pod", klog.KObj(pod), "node", a.node)
 	}
-	uid := pod.UID
+	uid, resizing := pod.UID, a.pod.IsResizing()
 	s.queue.AddUnschedulable(a.pod) // the attempt must not touch a.pod from here on
 	if !s.queue.Has(uid) {
 		s.leaveGroup(pod)
@@ -284,9 +279,16 @@ func (s *Scheduler) fail(ctx context.Context, a *attempt, err error, result *fra
 	s.writer.report(ctx, pod, failedCondition(pod, unfit != nil, message))
 }
 
-// renominate brings the nomination of a pod in line with the result of PostFilter.
+// renominate brings the nomination of a pod in line with the result of PostFilter. That of
+// a pod that runs on its node means that a preemption for it is under way.
 func (s *Scheduler) renominate(a *attempt, result *framework.PostFilterResult) {
 	pod := a.pod.Pod
+	if a.pod.IsResizing() {
+		if result != nil && !result.KeepsNomination && result.NominatedNodeName == "" || !s.queue.Expects(pod.UID) {
+			s.nominator.DeleteNominatedPod(pod.UID)
+		}
+		return
+	}
 	if a.node == "" && s.nominator.NominatedNode(pod.UID) != a.nominated { // PostFilter chose another node
 		s.nominationEnded(a.nominated, pod)
 	}
@@ -296,15 +298,6 @@ func (s *Scheduler) renominate(a *attempt, result *framework.PostFilterResult) {
 		s.nominate(a.pod.PodInfo, result.NominatedNodeName)
 	case a.node != "" && !s.writer.withdraws(pod):
 		s.nominate(a.pod.PodInfo, s.statuses.nominated(pod))
-	}
-}
-
-// endPreemption is renominate for a pod that runs on its node: a nomination means that a
-// preemption for it is under way.
-func (s *Scheduler) endPreemption(a *attempt, result *framework.PostFilterResult) {
-	uid := a.pod.Pod.UID
-	if result != nil && !result.KeepsNomination && result.NominatedNodeName == "" || !s.queue.Expects(uid) {
-		s.nominator.DeleteNominatedPod(uid)
 	}
 }
 

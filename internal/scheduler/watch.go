@@ -23,6 +23,7 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
+	"github.com/coracle-io/coracle/internal/scheduler/profile"
 	"github.com/coracle-io/coracle/internal/scheduler/queue"
 )
 
@@ -285,17 +286,17 @@ func (s *Scheduler) assignedHandler() cache.ResourceEventHandler {
 // setResizing takes a pod on a node into the queue while the kubelet defers its resize,
 // so that room is made for it, and removes it once that has ended.
 func (s *Scheduler) setResizing(old, pod *v1.Pod) {
-	switch {
-	case s.isResizing(pod):
+	switch p := s.profiles[pod.Spec.SchedulerName]; {
+	case makesRoom(p, pod):
 		s.queue.Add(pod)
-	case old != nil && s.isResizing(old):
+	case old != nil && makesRoom(p, old):
 		s.forgetResize(pod)
 	}
 }
 
-// isResizing reports whether room is to be made for the resize of a pod on a node.
-func (s *Scheduler) isResizing(pod *v1.Pod) bool {
-	p := s.profiles[pod.Spec.SchedulerName]
+// makesRoom reports whether a profile, nil if it is another scheduler's, makes room for
+// the resize of a pod on a node.
+func makesRoom(p *profile.Profile, pod *v1.Pod) bool {
 	return p != nil && p.HandlesDeferredResizes() && pod.DeletionTimestamp == nil && !podquery.IsFinished(pod) && resourcehelper.IsPodResizeDeferred(pod)
 }
 
