@@ -39,6 +39,7 @@ func (a *algorithm) schedule(ctx context.Context, p *profile.Profile, state *fra
 		}
 		unfit := &framework.FitError{NumAllNodes: snapshot.NumNodes(), PreFilterMsg: status.Message(), Nodes: framework.NewNodeToStatus(status, 0)}
 		unfit.AddPlugin(status)
+		addNarrowing(unfit, status.Code(), result)
 		return nil, unfit
 	}
 	if n := snapshot.Node(nominated); n != nil && (result == nil || result.NodeNames[nominated]) &&
@@ -118,11 +119,7 @@ func (a *algorithm) findFeasible(ctx context.Context, p *profile.Profile, state 
 	}
 	unfit := &framework.FitError{NumAllNodes: snapshot.NumNodes(), Nodes: framework.NodesToStatuses(absent, a.visited, a.statuses)}
 	unfit.AddPlugins()
-	if result != nil {
-		for _, plugin := range result.Plugins {
-			unfit.AddPlugin(framework.NewStatus(absent.Code(), plugin))
-		}
-	}
+	addNarrowing(unfit, absent.Code(), result)
 	for name, status := range rejected {
 		unfit.Nodes.Set(name, status)
 	}
@@ -130,6 +127,17 @@ func (a *algorithm) findFeasible(ctx context.Context, p *profile.Profile, state 
 		unfit.UnschedulablePlugins = append(unfit.UnschedulablePlugins, framework.ExtenderName)
 	}
 	return unfit
+}
+
+// addNarrowing notes which plugins have taken nodes away in PreFilter. result is nil if
+// none has.
+func addNarrowing(unfit *framework.FitError, code framework.Code, result *framework.PreFilterResult) {
+	if result == nil {
+		return
+	}
+	for _, plugin := range result.Plugins {
+		unfit.AddPlugin(framework.NewStatus(code, plugin))
+	}
 }
 
 // narrowed returns the nodes that a PreFilter left, in the snapshot's order if

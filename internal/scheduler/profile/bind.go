@@ -185,5 +185,10 @@ func described(s *framework.Status, plugin framework.Plugin, format string) *fra
 	if s.IsRejected() {
 		return s
 	}
+	return failure(s, plugin, format)
+}
+
+// failure is described for extension points that must not reject: that is an error, too.
+func failure(s *framework.Status, plugin framework.Plugin, format string) *framework.Status {
 	return framework.AsStatus(plugin.Name(), fmt.Errorf(format, plugin.Name(), s.AsError()))
 }

@@ -43,9 +43,10 @@ type filter struct {
 	signed   bool // its results are shared
 }
 
-// RunPreFilterPlugins prepares the filters. A rejection is of the whole pod.
-// If preemption may help, the other plugins are prepared too: its trials ask
-// their filters.
+// RunPreFilterPlugins prepares the filters. A rejection is of the whole pod; there is a
+// result beside it if plugins leave no node together. If preemption may help, the other
+// plugins are prepared too: its trials ask their filters. Of several rejections the last
+// one counts then.
 func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, snapshot *framework.Snapshot) (result *framework.PreFilterResult, status *framework.Status) {
 	began := time.Now()
 	defer func() { p.took("PreFilter", status, began) }()
@@ -71,9 +72,7 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 			skipped = append(skipped, plugin.Name())
 			continue
 		case s.Code() == framework.Unschedulable:
-			if rejected == nil {
-				rejected = s
-			}
+			rejected = s
 		case !s.IsSuccess():
 			return nil, s
 		}
@@ -90,11 +89,12 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 			maps.DeleteFunc(names, func(name string, _ bool) bool { return !r.NodeNames[name] })
 		}
 		if len(names) == 0 {
+			slices.Sort(narrowing)
 			message := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v simultaneously", narrowing)
 			if len(narrowing) == 1 {
 				message = fmt.Sprintf("node(s) didn't satisfy plugin %v", narrowing[0])
 			}
-			return nil, framework.NewStatus(framework.UnschedulableAndUnresolvable, plugin.Name(), message)
+			return &framework.PreFilterResult{NodeNames: names, Plugins: narrowing}, framework.NewStatus(framework.UnschedulableAndUnresolvable, plugin.Name(), message)
 		}
 	}
 	// Results of a few nodes are not worth a table of all.
@@ -377,7 +377,7 @@ func (p *Profile) runPreScorePlugins(ctx context.Context, state *framework.Cycle
 		}
 		evaluated(p.samples.preScore, i)
 		if !s.IsSuccess() {
-			return nil, s
+			return nil, failure(s, plugin, "running PreScore plugin %q: %w")
 		}
 	}
 	active := make([]int, 0, len(p.points.score))
@@ -421,12 +421,15 @@ func (w *weightedScore) log(ctx context.Context, pod *framework.PodInfo, nodes [
 	}
 }
 
+// scoreFailure is the format of failure for Score.
+const scoreFailure = "running Score plugins: plugin %q failed with: %w"
+
 // scoreNodes fills scores with the normalized score of each node.
 func (w *weightedScore) scoreNodes(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, scores []int64) *framework.Status {
 	for i, n := range nodes {
 		score, s := w.Score(ctx, state, pod, n)
 		if !s.IsSuccess() {
-			return s
+			return failure(s, w, scoreFailure)
 		}
 		scores[i] = score
 	}
@@ -437,7 +440,7 @@ func (w *weightedScore) scoreNodes(ctx context.Context, state *framework.CycleSt
 func (w *weightedScore) normalized(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, scores []int64) *framework.Status {
 	if w.normalize != nil {
 		if s := w.normalize.NormalizeScore(ctx, state, pod, scores); !s.IsSuccess() {
-			return s
+			return failure(s, w, "running Normalize on Score plugins: plugin %q failed with: %w")
 		}
 	}
 	for _, score := range scores {

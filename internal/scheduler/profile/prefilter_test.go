@@ -3,6 +3,7 @@ package profile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -65,6 +66,33 @@ func (*narrowing) Filter(context.Context, *framework.CycleState, *framework.PodI
 	return nil
 }
 func (*narrowing) SignPod(*framework.PodInfo) (string, bool) { return "same", true }
+
+// another is a narrowing plugin with a name of its own.
+type another struct {
+	*narrowing
+	name string
+}
+
+func (a another) Name() string { return a.name }
+
+// Plugins that leave no node together have all rejected the pod.
+func TestPluginsThatLeaveNoNode(t *testing.T) {
+	s := framework.NewSnapshot()
+	for _, name := range []string{"a", "b"} {
+		s.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	h := &framework.Handle{}
+	p := &Profile{handle: h, cycles: framework.NewStateKey[*cycle](h), points: points{preFilter: []framework.PreFilterPlugin{
+		another{&narrowing{map[string]bool{"a": true}}, "Second"}, another{&narrowing{map[string]bool{"b": true}}, "First"},
+	}}}
+	result, status := p.RunPreFilterPlugins(t.Context(), framework.NewCycleState(h), framework.NewPodInfo(&v1.Pod{}), s)
+	if want := "node(s) didn't satisfy plugin(s) [First Second] simultaneously"; status.Code() != framework.UnschedulableAndUnresolvable || status.Message() != want {
+		t.Errorf("%v %q, want %q", status.Code(), status.Message(), want)
+	}
+	if result == nil || !slices.Equal(result.Plugins, []string{"First", "Second"}) {
+		t.Errorf("%+v, want both plugins", result)
+	}
+}
 
 // A pod of a DaemonSet, for which PreFilter leaves one node, does not push out
 // the results of other pods.

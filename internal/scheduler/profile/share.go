@@ -233,7 +233,7 @@ func (p *Profile) rate(ctx context.Context, state *framework.CycleState, pod *fr
 		p.samples.scored[i]++
 		score, s := plugin.Score(ctx, state, pod, node)
 		if !s.IsSuccess() {
-			return s
+			return failure(s, plugin, scoreFailure)
 		}
 		if plugin.normalize != nil {
 			raw[p.sharing.raw[i]] = score
@@ -253,6 +253,6 @@ func inRange(plugin *weightedScore, score int64) *framework.Status {
 	if score >= framework.MinNodeScore && score <= framework.MaxNodeScore {
 		return nil
 	}
-	return framework.AsStatus(plugin.Name(), fmt.Errorf("plugin %q returns an invalid score %d, it should in the range of [%d, %d] after normalizing",
+	return framework.AsStatus(plugin.Name(), fmt.Errorf("applying score defaultWeights on Score plugins: plugin %q returns an invalid score %d, it should in the range of [%d, %d] after normalizing",
 		plugin.Name(), score, framework.MinNodeScore, framework.MaxNodeScore))
 }
