@@ -62,7 +62,7 @@ func TestMetricsOfPlugins(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"InterPodAffinity PreFilter Success", "NodeAffinity PreFilter Skip", "NodeResourcesFit Filter Success", "NodeResourcesFit Score Success",
+		"SchedulingGates PreEnqueue Success", "DefaultPreemption PreEnqueue Success", "InterPodAffinity PreFilter Success", "NodeAffinity PreFilter Skip", "NodeResourcesFit Filter Success", "NodeResourcesFit Score Success",
 		"VolumeBinding Reserve Success", "DefaultBinder Bind Success",
 	} {
 		if observed[want] != 1 {

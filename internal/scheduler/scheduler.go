@@ -111,6 +111,7 @@ func New(ctx context.Context, c Config) (*Scheduler, error) {
 		ObservePreEnqueue: func(profile string, code framework.Code, took time.Duration) {
 			c.Metrics.point("PreEnqueue", profile, code, took)
 		},
+		ObservePlugin: c.Metrics.plugin,
 		Incoming: func(pod *v1.Pod, queue, event string) {
 			c.Metrics.entered(pod, queue, event)
 			if log := klog.FromContext(ctx).V(5); log.Enabled() { // thousands of pods may move at once
