@@ -33,8 +33,10 @@
 //   - PreBindPreFlight runs in the scheduling cycle, after Reserve. WaitOnPermit,
 //     PreBind, Bind, PostBind and Unreserve run on a goroutine of the pod's
 //     binding cycle. They may block until ctx ends, must not touch the Snapshot,
-//     and own the CycleState by then. Unreserve also runs in the scheduling cycle
-//     when Reserve, PreBindPreFlight or Permit fails, and must be idempotent.
+//     and own the CycleState by then. PreBind of several plugins run side by side:
+//     they change only what their own plugin has put there. Unreserve also runs in
+//     the scheduling cycle when Reserve, PreBindPreFlight or Permit fails, and must
+//     be idempotent.
 //   - Goroutines that a plugin starts use supervise.Go with the ctx it was given.
 //
 // If PreFilter returns Skip, the plugin's Filter is not called for this pod.

@@ -3,6 +3,7 @@ package profile
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
@@ -124,7 +125,8 @@ func (p *Profile) RunPreBindPreFlights(ctx context.Context, state *framework.Cyc
 
 // RunPreBindPlugins prepares the binding, by the plugins that
 // RunPreBindPreFlights found to have something to do, unless it is interrupted by
-// framework.Handle.CancelPreBind.
+// framework.Handle.CancelPreBind. Several plugins run side by side, since each may take
+// minutes; the first that fails ends the others.
 func (p *Profile) RunPreBindPlugins(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (status *framework.Status) {
 	c, _ := p.cycles.Get(state)
 	if len(c.preBind) == 0 {
@@ -132,16 +134,48 @@ func (p *Profile) RunPreBindPlugins(ctx context.Context, state *framework.CycleS
 	}
 	began := time.Now()
 	defer func() { p.took("PreBind", status, began) }()
+	run := func(ctx context.Context, plugin framework.PreBindPlugin) *framework.Status {
+		began := c.began()
+		s := plugin.PreBind(ctx, state, pod, node)
+		if p.samples.ran("PreBind", plugin, s, began); !s.IsSuccess() {
+			return described(s, plugin, "running PreBind plugin %q: %w")
+		}
+		return nil
+	}
 	return p.preBinding.run(ctx, pod.Pod.UID, func(ctx context.Context) *framework.Status {
-		for _, plugin := range c.preBind {
-			began := c.began()
-			s := plugin.PreBind(ctx, state, pod, node)
-			if p.samples.ran("PreBind", plugin, s, began); !s.IsSuccess() {
-				return described(s, plugin, "running PreBind plugin %q: %w")
+		if len(c.preBind) == 1 {
+			return run(ctx, c.preBind[0])
+		}
+		return sideBySide(ctx, c.preBind, run)
+	})
+}
+
+// sideBySide calls run for each plugin at the same time. When one fails it cancels the
+// context of the others, and waits for them. A panic is an error.
+func sideBySide(ctx context.Context, plugins []framework.PreBindPlugin, run func(context.Context, framework.PreBindPlugin) *framework.Status) *framework.Status {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var failed *framework.Status
+	var first sync.Once
+	panics := supervise.ForEach(len(plugins), func(i int) error {
+		done := false
+		defer func() {
+			if !done {
+				cancel()
 			}
+		}()
+		s := run(ctx, plugins[i])
+		if done = s.IsSuccess(); !done {
+			first.Do(func() { failed = s })
 		}
 		return nil
 	})
+	for i, err := range panics {
+		if err != nil {
+			return failure(framework.AsStatus("", err), plugins[i], "running PreBind plugin %q: %w")
+		}
+	}
+	return failed
 }
 
 // RunBindPlugins binds by an extender, or else by the first plugin that does
