@@ -102,11 +102,8 @@ type DeferredResizePlugin interface {
 	HandlesDeferredResizes()
 }
 
-// Handles reports whether a plugin takes part in the attempts for a pod.
-func Handles(plugin Plugin, pod *PodInfo) bool {
-	if !pod.IsResizing() {
-		return true
-	}
+// HandlesDeferredResizes reports whether a plugin is a DeferredResizePlugin.
+func HandlesDeferredResizes(plugin Plugin) bool {
 	_, handles := plugin.(DeferredResizePlugin)
 	return handles
 }

@@ -48,8 +48,9 @@ func (p *Profile) RunPermitPlugins(ctx context.Context, state *framework.CycleSt
 	defer func() { p.took("Permit", status, began) }()
 	waits := map[string]time.Duration{}
 	c, _ := p.cycles.Get(state)
+	resizing := pod.IsResizing()
 	for _, plugin := range p.points.permit {
-		if !framework.Handles(plugin, pod) {
+		if resizing && !framework.HandlesDeferredResizes(plugin) {
 			continue
 		}
 		began := c.began()

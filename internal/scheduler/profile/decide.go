@@ -57,8 +57,9 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 	var skipped, narrowing []string
 	var names map[string]bool
 	var rejected *framework.Status
+	resizing := pod.IsResizing()
 	for i, plugin := range p.points.preFilter {
-		if !framework.Handles(plugin, pod) {
+		if resizing && !framework.HandlesDeferredResizes(plugin) {
 			continue
 		}
 		began := c.began()
@@ -99,10 +100,10 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 	}
 	// Results of a few nodes are not worth a table of all.
 	few := names != nil && len(names) < snapshot.NumSlots()/16
-	if p.sharing != nil && !p.checkAll && rejected == nil && !few && !c.logged && !pod.IsResizing() {
+	if p.sharing != nil && !p.checkAll && rejected == nil && !few && !c.logged && !resizing {
 		c.shared = p.sharing.of(pod, snapshot)
 	}
-	p.prepareFilters(c, pod, skipped)
+	p.prepareFilters(c, resizing, skipped)
 	if rejected != nil {
 		return nil, rejected
 	}
@@ -113,10 +114,11 @@ func (p *Profile) RunPreFilterPlugins(ctx context.Context, state *framework.Cycl
 	return nil, nil
 }
 
-// prepareFilters fills the filters of a cycle.
-func (p *Profile) prepareFilters(c *cycle, pod *framework.PodInfo, skipped []string) {
+// prepareFilters fills the filters of a cycle. resizing is whether the resize of the pod
+// is deferred.
+func (p *Profile) prepareFilters(c *cycle, resizing bool, skipped []string) {
 	for i, f := range p.points.filter {
-		if slices.Contains(skipped, f.Name()) || !framework.Handles(f, pod) {
+		if slices.Contains(skipped, f.Name()) || resizing && !framework.HandlesDeferredResizes(f) {
 			continue
 		}
 		one := filter{FilterPlugin: f, position: i, signed: c.shared != nil && c.shared.signs(p.sharing.filters[i])}

@@ -14,8 +14,9 @@ func (p *Profile) RunPostFilterPlugins(ctx context.Context, state *framework.Cyc
 	began := time.Now()
 	defer func() { p.took("PostFilter", status, began) }()
 	asked := p.askPostFilters(state)
+	resizing := pod.IsResizing()
 	for _, plugin := range p.points.postFilter {
-		if !framework.Handles(plugin, pod) {
+		if resizing && !framework.HandlesDeferredResizes(plugin) {
 			continue
 		}
 		began := asked.began()

@@ -271,10 +271,7 @@ func (p *Profile) EventFilters() []framework.EventFilterPlugin {
 // resize the kubelet has deferred. Otherwise they must not come there: nothing would
 // keep them from being bound again.
 func (p *Profile) HandlesDeferredResizes() bool {
-	return slices.ContainsFunc(p.points.permit, func(plugin framework.PermitPlugin) bool {
-		_, handles := plugin.(framework.DeferredResizePlugin)
-		return handles
-	})
+	return slices.ContainsFunc(p.points.permit, func(plugin framework.PermitPlugin) bool { return framework.HandlesDeferredResizes(plugin) })
 }
 
 // HasPostFilterPlugins reports whether any plugin makes room for pods.

@@ -430,12 +430,15 @@ func (q *Queue) activate(it *QueuedPodInfo, event string, now time.Time) {
 func (q *Queue) preEnqueue(it *QueuedPodInfo) (plugin string) {
 	profile, code, began := it.Pod.Spec.SchedulerName, framework.Success, time.Now()
 	q.checks++
-	sampled := q.options.ObservePlugin != nil && q.checks%sampleEvery == 0
+	sampled, resizing := q.options.ObservePlugin != nil && q.checks%sampleEvery == 0, it.IsResizing()
 	for _, p := range q.options.Profiles[profile].PreEnqueue {
-		if !framework.Handles(p, it.PodInfo) {
+		if resizing && !framework.HandlesDeferredResizes(p) {
 			continue
 		}
-		asked := time.Now()
+		var asked time.Time
+		if sampled {
+			asked = time.Now()
+		}
 		s := p.PreEnqueue(context.Background(), it.PodInfo)
 		if sampled {
 			q.options.ObservePlugin("PreEnqueue", p.Name(), s.Code(), time.Since(asked))
