@@ -35,6 +35,12 @@ type unfit struct {
 	err    error
 }
 
+// hasFailed reports whether the attempt ended by an error, before room was sought.
+func (u unfit) hasFailed() bool {
+	var fit *framework.FitError
+	return !errors.As(u.err, &fit)
+}
+
 // scheduleGroup runs the scheduling cycles of the pods of a group that wait, one
 // after another and without other pods in between (KEP-4671), until the group
 // has enough of them or can no longer have:
@@ -139,11 +145,8 @@ func (g *groupCycle) bind(ctx context.Context) {
 // once the room is made that is reserved.
 func (g *groupCycle) withdraw(ctx context.Context, makes bool) {
 	decided, result := time.Since(g.began), unschedulable
-	for _, u := range g.unfit {
-		var fit *framework.FitError
-		if !errors.As(u.err, &fit) {
-			result = failed
-		}
+	if slices.ContainsFunc(g.unfit, unfit.hasFailed) {
+		result = failed
 	}
 	defer func() { g.attempted(result, decided) }()
 	g.endUnfit(ctx, makes)
@@ -174,7 +177,7 @@ func (g *groupCycle) endUnfit(ctx context.Context, makes bool) {
 			p.Cancel()
 		}
 	}
-	if len(g.unfit) > 0 { // room was sought for each of them
+	if slices.ContainsFunc(g.unfit, func(u unfit) bool { return !u.hasFailed() }) { // room was sought for those
 		g.s.metrics.workloads.preempted(makes && len(g.reserved) > 0, victims)
 	}
 	for _, u := range g.unfit {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coracle-io/coracle/internal/scheduler/config"
+	"github.com/coracle-io/coracle/internal/scheduler/framework"
+	"github.com/coracle-io/coracle/internal/scheduler/queue"
 )
 
 // The evaluations of plugins are counted, and one attempt in ten is measured
@@ -224,6 +226,24 @@ func TestMetricsOfGroups(t *testing.T) {
 			}
 		}
 	}, node("a"), gang("first", 2), gang("low", 2), gang("urgent", 2))
+}
+
+// No room is sought for a group whose attempts end by errors.
+func TestMetricsOfFailedGroups(t *testing.T) {
+	withGangs(t, func(s *simulation) {
+		p := pod("p", inGang("gang"))
+		p.Spec.SchedulerName = DefaultName
+		a := &attempt{pod: &queue.QueuedPodInfo{PodInfo: framework.NewPodInfo(p)}, profile: s.scheduler.profiles[DefaultName]}
+		g := &groupCycle{s: s.scheduler, first: a.pod.PodInfo, unfit: []unfit{{attempt: a, err: errors.New("out of order")}}}
+		g.withdraw(s.t.Context(), false)
+		w := s.metrics.workloads
+		if n := testutil.ToFloat64(w.attempts.WithLabelValues(failed, DefaultName)); n != 1 {
+			t.Errorf("%v groups failed, want 1", n)
+		}
+		if n := testutil.ToFloat64(w.preemptions.WithLabelValues("Unschedulable")); n != 0 {
+			t.Errorf("room was sought %v times", n)
+		}
+	}, node("a"))
 }
 
 // Without the feature GenericWorkload there are no metrics of groups.
