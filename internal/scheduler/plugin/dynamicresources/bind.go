@@ -22,8 +22,12 @@ import (
 	"github.com/coracle-io/coracle/internal/scheduler/podgroup"
 )
 
-// bindingPoll is how often PreBind looks at binding conditions.
-const bindingPoll = time.Second
+const (
+	// bindingPoll is how often PreBind looks at binding conditions.
+	bindingPoll = time.Second
+	// writeGrace is how long a write of an allocation may take after PreBind was canceled.
+	writeGrace = 5 * time.Second
+)
 
 // Reserve implements framework.ReservePlugin. The devices that Filter found on
 // the node count as taken from now on.
@@ -219,7 +223,7 @@ func (p *plugin) bindClaim(ctx context.Context, pod *v1.Pod, claim, allocated *r
 		}
 		if err == nil {
 			p.setStatus(update, pod, write)
-			update, err = api.UpdateStatus(ctx, update, metav1.UpdateOptions{})
+			update, err = p.writeStatus(ctx, update)
 		}
 		if err == nil {
 			bound = update
@@ -237,6 +241,20 @@ func (p *plugin) bindClaim(ctx context.Context, pod *v1.Pod, claim, allocated *r
 	}
 	p.claims.wrote(claim.UID, bound)
 	return bound, nil
+}
+
+// writeStatus writes the status of a claim, unless ctx has ended. A write that has begun
+// goes on after that for writeGrace: if the API had taken an allocation of which the
+// plugin does not know, the devices would go to another claim before the informer shows it.
+func (p *plugin) writeStatus(ctx context.Context, claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaim, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	outlasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(writeGrace, cancel) })
+	defer stop()
+	return p.client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(outlasting, claim, metav1.UpdateOptions{})
 }
 
 // isWrittenByGroup reports whether another pod of a group has written the allocation
