@@ -228,6 +228,39 @@ func TestMetricsOfGroups(t *testing.T) {
 	}, node("a"), gang("first", 2), gang("low", 2), gang("urgent", 2))
 }
 
+// Preemptions for single pods are measured with the groups', also those that fail.
+func TestMetricsOfFailedPreemptions(t *testing.T) {
+	withGangs(t, func(s *simulation) {
+		failures := 3 // all tries of one eviction
+		s.onPatch = func(name string) error {
+			if name == "low" && failures > 0 {
+				failures--
+				return errors.New("not now")
+			}
+			return nil
+		}
+		s.add(full("low", "a", 1))
+		s.add(pod("high", requests("2", "1Gi"), priority(10)))
+		advance(time.Minute)
+		w := s.metrics.workloads
+		for name, test := range map[string]struct {
+			of   prometheus.Observer
+			want uint64
+		}{
+			"evaluations": {w.evaluation.WithLabelValues("pod", "Success"), 2}, "failures": {w.execution.WithLabelValues("pod", "error"), 1},
+			"successes": {w.execution.WithLabelValues("pod", "success"), 1}, "of groups": {w.execution.WithLabelValues("podgroup", "success"), 0},
+		} {
+			var m dto.Metric
+			if err := test.of.(prometheus.Metric).Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Histogram.GetSampleCount(); got != test.want {
+				t.Errorf("%s: %d, want %d", name, got, test.want)
+			}
+		}
+	}, node("a"))
+}
+
 // No room is sought for a group whose attempts end by errors.
 func TestMetricsOfFailedGroups(t *testing.T) {
 	withGangs(t, func(s *simulation) {

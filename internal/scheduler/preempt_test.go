@@ -46,6 +46,18 @@ func full(name, node string, prio int32, options ...podOption) *v1.Pod {
 	return running(pod(name, append(options, requests("1", "1Gi"), priority(prio))...), node)
 }
 
+// web is a running pod of those that overZonesAndNodes spreads.
+func web(name, node string, prio int32) *v1.Pod {
+	return running(pod(name, labeled("app", "web"), priority(prio)), node)
+}
+
+func overZonesAndNodes(p *v1.Pod) {
+	spreadBy(v1.LabelTopologyZone, "web")(p)
+	zones := p.Spec.TopologySpreadConstraints
+	spreadBy(v1.LabelHostname, "web")(p)
+	p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, zones...)
+}
+
 func TestPreempt(t *testing.T) {
 	for _, test := range []preemption{
 		{
@@ -78,6 +90,16 @@ func TestPreempt(t *testing.T) {
 			name: "anti-affinity is lifted", nodes: []*v1.Node{node("a")},
 			running: []*v1.Pod{running(pod("r", labeled("app", "web"), priority(1)), "a")},
 			pod:     pod("p", antiAffinity("app", "web"), priority(10)), node: "a", victims: []string{"r"},
+		},
+		{
+			name: "a small pod stays, though it matters less", nodes: []*v1.Node{node("a")},
+			running: []*v1.Pod{running(pod("small", requests("100m", "1Gi"), priority(1)), "a"), running(pod("large", requests("1900m", "1Gi"), priority(5)), "a")},
+			pod:     pod("p", requests("1900m", "1Gi"), priority(10)), node: "a", victims: []string{"large"},
+		},
+		{
+			name: "pods are spread", nodes: []*v1.Node{node("a", zone("1")), node("b", zone("1")), node("c", zone("2"))},
+			running: []*v1.Pod{web("a1", "a", 5), web("a2", "a", 1), web("b1", "b", 2), web("c1", "c", 20), web("c2", "c", 20)},
+			pod:     pod("p", overZonesAndNodes, priority(10)), node: "a", victims: []string{"a2"},
 		},
 	} {
 		t.Run(test.name, test.run)

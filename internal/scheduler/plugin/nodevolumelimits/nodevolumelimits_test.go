@@ -109,6 +109,43 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// Volumes that are made for a pod count like others. A claim that another pod owns is
+// none of the pod's.
+func TestEphemeralVolumes(t *testing.T) {
+	owned := func(name, owner string) runtime.Object {
+		return plugintest.Yaml[v1.PersistentVolumeClaim](t, fmt.Sprintf(
+			"{metadata: {namespace: default, name: %s, ownerReferences: [{apiVersion: v1, kind: Pod, name: %s, uid: %s, controller: true}]}, spec: {storageClassName: s}}", name, owner, owner))
+	}
+	asked, first, second := owned("asked-v0", "asked"), owned("running-v0", "running"), owned("running-v1", "running")
+	for _, test := range []struct {
+		name, asked, running string
+		claims               []runtime.Object
+		code                 framework.Code
+		message              string
+	}{
+		{name: "room", asked: "ephemeral: {}", claims: []runtime.Object{asked}},
+		{name: "one too many", asked: "ephemeral: {}", running: claim("b") + ";" + claim("c"), claims: []runtime.Object{asked}, code: framework.Unschedulable, message: exceeded},
+		{name: "one runs", asked: claim("a"), running: "ephemeral: {}", claims: []runtime.Object{first}},
+		{name: "two run", asked: claim("a"), running: "ephemeral: {}; ephemeral: {}", claims: []runtime.Object{first, second}, code: framework.Unschedulable, message: exceeded},
+		{name: "one runs beside a claim", asked: claim("a"), running: "ephemeral: {};" + claim("b"), claims: []runtime.Object{first}, code: framework.Unschedulable, message: exceeded},
+		{name: "a running pod does not own the claim", asked: claim("a"), running: "ephemeral: {};" + claim("b"), claims: []runtime.Object{owned("running-v0", "other")}},
+		{
+			name: "the pod does not own the claim", asked: "ephemeral: {}", claims: []runtime.Object{owned("asked-v0", "other")}, code: framework.Error,
+			message: "PVC default/asked-v0 was not created for pod default/asked (pod is not owner)",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, h := plugintest.New(t, Factory(), nil, append(objects(t), test.claims...)...)
+			running := pod(t, "running", test.running)
+			running.Spec.NodeName = "n1"
+			snapshot := plugintest.Snapshot([]*v1.Node{plugintest.Yaml[v1.Node](t, "metadata: {name: n1}")}, running)
+			if s := plugintest.Filter(t, p, h, pod(t, "asked", test.asked), snapshot, "n1"); s.Code() != test.code || s.Message() != test.message {
+				t.Errorf("%s %q, want %s %q", s.Code(), s.Message(), test.code, test.message)
+			}
+		})
+	}
+}
+
 // countedClaims counts the claims that are looked up.
 type countedClaims struct {
 	corelisters.PersistentVolumeClaimLister
