@@ -287,6 +287,33 @@ func TestFitHints(t *testing.T) {
 	}
 }
 
+// A node helps a pod with an extended resource if it has enough of all that is wanted,
+// and more of any of it than before.
+func TestFitHintsOfExtendedResources(t *testing.T) {
+	for _, test := range []struct {
+		name, old, node string // old is "" if the node comes
+		want            framework.QueueingHint
+	}{
+		{"too little memory", "", "memory=1 example.com/device=2 pods=1", framework.QueueSkip},
+		{"another resource", "", "memory=4 example.com/other=1 pods=1", framework.QueueSkip},
+		{"enough of both", "", "memory=4 example.com/device=2 pods=1", framework.Queue},
+		{"fewer devices, and others", "memory=2 example.com/device=2 pods=1", "memory=2 example.com/device=1 example.com/other=2 pods=1", framework.QueueSkip},
+		{"more devices", "memory=2 example.com/device=1 pods=1", "memory=2 example.com/device=2 pods=1", framework.Queue},
+		{"the memory is no longer enough", "memory=4 example.com/device=2 pods=1", "memory=1 example.com/device=2 pods=1", framework.QueueSkip},
+		{"the memory is enough now", "memory=1 example.com/device=2 pods=1", "memory=4 example.com/device=2 pods=1", framework.Queue},
+		{"more of what is not wanted", "memory=2 example.com/device=1 pods=1", "memory=2 example.com/device=1 ephemeral-storage=5 cpu=1 pods=1", framework.QueueSkip},
+	} {
+		action, old := framework.Add, any(nil)
+		if test.old != "" {
+			action, old = framework.UpdateNodeAllocatable, apiNode(test.old)
+		}
+		f := fitOf(t, kubescheduler.NodeResourcesFitArgs{})
+		if hint, ok := plugintest.Hint(t, f, podOf("p", "memory=2 example.com/device=1").Pod, framework.Node, action, old, apiNode(test.node)); !ok || hint != test.want {
+			t.Errorf("%s: %v, registered %t, want %v", test.name, hint, ok, test.want)
+		}
+	}
+}
+
 // bound holds the requests of the node's pods, by priority.
 type bound map[int32]string
 
