@@ -77,3 +77,34 @@ func TestACanceledBindingKnowsWhatItWrote(t *testing.T) {
 		t.Errorf("claims: %s; %s", c, d)
 	}
 }
+
+// An allocated claim has the finalizer, whoever else sets or removes it before the binding.
+func TestFinalizerOfAnAllocatedClaim(t *testing.T) {
+	with := func(c *resourceapi.ResourceClaim) { c.Finalizers = []string{resourceapi.Finalizer} }
+	bare := func(*resourceapi.ResourceClaim) {}
+	for name, change := range map[string]struct{ before, after claimOption }{
+		"it is there": {with, with}, "it comes": {bare, with}, "it goes": {with, bare},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, "", nil, node("a"), class("any", ""), slice("a", "gpu-0"), claim("c", "any", change.before))
+			state, info := framework.NewCycleState(f.h), framework.NewPodInfo(pod("web", "c"))
+			if got := f.filter(state, info.Pod); got != "a: fits" {
+				t.Fatal(got)
+			}
+			if err := f.Reserve(t.Context(), state, info, "a").AsError(); err != nil {
+				t.Fatal(err)
+			}
+			changed := claim("c", "any", change.after)
+			changed.ResourceVersion = "1000"
+			if err := f.Fake.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), changed, "shop"); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.PreBind(t.Context(), state, info, "a").AsError(); err != nil {
+				t.Error(err)
+			}
+			if got, want := f.claim("c"), "a/gpu-0 for web protected"; got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}

@@ -186,6 +186,10 @@ func reservedFor(pod string) claimOption {
 	}
 }
 
+func deleting(c *resourceapi.ResourceClaim) {
+	c.DeletionTimestamp, c.Finalizers = new(metav1.Now()), []string{resourceapi.Finalizer}
+}
+
 // pod uses claims by name.
 func pod(name string, claims ...string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
@@ -262,6 +266,8 @@ func TestFilter(t *testing.T) {
 			name: "a claim of another pod", pod: generated, objects: []runtime.Object{claim("c", "any")},
 			want: "gated: ResourceClaim shop/c was not created for Pod shop/web (Pod is not owner)",
 		},
+		{name: "a claim that is being deleted", pod: pod("web", "c"), objects: []runtime.Object{claim("c", "any", deleting)}, want: `gated: resourceclaim "c" is being deleted`},
+		{name: "two claims", pod: pod("web", "c", "d"), objects: []runtime.Object{claim("c", "any"), claim("d", "any")}, want: "a: cannot allocate all claims, b: fits, c: cannot allocate all claims"},
 		{
 			name: "no such class", pod: pod("web", "c"), objects: []runtime.Object{claim("c", "none")},
 			want: "UnschedulableAndUnresolvable: request gpu: device class none does not exist",
