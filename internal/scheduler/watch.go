@@ -248,7 +248,7 @@ func (s *Scheduler) deleteUnassigned(pod *v1.Pod) {
 	if p == nil {
 		return
 	}
-	s.queue.Delete(pod.UID)
+	s.queue.DeleteUnassigned(pod.UID)
 	s.leaveGroup(pod)
 	nominated := s.nominator.NominatedNode(pod.UID) != ""
 	s.nominator.DeleteNominatedPod(pod.UID)

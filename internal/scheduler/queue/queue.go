@@ -285,6 +285,20 @@ func (q *Queue) Delete(uid types.UID) {
 	}
 }
 
+// DeleteUnassigned forgets a pod that is gone or has a node now, unless it came again
+// from there and waits for its resize: the two are told by different watches.
+func (q *Queue) DeleteUnassigned(uid types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if f := q.flights.of(uid); f != nil && !f.latest.IsResizing() {
+		q.flights.remove(uid)
+	}
+	if it := q.pods[uid]; it != nil && !it.IsResizing() {
+		q.take(it)
+		delete(q.pods, uid)
+	}
+}
+
 // Expects reports whether a pod in flight still wants a node: it was not
 // deleted since it was popped.
 func (q *Queue) Expects(uid types.UID) bool {

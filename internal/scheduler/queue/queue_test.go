@@ -422,6 +422,32 @@ func TestAResizeIsNoMemberOfItsGroup(t *testing.T) {
 	}
 }
 
+// The end of the pod without a node may be seen after the resize of the pod on its node.
+func TestAResizeOutlivesTheUnassignedPod(t *testing.T) {
+	q, _ := newTestQueue(new(int))
+	resizing := pod("p", 1)
+	resizing.Spec.NodeName = "a"
+	resizing.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred}}
+	for _, test := range []struct {
+		name    string
+		pod     *v1.Pod
+		flies   bool
+		outlive bool
+	}{
+		{"a resize that waits", resizing, false, true}, {"a resize that is tried", resizing, true, true},
+		{"a pod that waits", pod("p", 1), false, false}, {"a pod that is tried", pod("p", 1), true, false},
+	} {
+		q.Add(test.pod)
+		if test.flies {
+			pop(t, q)
+		}
+		if q.DeleteUnassigned("p"); q.Has("p") != test.outlive {
+			t.Errorf("%s: it is there: %t", test.name, q.Has("p"))
+		}
+		q.Delete("p")
+	}
+}
+
 func TestPopEndsWithItsContext(t *testing.T) {
 	q, _ := newTestQueue(new(int))
 	q.Add(pod("a", 1))
