@@ -159,10 +159,14 @@ func rejection(status *framework.Status) error {
 
 // postFilter tries to make room for a pod that no node can take, and adds to err
 // what came of it. With reserve, a preemption is only reserved if that is possible.
+// The nomination of a pod ends after another error, and if there are no nodes.
 func (s *Scheduler) postFilter(ctx context.Context, a *attempt, snapshot *framework.Snapshot, err error, reserve func(framework.PendingPreemption)) (result *framework.PostFilterResult) {
-	var unfit *framework.FitError
-	if !errors.As(err, &unfit) || unfit.NumAllNodes == 0 || !s.queue.Expects(a.pod.Pod.UID) {
+	if !s.queue.Expects(a.pod.Pod.UID) {
 		return nil
+	}
+	var unfit *framework.FitError
+	if !errors.As(err, &unfit) || unfit.NumAllNodes == 0 {
+		return &framework.PostFilterResult{}
 	}
 	if reserve != nil || a.profile.HasPostFilterPlugins() {
 		s.metrics.preemptions.Inc()
@@ -191,7 +195,7 @@ func (s *Scheduler) bindingCycle(ctx context.Context, a *attempt) {
 	running.Inc()
 	defer running.Dec()
 	if a.delayed || a.prepares {
-		if s.writer.keepsNominations && (a.prepares || a.isDelayed()) { // others see where it goes, and after a restart it is tried there first (KEP-5278)
+		if s.writer.nominatesDecided && (a.prepares || a.isDelayed()) { // others see where it goes, and after a restart it is tried there first (KEP-5278)
 			s.writer.writeNominated(ctx, a.pod.Pod, nil, func() string { return a.node })
 		}
 		status := a.profile.WaitOnPermit(ctx, a.pod.PodInfo)
@@ -292,12 +296,8 @@ func (s *Scheduler) renominate(a *attempt, result *framework.PostFilterResult) {
 	if a.node == "" && s.nominator.NominatedNode(pod.UID) != a.nominated { // PostFilter chose another node
 		s.nominationEnded(a.nominated, pod)
 	}
-	switch {
-	case result != nil && result.KeepsNomination:
-	case result != nil && (result.NominatedNodeName != "" || s.writer.withdraws(pod)):
+	if result != nil && !result.KeepsNomination {
 		s.nominate(a.pod.PodInfo, result.NominatedNodeName)
-	case a.node != "" && !s.writer.withdraws(pod):
-		s.nominate(a.pod.PodInfo, s.statuses.nominated(pod))
 	}
 }
 

@@ -109,35 +109,47 @@ func TestAVictimInPreBindStays(t *testing.T) {
 	}, node("a"), waitingClass(), openClaim("c"))
 }
 
-// A nomination by somebody else, such as an autoscaler, stays although no node
-// takes the pod, and reserves the node once it comes.
-func TestForeignNominationStays(t *testing.T) {
+// A nomination by somebody else, such as an autoscaler, ends like one of the scheduler
+// when no node takes the pod: its room is there for others again.
+func TestForeignNominationEnds(t *testing.T) {
 	simulate(t, func(*simulation) {}, func(s *simulation) {
-		large := pod("large", requests("2", "1Gi"), priority(1))
-		s.add(large)
+		s.add(pod("large", requests("2", "1Gi"), priority(1)))
 		advance(5 * time.Second)
 		nominated := s.get("large")
 		nominated.Status.NominatedNodeName = "b"
 		s.update(nominated)
 		advance(10 * time.Minute) // it is tried again
-		if got := s.get("large").Status.NominatedNodeName; got != "b" {
+		if got := s.get("large").Status.NominatedNodeName; got != "" {
 			t.Errorf("nominated for %q", got)
 		}
-		if err := s.objects.Create(nodesResource, node("b", tainted("booting", v1.TaintEffectNoSchedule)), ""); err != nil {
+		if err := s.objects.Create(nodesResource, node("b", sized("1", "4Gi")), ""); err != nil {
 			t.Fatal(err)
 		}
-		advance(time.Minute)
 		s.add(pod("small", requests("1", "1Gi"), priority(1)))
 		advance(time.Minute)
-		if err := s.objects.Update(nodesResource, node("b"), ""); err != nil {
-			t.Fatal(err)
-		}
-		advance(time.Minute)
-		if got := s.get("large").Spec.NodeName; got != "b" {
+		if got := s.get("small").Spec.NodeName; got != "b" {
 			t.Errorf("on node %q", got)
 		}
 		s.check()
 	}, node("a"), one("x", "a", 1), one("y", "a", 1))
+}
+
+// The nomination for a node that is gone ends when there are no others.
+func TestNominationEndsWithTheLastNode(t *testing.T) {
+	simulate(t, func(s *simulation) { s.grace = time.Minute }, func(s *simulation) {
+		s.add(preemptor("p", "2", 10))
+		advance(5 * time.Second)
+		if got := s.get("p").Status.NominatedNodeName; got != "a" {
+			t.Fatalf("nominated for %q", got)
+		}
+		if err := s.objects.Delete(nodesResource, "", "a"); err != nil {
+			t.Fatal(err)
+		}
+		advance(10 * time.Minute)
+		if got := s.get("p").Status.NominatedNodeName; got != "" {
+			t.Errorf("nominated for %q", got)
+		}
+	}, node("a"), one("low", "a", 1))
 }
 
 // A nomination from before a restart, whose pod no node takes any more, does not
@@ -261,8 +273,8 @@ func TestWhoseNomination(t *testing.T) {
 			undo(refused(test.err))
 		}
 		p.Status.NominatedNodeName = "a"
-		if own := s.observe(p, false); own == test.foreign || s.isForeign(p.UID) != test.foreign || s.nominated(p) != "a" {
-			t.Errorf("%s: own %t, foreign %t, nominated for %q", name, own, s.isForeign(p.UID), s.nominated(p))
+		if own := s.observe(p); own == test.foreign || s.nominated(p) != "a" {
+			t.Errorf("%s: own %t, nominated for %q", name, own, s.nominated(p))
 		}
 	}
 }

@@ -22,7 +22,6 @@ type podStatuses struct {
 // podStatus holds the written and observed status of a pod in the API.
 type podStatus struct {
 	nominated string        // last written or observed
-	foreign   bool          // another component wrote nominated
 	expected  []string      // written nominated nodes that were not observed yet, oldest first
 	last      chan struct{} // closed when the last write that began has ended
 	writes    int           // under way or waiting for their turn
@@ -78,15 +77,6 @@ func (s *podStatuses) nominated(pod *v1.Pod) string {
 	return pod.Status.NominatedNodeName
 }
 
-// isForeign reports whether another component nominated the pod while this
-// scheduler watched. A nomination from before may be of an earlier scheduler.
-func (s *podStatuses) isForeign(uid types.UID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.pods[uid]
-	return p != nil && p.foreign
-}
-
 // writing notes the nominated node that is about to be written. undo takes it
 // back after a write that failed; refused is whether it certainly had no effect.
 // If it may have had, its watch event is still expected.
@@ -94,8 +84,8 @@ func (s *podStatuses) writing(pod *v1.Pod, node string) (undo func(refused bool)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.get(pod)
-	before, wasForeign := p.nominated, p.foreign
-	p.nominated, p.foreign = node, false
+	before := p.nominated
+	p.nominated = node
 	if n := len(p.expected); n == 0 || p.expected[n-1] != node {
 		p.expected = append(p.expected, node)
 	}
@@ -106,7 +96,7 @@ func (s *podStatuses) writing(pod *v1.Pod, node string) (undo func(refused bool)
 		if i < 0 {
 			return // it was observed: the write took effect
 		}
-		p.nominated, p.foreign = before, wasForeign
+		p.nominated = before
 		if refused {
 			p.expected = slices.Delete(p.expected, i, i+1)
 		}
@@ -114,9 +104,8 @@ func (s *podStatuses) writing(pod *v1.Pod, node string) (undo func(refused bool)
 }
 
 // observe takes the nominated node that a watch event brought. own reports
-// that the scheduler wrote it. isNew is whether the pod was not watched before,
-// so that the nomination may be older than the watch.
-func (s *podStatuses) observe(pod *v1.Pod, isNew bool) (own bool) {
+// that the scheduler wrote it.
+func (s *podStatuses) observe(pod *v1.Pod) (own bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.get(pod)
@@ -124,11 +113,11 @@ func (s *podStatuses) observe(pod *v1.Pod, isNew bool) (own bool) {
 	if i := slices.Index(p.expected, node); i >= 0 {
 		p.expected = slices.Delete(p.expected, 0, i+1)
 		if len(p.expected) == 0 {
-			p.nominated, p.foreign = node, false
+			p.nominated = node
 		}
 		return true
 	}
-	p.nominated, p.foreign = node, !isNew
+	p.nominated = node
 	return false
 }
 

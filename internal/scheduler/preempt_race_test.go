@@ -10,6 +10,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
 // one is a running pod that requests one of a node's two CPUs.
@@ -109,6 +111,31 @@ func TestNominatingADeletedPod(t *testing.T) {
 	s.nominate(it.PodInfo, "a")
 	if got := s.nominator.NominatedNode(p.UID); got != "" {
 		t.Errorf("nominated for %q", got)
+	}
+}
+
+// A pod is nominated no longer after an attempt that an error ended, or that found no
+// nodes. The error of a plugin that sought room says nothing about the nomination.
+func TestAFailedAttemptEndsTheNomination(t *testing.T) {
+	for name, cause := range map[string]error{"an error": errors.New("out of order"), "no nodes": &framework.FitError{}} {
+		s, _, stop := preempting(t, func(*fake.Clientset) {})
+		p := preemptor("p", "1", 1)
+		s.queue.Add(p)
+		it, err := s.queue.Pop(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &attempt{pod: it, profile: s.profiles[DefaultName], nominated: "a"}
+		s.nominate(it.PodInfo, "a")
+		s.renominate(a, nil)
+		if got := s.nominator.NominatedNode(p.UID); got != "a" {
+			t.Errorf("without a result: nominated for %q", got)
+		}
+		s.renominate(a, s.postFilter(t.Context(), a, nil, cause, nil))
+		if got := s.nominator.NominatedNode(p.UID); got != "" {
+			t.Errorf("%s: nominated for %q", name, got)
+		}
+		stop()
 	}
 }
 

@@ -149,7 +149,7 @@ func New(ctx context.Context, c Config) (*Scheduler, error) {
 	s.statuses = newPodStatuses(s.queue.Has)
 	s.writer = &statusWriter{
 		client: c.Client, nominator: s.nominator, statuses: s.statuses, slots: make(chan struct{}, maxReports),
-		keepsNominations: c.Configuration.Features.Enabled(feature.NominatedNodeNameForExpectation),
+		nominatesDecided: c.Configuration.Features.Enabled(feature.NominatedNodeNameForExpectation),
 	}
 	return s, nil
 }

@@ -25,27 +25,15 @@ type statusWriter struct {
 	nominator *queue.Nominator
 	statuses  *podStatuses
 	slots     chan struct{} // one for each status that is being written
-	// keepsNominations is the feature NominatedNodeNameForExpectation.
-	keepsNominations bool
+	// nominatesDecided is the feature NominatedNodeNameForExpectation: a pod whose
+	// binding waits is nominated for its node.
+	nominatesDecided bool
 }
 
 // report begins to write to the pod why it was not scheduled, and where it is
 // nominated, in one patch. It writes nothing that the pod says already.
 func (w *statusWriter) report(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition) {
-	w.writeNominated(ctx, pod, condition, func() string {
-		node := w.nominator.NominatedNode(pod.UID)
-		if node == "" && !w.withdraws(pod) {
-			return w.statuses.nominated(pod)
-		}
-		return node
-	})
-}
-
-// withdraws reports whether the scheduler ends the nomination of a pod that no
-// node can take. A nomination by another component stays: its node may be about to
-// come (KEP-5278).
-func (w *statusWriter) withdraws(pod *v1.Pod) bool {
-	return !w.keepsNominations || !w.statuses.isForeign(pod.UID)
+	w.writeNominated(ctx, pod, condition, func() string { return w.nominator.NominatedNode(pod.UID) })
 }
 
 // writeNomination is framework.Handle.WriteNomination.

@@ -223,7 +223,7 @@ func (s *Scheduler) setUnassigned(old, pod *v1.Pod) {
 			s.nominator.Update(framework.NewPodInfo(pod))
 		}
 	}
-	if now := pod.Status.NominatedNodeName; now != before && !s.statuses.observe(pod, old == nil) {
+	if now := pod.Status.NominatedNodeName; now != before && !s.statuses.observe(pod) {
 		if now == "" {
 			s.endNomination(pod.UID, pod)
 		} else if !s.cache.HasPod(pod.UID) {
