@@ -109,6 +109,23 @@ func TestAVictimInPreBindStays(t *testing.T) {
 	}, node("a"), waitingClass(), openClaim("c"))
 }
 
+// An attempt for a pod that was replaced by another of its name does not touch that one.
+func TestAnAttemptOfAReplacedPod(t *testing.T) {
+	simulate(t, func(*simulation) {}, func(s *simulation) {
+		s.add(pod("slow", requests("1", "1Gi"), claiming("c")))
+		advance(10 * time.Second)
+		s.remove("slow")
+		s.add(pod("slow", requests("1", "1Gi"), func(p *v1.Pod) { p.UID, p.Spec.SchedulerName = "another", "elsewhere" }))
+		advance(15 * time.Minute) // the wait for a volume ends
+		if got := s.get("slow").Status; len(got.Conditions) > 0 || got.NominatedNodeName != "" {
+			t.Errorf("conditions %v, nominated for %q", got.Conditions, got.NominatedNodeName)
+		}
+		if n := s.tracked(); n != 0 || s.scheduler.cache.HasPod("slow") {
+			t.Errorf("%d pods are tracked; the one that is gone has its node: %t", n, s.scheduler.cache.HasPod("slow"))
+		}
+	}, node("a"), waitingClass(), openClaim("c"))
+}
+
 // A nomination by somebody else, such as an autoscaler, ends like one of the scheduler
 // when no node takes the pod: its room is there for others again.
 func TestForeignNominationEnds(t *testing.T) {
