@@ -205,17 +205,21 @@ func TestWrongProxyFiles(t *testing.T) {
 		proxyHead + "bindAddress: here\n":                                         `bindAddress: Invalid value: "here": not a valid textual representation of an IP address`,
 		proxyHead + "healthzBindAddress: localhost:1\n":                           `healthzBindAddress: Invalid value: "localhost": must be a valid IP`,
 		proxyHead + "metricsBindAddress: 127.0.0.1:0\n":                           `metricsBindAddress: Invalid value: "0": must be a valid port`,
-		proxyHead + "clusterCIDR: 10.0.0.0/8,10.1.0.0/16\n":                       "must be a valid DualStack CIDR",
+		proxyHead + "clusterCIDR: 10.0.0.0/8,10.1.0.0/16\n":                       `clusterCIDR: Invalid value: "10.0.0.0/8,10.1.0.0/16": must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]`,
+		proxyHead + "clusterCIDR: \"10.0.0.0/8,fd00::/48,10.1.0.0/16\"\n":         "must be a either a single CIDR or dual-stack pair of CIDRs",
+		proxyHead + "clusterCIDR: \"10.0.0.0/8,here\"\n":                          "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)",
 		proxyHead + "clusterCIDR: 10.0.0.0\n":                                     "clusterCIDR: Invalid value: \"10.0.0.0\": must be a valid CIDR block",
 		proxyHead + "nodePortAddresses: [primary, 192.0.2.1]\n":                   `nodePortAddresses[1]: Invalid value: "192.0.2.1": must be a valid CIDR`,
 		proxyHead + "conntrack: {maxPerCore: -1}\n":                               "conntrack.maxPerCore: Invalid value: -1: must be greater than or equal to 0",
 		proxyHead + "conntrack: {udpTimeout: -1s}\n":                              `conntrack.udpTimeout: Invalid value: "-1s": must be greater than or equal to 0`,
 		proxyHead + "nftables: {masqueradeBit: 32}\n":                             "nftables.masqueradeBit: Invalid value: 32: must be within the range [0, 31]",
-		proxyHead + "iptables: {minSyncPeriod: 1h}\n":                             "iptables.syncPeriod: Invalid value: \"30s\": must be greater than or equal to iptables.minSyncPeriod",
+		proxyHead + "iptables: {masqueradeBit: -1}\n":                             "iptables.masqueradeBit: Invalid value: -1: must be within the range [0, 31]",
+		proxyHead + "nftables: {minSyncPeriod: 1h}\n":                             "nftables.syncPeriod: Invalid value: \"1h0m0s\": must be greater than or equal to nftables.minSyncPeriod",
+		proxyHead + "nftables: {minSyncPeriod: -1s}\n":                            "nftables.minSyncPeriod: Invalid value: \"-1s\": must be greater than or equal to 0",
 		proxyHead + "oomScoreAdj: -1001\n":                                        "oomScoreAdj: Invalid value: -1001: must be within the range [-1000, 1000]",
 		proxyHead + "configSyncPeriod: -1s\n":                                     "configSyncPeriod: Invalid value: \"-1s\": must be greater than 0",
 		proxyHead + "portRange: many\n":                                           "portRange: Invalid value: \"many\": must be a valid port range",
-		proxyHead + "detectLocalMode: Guess\n":                                    `detectLocalMode: Unsupported value: "Guess"`,
+		proxyHead + "detectLocalMode: Guess\n":                                    `detectLocalMode: Unsupported value: "Guess": supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix", ""`,
 		proxyHead + "detectLocalMode: BridgeInterface\n":                          `detectLocal.bridgeInterface: Invalid value: "": must not be empty`,
 		proxyHead + "detectLocalMode: InterfaceNamePrefix\n":                      `detectLocal.interfaceNamePrefix: Invalid value: "": must not be empty`,
 		proxyHead + "featureGates: {KubeProxyNFTablesLocalhostNodePorts: true}\n": "KubeProxyNFTablesLocalhostNodePorts=true: this proxy does not have this feature",
@@ -235,6 +239,14 @@ func TestWrongPodInterfaces(t *testing.T) {
 		if err := proxyWith(t, NewProxy(), "--config=FILE", text).Validate(); err == nil || !strings.Contains(err.Error(), "must be the name of a network interface") {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+// The periods of modes that the proxy does not have are not checked, as in upstream.
+func TestPeriodsOfOtherModes(t *testing.T) {
+	text := proxyHead + "iptables: {syncPeriod: -1s, minSyncPeriod: 1h}\nipvs: {syncPeriod: -1s}\n"
+	if err := proxyWith(t, NewProxy(), "--config=FILE", text).Validate(); err != nil {
+		t.Error(err)
 	}
 }
 

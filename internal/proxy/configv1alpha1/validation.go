@@ -41,32 +41,37 @@ func Validate(c *KubeProxyConfiguration) error {
 	return errs.ToAggregate()
 }
 
-// validateMode checks the mode, and the settings of the modes.
+// validateMode checks the mode and its settings. Of other modes kube-proxy checks the
+// bit of iptables alone.
 func validateMode(c *KubeProxyConfiguration) (errs field.ErrorList) {
 	if modes := []string{ModeIPTables, ModeNFTables}; !slices.Contains(modes, c.Mode) {
 		errs = append(errs, field.NotSupported(field.NewPath("mode"), c.Mode, modes))
 	}
-	for _, m := range []struct {
-		name              string
-		bit               *int32
-		period, minPeriod time.Duration
-	}{
-		{"iptables", c.IPTables.MasqueradeBit, c.IPTables.SyncPeriod.Duration, c.IPTables.MinSyncPeriod.Duration},
-		{"nftables", c.NFTables.MasqueradeBit, c.NFTables.SyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration},
-	} {
-		path := field.NewPath(m.name)
-		if bit := ptr.Deref(m.bit, 0); bit < 0 || bit > 31 {
-			errs = append(errs, field.Invalid(path.Child("masqueradeBit"), bit, "must be within the range [0, 31]"))
-		}
-		if m.period <= 0 {
-			errs = append(errs, field.Invalid(path.Child("syncPeriod"), m.period.String(), "must be greater than 0"))
-		}
-		if m.minPeriod < 0 {
-			errs = append(errs, field.Invalid(path.Child("minSyncPeriod"), m.minPeriod.String(), "must be greater than or equal to 0"))
-		}
-		if m.minPeriod > m.period {
-			errs = append(errs, field.Invalid(path.Child("syncPeriod"), m.period.String(), "must be greater than or equal to "+path.Child("minSyncPeriod").String()))
-		}
+	iptables, nftables := field.NewPath("iptables"), field.NewPath("nftables")
+	errs = append(errs, validateBit(c.IPTables.MasqueradeBit, iptables.Child("masqueradeBit"))...)
+	errs = append(errs, validateBit(c.NFTables.MasqueradeBit, nftables.Child("masqueradeBit"))...)
+	if c.Mode == ModeIPTables {
+		return append(errs, validatePeriods(c.IPTables.SyncPeriod.Duration, c.IPTables.MinSyncPeriod.Duration, iptables)...)
+	}
+	return append(errs, validatePeriods(c.NFTables.SyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration, nftables)...)
+}
+
+func validatePeriods(period, minPeriod time.Duration, path *field.Path) (errs field.ErrorList) {
+	if period <= 0 {
+		errs = append(errs, field.Invalid(path.Child("syncPeriod"), period.String(), "must be greater than 0"))
+	}
+	if minPeriod < 0 {
+		errs = append(errs, field.Invalid(path.Child("minSyncPeriod"), minPeriod.String(), "must be greater than or equal to 0"))
+	}
+	if minPeriod > period { // kube-proxy shows the lower bound
+		errs = append(errs, field.Invalid(path.Child("syncPeriod"), minPeriod.String(), "must be greater than or equal to "+path.Child("minSyncPeriod").String()))
+	}
+	return errs
+}
+
+func validateBit(mark *int32, path *field.Path) (errs field.ErrorList) {
+	if bit := ptr.Deref(mark, 0); bit < 0 || bit > 31 {
+		errs = append(errs, field.Invalid(path, bit, "must be within the range [0, 31]"))
 	}
 	return errs
 }
@@ -122,12 +127,17 @@ func validateConntrack(c *Conntrack, path *field.Path) (errs field.ErrorList) {
 }
 
 func validateRanges(c *KubeProxyConfiguration) (errs field.ErrorList) {
-	const example = "10.100.0.0/16"
+	const (
+		one  = "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"
+		pair = "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]"
+	)
 	path := field.NewPath("clusterCIDR")
-	if list, err := ParseCIDRs(c.ClusterCIDR); err != nil {
-		errs = append(errs, field.Invalid(path, c.ClusterCIDR, "must be a valid CIDR block (e.g. "+example+" or fde4:8dba:82e1::/48)"))
-	} else if len(list) > 2 || len(list) == 2 && list[0].Addr().Is4() == list[1].Addr().Is4() {
-		errs = append(errs, field.Invalid(path, c.ClusterCIDR, "must be a valid DualStack CIDR (e.g. "+example+",fde4:8dba:82e1::/48)"))
+	list, err := ParseCIDRs(c.ClusterCIDR)
+	switch {
+	case strings.Count(c.ClusterCIDR, ",") > 1, len(list) == 2 && list[0].Addr().Is4() == list[1].Addr().Is4():
+		errs = append(errs, field.Invalid(path, c.ClusterCIDR, pair))
+	case err != nil:
+		errs = append(errs, field.Invalid(path, c.ClusterCIDR, one))
 	}
 	for i, text := range c.NodePortAddresses {
 		if _, err := proxy.ParseNodePortAddresses([]string{text}); err != nil {
@@ -153,7 +163,7 @@ func ParseCIDRs(text string) (list []netip.Prefix, err error) {
 }
 
 func validateDetectLocal(c *KubeProxyConfiguration) (errs field.ErrorList) {
-	modes := []string{LocalModeClusterCIDR, LocalModeNodeCIDR, LocalModeBridgeInterface, LocalModeInterfaceNamePrefix}
+	modes := []string{LocalModeClusterCIDR, LocalModeNodeCIDR, LocalModeBridgeInterface, LocalModeInterfaceNamePrefix, ""}
 	path := field.NewPath("detectLocal")
 	switch c.DetectLocalMode {
 	case LocalModeClusterCIDR, LocalModeNodeCIDR:
