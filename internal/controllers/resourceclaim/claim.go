@@ -45,11 +45,16 @@ func (c *claims) syncClaim(ctx context.Context, claim *resourceapi.ResourceClaim
 		}
 		current = updated
 	}
-	if protected && current.DeletionTimestamp != nil && current.Status.Allocation == nil {
+	// The scheduler adds the finalizer before it allocates, so that it stays on a claim
+	// that was never in use.
+	if protected && current.Status.Allocation == nil && (released || current.DeletionTimestamp != nil) {
 		update := current.DeepCopy()
 		update.Finalizers = slices.DeleteFunc(update.Finalizers, func(name string) bool { return name == resourceapi.Finalizer })
-		_, err := api.Update(ctx, update, metav1.UpdateOptions{})
-		return controller.IgnoreNotFound(err)
+		updated, err := api.Update(ctx, update, metav1.UpdateOptions{})
+		if err != nil {
+			return controller.IgnoreNotFound(err)
+		}
+		current = updated
 	}
 	if len(users) > 0 || current.DeletionTimestamp != nil {
 		return nil

@@ -140,7 +140,7 @@ func (c *claims) create(ctx context.Context, pod *v1.Pod, podClaim *v1.PodResour
 	}, metav1.CreateOptions{})
 	c.createdForPod(&template.Spec.Spec, err)
 	if err != nil {
-		return nil, fmt.Errorf("create ResourceClaim: %w", err)
+		return nil, fmt.Errorf("create ResourceClaim : %w", err) // upstream names the claim here, which has no name yet
 	}
 	c.mu.Lock()
 	c.created[owner{pod.UID, podClaim.Name}] = created

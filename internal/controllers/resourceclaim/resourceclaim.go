@@ -2,9 +2,9 @@
 //
 //	pod with a template ──► claim, named in pod.status.resourceClaimStatuses
 //	pod is done or gone ──► its entry in claim.status.reservedFor is removed
-//	no pod uses a claim ──► its devices are deallocated
+//	no pod uses a claim ──► its devices are deallocated, and its finalizer is removed
 //	                        a claim of a pod that is done is deleted
-//	a claim is deleted  ──► the finalizer is removed once it has no devices
+//	a claim is deleted  ──► the same, also if no pod ever used it
 //
 // The scheduler allocates devices and adds the entries and the finalizer.
 package resourceclaim

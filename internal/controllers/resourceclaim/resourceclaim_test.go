@@ -77,6 +77,10 @@ func reservedFor(pods ...string) func(*resourceapi.ResourceClaim) {
 	}
 }
 
+func forJob(c *resourceapi.ResourceClaim) {
+	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "jobs", Name: "x", UID: "x"})
+}
+
 // show describes all claims.
 func show(t *testing.T, c *controllertest.Cluster) func() string {
 	return func() string {
@@ -129,17 +133,30 @@ func TestClaimsOfPods(t *testing.T) {
 			"a user that is being deleted on its node",
 			[]runtime.Object{pod("web", onNode, deleting), claim("shared", allocated, reservedFor("web"))}, "shared allocated for web protected",
 		},
-		{"no users are left", []runtime.Object{pod("done", finished), claim("shared", allocated, reservedFor("done", "missing"))}, "shared protected"},
+		{"no users are left", []runtime.Object{pod("done", finished), claim("shared", allocated, reservedFor("done", "missing"))}, "shared"},
 		{"another pod of the same name", []runtime.Object{
 			pod("web", noClaims, func(p *v1.Pod) { p.UID = "new" }), claim("shared", allocated, reservedFor("web")),
-		}, "shared protected"},
+		}, "shared"},
 		{"an unused claim keeps its devices", []runtime.Object{claim("shared", allocated)}, "shared allocated protected"},
 		{"a deleted claim gives them back", []runtime.Object{claim("shared", allocated, gone)}, "shared"},
 		{"a deleted claim in use", []runtime.Object{pod("live", noClaims), claim("shared", allocated, gone, reservedFor("live"))}, "shared allocated for live protected"},
 		{"the claim of a finished pod", []runtime.Object{pod("web", finished, ownNamed, onlyOwn), claim("made", ownedBy("web"))}, ""},
-		{"a user of another kind", []runtime.Object{claim("shared", allocated, func(c *resourceapi.ResourceClaim) {
-			c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "example.com", Resource: "jobs", Name: "x", UID: "x"}}
-		})}, "shared allocated for x protected"},
+		{
+			"the claim of a finished pod with its devices",
+			[]runtime.Object{pod("web", finished, ownNamed, onlyOwn), claim("made", ownedBy("web"), allocated, reservedFor("web"))}, "",
+		},
+		{"a claim of the same name in another namespace", []runtime.Object{pod("web", onlyOwn), template(), claim("made", ownedBy("web"), func(c *resourceapi.ResourceClaim) {
+			c.Namespace = "other"
+		})}, "web-own-"},
+		{"a claim of nobody with the name of one that a pod would get", []runtime.Object{pod("web", onlyOwn), claim("web-own")}, "web-own"},
+		{"a user of another kind", []runtime.Object{claim("shared", allocated, forJob)}, "shared allocated for x protected"},
+		{
+			"a user of another kind beside a pod that is done",
+			[]runtime.Object{pod("done", finished, noClaims), claim("shared", allocated, reservedFor("done"), forJob)}, "shared allocated for x protected",
+		},
+		{"the finalizer of a claim that is about to be allocated", []runtime.Object{claim("shared", func(c *resourceapi.ResourceClaim) {
+			c.Finalizers = []string{resourceapi.Finalizer}
+		})}, "shared protected"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
