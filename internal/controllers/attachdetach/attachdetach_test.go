@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -486,6 +487,32 @@ func TestVolumeThatIsMountedMeanwhileStays(t *testing.T) {
 		b.change("a", func(n *v1.Node) { n.Status.VolumesInUse = nil })
 		b.want("unmounted", "")
 	})
+}
+
+// A volume is not detached before the status of its node no longer shows it, and no
+// other node gets it before it is detached.
+func TestVolumeStaysWhileRequestsFail(t *testing.T) {
+	for verb, resource := range map[string]string{"patch": "nodes", "delete": "volumeattachments"} {
+		t.Run(verb+" "+resource, func(t *testing.T) {
+			run(t, append(bound(v1.ReadWriteOnce), node("a", v1.ConditionTrue), node("b", v1.ConditionTrue), pod("p", "a")), func(b *bench) {
+				b.answer(succeed)
+				b.want("attached", shown)
+				fails := true
+				b.Fake.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+					return fails, nil, apierrors.NewInternalError(errors.New("out of order"))
+				})
+				b.deletePod("p")
+				b.createPod(pod("q", "b"))
+				b.after(time.Hour)
+				if got := b.attached(); !strings.HasPrefix(got, "attachment a") || strings.Contains(got, "attachment b") {
+					b.Errorf("while requests fail: %q", got)
+				}
+				fails = false
+				b.after(2 * time.Minute)
+				b.want("repaired", "attachment b")
+			})
+		})
+	}
 }
 
 // The node is healthy again when its volume is to be detached by force.

@@ -488,3 +488,29 @@ func TestNamespaceMadeAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestResourceThatIsNoLongerServed checks that a resource whose definition is deleted meanwhile
+// keeps no namespace, and that its finalizer is removed after a conflict, too.
+func TestResourceThatIsNoLongerServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, namespace("kubernetes"), "Secret/s")
+		w.objects.PrependReactor("*", "boats", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewNotFound(a.GetResource().GroupResource(), "")
+		})
+		conflicts := 1
+		w.Fake.PrependReactor("create", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetSubresource() != "finalize" || conflicts == 0 {
+				return false, nil, nil
+			}
+			conflicts--
+			return true, nil, apierrors.NewConflict(v1.Resource("namespaces"), "shop", errors.New("changed"))
+		})
+		w.run()
+		after(time.Minute)
+		w.wantGone("in the end", "secrets/s")
+		w.want("in the end", "Terminating []")
+		if conflicts > 0 {
+			t.Error("the namespace was not finalized")
+		}
+	})
+}

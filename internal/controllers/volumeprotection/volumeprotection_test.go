@@ -2,13 +2,16 @@ package volumeprotection
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
@@ -115,5 +118,101 @@ func TestClaimsAreReleasedTogether(t *testing.T) {
 		if lists == 0 || lists > 10 {
 			t.Errorf("the pods were read %d times for %d claims", lists, len(claims))
 		}
+	})
+}
+
+// A claim is released whose pod has been replaced by one of the same name, although the
+// informer missed the deletion of the first. It is not released while a pod uses it that
+// the informer does not show yet.
+func TestClaimOfReplacedPodIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := metav1.Now()
+		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "data", DeletionTimestamp: &now, Finalizers: []string{claimFinalizer},
+		}}
+		user := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "1"},
+			Spec: v1.PodSpec{NodeName: "n", Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+			}}}},
+		}
+		c := controllertest.New(t, claim, user)
+		late := true // there is a pod that the informer, which reads all namespaces, does not show
+		c.Fake.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetNamespace() != "default" || !late {
+				return false, nil, nil
+			}
+			return true, &v1.PodList{Items: []v1.Pod{*user}}, nil
+		})
+		c.Run(Claims())
+		held := func() int {
+			got, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "data", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(got.Finalizers)
+		}
+		version := 1000
+		show := func(pod *v1.Pod) { // as an update
+			t.Helper()
+			synctest.Wait()
+			version++
+			pod.ResourceVersion = strconv.Itoa(version)
+			if err := c.Fake.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), pod, "default"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		other := func(uid types.UID) *v1.Pod {
+			return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: uid}}
+		}
+		show(other("2"))
+		if held() != 1 {
+			t.Error("the claim was released while a pod uses it")
+		}
+		late = false
+		show(user.DeepCopy())
+		show(other("3"))
+		controllertest.Eventually(t, held, 0)
+	})
+}
+
+// A volume is protected while it is bound. Writes that fail are repeated.
+func TestVolumeInUseIsProtected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := metav1.Now()
+		volume := func(name string, deleted *metav1.Time, phase v1.PersistentVolumePhase, finalizers ...string) *v1.PersistentVolume {
+			return &v1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: name, DeletionTimestamp: deleted, Finalizers: finalizers},
+				Status:     v1.PersistentVolumeStatus{Phase: phase},
+			}
+		}
+		c := controllertest.New(t,
+			volume("bound", &now, v1.VolumeBound, volumeFinalizer), volume("fresh", nil, v1.VolumeAvailable),
+			volume("protected", nil, v1.VolumeBound, volumeFinalizer), volume("released", &now, v1.VolumeReleased, volumeFinalizer, "other"))
+		failures := 4
+		c.Fake.PrependReactor("update", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			failures--
+			return failures >= 0, nil, apierrors.NewForbidden(v1.Resource("persistentvolumes"), "", nil)
+		})
+		c.Run(Volumes())
+		finalizers := func() string {
+			list, err := c.Fake.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := ""
+			for _, pv := range list.Items {
+				out += fmt.Sprint(pv.Name, pv.Finalizers, " ")
+			}
+			return out
+		}
+		const held = "[kubernetes.io/pv-protection] "
+		controllertest.Eventually(t, finalizers, "bound"+held+"fresh"+held+"protected"+held+"released[other] ")
+		freed := volume("bound", &now, v1.VolumeReleased, volumeFinalizer)
+		if _, err := c.Fake.CoreV1().PersistentVolumes().UpdateStatus(t.Context(), freed, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, finalizers, "bound[] fresh"+held+"protected"+held+"released[other] ")
 	})
 }
