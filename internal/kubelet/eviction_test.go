@@ -98,6 +98,25 @@ func TestPressureEvictsAndPasses(t *testing.T) {
 	})
 }
 
+// A critical pod stays, although it is the only one that could give memory back.
+func TestCriticalPodIsNotEvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		machine := &changing{left: node.Free{MemoryBytes: 1 << 20, MemoryTotal: 8 << 30, PIDs: 1000, PIDsTotal: 2000}}
+		b := newBench(t)
+		b.configure = func(c *Config) { machine.Machine, c.Machine = c.Machine, machine }
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("critical", func(p *v1.Pod) { p.Spec.Priority = new(int32(2_000_001_000)) }))
+		b.after(2 * time.Minute)
+		if got := b.nodeCondition(v1.NodeMemoryPressure); got != "True KubeletHasInsufficientMemory" {
+			t.Errorf("the node is not short of memory: %s", got)
+		}
+		if got := b.get("critical").Status; got.Phase != v1.PodRunning {
+			t.Errorf("the critical pod is %s: %s", got.Phase, got.Message)
+		}
+	})
+}
+
 func TestUnusedImagesGoWhenTheDiskFillsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		machine := &changing{left: node.Free{DiskBytes: 50, DiskTotal: 100}}

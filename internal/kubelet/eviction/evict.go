@@ -328,27 +328,32 @@ func rank(candidates []candidate, name v1.ResourceName) []candidate {
 }
 
 // evictionMessage returns the status message of an evicted pod, and the annotations of
-// its event.
+// its event. They name the containers that use more than they request. Ephemeral
+// containers, which request nothing, are not among them.
 func evictionMessage(t *Threshold, f node.Free, c candidate) (string, map[string]string) {
 	left, total := measure(t.Signal, f)
 	format := resource.BinarySI
 	if t.Signal == pidAvailable || strings.HasSuffix(t.Signal, "inodesFree") {
 		format = resource.DecimalSI
 	}
-	name := resourceOf(t.Signal)
-	message := fmt.Sprintf("The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name,
-		resource.NewQuantity(t.limit(total), format), resource.NewQuantity(left, format))
+	name, threshold := resourceOf(t.Signal), t.Value.DeepCopy()
+	if t.Percent > 0 {
+		threshold = *resource.NewQuantity(t.limit(total), format)
+	}
+	message := fmt.Sprintf("The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, threshold.String(), resource.NewQuantity(left, format))
 	var containers, usage []string
-	for i := range c.Pod.Spec.Containers {
-		container := &c.Pod.Spec.Containers[i]
-		used, known := c.Containers[container.Name]
-		request := container.Resources.Requests[name]
-		if !known || used <= amount.Value(request) {
-			continue
+	for _, list := range [][]v1.Container{c.Pod.Spec.InitContainers, c.Pod.Spec.Containers} {
+		for i := range list {
+			container := &list[i]
+			used, known := c.Containers[container.Name]
+			request := container.Resources.Requests[name]
+			if !known || used <= amount.Value(request) {
+				continue
+			}
+			amount := resource.NewQuantity(used, format).String()
+			message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %s. ", container.Name, amount, request.String(), name)
+			containers, usage = append(containers, container.Name), append(usage, amount)
 		}
-		amount := resource.NewQuantity(used, format).String()
-		message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %s. ", container.Name, amount, request.String(), name)
-		containers, usage = append(containers, container.Name), append(usage, amount)
 	}
 	return message, annotations(name, containers, usage)
 }

@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -80,6 +81,29 @@ func TestMessage(t *testing.T) {
 	}
 	if annotations["offending_containers"] != "a" || annotations["offending_containers_usage"] != "3Mi" || annotations["starved_resource"] != "memory" {
 		t.Errorf("annotations %v", annotations)
+	}
+}
+
+// Init containers and sidecars are named, too, ephemeral containers are not, and a
+// threshold is shown as it was configured.
+func TestMessageNamesInitContainers(t *testing.T) {
+	pod := storagePod("")
+	pod.Spec.InitContainers = []v1.Container{{Name: "setup"}, {Name: "log", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+	used := candidate{Pod: pod, Containers: map[string]int64{"setup": 1 << 20, "log": 2 << 20, "debug": 4 << 20, "a": 3 << 20}}
+	for text, want := range map[string]string{"100M": "100M", "0.5Gi": "512Mi", "10%": "100Mi"} {
+		thresholds, err := parseThresholds(map[string]string{memoryAvailable: text}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		message, annotations := evictionMessage(&thresholds[0], node.Free{MemoryBytes: 92 << 20, MemoryTotal: 1000 << 20}, used)
+		if want := "Threshold quantity: " + want + ", available: 92Mi. Container setup was using 1Mi, request is 0, has larger consumption of memory. " +
+			"Container log was using 2Mi, request is 0, has larger consumption of memory. Container a was using 3Mi, request is 0, has larger consumption of memory. "; !strings.HasSuffix(message, want) {
+			t.Errorf("message %q, want %q", message, want)
+		}
+		if annotations["offending_containers"] != "setup,log,a" || annotations["offending_containers_usage"] != "1Mi,2Mi,3Mi" {
+			t.Errorf("annotations %v", annotations)
+		}
 	}
 }
 
