@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // Names are the name and the help of each of the Metrics.
@@ -23,7 +25,7 @@ type Metrics struct {
 // NewMetrics returns metrics of these names.
 func NewMetrics(n Names) *Metrics {
 	return &Metrics{
-		duration:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: n.Duration, Help: n.DurationHelp, Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
+		duration:    nativehistogram.New(prometheus.HistogramOpts{Name: n.Duration, Help: n.DurationHelp, Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
 		lastApplied: prometheus.NewGauge(prometheus.GaugeOpts{Name: n.LastApplied, Help: n.LastAppliedHelp}),
 		failures:    prometheus.NewCounter(prometheus.CounterOpts{Name: n.Failures, Help: n.FailuresHelp}),
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // Access counts authentication and authorization.
@@ -45,7 +47,7 @@ func newAccess(r *Registry) *Access {
 	a := &Access{
 		users:     r.counter("authenticated_user_requests", alpha+"Counter of authenticated requests broken out by username.", "username"),
 		decisions: r.counter("apiserver_authorization_decisions_total", alpha+"Total number of terminal decisions made by an authorizer split by authorizer type, name, and decision.", "type", "name", "decision"),
-		expiration: prometheus.NewHistogram(prometheus.HistogramOpts{
+		expiration: nativehistogram.New(prometheus.HistogramOpts{
 			Name: "apiserver_client_certificate_expiration_seconds",
 			Help: alpha + "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
 			Buckets: []float64{0, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 345600, 604800, 2592000,

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // Queues exposes the work queues of a component. It implements
@@ -95,7 +97,7 @@ type Queue struct {
 // NewQueue returns the counters of a queue. length returns how many items wait.
 func NewQueue(name string, length func() int) *Queue {
 	histogram := func(metric, help string) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{
+		return nativehistogram.New(prometheus.HistogramOpts{
 			Name: metric, Help: help, Buckets: prometheus.ExponentialBuckets(10e-9, 10, 10), ConstLabels: prometheus.Labels{"name": name},
 		})
 	}

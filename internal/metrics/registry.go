@@ -23,6 +23,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/version"
 )
 
@@ -109,7 +110,7 @@ func (r *Registry) gauge(name, help string, labels ...string) *prometheus.GaugeV
 }
 
 func (r *Registry) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	h := nativehistogram.NewVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	r.register(h, h.MetricVec, labels)
 	return h
 }

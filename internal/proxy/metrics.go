@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // metrics are the proxy's metrics, under kube-proxy's names, except for those of its
@@ -34,7 +36,7 @@ const byFamily = "ip_family"
 func newMetrics(r prometheus.Registerer, s *state, families []v1.IPFamily) *metrics {
 	const subsystem = "kubeproxy"
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: alpha + help, Buckets: buckets}, []string{byFamily})
+		h := nativehistogram.NewVec(prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: alpha + help, Buckets: buckets}, []string{byFamily})
 		r.MustRegister(h)
 		return h
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/podgroup"
 )
@@ -57,29 +58,29 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		attempts: counter("schedule_attempts_total", "[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
-		attempt: prometheus.NewHistogramVec(histogram("scheduling_attempt_duration_seconds", "[STABLE] Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+		attempt: nativehistogram.NewVec(histogram("scheduling_attempt_duration_seconds", "[STABLE] Scheduling attempt latency in seconds (scheduling algorithm + binding)",
 			0.001, 2, 15), []string{"result", "profile"}),
-		algorithm:   prometheus.NewHistogram(histogram("scheduling_algorithm_duration_seconds", "[BETA] Scheduling algorithm latency in seconds", 0.001, 2, 15)),
-		victims:     prometheus.NewHistogram(histogram("preemption_victims", "[STABLE] Number of selected preemption victims for preemption initiated by a single pod", 1, 2, 7)),
+		algorithm:   nativehistogram.New(histogram("scheduling_algorithm_duration_seconds", "[BETA] Scheduling algorithm latency in seconds", 0.001, 2, 15)),
+		victims:     nativehistogram.New(histogram("preemption_victims", "[STABLE] Number of selected preemption victims for preemption initiated by a single pod", 1, 2, 7)),
 		preemptions: prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_preemption_attempts_total", Help: "[STABLE] Total preemption attempts in the cluster till now"}),
 		goroutines:  gauge("goroutines", "[BETA] Number of running goroutines split by the work they do such as binding.", "operation"),
-		toPlace: prometheus.NewHistogramVec(histogram("pod_scheduling_sli_duration_seconds", "[BETA] E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
+		toPlace: nativehistogram.NewVec(histogram("pod_scheduling_sli_duration_seconds", "[BETA] E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
 			0.01, 2, 20), []string{"attempts"}),
-		tries: prometheus.NewHistogram(histogram("pod_scheduling_attempts", "[STABLE] Number of attempts to successfully schedule a pod.", 1, 2, 5)),
-		points: prometheus.NewHistogramVec(histogram("framework_extension_point_duration_seconds", "[STABLE] Latency for running all plugins of a specific extension point.",
+		tries: nativehistogram.New(histogram("pod_scheduling_attempts", "[STABLE] Number of attempts to successfully schedule a pod.", 1, 2, 5)),
+		points: nativehistogram.NewVec(histogram("framework_extension_point_duration_seconds", "[STABLE] Latency for running all plugins of a specific extension point.",
 			0.0001, 2, 12), []string{"extension_point", "status", "profile"}),
 		incoming: counter("queue_incoming_pods_total", "[STABLE] Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
 		entities: counter("queue_incoming_entities_total", "[ALPHA] Number of scheduling entities added to scheduling queues by event, queue type, and entity type. Entity types are either 'pod' (for individual pods that are not members of any podgroup) or 'podgroup'.", "queue", "event", "type"),
-		handling: prometheus.NewHistogramVec(histogram("event_handling_duration_seconds", "[ALPHA] Event handling latency in seconds.", 0.0001, 2, 12), []string{"event"}),
-		permitWait: prometheus.NewHistogramVec(histogram("permit_wait_duration_seconds", "[BETA] Duration of waiting on permit.",
+		handling: nativehistogram.NewVec(histogram("event_handling_duration_seconds", "[ALPHA] Event handling latency in seconds.", 0.0001, 2, 12), []string{"event"}),
+		permitWait: nativehistogram.NewVec(histogram("permit_wait_duration_seconds", "[BETA] Duration of waiting on permit.",
 			0.001, 2, 15), []string{"result"}),
 		afterFlush: prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_pod_scheduled_after_flush_total", Help: "[ALPHA] Number of pods that were scheduled after they had been flushed from the unschedulable pods due to timeout: a queueing hint may have missed an event."}),
 		evictions:  counter("preemption_goroutines_execution_total", "[ALPHA] Number of preemption goroutines executed.", "result"),
-		evicting: prometheus.NewHistogramVec(histogram("preemption_goroutines_duration_seconds", "[ALPHA] (Deprecated since 1.37.0) Duration in seconds for running goroutines for the preemption.",
+		evicting: nativehistogram.NewVec(histogram("preemption_goroutines_duration_seconds", "[ALPHA] (Deprecated since 1.37.0) Duration in seconds for running goroutines for the preemption.",
 			0.01, 2, 20), []string{"result"}),
-		plugins: prometheus.NewHistogramVec(histogram("plugin_execution_duration_seconds", "[BETA] Duration for running a plugin at a specific extension point.",
+		plugins: nativehistogram.NewVec(histogram("plugin_execution_duration_seconds", "[BETA] Duration for running a plugin at a specific extension point.",
 			0.00001, 1.5, 20), []string{"plugin", "extension_point", "status"}),
-		hints: prometheus.NewHistogramVec(histogram("queueing_hint_execution_duration_seconds", "[ALPHA] Duration for running a queueing hint function of a plugin.",
+		hints: nativehistogram.NewVec(histogram("queueing_hint_execution_duration_seconds", "[ALPHA] Duration for running a queueing hint function of a plugin.",
 			0.00001, 1.5, 20), []string{"plugin", "event", "hint"}),
 		evaluations:  counter("plugin_evaluation_total", "[BETA] Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).", "plugin", "extension_point", "profile"),
 		volumeErrors: counter("volume_scheduling_stage_error_total", "[ALPHA] Volume scheduling stage error count", "operation"),
@@ -88,7 +89,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "[ALPHA] Number of ResourceClaims creation requests, categorized by creation status, admin access, and owning API group and kind (either Pod or scheduling.k8s.io/PodGroup)",
 		}, []string{"status", "admin_access", "owner_api_group", "owner_api_kind"}),
 		bindingConditions: counter("dra_bindingconditions_allocations_total", "[ALPHA] Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt", "profile", "driver", "status"),
-		bindingWait: prometheus.NewHistogramVec(histogram("dra_bindingconditions_wait_duration_seconds", "[ALPHA] Time in seconds spent waiting for BindingConditions to be satisfied during PreBind.",
+		bindingWait: nativehistogram.NewVec(histogram("dra_bindingconditions_wait_duration_seconds", "[ALPHA] Time in seconds spent waiting for BindingConditions to be satisfied during PreBind.",
 			0.1, 2, 14), []string{"profile", "driver", "status"}),
 	}
 	r.MustRegister(m.attempts, m.attempt, m.algorithm, m.victims, m.preemptions, m.goroutines, m.toPlace, m.tries, m.points, m.incoming, m.entities,

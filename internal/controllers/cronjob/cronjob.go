@@ -27,6 +27,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/order"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
@@ -46,7 +47,7 @@ func Descriptor() controller.Descriptor {
 
 // newSkew returns the metric of how late Jobs are created.
 func newSkew() prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
+	return nativehistogram.New(prometheus.HistogramOpts{
 		Subsystem: "cronjob_controller", Name: "job_creation_skew_duration_seconds",
 		Help:    "[STABLE] Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 10),

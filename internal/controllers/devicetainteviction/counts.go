@@ -1,6 +1,10 @@
 package devicetainteviction
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
+)
 
 // counts are the controller's metrics, by upstream's names.
 type counts struct {
@@ -14,7 +18,7 @@ func newCounts() *counts {
 			Name: "device_taint_eviction_controller_pod_deletions_total",
 			Help: "[ALPHA] Total number of Pods deleted by DeviceTaintEvictionController since its start.",
 		}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+		latency: nativehistogram.New(prometheus.HistogramOpts{
 			Name:    "device_taint_eviction_controller_pod_deletion_duration_seconds",
 			Help:    "[ALPHA] Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion via DeviceTaintEvictionController.",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -28,7 +29,7 @@ func newCounts() *counts {
 		return of("[STABLE] ", name, help, labels...)
 	}
 	return &counts{
-		syncDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		syncDuration: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Subsystem: subsystem, Name: "job_sync_duration_seconds", Help: "[STABLE] The time it took to sync a job",
 			Buckets: prometheus.ExponentialBuckets(0.004, 2, 15),
 		}, []string{"completion_mode", "result", "action"}),

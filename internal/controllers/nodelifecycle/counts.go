@@ -1,6 +1,10 @@
 package nodelifecycle
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
+)
 
 // counts are the controller's metrics, with upstream's names. Their label is the zone.
 type counts struct {
@@ -19,7 +23,7 @@ func newCounts() *counts {
 			Subsystem: subsystem, Name: "evictions_total",
 			Help: "[STABLE] Number of Node evictions that happened since current instance of NodeController started.",
 		}, []string{"zone"}),
-		update: prometheus.NewHistogram(prometheus.HistogramOpts{
+		update: nativehistogram.New(prometheus.HistogramOpts{
 			Subsystem: subsystem, Name: "update_node_health_duration_seconds",
 			Help:    "[ALPHA] Duration in seconds for NodeController to update the health of a single node.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // counts are the controller's metrics, with upstream's names.
@@ -21,7 +23,7 @@ func newCounts() *counts {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: "[BETA] " + help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		return nativehistogram.NewVec(prometheus.HistogramOpts{
 			Subsystem: subsystem, Name: name, Help: "[BETA] " + help, Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, labels)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // counts are the controller's metrics, with upstream's names. Their label is the HTTP
@@ -22,7 +24,7 @@ func newCounts() *counts {
 	labels := []string{"code"}
 	return &counts{
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: "sync_total", Help: help}, labels),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Subsystem: subsystem, Name: "sync_duration_seconds", Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, labels),
 	}

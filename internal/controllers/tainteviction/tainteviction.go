@@ -21,6 +21,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/poddisruption"
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/timespan"
@@ -49,7 +50,7 @@ func newCounts() *counts {
 			Name: "taint_eviction_controller_pod_deletions_total",
 			Help: "[ALPHA] Total number of Pods deleted by TaintEvictionController since its start.",
 		}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+		latency: nativehistogram.New(prometheus.HistogramOpts{
 			Name:    "taint_eviction_controller_pod_deletion_duration_seconds",
 			Help:    "[ALPHA] Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},

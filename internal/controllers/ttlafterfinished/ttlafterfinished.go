@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // Descriptor describes the controller.
@@ -33,7 +34,7 @@ func Descriptor() controller.Descriptor {
 
 // newLatency returns the metric of how late Jobs are deleted.
 func newLatency() prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
+	return nativehistogram.New(prometheus.HistogramOpts{
 		Subsystem: "ttl_after_finished_controller", Name: "job_deletion_duration_seconds",
 		Help:    "[ALPHA] The time it took to delete the job since it became eligible for deletion",
 		Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),

@@ -10,6 +10,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // operations measures how long it takes until a claim has the volume that was
@@ -32,7 +33,7 @@ type operation struct {
 func newOperations() *operations {
 	labels := []string{"plugin_name", "operation_name"}
 	return &operations{
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Name: "volume_operation_total_seconds", Help: "[BETA] Storage operation end to end duration in seconds",
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 		}, labels),

@@ -1,6 +1,10 @@
 package certificate
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
+)
 
 // clientCount counts the requests for a client certificate that failed.
 func clientCount() prometheus.Counter {
@@ -16,7 +20,7 @@ func servingCounts(r prometheus.Registerer) (prometheus.Counter, prometheus.Hist
 	failed := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kubelet_server_expiration_renew_errors", Help: "[ALPHA] Counter of certificate renewal errors.",
 	})
-	age := prometheus.NewHistogram(prometheus.HistogramOpts{
+	age := nativehistogram.New(prometheus.HistogramOpts{
 		Name: "kubelet_certificate_manager_server_rotation_seconds", Help: "[ALPHA] Histogram of the number of seconds the previous certificate lived before being rotated.",
 		Buckets: []float64{minute, hour, 4 * hour, day, 7 * day, 30 * day, 90 * day, 180 * day, 365 * day, 4 * 365 * day},
 	})

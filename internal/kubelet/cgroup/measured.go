@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // measured are groups whose changes are measured.
@@ -16,7 +18,7 @@ type measured struct {
 // Measure returns groups whose changes are measured by upstream's metric, which it
 // registers with r. The operation "update" also makes a missing group.
 func Measure(groups Groups, r prometheus.Registerer) Groups {
-	m := measured{groups, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	m := measured{groups, nativehistogram.NewVec(prometheus.HistogramOpts{
 		Name: "kubelet_cgroup_manager_duration_seconds", Help: "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
 		Buckets: prometheus.DefBuckets,
 	}, []string{"operation_type"})}

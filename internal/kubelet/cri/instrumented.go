@@ -10,6 +10,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // metrics counts CRI calls under upstream's names.
@@ -24,7 +26,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_total", Help: "[ALPHA] Cumulative number of runtime operations by operation type."}, label),
 		errors:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_errors_total", Help: "[ALPHA] Cumulative number of runtime operation errors by operation type."}, label),
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_runtime_operations_duration_seconds", Help: "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
+		durations: nativehistogram.NewVec(prometheus.HistogramOpts{Name: "kubelet_runtime_operations_duration_seconds", Help: "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 14)}, label),
 	}
 	r.MustRegister(m.operations, m.errors, m.durations)

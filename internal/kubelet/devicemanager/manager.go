@@ -33,6 +33,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager/checkpoint"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // checkpointName is the file in the directory of device plugins that keeps what
@@ -125,7 +126,7 @@ func New(c Config) *Manager {
 			registrations: prometheus.NewCounterVec(prometheus.CounterOpts{
 				Name: "kubelet_device_plugin_registration_total", Help: "Cumulative number of device plugin registrations. Broken down by resource name."},
 				[]string{"resource_name"}),
-			allocations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			allocations: nativehistogram.NewVec(prometheus.HistogramOpts{
 				Name: "kubelet_device_plugin_alloc_duration_seconds", Help: "Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
 				Buckets: prometheus.DefBuckets}, []string{"resource_name"}),
 		},

@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 type metrics struct {
@@ -17,11 +19,11 @@ type metrics struct {
 
 func newMetrics(registerer prometheus.Registerer, s *state) metrics {
 	m := metrics{
-		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		operations: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Name: "dra_operations_duration_seconds",
 			Help: "Latency of preparing (PrepareResources) or unpreparing (UnprepareResources) all ResourceClaims of a pod, in seconds, by operation and whether it failed.",
 		}, []string{"operation_name", "is_error"}),
-		grpc: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		grpc: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Name: "dra_grpc_operations_duration_seconds",
 			Help: "Duration in seconds of the DRA gRPC operations",
 		}, []string{"driver_name", "method_name", "grpc_status_code"}),

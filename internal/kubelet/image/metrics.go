@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
@@ -16,7 +17,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	return &metrics{
-		pulls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		pulls: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Name: "kubelet_image_pull_duration_seconds", Help: "[ALPHA] Duration in seconds to pull an image.",
 			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 		}, []string{"image_size_in_bytes"}),
@@ -92,7 +93,7 @@ type providerMetrics struct {
 
 func newProviderMetrics() *providerMetrics {
 	return &providerMetrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Name: "kubelet_credential_provider_plugin_duration", Help: "[ALPHA] Duration of execution in seconds for credential provider plugin",
 			Buckets: prometheus.DefBuckets,
 		}, []string{"plugin_name"}),

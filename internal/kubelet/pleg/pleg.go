@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -47,8 +48,8 @@ type Generator struct {
 func New(runtime internalapi.RuntimeService, root string, pods Pods, answered func(err error), r prometheus.Registerer) *Generator {
 	g := &Generator{
 		runtime: runtime, root: root, pods: pods, answered: answered,
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_duration_seconds", Help: "[ALPHA] Duration in seconds for relisting pods in PLEG.", Buckets: prometheus.DefBuckets}),
-		interval: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_interval_seconds", Help: "[ALPHA] Interval in seconds between relisting in PLEG.", Buckets: prometheus.DefBuckets}),
+		duration: nativehistogram.New(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_duration_seconds", Help: "[ALPHA] Duration in seconds for relisting pods in PLEG.", Buckets: prometheus.DefBuckets}),
+		interval: nativehistogram.New(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_interval_seconds", Help: "[ALPHA] Interval in seconds between relisting in PLEG.", Buckets: prometheus.DefBuckets}),
 	}
 	r.MustRegister(g.duration, g.interval)
 	return g

@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // metrics counts the work of the workers under upstream's names.
@@ -45,9 +46,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_" + name, Help: help})
 	}
 	m := &metrics{
-		startDuration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds", Help: "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
+		startDuration: nativehistogram.New(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds", Help: "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
 			Buckets: startBuckets()}),
-		workerDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds", Help: "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
+		workerDuration: nativehistogram.NewVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds", Help: "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 			Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		startedContainers:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_total", Help: "[ALPHA] Cumulative number of containers started"}, []string{"container_type"}),
 		failedContainers:          prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_started_containers_errors_total", Help: "[ALPHA] Cumulative number of errors when starting containers"}, []string{"code", "container_type"}),

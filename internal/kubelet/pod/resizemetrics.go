@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // resizeMetrics measures resizes of pods in place (KEP-1287) under upstream's names.
@@ -26,7 +28,7 @@ func newResizeMetrics() *resizeMetrics {
 			Help: "[ALPHA] Number of infeasible resizes for pods."}, []string{"reason_detail"}),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_deferred_accepted_resizes_total",
 			Help: "[ALPHA] Cumulative number of resizes that were accepted after being deferred."}, []string{"retry_trigger"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
+		duration: nativehistogram.NewVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
 			Help:    "[ALPHA] Duration in milliseconds to actuate a pod resize",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}}, []string{"success"}),
 	}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -34,7 +35,7 @@ type startup struct {
 func newStartups() *startups {
 	const what = "measured from pod creation timestamp to when all its containers are reported as started and observed via watch"
 	histogram := func(name, help string) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: "[ALPHA] " + help + ", " + what, Buckets: startBuckets()})
+		return nativehistogram.New(prometheus.HistogramOpts{Name: name, Help: "[ALPHA] " + help + ", " + what, Buckets: startBuckets()})
 	}
 	return &startups{
 		total: histogram("kubelet_pod_start_total_duration_seconds",

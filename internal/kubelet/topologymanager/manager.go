@@ -24,6 +24,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/topology"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -104,7 +105,7 @@ func newMetrics() metrics {
 			Name: "kubelet_topology_manager_admission_requests_total", Help: "The number of admission requests where resources have to be aligned."}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubelet_topology_manager_admission_errors_total", Help: "The number of admission request failures where resources could not be aligned."}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+		duration: nativehistogram.New(prometheus.HistogramOpts{
 			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Duration in milliseconds to serve a pod admission request.",
 			Buckets: prometheus.ExponentialBuckets(0.05, 2, 15)}),
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/csivolume"
 	"github.com/coracle-io/coracle/internal/kubelet/csi"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 // Operations measures how volumes are mounted and unmounted, by upstream's name.
@@ -17,7 +18,7 @@ type Operations struct{ duration *prometheus.HistogramVec }
 
 // NewOperations returns the metric, and registers it with r.
 func NewOperations(r prometheus.Registerer) *Operations {
-	o := &Operations{prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	o := &Operations{nativehistogram.NewVec(prometheus.HistogramOpts{
 		Name: "storage_operation_duration_seconds", Help: "[ALPHA] Storage operation duration",
 		Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
@@ -146,7 +147,7 @@ func (a udpEndpoints) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 // countFlows returns a function that counts deleted flows, under kube-proxy's names.
 func countFlows(r prometheus.Registerer) func(nft.Family, uint, time.Duration) {
 	labels := []string{"ip_family"}
-	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	took := nativehistogram.NewVec(prometheus.HistogramOpts{
 		Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Help: "[ALPHA] ReconcileConntrackFlowsLatency latency in seconds",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 	}, labels)
