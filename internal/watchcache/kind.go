@@ -32,6 +32,7 @@ type Kind struct {
 	received        atomic.Int64 // changes made visible
 	initial         atomic.Int64 // objects read by initializations
 	initializations atomic.Int64
+	compared        comparisons
 }
 
 // Stats holds the counters of a kind.
@@ -40,11 +41,14 @@ type Stats struct {
 	Initial         int64 // objects read by initializations
 	Initializations int64
 	Undecodable     int64 // stored values that could not be decoded
+	Compared        Comparisons
 }
 
 // Stats returns the current counters.
 func (k *Kind) Stats() Stats {
-	return Stats{k.received.Load(), k.initial.Load(), k.initializations.Load(), k.undecodable.Load()}
+	return Stats{k.received.Load(), k.initial.Load(), k.initializations.Load(), k.undecodable.Load(), Comparisons{
+		k.compared.same.Load(), k.compared.different.Load(), k.compared.failed.Load(),
+	}}
 }
 
 func newKind(c *Cache, r *resource.Resource) *Kind {

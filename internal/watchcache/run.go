@@ -19,12 +19,14 @@ const (
 
 // Run initializes the cache and follows the store until ctx is done. It recovers
 // from all errors of the store. While the store is unavailable, the cache answers
-// with its current state. If the cache falls behind a compaction, it is initialized
-// again, and all cursors fail with store.ErrCompacted.
+// with its current state. If the cache falls behind a compaction, or is found to have
+// other objects than the store, it is initialized again, and all cursors fail with
+// store.ErrCompacted.
 func (c *Cache) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg supervise.WaitGroup
 	wg.Go(ctx, func() { c.fresh.run(ctx, c.store) })
+	wg.Go(ctx, func() { c.compareAll(ctx) })
 	defer wg.Wait()
 	defer close(c.stopped)
 	defer cancel()
@@ -44,6 +46,9 @@ func (c *Cache) Run(ctx context.Context) error {
 			err := c.follow(ctx)
 			if errors.Is(err, store.ErrCompacted) {
 				away.log.Info("Fell behind a compaction of the store, initializing again", "revision", c.Revision())
+				break
+			}
+			if errors.Is(err, errInconsistent) {
 				break
 			}
 			if c.Revision() > known {
@@ -123,6 +128,8 @@ func (c *Cache) follow(ctx context.Context) error {
 			c.apply(ctx, batch)
 		case a := <-c.requests:
 			c.waiting = append(c.waiting, a)
+		case <-c.inconsistent:
+			return errInconsistent
 		case now := <-sweep.C:
 			c.horizon.advance(now, c.Revision())
 			for _, k := range c.byPath() {

@@ -49,8 +49,10 @@ type Cache struct {
 	kindsMu  sync.Mutex    // serializes the writers of kinds
 	requests chan addition // resources to fill while running
 	waiting  []addition    // accepted requests that are not done; used only by Run
-	fresh    *freshness
-	horizon  horizon
+	// inconsistent says that the cache has other objects than the store.
+	inconsistent chan struct{}
+	fresh        *freshness
+	horizon      horizon
 	// history is the estimated memory of all events in bytes. It is used only by Run.
 	history, historyLimit int64
 
@@ -67,6 +69,8 @@ func New(s store.Store, rs []*resource.Resource) *Cache {
 		fresh:    newFreshness(),
 		synced:   make(chan struct{}),
 		stopped:  make(chan struct{}),
+
+		inconsistent: make(chan struct{}, 1),
 
 		historyLimit: historyCost,
 	}
