@@ -49,7 +49,7 @@ func validateParamRef(p *field.Path, r *admissionv1.ParamRef) field.ErrorList {
 
 func validateActions(p *field.Path, actions []admissionv1.ValidationAction) field.ErrorList {
 	if len(actions) == 0 {
-		return field.ErrorList{field.Required(p, "at least one validation action is required")}
+		return field.ErrorList{field.Required(p, "")}
 	}
 	var errs field.ErrorList
 	seen := sets.New[admissionv1.ValidationAction]()

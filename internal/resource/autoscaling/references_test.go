@@ -1,6 +1,7 @@
 package autoscaling
 
 import (
+	"slices"
 	"testing"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -105,5 +106,24 @@ func TestMinReplicasLimit(t *testing.T) {
 		if errs := validateAutoscaler(&coracle.RequestContext{Features: c.features}, field.NewPath("spec"), s, c.before); len(errs) != c.want {
 			t.Errorf("%s: %v", c.name, errs)
 		}
+	}
+}
+
+// What the tags of the type say of the replicas comes last, and without details.
+func TestReplicasAreCheckedLast(t *testing.T) {
+	s := specOf("apps/v1", "v1")
+	s.MinReplicas, s.MaxReplicas, s.ScaleTargetRef.Kind = ptr.To[int32](-2), 0, ""
+	errs := validateAutoscaler(&coracle.RequestContext{}, field.NewPath("spec"), s, nil)
+	want := []string{
+		"spec.scaleTargetRef.kind: Required value",
+		"spec.minReplicas: Invalid value: -2: must be greater than or equal to 0",
+		"spec.maxReplicas: Required value",
+	}
+	var got []string
+	for _, err := range errs {
+		got = append(got, err.Error())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -22,16 +22,6 @@ const (
 // validateAutoscaler checks a spec. old is the spec that it replaces, or nil.
 func validateAutoscaler(r *resource.RequestContext, p *field.Path, s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field.ErrorList {
 	var errs field.ErrorList
-	fewest := minReplicasLimit(r, old)
-	if s.MinReplicas != nil && *s.MinReplicas < fewest {
-		errs = append(errs, field.Invalid(p.Child("minReplicas"), *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", fewest)))
-	}
-	switch {
-	case s.MaxReplicas == 0:
-		errs = append(errs, field.Required(p.Child("maxReplicas"), "must be set and greater than 0"))
-	case s.MaxReplicas < 0:
-		errs = append(errs, field.Invalid(p.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to 1"))
-	}
 	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
 		errs = append(errs, field.Invalid(p.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to `minReplicas`"))
 	}
@@ -40,6 +30,22 @@ func validateAutoscaler(r *resource.RequestContext, p *field.Path, s, old *autos
 	if b := s.Behavior; b != nil {
 		errs = append(errs, validateScaling(p.Child("behavior", "scaleUp"), b.ScaleUp)...)
 		errs = append(errs, validateScaling(p.Child("behavior", "scaleDown"), b.ScaleDown)...)
+	}
+	return append(errs, validateReplicas(p, s, minReplicasLimit(r, old))...)
+}
+
+// validateReplicas checks the numbers of replicas alone, by the tags of the type.
+// Their errors come last. fewest is the minimum of minReplicas.
+func validateReplicas(p *field.Path, s *autoscalingv2.HorizontalPodAutoscalerSpec, fewest int32) field.ErrorList {
+	var errs field.ErrorList
+	if s.MinReplicas != nil && *s.MinReplicas < fewest {
+		errs = append(errs, field.Invalid(p.Child("minReplicas"), *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", fewest)))
+	}
+	switch {
+	case s.MaxReplicas == 0:
+		errs = append(errs, field.Required(p.Child("maxReplicas"), ""))
+	case s.MaxReplicas < 0:
+		errs = append(errs, field.Invalid(p.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to 1"))
 	}
 	return errs
 }

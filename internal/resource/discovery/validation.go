@@ -64,7 +64,7 @@ func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressT
 	var errs field.ErrorList
 	switch {
 	case len(addresses) == 0:
-		return field.ErrorList{field.Required(p, "must contain at least 1 address")}
+		return field.ErrorList{field.Required(p, "")}
 	case len(addresses) > maxAddresses:
 		errs = append(errs, field.TooMany(p, len(addresses), maxAddresses))
 	}

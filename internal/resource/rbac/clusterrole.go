@@ -1,6 +1,8 @@
 package rbac
 
 import (
+	"slices"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -19,7 +21,7 @@ func ClusterRoles() *resource.Resource {
 			AllowCreateOnUpdate: true,
 			ValidateName:        resource.NameIsPathSegment,
 			Validate: func(_ *resource.RequestContext, o *rbacv1.ClusterRole) field.ErrorList {
-				return append(validateRules(o.Rules, false), validateAggregation(o.AggregationRule)...)
+				return slices.Concat(validateRules(o.Rules, false), validateAggregation(o.AggregationRule), validateVerbs(o.Rules))
 			},
 		},
 	})

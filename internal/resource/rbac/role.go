@@ -18,7 +18,7 @@ func Roles() *resource.Resource {
 			AllowCreateOnUpdate: true,
 			ValidateName:        resource.NameIsPathSegment,
 			Validate: func(_ *resource.RequestContext, o *rbacv1.Role) field.ErrorList {
-				return validateRules(o.Rules, true)
+				return append(validateRules(o.Rules, true), validateVerbs(o.Rules)...)
 			},
 		},
 	})

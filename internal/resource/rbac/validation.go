@@ -16,11 +16,20 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	return errs
 }
 
+// validateVerbs checks that rules have verbs, by the tags of the type. Its errors come
+// last.
+func validateVerbs(rules []rbacv1.PolicyRule) field.ErrorList {
+	var errs field.ErrorList
+	for i := range rules {
+		if len(rules[i].Verbs) == 0 {
+			errs = append(errs, field.Required(field.NewPath("rules").Index(i).Child("verbs"), ""))
+		}
+	}
+	return errs
+}
+
 func validateRule(p *field.Path, r *rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	var errs field.ErrorList
-	if len(r.Verbs) == 0 {
-		errs = append(errs, field.Required(p.Child("verbs"), "verbs must contain at least one value"))
-	}
 	if len(r.NonResourceURLs) > 0 {
 		if namespaced {
 			errs = append(errs, field.Invalid(p.Child("nonResourceURLs"), r.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))

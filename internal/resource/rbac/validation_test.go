@@ -1,0 +1,26 @@
+package rbac
+
+import (
+	"slices"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// That rules have verbs is checked by the tags of the type, after everything else, and
+// without details.
+func TestVerbsAreCheckedLast(t *testing.T) {
+	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}}, {Verbs: []string{"get"}, NonResourceURLs: []string{"/"}}, {NonResourceURLs: []string{"/"}}}
+	var got []string
+	for _, err := range slices.Concat(validateRules(rules, false), validateVerbs(rules)) {
+		got = append(got, err.Error())
+	}
+	want := []string{
+		"rules[0].resources: Required value: resource rules must supply at least one resource",
+		"rules[0].verbs: Required value",
+		"rules[2].verbs: Required value",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
