@@ -208,22 +208,34 @@ func isShutDown(node *v1.Node) bool {
 // isEvicted reports whether the kubelet has evicted a pod.
 func isEvicted(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed && p.Status.Reason == "Evicted" }
 
+// waitsForFinalizers reports whether a finished pod is deleted, so that it only waits
+// for others to remove their finalizers.
+func waitsForFinalizers(p *v1.Pod) bool {
+	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0 && len(p.Finalizers) > 0
+}
+
 // deleteFinished deletes finished pods above the threshold: evicted ones, and then the
-// oldest.
+// oldest. Those that wait for finalizers count, but are not deleted again.
 func (c *collector) deleteFinished(ctx context.Context) error {
 	c.mu.Lock()
 	keys := c.finished.UnsortedList()
 	c.mu.Unlock()
+	count := 0
 	var finished []*v1.Pod
 	for _, key := range keys {
-		if o, exists, err := c.pods.GetIndexer().GetByKey(key.String()); err == nil && exists && o.(*v1.Pod).DeletionTimestamp == nil {
-			finished = append(finished, o.(*v1.Pod))
+		o, exists, err := c.pods.GetIndexer().GetByKey(key.String())
+		if err != nil || !exists {
+			continue
+		}
+		count++
+		if p := o.(*v1.Pod); !waitsForFinalizers(p) {
+			finished = append(finished, p)
 		}
 	}
 	slices.SortFunc(finished, func(a, b *v1.Pod) int {
 		return cmp.Or(order.FalseFirst(!isEvicted(a), !isEvicted(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	extra := len(finished) - c.threshold
+	extra := min(count-c.threshold, len(finished))
 	if extra <= 0 {
 		return nil
 	}
