@@ -14,7 +14,7 @@ import (
 
 var now = time.Unix(1_800_000_000, 0)
 
-// observed reads a pod's state from a line: "box" or "deadbox", then
+// observed reads a pod's state from a line: "box", "deadbox" or "noipbox", then
 // containers as name:state, newest first. A state is running, created, unknown, oom
 // (a process was killed, the code is 0) or an exit code; "old/" before a name puts it
 // into an earlier sandbox.
@@ -22,7 +22,11 @@ func observed(line string) *cri.Pod {
 	p := &cri.Pod{}
 	for i, word := range strings.Fields(line) {
 		if strings.HasSuffix(word, "box") {
-			p.Sandboxes = append(p.Sandboxes, &cri.Sandbox{ID: "box", Ready: word == "box", IPs: []string{"10.0.0.1"}, CreatedAt: now.Add(-time.Hour)})
+			box := &cri.Sandbox{ID: "box", Ready: word != "deadbox", CreatedAt: now.Add(-time.Hour)}
+			if word != "noipbox" {
+				box.IPs = []string{"10.0.0.1"}
+			}
+			p.Sandboxes = append(p.Sandboxes, box)
 			continue
 		}
 		name, state, _ := strings.Cut(word, ":")
@@ -153,6 +157,11 @@ func TestComputeContainers(t *testing.T) {
 		{never, "a b", "box a:1 b:0", "", "", "kill-pod"},
 		{always, "a", "box a:created", "", "", "start a 0"},
 		{always, "a", "box a:unknown", "", "", "kill a Unknown, start a 1"},
+		{never, "a b", "box a:running b:unknown", "", "", "kill b Unknown, start b 1"}, // it may not have done its work
+		{never, "a b", "box a:running b:created", "", "", "start b 0"},
+		{onFailure, "a b c", "box a:0 b:created c:running", "", "", "start b 0"},
+		{onFailure, "a b c", "box a:0 b:111 c:running", "", "", "start b 1"},
+		{always, "a b c", "box a:0 b:111 c:running", "", "", "start a 1, start b 1"},
 		{always, "a b", "box a:changed b:running", "", "", "kill a DefinitionChanged, start a 1"},
 		{never, "a", "box a:changed", "", "", "kill a DefinitionChanged, start a 1"},
 		{always, "a", "box a:running", "a", "", "kill a LivenessProbe, start a 1"},
@@ -165,11 +174,32 @@ func TestComputeContainers(t *testing.T) {
 	})
 }
 
+func TestStartupProbeFails(t *testing.T) {
+	for policy, want := range map[v1.RestartPolicy]string{always: "kill a StartupProbe, start a 1", never: "kill a StartupProbe"} {
+		p := Compute(Input{
+			Pod: podOf(policy, "a b"), Observed: observed("box a:running b:running"), Now: now,
+			Startup: func(id string) Result {
+				if id == "a-id" {
+					return Failure
+				}
+				return Success
+			},
+		})
+		if got := text(p); got != want {
+			t.Errorf("%s: %q, want %q", policy, got, want)
+		}
+	}
+}
+
 func TestComputeSandboxes(t *testing.T) {
 	testCompute(t, []computeTest{
 		{always, "a", "deadbox a:137", "", "", "kill-pod, sandbox 1, start a 1"},
 		{never, "a", "deadbox a:137", "", "", "kill-pod"},
 		{onFailure, "a b", "deadbox a:0 b:137", "", "", "kill-pod, sandbox 1, start b 1"},
+		{onFailure, "a b", "deadbox a:0 b:0", "", "", "kill-pod"},
+		{onFailure, "a b c", "deadbox a:running b:0 c:running", "", "", "kill-pod, sandbox 1, start a 1, start c 1"},
+		{never, "a b", "deadbox", "", "", "kill-pod, sandbox 1, start a 0, start b 0"}, // they have never run
+		{always, "a b", "noipbox a:running b:running", "", "", "kill-pod, sandbox 1, start a 1, start b 1"},
 		{always, "i-x a", "deadbox a:137 i-x:0", "", "", "kill-pod, sandbox 1, start i-x 1"},
 	})
 }
