@@ -16,7 +16,9 @@ import (
 	clientfake "k8s.io/client-go/kubernetes/fake"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	k8stesting "k8s.io/client-go/testing"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 	"github.com/coracle-io/coracle/internal/kubelet/source"
 )
 
@@ -176,6 +178,53 @@ func TestManifestChangesAfterThePodCompleted(t *testing.T) {
 		p := b.get("web-" + nodeName)
 		if p == nil || p.Status.Phase != v1.PodRunning || p.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("the mirror pod is %+v", p)
+		}
+	})
+}
+
+// Versions of a manifest that come and go while the pod of an earlier one still ends
+// never start: only the last one does, once that pod has ended.
+func TestVersionsOfAManifestThatPassBy(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		var skipped atomic.Int32
+		b.runtime.Behave = func(c *runtimeapi.ContainerConfig) inmemory.Behaviour {
+			if slices.Equal(c.GetCommand(), []string{"skipped"}) {
+				skipped.Add(1)
+			}
+			return inmemory.Behaviour{IgnoreStop: true}
+		}
+		write := func(command string) {
+			t.Helper()
+			b.writeManifest(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {terminationGracePeriodSeconds: 90, containers: [{name: main, image: "example.com/app:1", command: [%s]}]}}`, command))
+			b.after(25 * time.Second) // the folder is looked at every 20 s
+		}
+		write("first")
+		before := b.containers()
+		if len(before) != 1 {
+			t.Fatalf("containers %v, want one", before)
+		}
+		write("skipped")
+		write("third")
+		if got := b.containers(); !slices.Equal(got, before) {
+			t.Fatalf("containers %v while the pod ends, want %v", got, before)
+		}
+		b.after(3 * time.Minute)
+		if id := b.live("main"); id == "" || !slices.Equal(b.runtime.Config(id).GetCommand(), []string{"third"}) || len(b.containers()) != 1 {
+			t.Fatalf("containers %v, live %q", b.containers(), id)
+		}
+		if p := b.get("web-" + nodeName); p == nil || p.Status.Phase != v1.PodRunning || !slices.Equal(p.Spec.Containers[0].Command, []string{"third"}) {
+			t.Errorf("the mirror pod is %+v", p)
+		}
+		write("skipped")
+		if err := b.files.Remove(manifestPath); err != nil {
+			t.Fatal(err)
+		}
+		b.after(4 * time.Minute)
+		if p, left := b.get("web-"+nodeName), b.containers(); p != nil || len(left) > 0 {
+			t.Errorf("without a manifest there are containers %v and the mirror pod %+v", left, p)
+		}
+		if n := skipped.Load(); n > 0 {
+			t.Errorf("%d containers of a version that has passed by", n)
 		}
 	})
 }

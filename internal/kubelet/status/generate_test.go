@@ -9,8 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // The resources of a pod as a whole are shown when they are allocated, and when
@@ -105,4 +107,36 @@ func TestPhase(t *testing.T) {
 			t.Errorf("%s, %s, %s: %s, want %s", test.policy, test.names, test.observed, got, test.want)
 		}
 	}
+}
+
+// A pod keeps the time when it started, also when another kubelet saw that, and a
+// condition the time of its last change.
+func TestTimesAreKept(t *testing.T) {
+	began := time.Unix(1_800_000_000, 0)
+	ready := true
+	in := Input{
+		Pod:      &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}},
+		Observed: &cri.Pod{Containers: []*cri.Container{{ID: "1", Name: "main", State: cri.Running}}},
+		Ready:    func(*v1.Container, *cri.Container) bool { return ready },
+	}
+	check := func(when string, now, changed, start time.Time) {
+		t.Helper()
+		in.Now = now
+		st := Generate(in)
+		if c := podquery.Condition(&st, v1.PodReady); c == nil || (c.Status == v1.ConditionTrue) != ready || !c.LastTransitionTime.Time.Equal(changed) {
+			t.Errorf("%s: the condition is %+v, want that of %v", when, c, changed)
+		}
+		if st.StartTime == nil || !st.StartTime.Time.Equal(start) {
+			t.Errorf("%s: started at %v, want %v", when, st.StartTime, start)
+		}
+		in.Previous = st
+	}
+	check("at first", began, began, began)
+	check("a minute later", began.Add(time.Minute), began, began)
+	ready = false
+	check("when it is not ready any more", began.Add(2*time.Minute), began.Add(2*time.Minute), began)
+	check("a minute after that", began.Add(3*time.Minute), began.Add(2*time.Minute), began)
+	earlier := metav1.NewTime(began.Add(-time.Hour))
+	in.Previous = v1.PodStatus{StartTime: &earlier}
+	check("with only a time of start", began, began, earlier.Time)
 }
