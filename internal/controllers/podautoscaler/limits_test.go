@@ -47,6 +47,8 @@ func TestLimits(t *testing.T) {
 			"10→10, 9→10 ScaleDownStabilized, 3→10 ScaleDownStabilized, 3→10 ScaleDownStabilized, 3→9 ScaleDownStabilized, 3→3"},
 		{"a window up takes the lowest recommendation", at(policies(most, new(int32(45)), byPods(100, 15)), usualDown), 2,
 			"8→2 ScaleUpStabilized, 9→2 ScaleUpStabilized, 10→2 ScaleUpStabilized, 10→9 ScaleUpStabilized, 10→10"},
+		{"windows of both directions", at(policies(most, new(int32(300)), byPods(100, 15)), policies(most, new(int32(300)), byPercent(100, 15))), 2,
+			"1→2 ScaleDownStabilized, 3→2 ScaleUpStabilized, 2→2"},
 		{"at most two pods a minute", at(policies(most, new(int32(0)), byPods(2, 60)), usualDown), 2,
 			"20→4 ScaleUpLimit, 20→4 ScaleUpLimit, 20→4 ScaleUpLimit, 20→4 ScaleUpLimit, 20→6 ScaleUpLimit"},
 		{"the smaller policy", at(policies(least, new(int32(0)), byPods(4, 15), byPercent(50, 15)), usualDown), 2, "20→3 ScaleUpLimit, 20→5 ScaleUpLimit, 20→8 ScaleUpLimit, 20→12 ScaleUpLimit"},
@@ -92,6 +94,43 @@ func TestLimits(t *testing.T) {
 		}
 		if len(h.recommended) > 22 || len(h.up)+len(h.down) > 6 {
 			t.Errorf("%s: %d recommendations and %d changes are remembered", c.what, len(h.recommended), len(h.up)+len(h.down))
+		}
+	}
+}
+
+// A policy is about the replicas that there were at the start of its period, before the
+// changes in both directions since. It never turns the direction.
+func TestPoliciesAfterChanges(t *testing.T) {
+	for _, c := range []struct {
+		what             string
+		policy           autoscaling.HPAScalingPolicy
+		up, down         []int32 // changes
+		current, desired int32
+		want             string
+	}{
+		{"up by percent", byPercent(200, 120), []int32{1, 5, 9}, nil, 100, 500, "255 ScaleUpLimit"},
+		{"up by percent, after both", byPercent(300, 300), []int32{4}, []int32{2}, 6, 24, "16 ScaleUpLimit"},
+		{"up by pods", byPods(150, 120), []int32{1, 5, 9}, nil, 100, 500, "235 ScaleUpLimit"},
+		{"fewer pods up than were added", byPods(5, 120), []int32{1, 5, 9}, nil, 100, 500, "100 ScaleUpLimit"},
+		{"changes before the period", byPods(5, 15), []int32{1, 5, 9}, nil, 100, 500, "105 ScaleUpLimit"},
+		{"down by percent", byPercent(50, 120), nil, []int32{2, 4, 6}, 100, 1, "56 ScaleDownLimit"},
+		{"down by percent, after both", byPercent(50, 180), []int32{2}, []int32{4}, 10, 1, "6 ScaleDownLimit"},
+		{"down by more than all", byPercent(1000, 120), nil, []int32{10, 10, 10}, 10, 5, "5 DesiredWithinRange"},
+		{"fewer pods down than were removed", byPods(5, 120), nil, []int32{1, 5, 9}, 100, 1, "100 ScaleDownLimit"},
+		{"fewer percent down than were removed", byPercent(10, 120), nil, []int32{10, 10, 10}, 100, 1, "100 ScaleDownLimit"},
+	} {
+		changes := func(all []int32) (events []event) {
+			for i, n := range all {
+				events = append(events, event{n, noon.Add(-time.Duration(20+40*i) * time.Second)})
+			}
+			return events
+		}
+		h := &history{up: changes(c.up), down: changes(c.down)}
+		rules := policies(autoscaling.MaxChangePolicySelect, new(int32(0)), c.policy)
+		l := &limits{minimum: 1, maximum: 1000, behavior: &autoscaling.HorizontalPodAutoscalerBehavior{ScaleUp: rules, ScaleDown: rules}}
+		replicas, why := h.withBehavior(l, c.current, c.desired, noon)
+		if got := strconv.Itoa(int(replicas)) + " " + why.reason; got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
 		}
 	}
 }

@@ -284,7 +284,8 @@ func TestZeroBelowTheMinimum(t *testing.T) {
 	})
 }
 
-// TestSeveralMetrics takes the most, and removes no replicas while one fails.
+// TestSeveralMetrics takes the most, and removes no replicas while one fails. It adds some
+// all the same.
 func TestSeveralMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorkshop(t, 2, anHPA("web", byQueue), aPod("p0", forAnHour), aPod("p1", forAnHour))
@@ -294,6 +295,9 @@ func TestSeveralMetrics(t *testing.T) {
 		w.metrics.failures["external"] = errors.New("unable to fetch metrics from external metrics API: none")
 		time.Sleep(6 * time.Minute)
 		w.expect("one metric fails", 4, "4→4 AbleToScale=True,SucceededGetScale ScalingActive=False,FailedGetExternalMetric ScalingLimited=False,DesiredWithinRange ScaledToZero=False,NotScaledToZero")
+		w.metrics.cpu["p0"], w.metrics.cpu["p1"] = 1500, 1500
+		time.Sleep(period)
+		w.expect("the other one asks for more", 6, "4→6 AbleToScale=True,SucceededRescale ScalingActive=True,ValidMetricFound ScalingLimited=False,DesiredWithinRange ScaledToZero=False,NotScaledToZero")
 	})
 }
 
@@ -323,6 +327,42 @@ func TestBounds(t *testing.T) {
 				if got := strings.Join(w.events(), "\n") + "\n" + w.status("web"); !strings.Contains(got, c.said) {
 					t.Errorf("%s\nwant %s", got, c.said)
 				}
+			})
+		})
+	}
+}
+
+// TestFailedMetrics leaves the replicas, and says which kind of metric has failed.
+func TestFailedMetrics(t *testing.T) {
+	half, ten := autoscaling.MetricTarget{Type: autoscaling.UtilizationMetricType, AverageUtilization: new(int32(50))}, resource.NewQuantity(10, resource.DecimalSI)
+	for reason, spec := range map[string]autoscaling.MetricSpec{
+		"FailedGetResourceMetric": {
+			Type: autoscaling.ResourceMetricSourceType, Resource: &autoscaling.ResourceMetricSource{Name: v1.ResourceCPU, Target: half},
+		},
+		"FailedGetContainerResourceMetric": {
+			Type:              autoscaling.ContainerResourceMetricSourceType,
+			ContainerResource: &autoscaling.ContainerResourceMetricSource{Name: v1.ResourceCPU, Container: "main", Target: half},
+		},
+		"FailedGetPodsMetric": {Type: autoscaling.PodsMetricSourceType, Pods: &autoscaling.PodsMetricSource{
+			Metric: autoscaling.MetricIdentifier{Name: "hits"}, Target: autoscaling.MetricTarget{Type: autoscaling.AverageValueMetricType, AverageValue: ten},
+		}},
+		"FailedGetObjectMetric": {Type: autoscaling.ObjectMetricSourceType, Object: &autoscaling.ObjectMetricSource{
+			DescribedObject: autoscaling.CrossVersionObjectReference{Kind: "Ingress", Name: "front"},
+			Metric:          autoscaling.MetricIdentifier{Name: "hits"}, Target: autoscaling.MetricTarget{Type: autoscaling.ValueMetricType, Value: ten},
+		}},
+		"FailedGetExternalMetric": {Type: autoscaling.ExternalMetricSourceType, External: &autoscaling.ExternalMetricSource{
+			Metric: autoscaling.MetricIdentifier{Name: "queue"}, Target: autoscaling.MetricTarget{Type: autoscaling.ValueMetricType, Value: ten},
+		}},
+		"InvalidMetricSourceType": {Type: "Boats"},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorkshop(t, 3, anHPA("web", func(hpa *autoscaling.HorizontalPodAutoscaler) { hpa.Spec.Metrics = []autoscaling.MetricSpec{spec} }))
+				for _, method := range []string{"resource", "object", "external"} {
+					w.metrics.failures[method] = errors.New("none")
+				}
+				time.Sleep(period)
+				w.expect("a metric that fails", 3, "3→0 AbleToScale=True,SucceededGetScale ScalingActive=False,"+reason)
 			})
 		})
 	}

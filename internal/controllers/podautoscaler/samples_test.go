@@ -115,6 +115,59 @@ func TestUtilization(t *testing.T) {
 	}
 }
 
+// TestAverages computes replicas from metrics of pods that are not of their resources: the
+// target is an average of 10, and pods that are starting count. A pod without a metric is at
+// the target before replicas are removed, and at nothing before replicas are added.
+func TestAverages(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		current int32
+		milli   []int64
+		change  []func(*v1.Pod)
+		want    string
+	}{
+		{"up", 3, []int64{20_000, 5_000, 14_000}, nil, "4 at 13000"},
+		{"a pod that is starting", 3, []int64{40_000, 5_000, 15_000}, []func(*v1.Pod){nil, nil, func(p *v1.Pod) {
+			started(time.Minute)(p)
+			readySince(time.Minute, v1.ConditionFalse)(p)
+		}}, "6 at 20000"},
+		{"down", 5, []int64{6_000, 6_000, 6_000, 6_000, 6_000}, nil, "3 at 6000"},
+		{"within the tolerance", 3, []int64{10_000, 10_500, 10_500}, nil, "3 at 10333"},
+		{"without one of the metrics, before scaling down", 4, []int64{2_000, 2_000, 2_000, -1}, nil, "2 at 2000"},
+		{"without one of the metrics, before scaling up", 3, []int64{30_000, 30_000, -1}, nil, "6 at 30000"},
+		{"without one of the metrics, at the target", 3, []int64{10_000, 10_000, -1}, nil, "3 at 10000"},
+		{"a pod that has not started, before scaling up", 3, []int64{30_000, 30_000, -1}, []func(*v1.Pod){nil, nil, inPhase(v1.PodPending)}, "6 at 30000"},
+		{"a pod that has not started, before scaling down", 3, []int64{2_000, 2_000, -1}, []func(*v1.Pod){nil, nil, inPhase(v1.PodPending)}, "1 at 2000"},
+		{"pods that have failed or end", 4, []int64{20_000, 20_000, 90_000, 90_000}, []func(*v1.Pod){nil, nil, inPhase(v1.PodFailed), ending}, "4 at 20000"},
+	} {
+		pods, have := measuredPods(c.milli, c.change...)
+		p := &metricReplicas{
+			current: c.current, pods: pods, have: have, tolerance: tolerance{0.1, 0.1},
+			readiness: readiness{now: noon, initialization: 5 * time.Minute, delay: 30 * time.Second},
+			ratio:     average(10_000), most: func(string) int64 { return 10_000 },
+		}
+		replicas, show, err := p.replicas()
+		if got := fmt.Sprintf("%d at %d", replicas, show.milli); err != nil || got != c.want {
+			t.Errorf("%s: %s, error %v, want %s", c.what, got, err, c.want)
+		}
+	}
+}
+
+// What pods have used that are gone says nothing about the use of the others.
+func TestSamplesOfPodsThatAreGone(t *testing.T) {
+	pods, have := measuredPods([]int64{1000, 1000})
+	have["gone"] = sample{milli: 9000, at: noon, window: 15 * time.Second}
+	requests, err := requestsOf(pods, v1.ResourceCPU, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &metricReplicas{current: 2, pods: pods, have: have, cpu: true, tolerance: tolerance{0.1, 0.1}, readiness: readiness{now: noon}, ratio: utilization(requests, 50)}
+	replicas, show, err := p.replicas()
+	if err != nil || replicas != 4 || show.utilization != 100 {
+		t.Errorf("%d replicas at %d%%, error %v, want 4 at 100%%", replicas, show.utilization, err)
+	}
+}
+
 // TestToleranceOfADirection lets one direction be stricter.
 func TestToleranceOfADirection(t *testing.T) {
 	for _, c := range []struct {

@@ -16,19 +16,26 @@ import (
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
 
+// A claim is protected while a pod on a node names it, also one that has ended.
 func TestClaimInUseIsProtected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := metav1.Now()
 		claim := func(name string, deleted *metav1.Time, finalizers ...string) *v1.PersistentVolumeClaim {
 			return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, DeletionTimestamp: deleted, Finalizers: finalizers}}
 		}
-		pod := &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "user"},
-			Spec: v1.PodSpec{NodeName: "n", Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{
-				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "used"},
-			}}}},
+		pod := func(name, node, claim string, phase v1.PodPhase) *v1.Pod {
+			return &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Spec: v1.PodSpec{NodeName: node, Volumes: []v1.Volume{
+					{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+					{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}},
+				}},
+				Status: v1.PodStatus{Phase: phase},
+			}
 		}
-		c := controllertest.New(t, claim("fresh", nil), claim("used", &now, claimFinalizer), claim("unused", &now, claimFinalizer, "other"), pod)
+		c := controllertest.New(t, claim("ended", &now, claimFinalizer), claim("fresh", nil), claim("named", &now, claimFinalizer),
+			claim("used", &now, claimFinalizer), claim("unused", &now, claimFinalizer, "other"),
+			pod("user", "n", "used", v1.PodRunning), pod("failed", "n", "ended", v1.PodFailed), pod("unscheduled", "", "named", v1.PodPending))
 		c.Run(Claims())
 		finalizers := func() string {
 			list, err := c.Fake.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
@@ -41,11 +48,12 @@ func TestClaimInUseIsProtected(t *testing.T) {
 			}
 			return out
 		}
-		controllertest.Eventually(t, finalizers, "fresh[kubernetes.io/pvc-protection] unused[other] used[kubernetes.io/pvc-protection] ")
+		const held = "[kubernetes.io/pvc-protection] "
+		controllertest.Eventually(t, finalizers, "ended"+held+"fresh"+held+"named[] unused[other] used"+held)
 		if err := c.Fake.CoreV1().Pods("default").Delete(t.Context(), "user", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		controllertest.Eventually(t, finalizers, "fresh[kubernetes.io/pvc-protection] unused[other] used[] ")
+		controllertest.Eventually(t, finalizers, "ended"+held+"fresh"+held+"named[] unused[other] used[] ")
 	})
 }
 
