@@ -192,18 +192,20 @@ type thresholdState struct {
 	Transition time.Duration // how long a pressure condition stays true after it was last observed
 
 	since map[Threshold]time.Time
+	due   map[Threshold]bool // thresholds that were exceeded for their grace periods
 	last  map[string]time.Time
 	now   map[string]bool // conditions of the thresholds that are exceeded now
 }
 
 // thresholdsMet returns the thresholds that are exceeded now. A threshold that was
-// exceeded at the last observation stays so until its minimum is reclaimed.
+// exceeded for its grace period at the last observation stays so until its minimum is
+// reclaimed.
 func (s *thresholdState) thresholdsMet(thresholds []Threshold, f node.Free) []Threshold {
 	var out []Threshold
 	for _, t := range thresholds {
 		left, total := measure(t.Signal, f)
 		limit := t.limit(total)
-		if _, before := s.since[t]; before {
+		if s.due[t] {
 			limit += t.reclaim(total)
 		}
 		if total > 0 && left < limit {
@@ -220,9 +222,9 @@ func (s *thresholdState) observe(met []Threshold, now time.Time) *Threshold {
 	if s.last == nil {
 		s.last = map[string]time.Time{}
 	}
-	since := map[Threshold]time.Time{}
+	since, due := map[Threshold]time.Time{}, map[Threshold]bool{}
 	s.now = map[string]bool{}
-	var due *Threshold
+	var first *Threshold
 	for i, t := range met {
 		begin, ok := s.since[t]
 		if !ok {
@@ -231,12 +233,16 @@ func (s *thresholdState) observe(met []Threshold, now time.Time) *Threshold {
 		since[t] = begin
 		s.last[condition(t.Signal)] = now
 		s.now[condition(t.Signal)] = true
-		if now.Sub(begin) >= t.Grace && (due == nil || t.Signal == memoryAvailable && due.Signal != memoryAvailable) {
-			due = &met[i]
+		if now.Sub(begin) < t.Grace {
+			continue
+		}
+		due[t] = true
+		if first == nil || resourceOf(t.Signal) == v1.ResourceMemory && resourceOf(first.Signal) != v1.ResourceMemory {
+			first = &met[i]
 		}
 	}
-	s.since = since
-	return due
+	s.since, s.due = since, due
+	return first
 }
 
 // note records a pressure condition that is true now and that no threshold has

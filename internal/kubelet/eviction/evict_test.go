@@ -190,6 +190,51 @@ func TestMinimumIsReclaimed(t *testing.T) {
 	}
 }
 
+// A soft threshold that was exceeded for less than its grace period is met again at once:
+// its minimum is to be reclaimed only after something was done to reclaim it.
+func TestMinimumOfASoftThreshold(t *testing.T) {
+	soft, err := parseThresholds(map[string]string{memoryAvailable: "100"}, map[string]string{memoryAvailable: "1m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if soft, err = withMinimumReclaim(soft, map[string]string{memoryAvailable: "50"}); err != nil {
+		t.Fatal(err)
+	}
+	state, begin := &thresholdState{}, time.Unix(1_800_000_000, 0)
+	for _, test := range []struct {
+		after, left   int64
+		exceeded, due bool
+	}{
+		{0, 99, true, false}, {10, 120, false, false}, {80, 120, false, false},
+		{90, 99, true, false}, {140, 99, true, false}, {150, 99, true, true}, {160, 120, true, true}, {170, 150, false, false},
+	} {
+		met := state.thresholdsMet(soft, node.Free{MemoryBytes: test.left, MemoryTotal: 1000})
+		due := state.observe(met, begin.Add(time.Duration(test.after)*time.Second))
+		if (len(met) > 0) != test.exceeded || (due != nil) != test.due {
+			t.Errorf("after %d s with %d left: exceeded %v, due %v", test.after, test.left, met, due)
+		}
+	}
+}
+
+// The memory of all pods together comes before disks, too, and its hard threshold before
+// a soft one of the machine's memory.
+func TestMemoryOfAllPodsComesFirst(t *testing.T) {
+	all, err := Thresholds(&kubeletconfig.KubeletConfiguration{
+		EvictionHard: map[string]string{memoryAvailable: "100", nodeFsAvailable: "100"}, EvictionSoft: map[string]string{memoryAvailable: "400"},
+		EvictionSoftGracePeriod: map[string]string{memoryAvailable: "1m"}, EnforceNodeAllocatable: []string{"pods"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := node.Free{MemoryBytes: 300, MemoryTotal: 1000, PodsMemoryBytes: 50, PodsMemoryTotal: 600, DiskBytes: 50, DiskTotal: 1000}
+	state, begin := &thresholdState{}, time.Unix(1_800_000_000, 0)
+	for _, after := range []time.Duration{0, 2 * time.Minute} {
+		if due := state.observe(state.thresholdsMet(all, free), begin.Add(after)); due == nil || due.Signal != allocatableMemoryAvailable {
+			t.Errorf("after %v, %+v is due", after, due)
+		}
+	}
+}
+
 // Thresholds of 0% and 100% are off, as in upstream. A threshold of all that
 // there is would evict every pod.
 func TestThresholdsThatAreOff(t *testing.T) {

@@ -96,7 +96,7 @@ func New(c Config) (*Manager, error) {
 	return m, nil
 }
 
-// Thresholds returns the eviction thresholds of a configuration.
+// Thresholds returns the eviction thresholds of a configuration, the hard ones first.
 func Thresholds(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 	hard, err := parseThresholds(c.EvictionHard, nil)
 	if err != nil {
@@ -115,7 +115,7 @@ func Thresholds(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 		return nil, fmt.Errorf("evictionMinimumReclaim: %w", err)
 	}
 	if slices.Contains(c.EnforceNodeAllocatable, "pods") {
-		all = append(all, ofPods(all)...)
+		all = slices.Insert(all, len(hard), ofPods(all)...)
 	}
 	return all, nil
 }
