@@ -1,0 +1,67 @@
+package pod
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
+)
+
+// A container restarts for a resize only if a resource changes whose policy says so, and
+// otherwise changes in place. Resources with the same controls are no change.
+func TestRestartsByResizePolicy(t *testing.T) {
+	w := &worker{config: &Config{Node: spec.Node{MemoryCapacity: 16 << 30, Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true)}}}}
+	of := func(requested, limit string) (r v1.ResourceRequirements) { // as "cpu memory"
+		list := func(text string) v1.ResourceList {
+			l := v1.ResourceList{}
+			for i, q := range strings.Fields(text) {
+				l[[]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}[i]] = resource.MustParse(q)
+			}
+			return l
+		}
+		return v1.ResourceRequirements{Requests: list(requested), Limits: list(limit)}
+	}
+	for _, test := range []struct {
+		what               string
+		restarts           string // resources
+		before, after      v1.ResourceRequirements
+		restarted, changed bool
+	}{
+		{"both, in place", "", of("", "100m 100Mi"), of("", "200m 200Mi"), false, true},
+		{"both, CPU restarts", "cpu", of("", "100m 100Mi"), of("", "200m 200Mi"), true, true},
+		{"both, memory restarts", "memory", of("", "100m 100Mi"), of("", "200m 200Mi"), true, true},
+		{"memory, CPU restarts", "cpu", of("", "100m 100Mi"), of("", "100m 200Mi"), false, true},
+		{"CPU, memory restarts", "memory", of("", "100m 100Mi"), of("", "200m 100Mi"), false, true},
+		{"the request of CPU", "cpu", of("100m", ""), of("200m", ""), true, true},
+		{"the request of memory, which has no control", "memory", of("100m 100Mi", ""), of("100m 200Mi", ""), false, false},
+		{"less than the least CPU", "cpu memory", of("2m", "10m"), of("1m", "1m"), false, false},
+		{"nothing", "cpu memory", of("", "100m 100Mi"), of("", "100m 100Mi"), false, false},
+	} {
+		c := v1.Container{Name: "main", Resources: test.before}
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			policy := v1.ContainerResizePolicy{ResourceName: name, RestartPolicy: v1.NotRequired}
+			if strings.Contains(test.restarts, string(name)) {
+				policy.RestartPolicy = v1.RestartContainer
+			}
+			c.ResizePolicy = append(c.ResizePolicy, policy)
+		}
+		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}
+		running := &cri.Container{ID: "1", Name: "main", State: cri.Running, Resources: w.wanted(pod, &c)}
+		declared := &pod.Spec.Containers[0]
+		declared.Resources = test.after
+		if got := w.resizeRestarts(pod, declared, running); got != test.restarted {
+			t.Errorf("%s: restarts %v", test.what, got)
+		}
+		all, ok := changes(pod, &cri.Pod{Containers: []*cri.Container{running}}, &plan.Plan{}, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
+		if !ok || (len(all) == 1) != test.changed {
+			t.Errorf("%s: the changes are %v, %v", test.what, all, ok)
+		}
+	}
+}
