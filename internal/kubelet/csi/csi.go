@@ -100,6 +100,7 @@ type need struct {
 	persistent bool
 	since      time.Time
 	refreshed  time.Time // when the mounted volume was last brought up to date
+	expansion  expansion
 }
 
 // New returns the volumes of a node.

@@ -3,9 +3,12 @@ package csi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,32 +21,87 @@ import (
 // without the node.
 const expansionNotRequired = "volume.kubernetes.io/node-expansion-not-required"
 
-// expands reports whether the volume is larger than its claim says, because its
-// controller has expanded it, and the node has to expand it, too.
+// expansion is what a need remembers of the expansions of its volume.
+type expansion struct {
+	size    *resource.Quantity // of the volume on this node, nil before it is mounted
+	inUse   bool               // the driver does not expand it while it is in use
+	refused bool               // the driver has refused to expand it
+}
+
+// remember calls f with what is remembered of the volume's expansions.
+func (m *mount) remember(f func(*expansion)) {
+	m.volumes.mu.Lock()
+	defer m.volumes.mu.Unlock()
+	if w := m.volumes.needs[podVolume{m.pod.UID, m.record.volume()}]; w != nil {
+		f(&w.expansion)
+	}
+}
+
+func (m *mount) resizeStatus() v1.ClaimResourceStatus {
+	return m.source.Claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
+}
+
+// recovers reports whether the controller that expands the volume writes its
+// progress into the claim, and so can take an expansion back that fails.
+func (m *mount) recovers() bool {
+	s := &m.source.Claim.Status
+	return len(s.AllocatedResourceStatuses) > 0 || len(s.AllocatedResources) > 0
+}
+
+// expands reports whether the node has to expand the volume, because its
+// controller or another node has expanded it.
 func (m *mount) expands() bool {
 	claim, pv := m.source.Claim, m.source.PV
 	if claim == nil || pv == nil || claim.Annotations[expansionNotRequired] == "true" {
 		return false
 	}
-	size, has := pv.Spec.Capacity[v1.ResourceStorage], claim.Status.Capacity[v1.ResourceStorage]
-	return size.Cmp(has) > 0
+	var before expansion
+	m.remember(func(e *expansion) { before = *e })
+	size := pv.Spec.Capacity[v1.ResourceStorage]
+	switch {
+	case before.inUse:
+		return false
+	case m.shown():
+		return m.resizeStatus() == "" && slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) && !m.source.readOnly() &&
+			before.size != nil && before.size.Cmp(size) < 0
+	case m.recovers():
+		return slices.Contains([]v1.ClaimResourceStatus{v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress}, m.resizeStatus())
+	}
+	return true
+}
+
+// shown reports whether the claim has the size of the volume.
+func (m *mount) shown() bool {
+	has, size := m.source.Claim.Status.Capacity[v1.ResourceStorage], m.source.PV.Spec.Capacity[v1.ResourceStorage]
+	return has.Cmp(size) >= 0
 }
 
 // expand makes the file system at path as large as the volume, and shows that in
 // the claim.
 func (m *mount) expand(ctx context.Context, path string) error {
-	if path == "" || !m.expands() || !m.capabilities[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME] {
+	if path == "" || !m.expands() {
 		return nil
 	}
-	claim, pv := m.source.Claim, m.source.PV
+	pv := m.source.PV
 	size := pv.Spec.Capacity[v1.ResourceStorage]
+	expanded := func(e *expansion) { e.size = &size }
+	if !m.capabilities[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME] {
+		m.remember(expanded)
+		return nil
+	}
 	if m.source.readOnly() {
-		m.volumes.Recorder.Eventf(m.pod, v1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", pv.Name)
+		m.tell(v1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", pv.Name)
 		return nil
 	}
 	secrets, err := m.secrets(ctx, "NodeExpandSecretRef", pv.Spec.CSI.NodeExpandSecretRef)
 	if err != nil {
 		return err
+	}
+	shown := m.shown() // by another node
+	if !shown && m.recovers() && m.resizeStatus() != v1.PersistentVolumeClaimNodeResizeInProgress {
+		if err := m.showStatus(ctx, v1.PersistentVolumeClaimNodeResizeInProgress); err != nil {
+			return err
+		}
 	}
 	err = call(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodeExpandVolume(ctx, &csipb.NodeExpandVolumeRequest{
@@ -52,23 +110,88 @@ func (m *mount) expand(ctx context.Context, path string) error {
 		})
 		return err
 	})
+	if err != nil && (!shown || status.Code(err) != codes.Unimplemented) {
+		return m.expansionFailed(ctx, err)
+	}
+	m.remember(expanded)
 	if err != nil {
-		m.volumes.Recorder.Eventf(claim, v1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", pv.Name, err)
-		return err
+		return nil // The driver expands volumes without nodes.
 	}
-	if err := m.showExpanded(ctx, claim, size); err != nil {
-		return err
+	if !shown {
+		if err := m.showExpanded(ctx, size); err != nil {
+			return err
+		}
 	}
-	const done = "MountVolume.NodeExpandVolume succeeded for volume %q %s"
-	m.volumes.Recorder.Eventf(m.pod, v1.EventTypeNormal, "FileSystemResizeSuccessful", done, pv.Name, m.volumes.NodeName)
-	m.volumes.Recorder.Eventf(claim, v1.EventTypeNormal, "FileSystemResizeSuccessful", done, pv.Name, m.volumes.NodeName)
+	m.tell(v1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, m.volumes.NodeName)
 	return nil
+}
+
+// tell records an event of the pod, and of its claim.
+func (m *mount) tell(kind, reason, format string, args ...any) {
+	m.volumes.Recorder.Eventf(m.pod, kind, reason, format, args...)
+	m.volumes.Recorder.Eventf(m.source.Claim, kind, reason, format, args...)
+}
+
+// expansionFailed shows that the driver has not expanded the volume. It returns
+// nil if the pod can use the volume as it is.
+func (m *mount) expansionFailed(ctx context.Context, failure error) error {
+	claim := m.source.Claim
+	m.volumes.Recorder.Eventf(claim, v1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", m.source.PV.Name, failure)
+	if isFinal(failure) && m.recovers() {
+		if err := m.showRefused(ctx, failure); err != nil {
+			return errors.Join(failure, err)
+		}
+	}
+	if status.Code(failure) == codes.FailedPrecondition {
+		m.remember(func(e *expansion) { e.inUse = true })
+		return nil
+	}
+	return failure
+}
+
+// showRefused shows in the claim that the driver has refused to expand the volume.
+// If trying again is no use, its controller may then take the expansion back.
+func (m *mount) showRefused(ctx context.Context, failure error) error {
+	claim := m.source.Claim
+	changed := map[string]any{}
+	if !slices.ContainsFunc(claim.Status.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
+		return c.Type == v1.PersistentVolumeClaimNodeResizeError && c.Status == v1.ConditionTrue
+	}) {
+		changed["conditions"] = []v1.PersistentVolumeClaimCondition{{
+			Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now(),
+			Message: "failed to expand pvc with " + failure.Error(),
+		}}
+	}
+	// Whoever has changed the claim since wants another size.
+	asked, size := claim.Spec.Resources.Requests[v1.ResourceStorage], m.source.PV.Spec.Capacity[v1.ResourceStorage]
+	infeasible := slices.Contains([]codes.Code{codes.InvalidArgument, codes.OutOfRange, codes.NotFound}, status.Code(failure))
+	m.remember(func(e *expansion) {
+		infeasible = infeasible || e.refused && asked.Cmp(size) != 0
+		e.refused = true
+	})
+	if infeasible {
+		changed["allocatedResourceStatuses"] = resizeStatuses(v1.PersistentVolumeClaimNodeResizeInfeasible)
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	// Conditions are merged, and the claim may have changed meanwhile.
+	return m.patchClaim(ctx, types.StrategicMergePatchType, map[string]any{"uid": claim.UID}, changed)
+}
+
+func resizeStatuses(s v1.ClaimResourceStatus) map[v1.ResourceName]any {
+	return map[v1.ResourceName]any{v1.ResourceStorage: s}
+}
+
+// showStatus writes the state of the expansion into the status of the claim.
+func (m *mount) showStatus(ctx context.Context, s v1.ClaimResourceStatus) error {
+	return m.patchClaim(ctx, types.MergePatchType, m.sameClaim(), map[string]any{"allocatedResourceStatuses": resizeStatuses(s)})
 }
 
 // showExpanded writes the new size into the status of the claim and removes what
 // said that it is being resized.
-func (m *mount) showExpanded(ctx context.Context, claim *v1.PersistentVolumeClaim, size resource.Quantity) error {
-	conditions := slices.DeleteFunc(slices.Clone(claim.Status.Conditions), func(c v1.PersistentVolumeClaimCondition) bool {
+func (m *mount) showExpanded(ctx context.Context, size resource.Quantity) error {
+	conditions := slices.DeleteFunc(slices.Clone(m.source.Claim.Status.Conditions), func(c v1.PersistentVolumeClaimCondition) bool {
 		return slices.Contains([]v1.PersistentVolumeClaimConditionType{
 			v1.PersistentVolumeClaimResizing, v1.PersistentVolumeClaimFileSystemResizePending,
 			v1.PersistentVolumeClaimControllerResizeError, v1.PersistentVolumeClaimNodeResizeError,
@@ -77,17 +200,29 @@ func (m *mount) showExpanded(ctx context.Context, claim *v1.PersistentVolumeClai
 	if conditions == nil {
 		conditions = []v1.PersistentVolumeClaimCondition{}
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion},
-		"status": map[string]any{
-			"capacity":                  map[v1.ResourceName]string{v1.ResourceStorage: size.String()},
-			"conditions":                conditions,
-			"allocatedResourceStatuses": map[v1.ResourceName]any{v1.ResourceStorage: nil},
-		},
+	return m.patchClaim(ctx, types.MergePatchType, m.sameClaim(), map[string]any{
+		"capacity":                  map[v1.ResourceName]string{v1.ResourceStorage: size.String()},
+		"conditions":                conditions,
+		"allocatedResourceStatuses": map[v1.ResourceName]any{v1.ResourceStorage: nil},
 	})
+}
+
+// sameClaim makes a patch fail if the claim has changed.
+func (m *mount) sameClaim() map[string]any {
+	return map[string]any{"uid": m.source.Claim.UID, "resourceVersion": m.source.Claim.ResourceVersion}
+}
+
+// patchClaim changes the status of the claim.
+func (m *mount) patchClaim(ctx context.Context, kind types.PatchType, metadata, changed map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata, "status": changed})
 	if err != nil {
 		return err
 	}
-	_, err = m.volumes.Client.Kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
+	claim := m.source.Claim
+	next, err := m.volumes.Client.Kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, kind, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return err
+	}
+	m.source.Claim = next
+	return nil
 }

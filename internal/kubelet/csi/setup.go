@@ -112,8 +112,14 @@ func (v *Volumes) prepare(pod *v1.Pod, source Source) (*mount, error) {
 func (m *mount) setRefreshed() {
 	m.volumes.mu.Lock()
 	defer m.volumes.mu.Unlock()
-	if w := m.volumes.needs[podVolume{m.pod.UID, m.record.volume()}]; w != nil {
-		w.refreshed = time.Now()
+	w := m.volumes.needs[podVolume{m.pod.UID, m.record.volume()}]
+	if w == nil {
+		return
+	}
+	w.refreshed = time.Now()
+	if claim := m.source.Claim; claim != nil && w.expansion.size == nil {
+		size := claim.Status.Capacity[v1.ResourceStorage]
+		w.expansion.size = &size
 	}
 }
 

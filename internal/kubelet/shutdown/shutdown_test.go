@@ -265,4 +265,20 @@ func TestGroupsOfConfigurations(t *testing.T) {
 			t.Errorf("the error is %v, want %q", err, want)
 		}
 	}
+	group := func(priority int32, seconds int64) kubeletconfig.ShutdownGracePeriodByPodPriority {
+		return kubeletconfig.ShutdownGracePeriodByPodPriority{Priority: priority, ShutdownGracePeriodSeconds: seconds}
+	}
+	for _, c := range []struct {
+		kubeletconfig.KubeletConfiguration
+		want []kubeletconfig.ShutdownGracePeriodByPodPriority
+	}{
+		{kubeletconfig.KubeletConfiguration{ShutdownGracePeriod: seconds(300), ShutdownGracePeriodCriticalPods: seconds(120)}, []kubeletconfig.ShutdownGracePeriodByPodPriority{group(0, 180), group(systemCritical, 120)}},
+		{kubeletconfig.KubeletConfiguration{ShutdownGracePeriod: seconds(100)}, []kubeletconfig.ShutdownGracePeriodByPodPriority{group(0, 100), group(systemCritical, 0)}},
+		{kubeletconfig.KubeletConfiguration{ShutdownGracePeriod: seconds(5), ShutdownGracePeriodCriticalPods: seconds(5)}, []kubeletconfig.ShutdownGracePeriodByPodPriority{group(0, 0), group(systemCritical, 5)}},
+		{kubeletconfig.KubeletConfiguration{ShutdownGracePeriodByPodPriority: []kubeletconfig.ShutdownGracePeriodByPodPriority{group(20, 2), group(-5, 9), group(10, 1)}}, []kubeletconfig.ShutdownGracePeriodByPodPriority{group(-5, 9), group(10, 1), group(20, 2)}},
+	} {
+		if got, err := Groups(&c.KubeletConfiguration); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("groups %v, %v, want %v", got, err, c.want)
+		}
+	}
 }
