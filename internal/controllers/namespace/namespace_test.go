@@ -378,6 +378,34 @@ func reasons(ns *v1.Namespace) string {
 	return strings.Join(out, " ")
 }
 
+// Conditions of others stay, and all keep their places.
+func TestOrderOfConditions(t *testing.T) {
+	failed := conditions(errors.New("no"), &remaining{})
+	for want, status := range map[string]v1.NamespaceStatus{
+		"Other=True NamespaceDeletionDiscoveryFailure=True NamespaceDeletionGroupVersionParsingFailure=False NamespaceDeletionContentFailure=False NamespaceContentRemaining=False NamespaceFinalizersRemaining=False": {
+			Conditions: []v1.NamespaceCondition{{Type: "Other", Status: v1.ConditionTrue}},
+		},
+		"NamespaceDeletionGroupVersionParsingFailure=False NamespaceDeletionDiscoveryFailure=True NamespaceDeletionContentFailure=False NamespaceContentRemaining=False NamespaceFinalizersRemaining=False": {
+			Conditions: []v1.NamespaceCondition{
+				{Type: v1.NamespaceDeletionGVParsingFailure, Status: v1.ConditionTrue},
+				{Type: v1.NamespaceDeletionDiscoveryFailure, Status: v1.ConditionFalse},
+			},
+		},
+	} {
+		changed := setConditions(&status, failed, time.Now())
+		var got []string
+		for _, c := range status.Conditions {
+			got = append(got, string(c.Type)+"="+string(c.Status))
+		}
+		if text := strings.Join(got, " "); text != want || !changed {
+			t.Errorf("conditions %s, want %s", text, want)
+		}
+		if setConditions(&status, failed, time.Now()) {
+			t.Error("the same conditions are a change")
+		}
+	}
+}
+
 // A condition keeps its transition time while only its message changes.
 func TestTransitionTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -233,7 +233,7 @@ func compress(ctx context.Context, path string) (err error) {
 	if sparse(info) {
 		return os.Remove(path)
 	}
-	out, err := os.OpenFile(path+temporarySuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
+	out, err := os.OpenFile(path+temporarySuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,8 @@ func compress(ctx context.Context, path string) (err error) {
 	}()
 	w := gzip.NewWriter(out)
 	_, err = io.Copy(w, io.LimitReader(untilDone{ctx, in}, info.Size()))
-	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
+	// Whoever may read the log may read it compressed, whatever the umask.
+	if err = errors.Join(err, w.Close(), out.Chmod(info.Mode().Perm()), out.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(path+temporarySuffix, path+compressedSuffix); err != nil {

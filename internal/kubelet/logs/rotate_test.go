@@ -79,6 +79,10 @@ func TestRotate(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "0.log")
 	write(t, log+".20200101-000000", "old")
+	const mode = 0o664
+	if err := os.Chmod(log+".20200101-000000", mode); err != nil {
+		t.Fatal(err)
+	}
 	write(t, log, "new")
 	var failure error
 	r := newRotator(t, "10", func(context.Context, string) error {
@@ -111,6 +115,9 @@ func TestRotate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || info.Mode().Perm() != mode {
+		t.Errorf("the compressed log has mode %v, %v", info.Mode(), err)
+	}
 	unpacked, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)

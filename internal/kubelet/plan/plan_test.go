@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 )
@@ -307,14 +308,48 @@ func TestBackOffAfterTheClockIsSetBack(t *testing.T) {
 	}
 }
 
+// A rule decides before the container's policy, and that before the pod's.
 func TestShouldRestartByRule(t *testing.T) {
-	p := podOf(v1.RestartPolicyNever, "a")
-	never := v1.ContainerRestartPolicyNever
-	c := &p.Spec.Containers[0]
-	c.RestartPolicy = &never
-	c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}}
-	if !ShouldRestart(p, c, 42) || ShouldRestart(p, c, 1) {
-		t.Error("the rule for exit code 42 is not obeyed")
+	on := func(op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) v1.ContainerRestartRule {
+		return v1.ContainerRestartRule{Action: v1.ContainerRestartRuleActionRestart, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}
+	}
+	const in, notIn = v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
+	for _, test := range []struct {
+		pod   v1.RestartPolicy
+		own   v1.ContainerRestartPolicy
+		rules []v1.ContainerRestartRule
+		code  int32
+		want  bool
+	}{
+		{"", "Never", []v1.ContainerRestartRule{on(in, 42, 50, 60)}, 42, true},
+		{"", "Never", []v1.ContainerRestartRule{on(in, 42, 50, 60)}, 0, false},
+		{"", "Never", []v1.ContainerRestartRule{on(notIn, 0, 1, 2)}, 99, true},
+		{"", "Never", []v1.ContainerRestartRule{on(in, 10, 20)}, 30, false},
+		{"", "Never", []v1.ContainerRestartRule{on(notIn, 10, 20)}, 10, false},
+		{"", "Never", []v1.ContainerRestartRule{on(in, 10), on(in, 20)}, 20, true},
+		{"Never", "Always", []v1.ContainerRestartRule{on(in, 10)}, 0, true},
+		{"Never", "Always", nil, 0, true},
+		{"Never", "OnFailure", nil, 0, false},
+		{"Never", "OnFailure", nil, 1, true},
+		{"Always", "Never", nil, 1, false},
+		{"Always", "", nil, 0, true},
+		{"OnFailure", "", nil, 1, true},
+		{"OnFailure", "", nil, 0, false},
+		{"Never", "", nil, 1, false},
+		{"", "", nil, 0, true},
+	} {
+		p := podOf(test.pod, "a")
+		c := &p.Spec.Containers[0]
+		c.RestartPolicyRules = test.rules
+		if test.own != "" {
+			c.RestartPolicy = &test.own
+		}
+		if got := ShouldRestart(p, c, test.code); got != test.want {
+			t.Errorf("pod %q, container %q, rules %+v, code %d: restarts %t", test.pod, test.own, test.rules, test.code, got)
+		}
+		p.DeletionTimestamp = &metav1.Time{Time: now}
+		if ShouldRestart(p, c, test.code) {
+			t.Errorf("pod %q, container %q: restarts while the pod ends", test.pod, test.own)
+		}
 	}
 }

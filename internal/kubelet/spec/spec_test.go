@@ -163,11 +163,22 @@ func TestOOMScores(t *testing.T) {
 		p.Spec.PriorityClassName, p.Spec.Priority = class, new(int32(2_000_000_000))
 		return p
 	}
+	one := func(requests, limits map[string]string) *v1.Pod {
+		return pod("", nil, v1.Container{Name: "small", Resources: resources(requests, limits)})
+	}
+	whole := map[string]string{"cpu": "5m", "memory": "20Gi"}
 	for _, test := range []struct {
 		name, container string
 		pod             *v1.Pod
 		want            int64
 	}{
+		{"no requests of memory", "small", one(nil, map[string]string{"cpu": "10"}), 999},
+		{"a limit of memory only", "small", one(map[string]string{"cpu": "0"}, map[string]string{"memory": "10Gi"}), 999},
+		{"a limit of nothing", "small", one(nil, map[string]string{"memory": "0"}), 1000},
+		{"nothing", "small", one(nil, nil), 1000},
+		{"guaranteed", "small", one(whole, whole), -997},
+		{"half of the memory", "small", one(map[string]string{"cpu": "5m", "memory": "5Gi"}, map[string]string{"memory": "10Gi"}), 500},
+		{"all of the memory", "small", one(map[string]string{"cpu": "5m", "memory": "10737418239"}, nil), 3},
 		{"regular", "small", pod("", nil, memory("small", "2Gi"), memory("large", "4Gi")), 800},
 		{"as the smallest regular one", "sidecar", pod("", []v1.Container{sidecar}, memory("small", "2Gi"), memory("large", "4Gi")), 800},
 		{"a sidecar with more", "sidecar", pod("", []v1.Container{sidecar}, memory("small", "512Mi")), 900},
