@@ -544,3 +544,50 @@ func TestWaitingForAnotherPod(t *testing.T) {
 }
 
 func quantity(text string) resource.Quantity { return resource.MustParse(text) }
+
+// A driver may have nothing to give to the containers. What was prepared for a pod does
+// not depend on its status afterwards, which others can overwrite.
+func TestPodThatLostItsClaimStatus(t *testing.T) {
+	pod, template, made := newPod("p"), "template", "p-made-x7"
+	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "made", ResourceClaimTemplateName: &template}}
+	pod.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "made"}}
+	pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "made", ResourceClaimName: &made}}
+	generated := newClaim(made, []string{gpus}, pod)
+	generated.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, v1.SchemeGroupVersion.WithKind("Pod"))}
+	b := newBench(t, generated)
+	gpu := b.serve(gpus)
+	gpu.Answer = func(r *drapb.NodePrepareResourcesResponse) {
+		r.Claims[string(generated.UID)] = &drapb.NodePrepareResourceResponse{}
+	}
+	m, _ := b.manager(b.files)
+	if err := m.Prepare(t.Context(), pod); err != nil || !m.Prepared(pod) {
+		t.Fatal(err)
+	}
+	if got := devices(t, m, pod); got != "" {
+		t.Errorf("the container gets %s", got)
+	}
+	pod.Status.ResourceClaimStatuses = nil
+	gpu.Calls()
+	if err := m.Unprepare(t.Context(), pod.UID); err != nil {
+		t.Fatal(err)
+	}
+	expectCalls(t, gpu, "unprepare default/p-made-x7")
+	if got := b.checkpoint(); got != nothing {
+		t.Errorf("the checkpoint is %s", got)
+	}
+}
+
+func TestMessagesOfHealthAreCut(t *testing.T) {
+	const most = v1.ResourceHealthMessageMaxLength
+	for in, want := range map[string]string{
+		"":                          "",
+		"two\nerrors":               "two errors",
+		strings.Repeat("x", most):   strings.Repeat("x", most),
+		strings.Repeat("x", most+1): strings.Repeat("x", most-3) + "...",
+		strings.Repeat("ö", most):   strings.Repeat("ö", (most-3)/2) + "...",
+	} {
+		if got := truncated(in); got != want {
+			t.Errorf("%q becomes %q", in, got)
+		}
+	}
+}
