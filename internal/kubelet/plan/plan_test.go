@@ -192,6 +192,42 @@ func TestStartupProbeFails(t *testing.T) {
 	}
 }
 
+// The grace period of the probe that fails counts, however long the pod's is.
+func TestGraceOfProbes(t *testing.T) {
+	probe := func(seconds int64) *v1.Probe { return &v1.Probe{TerminationGracePeriodSeconds: &seconds} }
+	fails := func(string) Result { return Failure }
+	for _, test := range []struct {
+		about             string
+		liveness, startup *v1.Probe
+		in                Input
+		want              int64 // -1: the pod's
+	}{
+		{"a liveness probe", probe(10), nil, Input{Liveness: fails}, 10},
+		{"a liveness probe without its own", &v1.Probe{}, probe(10), Input{Liveness: fails}, -1},
+		{"a startup probe", nil, probe(90), Input{Startup: fails}, 90},
+		{"the startup probe of both", probe(30), probe(10), Input{Startup: fails}, 10},
+		{"the liveness probe of both", probe(30), probe(10), Input{Liveness: fails}, 30},
+		{"a resize", probe(30), probe(10), Input{Resized: func(*v1.Container, *cri.Container) bool { return true }}, -1},
+	} {
+		in := test.in
+		in.Pod, in.Observed, in.Now = podOf(always, "a"), observed("box a:running"), now
+		in.Pod.Spec.TerminationGracePeriodSeconds = new(int64(60))
+		in.Pod.Spec.Containers[0].LivenessProbe, in.Pod.Spec.Containers[0].StartupProbe = test.liveness, test.startup
+		kills := Compute(in).Kill
+		if len(kills) != 1 {
+			t.Errorf("%s: kills %v", test.about, kills)
+			continue
+		}
+		got := int64(-1)
+		if kills[0].Grace != nil {
+			got = *kills[0].Grace
+		}
+		if got != test.want {
+			t.Errorf("%s: %d s, want %d s", test.about, got, test.want)
+		}
+	}
+}
+
 func TestComputeSandboxes(t *testing.T) {
 	testCompute(t, []computeTest{
 		{always, "a", "deadbox a:137", "", "", "kill-pod, sandbox 1, start a 1"},

@@ -29,7 +29,10 @@ func TestRestartCountFollowsTheLogs(t *testing.T) {
 		{[]string{"0.log"}, 1},
 		{[]string{"0.log", "2.log", "10.log"}, 11},
 		{[]string{"3.log.20261129-101500", "2.log.20261129-101400.gz", "2.log"}, 4},
-		{[]string{"other", "x.log", "7"}, 0},
+		{[]string{"5.log.20261129-101500", "6.log.20261129-101400.gz"}, 7},
+		{[]string{"145.log.log.20261129-101500"}, 146},
+		{[]string{"92233720368547758089223372036854775808.log", "23.log", "23a.log", "1aaa.log"}, 24},
+		{[]string{"other", "x.log", "7", "12log", "-42.log", "my42.log", "old.23.log"}, 0},
 	} {
 		fs := &files.Memory{}
 		if len(test.names) > 0 {
