@@ -1,19 +1,27 @@
 // Package volumeexpand is the persistentvolume expander. It expands no volumes: the
 // external resizer of a CSI driver expands the driver's volumes. The expander
-// records an event that says so for each claim that waits for its expansion.
+// records an event that says so for each claim that waits for its expansion, and asks
+// the driver that took the place of an in-tree plugin for it.
 package volumeexpand
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/csimigration"
 )
+
+// resizerAnnotation names the driver that is to expand a volume of an in-tree plugin.
+const resizerAnnotation = "volume.kubernetes.io/storage-resizer"
 
 // Descriptor describes the controller.
 func Descriptor() controller.Descriptor {
@@ -56,7 +64,7 @@ func requested(claim *v1.PersistentVolumeClaim) *resource.Quantity {
 	return claim.Spec.Resources.Requests.Storage()
 }
 
-func (c *expander) sync(_ context.Context, claim *v1.PersistentVolumeClaim) error {
+func (c *expander) sync(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
 	if claim.Status.Phase != v1.ClaimBound || claim.Spec.VolumeName == "" || requested(claim).Cmp(*claim.Status.Capacity.Storage()) <= 0 {
 		return nil
 	}
@@ -67,6 +75,33 @@ func (c *expander) sync(_ context.Context, claim *v1.PersistentVolumeClaim) erro
 	if ref := volume.Spec.ClaimRef; ref == nil || ref.UID != claim.UID {
 		return nil
 	}
-	c.env.Events.Event(claim, v1.EventTypeNormal, "ExternalExpanding", "waiting for an external controller to expand this PVC")
+	const external = "ExternalExpanding"
+	plugin := csimigration.Plugin(&volume.Spec.PersistentVolumeSource)
+	if plugin == "" {
+		c.env.Events.Event(claim, v1.EventTypeNormal, external, "waiting for an external controller to expand this PVC")
+		return nil
+	}
+	c.env.Events.Eventf(claim, v1.EventTypeNormal, external, "CSI migration enabled for %s; waiting for external resizer to expand the pvc", plugin)
+	if err := c.setResizer(ctx, claim, csimigration.Driver(plugin)); err != nil {
+		c.env.Events.Eventf(claim, v1.EventTypeWarning, external, "error setting resizer annotation to pvc %s/%s, with error %v", claim.Namespace, claim.Name, err)
+		return err
+	}
 	return nil
+}
+
+// setResizer names the driver in a claim. Without that, the driver's resizer takes the
+// volume for that of an in-tree plugin.
+func (c *expander) setResizer(ctx context.Context, claim *v1.PersistentVolumeClaim, driver string) error {
+	if claim.Annotations[resizerAnnotation] == driver {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": claim.UID, "resourceVersion": claim.ResourceVersion, "annotations": map[string]string{resizerAnnotation: driver},
+	}})
+	if err != nil {
+		return err
+	}
+	claims := c.env.Client.Kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace)
+	_, err = claims.Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }

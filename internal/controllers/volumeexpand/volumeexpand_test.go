@@ -83,3 +83,27 @@ func TestEventAboutExpansion(t *testing.T) {
 		})
 	}
 }
+
+// The driver that took the place of an in-tree plugin expands its volumes, once their
+// claims say so.
+func TestVolumeOfAnInTreePlugin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+		volume.Spec.ClaimRef = &v1.ObjectReference{UID: "data"}
+		volume.Spec.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-3"}
+		c := controllertest.New(t, volume, claimOf("2Gi", "1Gi", v1.ClaimBound))
+		c.Run(Descriptor())
+		synctest.Wait()
+		claim, err := c.Fake.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "data", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := claim.Annotations["volume.kubernetes.io/storage-resizer"]; got != "ebs.csi.aws.com" {
+			t.Errorf("the resizer is %q", got)
+		}
+		const want = "Normal ExternalExpanding CSI migration enabled for kubernetes.io/aws-ebs; waiting for external resizer to expand the pvc"
+		if got := c.DrainEvents(); len(got) != 1 || got[0] != want {
+			t.Errorf("events %q", got)
+		}
+	})
+}

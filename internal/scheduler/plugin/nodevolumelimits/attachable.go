@@ -10,8 +10,8 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 
+	"github.com/coracle-io/coracle/internal/csimigration"
 	"github.com/coracle-io/coracle/internal/podquery"
-	"github.com/coracle-io/coracle/internal/scheduler/plugin/csimigration"
 )
 
 // volumeID identifies a volume: pods that name the same one share it.

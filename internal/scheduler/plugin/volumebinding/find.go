@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/coracle-io/coracle/internal/amount"
-	"github.com/coracle-io/coracle/internal/scheduler/plugin/csimigration"
+	"github.com/coracle-io/coracle/internal/csimigration"
 )
 
 // The reasons why a node cannot take a pod.
