@@ -461,6 +461,59 @@ func TestEvictedPodThatStillEnds(t *testing.T) {
 	})
 }
 
+// A pod that has long to end is in the way of others no less than before: a hard threshold
+// leaves it no more time, whether it is being deleted or was evicted for a soft threshold.
+// No other pod has to go in its place.
+func TestHardThresholdEndsPodsThatAreEnding(t *testing.T) {
+	for name, begin := range map[string]func(b *bench, machine *changing){
+		"deleted": func(b *bench, _ *changing) { b.delete("low", 300) },
+		"evicted": func(b *bench, machine *changing) {
+			machine.set(node.Free{MemoryBytes: 400 << 20, MemoryTotal: 8 << 30})
+			b.after(25 * time.Second)
+			if evicted := b.evictedOf("low", "high"); b.get("low").Status.Phase != v1.PodRunning || !slices.Equal(evicted, []string{"low"}) && evicted != nil {
+				b.t.Errorf("for the soft threshold evicted are %q, and the first is %s", evicted, b.get("low").Status.Phase)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				machine := &changing{left: node.Free{MemoryBytes: 1 << 30, MemoryTotal: 8 << 30}}
+				b := newBench(t)
+				b.configure = func(c *Config) {
+					machine.Machine, c.Machine = c.Machine, machine
+					c.Configuration.EvictionSoft = map[string]string{"memory.available": "500Mi"}
+					c.Configuration.EvictionSoftGracePeriod = map[string]string{"memory.available": "1s"}
+					c.Configuration.EvictionMaxPodGracePeriod = 300
+				}
+				b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour { return inmemory.Behaviour{IgnoreStop: true} }
+				b.start()
+				defer func() { b.stop() }()
+				long := int64(300)
+				for name, priority := range map[string]int32{"low": 0, "high": 100} {
+					b.create(pod(name, func(p *v1.Pod) { p.Spec.Priority, p.Spec.TerminationGracePeriodSeconds = &priority, &long }))
+				}
+				b.after(time.Minute)
+				begin(b, machine)
+				machine.set(node.Free{MemoryBytes: 50 << 20, MemoryTotal: 8 << 30})
+				for range 15 {
+					b.after(time.Second)
+					if p := b.get("low"); p == nil || p.Status.Phase == v1.PodFailed {
+						break
+					}
+				}
+				machine.set(node.Free{MemoryBytes: 1 << 30, MemoryTotal: 8 << 30})
+				b.after(time.Minute)
+				if p := b.get("low"); p != nil && p.Status.Phase != v1.PodFailed {
+					t.Errorf("the pod that ends is %s after a hard threshold", p.Status.Phase)
+				}
+				if p := b.get("high"); p.Status.Phase != v1.PodRunning || p.Status.Reason != "" {
+					t.Errorf("the other pod is %s %s", p.Status.Phase, p.Status.Reason)
+				}
+			})
+		})
+	}
+}
+
 // using are control groups that report a working set for some pods.
 type using struct {
 	cgroup.Groups

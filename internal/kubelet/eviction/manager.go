@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,14 +30,14 @@ const podCleanupTimeout = 30 * time.Second
 
 // Pods are the pods of the node.
 type Pods interface {
-	// Evictable returns the pods that are not critical, or with critical all of the API
-	// server. None of them is ending.
-	Evictable(critical bool) []*v1.Pod
+	// Evictable returns the pods that an eviction within grace seconds would end, or
+	// end sooner: those that are not critical, or with critical all of the API server.
+	Evictable(grace int64, critical bool) []*v1.Pod
 	Has(uid types.UID) bool
 	// Freed reports whether nothing of the pod runs any more, and what it wrote is
 	// removed.
 	Freed(uid types.UID) bool
-	// Evict ends the pod within grace seconds.
+	// Evict ends the pod within grace seconds, or sooner if it is ending.
 	Evict(pod *v1.Pod, message string, grace int64)
 }
 
@@ -78,10 +79,11 @@ type Manager struct {
 	disk    supervise.WaitGroup // of freeing
 	ownAt   time.Time           // when look has evicted a pod for the kubelet's own memory; look alone uses it
 	mu      sync.Mutex          // guards what follows
-	// The pod that was evicted last for a threshold, and when.
-	evicted    types.UID
-	evictedAt  time.Time
-	conditions []v1.NodeConditionType
+	// The pod that was evicted last for a threshold, within how many seconds, and when.
+	evicted       types.UID
+	evictedWithin int64
+	evictedAt     time.Time
+	conditions    []v1.NodeConditionType
 }
 
 // New returns a Manager, or an error for invalid thresholds.
@@ -206,7 +208,8 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 // containers and then unused images, which they may have used, unless those are on a
 // file system of their own that has room. If there is any, the
 // next observation shows whether that was enough. Then, or if there is none, it evicts
-// one pod. It gives the pod that was evicted before time to end.
+// one pod. It gives the pod that was evicted before time to end, unless a hard
+// threshold is met now and that pod has more time than one leaves.
 func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	name, where := resourceOf(t.Signal), areaOf(t.Signal, free)
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
@@ -219,24 +222,30 @@ func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 			return
 		}
 	}
-	if m.ending() {
+	if m.ending(m.longest(t)) {
 		return
 	}
-	ranked := rank(m.candidates(ctx, name, where), name)
+	ranked := rank(m.candidates(ctx, m.config.Pods.Evictable(m.longest(t), false), name, where), name)
 	if len(ranked) == 0 || ctx.Err() != nil { // then not all was counted
 		return
 	}
 	message, annotations := evictionMessage(t, free, ranked[0])
-	m.mu.Lock()
-	m.evicted, m.evictedAt = ranked[0].Pod.UID, time.Now()
-	m.mu.Unlock()
-	m.evict(ranked[0].Pod, t.Signal, message, annotations, m.gracePeriod(t, ranked[0].Pod))
+	grace := m.gracePeriod(t, ranked[0].Pod)
+	m.note(ranked[0].Pod, grace)
+	m.evict(ranked[0].Pod, t.Signal, message, annotations, grace)
 }
 
-// candidates returns the pods with their usage of a resource. The files of several pods
+// note records that a pod is evicted now.
+func (m *Manager) note(p *v1.Pod, grace int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.evicted, m.evictedWithin, m.evictedAt = p.UID, grace, time.Now()
+}
+
+// candidates returns pods with their usage of a resource. The files of several pods
 // are counted at a time.
-func (m *Manager) candidates(ctx context.Context, name v1.ResourceName, where area) []candidate {
-	usage, pods := m.usage(ctx), m.config.Pods.Evictable(false)
+func (m *Manager) candidates(ctx context.Context, pods []*v1.Pod, name v1.ResourceName, where area) []candidate {
+	usage := m.usage(ctx)
 	all := make([]candidate, len(pods))
 	errs := supervise.ForEach(len(pods), func(i int) error {
 		all[i].Pod = pods[i]
@@ -254,26 +263,35 @@ func (m *Manager) candidates(ctx context.Context, name v1.ResourceName, where ar
 const immediateGracePeriod = 1
 
 // gracePeriod returns how many seconds a pod gets to end that is evicted for a
+// threshold.
+func (m *Manager) gracePeriod(t *Threshold, p *v1.Pod) int64 {
+	if t.Grace == 0 {
+		return immediateGracePeriod
+	}
+	return min(pod.GracePeriod(p, nil), m.longest(t))
+}
+
+// longest returns the most seconds that a pod gets to end that is evicted for a
 // threshold. If evictionMaxPodGracePeriod is negative, a soft threshold leaves
 // the pod its own grace period.
-func (m *Manager) gracePeriod(t *Threshold, p *v1.Pod) int64 {
-	own, most := pod.GracePeriod(p, nil), int64(m.config.Configuration.EvictionMaxPodGracePeriod)
-	switch {
+func (m *Manager) longest(t *Threshold) int64 {
+	switch most := int64(m.config.Configuration.EvictionMaxPodGracePeriod); {
 	case t.Grace == 0:
 		return immediateGracePeriod
 	case most < 0:
-		return own
+		return math.MaxInt64
+	default:
+		return max(most, immediateGracePeriod)
 	}
-	return min(own, max(most, immediateGracePeriod))
 }
 
-// ending reports whether the pod that was evicted before still has time to end, and
-// to give back what it had.
-func (m *Manager) ending() bool {
+// ending reports whether the pod that was evicted before still has time to end, no
+// more than most seconds, and to give back what it had.
+func (m *Manager) ending(most int64) bool {
 	m.mu.Lock()
-	evicted, at := m.evicted, m.evictedAt
+	evicted, within, at := m.evicted, m.evictedWithin, m.evictedAt
 	m.mu.Unlock()
-	return evicted != "" && !m.config.Pods.Freed(evicted) && time.Since(at) < podCleanupTimeout
+	return evicted != "" && within <= most && !m.config.Pods.Freed(evicted) && time.Since(at) < podCleanupTimeout
 }
 
 func (m *Manager) evict(p *v1.Pod, signal, message string, annotations map[string]string, grace int64) {
@@ -292,7 +310,7 @@ func (m *Manager) enforceStorage(ctx context.Context, checks *supervise.WaitGrou
 	if !*m.config.Configuration.LocalStorageCapacityIsolation {
 		return
 	}
-	bounded := slices.DeleteFunc(m.config.Pods.Evictable(false), func(p *v1.Pod) bool { return !limited(p) })
+	bounded := slices.DeleteFunc(m.config.Pods.Evictable(immediateGracePeriod, false), func(p *v1.Pod) bool { return !limited(p) })
 	if len(bounded) == 0 {
 		return
 	}

@@ -52,19 +52,17 @@ func (o *Own) costliest(pods []*v1.Pod) (worst *v1.Pod, bytes int64) {
 // relieveOwn evicts the pod for which the kubelet keeps the most, because of a
 // shortage of its own memory. All other pods stay.
 func (m *Manager) relieveOwn(ctx context.Context, shortage error) {
-	if m.ending() || time.Since(m.ownAt) < ownPause {
+	if m.ending(immediateGracePeriod) || time.Since(m.ownAt) < ownPause {
 		return
 	}
-	worst, bytes := m.config.Own.costliest(m.config.Pods.Evictable(true))
+	worst, bytes := m.config.Own.costliest(m.config.Pods.Evictable(immediateGracePeriod, true))
 	if worst == nil {
 		klog.FromContext(ctx).Info("The kubelet is short of memory, and no pod is the reason: no further pods start", "err", shortage)
 		return
 	}
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim memory of the kubelet")
 	m.ownAt = time.Now()
-	m.mu.Lock()
-	m.evicted, m.evictedAt = worst.UID, m.ownAt
-	m.mu.Unlock()
+	m.note(worst, immediateGracePeriod)
 	m.evict(worst, ownSignal, fmt.Sprintf("The kubelet was low on memory: %v. It kept about %s for this pod, more than for any other. ",
 		shortage, resource.NewQuantity(bytes, resource.BinarySI)), nil, immediateGracePeriod)
 }

@@ -204,11 +204,15 @@ func (b *inbox) reject(cause status.Cause) {
 	b.mu.Unlock()
 }
 
-// fail makes the pod end as Failed, within grace seconds if grace is not nil.
+// fail makes the pod end as Failed, within grace seconds if grace is not nil. If the
+// pod is ending so already, it may get less time, and the first cause stays.
 func (b *inbox) fail(cause status.Cause, grace *int64, target *v1.PodCondition) {
 	b.mu.Lock()
-	if b.asked.failed == nil {
+	switch {
+	case b.asked.failed == nil:
 		b.asked.failed, b.asked.grace, b.asked.target = &cause, grace, target
+	case grace != nil && (b.asked.grace == nil || *grace < *b.asked.grace):
+		b.asked.grace = grace
 	}
 	b.interruptIfEnding()
 	b.mu.Unlock()

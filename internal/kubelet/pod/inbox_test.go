@@ -66,6 +66,20 @@ func cpu(amount string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(amount)}}
 }
 
+// A pod that is ending may get less time for that, and never more.
+func TestFailureLeavesLessTime(t *testing.T) {
+	b := newInbox(&v1.Pod{})
+	for _, test := range []struct {
+		grace *int64
+		want  int64
+	}{{nil, 30}, {new(int64(20)), 20}, {new(int64(60)), 20}, {nil, 20}, {new(int64(1)), 1}} {
+		b.fail(status.Cause{Reason: evicted}, test.grace, nil)
+		if r := b.request(); GracePeriod(r.pod, r.grace) != test.want {
+			t.Errorf("after %v the pod has %d s, want %d s", test.grace, GracePeriod(r.pod, r.grace), test.want)
+		}
+	}
+}
+
 // Nor is anything kept of what a pod asked for of which only its end is known.
 func TestReducedPodHoldsNothing(t *testing.T) {
 	b := newInbox(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: cpu("2")}}}})

@@ -133,13 +133,14 @@ func (ws *Workers) Occupying() []*v1.Pod {
 	return out
 }
 
-// Evictable returns the active pods that are not ending, with their allocated resources:
-// those that are not critical, or with critical all of the API server.
-func (ws *Workers) Evictable(critical bool) []*v1.Pod {
+// Evictable returns the active pods, with their allocated resources: those that are not
+// critical, or with critical all of the API server. Of those that are ending it returns
+// the ones that have more than grace seconds for that.
+func (ws *Workers) Evictable(grace int64, critical bool) []*v1.Pod {
 	var out []*v1.Pod
 	for _, w := range ws.list() {
 		if pod, ok := w.inbox.active(); ok && (!w.critical(pod) || critical && !w.inbox.static) {
-			if r := w.inbox.request(); r.ending() {
+			if r := w.inbox.request(); r.ending() && GracePeriod(r.pod, r.grace) <= grace {
 				continue
 			}
 			out = append(out, pod)
