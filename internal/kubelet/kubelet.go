@@ -140,7 +140,9 @@ func New(given Config) (*Kubelet, error) {
 			Dir: filepath.Join(config.RootDirectory, "pods-api"), Files: config.Files, Pods: k.pods, Metrics: config.Metrics,
 		})
 	}
-	k.shutdown = shutdown.New(shutdown.Config{Configuration: c, Connect: config.Logind, Pods: k.pods, Changed: k.node.SetNotReady, Metrics: config.Metrics})
+	k.shutdown = shutdown.New(shutdown.Config{
+		Configuration: c, Connect: config.Logind, Pods: k.pods, Changed: k.node.SetNotReady, Metrics: config.Metrics, Dir: config.RootDirectory, Files: config.Files,
+	})
 	k.pleg = pleg.New(runtime, config.RootDirectory, k.pods, k.node.RuntimeAnswered, config.Metrics)
 	k.eviction, err = eviction.New(eviction.Config{
 		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, ImageFS: k.images.FileSystem, PodsMemory: k.cgroups.Memory,

@@ -11,9 +11,11 @@ package shutdown
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
@@ -69,6 +72,8 @@ type Config struct {
 	Pods          Pods
 	Changed       func(notReady string) // after ShuttingDown has changed: why the node is not ready, "" if it may be
 	Metrics       prometheus.Registerer
+	Dir           string   // of the file that keeps the times of the last shutdown
+	Files         files.FS // nil: they are not kept
 }
 
 // Manager delays shutdowns of the machine until the pods have ended.
@@ -106,7 +111,59 @@ func New(c Config) *Manager {
 		end:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "[ALPHA] Last graceful shutdown start time since unix epoch in seconds"}),
 	}
 	c.Metrics.MustRegister(m.began, m.end)
+	m.restore()
 	return m
+}
+
+const (
+	timesName = "graceful_node_shutdown_state"
+	maxTimes  = 4 << 10
+)
+
+// times are what is kept of the last shutdown.
+type times struct {
+	StartTime time.Time `json:"startTime"`
+	EndTime   time.Time `json:"endTime"`
+}
+
+// restore shows the times of the last shutdown, which was another kubelet's.
+func (m *Manager) restore() {
+	if m.config.Files == nil {
+		return
+	}
+	raw, err := m.config.Files.ReadFile(filepath.Join(m.config.Dir, timesName), maxTimes)
+	if err != nil { // there was none
+		return
+	}
+	last := times{}
+	if json.Unmarshal(raw, &last) == nil {
+		m.show(last)
+	}
+}
+
+func (m *Manager) show(t times) {
+	for gauge, at := range map[prometheus.Gauge]time.Time{m.began: t.StartTime, m.end: t.EndTime} {
+		if at.IsZero() {
+			gauge.Set(0)
+			continue
+		}
+		gauge.Set(float64(at.Unix()))
+	}
+}
+
+// keep shows the times of a shutdown, also after it. The disk does not hold it up.
+func (m *Manager) keep(ctx context.Context, t times) {
+	m.show(t)
+	if m.config.Files == nil {
+		return
+	}
+	raw, err := json.Marshal(t)
+	if err == nil {
+		err = m.config.Files.ReplaceUnsynced(filepath.Join(m.config.Dir, timesName), raw, 0o600)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The times of the shutdown are not kept")
+	}
 }
 
 // Groups returns the time that each group of pods has to end, sorted by
@@ -252,9 +309,10 @@ func (m *Manager) serve(ctx context.Context, s *session) {
 			m.down.Store(begins)
 			if begins {
 				m.config.Changed(NotReady)
-				m.began.SetToCurrentTime()
+				began := time.Now()
+				m.keep(ctx, times{StartTime: began})
 				m.endPods(ctx)
-				m.end.SetToCurrentTime()
+				m.keep(ctx, times{StartTime: began, EndTime: time.Now()})
 				_ = s.lock.Close()
 				continue
 			}

@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 // logind is a Logind in memory.
@@ -281,4 +283,50 @@ func TestGroupsOfConfigurations(t *testing.T) {
 			t.Errorf("groups %v, %v, want %v", got, err, c.want)
 		}
 	}
+}
+
+// The next kubelet shows when the last shutdown began and ended.
+func TestTimesOfTheLastShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, p := &files.Memory{}, newPods()
+		if err := disk.MkdirAll("/kubelet", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		p.add("web", 0, 30, 5*time.Second)
+		l := &logind{delay: time.Minute, shutdowns: make(chan bool)}
+		shown := func() (m *Manager, got string) {
+			registry := prometheus.NewRegistry()
+			m = New(Config{
+				Configuration: &kubeletconfig.KubeletConfiguration{ShutdownGracePeriod: seconds(30)}, Pods: p, Changed: func(string) {}, Metrics: registry,
+				Connect: func(context.Context) (Logind, error) { return connection{l, l.shutdowns}, nil }, Files: disk, Dir: "/kubelet",
+			})
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				got += fmt.Sprintf("%s %.0f ", f.GetName(), f.GetMetric()[0].GetGauge().GetValue())
+			}
+			return m, got
+		}
+		m, got := shown()
+		if want := "kubelet_graceful_shutdown_end_time_seconds 0 kubelet_graceful_shutdown_start_time_seconds 0 "; got != want {
+			t.Errorf("before any shutdown: %s", got)
+		}
+		if err := m.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); m.Run(ctx) }()
+		defer func() { cancel(); <-ended }()
+		began := time.Now().Unix()
+		l.shutdowns <- true
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		want := fmt.Sprintf("kubelet_graceful_shutdown_end_time_seconds %d kubelet_graceful_shutdown_start_time_seconds %d ", began+5, began)
+		if _, got := shown(); got != want {
+			t.Errorf("after one: %s, want %s", got, want)
+		}
+	})
 }
