@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -71,6 +72,7 @@ func limit(c *runtimeapi.DNSConfig) (warnings []string) {
 	if before > maxSearches {
 		c.Searches = c.Searches[:maxSearches]
 	}
+	c.Searches = slices.DeleteFunc(slices.Clone(c.Searches), func(domain string) bool { return len(domain) > validation.DNS1123SubdomainMaxLength })
 	for len(strings.Join(c.Searches, " ")) > maxSearchChars {
 		c.Searches = c.Searches[:len(c.Searches)-1]
 	}
@@ -115,6 +117,20 @@ func mergeOptions(base []string, extra []v1.PodDNSConfigOption) []string {
 	return out
 }
 
+// withOption adds a resolver option, in the place of one of the same name.
+func withOption(options []string, option string) []string {
+	name, _, _ := strings.Cut(option, ":")
+	at := slices.IndexFunc(options, func(have string) bool {
+		same, _, _ := strings.Cut(have, ":")
+		return same == name
+	})
+	if at < 0 {
+		return append(options, option)
+	}
+	options[at] = option
+	return options
+}
+
 func parseResolvConf(raw []byte) (servers, searches, options []string) {
 	scanner := bufio.NewScanner(bytes.NewReader(raw))
 	for scanner.Scan() {
@@ -134,7 +150,9 @@ func parseResolvConf(raw []byte) (servers, searches, options []string) {
 				searches = append(searches, s)
 			}
 		case "options":
-			options = unique(append(options, f[1:]...))
+			for _, option := range f[1:] {
+				options = withOption(options, option)
+			}
 		}
 	}
 	return servers, searches, options

@@ -231,6 +231,29 @@ func TestDNS(t *testing.T) {
 	}
 }
 
+func TestParseResolvConf(t *testing.T) {
+	for text, want := range map[string][3]string{
+		"":                                       {},
+		" ":                                      {},
+		"#nameserver 1.2.3.4":                    {},
+		"nameserver 1.2.3.4":                     {"1.2.3.4"},
+		"\tnameserver \t 1.2.3.4 #comment":       {"1.2.3.4"},
+		"nameserver 1.2.3.4\nnameserver 5.6.7.8": {"1.2.3.4 5.6.7.8"},
+		"search ":                                {},
+		"search foo. bar .":                      {"", "foo bar ."},
+		"search foo\nsearch bar":                 {"", "bar"},
+		"options ndots:5 attempts:2":             {"", "", "ndots:5 attempts:2"},
+		"options ndots:1 debug\noptions ndots:5 attempts:3":                  {"", "", "ndots:5 debug attempts:3"},
+		"nameserver 1.2.3.4\n;comment\nsearch foo\nsortlist\noptions rotate": {"1.2.3.4", "foo", "rotate"},
+	} {
+		servers, searches, options := parseResolvConf([]byte(text))
+		got := [3]string{strings.Join(servers, " "), strings.Join(searches, " "), strings.Join(options, " ")}
+		if got != want {
+			t.Errorf("%q has %q, want %q", text, got, want)
+		}
+	}
+}
+
 // What the resolver's limits leave out is told of.
 func TestDNSThatIsCut(t *testing.T) {
 	node := &Node{Configuration: &kubeletconfig.KubeletConfiguration{}, ResolvConf: []byte("nameserver 10.0.0.1\n")}
@@ -250,6 +273,8 @@ func TestDNSThatIsCut(t *testing.T) {
 	}{
 		{of(2, 32), nil},
 		{of(3, 0), []string{"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: 10.0.0.1 10.0.1.0 10.0.1.1"}},
+		{&v1.Pod{Spec: v1.PodSpec{DNSPolicy: v1.DNSDefault, DNSConfig: &v1.PodDNSConfig{Searches: []string{"a", strings.Repeat("b", 256), "c"}}}},
+			[]string{"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: a c"}},
 		{of(0, 33), []string{"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: n0.example.com n1.example.com "}},
 	} {
 		got := DNSWarnings(test.pod, node)
