@@ -33,24 +33,51 @@ func validatePriorityLevel(_ *resource.RequestContext, l *flowcontrolv1.Priority
 	errs = append(errs, validateMandatoryLevel(p, l)...)
 	switch s.Type {
 	case exempt:
-		if s.Limited != nil {
-			errs = append(errs, field.Forbidden(p.Child("limited"), "must be nil if the type is not Limited"))
-		}
 		if s.Exempt != nil {
 			errs = append(errs, validateShares(p.Child("exempt"), s.Exempt.NominalConcurrencyShares, s.Exempt.LendablePercent)...)
 		}
 	case limited:
-		if s.Exempt != nil {
-			errs = append(errs, field.Forbidden(p.Child("exempt"), "must be nil if the type is Limited"))
+		if s.Limited != nil {
+			errs = append(errs, validateLimited(p.Child("limited"), s.Limited)...)
 		}
-		if s.Limited == nil {
-			return append(errs, field.Required(p.Child("limited"), "must not be empty when type is Limited"))
-		}
-		errs = append(errs, validateLimited(p.Child("limited"), s.Limited)...)
+	case "": // see validateParts
 	default:
 		errs = append(errs, field.NotSupported(p.Child("type"), s.Type, []flowcontrolv1.PriorityLevelEnablement{exempt, limited}))
 	}
+	return append(errs, validateParts(p, s)...)
+}
+
+// validateParts checks that a spec has its types and exactly the parts that they call
+// for, by the tags of the types. Its errors come last.
+func validateParts(p *field.Path, s *flowcontrolv1.PriorityLevelConfigurationSpec) field.ErrorList {
+	var errs field.ErrorList
+	if s.Exempt != nil && s.Type != flowcontrolv1.PriorityLevelEnablementExempt {
+		errs = append(errs, field.Forbidden(p.Child("exempt"), ""))
+	}
+	errs = append(errs, validatePart(p.Child("limited"), s.Limited != nil, s.Type == flowcontrolv1.PriorityLevelEnablementLimited)...)
+	if s.Type == "" {
+		errs = append(errs, field.Required(p.Child("type"), ""))
+	}
+	if s.Limited == nil {
+		return errs
+	}
+	response, path := s.Limited.LimitResponse, p.Child("limited", "limitResponse")
+	errs = append(errs, validatePart(path.Child("queuing"), response.Queuing != nil, response.Type == flowcontrolv1.LimitResponseTypeQueue)...)
+	if response.Type == "" {
+		errs = append(errs, field.Required(path.Child("type"), ""))
+	}
 	return errs
+}
+
+// validatePart checks a part that a type needs, or that it forbids.
+func validatePart(p *field.Path, present, needed bool) field.ErrorList {
+	switch {
+	case needed && !present:
+		return field.ErrorList{field.Required(p, "")}
+	case present && !needed:
+		return field.ErrorList{field.Forbidden(p, "")}
+	}
+	return nil
 }
 
 // validateMandatoryLevel keeps the specs of the mandatory priority levels. Only
@@ -90,15 +117,11 @@ func validateLimited(p *field.Path, l *flowcontrolv1.LimitedPriorityLevelConfigu
 	const queue, reject = flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject
 	response := p.Child("limitResponse")
 	switch q := l.LimitResponse.Queuing; l.LimitResponse.Type {
-	case reject:
-		if q != nil {
-			errs = append(errs, field.Forbidden(response.Child("queuing"), "must be nil if limited.limitResponse.type is not Limited"))
-		}
 	case queue:
-		if q == nil {
-			return append(errs, field.Required(response.Child("queuing"), "must not be empty if limited.limitResponse.type is Limited"))
+		if q != nil {
+			errs = append(errs, validateQueuing(response.Child("queuing"), q)...)
 		}
-		errs = append(errs, validateQueuing(response.Child("queuing"), q)...)
+	case reject, "": // see validateParts
 	default:
 		errs = append(errs, field.NotSupported(response.Child("type"), l.LimitResponse.Type, []flowcontrolv1.LimitResponseType{queue, reject}))
 	}

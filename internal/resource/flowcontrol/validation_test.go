@@ -115,17 +115,37 @@ func TestLevels(t *testing.T) {
 		},
 		"no limits": {
 			spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{}},
-			want: []string{"spec.exempt: Forbidden: must be nil if the type is Limited", "spec.limited: Required value: must not be empty when type is Limited"},
+			want: []string{"spec.exempt: Forbidden", "spec.limited: Required value"},
 		},
 		"queues without a configuration": {
 			spec: limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.LimitResponse.Type = queue }),
-			want: []string{response + "queuing: Required value: must not be empty if limited.limitResponse.type is Limited"},
+			want: []string{response + "queuing: Required value"},
 		},
 		"rejects with queues": {
 			spec: limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
 				l.LimitResponse.Queuing = &flowcontrolv1.QueuingConfiguration{Queues: 512, HandSize: 4, QueueLengthLimit: 100}
 			}),
-			want: []string{response + "queuing: Forbidden: must be nil if limited.limitResponse.type is not Limited"},
+			want: []string{response + "queuing: Forbidden"},
+		},
+		"no type": {
+			spec: flowcontrolv1.PriorityLevelConfigurationSpec{Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{}},
+			want: []string{"spec.exempt: Forbidden", "spec.type: Required value"},
+		},
+		"another type": {
+			spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: "Other", Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{}},
+			want: []string{
+				`spec.type: Unsupported value: "Other": supported values: "Exempt", "Limited"`,
+				"spec.limited: Forbidden", response + "type: Required value",
+			},
+		},
+		"no response": {
+			spec: limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
+				l.LendablePercent, l.LimitResponse = ptr.To[int32](101), flowcontrolv1.LimitResponse{Queuing: &flowcontrolv1.QueuingConfiguration{}}
+			}),
+			want: []string{
+				"spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive",
+				response + "queuing: Forbidden", response + "type: Required value",
+			},
 		},
 		"too large a hand": {spec: queuing(512, 8), want: []string{
 			response + "queuing.handSize: Invalid value: 8: required entropy bits of deckSize 512 and handSize 8 should not be greater than 60",
