@@ -68,7 +68,15 @@ func call(ctx context.Context, endpoint string, f func(ctx context.Context, node
 // errors the driver may still be at work.
 func isFinal(err error) bool {
 	s, ok := status.FromError(err)
-	return err != nil && ok && !slices.Contains([]codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Aborted}, s.Code())
+	if err == nil || !ok {
+		return false
+	}
+	switch s.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Aborted,
+		codes.ResourceExhausted: // also of an answer that is too long
+		return false
+	}
+	return true
 }
 
 // capabilities is the set of capabilities that the node service of a driver

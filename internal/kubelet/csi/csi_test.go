@@ -454,8 +454,26 @@ func TestVolumeThatMayBePublishedIsNotForgotten(t *testing.T) {
 			t.Errorf("after the failure of %s the pod has %+v: %v", c.method, all, err)
 		}
 	}
-	if isFinal(nil) {
-		t.Error("a success counts as a refusal")
+}
+
+func TestFinalErrors(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil:                                                 false,
+		errors.New("not of a call"):                         false,
+		status.Error(codes.Canceled, ""):                    false,
+		status.Error(codes.Aborted, "busy"):                 false,
+		status.Error(codes.Unavailable, ""):                 false,
+		status.Error(codes.Internal, "no"):                  true,
+		status.Error(codes.NotFound, "no"):                  true,
+		status.Error(codes.OutOfRange, "no"):                true,
+		status.Error(codes.Unimplemented, ""):               true,
+		status.Error(codes.DeadlineExceeded, ""):            false,
+		status.Error(codes.ResourceExhausted, "later"):      false,
+		status.Error(codes.InvalidArgument, "no attribute"): true,
+	} {
+		if got := isFinal(err); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
 	}
 }
 

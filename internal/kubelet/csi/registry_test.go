@@ -93,3 +93,15 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+func TestHighestVersion(t *testing.T) {
+	for _, c := range []struct{ versions, want string }{
+		{"v1.0.0", "1.0.0"}, {"0.3.0", ""}, {"0.2.0 v0.3.0", ""}, {"0.2.0 v1.0.0", "1.0.0"}, {"v1.2.3 v0.3.0 2.0.1", "1.2.3"},
+		{"v1.2.3 4.9.12 boo v0.3.0 2.0.1", "1.2.3"}, {"1.1.0 1.2.0 1.0.0", "1.2.0"}, {"4.9.12 2.0.1", ""}, {"", ""}, {"var boo foo", ""},
+	} {
+		got, err := highestVersion(strings.Fields(c.versions))
+		if (err == nil) != (c.want != "") || err == nil && got.String() != c.want {
+			t.Errorf("%q: %v, %v", c.versions, got, err)
+		}
+	}
+}

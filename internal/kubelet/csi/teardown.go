@@ -256,10 +256,16 @@ func (v *Volumes) unstageLocked(ctx context.Context, p *placed, target string) e
 	if err != nil {
 		return failed(err)
 	}
-	err = call(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
-		_, err := node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: p.Handle, StagingTargetPath: target})
-		return err
-	})
+	can, err := askCapabilities(ctx, endpoint)
+	if err != nil {
+		return failed(err)
+	}
+	if can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] { // as when it was staged, unless the driver was replaced
+		err = call(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
+			_, err := node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: p.Handle, StagingTargetPath: target})
+			return err
+		})
+	}
 	if err != nil {
 		return failed(err)
 	}

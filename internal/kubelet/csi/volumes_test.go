@@ -53,6 +53,7 @@ func TestGroupOfVolume(t *testing.T) {
 	}{
 		"default":       {shared: true},
 		"no type":       {change: func(pv *v1.PersistentVolume) { pv.Spec.CSI.FSType = "" }},
+		"one pod":       {change: func(pv *v1.PersistentVolume) { pv.Spec.AccessModes[0] = v1.ReadWriteOncePod }, shared: true},
 		"many writers":  {change: func(pv *v1.PersistentVolume) { pv.Spec.AccessModes[0] = v1.ReadWriteMany }},
 		"read only":     {policy: storagev1.FileFSGroupPolicy, change: func(pv *v1.PersistentVolume) { pv.Spec.CSI.ReadOnly = true }},
 		"file":          {policy: storagev1.FileFSGroupPolicy, change: func(pv *v1.PersistentVolume) { pv.Spec.CSI.FSType = "" }, shared: true},
@@ -82,6 +83,24 @@ func TestGroupOfVolume(t *testing.T) {
 		}
 		if got := b.driver.Request("NodePublishVolume").(*csipb.NodePublishVolumeRequest).GetVolumeCapability().GetMount().GetVolumeMountGroup(); got != c.mountGroup {
 			t.Errorf("%s: the driver was told of group %q", name, got)
+		}
+	}
+}
+
+func TestAccessModes(t *testing.T) {
+	for mode, want := range map[v1.PersistentVolumeAccessMode][2]csipb.VolumeCapability_AccessMode_Mode{
+		v1.ReadWriteOnce:    {csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		v1.ReadWriteOncePod: {csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER},
+		v1.ReadOnlyMany:     {csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
+		v1.ReadWriteMany:    {csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+	} {
+		m := &mount{source: persistent(func(pv *v1.PersistentVolume) { pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{mode} })}
+		if got := m.accessMode(); got != want[0] {
+			t.Errorf("%s: %s", mode, got)
+		}
+		m.capabilities = capabilities{csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER: true}
+		if got := m.accessMode(); got != want[1] {
+			t.Errorf("%s of a driver that counts writers: %s", mode, got)
 		}
 	}
 }
@@ -173,6 +192,28 @@ func TestRunUnstagesWhatNoPodHas(t *testing.T) {
 	if mounts, _ := b.files.Below(root); len(mounts) > 0 {
 		t.Errorf("still mounted: %q", mounts)
 	}
+}
+
+// A driver was replaced by a version that stages nothing. It knows no call that would
+// unstage what the earlier version has staged.
+func TestDriverThatStagesNoLonger(t *testing.T) {
+	b := newBench(t, csiDriver())
+	v := b.volumes(b.files)
+	if _, err := v.SetUp(t.Context(), pod(podUID), persistent()); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.TearDown(t.Context(), podUID); err != nil {
+		t.Fatal(err)
+	}
+	b.driver.Calls()
+	b.driver.Capabilities = nil
+	if err := unstage(t.Context(), v); err != nil {
+		t.Error(err)
+	}
+	if calls := b.driver.Calls(); len(calls) > 0 {
+		t.Errorf("calls: %q", calls)
+	}
+	b.nothingLeft()
 }
 
 // A volume that a pod's goroutine is staging looks like a volume whose record
