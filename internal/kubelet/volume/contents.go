@@ -169,8 +169,12 @@ type payload struct {
 	directories map[string]bool
 }
 
-// put adds a file, or replaces one.
+// put adds a file, or replaces one. The path need not be in its shortest form.
 func (w *payload) put(path string, data []byte, mode fs.FileMode, owner *int64) error {
+	if hasBackstep(path) {
+		return fmt.Errorf("path %q must not contain '..'", path)
+	}
+	path = filepath.Clean(path)
 	size := blocks(len(data))
 	if before, replaces := w.files[path]; replaces {
 		size -= blocks(len(before.data))
@@ -221,9 +225,6 @@ func (w *payload) show(o object, items []v1.KeyToPath, mode *int32, optional boo
 				continue
 			}
 			return fmt.Errorf("references non-existent %s key: %s", o.kind, item.Key)
-		}
-		if hasBackstep(item.Path) {
-			return fmt.Errorf("path %q must not contain '..'", item.Path)
 		}
 		if last[item.Path] != i {
 			continue

@@ -89,6 +89,38 @@ func TestContentsAreReadOnlyAndSecretsInMemory(t *testing.T) {
 	}
 }
 
+// Paths may have parts that mean nothing. The files are there, and are not written
+// again while they stay as they are.
+func TestPathsAreCleaned(t *testing.T) {
+	disk := &files.Memory{}
+	v := &Manager{Root: "/k", FS: disk, Mounter: disk, Objects: objects{}}
+	pod := podWith(nil, v1.Volume{Name: "cm", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+		Items: []v1.KeyToPath{{Key: "key", Path: "./top"}, {Key: "key", Path: "a//b/./c"}, {Key: "key", Path: "end/"}},
+	}}})
+	var first string
+	for range 2 {
+		paths, _, err := v.SetUp(t.Context(), pod, Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"top", "a/b/c", "end"} {
+			if mode, err := disk.Stat(paths["cm"] + "/" + path); err != nil || !mode.IsRegular() {
+				t.Errorf("%s: %v, %v", path, mode, err)
+			}
+		}
+		version, err := disk.Readlink(paths["cm"] + "/..data")
+		if err != nil || first != "" && version != first {
+			t.Errorf("version %s after %s: %v", version, first, err)
+		}
+		first = version
+	}
+	pod.Spec.Volumes[0].ConfigMap.Items[0].Path = "a/../../up"
+	pod.UID = "other"
+	if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err == nil {
+		t.Error("a path leaves its volume")
+	}
+}
+
 func TestTokenBelongsToThePodsUser(t *testing.T) {
 	token := v1.Volume{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
 		Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}},

@@ -5,18 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/kubelet/csi"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -57,50 +56,77 @@ func (v *Manager) mountMedium(pod *v1.Pod, source *v1.EmptyDirVolumeSource, fact
 	return v.Mounter.Mount("nodev", dir, "hugetlbfs", []string{fmt.Sprintf("pagesize=%d", size.Value())})
 }
 
-// pageSize returns the size of the huge pages of a medium: that in its name, or
-// the only one that the pod's containers request.
+// pageSize returns the size of the huge pages of a medium: that in its name, which the
+// pod must request, or the only one that the pod requests.
 func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
-	if text, named := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); named {
-		return amount.Parse(text)
-	}
-	if medium != v1.StorageMediumHugePages {
+	text, named := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))
+	if !named && medium != v1.StorageMediumHugePages {
 		return resource.Quantity{}, fmt.Errorf("unknown storage medium %q", medium)
 	}
-	sizes := map[string]bool{}
+	sizes, err := requestedPages(pod)
+	if err != nil {
+		return resource.Quantity{}, err
+	}
+	if named {
+		size, err := amount.Parse(text)
+		if err != nil {
+			return resource.Quantity{}, err
+		}
+		sizes = slices.DeleteFunc(sizes, func(s resource.Quantity) bool { return s.Cmp(size) != 0 })
+	}
+	switch len(sizes) {
+	case 0:
+		return resource.Quantity{}, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages", medium)
+	case 1:
+		return sizes[0], nil
+	}
+	return resource.Quantity{}, fmt.Errorf("medium: %s can't be used if container requests multiple huge page sizes", medium)
+}
+
+// requestedPages returns the sizes of the huge pages that a pod, or one of its
+// containers, requests.
+func requestedPages(pod *v1.Pod) ([]resource.Quantity, error) {
+	var lists []v1.ResourceList
+	if whole := pod.Spec.Resources; whole != nil {
+		lists = append(lists, whole.Requests)
+	}
 	for c := range podquery.Containers(&pod.Spec) {
-		for name := range c.Resources.Requests {
-			if text, huge := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); huge {
-				sizes[text] = true
+		lists = append(lists, c.Resources.Requests)
+	}
+	var sizes []resource.Quantity
+	for _, requests := range lists {
+		for name := range requests {
+			text, huge := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+			if !huge {
+				continue
+			}
+			size, err := amount.Parse(text)
+			if err != nil {
+				return nil, err
+			}
+			if !slices.ContainsFunc(sizes, func(s resource.Quantity) bool { return s.Cmp(size) == 0 }) {
+				sizes = append(sizes, size)
 			}
 		}
 	}
-	if len(sizes) != 1 {
-		return resource.Quantity{}, fmt.Errorf("storage medium %s needs one page size in the requests of the pod's containers, found %d", medium, len(sizes))
-	}
-	return amount.Parse(slices.Collect(maps.Keys(sizes))[0])
+	return sizes, nil
 }
 
 // memorySize returns the size of a tmpfs in bytes: the minimum of the volume's
-// size limit, the pod's memory limit and the node's allocatable memory, as far
-// as they are set; 0 if none is.
+// size limit, the memory limit of the pod's cgroup and the node's allocatable memory,
+// as far as they are set; 0 if none is.
 func memorySize(pod *v1.Pod, limit *resource.Quantity, facts Facts) int64 {
 	var size int64
-	least := func(q *resource.Quantity) {
-		if bytes := amount.Value(*q); bytes > 0 && (size == 0 || bytes < size) {
+	least := func(bytes int64) {
+		if bytes > 0 && (size == 0 || bytes < size) {
 			size = bytes
 		}
 	}
-	least(facts.Allocatable.Memory())
+	least(amount.Value(*facts.Allocatable.Memory()))
 	if limit != nil {
-		least(limit)
+		least(amount.Value(*limit))
 	}
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Resources.Limits.Memory().IsZero() {
-			return size
-		}
-	}
-	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	least(limits.Memory())
+	least(spec.PodResources(pod, false).GetMemoryLimitInBytes())
 	return size
 }
 
