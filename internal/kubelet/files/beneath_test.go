@@ -188,6 +188,53 @@ func TestLinkTargetsAreUnchanged(t *testing.T) {
 	}
 }
 
+// A volume counts as shared if its root is, so that the root is the last to change.
+func TestRootIsSharedLast(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	put(t, filepath.Join(root, "a/b/file"), "x")
+	isShared := func() bool {
+		t.Helper()
+		yes, err := OS{}.Shared(root, os.Getgid(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return yes
+	}
+	if err := shareTree(root, os.Getgid(), false, 1); err == nil || isShared() {
+		t.Errorf("after an error (%v) it is shared: %t", err, isShared())
+	}
+	if err := (OS{}).Share(root, os.Getgid(), false); err != nil || !isShared() {
+		t.Errorf("at the end (%v) it is shared: %t", err, isShared())
+	}
+}
+
+// A pod may not need that the files belong to its group where they cannot.
+func TestFilesThatCannotBeShared(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	root := filepath.Join(t.TempDir(), "root")
+	put(t, filepath.Join(root, "file"), "x")
+	link(t, "file", filepath.Join(root, "link"))
+	if err := (OS{}).Share(root, 12345, false); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(root, "link"), &st); err != nil || st.Gid != 12345 {
+		t.Errorf("the link has group %d (%v)", st.Gid, err)
+	}
+	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(root, unix.MNT_DETACH) }()
+	if err := unix.Mount("", root, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := (OS{}).Share(root, 54321, false); err != nil {
+		t.Errorf("a volume that is read-only: %v", err)
+	}
+}
+
 // RemoveAll does not remove what is mounted in a tree.
 func TestMountsAreNotEntered(t *testing.T) {
 	if os.Getuid() != 0 {

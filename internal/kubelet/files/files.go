@@ -57,7 +57,8 @@ type FS interface {
 	Lchown(path string, uid, gid int) error
 	// Share lets a group read everything below root, and write to it unless
 	// readOnly. It does not change the targets of symbolic links and does not
-	// enter other mounts.
+	// enter other mounts. Files that the file system does not let it change are left
+	// as they are. Root changes last.
 	Share(root string, gid int, readOnly bool) error
 	// Shared reports whether Share would not change root itself.
 	Shared(root string, gid int, readOnly bool) (bool, error)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/host/tree"
 )
@@ -193,14 +195,27 @@ func usage(path string, deepest int) (bytes, inodes int64, err error) {
 
 // Share implements FS.
 func (OS) Share(root string, gid int, readOnly bool) error {
-	fd, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
+	return shareTree(root, gid, readOnly, maxDepth)
+}
+
+// shareTree changes root last: what is below it counts as shared once root is (see
+// Shared), also after a kill half way.
+func shareTree(root string, gid int, readOnly bool, deepest int) error {
+	top, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: root, Err: err}
 	}
-	if err := share(fd, gid, readOnly); err != nil {
-		return err
+	refused, reason := 0, error(nil)
+	change := func(fd int) error {
+		err := share(fd, gid, readOnly)
+		if !isRefusal(err) {
+			return err
+		}
+		refused++
+		reason = err
+		return nil
 	}
-	return walk(root, maxDepth, func(e *treeEntry) error {
+	err = walk(root, deepest, func(e *treeEntry) error {
 		fd, err := openat2(e.dir, e.name, beneath(unix.O_PATH))
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
 			return nil // gone, a link, or a mount
@@ -208,8 +223,24 @@ func (OS) Share(root string, gid int, readOnly bool) error {
 		if err != nil {
 			return err
 		}
-		return share(fd, gid, readOnly)
+		return change(fd)
 	})
+	if err != nil {
+		_ = unix.Close(top)
+		return err
+	}
+	err = change(top)
+	if refused > 0 {
+		klog.Background().Error(reason, "Files of a volume cannot be given to the group of the pod", "path", root, "group", gid, "files", refused)
+	}
+	return err
+}
+
+// isRefusal reports whether a file cannot have another group or mode, such as one on a
+// server that knows no root, or on a file system that is read-only. A pod may not need
+// that.
+func isRefusal(err error) bool {
+	return slices.ContainsFunc([]error{unix.EPERM, unix.EACCES, unix.EROFS, unix.EINVAL, unix.EOPNOTSUPP}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // Shared implements FS.
@@ -223,20 +254,22 @@ func (OS) Shared(root string, gid int, readOnly bool) (bool, error) {
 }
 
 // share changes the group and the mode of an open file, and closes it. It
-// changes the file that was opened, even if its name now belongs to another.
+// changes the file that was opened, even if its name now belongs to another. A file
+// that cannot change its group may change its mode.
 func share(fd, gid int, readOnly bool) error {
 	defer func() { _ = unix.Close(fd) }()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return nil
+	failed := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH)
+	if failed != nil && !isRefusal(failed) || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return failed
 	}
-	if err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
+	if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), shared(st.Mode&0o7777, st.Mode&unix.S_IFMT == unix.S_IFDIR, readOnly)); err != nil {
 		return err
 	}
-	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), shared(st.Mode&0o7777, st.Mode&unix.S_IFMT == unix.S_IFDIR, readOnly))
+	return failed
 }
 
 // shared returns the mode of a file for a pod's group.
