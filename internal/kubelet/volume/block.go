@@ -216,7 +216,7 @@ func (v *Manager) Devices(pod *v1.Pod, c *v1.Container, paths map[string]string)
 			return nil, fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", d.Name)
 		}
 		if !filepath.IsAbs(d.DevicePath) || filepath.Clean(d.DevicePath) == "/" {
-			return nil, fmt.Errorf("the devicePath %q of volume %s is not an absolute path", d.DevicePath, d.Name)
+			return nil, fmt.Errorf("error DevicePath `%s` must be an absolute path", d.DevicePath)
 		}
 		if err := v.hold(pod.UID, vol, path, false); err != nil {
 			return nil, fmt.Errorf("volume %s: %w", d.Name, err)

@@ -172,6 +172,32 @@ func TestPropagation(t *testing.T) {
 	}
 }
 
+func TestMountsThatAreRefused(t *testing.T) {
+	disk := &files.Memory{}
+	v := &Manager{Root: "/k", FS: disk, Mounter: disk}
+	pod := podWith(nil, v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	paths, _, err := v.SetUp(t.Context(), pod, Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, c := range map[string]v1.Container{
+		"error SubPath `/tmp` must not be an absolute path":                        {VolumeMounts: []v1.VolumeMount{{Name: "work", SubPath: "/tmp"}}},
+		"unable to provision SubPath `a/../b`: must not contain '..'":              {VolumeMounts: []v1.VolumeMount{{Name: "work", SubPath: "a/../b"}}},
+		`cannot find volume "other" to mount into container "main"`:                {VolumeMounts: []v1.VolumeMount{{Name: "other", MountPath: "/x"}}},
+		`cannot find volume "other" to pass into container "main"`:                 {VolumeDevices: []v1.VolumeDevice{{Name: "other", DevicePath: "/dev/x"}}},
+		"volume work has volumeMode Filesystem, but is specified in volumeDevices": {VolumeDevices: []v1.VolumeDevice{{Name: "work", DevicePath: "/dev/x"}}},
+	} {
+		c.Name = "main"
+		_, err := v.Mounts(pod, &c, paths, nil)
+		if err == nil {
+			_, err = v.Devices(pod, &c, paths)
+		}
+		if err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
 func TestSubPathExprNamesWhatIsUnknown(t *testing.T) {
 	disk := &files.Memory{}
 	v := &Manager{Root: "/k", FS: disk, Mounter: disk}

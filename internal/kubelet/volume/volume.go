@@ -226,8 +226,11 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 				return nil, fmt.Errorf("failed to expand subPathExpr %q of volume mount %q: missing value for %q", m.SubPathExpr, m.Name, missing[0])
 			}
 		}
-		if filepath.IsAbs(sub) || hasBackstep(sub) {
-			return nil, fmt.Errorf("error SubPath `%s` must not be an absolute path or contain '..'", sub)
+		if filepath.IsAbs(sub) {
+			return nil, fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
+		}
+		if hasBackstep(sub) {
+			return nil, fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", sub)
 		}
 		mount := &runtimeapi.Mount{ContainerPath: m.MountPath, Readonly: m.ReadOnly || readOnly(vol), Propagation: propagation(m.MountPropagation)}
 		if !filepath.IsAbs(mount.ContainerPath) {
