@@ -122,7 +122,7 @@ func (a *addresses) takeGiven(ctx context.Context, ip netip.Addr, s *corev1.Serv
 // addresses that users choose.
 func (a *addresses) takeAny(ctx context.Context, p netip.Prefix, s *corev1.Service, dryRun bool) (netip.Addr, error) {
 	first, size := span(p)
-	reserved := reservedSize(size)
+	reserved := reservedSize(p)
 	for _, part := range [][2]uint64{{reserved, size}, {0, reserved}} {
 		count := part[1] - part[0]
 		if count == 0 {
@@ -259,15 +259,16 @@ func usable(p netip.Prefix, ip netip.Addr) bool {
 	return !ip.Is4() || size == 0 || ip.Compare(offset(first, size-1)) <= 0
 }
 
-// reservedSize returns how many addresses of the lower part of a range are
-// left for addresses that users choose: a sixteenth, at least 16 and at most
-// 256 (KEP-3070).
-func reservedSize(size uint64) uint64 {
-	reserved := min(max(size/16, 16), 256)
-	if reserved >= size {
+// reservedSize returns how many addresses of the lower part of a range are left for
+// addresses that users choose: a sixteenth of all its addresses, at least 16 and at most
+// 256 (KEP-3070). A range of 16 addresses has none.
+func reservedSize(p netip.Prefix) uint64 {
+	const least, most = 16, 256
+	size := uint64(1) << min(p.Addr().BitLen()-p.Bits(), 32)
+	if size <= least {
 		return 0
 	}
-	return reserved
+	return min(max(size/16, least), most)
 }
 
 // offset returns the n-th address after first.

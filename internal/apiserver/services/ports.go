@@ -118,8 +118,25 @@ func (p *ports) decode(kv store.KeyValue) (*bitmap, *corev1.RangeAllocation, err
 	}
 	if stored.Range == p.limits.String() {
 		b.bits.SetBytes(stored.Data)
+	} else {
+		b.adopt(stored)
 	}
 	return b, stored, nil
+}
+
+// adopt takes over the ports that are allocated in another range, as far as they are in
+// this one: the administrator has changed the range.
+func (b *bitmap) adopt(stored *corev1.RangeAllocation) {
+	var limits PortRange
+	if _, err := fmt.Sscanf(stored.Range, "%d-%d", &limits.First, &limits.Last); err != nil {
+		return
+	}
+	before := bitmap{limits: limits, bits: new(big.Int).SetBytes(stored.Data)}
+	for port := b.limits.First; port <= b.limits.Last; port++ {
+		if before.has(port) {
+			b.bits.SetBit(b.bits, int(port-b.limits.First), 1)
+		}
+	}
 }
 
 // change updates the stored bitmap. decide is called again after a

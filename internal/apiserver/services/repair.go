@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,23 +48,24 @@ func (a *Allocator) Run(ctx context.Context, repaired func()) error {
 // repairAddresses makes the IPAddress objects agree with the services.
 func (a *Allocator) repairAddresses(ctx context.Context) error {
 	var failed []error
-	owners := map[netip.Addr]*corev1.Service{}
+	owners := map[netip.Addr][]*corev1.Service{}
 	a.each(func(s *corev1.Service) {
 		for _, ip := range addressesOf(s) {
-			owners[ip] = s
-			if err := a.claim(ctx, ip, s); err != nil {
-				failed = append(failed, err)
-			}
+			owners[ip] = append(owners[ip], s)
 		}
 	})
+	for ip, all := range owners {
+		if err := a.claim(ctx, ip, all); err != nil {
+			failed = append(failed, err)
+		}
+	}
 	a.addresses.kind.Snapshot().Ascend("", watchcache.Position{}, func(e *watchcache.Entry) bool {
 		address, ok := e.Object.(*networkingv1.IPAddress)
 		if !ok || !isAbandoned(address, owners, a.clock.Now()) {
 			return true
 		}
 		klog.FromContext(ctx).V(1).Info("Releasing a cluster IP that no service has", "ip", address.Name)
-		_, err := a.addresses.kind.Delete(ctx, e, nil)
-		if err != nil && !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
+		if err := a.deleteAddress(ctx, e); err != nil {
 			failed = append(failed, err)
 		}
 		return true
@@ -71,34 +73,55 @@ func (a *Allocator) repairAddresses(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// claim allocates an address of a service if it is free.
-func (a *Allocator) claim(ctx context.Context, ip netip.Addr, s *corev1.Service) error {
-	e, ok := a.addresses.kind.Get("", ip.String())
-	if !ok {
-		err := a.addresses.create(ctx, ip, s)
-		if errors.Is(err, errAddressTaken) {
-			return nil
-		}
-		return err
+// deleteAddress deletes an IPAddress unless it has changed.
+func (a *Allocator) deleteAddress(ctx context.Context, e *watchcache.Entry) error {
+	_, err := a.addresses.kind.Delete(ctx, e, nil)
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		return nil
 	}
-	if !isParent(e.Object.(*networkingv1.IPAddress), s.Namespace, s.Name) {
-		klog.FromContext(ctx).Info("A cluster IP is not the service's that has it; delete and make the service again", "ip", ip, "service", klog.KObj(s))
-	}
-	return nil
+	return err
 }
 
-// isAbandoned reports whether an address was allocated for a service that
-// does not have it.
-func isAbandoned(a *networkingv1.IPAddress, owners map[netip.Addr]*corev1.Service, now time.Time) bool {
+// claim allocates the address of one or more services to one of them, unless it is. It
+// leaves a young IPAddress alone, whose service may not be stored yet.
+func (a *Allocator) claim(ctx context.Context, ip netip.Addr, owners []*corev1.Service) error {
+	log, of := klog.FromContext(ctx), 0
+	if len(owners) > 1 {
+		log.Info("A cluster IP was assigned to multiple services; recreate all but one", "ip", ip, "services", klog.KObjSlice(owners))
+	}
+	if e, ok := a.addresses.kind.Get("", ip.String()); ok {
+		address := e.Object.(*networkingv1.IPAddress)
+		parent := slices.IndexFunc(owners, func(s *corev1.Service) bool { return isParent(address, s.Namespace, s.Name) })
+		if parent >= 0 && isLabeled(address, ip) || a.clock.Now().Sub(address.CreationTimestamp.Time) < addressGrace {
+			return nil
+		}
+		of = max(parent, 0)
+		log.Info("The IPAddress of a service has a wrong reference or labels; repairing", "ip", ip, "service", klog.KObj(owners[of]))
+		if err := a.deleteAddress(ctx, e); err != nil {
+			return err
+		}
+	}
+	err := a.addresses.create(ctx, ip, owners[of])
+	if errors.Is(err, errAddressTaken) {
+		return nil
+	}
+	return err
+}
+
+// isLabeled reports whether an IPAddress has the labels of those that are allocated to
+// services.
+func isLabeled(a *networkingv1.IPAddress, ip netip.Addr) bool {
+	return a.Labels[networkingv1.LabelManagedBy] == managedBy && a.Labels[networkingv1.LabelIPAddressFamily] == string(familyOf(ip))
+}
+
+// isAbandoned reports whether an address was allocated for a service, and no service
+// has it.
+func isAbandoned(a *networkingv1.IPAddress, owners map[netip.Addr][]*corev1.Service, now time.Time) bool {
 	if a.Labels[networkingv1.LabelManagedBy] != managedBy || now.Sub(a.CreationTimestamp.Time) < addressGrace {
 		return false
 	}
 	ip, err := netip.ParseAddr(a.Name)
-	if err != nil {
-		return false
-	}
-	owner := owners[ip]
-	return owner == nil || !isParent(a, owner.Namespace, owner.Name)
+	return err == nil && len(owners[ip]) == 0
 }
 
 // repairPorts makes the bitmap agree with the services. It releases ports that
