@@ -14,13 +14,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// endpoint parses an address and flags: r(eady), s(erving), t(erminating), then
-// @node, and >zone or >>node for hints.
+// endpoint parses an address and flags: r(eady), s(erving), t(erminating), or ? for
+// an unknown serving, then @node, and >zone,zone or >>node for hints.
 func endpoint(text string) discoveryv1.Endpoint {
 	fields := strings.Fields(text)
 	e := discoveryv1.Endpoint{Addresses: fields[:1]}
 	has := func(flag string) *bool { return ptr.To(strings.Contains(fields[1], flag)) }
 	e.Conditions = discoveryv1.EndpointConditions{Ready: has("r"), Serving: has("s"), Terminating: has("t")}
+	if strings.Contains(fields[1], "?") {
+		e.Conditions.Serving = nil
+	}
 	for _, f := range fields[2:] {
 		switch {
 		case strings.HasPrefix(f, "@"):
@@ -28,7 +31,10 @@ func endpoint(text string) discoveryv1.Endpoint {
 		case strings.HasPrefix(f, ">>"):
 			e.Hints = &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: f[2:]}}}
 		case strings.HasPrefix(f, ">"):
-			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: f[1:]}}}
+			e.Hints = &discoveryv1.EndpointHints{}
+			for zone := range strings.SplitSeq(f[1:], ",") {
+				e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone{Name: zone})
+			}
 		}
 	}
 	return e
@@ -75,6 +81,13 @@ func TestWhichEndpointsAnswer(t *testing.T) {
 		{"one without a hint ends all", plain, []string{"10.0.0.1 rs >z1", "10.0.0.2 rs"}, "1 2", ""},
 		{"no hint for here ends all", plain, []string{"10.0.0.1 rs >z2", "10.0.0.2 rs >z3"}, "1 2", ""},
 		{"hints of terminating ones do not count", plain, []string{"10.0.0.1 st >z1", "10.0.0.2 st >z2", "10.0.0.3 - "}, "1 2", ""},
+		{"hints for several zones", plain, []string{"10.0.0.1 rs >z1,z2", "10.0.0.2 rs >z2,z3", "10.0.0.3 rs >z1"}, "1 3", ""},
+		{"hints of those that are not ready do not count", plain, []string{"10.0.0.1 - >z1", "10.0.0.2 rs >z2", "10.0.0.3 rs >z3"}, "2 3", ""},
+		{"hints for the node do not make its own fewer", local, []string{"10.0.0.1 rs @n1 >z1", "10.0.0.2 rs @n1 >z2", "10.0.0.3 rs >z1"}, "1 3", "1 2"},
+		{"nobody of the node", local, []string{"10.0.0.1 rs @n2", "10.0.0.2 rs @n2"}, "1 2", ""},
+		{"nobody at all", local, []string{"10.0.0.1 - @n1", "10.0.0.2 - @n2"}, "", ""},
+		{"all terminate elsewhere", local, []string{"10.0.0.1 st @n2", "10.0.0.2 st @n2"}, "1 2", ""},
+		{"those that terminate and may serve", plain, []string{"10.0.0.1 t?", "10.0.0.2 t"}, "1", ""},
 		{"IPv4 written as IPv6", plain, []string{"::ffff:10.0.0.1 rs", "2001:db8::1 rs"}, "1", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

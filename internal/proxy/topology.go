@@ -12,12 +12,10 @@ func isReady(e *discoveryv1.Endpoint) bool {
 	return e.Conditions.Ready == nil || *e.Conditions.Ready
 }
 
-// isServing reports whether an endpoint is ready, apart from termination.
+// isServing reports whether an endpoint is ready, apart from termination; unknown means
+// that it is.
 func isServing(e *discoveryv1.Endpoint) bool {
-	if e.Conditions.Serving == nil {
-		return isReady(e)
-	}
-	return *e.Conditions.Serving
+	return e.Conditions.Serving == nil || *e.Conditions.Serving
 }
 
 func isTerminating(e *discoveryv1.Endpoint) bool {
