@@ -93,8 +93,24 @@ func reconcile(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(ensureEndpoints(ctx, c, addresses), ensureSlice(ctx, c, addresses))
+	if len(addresses) == 0 { // this server's own is missing
+		return errors.New("no API server IP addresses were listed in storage, refusing to erase all endpoints for the Kubernetes Service")
+	}
+	addresses = ofOneFamily(addresses, c)
+	return errors.Join(ensureEndpoints(ctx, c, addresses), ensureSlice(ctx, c, addresses), deleteOtherSlices(ctx, c))
 }
+
+// ofOneFamily returns the addresses of the Service's family or, if there are none, all. A
+// slice has one family, and all servers write the same.
+func ofOneFamily(addresses []string, c Config) []string {
+	found := slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return isIPv6(a) != c.ServiceAddress.Is6() })
+	if len(found) > 0 {
+		return found
+	}
+	return addresses
+}
+
+func isIPv6(address string) bool { return strings.Contains(address, ":") }
 
 // leave deletes this server's lease, so that others remove it from the endpoints.
 func leave(ctx context.Context, c Config) {
@@ -208,6 +224,23 @@ func ensureSlice(ctx context.Context, c Config, addresses []string) error {
 	return status.IgnoreRace(err)
 }
 
+// deleteOtherSlices deletes slices of the Service that no server maintains, such as those
+// of an earlier configuration: their addresses may be nobody's.
+func deleteOtherSlices(ctx context.Context, c Config) error {
+	client := c.Client.DiscoveryV1().EndpointSlices(namespace)
+	all, err := client.List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	if err != nil {
+		return err
+	}
+	var failed error
+	for i := range all.Items {
+		if other := all.Items[i].Name; other != name {
+			failed = errors.Join(failed, status.IgnoreRace(client.Delete(ctx, other, metav1.DeleteOptions{})))
+		}
+	}
+	return failed
+}
+
 func newSlice(c Config, addresses []string) *discoveryv1.EndpointSlice {
 	ready, port, protocol, portName := true, c.Port, corev1.ProtocolTCP, portName
 	s := &discoveryv1.EndpointSlice{
@@ -215,7 +248,7 @@ func newSlice(c Config, addresses []string) *discoveryv1.EndpointSlice {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &port, Protocol: &protocol}},
 	}
-	if c.Address.Is6() {
+	if isIPv6(addresses[0]) {
 		s.AddressType = discoveryv1.AddressTypeIPv6
 	}
 	for _, a := range addresses {

@@ -1,14 +1,18 @@
 package kubernetesservice
 
 import (
+	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+	"github.com/coracle-io/coracle/internal/store"
 )
 
 // The endpoints are the API servers that are alive, on every server's round.
@@ -51,8 +55,31 @@ func TestReconcile(t *testing.T) {
 	round(one, "192.0.2.1", "192.0.2.2")
 	leave(t.Context(), one)
 	round(two, "192.0.2.2")
+	stray := newSlice(one, []string{"192.0.2.1"})
+	stray.Name = name + "-v4"
+	if _, err := client.DiscoveryV1().EndpointSlices(namespace).Create(t.Context(), stray, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	six := server("2001:db8::1")
+	round(six, "192.0.2.2") // the Service has IPv4
+	if _, err := client.DiscoveryV1().EndpointSlices(namespace).Get(t.Context(), stray.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a slice that no server maintains: %v", err)
+	}
+	lost := two
+	lost.Store = forgetful{s.Store}
+	if err := reconcile(t.Context(), lost); err == nil || !strings.Contains(err.Error(), "refusing to erase all endpoints") {
+		t.Errorf("without any lease: %v", err)
+	}
+	round(two, "192.0.2.2")
 	service, err := client.CoreV1().Services(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil || service.Spec.ClusterIP != "10.96.0.1" || service.Spec.Ports[0].Port != 443 || service.Spec.Ports[0].TargetPort.IntValue() != 6443 {
 		t.Errorf("%v %+v", err, service)
 	}
+}
+
+// forgetful is a store that lists nothing.
+type forgetful struct{ store.Store }
+
+func (forgetful) List(context.Context, string, store.ListOptions) (store.Page, error) {
+	return store.Page{}, nil
 }
