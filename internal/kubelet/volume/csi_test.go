@@ -150,3 +150,45 @@ func TestTearDownKeepsWhatItsDriverMustUnmount(t *testing.T) {
 		_ = disk.Remove(dir + "/vol_data.json")
 	}
 }
+
+// A volume that is not mounted any more, and what was written for it since.
+func TestDataWithoutAMount(t *testing.T) {
+	const uid = "11111111-1111-1111-1111-111111111111"
+	for path, stays := range map[string]bool{
+		"not/a/volume": false,
+		"volumes/":     false,
+		"volumes/kubernetes.io~empty-dir/work/file": false,
+		"volumes/kubernetes.io~secret/s/..data":     false,
+		"volumes/kubernetes.io~nfs/work/":           false,
+		"volumes/kubernetes.io~nfs/work/file":       true,
+		"volumes/vendor~driver/work/dir/file":       true,
+		"volume-subpaths/":                          false,
+		"volume-subpaths/work/main/0/":              false,
+		"volume-subpaths/work/main/0":               false, // the mount point of a file
+		"volume-subpaths/work/main/0/file":          true,
+	} {
+		disk := &files.Memory{}
+		v := &Manager{Root: "/k", FS: disk, Mounter: disk}
+		v.CSI = csi.New(csi.Config{Root: v.Root, FS: disk, Mounter: disk})
+		path, isDir := strings.CutSuffix(v.PodDir(uid)+"/"+path, "/")
+		dir := path
+		if !isDir {
+			dir = filepath.Dir(path)
+		}
+		if err := disk.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if !isDir {
+			if err := disk.WriteFile(path, []byte("data"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := v.TearDown(t.Context(), uid)
+		if _, left := disk.Lstat(path); (left == nil) != stays || (err != nil) != stays {
+			t.Errorf("%s: stays %t, want %t: %v", path, left == nil, stays, err)
+		}
+		if _, err := disk.Lstat(v.PodDir(uid)); (err == nil) != stays {
+			t.Errorf("%s: the directory of the pod: %v", path, err)
+		}
+	}
+}

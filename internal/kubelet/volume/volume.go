@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -183,7 +184,69 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 	if v.Certificates != nil {
 		v.Certificates.Forget(uid)
 	}
+	if err := v.removeMountPoints(dir); err != nil {
+		return err
+	}
 	return v.FS.RemoveAll(dir)
+}
+
+// removeMountPoints removes the directories and files of a pod where volumes, and paths
+// in them, were mounted. A directory that is not empty now stays: what is in it may be
+// data that was written for a volume while that was not mounted.
+func (v *Manager) removeMountPoints(podDir string) error {
+	volumes, err := v.below(filepath.Join(podDir, "volumes"), 2)
+	if err != nil {
+		return err
+	}
+	points, err := v.below(filepath.Join(podDir, "volume-subpaths"), 3)
+	if err != nil {
+		return err
+	}
+	for _, path := range volumes {
+		if !isScratch(filepath.Base(filepath.Dir(path))) {
+			points = append(points, path)
+		}
+	}
+	var failed []error
+	for _, path := range points {
+		if err := v.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = append(failed, fmt.Errorf("nothing is mounted there any more, but %w", err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// isScratch reports whether the volumes in a folder of a pod are nothing but directories
+// of the pod, which end with it.
+func isScratch(folder string) bool {
+	name, found := strings.CutPrefix(folder, "kubernetes.io~")
+	return found && slices.Contains([]string{"empty-dir", "git-repo", "configmap", "secret", "downward-api", "projected"}, name)
+}
+
+// below returns the paths that are so many levels below a directory, which may be
+// missing.
+func (v *Manager) below(dir string, levels int) ([]string, error) {
+	names, err := v.FS.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if levels == 1 {
+			out = append(out, path)
+			continue
+		}
+		deeper, err := v.below(path, levels-1)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, deeper...)
+	}
+	return out, nil
 }
 
 // Known returns the pods that have directories on the node. It skips
