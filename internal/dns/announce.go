@@ -195,6 +195,9 @@ func (s *Server) service() *v1.Service {
 			},
 		},
 	}
+	if len(s.config.Announce) > 1 {
+		service.Spec.IPFamilyPolicy = new(v1.IPFamilyPolicyRequireDualStack)
+	}
 	if s.config.MetricsPort != 0 {
 		service.Annotations = map[string]string{"prometheus.io/port": strconv.Itoa(metricsPort), "prometheus.io/scrape": "true"}
 		service.Spec.Ports = append(service.Spec.Ports, v1.ServicePort{

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -70,11 +71,12 @@ func (a *Allocator) allocateAddresses(ctx context.Context, t *allocation, s, old
 }
 
 func allocationError(s *corev1.Service, w wantedAddress, err error) error {
-	path := field.NewPath("spec", "clusterIPs")
-	if w.given.IsValid() {
-		return invalid(s, field.ErrorList{field.Invalid(path, s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", w.given, err))})
+	if !w.given.IsValid() {
+		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
 	}
-	return invalid(s, field.ErrorList{field.Invalid(path, s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate a serviceIP: %v", err))})
+	return invalid(s, field.ErrorList{
+		field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", w.given, err)),
+	})
 }
 
 // take allocates the given address, or any one of the family. As upstream, a

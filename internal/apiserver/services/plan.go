@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // addressesOf returns the cluster IPs that a service holds.
@@ -67,39 +66,6 @@ func mayHavePorts(s *corev1.Service) bool {
 
 func needsHealthCheckPort(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-}
-
-// trimFamilies removes the second family and address of a service that
-// changes to single-stack without a change of those fields.
-func trimFamilies(s, old *corev1.Service) {
-	if old == nil || s.Spec.IPFamilyPolicy == nil || *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
-		return
-	}
-	if len(old.Spec.ClusterIPs) == 2 && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
-		s.Spec.ClusterIPs = s.Spec.ClusterIPs[:1]
-	}
-	if len(old.Spec.IPFamilies) == 2 && slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies) {
-		s.Spec.IPFamilies = s.Spec.IPFamilies[:1]
-	}
-}
-
-// checkFamilies refuses families that the cluster does not have. A headless
-// service without a selector may have any.
-func checkFamilies(s *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
-	if s.Spec.Type == corev1.ServiceTypeExternalName || isHeadless(s) && len(s.Spec.Selector) == 0 {
-		return nil
-	}
-	var errs field.ErrorList
-	spec := field.NewPath("spec")
-	for i, f := range s.Spec.IPFamilies {
-		if (f == corev1.IPv4Protocol || f == corev1.IPv6Protocol) && !slices.Contains(cluster, f) {
-			errs = append(errs, field.Invalid(spec.Child("ipFamilies").Index(i), f, "not configured on this cluster"))
-		}
-	}
-	if p := s.Spec.IPFamilyPolicy; p != nil && *p == corev1.IPFamilyPolicyRequireDualStack && len(cluster) < 2 {
-		errs = append(errs, field.Invalid(spec.Child("ipFamilyPolicy"), *p, "this cluster is not configured for dual-stack services"))
-	}
-	return errs
 }
 
 // wantedAddress is an element of clusterIPs to be allocated: the given

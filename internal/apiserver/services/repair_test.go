@@ -40,7 +40,7 @@ func newAllocator(ctx context.Context, t *testing.T) (a *Allocator, stop func())
 	a, err := New(Config{
 		CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24")}, NodePorts: PortRange{30000, 30009}, Store: s, Clock: clock.RealClock{},
 		Services: cache.Kind(kinds[0]), Addresses: cache.Kind(kinds[1]), Ranges: cache.Kind(kinds[2]),
-	}, core.CheckedServiceFamilies)
+	}, core.AssignServiceFamilies)
 	if err != nil {
 		t.Fatal(err)
 	}

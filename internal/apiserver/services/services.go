@@ -109,11 +109,7 @@ func (a *Allocator) AfterDelete(ctx context.Context, obj resource.Object) {
 }
 
 func (a *Allocator) begin(ctx context.Context, s, old *corev1.Service, dryRun bool) (func(stored bool), error) {
-	trimFamilies(s, old)
 	if errs := a.assign(s, old, a.families); len(errs) > 0 {
-		return nil, invalid(s, errs)
-	}
-	if errs := checkFamilies(s, a.families); len(errs) > 0 {
 		return nil, invalid(s, errs)
 	}
 	t := &allocation{}

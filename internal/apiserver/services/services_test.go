@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,7 +36,7 @@ func start(t *testing.T, on store.Store, ports services.PortRange, cidrs ...stri
 		for _, cidr := range cidrs {
 			config.CIDRs = append(config.CIDRs, netip.MustParsePrefix(cidr))
 		}
-		allocator, err := services.New(config, core.CheckedServiceFamilies)
+		allocator, err := services.New(config, core.AssignServiceFamilies)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,6 +157,16 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+func TestFullRange(t *testing.T) {
+	s := start(t, mem.New(), nodePorts, "10.96.0.0/30")
+	service(t, s, 201, "POST", path, body("a", ""))
+	service(t, s, 201, "POST", path, body("b", ""))
+	const want = "Internal error occurred: failed to allocate a serviceIP: range is full"
+	if code, data := send(t, s, "POST", path, body("c", "")); code != 500 || !strings.Contains(string(data), want) {
+		t.Errorf("%d %s", code, data)
+	}
+}
+
 func TestDualStack(t *testing.T) {
 	s := start(t, mem.New(), nodePorts, "10.96.0.0/24", "fd00:1::/112")
 	both := service(t, s, 201, "POST", path, body("both", `,"ipFamilyPolicy":"PreferDualStack"`))
@@ -172,6 +183,24 @@ func TestDualStack(t *testing.T) {
 	}
 	again := service(t, s, 200, "PATCH", path+"/both", `{"spec":{"ipFamilyPolicy":"RequireDualStack"}}`)
 	if len(again.Spec.ClusterIPs) != 2 {
+		t.Errorf("%+v", again.Spec)
+	}
+}
+
+// A cluster loses or gains a family. Services that prefer two keep what they have, and
+// can be changed otherwise.
+func TestFamiliesOfTheClusterChange(t *testing.T) {
+	shared := mem.New()
+	const one, two = "10.96.0.0/24", "fd00:1::/112"
+	before := service(t, start(t, shared, nodePorts, one, two), 201, "POST", path, body("a", `,"ipFamilyPolicy":"PreferDualStack"`))
+	single := start(t, shared, nodePorts, one)
+	after := service(t, single, 200, "PATCH", path+"/a", `{"spec":{"selector":{"app":"web"}}}`)
+	if !slices.Equal(after.Spec.ClusterIPs, before.Spec.ClusterIPs) || len(after.Spec.ClusterIPs) != 2 {
+		t.Errorf("%+v", after.Spec)
+	}
+	created := service(t, single, 201, "POST", path, body("b", `,"ipFamilyPolicy":"PreferDualStack"`))
+	again := service(t, start(t, shared, nodePorts, one, two), 200, "PATCH", path+"/b", `{"spec":{"selector":{"app":"web"}}}`)
+	if !slices.Equal(again.Spec.ClusterIPs, created.Spec.ClusterIPs) || len(again.Spec.ClusterIPs) != 1 {
 		t.Errorf("%+v", again.Spec)
 	}
 }

@@ -100,7 +100,7 @@ func (o *ServiceOptions) newAllocator(s store.Store, cache *watchcache.Cache, re
 		NodePorts: services.PortRange{First: int32(ports.Base), Last: int32(ports.Base + ports.Size - 1)},
 		Store:     s, Clock: clock.RealClock{},
 		Services: kind("", "services"), Addresses: kind("networking.k8s.io", "ipaddresses"), Ranges: kind("networking.k8s.io", "servicecidrs"),
-	}, core.CheckedServiceFamilies)
+	}, core.AssignServiceFamilies)
 }
 
 // keepKubernetesService runs the controller of the Service kubernetes.

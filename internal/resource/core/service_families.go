@@ -101,67 +101,150 @@ func validateFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// AssignServiceFamilies sets ipFamilies and ipFamilyPolicy as far as they
-// follow from the service and from the cluster's families, the preferred one
-// first. Call it before addresses are allocated.
-func AssignServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) {
-	if s.Spec.Type == corev1.ServiceTypeExternalName || len(cluster) == 0 {
-		return
-	}
-	spec := &s.Spec
-	if old != nil && hasClusterIPType(&old.Spec) {
-		if spec.IPFamilyPolicy == nil {
-			spec.IPFamilyPolicy = old.Spec.IPFamilyPolicy
-		}
-		if len(spec.IPFamilies) == 0 {
-			spec.IPFamilies = old.Spec.IPFamilies
-		}
-	}
-	given := len(spec.IPFamilies) > 0
-	for _, ip := range spec.ClusterIPs {
-		if ip == corev1.ClusterIPNone || given {
-			continue
-		}
-		if netutils.IsIPv6String(ip) {
-			spec.IPFamilies = append(spec.IPFamilies, corev1.IPv6Protocol)
-		} else if netutils.IsIPv4String(ip) {
-			spec.IPFamilies = append(spec.IPFamilies, corev1.IPv4Protocol)
-		}
-	}
-	selectorless := len(spec.Selector) == 0 && slices.Equal(spec.ClusterIPs, []string{corev1.ClusterIPNone})
-	if spec.IPFamilyPolicy == nil {
-		policy := corev1.IPFamilyPolicySingleStack
-		switch {
-		case len(spec.ClusterIPs) == 2 || len(spec.IPFamilies) == 2:
-			policy = corev1.IPFamilyPolicyRequireDualStack
-		case selectorless && len(spec.IPFamilies) == 0:
-			policy = corev1.IPFamilyPolicyRequireDualStack
-		}
-		spec.IPFamilyPolicy = &policy
-	}
-	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
-	}
-	wantsTwo := *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack ||
-		*spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack && len(cluster) > 1
-	if len(spec.IPFamilies) == 1 && wantsTwo && (selectorless || len(cluster) > 1) {
-		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
-	}
-}
-
-// CheckedServiceFamilies is AssignServiceFamilies for services that have not
-// been validated. If the addresses or families are invalid, it returns the
-// errors and assigns nothing.
-func CheckedServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
+// AssignServiceFamilies sets ipFamilyPolicy and ipFamilies as far as they follow from the
+// service and from the cluster's families, the preferred one first. It removes the second
+// family and address of a service that becomes single-stack. It returns what is wrong with
+// addresses and families; some of that, validation does not find. Call it before addresses
+// are allocated.
+func AssignServiceFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
+	spec, path := &s.Spec, field.NewPath("spec")
 	var before *corev1.ServiceSpec
 	if old != nil {
 		before = &old.Spec
 	}
-	if errs := validateClusterIPs(&s.Spec, before, field.NewPath("spec")); len(errs) > 0 {
+	if spec.Type == corev1.ServiceTypeExternalName || keepsPreference(spec, before) {
+		return nil
+	}
+	assignFamilyPolicy(spec, before)
+	if errs := validateClusterIPs(spec, before, path); len(errs) > 0 {
 		return errs
 	}
-	AssignServiceFamilies(s, old, cluster)
+	spec.ClusterIPs, spec.IPFamilies = slices.Clone(spec.ClusterIPs), slices.Clone(spec.IPFamilies) // they may be those of old
+	errs := releaseSecond(spec, before, path.Child("ipFamilyPolicy"))
+	errs = append(errs, validateSingleStack(spec, path.Child("ipFamilyPolicy"))...)
+	errs = append(errs, inferFamilies(spec, cluster, path.Child("clusterIPs"))...)
+	if len(errs) > 0 {
+		return errs
+	}
+	if isHeadless(spec) && len(spec.Selector) == 0 { // its endpoints may have any family
+		completeFamilies(spec, cluster[0], true)
+		return nil
+	}
+	if errs := validateConfigured(spec, cluster, path); len(errs) > 0 {
+		return errs
+	}
+	completeFamilies(spec, cluster[0], len(cluster) > 1)
 	return nil
+}
+
+// keepsPreference reports whether an update of a service that prefers two families does
+// not concern them. It neither gains nor loses one then, even if the cluster has.
+func keepsPreference(spec, before *corev1.ServiceSpec) bool {
+	prefers := func(policy *corev1.IPFamilyPolicy) bool {
+		return policy != nil && *policy == corev1.IPFamilyPolicyPreferDualStack
+	}
+	return before != nil && hasClusterIPType(spec) && spec.Type == before.Type &&
+		prefers(spec.IPFamilyPolicy) && (before.IPFamilyPolicy == nil || prefers(before.IPFamilyPolicy)) &&
+		slices.Equal(spec.ClusterIPs, before.ClusterIPs) && slices.Equal(spec.IPFamilies, before.IPFamilies)
+}
+
+// assignFamilyPolicy sets a policy that is not given: the one from before, so that no
+// service gains or loses a family that was not asked to.
+func assignFamilyPolicy(spec, before *corev1.ServiceSpec) {
+	switch {
+	case spec.IPFamilyPolicy != nil:
+	case before != nil && before.IPFamilyPolicy != nil:
+		spec.IPFamilyPolicy = new(*before.IPFamilyPolicy)
+	case isHeadless(spec) && len(spec.Selector) == 0:
+		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
+	default:
+		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)
+	}
+}
+
+// releaseSecond removes the second address and family if the service becomes
+// single-stack and they are as before. Otherwise it refuses that the client has removed
+// them. path is that of the policy.
+func releaseSecond(spec, before *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	switch {
+	case before == nil:
+		return nil
+	case *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack:
+		if len(spec.ClusterIPs) > 1 && slices.Equal(spec.ClusterIPs, before.ClusterIPs) {
+			spec.ClusterIPs = spec.ClusterIPs[:1]
+		}
+		if len(spec.IPFamilies) > 1 && slices.Equal(spec.IPFamilies, before.IPFamilies) {
+			spec.IPFamilies = spec.IPFamilies[:1]
+		}
+		return nil
+	}
+	var errs field.ErrorList
+	if n := len(spec.ClusterIPs); n > 0 && n < len(before.ClusterIPs) {
+		errs = append(errs, field.Invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP"))
+	}
+	if n := len(spec.IPFamilies); n > 0 && n < len(before.IPFamilies) {
+		errs = append(errs, field.Invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family"))
+	}
+	return errs
+}
+
+// validateSingleStack refuses two of anything in a single-stack service. path is that of
+// the policy.
+func validateSingleStack(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
+		return nil
+	}
+	if len(spec.ClusterIPs) == 2 {
+		errs = append(errs, field.Invalid(path, spec.IPFamilyPolicy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified"))
+	}
+	if len(spec.IPFamilies) == 2 {
+		errs = append(errs, field.Invalid(path, spec.IPFamilyPolicy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"))
+	}
+	return errs
+}
+
+// inferFamilies adds the families of addresses for which none is given. path is that of
+// the addresses.
+func inferFamilies(spec *corev1.ServiceSpec, cluster []corev1.IPFamily, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, ip := range spec.ClusterIPs {
+		if ip == corev1.ClusterIPNone || i < len(spec.IPFamilies) {
+			continue
+		}
+		family := familyOf(ip)
+		if !slices.Contains(cluster, family) {
+			errs = append(errs, field.Invalid(path.Index(i), spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", family)))
+			continue
+		}
+		spec.IPFamilies = append(spec.IPFamilies, family)
+	}
+	return errs
+}
+
+// validateConfigured refuses families that the cluster does not have.
+func validateConfigured(spec *corev1.ServiceSpec, cluster []corev1.IPFamily, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(cluster) < 2 {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
+	}
+	for i, family := range spec.IPFamilies {
+		if !slices.Contains(cluster, family) {
+			errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(i), family, "not configured on this cluster"))
+		}
+	}
+	return errs
+}
+
+// completeFamilies sets the family if none is given, and adds the other one if the
+// service wants two and may have them.
+func completeFamilies(spec *corev1.ServiceSpec, preferred corev1.IPFamily, two bool) {
+	if len(spec.IPFamilies) == 0 {
+		spec.IPFamilies = []corev1.IPFamily{preferred}
+	}
+	if two && len(spec.IPFamilies) == 1 && *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
+		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
+	}
 }
 
 func otherFamily(f corev1.IPFamily) corev1.IPFamily {

@@ -166,27 +166,103 @@ func itoa(n int32) string {
 }
 
 func TestServiceFamilies(t *testing.T) {
-	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
+	const v4, v6, both = "IPv4", "IPv6", "IPv4 IPv6"
+	const single, prefer, require = "SingleStack", "PreferDualStack", "RequireDualStack"
+	const selects = ", selector: {app: web}"
+	const twoIPs = "must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified"
+	const twoFamilies = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
+	const given4, given6 = "clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1]", "clusterIP: 'fd00::1', clusterIPs: ['fd00::1']"
+	const given = "clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, 'fd00::1']"
+	const headless = "clusterIP: None, clusterIPs: [None]"
 	for name, test := range map[string]struct {
-		spec    string
-		cluster []corev1.IPFamily
-		want    []corev1.IPFamily
-		policy  corev1.IPFamilyPolicy
+		old, spec, cluster string
+		families, policy   string
+		problem            string // an error instead
 	}{
-		"plain":                     {"{}", []corev1.IPFamily{v4}, []corev1.IPFamily{v4}, corev1.IPFamilyPolicySingleStack},
-		"of the address":            {"{clusterIPs: ['fd00::1']}", []corev1.IPFamily{v4, v6}, []corev1.IPFamily{v6}, corev1.IPFamilyPolicySingleStack},
-		"two if possible":           {"{ipFamilyPolicy: PreferDualStack}", []corev1.IPFamily{v4, v6}, []corev1.IPFamily{v4, v6}, corev1.IPFamilyPolicyPreferDualStack},
-		"one if there is 1":         {"{ipFamilyPolicy: PreferDualStack}", []corev1.IPFamily{v4}, []corev1.IPFamily{v4}, corev1.IPFamilyPolicyPreferDualStack},
-		"two addresses":             {"{clusterIPs: [10.0.0.1, 'fd00::1']}", []corev1.IPFamily{v4, v6}, []corev1.IPFamily{v4, v6}, corev1.IPFamilyPolicyRequireDualStack},
-		"headless, selects nothing": {"{clusterIPs: [None]}", []corev1.IPFamily{v4}, []corev1.IPFamily{v4, v6}, corev1.IPFamilyPolicyRequireDualStack},
+		"plain":                      {spec: "{}", cluster: v4, families: v4, policy: single},
+		"plain, in two":              {spec: "{}", cluster: "IPv6 IPv4", families: v6, policy: single},
+		"of the address":             {spec: "{" + given6 + "}", cluster: both, families: v6, policy: single},
+		"of an address nobody has":   {spec: "{" + given6 + "}", cluster: v4, problem: "spec.clusterIPs[0]: Invalid value: [\"fd00::1\"]: IPv6 is not configured on this cluster"},
+		"a family nobody has":        {spec: "{ipFamilies: [IPv6]}", cluster: v4, problem: "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"},
+		"two if possible":            {spec: "{ipFamilyPolicy: PreferDualStack}", cluster: both, families: both, policy: prefer},
+		"two if possible, in order":  {spec: "{ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv6]}", cluster: both, families: "IPv6 IPv4", policy: prefer},
+		"one if there is 1":          {spec: "{ipFamilyPolicy: PreferDualStack}", cluster: v4, families: v4, policy: prefer},
+		"two, and there is 1":        {spec: "{ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv6]}", cluster: v4, problem: "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services\nspec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"},
+		"two addresses":              {spec: "{ipFamilyPolicy: PreferDualStack, " + given + "}", cluster: both, families: both, policy: prefer},
+		"two addresses, one family":  {spec: "{ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv4], " + given + "}", cluster: both, families: both, policy: require},
+		"two addresses, no policy":   {spec: "{" + given + "}", cluster: both, problem: "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": " + twoIPs},
+		"two families, no policy":    {spec: "{ipFamilies: [IPv4, IPv6]}", cluster: both, problem: "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": " + twoFamilies},
+		"two of all, and one wanted": {spec: "{ipFamilyPolicy: SingleStack, ipFamilies: [IPv4, IPv6], " + given + "}", cluster: both, problem: "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": " + twoIPs + "\nspec.ipFamilyPolicy: Invalid value: \"SingleStack\": " + twoFamilies},
+		"an address of another":      {spec: "{ipFamilies: [IPv4], " + given6 + "}", cluster: both, problem: "spec.clusterIPs[0]: Invalid value: \"fd00::1\": expected an IPv4 value as indicated by `ipFamilies[0]`"},
+		"headless":                   {spec: "{" + headless + selects + "}", cluster: both, families: v4, policy: single},
+		"headless, two if possible":  {spec: "{ipFamilyPolicy: PreferDualStack, " + headless + selects + "}", cluster: v4, families: v4, policy: prefer},
+		"headless, selects nothing":  {spec: "{" + headless + "}", cluster: v4, families: both, policy: require},
+		"the same, and a family":     {spec: "{ipFamilies: [IPv6], " + headless + "}", cluster: v4, families: "IPv6 IPv4", policy: require},
+		"the same, one wanted":       {spec: "{ipFamilyPolicy: SingleStack, ipFamilies: [IPv6], " + headless + "}", cluster: v4, families: v6, policy: single},
+		"the same, two and a policy": {spec: "{ipFamilyPolicy: SingleStack, ipFamilies: [IPv6, IPv4], " + headless + "}", cluster: v4, problem: "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": " + twoFamilies},
+		"external":                   {spec: "{type: ExternalName, externalName: example.com}", cluster: v4},
+
+		"no policy any more": {
+			old: "{ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv4, IPv6], " + given + "}", spec: "{" + given + "}", cluster: both, families: both, policy: require,
+		},
+		"single-stack": {
+			old:  "{ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv4, IPv6], " + given + "}",
+			spec: "{ipFamilyPolicy: SingleStack, ipFamilies: [IPv4, IPv6], " + given + "}", cluster: both, families: v4, policy: single,
+		},
+		"one less": {
+			old:     "{ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv4, IPv6], " + given + "}",
+			spec:    "{ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4], " + given4 + "}",
+			cluster: both, problem: "spec.ipFamilyPolicy: Invalid value: \"PreferDualStack\": must be 'SingleStack' to release the secondary cluster IP\nspec.ipFamilyPolicy: Invalid value: \"PreferDualStack\": must be 'SingleStack' to release the secondary IP family",
+		},
+		"one more": {
+			old:  "{ipFamilyPolicy: SingleStack, ipFamilies: [IPv6], " + given6 + "}",
+			spec: "{ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv6], " + given6 + "}", cluster: both, families: "IPv6 IPv4", policy: require,
+		},
+		"no more as the cluster has": {
+			old:  "{ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4], " + given4 + "}",
+			spec: "{ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4], " + given4 + selects + "}", cluster: both, families: v4, policy: prefer,
+		},
+		"no less as the cluster has": {
+			old:  "{ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4, IPv6], " + given + "}",
+			spec: "{ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4, IPv6], " + given + selects + "}", cluster: v4, families: both, policy: prefer,
+		},
+		"of another type": {
+			old:  "{ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4], " + given4 + "}",
+			spec: "{type: NodePort, ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4], " + given4 + "}", cluster: both, families: both, policy: prefer,
+		},
 	} {
 		s := newService(t, test.spec)
-		core.AssignServiceFamilies(s, nil, test.cluster)
-		if diff := cmp.Diff(test.want, s.Spec.IPFamilies); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+		var old *corev1.Service
+		if test.old != "" {
+			old = newService(t, test.old)
 		}
-		if *s.Spec.IPFamilyPolicy != test.policy {
-			t.Errorf("%s: policy %s, want %s", name, *s.Spec.IPFamilyPolicy, test.policy)
+		before := old.DeepCopy()
+		var cluster []corev1.IPFamily
+		for f := range strings.FieldsSeq(test.cluster) {
+			cluster = append(cluster, corev1.IPFamily(f))
+		}
+		problem := ""
+		for _, err := range core.AssignServiceFamilies(s, old, cluster) {
+			problem = strings.TrimPrefix(problem+"\n"+err.Error(), "\n")
+		}
+		if problem != test.problem {
+			t.Errorf("%s: error %q, want %q", name, problem, test.problem)
+		}
+		if diff := cmp.Diff(before, old); diff != "" {
+			t.Errorf("%s: the old service has changed: %s", name, diff)
+		}
+		if problem != "" {
+			continue
+		}
+		var families []string
+		for _, f := range s.Spec.IPFamilies {
+			families = append(families, string(f))
+		}
+		if got := strings.Join(families, " "); got != test.families {
+			t.Errorf("%s: families %q, want %q", name, got, test.families)
+		}
+		if policy := s.Spec.IPFamilyPolicy; policy == nil && test.policy != "" || policy != nil && string(*policy) != test.policy {
+			t.Errorf("%s: policy %v, want %q", name, policy, test.policy)
 		}
 	}
 }
