@@ -32,14 +32,14 @@ func newAllocator(ctx context.Context, t *testing.T) (a *Allocator, stop func())
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	s := mem.New()
-	kinds := []*resource.Resource{core.Services(), networking.IPAddresses(), networking.ServiceCIDRs()}
+	kinds := []*resource.Resource{core.Services(), networking.IPAddresses(), networking.ServiceCIDRs(), core.Endpoints()}
 	cache := watchcache.New(s, kinds)
 	done := make(chan error, 1)
 	go func() { done <- cache.Run(ctx) }()
 	<-cache.Synced()
 	a, err := New(Config{
 		CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24")}, NodePorts: PortRange{30000, 30009}, Store: s, Clock: clock.RealClock{},
-		Services: cache.Kind(kinds[0]), Addresses: cache.Kind(kinds[1]), Ranges: cache.Kind(kinds[2]),
+		Services: cache.Kind(kinds[0]), Addresses: cache.Kind(kinds[1]), Ranges: cache.Kind(kinds[2]), Endpoints: cache.Kind(kinds[3]),
 	}, core.AssignServiceFamilies)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -36,6 +37,7 @@ type Config struct {
 	Store     store.Store
 	Services  *watchcache.Kind
 	Addresses *watchcache.Kind
+	Endpoints *watchcache.Kind
 	// Ranges are the ServiceCIDRs that add to CIDRs.
 	Ranges *watchcache.Kind
 	Clock  clock.PassiveClock
@@ -47,6 +49,7 @@ type Allocator struct {
 	addresses *addresses
 	ports     *ports
 	services  *watchcache.Kind
+	endpoints *watchcache.Kind
 	families  []corev1.IPFamily
 	assign    func(s, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList
 	clock     clock.PassiveClock
@@ -58,7 +61,7 @@ func New(c Config, assign func(s, old *corev1.Service, cluster []corev1.IPFamily
 	a := &Allocator{
 		addresses: &addresses{cidrs: c.CIDRs, kind: c.Addresses, ranges: c.Ranges, clock: c.Clock},
 		ports:     &ports{limits: c.NodePorts, store: c.Store},
-		services:  c.Services, assign: assign, clock: c.Clock,
+		services:  c.Services, endpoints: c.Endpoints, assign: assign, clock: c.Clock,
 	}
 	if len(c.CIDRs) == 0 || len(c.CIDRs) > 2 {
 		return nil, fmt.Errorf("%d Service ranges are given; give one, or one for each of IPv4 and IPv6", len(c.CIDRs))
@@ -102,10 +105,34 @@ func (a *Allocator) BeginUpdate(ctx context.Context, obj, old resource.Object, d
 	return a.begin(ctx, obj.(*corev1.Service), old.(*corev1.Service), dryRun)
 }
 
-// AfterDelete releases all allocations of a service.
+// AfterDelete releases all allocations of a service, and deletes its Endpoints, also those
+// that a user made: the next service of that name must not have them.
 func (a *Allocator) AfterDelete(ctx context.Context, obj resource.Object) {
 	s := obj.(*corev1.Service)
+	if err := a.deleteEndpoints(ctx, s); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot delete the endpoints of a service", "service", klog.KObj(s))
+	}
 	a.release(ctx, s, addressesOf(s), portsOf(s))
+}
+
+// deleteEndpoints deletes the Endpoints of a service, unless they have finalizers. Others
+// may change them meanwhile.
+func (a *Allocator) deleteEndpoints(ctx context.Context, s *corev1.Service) error {
+	const attempts = 5
+	var err error
+	for range attempts {
+		var e *watchcache.Entry
+		if e, err = a.endpoints.Read(ctx, s.Namespace, s.Name); err == nil && len(e.Object.GetFinalizers()) == 0 {
+			_, err = a.endpoints.Delete(ctx, e, nil)
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			break
+		}
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func (a *Allocator) begin(ctx context.Context, s, old *corev1.Service, dryRun bool) (func(stored bool), error) {

@@ -31,7 +31,8 @@ func start(t *testing.T, on store.Store, ports services.PortRange, cidrs ...stri
 	return apiservertest.StartOn(t, on, func(c *apiserver.Config) {
 		config := services.Config{
 			NodePorts: ports, Store: on, Clock: clock.RealClock{},
-			Services: c.Registry.Cache.At("services/specs"), Addresses: c.Registry.Cache.At("ipaddresses"), Ranges: c.Registry.Cache.At("servicecidrs"),
+			Services: c.Registry.Cache.At("services/specs"), Endpoints: c.Registry.Cache.At("services/endpoints"),
+			Addresses: c.Registry.Cache.At("ipaddresses"), Ranges: c.Registry.Cache.At("servicecidrs"),
 		}
 		for _, cidr := range cidrs {
 			config.CIDRs = append(config.CIDRs, netip.MustParsePrefix(cidr))
@@ -164,6 +165,29 @@ func TestFullRange(t *testing.T) {
 	const want = "Internal error occurred: failed to allocate a serviceIP: range is full"
 	if code, data := send(t, s, "POST", path, body("c", "")); code != 500 || !strings.Contains(string(data), want) {
 		t.Errorf("%d %s", code, data)
+	}
+}
+
+// The Endpoints of a deleted service are not those of the next one of its name.
+func TestEndpointsOfADeletedService(t *testing.T) {
+	s := start(t, mem.New(), nodePorts, "10.96.0.0/24")
+	const endpoints = "/api/v1/namespaces/default/endpoints"
+	for _, name := range []string{"a", "b"} {
+		service(t, s, 201, "POST", path, body(name, ""))
+		text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":"192.0.2.1"}],"ports":[{"port":80}]}]}`, name)
+		if code, data := send(t, s, "POST", endpoints, text); code != 201 {
+			t.Fatalf("%d %s", code, data)
+		}
+	}
+	service(t, s, 200, "DELETE", path+"/a?dryRun=All", "")
+	if code, data := send(t, s, "GET", endpoints+"/a", ""); code != 200 {
+		t.Errorf("after a dry run: %d %s", code, data)
+	}
+	service(t, s, 200, "DELETE", path+"/a", "")
+	for name, want := range map[string]int{"a": 404, "b": 200} {
+		if code, data := send(t, s, "GET", endpoints+"/"+name, ""); code != want {
+			t.Errorf("endpoints %s: %d %s", name, code, data)
+		}
 	}
 }
 

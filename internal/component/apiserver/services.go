@@ -99,7 +99,8 @@ func (o *ServiceOptions) newAllocator(s store.Store, cache *watchcache.Cache, re
 		CIDRs:     prefixes,
 		NodePorts: services.PortRange{First: int32(ports.Base), Last: int32(ports.Base + ports.Size - 1)},
 		Store:     s, Clock: clock.RealClock{},
-		Services: kind("", "services"), Addresses: kind("networking.k8s.io", "ipaddresses"), Ranges: kind("networking.k8s.io", "servicecidrs"),
+		Services: kind("", "services"), Endpoints: kind("", "endpoints"),
+		Addresses: kind("networking.k8s.io", "ipaddresses"), Ranges: kind("networking.k8s.io", "servicecidrs"),
 	}, core.AssignServiceFamilies)
 }
 
