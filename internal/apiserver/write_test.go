@@ -281,7 +281,7 @@ func TestEviction(t *testing.T) {
 		t.Fatalf("allowed: %d %s", code, body)
 	}
 	do(t, s, 404, "GET", podsPath+"/one", "")
-	if code, body, _ := evict("two"); code != 429 || !strings.Contains(string(body), `"reason":"DisruptionBudget","message":"The disruption budget web needs 1 healthy pods and has 2 currently"`) {
+	if code, body, _ := evict("two"); code != 429 || !strings.Contains(string(body), `"reason":"DisruptionBudget","message":"The disruption budget web does not allow evicting pods currently"`) {
 		t.Fatalf("used up: %d %s", code, body)
 	}
 	if code, body, _ := evict("free"); code != 201 {

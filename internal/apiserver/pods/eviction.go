@@ -248,12 +248,24 @@ func tooManyDisruptions(why string) error {
 }
 
 func noDisruptions(budget *policyv1.PodDisruptionBudget) error {
-	condition := meta.FindStatusCondition(budget.Status.Conditions, policyv1.DisruptionAllowedCondition)
-	why := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", budget.Name, budget.Status.DesiredHealthy, budget.Status.CurrentHealthy)
-	if condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == policyv1.SyncFailedReason {
-		why = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %v", budget.Name, condition.Message)
-	}
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
-	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: why})
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: whyNone(budget)})
 	return err
+}
+
+// whyNone says why a budget allows no disruption: its controller may have failed, or
+// know more than the numbers of pods say.
+func whyNone(budget *policyv1.PodDisruptionBudget) string {
+	have, currently := &budget.Status, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", budget.Name)
+	condition := meta.FindStatusCondition(have.Conditions, policyv1.DisruptionAllowedCondition)
+	explained := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
+	switch {
+	case explained && condition.Reason == policyv1.SyncFailedReason: // the numbers may be wrong
+		return fmt.Sprintf("%s because it failed sync: %s", currently, condition.Message)
+	case have.CurrentHealthy <= have.DesiredHealthy:
+		return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", budget.Name, have.DesiredHealthy, have.CurrentHealthy)
+	case explained:
+		return fmt.Sprintf("%s (%s): %s", currently, condition.Reason, condition.Message)
+	}
+	return currently
 }

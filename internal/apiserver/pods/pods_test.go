@@ -121,11 +121,48 @@ func TestEvict(t *testing.T) {
 	if err := evict("a"); err != nil {
 		t.Errorf("with a disruption left: %v", err)
 	}
-	if err := evict("b"); !refusedFor(err, "needs 1 healthy pods") {
+	if err := evict("b"); !refusedFor(err, "does not allow evicting pods currently") {
 		t.Errorf("without: %v", err)
 	}
 	if err := evict("missing"); !apierrors.IsNotFound(err) {
 		t.Errorf("a pod that is not there: %v", err)
+	}
+}
+
+// A refusal says what keeps the budget from allowing a disruption.
+func TestRefusals(t *testing.T) {
+	const failed = policyv1.SyncFailedReason
+	for name, c := range map[string]struct {
+		healthy         int32 // of 3
+		reason, message string
+		want            string
+	}{
+		"too few":                {healthy: 3, want: "The disruption budget web needs 3 healthy pods and has 3 currently"},
+		"too few, and a reason":  {healthy: 2, reason: "InsufficientPods", message: "few", want: "The disruption budget web needs 3 healthy pods and has 2 currently"},
+		"a failure":              {healthy: 3, reason: failed, message: "found no scale", want: "The disruption budget web does not allow evicting pods currently because it failed sync: found no scale"},
+		"a failure of no reason": {healthy: 3, reason: failed, want: "The disruption budget web needs 3 healthy pods and has 3 currently"},
+		"enough, and a reason":   {healthy: 4, reason: "Other", message: "they leave", want: "The disruption budget web does not allow evicting pods currently (Other): they leave"},
+		"enough":                 {healthy: 4, reason: "InsufficientPods", want: "The disruption budget web does not allow evicting pods currently"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := registrytest.Start(t)
+			labels := map[string]string{"app": "web"}
+			create(t, g, "a", labels)
+			run(t, g, "a", corev1.ConditionTrue)
+			budget(t, g, labels, policyv1.IfHealthyBudget)
+			amend(t, g, "policy", "poddisruptionbudgets", "web", func(b *policyv1.PodDisruptionBudget) {
+				b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation, DesiredHealthy: 3, CurrentHealthy: c.healthy}
+				if c.reason != "" {
+					b.Status.Conditions = []metav1.Condition{{
+						Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: c.reason, Message: c.message, LastTransitionTime: metav1.Now(),
+					}}
+				}
+			})
+			eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+			if err := pods.Evict(action(t, g, "a", "eviction"), eviction, &metav1.CreateOptions{}); !refusedFor(err, c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
 	}
 }
 
