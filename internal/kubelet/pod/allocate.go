@@ -132,9 +132,9 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 }
 
 // restoreAllocation reads the allocation that an earlier kubelet kept. Without a
-// readable one the initial allocation stays and is kept from now on. A resize of the pod
-// as a whole goes on that the earlier kubelet did not end: the status has what the pod
-// had before.
+// readable one the initial allocation stays and is kept from now on. A resize goes on
+// that the earlier kubelet did not end: the status says that it is in progress, or has
+// what the pod as a whole had before.
 func (w *worker) restoreAllocation(ctx context.Context, pod *v1.Pod) {
 	if w.kept {
 		return
@@ -150,9 +150,13 @@ func (w *worker) restoreAllocation(ctx context.Context, pod *v1.Pod) {
 	}
 	if err == nil {
 		w.inbox.setAllocation(kept)
+		unsettled := podquery.Condition(&pod.Status, v1.PodResizeInProgress)
 		if had := pod.Status.Resources; had != nil && !equality.Semantic.DeepEqual(had, kept.Pod) {
 			w.group.resources = had
-			w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation})
+			unsettled = &v1.PodCondition{Status: v1.ConditionTrue, ObservedGeneration: pod.Generation}
+		}
+		if unsettled != nil && unsettled.Status == v1.ConditionTrue {
+			w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: unsettled.ObservedGeneration})
 		}
 		return
 	}

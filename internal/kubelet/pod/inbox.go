@@ -375,6 +375,17 @@ func (b *inbox) resizes() bool {
 	return b.resizing != nil && b.resizing.Reason == ""
 }
 
+// unsettled returns the allocation of a resize in progress, or of one that has
+// failed; nil if there is none.
+func (b *inbox) unsettled() *allocation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.resizing == nil {
+		return nil
+	}
+	return b.allocated
+}
+
 // resizeConditions returns the conditions of a resize.
 func (b *inbox) resizeConditions() (conditions []v1.PodCondition) {
 	b.mu.Lock()

@@ -128,11 +128,17 @@ func (ch change) belowUsage(ctx context.Context, runtime internalapi.RuntimeServ
 }
 
 // resize changes the resource controls of running containers in place
-// (KEP-1287) to the allocated resources. It leaves containers that the plan
-// kills.
+// (KEP-1287) to the allocated resources, and those of the pod's control group. It
+// leaves containers that the plan kills: they restart within the pod's group.
 func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan) {
 	all, ok := changes(pod, observed, p, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
 	if !ok {
+		if p.KillPod {
+			return
+		}
+		if err := w.group.settle(ctx, w.config, pod, observed, w.inbox.unsettled()); err != nil {
+			klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers have restarted", "err", err)
+		}
 		return
 	}
 	began := time.Now()
@@ -144,11 +150,15 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", pod, message))
 	}
 	if len(all) == 0 {
-		if err := w.group.resize(ctx, w.config, pod, observed); err != nil {
+		if err := w.group.settle(ctx, w.config, pod, observed, w.inbox.unsettled()); err != nil {
 			fail("pod", err)
 			return
 		}
 		w.completeResize(pod)
+		return
+	}
+	if err := w.group.belowUsage(ctx, w.config, pod, observed); err != nil {
+		fail("pod", err)
 		return
 	}
 	for _, ch := range all {
@@ -161,9 +171,9 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 		fail("pod", err)
 		return
 	}
-	if err := w.config.CGroups.Apply(pod); err != nil {
-		klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers do", "err", err)
-		defer func() { _ = w.config.CGroups.Apply(pod) }()
+	early := w.config.CGroups.Apply(pod)
+	if early != nil {
+		klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers do", "err", early)
 	}
 	for _, ch := range all {
 		if err := w.config.Runtime.UpdateContainerResources(ctx, ch.container.ID, &runtimeapi.ContainerResources{Linux: ch.want}); err != nil {
@@ -178,6 +188,13 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 		w.inbox.replaceObserved(observed, &next)
 		observed = &next
 	}
+	if early != nil {
+		if err := w.config.CGroups.Apply(pod); err != nil {
+			fail("pod", err)
+			return
+		}
+	}
+	w.group = podGroup{resources: pod.Spec.Resources.DeepCopy(), allocated: w.inbox.allocation()}
 	w.metrics.resizes.took(began, true)
 	w.completeResize(pod)
 }
@@ -186,6 +203,7 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 // nothing.
 type podGroup struct {
 	resources *v1.ResourceRequirements // its pod-level resources
+	allocated *allocation              // of the last resize that reached it
 }
 
 // tellSandbox tells the runtime which resources the control group of a pod is about to
@@ -203,32 +221,39 @@ func tellSandbox(ctx context.Context, config *Config, pod *v1.Pod, observed *cri
 	return nil
 }
 
-// resize gives the control group of a running pod its pod-level resources,
-// unless it has them. It returns an error for a memory limit below what the
-// containers use, because the kernel would kill one of them, and if the runtime
-// refuses them.
-func (g *podGroup) resize(ctx context.Context, config *Config, pod *v1.Pod, observed *cri.Pod) error {
-	running := observed.Running()
-	if !resourcehelper.IsPodLevelResourcesSet(pod) || len(running) == 0 || equality.Semantic.DeepEqual(g.resources, pod.Spec.Resources) {
-		return nil
+// settle gives the control group of a pod its resources: those of the pod as a whole,
+// and what its containers have together after the resize to an allocation, nil if there
+// is none. Containers that restart, or do not run now, start within these.
+func (g *podGroup) settle(ctx context.Context, config *Config, pod *v1.Pod, observed *cri.Pod, resize *allocation) error {
+	changed, err := g.resize(ctx, config, pod, observed)
+	if err != nil || resize == nil || g.allocated == resize {
+		return err
 	}
-	if limit := pod.Spec.Resources.Limits.Memory().Value(); limit > 0 && g.resources != nil {
-		var used uint64
-		for _, c := range running {
-			stats, err := config.Runtime.ContainerStats(ctx, c.ID)
-			if err != nil {
-				klog.FromContext(ctx).V(2).Info("The memory that a container uses is not known before the resize of its pod", "container", c.Name, "err", err)
-				continue
-			}
-			used += stats.GetMemory().GetWorkingSetBytes().GetValue()
+	if !changed && observed.ReadySandbox() != nil { // the group of a new sandbox is made with them
+		if err := tellSandbox(ctx, config, pod, observed); err != nil {
+			return err
 		}
-		if used >= uint64(limit) {
-			return fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", limit, used)
+		if err := config.CGroups.Apply(pod); err != nil {
+			return err
 		}
+	}
+	g.allocated = resize
+	return nil
+}
+
+// resize gives the control group of a running pod its pod-level resources, and
+// reports whether it had others. It returns an error for a memory limit below what
+// the containers use, and if the runtime refuses the resources.
+func (g *podGroup) resize(ctx context.Context, config *Config, pod *v1.Pod, observed *cri.Pod) (changed bool, err error) {
+	if !resourcehelper.IsPodLevelResourcesSet(pod) || len(observed.Running()) == 0 || equality.Semantic.DeepEqual(g.resources, pod.Spec.Resources) {
+		return false, nil
+	}
+	if err := g.belowUsage(ctx, config, pod, observed); err != nil {
+		return false, err
 	}
 	if g.resources != nil { // not the resources that the sandbox was created with
 		if err := tellSandbox(ctx, config, pod, observed); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := config.CGroups.Apply(pod); err != nil {
@@ -237,9 +262,35 @@ func (g *podGroup) resize(ctx context.Context, config *Config, pod *v1.Pod, obse
 			before.Spec.Resources = g.resources
 			err = errors.Join(err, tellSandbox(ctx, config, &before, observed))
 		}
-		return err
+		return false, err
 	}
 	g.resources = pod.Spec.Resources.DeepCopy()
+	return true, nil
+}
+
+// belowUsage returns an error for a changed memory limit of the pod as a whole that
+// is below what its containers use together, because the kernel would kill one of
+// them. Containers of which the runtime does not say what they use count as 0.
+func (g *podGroup) belowUsage(ctx context.Context, config *Config, pod *v1.Pod, observed *cri.Pod) error {
+	if g.resources == nil || !resourcehelper.IsPodLevelResourcesSet(pod) || equality.Semantic.DeepEqual(g.resources, pod.Spec.Resources) {
+		return nil
+	}
+	limit := pod.Spec.Resources.Limits.Memory().Value()
+	if limit <= 0 {
+		return nil
+	}
+	var used uint64
+	for _, c := range observed.Running() {
+		stats, err := config.Runtime.ContainerStats(ctx, c.ID)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("The memory that a container uses is not known before the resize of its pod", "container", c.Name, "err", err)
+			continue
+		}
+		used += stats.GetMemory().GetWorkingSetBytes().GetValue()
+	}
+	if used >= uint64(limit) {
+		return fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", limit, used)
+	}
 	return nil
 }
 
