@@ -55,7 +55,11 @@ func (o operation) patchScale() error {
 
 // scale answers with an object's Scale.
 func (o output) scale(e *watchcache.Entry) error {
-	answer, err := o.scaleAs(registry.ScaleOf(o.q.call.Subresource, e.Object))
+	obj, err := o.q.call.Endpoint.Codec.Shown(e)
+	if err != nil {
+		return err
+	}
+	answer, err := o.scaleAs(registry.ScaleOf(o.q.call.Subresource, obj))
 	if err != nil {
 		return err
 	}

@@ -134,8 +134,11 @@ func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o
 	}
 	cells := v.row(entries, o)
 	for _, e := range entries {
-		row := metav1.TableRow{Cells: cells(e.Object, o.Now), Conditions: v.rowConditions(e)}
-		var err error
+		shown, err := v.Shown(e)
+		if err != nil {
+			return nil, err
+		}
+		row := metav1.TableRow{Cells: cells(shown, o.Now), Conditions: v.rowConditions(e)}
 		switch o.IncludeObject {
 		case metav1.IncludeNone:
 		case metav1.IncludeObject:

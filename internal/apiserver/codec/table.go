@@ -74,7 +74,11 @@ func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media
 			b.WriteByte(',')
 		}
 		b.WriteString(`{"cells":`)
-		if err := cells.Encode(row(e.Object, o.Now)); err != nil {
+		shown, err := v.Shown(e)
+		if err != nil {
+			return nil, err
+		}
+		if err := cells.Encode(row(shown, o.Now)); err != nil {
 			return nil, err
 		}
 		b.Truncate(b.Len() - 1)

@@ -74,6 +74,12 @@ func newWebhook(crd *apiextensionsv1.CustomResourceDefinition, converters func()
 	return safe, err
 }
 
+// convertsByWebhook reports whether a webhook converts objects between versions.
+func (d *definition) convertsByWebhook() bool {
+	c := d.crd.Spec.Conversion
+	return c != nil && c.Strategy == apiextensionsv1.WebhookConverter
+}
+
 func (d *definition) groupVersions() []schema.GroupVersion {
 	var out []schema.GroupVersion
 	for _, r := range d.views {
@@ -108,7 +114,7 @@ func (d *definition) resource(shown *version) *resource.Resource {
 		Storage: resource.Storage{
 			Path:     d.crd.Spec.Group + "/" + names.Plural,
 			Version:  d.storage.gvk().GroupVersion(),
-			ToStored: d.storage.convert,
+			ToStored: d.storage.toStored,
 		},
 		Strategy: resource.Strategy[resource.Object]{
 			PrepareForCreate:          shown.prepareForCreate,

@@ -128,7 +128,9 @@ func (v *version) fieldLabels() map[string]string {
 	return labels
 }
 
-// defineSelection sets the selectable fields of the resource.
+// defineSelection sets the selectable fields of the resource. The watch cache has
+// an index of the fields of the stored version. In another one, a webhook may give
+// a field of the same name other values.
 func (v *version) defineSelection(r *resource.Resource) {
 	declared := v.spec.SelectableFields
 	for _, f := range declared {
@@ -138,7 +140,9 @@ func (v *version) defineSelection(r *resource.Resource) {
 		r.FieldSelectors.SelectableFields = func(resource.Object) fields.Set { return nil }
 		return
 	}
-	r.FieldSelectors.Indexed = r.FieldSelectors.Fields
+	if v == v.of.storage || !v.of.convertsByWebhook() {
+		r.FieldSelectors.Indexed = r.FieldSelectors.Fields
+	}
 	paths := sync.Pool{New: func() any {
 		parsed := make([]*jsonpath.JSONPath, len(declared))
 		for i, f := range declared {

@@ -236,7 +236,7 @@ func (v *version) convert(obj resource.Object) (resource.Object, error) {
 		return u, nil
 	}
 	var out *unstructured.Unstructured
-	if c := v.of.crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
+	if v.of.convertsByWebhook() {
 		webhook, err := v.of.webhook()
 		if err != nil {
 			return nil, err
@@ -255,6 +255,17 @@ func (v *version) convert(obj resource.Object) (resource.Object, error) {
 	}
 	_, err := v.coerce(out, fromConversion)
 	return out, err
+}
+
+// toStored converts an object of any version to this one, which is stored. The
+// result has the defaults that it would get when it is read from the store, so
+// that the objects in memory are those that a restart would find.
+func (v *version) toStored(obj resource.Object) (resource.Object, error) {
+	out, err := v.convert(obj)
+	if err != nil || out == obj {
+		return out, err
+	}
+	return out, v.setDefaults(out.(*unstructured.Unstructured))
 }
 
 // in returns obj in this version, for rules that cannot fail, or obj itself if

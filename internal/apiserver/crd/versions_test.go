@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -145,58 +144,6 @@ func TestWatchAcrossSchemaChange(t *testing.T) {
 	}
 }
 
-func TestWebhookConversion(t *testing.T) {
-	broken := false
-	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if broken {
-			http.Error(w, "out to lunch", http.StatusInternalServerError)
-			return
-		}
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		var review apiextensionsv1.ConversionReview
-		if err := json.Unmarshal(body, &review); err != nil {
-			t.Error(err)
-		}
-		review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
-		for _, raw := range review.Request.Objects {
-			u := &unstructured.Unstructured{}
-			if err := json.Unmarshal(raw.Raw, u); err != nil {
-				t.Error(err)
-			}
-			u.SetAPIVersion(review.Request.DesiredAPIVersion)
-			u.Object["length"] = "converted"
-			raw.Raw, _ = json.Marshal(u)
-			raw.Object = nil
-			review.Response.ConvertedObjects = append(review.Response.ConvertedObjects, raw)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review)
-	}))
-	defer hook.Close()
-	c := start(t)
-	ctx := t.Context()
-	bundle, err := json.Marshal(pemOf(hook))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.define(oars + "  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: " + hook.URL + ", caBundle: " + string(bundle) + "}}}\n")
-	if _, err := c.kind("v1alpha1", "oars").Create(ctx, oar("v1alpha1", "left"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	broken = true
-	if got, err := c.kind("v1", "oars").Get(ctx, "left", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "conversion webhook for example.com/v1alpha1, Kind=Oar failed") {
-		t.Errorf("get with a broken webhook: %v %v", got, err)
-	}
-	broken = false
-	got, err := c.kind("v1", "oars").Get(ctx, "left", metav1.GetOptions{})
-	if err != nil || got.Object["length"] != "converted" {
-		t.Errorf("get: %v %v", got, err)
-	}
-}
-
 func TestNameConflict(t *testing.T) {
 	c := start(t)
 	ctx := t.Context()
@@ -282,7 +229,7 @@ func TestPublishedDocuments(t *testing.T) {
 	if _, err := c.kind("v1", "boats").Create(t.Context(), object(t, coracle), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	table, err := tableOf(c.server.Config)
+	table, err := tableOf(c.server.Config, "boats")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,8 +243,9 @@ func TestPublishedDocuments(t *testing.T) {
 	}
 }
 
-func tableOf(config *rest.Config) (*metav1.Table, error) {
-	request, err := http.NewRequest(http.MethodGet, config.Host+"/apis/example.com/v1/namespaces/default/boats", nil)
+// tableOf lists the objects of a resource in the version v1 as a Table.
+func tableOf(config *rest.Config, plural string) (*metav1.Table, error) {
+	request, err := http.NewRequest(http.MethodGet, config.Host+"/apis/example.com/v1/namespaces/default/"+plural, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -307,6 +255,10 @@ func tableOf(config *rest.Config) (*metav1.Table, error) {
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(response.Body)
+		return nil, fmt.Errorf("%s: %s", response.Status, body)
+	}
 	table := &metav1.Table{}
 	return table, json.NewDecoder(response.Body).Decode(table)
 }

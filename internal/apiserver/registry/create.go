@@ -145,6 +145,9 @@ func (c creation) storeNamed(obj resource.Object) (*watchcache.Entry, error) {
 		case !errors.Is(err, store.ErrNotFound):
 			return nil, status.FromStore(err, "create", q.Endpoint.GroupResource(), obj.GetName())
 		}
+		if obj, err = q.Endpoint.stored(obj); err != nil {
+			return nil, err
+		}
 		return Unstored(obj), nil
 	}
 	// A resourceVersion that is not a number is ignored.

@@ -58,7 +58,11 @@ func (q *Request) UpdateScale(scale *autoscalingv1.Scale, options *metav1.Update
 func (q *Request) PatchScale(p *Patch) (*watchcache.Entry, error) {
 	options := updateOptionsOf(p.options)
 	e, _, err := (&update{q: q, options: options, next: func(current *watchcache.Entry) (resource.Object, error) {
-		scale, err := patcher{q, p}.patchedScale(ScaleOf(q.Subresource, current.Object))
+		before, err := q.Endpoint.Codec.Shown(current)
+		if err != nil {
+			return nil, err
+		}
+		scale, err := patcher{q, p}.patchedScale(ScaleOf(q.Subresource, before))
 		if err != nil {
 			return nil, err
 		}
@@ -97,9 +101,13 @@ func (p patcher) patchedScale(scale *autoscalingv1.Scale) (*autoscalingv1.Scale,
 // scaled passes a Scale through admission and returns the object with its
 // replicas.
 func (q *Request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, options *metav1.UpdateOptions) (resource.Object, error) {
+	before, err := q.Endpoint.Codec.Shown(current)
+	if err != nil {
+		return nil, err
+	}
 	scale.SetGroupVersionKind(q.Subresource.Kind)
 	g := q.Admitter(admission.Update, options, len(options.DryRun) > 0)
-	if err := g.Mutate(scale, admitted(q.Subresource, current.Object), q.Info.Name); err != nil {
+	if err := g.Mutate(scale, ScaleOf(q.Subresource, before), q.Info.Name); err != nil {
 		return nil, err
 	}
 	if scale.Spec.Replicas < 0 && !q.Subresource.Scale.Unchecked {
@@ -113,7 +121,7 @@ func (q *Request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, 
 		}
 		return nil, status.Modified(q.Endpoint.GroupResource(), q.Info.Name)
 	}
-	obj := current.Object.DeepCopyObject().(resource.Object)
+	obj := before.DeepCopyObject().(resource.Object)
 	q.Subresource.Scale.SetReplicas(obj, scale.Spec.Replicas)
 	return obj, q.manage(current.Object, obj, options.FieldManager)
 }
