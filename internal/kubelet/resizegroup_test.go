@@ -114,6 +114,38 @@ func TestResizeOfAContainerGoesOn(t *testing.T) {
 	})
 }
 
+// While one resize is not done, another one may wait. The conditions and events of each
+// have the generation that asked for it.
+func TestGenerationsOfTwoResizes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		var busy busyGroups
+		b.configure = func(c *Config) { busy.Groups, c.Groups = c.Groups, &busy }
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("web", sized("1")))
+		b.after(time.Minute)
+		events := b.record()
+		busy.fails.Store(true)
+		b.resize("web", "2")
+		b.after(time.Minute)
+		b.resize("web", "100")
+		b.after(2 * time.Minute)
+		generations := map[v1.PodConditionType]int64{}
+		for _, c := range b.get("web").Status.Conditions {
+			generations[c.Type] = c.ObservedGeneration
+		}
+		if generations[v1.PodResizeInProgress] != 2 || generations[v1.PodResizePending] != 3 || generations[v1.PodReady] != 3 {
+			t.Errorf("generations %v, want 2 of the resize in progress and 3 of the others", generations)
+		}
+		busy.fails.Store(false)
+		b.after(2 * time.Minute)
+		if done := events("ResizeCompleted"); len(done) != 1 || !strings.Contains(done[0], `"generation":2`) {
+			t.Errorf("completed: %q", done)
+		}
+	})
+}
+
 // A limit of the pod as a whole below what its containers use together waits, also if
 // each of them alone uses less, and their limits would change with it.
 func TestResizeOfThePodBelowTheUsage(t *testing.T) {

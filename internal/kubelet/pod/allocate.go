@@ -117,14 +117,14 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 		before = w.inbox.setPending(waits)
 	})
 	if waits != nil && (before == nil || before.Reason != waits.Reason || before.Message != waits.Message || before.ObservedGeneration != waits.ObservedGeneration) {
-		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "Resize"+waits.Reason, resizeMessage("Pod resize "+waits.Reason, pod, waits.Message))
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "Resize"+waits.Reason, resizeMessage("Pod resize "+waits.Reason, pod, pod.Generation, waits.Message))
 		if infeasible != "" {
 			w.metrics.resizes.infeasible.WithLabelValues(infeasible).Inc()
 		}
 	}
 	if granted {
 		w.metrics.resizes.accept(before, pod.Generation)
-		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", pod, ""))
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", pod, pod.Generation, ""))
 		w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation})
 		w.keepAllocation(ctx, w.config.Files.Replace)
 	}

@@ -359,12 +359,12 @@ func (b *inbox) setResize(condition *v1.PodCondition) {
 	b.mu.Unlock()
 }
 
-// takeResize ends the resize in progress and reports whether there was one.
-func (b *inbox) takeResize() bool {
+// takeResize ends the resize in progress and returns its condition, nil if there was
+// none.
+func (b *inbox) takeResize() (was *v1.PodCondition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	was := b.resizing != nil
-	b.resizing = nil
+	was, b.resizing = b.resizing, nil
 	return was
 }
 
@@ -376,14 +376,14 @@ func (b *inbox) resizes() bool {
 }
 
 // unsettled returns the allocation of a resize in progress, or of one that has
-// failed; nil if there is none.
-func (b *inbox) unsettled() *allocation {
+// failed, and the generation that asked for it; nil if there is none.
+func (b *inbox) unsettled() (a *allocation, generation int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.resizing == nil {
-		return nil
+		return nil, 0
 	}
-	return b.allocated
+	return b.allocated, b.resizing.ObservedGeneration
 }
 
 // resizeConditions returns the conditions of a resize.

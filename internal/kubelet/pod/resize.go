@@ -132,11 +132,15 @@ func (ch change) belowUsage(ctx context.Context, runtime internalapi.RuntimeServ
 // leaves containers that the plan kills: they restart within the pod's group.
 func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan) {
 	all, ok := changes(pod, observed, p, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
+	asked, generation := w.inbox.unsettled()
+	if asked == nil {
+		generation = pod.Generation
+	}
 	if !ok {
 		if p.KillPod {
 			return
 		}
-		if err := w.group.settle(ctx, w.config, pod, observed, w.inbox.unsettled()); err != nil {
+		if err := w.group.settle(ctx, w.config, pod, observed, asked); err != nil {
 			klog.FromContext(ctx).V(2).Info("The pod's control group cannot change before its containers have restarted", "err", err)
 		}
 		return
@@ -146,11 +150,11 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *
 		w.metrics.resizes.took(began, false)
 		message := fmt.Sprintf("%s: %v", what, err)
 		w.inbox.setResize(&v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, Reason: v1.PodReasonError,
-			Message: message, ObservedGeneration: pod.Generation})
-		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", pod, message))
+			Message: message, ObservedGeneration: generation})
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", pod, generation, message))
 	}
 	if len(all) == 0 {
-		if err := w.group.settle(ctx, w.config, pod, observed, w.inbox.unsettled()); err != nil {
+		if err := w.group.settle(ctx, w.config, pod, observed, asked); err != nil {
 			fail("pod", err)
 			return
 		}
@@ -297,8 +301,8 @@ func (g *podGroup) belowUsage(ctx context.Context, config *Config, pod *v1.Pod, 
 // completeResize records that the containers have the resources of a resize in
 // progress, and wakes the worker to report it.
 func (w *worker) completeResize(pod *v1.Pod) {
-	if w.inbox.takeResize() {
-		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", pod, ""))
+	if done := w.inbox.takeResize(); done != nil {
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", pod, done.ObservedGeneration, ""))
 		w.inbox.wake()
 	}
 }
@@ -310,9 +314,9 @@ type resizedContainer struct {
 }
 
 // resizeMessage returns the message of an event about a resize: what happens, the
-// resources that the containers of pod have, and why it failed or waits, as upstream
-// writes them.
-func resizeMessage(what string, pod *v1.Pod, reason string) string {
+// resources that the containers of pod have, the generation that asked for them, and why
+// it failed or waits, as upstream writes them.
+func resizeMessage(what string, pod *v1.Pod, generation int64, reason string) string {
 	of := func(list []v1.Container) (resized []resizedContainer) {
 		for i := range list {
 			resized = append(resized, resizedContainer{list[i].Name, list[i].Resources})
@@ -324,7 +328,7 @@ func resizeMessage(what string, pod *v1.Pod, reason string) string {
 		Containers     []resizedContainer `json:"containers,omitempty"`
 		Generation     int64              `json:"generation"`
 		Error          string             `json:"error,omitempty"`
-	}{of(pod.Spec.InitContainers), of(pod.Spec.Containers), pod.Generation, reason})
+	}{of(pod.Spec.InitContainers), of(pod.Spec.Containers), generation, reason})
 	if err != nil {
 		return what
 	}

@@ -57,11 +57,12 @@ func withOthers(in Input, list []v1.PodCondition) []v1.PodCondition {
 	return list
 }
 
-// withTransitionTimes sets the generation and the transition time of each condition.
+// withTransitionTimes sets the generation and the transition time of each condition. The
+// conditions of a resize have the generation that asked for it.
 func withTransitionTimes(in Input, list []v1.PodCondition) []v1.PodCondition {
 	for i := range list {
 		c := &list[i]
-		if isOwned(c.Type) || c.Type == v1.DisruptionTarget && c.ObservedGeneration == 0 {
+		if (isOwned(c.Type) || c.Type == v1.DisruptionTarget) && c.ObservedGeneration == 0 {
 			c.ObservedGeneration = in.Pod.Generation
 		}
 		if !c.LastTransitionTime.IsZero() {
