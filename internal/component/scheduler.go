@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -171,8 +172,10 @@ func (s *Scheduler) run(ctx context.Context, l *loadedConfiguration, provider cl
 		election.Health, check = leader.NewHealth()
 		serving.Checks = append(slices.Clip(serving.Checks), check)
 	}
+	var behind atomic.Bool // it leads, and does not know yet what is in the API server
+	serving.Ready = schedulerReadiness(ctx, &behind)
 	newScheduler := func(ctx context.Context, configuration config.Configuration) (*scheduler.Scheduler, error) {
-		return scheduler.New(ctx, scheduler.Config{Client: own, Configuration: configuration, Seed: rand.Uint64(), Metrics: measure})
+		return scheduler.New(ctx, scheduler.Config{Client: own, Configuration: configuration, Seed: rand.Uint64(), Metrics: measure, Synced: func() { behind.Store(false) }})
 	}
 	if l.policy == nil { // what cannot work is refused before there is a lease
 		configuration, err := l.finish()
@@ -195,6 +198,8 @@ func (s *Scheduler) run(ctx context.Context, l *loadedConfiguration, provider cl
 		if err != nil {
 			return err
 		}
+		behind.Store(true)
+		defer behind.Store(false)
 		return scheduling.Run(ctx)
 	}
 	serving.Pages = map[string]http.Handler{"/configz": l.configz(), "/metrics/resources": measure.ResourcesHandler()}
@@ -203,6 +208,22 @@ func (s *Scheduler) run(ctx context.Context, l *loadedConfiguration, provider cl
 		func(ctx context.Context) error { return leader.Run(ctx, election, own.Kubernetes, work) },
 		func(ctx context.Context) error { return serving.Run(ctx, "kube-scheduler", own, flags, c) },
 	)
+}
+
+// schedulerReadiness returns upstream's checks of /readyz. A scheduler that waits for the
+// lease watches nothing, and is as ready as it can be.
+func schedulerReadiness(ctx context.Context, behind *atomic.Bool) []health.Check {
+	synced := func(context.Context) error {
+		if behind.Load() {
+			return errors.New("handlers are not fully synchronized")
+		}
+		return nil
+	}
+	return []health.Check{
+		{Name: "sched-handler-sync", Run: synced},
+		{Name: "informer-sync", Run: synced},
+		{Name: "shutdown", Run: func(context.Context) error { return ctx.Err() }},
+	}
 }
 
 // configuration returns what the scheduler is configured with. It reads the

@@ -60,6 +60,9 @@ type Config struct {
 	Seed uint64
 	// Metrics counts what the scheduler does; nil is metrics of its own.
 	Metrics *Metrics
+	// Synced is called by Run once the cache and the queue have what is in the API
+	// server; nil is not called.
+	Synced func()
 }
 
 // Scheduler assigns the pods of its profiles' scheduler names.
@@ -79,6 +82,7 @@ type Scheduler struct {
 	extenders *extender.Extenders // nil: none
 	bindings  chan struct{}       // one for each binding that is being written
 	writer    *statusWriter
+	synced    func()
 }
 
 // New makes a scheduler; it does nothing until Run. The error says what is
@@ -90,11 +94,14 @@ func New(ctx context.Context, c Config) (*Scheduler, error) {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
+	if c.Synced == nil {
+		c.Synced = func() {}
+	}
 	s := &Scheduler{
 		client: c.Client, profiles: map[string]*profile.Profile{}, events: map[string][]framework.ClusterEventWithHint{},
 		recorders: map[string]*recorder{}, cache: cache.New(), nominator: queue.NewNominator(), groups: podgroup.New(), clock: c.Clock, metrics: c.Metrics,
 		algorithm: &algorithm{percentage: c.Configuration.PercentageOfNodesToScore, random: rand.New(rand.NewPCG(c.Seed, 0))},
-		bindings:  make(chan struct{}, maxBindings),
+		bindings:  make(chan struct{}, maxBindings), synced: c.Synced,
 	}
 	if len(c.Configuration.Extenders) > 0 {
 		var err error
@@ -232,6 +239,7 @@ func (s *Scheduler) work(ctx context.Context) error {
 	if err := s.watch(ctx); err != nil {
 		return err
 	}
+	s.synced()
 	supervise.Go(ctx, func() { s.forgetGonePods(ctx) })
 	for name := range s.profiles {
 		klog.FromContext(ctx).V(1).Info("Scheduling", "schedulerName", name)

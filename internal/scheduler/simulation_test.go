@@ -57,6 +57,7 @@ type simulation struct {
 	// if it was interrupted while they were there.
 	lost   func(pod *v1.Pod) bool
 	stop   func() // ends what start began
+	synced func() // the scheduler's Config.Synced
 	logger klog.Logger
 
 	mu           sync.Mutex // guards the following
@@ -89,7 +90,7 @@ func simulate(t *testing.T, prepare func(*simulation), work func(*simulation), o
 func (s *simulation) start() {
 	informers := client.NewInformers(s.c)
 	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), s.logger))
-	scheduler, err := New(ctx, Config{Client: &client.Client{Kubernetes: s.kube, Informers: informers, Watch: s.watch}, Configuration: s.config, Seed: 1, Metrics: s.metrics})
+	scheduler, err := New(ctx, Config{Client: &client.Client{Kubernetes: s.kube, Informers: informers, Watch: s.watch}, Configuration: s.config, Seed: 1, Metrics: s.metrics, Synced: s.synced})
 	if err != nil {
 		s.t.Fatal(err)
 	}

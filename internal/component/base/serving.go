@@ -38,6 +38,8 @@ type Serving struct {
 	Profiling        bool
 	// Checks are further health checks of the component.
 	Checks []health.Check
+	// Ready are further checks of /readyz alone.
+	Ready []health.Check
 	// Pages are more pages by path, such as /configz.
 	Pages map[string]http.Handler
 
@@ -109,13 +111,18 @@ func (s *Serving) Run(ctx context.Context, component string, own *client.Client,
 func (s *Serving) handlers(ctx context.Context, component string, flags FlagValues, c *Counts) http.Handler {
 	handlers := map[string]http.Handler{"/metrics": c.Handler(), "/metrics/slis": c.checks.Handler()}
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
-		handlers["/"+kind] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			checks := c.observed(kind, slices.Concat([]health.Check{health.Ping()}, s.Checks))
+		own := slices.Concat([]health.Check{health.Ping()}, s.Checks)
+		if kind == "readyz" {
+			own = append(own, s.Ready...)
+		}
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			checks := c.observed(kind, own)
 			if kind != "livez" { // failed parts are restarted without the process
 				checks = append(checks, parts(ctx)...)
 			}
 			health.Handler("/"+kind, checks...).ServeHTTP(w, r)
 		})
+		handlers["/"+kind], handlers["/"+kind+"/"] = handler, handler
 	}
 	maps.Copy(handlers, s.Pages)
 	if s.Profiling {

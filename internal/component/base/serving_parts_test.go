@@ -55,7 +55,11 @@ func TestHealthNamesThePartThatFails(t *testing.T) {
 // The checks of a component are among those of all three endpoints, and counted.
 func TestChecksOfAComponent(t *testing.T) {
 	failing := errors.New("the lease was not renewed")
-	s := &Serving{Checks: []health.Check{{Name: "leaderElection", Run: func(context.Context) error { return failing }}}}
+	synced := health.NewStep()
+	s := &Serving{
+		Checks: []health.Check{{Name: "leaderElection", Run: func(context.Context) error { return failing }}},
+		Ready:  []health.Check{health.After(synced.Finished(), "sched-handler-sync")},
+	}
 	counts := NewCounts(t.Context())
 	handler := s.handlers(t.Context(), "kube-scheduler", nil, counts)
 	get := func(path string) (int, string) {
@@ -69,14 +73,24 @@ func TestChecksOfAComponent(t *testing.T) {
 		}
 	}
 	failing = nil
-	if code, text := get("/readyz?verbose"); code != http.StatusOK || text != "[+]ping ok\n[+]leaderElection ok\nreadyz check passed\n" {
+	for path, want := range map[string]int{
+		"/livez": http.StatusOK, "/healthz": http.StatusOK, "/readyz": http.StatusInternalServerError,
+		"/livez/ping": http.StatusOK, "/healthz/leaderElection": http.StatusOK, "/readyz/sched-handler-sync": http.StatusInternalServerError,
+		"/livez/sched-handler-sync": http.StatusNotFound,
+	} {
+		if code, text := get(path); code != want {
+			t.Errorf("%s before the caches are filled: %d %s, want %d", path, code, text, want)
+		}
+	}
+	synced.Finish()
+	if code, text := get("/readyz?verbose"); code != http.StatusOK || text != "[+]ping ok\n[+]leaderElection ok\n[+]sched-handler-sync ok\nreadyz check passed\n" {
 		t.Errorf("%d %s", code, text)
 	}
 	_, page := get("/metrics/slis")
 	for _, line := range []string{
 		`kubernetes_healthcheck{name="leaderElection",type="readyz"} 1`,
 		`kubernetes_healthchecks_total{name="leaderElection",status="error",type="livez"} 1`,
-		`kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 2`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 3`,
 	} {
 		if !strings.Contains(page, "\n"+line+"\n") {
 			t.Errorf("missing: %s\nthere is:\n%s", line, page)
