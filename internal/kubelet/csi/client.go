@@ -64,6 +64,16 @@ func call(ctx context.Context, endpoint string, f func(ctx context.Context, node
 	return err
 }
 
+// callWhole is call for what changes the node. Once begun, the end of ctx does not
+// interrupt it: the driver may be making or growing a file system. A driver that hangs
+// is left after callTimeout.
+func callWhole(ctx context.Context, endpoint string, f func(ctx context.Context, node csipb.NodeClient) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return call(context.WithoutCancel(ctx), endpoint, f)
+}
+
 // isFinal reports whether a call that failed has had no effect. After other
 // errors the driver may still be at work.
 func isFinal(err error) bool {

@@ -278,7 +278,7 @@ func (m *mount) stage(ctx context.Context) error {
 			return err
 		}
 	}
-	return call(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
+	return callWhole(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
 			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: path, VolumeCapability: m.capability(),
 			Secrets: secrets, VolumeContext: m.source.PV.Spec.CSI.VolumeAttributes,
@@ -308,7 +308,7 @@ func (m *mount) publish(ctx context.Context) error {
 		return err
 	}
 	m.called = true
-	return call(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
+	return callWhole(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodePublishVolume(ctx, &csipb.NodePublishVolumeRequest{
 			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: m.staging(), TargetPath: m.target(),
 			VolumeCapability: m.capability(), Readonly: m.source.readOnly(), Secrets: secrets, VolumeContext: attributes,

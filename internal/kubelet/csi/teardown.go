@@ -99,7 +99,7 @@ func (v *Volumes) unpublish(ctx context.Context, p *placed, target string) error
 	if err := v.unmountBelow(target, false); err != nil {
 		return failed(err)
 	}
-	err = call(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
+	err = callWhole(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: p.Handle, TargetPath: target})
 		return err
 	})
@@ -261,7 +261,7 @@ func (v *Volumes) unstageLocked(ctx context.Context, p *placed, target string) e
 		return failed(err)
 	}
 	if can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] { // as when it was staged, unless the driver was replaced
-		err = call(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
+		err = callWhole(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 			_, err := node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: p.Handle, StagingTargetPath: target})
 			return err
 		})

@@ -250,3 +250,46 @@ func TestVolumeThatIsBeingStagedIsNotDiscarded(t *testing.T) {
 		t.Errorf("the pod has %q, want %q", again, path)
 	}
 }
+
+// A driver that works on a volume is not interrupted when its pod is to end, or the
+// kubelet: it may be in the middle of making a file system. What it answers counts.
+func TestDriversAreNotInterrupted(t *testing.T) {
+	b := newBench(t, csiDriver())
+	v := b.volumes(b.files)
+	ending := func(method string, do func(ctx context.Context) error) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		b.driver.Before = func(_ context.Context, called string, _ any) error {
+			if called == method {
+				cancel()
+			}
+			return nil
+		}
+		return do(ctx)
+	}
+	setUp := func(ctx context.Context) error {
+		_, err := v.SetUp(ctx, pod(podUID), persistent())
+		return err
+	}
+	tearDown := func(ctx context.Context) error { return v.TearDown(ctx, podUID) }
+	// The volume is staged, and then not published any more.
+	if err := ending("NodeStageVolume", setUp); !errors.Is(err, context.Canceled) {
+		t.Errorf("while it is staged: %v", err)
+	}
+	for _, step := range []struct {
+		method string
+		do     func(ctx context.Context) error
+	}{{"NodePublishVolume", setUp}, {"NodeUnpublishVolume", tearDown}, {"NodeUnstageVolume", func(ctx context.Context) error { return unstage(ctx, v) }}} {
+		if err := ending(step.method, step.do); err != nil {
+			t.Errorf("%s: %v", step.method, err)
+		}
+	}
+	b.nothingLeft()
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := callWhole(ctx, "/nowhere", func(ctx context.Context, _ csipb.NodeClient) error { cancel(); return ctx.Err() }); err != nil {
+		t.Errorf("a call is interrupted: %v", err)
+	}
+	if err := callWhole(ctx, "/nowhere", func(context.Context, csipb.NodeClient) error { t.Error("a call begins after the end"); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call after the end: %v", err)
+	}
+}
