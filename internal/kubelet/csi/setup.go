@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/csivolume"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // mount is an attempt to give a volume to a pod.
@@ -73,17 +74,44 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, source Source) (string
 	if err != nil {
 		return "", err
 	}
-	defer unlock()
 	if before != "" {
-		err = m.update(ctx)
-	} else {
-		err = m.mountAll(ctx)
+		if err := m.refresh(ctx, unlock); err != nil {
+			return "", err
+		}
+		return m.target(), nil
 	}
-	if err != nil {
+	defer unlock()
+	if err := m.mountAll(ctx); err != nil {
 		return "", err
 	}
 	m.setRefreshed()
 	return m.target(), nil
+}
+
+// maxRefresh bounds the calls and the writes of one refresh.
+const maxRefresh = 3 * callTimeout
+
+// refresh brings a mounted volume up to date, which is locked, and unlocks it. When ctx
+// ends, refresh returns and the driver goes on: it may be growing a file system, which
+// takes longer than the pod can wait.
+func (m *mount) refresh(ctx context.Context, unlock func()) error {
+	done := make(chan error, 1)
+	supervise.Go(ctx, func() {
+		defer unlock()
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRefresh)
+		defer cancel()
+		err := supervise.Call(func() error { return m.update(whole) })
+		if err == nil {
+			m.setRefreshed()
+		}
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return m.failure("MountVolume.SetUp", fmt.Errorf("the driver is still at work on the volume: %w", ctx.Err()))
+	}
 }
 
 // prepare checks that the volume is of a kind that can be mounted.

@@ -293,3 +293,36 @@ func TestDriversAreNotInterrupted(t *testing.T) {
 		t.Errorf("a call after the end: %v", err)
 	}
 }
+
+// A driver that takes long to bring a mounted volume up to date does not hold up the pod,
+// and is not interrupted. The volume is not unmounted meanwhile.
+func TestLongRefresh(t *testing.T) {
+	b := newBench(t, csiDriver(func(s *storagev1.CSIDriverSpec) { s.RequiresRepublish = new(true) }))
+	v := b.volumes(b.files)
+	if _, err := v.SetUp(t.Context(), pod(podUID), persistent()); err != nil {
+		t.Fatal(err)
+	}
+	b.driver.Calls()
+	ctx, cancel := context.WithCancel(t.Context())
+	finish := make(chan struct{})
+	b.driver.Before = func(_ context.Context, method string, _ any) error {
+		if method == "NodePublishVolume" {
+			cancel()
+			<-finish
+		}
+		return nil
+	}
+	if _, err := v.SetUp(ctx, pod(podUID), persistent()); !errors.Is(err, context.Canceled) {
+		t.Errorf("while the driver works: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- v.TearDown(t.Context(), podUID) }()
+	close(finish)
+	if err := errors.Join(<-ended, unstage(t.Context(), v)); err != nil {
+		t.Error(err)
+	}
+	if calls := b.driver.Calls(); !slices.Equal(calls, []string{"NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}) {
+		t.Errorf("calls %q", calls)
+	}
+	b.nothingLeft()
+}
