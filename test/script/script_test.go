@@ -101,6 +101,7 @@ func runSessions(t *testing.T, dir string) {
 			"freeport":     freePort,
 			"holdport":     holdport,
 			"createkilled": createkilled,
+			"briefpods":    briefPods,
 			"acknowledged": acknowledged,
 			"noresidue":    noresidue,
 			"etcdsocket":   etcdsocket,
