@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver/bootstrap"
+	"github.com/coracle-io/coracle/internal/apiserver/candidates"
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -49,6 +50,15 @@ func (a *Server) untilDefaults(ctx context.Context) error {
 func (a *Server) keepSystem(ctx context.Context) error {
 	source, w := a.defaultsWriter()
 	return bootstrap.MaintainSystem(ctx, source, w, a.defaultsOptions)
+}
+
+// electCandidates elects the holders of leases that have candidates, until ctx ends.
+func (a *Server) electCandidates(ctx context.Context) error {
+	c, err := a.Provider.As("system:apiserver", "system:masters")
+	if err != nil {
+		return err
+	}
+	return candidates.Run(ctx, c.Kubernetes)
 }
 
 func (a *Server) defaultsWriter() (objects.Source, bootstrap.Writer) {

@@ -22,6 +22,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/services"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/base"
+	"github.com/coracle-io/coracle/internal/feature"
 	apihealth "github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/pki"
@@ -214,6 +215,9 @@ func (a *Server) serve(ctx context.Context, listener net.Listener) error {
 	keep(ctx, "kubernetes-service", a.keepKubernetesService)
 	keep(ctx, "system-objects", a.keepSystem)
 	keep(ctx, "token-uses", a.noteTokenUses)
+	if a.apis.features.Enabled(feature.CoordinatedLeaderElection) {
+		keep(ctx, "lease-candidates", a.electCandidates)
+	}
 	keep(ctx, "custom-resources", func(ctx context.Context) error {
 		return a.extensions.custom.Run(ctx, served{a.server, a.extensions.aggregated}, a.extensions.managers, a.startup.defined.Finish)
 	})

@@ -1,0 +1,170 @@
+package candidates
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
+
+	_ "github.com/coracle-io/coracle/internal/bubble"
+)
+
+// bench is an election among client-go's candidates.
+type bench struct {
+	*testing.T
+	kube kubernetes.Interface
+	wg   sync.WaitGroup
+}
+
+// run runs f beside the elections, in virtual time.
+func run(t *testing.T, f func(b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, kube: fake.NewSimpleClientset()}
+		ctx, cancel := context.WithCancel(t.Context())
+		b.wg.Go(func() { _ = Run(ctx, b.kube) })
+		f(b)
+		cancel()
+		b.wg.Wait()
+	})
+}
+
+// candidate starts a candidate for the Lease default/work, which leads whenever it is
+// elected, until stop is called.
+func (b *bench) candidate(name, emulation string) (stop func()) {
+	b.Helper()
+	c, _, err := leaderelection.NewCandidate(b.kube, "default", name, "work", "1.37.0", emulation, coordinationv1.OldestEmulationVersion)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	b.wg.Go(func() { c.Run(ctx) })
+	b.leads(ctx, name, true)
+	return cancel
+}
+
+// leads takes part in the election of the Lease until ctx ends, by candidates or without.
+func (b *bench) leads(ctx context.Context, name string, coordinated bool) {
+	b.Helper()
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "default", "work", b.kube.CoreV1(), b.kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: name})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.wg.Go(func() {
+		for ctx.Err() == nil {
+			leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+				Lock: lock, LeaseDuration: 5 * time.Second, RenewDeadline: 3 * time.Second, RetryPeriod: time.Second, Coordinated: coordinated,
+				Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {}},
+			})
+		}
+	})
+}
+
+// want checks who holds the Lease after a minute.
+func (b *bench) want(when, holder string) {
+	b.Helper()
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	lease, err := b.kube.CoordinationV1().Leases("default").Get(b.Context(), "work", metav1.GetOptions{})
+	if err != nil {
+		b.Fatalf("%s: %v", when, err)
+	}
+	if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != holder || !holds(&lease.Spec, time.Now()) {
+		b.Errorf("%s: the lease is %+v, want %s", when, lease.Spec, holder)
+	}
+}
+
+// The best candidate gets the Lease, also from another one that holds it. One that does
+// not answer any more gets nothing, and is forgotten.
+func TestCandidatesAreElected(t *testing.T) {
+	run(t, func(b *bench) {
+		stopNew := b.candidate("new", "1.37.0")
+		defer stopNew()
+		b.want("a single candidate", "new")
+		stopOld := b.candidate("old", "1.36.0")
+		b.want("an older emulation", "old")
+		stopOther := b.candidate("other", "1.37.0")
+		defer stopOther()
+		b.want("an equal one", "old")
+		stopOld()
+		b.want("the holder is gone", "new")
+		time.Sleep(candidateAge)
+		b.want("later", "new")
+		if _, err := b.kube.CoordinationV1beta1().LeaseCandidates("default").Get(b.Context(), "old", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			b.Errorf("a candidate that is gone is remembered: %v", err)
+		}
+	})
+}
+
+// A Lease of an election without candidates stays with its holder, and is taken by such an
+// election when the candidates are gone.
+func TestElectionsWithoutCandidates(t *testing.T) {
+	run(t, func(b *bench) {
+		before, end := context.WithCancel(b.Context())
+		b.leads(before, "before", false)
+		b.want("without candidates", "before")
+		stop := b.candidate("candidate", "1.37.0")
+		b.want("beside a candidate", "before")
+		end()
+		b.want("with a candidate alone", "candidate")
+		stop()
+		after, end := context.WithCancel(b.Context())
+		defer end()
+		b.leads(after, "after", false)
+		b.want("without candidates again", "after")
+	})
+}
+
+// The candidates with the newest version choose the strategy. One that is not known here is
+// only written down, and nothing happens while they differ.
+func TestStrategies(t *testing.T) {
+	const own = coordinationv1.CoordinatedLeaseStrategy("example.com/mine")
+	now := time.Unix(1_800_000_000, 0)
+	candidate := func(name, binary string, strategy coordinationv1.CoordinatedLeaseStrategy) *coordinationv1beta1.LeaseCandidate {
+		at := &metav1.MicroTime{Time: now}
+		return &coordinationv1beta1.LeaseCandidate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1beta1.LeaseCandidateSpec{
+			LeaseName: "work", BinaryVersion: binary, EmulationVersion: "1.36.0", Strategy: strategy, PingTime: at, RenewTime: at,
+		}}
+	}
+	for name, test := range map[string]struct {
+		all    []*coordinationv1beta1.LeaseCandidate
+		lease  *coordinationv1.Lease
+		want   coordinationv1.CoordinatedLeaseStrategy // "": nothing changes
+		holder string
+	}{
+		"known": {
+			all:  []*coordinationv1beta1.LeaseCandidate{candidate("a", "1.36.0", own), candidate("b", "1.37.0", coordinationv1.OldestEmulationVersion)},
+			want: coordinationv1.OldestEmulationVersion, holder: "a",
+		},
+		"unknown": {
+			all:  []*coordinationv1beta1.LeaseCandidate{candidate("a", "1.37.0", own), candidate("b", "1.36.0", coordinationv1.OldestEmulationVersion)},
+			want: own,
+		},
+		"written down": {
+			all:   []*coordinationv1beta1.LeaseCandidate{candidate("a", "1.37.0", own)},
+			lease: &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{Strategy: ptr.To(own)}},
+		},
+		"different": {
+			all: []*coordinationv1beta1.LeaseCandidate{candidate("a", "1.37.0", own), candidate("b", "1.37.0", coordinationv1.OldestEmulationVersion)},
+		},
+	} {
+		next := decide(test.lease, test.all, now)
+		if len(next.ping) > 0 || (next.lease == nil) != (test.want == "") {
+			t.Errorf("%s: %+v", name, next)
+			continue
+		}
+		if next.lease != nil && (ptr.Deref(next.lease.Strategy, "") != test.want || ptr.Deref(next.lease.HolderIdentity, "") != test.holder) {
+			t.Errorf("%s: strategy %q, holder %q", name, ptr.Deref(next.lease.Strategy, ""), ptr.Deref(next.lease.HolderIdentity, ""))
+		}
+	}
+}
