@@ -310,9 +310,16 @@ func TestReadsWithABrokenWebhook(t *testing.T) {
 	if _, err := current.Create(ctx, raft(t, "left"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := old.Patch(ctx, "left", types.MergePatchType, []byte(`{"length":"3m"}`), metav1.PatchOptions{}); err != nil { // nothing has been read in v1 yet
+	known, err := current.Get(ctx, "left", metav1.GetOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
+	// Nothing has been shown of what comes now.
+	changed, err := old.Patch(ctx, "left", types.MergePatchType, []byte(`{"logs":4}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.SetResourceVersion(changed.GetResourceVersion())
 	hook.broken.Store(true)
 	for what, read := range map[string]func() error{
 		"list":  func() error { _, err := current.List(ctx, metav1.ListOptions{}); return err },
@@ -322,11 +329,12 @@ func TestReadsWithABrokenWebhook(t *testing.T) {
 			_, err := current.Patch(ctx, "left", types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{}, "scale")
 			return err
 		},
+		"status": func() error { _, err := current.UpdateStatus(ctx, known, metav1.UpdateOptions{}); return err },
 	} {
-		if err := read(); err == nil || !strings.Contains(err.Error(), "conversion webhook for example.com/v1alpha1, Kind=Raft failed") {
+		if err := read(); err == nil || apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "conversion webhook for example.com/v1alpha1, Kind=Raft failed") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	got, err := old.Get(ctx, "left", metav1.GetOptions{})
-	wantContent(t, "the stored version", got, err, "v1alpha1", map[string]any{"length": "3m", "logs": int64(3), "wood": "pine"})
+	wantContent(t, "the stored version", got, err, "v1alpha1", map[string]any{"length": "2m", "logs": int64(4), "wood": "pine"})
 }

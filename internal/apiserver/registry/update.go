@@ -149,7 +149,11 @@ func (u *update) try(current *watchcache.Entry) (*watchcache.Entry, bool, error)
 
 // prepare passes the new object through admission and the resource's rules.
 func (u *update) prepare(obj resource.Object, current *watchcache.Entry, dryRun bool) (finish func(bool), err error) {
-	q, old, r := u.q, current.Object, u.q.Endpoint.Resource
+	q, r := u.q, u.q.Endpoint.Resource
+	old, err := q.Endpoint.Codec.Shown(current)
+	if err != nil {
+		return nothing, err
+	}
 	g := q.Admitter(admission.Update, u.options, dryRun)
 	if !isScale(q.Subresource) { // admission has already seen the Scale
 		if err := g.Mutate(obj, old, q.Info.Name); err != nil {
