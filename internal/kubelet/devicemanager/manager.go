@@ -76,6 +76,7 @@ type Manager struct {
 	removed   sets.Set[string] // resources whose plugins were gone for too long
 	pods      map[types.UID]map[string]map[string]*allocation
 	reusable  map[types.UID]map[string]sets.Set[string]
+	unserved  error // why plugins cannot register; nil: they can, or Run has not begun
 }
 
 // resource is an extended resource of a device plugin. Without a plugin,

@@ -1,9 +1,11 @@
 package devicemanager
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,7 +18,9 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/checksum"
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager/checkpoint"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // ids returns the devices of a container.
@@ -435,4 +439,34 @@ func TestDevicesBeyondBounds(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+}
+
+// The check of whether plugins can register fails while the socket cannot be made.
+func TestRegistrationFails(t *testing.T) {
+	dir, err := os.MkdirTemp("", "device-plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	n := &node{t: t, dir: filepath.Join(dir, "sockets")}
+	if err := os.WriteFile(n.dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := New(Config{Dir: n.dir, Files: files.OS{}})
+	var plugins supervise.WaitGroup
+	if err := m.serve(t.Context(), &plugins); err == nil || m.Registers() == nil {
+		t.Errorf("beside a file of this name: %v, %v", err, m.Registers())
+	}
+	if err := os.Remove(n.dir); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.serve(ctx, &plugins) }()
+	_ = n.call(&pluginapi.RegisterRequest{}) // it is refused once the socket is there
+	if err := m.Registers(); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	<-ended
 }

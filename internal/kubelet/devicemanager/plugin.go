@@ -66,9 +66,30 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
+// Registers returns an error while plugins cannot register.
+func (m *Manager) Registers() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unserved == nil {
+		return nil
+	}
+	return fmt.Errorf("device plugin registration gRPC server failed and no device plugins can register: %w", m.unserved)
+}
+
+func (m *Manager) setUnserved(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unserved = err
+}
+
 // serve makes the socket and answers at it. Plugins register again when they see
 // a new socket.
-func (m *Manager) serve(ctx context.Context, plugins *supervise.WaitGroup) error {
+func (m *Manager) serve(ctx context.Context, plugins *supervise.WaitGroup) (err error) {
+	defer func() {
+		if ctx.Err() == nil {
+			m.setUnserved(err)
+		}
+	}()
 	if err := m.clean(); err != nil {
 		return err
 	}
@@ -85,6 +106,7 @@ func (m *Manager) serve(ctx context.Context, plugins *supervise.WaitGroup) error
 		return response, err
 	}))
 	pluginapi.RegisterRegistrationServer(s, &server{manager: m, ctx: ctx, plugins: plugins})
+	m.setUnserved(nil)
 	defer context.AfterFunc(ctx, s.Stop)()
 	defer s.Stop()
 	return s.Serve(listener)

@@ -81,6 +81,7 @@ type Config struct {
 	Stats         Stats
 	ProbeCounts   func() map[probe.Count]int
 	Healthy       func() error // returns an error while the kubelet does not do its work
+	Checks        []health.Check
 	Files         files.FS
 	CheckpointDir string // of archives of containers
 	NodeName      string
@@ -156,8 +157,8 @@ func (s *Server) healthHandler() http.Handler {
 
 // addHealth serves the kubelet's checks, by upstream's names.
 func (s *Server) addHealth(mux *http.ServeMux) {
-	h := health.Handler("/healthz", health.Ping(), health.Check{Name: "log", Run: logging.Check},
-		health.Check{Name: "syncloop", Run: func(context.Context) error { return s.config.Healthy() }})
+	h := health.Handler("/healthz", append([]health.Check{health.Ping(), {Name: "log", Run: logging.Check},
+		{Name: "syncloop", Run: func(context.Context) error { return s.config.Healthy() }}}, s.config.Checks...)...)
 	mux.Handle("/healthz", h)
 	mux.Handle("/healthz/{check}", h)
 }
