@@ -123,7 +123,7 @@ func (w *watcher) run(ctx context.Context, start registry.WatchStart) error {
 	}
 	if start.Initial != nil {
 		if err := w.sendInitial(ctx, *start.Initial, start.Announce); err != nil {
-			return nil //nolint:nilerr // the client is gone
+			return w.giveUp(err, start.After)
 		}
 	}
 	start.Initial = nil
@@ -151,10 +151,22 @@ func (w *watcher) run(ctx context.Context, start registry.WatchStart) error {
 			err = w.bookmark(revision, false)
 			marked = revision
 		}
-		if ended || err != nil {
-			return nil //nolint:nilerr // the client is gone, or the watch is complete
+		if err != nil {
+			return w.giveUp(err, reached)
+		}
+		if ended {
+			return nil
 		}
 	}
+}
+
+// giveUp ends a watch after err. If that is about an object, the client is told, as by a
+// get of it. Otherwise the client is gone.
+func (w *watcher) giveUp(err error, revision int64) error {
+	if about, ok := errors.AsType[unencodable](err); ok {
+		return w.end(about.error, revision)
+	}
+	return nil
 }
 
 // forward forwards ticks to wake until the context ends or stop is called. stop

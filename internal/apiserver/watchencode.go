@@ -12,6 +12,10 @@ import (
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
+// unencodable is the error of an object that cannot be sent, such as a custom resource
+// whose conversion fails.
+type unencodable struct{ error }
+
 // add buffers one event, and flushes the buffer at batchSize.
 func (w *watcher) add(eventType string, e *watchcache.Entry) error {
 	w.acquireBuffer()
@@ -19,13 +23,13 @@ func (w *watcher) add(eventType string, e *watchcache.Entry) error {
 	if w.output.Convert.Kind == "" && w.output.Media == codec.Protobuf {
 		raw, err := c.Raw(e)
 		if err != nil {
-			return err
+			return unencodable{err}
 		}
 		w.frames = c.AppendEnveloped(w.frames, eventType, raw)
 	} else {
 		body, err := w.encode(e)
 		if err != nil {
-			return err
+			return unencodable{err}
 		}
 		w.frames = codec.AppendFrame(w.frames, w.output.Media, eventType, body)
 	}
@@ -49,7 +53,7 @@ func (w *watcher) addDeleted(e *watchcache.Event) error {
 		body, err = render()
 	}
 	if err != nil {
-		return err
+		return unencodable{err}
 	}
 	w.acquireBuffer()
 	before := len(w.frames)

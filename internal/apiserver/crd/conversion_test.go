@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -299,7 +300,7 @@ func TestSelectionInAnotherVersion(t *testing.T) {
 	}
 }
 
-// While the webhook fails, a read in another version fails. It must not show the fields of
+// While the webhook fails, a read in another version fails, and a watch says why it ends. It must not show the fields of
 // the stored version in their place, such as no replicas at all.
 func TestReadsWithABrokenWebhook(t *testing.T) {
 	hook := newConverter(t, convertRaft)
@@ -334,6 +335,19 @@ func TestReadsWithABrokenWebhook(t *testing.T) {
 		if err := read(); err == nil || apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "conversion webhook for example.com/v1alpha1, Kind=Raft failed") {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+	watched, err := current.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	select {
+	case e := <-watched.ResultChan():
+		if e.Type != watch.Error || !strings.Contains(apierrors.FromObject(e.Object).Error(), "conversion webhook for example.com/v1alpha1, Kind=Raft failed") {
+			t.Errorf("watch: %+v", e)
+		}
+	case <-time.After(patience):
+		t.Error("the watch says nothing")
 	}
 	got, err := old.Get(ctx, "left", metav1.GetOptions{})
 	wantContent(t, "the stored version", got, err, "v1alpha1", map[string]any{"length": "2m", "logs": int64(4), "wood": "pine"})
