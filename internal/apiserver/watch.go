@@ -197,7 +197,9 @@ func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot,
 	defer time.AfterFunc(slowAnswer, w.releaseSeat).Stop() // a slow client keeps no seat
 	var failed error
 	ended := w.selected.Visit(ctx, snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
-		failed = w.add(watchcache.Added.String(), e)
+		if failed = w.unselectable(); failed == nil {
+			failed = w.add(watchcache.Added.String(), e)
+		}
 		return failed == nil
 	})
 	if failed == nil {
@@ -216,8 +218,9 @@ func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot,
 func (w *watcher) sendEvents(events []*watchcache.Event) error {
 	for _, e := range events {
 		what, left := w.selected.EventFor(e)
-		var err error
+		err := w.unselectable()
 		switch {
+		case err != nil:
 		case what == 0:
 			continue
 		case left:
@@ -230,6 +233,14 @@ func (w *watcher) sendEvents(events []*watchcache.Event) error {
 		}
 	}
 	return w.flush()
+}
+
+// unselectable returns an error if the selectors could not read an object.
+func (w *watcher) unselectable() error {
+	if err := w.selected.Err(); err != nil {
+		return unencodable{err}
+	}
+	return nil
 }
 
 // end sends err as the last event of a watch that has reached a revision.

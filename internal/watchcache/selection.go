@@ -22,6 +22,10 @@ type Selection struct {
 	fields    fields.Selector
 	index     Scope     // an indexed field with a required value; Field is "" if there is none
 	shown     *fieldsOf // argument for fields; nil without a field selector
+	// convert converts a custom resource to the version whose fields are selected;
+	// nil if the selectors need no conversion.
+	convert func(obj resource.Object) (resource.Object, error)
+	failed  error // of convert
 }
 
 // NewSelection returns the selection for a namespace ("" means all) and selectors
@@ -37,6 +41,9 @@ func NewSelection(r *resource.Resource, namespace string, l labels.Selector, f f
 	}
 	s.fields, s.shown = f, &fieldsOf{resource: r}
 	for _, requirement := range f.Requirements() {
+		if requirement.Field != "metadata.name" && requirement.Field != "metadata.namespace" {
+			s.convert = r.Hub().Convert
+		}
 		if requirement.Operator != selection.Equals && requirement.Operator != selection.DoubleEquals {
 			continue
 		}
@@ -60,6 +67,10 @@ func (s *Selection) Namespace() string { return s.namespace }
 // Everything reports whether all objects of the namespace are selected.
 func (s *Selection) Everything() bool { return s.labels == nil && s.fields == nil }
 
+// Err returns the error of an object whose fields could not be converted. It was taken
+// for selected, so that its reader is not told that it is gone.
+func (s *Selection) Err() error { return s.failed }
+
 // single reports whether at most one object can be selected.
 func (s *Selection) single() bool {
 	return s.name != "" && (s.namespace != "" || !s.resource.Namespaced)
@@ -73,7 +84,15 @@ func (s *Selection) matches(e *Entry) bool {
 	if s.fields == nil {
 		return true
 	}
-	s.shown.entry = e
+	s.shown.entry, s.shown.obj = e, e.Object
+	if s.convert != nil {
+		obj, err := s.convert(e.Object)
+		if err != nil {
+			s.failed = err
+			return true
+		}
+		s.shown.obj = obj
+	}
 	return s.fields.Matches(s.shown)
 }
 
@@ -207,6 +226,7 @@ func (o oneOf) Matches(l labels.Labels) bool {
 type fieldsOf struct {
 	resource *resource.Resource
 	entry    *Entry
+	obj      resource.Object // of the entry, in the version whose fields are selected
 }
 
 // Has implements fields.Fields.
@@ -220,5 +240,5 @@ func (f *fieldsOf) Get(field string) string {
 	case "metadata.namespace":
 		return f.entry.Namespace
 	}
-	return f.resource.Field(f.entry.Object, field)
+	return f.resource.Field(f.obj, field)
 }

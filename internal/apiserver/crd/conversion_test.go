@@ -323,7 +323,14 @@ func TestReadsWithABrokenWebhook(t *testing.T) {
 	known.SetResourceVersion(changed.GetResourceVersion())
 	hook.broken.Store(true)
 	for what, read := range map[string]func() error{
-		"list":  func() error { _, err := current.List(ctx, metav1.ListOptions{}); return err },
+		"list": func() error { _, err := current.List(ctx, metav1.ListOptions{}); return err },
+		"list by a field": func() error {
+			_, err := current.List(ctx, metav1.ListOptions{FieldSelector: "length=9cm"})
+			return err
+		},
+		"deletion by a field": func() error {
+			return current.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "length=9cm"})
+		},
 		"table": func() error { _, err := tableOf(c.server.Config, "rafts"); return err },
 		"scale": func() error { _, err := current.Get(ctx, "left", metav1.GetOptions{}, "scale"); return err },
 		"patch of the scale": func() error {

@@ -38,6 +38,8 @@ func (q *Request) List(options *internalversion.ListOptions) (*Page, error) {
 		return nil, errContinueExpired(start.after, s.Namespace())
 	case errors.Is(err, store.ErrCompacted):
 		return nil, apierrors.NewResourceExpired(listExpired)
+	case err == nil && s.Err() != nil:
+		return nil, s.Err()
 	}
 	return p, status.FromStore(err, "list", q.Endpoint.GroupResource(), q.Info.Name)
 }
