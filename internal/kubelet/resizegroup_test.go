@@ -80,6 +80,49 @@ func TestGroupOfAContainerThatDoesNotRun(t *testing.T) {
 	})
 }
 
+// A container restarts for a resource whose policy asks for it, also if the runtime has
+// no control for what changes. The resize is done once the container has restarted.
+func TestRequestsThatRestart(t *testing.T) {
+	for policy, want := range map[v1.ResourceResizeRestartPolicy]int32{v1.NotRequired: 0, v1.RestartContainer: 1} {
+		t.Run(string(policy), func(t *testing.T) {
+			run(t, func(t *testing.T, b *bench) {
+				memory := func(request string) v1.ResourceRequirements {
+					return v1.ResourceRequirements{
+						Requests: v1.ResourceList{v1.ResourceCPU: quantity("1"), v1.ResourceMemory: quantity(request)},
+						Limits:   v1.ResourceList{v1.ResourceCPU: quantity("1"), v1.ResourceMemory: quantity("200Mi")},
+					}
+				}
+				b.create(pod("web", func(p *v1.Pod) {
+					p.Generation, p.Spec.Containers[0].Resources = 1, memory("100Mi")
+					p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
+						{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
+						{ResourceName: v1.ResourceMemory, RestartPolicy: policy},
+					}
+				}))
+				b.after(time.Minute)
+				events := b.record()
+				for i, request := range []string{"120Mi", "80Mi"} {
+					p := b.get("web").DeepCopy()
+					p.Generation++
+					p.Spec.Containers[0].Resources = memory(request)
+					if _, err := b.api.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					b.after(2 * time.Minute)
+					p = b.get("web")
+					st, done := p.Status.ContainerStatuses[0], events("ResizeCompleted")
+					if got := st.AllocatedResources[v1.ResourceMemory]; st.RestartCount != want*int32(i+1) || st.State.Running == nil || got.String() != request || len(done) != i+1 {
+						t.Errorf("after the resize to %s: %s allocated, %d restarts, running %v, completed %q", request, got.String(), st.RestartCount, st.State.Running != nil, done)
+					}
+					if got := conditionOf(p, v1.PodResizeInProgress); got == v1.ConditionTrue {
+						t.Errorf("the resize to %s is still in progress", request)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A control group that refuses a resize after all is no completed resize, and another
 // kubelet goes on with it.
 func TestResizeOfAContainerGoesOn(t *testing.T) {

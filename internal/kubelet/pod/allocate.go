@@ -110,6 +110,7 @@ func (w *worker) allocate(ctx context.Context, pod *v1.Pod) *v1.Pod {
 			if waits, infeasible = w.fits(pod); waits != nil {
 				waits.ObservedGeneration = pod.Generation
 			} else {
+				w.restarting = w.restarting.resized(pod, w.inbox.lastObserved(), w.inbox.allocation(), want)
 				w.inbox.setAllocation(want)
 				granted = true
 			}

@@ -39,19 +39,45 @@ func differs(want, have *runtimeapi.LinuxContainerResources) (cpu, memory bool) 
 	return cpu, want.GetMemoryLimitInBytes() != have.GetMemoryLimitInBytes()
 }
 
+// restartsFor reports whether a container asks to restart when its CPU or its memory
+// changes.
+func restartsFor(c *v1.Container, cpu, memory bool) bool {
+	return slices.ContainsFunc(c.ResizePolicy, func(policy v1.ContainerResizePolicy) bool {
+		return policy.RestartPolicy == v1.RestartContainer &&
+			(cpu && policy.ResourceName == v1.ResourceCPU || memory && policy.ResourceName == v1.ResourceMemory)
+	})
+}
+
 // resizeRestarts reports whether a container has to restart to get its allocated
 // resources.
 func (w *worker) resizeRestarts(pod *v1.Pod, c *v1.Container, running *cri.Container) bool {
 	cpu, memory := differs(w.wanted(pod, c), running.Resources)
-	for _, policy := range c.ResizePolicy {
-		if policy.RestartPolicy != v1.RestartContainer {
-			continue
-		}
-		if cpu && policy.ResourceName == v1.ResourceCPU || memory && policy.ResourceName == v1.ResourceMemory {
-			return true
+	return w.restarting[running.ID] || restartsFor(c, cpu, memory)
+}
+
+// idSet has the ids of containers.
+type idSet map[string]bool
+
+// resized returns those containers of s that still run, and those that have to restart
+// for a resize from one allocation to another. A container restarts also for a resource
+// that changes no control of the runtime, like a request of memory.
+func (s idSet) resized(pod *v1.Pod, observed *cri.Pod, from, to *allocation) idSet {
+	all := idSet{}
+	for _, running := range observed.Running() {
+		before, after := from.Containers[running.Name], to.Containers[running.Name]
+		c := podquery.Container(&pod.Spec, running.Name)
+		if s[running.ID] || c != nil && restartsFor(c, changes(before, after, v1.ResourceCPU), changes(before, after, v1.ResourceMemory)) {
+			all[running.ID] = true
 		}
 	}
-	return false
+	return all
+}
+
+// changes reports whether the request or the limit of a resource is another one after
+// a resize.
+func changes(before, after v1.ResourceRequirements, name v1.ResourceName) bool {
+	request, limit := before.Requests[name], before.Limits[name]
+	return request.Cmp(after.Requests[name]) != 0 || limit.Cmp(after.Limits[name]) != 0
 }
 
 // fits returns the condition of a resize that has to wait: nil if the pod's
@@ -87,10 +113,13 @@ type change struct {
 	want      *runtimeapi.LinuxContainerResources
 }
 
-// changes returns the changes that give running containers the resources that
-// wanted returns. It reports false if the plan kills one of them: the next sync
-// continues, when the container has restarted.
-func changes(pod *v1.Pod, observed *cri.Pod, p *plan.Plan, wanted func(*v1.Container) *runtimeapi.LinuxContainerResources) (all []change, ok bool) {
+// controls returns the changes that give running containers the resources that
+// wanted returns. It reports false if the plan kills one of them, or any container for
+// the resize: the next sync continues, when the container has restarted.
+func controls(pod *v1.Pod, observed *cri.Pod, p *plan.Plan, wanted func(*v1.Container) *runtimeapi.LinuxContainerResources) (all []change, ok bool) {
+	if slices.ContainsFunc(p.Kill, func(k plan.Kill) bool { return k.Reason == plan.ReasonResize }) {
+		return nil, false
+	}
 	for _, c := range observed.Running() {
 		declared := podquery.Container(&pod.Spec, c.Name)
 		if declared == nil {
@@ -131,7 +160,7 @@ func (ch change) belowUsage(ctx context.Context, runtime internalapi.RuntimeServ
 // (KEP-1287) to the allocated resources, and those of the pod's control group. It
 // leaves containers that the plan kills: they restart within the pod's group.
 func (w *worker) resize(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *plan.Plan) {
-	all, ok := changes(pod, observed, p, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
+	all, ok := controls(pod, observed, p, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
 	asked, generation := w.inbox.unsettled()
 	if asked == nil {
 		generation = pod.Generation

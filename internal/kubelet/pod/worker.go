@@ -59,6 +59,7 @@ type worker struct {
 	placed     bool        // the pod has its devices, CPUs and memory
 	kept       bool        // the allocation file has been read or written
 	asked      *allocation // by the last specification of the pod; nil before the first sync
+	restarting idSet       // containers that restart for a resize
 	failures   int
 	showFrom   time.Time // when the last status may be written; zero: it was written
 	unmirrored unmirrored
