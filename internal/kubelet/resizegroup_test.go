@@ -80,36 +80,50 @@ func TestGroupOfAContainerThatDoesNotRun(t *testing.T) {
 	})
 }
 
+// memoryOf returns resources of which only the request of memory varies.
+func memoryOf(request string) v1.ResourceRequirements {
+	return v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: quantity("1"), v1.ResourceMemory: quantity(request)},
+		Limits:   v1.ResourceList{v1.ResourceCPU: quantity("1"), v1.ResourceMemory: quantity("200Mi")},
+	}
+}
+
+// createForMemory creates the pod "web", whose container has that policy for memory.
+func (b *bench) createForMemory(request string, policy v1.ResourceResizeRestartPolicy) {
+	b.t.Helper()
+	b.create(pod("web", func(p *v1.Pod) {
+		p.Generation, p.Spec.Containers[0].Resources = 1, memoryOf(request)
+		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
+			{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
+			{ResourceName: v1.ResourceMemory, RestartPolicy: policy},
+		}
+	}))
+	b.after(time.Minute)
+}
+
+// resizeMemory changes the request of memory of the pod "web".
+func (b *bench) resizeMemory(request string) {
+	b.t.Helper()
+	p := b.get("web").DeepCopy()
+	p.Generation++
+	p.Spec.Containers[0].Resources = memoryOf(request)
+	if _, err := b.api.CoreV1().Pods("default").Update(b.t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // A container restarts for a resource whose policy asks for it, also if the runtime has
 // no control for what changes. The resize is done once the container has restarted.
 func TestRequestsThatRestart(t *testing.T) {
 	for policy, want := range map[v1.ResourceResizeRestartPolicy]int32{v1.NotRequired: 0, v1.RestartContainer: 1} {
 		t.Run(string(policy), func(t *testing.T) {
 			run(t, func(t *testing.T, b *bench) {
-				memory := func(request string) v1.ResourceRequirements {
-					return v1.ResourceRequirements{
-						Requests: v1.ResourceList{v1.ResourceCPU: quantity("1"), v1.ResourceMemory: quantity(request)},
-						Limits:   v1.ResourceList{v1.ResourceCPU: quantity("1"), v1.ResourceMemory: quantity("200Mi")},
-					}
-				}
-				b.create(pod("web", func(p *v1.Pod) {
-					p.Generation, p.Spec.Containers[0].Resources = 1, memory("100Mi")
-					p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
-						{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
-						{ResourceName: v1.ResourceMemory, RestartPolicy: policy},
-					}
-				}))
-				b.after(time.Minute)
+				b.createForMemory("100Mi", policy)
 				events := b.record()
 				for i, request := range []string{"120Mi", "80Mi"} {
-					p := b.get("web").DeepCopy()
-					p.Generation++
-					p.Spec.Containers[0].Resources = memory(request)
-					if _, err := b.api.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
-						t.Fatal(err)
-					}
+					b.resizeMemory(request)
 					b.after(2 * time.Minute)
-					p = b.get("web")
+					p := b.get("web")
 					st, done := p.Status.ContainerStatuses[0], events("ResizeCompleted")
 					if got := st.AllocatedResources[v1.ResourceMemory]; st.RestartCount != want*int32(i+1) || st.State.Running == nil || got.String() != request || len(done) != i+1 {
 						t.Errorf("after the resize to %s: %s allocated, %d restarts, running %v, completed %q", request, got.String(), st.RestartCount, st.State.Running != nil, done)
@@ -121,6 +135,39 @@ func TestRequestsThatRestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A kubelet that ends while a container stops for a resize leaves its restart to the
+// next one, once.
+func TestRequestsThatRestartUnderTheNextKubelet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.runtime.Behave = func(*runtimeapi.ContainerConfig) inmemory.Behaviour {
+			return inmemory.Behaviour{IgnoreStop: true}
+		}
+		b.start()
+		defer func() { b.stop() }()
+		b.createForMemory("100Mi", v1.RestartContainer)
+		before := b.live("main")
+		b.resizeMemory("120Mi")
+		b.after(5 * time.Second) // it stops for 30 s
+		b.stop()
+		if now := b.live("main"); now != before {
+			t.Fatalf("the container %q runs while %q is to stop", now, before)
+		}
+		b.start()
+		for range 2 {
+			b.after(2 * time.Minute)
+			if st := b.get("web").Status.ContainerStatuses[0]; st.RestartCount != 1 || st.State.Running == nil {
+				t.Errorf("%d restarts, running %v, want one", st.RestartCount, st.State.Running != nil)
+			}
+			if got := conditionOf(b.get("web"), v1.PodResizeInProgress); got == v1.ConditionTrue {
+				t.Error("the resize is still in progress")
+			}
+			b.stop()
+			b.start()
+		}
+	})
 }
 
 // A control group that refuses a resize after all is no completed resize, and another

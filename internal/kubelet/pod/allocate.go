@@ -86,6 +86,13 @@ func (a *allocation) of(pod *v1.Pod) *v1.Pod {
 	return out
 }
 
+// keptAllocation is what the next kubelet has to know of the resources of a pod.
+type keptAllocation struct {
+	allocation
+	// Restarting are the containers that had to restart for the last resize.
+	Restarting idSet `json:"restarting,omitempty"`
+}
+
 // maxAllocation bounds the file with an allocation.
 const maxAllocation = 1 << 20
 
@@ -141,7 +148,7 @@ func (w *worker) restoreAllocation(ctx context.Context, pod *v1.Pod) {
 		return
 	}
 	w.kept = true
-	kept := &allocation{}
+	kept := &keptAllocation{}
 	raw, err := w.config.Files.ReadFile(allocationFile(w.config.Volumes.PodDir(w.uid)), maxAllocation)
 	if err == nil {
 		err = json.Unmarshal(raw, kept)
@@ -150,7 +157,8 @@ func (w *worker) restoreAllocation(ctx context.Context, pod *v1.Pod) {
 		err = errors.New("containers is missing")
 	}
 	if err == nil {
-		w.inbox.setAllocation(kept)
+		w.inbox.setAllocation(&kept.allocation)
+		w.restarting = kept.Restarting
 		unsettled := podquery.Condition(&pod.Status, v1.PodResizeInProgress)
 		if had := pod.Status.Resources; had != nil && !equality.Semantic.DeepEqual(had, kept.Pod) {
 			w.group.resources = had
@@ -172,7 +180,7 @@ func (w *worker) restoreAllocation(ctx context.Context, pod *v1.Pod) {
 // containers with the resources that they had before.
 func (w *worker) keepAllocation(ctx context.Context, replace func(path string, data []byte, perm fs.FileMode) error) {
 	dir := w.config.Volumes.PodDir(w.uid)
-	raw, err := json.Marshal(w.inbox.allocation())
+	raw, err := json.Marshal(keptAllocation{*w.inbox.allocation(), w.restarting})
 	if err == nil {
 		err = w.config.Files.MkdirAll(dir, 0o750)
 	}
