@@ -89,10 +89,10 @@ func memoryOf(request string) v1.ResourceRequirements {
 }
 
 // createForMemory creates the pod "web", whose container has that policy for memory.
-func (b *bench) createForMemory(request string, policy v1.ResourceResizeRestartPolicy) {
+func (b *bench) createForMemory(policy v1.ResourceResizeRestartPolicy) {
 	b.t.Helper()
 	b.create(pod("web", func(p *v1.Pod) {
-		p.Generation, p.Spec.Containers[0].Resources = 1, memoryOf(request)
+		p.Generation, p.Spec.Containers[0].Resources = 1, memoryOf("100Mi")
 		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
 			{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
 			{ResourceName: v1.ResourceMemory, RestartPolicy: policy},
@@ -115,17 +115,17 @@ func (b *bench) resizeMemory(request string) {
 // A container restarts for a resource whose policy asks for it, also if the runtime has
 // no control for what changes. The resize is done once the container has restarted.
 func TestRequestsThatRestart(t *testing.T) {
-	for policy, want := range map[v1.ResourceResizeRestartPolicy]int32{v1.NotRequired: 0, v1.RestartContainer: 1} {
+	for policy, want := range map[v1.ResourceResizeRestartPolicy]int{v1.NotRequired: 0, v1.RestartContainer: 1} {
 		t.Run(string(policy), func(t *testing.T) {
 			run(t, func(t *testing.T, b *bench) {
-				b.createForMemory("100Mi", policy)
+				b.createForMemory(policy)
 				events := b.record()
 				for i, request := range []string{"120Mi", "80Mi"} {
 					b.resizeMemory(request)
 					b.after(2 * time.Minute)
 					p := b.get("web")
 					st, done := p.Status.ContainerStatuses[0], events("ResizeCompleted")
-					if got := st.AllocatedResources[v1.ResourceMemory]; st.RestartCount != want*int32(i+1) || st.State.Running == nil || got.String() != request || len(done) != i+1 {
+					if got := st.AllocatedResources[v1.ResourceMemory]; int(st.RestartCount) != want*(i+1) || st.State.Running == nil || got.String() != request || len(done) != i+1 {
 						t.Errorf("after the resize to %s: %s allocated, %d restarts, running %v, completed %q", request, got.String(), st.RestartCount, st.State.Running != nil, done)
 					}
 					if got := conditionOf(p, v1.PodResizeInProgress); got == v1.ConditionTrue {
@@ -147,7 +147,7 @@ func TestRequestsThatRestartUnderTheNextKubelet(t *testing.T) {
 		}
 		b.start()
 		defer func() { b.stop() }()
-		b.createForMemory("100Mi", v1.RestartContainer)
+		b.createForMemory(v1.RestartContainer)
 		before := b.live("main")
 		b.resizeMemory("120Mi")
 		b.after(5 * time.Second) // it stops for 30 s
