@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 )
 
@@ -32,7 +33,7 @@ func newWorkloadMetrics(r prometheus.Registerer) *workloadMetrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_" + name, Help: help}, labels)
 	}
 	histogram := func(name, help string, first float64, buckets int, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "scheduler_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 2, buckets)}, labels)
+		return nativehistogram.NewVec(prometheus.HistogramOpts{Name: "scheduler_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 2, buckets)}, labels)
 	}
 	w := &workloadMetrics{
 		attempts:    counter("podgroup_schedule_attempts_total", "[ALPHA] Number of attempts to schedule pod group, by the result. 'unschedulable' means a pod group could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),

@@ -21,6 +21,7 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
 const (
@@ -60,7 +61,7 @@ func newCounts() *counts {
 	return &counts{
 		processed: counter("requests_processed_total", "Total number of ResourcePoolStatusRequests processed"),
 		failed:    counter("request_processing_errors_total", "Total number of errors encountered while processing ResourcePoolStatusRequests"),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Subsystem: subsystem, Name: "request_processing_duration_seconds", Help: "[ALPHA] Time taken to process a ResourcePoolStatusRequest",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{label}),
