@@ -192,3 +192,35 @@ func TestDataWithoutAMount(t *testing.T) {
 		}
 	}
 }
+
+// What ends with the pod is removed, although data of another volume stays.
+func TestScratchBesideDataWithoutAMount(t *testing.T) {
+	const uid = "11111111-1111-1111-1111-111111111111"
+	disk := &files.Memory{}
+	v := &Manager{Root: "/k", FS: disk, Mounter: disk}
+	v.CSI = csi.New(csi.Config{Root: v.Root, FS: disk, Mounter: disk})
+	data, scratch := v.PodDir(uid)+"/volumes/kubernetes.io~nfs/work", v.EmptyDir(uid, "cache")
+	for _, dir := range []string{data, scratch} {
+		if err := disk.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := disk.WriteFile(dir+"/file", []byte("data"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.TearDown(t.Context(), uid); err == nil || !strings.Contains(err.Error(), data) {
+		t.Errorf("with data that stays: %v", err)
+	}
+	if _, err := disk.Lstat(scratch); err == nil {
+		t.Error("the volume that ends with the pod stays")
+	}
+	if err := disk.Remove(data + "/file"); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.TearDown(t.Context(), uid); err != nil {
+		t.Errorf("without data: %v", err)
+	}
+	if _, err := disk.Lstat(v.PodDir(uid)); err == nil {
+		t.Error("the directory of the pod stays")
+	}
+}

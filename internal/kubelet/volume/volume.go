@@ -192,7 +192,8 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 
 // removeMountPoints removes the directories and files of a pod where volumes, and paths
 // in them, were mounted. A directory that is not empty now stays: what is in it may be
-// data that was written for a volume while that was not mounted.
+// data that was written for a volume while that was not mounted. Volumes that end with
+// the pod are removed all the same, as the node needs the room.
 func (v *Manager) removeMountPoints(podDir string) error {
 	volumes, err := v.below(filepath.Join(podDir, "volumes"), 2)
 	if err != nil {
@@ -202,12 +203,14 @@ func (v *Manager) removeMountPoints(podDir string) error {
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, path := range volumes {
-		if !isScratch(filepath.Base(filepath.Dir(path))) {
+		if isScratch(filepath.Base(filepath.Dir(path))) {
+			failed = append(failed, v.FS.RemoveAll(path))
+		} else {
 			points = append(points, path)
 		}
 	}
-	var failed []error
 	for _, path := range points {
 		if err := v.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = append(failed, fmt.Errorf("nothing is mounted there any more, but %w", err))
