@@ -165,20 +165,61 @@ func itoa(n int32) string {
 	return strings.TrimSpace(string(encoded))
 }
 
+// familiesCase is a service, with what it replaces, in a cluster with families, and what
+// is assigned to it.
+type familiesCase struct {
+	old, spec, cluster string
+	families, policy   string
+	problem            string // an error instead
+}
+
+func (c *familiesCase) check(t *testing.T, name string) {
+	t.Helper()
+	s := newService(t, c.spec)
+	var old *corev1.Service
+	if c.old != "" {
+		old = newService(t, c.old)
+	}
+	before := old.DeepCopy()
+	var cluster []corev1.IPFamily
+	for f := range strings.FieldsSeq(c.cluster) {
+		cluster = append(cluster, corev1.IPFamily(f))
+	}
+	problem := ""
+	for _, err := range core.AssignServiceFamilies(s, old, cluster) {
+		problem = strings.TrimPrefix(problem+"\n"+err.Error(), "\n")
+	}
+	if problem != c.problem {
+		t.Errorf("%s: error %q, want %q", name, problem, c.problem)
+	}
+	if diff := cmp.Diff(before, old); diff != "" {
+		t.Errorf("%s: the old service has changed: %s", name, diff)
+	}
+	if problem != "" {
+		return
+	}
+	var families []string
+	for _, f := range s.Spec.IPFamilies {
+		families = append(families, string(f))
+	}
+	if got := strings.Join(families, " "); got != c.families {
+		t.Errorf("%s: families %q, want %q", name, got, c.families)
+	}
+	if policy := s.Spec.IPFamilyPolicy; policy == nil && c.policy != "" || policy != nil && string(*policy) != c.policy {
+		t.Errorf("%s: policy %v, want %q", name, policy, c.policy)
+	}
+}
+
 func TestServiceFamilies(t *testing.T) {
 	const v4, v6, both = "IPv4", "IPv6", "IPv4 IPv6"
 	const single, prefer, require = "SingleStack", "PreferDualStack", "RequireDualStack"
 	const selects = ", selector: {app: web}"
 	const twoIPs = "must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified"
 	const twoFamilies = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
-	const given4, given6 = "clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1]", "clusterIP: 'fd00::1', clusterIPs: ['fd00::1']"
+	const given6 = "clusterIP: 'fd00::1', clusterIPs: ['fd00::1']"
 	const given = "clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, 'fd00::1']"
 	const headless = "clusterIP: None, clusterIPs: [None]"
-	for name, test := range map[string]struct {
-		old, spec, cluster string
-		families, policy   string
-		problem            string // an error instead
-	}{
+	for name, test := range map[string]familiesCase{
 		"plain":                      {spec: "{}", cluster: v4, families: v4, policy: single},
 		"plain, in two":              {spec: "{}", cluster: "IPv6 IPv4", families: v6, policy: single},
 		"of the address":             {spec: "{" + given6 + "}", cluster: both, families: v6, policy: single},
@@ -201,7 +242,19 @@ func TestServiceFamilies(t *testing.T) {
 		"the same, one wanted":       {spec: "{ipFamilyPolicy: SingleStack, ipFamilies: [IPv6], " + headless + "}", cluster: v4, families: v6, policy: single},
 		"the same, two and a policy": {spec: "{ipFamilyPolicy: SingleStack, ipFamilies: [IPv6, IPv4], " + headless + "}", cluster: v4, problem: "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": " + twoFamilies},
 		"external":                   {spec: "{type: ExternalName, externalName: example.com}", cluster: v4},
+	} {
+		test.check(t, name)
+	}
+}
 
+// An update keeps what it does not speak of.
+func TestServiceFamiliesOfUpdates(t *testing.T) {
+	const v4, both = "IPv4", "IPv4 IPv6"
+	const single, prefer, require = "SingleStack", "PreferDualStack", "RequireDualStack"
+	const selects = ", selector: {app: web}"
+	const given4, given6 = "clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1]", "clusterIP: 'fd00::1', clusterIPs: ['fd00::1']"
+	const given = "clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, 'fd00::1']"
+	for name, test := range map[string]familiesCase{
 		"no policy any more": {
 			old: "{ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv4, IPv6], " + given + "}", spec: "{" + given + "}", cluster: both, families: both, policy: require,
 		},
@@ -231,38 +284,6 @@ func TestServiceFamilies(t *testing.T) {
 			spec: "{type: NodePort, ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4], " + given4 + "}", cluster: both, families: both, policy: prefer,
 		},
 	} {
-		s := newService(t, test.spec)
-		var old *corev1.Service
-		if test.old != "" {
-			old = newService(t, test.old)
-		}
-		before := old.DeepCopy()
-		var cluster []corev1.IPFamily
-		for f := range strings.FieldsSeq(test.cluster) {
-			cluster = append(cluster, corev1.IPFamily(f))
-		}
-		problem := ""
-		for _, err := range core.AssignServiceFamilies(s, old, cluster) {
-			problem = strings.TrimPrefix(problem+"\n"+err.Error(), "\n")
-		}
-		if problem != test.problem {
-			t.Errorf("%s: error %q, want %q", name, problem, test.problem)
-		}
-		if diff := cmp.Diff(before, old); diff != "" {
-			t.Errorf("%s: the old service has changed: %s", name, diff)
-		}
-		if problem != "" {
-			continue
-		}
-		var families []string
-		for _, f := range s.Spec.IPFamilies {
-			families = append(families, string(f))
-		}
-		if got := strings.Join(families, " "); got != test.families {
-			t.Errorf("%s: families %q, want %q", name, got, test.families)
-		}
-		if policy := s.Spec.IPFamilyPolicy; policy == nil && test.policy != "" || policy != nil && string(*policy) != test.policy {
-			t.Errorf("%s: policy %v, want %q", name, policy, test.policy)
-		}
+		test.check(t, name)
 	}
 }

@@ -81,6 +81,26 @@ func limited(change func(*flowcontrolv1.LimitedPriorityLevelConfiguration)) flow
 	return flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: l}
 }
 
+// levelCase is a priority level that is not mandatory, and what is wrong with it.
+type levelCase struct {
+	spec        flowcontrolv1.PriorityLevelConfigurationSpec
+	annotations map[string]string
+	want        []string
+}
+
+func (c *levelCase) check(t *testing.T, name string) {
+	t.Helper()
+	level := &flowcontrolv1.PriorityLevelConfiguration{Spec: c.spec}
+	level.Name, level.Annotations = "mine", c.annotations
+	var got []string
+	for _, err := range validatePriorityLevel(nil, level) {
+		got = append(got, err.Error())
+	}
+	if diff := cmp.Diff(c.want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
 // TestLevels has the rules of priority levels that are not mandatory.
 func TestLevels(t *testing.T) {
 	const queue = flowcontrolv1.LimitResponseTypeQueue
@@ -101,11 +121,7 @@ func TestLevels(t *testing.T) {
 		return limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.BorrowingLimitPercent = &n })
 	}
 	const response = "spec.limited.limitResponse."
-	for name, c := range map[string]struct {
-		spec        flowcontrolv1.PriorityLevelConfigurationSpec
-		annotations map[string]string
-		want        []string
-	}{
+	for name, c := range map[string]levelCase{
 		"rejects":     {spec: limited(func(*flowcontrolv1.LimitedPriorityLevelConfiguration) {})},
 		"queues":      {spec: queuing(512, 4)},
 		"most queues": {spec: queuing(maxQueues, 2)},
@@ -113,12 +129,43 @@ func TestLevels(t *testing.T) {
 			spec: shares(0), annotations: map[string]string{preserveZeroShares: ""},
 			want: []string{"metadata.annotations: Forbidden: annotation 'flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares' is forbidden"},
 		},
+		"too large a hand": {spec: queuing(512, 8), want: []string{
+			response + "queuing.handSize: Invalid value: 8: required entropy bits of deckSize 512 and handSize 8 should not be greater than 60",
+		}},
+		"too large a hand of few queues": {spec: queuing(128, 10), want: []string{
+			response + "queuing.handSize: Invalid value: 10: required entropy bits of deckSize 128 and handSize 10 should not be greater than 60",
+		}},
+		"too many queues": {spec: queuing(math.MaxInt32, 3), want: []string{
+			response + "queuing.queues: Invalid value: 2147483647: must not be greater than 10000000",
+			response + "queuing.handSize: Invalid value: 3: required entropy bits of deckSize 2147483647 and handSize 3 should not be greater than 60",
+		}},
+		"more than all queues": {spec: queuing(7, 8), want: []string{response + "queuing.handSize: Invalid value: 8: should not be greater than queues (7)"}},
+		"no shares":            {spec: shares(0)},
+		"negative shares":      {spec: shares(-1), want: []string{"spec.limited.nominalConcurrencyShares: Invalid value: -1: must be a non-negative integer"}},
+		"lends nothing":        {spec: lendable(0)},
+		"lends all":            {spec: lendable(100)},
+		"lends more than all":  {spec: lendable(101), want: []string{"spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive"}},
+		"lends less":           {spec: lendable(-1), want: []string{"spec.limited.lendablePercent: Invalid value: -1: must be between 0 and 100, inclusive"}},
+		"borrows nothing":      {spec: borrowing(0)},
+		"borrows twice":        {spec: borrowing(200)},
+		"borrows less":         {spec: borrowing(-1), want: []string{"spec.limited.borrowingLimitPercent: Invalid value: -1: if specified, must be a non-negative integer"}},
+	} {
+		c.check(t, name)
+	}
+}
+
+// The types of a level and of its response call for parts, and forbid others.
+func TestPartsOfLevels(t *testing.T) {
+	const response = "spec.limited.limitResponse."
+	for name, c := range map[string]levelCase{
 		"no limits": {
 			spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{}},
 			want: []string{"spec.exempt: Forbidden", "spec.limited: Required value"},
 		},
 		"queues without a configuration": {
-			spec: limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) { l.LimitResponse.Type = queue }),
+			spec: limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
+				l.LimitResponse.Type = flowcontrolv1.LimitResponseTypeQueue
+			}),
 			want: []string{response + "queuing: Required value"},
 		},
 		"rejects with queues": {
@@ -147,36 +194,8 @@ func TestLevels(t *testing.T) {
 				response + "queuing: Forbidden", response + "type: Required value",
 			},
 		},
-		"too large a hand": {spec: queuing(512, 8), want: []string{
-			response + "queuing.handSize: Invalid value: 8: required entropy bits of deckSize 512 and handSize 8 should not be greater than 60",
-		}},
-		"too large a hand of few queues": {spec: queuing(128, 10), want: []string{
-			response + "queuing.handSize: Invalid value: 10: required entropy bits of deckSize 128 and handSize 10 should not be greater than 60",
-		}},
-		"too many queues": {spec: queuing(math.MaxInt32, 3), want: []string{
-			response + "queuing.queues: Invalid value: 2147483647: must not be greater than 10000000",
-			response + "queuing.handSize: Invalid value: 3: required entropy bits of deckSize 2147483647 and handSize 3 should not be greater than 60",
-		}},
-		"more than all queues": {spec: queuing(7, 8), want: []string{response + "queuing.handSize: Invalid value: 8: should not be greater than queues (7)"}},
-		"no shares":            {spec: shares(0)},
-		"negative shares":      {spec: shares(-1), want: []string{"spec.limited.nominalConcurrencyShares: Invalid value: -1: must be a non-negative integer"}},
-		"lends nothing":        {spec: lendable(0)},
-		"lends all":            {spec: lendable(100)},
-		"lends more than all":  {spec: lendable(101), want: []string{"spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive"}},
-		"lends less":           {spec: lendable(-1), want: []string{"spec.limited.lendablePercent: Invalid value: -1: must be between 0 and 100, inclusive"}},
-		"borrows nothing":      {spec: borrowing(0)},
-		"borrows twice":        {spec: borrowing(200)},
-		"borrows less":         {spec: borrowing(-1), want: []string{"spec.limited.borrowingLimitPercent: Invalid value: -1: if specified, must be a non-negative integer"}},
 	} {
-		level := &flowcontrolv1.PriorityLevelConfiguration{Spec: c.spec}
-		level.Name, level.Annotations = "mine", c.annotations
-		var got []string
-		for _, err := range validatePriorityLevel(nil, level) {
-			got = append(got, err.Error())
-		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		c.check(t, name)
 	}
 }
 
