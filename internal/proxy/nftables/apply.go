@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -57,6 +58,8 @@ type Backend struct {
 	tables map[string]*table // by family, what the kernel holds if Tables.Known
 	flows  *conntrack.Table
 	failed *prometheus.CounterVec // transactions; nil counts none
+	// delivery is the zero value in the mode nftables.
+	delivery Delivery
 }
 
 // New returns a backend. It changes nothing.
@@ -72,7 +75,7 @@ func New(c Config) *Backend {
 
 // settings returns what all rules of a family depend on.
 func (b *Backend) settings(f nft.Family, rules proxy.Rules) settings {
-	return settings{family: f, local: b.local(f, rules), mark: b.config.Mark, masqueradeAll: b.config.MasqueradeAll}
+	return settings{family: f, local: b.local(f, rules), mark: b.config.Mark, masqueradeAll: b.config.MasqueradeAll, delivery: b.delivery}
 }
 
 func (b *Backend) local(f nft.Family, rules proxy.Rules) local {
@@ -88,7 +91,7 @@ func (b *Backend) plan(f nft.Family, rules proxy.Rules, d proxy.Difference) *tab
 	switch {
 	case !b.Known():
 		t = newTable(s, rules)
-	case former.local != s.local:
+	case !former.sameFrame(s):
 		t = newTable(s, rules)
 		t.was = former.ruleset
 	default:
@@ -186,7 +189,7 @@ func (b batch) fixedSet(name string) *nftables.Set {
 	set := &nftables.Set{Table: b.Table, Name: name, IsMap: isMap(name), DataType: nftables.TypeVerdict}
 	addr, protocol, port := b.Family.Addr, nftables.TypeInetProto, nftables.TypeInetService
 	switch name {
-	case serviceNodePorts, noEndpointPorts, hostPorts:
+	case serviceNodePorts, noEndpointPorts, hostPorts, proxyPorts:
 		set.KeyType = nftables.MustConcatSetType(protocol, port)
 	case clusterAddresses:
 		set.KeyType = addr
@@ -200,7 +203,7 @@ func (b batch) fixedSet(name string) *nftables.Set {
 
 // isMap reports whether a fixed map or set is a map.
 func isMap(name string) bool {
-	return name != hairpin && name != clusterIPs && name != clusterAddresses
+	return !slices.Contains([]string{hairpin, clusterIPs, clusterAddresses, balancedIPs, proxyPorts}, name)
 }
 
 func (b batch) affinitySet(name string, timeout time.Duration) *nftables.Set {

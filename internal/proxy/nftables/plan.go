@@ -66,10 +66,12 @@ const (
 	hostPorts        = "hostport-ports"      // protocol . port : goto chain
 )
 
-// newRuleset returns a table without chains and with empty sets.
-func newRuleset() ruleset {
+// newRuleset returns a table without chains and with empty sets, those that a delivery
+// needs included.
+func newRuleset(d Delivery) ruleset {
 	r := emptyRuleset()
-	for _, name := range []string{serviceIPs, serviceNodePorts, clusterIPs, clusterAddresses, noEndpointIPs, noEndpointPorts, hairpin, hostPortIPs, hostPorts} {
+	fixed := []string{serviceIPs, serviceNodePorts, clusterIPs, clusterAddresses, noEndpointIPs, noEndpointPorts, hairpin, hostPortIPs, hostPorts}
+	for _, name := range slices.Concat(fixed, d.sets()) {
 		r.elements[name] = map[key]target{}
 	}
 	return r
@@ -100,6 +102,8 @@ type settings struct {
 	mark uint32
 	// masqueradeAll masquerades all connections to cluster IPs.
 	masqueradeAll bool
+	// delivery says who chooses endpoints.
+	delivery Delivery
 }
 
 // part is a part of a table that is being made.
@@ -150,8 +154,11 @@ func (r part) fixed(f nft.Family, nodePorts proxy.NodePortRanges) {
 		services = append(services, nft.Rule{f.DestAddrPortIn(clusterIPs), setMark(r.mark)})
 	case r.local.isKnown():
 		services = append(services, nft.Rule{r.local.compare(f, expr.CmpOpNeq), f.DestAddrPortIn(clusterIPs), setMark(r.mark)})
+	case r.delivery.IPVS: // the node itself takes the address of a Service to connect to it
+		services = append(services, nft.Rule{f.SourceAddrIn(clusterAddresses), f.DestAddrPortIn(clusterIPs), setMark(r.mark)})
 	}
 	services = append(services, nft.Rule{destinationVmap(f, serviceIPs)})
+	services = append(services, r.delivery.unbalanced(f)...)
 	services = append(services, toNodePort(f, notLoopback(f), nodePorts, serviceNodePorts)...)
 	r.chains["services"] = append(services,
 		toHostPort(f, destinationVmap(f, hostPortIPs)),
@@ -161,6 +168,7 @@ func (r part) fixed(f nft.Family, nodePorts proxy.NodePortRanges) {
 		r.chains[hook] = append([]nft.Rule{{newConnection(), destinationVmap(f, noEndpointIPs)}},
 			toNodePort(f, newConnection(), nodePorts, noEndpointPorts)...)
 	}
+	r.guard(f)
 	r.chains["reject"] = []nft.Rule{{isTCP(), reset()}, {reject()}}
 	r.chains["drop"] = []nft.Rule{{nft.Drop()}}
 }
@@ -196,9 +204,9 @@ func (r part) unserved(f nft.Family, serviceCIDRs []netip.Prefix) {
 // servicePort adds the chains and elements of a port of a Service.
 func (r part) servicePort(f nft.Family, name proxy.PortName, p *proxy.ServicePort) {
 	id := identity(name)
-	r.endpoints(f, "svc-"+id, id, name.Protocol, p.Affinity, p.Cluster)
+	r.endpoints(f, "svc-"+id, name, false, p.Affinity, p.Cluster)
 	if p.InternalLocal || p.ExternalLocal {
-		r.endpoints(f, "local-"+id, id, name.Protocol, p.Affinity, p.Local)
+		r.endpoints(f, "local-"+id, name, true, p.Affinity, p.Local)
 	}
 
 	internal, internalEndpoints := "svc-"+id, p.Cluster
@@ -213,6 +221,7 @@ func (r part) servicePort(f nft.Family, name proxy.PortName, p *proxy.ServicePor
 	if len(p.External)+len(p.LoadBalancer) == 0 && p.NodePort == 0 {
 		return
 	}
+	r.outside(slices.Concat(p.External, p.LoadBalancer)...)
 	// With endpoints on other nodes this is a chain that drops, not one that
 	// rejects.
 	external, externalEndpoints := r.external(f, id, p), p.Cluster
@@ -266,6 +275,9 @@ func (r part) frontend(frontends, none string, k key, chain string, endpoints, a
 	switch {
 	case len(endpoints) > 0:
 		r.put(frontends, k, target(chain))
+		if r.delivery.IPVS && k.address.IsValid() {
+			r.put(balancedIPs, k, "")
+		}
 	case len(all) > 0:
 		r.put(none, k, "drop")
 	default:
@@ -273,13 +285,17 @@ func (r part) frontend(frontends, none string, k key, chain string, endpoints, a
 	}
 }
 
-// endpoints adds the chain that selects one of the endpoints, if there are any.
-func (r part) endpoints(f nft.Family, chain, id string, protocol v1.Protocol, affinity time.Duration, list []netip.AddrPort) {
+// endpoints adds the chain that selects one of the endpoints, if there are any. local
+// says that they are those of this node.
+func (r part) endpoints(f nft.Family, chain string, name proxy.PortName, local bool, affinity time.Duration, list []netip.AddrPort) {
 	if len(list) == 0 {
 		return
 	}
 	for _, e := range list {
-		r.put(hairpin, key{source: e.Addr(), address: e.Addr(), protocol: protocol, port: e.Port()}, "")
+		r.put(hairpin, key{source: e.Addr(), address: e.Addr(), protocol: name.Protocol, port: e.Port()}, "")
+	}
+	if r.leave(chain, name, local) {
+		return
 	}
 	if affinity == 0 {
 		r.chains[chain] = balance(f, list)
@@ -287,12 +303,12 @@ func (r part) endpoints(f nft.Family, chain, id string, protocol v1.Protocol, af
 	}
 	var chains []string
 	for _, e := range list {
-		name := strings.NewReplacer(":", "-", ".", "-", "[", "", "]", "").Replace("ep-" + id + "-" + e.String())
-		set := "aff-" + strings.TrimPrefix(name, "ep-")
+		own := strings.NewReplacer(":", "-", ".", "-", "[", "", "]", "").Replace("ep-" + identity(name) + "-" + e.String())
+		set := "aff-" + strings.TrimPrefix(own, "ep-")
 		r.affinity[set] = affinity
-		r.chains[name] = []nft.Rule{{remember(f, set, affinity)}, {dnatTo(f, e)}}
-		r.chains[chain] = append(r.chains[chain], nft.Rule{f.SourceAddrIn(set), nft.GoTo(name)})
-		chains = append(chains, name)
+		r.chains[own] = []nft.Rule{{remember(f, set, affinity)}, {dnatTo(f, e)}}
+		r.chains[chain] = append(r.chains[chain], nft.Rule{f.SourceAddrIn(set), nft.GoTo(own)})
+		chains = append(chains, own)
 	}
 	r.chains[chain] = append(r.chains[chain], balanceChains(chains)...)
 }

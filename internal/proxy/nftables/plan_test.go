@@ -60,6 +60,37 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanOfDelivery checks what is left to IPVS, and to a program on the node.
+func TestPlanOfDelivery(t *testing.T) {
+	service := proxy.ServicePort{
+		ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, NodePort: 30080, Cluster: proxytest.Endpoints("10.9.1.3:8080", "10.9.1.4:8080"),
+		Local: proxytest.Endpoints("10.9.1.3:8080"), InternalLocal: true, Affinity: time.Hour,
+		External: []netip.Addr{netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("203.0.113.8")},
+	}
+	for name, d := range map[string]Delivery{
+		"ipvs": {IPVS: true, NodeAddresses: []netip.Addr{netip.MustParseAddr("192.168.77.1")}},
+		"userspace": {Port: func(_ proxy.PortName, local bool) uint16 {
+			if local {
+				return 40001
+			}
+			return 40000
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := planned(settings{local: local{prefix: proxytest.PodCIDR}, delivery: d}, proxytest.RulesOf(&service))
+			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), got, *rewrite, "go test ./internal/proxy/nftables -rewrite")
+		})
+	}
+	bare := planned(settings{delivery: Delivery{IPVS: true}}, proxytest.RulesOf(&service))
+	if want := "chain services\n\tip saddr @cluster-addresses ip daddr . meta l4proto . th dport @cluster-ips meta mark set"; !strings.Contains(bare, want) {
+		t.Errorf("no %q in\n%s", want, bare)
+	}
+	closed := planned(settings{delivery: Delivery{Port: func(proxy.PortName, bool) uint16 { return 0 }}}, proxytest.RulesOf(&service))
+	if strings.Contains(closed, "redirect") || strings.Contains(closed, "element proxy-ports") {
+		t.Errorf("a Service without a port of the node is redirected:\n%s", closed)
+	}
+}
+
 // planned returns the table of IPv4 as text.
 func planned(s settings, rules proxy.Rules) string {
 	s.family, s.mark = nft.IPv4, masqueradeMark

@@ -32,7 +32,7 @@ type place struct {
 
 // newTable returns a table for all rules of a family. is has all of it, was nothing.
 func newTable(s settings, rules proxy.Rules) *table {
-	t := &table{settings: s, ruleset: newRuleset(), shared: map[place]map[target]int{}}
+	t := &table{settings: s, ruleset: newRuleset(s.delivery), shared: map[place]map[target]int{}}
 	t.add(t.frame(rules))
 	for name, port := range rules.Services {
 		if t.has(name.Family) {
@@ -54,7 +54,7 @@ func (t *table) has(f v1.IPFamily) bool { return (f == v1.IPv4Protocol) == (t.fa
 // follow changes the table from one value of the rules to another.
 func (t *table) follow(before, next proxy.Rules, d proxy.Difference) {
 	old, now := t.parts(before, d), t.parts(next, d)
-	touched := newRuleset()
+	touched := emptyRuleset()
 	for _, p := range slices.Concat(old, now) {
 		touched.merge(p)
 	}
@@ -99,7 +99,10 @@ func (r ruleset) merge(p ruleset) {
 
 // only returns the chains and elements of r whose names and keys another one has.
 func (r ruleset) only(names ruleset) ruleset {
-	some := newRuleset()
+	some := emptyRuleset()
+	for set := range r.elements {
+		some.elements[set] = map[key]target{}
+	}
 	for name := range names.chains {
 		if rules, ok := r.chains[name]; ok {
 			some.chains[name] = rules

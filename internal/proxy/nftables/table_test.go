@@ -47,7 +47,7 @@ func TestFollowIsLikeANewTable(t *testing.T) {
 		}
 		// What is not in the difference is the same before and after.
 		rest := func(r, touched ruleset) string {
-			left := newRuleset()
+			left := newRuleset(Delivery{})
 			left.merge(r)
 			for name := range touched.chains {
 				delete(left.chains, name)
@@ -62,7 +62,7 @@ func TestFollowIsLikeANewTable(t *testing.T) {
 			}
 			return left.String()
 		}
-		touched := newRuleset()
+		touched := newRuleset(Delivery{})
 		touched.merge(followed.was)
 		touched.merge(followed.is)
 		if got, want := rest(former.ruleset, touched), rest(fresh.ruleset, touched); got != want {
