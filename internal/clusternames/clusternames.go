@@ -11,6 +11,9 @@
 //	cos-NAME              bridge of the machine's further nodes, with ports cos-NAME.2, cos-NAME.3 and so on
 //	cov-NAME              tunnel to the pods of machines on other links
 //
+// In the proxy mode ipvs, one cluster of a machine also has the interface kube-ipvs0,
+// whose alias names the table of its proxy.
+//
 // Everything that further nodes make is named as for clusters NAME.2, NAME.3 and
 // so on, except for their sockets, which are in /run/coracle/NAME/2. A cluster's
 // name has no dots.
@@ -95,10 +98,14 @@ func interfaceName(prefix, name, suffix string) string {
 	return prefix + digest[:maxInterfaceName-len(prefix)-len(suffix)] + suffix
 }
 
+// VirtualLink is the interface that has the addresses of Services in the proxy mode
+// ipvs, under kube-proxy's name. A network namespace has one.
+const VirtualLink = "kube-ipvs0"
+
 // IsClusters reports whether an interface of this name is a cluster's: a bridge, a
-// port of one, or a tunnel. Its addresses go with the cluster.
+// port of one, a tunnel, or VirtualLink. Its addresses go with the cluster.
 func IsClusters(name string) bool {
-	return slices.ContainsFunc([]string{BridgePrefix, SegmentPrefix, TunnelPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return name == VirtualLink || slices.ContainsFunc([]string{BridgePrefix, SegmentPrefix, TunnelPrefix}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 const (

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/netdump"
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
@@ -19,14 +20,22 @@ import (
 // namespace is the network namespace of the calling thread.
 type namespace struct{}
 
+// addresses leaves out those of Services, which the node has in the proxy mode ipvs.
 func (namespace) addresses() ([]netip.Addr, error) {
+	virtual := -1
+	link, err := netlink.LinkByName(clusternames.VirtualLink)
+	if err == nil {
+		virtual = link.Attrs().Index
+	} else if _, missing := errors.AsType[netlink.LinkNotFoundError](err); !missing {
+		return nil, fmt.Errorf("looking for the interface %s: %w", clusternames.VirtualLink, err)
+	}
 	list, err := netdump.Complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("listing the node's addresses: %w", err)
 	}
 	var addresses []netip.Addr
 	for _, a := range list {
-		if address, ok := netip.AddrFromSlice(a.IP); ok {
+		if address, ok := netip.AddrFromSlice(a.IP); ok && a.LinkIndex != virtual {
 			addresses = append(addresses, address.Unmap())
 		}
 	}
