@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/vishvananda/netns"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/netnamespace"
 	"github.com/coracle-io/coracle/internal/printable"
 )
 
@@ -87,7 +86,7 @@ func execute(netNS int) runner {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, message
 		cmd.WaitDelay = time.Second
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // when this thread ends
-		if err := inNamespace(netNS, cmd.Run); err != nil {
+		if err := netnamespace.Do(netNS, cmd.Run); err != nil {
 			return "", fmt.Errorf("%s: %w: %s", program, err, printable.Line(message.kept.String()))
 		}
 		if output.cut {
@@ -110,31 +109,6 @@ func (b *bounded) Write(data []byte) (int, error) {
 	b.cut = b.cut || room < len(data)
 	b.kept.Write(data[:room])
 	return len(data), nil
-}
-
-// inNamespace calls do in a network namespace, on one thread; 0 is that of the calling
-// thread.
-func inNamespace(fd int, do func() error) error {
-	runtime.LockOSThread()
-	if fd == 0 {
-		defer runtime.UnlockOSThread()
-		return do()
-	}
-	own, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	defer func() {
-		if netns.Set(own) == nil { // otherwise the thread ends with the goroutine
-			runtime.UnlockOSThread()
-		}
-		_ = own.Close()
-	}()
-	if err := netns.Set(netns.NsHandle(fd)); err != nil {
-		return err
-	}
-	return do()
 }
 
 // isNotThere reports whether a program has ended with the status for a chain or a table

@@ -23,6 +23,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/netnamespace"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/conntrack"
 )
@@ -251,7 +252,7 @@ func (b *Backend) restore(f family, input []byte) error {
 // interfaces. Without that, nothing else than the node itself can answer them.
 func (b *Backend) setRouteLocalnet(value string) error {
 	const file = "/proc/sys/net/ipv4/conf/all/route_localnet"
-	return inNamespace(b.config.NetNS, func() error {
+	return netnamespace.Do(b.config.NetNS, func() error {
 		raw, err := os.ReadFile(file)
 		if err != nil || strings.TrimSpace(string(raw)) == value {
 			return err

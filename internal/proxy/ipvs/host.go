@@ -7,17 +7,16 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/netdump"
+	"github.com/coracle-io/coracle/internal/netnamespace"
 )
 
 // host is what a Backend asks of the node apart from IPVS.
@@ -186,7 +185,7 @@ func (n namespace) discard() error {
 
 func (n namespace) set(name, value string) error {
 	file := filepath.Join("/proc/sys/net", name)
-	return n.inside(func() error {
+	return netnamespace.Do(n.fd, func() error {
 		raw, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
 			n.log.V(2).Info("The kernel does not have a setting of IPVS", "file", file)
@@ -198,27 +197,4 @@ func (n namespace) set(name, value string) error {
 		n.log.Info("Changing a setting of the kernel, which the mode ipvs needs", "file", file, "value", value, "was", strings.TrimSpace(string(raw)))
 		return os.WriteFile(file, []byte(value), 0o644)
 	})
-}
-
-// inside calls do in the network namespace, on one thread.
-func (n namespace) inside(do func() error) error {
-	if n.fd == 0 {
-		return do()
-	}
-	runtime.LockOSThread()
-	own, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	defer func() {
-		if netns.Set(own) == nil { // otherwise the thread ends with the goroutine
-			runtime.UnlockOSThread()
-		}
-		_ = own.Close()
-	}()
-	if err := netns.Set(netns.NsHandle(n.fd)); err != nil {
-		return err
-	}
-	return do()
 }

@@ -30,7 +30,6 @@ type machine struct {
 	times   Timeouts
 	// calls are the changes of virtual servers and the Applies of the table, in order.
 	calls []string
-	rules proxy.Rules
 	d     nftables.Delivery
 	lost  bool  // the table of nftables is not intact
 	fail  error // of the next change of a destination
@@ -139,8 +138,8 @@ type fakeTable struct{ *machine }
 func (f fakeTable) Deliver(d nftables.Delivery) { f.d = d }
 func (f fakeTable) Remove() error               { return nil }
 func (f fakeTable) Intact() (bool, error)       { return !f.lost, nil }
-func (f fakeTable) Apply(rules proxy.Rules) error {
-	f.rules, f.lost = rules, false
+func (f fakeTable) Apply(proxy.Rules) error {
+	f.lost = false
 	f.calls = append(f.calls, "nftables")
 	return nil
 }
