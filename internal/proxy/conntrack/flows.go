@@ -117,10 +117,10 @@ func datagramEndpoints(rules proxy.Rules) udpEndpoints {
 
 // stale reports whether a flow to destination, answered by from, contradicts
 // the rules: destination is one of our frontends, and from is not among its
-// endpoints, although there are some. So does a translated flow to a cluster IP
-// that is no frontend any more. Frontends without an address match
-// translated flows only, because other UDP servers of the machine use their
-// ports, too.
+// endpoints, although there are some. An endpoint without an address is a port of
+// the node. So does a translated flow to a cluster IP that is no frontend any
+// more. Frontends without an address match translated flows only, because other
+// UDP servers of the machine use their ports, too.
 func (a udpEndpoints) stale(destination, from netip.AddrPort) bool {
 	endpoints, ours := a.frontends[destination]
 	if !ours && destination != from {
@@ -129,7 +129,8 @@ func (a udpEndpoints) stale(destination, from netip.AddrPort) bool {
 		}
 		endpoints, ours = a.frontends[netip.AddrPortFrom(netip.Addr{}, destination.Port())]
 	}
-	return ours && !endpoints[from] && (len(endpoints) > 0 || destination != from)
+	answers := endpoints[from] || endpoints[netip.AddrPortFrom(netip.Addr{}, from.Port())]
+	return ours && !answers && (len(endpoints) > 0 || destination != from)
 }
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.

@@ -136,7 +136,7 @@ func (b *Backend) apply(rules proxy.Rules) error {
 		t.was, t.is = ruleset{}, ruleset{}
 	}
 	b.rules = rules
-	return b.flows.Follow(rules, !known || d.HasDatagrams())
+	return b.flows.Follow(b.delivery.answering(rules), !known || d.HasDatagrams())
 }
 
 // batch collects the messages of a transaction for one family's table.

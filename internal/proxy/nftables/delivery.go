@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
@@ -111,6 +112,33 @@ func (r part) outside(addresses ...netip.Addr) {
 			r.put(clusterAddresses, key{address: a}, "")
 		}
 	}
+}
+
+// answering returns rules in which the endpoints of UDP ports are what answers in the
+// kernel's connection table: with Port, a port of the node at any address.
+func (d Delivery) answering(rules proxy.Rules) proxy.Rules {
+	if d.Port == nil {
+		return rules
+	}
+	services := map[proxy.PortName]*proxy.ServicePort{}
+	for name, p := range rules.Services {
+		if name.Protocol != v1.ProtocolUDP {
+			continue
+		}
+		answering := *p
+		answering.Cluster, answering.Local = d.atNode(name, false), d.atNode(name, true)
+		services[name] = &answering
+	}
+	rules.Services = services
+	return rules
+}
+
+// atNode returns the port of the node for a port of a Service, without an address.
+func (d Delivery) atNode(name proxy.PortName, local bool) []netip.AddrPort {
+	if port := d.Port(name, local); port != 0 {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.Addr{}, port)}
+	}
+	return nil
 }
 
 // portIn matches packets to a protocol and port of a set.

@@ -16,7 +16,7 @@ import (
 // cluster IP and by the node port. They are made here: no kernel module of SCTP is needed.
 func (s Suite) sctp(t *testing.T) {
 	if s.WithoutSCTP {
-		t.Skip("the kernel cannot match SCTP")
+		t.Skip("there is no SCTP")
 	}
 	l, client, service := s.lab(t)
 	service.Cluster = Endpoints("10.9.1.3:8080")

@@ -28,8 +28,11 @@ type Suite struct {
 	GuardsServiceRanges bool
 	// LoopbackNodePorts says that Rules.LoopbackNodePorts has an effect.
 	LoopbackNodePorts bool
-	// WithoutSCTP says that the kernel lacks what the backend needs for SCTP.
+	// WithoutSCTP says that the backend does not serve SCTP, or that the kernel lacks
+	// what it needs for that.
 	WithoutSCTP bool
+	// HidesClients says that endpoints see the node's address instead of their clients'.
+	HidesClients bool
 }
 
 // Run runs the suite as subtests.
@@ -78,6 +81,18 @@ func isRefused(err error) bool {
 	return err != nil && (!errors.As(err, &ended) || !ended.Timeout())
 }
 
+// seen returns the address that an endpoint sees of a client, whose address the backend
+// has no reason to change.
+func (s Suite) seen(client string) string {
+	switch {
+	case !s.HidesClients:
+		return client
+	case strings.Contains(client, ":"):
+		return "fd00:9:1::1"
+	}
+	return "10.9.1.1"
+}
+
 func (s Suite) traffic(t *testing.T) {
 	l, client, service := s.lab(t)
 	both := service
@@ -90,7 +105,7 @@ func (s Suite) traffic(t *testing.T) {
 			t.Errorf("%s: %v", name, seen)
 		}
 	}
-	if _, from, err := l.Ask(client, "10.96.0.20:80"); err != nil || from != "10.9.1.2" {
+	if _, from, err := l.Ask(client, "10.96.0.20:80"); err != nil || from != s.seen("10.9.1.2") {
 		t.Errorf("a pod's address was not kept: %s %v", from, err)
 	}
 	if _, from, err := l.Ask(client, "10.9.1.1:30080"); err != nil || from != "10.9.1.1" {
@@ -135,7 +150,7 @@ func (s Suite) trafficIPv6(t *testing.T) {
 	four := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, Cluster: Endpoints("10.9.1.3:8080")}
 	six := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("fd00:96::20"), Port: 80, NodePort: 30080, Cluster: Endpoints("[fd00:9:1::3]:8080")}
 	l.Apply(four, six)
-	for address, want := range map[string]string{"10.96.0.20:80": "10.9.1.2", "[fd00:96::20]:80": "fd00:9:1::2", "[fd00:9:1::1]:30080": "fd00:9:1::1"} {
+	for address, want := range map[string]string{"10.96.0.20:80": s.seen("10.9.1.2"), "[fd00:96::20]:80": s.seen("fd00:9:1::2"), "[fd00:9:1::1]:30080": "fd00:9:1::1"} {
 		if name, from, err := l.Ask(client, address); err != nil || name != "a" || from != want {
 			t.Errorf("%s is answered by %q, which saw %s (%v), want a and %s", address, name, from, err, want)
 		}
@@ -231,7 +246,7 @@ func (s Suite) externalPolicyLocal(t *testing.T) {
 	if seen := l.Answerers(client, "10.9.1.1:30080", 10); seen["b"] != 10 {
 		t.Errorf("external policy Local: %v", seen)
 	}
-	if _, from, err := l.Ask(client, "10.9.1.1:30080"); err != nil || from != "10.9.1.2" {
+	if _, from, err := l.Ask(client, "10.9.1.1:30080"); err != nil || from != s.seen("10.9.1.2") {
 		t.Errorf("external policy Local must keep the client's address: %s %v", from, err)
 	}
 	elsewhere := service

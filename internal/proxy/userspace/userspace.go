@@ -1,0 +1,194 @@
+// Package userspace applies a proxy's Rules by a program that takes the connections
+// itself: for each port of a Service it listens on a port of the node, to which the
+// proxy's table of nftables redirects what is for the Service, and connects to an
+// endpoint, round robin. kube-proxy had this mode until 1.25.
+//
+//	client ──► table of nftables: refuse, drop, or redirect ──► listener ──balancer──► endpoint
+//	                                                  (of all endpoints, or of those on this node)
+//
+// An endpoint sees the node's address instead of the client's. Connections end with this
+// process, and with their endpoint.
+package userspace
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/proxy"
+	"github.com/coracle-io/coracle/internal/proxy/nftables"
+)
+
+// MostOfNamespace is proxy.Config.MostOfNamespace: each port takes one or two sockets of
+// this process.
+const MostOfNamespace = 10_000
+
+// mostTold is how many Services the log names at a time.
+const mostTold = 10
+
+// Backend is a proxy.Backend. One goroutine uses it.
+type Backend struct {
+	table     table
+	netNS     int
+	log       klog.Logger
+	room      room
+	listeners map[target]*listener
+	// refused are the ports of Services that are not served, and answer as if they had
+	// no endpoints.
+	refused map[proxy.PortName]refusal
+}
+
+// table is what package nftables does for a Backend.
+type table interface {
+	proxy.Backend
+	Deliver(d nftables.Delivery)
+}
+
+// target is what a listener is for: the endpoints of a port of a Service, or those of
+// them on this node.
+type target struct {
+	name  proxy.PortName
+	local bool
+}
+
+// refusal is a port of a Service that is not served, with what is served instead, and
+// why. Both stay the same as long as the Service does.
+type refusal struct {
+	of, instead *proxy.ServicePort
+	why         error
+}
+
+var _ proxy.Backend = (*Backend)(nil)
+
+// errSCTP is why a port of SCTP is not served.
+var errSCTP = errors.New("the mode userspace serves TCP and UDP, not SCTP")
+
+// New returns a backend, given the settings of its table. It changes nothing.
+func New(c nftables.Config) *Backend {
+	b := &Backend{table: nftables.New(c), netNS: c.NetNS, log: c.Log, room: newRoom(), listeners: map[target]*listener{}}
+	b.table.Deliver(nftables.Delivery{Port: b.port})
+	return b
+}
+
+// port returns the port of the node for a port of a Service, 0 if there is none.
+func (b *Backend) port(name proxy.PortName, local bool) uint16 {
+	if l := b.listeners[target{name, local}]; l != nil {
+		return l.port
+	}
+	return 0
+}
+
+// wanted returns the endpoints for which a port of a Service needs listeners.
+func wanted(name proxy.PortName, p *proxy.ServicePort) map[target][]netip.AddrPort {
+	all := map[target][]netip.AddrPort{}
+	if len(p.Cluster) > 0 {
+		all[target{name, false}] = p.Cluster
+	}
+	if (p.InternalLocal || p.ExternalLocal) && len(p.Local) > 0 {
+		all[target{name, true}] = p.Local
+	}
+	return all
+}
+
+// Apply implements proxy.Backend. Listeners are there before connections are redirected
+// to them, and go after that. A port of a Service for which no listener can be opened
+// does not keep the others from being served, and is an error.
+func (b *Backend) Apply(rules proxy.Rules) error {
+	served, failure := b.listen(rules)
+	if err := b.table.Apply(served); err != nil {
+		return errors.Join(err, failure)
+	}
+	for t, l := range b.listeners {
+		p := served.Services[t.name]
+		if p == nil || wanted(t.name, p)[t] == nil {
+			l.close()
+			delete(b.listeners, t)
+		}
+	}
+	return failure
+}
+
+// listen opens the listeners that rules need, and gives all of them their endpoints. It
+// returns the rules in which what cannot be served has no endpoints.
+func (b *Backend) listen(rules proxy.Rules) (served proxy.Rules, failure error) {
+	served, served.Services = rules, make(map[proxy.PortName]*proxy.ServicePort, len(rules.Services))
+	refused := map[proxy.PortName]refusal{}
+	var told []string
+	for name, p := range rules.Services {
+		why := b.serve(name, p)
+		if why == nil {
+			served.Services[name] = p
+			continue
+		}
+		r, before := b.refused[name], false
+		if before = r.of == p; !before {
+			instead := *p
+			instead.Cluster, instead.Local = nil, nil
+			r = refusal{of: p, instead: &instead}
+		}
+		if !before || r.why.Error() != why.Error() {
+			told = append(told, labelOf(name)+": "+why.Error())
+		}
+		r.why = why
+		refused[name], served.Services[name] = r, r.instead
+		if failure == nil && !errors.Is(why, errSCTP) {
+			failure = why
+		}
+	}
+	b.refused = refused
+	if len(told) > 0 {
+		slices.Sort(told)
+		b.log.Info("Services are not served, and refuse their clients", "count", len(told), "services", told[:min(len(told), mostTold)])
+	}
+	return served, failure
+}
+
+// serve opens the listeners of a port of a Service, and gives them their endpoints.
+func (b *Backend) serve(name proxy.PortName, p *proxy.ServicePort) error {
+	all := wanted(name, p)
+	if name.Protocol == v1.ProtocolSCTP && len(all) > 0 {
+		return errSCTP
+	}
+	for t, endpoints := range all {
+		l := b.listeners[t]
+		if l == nil {
+			var err error
+			if l, err = listen(klog.NewContext(context.Background(), b.log), b.netNS, labelOf(name), name.Protocol, name.Family, b.room); err != nil {
+				return err
+			}
+			b.listeners[t] = l
+		}
+		l.set(endpoints, p.Affinity)
+	}
+	return nil
+}
+
+// labelOf returns the name of a port of a Service, as in kube-proxy.
+func labelOf(name proxy.PortName) string {
+	if name.Port == "" {
+		return name.NamespacedName.String()
+	}
+	return name.NamespacedName.String() + ":" + name.Port
+}
+
+// Intact implements proxy.Backend.
+func (b *Backend) Intact() (bool, error) { return b.table.Intact() }
+
+// Remove implements proxy.Backend. It ends all connections.
+func (b *Backend) Remove() error {
+	err := b.table.Remove()
+	b.close()
+	return err
+}
+
+// close closes all listeners with their connections.
+func (b *Backend) close() {
+	for t, l := range b.listeners {
+		l.close()
+		delete(b.listeners, t)
+	}
+}
