@@ -25,8 +25,10 @@ import (
 	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
 	"github.com/coracle-io/coracle/internal/proxy/conntrack"
 	"github.com/coracle-io/coracle/internal/proxy/iptables"
+	"github.com/coracle-io/coracle/internal/proxy/ipvs"
 	"github.com/coracle-io/coracle/internal/proxy/localport"
 	"github.com/coracle-io/coracle/internal/proxy/nftables"
+	"github.com/coracle-io/coracle/internal/proxy/userspace"
 )
 
 // Proxy makes Services reachable on one node.
@@ -40,8 +42,8 @@ type Proxy struct {
 	HealthzPort         int
 	MetricsPort         int
 	ConntrackMaxPerCore int32
-	// Table is the nftables table, and in the mode iptables what marks the rules; each
-	// cluster on a machine has its own.
+	// Table is the nftables table, and in the modes iptables and ipvs what marks what is
+	// the proxy's; each cluster on a machine has its own.
 	Table   string
 	Cleanup bool
 	// Reserved and NeighbourPorts are as in proxy.Config.
@@ -64,8 +66,8 @@ func NewProxy() *Proxy {
 // AddFlags binds the flags to fs.
 func (p *Proxy) AddFlags(fs *pflag.FlagSet) {
 	p.source.addFlags(fs, p.defaults(), cmp.Or(p.HealthzPort, healthzPort), cmp.Or(p.MetricsPort, metricsPort))
-	fs.StringVar(&p.Table, "nftables-table", p.Table, "name of the nftables table; in the mode iptables, mark of the rules")
-	fs.BoolVar(&p.Cleanup, "cleanup", p.Cleanup, "remove the rules that a proxy left behind in any mode, also kube-proxy in the mode iptables, and exit")
+	fs.StringVar(&p.Table, "nftables-table", p.Table, "name of the nftables table; in the modes iptables and ipvs, mark of what is the proxy's")
+	fs.BoolVar(&p.Cleanup, "cleanup", p.Cleanup, "remove what a proxy left behind in any mode, also kube-proxy in the modes iptables and ipvs, and exit")
 	flagvalue.Is(fs, flagvalue.Table, "nftables-table")
 }
 
@@ -84,7 +86,7 @@ func (p *Proxy) load() (*proxySettings, error) { return p.source.load(p.defaults
 // Run proxies in a process of its own.
 func (p *Proxy) Run(ctx context.Context) error {
 	if p.Cleanup {
-		return errors.Join(p.nftables().Remove(), p.iptables().Remove())
+		return errors.Join(p.nftables().Remove(), p.iptables().Remove(), p.ipvs().Remove())
 	}
 	s, err := p.load()
 	if err != nil {
@@ -111,7 +113,7 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	if err := s.checkPrograms(); err != nil {
+	if err := s.checkMachine(); err != nil {
 		return err
 	}
 	for _, warning := range s.warnings {
@@ -126,10 +128,7 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if s.hasIPv6() {
 		c.Families = append(c.Families, v1.IPv6Protocol)
 	}
-	if s.config.Mode == configv1alpha1.ModeIPTables {
-		c.MinSyncPeriod, c.SyncPeriod = s.config.IPTables.MinSyncPeriod.Duration, s.config.IPTables.SyncPeriod.Duration
-		c.MostOfNamespace = iptables.MostOfNamespace
-	}
+	s.setPace(&c)
 	if err := errors.Join(c.HealthzAddress.Set(s.config.HealthzBindAddress), c.MetricsAddress.Set(s.config.MetricsBindAddress)); err != nil {
 		return err
 	}
@@ -145,17 +144,38 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	events, shutdown := controller.NewRecorder(ctx, c.Client.Kubernetes, v1.EventSource{Component: "kube-proxy", Host: c.NodeName})
 	defer shutdown()
 	c.Events = events
+	if s.config.Mode == configv1alpha1.ModeUserspace { // nobody is there any more where its rules lead
+		defer func() {
+			if err := c.Backend.Remove(); err != nil {
+				klog.FromContext(ctx).Error(err, "The rules of the mode userspace cannot be removed")
+			}
+		}()
+	}
 	return base.Together(ctx, provider.Run, proxy.New(c).Run)
 }
 
-// Validate returns all errors in the flags and in the file of --config, and one if a
-// program that the mode needs is missing.
+// setPace sets what of a proxy depends on how fast its mode is.
+func (s *proxySettings) setPace(c *proxy.Config) {
+	switch s.config.Mode {
+	case configv1alpha1.ModeIPTables:
+		c.MinSyncPeriod, c.SyncPeriod = s.config.IPTables.MinSyncPeriod.Duration, s.config.IPTables.SyncPeriod.Duration
+		c.MostOfNamespace = iptables.MostOfNamespace
+	case configv1alpha1.ModeIPVS:
+		c.MinSyncPeriod, c.SyncPeriod = s.config.IPVS.MinSyncPeriod.Duration, s.config.IPVS.SyncPeriod.Duration
+		c.MostOfNamespace = ipvs.MostOfNamespace
+	case configv1alpha1.ModeUserspace:
+		c.MostOfNamespace = userspace.MostOfNamespace
+	}
+}
+
+// Validate returns all errors in the flags and in the file of --config, and one if the
+// machine lacks what the mode needs.
 func (p *Proxy) Validate() error {
 	s, err := p.load()
 	if err != nil {
 		return err
 	}
-	return s.checkPrograms()
+	return s.checkMachine()
 }
 
 // OOMScoreAdj returns the OOM score adjustment of the proxy's process. The proxy
@@ -185,33 +205,58 @@ func (p *Proxy) Ports() ([]int, error) {
 	return ports, nil
 }
 
-// RemoveRules removes the rules of a proxy with this table that has ended, in any mode.
-// Those of kube-proxy stay.
+// RemoveRules removes what a proxy with this table has left, in any mode. What is
+// kube-proxy's stays.
 func (p *Proxy) RemoveRules() error {
-	return errors.Join(p.nftables().Remove(), p.iptables().RemoveOwn())
+	return errors.Join(p.nftables().Remove(), p.iptables().RemoveOwn(), p.ipvs().RemoveOwn())
 }
 
-// nftables and iptables return backends that can remove the rules of the proxy.
+// nftables, iptables and ipvs return backends that can remove what the proxy has left.
 func (p *Proxy) nftables() *nftables.Backend { return nftables.New(nftables.Config{Table: p.Table}) }
 func (p *Proxy) iptables() *iptables.Backend { return iptables.New(iptables.Config{Owner: p.Table}) }
-
-// backend returns the backend of the mode. It removes what the other one has left.
-func (p *Proxy) backend(ctx context.Context, s *proxySettings, r prometheus.Registerer) proxy.Backend {
-	log, settings := klog.FromContext(ctx), conntrackOf(&s.config.Conntrack, runtime.NumCPU())
-	if t := &s.config.IPTables; s.config.Mode == configv1alpha1.ModeIPTables {
-		return &successor{log: log, remove: p.nftables().Remove, Backend: iptables.New(iptables.Config{
-			Owner: p.Table, ClusterCIDRs: s.clusterCIDRs, Local: s.local(), MasqueradeAll: t.MasqueradeAll, Mark: 1 << *t.MasqueradeBit,
-			SyncPeriod: t.SyncPeriod.Duration, Conntrack: settings, Log: log, Metrics: r, IPv6: s.hasIPv6(),
-		})}
-	}
-	t := &s.config.NFTables
-	return &successor{log: log, remove: p.iptables().RemoveOwn, Backend: nftables.New(nftables.Config{
-		Table: p.Table, ClusterCIDRs: s.clusterCIDRs, Local: s.local(), MasqueradeAll: t.MasqueradeAll, Mark: 1 << *t.MasqueradeBit,
-		Conntrack: settings, Log: log, Metrics: r, IPv6: s.hasIPv6(),
-	})}
+func (p *Proxy) ipvs(exclude ...netip.Prefix) *ipvs.Backend {
+	return ipvs.New(ipvs.Config{NFTables: nftables.Config{Table: p.Table}, ExcludeCIDRs: exclude})
 }
 
-// successor is a backend that removes the rules of the other mode as soon as its own are
+// backend returns the backend of the mode. It removes what another one has left: each has
+// the table of nftables, except for iptables.
+func (p *Proxy) backend(ctx context.Context, s *proxySettings, r prometheus.Registerer) proxy.Backend {
+	log, settings := klog.FromContext(ctx), conntrackOf(&s.config.Conntrack, runtime.NumCPU())
+	after := func(b proxy.Backend, former ...func() error) proxy.Backend {
+		return &successor{log: log, Backend: b, remove: func() error {
+			var errs []error
+			for _, remove := range former {
+				errs = append(errs, remove())
+			}
+			return errors.Join(errs...)
+		}}
+	}
+	virtual := p.ipvs(s.excludeCIDRs...).RemoveOwn
+	t := &s.config.IPTables
+	if s.config.Mode == configv1alpha1.ModeIPTables {
+		return after(iptables.New(iptables.Config{
+			Owner: p.Table, ClusterCIDRs: s.clusterCIDRs, Local: s.local(), MasqueradeAll: t.MasqueradeAll, Mark: 1 << *t.MasqueradeBit,
+			SyncPeriod: t.SyncPeriod.Duration, Conntrack: settings, Log: log, Metrics: r, IPv6: s.hasIPv6(),
+		}), p.nftables().Remove, virtual)
+	}
+	rules := nftables.Config{
+		Table: p.Table, ClusterCIDRs: s.clusterCIDRs, Local: s.local(), MasqueradeAll: s.config.NFTables.MasqueradeAll, Mark: 1 << *s.config.NFTables.MasqueradeBit,
+		Conntrack: settings, Log: log, Metrics: r, IPv6: s.hasIPv6(),
+	}
+	switch v := &s.config.IPVS; s.config.Mode {
+	case configv1alpha1.ModeIPVS:
+		rules.MasqueradeAll, rules.Mark = t.MasqueradeAll, 1<<*t.MasqueradeBit
+		return after(ipvs.New(ipvs.Config{
+			NFTables: rules, Scheduler: v.Scheduler, ExcludeCIDRs: s.excludeCIDRs, StrictARP: v.StrictARP, SyncPeriod: v.SyncPeriod.Duration,
+			Timeouts: ipvs.Timeouts{TCP: v.TCPTimeout.Duration, TCPFin: v.TCPFinTimeout.Duration, UDP: v.UDPTimeout.Duration},
+		}), p.iptables().RemoveOwn)
+	case configv1alpha1.ModeUserspace:
+		return after(userspace.New(rules), p.iptables().RemoveOwn, virtual)
+	}
+	return after(nftables.New(rules), p.iptables().RemoveOwn, virtual)
+}
+
+// successor is a backend that removes the rules of other modes as soon as its own are
 // there, so that Services are reachable all the time.
 type successor struct {
 	proxy.Backend
@@ -254,12 +299,16 @@ func (s *proxySettings) hasIPv6() bool {
 	return s.config.DetectLocalMode != configv1alpha1.LocalModeClusterCIDR && hasIPv6()
 }
 
-// checkPrograms returns an error if a program that the mode needs is missing.
-func (s *proxySettings) checkPrograms() error {
-	if s.config.Mode != configv1alpha1.ModeIPTables {
-		return nil
+// checkMachine returns an error if a program or a part of the kernel that the mode needs
+// is missing.
+func (s *proxySettings) checkMachine() error {
+	switch s.config.Mode {
+	case configv1alpha1.ModeIPTables:
+		return iptables.Installed(s.hasIPv6())
+	case configv1alpha1.ModeIPVS:
+		return ipvs.Available()
 	}
-	return iptables.Installed(s.hasIPv6())
+	return nil
 }
 
 // hasIPv6 reports whether the kernel has IPv6.

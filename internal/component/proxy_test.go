@@ -103,14 +103,14 @@ func TestProxyFlags(t *testing.T) {
 	want.NodePortAddresses, want.BindAddress = []string{"192.0.2.0/24", "all"}, "192.0.2.7"
 	want.HealthzBindAddress, want.MetricsBindAddress, want.OOMScoreAdj = "192.0.2.7:10256", "", new(int32(-5))
 	want.Conntrack.MaxPerCore, want.Conntrack.UDPTimeout = new(int32(0)), metav1.Duration{Duration: 10 * time.Second}
-	want.IPTables.SyncPeriod = metav1.Duration{Duration: time.Second}
+	want.IPTables.SyncPeriod, want.IPVS.Scheduler = metav1.Duration{Duration: time.Second}, "rr"
 	if diff := cmp.Diff(want, s.config); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if s.nodePorts.Bind != netip.MustParseAddr("192.0.2.7") || len(s.clusterCIDRs) != 1 {
 		t.Errorf("bound to %v, pods in %v", s.nodePorts.Bind, s.clusterCIDRs)
 	}
-	for _, warning := range []string{"--metrics-port is deprecated: use --metrics-bind-address", "--ipvs-scheduler has no effect: ", "iptables has no effect: "} {
+	for _, warning := range []string{"--metrics-port is deprecated: use --metrics-bind-address", "ipvs has no effect: ", "iptables has no effect: "} {
 		if !slices.ContainsFunc(s.warnings, func(w string) bool { return strings.HasPrefix(w, warning) }) {
 			t.Errorf("no warning %q in %q", warning, s.warnings)
 		}
@@ -201,7 +201,12 @@ func TestWrongProxyFiles(t *testing.T) {
 		"kind: KubeProxyConfiguration\n":                                          "want apiVersion: kubeproxy.config.k8s.io/v1alpha1",
 		proxyHead + "modus: nftables\n":                                           `unknown field "modus"`,
 		proxyHead + "mode: nftables\nmode: nftables\n":                            "already set in map",
-		proxyHead + "mode: ipvs\n":                                                `mode: Unsupported value: "ipvs": supported values: "iptables", "nftables"`,
+		proxyHead + "mode: magic\n":                                               `mode: Unsupported value: "magic": supported values: "iptables", "ipvs", "nftables", "userspace"`,
+		proxyHead + "mode: ipvs\nipvs: {scheduler: magic}\n":                      `ipvs.scheduler: Unsupported value: "magic": supported values: "rr", `,
+		proxyHead + "mode: ipvs\nipvs: {minSyncPeriod: 1h}\n":                     "ipvs.syncPeriod: Invalid value: \"1h0m0s\": must be greater than or equal to ipvs.minSyncPeriod",
+		proxyHead + "mode: ipvs\nipvs: {excludeCIDRs: [10.0.0.0]}\n":              `ipvs.excludeCIDRs[0]: Invalid value: "10.0.0.0": must be a valid CIDR`,
+		proxyHead + "mode: ipvs\nipvs: {tcpTimeout: -1s}\n":                       `ipvs.tcpTimeout: Invalid value: "-1s": must be greater than or equal to 0`,
+		proxyHead + "mode: ipvs\nfeatureGates: {KubeProxyIPVS: false}\n":          "KubeProxyIPVS=false",
 		proxyHead + "bindAddress: here\n":                                         `bindAddress: Invalid value: "here": not a valid textual representation of an IP address`,
 		proxyHead + "healthzBindAddress: localhost:1\n":                           `healthzBindAddress: Invalid value: "localhost": must be a valid IP`,
 		proxyHead + "metricsBindAddress: 127.0.0.1:0\n":                           `metricsBindAddress: Invalid value: "0": must be a valid port`,
@@ -242,9 +247,9 @@ func TestWrongPodInterfaces(t *testing.T) {
 	}
 }
 
-// The periods of modes that the proxy does not have are not checked, as in upstream.
-func TestPeriodsOfOtherModes(t *testing.T) {
-	text := proxyHead + "iptables: {syncPeriod: -1s, minSyncPeriod: 1h}\nipvs: {syncPeriod: -1s}\n"
+// The settings of other modes are not checked, as in upstream.
+func TestSettingsOfOtherModes(t *testing.T) {
+	text := proxyHead + "iptables: {syncPeriod: -1s, minSyncPeriod: 1h}\nipvs: {syncPeriod: -1s, scheduler: magic, excludeCIDRs: [here], tcpTimeout: -1s}\n"
 	if err := proxyWith(t, NewProxy(), "--config=FILE", text).Validate(); err != nil {
 		t.Error(err)
 	}
@@ -395,6 +400,40 @@ func TestProxyModeWithoutPrograms(t *testing.T) {
 	}
 	if err := proxyWith(t, NewProxy(), "--cluster-cidr=10.0.0.0/8", "").Validate(); err != nil {
 		t.Errorf("the mode nftables needs no program: %v", err)
+	}
+}
+
+// The modes ipvs and userspace have their settings, and node ports at all addresses.
+func TestOtherProxyModes(t *testing.T) {
+	s, err := proxyWith(t, NewProxy(), "--proxy-mode=ipvs --cluster-cidr=10.0.0.0/8 --masquerade-all --iptables-masquerade-bit=15 --ipvs-scheduler=wlc --ipvs-strict-arp "+
+		"--ipvs-exclude-cidrs=10.200.0.0/16,fd00:7::/64 --ipvs-sync-period=1m --ipvs-min-sync-period=2s --ipvs-tcp-timeout=15m --ipvs-tcpfin-timeout=2m --ipvs-udp-timeout=5m", "").load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+	want := configv1alpha1.Defaults()
+	want.Mode, want.ClusterCIDR, want.NodePortAddresses = "ipvs", "10.0.0.0/8", nil
+	want.IPTables.MasqueradeAll, want.IPTables.MasqueradeBit = true, new(int32(15))
+	want.IPVS = configv1alpha1.IPVS{
+		SyncPeriod: of(time.Minute), MinSyncPeriod: of(2 * time.Second), Scheduler: "wlc", ExcludeCIDRs: []string{"10.200.0.0/16", "fd00:7::/64"}, StrictARP: true,
+		TCPTimeout: of(15 * time.Minute), TCPFinTimeout: of(2 * time.Minute), UDPTimeout: of(5 * time.Minute),
+	}
+	if diff := cmp.Diff(want, s.config); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(s.warnings) != 1 || !strings.HasPrefix(s.warnings[0], "nodePortAddresses is unset: ") || len(s.excludeCIDRs) != 2 || s.nodePorts.Loopback {
+		t.Errorf("warnings %q, excluded %v, node ports %+v", s.warnings, s.excludeCIDRs, s.nodePorts)
+	}
+	var c proxy.Config
+	if s.setPace(&c); c.MinSyncPeriod != 2*time.Second || c.SyncPeriod != time.Minute || c.MostOfNamespace != 100_000 {
+		t.Errorf("the pace is %+v", c)
+	}
+	s, err = proxyWith(t, NewProxy(), "--config=FILE", proxyHead+"clusterCIDR: 10.0.0.0/8\nmode: userspace\nipvs: {scheduler: rr}\nnftables: {masqueradeAll: true}\n").load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.config.NodePortAddresses != nil || len(s.warnings) != 3 {
+		t.Errorf("node ports at %v, warnings %q", s.config.NodePortAddresses, s.warnings)
 	}
 }
 

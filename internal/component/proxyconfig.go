@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -68,6 +69,7 @@ type proxySettings struct {
 	gates        *feature.Set
 	nodePorts    proxy.NodePortAddresses
 	clusterCIDRs []netip.Prefix
+	excludeCIDRs []netip.Prefix // of the mode ipvs
 	warnings     []string
 }
 
@@ -87,6 +89,9 @@ func (o *proxySource) load(defaults *configv1alpha1.KubeProxyConfiguration) (*pr
 	if s.gates, err = proxyGates(s.config.FeatureGates); err != nil {
 		return nil, err
 	}
+	if s.config.Mode == configv1alpha1.ModeIPVS && !s.gates.Enabled(feature.KubeProxyIPVS) {
+		return nil, fmt.Errorf("the mode ipvs is turned off by featureGates (--feature-gates): %s=false", feature.KubeProxyIPVS)
+	}
 	if s.nodePorts, err = proxy.ParseNodePortAddresses(s.config.NodePortAddresses); err != nil {
 		return nil, err
 	}
@@ -96,6 +101,11 @@ func (o *proxySource) load(defaults *configv1alpha1.KubeProxyConfiguration) (*pr
 	s.nodePorts.Loopback = s.config.Mode == configv1alpha1.ModeIPTables && *s.config.IPTables.LocalhostNodePorts && s.nodePorts.HasLoopback()
 	if s.clusterCIDRs, err = configv1alpha1.ParseCIDRs(s.config.ClusterCIDR); err != nil {
 		return nil, err
+	}
+	if s.config.Mode == configv1alpha1.ModeIPVS { // in other modes, it was not checked
+		if s.excludeCIDRs, err = configv1alpha1.ParseCIDRs(strings.Join(s.config.IPVS.ExcludeCIDRs, ",")); err != nil {
+			return nil, err
+		}
 	}
 	s.warnings = slices.Concat(s.warnings, s.gates.Warnings(), s.withoutEffect(), s.incomplete())
 	return s, nil
@@ -119,8 +129,8 @@ func (o *proxySource) merge(s *proxySettings, defaults *configv1alpha1.KubeProxy
 		addresses := file.NodePortAddresses
 		file.Fill(defaults)
 		c = file
-		if len(addresses) == 0 && c.Mode == configv1alpha1.ModeIPTables {
-			c.NodePortAddresses = nil // all of them, in this mode
+		if len(addresses) == 0 && c.Mode != configv1alpha1.ModeNFTables {
+			c.NodePortAddresses = nil // all of them, in other modes
 		}
 		var own []*fieldValue
 		for _, v := range o.fields {
@@ -139,7 +149,7 @@ func (o *proxySource) merge(s *proxySettings, defaults *configv1alpha1.KubeProxy
 		c = new(*o.flags)
 		o.adaptToMode(c)
 	}
-	if len(c.NodePortAddresses) == 0 && c.Mode != configv1alpha1.ModeIPTables {
+	if len(c.NodePortAddresses) == 0 && c.Mode == configv1alpha1.ModeNFTables {
 		c.NodePortAddresses = defaults.NodePortAddresses
 	}
 	for _, server := range []struct {
@@ -171,12 +181,11 @@ func (o *proxySource) merge(s *proxySettings, defaults *configv1alpha1.KubeProxy
 
 // adaptToMode changes what the flags say where they mean the mode, and not a field.
 func (o *proxySource) adaptToMode(c *configv1alpha1.KubeProxyConfiguration) {
-	if c.Mode != configv1alpha1.ModeIPTables {
-		return
+	if c.Mode == configv1alpha1.ModeIPTables || c.Mode == configv1alpha1.ModeIPVS {
+		c.IPTables.MasqueradeAll, c.NFTables.MasqueradeAll = c.NFTables.MasqueradeAll, false
 	}
-	c.IPTables.MasqueradeAll, c.NFTables.MasqueradeAll = c.NFTables.MasqueradeAll, false
-	if !o.given("nodeport-addresses") {
-		c.NodePortAddresses = nil // all of them, in this mode
+	if c.Mode != configv1alpha1.ModeNFTables && !o.given("nodeport-addresses") {
+		c.NodePortAddresses = nil // all of them, in other modes
 	}
 }
 
@@ -218,19 +227,38 @@ func proxyGates(gates map[string]bool) (*feature.Set, error) {
 	return set, nil
 }
 
+// setting is a setting without effect.
+type setting struct{ path, why string }
+
+// ofOtherModes returns the settings of modes that have no effect in a mode.
+func ofOtherModes(mode string) []setting {
+	const (
+		other = "has no effect: it is about another mode"
+		snat  = "has no effect: masquerading takes the address of the interface"
+	)
+	periods := []setting{{"nftables.syncPeriod", watched}, {"nftables.minSyncPeriod", watched}}
+	switch mode {
+	case configv1alpha1.ModeIPTables:
+		return []setting{{"iptables.snatNodeInternalIP", snat}, {"ipvs", other}, {"nftables", other}}
+	case configv1alpha1.ModeIPVS: // it masquerades as the mode iptables
+		return []setting{
+			{"iptables.snatNodeInternalIP", snat}, {"iptables.localhostNodePorts", other},
+			{"iptables.syncPeriod", other}, {"iptables.minSyncPeriod", other}, {"nftables", other},
+		}
+	case configv1alpha1.ModeUserspace:
+		all := setting{"nftables.masqueradeAll", "has no effect: endpoints see the node's address of all connections"}
+		return append([]setting{{"iptables", other}, {"ipvs", other}, all}, periods...)
+	}
+	return append([]setting{{"iptables", other}, {"ipvs", other}}, periods...)
+}
+
 // withoutEffect names the settings that differ from the defaults and change nothing.
 func (s *proxySettings) withoutEffect() (warnings []string) {
 	const (
 		client  = "has no effect: the client has no such limit"
 		logs    = "has no effect: the log has one form, see --v"
-		other   = "has no effect: it is about another mode"
 		windows = "has no effect: it is about Windows"
 	)
-	type setting struct{ path, why string }
-	ofMode := []setting{{"iptables", other}, {"ipvs", other}, {"nftables.syncPeriod", watched}, {"nftables.minSyncPeriod", watched}}
-	if s.config.Mode == configv1alpha1.ModeIPTables {
-		ofMode = []setting{{"iptables.snatNodeInternalIP", "has no effect: masquerading takes the address of the interface"}, {"ipvs", other}, {"nftables", other}}
-	}
 	defaults := reflect.ValueOf(configv1alpha1.Defaults())
 	for _, setting := range slices.Concat([]setting{
 		{"clientConnection.qps", client}, {"clientConnection.burst", client},
@@ -239,7 +267,7 @@ func (s *proxySettings) withoutEffect() (warnings []string) {
 		{"logging.format", logs}, {"logging.verbosity", logs}, {"logging.vmodule", logs},
 		{"bindAddressHardFail", hardFail},
 		{"showHiddenMetricsForVersion", "has no effect: all metrics are served"},
-	}, ofMode, []setting{
+	}, ofOtherModes(s.config.Mode), []setting{
 		{"configSyncPeriod", watched},
 		{"winkernel", windows}, {"windowsRunAsService", windows},
 		{"portRange", "has no effect: no mode uses it any more"},

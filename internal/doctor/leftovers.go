@@ -16,6 +16,7 @@ import (
 	"github.com/coracle-io/coracle/internal/netdump"
 	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/proxy/iptables"
+	"github.com/coracle-io/coracle/internal/proxy/ipvs"
 )
 
 const cgroupMount = "/sys/fs/cgroup"
@@ -37,6 +38,7 @@ func readLeftovers(known []string) []Leftover {
 	all = append(all, leftPaths(clusternames.RunDir(""), "rm -r --one-file-system %s, once nothing is mounted below")...)
 	all = append(all, leftTables(known)...)
 	all = append(all, leftRules(iptables.New(iptables.Config{}).Owners(), known)...)
+	all = append(all, leftServers(ipvs.New(ipvs.Config{}).Owners(), known)...)
 	return slices.DeleteFunc(all, func(l Leftover) bool {
 		return slices.Contains(known, l.Cluster) || lives(clusternames.RunDir(l.Cluster), groups(l.Cluster)...)
 	})
@@ -77,10 +79,20 @@ func leftTables(known []string) []Leftover {
 }
 
 // leftRules returns the rules of iptables of clusters, given whose there are.
-func leftRules(owners, known []string) (all []Leftover) {
+func leftRules(owners, known []string) []Leftover {
+	return leftByProxies("rules of iptables", owners, known)
+}
+
+// leftServers returns the virtual servers of clusters, given whose there are.
+func leftServers(owners, known []string) []Leftover {
+	return leftByProxies("virtual servers of IPVS and the interface "+clusternames.VirtualLink, owners, known)
+}
+
+// leftByProxies returns what proxies of clusters have left, given which ones have.
+func leftByProxies(what string, owners, known []string) (all []Leftover) {
 	for _, owner := range owners {
 		if cluster, ok := clusternames.ClusterOfTable(owner, known); ok {
-			all = append(all, Leftover{cluster, "rules of iptables of the proxy " + owner, "coracle proxy --cleanup --nftables-table=" + owner})
+			all = append(all, Leftover{cluster, what + " of the proxy " + owner, "coracle proxy --cleanup --nftables-table=" + owner})
 		}
 	}
 	return all

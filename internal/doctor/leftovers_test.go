@@ -52,4 +52,8 @@ func TestRulesOfClusters(t *testing.T) {
 	if got := leftRules([]string{"kube-proxy", table}, nil); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+	want = []Leftover{{"old", "virtual servers of IPVS and the interface kube-ipvs0 of the proxy " + table, "coracle proxy --cleanup --nftables-table=" + table}}
+	if got := leftServers([]string{"kube-proxy", table}, nil); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }

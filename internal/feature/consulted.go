@@ -54,6 +54,7 @@ const (
 	InPlacePodVerticalScalingInitContainers      Gate = "InPlacePodVerticalScalingInitContainers"
 	InPlacePodVerticalScalingSchedulerPreemption Gate = "InPlacePodVerticalScalingSchedulerPreemption"
 	KubeletEnsureSecretPulledImages              Gate = "KubeletEnsureSecretPulledImages"
+	KubeProxyIPVS                                Gate = "KubeProxyIPVS"
 	KubeProxyNFTablesLocalhostNodePorts          Gate = "KubeProxyNFTablesLocalhostNodePorts"
 	ManifestBasedAdmissionControlConfig          Gate = "ManifestBasedAdmissionControlConfig"
 	MaxUnavailableStatefulSet                    Gate = "MaxUnavailableStatefulSet"

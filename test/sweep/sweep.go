@@ -24,6 +24,8 @@ import (
 	"github.com/coracle-io/coracle/internal/mountinfo"
 	"github.com/coracle-io/coracle/internal/netdump"
 	"github.com/coracle-io/coracle/internal/proxy/iptables"
+	"github.com/coracle-io/coracle/internal/proxy/ipvs"
+	proxytables "github.com/coracle-io/coracle/internal/proxy/nftables"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 	"github.com/coracle-io/coracle/test/mark"
 )
@@ -146,12 +148,12 @@ func (s sweeper) downClusters(ctx context.Context, m mark.Maker) error {
 }
 
 // removeFromKernel removes control groups, network namespaces, interfaces, tables of
-// nftables and rules of iptables. Only root has any.
+// nftables, rules of iptables and virtual servers. Only root has any.
 func removeFromKernel(ctx context.Context, m mark.Maker) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	return errors.Join(removeCgroups(ctx, m), removeNamespaces(m), removeLinks(m), removeTables(m), removeRules(m))
+	return errors.Join(removeCgroups(ctx, m), removeNamespaces(m), removeLinks(m), removeTables(m), removeRules(m), removeServers(m))
 }
 
 // removeCgroups removes control groups with their processes.
@@ -230,6 +232,16 @@ func removeRules(m mark.Maker) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeServers removes the virtual servers of IPVS of proxies.
+func removeServers(m mark.Maker) error {
+	for _, owner := range ipvs.New(ipvs.Config{}).Owners() {
+		if strings.HasPrefix(owner, m.Prefix()) {
+			return ipvs.New(ipvs.Config{NFTables: proxytables.Config{Table: owner}}).RemoveOwn()
+		}
+	}
+	return nil
 }
 
 // removeFiles removes what is mounted in the maker's directory, and its files

@@ -77,16 +77,29 @@ type IPTables struct {
 	MinSyncPeriod metav1.Duration `json:"minSyncPeriod"`
 }
 
-// IPVS are the settings of the mode ipvs.
+// IPVS are the settings of the mode ipvs. Its masquerading has the settings of IPTables,
+// as in kube-proxy.
 type IPVS struct {
+	// SyncPeriod is the interval at which changes of others are looked for, MinSyncPeriod
+	// the least time between two changes.
 	SyncPeriod    metav1.Duration `json:"syncPeriod"`
 	MinSyncPeriod metav1.Duration `json:"minSyncPeriod"`
-	Scheduler     string          `json:"scheduler"`
-	ExcludeCIDRs  []string        `json:"excludeCIDRs"`
-	StrictARP     bool            `json:"strictARP"`
+	// Scheduler is the name of a scheduler of the kernel; "" is rr.
+	Scheduler string `json:"scheduler"`
+	// ExcludeCIDRs are ranges of addresses whose virtual servers are those of others.
+	ExcludeCIDRs []string `json:"excludeCIDRs"`
+	// StrictARP keeps the node from answering ARP for addresses of other interfaces.
+	StrictARP bool `json:"strictARP"`
+	// The timeouts are how long the kernel knows idle connections, those that one side
+	// has closed, and flows of UDP; 0 leaves what it has.
 	TCPTimeout    metav1.Duration `json:"tcpTimeout"`
 	TCPFinTimeout metav1.Duration `json:"tcpFinTimeout"`
 	UDPTimeout    metav1.Duration `json:"udpTimeout"`
+}
+
+// Schedulers returns the names of the schedulers of the mode ipvs.
+func Schedulers() []string {
+	return []string{"rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"}
 }
 
 // NFTables are the settings of the mode nftables.
@@ -142,6 +155,8 @@ const (
 
 // The values of Mode.
 const (
-	ModeNFTables = "nftables"
-	ModeIPTables = "iptables"
+	ModeNFTables  = "nftables"
+	ModeIPTables  = "iptables"
+	ModeIPVS      = "ipvs"
+	ModeUserspace = "userspace" // not in kube-proxy since 1.26
 )

@@ -41,17 +41,22 @@ func Validate(c *KubeProxyConfiguration) error {
 	return errs.ToAggregate()
 }
 
-// validateMode checks the mode and its settings. Of other modes kube-proxy checks the
-// bit of iptables alone.
+// validateMode checks the mode and its settings. Of the settings of other modes only the
+// bits of masquerading are checked.
 func validateMode(c *KubeProxyConfiguration) (errs field.ErrorList) {
-	if modes := []string{ModeIPTables, ModeNFTables}; !slices.Contains(modes, c.Mode) {
+	if modes := []string{ModeIPTables, ModeIPVS, ModeNFTables, ModeUserspace}; !slices.Contains(modes, c.Mode) {
 		errs = append(errs, field.NotSupported(field.NewPath("mode"), c.Mode, modes))
 	}
 	iptables, nftables := field.NewPath("iptables"), field.NewPath("nftables")
 	errs = append(errs, validateBit(c.IPTables.MasqueradeBit, iptables.Child("masqueradeBit"))...)
 	errs = append(errs, validateBit(c.NFTables.MasqueradeBit, nftables.Child("masqueradeBit"))...)
-	if c.Mode == ModeIPTables {
+	switch c.Mode {
+	case ModeIPTables:
 		return append(errs, validatePeriods(c.IPTables.SyncPeriod.Duration, c.IPTables.MinSyncPeriod.Duration, iptables)...)
+	case ModeIPVS:
+		ipvs := field.NewPath("ipvs")
+		errs = append(errs, validatePeriods(c.IPVS.SyncPeriod.Duration, c.IPVS.MinSyncPeriod.Duration, ipvs)...)
+		return append(errs, validateIPVS(&c.IPVS, ipvs)...)
 	}
 	return append(errs, validatePeriods(c.NFTables.SyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration, nftables)...)
 }
@@ -72,6 +77,27 @@ func validatePeriods(period, minPeriod time.Duration, path *field.Path) (errs fi
 func validateBit(mark *int32, path *field.Path) (errs field.ErrorList) {
 	if bit := ptr.Deref(mark, 0); bit < 0 || bit > 31 {
 		errs = append(errs, field.Invalid(path, bit, "must be within the range [0, 31]"))
+	}
+	return errs
+}
+
+// validateIPVS checks the settings of the mode ipvs that other modes do not have.
+func validateIPVS(c *IPVS, path *field.Path) (errs field.ErrorList) {
+	if names := Schedulers(); c.Scheduler != "" && !slices.Contains(names, c.Scheduler) {
+		errs = append(errs, field.NotSupported(path.Child("scheduler"), c.Scheduler, names))
+	}
+	for i, text := range c.ExcludeCIDRs {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			errs = append(errs, field.Invalid(path.Child("excludeCIDRs").Index(i), text, "must be a valid CIDR"))
+		}
+	}
+	for _, t := range []struct {
+		name    string
+		timeout time.Duration
+	}{{"tcpTimeout", c.TCPTimeout.Duration}, {"tcpFinTimeout", c.TCPFinTimeout.Duration}, {"udpTimeout", c.UDPTimeout.Duration}} {
+		if t.timeout < 0 {
+			errs = append(errs, field.Invalid(path.Child(t.name), t.timeout.String(), "must be greater than or equal to 0"))
+		}
 	}
 	return errs
 }

@@ -39,7 +39,7 @@ type Config struct {
 	// table marks the interface as that of this proxy: a network namespace has one, so
 	// that proxies with other names must not use it at the same time.
 	NFTables nftables.Config
-	// Scheduler is the name of a scheduler of IPVS, DefaultScheduler by default.
+	// Scheduler is the name of a scheduler of the kernel, rr by default.
 	Scheduler string
 	// ExcludeCIDRs are ranges of addresses whose virtual servers are those of others.
 	ExcludeCIDRs []netip.Prefix
@@ -62,13 +62,8 @@ type Timeouts struct {
 // of its own to the kernel.
 const MostOfNamespace = 100_000
 
-// DefaultScheduler is round robin, as in kube-proxy.
-const DefaultScheduler = "rr"
-
-// Schedulers returns the names of the schedulers that can be chosen.
-func Schedulers() []string {
-	return []string{DefaultScheduler, "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", maglev}
-}
+// defaultScheduler is round robin, as in kube-proxy.
+const defaultScheduler = "rr"
 
 // Backend is a proxy.Backend. One goroutine uses it.
 type Backend struct {
@@ -106,7 +101,7 @@ var _ proxy.Backend = (*Backend)(nil)
 
 // New returns a backend. It changes nothing.
 func New(c Config) *Backend {
-	c.Scheduler = cmp.Or(c.Scheduler, DefaultScheduler)
+	c.Scheduler = cmp.Or(c.Scheduler, defaultScheduler)
 	netNS := c.NFTables.NetNS
 	return &Backend{
 		config: c, table: nftables.New(c.NFTables), host: namespace{netNS, c.NFTables.Log},

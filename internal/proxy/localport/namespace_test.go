@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/netnstest"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
@@ -239,6 +240,33 @@ func TestAddressesOfTheKernel(t *testing.T) {
 			if !slices.Contains(addresses, netip.MustParseAddr(a)) {
 				t.Errorf("%s is missing among %v", a, addresses)
 			}
+		}
+		return err
+	})
+}
+
+// TestAddressesOfServices checks that those that the node has in the proxy mode ipvs are
+// not taken for its own.
+func TestAddressesOfServices(t *testing.T) {
+	l := newLab(t)
+	netnstest.Do(t, l.ns, func() error {
+		link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: clusternames.VirtualLink}}
+		if err := netlink.LinkAdd(link); errors.Is(err, unix.EOPNOTSUPP) {
+			t.Logf("the kernel has no dummy interfaces: %v", err)
+			return nil
+		} else if err != nil {
+			return err
+		}
+		address, err := netlink.ParseAddr("10.96.0.20/32")
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(link, address); err != nil {
+			return err
+		}
+		own, err := namespace{}.addresses()
+		if !slices.Contains(own, netip.MustParseAddr("192.0.2.1")) || slices.Contains(own, netip.MustParseAddr("10.96.0.20")) {
+			t.Errorf("the node's own addresses are %v", own)
 		}
 		return err
 	})
