@@ -171,7 +171,11 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		}
 		n.network = podnet.New(network)
 		n.dns.ClusterCIDR, n.dns.Nodes = o.ClusterCIDR, n.peers.has
-		n.policies = newNetworkPolicy(o)
+		mode, unknown := n.proxy.Mode()
+		if err == nil { // otherwise it may be the same one
+			err = unknown
+		}
+		n.policies = newNetworkPolicy(o, mode)
 		n.proxy.Collectors = append(n.proxy.Collectors, n.policies.Metrics())
 		k.Config.NetworkPolicies = n.policies
 	}
@@ -210,9 +214,13 @@ func networkConfig(o *settings) podnet.Config {
 	return c
 }
 
-// newNetworkPolicy returns what enforces the network policies of the node.
-func newNetworkPolicy(o *settings) *component.NetworkPolicy {
-	return component.NewNetworkPolicy(o.NodeName, clusternames.PolicyTable(o.Node.NFTable), clusternames.Bridge(o.own()), o.ingressPorts())
+// newNetworkPolicy returns what enforces the network policies of the node, whose proxy
+// has a mode.
+func newNetworkPolicy(o *settings, proxyMode string) *component.NetworkPolicy {
+	return component.NewNetworkPolicy(component.NetworkPolicyConfig{
+		NodeName: o.NodeName, Table: clusternames.PolicyTable(o.Node.NFTable), Bridge: clusternames.Bridge(o.own()),
+		ProxyMode: proxyMode, IngressPorts: o.ingressPorts(),
+	})
 }
 
 // prefixes parses a comma-separated list of ranges and skips malformed ones.
@@ -298,7 +306,7 @@ func (o *settings) purgeNetwork() error {
 	}
 	proxy := component.NewProxy()
 	proxy.Table = o.Node.NFTable
-	return errors.Join(proxy.RemoveRules(), newNetworkPolicy(o).RemoveRules())
+	return errors.Join(proxy.RemoveRules(), newNetworkPolicy(o, "").RemoveRules())
 }
 
 func purgeBundled(ctx context.Context, o *settings) error {

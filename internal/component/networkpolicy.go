@@ -7,6 +7,7 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/networkpolicy"
 	"github.com/coracle-io/coracle/internal/networkpolicy/nftables"
+	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
 )
 
 // NetworkPolicy enforces the network policies of the pods of one node.
@@ -15,13 +16,24 @@ type NetworkPolicy struct {
 	backend networkpolicy.Backend
 }
 
-// NewNetworkPolicy returns the enforcer of a node, whose pods share a bridge. table
-// is the nftables table of its own. ingressPorts are the ports at which the node serves
-// Ingresses, if it does.
-func NewNetworkPolicy(nodeName, table, bridge string, ingressPorts []uint16) *NetworkPolicy {
+// NetworkPolicyConfig configures the enforcer of a node.
+type NetworkPolicyConfig struct {
+	NodeName string
+	Table    string // the nftables table of its own
+	Bridge   string // what the pods share
+	// ProxyMode is the mode of the node's proxy.
+	ProxyMode string
+	// IngressPorts are the ports at which the node serves Ingresses, if it does.
+	IngressPorts []uint16
+}
+
+// NewNetworkPolicy returns the enforcer of a node.
+func NewNetworkPolicy(c NetworkPolicyConfig) *NetworkPolicy {
 	_, err := os.Stat("/proc/net/if_inet6")
-	backend := nftables.New(nftables.Config{Table: table, Bridge: bridge, IngressPorts: ingressPorts, IPv6: err == nil})
-	return &NetworkPolicy{Enforcer: networkpolicy.New(networkpolicy.Config{NodeName: nodeName, Backend: backend}), backend: backend}
+	backend := nftables.New(nftables.Config{
+		Table: c.Table, Bridge: c.Bridge, IngressPorts: c.IngressPorts, IPv6: err == nil, IPVS: c.ProxyMode == configv1alpha1.ModeIPVS,
+	})
+	return &NetworkPolicy{Enforcer: networkpolicy.New(networkpolicy.Config{NodeName: c.NodeName, Backend: backend}), backend: backend}
 }
 
 // RunWith enforces with a client of the given provider until ctx ends. The rules

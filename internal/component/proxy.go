@@ -188,6 +188,15 @@ func (p *Proxy) OOMScoreAdj() (int, error) {
 	return int(*s.config.OOMScoreAdj), nil
 }
 
+// Mode returns the proxy mode.
+func (p *Proxy) Mode() (string, error) {
+	s, err := p.load()
+	if err != nil {
+		return "", err
+	}
+	return s.config.Mode, nil
+}
+
 // Ports returns the ports on which the proxy serves.
 func (p *Proxy) Ports() ([]int, error) {
 	s, err := p.load()

@@ -432,7 +432,7 @@ func TestOtherProxyModes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.config.NodePortAddresses != nil || len(s.warnings) != 3 {
+	if s.config.NodePortAddresses != nil || len(s.warnings) != 4 {
 		t.Errorf("node ports at %v, warnings %q", s.config.NodePortAddresses, s.warnings)
 	}
 }

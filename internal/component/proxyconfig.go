@@ -288,6 +288,9 @@ func (s *proxySettings) incomplete() (warnings []string) {
 	if slices.Contains(s.config.NodePortAddresses, "localhost") && !s.nodePorts.Loopback {
 		warnings = append(warnings, "nodePortAddresses: localhost has no effect: node ports do not answer at loopback addresses")
 	}
+	if s.config.Mode == configv1alpha1.ModeUserspace {
+		warnings = append(warnings, "in the mode userspace, network policies see the node instead of the clients of Services, whose connections they do not keep from pods")
+	}
 	if len(s.config.NodePortAddresses) == 0 {
 		warnings = append(warnings, "nodePortAddresses is unset: NodePort connections will be accepted on all local IPs; consider --nodeport-addresses=primary")
 	}

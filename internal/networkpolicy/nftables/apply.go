@@ -6,7 +6,7 @@
 // need it to be. It does not see what a pod exchanges with its own node, which
 // passes, except what an isolated pod sends to the ports of Ingresses: the input hook
 // judges that. It sees addresses after the translation of Services, and before
-// masquerading.
+// masquerading. What IPVS translates passes the output hook instead.
 package nftables
 
 import (
@@ -35,6 +35,8 @@ type Config struct {
 	Bridge string
 	// IngressPorts are the ports of TCP at which the node serves Ingresses.
 	IngressPorts []uint16
+	// IPVS says that the kernel's IPVS sends connections to Services on.
+	IPVS bool
 	// NetNS is the file descriptor of the network namespace to work in; 0 means
 	// the namespace of this process.
 	NetNS int
@@ -43,8 +45,7 @@ type Config struct {
 // Backend is a networkpolicy.Backend. One goroutine uses it.
 type Backend struct {
 	*nft.Tables[ruleset]
-	bridge       string
-	ingressPorts []uint16
+	config Config
 	// owners are the pods that had the addresses of this node last.
 	owners map[netip.Addr]types.UID
 	reused map[netip.Addr]bool // addresses that may have flows of a former pod
@@ -53,14 +54,14 @@ type Backend struct {
 // New returns a backend. It changes nothing.
 func New(c Config) *Backend {
 	return &Backend{
-		Tables: &nft.Tables[ruleset]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, bridge: c.Bridge, ingressPorts: c.IngressPorts,
+		Tables: &nft.Tables[ruleset]{Name: c.Table, IPv6: c.IPv6, NetNS: c.NetNS}, config: c,
 		owners: map[netip.Addr]types.UID{}, reused: map[netip.Addr]bool{},
 	}
 }
 
 // Apply implements networkpolicy.Backend.
 func (b *Backend) Apply(rules networkpolicy.Rules) error {
-	if err := b.Replace(func(f nft.Family) ruleset { return plan(rules, f, b.bridge, b.ingressPorts) }, update); err != nil {
+	if err := b.Replace(func(f nft.Family) ruleset { return plan(rules, f, b.config) }, update); err != nil {
 		return err
 	}
 	for address, owner := range rules.Owners {
@@ -115,11 +116,16 @@ func update(b *nft.Batch, before, next ruleset) {
 // chain returns a chain. The base chains are attached to hooks.
 func chain(table *nftables.Table, name string) *nftables.Chain {
 	c := &nftables.Chain{Name: name, Table: table}
+	afterEgress := nftables.ChainPriorityRef(*nftables.ChainPriorityFilter + 1)
 	switch name {
 	case egressChain:
 		c.Priority, c.Hooknum = nftables.ChainPriorityFilter, nftables.ChainHookForward
+	case egressChain + atOutput:
+		c.Priority, c.Hooknum = nftables.ChainPriorityFilter, nftables.ChainHookOutput
 	case ingressChain:
-		c.Priority, c.Hooknum = nftables.ChainPriorityRef(*nftables.ChainPriorityFilter+1), nftables.ChainHookForward
+		c.Priority, c.Hooknum = afterEgress, nftables.ChainHookForward
+	case ingressChain + atOutput:
+		c.Priority, c.Hooknum = afterEgress, nftables.ChainHookOutput
 	case nodeChain:
 		c.Priority, c.Hooknum = nftables.ChainPriorityFilter, nftables.ChainHookInput
 	default:

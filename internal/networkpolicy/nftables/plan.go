@@ -72,6 +72,7 @@ const (
 	egressChain  = "egress"
 	ingressChain = "ingress"
 	nodeChain    = "node"
+	atOutput     = "-output" // ends the name of a base chain at the output hook
 )
 
 // plan returns the table for the rules of one family:
@@ -82,15 +83,18 @@ const (
 //
 // A packet passes if both base chains accept it. Pods with the same policies
 // share a chain, and a pod's change is one element of a map.
-func plan(rules networkpolicy.Rules, f nft.Family, bridge string, ingressPorts []uint16) ruleset {
+func plan(rules networkpolicy.Rules, f nft.Family, c Config) ruleset {
 	r := ruleset{chains: map[string][]nft.Rule{}, sets: map[string]set{}}
 	r.base(f)
+	if c.IPVS {
+		r.baseAtOutput()
+	}
 	if len(rules.Pods) > 0 {
-		if bridge != "" {
-			r.neighbours(f, bridge)
+		if c.Bridge != "" {
+			r.neighbours(f, c.Bridge)
 		}
-		if len(ingressPorts) > 0 {
-			r.node(f, bridge, ingressPorts)
+		if len(c.IngressPorts) > 0 {
+			r.node(f, c.Bridge, c.IngressPorts)
 		}
 	}
 	own := networkpolicy.Addresses{}
@@ -140,6 +144,21 @@ func (r ruleset) base(f nft.Family) {
 		}
 		r.chains[c.name] = append(rules, nft.Rule{ownAddressIn(f), nft.Accept()}, nft.Rule{c.pods})
 	}
+}
+
+// baseAtOutput adds the base chains for what IPVS sends on, with the client's address and
+// that of the endpoint. What the node itself sends passes.
+func (r ruleset) baseAtOutput() {
+	for _, name := range []string{egressChain, ingressChain} {
+		r.chains[name+atOutput] = append([]nft.Rule{{isOfNode(), nft.Accept()}}, r.chains[name]...)
+	}
+}
+
+// isOfNode matches packets from the node's own addresses.
+func isOfNode() nft.Statement {
+	return nft.Plain("fib saddr type local",
+		&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)})
 }
 
 // neighbours drops what pods of one bridge exchange without the addresses that the

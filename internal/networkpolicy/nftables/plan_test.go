@@ -41,29 +41,29 @@ func TestPlan(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules  networkpolicy.Rules
 		family nft.Family
-		bridge string
-		ports  []uint16 // of Ingresses
+		config Config
 	}{
-		"empty":                 {networkpolicy.Rules{}, nft.IPv4, "cor0", nil},
-		"empty-ipv6":            {networkpolicy.Rules{}, nft.IPv6, "cor0", nil},
-		"deny":                  {isolating(nothing, nothing, "10.9.1.2"), nft.IPv4, "", nil},
-		"deny-on-bridge":        {isolating(nothing, nothing, "10.9.1.2"), nft.IPv4, "cor0", nil},
-		"deny-on-bridge-ipv6":   {isolating(nothing, nothing, "fd09::2"), nft.IPv6, "cor0", nil},
-		"allow-all":             {isolating([]networkpolicy.Rule{anyone}, nil, "10.9.1.2"), nft.IPv4, "", nil},
-		"ingress-peers":         {isolating(peers, nil, "10.9.1.2"), nft.IPv4, "", nil},
-		"ingress-peers-ipv6":    {isolating(peers, nil, "fd09::2"), nft.IPv6, "", nil},
-		"egress-peers":          {isolating(nil, peers, "10.9.1.2"), nft.IPv4, "", nil},
-		"ports":                 {isolating(atPorts, nil, "10.9.1.2"), nft.IPv4, "", nil},
-		"many-ports":            {isolating(manyPorts, nil, "10.9.1.2"), nft.IPv4, "", nil},
-		"peers-at-ports":        {isolating(nil, peersAtPorts, "10.9.1.2"), nft.IPv4, "", nil},
-		"peers-of-other-family": {isolating(otherFamily, nil, "10.9.1.2"), nft.IPv4, "", nil},
-		"shared-policies":       {shared, nft.IPv4, "", nil},
-		"ingress-ports":         {isolating(nothing, nothing, "10.9.1.2"), nft.IPv4, "cor0", []uint16{80, 443}},
-		"ingress-ports-ipv6":    {isolating(nothing, nothing, "fd09::2"), nft.IPv6, "cor0", []uint16{80}},
-		"ingress-ports-unused":  {networkpolicy.Rules{}, nft.IPv4, "cor0", []uint16{80, 443}},
+		"empty":                 {networkpolicy.Rules{}, nft.IPv4, Config{Bridge: "cor0"}},
+		"empty-ipv6":            {networkpolicy.Rules{}, nft.IPv6, Config{Bridge: "cor0"}},
+		"deny":                  {isolating(nothing, nothing, "10.9.1.2"), nft.IPv4, Config{}},
+		"deny-on-bridge":        {isolating(nothing, nothing, "10.9.1.2"), nft.IPv4, Config{Bridge: "cor0"}},
+		"deny-on-bridge-ipv6":   {isolating(nothing, nothing, "fd09::2"), nft.IPv6, Config{Bridge: "cor0"}},
+		"allow-all":             {isolating([]networkpolicy.Rule{anyone}, nil, "10.9.1.2"), nft.IPv4, Config{}},
+		"ingress-peers":         {isolating(peers, nil, "10.9.1.2"), nft.IPv4, Config{}},
+		"ingress-peers-ipv6":    {isolating(peers, nil, "fd09::2"), nft.IPv6, Config{}},
+		"egress-peers":          {isolating(nil, peers, "10.9.1.2"), nft.IPv4, Config{}},
+		"ports":                 {isolating(atPorts, nil, "10.9.1.2"), nft.IPv4, Config{}},
+		"many-ports":            {isolating(manyPorts, nil, "10.9.1.2"), nft.IPv4, Config{}},
+		"peers-at-ports":        {isolating(nil, peersAtPorts, "10.9.1.2"), nft.IPv4, Config{}},
+		"peers-of-other-family": {isolating(otherFamily, nil, "10.9.1.2"), nft.IPv4, Config{}},
+		"shared-policies":       {shared, nft.IPv4, Config{}},
+		"ingress-ports":         {isolating(nothing, nothing, "10.9.1.2"), nft.IPv4, Config{Bridge: "cor0", IngressPorts: []uint16{80, 443}}},
+		"ingress-ports-ipv6":    {isolating(nothing, nothing, "fd09::2"), nft.IPv6, Config{Bridge: "cor0", IngressPorts: []uint16{80}}},
+		"ipvs":                  {isolating(nothing, nothing, "10.9.1.2"), nft.IPv4, Config{IPVS: true}},
+		"ingress-ports-unused":  {networkpolicy.Rules{}, nft.IPv4, Config{Bridge: "cor0", IngressPorts: []uint16{80, 443}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := text(plan(c.rules, c.family, c.bridge, c.ports), c.family)
+			got := text(plan(c.rules, c.family, c.config), c.family)
 			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), got, *rewrite, "go test -rewrite")
 		})
 	}
