@@ -44,6 +44,18 @@ of() {
 	done
 }
 
+# The packet suite of the proxy mode ipvs, in network namespaces. A test that is
+# skipped is no success.
+if (cd /root && ./ipvs.test -test.v -test.timeout=20m -test.run='^(TestPackets|TestInterface|TestKernelSettings)$') >/tmp/ipvs.log 2>&1; then
+	for test in TestPackets TestInterface TestKernelSettings; do
+		check "$test of the mode ipvs" PASS "$(sed -n "s/^--- \(.*\): $test .*/\1/p" /tmp/ipvs.log)"
+	done
+else
+	echo 'FAILED packets of the mode ipvs'
+	failed=yes
+	tail -80 /tmp/ipvs.log
+fi
+
 echo "control groups: $(grep -w $groups /proc/mounts | cut -d' ' -f3), $(cat $groups/cgroup.controllers)"
 coracle up --foreground --data-dir=/var/lib/coracle --bundle=/opt/bundle --timeout=30m >/tmp/coracle.log 2>&1 &
 up=$!

@@ -21,7 +21,7 @@ mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /run
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount --make-rshared /
-for module in overlay bridge veth br_netfilter dummy nf_tables nft_chain_nat nft_ct nft_masq nft_nat nft_numgen nft_hash nft_reject_inet nft_fib_inet nft_redir; do
+for module in overlay bridge veth br_netfilter dummy nf_tables nft_chain_nat nft_ct nft_masq nft_nat nft_numgen nft_hash nft_reject_inet nft_fib_inet nft_redir ip_vs ip_vs_rr; do
 	modprobe $module || echo "module $module: not loaded"
 done
 hostname vm

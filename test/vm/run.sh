@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Runs a cluster on a machine with only version 2 of control groups: a virtual
-# machine with Debian's kernel, emulated in software.
+# Runs a cluster on a machine with only version 2 of control groups, and the
+# packets of the proxy mode ipvs: a virtual machine with Debian's kernel, emulated
+# in software.
 #
 #   kernel: Debian's cloud image package, unpacked but not installed
-#   disk:   none; an initramfs with coracle, its bundle and busybox
+#   disk:   none; an initramfs with coracle, its bundle, busybox and the tests of
+#           internal/proxy/ipvs
 #   result: lines on the serial console, ok or FAILED for each check of guest.sh
 set -euo pipefail
 
@@ -12,10 +14,14 @@ root=$(dirname "$(dirname "$here")")
 work=${VM_DIR:-$root/bin/vm}
 binary=${CORACLE_BINARY:-$root/bin/coracle}
 bundle=${BUNDLE_DIR:-$root/bin/bundle}
-timeout=${VM_TIMEOUT:-900}
+timeout=${VM_TIMEOUT:-2400}
 
 say() { echo "vm: $*" >&2; }
 
+command -v go >/dev/null || {
+	say "needs go, for the tests of internal/proxy/ipvs"
+	exit 1
+}
 for need in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dpkg-deb:dpkg; do
 	command -v "${need%%:*}" >/dev/null || {
 		say "needs ${need%%:*}: sudo apt-get install --no-install-recommends ${need##*:}"
@@ -66,6 +72,7 @@ cp "$work/kernel/lib/modules/$release"/modules.{order,builtin*} "$tree/lib/modul
 cp "$binary" "$tree/bin/coracle"
 cp -r "$bundle"/{bin,cni,images} "$tree/opt/bundle/"
 rm -f "$tree/opt/bundle/bin/etcdctl"
+(cd "$root" && CGO_ENABLED=0 go test -c -o "$tree/root/ipvs.test" ./internal/proxy/ipvs)
 cp "$here/init.sh" "$tree/init"
 cp "$here/guest.sh" "$here/pods.yaml" "$tree/root/"
 chmod +x "$tree/init" "$tree/root/guest.sh"
