@@ -260,7 +260,7 @@ func (p *Proxy) backend(ctx context.Context, s *proxySettings, r prometheus.Regi
 			Timeouts: ipvs.Timeouts{TCP: v.TCPTimeout.Duration, TCPFin: v.TCPFinTimeout.Duration, UDP: v.UDPTimeout.Duration},
 		}), p.iptables().RemoveOwn)
 	case configv1alpha1.ModeUserspace:
-		return after(userspace.New(rules), p.iptables().RemoveOwn, virtual)
+		return after(userspace.New(ctx, rules), p.iptables().RemoveOwn, virtual)
 	}
 	return after(nftables.New(rules), p.iptables().RemoveOwn, virtual)
 }

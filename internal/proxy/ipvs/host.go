@@ -127,7 +127,8 @@ func (n namespace) claim(alias string) error {
 				return fmt.Errorf("setting the alias of %s: %w", clusternames.VirtualLink, err)
 			}
 		}
-		// Without this, the kernel does not take packets to its addresses of IPv6.
+		// So that its addresses of IPv6 do not depend on what the kernel does with those of
+		// an interface that is down.
 		return h.LinkSetUp(link)
 	})
 }

@@ -39,7 +39,7 @@ type listener struct {
 	// ctx ends when the listener is closed.
 	ctx    context.Context
 	cancel context.CancelFunc
-	work   sync.WaitGroup
+	work   supervise.WaitGroup
 	// closeSocket closes the socket that listens.
 	closeSocket func() error
 
@@ -92,9 +92,9 @@ func (l *listener) network(of string) string {
 	return of + "4"
 }
 
-// run does work until it ends, and recovers from its panics.
+// run does work in a goroutine, and recovers from its panics.
 func (l *listener) run(work func()) {
-	l.work.Go(func() { supervise.Contain(l.ctx, "the proxy of "+l.label, work) })
+	l.work.Go(l.ctx, func() { supervise.Contain(l.ctx, "the proxy of "+l.label, work) })
 }
 
 // set sets the endpoints, and ends the connections to others.

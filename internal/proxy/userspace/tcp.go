@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // acceptPause is the wait after a connection could not be accepted, for example for want
@@ -65,7 +68,7 @@ func (l *listener) forward(p *pair) {
 		return
 	}
 	if p.join(to.(*net.TCPConn)) && l.use(p, endpoint) {
-		p.copy()
+		p.copy(l.ctx)
 	}
 }
 
@@ -101,15 +104,15 @@ func (p *pair) abort() {
 
 // copy copies in both directions until both sides have ended. If one side ends, the other
 // one may still send. The kernel moves the bytes, without a buffer of this process.
-func (p *pair) copy() {
-	var both sync.WaitGroup
+func (p *pair) copy(ctx context.Context) {
+	var both supervise.WaitGroup
 	direction := func(to, from *net.TCPConn) {
 		if _, err := io.Copy(to, from); err != nil || to.CloseWrite() != nil {
 			p.abort()
 		}
 	}
-	both.Go(func() { direction(p.endpoint, p.client) })
-	both.Go(func() { direction(p.client, p.endpoint) })
+	both.Go(ctx, func() { direction(p.endpoint, p.client) })
+	both.Go(ctx, func() { direction(p.client, p.endpoint) })
 	both.Wait()
 	_, _ = p.client.Close(), p.endpoint.Close()
 }

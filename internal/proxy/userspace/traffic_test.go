@@ -12,7 +12,7 @@ import (
 
 func TestPackets(t *testing.T) {
 	newBackend := func(c proxytest.Config) proxy.Backend {
-		b := New(nftables.Config{
+		b := New(t.Context(), nftables.Config{
 			Table: "coracle-test", ClusterCIDRs: c.ClusterCIDRs, IPv6: c.IPv6, NetNS: c.NetNS,
 			Conntrack: conntrack.Settings{TCPCloseWait: time.Hour},
 		})

@@ -32,9 +32,9 @@ const mostTold = 10
 
 // Backend is a proxy.Backend. One goroutine uses it.
 type Backend struct {
+	ctx       context.Context
 	table     table
 	netNS     int
-	log       klog.Logger
 	room      room
 	listeners map[target]*listener
 	// refused are the ports of Services that are not served, and answer as if they had
@@ -67,9 +67,10 @@ var _ proxy.Backend = (*Backend)(nil)
 // errSCTP is why a port of SCTP is not served.
 var errSCTP = errors.New("the mode userspace serves TCP and UDP, not SCTP")
 
-// New returns a backend, given the settings of its table. It changes nothing.
-func New(c nftables.Config) *Backend {
-	b := &Backend{table: nftables.New(c), netNS: c.NetNS, log: c.Log, room: newRoom(), listeners: map[target]*listener{}}
+// New returns a backend, given the settings of its table. It changes nothing. Its
+// listeners belong to the component of ctx, and do not outlive it.
+func New(ctx context.Context, c nftables.Config) *Backend {
+	b := &Backend{ctx: ctx, table: nftables.New(c), netNS: c.NetNS, room: newRoom(), listeners: map[target]*listener{}}
 	b.table.Deliver(nftables.Delivery{Port: b.port})
 	return b
 }
@@ -115,7 +116,8 @@ func (b *Backend) Apply(rules proxy.Rules) error {
 // listen opens the listeners that rules need, and gives all of them their endpoints. It
 // returns the rules in which what cannot be served has no endpoints.
 func (b *Backend) listen(rules proxy.Rules) (served proxy.Rules, failure error) {
-	served, served.Services = rules, make(map[proxy.PortName]*proxy.ServicePort, len(rules.Services))
+	served = rules
+	served.Services = make(map[proxy.PortName]*proxy.ServicePort, len(rules.Services))
 	refused := map[proxy.PortName]refusal{}
 	var told []string
 	for name, p := range rules.Services {
@@ -142,7 +144,7 @@ func (b *Backend) listen(rules proxy.Rules) (served proxy.Rules, failure error) 
 	b.refused = refused
 	if len(told) > 0 {
 		slices.Sort(told)
-		b.log.Info("Services are not served, and refuse their clients", "count", len(told), "services", told[:min(len(told), mostTold)])
+		klog.FromContext(b.ctx).Info("Services are not served, and refuse their clients", "count", len(told), "services", told[:min(len(told), mostTold)])
 	}
 	return served, failure
 }
@@ -157,7 +159,7 @@ func (b *Backend) serve(name proxy.PortName, p *proxy.ServicePort) error {
 		l := b.listeners[t]
 		if l == nil {
 			var err error
-			if l, err = listen(klog.NewContext(context.Background(), b.log), b.netNS, labelOf(name), name.Protocol, name.Family, b.room); err != nil {
+			if l, err = listen(b.ctx, b.netNS, labelOf(name), name.Protocol, name.Family, b.room); err != nil {
 				return err
 			}
 			b.listeners[t] = l

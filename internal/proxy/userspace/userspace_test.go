@@ -44,7 +44,7 @@ type lab struct {
 }
 
 func newLab(t *testing.T) *lab {
-	l := &lab{Backend: New(nftables.Config{Table: "coracle-test"}), t: t, table: &fakeTable{}}
+	l := &lab{Backend: New(t.Context(), nftables.Config{Table: "coracle-test"}), t: t, table: &fakeTable{}}
 	l.Backend.table = l.table
 	t.Cleanup(l.Backend.close)
 	return l
