@@ -2,7 +2,7 @@
 // computes Rules, a value, from Services, EndpointSlices and the node's pods. A
 // Backend applies each new value to the kernel.
 //
-//	informers ──changed Service──► state ──Rules──► permitter ──Rules──► Backend (nftables, iptables)
+//	informers ──changed Service──► state ──Rules──► permitter ──Rules──► Backend (nftables, iptables, ipvs, userspace)
 //	                                 │                  │                   one transaction
 //	  only what changed is computed again       Ports: what others          of the difference
 //	                                            have on this node
@@ -30,7 +30,8 @@ import (
 )
 
 // Backend applies Rules to the kernel: package nftables in one transaction, package
-// iptables in one for each family and table. One goroutine uses it.
+// iptables in one for each family and table. Packages ipvs and userspace have the
+// endpoints behind the table of nftables. One goroutine uses it.
 type Backend interface {
 	// Apply changes the kernel from the Rules of the last Apply to rules. After an
 	// error, the kernel may hold either in a part that is applied alone, and the next

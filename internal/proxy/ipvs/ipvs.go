@@ -41,7 +41,8 @@ type Config struct {
 	NFTables nftables.Config
 	// Scheduler is the name of a scheduler of the kernel, rr by default.
 	Scheduler string
-	// ExcludeCIDRs are ranges of addresses whose virtual servers are those of others.
+	// ExcludeCIDRs are ranges of addresses whose virtual servers are those of others,
+	// also if a Service has such an address.
 	ExcludeCIDRs []netip.Prefix
 	// StrictARP keeps the node from answering ARP for addresses of other interfaces.
 	StrictARP bool
@@ -252,7 +253,7 @@ func (b *Backend) read(k kernel) (map[frontend]*held, error) {
 	}
 	all := map[frontend]*held{}
 	for f, s := range list {
-		if slices.ContainsFunc(b.config.ExcludeCIDRs, func(p netip.Prefix) bool { return p.Contains(f.at.Addr()) }) {
+		if b.excludes(f) {
 			continue
 		}
 		destinations, err := k.destinations(f)
@@ -266,6 +267,11 @@ func (b *Backend) read(k kernel) (map[frontend]*held, error) {
 		all[f] = h
 	}
 	return all, nil
+}
+
+// excludes reports whether a virtual server is somebody else's, whatever it is for.
+func (b *Backend) excludes(f frontend) bool {
+	return slices.ContainsFunc(b.config.ExcludeCIDRs, func(p netip.Prefix) bool { return p.Contains(f.at.Addr()) })
 }
 
 // follow makes b.wanted what the rules say, and returns the virtual servers that may
@@ -290,8 +296,10 @@ func (b *Backend) follow(s settings, rules proxy.Rules) map[frontend]bool {
 	for _, name := range d.Services {
 		if p := rules.Services[name]; p != nil {
 			for f, v := range s.servers(name, p) {
-				b.wanted[f] = v
-				touched[f] = true
+				if !b.excludes(f) {
+					b.wanted[f] = v
+					touched[f] = true
+				}
 			}
 		}
 	}
