@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -364,5 +366,20 @@ func TestAffinity(t *testing.T) {
 	now = now.Add(time.Minute)
 	if _, ok := b.choose(client, now); !ok || len(b.clients) != 1 {
 		t.Errorf("%d clients are remembered after their time", len(b.clients))
+	}
+}
+
+// TestAnswersComeFromWhereClientsSent checks the control messages of answers.
+func TestAnswersComeFromWhereClientsSent(t *testing.T) {
+	four, six := netip.MustParseAddr("192.0.2.1").As4(), netip.MustParseAddr("2001:db8::1").As16()
+	for name, c := range map[string]struct{ received, want []byte }{
+		"IPv4":    {unix.PktInfo4(&unix.Inet4Pktinfo{Ifindex: 3, Spec_dst: [4]byte{127, 0, 0, 1}, Addr: four}), unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: four})},
+		"IPv6":    {unix.PktInfo6(&unix.Inet6Pktinfo{Ifindex: 3, Addr: six}), unix.PktInfo6(&unix.Inet6Pktinfo{Addr: six})},
+		"nothing": {nil, nil},
+		"rubbish": {[]byte{1, 2, 3}, nil},
+	} {
+		if got := answerControl(c.received); !bytes.Equal(got, c.want) {
+			t.Errorf("%s: % x, want % x", name, got, c.want)
+		}
 	}
 }
