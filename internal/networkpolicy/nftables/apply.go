@@ -126,8 +126,8 @@ func chain(table *nftables.Table, name string) *nftables.Chain {
 		c.Priority, c.Hooknum = afterEgress, nftables.ChainHookForward
 	case ingressChain + atOutput:
 		c.Priority, c.Hooknum = afterEgress, nftables.ChainHookOutput
-	case nodeChain:
-		c.Priority, c.Hooknum = nftables.ChainPriorityFilter, nftables.ChainHookInput
+	case nodeChain: // behind IPVS, which takes what is for a Service: that is judged where it leaves
+		c.Priority, c.Hooknum = nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource+1), nftables.ChainHookInput
 	default:
 		return c
 	}

@@ -69,6 +69,15 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestNodeChainComesAfterIPVS checks that the chain about the ports of Ingresses does not
+// see what is for a port 80 of a Service: IPVS takes that at the input hook with the
+// priority 99 (ip_vs_core.c).
+func TestNodeChainComesAfterIPVS(t *testing.T) {
+	if c := chain(&nftables.Table{}, nodeChain); *c.Hooknum != *nftables.ChainHookInput || *c.Priority <= 99 {
+		t.Errorf("the chain is at the hook %d with the priority %d", *c.Hooknum, *c.Priority)
+	}
+}
+
 // text returns a table with the elements that the kernel gets, in a fixed order.
 func text(r ruleset, f nft.Family) string {
 	var b strings.Builder
