@@ -249,9 +249,9 @@ func TestWrongPodInterfaces(t *testing.T) {
 
 // The settings of other modes are not checked, as in upstream.
 func TestSettingsOfOtherModes(t *testing.T) {
-	text := proxyHead + "iptables: {syncPeriod: -1s, minSyncPeriod: 1h}\nipvs: {syncPeriod: -1s, scheduler: magic, excludeCIDRs: [here], tcpTimeout: -1s}\n"
-	if err := proxyWith(t, NewProxy(), "--config=FILE", text).Validate(); err != nil {
-		t.Error(err)
+	text := proxyHead + "iptables: {syncPeriod: -1s, minSyncPeriod: 1h}\nipvs: {syncPeriod: -1s, scheduler: magic, excludeCIDRs: [here, 10.7.1.2/16], tcpTimeout: -1s}\n"
+	if s, err := proxyWith(t, NewProxy(), "--config=FILE", text).load(); err != nil || !slices.Equal(s.excludeCIDRs, []netip.Prefix{netip.MustParsePrefix("10.7.0.0/16")}) {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -69,7 +68,7 @@ type proxySettings struct {
 	gates        *feature.Set
 	nodePorts    proxy.NodePortAddresses
 	clusterCIDRs []netip.Prefix
-	excludeCIDRs []netip.Prefix // of the mode ipvs
+	excludeCIDRs []netip.Prefix // of the mode ipvs, also when another mode removes what it has left
 	warnings     []string
 }
 
@@ -102,9 +101,9 @@ func (o *proxySource) load(defaults *configv1alpha1.KubeProxyConfiguration) (*pr
 	if s.clusterCIDRs, err = configv1alpha1.ParseCIDRs(s.config.ClusterCIDR); err != nil {
 		return nil, err
 	}
-	if s.config.Mode == configv1alpha1.ModeIPVS { // in other modes, it was not checked
-		if s.excludeCIDRs, err = configv1alpha1.ParseCIDRs(strings.Join(s.config.IPVS.ExcludeCIDRs, ",")); err != nil {
-			return nil, err
+	for _, text := range s.config.IPVS.ExcludeCIDRs {
+		if r, err := netip.ParsePrefix(text); err == nil { // only the mode ipvs has checked that
+			s.excludeCIDRs = append(s.excludeCIDRs, r.Masked())
 		}
 	}
 	s.warnings = slices.Concat(s.warnings, s.gates.Warnings(), s.withoutEffect(), s.incomplete())

@@ -24,7 +24,7 @@ func proxyFields() []fieldFlag {
 		{"iptables-sync-period", "iptables.syncPeriod", durationField, "interval at which the mode iptables looks for rules that others have removed"},
 		{"iptables-min-sync-period", "iptables.minSyncPeriod", durationField, "least time between two changes of the rules in the mode iptables; 0 applies each change at once"},
 		{"ipvs-scheduler", "ipvs.scheduler", textField, "scheduler of the mode ipvs: rr (the default), wrr, lc, wlc, lblc, lblcr, sh, dh, sed, nq or mh"},
-		{"ipvs-exclude-cidrs", "ipvs.excludeCIDRs", listField, "CIDRs whose virtual servers the mode ipvs leaves alone"},
+		{"ipvs-exclude-cidrs", "ipvs.excludeCIDRs", listField, "CIDRs in which the mode ipvs leaves virtual servers alone that no Service needs"},
 		{"ipvs-strict-arp", "ipvs.strictARP", boolField, "in the mode ipvs, do not answer ARP for addresses of other interfaces (arp_ignore=1, arp_announce=2)"},
 		{"ipvs-sync-period", "ipvs.syncPeriod", durationField, "interval at which the mode ipvs looks for what others have changed"},
 		{"ipvs-min-sync-period", "ipvs.minSyncPeriod", durationField, "least time between two changes in the mode ipvs; 0 applies each change at once"},

@@ -41,8 +41,8 @@ type Config struct {
 	NFTables nftables.Config
 	// Scheduler is the name of a scheduler of the kernel, rr by default.
 	Scheduler string
-	// ExcludeCIDRs are ranges of addresses whose virtual servers are those of others,
-	// also if a Service has such an address.
+	// ExcludeCIDRs are ranges of addresses in which virtual servers that no Service needs
+	// are those of others.
 	ExcludeCIDRs []netip.Prefix
 	// StrictARP keeps the node from answering ARP for addresses of other interfaces.
 	StrictARP bool
@@ -159,7 +159,17 @@ func (b *Backend) apply(rules proxy.Rules) error {
 		return err
 	}
 	s := settings{scheduler: b.config.Scheduler, node: own, nodePorts: rules.NodePortRanges}
-	gone, err := b.change(k, b.follow(s, rules))
+	touched := b.follow(s, rules)
+	if !b.known() {
+		if b.held, err = b.read(k); err != nil {
+			return err
+		}
+		b.retiring, b.checked = map[frontend]bool{}, time.Now()
+		for f := range b.held {
+			touched[f] = true
+		}
+	}
+	gone, err := b.change(k, touched)
 	if err != nil {
 		return err
 	}
@@ -197,8 +207,7 @@ func (b *Backend) isOfOther(alias string) bool {
 	return strings.HasPrefix(alias, aliasPrefix) && alias != b.alias()
 }
 
-// prepare makes the interface and sets what IPVS needs of the kernel, and reads what the
-// kernel has.
+// prepare makes the interface and sets what IPVS needs of the kernel.
 func (b *Backend) prepare(k kernel) error {
 	alias, _, err := b.host.owner()
 	if err != nil {
@@ -218,15 +227,8 @@ func (b *Backend) prepare(k kernel) error {
 		}
 	}
 	if b.config.Timeouts != (Timeouts{}) {
-		if err := k.setTimeouts(b.config.Timeouts); err != nil {
-			return err
-		}
+		return k.setTimeouts(b.config.Timeouts)
 	}
-	list, err := b.read(k)
-	if err != nil {
-		return err
-	}
-	b.held, b.retiring, b.checked = list, map[frontend]bool{}, time.Now()
 	return nil
 }
 
@@ -253,7 +255,7 @@ func (b *Backend) read(k kernel) (map[frontend]*held, error) {
 	}
 	all := map[frontend]*held{}
 	for f, s := range list {
-		if b.excludes(f) {
+		if _, wanted := b.wanted[f]; !wanted && b.excludes(f) {
 			continue
 		}
 		destinations, err := k.destinations(f)
@@ -269,7 +271,7 @@ func (b *Backend) read(k kernel) (map[frontend]*held, error) {
 	return all, nil
 }
 
-// excludes reports whether a virtual server is somebody else's, whatever it is for.
+// excludes reports whether a virtual server is somebody else's, if no Service needs it.
 func (b *Backend) excludes(f frontend) bool {
 	return slices.ContainsFunc(b.config.ExcludeCIDRs, func(p netip.Prefix) bool { return p.Contains(f.at.Addr()) })
 }
@@ -296,10 +298,8 @@ func (b *Backend) follow(s settings, rules proxy.Rules) map[frontend]bool {
 	for _, name := range d.Services {
 		if p := rules.Services[name]; p != nil {
 			for f, v := range s.servers(name, p) {
-				if !b.excludes(f) {
-					b.wanted[f] = v
-					touched[f] = true
-				}
+				b.wanted[f] = v
+				touched[f] = true
 			}
 		}
 	}

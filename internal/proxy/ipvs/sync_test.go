@@ -295,17 +295,28 @@ func TestTakesOverAndRepairs(t *testing.T) {
 	}
 	m.link, m.virtual[stale.at.Addr()] = true, true
 	b := m.backend(Config{ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16")}})
-	mixed := service("10.9.1.3:8080")
-	mixed.External = []netip.Addr{excluded.at.Addr()}
-	apply(t, b, proxytest.RulesOf(mixed))
+	within := service("10.9.1.3:8080")
+	within.External = addresses("10.200.0.2")
+	apply(t, b, proxytest.RulesOf(within))
 	want := "TCP 10.200.0.1:80 wlc 10.9.1.9:1\nTCP 10.96.0.20:80 rr 10.9.1.3:8080"
+	if got, more := m.text(), "TCP 10.200.0.1:80 wlc 10.9.1.9:1\nTCP 10.200.0.2:80 rr 10.9.1.3:8080\nTCP 10.96.0.20:80 rr 10.9.1.3:8080"; got != more {
+		t.Errorf("with a Service in an excluded range:\n%s\nwant\n%s", got, more)
+	}
+	if intact, err := b.Intact(); err != nil || !intact {
+		t.Errorf("with a Service in an excluded range: intact %v, %v", intact, err)
+	}
+	m.servers[excluded] = server{scheduler: "wrr"}
+	if intact, err := b.Intact(); err != nil || !intact {
+		t.Errorf("after a change of somebody else's virtual server: intact %v, %v", intact, err)
+	}
+	m.servers[excluded] = server{scheduler: "wlc"}
+	apply(t, b, proxytest.RulesOf(service("10.9.1.3:8080")))
 	if got := m.text(); got != want {
 		t.Errorf("after the takeover:\n%s\nwant\n%s", got, want)
 	}
 	if m.virtual[stale.at.Addr()] {
 		t.Error("an address of no Service stays")
 	}
-	apply(t, b, proxytest.RulesOf(service("10.9.1.3:8080")))
 	for name, change := range map[string]func(){
 		"a server less":      func() { delete(m.servers, tcp); delete(m.real, tcp) },
 		"a server more":      func() { m.servers[stale], m.real[stale] = server{scheduler: "rr"}, map[netip.AddrPort]destination{} },
