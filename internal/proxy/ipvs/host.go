@@ -22,7 +22,8 @@ import (
 // host is what a Backend asks of the node apart from IPVS.
 type host interface {
 	// addresses returns the node's addresses: its own, and those of Services, which are
-	// on the interface clusternames.VirtualLink, both in order.
+	// on the interface clusternames.VirtualLink, both in order. It leaves out link-local
+	// ones: nothing answers there, and those of the pods' interfaces come and go.
 	addresses() (own, virtual []netip.Addr, err error)
 	// owner returns the alias of that interface. exists is false if there is none.
 	owner() (alias string, exists bool, err error)
@@ -81,10 +82,10 @@ func (n namespace) addresses() (own, virtual []netip.Addr, err error) {
 			a, ok := netip.AddrFromSlice(one.IP)
 			a = a.Unmap()
 			switch {
-			case !ok:
+			case !ok || a.IsLinkLocalUnicast():
 			case link == nil || one.LinkIndex != link.Attrs().Index:
 				own = append(own, a)
-			case !a.IsLinkLocalUnicast(): // that one is the kernel's
+			default:
 				virtual = append(virtual, a)
 			}
 		}

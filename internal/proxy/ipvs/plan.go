@@ -2,11 +2,9 @@ package ipvs
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -111,27 +109,4 @@ func (s settings) addresses(rules proxy.Rules) []netip.Addr {
 		delete(all, a)
 	}
 	return slices.SortedFunc(maps.Keys(all), netip.Addr.Compare)
-}
-
-// text returns virtual servers as ipvsadm -Ln lists them, and the addresses of Services.
-func text(servers map[frontend]virtual, addresses []netip.Addr) string {
-	var b strings.Builder
-	for _, f := range slices.SortedFunc(maps.Keys(servers), frontend.compare) {
-		v := servers[f]
-		fmt.Fprintf(&b, "%s  %s %s", f.protocol, f.at, v.scheduler)
-		if v.sourcePort {
-			b.WriteString(" (mh-port)")
-		}
-		if v.persistence > 0 {
-			fmt.Fprintf(&b, " persistent %d", v.persistence)
-		}
-		b.WriteString("\n")
-		for _, e := range v.endpoints {
-			fmt.Fprintf(&b, "  -> %s Masq 1\n", e)
-		}
-	}
-	for _, a := range addresses {
-		fmt.Fprintf(&b, "address %s\n", a)
-	}
-	return b.String()
 }

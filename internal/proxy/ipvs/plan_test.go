@@ -2,9 +2,12 @@ package ipvs
 
 import (
 	"flag"
+	"fmt"
 	"maps"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +32,29 @@ func planned(s settings, rules proxy.Rules) string {
 		maps.Copy(all, s.servers(name, p))
 	}
 	return text(all, s.addresses(rules))
+}
+
+// text returns virtual servers as ipvsadm -Ln lists them, and the addresses of Services.
+func text(servers map[frontend]virtual, addresses []netip.Addr) string {
+	var b strings.Builder
+	for _, f := range slices.SortedFunc(maps.Keys(servers), frontend.compare) {
+		v := servers[f]
+		fmt.Fprintf(&b, "%s  %s %s", f.protocol, f.at, v.scheduler)
+		if v.sourcePort {
+			b.WriteString(" (mh-port)")
+		}
+		if v.persistence > 0 {
+			fmt.Fprintf(&b, " persistent %d", v.persistence)
+		}
+		b.WriteString("\n")
+		for _, e := range v.endpoints {
+			fmt.Fprintf(&b, "  -> %s Masq 1\n", e)
+		}
+	}
+	for _, a := range addresses {
+		fmt.Fprintf(&b, "address %s\n", a)
+	}
+	return b.String()
 }
 
 func TestPlan(t *testing.T) {

@@ -22,7 +22,7 @@ type Delivery struct {
 	// IPVS leaves connections to the kernel's virtual servers. The addresses of Services
 	// are the node's own then, so that its programs would answer at every port that is
 	// no Service's: such connections are refused, unless the address is among
-	// NodeAddresses, which are all others of the node, in order.
+	// NodeAddresses, which are all others of the node but link-local ones, in order.
 	IPVS          bool
 	NodeAddresses []netip.Addr
 	// Port returns the port of this node to which connections are redirected that are
