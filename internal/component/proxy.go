@@ -144,6 +144,7 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	events, shutdown := controller.NewRecorder(ctx, c.Client.Kubernetes, v1.EventSource{Component: "kube-proxy", Host: c.NodeName})
 	defer shutdown()
 	c.Events = events
+	s.tellDeprecation(events, c.NodeName)
 	if s.config.Mode == configv1alpha1.ModeUserspace { // nobody is there any more where its rules lead
 		defer func() {
 			if err := c.Backend.Remove(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/flagvalue"
@@ -202,7 +203,7 @@ func TestWrongProxyFiles(t *testing.T) {
 		proxyHead + "modus: nftables\n":                                           `unknown field "modus"`,
 		proxyHead + "mode: nftables\nmode: nftables\n":                            "already set in map",
 		proxyHead + "mode: magic\n":                                               `mode: Unsupported value: "magic": supported values: "iptables", "ipvs", "nftables", "userspace"`,
-		proxyHead + "mode: ipvs\nipvs: {scheduler: magic}\n":                      `ipvs.scheduler: Unsupported value: "magic": supported values: "rr", `,
+		proxyHead + "mode: ipvs\nipvs: {scheduler: magic}\n":                      `ipvs.scheduler: Invalid value: "magic": must be in [rr wrr lc wlc lblc lblcr sh dh sed nq mh], blank means the default algorithm method (currently rr)`,
 		proxyHead + "mode: ipvs\nipvs: {minSyncPeriod: 1h}\n":                     "ipvs.syncPeriod: Invalid value: \"1h0m0s\": must be greater than or equal to ipvs.minSyncPeriod",
 		proxyHead + "mode: ipvs\nipvs: {excludeCIDRs: [10.0.0.0]}\n":              `ipvs.excludeCIDRs[0]: Invalid value: "10.0.0.0": must be a valid CIDR`,
 		proxyHead + "mode: ipvs\nipvs: {tcpTimeout: -1s}\n":                       `ipvs.tcpTimeout: Invalid value: "-1s": must be greater than or equal to 0`,
@@ -421,8 +422,13 @@ func TestOtherProxyModes(t *testing.T) {
 	if diff := cmp.Diff(want, s.config); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if len(s.warnings) != 1 || !strings.HasPrefix(s.warnings[0], "nodePortAddresses is unset: ") || len(s.excludeCIDRs) != 2 || s.nodePorts.Loopback {
+	if len(s.warnings) != 2 || s.warnings[0] != ipvsDeprecation || !strings.HasPrefix(s.warnings[1], "nodePortAddresses is unset: ") || len(s.excludeCIDRs) != 2 || s.nodePorts.Loopback {
 		t.Errorf("warnings %q, excluded %v, node ports %+v", s.warnings, s.excludeCIDRs, s.nodePorts)
+	}
+	events := record.NewFakeRecorder(2)
+	s.tellDeprecation(events, "node")
+	if told := <-events.Events; !strings.HasPrefix(told, "Warning IPVSDeprecation The ipvs proxier is now deprecated") {
+		t.Errorf("the node's Event is %q", told)
 	}
 	var c proxy.Config
 	if s.setPace(&c); c.MinSyncPeriod != 2*time.Second || c.SyncPeriod != time.Minute || c.MostOfNamespace != 100_000 {
@@ -431,6 +437,9 @@ func TestOtherProxyModes(t *testing.T) {
 	s, err = proxyWith(t, NewProxy(), "--config=FILE", proxyHead+"clusterCIDR: 10.0.0.0/8\nmode: userspace\nipvs: {scheduler: rr}\nnftables: {masqueradeAll: true}\n").load()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if s.tellDeprecation(events, "node"); len(events.Events) > 0 {
+		t.Error("the mode userspace is called deprecated")
 	}
 	if s.config.NodePortAddresses != nil || len(s.warnings) != 4 {
 		t.Errorf("node ports at %v, warnings %q", s.config.NodePortAddresses, s.warnings)

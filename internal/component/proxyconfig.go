@@ -11,6 +11,9 @@ import (
 	"strconv"
 
 	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/feature"
@@ -88,8 +91,11 @@ func (o *proxySource) load(defaults *configv1alpha1.KubeProxyConfiguration) (*pr
 	if s.gates, err = proxyGates(s.config.FeatureGates); err != nil {
 		return nil, err
 	}
-	if s.config.Mode == configv1alpha1.ModeIPVS && !s.gates.Enabled(feature.KubeProxyIPVS) {
-		return nil, fmt.Errorf("the mode ipvs is turned off by featureGates (--feature-gates): %s=false", feature.KubeProxyIPVS)
+	if s.config.Mode == configv1alpha1.ModeIPVS {
+		if !s.gates.Enabled(feature.KubeProxyIPVS) {
+			return nil, fmt.Errorf("the mode ipvs is turned off by featureGates (--feature-gates): %s=false", feature.KubeProxyIPVS)
+		}
+		s.warnings = append(s.warnings, ipvsDeprecation)
 	}
 	if s.nodePorts, err = proxy.ParseNodePortAddresses(s.config.NodePortAddresses); err != nil {
 		return nil, err
@@ -224,6 +230,17 @@ func proxyGates(gates map[string]bool) (*feature.Set, error) {
 		return nil, fmt.Errorf("featureGates (--feature-gates): %s=true: this proxy does not have this feature", gate)
 	}
 	return set, nil
+}
+
+// ipvsDeprecation is upstream's since 1.35 (KEP-5495).
+const ipvsDeprecation = "The ipvs proxier is now deprecated and may be removed in a future release. Please use 'nftables' instead."
+
+// tellDeprecation records an Event of the node if its mode is deprecated, as upstream does.
+func (s *proxySettings) tellDeprecation(events record.EventRecorder, nodeName string) {
+	if s.config.Mode == configv1alpha1.ModeIPVS {
+		node := &v1.ObjectReference{Kind: "Node", Name: nodeName, UID: types.UID(nodeName)}
+		events.Event(node, v1.EventTypeWarning, "IPVSDeprecation", ipvsDeprecation)
+	}
 }
 
 // setting is a setting without effect.

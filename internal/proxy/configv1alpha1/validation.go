@@ -1,6 +1,7 @@
 package configv1alpha1
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -84,7 +85,7 @@ func validateBit(mark *int32, path *field.Path) (errs field.ErrorList) {
 // validateIPVS checks the settings of the mode ipvs that other modes do not have.
 func validateIPVS(c *IPVS, path *field.Path) (errs field.ErrorList) {
 	if names := Schedulers(); c.Scheduler != "" && !slices.Contains(names, c.Scheduler) {
-		errs = append(errs, field.NotSupported(path.Child("scheduler"), c.Scheduler, names))
+		errs = append(errs, field.Invalid(path.Child("scheduler"), c.Scheduler, fmt.Sprintf("must be in %v, blank means the default algorithm method (currently rr)", names)))
 	}
 	for i, text := range c.ExcludeCIDRs {
 		if _, err := netip.ParsePrefix(text); err != nil {
