@@ -150,6 +150,13 @@ func (l *listener) admit(c connection) bool {
 	return true
 }
 
+// full reports whether admit refuses another connection now.
+func (l *listener) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended || len(l.active) >= mostOfPort || len(l.room) == cap(l.room)
+}
+
 // use records the endpoint of a connection. It reports false if the connection must end,
 // because the endpoint has gone meanwhile or the listener has ended.
 func (l *listener) use(c connection, endpoint netip.AddrPort) bool {

@@ -102,6 +102,9 @@ func (d *datagrams) flowOf(client netip.AddrPort, control []byte) *flow {
 	if f != nil {
 		return f
 	}
+	if d.full() { // before a client, whose address may be made up, takes a socket and a place in the balancer
+		return nil
+	}
 	to, endpoint, err := d.dial(d.network("udp"), addressOf(client))
 	if err != nil {
 		return nil

@@ -228,63 +228,91 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
+// datagramServer starts an endpoint of UDP that answers with its name and the question.
+func datagramServer(t *testing.T, name string) netip.AddrPort {
+	t.Helper()
+	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buffer := make([]byte, 64)
+		for {
+			n, from, err := socket.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = socket.WriteTo(append([]byte(name+" "), buffer[:n]...), from)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = socket.Close()
+		<-done
+	})
+	return socket.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+// ask sends a datagram and returns the answer.
+func ask(t *testing.T, c net.Conn, text string) string {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 64)
+	n, err := c.Read(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(buffer[:n])
+}
+
 // TestDatagrams checks that a client keeps its endpoint until that goes.
 func TestDatagrams(t *testing.T) {
 	l := newLab(t)
-	endpoint := func(name string) netip.AddrPort {
-		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			buffer := make([]byte, 64)
-			for {
-				n, from, err := socket.ReadFrom(buffer)
-				if err != nil {
-					return
-				}
-				_, _ = socket.WriteTo(append([]byte(name+" "), buffer[:n]...), from)
-			}
-		}()
-		t.Cleanup(func() {
-			_ = socket.Close()
-			<-done
-		})
-		return socket.LocalAddr().(*net.UDPAddr).AddrPort()
-	}
-	a, b := endpoint("a"), endpoint("b")
+	a, b := datagramServer(t, "a"), datagramServer(t, "b")
 	l.apply(v1.ProtocolUDP, &proxy.ServicePort{Cluster: []netip.AddrPort{a, b}})
-	ask := func(c net.Conn, text string) string {
-		t.Helper()
-		if _, err := io.WriteString(c, text); err != nil {
-			t.Fatal(err)
-		}
-		buffer := make([]byte, 64)
-		n, err := c.Read(buffer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(buffer[:n])
-	}
 	first, second := l.dial(v1.ProtocolUDP), l.dial(v1.ProtocolUDP)
 	for _, step := range []struct {
 		c    net.Conn
 		text string
 		want string
 	}{{first, "1", "a 1"}, {second, "2", "b 2"}, {first, "3", "a 3"}, {second, "4", "b 4"}} {
-		if got := ask(step.c, step.text); got != step.want {
+		if got := ask(t, step.c, step.text); got != step.want {
 			t.Errorf("%s is answered by %q, want %q", step.text, got, step.want)
 		}
 	}
 	l.apply(v1.ProtocolUDP, &proxy.ServicePort{Cluster: []netip.AddrPort{b}})
-	if got := ask(first, "5"); got != "b 5" {
+	if got := ask(t, first, "5"); got != "b 5" {
 		t.Errorf("after the end of a there is the answer %q", got)
 	}
 	l.apply(v1.ProtocolUDP, &proxy.ServicePort{})
 	if len(l.room) > 0 || len(l.listeners) > 0 {
 		t.Errorf("%d flows of %d listeners are left", len(l.room), len(l.listeners))
+	}
+}
+
+// TestTooManyFlows checks that a client too many gets no endpoint, and takes no turn.
+func TestTooManyFlows(t *testing.T) {
+	l := newLab(t)
+	l.room = make(room, 1)
+	l.apply(v1.ProtocolUDP, &proxy.ServicePort{Cluster: []netip.AddrPort{datagramServer(t, "a"), datagramServer(t, "b")}})
+	first, second := l.dial(v1.ProtocolUDP), l.dial(v1.ProtocolUDP)
+	if got := ask(t, first, "1"); got != "a 1" {
+		t.Fatalf("the answer is %q", got)
+	}
+	if _, err := io.WriteString(second, "2"); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, first, "3"); got != "a 3" { // which comes after that of second
+		t.Errorf("the answer is %q", got)
+	}
+	b := &l.listeners[target{nameOf(v1.ProtocolUDP), false}].balancer
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next != 1 {
+		t.Errorf("the next endpoint is number %d", b.next)
 	}
 }
 
