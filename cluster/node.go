@@ -305,6 +305,7 @@ func (o *settings) purgeNetwork() error {
 		return o.member().Remove()
 	}
 	proxy := component.NewProxy()
+	_ = o.set("ProxyArgs", proxy.AddFlags) // what is not the proxy's; with wrong arguments it never ran
 	proxy.Table = o.Node.NFTable
 	return errors.Join(proxy.RemoveRules(), newNetworkPolicy(o, "").RemoveRules())
 }

@@ -86,7 +86,7 @@ func (p *Proxy) load() (*proxySettings, error) { return p.source.load(p.defaults
 // Run proxies in a process of its own.
 func (p *Proxy) Run(ctx context.Context) error {
 	if p.Cleanup {
-		return errors.Join(p.nftables().Remove(), p.iptables().Remove(), p.ipvs().Remove())
+		return errors.Join(p.nftables().Remove(), p.iptables().Remove(), p.ipvs(p.excluded()...).Remove())
 	}
 	s, err := p.load()
 	if err != nil {
@@ -218,7 +218,17 @@ func (p *Proxy) Ports() ([]int, error) {
 // RemoveRules removes what a proxy with this table has left, in any mode. What is
 // kube-proxy's stays.
 func (p *Proxy) RemoveRules() error {
-	return errors.Join(p.nftables().Remove(), p.iptables().RemoveOwn(), p.ipvs().RemoveOwn())
+	return errors.Join(p.nftables().Remove(), p.iptables().RemoveOwn(), p.ipvs(p.excluded()...).RemoveOwn())
+}
+
+// excluded returns the ranges whose virtual servers are those of others; none if the flags
+// or the file are wrong.
+func (p *Proxy) excluded() []netip.Prefix {
+	s, err := p.load()
+	if err != nil {
+		return nil
+	}
+	return s.excludeCIDRs
 }
 
 // nftables, iptables and ipvs return backends that can remove what the proxy has left.

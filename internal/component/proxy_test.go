@@ -446,6 +446,20 @@ func TestOtherProxyModes(t *testing.T) {
 	}
 }
 
+// TestExcludedRanges checks what a proxy that removes its rules leaves to others.
+func TestExcludedRanges(t *testing.T) {
+	if got := NewProxy().excluded(); len(got) > 0 {
+		t.Errorf("without flags: %v", got)
+	}
+	want := []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16")}
+	if got := proxyWith(t, NewProxy(), "--cleanup --ipvs-exclude-cidrs=10.200.0.0/16", "").excluded(); !slices.Equal(got, want) {
+		t.Errorf("with a flag: %v", got)
+	}
+	if got := proxyWith(t, NewProxy(), "--config=FILE", "wrong").excluded(); len(got) > 0 {
+		t.Errorf("with a wrong file: %v", got)
+	}
+}
+
 // backendOf counts the calls of Apply.
 type backendOf struct {
 	proxy.Backend
