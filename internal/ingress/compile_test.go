@@ -129,7 +129,7 @@ func answered(t *testing.T, of *table.Table, host, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := of.Match(host, p)
+	r := of.Match(host, p, nil)
 	if r == nil {
 		return "nobody"
 	}
@@ -317,7 +317,7 @@ func TestBackends(t *testing.T) {
 		if got := answered(t, served, "a.example", "/"); got != want {
 			t.Errorf("%s: %s, want %s", what, got, want)
 		}
-		if r := served.Match("a.example", table.Path{}); test.reason == "" && r.Targets[0].Backend.Protocol != test.protocol {
+		if r := served.Match("a.example", table.Path{}, nil); test.reason == "" && r.Targets[0].Backend.Protocol != test.protocol {
 			t.Errorf("%s: protocol %s, want %s", what, r.Targets[0].Backend.Protocol, test.protocol)
 		}
 	}

@@ -109,9 +109,9 @@ func (c backendConn) Write(data []byte) (int, error) {
 // sent, or the request may be repeated, it tries further endpoints.
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
-	backend := x.route.Pick()
-	if backend == nil || len(backend.Endpoints) == 0 {
-		return nil, errNoEndpoints
+	backend, err := pick(x.route)
+	if err != nil {
+		return nil, err
 	}
 	body := &unclosedBody{ReadCloser: r.Body}
 	if r.Body != nil {
@@ -151,9 +151,21 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 		if newest := b.route(x); newest != nil {
 			x.route = newest
 		}
-		if backend = x.route.Pick(); backend == nil || len(backend.Endpoints) == 0 {
-			return nil, errNoEndpoints
+		if backend, err = pick(x.route); err != nil {
+			return nil, err
 		}
+	}
+}
+
+// pick returns a backend of a route that has endpoints.
+func pick(r *table.Route) (*table.Backend, error) {
+	switch backend := r.Pick(); {
+	case backend != nil && backend.Invalid:
+		return nil, errNoBackend
+	case backend == nil || len(backend.Endpoints) == 0:
+		return nil, errNoEndpoints
+	default:
+		return backend, nil
 	}
 }
 

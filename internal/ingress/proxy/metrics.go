@@ -23,7 +23,7 @@ func NewMetrics() *Metrics {
 	const prefix = "coracle_ingress_"
 	return &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "requests_total", Help: "Requests of clients, by the Ingress that has their route, method and status. Both names are empty without a route; 499 is a client that did not wait.",
+			Name: prefix + "requests_total", Help: "Requests of clients, by the Ingress that has their route, or HTTPRoute/NAME or GRPCRoute/NAME, method and status. Both names are empty without a route; 499 is a client that did not wait.",
 		}, []string{"namespace", "ingress", "method", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: prefix + "request_duration_seconds", Help: "Time from the headers of a request to the end of its response, by the Ingress that has its route.",

@@ -12,6 +12,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -43,8 +44,8 @@ const (
 	stallTimeout = time.Minute
 	// drainTimeout bounds the time for requests in progress when a server ends.
 	drainTimeout = 5 * time.Second
-	// httpsPort is the port that URLs leave out.
-	httpsPort = 443
+	// httpPort and httpsPort are the ports that URLs leave out.
+	httpPort, httpsPort = 80, 443
 	// logVerbosity is the log level of requests.
 	logVerbosity = 3
 	// statusClientGone is the status of requests whose clients did not wait, in the
@@ -93,7 +94,7 @@ func New(c Config) (*Proxy, error) {
 	p.table.Store(new(table.Builder).Table())
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:      p.rewrite,
-		Transport:    newBalancer(p.metrics, func(x *exchange) *table.Route { return p.table.Load().Match(x.host, x.path) }),
+		Transport:    newBalancer(p.metrics, func(x *exchange) *table.Route { return p.table.Load().Match(x.host, x.path, x.request) }),
 		ErrorHandler: fail, ModifyResponse: note,
 		BufferPool: &buffers{}, ErrorLog: log.New(io.Discard, "", 0), // errors are in the request's line of the log
 	}
@@ -112,6 +113,7 @@ func (p *Proxy) Set(t *table.Table) {
 
 // exchange is a request with what becomes of it.
 type exchange struct {
+	request  *http.Request // as the client has sent it
 	host     string
 	path     table.Path
 	route    *table.Route // nil if there is none
@@ -128,15 +130,15 @@ func exchangeOf(ctx context.Context) *exchange { return ctx.Value(exchangeKey{})
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	x := &exchange{host: table.Host(r.Host)}
+	x := &exchange{request: r, host: table.Host(r.Host)}
 	answer := &recorder{ResponseWriter: httpserver.LimitUnread(w, stallTimeout), exchange: x}
 	defer func() { p.done(r, x, answer.bytes, time.Since(began)) }()
 	if code := p.find(r, x); code != 0 {
 		refuse(answer, code)
 		return
 	}
-	if x.route.RedirectToHTTPS && r.TLS == nil {
-		p.redirect(answer, r, x)
+	if to := p.redirection(r, x.route); to != nil {
+		redirect(answer, r, x, to)
 		return
 	}
 	if most := x.route.MaxBody; most > 0 {
@@ -154,7 +156,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	out := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	ctx := r.Context()
+	if x.route.Timeout > 0 {
+		limited, cancel := context.WithTimeoutCause(ctx, x.route.Timeout, errNoAnswer)
+		defer cancel()
+		ctx = limited
+	}
+	out := r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 	if r.Body != nil && r.Body != http.NoBody {
 		out.Body = &patientBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
 	}
@@ -183,7 +191,7 @@ func (p *Proxy) find(r *http.Request, x *exchange) int {
 		return http.StatusBadRequest
 	}
 	t := p.table.Load()
-	if x.route = t.Match(x.host, x.path); x.route == nil {
+	if x.route = t.Match(x.host, x.path, r); x.route == nil {
 		return http.StatusNotFound
 	}
 	if r.TLS != nil && isMisdirected(t, r.TLS.ServerName, x.host) {
@@ -214,21 +222,62 @@ func (p *Proxy) hops(r *http.Request) int {
 	return n
 }
 
-// redirect answers with the URL of the same resource over TLS.
-func (p *Proxy) redirect(w http.ResponseWriter, r *http.Request, x *exchange) {
-	host := strings.Trim(x.host, "[]")
+// redirection returns where a request that has a route is redirected, or nil.
+func (p *Proxy) redirection(r *http.Request, route *table.Route) *table.Redirect {
 	switch {
-	case p.httpsPort != httpsPort:
-		host = net.JoinHostPort(host, strconv.Itoa(p.httpsPort))
+	case route.RedirectToHTTPS && r.TLS == nil:
+		return &table.Redirect{Scheme: "https", Port: p.httpsPort, Code: http.StatusPermanentRedirect}
+	case route.Filters != nil:
+		return route.Filters.Redirect
+	}
+	return nil
+}
+
+// redirect answers with another URL.
+func redirect(w http.ResponseWriter, r *http.Request, x *exchange, to *table.Redirect) {
+	scheme, port, host := to.Scheme, to.Port, to.Host
+	if scheme == "" {
+		if scheme = "http"; r.TLS != nil {
+			scheme = "https"
+		}
+		if port == 0 {
+			port, _ = strconv.Atoi(localPort(r)) // 0 is left out
+		}
+	}
+	if port == httpPort && scheme == "http" || port == httpsPort && scheme == "https" {
+		port = 0
+	}
+	if host == "" {
+		host = strings.Trim(x.host, "[]")
+	}
+	switch {
+	case port != 0:
+		host = net.JoinHostPort(host, strconv.Itoa(port))
 	case strings.Contains(host, ":"): // an IPv6 address
 		host = "[" + host + "]"
 	}
-	to := "https://" + host + x.path.Raw
+	location := scheme + "://" + host + x.route.Changed(x.path, to.Path)
 	if r.URL.RawQuery != "" {
-		to += "?" + r.URL.RawQuery
+		location += "?" + r.URL.RawQuery
 	}
-	w.Header().Set("Location", to)
-	w.WriteHeader(http.StatusPermanentRedirect)
+	if x.route.Filters != nil {
+		x.route.Filters.Response.Apply(w.Header())
+	}
+	w.Header().Set("Location", location)
+	w.WriteHeader(to.Code)
+}
+
+// localPort returns the port at which a request has come, "" if it is unknown.
+func localPort(r *http.Request) string {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return ""
+	}
+	_, port, err := net.SplitHostPort(at.String())
+	if err != nil {
+		return ""
+	}
+	return port
 }
 
 // refuse answers with a status alone.
@@ -246,8 +295,13 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	x := exchangeOf(r.In.Context())
 	out := r.Out
 	out.URL.Scheme = "http"
-	if x.path.Raw != out.URL.EscapedPath() {
-		out.URL.Path, out.URL.RawPath = unescaped(x.path.Raw), x.path.Raw
+	raw, filters := x.path.Raw, x.route.Filters
+	if filters != nil {
+		raw = x.route.Changed(x.path, filters.Rewrite.Path)
+		out.Host = cmp.Or(filters.Rewrite.Host, out.Host)
+	}
+	if raw != out.URL.EscapedPath() {
+		out.URL.Path, out.URL.RawPath = unescaped(raw), raw
 	}
 	out.URL.RawQuery = r.In.URL.RawQuery // as it came: ReverseProxy drops what it cannot parse
 	for name := range out.Header {
@@ -257,10 +311,11 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	}
 	r.SetXForwarded()
 	out.Header.Set("X-Real-Ip", out.Header.Get("X-Forwarded-For"))
-	if at, ok := r.In.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
-		if _, port, err := net.SplitHostPort(at.String()); err == nil {
-			out.Header.Set("X-Forwarded-Port", port)
-		}
+	if port := localPort(r.In); port != "" {
+		out.Header.Set("X-Forwarded-Port", port)
+	}
+	if filters != nil {
+		filters.Request.Apply(out.Header)
 	}
 	out.Header.Set(hopHeader, p.hop+" "+strconv.Itoa(p.hops(r.In)+1))
 	// A backend that switches to another protocol, such as h2c, would take requests
@@ -281,15 +336,20 @@ func isForwarding(name string) bool {
 	return strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip" || name == strings.ToLower(hopHeader)
 }
 
-// note records the status of a response. That of a switch of protocols is not written
-// to the recorder.
+// note records the status of a response, and changes its headers as the route says. The
+// status of a switch of protocols is not written to the recorder.
 func note(r *http.Response) error {
-	exchangeOf(r.Request.Context()).status = r.StatusCode
+	x := exchangeOf(r.Request.Context())
+	x.status = r.StatusCode
+	if x.route.Filters != nil {
+		x.route.Filters.Response.Apply(r.Header)
+	}
 	return nil
 }
 
 // Errors of the proxy's own.
 var (
+	errNoBackend   = errors.New("the route leads to a backend that there is not")
 	errNoEndpoints = errors.New("the backend has no endpoints")
 	errNoAnswer    = errors.New("the backend did not answer in time")
 	errStalled     = errors.New("the client has sent nothing of the body for too long")
@@ -312,9 +372,11 @@ func statusOf(ctx context.Context, err error) int {
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, errStalled):
 		return http.StatusRequestTimeout
+	case errors.Is(err, errNoBackend):
+		return http.StatusInternalServerError
 	case errors.Is(err, errNoEndpoints):
 		return http.StatusServiceUnavailable
-	case errors.Is(err, errNoAnswer):
+	case errors.Is(err, errNoAnswer), errors.Is(context.Cause(ctx), errNoAnswer):
 		return http.StatusGatewayTimeout
 	case ctx.Err() != nil, errors.As(err, &client):
 		return statusClientGone

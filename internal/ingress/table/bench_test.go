@@ -18,7 +18,7 @@ func BenchmarkMatch(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p, err := ParsePath("/api/v1/things-7/item/42")
-		if err != nil || table.Match(Host("host-500.example:8443"), p) == nil {
+		if err != nil || table.Match(Host("host-500.example:8443"), p, nil) == nil {
 			b.Fatal("no route")
 		}
 	}

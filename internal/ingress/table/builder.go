@@ -18,11 +18,16 @@ func (b *Builder) Add(name string, t PathType, p Path, r *Route) (taken *Route) 
 		return *place
 	}
 	*place = r
+	b.remember(r)
+	return nil
+}
+
+// remember records that the object of a route has routes.
+func (b *Builder) remember(r *Route) {
 	if b.table.routes == nil {
 		b.table.routes = map[[2]string]bool{}
 	}
 	b.table.routes[[2]string{r.Namespace, r.Name}] = true
-	return nil
 }
 
 // place returns where the route of a rule is.
@@ -31,16 +36,7 @@ func (b *Builder) place(name string, t PathType, p Path) **Route {
 	if t == Fallback {
 		return &h.fallback
 	}
-	at := &h.root
-	for _, element := range p.elements {
-		if at.children == nil {
-			at.children = map[string]*node{}
-		}
-		if at.children[element] == nil {
-			at.children[element] = &node{}
-		}
-		at = at.children[element]
-	}
+	at := h.root.below(p)
 	switch {
 	case t == Prefix:
 		return &at.prefix
@@ -48,6 +44,20 @@ func (b *Builder) place(name string, t PathType, p Path) **Route {
 		return &at.withSlash
 	}
 	return &at.exact
+}
+
+// below returns the node of a path below a node, and makes those that are missing.
+func (n *node) below(p Path) *node {
+	for _, element := range p.elements {
+		if n.children == nil {
+			n.children = map[string]*node{}
+		}
+		if n.children[element] == nil {
+			n.children[element] = &node{}
+		}
+		n = n.children[element]
+	}
+	return n
 }
 
 func (b *Builder) host(name string) *host {

@@ -62,3 +62,20 @@ func ParsePath(escaped string) (Path, error) {
 	}
 	return p, nil
 }
+
+// Elements returns how many elements the path has.
+func (p Path) Elements() int { return len(p.elements) }
+
+// below returns the escaped path below the first n elements: "", or with a slash before it.
+func (p Path) below(n int) string {
+	rest := p.Raw
+	for range n {
+		rest = strings.TrimLeft(rest, "/")
+		end := strings.IndexByte(rest, '/')
+		if end < 0 {
+			return ""
+		}
+		rest = rest[end:]
+	}
+	return rest
+}

@@ -12,6 +12,10 @@
 //	path, within the host    exact, then the longest prefix by elements
 //	fallback                 of the exact name, of *.name, of all hosts
 //
+// Rules may have conditions, as those of the Gateway API do (Builder.AddConditional). A
+// request that does not meet them goes on to the next rule. Hosts without such rules, as
+// those of Ingresses, cost nothing for them.
+//
 // A host may belong to a namespace (Builder.Own). Then what the rules of the most exact
 // name leave over goes on to rules of the same namespace alone, so that no other one
 // answers in its name.
@@ -21,7 +25,9 @@ import (
 	"crypto/tls"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -40,6 +46,8 @@ type Backend struct {
 	Name      string // for people, such as NAMESPACE/SERVICE:PORT
 	Protocol  Protocol
 	Endpoints []netip.AddrPort
+	// Invalid is whether there is no such backend. Its requests get the status 500.
+	Invalid bool
 }
 
 // Target is a backend with its share of a route's requests.
@@ -50,8 +58,9 @@ type Target struct {
 
 // Route says what becomes of the requests that match a rule.
 type Route struct {
-	// Namespace and Name are those of the object that defines the route. All routes of
-	// a namespace share what the proxy gives to one tenant.
+	// Namespace and Name are those of the object that defines the route; Name begins with
+	// KIND/ unless that is an Ingress. All routes of a namespace share what the proxy gives
+	// to one tenant.
 	Namespace, Name string
 	Targets         []Target
 
@@ -62,6 +71,12 @@ type Route struct {
 	// AnswerTimeout bounds the time from the end of a request to the headers of its
 	// response. 0 is no bound.
 	AnswerTimeout time.Duration
+	// Timeout bounds the time from a request to the end of its response. 0 is no bound.
+	Timeout time.Duration
+	// Filters change requests and responses. They are nil if nothing is changed.
+	Filters *Filters
+	// Prefix is how many elements the prefix has by which the route matches.
+	Prefix int
 }
 
 // Pick returns the backend for one request, by chance in proportion to the weights.
@@ -103,6 +118,7 @@ type Table struct {
 	exact     map[string]*host   // by name
 	wildcards map[string]*host   // by what follows "*."
 	all       *host              // of rules for all hosts; nil if there are none
+	deep      bool               // whether a wildcard stands for more than one label
 	routes    map[[2]string]bool // namespaces and names
 }
 
@@ -112,6 +128,8 @@ type host struct {
 	root        node
 	fallback    *Route
 	certificate *tls.Certificate
+	conditional bool // whether there are rules with conditions
+	deep        bool // whether it is a wildcard that stands for more than one label
 }
 
 // node is an element of paths. That of the root is empty.
@@ -119,6 +137,7 @@ type node struct {
 	children         map[string]*node
 	prefix           *Route
 	exact, withSlash *Route // without and with a slash at the end
+	conditional      *conditional
 }
 
 // Host returns the host of a request in the form in which rules have it: in lower
@@ -138,39 +157,68 @@ func parent(name string) string {
 	return rest
 }
 
-// hosts returns what the table has for a name, the most exact first. What belongs to
-// another namespace than the first is nil.
-func (t *Table) hosts(name string) [3]*host {
-	found := [...]*host{t.exact[name], nil, t.all}
-	if above := parent(name); above != "" && above != name[1:] { // the label has at least a letter
-		found[1] = t.wildcards[above]
-	}
-	owner := ""
-	for i, h := range found {
-		switch {
-		case h == nil:
-		case owner == "":
-			owner = h.namespace
-		case h.namespace != owner:
-			found[i] = nil
-		}
-	}
-	return found
+// maxName bounds the names that are looked up below the first label, in bytes: DNS has no
+// longer ones.
+const maxName = 253
+
+// candidate is a host whose rules may be for a name.
+type candidate struct {
+	*host
+	below bool // whether a wildcard stands for several labels, as it does with conditions
 }
 
-// Match returns the route of a request to a host in the form of Host, or nil.
-func (t *Table) Match(name string, p Path) *Route {
-	candidates := t.hosts(name)
+// hosts appends what the table has for a name to found, which is empty, the most exact
+// first. What belongs to another namespace than the first is left out.
+func (t *Table) hosts(name string, found []candidate) []candidate {
+	if h := t.exact[name]; h != nil {
+		found = append(found, candidate{h, false})
+	}
+	if above := parent(name); above != "" && above != name[1:] { // the label has at least a letter
+		if h := t.wildcards[above]; h != nil {
+			found = append(found, candidate{h, false})
+		}
+		if t.deep && len(name) <= maxName {
+			for above = parent(above); above != ""; above = parent(above) {
+				if h := t.wildcards[above]; h != nil && h.deep {
+					found = append(found, candidate{h, true})
+				}
+			}
+		}
+	}
+	if t.all != nil {
+		found = append(found, candidate{t.all, false})
+	}
+	owner := ""
+	return slices.DeleteFunc(found, func(c candidate) bool {
+		if owner == "" {
+			owner = c.namespace
+			return false
+		}
+		return c.namespace != owner
+	})
+}
+
+// Match returns the route of a request to a host in the form of Host, or nil. The request
+// may be nil: then it meets no conditions.
+func (t *Table) Match(name string, p Path, r *http.Request) *Route {
+	var room [6]candidate
+	candidates := t.hosts(name, room[:0])
+	question := asked{request: r, path: p}
 	for _, h := range candidates {
-		if h == nil {
+		if h.conditional && r != nil {
+			if found := h.root.find(p.elements, &question); found != nil {
+				return found
+			}
+		}
+		if h.below {
 			continue
 		}
-		if r := h.match(p); r != nil {
-			return r
+		if found := h.match(p); found != nil {
+			return found
 		}
 	}
 	for _, h := range candidates {
-		if h != nil && h.fallback != nil {
+		if h.fallback != nil && !h.below {
 			return h.fallback
 		}
 	}
@@ -201,8 +249,9 @@ func (h *host) match(p Path) *Route {
 // Certificate returns the certificate for a server name of TLS (RFC 6066) in the form
 // of Host, or nil.
 func (t *Table) Certificate(name string) *tls.Certificate {
-	for _, h := range t.hosts(name) {
-		if h != nil && h.certificate != nil {
+	var room [6]candidate
+	for _, h := range t.hosts(name, room[:0]) {
+		if h.certificate != nil {
 			return h.certificate
 		}
 	}

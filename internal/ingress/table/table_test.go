@@ -45,7 +45,7 @@ func build(t testing.TB, rules ...rule) *Table {
 // matched returns the name of the route of a request, "" for none.
 func matched(t testing.TB, table *Table, host, escaped string) string {
 	t.Helper()
-	if r := table.Match(Host(host), path(t, escaped)); r != nil {
+	if r := table.Match(Host(host), path(t, escaped), nil); r != nil {
 		return r.Name
 	}
 	return ""
@@ -186,7 +186,7 @@ func TestSpellingsOfPaths(t *testing.T) {
 		{"//", "//", 3},
 	} {
 		p := path(t, test.path)
-		if got, want := table.Match("", p), rules[test.want].String(); got == nil || got.Name != want {
+		if got, want := table.Match("", p, nil), rules[test.want].String(); got == nil || got.Name != want {
 			t.Errorf("%s goes to %v, want %s", test.path, got, want)
 		}
 		if p.Raw != test.raw {
@@ -270,7 +270,7 @@ func TestHostsOfNamespaces(t *testing.T) {
 		{"c.example", "/y"}: "none", {"d.example", "/y"}: "*.example", {"other", "/y"}: "", {"other", "/z"}: "",
 	} {
 		got := "none"
-		if r := table.Match(request[0], path(t, request[1])); r != nil {
+		if r := table.Match(request[0], path(t, request[1]), nil); r != nil {
 			got = r.Name
 		}
 		if got != want {
