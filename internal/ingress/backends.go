@@ -20,6 +20,7 @@ const maxEndpoints = 1000
 type backendKey struct {
 	namespace, service string
 	port               networkingv1.ServiceBackendPort
+	grpc               bool // whether clients speak gRPC: then endpoints do, unless the port says otherwise
 }
 
 // backend is a backend, with why it has no endpoints, or lacks some, if that is not for
@@ -27,6 +28,7 @@ type backendKey struct {
 type backend struct {
 	*table.Backend
 	problem *problem
+	refused bool // whether there is no such backend
 }
 
 // backend returns the backend of a rule.
@@ -36,13 +38,29 @@ func (c *compiler) backend(namespace string, of *networkingv1.IngressBackend) *b
 		if of.Resource != nil {
 			name = of.Resource.Kind + " " + of.Resource.Name
 		}
-		return &backend{&table.Backend{Name: name}, &problem{unsupportedBackend, fmt.Sprintf("backend %s: only Services are supported", name)}}
+		return &backend{Backend: &table.Backend{Name: name}, problem: &problem{unsupportedBackend, fmt.Sprintf("backend %s: only Services are supported", name)}, refused: true}
 	}
-	key := backendKey{namespace, of.Service.Name, of.Service.Port}
+	return c.shared(backendKey{namespace: namespace, service: of.Service.Name, port: of.Service.Port})
+}
+
+// shared returns the backend of a key, which all routes to it share.
+func (c *compiler) shared(key backendKey) *backend {
 	if c.backends[key] == nil {
 		c.backends[key] = c.serviceBackend(key)
 	}
 	return c.backends[key]
+}
+
+// gatewayBackend is gateway.Source.Backend.
+func (c *compiler) gatewayBackend(namespace, service string, port int32, grpc bool) (_ *table.Backend, reason, message string) {
+	b := c.shared(backendKey{namespace, service, networkingv1.ServiceBackendPort{Number: port}, grpc})
+	if b.problem == nil {
+		return b.Backend, "", ""
+	}
+	if b.refused {
+		return nil, b.problem.reason, b.problem.message
+	}
+	return b.Backend, b.problem.reason, b.problem.message
 }
 
 func (c *compiler) serviceBackend(key backendKey) *backend {
@@ -52,7 +70,7 @@ func (c *compiler) serviceBackend(key backendKey) *backend {
 	}
 	b := &backend{Backend: &table.Backend{Name: key.namespace + "/" + key.service + ":" + port, Protocol: table.HTTP1}}
 	refuse := func(reason, format string, args ...any) *backend {
-		b.problem = &problem{reason, fmt.Sprintf("Service %s: ", key.service) + fmt.Sprintf(format, args...)}
+		b.refused, b.problem = true, &problem{reason, fmt.Sprintf("Service %s: ", key.service) + fmt.Sprintf(format, args...)}
 		return b
 	}
 	s := c.service(key.namespace, key.service)
@@ -68,7 +86,11 @@ func (c *compiler) serviceBackend(key backendKey) *backend {
 		return refuse(backendNotFound, "it has no TCP port %s", port)
 	}
 	switch protocol := ptr.Deref(of.AppProtocol, ""); protocol {
-	case "", "http", "kubernetes.io/ws":
+	case "":
+		if key.grpc {
+			b.Protocol = table.H2C
+		}
+	case "http", "kubernetes.io/ws":
 	case "kubernetes.io/h2c", "grpc":
 		b.Protocol = table.H2C
 	default:
@@ -77,7 +99,8 @@ func (c *compiler) serviceBackend(key backendKey) *backend {
 	var foreign netip.Addr
 	b.Endpoints, foreign = endpointsOf(c.slices(key.namespace, key.service), of.Name, func(a netip.Addr) bool { return c.isPod(key.namespace, a) })
 	if foreign.IsValid() {
-		return refuse(unsupportedBackend, "its endpoint %s is no pod of the namespace, and gets no requests", foreign)
+		refuse(unsupportedBackend, "its endpoint %s is no pod of the namespace, and gets no requests", foreign)
+		b.refused = false // others may get some
 	}
 	return b
 }

@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/ingress/gateway"
 	"github.com/coracle-io/coracle/internal/ingress/table"
 )
 
@@ -35,6 +36,8 @@ type source struct {
 	slices      func(namespace, service string) []*discoveryv1.EndpointSlice
 	isPod       func(namespace string, a netip.Addr) bool // whether a pod of a namespace has an address
 	certificate func(namespace, secret string) (*tls.Certificate, error)
+	// gateways are the objects of the Gateway API. Its backends are those of the above.
+	gateways gateway.Source
 }
 
 // problem is why a part of an Ingress has no effect, for an event.
@@ -52,37 +55,49 @@ const (
 	tooMany            = "TooMany"
 )
 
-// compile returns the table of a source, and the problems of each Ingress. Between
-// Ingresses, the oldest wins: a host belongs to the namespace whose Ingress names it
-// first, and a path of it to the Ingress.
-func compile(s source) (*table.Table, map[types.UID][]problem) {
+// compile returns the table of a source, the problems of each Ingress, and what becomes of
+// Gateways. Between Ingresses, the oldest wins: a host belongs to the namespace whose
+// Ingress or Gateway has it first, and a path of it to the Ingress.
+func compile(s source) (*table.Table, map[types.UID][]problem, *gateway.Plan) {
 	c := &compiler{
-		source: s, owners: map[string]*networkingv1.Ingress{}, backends: map[backendKey]*backend{},
+		source: s, owners: map[string]string{}, backends: map[backendKey]*backend{},
 		paths: map[string]int{}, certificates: map[string]int{}, problems: map[types.UID][]problem{},
 	}
 	oldest := slices.SortedFunc(slices.Values(s.ingresses), func(a, b *networkingv1.Ingress) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	for _, i := range oldest {
-		for _, host := range hostsOf(i) {
-			if c.owners[host] == nil {
-				c.owners[host] = i
-			}
-		}
-	}
-	for host, owner := range c.owners {
-		c.table.Own(host, owner.Namespace)
-	}
+	c.gateways.Backend, c.gateways.Certificate = c.gatewayBackend, s.certificate
+	plan := gateway.Compile(&c.gateways)
+	c.own(oldest, plan.Claims)
+	plan.Add(&c.table, func(host string) string { return c.owners[host] })
 	for _, i := range oldest {
 		c.add(i)
 	}
-	return c.table.Table(), c.problems
+	return c.table.Table(), c.problems, plan
+}
+
+// own gives each host to the namespace that has it first.
+func (c *compiler) own(oldest []*networkingv1.Ingress, claims []gateway.Claim) {
+	for _, i := range oldest {
+		for _, host := range hostsOf(i) {
+			claims = append(claims, gateway.Claim{Host: host, Namespace: i.Namespace, Since: i.CreationTimestamp.Time})
+		}
+	}
+	slices.SortStableFunc(claims, func(a, b gateway.Claim) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	for _, claim := range claims {
+		if _, known := c.owners[claim.Host]; !known {
+			c.owners[claim.Host] = claim.Namespace
+			c.table.Own(claim.Host, claim.Namespace)
+		}
+	}
 }
 
 type compiler struct {
 	source
 	table    table.Builder
-	owners   map[string]*networkingv1.Ingress // the oldest of each host
+	owners   map[string]string // the namespace of each host
 	backends map[backendKey]*backend
 	problems map[types.UID][]problem
 
@@ -133,11 +148,10 @@ func (c *compiler) report(i *networkingv1.Ingress, reason, format string, args .
 // owns reports whether an Ingress may have rules for a host. If not, that is a problem.
 // The message does not name the other namespace, which is not the user's.
 func (c *compiler) owns(i *networkingv1.Ingress, host string) bool {
-	owner := c.owners[host]
-	if owner == nil || owner.Namespace == i.Namespace {
+	if owner, known := c.owners[host]; !known || owner == i.Namespace {
 		return true
 	}
-	c.report(i, hostConflict, "%s: an older Ingress of another namespace has it", shown(host))
+	c.report(i, hostConflict, "%s: an older Ingress or Gateway of another namespace has it", shown(host))
 	return false
 }
 
@@ -202,9 +216,9 @@ func (c *compiler) addDefault(i *networkingv1.Ingress, settings table.Route) {
 			c.addRoute(i, settings, host, table.Fallback, table.Path{}, i.Spec.DefaultBackend, "the default backend of "+shown(host))
 		}
 	}
-	if owner := c.owners[allHosts]; len(i.Spec.Rules) > 0 && (owner == nil || owner.Namespace == i.Namespace) {
-		if owner == nil {
-			c.owners[allHosts] = i
+	if owner, known := c.owners[allHosts]; len(i.Spec.Rules) > 0 && (!known || owner == i.Namespace) {
+		if !known {
+			c.owners[allHosts] = i.Namespace
 			c.table.Own(allHosts, i.Namespace)
 		}
 		c.addRoute(i, settings, allHosts, table.Fallback, table.Path{}, i.Spec.DefaultBackend, "")

@@ -30,7 +30,7 @@ type objects struct {
 }
 
 func (o objects) compile() (*table.Table, map[types.UID][]problem) {
-	return compile(source{
+	t, problems, _ := compile(source{
 		ingresses: o.ingresses,
 		service: func(namespace, name string) *v1.Service {
 			for _, s := range o.services {
@@ -61,6 +61,7 @@ func (o objects) compile() (*table.Table, map[types.UID][]problem) {
 			return nil, errors.New("none")
 		},
 	})
+	return t, problems
 }
 
 // newIngress returns an Ingress of the class of the controller. Those with a greater age

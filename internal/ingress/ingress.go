@@ -1,7 +1,8 @@
-// Package ingress is an ingress controller. It makes a route table of the Ingresses of
-// its classes and what they refer to, and the ports of the node serve by it:
+// Package ingress is a controller of Ingresses and Gateways. It makes a route table of
+// those of its classes and what they refer to, and the ports of the node serve by it:
 //
 //	Ingresses, IngressClasses ──────────┐  none of ours: nothing else is watched, no port is taken
+//	Gateways, HTTPRoutes, ... ──────────┤  while the definitions of the Gateway API are installed
 //	                                    ▼
 //	Services, EndpointSlices, ───────► compile ─► table.Table ─► proxy.Proxy ◄─ ports 80 and 443
 //	Pods, Secrets                       │
@@ -34,6 +35,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/ingress/gateway"
 	"github.com/coracle-io/coracle/internal/ingress/proxy"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -76,6 +78,9 @@ type Controller struct {
 	status *controller.Queue[controller.Key]
 	ports  *ports
 
+	gateways      *gatewayAPI
+	gatewayStatus *controller.Queue[gatewayStatusKey]
+
 	ingresses, classes cache.Indexer // set by Run
 	nodes              cache.Indexer
 
@@ -89,6 +94,7 @@ type Controller struct {
 	served     map[types.UID]bool   // the Ingresses of this controller
 	needed     map[serviceName]bool // the Services to which they lead
 	namespaces map[string]bool      // of these Services
+	pending    map[gatewayStatusKey]gatewayStatus
 }
 
 // serviceName is the namespace and the name of a Service.
@@ -102,6 +108,8 @@ func New(c Config) *Controller {
 	n := &Controller{Config: c, reported: map[types.UID]map[problem]bool{}}
 	n.queue = controller.NewQueueWithMaxDelay(nil, "ingress", 10*time.Second, func(ctx context.Context, _ struct{}) error { return n.sync(ctx) })
 	n.status = controller.NewQueueWithMaxDelay(nil, "ingress-status", time.Minute, n.syncStatus)
+	n.gatewayStatus = controller.NewQueueWithMaxDelay(nil, "gateway-status", time.Minute, n.syncGatewayStatus)
+	n.gateways = newGatewayAPI(c.Client, func() { n.queue.Add(struct{}{}) })
 	n.ports = newPorts(c.Listen, c.Proxy.Serve, c.HTTPPort, c.HTTPSPort, func() { n.queue.Add(struct{}{}) })
 	n.certificates.secret = func(namespace, name string) *v1.Secret {
 		return objectOf[*v1.Secret](n.backends.secrets, namespace, name)
@@ -134,6 +142,10 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 			synced = append(synced, done)
 		}
+		// It brings a new table when it is there: Ingresses need not wait for it.
+		if _, err := c.gateways.followDefinition(ctx, gatewaysOfAPI); err != nil {
+			return err
+		}
 		if !cache.WaitFor(ctx, "", synced...) {
 			return nil
 		}
@@ -146,6 +158,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		group.Go(func() error { return c.ports.run(ctx) })
 		group.Go(func() error { return c.queue.Workers(1)(ctx) })
 		group.Go(func() error { return c.status.Workers(2)(ctx) })
+		group.Go(func() error { return c.gatewayStatus.Workers(1)(ctx) })
 		return group.Wait()
 	})
 }
@@ -272,15 +285,20 @@ func (c *Controller) backendChanged(s serviceName) {
 // sync makes the newest table, and the proxy serve by it.
 func (c *Controller) sync(ctx context.Context) error {
 	own := c.own()
-	c.remember(own)
-	if len(own) > 0 && c.backends == nil {
-		var err error
+	gateways, err := c.gateways.read(ctx)
+	if err != nil {
+		return err
+	}
+	gateways.HTTPPort, gateways.HTTPSPort, gateways.Addresses = c.HTTPPort, c.HTTPSPort, c.gatewayAddresses
+	serves := len(own) > 0 || gateways.Serves()
+	c.remember(own, gateways.Routes)
+	if serves && c.backends == nil {
 		if c.backends, err = c.watchBackends(ctx); err != nil {
 			return err
 		}
 	}
 	began := time.Now()
-	s := source{ingresses: own}
+	s := source{ingresses: own, gateways: gateways}
 	if c.backends != nil {
 		s.service = func(namespace, name string) *v1.Service {
 			return objectOf[*v1.Service](c.backends.services, namespace, name)
@@ -288,17 +306,20 @@ func (c *Controller) sync(ctx context.Context) error {
 		s.slices, s.isPod = c.slices, c.isPod
 		s.certificate = func(namespace, secret string) (*tls.Certificate, error) { return c.certificates.get(namespace, secret) }
 	}
-	t, problems := compile(s)
+	t, problems, plan := compile(s)
 	c.certificates.forget()
 	c.Proxy.Set(t)
-	c.ports.want(len(own) > 0)
+	c.ports.want(serves)
 	c.announce(own)
 	c.report(own, problems)
+	if err := c.announceGateways(plan); err != nil {
+		return err
+	}
 	select {
 	case <-ctx.Done():
 	case <-time.After(max(settle, busyShare*time.Since(began))):
 	}
-	return nil
+	return c.gateways.createClass(ctx)
 }
 
 // slices returns the EndpointSlices of a Service.
@@ -314,8 +335,8 @@ func (c *Controller) slices(namespace, service string) []*discoveryv1.EndpointSl
 	return all
 }
 
-// remember records which Ingresses are served, and which Services they need.
-func (c *Controller) remember(own []*networkingv1.Ingress) {
+// remember records which Ingresses are served, and which Services they and routes need.
+func (c *Controller) remember(own []*networkingv1.Ingress, routes []*gateway.Route) {
 	served, needed, namespaces := map[types.UID]bool{}, map[serviceName]bool{}, map[string]bool{}
 	for _, i := range own {
 		served[i.UID] = true
@@ -333,6 +354,9 @@ func (c *Controller) remember(own []*networkingv1.Ingress) {
 				need(&rule.HTTP.Paths[k].Backend)
 			}
 		}
+	}
+	for _, r := range routes {
+		r.Services(func(namespace, name string) { needed[serviceName{namespace, name}], namespaces[namespace] = true, true })
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // reduce returns what the controller uses of an object, which is all that it keeps of
@@ -54,6 +55,11 @@ func reduce(obj any) (any, error) {
 			out.Data = map[string][]byte{v1.TLSPrivateKeyKey: make([]byte, maxKey+1)}
 		}
 		return out, nil
+	case *unstructured.Unstructured:
+		reduceDefinition(o)
+		return o, nil
+	case *v1.Namespace:
+		return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
 	case *v1.Node:
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}, Status: v1.NodeStatus{Addresses: o.Status.Addresses}}, nil
 	}

@@ -63,12 +63,6 @@ const (
 	reasonTooMany             = "TooMany"
 )
 
-// Reasons of the specification for backends, for Source.Backend.
-const (
-	ReasonBackendNotFound     = "BackendNotFound"
-	ReasonUnsupportedProtocol = reasonUnsupportedProtocol
-)
-
 // Source is what is compiled. Its objects are shared and must not be changed.
 type Source struct {
 	Classes  []*Class
@@ -87,6 +81,23 @@ type Source struct {
 	HTTPPort, HTTPSPort int
 	// Addresses returns the addresses of a Gateway that has some.
 	Addresses func(has []string) []string
+}
+
+// Serves reports whether there is a Gateway of this controller.
+func (s *Source) Serves() bool {
+	own := s.ownClasses()
+	return slices.ContainsFunc(s.Gateways, func(g *Gateway) bool { return own[g.Spec.GatewayClassName] })
+}
+
+// ownClasses returns the names of the classes of this controller.
+func (s *Source) ownClasses() map[string]bool {
+	own := map[string]bool{}
+	for _, class := range s.Classes {
+		if class.Spec.ControllerName == ControllerName {
+			own[class.Name] = true
+		}
+	}
+	return own
 }
 
 // Claim is a host, as in a table, that a Gateway of a namespace wants since a time.
@@ -111,9 +122,6 @@ type Plan struct {
 	gateways []*gateway
 	routes   []*route
 }
-
-// Serves reports whether there is a Gateway of this controller.
-func (p *Plan) Serves() bool { return len(p.gateways) > 0 }
 
 // gateway is a Gateway of this controller.
 type gateway struct {
@@ -184,10 +192,9 @@ func value[T any](p *T, otherwise T) T {
 // Compile decides what the objects of a source mean.
 func Compile(s *Source) *Plan {
 	c := &compiler{Source: s, plan: &Plan{source: s}, grants: map[string][]*Grant{}, gateways: map[[2]string]*gateway{}, certificates: map[string]int{}}
-	own := map[string]bool{}
+	own := s.ownClasses()
 	for _, class := range s.Classes {
-		if class.Spec.ControllerName == ControllerName {
-			own[class.Name] = true
+		if own[class.Name] {
 			c.plan.classes = append(c.plan.classes, class)
 		}
 	}
@@ -366,7 +373,9 @@ func (c *compiler) addRoute(of *Route) {
 		return
 	}
 	c.plan.routes = append(c.plan.routes, r)
-	c.compileRules(r)
+	if len(r.parents) > 0 {
+		c.compileRules(r)
+	}
 	for _, p := range r.parents {
 		c.attach(r, p)
 	}

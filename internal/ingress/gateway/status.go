@@ -66,9 +66,9 @@ func (p *Plan) attachedRoutes() map[*listener]int32 {
 	count := map[*listener]int32{}
 	for _, r := range p.routes {
 		of := map[*listener]bool{}
-		for _, parent := range r.parents {
-			for _, a := range parent.attached {
-				of[a.listener] = of[a.listener] || parent.accepted.ok
+		for _, at := range r.parents {
+			for _, a := range at.attached {
+				of[a.listener] = of[a.listener] || at.accepted.ok
 			}
 		}
 		for l, accepted := range of {

@@ -125,6 +125,17 @@ type Route struct {
 	Status RouteStatus `json:"status"`
 }
 
+// Services calls visit for each Service to which a route refers.
+func (r *Route) Services(visit func(namespace, name string)) {
+	for i := range r.Spec.Rules {
+		for _, ref := range r.Spec.Rules[i].BackendRefs {
+			if value(ref.Kind, "Service") == "Service" {
+				visit(value(ref.Namespace, r.Namespace), ref.Name)
+			}
+		}
+	}
+}
+
 // ParentRef refers to a Gateway, or to one of its listeners.
 type ParentRef struct {
 	Reference
