@@ -23,9 +23,6 @@ const (
 	defaultTimeout = time.Minute
 )
 
-// ownHeaders are headers that no filter changes.
-var ownHeaders = []string{"Connection", "Content-Length", "Host", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
-
 // place is a rule of the table without its hosts: one match of a rule of a route.
 type place struct {
 	kind  table.PathType
@@ -357,7 +354,8 @@ func parseHeaders(m *HeaderModifier) (table.HeaderChanges, *verdict) {
 	var wrong *verdict
 	name := func(of string) string {
 		of = http.CanonicalHeaderKey(of)
-		if slices.Contains(ownHeaders, of) || strings.HasPrefix(of, "Proxy-") {
+		switch {
+		case strings.HasPrefix(of, "Proxy-"), slices.Contains([]string{"Connection", "Content-Length", "Host", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}, of):
 			wrong = unsupported("the header %s is the proxy's own", of)
 		}
 		return of

@@ -9,12 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// features are the names of the supported features of the specification, sorted.
-var features = []string{
-	"GRPCRoute", "Gateway", "HTTPRoute", "HTTPRoute303RedirectStatusCode", "HTTPRoute307RedirectStatusCode", "HTTPRoute308RedirectStatusCode",
-	"HTTPRouteBackendProtocolH2C", "HTTPRouteBackendProtocolWebSocket", "HTTPRouteBackendTimeout", "HTTPRouteHostRewrite", "HTTPRouteMethodMatching",
-	"HTTPRoutePathRedirect", "HTTPRoutePathRewrite", "HTTPRoutePortRedirect", "HTTPRouteQueryParamMatching", "HTTPRouteRequestTimeout",
-	"HTTPRouteResponseHeaderModification", "HTTPRouteSchemeRedirect", "ReferenceGrant",
+// features returns the names of the supported features of the specification, sorted.
+func features() []string {
+	return []string{
+		"GRPCRoute", "Gateway", "HTTPRoute", "HTTPRoute303RedirectStatusCode", "HTTPRoute307RedirectStatusCode", "HTTPRoute308RedirectStatusCode",
+		"HTTPRouteBackendProtocolH2C", "HTTPRouteBackendProtocolWebSocket", "HTTPRouteBackendTimeout", "HTTPRouteHostRewrite", "HTTPRouteMethodMatching",
+		"HTTPRoutePathRedirect", "HTTPRoutePathRewrite", "HTTPRoutePortRedirect", "HTTPRouteQueryParamMatching", "HTTPRouteRequestTimeout",
+		"HTTPRouteResponseHeaderModification", "HTTPRouteSchemeRedirect", "ReferenceGrant",
+	}
 }
 
 // Status is the status that an object is to have.
@@ -29,7 +31,7 @@ func (p *Plan) Statuses() []Status {
 	var all []Status
 	for _, c := range p.classes {
 		want := ClassStatus{Conditions: conditions(c.Status.Conditions, c.Generation, "Accepted", verdict{true, reasonAccepted, "The class is served by the nodes of the cluster"})}
-		for _, name := range features {
+		for _, name := range features() {
 			want.SupportedFeatures = append(want.SupportedFeatures, Feature{name})
 		}
 		if !equality.Semantic.DeepEqual(c.Status, want) {
