@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/ingress/gateway"
 	"github.com/coracle-io/coracle/internal/ingress/table"
 )
 
@@ -27,11 +28,12 @@ type objects struct {
 	secrets   map[string]*tls.Certificate // by NAMESPACE/NAME
 	foreign   []string                    // NAMESPACE/ADDRESS of addresses that no pod has
 	read      *int                        // counts how often secrets are asked for; may be nil
+	gateways  gateway.Source
 }
 
 func (o objects) compile() (*table.Table, map[types.UID][]problem) {
 	t, problems, _ := compile(source{
-		ingresses: o.ingresses,
+		ingresses: o.ingresses, gateways: o.gateways,
 		service: func(namespace, name string) *v1.Service {
 			for _, s := range o.services {
 				if s.Namespace == namespace && s.Name == name {

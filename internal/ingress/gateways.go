@@ -56,7 +56,9 @@ type gatewayAPI struct {
 	namespaces  cache.Indexer // nil until there are Gateways
 	created     types.UID     // the definition for which the GatewayClass was created
 
-	decoded, former map[types.UID]decodedObject // by this call of read, and by the last one
+	// decoded and former have what objects of informers, which never change, were decoded
+	// to: by this call of read, and by the last one.
+	decoded, former map[any]any
 }
 
 // watchedResource is a resource whose objects are watched.
@@ -65,12 +67,6 @@ type watchedResource struct {
 	version    string
 	objects    cache.Indexer
 	end        context.CancelFunc
-}
-
-// decodedObject is an object as it was decoded.
-type decodedObject struct {
-	version string
-	object  any
 }
 
 func newGatewayAPI(c *client.Client, changed func()) *gatewayAPI {
@@ -123,7 +119,7 @@ func (g *gatewayAPI) served(ctx context.Context, resource string) (of types.UID,
 	}
 	for _, obj := range g.definitions[resource].List() {
 		d := decode[definition](ctx, g, obj)
-		if d == nil || d.DeletionTimestamp != nil {
+		if d == nil || d.Name != resource+"."+gateway.Group || d.DeletionTimestamp != nil {
 			continue
 		}
 		for _, c := range d.Status.Conditions {
@@ -143,7 +139,7 @@ func (g *gatewayAPI) served(ctx context.Context, resource string) (of types.UID,
 // read returns the objects of the Gateway API. When some are watched for the first time, it
 // waits for them, up to patience.
 func (g *gatewayAPI) read(ctx context.Context) (gateway.Source, error) {
-	g.former, g.decoded = g.decoded, map[types.UID]decodedObject{}
+	g.former, g.decoded = g.decoded, map[any]any{}
 	if _, _, ok := g.served(ctx, gatewaysOfAPI); !ok {
 		g.end()
 		return gateway.Source{}, nil
@@ -261,30 +257,24 @@ func objectsOf[T any](ctx context.Context, g *gatewayAPI, resource string) []*T 
 // decode returns what is used of an object of an informer. It returns nil for one that is
 // not as its definition should have it.
 func decode[T any](ctx context.Context, g *gatewayAPI, obj any) *T {
-	o, ok := obj.(metav1.Object)
+	known, ok := g.decoded[obj]
 	if !ok {
-		return nil
+		known, ok = g.former[obj]
 	}
-	d, known := g.decoded[o.GetUID()]
-	if !known {
-		d, known = g.former[o.GetUID()]
-	}
-	if !known || d.version != o.GetResourceVersion() {
-		d = decodedObject{version: o.GetResourceVersion()}
-		var into T
+	if !ok {
+		into := new(T)
 		data, err := json.Marshal(obj)
 		if err == nil {
-			err = json.Unmarshal(data, &into)
+			err = json.Unmarshal(data, into)
 		}
-		if err == nil {
-			d.object = &into
-		} else {
-			klog.FromContext(ctx).Error(err, "An object of the Gateway API cannot be read", "object", klog.KObj(o))
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "An object of the Gateway API cannot be read")
+			into = nil
 		}
+		known = into
 	}
-	g.decoded[o.GetUID()] = d
-	out, _ := d.object.(*T)
-	return out
+	g.decoded[obj] = known
+	return known.(*T)
 }
 
 // reduceDefinition removes from an object of a custom resource, or a definition of one, what

@@ -30,11 +30,13 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/ingress/gateway"
 	"github.com/coracle-io/coracle/internal/ingress/proxy"
 )
 
@@ -55,10 +57,14 @@ const httpPort, httpsPort = 80, 443
 func start(t *testing.T, taken bool, all ...runtime.Object) *bench {
 	t.Helper()
 	b := &bench{Cluster: controllertest.New(t, append(all, newNode("here", "192.0.2.1"))...), t: t, taken: taken, at: map[int]string{}, watched: map[string]bool{}}
+	b.Env.Client.Dynamic = newDynamic()
 	b.Env.Client.Watch = func(gvr schema.GroupVersionResource, _ string, _ fields.Selector) cache.SharedIndexInformer {
 		b.mu.Lock()
 		b.watched[gvr.Resource] = true
 		b.mu.Unlock()
+		if gvr.Group == gateway.Group || gvr.Group == "apiextensions.k8s.io" {
+			return dynamicinformer.NewFilteredDynamicInformer(b.Env.Client.Dynamic, gvr, "", 0, cache.Indexers{}, nil).Informer()
+		}
 		generic, err := informers.NewSharedInformerFactory(b.Fake, 0).ForResource(gvr)
 		if err != nil {
 			panic(err)
@@ -133,10 +139,11 @@ func (b *bench) status(namespace, name string) string {
 	return strings.Join(all, " ")
 }
 
-// ask returns the status and the body of the answer to a request for a host, or the
-// error.
+// ask returns the status and the body of the answer to a request for a host, which may
+// have a path behind it, or the error.
 func (b *bench) ask(host string) string {
-	request, err := http.NewRequest(http.MethodGet, "http://"+b.address(httpPort), nil)
+	host, path, _ := strings.Cut(host, "/")
+	request, err := http.NewRequest(http.MethodGet, "http://"+b.address(httpPort)+"/"+path, nil)
 	if err != nil {
 		return err.Error()
 	}
