@@ -52,6 +52,12 @@ test-clients: build
 	@tools/packages.sh python3-kubernetes $$(command -v npm >/dev/null || echo nodejs npm)
 	@$(ROOT) env PATH="$$PATH" test/clients/run.sh $(BIN)/coracle
 
+# The public conformance suite of the Gateway API, in a module of its own. It takes the
+# ports 80 and 443 of the machine.
+.PHONY: test-gateway
+test-gateway: build bundle
+	@$(ROOT) env PATH="$$PATH" test/gateway/run.sh $(BIN)/coracle
+
 # A cluster in a virtual machine where control groups are version 2 alone,
 # emulated in software: it takes minutes.
 test-vm: build bundle
