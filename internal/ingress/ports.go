@@ -20,8 +20,8 @@ const retryPeriod = 5 * time.Second
 // portConflict is the reason of the event of Ingresses whose port is taken.
 const portConflict = "PortConflict"
 
-// ports opens the ports to serve on while there is an Ingress, and closes them without
-// one. A port that is taken is tried again: the node works without it.
+// ports opens the ports to serve on while there is an Ingress or a Gateway, and closes
+// them without one. A port that is taken is tried again: the node works without it.
 type ports struct {
 	listen  func(port int) (net.Listener, error)
 	serve   func(ctx context.Context, l net.Listener, secure bool) error

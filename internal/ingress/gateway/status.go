@@ -131,7 +131,7 @@ func (p *Plan) gatewayStatus(g *gateway, attached map[*listener]int32) GatewaySt
 	case !g.addresses.ok:
 		programmed = g.addresses
 	case len(s.Addresses) == 0:
-		programmed = verdict{false, reasonNoAddress, "No port of a node is open for Gateways; the conditions of the node's component ingress say why"}
+		programmed = verdict{false, reasonNoAddress, "No port of a node is open for Gateways; coracle status says why"}
 	}
 	s.Conditions = conditions(g.Status.Conditions, g.Generation, "Accepted", accepted)
 	s.Conditions = conditions(s.Conditions, g.Generation, "Programmed", programmed)
