@@ -80,9 +80,8 @@ func (b *Builder) host(name string) *host {
 	return (*hosts)[name]
 }
 
-// Own gives a host, as Add has it, to a namespace. All rules for the host are of that
-// namespace then, and a request to it has neither a rule nor a certificate for more hosts
-// that belongs to another one.
+// Own gives a host, as Add has it, to a namespace. A request to it then has neither a rule
+// nor a certificate of a host that belongs to another one.
 func (b *Builder) Own(name, namespace string) { b.host(name).namespace = namespace }
 
 // AddCertificate sets the certificate for a server name, which may begin with "*." or

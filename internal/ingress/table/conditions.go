@@ -20,7 +20,8 @@ type Conditions struct {
 	// GRPCMethod is the method of gRPC, in the path /SERVICE/METHOD; "" is any.
 	GRPCMethod string
 	// Headers and Query must be there. Of several values of a parameter, the first counts;
-	// those of a header are joined with commas (RFC 9110, 5.3).
+	// those of a header are joined with commas (RFC 9110, 5.3). Names of headers are in the
+	// canonical form of net/http.
 	Headers, Query []Pair
 }
 
@@ -52,8 +53,7 @@ func (a *asked) meets(c *Conditions) bool {
 		return false
 	}
 	for _, want := range c.Headers {
-		values := r.Header.Values(want.Name)
-		if len(values) == 0 || len(values) == 1 && values[0] != want.Value || len(values) > 1 && strings.Join(values, ",") != want.Value {
+		if !areJoined(r.Header[want.Name], want.Value) {
 			return false
 		}
 	}
@@ -66,6 +66,24 @@ func (a *asked) meets(c *Conditions) bool {
 		}
 	}
 	return true
+}
+
+// areJoined reports whether values with commas between them are a text. It joins nothing:
+// a client can send 64 KiB of them, and a host can have thousands of rules.
+func areJoined(values []string, text string) bool {
+	for i, v := range values {
+		ok := true
+		if i > 0 {
+			text, ok = strings.CutPrefix(text, ",")
+		}
+		if ok {
+			text, ok = strings.CutPrefix(text, v)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return len(values) > 0 && text == ""
 }
 
 // conditional has the rules with conditions of a node, the first to ask first.

@@ -107,6 +107,37 @@ func TestPrecedenceOfConditions(t *testing.T) {
 	}
 }
 
+// Several values of a header are compared as if they were joined, but are not: rules are
+// many, and the values of a client long.
+func TestHeadersOfSeveralValues(t *testing.T) {
+	for _, test := range []struct {
+		headers []string
+		value   string
+		want    bool
+	}{
+		{nil, "", false},
+		{[]string{"X: "}, "", true},
+		{[]string{"X: 1"}, "1", true},
+		{[]string{"X: 1"}, "1,", false},
+		{[]string{"X: 1"}, "12", false},
+		{[]string{"X: 1", "X: 2"}, "1,2", true},
+		{[]string{"X: 1", "X: 2"}, "12", false},
+		{[]string{"X: 1", "X: 2"}, "1,2,", false},
+		{[]string{"X: 1", "X: 2"}, "1", false},
+		{[]string{"X: 1", "X: "}, "1,", true},
+		{[]string{"X: 1,2"}, "1,2", true},
+	} {
+		a := &asked{request: request(t, "GET /", test.headers...)}
+		when := &Conditions{Headers: []Pair{{"X", test.value}}}
+		if got := a.meets(when); got != test.want {
+			t.Errorf("%q is met by %q: %v", test.value, test.headers, got)
+		}
+		if n := testing.AllocsPerRun(10, func() { a.meets(when) }); n != 0 {
+			t.Errorf("%q allocates %v times for %q", test.value, n, test.headers)
+		}
+	}
+}
+
 func TestTheFirstOfEqualConditionsWins(t *testing.T) {
 	var b Builder
 	conditionally(t, &b, "a.example", "/x/", Conditions{}, "first")
