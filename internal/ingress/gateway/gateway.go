@@ -30,8 +30,8 @@ const (
 	// DefaultClass is the name of the GatewayClass that the controller creates.
 	DefaultClass = "coracle"
 
-	// maxPlaces and maxCertificates bound what one namespace can add to a table: rules at
-	// hosts, and listeners with certificates.
+	// maxPlaces and maxCertificates bound what one namespace can ask for: rules at the hosts
+	// of listeners, and listeners with certificates.
 	maxPlaces, maxCertificates = 5000, 1000
 )
 
@@ -170,10 +170,11 @@ type attachment struct {
 
 type compiler struct {
 	*Source
-	plan         *Plan
-	grants       map[string][]*Grant // by namespace
-	gateways     map[[2]string]*gateway
-	certificates map[string]int // how many a namespace has
+	plan     *Plan
+	grants   map[string][]*Grant // by namespace
+	gateways map[[2]string]*gateway
+
+	places, certificates map[string]int // how many a namespace has
 }
 
 // byAge orders objects as the specification does where they compete.
@@ -191,7 +192,7 @@ func value[T any](p *T, otherwise T) T {
 
 // Compile decides what the objects of a source mean.
 func Compile(s *Source) *Plan {
-	c := &compiler{Source: s, plan: &Plan{source: s}, grants: map[string][]*Grant{}, gateways: map[[2]string]*gateway{}, certificates: map[string]int{}}
+	c := &compiler{Source: s, plan: &Plan{source: s}, grants: map[string][]*Grant{}, gateways: map[[2]string]*gateway{}, places: map[string]int{}, certificates: map[string]int{}}
 	own := s.ownClasses()
 	for _, class := range s.Classes {
 		if own[class.Name] {
@@ -286,8 +287,8 @@ func (c *compiler) checkListener(g *gateway, l *listener) {
 	}
 	for _, other := range g.listeners {
 		switch {
-		case other == l || other.Port != l.Port:
-		case other.Protocol != l.Protocol:
+		case other == l || other.Port != l.Port || (other.Protocol == "UDP") != (l.Protocol == "UDP"):
+		case !sharePort(other.Protocol, l.Protocol):
 			l.conflict = verdict{false, reasonProtocolConflict, fmt.Sprintf("Listener %s has the port with another protocol", other.Name)}
 		case other.host == l.host:
 			l.conflict = verdict{false, reasonHostnameConflict, fmt.Sprintf("Listener %s has the port with the same hostname", other.Name)}
@@ -296,6 +297,13 @@ func (c *compiler) checkListener(g *gateway, l *listener) {
 	if !l.conflict.ok && l.accepted.ok {
 		l.accepted = l.conflict
 	}
+}
+
+// sharePort reports whether listeners of two protocols can have one port. Those with TLS
+// are told apart by the name for which a client asks.
+func sharePort(a, b string) bool {
+	withTLS := func(protocol string) bool { return protocol == "HTTPS" || protocol == "TLS" }
+	return a == b || withTLS(a) && withTLS(b)
 }
 
 // setKinds sets the kinds of routes of a listener.
@@ -413,6 +421,11 @@ func (c *compiler) attach(r *route, p *parent) {
 		if len(hosts) == 0 {
 			continue
 		}
+		if c.places[r.Namespace] += max(1, len(r.places)) * len(hosts); c.places[r.Namespace] > maxPlaces {
+			p.attached = nil
+			p.accepted = verdict{false, reasonTooMany, fmt.Sprintf("The routes of the namespace have more than %d matches at hosts of listeners", maxPlaces)}
+			return
+		}
 		other := KindGRPC
 		if r.Kind == KindGRPC {
 			other = KindHTTP
@@ -467,12 +480,11 @@ func (p *Plan) Add(b *table.Builder, owner func(host string) string) {
 			}
 		}
 	}
-	places := map[string]int{} // how many a namespace has
 	for _, r := range p.routes {
 		added := map[attachedHost]bool{}
 		for _, of := range r.parents {
 			if of.accepted.ok {
-				p.addParent(b, owner, r, of, added, places)
+				p.addParent(b, owner, r, of, added)
 			}
 		}
 	}
@@ -498,7 +510,7 @@ func (l *listener) claimed(g *gateway, owner func(string) string) {
 
 // addParent adds the rules of a route for the hosts of a parent that belong to the
 // namespace of either.
-func (*Plan) addParent(b *table.Builder, owner func(string) string, r *route, of *parent, added map[attachedHost]bool, places map[string]int) {
+func (*Plan) addParent(b *table.Builder, owner func(string) string, r *route, of *parent, added map[attachedHost]bool) {
 	refused, kept := 0, 0
 	for _, a := range of.attached {
 		for _, host := range a.hosts {
@@ -510,10 +522,6 @@ func (*Plan) addParent(b *table.Builder, owner func(string) string, r *route, of
 			at := attachedHost{host, a.listener.secure}
 			if added[at] || !a.listener.accepted.ok || at.secure && a.listener.certificate == nil {
 				continue
-			}
-			if places[r.Namespace] += len(r.places); places[r.Namespace] > maxPlaces {
-				of.accepted = verdict{false, reasonTooMany, fmt.Sprintf("The routes of the namespace have more than %d matches at hosts", maxPlaces)}
-				return
 			}
 			added[at] = true
 			b.Deepen(host)

@@ -1,6 +1,9 @@
 package gateway
 
-import "strings"
+import (
+	"iter"
+	"strings"
+)
 
 // intersection returns the hosts of a route at a listener, in lower case: those that both
 // have, as the specification of HTTPRouteSpec.hostnames says. "" is all hosts.
@@ -37,49 +40,58 @@ func covers(wide, narrow string) bool {
 	return wildcard && strings.HasSuffix(strings.TrimPrefix(narrow, "*"), above) && len(narrow) > len(above)
 }
 
-// hostSet is a set of hosts.
+// hostSet is a set of hosts. It has them by their keys: the name of one host, what follows
+// the asterisk of a wildcard, or "" for all hosts.
 type hostSet struct {
-	exact map[string]bool
-	wide  []string // wildcards, and all hosts
+	hosts map[string]bool
+	above map[string]bool // what has one of the hosts below it
 }
 
 // hostsOf returns the hosts of the routes of a kind at a listener.
 func (l *listener) hostsOf(kind string) *hostSet {
 	if l.hosts[kind] == nil {
-		l.hosts[kind] = &hostSet{exact: map[string]bool{}}
+		l.hosts[kind] = &hostSet{hosts: map[string]bool{}, above: map[string]bool{}}
 	}
 	return l.hosts[kind]
 }
 
-func (s *hostSet) add(hosts []string) {
-	for _, h := range hosts {
-		if isExact(h) {
-			s.exact[h] = true
-		} else {
-			s.wide = append(s.wide, h)
+// wider returns the keys of the wildcards that have a host below them, and of all hosts.
+func wider(of string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for key := of; key != ""; {
+			if i := strings.IndexByte(key[1:], '.'); i >= 0 {
+				key = key[i+1:]
+			} else {
+				key = ""
+			}
+			if !yield(key) {
+				return
+			}
 		}
 	}
 }
 
-// overlaps reports whether a host and one of the set have a name in common.
-func (s *hostSet) overlaps(host string) bool {
-	if s.exact[host] {
-		return true
-	}
-	for _, w := range s.wide {
-		if _, ok := commonHost(w, host); ok {
-			return true
+func (s *hostSet) add(hosts []string) {
+	for _, h := range hosts {
+		key := strings.TrimPrefix(h, "*")
+		s.hosts[key] = true
+		for w := range wider(key) {
+			s.above[w] = true
 		}
 	}
-	if !isExact(host) {
-		for e := range s.exact {
-			if covers(host, e) {
-				return true
-			}
+}
+
+// overlaps reports whether a host and one of the set have a name in common. It does not
+// look at all of the set, which is as large as tenants make it.
+func (s *hostSet) overlaps(host string) bool {
+	key := strings.TrimPrefix(host, "*")
+	if s.hosts[key] || s.above[key] {
+		return true
+	}
+	for w := range wider(key) {
+		if s.hosts[w] {
+			return true
 		}
 	}
 	return false
 }
-
-// isExact reports whether a host is one name.
-func isExact(host string) bool { return host != "" && !strings.HasPrefix(host, "*.") }

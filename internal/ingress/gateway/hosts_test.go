@@ -98,6 +98,85 @@ func TestRoutesOfANamespaceAreBounded(t *testing.T) {
 	}
 }
 
+// A route counts at each listener that it attaches to, also at those with the same hosts:
+// what is kept of a route must not be as much as parents, listeners and hosts multiplied.
+func TestAttachmentsAreBounded(t *testing.T) {
+	w := newWorld(t, "kind: Gateway\nmetadata: {name: gw, namespace: infra}\nspec: {listeners: [{name: a, port: 80, protocol: HTTP}, {name: b, port: 80, protocol: HTTP, hostname: \"*.example\"}]}")
+	var hosts []string
+	for i := range maxPlaces/2 + 1 {
+		hosts = append(hosts, fmt.Sprintf("h%d.example", i))
+	}
+	w.add(routeText("infra", "wide", "hostnames: ["+strings.Join(hosts, ", ")+"]\nrules: [{backendRefs: [{name: one, port: 80}]}]"))
+	w.add(routeText("infra", "without-rules", "hostnames: [more.example]"))
+	_, plan := w.compile()
+	for _, name := range []string{"wide", "without-rules"} {
+		if got := conditionsOf(t, plan, "httproutes", name, 0); !strings.HasPrefix(got, "Accepted=False/TooMany ") {
+			t.Errorf("the route %s is %s", name, got)
+		}
+	}
+	if len(plan.Claims) != 1 { // that of the listener
+		t.Errorf("%d hosts are claimed", len(plan.Claims))
+	}
+}
+
+// A set of hosts overlaps with a host if one of its hosts does.
+func TestHostSet(t *testing.T) {
+	all := []string{"", "*.example", "*.a.example", "*.b.a.example", "example", "a.example", "b.a.example", "ba.example", "other"}
+	for _, one := range all {
+		for _, two := range all {
+			s := (&listener{hosts: map[string]*hostSet{}}).hostsOf(KindHTTP)
+			s.add([]string{"unlike", one})
+			_, want := commonHost(one, two)
+			if got := s.overlaps(two); got != want {
+				t.Errorf("%q overlaps with %q: %v", one, two, got)
+			}
+		}
+	}
+}
+
+// Listeners with TLS share a port by their names, and UDP has ports of its own.
+func TestListenersThatShareAPort(t *testing.T) {
+	w := newWorld(t, `
+kind: Gateway
+metadata: {name: gw, namespace: infra}
+spec:
+  listeners:
+  - {name: https, port: 443, protocol: HTTPS, hostname: a.example, tls: {certificateRefs: [{name: own}]}}
+  - {name: tls, port: 443, protocol: TLS, hostname: b.example, tls: {mode: Passthrough}}
+  - {name: udp, port: 443, protocol: UDP}
+  - {name: http, port: 80, protocol: HTTP, hostname: a.example}
+  - {name: tcp, port: 80, protocol: TCP}`)
+	w.secrets["infra/own"] = &tls.Certificate{}
+	_, plan := w.compile()
+	for i, want := range []string{
+		"Accepted=True/Accepted Conflicted=False/NoConflicts",
+		"Accepted=False/UnsupportedProtocol Conflicted=False/NoConflicts",
+		"Accepted=False/UnsupportedProtocol Conflicted=False/NoConflicts",
+		"Accepted=False/ProtocolConflict Conflicted=True/ProtocolConflict",
+		"Accepted=False/UnsupportedProtocol Conflicted=True/ProtocolConflict",
+	} {
+		if got := conditionsOf(t, plan, "gateways", "gw", i); !strings.HasPrefix(got, want+" ") {
+			t.Errorf("listener %d is %s", i, got)
+		}
+	}
+}
+
+// The specification of GRPCRouteRule.backendRefs: a backend that there is not answers
+// UNAVAILABLE, which is 503 in HTTP.
+func TestMissingBackendsOfGRPC(t *testing.T) {
+	w := newWorld(t, webGateway)
+	w.add("kind: GRPCRoute\nmetadata: {name: rpc, namespace: web}\nspec: {parentRefs: [{name: gw, namespace: infra}], rules: [{backendRefs: [{name: none, port: 80}]}, {backendRefs: []}]}")
+	_, plan := w.compile()
+	for i, p := range plan.routes[0].places {
+		if b := p.route.Targets[0].Backend; b.Invalid || len(b.Endpoints) > 0 {
+			t.Errorf("rule %d has the backend %+v", i, b)
+		}
+	}
+	if got, want := conditionsOf(t, plan, "grpcroutes", "rpc", 0), "Accepted=True/Accepted ResolvedRefs=False/BackendNotFound"; got != want {
+		t.Errorf("the route is %s, want %s", got, want)
+	}
+}
+
 // Of two routes with the same match, the older one wins, whichever was listed first.
 func TestTheOldestRouteWins(t *testing.T) {
 	w := newWorld(t, webGateway)

@@ -182,7 +182,14 @@ func setTimeouts(to *table.Route, kind string, rule *Rule) *verdict {
 	return nil
 }
 
-// targets returns the backends of a rule. One that cannot be had answers 500 for its share.
+// missing returns a backend in place of one that cannot be had. A share of requests of HTTP
+// gets 500. Those of gRPC are to get UNAVAILABLE, to which its clients turn 503, the status
+// of a backend without endpoints.
+func (r *route) missing(name string) *table.Backend {
+	return &table.Backend{Name: name, Invalid: r.Kind == KindHTTP}
+}
+
+// targets returns the backends of a rule. One that cannot be had keeps its share.
 func (c *compiler) targets(r *route, rule *Rule) ([]table.Target, *verdict) {
 	var all []table.Target
 	sum := 0
@@ -200,7 +207,7 @@ func (c *compiler) targets(r *route, rule *Rule) ([]table.Target, *verdict) {
 		all = append(all, table.Target{Backend: b, Weight: weight})
 	}
 	if sum == 0 {
-		all = []table.Target{{Backend: &table.Backend{Name: "none", Invalid: true}, Weight: 1}}
+		all = []table.Target{{Backend: r.missing("none"), Weight: 1}}
 	}
 	return all, nil
 }
@@ -209,7 +216,7 @@ func (c *compiler) targets(r *route, rule *Rule) ([]table.Target, *verdict) {
 func (c *compiler) target(r *route, ref *BackendRef) (*table.Backend, *verdict) {
 	namespace := value(ref.Namespace, r.Namespace)
 	name := namespace + "/" + ref.Name
-	invalid := &table.Backend{Name: name, Invalid: true}
+	invalid := r.missing(name)
 	group, kind := value(ref.Group, ""), value(ref.Kind, "Service")
 	switch {
 	case group != "" || kind != "Service":
