@@ -135,6 +135,17 @@ func TestGatewaysAreServedOnceTheyAreDefined(t *testing.T) {
 	b.eventually(func() string { return b.ask("shop.example/none") }, "500 500 Internal Server Error")
 	b.eventually(func() string { return b.ask("other.example") }, "404 404 Not Found")
 
+	// The addresses are those of nodes that are there.
+	nodes := b.Fake.CoreV1().Nodes()
+	if err := nodes.Delete(t.Context(), "here", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(func() string { return b.conditionsOf(gatewaysOfAPI, "web", "gw") }, "Accepted=True Programmed=False")
+	if _, err := nodes.Create(t.Context(), newNode("here", "192.0.2.1"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(func() string { return b.conditionsOf(gatewaysOfAPI, "web", "gw") }, "Accepted=True Programmed=True 192.0.2.1")
+
 	// A Gateway of another class is another controller's.
 	b.make(gateway.Group+"/v1", gatewaysOfAPI, `{"kind": "Gateway", "metadata": {"name": "foreign", "namespace": "web"},
 		"spec": {"gatewayClassName": "other", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}}`)

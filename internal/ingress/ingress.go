@@ -169,23 +169,25 @@ func onChange[T any](f func(T)) cache.ResourceEventHandler {
 	return client.Handler(f, func(old, obj T) { f(old); f(obj) }, f)
 }
 
-// nodeAdded checks the addresses of all Ingresses if a node is the own one.
+// nodeAdded checks the addresses of all Ingresses and Gateways if a node is the own one.
 func (c *Controller) nodeAdded(n *v1.Node) {
 	if c.isOwn(n) {
 		c.syncAll()
 	}
 }
 
-// nodeChanged checks the addresses of all Ingresses if a node has others than before:
-// former ones may be those of an Ingress.
+// nodeChanged checks the addresses of all Ingresses and Gateways if a node has others than
+// before: former ones may be those of an Ingress.
 func (c *Controller) nodeChanged(old, n *v1.Node) {
 	if !slices.Equal(old.Status.Addresses, n.Status.Addresses) {
 		c.syncAll()
 	}
 }
 
-// syncAll checks the addresses of all Ingresses.
+// syncAll checks the addresses of all Ingresses, and of Gateways, whose statuses come with
+// a new table.
 func (c *Controller) syncAll() {
+	c.queue.Add(struct{}{})
 	for _, i := range allOf[*networkingv1.Ingress](c.ingresses) {
 		c.status.Add(controller.Key{Namespace: i.Namespace, Name: i.Name})
 	}
