@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -347,15 +349,26 @@ func (c *Controller) announceGateways(plan *gateway.Plan) error {
 	return nil
 }
 
+// statusPause is the least time between two writes of the status of one object. Servers of
+// different versions, or with different ports, would otherwise write theirs in turn as fast
+// as they can.
+const statusPause = time.Second
+
 // syncGatewayStatus writes a status. If the object has changed meanwhile, a newer table
 // brings a newer status.
 func (c *Controller) syncGatewayStatus(ctx context.Context, key gatewayStatusKey) error {
+	maps.DeleteFunc(c.written, func(_ gatewayStatusKey, at time.Time) bool { return time.Since(at) >= statusPause })
+	if at, recently := c.written[key]; recently {
+		c.gatewayStatus.AddAfter(key, time.Until(at.Add(statusPause)))
+		return nil
+	}
 	c.mu.Lock()
 	s, ok := c.pending[key]
 	c.mu.Unlock()
 	if !ok {
 		return nil
 	}
+	c.written[key] = time.Now()
 	_, err := c.Client.Dynamic.Resource(s.resource).Namespace(s.namespace).Patch(ctx, s.name, types.MergePatchType, s.patch, metav1.PatchOptions{}, "status")
 	return controller.IgnoreNotFoundOrConflict(err)
 }

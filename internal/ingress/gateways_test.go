@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 
+	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/ingress/gateway"
 	"github.com/coracle-io/coracle/internal/ingress/table"
 )
@@ -156,6 +158,32 @@ func TestGatewaysAreServedOnceTheyAreDefined(t *testing.T) {
 	if got := b.conditionsOf(gatewaysOfAPI, "web", "foreign"); got != "" {
 		t.Errorf("a Gateway of another class has the conditions %s", got)
 	}
+}
+
+// Servers that do not agree on a status must not write it as fast as they can.
+func TestStatusesOfGatewaysAreNotWrittenInALoop(t *testing.T) {
+	api := newDynamic()
+	c := New(Config{Client: &client.Client{Dynamic: api}})
+	synctest.Test(t, func(t *testing.T) {
+		keys := []gatewayStatusKey{{gatewaysOfAPI, "web", "one"}, {gatewaysOfAPI, "web", "two"}}
+		c.pending = map[gatewayStatusKey]gatewayStatus{}
+		for _, key := range keys {
+			c.pending[key] = gatewayStatus{customResource(gateway.Group, "v1", gatewaysOfAPI), key.namespace, key.name, []byte("{}")}
+		}
+		for _, want := range []int{2, 4} {
+			for range 3 {
+				for _, key := range keys {
+					if err := c.syncGatewayStatus(t.Context(), key); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if got := len(api.Actions()); got != want {
+				t.Errorf("%d writes, want %d", got, want)
+			}
+			time.Sleep(statusPause)
+		}
+	})
 }
 
 // A host belongs to the namespace whose Ingress or Gateway had it first, between both.

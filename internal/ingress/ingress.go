@@ -80,6 +80,7 @@ type Controller struct {
 
 	gateways      *gatewayAPI
 	gatewayStatus *controller.Queue[gatewayStatusKey]
+	written       map[gatewayStatusKey]time.Time // which statuses were written lately; the worker of gatewayStatus alone uses it
 
 	ingresses, classes cache.Indexer // set by Run
 	nodes              cache.Indexer
@@ -105,7 +106,7 @@ func New(c Config) *Controller {
 	if c.Listen == nil {
 		c.Listen = func(port int) (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf(":%d", port)) }
 	}
-	n := &Controller{Config: c, reported: map[types.UID]map[problem]bool{}}
+	n := &Controller{Config: c, reported: map[types.UID]map[problem]bool{}, written: map[gatewayStatusKey]time.Time{}}
 	n.queue = controller.NewQueueWithMaxDelay(nil, "ingress", 10*time.Second, func(ctx context.Context, _ struct{}) error { return n.sync(ctx) })
 	n.status = controller.NewQueueWithMaxDelay(nil, "ingress-status", time.Minute, n.syncStatus)
 	n.gatewayStatus = controller.NewQueueWithMaxDelay(nil, "gateway-status", time.Minute, n.syncGatewayStatus)
