@@ -471,22 +471,52 @@ func (c *compiler) allows(g *gateway, l *listener, r *route) bool {
 // Add adds the rules and certificates of the Gateways to a table. owner returns the
 // namespace to which a host belongs. It is called once, before Statuses.
 func (p *Plan) Add(b *table.Builder, owner func(host string) string) {
+	a := &adder{table: b, owner: owner, listeners: map[listenersAt]*hostSet{}}
 	for _, g := range p.gateways {
 		for _, l := range g.listeners {
-			l.claimed(g, owner)
-			if l.accepted.ok && l.secure && l.certificate != nil {
-				b.Deepen(l.host)
-				b.AddCertificate(l.host, l.certificate)
-			}
+			a.addListener(g, l)
 		}
 	}
 	for _, r := range p.routes {
 		added := map[attachedHost]bool{}
 		for _, of := range r.parents {
 			if of.accepted.ok {
-				p.addParent(b, owner, r, of, added)
+				a.addParent(r, of, added)
 			}
 		}
+	}
+}
+
+// adder adds what a Plan means to a table.
+type adder struct {
+	table     *table.Builder
+	owner     func(host string) string
+	listeners map[listenersAt]*hostSet // the hosts of those that are accepted
+}
+
+// listenersAt are the listeners of a namespace, whose Gateways merge, at one of the ports.
+type listenersAt struct {
+	namespace string
+	secure    bool
+}
+
+// addListener adds the host and the certificate of a listener.
+func (a *adder) addListener(g *gateway, l *listener) {
+	l.claimed(g, a.owner)
+	if !l.accepted.ok {
+		return
+	}
+	at := listenersAt{g.Namespace, l.secure}
+	if a.listeners[at] == nil {
+		a.listeners[at] = newHostSet()
+	}
+	a.listeners[at].add([]string{l.host})
+	if l.host != "" { // of all hosts, several namespaces can have one
+		a.table.Deepen(l.host)
+		a.table.End(l.host, l.secure)
+	}
+	if l.secure && l.certificate != nil {
+		a.table.AddCertificate(l.host, l.certificate)
 	}
 }
 
@@ -509,27 +539,28 @@ func (l *listener) claimed(g *gateway, owner func(string) string) {
 }
 
 // addParent adds the rules of a route for the hosts of a parent that belong to the
-// namespace of either.
-func (*Plan) addParent(b *table.Builder, owner func(string) string, r *route, of *parent, added map[attachedHost]bool) {
+// namespace of either. A host for which there is a more exact listener is that one's.
+func (a *adder) addParent(r *route, of *parent, added map[attachedHost]bool) {
 	refused, kept := 0, 0
-	for _, a := range of.attached {
-		for _, host := range a.hosts {
-			if by := owner(host); by != of.gateway.Namespace && by != r.Namespace {
+	for _, to := range of.attached {
+		l := to.listener
+		for _, host := range to.hosts {
+			if by := a.owner(host); by != of.gateway.Namespace && by != r.Namespace {
 				refused++
 				continue
 			}
 			kept++
-			at := attachedHost{host, a.listener.secure}
-			if added[at] || !a.listener.accepted.ok || at.secure && a.listener.certificate == nil {
+			at := attachedHost{host, l.secure}
+			if added[at] || !l.accepted.ok || l.secure && l.certificate == nil || !a.listeners[listenersAt{of.gateway.Namespace, l.secure}].has(l.host, host) {
 				continue
 			}
 			added[at] = true
-			b.Deepen(host)
+			a.table.Deepen(host)
 			for i := range r.places {
 				rule := &r.places[i]
 				when := rule.when
 				when.TLS = at.secure
-				b.AddConditional(host, rule.kind, rule.path, when, rule.route)
+				a.table.AddConditional(host, rule.kind, rule.path, when, rule.route)
 			}
 		}
 	}

@@ -50,10 +50,12 @@ type hostSet struct {
 // hostsOf returns the hosts of the routes of a kind at a listener.
 func (l *listener) hostsOf(kind string) *hostSet {
 	if l.hosts[kind] == nil {
-		l.hosts[kind] = &hostSet{hosts: map[string]bool{}, above: map[string]bool{}}
+		l.hosts[kind] = newHostSet()
 	}
 	return l.hosts[kind]
 }
+
+func newHostSet() *hostSet { return &hostSet{hosts: map[string]bool{}, above: map[string]bool{}} }
 
 // wider returns the keys of the wildcards that have a host below them, and of all hosts.
 func wider(of string) iter.Seq[string] {
@@ -79,6 +81,20 @@ func (s *hostSet) add(hosts []string) {
 			s.above[w] = true
 		}
 	}
+}
+
+// has reports whether one of the set is the most exact one that has all names of a narrower
+// host, or of the same one.
+func (s *hostSet) has(one, narrower string) bool {
+	key := strings.TrimPrefix(narrower, "*")
+	if !s.hosts[key] {
+		for key = range wider(key) {
+			if s.hosts[key] {
+				break
+			}
+		}
+	}
+	return key == strings.TrimPrefix(one, "*")
 }
 
 // overlaps reports whether a host and one of the set have a name in common. It does not

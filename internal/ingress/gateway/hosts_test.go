@@ -98,6 +98,41 @@ func TestRoutesOfANamespaceAreBounded(t *testing.T) {
 	}
 }
 
+// A request is for the most exact listener of its port alone, so that a listener for the
+// routes of some namespaces keeps its names from those at a wider one.
+func TestListenersAreIsolated(t *testing.T) {
+	w := newWorld(t, `
+kind: Gateway
+metadata: {name: gw, namespace: infra}
+spec:
+  listeners:
+  - {name: any, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
+  - {name: admin, port: 80, protocol: HTTP, hostname: admin.example}
+  - {name: https, port: 443, protocol: HTTPS, hostname: shop.example, tls: {certificateRefs: [{name: own}]}}
+---
+kind: Gateway
+metadata: {name: other, namespace: infra}
+spec: {listeners: [{name: wild, port: 80, protocol: HTTP, hostname: "*.wild.example"}]}`)
+	w.secrets["infra/own"] = &tls.Certificate{}
+	for _, route := range []struct{ namespace, name, section, hosts, path string }{
+		{"infra", "admin", "admin", "", "/a"},
+		{"web", "thief", "any", "admin.example, x.wild.example", "/"},
+		{"web", "wide", "any", "", "/"},
+	} {
+		w.add(fmt.Sprintf("kind: HTTPRoute\nmetadata: {name: %s, namespace: %s}\nspec: {parentRefs: [{name: gw, namespace: infra, sectionName: %s}], hostnames: [%s], rules: [{matches: [{path: {value: %s}}], backendRefs: [{name: %s, port: 80}]}]}",
+			route.name, route.namespace, route.section, route.hosts, route.path, route.name))
+	}
+	served, _ := w.compile()
+	for target, want := range map[string]string{
+		"admin.example/a": "infra/admin:80", "admin.example/x": "404", "x.wild.example/x": "404", "a.b.wild.example/x": "404",
+		"other.example/x": "web/wide:80", "shop.example/x": "web/wide:80", // the listener of the latter has another port
+	} {
+		if got := w.answered(served, "GET http://"+target); got != want {
+			t.Errorf("%s: %s, want %s", target, got, want)
+		}
+	}
+}
+
 // A route counts at each listener that it attaches to, also at those with the same hosts:
 // what is kept of a route must not be as much as parents, listeners and hosts multiplied.
 func TestAttachmentsAreBounded(t *testing.T) {

@@ -160,6 +160,17 @@ func (b *Builder) AddConditional(name string, t PathType, p Path, when Condition
 	b.remember(r)
 }
 
+// End makes a host, as Add has it, the widest one whose rules with conditions are asked of
+// requests for its names, with TLS or without. It is one of a listener, which has its names
+// for itself.
+func (b *Builder) End(name string, secure bool) {
+	if h := b.host(name); secure {
+		h.endsSecure = true
+	} else {
+		h.endsPlain = true
+	}
+}
+
 // Deepen makes a name with "*." stand for names with more labels, too, in its rules with
 // conditions and its certificate. It does nothing for another name.
 func (b *Builder) Deepen(name string) {

@@ -220,6 +220,36 @@ func TestDeepWildcards(t *testing.T) {
 	}
 }
 
+// What the rules of the host of a listener leave over does not go to those of wider hosts,
+// unless these have no conditions or the request comes to another port.
+func TestEndOfHosts(t *testing.T) {
+	var b Builder
+	conditionally(t, &b, "", "/", Conditions{}, "all")
+	conditionally(t, &b, "", "/", Conditions{TLS: true}, "all secure")
+	conditionally(t, &b, "*.b.example", "/b", Conditions{}, "wildcard")
+	conditionally(t, &b, "a.b.example", "/a", Conditions{}, "exact")
+	b.Add("", Prefix, path(t, "/plain"), &Route{Namespace: "n", Name: "plain"})
+	b.End("*.b.example", false)
+	table := b.Table()
+	for _, test := range []struct{ host, path, want string }{
+		{"a.b.example", "/a", "exact"},
+		{"a.b.example", "/b", "wildcard"},
+		{"a.b.example", "/c", ""},
+		{"c.d.b.example", "/c", ""},
+		{"c.d.b.example", "/plain", "plain"},
+		{"b.example", "/c", "all"},
+	} {
+		if got := found(t, table, test.host, request(t, "GET "+test.path)); got != test.want {
+			t.Errorf("%s%s goes to %q, want %q", test.host, test.path, got, test.want)
+		}
+	}
+	secure := request(t, "GET /c")
+	secure.TLS = &tls.ConnectionState{}
+	if got := found(t, table, "a.b.example", secure); got != "all secure" {
+		t.Errorf("with TLS: %q", got)
+	}
+}
+
 // What the rules of a host leave over does not go to another namespace, with conditions
 // as without.
 func TestConditionalHostsOfNamespaces(t *testing.T) {

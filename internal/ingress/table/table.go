@@ -13,8 +13,8 @@
 //	fallback                 of the exact name, of *.name, of all hosts
 //
 // Rules may have conditions, as those of the Gateway API do (Builder.AddConditional). A
-// request that does not meet them goes on to the next rule. Hosts without such rules, as
-// those of Ingresses, cost nothing for them.
+// request that does not meet them goes on to the next rule, up to the host of a listener
+// (Builder.End). Hosts without such rules, as those of Ingresses, cost nothing for them.
 //
 // A host may belong to a namespace (Builder.Own). Then what the rules of the most exact
 // name leave over goes on to rules of the same namespace alone, so that no other one
@@ -130,6 +130,16 @@ type host struct {
 	certificate *tls.Certificate
 	conditional bool // whether there are rules with conditions
 	deep        bool // whether it is a wildcard that stands for more than one label
+
+	endsPlain, endsSecure bool // what Builder.End says of requests without and with TLS
+}
+
+// ends reports whether rules with conditions of wider hosts are not asked.
+func (h *host) ends(secure bool) bool {
+	if secure {
+		return h.endsSecure
+	}
+	return h.endsPlain
 }
 
 // node is an element of paths. That of the root is empty.
@@ -204,12 +214,14 @@ func (t *Table) Match(name string, p Path, r *http.Request) *Route {
 	var room [6]candidate
 	candidates := t.hosts(name, room[:0])
 	question := asked{request: r, path: p}
+	ended := r == nil
 	for _, h := range candidates {
-		if h.conditional && r != nil {
+		if h.conditional && !ended {
 			if found := h.root.find(p.elements, &question); found != nil {
 				return found
 			}
 		}
+		ended = ended || h.ends(r.TLS != nil)
 		if h.below {
 			continue
 		}
