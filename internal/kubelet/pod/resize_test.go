@@ -14,8 +14,8 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
-// A container restarts for a resize only if a resource changes whose policy says so, and
-// otherwise changes in place. Resources with the same controls are no change.
+// A container restarts for other controls only if a resource changes whose policy says so,
+// and otherwise changes in place. Resources with the same controls are no change of them.
 func TestRestartsByResizePolicy(t *testing.T) {
 	w := &worker{config: &Config{Node: spec.Node{MemoryCapacity: 16 << 30, Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true)}}}}
 	of := func(requested, limit string) (r v1.ResourceRequirements) { // as "cpu memory"
@@ -59,7 +59,7 @@ func TestRestartsByResizePolicy(t *testing.T) {
 		if got := w.resizeRestarts(pod, declared, running); got != test.restarted {
 			t.Errorf("%s: restarts %v", test.what, got)
 		}
-		all, ok := changes(pod, &cri.Pod{Containers: []*cri.Container{running}}, &plan.Plan{}, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
+		all, ok := controls(pod, &cri.Pod{Containers: []*cri.Container{running}}, &plan.Plan{}, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
 		if !ok || (len(all) == 1) != test.changed {
 			t.Errorf("%s: the changes are %v, %v", test.what, all, ok)
 		}
