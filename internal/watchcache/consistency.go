@@ -56,7 +56,7 @@ func (k *Kind) compare(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
 	r := k.Resource()
-	difference, err := k.difference(limited, r)
+	difference, err := compareWithStore(limited, k, r)
 	switch {
 	case ctx.Err() != nil, k.cache.Kind(r) != k: // it has been removed
 	case err != nil:
@@ -74,9 +74,9 @@ func (k *Kind) compare(ctx context.Context) {
 	}
 }
 
-// difference names an object that only one of the kind and the store has in its
+// compareWithStore names an object that only one of a kind and the store has in its
 // revision, or returns "". Values that cannot be decoded are hidden and do not count.
-func (k *Kind) difference(ctx context.Context, r *resource.Resource) (difference string, err error) {
+func compareWithStore(ctx context.Context, k *Kind, r *resource.Resource) (difference string, err error) {
 	if _, err := k.cache.Fresh(ctx); err != nil { // an older revision may be compacted
 		return "", err
 	}
@@ -92,7 +92,7 @@ func (k *Kind) difference(ctx context.Context, r *resource.Resource) (difference
 			switch {
 			case ok && e.Revision == kv.Revision:
 				same++
-			case !ok && !k.decodes(r, at, kv):
+			case !ok && !decodes(k, r, at, kv):
 			case difference == "":
 				difference = fmt.Sprintf("%s has revision %d in the store", kv.Key, kv.Revision)
 			}
@@ -104,7 +104,7 @@ func (k *Kind) difference(ctx context.Context, r *resource.Resource) (difference
 	return difference, err
 }
 
-func (k *Kind) decodes(r *resource.Resource, at Position, kv store.KeyValue) bool {
+func decodes(k *Kind, r *resource.Resource, at Position, kv store.KeyValue) bool {
 	_, err := k.decodeEntry(r, at, kv.Value, kv.Revision)
 	return err == nil
 }

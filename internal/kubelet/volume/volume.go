@@ -195,11 +195,11 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 // data that was written for a volume while that was not mounted. Volumes that end with
 // the pod are removed all the same, as the node needs the room.
 func (v *Manager) removeMountPoints(podDir string) error {
-	volumes, err := v.below(filepath.Join(podDir, "volumes"), 2)
+	volumes, err := below(v.FS, filepath.Join(podDir, "volumes"), 2)
 	if err != nil {
 		return err
 	}
-	points, err := v.below(filepath.Join(podDir, "volume-subpaths"), 3)
+	points, err := below(v.FS, filepath.Join(podDir, "volume-subpaths"), 3)
 	if err != nil {
 		return err
 	}
@@ -228,8 +228,8 @@ func isScratch(folder string) bool {
 
 // below returns the paths that are so many levels below a directory, which may be
 // missing.
-func (v *Manager) below(dir string, levels int) ([]string, error) {
-	names, err := v.FS.ReadDir(dir)
+func below(fsys files.FS, dir string, levels int) ([]string, error) {
+	names, err := fsys.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
@@ -243,7 +243,7 @@ func (v *Manager) below(dir string, levels int) ([]string, error) {
 			out = append(out, path)
 			continue
 		}
-		deeper, err := v.below(path, levels-1)
+		deeper, err := below(fsys, path, levels-1)
 		if err != nil {
 			return nil, err
 		}
