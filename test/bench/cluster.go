@@ -25,6 +25,7 @@ type cluster struct {
 	processes    []process
 	config       *rest.Config
 	readyAfter   time.Duration // from the start of the command to its return
+	services     int           // that fill has created
 }
 
 // process is a process of a cluster.
@@ -45,10 +46,12 @@ func start(ctx context.Context, s *settings, l layout) (*cluster, error) {
 	switch l {
 	case withNode:
 		arguments = []string{"up", "--nodes=1"}
+	case twoNodes:
+		arguments = []string{"up", "--nodes=2"}
 	case simulated:
 		arguments = []string{"up", "--nodes=0", fmt.Sprintf("--simulated-nodes=%d", s.simulated), "--simulated-node-resources=pods=250"}
 	}
-	kubeconfig := filepath.Join(dir, "kubeconfig")
+	kubeconfig := c.kubeconfig()
 	began := time.Now()
 	out, err := exec.CommandContext(ctx, c.binary, append(arguments, "--name="+c.name, "--bundle="+s.bundle,
 		"--data-dir="+filepath.Join(dir, "data"), "--kubeconfig="+kubeconfig)...).CombinedOutput()
@@ -61,6 +64,9 @@ func start(ctx context.Context, s *settings, l layout) (*cluster, error) {
 	}
 	return c, nil
 }
+
+// kubeconfig returns the path of the administrator's kubeconfig.
+func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
 func (c *cluster) connect(kubeconfig string) error {
 	record, err := host.NewRegistry(host.Root()).Get(c.name)

@@ -5,6 +5,9 @@
 //	start ─ idle ─ api (5,000 pods, 32 clients) ─ watch ─ schedule ─ preempt ─ churn ─ unschedulable ─► --nodes=0
 //	start ─ idle ─ runtime ─ pods ─► --nodes=1
 //	start ─ simulated ─► --nodes=0 --simulated-nodes=100
+//	start ─ services ─ dns (up to 10,000 Services) ─► --nodes=0
+//	start ─ traffic ─► --nodes=2
+//	ingress, without a cluster
 package main
 
 import (
@@ -24,6 +27,7 @@ import (
 // settings are the flags.
 type settings struct {
 	binary, bundle string
+	coreDNS        string
 	profile        string
 	only           []string
 	pods, clients  int
@@ -37,6 +41,7 @@ func main() {
 	only := ""
 	flag.StringVar(&s.binary, "binary", "bin/coracle", "binary to measure")
 	flag.StringVar(&s.bundle, "bundle", "bin/bundle", "its container runtime")
+	flag.StringVar(&s.coreDNS, "coredns", "bin/coredns", "CoreDNS to compare with; it is left out if there is none")
 	flag.StringVar(&only, "only", "", "parts to measure, separated by commas: "+strings.Join(partNames(), ", "))
 	flag.StringVar(&s.profile, "profile", "", "file to write a CPU profile of the control plane to")
 	flag.IntVar(&s.pods, "pods", 5000, "pods in the API server's measurements")
@@ -72,7 +77,13 @@ const (
 	alone     layout = iota // the control plane
 	withNode                // and a node
 	simulated               // and simulated nodes
+	crowded                 // the control plane, which parts fill with Services
+	twoNodes                // and two nodes
+	nothing                 // there is no cluster
 )
+
+// layouts returns the layouts in the order in which they are measured.
+func layouts() []layout { return []layout{alone, withNode, simulated, crowded, twoNodes, nothing} }
 
 // part measures an aspect of a cluster.
 type part struct {
@@ -95,6 +106,10 @@ func parts() []part {
 		{"runtime", withNode, measureRuntime},
 		{"pods", withNode, measurePods},
 		{"simulated", simulated, measureSimulated},
+		{"services", crowded, measureServices},
+		{"dns", crowded, measureDNS},
+		{"traffic", twoNodes, measureTraffic},
+		{"ingress", nothing, measureIngress},
 	}
 }
 
@@ -125,7 +140,7 @@ func (s *settings) run(ctx context.Context) error {
 		*path = absolute
 	}
 	t := newTable(os.Stdout)
-	for _, l := range []layout{alone, withNode, simulated} {
+	for _, l := range layouts() {
 		if err := s.measureCluster(ctx, l, t); err != nil {
 			return err
 		}
@@ -134,7 +149,8 @@ func (s *settings) run(ctx context.Context) error {
 }
 
 // measureCluster runs the parts for one layout of a cluster, and removes the
-// cluster in any case. Each part removes what it created.
+// cluster in any case. Each part removes what it created, except Services, which
+// those of a crowded cluster share.
 func (s *settings) measureCluster(ctx context.Context, l layout, t *table) (err error) {
 	var wanted []part
 	for _, p := range parts() {
@@ -145,8 +161,19 @@ func (s *settings) measureCluster(ctx context.Context, l layout, t *table) (err 
 	if len(wanted) == 0 {
 		return nil
 	}
-	c, err := start(ctx, s, l)
-	if err != nil {
+	var c *cluster
+	measure := func() error {
+		for _, p := range wanted {
+			if err := p.measure(ctx, s, c, t); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+		}
+		return nil
+	}
+	if l == nothing {
+		return measure()
+	}
+	if c, err = start(ctx, s, l); err != nil {
 		return err
 	}
 	defer func() {
@@ -160,15 +187,7 @@ func (s *settings) measureCluster(ctx context.Context, l layout, t *table) (err 
 	case withNode:
 		t.add("start to node Ready", "1.5 s", "%.2f s", c.readyAfter.Seconds())
 	}
-	measure := func() error {
-		for _, p := range wanted {
-			if err := p.measure(ctx, s, c, t); err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
-			}
-		}
-		return nil
-	}
-	if s.profile != "" && l != withNode {
+	if s.profile != "" && (l == alone || l == simulated) {
 		return c.profiled(ctx, s.profile, measure)
 	}
 	return measure()
