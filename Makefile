@@ -14,7 +14,7 @@ PGO   ?= off
 export GOFLAGS = -trimpath -buildvcs=false -pgo=$(PGO) -gcflags=all=-dwarf=false
 ROOT  := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: up down build bundle test test-hard lint bench profile soak generate check-generated test-clients test-vm clean
+.PHONY: up down build bundle test test-hard lint bench bench-network coredns profile soak generate check-generated test-clients test-vm clean
 
 up: build bundle
 	@$(ROOT) $(BIN)/coracle up
@@ -72,8 +72,25 @@ lint:
 # NODES are the numbers of nodes to schedule on, such as 1000,5000.
 NODES ?= 1000
 bench: PGO := auto
-bench: build bundle packages
+bench: build bundle packages bench-packages
 	$(GO) run ./test/bench -nodes=$(NODES)
+
+# The network alone: Services in the modes nftables and iptables, traffic through them and
+# between nodes, DNS beside CoreDNS, and the proxy of Ingresses.
+bench-network: PGO := auto
+bench-network: build bundle packages bench-packages coredns
+	$(GO) run ./test/bench -only=services,traffic,dns,ingress
+
+# What the benchmarks of the network use in addition.
+.PHONY: bench-packages
+bench-packages:
+	@tools/packages.sh iptables iperf3
+
+# CoreDNS, a module of its own, for the benchmark of DNS. Without it, that measures this
+# program alone.
+coredns:
+	@mkdir -p $(BIN)
+	$(GO) build -C test/coredns -o $(CURDIR)/$(BIN)/coredns .
 
 # The speed of scheduling alone: whole clusters with 1,000 and 5,000 nodes, and the
 # time of a decision in memory. Pods that fit nowhere alone take over six minutes for
@@ -94,7 +111,8 @@ profile: build bundle
 # For as long as SOAK says each: the history test with random seeds, and all
 # attacks on one control plane, whose memory stays flat; then faults of a node
 # under a churn of pods, 200 kills, and the attacks, with the latency of a machine
-# that does nothing else as bound; 100,000 random events around a simulated
+# that does nothing else as bound; connections to a Service while its pods roll and
+# the proxy is killed, of which none may fail; 100,000 random events around a simulated
 # scheduler; a thousand seeds of the simulation, and errors that it must find when
 # they are put back; and the loads on memory at full size: 10,000 watches, 5,000
 # pods, and 100,000 objects that 100 clients list at once.
@@ -105,6 +123,7 @@ soak: build bundle packages
 	$(GO) test ./test/attack -run 'TestNodeFaults$$' -v -count=1 -timeout 0 -attack.faults=$(SOAK)
 	$(GO) test ./test/attack -run 'TestKillProcessesAtRandom$$' -v -count=1 -timeout 0 -attack.kills=200 -attack.recovery=2s
 	$(GO) test ./test/attack -v -count=1 -timeout 0 -attack.latency=100ms -attack.recovery=2s
+	$(GO) test ./test/attack -run 'TestConnectionsWhilePodsRoll$$' -v -count=1 -timeout 0 -attack.rolls=$(SOAK)
 	$(GO) test ./internal/scheduler -run 'TestRandomEvents$$' -v -count=1 -timeout 0 -scheduler.events=100000
 	$(GO) test ./test/sim -run 'TestSimulation$$' -count=1 -timeout 0 -sim.count=1000
 	$(GO) run ./test/sim/mutants

@@ -272,7 +272,9 @@ type entry struct {
 func newEntry(address string, secure bool) *entry {
 	e := &entry{address, secure, &http.Transport{
 		MaxIdleConnsPerHost: 1000, DisableKeepAlives: secure,
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, address) },
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
 	}}
 	if secure {
 		e.transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // all that counts is an answer
