@@ -18,14 +18,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/amount"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 	"github.com/coracle-io/coracle/internal/resource/core/pod"
 )
 
@@ -36,9 +38,12 @@ const HashLabel = "controller.kubernetes.io/hash"
 type History struct {
 	// Label is the label with a revision's hash. The name of a revision ends in
 	// the same hash.
-	Label    string
-	Kube     kubernetes.Interface
-	Lister   appslisters.ControllerRevisionLister
+	Label string
+	Kube  kubernetes.Interface
+	// Revisions is the informer of all revisions, with the index of
+	// workload.IndexByController.
+	Revisions cache.SharedIndexInformer
+
 	Owner    metav1.Object
 	Kind     schema.GroupVersionKind
 	Selector *metav1.LabelSelector
@@ -97,13 +102,18 @@ func (h *History) List(ctx context.Context) ([]*apps.ControllerRevision, error) 
 	if err != nil {
 		return nil, err
 	}
-	matching, err := h.Lister.ControllerRevisions(h.Owner.GetNamespace()).List(selector)
+	controlled, err := workload.Controlled[*apps.ControllerRevision](h.Revisions, h.Owner.GetUID())
+	if err != nil {
+		return nil, err
+	}
+	orphans, err := workload.Orphans[*apps.ControllerRevision](h.Revisions, h.Owner.GetNamespace())
 	if err != nil {
 		return nil, err
 	}
 	var owned []*apps.ControllerRevision
-	for _, r := range matching {
+	for _, r := range append(controlled, orphans...) {
 		switch {
+		case r.Namespace != h.Owner.GetNamespace(), !selector.Matches(labels.Set(r.Labels)):
 		case metav1.IsControlledBy(r, h.Owner):
 			owned = append(owned, r)
 		case isOrphan(r):

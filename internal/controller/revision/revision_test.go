@@ -9,7 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/costtest"
 )
 
 // A revision that another version of Kubernetes has stored in another form remains the
@@ -78,5 +84,54 @@ func TestRevisionWithAQuantityOutOfRange(t *testing.T) {
 	r := &apps.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(`{"spec":{"template":{"spec":{"Overhead":{"cpu":"1e-900000000"}}}}}`)}}
 	if _, err := Template(r); err == nil || !strings.Contains(err.Error(), `spec.template.spec.Overhead[cpu]: the quantity "1e-900000000" is out of range`) {
 		t.Errorf("%v", err)
+	}
+}
+
+// An owner has the revisions that it controls and the orphans that it selects. What others
+// control is not even looked at.
+func TestList(t *testing.T) {
+	owner := &apps.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db", UID: "db"}}
+	app := map[string]string{"app": "db"}
+	list := func(others int) (names []string, cost uint64) {
+		informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &apps.ControllerRevision{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		if err := workload.IndexByController(&controller.Env{}, informer); err != nil {
+			t.Fatal(err)
+		}
+		add := func(namespace, name string, labels map[string]string, number int64, controlledBy types.UID) {
+			r := &apps.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}, Revision: number}
+			if controlledBy != "" {
+				r.OwnerReferences = []metav1.OwnerReference{{Kind: "StatefulSet", Name: "x", UID: controlledBy, Controller: new(true)}}
+			}
+			if err := informer.GetIndexer().Add(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add("default", "second", app, 2, "db")
+		add("default", "first", app, 1, "db")
+		add("default", "not-selected", nil, 1, "db")
+		add("default", "orphan-of-others", map[string]string{"app": "web"}, 1, "")
+		add("elsewhere", "other-namespace", app, 1, "db")
+		for i := range others {
+			add("default", fmt.Sprint("other-", i), app, 1, types.UID(fmt.Sprint("other-", i)))
+		}
+		history := &History{Revisions: informer, Owner: owner, Selector: &metav1.LabelSelector{MatchLabels: app}}
+		cost = costtest.Of(t, func() {
+			found, err := history.List(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range found {
+				names = append(names, r.Name)
+			}
+		}).Bytes
+		return names, cost
+	}
+	few, _ := list(0)
+	if got := strings.Join(few, " "); got != "first second" {
+		t.Errorf("the owner has %q", got)
+	}
+	const others, pointer = 20000, 16 // a list of all of them would have as many interfaces
+	if many, cost := list(others); len(many) != len(few) || cost > others*pointer/2 {
+		t.Errorf("with %d revisions of others, the owner has %q, which costs %d bytes", others, many, cost)
 	}
 }

@@ -57,7 +57,7 @@ type daemonSets struct {
 	env       *controller.Env
 	kube      kubernetes.Interface
 	sets      appslisters.DaemonSetLister
-	revisions appslisters.ControllerRevisionLister
+	revisions cache.SharedIndexInformer
 	nodes     corelisters.NodeLister
 	control   *workload.PodControl
 	backoff   *flowcontrol.Backoff
@@ -69,12 +69,12 @@ func newController(env *controller.Env, workers int, skips *prometheus.CounterVe
 		env:       env,
 		kube:      env.Client.Kubernetes,
 		sets:      informers.Apps().V1().DaemonSets().Lister(),
-		revisions: informers.Apps().V1().ControllerRevisions().Lister(),
+		revisions: informers.Apps().V1().ControllerRevisions().Informer(),
 		nodes:     informers.Core().V1().Nodes().Lister(),
 		control:   workload.NewPodControl(env),
 		backoff:   flowcontrol.NewBackOff(initialBackoff, maxBackoff),
 	}
-	err := env.Expose(skips)
+	err := errors.Join(env.Expose(skips), workload.IndexByController(env, c.revisions))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func newController(env *controller.Env, workers int, skips *prometheus.CounterVe
 		Owners: informers.Apps().V1().DaemonSets().Informer(), Dependents: informers.Core().V1().Pods().Informer(),
 		Sources: []controller.Source{
 			controller.On(informers.Core().V1().Nodes().Informer(), c.nodeChanged),
-			controller.On(informers.Apps().V1().ControllerRevisions().Informer(), c.revisionChanged),
+			controller.On(c.revisions, c.revisionChanged),
 		},
 		Client: func(namespace string) workload.Client[*apps.DaemonSet] {
 			return c.kube.AppsV1().DaemonSets(namespace)
@@ -155,7 +155,7 @@ func (c *daemonSets) sync(ctx context.Context, set *apps.DaemonSet) error {
 	}
 	history := &revision.History{
 		Label: apps.DefaultDaemonSetUniqueLabelKey,
-		Kube:  c.kube, Lister: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
+		Kube:  c.kube, Revisions: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
 		CanAdopt: func(ctx context.Context) error { return c.CanAdopt(ctx, set) },
 	}
 	all, err := history.List(ctx)

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -49,7 +48,7 @@ type statefulSets struct {
 	*workload.Controller[*apps.StatefulSet, *v1.Pod]
 	env       *controller.Env
 	kube      kubernetes.Interface
-	revisions appslisters.ControllerRevisionLister
+	revisions cache.SharedIndexInformer
 	claims    corelisters.PersistentVolumeClaimLister
 	pods      cache.SharedIndexInformer
 }
@@ -61,11 +60,11 @@ func newController(env *controller.Env, workers int, skips *prometheus.CounterVe
 	c := &statefulSets{
 		env:       env,
 		kube:      env.Client.Kubernetes,
-		revisions: informers.Apps().V1().ControllerRevisions().Lister(),
+		revisions: informers.Apps().V1().ControllerRevisions().Informer(),
 		claims:    informers.Core().V1().PersistentVolumeClaims().Lister(),
 		pods:      informers.Core().V1().Pods().Informer(),
 	}
-	err := env.Index(c.pods, pods.ByClaim, pods.ClaimKeys)
+	err := errors.Join(env.Index(c.pods, pods.ByClaim, pods.ClaimKeys), workload.IndexByController(env, c.revisions))
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +75,7 @@ func newController(env *controller.Env, workers int, skips *prometheus.CounterVe
 		Kind: kind, Queue: "statefulset", Workers: workers,
 		Owners: informers.Apps().V1().StatefulSets().Informer(), Dependents: c.pods,
 		Sources: []controller.Source{
-			controller.Reads(informers.Apps().V1().ControllerRevisions().Informer()),
+			controller.Reads(c.revisions),
 			controller.On(informers.Core().V1().PersistentVolumeClaims().Informer(), c.claimChanged),
 		},
 		Client: func(namespace string) workload.Client[*apps.StatefulSet] {
@@ -116,7 +115,7 @@ func (c *statefulSets) sync(ctx context.Context, set *apps.StatefulSet) error {
 	}
 	history := &revision.History{
 		Label: revision.HashLabel,
-		Kube:  c.kube, Lister: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
+		Kube:  c.kube, Revisions: c.revisions, Owner: set, Kind: kind, Selector: set.Spec.Selector, Template: &set.Spec.Template,
 		CanAdopt: func(ctx context.Context) error { return c.CanAdopt(ctx, set) },
 	}
 	all, err := history.List(ctx)
