@@ -1,31 +1,54 @@
 package pods
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	endpointsliceutil "k8s.io/endpointslice/util"
 
 	"github.com/coracle-io/coracle/internal/controller"
 )
 
+// IndexServices adds the indexes that ServiceSources and Selected need.
+func IndexServices(env *controller.Env) error {
+	core := env.Client.Informers.Core().V1()
+	return errors.Join(env.Index(core.Services().Informer(), BySelector, serviceKeys), env.Index(core.Pods().Informer(), ByLabel, LabelKeys))
+}
+
+// serviceKeys is the index function of BySelector for Services. One without a selector
+// selects no pods.
+func serviceKeys(o any) ([]string, error) {
+	s, ok := o.(*v1.Service)
+	if !ok {
+		return nil, fmt.Errorf("cannot index a %T by its selector", o)
+	}
+	if s.Spec.Selector == nil {
+		return nil, nil
+	}
+	return SelectorKeys(s.Namespace, labels.SelectorFromSet(s.Spec.Selector)), nil
+}
+
 // ServiceSources returns sources that enqueue each Service that changes, and the
 // Services whose endpoints may change with a pod. batch is how long changes of
-// pods wait, to be written together with those that follow.
-func ServiceSources(core coreinformers.Interface, queue *controller.Queue[controller.Key], batch time.Duration) []controller.Source {
-	services := core.Services().Lister()
+// pods wait, to be written together with those that follow. The informers must have
+// the indexes of IndexServices.
+func ServiceSources(env *controller.Env, queue *controller.Queue[controller.Key], batch time.Duration) []controller.Source {
+	core := env.Client.Informers.Core().V1()
+	services := core.Services().Informer()
 	return []controller.Source{
-		controller.On(core.Services().Informer(), func(old, new *v1.Service) {
+		controller.On(services, func(old, new *v1.Service) {
 			if new == nil {
 				new = old
 			}
 			queue.Add(cache.MetaObjectToName(new))
 		}),
 		controller.On(core.Pods().Informer(), func(old, new *v1.Pod) {
-			for _, service := range servicesOf(services, old, new) {
+			for service := range servicesOf(services, old, new) {
 				queue.AddAfter(service, batch)
 			}
 		}),
@@ -35,7 +58,7 @@ func ServiceSources(core coreinformers.Interface, queue *controller.Queue[contro
 // servicesOf returns the keys of the Services whose endpoints may change when a
 // pod changes from old to new. old is nil for an added pod, new is nil for a
 // deleted one.
-func servicesOf(services corelisters.ServiceLister, old, new *v1.Pod) []cache.ObjectName {
+func servicesOf(services cache.SharedIndexInformer, old, new *v1.Pod) sets.Set[controller.Key] {
 	var projection *endpointsliceutil.PodProjectionKey
 	switch {
 	case old == nil:
@@ -48,15 +71,28 @@ func servicesOf(services corelisters.ServiceLister, old, new *v1.Pod) []cache.Ob
 	if projection == nil {
 		return nil
 	}
-	keys, err := endpointsliceutil.GetServicesToUpdate(services, projection)
-	if err != nil {
-		return nil
+	now := servicesFor(services, projection.Namespace, projection.Labels)
+	if projection.OldLabels == nil {
+		return now
 	}
-	var names []cache.ObjectName
-	for key := range keys {
-		if name, err := cache.ParseObjectName(key); err == nil {
-			names = append(names, name)
+	before := servicesFor(services, projection.Namespace, projection.OldLabels)
+	if projection.PodChanged {
+		return now.Union(before)
+	}
+	return now.SymmetricDifference(before) // the others keep the pod as it is
+}
+
+// servicesFor returns the keys of the Services that select pods with these labels.
+func servicesFor(services cache.SharedIndexInformer, namespace string, podLabels labels.Set) sets.Set[controller.Key] {
+	found := sets.Set[controller.Key]{}
+	candidates, err := MaySelect[*v1.Service](services, namespace, podLabels)
+	if err != nil {
+		return found
+	}
+	for _, s := range candidates {
+		if s.Spec.Selector != nil && labels.SelectorFromSet(s.Spec.Selector).Matches(podLabels) {
+			found.Insert(cache.MetaObjectToName(s))
 		}
 	}
-	return names
+	return found
 }

@@ -4,6 +4,8 @@ package disruption
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,11 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/pods"
 )
 
 // Descriptor describes the controller.
@@ -35,7 +37,7 @@ func Descriptor() controller.Descriptor {
 		ServiceAccount: "disruption-controller",
 		EventSource:    "controllermanager",
 		AddFlags:       o.addFlags,
-		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o), nil },
+		New:            func(env *controller.Env) (controller.Controller, error) { return newController(env, o) },
 	}
 }
 
@@ -54,22 +56,35 @@ type budgets struct {
 	kube    kubernetes.Interface
 	shared  informers.SharedInformerFactory
 	budgets policylisters.PodDisruptionBudgetLister
-	pods    corelisters.PodLister
+	pods    cache.SharedIndexInformer
 	queue   *controller.Queue[controller.Key]
 	// stale holds the pods whose condition DisruptionTarget may have to be reset.
 	stale     *controller.Queue[controller.Key]
 	resources resources
 }
 
-func newController(env *controller.Env, o *options) *budgets {
+func newController(env *controller.Env, o *options) (controller.Controller, error) {
 	shared := env.Client.Informers
 	c := &budgets{
 		env: env, options: o, kube: env.Client.Kubernetes, shared: shared,
-		budgets: shared.Policy().V1().PodDisruptionBudgets().Lister(), pods: shared.Core().V1().Pods().Lister(),
+		budgets: shared.Policy().V1().PodDisruptionBudgets().Lister(), pods: shared.Core().V1().Pods().Informer(),
 	}
 	c.queue = controller.NewQueue(env.Queues, "disruption", controller.Existing[controller.Key](shared.Policy().V1().PodDisruptionBudgets().Informer(), c.sync))
-	c.stale = controller.NewQueue(env.Queues, "stale_pod_disruption", controller.Existing[controller.Key](shared.Core().V1().Pods().Informer(), c.resetDisruptionTarget))
-	return c
+	c.stale = controller.NewQueue(env.Queues, "stale_pod_disruption", controller.Existing[controller.Key](c.pods, c.resetDisruptionTarget))
+	return c, errors.Join(env.Index(shared.Policy().V1().PodDisruptionBudgets().Informer(), pods.BySelector, budgetKeys), env.Index(c.pods, pods.ByLabel, pods.LabelKeys))
+}
+
+// budgetKeys is the index function of pods.BySelector. A malformed selector selects no pods.
+func budgetKeys(o any) ([]string, error) {
+	pdb, ok := o.(*policy.PodDisruptionBudget)
+	if !ok {
+		return nil, fmt.Errorf("cannot index a %T by its selector", o)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+	if err != nil {
+		return nil, nil //nolint:nilerr // such a budget says so in its status
+	}
+	return pods.SelectorKeys(pdb.Namespace, selector), nil
 }
 
 // Run implements controller.Controller.
@@ -80,7 +95,7 @@ func (c *budgets) Run(ctx context.Context) error {
 				c.queue.Add(cache.MetaObjectToName(pdb))
 			}
 		}),
-		controller.On(c.shared.Core().V1().Pods().Informer(), func(old, new *v1.Pod) {
+		controller.On(c.pods, func(old, new *v1.Pod) {
 			c.enqueueFor(old)
 			if several := c.enqueueFor(new); len(several) > 1 && (old == nil || !maps.Equal(old.Labels, new.Labels)) {
 				c.env.Events.Eventf(new, v1.EventTypeWarning, "MultiplePodDisruptionBudgets", "Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", new.Namespace, new.Name, several[0])
@@ -118,11 +133,11 @@ func (c *budgets) enqueueFor(p *v1.Pod) (names []string) {
 	if p == nil {
 		return nil
 	}
-	all, err := c.budgets.PodDisruptionBudgets(p.Namespace).List(labels.Everything())
+	candidates, err := pods.MaySelect[*policy.PodDisruptionBudget](c.shared.Policy().V1().PodDisruptionBudgets().Informer(), p.Namespace, p.Labels)
 	if err != nil {
 		return nil
 	}
-	for _, pdb := range all {
+	for _, pdb := range candidates {
 		if s, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector); err == nil && s.Matches(labels.Set(p.Labels)) {
 			c.queue.Add(cache.MetaObjectToName(pdb))
 			names = append(names, pdb.Name)
@@ -189,7 +204,7 @@ func (c *budgets) selected(pdb *policy.PodDisruptionBudget) ([]*v1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.pods.Pods(pdb.Namespace).List(selector)
+	return pods.Selected(c.pods, pdb.Namespace, selector)
 }
 
 // failSafe allows no disruptions, because the pods or their expected number are unknown.

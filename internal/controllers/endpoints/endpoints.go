@@ -60,7 +60,7 @@ type endpoints struct {
 	env       *controller.Env
 	kube      kubernetes.Interface
 	services  corelisters.ServiceLister
-	pods      corelisters.PodLister
+	pods      cache.SharedIndexInformer
 	endpoints corelisters.EndpointsLister
 	triggers  *endpointsliceutil.TriggerTimeTracker
 	queue     *controller.Queue[controller.Key]
@@ -78,12 +78,12 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 		options:   o,
 		kube:      kube,
 		services:  core.Services().Lister(),
-		pods:      core.Pods().Lister(),
+		pods:      core.Pods().Informer(),
 		endpoints: core.Endpoints().Lister(),
 		triggers:  endpointsliceutil.NewTriggerTimeTracker(),
 	}
 	c.queue = controller.NewQueue(env.Queues, "endpoint", c.sync)
-	return c, nil
+	return c, pods.IndexServices(env)
 }
 
 // withoutWarnings returns a client that does not log the deprecation warning for every write of
@@ -104,7 +104,7 @@ func withoutWarnings(env *controller.Env) (kubernetes.Interface, error) {
 // Run implements controller.Controller.
 func (c *endpoints) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, append(pods.ServiceSources(core, c.queue, c.options.batch),
+	return controller.Serve(ctx, append(pods.ServiceSources(c.env, c.queue, c.options.batch),
 		controller.On(core.Endpoints().Informer(), func(old, new *v1.Endpoints) {
 			// The Service of a new object may not exist, and a deleted object must be
 			// created again.
@@ -128,7 +128,7 @@ func (c *endpoints) sync(ctx context.Context, key controller.Key) error {
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
 		return nil
 	}
-	pods, err := c.pods.Pods(key.Namespace).List(labels.SelectorFromSet(service.Spec.Selector))
+	selected, err := pods.Selected(c.pods, key.Namespace, labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func (c *endpoints) sync(ctx context.Context, key controller.Key) error {
 	if apierrors.IsNotFound(err) {
 		have = nil
 	}
-	changed := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
-	want := desired(service, pods, have, changed)
+	changed := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, selected)
+	want := desired(service, selected, have, changed)
 	if have != nil && upToDate(have, want) {
 		return nil
 	}

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 	reconciler "k8s.io/endpointslice"
 	"k8s.io/endpointslice/metrics"
@@ -75,9 +74,9 @@ type slices struct {
 	env        *controller.Env
 	options    *options
 	services   corelisters.ServiceLister
-	pods       corelisters.PodLister
+	pods       cache.SharedIndexInformer
 	nodes      corelisters.NodeLister
-	slices     discoverylisters.EndpointSliceLister
+	slices     cache.SharedIndexInformer
 	tracker    *endpointsliceutil.EndpointSliceTracker
 	triggers   *endpointsliceutil.TriggerTimeTracker
 	topology   *topologycache.TopologyCache
@@ -97,9 +96,9 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 		env:      env,
 		options:  o,
 		services: core.Services().Lister(),
-		pods:     core.Pods().Lister(),
+		pods:     core.Pods().Informer(),
 		nodes:    core.Nodes().Lister(),
-		slices:   env.Client.Informers.Discovery().V1().EndpointSlices().Lister(),
+		slices:   env.Client.Informers.Discovery().V1().EndpointSlices().Informer(),
 		tracker:  endpointsliceutil.NewEndpointSliceTracker(),
 		triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		topology: topologycache.NewTopologyCache(),
@@ -107,14 +106,14 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 	c.reconciler = reconciler.NewReconciler(env.Client.Kubernetes, c.nodes, int32(o.maxEndpoints),
 		c.tracker, c.topology, env.Events, managedBy, reconciler.WithPreferSameTrafficDistributionEnabled(true))
 	c.queue = controller.NewQueue(env.Queues, "endpoint_slice", c.sync)
-	return c, nil
+	return c, errors.Join(pods.IndexServices(env), env.Index(c.slices, pods.ByService, pods.ServiceKeys))
 }
 
 // Run implements controller.Controller.
 func (c *slices) Run(ctx context.Context) error {
 	core := c.env.Client.Informers.Core().V1()
-	return controller.Serve(ctx, append(pods.ServiceSources(core, c.queue, c.options.batch),
-		controller.On(c.env.Client.Informers.Discovery().V1().EndpointSlices().Informer(), c.sliceChanged),
+	return controller.Serve(ctx, append(pods.ServiceSources(c.env, c.queue, c.options.batch),
+		controller.On(c.slices, c.sliceChanged),
 		controller.On(core.Nodes().Informer(), func(old, new *v1.Node) {
 			if topologyChanged(old, new) {
 				c.queue.Add(topologyKey())
@@ -168,14 +167,11 @@ func (c *slices) sync(ctx context.Context, key controller.Key) error {
 	if service.Spec.Selector == nil {
 		return nil
 	}
-	pods, err := c.pods.Pods(key.Namespace).List(labels.SelectorFromSet(service.Spec.Selector))
+	selected, err := pods.Selected(c.pods, key.Namespace, labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {
 		return err
 	}
-	existing, err := c.slices.EndpointSlices(key.Namespace).List(labels.SelectorFromSet(labels.Set{
-		discovery.LabelServiceName: key.Name,
-		discovery.LabelManagedBy:   managedBy,
-	}))
+	existing, err := pods.SlicesOf(c.slices, key, managedBy)
 	if err != nil {
 		return err
 	}
@@ -188,8 +184,8 @@ func (c *slices) sync(ctx context.Context, key controller.Key) error {
 	if c.tracker.StaleSlices(service, live) {
 		return controller.ErrStale
 	}
-	changed := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
-	if err := c.reconciler.Reconcile(klog.FromContext(ctx), service, pods, live, changed); err != nil {
+	changed := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, selected)
+	if err := c.reconciler.Reconcile(klog.FromContext(ctx), service, selected, live, changed); err != nil {
 		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 			return nil
 		}

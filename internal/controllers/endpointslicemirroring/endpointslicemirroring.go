@@ -17,13 +17,12 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 	endpointsliceutil "k8s.io/endpointslice/util"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/pods"
 )
 
 // Descriptor describes the controller.
@@ -73,7 +72,7 @@ type mirror struct {
 	options   *options
 	endpoints corelisters.EndpointsLister
 	services  corelisters.ServiceLister
-	slices    discoverylisters.EndpointSliceLister
+	slices    cache.SharedIndexInformer
 	tracker   *endpointsliceutil.EndpointSliceTracker
 	queue     *controller.Queue[controller.Key]
 }
@@ -85,11 +84,11 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 		options:   o,
 		endpoints: core.Endpoints().Lister(),
 		services:  core.Services().Lister(),
-		slices:    env.Client.Informers.Discovery().V1().EndpointSlices().Lister(),
+		slices:    env.Client.Informers.Discovery().V1().EndpointSlices().Informer(),
 		tracker:   endpointsliceutil.NewEndpointSliceTracker(),
 	}
 	c.queue = controller.NewQueue(env.Queues, "endpoint_slice_mirroring", c.sync)
-	return c, nil
+	return c, env.Index(c.slices, pods.ByService, pods.ServiceKeys)
 }
 
 // Run implements controller.Controller.
@@ -106,7 +105,7 @@ func (c *mirror) Run(ctx context.Context) error {
 				c.queue.Add(cache.MetaObjectToName(cmp.Or(new, old)))
 			}
 		}),
-		controller.On(c.env.Client.Informers.Discovery().V1().EndpointSlices().Informer(), c.sliceChanged),
+		controller.On(c.slices, c.sliceChanged),
 	}, c.queue.Workers(c.options.workers))
 }
 
@@ -134,10 +133,7 @@ func (c *mirror) enqueueFor(s *discovery.EndpointSlice) {
 }
 
 func (c *mirror) sync(ctx context.Context, key controller.Key) error {
-	existing, err := c.slices.EndpointSlices(key.Namespace).List(labels.SelectorFromSet(labels.Set{
-		discovery.LabelServiceName: key.Name,
-		discovery.LabelManagedBy:   managedBy,
-	}))
+	existing, err := pods.SlicesOf(c.slices, key, managedBy)
 	if err != nil {
 		return err
 	}

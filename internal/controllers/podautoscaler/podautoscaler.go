@@ -24,12 +24,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery/cached/memory"
 	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -94,7 +94,7 @@ func Descriptor() controller.Descriptor {
 			return newController(env, o, counted, metrics, &targets{mapper, env.Client.Dynamic}, func() {
 				mapper.Reset()
 				metrics.versions.Invalidate()
-			}), nil
+			})
 		},
 	}
 }
@@ -107,7 +107,7 @@ type autoscaler struct {
 	metrics source
 	targets *targets
 	refresh func() // forgets which resources and metrics APIs are served
-	pods    corelisters.PodLister
+	pods    cache.SharedIndexInformer
 	hpas    autoscalinglisters.HorizontalPodAutoscalerLister
 	queue   *controller.Queue[controller.Key]
 
@@ -123,15 +123,15 @@ type known struct {
 	zeroed  bool // this controller has set the replicas to zero
 }
 
-func newController(env *controller.Env, o options, counted *counts, metrics source, targets *targets, refresh func()) *autoscaler {
+func newController(env *controller.Env, o options, counted *counts, metrics source, targets *targets, refresh func()) (controller.Controller, error) {
 	c := &autoscaler{
 		env: env, options: o, counts: counted, metrics: metrics, targets: targets, refresh: refresh,
-		pods: env.Client.Informers.Core().V1().Pods().Lister(),
+		pods: env.Client.Informers.Core().V1().Pods().Informer(),
 		hpas: env.Client.Informers.Autoscaling().V2().HorizontalPodAutoscalers().Lister(), known: map[string]map[string]*known{},
 		selectors: map[string]*selectorIndex{},
 	}
 	c.queue = controller.NewQueue(env.Queues, "horizontalpodautoscaler", c.sync)
-	return c
+	return c, env.Index(c.pods, pods.ByLabel, pods.LabelKeys)
 }
 
 // refreshPeriod is how long it is remembered which resources are served.
@@ -140,7 +140,7 @@ const refreshPeriod = 30 * time.Second
 // Run implements controller.Controller.
 func (c *autoscaler) Run(ctx context.Context) error {
 	return controller.Serve(ctx, []controller.Source{
-		controller.Reads(c.env.Client.Informers.Core().V1().Pods().Informer()),
+		controller.Reads(c.pods),
 		controller.On(c.env.Client.Informers.Autoscaling().V2().HorizontalPodAutoscalers().Informer(), c.changed),
 	}, c.queue.Workers(c.options.workers), func(ctx context.Context) error {
 		supervise.Every(ctx, refreshPeriod, c.refresh)

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-io/coracle/internal/controller/pods"
 )
 
 // reconcile decides once, scales the target and writes the status.
@@ -220,11 +222,11 @@ func (c *autoscaler) workload(hpa *autoscaling.HorizontalPodAutoscaler, t *targe
 		message := fmt.Sprintf("couldn't convert selector into a corresponding internal selector object: %v", err)
 		return nil, invalid("InvalidSelector", "InvalidSelector", message, message)
 	}
-	pods, err := c.pods.Pods(hpa.Namespace).List(selector)
+	selected, err := pods.Selected(c.pods, hpa.Namespace, selector)
 	if err != nil {
 		return nil, err
 	}
-	if all := c.sharing(cache.MetaObjectToName(hpa), selector, pods); len(all) > 1 {
+	if all := c.sharing(cache.MetaObjectToName(hpa), selector, selected); len(all) > 1 {
 		message := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: %v", t.scale.Status.Selector, all)
 		return nil, invalid("AmbiguousSelector", "AmbiguousSelector", message, message)
 	}
@@ -232,7 +234,7 @@ func (c *autoscaler) workload(hpa *autoscaling.HorizontalPodAutoscaler, t *targe
 	r.now = now
 	return &workload{
 		namespace: hpa.Namespace, spec: t.scale.Spec.Replicas, status: t.scale.Status.Replicas,
-		selector: selector, pods: pods, readiness: r, tolerance: toleranceOf(hpa, c.options.tolerance),
+		selector: selector, pods: selected, readiness: r, tolerance: toleranceOf(hpa, c.options.tolerance),
 	}, nil
 }
 

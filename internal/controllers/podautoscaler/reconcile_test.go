@@ -101,7 +101,7 @@ func newWorkshop(t *testing.T, replicas int64, objects ...runtime.Object) *works
 	mapper.Add(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, meta.RESTScopeNamespace)
 	d := Descriptor()
 	d.New = func(env *controller.Env) (controller.Controller, error) {
-		return newController(env, defaultOptions(), newCounts(), w.metrics, &targets{mapper, client}, func() {}), nil
+		return newController(env, defaultOptions(), newCounts(), w.metrics, &targets{mapper, client}, func() {})
 	}
 	w.Run(d)
 	synctest.Wait()

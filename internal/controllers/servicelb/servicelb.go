@@ -37,6 +37,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/addresspool"
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/nodestatus"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -71,11 +72,8 @@ func Descriptor(o *Options) controller.Descriptor {
 	}
 }
 
-// Names of the informers' indexes.
-const (
-	byHostPorts = "nodeOfHostPorts" // pods that have host ports, by their node
-	byService   = "service"         // EndpointSlices by NAMESPACE/NAME of their Service
-)
+// byHostPorts is the name of the index of pods that have host ports, by their node.
+const byHostPorts = "nodeOfHostPorts"
 
 type balancer struct {
 	env       *controller.Env
@@ -118,7 +116,7 @@ func newController(env *controller.Env, o *Options) (controller.Controller, erro
 	}
 	b.pools.stale.Store(true)
 	b.queue = controller.NewQueue(env.Queues, "service", func(ctx context.Context, _ struct{}) error { return b.sync(ctx) })
-	return b, errors.Join(env.Index(b.pods, byHostPorts, nodeOfHostPorts), env.Index(b.endpoints, byService, serviceOf))
+	return b, errors.Join(env.Index(b.pods, byHostPorts, nodeOfHostPorts), env.Index(b.endpoints, pods.ByService, pods.ServiceKeys))
 }
 
 // nodeOfHostPorts returns the node on which a pod has host ports. The pod may be
@@ -129,14 +127,6 @@ func nodeOfHostPorts(o any) ([]string, error) {
 		return nil, nil
 	}
 	return []string{pod.Spec.NodeName}, nil
-}
-
-func serviceOf(o any) ([]string, error) {
-	slice, ok := o.(*discoveryv1.EndpointSlice)
-	if !ok || slice.Labels[discoveryv1.LabelServiceName] == "" {
-		return nil, nil
-	}
-	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
 // Run implements controller.Controller.
@@ -331,7 +321,7 @@ func addressesOf(nodes []*v1.Node) map[netip.Addr]string {
 // apiServers returns the addresses of API servers, which may be on machines that are no
 // nodes.
 func (b *balancer) apiServers() (addresses []netip.Addr) {
-	list, err := b.endpoints.GetIndexer().ByIndex(byService, metav1.NamespaceDefault+"/"+apiServers)
+	list, err := b.endpoints.GetIndexer().ByIndex(pods.ByService, metav1.NamespaceDefault+"/"+apiServers)
 	if err != nil {
 		return nil
 	}
@@ -363,12 +353,12 @@ func (b *balancer) held(s *v1.Service) []netip.Addr {
 
 // hostPorts returns the ports that pods of a node have.
 func (b *balancer) hostPorts(node string) map[port]bool {
-	pods, err := b.pods.GetIndexer().ByIndex(byHostPorts, node)
+	holders, err := b.pods.GetIndexer().ByIndex(byHostPorts, node)
 	if err != nil {
 		return nil
 	}
 	ports := map[port]bool{}
-	for _, o := range pods {
+	for _, o := range holders {
 		for _, p := range hostPortsOf(o.(*v1.Pod)) {
 			ports[p] = true
 		}
@@ -383,7 +373,7 @@ func (b *balancer) local(s *v1.Service) map[string]bool {
 		return nil
 	}
 	nodes := map[string]bool{}
-	list, err := b.endpoints.GetIndexer().ByIndex(byService, s.Namespace+"/"+s.Name)
+	list, err := b.endpoints.GetIndexer().ByIndex(pods.ByService, s.Namespace+"/"+s.Name)
 	if err != nil {
 		return nodes
 	}

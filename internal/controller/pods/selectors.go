@@ -1,0 +1,109 @@
+package pods
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// ByLabel is the name of the pod informer's index by namespace and label.
+	ByLabel = "label"
+	// BySelector is the name of the index of objects that select pods, such as
+	// Services, by namespace and one label that the pods must have.
+	BySelector = "selector"
+)
+
+// labelKey is the key of a label of a namespace's objects in ByLabel and BySelector.
+func labelKey(namespace, key, value string) string { return namespace + "/" + key + "=" + value }
+
+// anyLabelKey is the key in BySelector of objects whose pods need no certain label.
+func anyLabelKey(namespace string) string { return namespace + "/" }
+
+// LabelKeys is the index function of ByLabel.
+func LabelKeys(o any) ([]string, error) {
+	p, ok := o.(*v1.Pod)
+	if !ok {
+		return nil, fmt.Errorf("cannot index a %T by its labels", o)
+	}
+	keys := make([]string, 0, len(p.Labels))
+	for key, value := range p.Labels {
+		keys = append(keys, labelKey(p.Namespace, key, value))
+	}
+	return keys, nil
+}
+
+// SelectorKeys returns the keys in BySelector of an object that selects pods of its namespace.
+func SelectorKeys(namespace string, selector labels.Selector) []string {
+	if keys := requiredLabels(namespace, selector); len(keys) > 0 {
+		return keys
+	}
+	return []string{anyLabelKey(namespace)}
+}
+
+// requiredLabels returns keys of which each pod that a selector matches has exactly one, or
+// none if the selector does not require a label with certain values.
+func requiredLabels(namespace string, selector labels.Selector) (keys []string) {
+	requirements, _ := selector.Requirements()
+	for _, r := range requirements {
+		if !slices.Contains([]selection.Operator{selection.Equals, selection.DoubleEquals, selection.In}, r.Operator()) {
+			continue
+		}
+		values := r.ValuesUnsorted()
+		slices.Sort(values)
+		for _, value := range slices.Compact(values) {
+			keys = append(keys, labelKey(namespace, r.Key(), value))
+		}
+		return keys
+	}
+	return nil
+}
+
+// Selected returns the pods of a namespace that a selector matches. It examines those with
+// a label that the selector requires, or all of the namespace if it requires none. The
+// informer must have the index ByLabel.
+func Selected(informer cache.SharedIndexInformer, namespace string, selector labels.Selector) ([]*v1.Pod, error) {
+	keys := requiredLabels(namespace, selector)
+	if len(keys) == 0 {
+		return corelisters.NewPodLister(informer.GetIndexer()).Pods(namespace).List(selector)
+	}
+	var found []*v1.Pod
+	for _, key := range keys {
+		labelled, err := indexed(informer, ByLabel, key)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range labelled {
+			if selector.Matches(labels.Set(p.Labels)) {
+				found = append(found, p)
+			}
+		}
+	}
+	return found, nil
+}
+
+// MaySelect returns the objects T, such as *v1.Service, that may select a pod with these
+// labels in a namespace, in any order. The caller asks their selectors. The informer must
+// have the index BySelector.
+func MaySelect[T any](informer cache.SharedIndexInformer, namespace string, podLabels map[string]string) ([]T, error) {
+	keys := []string{anyLabelKey(namespace)}
+	for key, value := range podLabels {
+		keys = append(keys, labelKey(namespace, key, value))
+	}
+	var found []T
+	for _, key := range keys {
+		objects, err := informer.GetIndexer().ByIndex(BySelector, key)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objects {
+			found = append(found, o.(T))
+		}
+	}
+	return found, nil
+}
