@@ -36,9 +36,14 @@ func (l *load) removeNamespace(ctx context.Context, name string) error {
 
 // poll repeats a check until it succeeds.
 func poll(ctx context.Context, limit time.Duration, what string, reached func() bool) error {
+	return pollEvery(ctx, 20*time.Millisecond, limit, what, reached)
+}
+
+// pollEvery is like poll, with a question that costs the server more.
+func pollEvery(ctx context.Context, interval, limit time.Duration, what string, reached func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for !reached() {
 		select {

@@ -50,6 +50,8 @@ func start(ctx context.Context, s *settings, l layout) (*cluster, error) {
 		arguments = []string{"up", "--nodes=2"}
 	case simulated:
 		arguments = []string{"up", "--nodes=0", fmt.Sprintf("--simulated-nodes=%d", s.simulated), "--simulated-node-resources=pods=250"}
+	case manySimulated:
+		arguments = []string{"up", "--nodes=0", fmt.Sprintf("--simulated-nodes=%d", s.simulatedIdle)}
 	}
 	kubeconfig := c.kubeconfig()
 	began := time.Now()
@@ -167,14 +169,15 @@ func (c *cluster) cpuTimes() ([]time.Duration, error) {
 
 // memory is the resident memory of a process in bytes. The pages of the program
 // file count in full for each process that maps them, although they exist once;
-// how many are mapped depends on the kernel's page cache.
-type memory struct{ resident, anonymous int64 }
+// how many are mapped depends on the kernel's page cache. peak is the most that was
+// resident since the process began.
+type memory struct{ resident, anonymous, peak int64 }
 
 func (m memory) String() string {
 	return fmt.Sprintf("%.0f MB, %.0f MB without files", float64(m.resident)/1e6, float64(m.anonymous)/1e6)
 }
 
-// processMemory reads a process's VmRSS and RssAnon.
+// processMemory reads a process's VmRSS, RssAnon and VmHWM.
 func processMemory(pid int) (m memory, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -188,7 +191,7 @@ func processMemory(pid int) (m memory, err error) {
 		}
 		return kibibytes << 10
 	}
-	m = memory{read("VmRSS"), read("RssAnon")}
+	m = memory{read("VmRSS"), read("RssAnon"), read("VmHWM")}
 	return m, err
 }
 

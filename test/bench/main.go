@@ -5,6 +5,7 @@
 //	start ─ idle ─ api (5,000 pods, 32 clients) ─ watch ─ schedule ─ preempt ─ churn ─ unschedulable ─► --nodes=0
 //	start ─ idle ─ runtime ─ pods ─► --nodes=1
 //	start ─ simulated ─► --nodes=0 --simulated-nodes=100
+//	start ─ simulated-idle ─► --nodes=0 --simulated-nodes=1000
 //	start ─ services ─ dns (up to 10,000 Services) ─► --nodes=0
 //	start ─ traffic ─► --nodes=2
 //	ingress, without a cluster
@@ -33,6 +34,7 @@ type settings struct {
 	pods, clients  int
 	nodes          []int
 	simulated      int
+	simulatedIdle  int
 	idle           time.Duration
 }
 
@@ -47,6 +49,7 @@ func main() {
 	flag.IntVar(&s.pods, "pods", 5000, "pods in the API server's measurements")
 	nodes := flag.String("nodes", "1000", "numbers of nodes to schedule on, separated by commas")
 	flag.IntVar(&s.simulated, "simulated-nodes", 100, "simulated nodes, with a hundred pods each")
+	flag.IntVar(&s.simulatedIdle, "simulated-idle-nodes", 1000, "simulated nodes without pods")
 	flag.IntVar(&s.clients, "clients", 32, "requests at a time")
 	flag.DurationVar(&s.idle, "idle", 20*time.Second, "how long to watch an idle cluster")
 	flag.Parse()
@@ -74,16 +77,17 @@ func main() {
 type layout int
 
 const (
-	alone     layout = iota // the control plane
-	withNode                // and a node
-	simulated               // and simulated nodes
-	crowded                 // the control plane, which parts fill with Services
-	twoNodes                // and two nodes
-	nothing                 // there is no cluster
+	alone         layout = iota // the control plane
+	withNode                    // and a node
+	simulated                   // and simulated nodes
+	manySimulated               // and more of them, without pods
+	crowded                     // the control plane, which parts fill with Services
+	twoNodes                    // and two nodes
+	nothing                     // there is no cluster
 )
 
 // layouts returns the layouts in the order in which they are measured.
-func layouts() []layout { return []layout{alone, withNode, simulated, crowded, twoNodes, nothing} }
+func layouts() []layout { return []layout{alone, withNode, simulated, manySimulated, crowded, twoNodes, nothing} }
 
 // part measures an aspect of a cluster.
 type part struct {
@@ -106,6 +110,7 @@ func parts() []part {
 		{"runtime", withNode, measureRuntime},
 		{"pods", withNode, measurePods},
 		{"simulated", simulated, measureSimulated},
+		{"simulated-idle", manySimulated, measureSimulatedIdle},
 		{"services", crowded, measureServices},
 		{"dns", crowded, measureDNS},
 		{"traffic", twoNodes, measureTraffic},
