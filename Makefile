@@ -103,6 +103,14 @@ bench-scheduler: build bundle packages
 	$(GO) test ./internal/scheduler -run '^$$' -bench 'Decide'
 	$(GO) test ./internal/scheduler/plugin/defaultpreemption -run '^$$' -bench 'Preempt'
 
+# What the budgets of controllers say: whole clusters of simulated nodes, and what one
+# change costs a controller beside 1,000 to 100,000 other objects.
+.PHONY: bench-controllers
+bench-controllers: PGO := auto
+bench-controllers: build bundle packages
+	$(GO) run ./test/bench -only=simulated,simulated-idle
+	$(GO) test ./internal/controllers/all -run '^$$' -bench 'Scale' -timeout 0
+
 # A new cmd/coracle/default.pgo, from the load of the benchmark.
 profile: build bundle
 	$(GO) run ./test/bench -only=api,schedule -pods=20000 -profile=$(PWD)/profile.pgo

@@ -14,7 +14,7 @@ type Cost struct {
 	// Bytes is the memory that the process allocated meanwhile.
 	Bytes uint64
 	// Processor is the processor time of the function's thread, without that of
-	// other goroutines.
+	// other goroutines, or of the whole process.
 	Processor time.Duration
 }
 
@@ -28,6 +28,15 @@ func Of(t testing.TB, run func()) Cost {
 	return Cost{Bytes: Allocated() - bytes, Processor: thread(t) - processor}
 }
 
+// OfProcess runs a function and returns what the process has cost meanwhile, with all of
+// its goroutines.
+func OfProcess(t testing.TB, run func()) Cost {
+	t.Helper()
+	bytes, processor := Allocated(), used(t, syscall.RUSAGE_SELF)
+	run()
+	return Cost{Bytes: Allocated() - bytes, Processor: used(t, syscall.RUSAGE_SELF) - processor}
+}
+
 // Allocated returns the bytes that the process has allocated.
 func Allocated() uint64 {
 	var stats runtime.MemStats
@@ -38,9 +47,15 @@ func Allocated() uint64 {
 // thread returns the processor time that the calling thread has used.
 func thread(t testing.TB) time.Duration {
 	t.Helper()
-	var usage syscall.Rusage
 	const ofThread = 1 // RUSAGE_THREAD
-	if err := syscall.Getrusage(ofThread, &usage); err != nil {
+	return used(t, ofThread)
+}
+
+// used returns the processor time that the thread or the process has used.
+func used(t testing.TB, who int) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(who, &usage); err != nil {
 		t.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())

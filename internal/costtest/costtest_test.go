@@ -1,6 +1,7 @@
 package costtest
 
 import (
+	"runtime"
 	"testing"
 	"time"
 )
@@ -23,5 +24,20 @@ func TestCost(t *testing.T) {
 	})
 	if work.Processor < pause {
 		t.Errorf("work of %v costs %+v", pause, work)
+	}
+	all := OfProcess(t, func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			for begun := thread(t); thread(t) < begun+pause; {
+				kept[0]++
+			}
+		}()
+		<-done
+	})
+	if all.Processor < pause {
+		t.Errorf("work of %v in another goroutine costs the process %+v", pause, all)
 	}
 }

@@ -45,7 +45,7 @@ type Cluster struct {
 	Env    *controller.Env
 	Events *record.FakeRecorder
 
-	t      *testing.T
+	t      testing.TB
 	mu     sync.Mutex // serializes updates and patches, and guards lists
 	writes atomic.Int64
 	// lists holds the objects of each list by its resource version.
@@ -53,7 +53,7 @@ type Cluster struct {
 }
 
 // New returns a cluster that holds objects. It is stopped when the test ends.
-func New(t *testing.T, objects ...runtime.Object) *Cluster {
+func New(t testing.TB, objects ...runtime.Object) *Cluster {
 	c := &Cluster{
 		t: t, Fake: fake.NewClientset(), Events: record.NewFakeRecorder(10000),
 		lists: map[string][]runtime.Object{},
@@ -311,7 +311,7 @@ func (c *Cluster) Run(d controller.Descriptor, flags ...string) {
 }
 
 // WaitSynced waits until informers have their first lists.
-func WaitSynced(t *testing.T, informers ...cache.SharedInformer) {
+func WaitSynced(t testing.TB, informers ...cache.SharedInformer) {
 	t.Helper()
 	for _, informer := range informers {
 		if !cache.WaitFor(t.Context(), "", informer.HasSyncedChecker()) {
@@ -323,7 +323,7 @@ func WaitSynced(t *testing.T, informers ...cache.SharedInformer) {
 // Eventually waits up to three minutes until get returns want. Otherwise the test fails
 // and shows the difference. It polls, so that tests of something that does not run in
 // a bubble of testing/synctest can use it, too.
-func Eventually[T any](t *testing.T, get func() T, want T) {
+func Eventually[T any](t testing.TB, get func() T, want T) {
 	t.Helper()
 	var got T
 	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
