@@ -32,7 +32,8 @@ const (
 	budgetedReplicas  = 4
 )
 
-// setUp creates what is there from the start: a DaemonSet, and a Deployment with a budget.
+// setUp creates what is there from the start: a DaemonSet, a Deployment with a budget, and a
+// quota of claims.
 func (u *user) setUp() {
 	ctx, two := u.t.Context(), intstr.FromInt32(2)
 	_, err := u.admin.AppsV1().DaemonSets(namespace).Create(ctx, &apps.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: daemons}, Spec: apps.DaemonSetSpec{
@@ -50,6 +51,7 @@ func (u *user) setUp() {
 		ObjectMeta: metav1.ObjectMeta{Name: budgeted}, Spec: policy.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: selector},
 	}, metav1.CreateOptions{})
 	u.check("create a budget", err)
+	u.storage.setUp()
 }
 
 // unconvergedSetUp reports what is not yet as it is wanted of what was there from the start.

@@ -25,25 +25,20 @@ type families struct {
 func (f *families) replaceOwner() {
 	f.number++
 	api := f.admin.CoreV1().ConfigMaps(namespace)
-	must := func(what string, err error) {
-		if err != nil {
-			f.t.Fatalf("seed %d: %s: %v", f.seed, what, err)
-		}
-	}
 	create := func(what string, owners ...*v1.ConfigMap) *v1.ConfigMap {
 		m := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("family-%d-%s", f.number, what)}}
 		for _, o := range owners {
 			m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: o.Name, UID: o.UID})
 		}
 		created, err := api.Create(f.t.Context(), m, metav1.CreateOptions{})
-		must("create a config map", err)
+		f.check("create a config map", err)
 		return created
 	}
 	owner, other := create("owner"), create("other")
 	only, both := create("only", owner), create("both", owner, other)
 	pause(10 * time.Second) // they are seen
 	f.faults.setBlind("configmaps")
-	must("delete a config map", api.Delete(f.t.Context(), owner.Name, metav1.DeleteOptions{}))
+	f.check("delete a config map", api.Delete(f.t.Context(), owner.Name, metav1.DeleteOptions{}))
 	again := create("owner")
 	pause(5 * time.Second)
 	f.faults.setBlind("")
@@ -63,8 +58,8 @@ func (f *families) unconverged() string {
 	return ""
 }
 
-// check checks that no object was deleted that has an owner, or had none.
-func (f *families) check() {
+// checkEnd checks that no object was deleted that has an owner, or had none.
+func (f *families) checkEnd() {
 	for _, name := range slices.Sorted(maps.Keys(f.kept)) {
 		m, err := f.admin.CoreV1().ConfigMaps(namespace).Get(f.t.Context(), name, metav1.GetOptions{})
 		if err != nil || m.UID != f.kept[name] {

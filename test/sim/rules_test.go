@@ -10,6 +10,7 @@ import (
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -19,7 +20,7 @@ import (
 // allows.
 type bounds struct{ most, least int }
 
-// rules are checked at every change of a pod or a Job.
+// rules are checked at every change of a pod, a Job or a claim.
 type rules struct {
 	w *world
 
@@ -31,13 +32,20 @@ type rules struct {
 	jobs        map[string]batch.JobStatus
 	// kept has the replicas of StatefulSets whose pods are not replaced any more.
 	kept map[string]int
+	// claims has the volumes of the claims that exist, or "", and holders the claim that
+	// each volume has or had.
+	claims  map[types.UID]string
+	holders map[string]types.UID
 	// undisturbed says that no node falls silent: pods end for the reasons of
 	// their controllers alone.
 	undisturbed bool
 }
 
 func newRules(w *world) *rules {
-	return &rules{w: w, pods: map[string]*v1.Pod{}, wasReady: map[string]bool{}, deployments: map[string]bounds{}, jobs: map[string]batch.JobStatus{}, kept: map[string]int{}}
+	return &rules{
+		w: w, pods: map[string]*v1.Pod{}, wasReady: map[string]bool{}, deployments: map[string]bounds{}, jobs: map[string]batch.JobStatus{}, kept: map[string]int{},
+		claims: map[types.UID]string{}, holders: map[string]types.UID{},
+	}
 }
 
 const namespace = "default"
@@ -72,6 +80,8 @@ func (r *rules) start(ctx context.Context, running *sync.WaitGroup) {
 	follow(pods, err, func(e watch.Event) { r.pod(e.Type, e.Object.(*v1.Pod)) })
 	jobs, err := r.w.admin.BatchV1().Jobs(namespace).Watch(ctx, metav1.ListOptions{})
 	follow(jobs, err, func(e watch.Event) { r.job(e.Object.(*batch.Job)) })
+	claims, err := r.w.admin.CoreV1().PersistentVolumeClaims(namespace).Watch(ctx, metav1.ListOptions{})
+	follow(claims, err, func(e watch.Event) { r.claim(e.Type, e.Object.(*v1.PersistentVolumeClaim)) })
 }
 
 func (r *rules) broken(format string, args ...any) {
@@ -196,6 +206,30 @@ func (r *rules) member(set string, what watch.EventType, before, p *v1.Pod) {
 	if before != nil && before.DeletionTimestamp == nil && p.DeletionTimestamp != nil && next != nil {
 		r.broken("pod %s is deleted before %s", p.Name, next.Name)
 	}
+}
+
+// claim checks that there are no more claims than their quota allows, that a claim keeps its
+// volume, and that no volume is of two claims, also one after the other. r.mu is held.
+func (r *rules) claim(what watch.EventType, c *v1.PersistentVolumeClaim) {
+	if what == watch.Deleted {
+		delete(r.claims, c.UID)
+		return
+	}
+	before, now := r.claims[c.UID], c.Spec.VolumeName
+	r.claims[c.UID] = now
+	if n := len(r.claims); n > claimsAllowed {
+		r.broken("there are %d claims, and their quota allows %d", n, claimsAllowed)
+	}
+	if before != "" && now != before {
+		r.broken("claim %s was bound to volume %s, and now to %q", c.Name, before, now)
+	}
+	if now == "" {
+		return
+	}
+	if holder, held := r.holders[now]; held && holder != c.UID {
+		r.broken("volume %s is bound to claim %s, and was bound to another one", now, c.Name)
+	}
+	r.holders[now] = c.UID
 }
 
 // job checks that what a Job counts only grows, and never beyond its completions.

@@ -78,6 +78,7 @@ func simulate(t *testing.T, seed uint64, steps int) {
 	c := calm{u}
 	if *wide {
 		c.createUnreachableCronJob()
+		c.storage.provide()
 	}
 	w.until(convergence, u.unconverged)
 	if *wide {
@@ -103,6 +104,7 @@ type user struct {
 	jobs        map[string]int32            // pods that the user has deleted
 	deleted     []string                    // Deployments
 	families    *families
+	storage     *storage
 	begun       time.Time
 	number      int
 }
@@ -110,7 +112,7 @@ type user struct {
 func newUser(w *world) *user {
 	return &user{
 		world: w, deployments: map[string]*apps.Deployment{}, sets: map[string]int{}, kept: map[string]bool{}, jobs: map[string]int32{},
-		families: &families{world: w, kept: map[string]types.UID{}}, begun: time.Now(),
+		families: &families{world: w, kept: map[string]types.UID{}}, storage: &storage{world: w}, begun: time.Now(),
 	}
 }
 
@@ -119,7 +121,7 @@ func (u *user) step() {
 	u.number++
 	actions := 10
 	if *wide {
-		actions = 21
+		actions = 23
 	}
 	what, do := u.choose(u.users.below(actions))
 	u.t.Logf("step %d, after %v: %s", u.number, time.Since(u.begun).Round(time.Second), what)
@@ -165,15 +167,12 @@ func (u *user) choose(action int) (what string, do func()) {
 		return "announce a disruption", u.announceDisruption
 	case action == 19:
 		return "replace the owner of objects", u.families.replaceOwner
+	case action == 20:
+		return "create as many claims as the quota allows", u.storage.fill
+	case action == 21:
+		return "delete a claim", u.storage.deleteClaim
 	default:
 		return "delete pods that were never seen", u.loseCreations
-	}
-}
-
-func (u *user) check(what string, err error) {
-	u.t.Helper()
-	if err != nil {
-		u.t.Fatalf("seed %d: %s: %v", u.seed, what, err)
 	}
 }
 
@@ -392,7 +391,7 @@ func (u *user) unconverged() string {
 		}
 	}
 	if *wide {
-		if unmet := cmp.Or(u.unconvergedSetUp(), u.families.unconverged()); unmet != "" {
+		if unmet := cmp.Or(u.unconvergedSetUp(), u.families.unconverged(), u.storage.unconverged()); unmet != "" {
 			return unmet
 		}
 	}
@@ -401,7 +400,7 @@ func (u *user) unconverged() string {
 
 // checkEnd checks what must be true once everything has converged.
 func (u *user) checkEnd() {
-	u.families.check()
+	u.families.checkEnd()
 	for name, deleted := range u.jobs {
 		j, err := u.admin.BatchV1().Jobs(namespace).Get(u.t.Context(), name, metav1.GetOptions{})
 		u.check("get a job", err)

@@ -26,7 +26,8 @@ const controllers = "--controllers=deployment-controller,replicaset-controller,s
 	"node-lifecycle-controller,taint-eviction-controller,pod-garbage-collector-controller,garbage-collector-controller"
 
 // wideControllers are further ones of a wide simulation.
-const wideControllers = ",daemonset-controller,cronjob-controller,disruption-controller"
+const wideControllers = ",daemonset-controller,cronjob-controller,disruption-controller,resourcequota-controller," +
+	"persistentvolume-binder-controller,persistentvolumeclaim-protection-controller,persistentvolume-protection-controller"
 
 // reliable are those that what is simulated needs.
 const reliable = "controllers=serviceaccount-controller,root-ca-certificate-publisher-controller,namespace-controller,node-ipam-controller"
@@ -165,6 +166,14 @@ func (n *silentNode) fallSilent(d time.Duration) {
 	n.mu.Unlock()
 	pause(d)
 	n.back <- struct{}{}
+}
+
+// check fails the test if there is an error.
+func (w *world) check(what string, err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatalf("seed %d: %s: %v", w.seed, what, err)
+	}
 }
 
 // until waits for a condition in virtual time, at most for a bound.
