@@ -33,14 +33,33 @@ type remaining struct {
 
 func (r *remaining) empty() bool { return len(r.instances) == 0 && len(r.failures) == 0 }
 
+// add counts objects of a resource.
+func (r *remaining) add(kind kinds.Kind, objects []metav1.PartialObjectMetadata) {
+	if len(objects) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.instances[kind.Resource.Resource+"."+kind.Resource.Group] = len(objects)
+	for i := range objects {
+		for _, f := range objects[i].Finalizers {
+			r.finalizers[f]++
+		}
+	}
+}
+
 // deleteAll deletes all objects of some resources in a namespace and returns what
-// remains.
-func (c *namespaces) deleteAll(ctx context.Context, namespace string, resources []kinds.Kind) *remaining {
+// remains. If it does so again, it asks only for resources of which an object is not being
+// deleted.
+func (c *namespaces) deleteAll(ctx context.Context, namespace string, resources []kinds.Kind, again bool) *remaining {
 	left := &remaining{instances: map[string]int{}, finalizers: map[string]int{}}
 	group, ctx := supervise.WithContext(ctx)
 	group.SetLimit(parallelDeletions)
 	for _, kind := range resources {
 		group.Go(func() error {
+			if again && c.areBeingDeleted(ctx, namespace, kind, left) {
+				return nil
+			}
 			if err := c.deleteResource(ctx, namespace, kind, left); err != nil {
 				left.mu.Lock()
 				defer left.mu.Unlock()
@@ -53,6 +72,18 @@ func (c *namespaces) deleteAll(ctx context.Context, namespace string, resources 
 		left.failures = append(left.failures, err)
 	}
 	return left
+}
+
+// areBeingDeleted reports whether all objects of one resource are being deleted, and then
+// adds them to left. Thousands of pods take their time, and would be asked for again and
+// again.
+func (c *namespaces) areBeingDeleted(ctx context.Context, namespace string, kind kinds.Kind, left *remaining) bool {
+	list, err := c.metadata.Resource(kind.Resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil || slices.ContainsFunc(list.Items, func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp == nil }) {
+		return false
+	}
+	left.add(kind, list.Items)
+	return true
 }
 
 // deleteResource deletes all objects of one resource and adds what remains to left.
@@ -80,16 +111,7 @@ func (c *namespaces) deleteResource(ctx context.Context, namespace string, kind 
 			return errors.Join(deleteErr, ignoreNotServed(err))
 		}
 	}
-	if len(list.Items) > 0 {
-		left.mu.Lock()
-		defer left.mu.Unlock()
-		left.instances[kind.Resource.Resource+"."+kind.Resource.Group] = len(list.Items)
-		for _, item := range list.Items {
-			for _, f := range item.Finalizers {
-				left.finalizers[f]++
-			}
-		}
-	}
+	left.add(kind, list.Items)
 	return ignoreNotServed(deleteErr)
 }
 

@@ -80,8 +80,8 @@ func (c *namespaces) Run(ctx context.Context) error {
 			switch {
 			case new == nil:
 				c.setNonempty(old.Name, nil)
-			case new.DeletionTimestamp != nil:
-				c.queue.Add(new.Name)
+			case new.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil || !slices.Equal(old.Spec.Finalizers, new.Spec.Finalizers)):
+				c.queue.Add(new.Name) // other changes are of what a sync has written
 			}
 		}),
 		// Pods terminate slowly. Sync again when the last one is gone, and not for each:
@@ -146,7 +146,7 @@ func (c *namespaces) sync(ctx context.Context, cached *v1.Namespace) error {
 	// After everything was deleted once, only process resources that still had objects.
 	// When these are empty, process everything once more.
 	if resources := c.getNonempty(key); len(resources) > 0 {
-		left := c.deleteAll(ctx, key, resources)
+		left := c.deleteAll(ctx, key, resources, true)
 		if !left.empty() {
 			return c.reportRemaining(ctx, ns, resources, nil, left)
 		}
@@ -185,11 +185,11 @@ func (c *namespaces) resources() ([]kinds.Kind, error) {
 func (c *namespaces) deleteAllInOrder(ctx context.Context, namespace string, resources []kinds.Kind) *remaining {
 	isPod := func(k kinds.Kind) bool { return k.Resource.GroupResource() == v1.Resource("pods") }
 	if i := slices.IndexFunc(resources, isPod); i >= 0 {
-		if left := c.deleteAll(ctx, namespace, resources[i:i+1]); !left.empty() {
+		if left := c.deleteAll(ctx, namespace, resources[i:i+1], false); !left.empty() {
 			return left
 		}
 	}
-	return c.deleteAll(ctx, namespace, resources)
+	return c.deleteAll(ctx, namespace, resources, false)
 }
 
 // reportRemaining records what remains in the namespace's conditions and in nonempty. It

@@ -250,6 +250,54 @@ func TestPodsThatEndOneByOne(t *testing.T) {
 	})
 }
 
+// What is being deleted is not asked for again, and what a sync writes in the namespace
+// causes no other one. Thousands of pods that end would cause thousands of deletions each.
+func TestObjectsAreAskedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, namespace("kubernetes"))
+		add := func(name string, deleted *metav1.Time) {
+			object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Finalizers: []string{held}, DeletionTimestamp: deleted}}
+			object.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("Secret"))
+			if err := w.objects.Tracker().Add(object); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asked := func() (n int) {
+			for _, request := range w.asked {
+				if request == "delete-collection secrets" {
+					n++
+				}
+			}
+			return n
+		}
+		add("a-held", nil)
+		w.run()
+		if n := asked(); n != 1 {
+			t.Errorf("the first sync asks for the Secrets %d times", n)
+		}
+		w.end(secrets, "a-held")
+		now := metav1.Now()
+		add("b-held", &now)
+		before := asked()
+		after(10 * time.Minute)
+		if n := asked() - before; n > 0 {
+			t.Errorf("a Secret that is being deleted is asked for %d times", n)
+		}
+		w.want("with a Secret", `Terminating [kubernetes]
+NamespaceContentRemaining SomeResourcesRemain: Some resources are remaining: secrets. has 1 resource instances
+NamespaceFinalizersRemaining SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/held in 1 resource instances`)
+		add("c-held", nil)
+		after(10 * time.Minute)
+		if asked() == before {
+			t.Error("a new Secret is not asked for")
+		}
+		w.end(secrets, "b-held")
+		w.end(secrets, "c-held")
+		after(2 * time.Minute)
+		w.want("in the end", "Terminating []")
+	})
+}
+
 // fault is a failure of the cluster. The returned function ends it.
 type fault func(w *cluster) (repair func())
 
