@@ -71,7 +71,7 @@ type Config struct {
 	Groups  cgroup.Groups
 	Machine node.Machine
 	// WithoutSockets leaves out the services for device plugins, pod resources and pods,
-	// whose sockets are not part of Files.
+	// whose sockets are not part of Files, and does not look for sockets of plugins.
 	WithoutSockets bool
 	// Logind connects to the machine's logind; nil is the real one.
 	Logind func(ctx context.Context) (shutdown.Logind, error)

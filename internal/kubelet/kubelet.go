@@ -381,7 +381,7 @@ func (k *Kubelet) checkCgroupDriver(ctx context.Context) error {
 // loops returns the parts that run concurrently. It opens the ports of the server.
 func (k *Kubelet) loops() ([]func(ctx context.Context), error) {
 	loops := []func(ctx context.Context){
-		k.pods.Run, k.pleg.Run, k.eviction.Run, k.images.Run, k.volumes.CSI.Run, k.plugins.Run,
+		k.pods.Run, k.pleg.Run, k.eviction.Run, k.images.Run, k.volumes.CSI.Run,
 		func(ctx context.Context) { k.cgroups.Run(ctx, k.pods.Active) },
 		func(ctx context.Context) { gc.Containers(ctx, k.runtime.Runtime(), k.pods.Observed) },
 		func(ctx context.Context) { gc.Sandboxes(ctx, k.runtime.Runtime(), k.pods.Observed) },
@@ -400,6 +400,9 @@ func (k *Kubelet) loops() ([]func(ctx context.Context), error) {
 	}
 	if k.config.Client != nil {
 		loops = append(loops, k.status.Run, k.node.Run, k.services.informer.RunWithContext, func(ctx context.Context) { gc.Mirrors(ctx, k.pods.OrphanedMirrors, k.mirrors.Delete) })
+	}
+	if !k.config.WithoutSockets {
+		loops = append(loops, k.plugins.Run)
 	}
 	loops = append(loops, k.place.loops(!k.config.WithoutSockets)...)
 	if k.server != nil {

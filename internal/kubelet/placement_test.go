@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager/checkpoint"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 // guaranteed returns a change of a pod that makes it guaranteed.
@@ -239,4 +241,32 @@ func TestEndingPodKeepsCPUs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// looking counts how often somebody looks for sockets.
+type looking struct {
+	files.FS
+	looks atomic.Int32
+}
+
+// Sockets implements files.FS.
+func (l *looking) Sockets(dir string, most int) ([]files.Socket, error) {
+	l.looks.Add(1)
+	return l.FS.Sockets(dir, most)
+}
+
+// A kubelet without sockets does not look for those of plugins: a thousand simulated nodes
+// would do so a thousand times a second.
+func TestNoSocketsNoPlugins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		l := &looking{FS: b.files}
+		b.configure = func(c *Config) { c.Files = l }
+		b.start()
+		defer func() { b.stop() }()
+		b.after(time.Minute)
+		if n := l.looks.Load(); n > 0 {
+			t.Errorf("it has looked for sockets %d times", n)
+		}
+	})
 }
