@@ -111,9 +111,11 @@ func (c *sets[O]) sync(ctx context.Context, object O) error {
 	seen.acted = satisfied || set.DeletionTimestamp != nil
 	if satisfied && set.DeletionTimestamp == nil {
 		seen.missing = int(replicas(set)) - len(seen.active)
-		p := decide(set, seen.active, pods.DeletionOrder{
-			Colocated: c.colocated(set), ByCost: c.env.Features.Enabled(feature.PodDeletionCost), Now: time.Now(),
-		})
+		order := pods.DeletionOrder{ByCost: c.env.Features.Enabled(feature.PodDeletionCost), Now: time.Now()}
+		if seen.missing < 0 {
+			order.Colocated = c.colocated(set)
+		}
+		p := decide(set, seen.active, order)
 		kept, err := c.apply(ctx, object, set, p)
 		seen.failed = err
 		seen.forget(p.delete, kept)

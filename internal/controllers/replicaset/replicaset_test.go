@@ -17,9 +17,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/controller/workload"
 	"github.com/coracle-io/coracle/internal/controllers/replicaset"
 	"github.com/coracle-io/coracle/internal/leaktest"
 )
@@ -220,5 +223,51 @@ func TestAdoptionAndRelease(t *testing.T) {
 		}
 		controllertest.Eventually(t, owner("orphan"), "")
 		controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 3)
+	})
+}
+
+// Where the pods are is counted when some are deleted, and not with each change of a pod.
+func TestColocatedPodsAreCountedForDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		d := replicaset.Descriptor()
+		d.New = func(env *controller.Env) (controller.Controller, error) {
+			return replicaset.New(env, replicaset.Kind[*apps.ReplicaSet]{
+				GroupVersionKind: apps.SchemeGroupVersion.WithKind("ReplicaSet"), Queue: "replicaset", Workers: 1,
+				Informer: env.Client.Informers.Apps().V1().ReplicaSets().Informer(),
+				Client: func(namespace string) workload.Client[*apps.ReplicaSet] {
+					return env.Client.Kubernetes.AppsV1().ReplicaSets(namespace)
+				},
+				View:      func(set *apps.ReplicaSet) *apps.ReplicaSet { return set },
+				SetStatus: func(set *apps.ReplicaSet, status apps.ReplicaSetStatus) { set.Status = status },
+				Related: func(set *apps.ReplicaSet) []types.UID {
+					asked.Add(1)
+					return []types.UID{set.UID}
+				},
+				CountsTerminating: true,
+			})
+		}
+		c := controllertest.New(t, set(3))
+		c.Run(d)
+		controllertest.Eventually(t, status(t, c), counts(3, 0, 0))
+		for _, p := range c.Pods("default") {
+			c.SetReady("default", p.Name, time.Now())
+		}
+		controllertest.Eventually(t, status(t, c), counts(3, 3, 3))
+		if n := asked.Load(); n > 0 {
+			t.Errorf("the pods of the nodes were counted %d times before any was deleted", n)
+		}
+		smaller, err := c.Fake.AppsV1().ReplicaSets("default").Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		smaller.Spec.Replicas = new(int32(2))
+		if _, err := c.Fake.AppsV1().ReplicaSets("default").Update(t.Context(), smaller, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, func() int { return len(c.Pods("default")) }, 2)
+		if asked.Load() == 0 {
+			t.Error("a pod was deleted without a count of the pods of the nodes")
+		}
 	})
 }
