@@ -178,7 +178,7 @@ func TestSlicesOf(t *testing.T) {
 			discovery.LabelServiceName: service, discovery.LabelManagedBy: managedBy,
 		}}}
 	}
-	informer := indexOf(t, ByService, ServiceKeys,
+	informer := indexOf(t, ByService, SliceKeys,
 		slice("a", "1", "web", "me"), slice("a", "2", "web", "me"), slice("a", "3", "web", "another"),
 		slice("a", "4", "db", "me"), slice("a", "5", "", "me"), slice("b", "1", "web", "me"),
 	)

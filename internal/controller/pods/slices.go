@@ -10,8 +10,8 @@ import (
 // ByService is the name of the EndpointSlice informer's index by the key of the Service.
 const ByService = "service"
 
-// ServiceKeys is the index function of ByService.
-func ServiceKeys(o any) ([]string, error) {
+// SliceKeys is the index function of ByService.
+func SliceKeys(o any) ([]string, error) {
 	slice, ok := o.(*discovery.EndpointSlice)
 	if !ok || slice.Labels[discovery.LabelServiceName] == "" {
 		return nil, nil

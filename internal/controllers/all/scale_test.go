@@ -203,7 +203,7 @@ func (w *writes) wait(b *testing.B, c <-chan struct{}) {
 	}
 }
 
-func meta(name string) metav1.ObjectMeta {
+func metaOf(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"app": name, "tier": "front"}}
 }
 
@@ -216,7 +216,7 @@ func readyIf(ready bool) v1.ConditionStatus {
 
 // podOf returns a pod of a group.
 func podOf(name string, i int, ready bool) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: meta(name)}
+	p := &v1.Pod{ObjectMeta: metaOf(name)}
 	p.Name, p.UID = fmt.Sprintf("%s-%d", name, i), types.UID(fmt.Sprintf("%s-%d", name, i))
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: types.UID(name), Controller: new(true)}}
 	p.Spec = v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "main", Image: "example/app:1"}}}
@@ -236,7 +236,7 @@ func podsOf(name string) (objects []runtime.Object) {
 }
 
 func replicaSetOf(name string) *apps.ReplicaSet {
-	rs := &apps.ReplicaSet{ObjectMeta: meta(name)}
+	rs := &apps.ReplicaSet{ObjectMeta: metaOf(name)}
 	rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: name, UID: types.UID("deployment-" + name), Controller: new(true)}}
 	labels := map[string]string{"app": name, "tier": "front", apps.DefaultDeploymentUniqueLabelKey: "1"}
 	rs.Labels = labels
@@ -248,7 +248,7 @@ func replicaSetOf(name string) *apps.ReplicaSet {
 }
 
 func deploymentOf(name string) *apps.Deployment {
-	d := &apps.Deployment{ObjectMeta: meta(name)}
+	d := &apps.Deployment{ObjectMeta: metaOf(name)}
 	d.UID = types.UID("deployment-" + name)
 	one := intstr.FromInt32(1)
 	d.Spec = apps.DeploymentSpec{
@@ -260,7 +260,7 @@ func deploymentOf(name string) *apps.Deployment {
 }
 
 func serviceOf(name string) *v1.Service {
-	return &v1.Service{ObjectMeta: meta(name), Spec: v1.ServiceSpec{
+	return &v1.Service{ObjectMeta: metaOf(name), Spec: v1.ServiceSpec{
 		Type: v1.ServiceTypeClusterIP, ClusterIP: "10.96.0.1", IPFamilies: []v1.IPFamily{v1.IPv4Protocol},
 		Selector: map[string]string{"app": name}, Ports: []v1.ServicePort{{Port: 80, Protocol: v1.ProtocolTCP, TargetPort: intstr.FromInt32(80)}},
 	}}
@@ -268,14 +268,14 @@ func serviceOf(name string) *v1.Service {
 
 func budgetOf(name string) *policy.PodDisruptionBudget {
 	least := intstr.FromInt32(podsOfGroup / 2)
-	return &policy.PodDisruptionBudget{ObjectMeta: meta(name), Spec: policy.PodDisruptionBudgetSpec{
+	return &policy.PodDisruptionBudget{ObjectMeta: metaOf(name), Spec: policy.PodDisruptionBudgetSpec{
 		MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
 	}}
 }
 
 // nodeOf returns a node that is ready, and has enough memory or not.
 func nodeOf(name string, pressure bool) *v1.Node {
-	n := &v1.Node{ObjectMeta: meta(name)}
+	n := &v1.Node{ObjectMeta: metaOf(name)}
 	n.Namespace = ""
 	n.Status.Conditions = []v1.NodeCondition{
 		{Type: v1.NodeReady, Status: v1.ConditionTrue},

@@ -106,7 +106,7 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 	c.reconciler = reconciler.NewReconciler(env.Client.Kubernetes, c.nodes, int32(o.maxEndpoints),
 		c.tracker, c.topology, env.Events, managedBy, reconciler.WithPreferSameTrafficDistributionEnabled(true))
 	c.queue = controller.NewQueue(env.Queues, "endpoint_slice", c.sync)
-	return c, errors.Join(pods.IndexServices(env), env.Index(c.slices, pods.ByService, pods.ServiceKeys))
+	return c, errors.Join(pods.IndexServices(env), env.Index(c.slices, pods.ByService, pods.SliceKeys))
 }
 
 // Run implements controller.Controller.

@@ -88,7 +88,7 @@ func newController(env *controller.Env, o *options) (controller.Controller, erro
 		tracker:   endpointsliceutil.NewEndpointSliceTracker(),
 	}
 	c.queue = controller.NewQueue(env.Queues, "endpoint_slice_mirroring", c.sync)
-	return c, env.Index(c.slices, pods.ByService, pods.ServiceKeys)
+	return c, env.Index(c.slices, pods.ByService, pods.SliceKeys)
 }
 
 // Run implements controller.Controller.

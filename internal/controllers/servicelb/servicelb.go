@@ -116,7 +116,7 @@ func newController(env *controller.Env, o *Options) (controller.Controller, erro
 	}
 	b.pools.stale.Store(true)
 	b.queue = controller.NewQueue(env.Queues, "service", func(ctx context.Context, _ struct{}) error { return b.sync(ctx) })
-	return b, errors.Join(env.Index(b.pods, byHostPorts, nodeOfHostPorts), env.Index(b.endpoints, pods.ByService, pods.ServiceKeys))
+	return b, errors.Join(env.Index(b.pods, byHostPorts, nodeOfHostPorts), env.Index(b.endpoints, pods.ByService, pods.SliceKeys))
 }
 
 // nodeOfHostPorts returns the node on which a pod has host ports. The pod may be
