@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -53,20 +54,26 @@ type sets[O workload.Object] struct {
 	kind    Kind[O]
 	pods    cache.SharedIndexInformer
 	control *workload.PodControl
+
+	namespaces corelisters.NamespaceLister
 }
 
 // New builds the controller of a kind.
 func New[O workload.Object](env *controller.Env, kind Kind[O]) (controller.Controller, error) {
+	namespaces := env.Client.Informers.Core().V1().Namespaces()
 	c := &sets[O]{
 		env:     env,
 		kind:    kind,
 		pods:    env.Client.Informers.Core().V1().Pods().Informer(),
 		control: workload.NewPodControl(env),
+
+		namespaces: namespaces.Lister(),
 	}
 	var err error
 	c.Controller, err = workload.New(env, workload.Config[O, *v1.Pod]{
 		Kind: kind.GroupVersionKind, Queue: kind.Queue, Workers: kind.Workers,
 		Owners: kind.Informer, Dependents: c.pods, Client: kind.Client, Sync: c.sync,
+		Sources:  []controller.Source{controller.Reads(namespaces.Informer())},
 		Selector: func(object O) *metav1.LabelSelector { return selector(kind.View(object)) },
 		// Finished pods are not adopted.
 		Matches: func(object O, p *v1.Pod) bool { return podquery.IsActive(p) || metav1.IsControlledBy(p, object) },
@@ -116,6 +123,10 @@ func (c *sets[O]) sync(ctx context.Context, object O) error {
 			order.Colocated = c.colocated(set)
 		}
 		p := decide(set, seen.active, order)
+		if p.create > 0 && c.refused(set) {
+			p.create = 0
+			c.Queue.AddAfter(cache.MetaObjectToName(set), refusedRetry)
+		}
 		kept, err := c.apply(ctx, object, set, p)
 		seen.failed = err
 		seen.forget(p.delete, kept)
@@ -128,6 +139,18 @@ func (c *sets[O]) sync(ctx context.Context, object O) error {
 		return seen.failed
 	}
 	return err
+}
+
+// refusedRetry is when a set whose namespace is being deleted asks for pods again, in case
+// that the cache was wrong.
+const refusedRetry = 30 * time.Second
+
+// refused reports whether the API server would refuse new pods of a set, because its
+// namespace is being deleted. Each of the set's pods that ends would cause a request. A set
+// that is younger than the deletion is in another namespace of the same name.
+func (c *sets[O]) refused(set *apps.ReplicaSet) bool {
+	ns, err := c.namespaces.Get(set.Namespace)
+	return err == nil && ns.DeletionTimestamp != nil && set.CreationTimestamp.Before(ns.DeletionTimestamp)
 }
 
 // colocated returns the number of active pods related to a set for each node.

@@ -271,3 +271,42 @@ func TestColocatedPodsAreCountedForDeletions(t *testing.T) {
 		}
 	})
 }
+
+// While its namespace is being deleted, a set asks for no pods that would be refused. It does
+// so for a set that is younger than the deletion, and if the cache was wrong.
+func TestNoPodsInTerminatingNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deleted := metav1.Now()
+		namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", DeletionTimestamp: &deleted}}
+		old, young := set(3), set(2)
+		old.CreationTimestamp = metav1.NewTime(deleted.Add(-time.Minute))
+		young.Name, young.CreationTimestamp = "young", deleted
+		young.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "young"}}
+		young.Spec.Template.Labels = young.Spec.Selector.MatchLabels
+		c := controllertest.New(t, namespace, old, young)
+		c.Run(replicaset.Descriptor())
+		synctest.Wait()
+		pods := func(app string) (n int) {
+			for _, p := range c.Pods("default") {
+				if p.Labels["app"] == app {
+					n++
+				}
+			}
+			return n
+		}
+		if n := pods("web"); n > 0 {
+			t.Errorf("%d pods were created in a namespace that is being deleted", n)
+		}
+		if n := pods("young"); n != 2 {
+			t.Errorf("%d pods of the younger set, want 2", n)
+		}
+		if err := c.Fake.CoreV1().Namespaces().Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := pods("web"); n != 3 {
+			t.Errorf("%d pods after the deletion was not true any more, want 3", n)
+		}
+	})
+}
