@@ -87,7 +87,9 @@ const (
 )
 
 // layouts returns the layouts in the order in which they are measured.
-func layouts() []layout { return []layout{alone, withNode, simulated, manySimulated, crowded, twoNodes, nothing} }
+func layouts() []layout {
+	return []layout{alone, withNode, simulated, manySimulated, crowded, twoNodes, nothing}
+}
 
 // part measures an aspect of a cluster.
 type part struct {
