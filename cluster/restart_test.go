@@ -122,7 +122,9 @@ func startFragileWith(t *testing.T, configure func(*controlPlane)) *fragile {
 	dns := component.NewDNS()
 	dns.Addresses, dns.Port, dns.MetricsPort, dns.NodeName, dns.Announce = []string{"127.0.0.1"}, freeport.For(t), 0, "n1", nil
 	runtime, disk, groups := inmemory.New(), &files.Memory{}, &cgroup.Memory{}
-	node := &Node{settings: c.settings, kubelet: component.NewKubelet(), ready: make(chan struct{})}
+	settings := *c.settings
+	settings.Node = &NodeOptions{}
+	node := &Node{settings: &settings, kubelet: component.NewKubelet(), ready: make(chan struct{})}
 	node.kubelet.Config.NodeName = "n1"
 	for name, run := range map[string]func(context.Context) error{
 		"podnet": c.servers.with(node.follow),

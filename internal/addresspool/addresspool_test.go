@@ -47,7 +47,7 @@ func TestParseNamesEveryWrongField(t *testing.T) {
 		"no list":         {map[string]string{"a": "addresses: 192.0.2.1"}, []string{"data[a].addresses"}},
 		"several":         {map[string]string{"a": "addresses: []\nautoAssign: maybe\nnamespaces: [Web]\nmode: bgp\navoidBuggyIPs: null"}, []string{"data[a].autoAssign", "data[a].avoidBuggyIPs", "data[a].mode", "data[a].namespaces[0]", "data[a].addresses"}},
 		"no namespace":    {map[string]string{"a": "addresses: [192.0.2.1]\nnamespaces: []"}, []string{"data[a].namespaces"}},
-		"of two pools":    {map[string]string{"a": "addresses: [x]", "b": "addresses: [192.0.2.1, y]"}, []string{"data[a].addresses[0]", "data[b].addresses[1]"}},
+		"of two pools":    {map[string]string{"a": "addresses: [x]", "b": "addresses: [192.0.2.1, z]"}, []string{"data[a].addresses[0]", "data[b].addresses[1]"}},
 		"inside of it":    {map[string]string{"a": "addresses: [192.0.2.1/24]"}, []string{"data[a].addresses[0]"}},
 		"backwards":       {map[string]string{"a": "addresses: [192.0.2.2-192.0.2.1]"}, []string{"data[a].addresses[0]"}},
 		"two families":    {map[string]string{"a": `addresses: ["192.0.2.2-2001:db8::1"]`}, []string{"data[a].addresses[0]"}},
