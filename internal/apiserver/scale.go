@@ -55,7 +55,7 @@ func (o operation) patchScale() error {
 
 // scale answers with an object's Scale.
 func (o output) scale(e *watchcache.Entry) error {
-	obj, err := o.q.call.Endpoint.Codec.Shown(e)
+	obj, err := o.q.call.Endpoint.Version.Shown(e.Object)
 	if err != nil {
 		return err
 	}

@@ -77,9 +77,13 @@ func TestEtcdUsesKeysOfTheCluster(t *testing.T) {
 	if !e.PeersAnywhere {
 		t.Error("a member with several addresses is not accepted")
 	}
-	others := etcdOf(t, "name=m1", "peer-trusted-ca-file=ca.crt", "peer-cert-file=m1.crt", "peer-key-file=m1.key",
+	given := filepath.Join(t.TempDir(), "given.pem")
+	if err := os.WriteFile(given, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	others := etcdOf(t, "name=m1", "peer-trusted-ca-file="+given, "peer-cert-file="+given, "peer-key-file="+given,
 		"initial-advertise-peer-urls=https://10.0.0.1:2380", "initial-cluster=m1=https://10.0.0.1:2380")
-	if err := others.UseKeys(keys); err != nil || others.PeersAnywhere || others.PeerTLS.CA != "ca.crt" {
+	if err := others.UseKeys(keys); err != nil || others.PeersAnywhere || others.PeerTLS.CA != given {
 		t.Errorf("with another authority: certificates of %s, from any address: %v, %v", others.PeerTLS.CA, others.PeersAnywhere, err)
 	}
 }

@@ -215,6 +215,15 @@ func (v *Version) From(obj Object) (Object, error) {
 	return v.FromHub(obj), nil
 }
 
+// Shown returns a hub object itself, and a custom resource of any version in this one:
+// what the functions of the resource read.
+func (v *Version) Shown(obj Object) (Object, error) {
+	if v.Convert == nil {
+		return obj, nil
+	}
+	return v.Convert(obj)
+}
+
 // Action names what the API server does for an endpoint that does not read or
 // write a stored object.
 type Action int8

@@ -134,7 +134,7 @@ func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o
 	}
 	cells := v.row(entries, o)
 	for _, e := range entries {
-		shown, err := v.Shown(e)
+		shown, err := v.Version.Shown(e.Object)
 		if err != nil {
 			return nil, err
 		}

@@ -93,15 +93,6 @@ func (v *Version) Object(e *watchcache.Entry) (resource.Object, error) {
 	return v.Version.From(e.Object)
 }
 
-// Shown returns an entry's object for the functions of the resource that read its
-// fields: a hub object, or a custom resource in the served version.
-func (v *Version) Shown(e *watchcache.Entry) (resource.Object, error) {
-	if v.Version.Convert == nil {
-		return e.Object, nil
-	}
-	return v.Version.Convert(e.Object)
-}
-
 // JSON returns an entry as a JSON object with a final newline.
 func (v *Version) JSON(e *watchcache.Entry) ([]byte, error) {
 	return e.Encoded(v.slotJSON, func() ([]byte, error) {

@@ -74,7 +74,7 @@ func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media
 			b.WriteByte(',')
 		}
 		b.WriteString(`{"cells":`)
-		shown, err := v.Shown(e)
+		shown, err := v.Version.Shown(e.Object)
 		if err != nil {
 			return nil, err
 		}

@@ -104,7 +104,7 @@ spec:
   - name: v1alpha1
     served: true
     storage: true
-    selectableFields: [{jsonPath: .length}]
+    selectableFields: [{jsonPath: .length}, {jsonPath: .wood}]
     schema: {openAPIV3Schema: {type: object, properties: {length: {type: string}, logs: {type: integer}, afloat: {type: integer}, wood: {type: string, default: pine}}}}
   - name: v1
     served: true

@@ -150,7 +150,7 @@ func (u *update) try(current *watchcache.Entry) (*watchcache.Entry, bool, error)
 // prepare passes the new object through admission and the resource's rules.
 func (u *update) prepare(obj resource.Object, current *watchcache.Entry, dryRun bool) (finish func(bool), err error) {
 	q, r := u.q, u.q.Endpoint.Resource
-	old, err := q.Endpoint.Codec.Shown(current)
+	old, err := q.Endpoint.Version.Shown(current.Object)
 	if err != nil {
 		return nothing, err
 	}

@@ -336,11 +336,14 @@ func isForwarding(name string) bool {
 	return strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip" || name == strings.ToLower(hopHeader)
 }
 
-// note records the status of a response, and changes its headers as the route says. The
-// status of a switch of protocols is not written to the recorder.
+// note records the status of a response, and changes its headers as its trailers need and
+// as the route says. The status of a switch of protocols is not written to the recorder.
 func note(r *http.Response) error {
 	x := exchangeOf(r.Request.Context())
 	x.status = r.StatusCode
+	if len(r.Trailer) > 0 { // HTTP/1.1 has no place for them after a body of a known length
+		r.Header.Del("Content-Length")
+	}
 	if x.route.Filters != nil {
 		x.route.Filters.Response.Apply(r.Header)
 	}

@@ -66,7 +66,7 @@ func TestBlockDevicesOfLocalVolumes(t *testing.T) {
 		"a character device": {"tty", false, device("/dev/xvda"), "/dev/tty is not a block device"},
 		"a file":             {"file", false, device("/dev/xvda"), "/dev/file is not a block device"},
 		"of the host":        {"host", false, device("/dev/xvda"), "only local ones can be block devices"},
-		"a relative path":    {"disk", false, device("xvda"), "not an absolute path"},
+		"a relative path":    {"disk", false, device("xvda"), "must be an absolute path"},
 		"no such volume":     {"disk", false, &v1.Container{Name: "main", VolumeDevices: []v1.VolumeDevice{{Name: "e", DevicePath: "/x"}}}, `cannot find volume "e"`},
 		"a file system":      {"directory", false, device("/dev/xvda"), "volume d has volumeMode Filesystem, but is specified in volumeDevices"},
 		"a mount of a device": {"disk", false, &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "d", MountPath: "/d"}}},

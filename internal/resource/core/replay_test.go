@@ -23,7 +23,10 @@ func admit(_ *resource.RequestContext, obj, old resource.Object) error {
 	switch o := obj.(type) {
 	case *corev1.Service:
 		oldService, _ := old.(*corev1.Service)
-		core.AssignServiceFamilies(o, oldService, []corev1.IPFamily{corev1.IPv4Protocol})
+		if old == nil && o.Spec.ClusterIP != "" && len(o.Spec.ClusterIPs) == 0 { // as PrepareForCreate does, before addresses are allocated
+			o.Spec.ClusterIPs = []string{o.Spec.ClusterIP}
+		}
+		core.AssignServiceFamilies(o, oldService, []corev1.IPFamily{corev1.IPv4Protocol}) // validation finds what is wrong
 	case *corev1.Node:
 		if old == nil {
 			o.Spec.Taints = append(o.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
