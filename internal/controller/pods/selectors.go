@@ -47,21 +47,26 @@ func SelectorKeys(namespace string, selector labels.Selector) []string {
 }
 
 // requiredLabels returns keys of which each pod that a selector matches has exactly one, or
-// none if the selector does not require a label with certain values.
+// none if the selector does not require a label with certain values. They are the same
+// whatever the order of the requirements is, which is any for those of one label: an index
+// must find again what it has added.
 func requiredLabels(namespace string, selector labels.Selector) (keys []string) {
 	requirements, _ := selector.Requirements()
 	for _, r := range requirements {
 		if !slices.Contains([]selection.Operator{selection.Equals, selection.DoubleEquals, selection.In}, r.Operator()) {
 			continue
 		}
-		values := r.ValuesUnsorted()
-		slices.Sort(values)
-		for _, value := range slices.Compact(values) {
-			keys = append(keys, labelKey(namespace, r.Key(), value))
+		var required []string
+		for _, value := range r.ValuesUnsorted() {
+			required = append(required, labelKey(namespace, r.Key(), value))
 		}
-		return keys
+		slices.Sort(required)
+		required = slices.Compact(required)
+		if keys == nil || slices.Compare(required, keys) < 0 {
+			keys = required
+		}
 	}
-	return nil
+	return keys
 }
 
 // Selected returns the pods of a namespace that a selector matches. It examines those with

@@ -94,6 +94,28 @@ func TestSelected(t *testing.T) {
 	}
 }
 
+// The keys of a selector are the same each time, because an index removes what it has added. The
+// requirements of one label are in any order if there are many.
+func TestSelectorKeysStay(t *testing.T) {
+	many := &metav1.LabelSelector{MatchLabels: map[string]string{}}
+	for i := range 20 {
+		many.MatchLabels[fmt.Sprint("label-", i)] = "x"
+		many.MatchExpressions = append(many.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"web", fmt.Sprint("other-", i)},
+		})
+	}
+	want := []string{"a/app=other-0", "a/app=web"}
+	for range 100 {
+		selector, err := metav1.LabelSelectorAsSelector(many)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := SelectorKeys("a", selector); !slices.Equal(got, want) {
+			t.Fatalf("keys %q, want %q", got, want)
+		}
+	}
+}
+
 // counting counts the pods that a selector is asked about.
 type counting struct {
 	labels.Selector
