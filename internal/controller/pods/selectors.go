@@ -3,6 +3,7 @@ package pods
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -88,6 +89,10 @@ func Selected(informer cache.SharedIndexInformer, namespace string, selector lab
 				found = append(found, p)
 			}
 		}
+	}
+	if len(keys) > 1 { // a label may have changed meanwhile from one value to another
+		slices.SortFunc(found, func(a, b *v1.Pod) int { return strings.Compare(a.Name, b.Name) })
+		found = slices.CompactFunc(found, func(a, b *v1.Pod) bool { return a.Name == b.Name })
 	}
 	return found, nil
 }

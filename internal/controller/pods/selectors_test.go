@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
 
 // indexOf returns an informer that has objects, with an index. It does not run.
@@ -91,6 +92,25 @@ func TestSelected(t *testing.T) {
 	}
 	if found, err := Selected(informer, "a", twice); err != nil || len(found) != 3 {
 		t.Errorf("values that are there twice select %v, %v", found, err)
+	}
+}
+
+// A pod counts once although its label changes while pods are selected.
+func TestPodChangesMeanwhile(t *testing.T) {
+	informer := &controllertest.Changing{
+		SharedIndexInformer: indexOf(t, ByLabel, LabelKeys, labelledPod("a", "p", map[string]string{"app": "db"})),
+		Change: func(content cache.Indexer) {
+			if err := content.Update(labelledPod("a", "p", map[string]string{"app": "web"})); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	selector, err := labels.Parse("app in (db,web)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := Selected(informer, "a", selector); err != nil || len(found) != 1 {
+		t.Errorf("%d pods are selected, want 1: %v", len(found), err)
 	}
 }
 
