@@ -102,14 +102,20 @@ func (h *History) List(ctx context.Context) ([]*apps.ControllerRevision, error) 
 	if err != nil {
 		return nil, err
 	}
-	controlled, err := workload.Controlled[*apps.ControllerRevision](h.Revisions, h.Owner.GetUID())
-	if err != nil {
-		return nil, err
-	}
+	// In this order, an orphan that is adopted meanwhile is found twice, and not missed.
 	orphans, err := workload.Orphans[*apps.ControllerRevision](h.Revisions, h.Owner.GetNamespace())
 	if err != nil {
 		return nil, err
 	}
+	controlled, err := workload.Controlled[*apps.ControllerRevision](h.Revisions, h.Owner.GetUID())
+	if err != nil {
+		return nil, err
+	}
+	orphans = slices.DeleteFunc(orphans, func(orphan *apps.ControllerRevision) bool {
+		return slices.ContainsFunc(controlled, func(r *apps.ControllerRevision) bool {
+			return r.Namespace == orphan.Namespace && r.Name == orphan.Name
+		})
+	})
 	var owned []*apps.ControllerRevision
 	for _, r := range append(controlled, orphans...) {
 		switch {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/controller/workload"
 	"github.com/coracle-io/coracle/internal/costtest"
 )
@@ -133,5 +134,33 @@ func TestList(t *testing.T) {
 	const others, pointer = 20000, 16 // a list of all of them would have as many interfaces
 	if many, cost := list(others); len(many) != len(few) || cost > others*pointer/2 {
 		t.Errorf("with %d revisions of others, the owner has %q, which costs %d bytes", others, many, cost)
+	}
+}
+
+// A revision whose adoption is seen while the owner looks for its revisions is not missed.
+func TestAdoptedMeanwhile(t *testing.T) {
+	owner := &apps.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db", UID: "db"}}
+	app := map[string]string{"app": "db"}
+	orphan := &apps.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "first", Labels: app}, Revision: 1}
+	adopted := orphan.DeepCopy()
+	adopted.OwnerReferences = []metav1.OwnerReference{{Kind: "StatefulSet", Name: "db", UID: "db", Controller: new(true)}}
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &apps.ControllerRevision{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	if err := workload.IndexByController(&controller.Env{}, informer); err != nil {
+		t.Fatal(err)
+	}
+	if err := informer.GetIndexer().Add(orphan); err != nil {
+		t.Fatal(err)
+	}
+	history := &History{Owner: owner, Selector: &metav1.LabelSelector{MatchLabels: app}, Revisions: &controllertest.Changing{
+		SharedIndexInformer: informer,
+		Change: func(content cache.Indexer) {
+			if err := content.Update(adopted); err != nil {
+				t.Error(err)
+			}
+		},
+	}}
+	found, err := history.List(t.Context())
+	if err != nil || len(found) != 1 || found[0] != adopted {
+		t.Errorf("the owner has %v: %v", found, err)
 	}
 }
