@@ -172,6 +172,10 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 	return true
 }
 
+// Forget makes the delays between the retries of a key begin anew. A sync function that has
+// made progress calls it, if it returns an error because there is more to wait for.
+func (q *Queue[K]) Forget(key K) { q.rateLimiter.Forget(key) }
+
 func (q *Queue[K]) retry(key K) {
 	q.AddAfter(key, q.rateLimiter.When(key))
 }

@@ -196,9 +196,13 @@ func (c *namespaces) deleteAllInOrder(ctx context.Context, namespace string, res
 // returns an error, so that the namespace is synced again.
 func (c *namespaces) reportRemaining(ctx context.Context, ns *v1.Namespace, processed []kinds.Kind, discoveryErr error, left *remaining) error {
 	if discoveryErr == nil && len(left.failures) == 0 {
-		c.setNonempty(ns.Name, slices.DeleteFunc(slices.Clone(processed), func(k kinds.Kind) bool {
+		nonempty := slices.DeleteFunc(slices.Clone(processed), func(k kinds.Kind) bool {
 			return left.instances[k.Resource.Resource+"."+k.Resource.Group] == 0
-		}))
+		})
+		if !slices.EqualFunc(nonempty, c.getNonempty(ns.Name), func(a, b kinds.Kind) bool { return a.Resource == b.Resource }) {
+			c.queue.Forget(ns.Name) // what is left now may be gone long before pods would be
+		}
+		c.setNonempty(ns.Name, nonempty)
 	}
 	if setConditions(&ns.Status, conditions(discoveryErr, left), time.Now()) {
 		if _, err := c.kube.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{}); err != nil {

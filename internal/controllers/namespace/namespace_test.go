@@ -298,6 +298,30 @@ NamespaceFinalizersRemaining SomeFinalizersRemain: Some content in the namespace
 	})
 }
 
+// What is left after the last pod is looked at again soon, however long the pods took. Claims
+// have a finalizer until no pod uses them.
+func TestFinalizersThatEndAfterPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t, namespace("kubernetes"), "Pod/a-held", "Secret/s-held")
+		if err := w.Fake.Tracker().Add(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a-held"}}); err != nil {
+			t.Fatal(err)
+		}
+		w.run()
+		after(10 * time.Minute)
+		w.end(pods, "a-held")
+		if err := w.Fake.CoreV1().Pods("shop").Delete(t.Context(), "a-held", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.want("without pods", `Terminating [kubernetes]
+NamespaceContentRemaining SomeResourcesRemain: Some resources are remaining: secrets. has 1 resource instances
+NamespaceFinalizersRemaining SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/held in 1 resource instances`)
+		w.end(secrets, "s-held")
+		after(time.Second)
+		w.want("a second later", "Terminating []")
+	})
+}
+
 // fault is a failure of the cluster. The returned function ends it.
 type fault func(w *cluster) (repair func())
 
