@@ -180,7 +180,7 @@ func alone(ctx context.Context, settings host.Settings) bool {
 // stillCounted returns the lines that say how other servers forget the one with these
 // settings.
 func stillCounted(settings host.Settings) string {
-	text := fmt.Sprintf("Other servers of the cluster, if there are any, still wait for its member of etcd. Remove it there:\n  coracle etcdctl member list\n  coracle etcdctl member remove ID (of the one called %s)\n", memberName(settings))
+	text := fmt.Sprintf("Other servers of the cluster, if there are any, still wait for its member of etcd. Remove it there, with the NAME that coracle list shows:\n  coracle etcdctl --name=NAME member list\n  coracle etcdctl --name=NAME member remove ID (of the one called %s)\n", memberName(settings))
 	if nodes := settings.ClusterOptions().NodeNames(); len(nodes) > 0 {
 		text += fmt.Sprintf("  coracle kubectl delete node %s\n", strings.Join(nodes, " "))
 	}

@@ -113,7 +113,7 @@ func serverKeys(name string, authority []byte) (string, error) {
 	case rec.Node.Joined != nil:
 		return "", fmt.Errorf("this machine has a node of cluster %s: run it on one of its servers", name)
 	case !isMember(settings.Options):
-		return "", fmt.Errorf("the etcd of cluster %s does not listen for other servers: they can join a cluster that began with coracle up --several-servers", name)
+		return "", fmt.Errorf("the etcd of cluster %s does not listen for other servers: they can join one that was made with --several-servers", name)
 	}
 	dir := keysDirOf(rec, settings.Options)
 	own, err := os.ReadFile(filepath.Join(dir, pki.ClusterAuthority+".crt"))
@@ -238,7 +238,7 @@ func (f *joinFlags) read(ctx context.Context, c *nodejoin.Cluster, token bootstr
 		return network, nil, err
 	}
 	if network.Etcd == "" {
-		return network, nil, errors.New("the etcd of the cluster does not listen for other servers: they can join a cluster that began with coracle up --several-servers")
+		return network, nil, errors.New("the etcd of the cluster does not listen for other servers: they can join one that was made with --several-servers")
 	}
 	client, err := clientWith(c, token)
 	if err != nil {
