@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,6 +37,10 @@ type lan struct {
 }
 
 func newLAN(t *testing.T) *lan {
+	t.Helper()
+	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+		t.Skip("the kernel has no IPv6")
+	}
 	l := &lan{T: t, link: netnstest.New(t)}
 	netnstest.Do(t, l.link, func() error {
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
@@ -216,6 +221,10 @@ func (c *computer) ask(a netip.Addr) (answer string) {
 			return nil
 		}
 		defer func() { _ = conn.Close() }()
+		// Another node may get the address meanwhile, which does not know the connection.
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			return err
+		}
 		content, err := io.ReadAll(conn)
 		if answer = string(content); err != nil {
 			answer = err.Error()
@@ -225,16 +234,14 @@ func (c *computer) ask(a netip.Addr) (answer string) {
 	return answer
 }
 
-// expect waits until an address is that of a machine for the client, and its pod
-// answers.
+// expect waits until addresses are those of a machine for the client, and its pod
+// answers there. On a machine that stops for seconds, another node may have them for a
+// while.
 func (c *computer) expect(when, name string, node *computer, list ...netip.Addr) {
 	c.Helper()
 	for _, a := range list {
 		c.Logf("%s, %s", when, a)
-		controllertest.Eventually(c.T, func() string { return c.ask(a) }, name)
-		if got, want := c.neighbour(a), node.hardware(); got != want {
-			c.Errorf("%s: %s is at %s for the client, want that of node %s, %s", when, a, got, name, want)
-		}
+		controllertest.Eventually(c.T, func() string { return c.ask(a) + " at " + c.neighbour(a) }, name+" at "+node.hardware())
 	}
 }
 
@@ -311,7 +318,8 @@ func TestTwoClusters(t *testing.T) {
 	if a.hardware() > b.hardware() {
 		holder, other, name = b, a, "b"
 	}
-	controllertest.Eventually(t, other.ceded.Load, int64(len(service)))
+	// It takes what it has left when the holder is silent for long, and leaves it again.
+	controllertest.Eventually(t, func() bool { return other.ceded.Load() >= int64(len(service)) }, true)
 	client.expect("decided", name, holder, service...)
 	if n := holder.ceded.Load(); n > 0 {
 		t.Errorf("the other one left %d addresses, too", n)
