@@ -21,12 +21,17 @@ import (
 // A pod reaches its neighbours with its own addresses alone, from when the CNI library has
 // recorded it until it is gone.
 func TestPinnedAddresses(t *testing.T) {
-	inNamespace(t, func() {
-		if err := pinnedAddresses(t); err != nil {
-			t.Error(err)
-		}
-	})
+	var err error
+	inNamespace(t, func() { err = pinnedAddresses(t) })
+	if errors.Is(err, errNoBridgeTables) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
+
+var errNoBridgeTables = errors.New("the kernel has no nftables for bridges")
 
 func pinnedAddresses(t *testing.T) error {
 	n := New(Config{Name: "t"})
@@ -49,8 +54,7 @@ func pinnedAddresses(t *testing.T) error {
 		return err
 	}
 	if err := pins.Apply(); errors.Is(err, errors.ErrUnsupported) {
-		t.Log("the kernel has no nftables for bridges")
-		return nil
+		return errNoBridgeTables
 	} else if err != nil {
 		return err
 	}
@@ -144,7 +148,7 @@ func newWire(t *testing.T) (*wire, error) {
 }
 
 // passes sends a frame, and one that always passes, and reports whether the first one
-// arrives before the second.
+// arrives, too. It may be the later one: two processors may each handle one of them.
 func (w *wire) passes(frame []byte) (bool, error) {
 	buffer := make([]byte, 2048)
 	for range 1000 { // the ports may not be up yet
@@ -155,7 +159,8 @@ func (w *wire) passes(frame []byte) (bool, error) {
 				return false, err
 			}
 		}
-		for passed := false; ; {
+		passed, arrived := false, false // the frame, and the last one
+		for !passed || !arrived {
 			size, err := unix.Read(w.to, buffer)
 			if errors.Is(err, unix.EAGAIN) {
 				break
@@ -167,8 +172,11 @@ func (w *wire) passes(frame []byte) (bool, error) {
 			case bytes.Equal(buffer[:size], frame), bytes.Equal(tagged(buffer[:size]), frame): // the socket may take the tag off
 				passed = true
 			case bytes.Equal(buffer[:size], last):
-				return passed, nil
+				arrived = true
 			}
+		}
+		if arrived {
+			return passed, nil
 		}
 	}
 	return false, errors.New("no frame arrives")
