@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/freeport"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/nftables"
 	"github.com/coracle-io/coracle/internal/proxy/proxytest"
@@ -131,12 +132,7 @@ func (l *lab) answerers(n int) (all []string) {
 func TestRoundRobin(t *testing.T) {
 	l := newLab(t)
 	a, b := named(t, "a"), named(t, "b")
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := gone.Addr().(*net.TCPAddr).AddrPort()
-	_ = gone.Close()
+	nobody := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(freeport.For(t)))
 	l.apply(v1.ProtocolTCP, &proxy.ServicePort{Cluster: []netip.AddrPort{a, b}})
 	if got := l.answerers(4); !slices.Equal(got, []string{"a", "b", "a", "b"}) {
 		t.Errorf("%q answer", got)
