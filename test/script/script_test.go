@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,8 +70,8 @@ func runSessions(t *testing.T, dir string) {
 			env.Setenv(mark.Variable, os.Getenv(mark.Variable))
 			env.Setenv("CLUSTER", name)
 			env.Setenv("EXAMPLES", filepath.Join(root, "examples"))
-			for name, octet := range ranges() {
-				env.Setenv(name, "10."+strconv.Itoa(octet))
+			for name, beginning := range ranges() {
+				env.Setenv(name, beginning)
 			}
 			env.Setenv("DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+filepath.Join(root, "bin", "bundle", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -149,12 +148,19 @@ func reportCluster(t *testing.T, binary, name, home string) {
 	}
 }
 
-// ranges returns the second byte of address ranges for the cluster of a session
-// that starts each component itself. Two runs on one machine have different ones,
-// and clusters choose none between 10.128 and 10.211.
-func ranges() map[string]int {
-	const each = 42
-	return map[string]int{"PODS": 128 + os.Getpid()%each, "SERVICES": 128 + each + os.Getpid()%each}
+// ranges returns the beginnings of address ranges for clusters of sessions: PODS and
+// SERVICES for one that starts each component itself, PODS4 and SERVICES4, each followed
+// by one byte more, for one with both families, and RANGE6 for those with IPv6. Two runs
+// on one machine have different ones, and clusters choose none of them themselves.
+func ranges() map[string]string {
+	const each = 42 // from 10.128 to 10.211
+	run := os.Getpid()
+	return map[string]string{
+		"PODS": fmt.Sprintf("10.%d", 128+run%each), "SERVICES": fmt.Sprintf("10.%d", 128+each+run%each),
+		// 198.19 is for benchmarks of networks (RFC 2544), so that nothing else has it. Two
+		// nodes have 256 addresses each, and Services as many.
+		"PODS4": fmt.Sprintf("198.19.%d", run%64*4), "SERVICES4": fmt.Sprintf("198.19.%d", run%64*4+2), "RANGE6": fmt.Sprintf("fd19:%x", run%0x10000),
+	}
 }
 
 // kubectlCommand returns the kubectl in the binary, whose version is known, or
