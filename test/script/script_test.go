@@ -149,18 +149,16 @@ func reportCluster(t *testing.T, binary, name, home string) {
 }
 
 // ranges returns the beginnings of address ranges for clusters of sessions: PODS and
-// SERVICES for one that starts each component itself, PODS4 and SERVICES4, each followed
-// by one byte more, for one with both families, and RANGE6 for those with IPv6. Two runs
-// on one machine have different ones, and clusters choose none of them themselves.
+// SERVICES for one that starts each component itself, PODS4 and SERVICES4 for one with
+// both families, and RANGE6 for those with IPv6. Two runs on one machine have different
+// ones, and clusters choose none of them themselves.
 func ranges() map[string]string {
-	const each = 42 // from 10.128 to 10.211
-	run := os.Getpid()
-	return map[string]string{
-		"PODS": fmt.Sprintf("10.%d", 128+run%each), "SERVICES": fmt.Sprintf("10.%d", 128+each+run%each),
-		// 198.19 is for benchmarks of networks (RFC 2544), so that nothing else has it. Two
-		// nodes have 256 addresses each, and Services as many.
-		"PODS4": fmt.Sprintf("198.19.%d", run%64*4), "SERVICES4": fmt.Sprintf("198.19.%d", run%64*4+2), "RANGE6": fmt.Sprintf("fd19:%x", run%0x10000),
+	out := map[string]string{"RANGE6": fmt.Sprintf("fd19:%x", os.Getpid()%0x10000)}
+	const each = 21 // of those from 10.128 to 10.211
+	for i, name := range []string{"PODS", "SERVICES", "PODS4", "SERVICES4"} {
+		out[name] = fmt.Sprintf("10.%d", 128+each*i+os.Getpid()%each)
 	}
+	return out
 }
 
 // kubectlCommand returns the kubectl in the binary, whose version is known, or
