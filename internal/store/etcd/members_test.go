@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/freeport"
+	"github.com/coracle-io/coracle/internal/store"
 )
 
 // started starts a member, which ends with the test. ended receives why it has ended
@@ -64,8 +65,19 @@ func TestAMemberJoinsAndLeaves(t *testing.T) {
 	defer func() { _ = members.Close() }()
 	write := func(e *Embedded, key string) {
 		t.Helper()
-		if _, err := e.Create(ctx, key, []byte("v"), 0); err != nil {
-			t.Error(err)
+		for { // members whose disks stop for a second elect another leader, and may lose a write
+			_, err := e.Create(ctx, key, []byte("v"), 0)
+			if errors.Is(err, store.ErrUnavailable) {
+				select {
+				case <-time.After(50 * time.Millisecond):
+					continue
+				case <-ctx.Done():
+				}
+			}
+			if err != nil && !errors.Is(err, store.ErrExists) {
+				t.Errorf("write %s: %v", key, err)
+			}
+			return
 		}
 	}
 	id, initial, err := members.Add(ctx, "b", urlB)
