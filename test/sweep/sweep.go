@@ -250,7 +250,7 @@ func removeFiles(_ context.Context, m mark.Maker) error {
 	if err := unmountBelow(m.Directory); err != nil {
 		return err
 	}
-	if err := detachLoops(m); err != nil {
+	if err := errors.Join(detachLoops(m), removeRecords(m)); err != nil {
 		return err
 	}
 	for _, dir := range []string{"/run", "/run/coracle", "/run/cdi"} {
@@ -282,6 +282,29 @@ func unmountBelow(path string) error {
 		}
 	}
 	return nil
+}
+
+// cniRecords is the directory in which the CNI library records pods that have a network.
+const cniRecords = "/var/lib/cni/results"
+
+// removeRecords removes the records of pods of the maker's container runtimes. The paths
+// of the network namespaces in them begin with the mark.
+func removeRecords(m mark.Maker) error {
+	paths, err := filepath.Glob(filepath.Join(cniRecords, "*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(content, []byte("/run/"+m.Prefix())) {
+			continue // it was removed meanwhile, or is another's
+		}
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // detachLoops detaches loop devices from files in the maker's directory.

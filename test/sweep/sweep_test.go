@@ -97,8 +97,15 @@ func thingsOf(dir string, m mark.Maker) []thing {
 		{"bridge", command("ip", "link", "add", name("br"), "type", "bridge"), isLink(name("br"))},
 		{"table", func() error { return addTable(name("table")) }, func() bool { return isTable(name("table")) }},
 		{"directory in /run", mount(run), exists(run)},
+		{"record of the CNI library", func() error { return recordPod(name("record"), filepath.Join(run, "netns")) }, exists(filepath.Join(cniRecords, name("record")))},
 		{"container runtime", func() error { return runRuntime(m) }, exists(filepath.Join("/run", name("cri")))},
 	}
+}
+
+// recordPod records a pod in a network namespace as the CNI library does.
+func recordPod(name, namespace string) error {
+	content := fmt.Appendf(nil, `{"kind": "cniCacheV1", "netns": %q}`, namespace)
+	return errors.Join(os.MkdirAll(cniRecords, 0o700), os.WriteFile(filepath.Join(cniRecords, name), content, 0o600))
 }
 
 func exists(path string) func() bool {
