@@ -239,7 +239,7 @@ func (b *changing) measure(ctx context.Context, mode proxyMode, n int, t *table)
 	runContext, stop := context.WithCancel(ctx)
 	began := time.Now()
 	go func() { r.ended <- base.Together(runContext, provider.Run, p.Run) }()
-	defer func() { stop(); <-r.ended }()
+	defer func() { stop(); _ = <-r.ended }()
 
 	first, err := r.await(ctx, "the first rules", func(rules proxy.Rules) bool { return len(rules.Services) >= n })
 	if err != nil {

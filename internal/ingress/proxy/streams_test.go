@@ -157,7 +157,9 @@ func TestGRPC(t *testing.T) {
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {
 		server.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
 	route := routeTo(netip.MustParseAddrPort(l.Addr().String()))
 	route.Targets[0].Backend.Protocol = table.H2C

@@ -468,5 +468,7 @@ func TestRegistrationFails(t *testing.T) {
 		t.Error(err)
 	}
 	cancel()
-	<-ended
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }

@@ -2,6 +2,7 @@ package proxytest
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -16,6 +17,10 @@ import (
 	"github.com/coracle-io/coracle/internal/netnstest"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
+
+// lost is how long a client waits whose packets are dropped: it sends a second one after
+// a second.
+const lost = 2 * time.Second
 
 // Suite is what packets do with a backend.
 type Suite struct {
@@ -135,7 +140,7 @@ func (s Suite) traffic(t *testing.T) {
 		t.Errorf("after endpoints came: %v", seen)
 	}
 	l.Apply()
-	if name, _, err := l.AskFor(5*time.Second, client, "10.96.0.20:80"); err == nil {
+	if name, _, err := l.AskFor(lost, client, "10.96.0.20:80"); err == nil {
 		t.Errorf("a Service that is gone is answered by %q", name)
 	}
 }
@@ -199,7 +204,7 @@ func (s Suite) noService(t *testing.T) {
 			t.Errorf("from %s, another port of a Service must be rejected: answer %q, %v", name, who, err)
 		}
 		var ended net.Error
-		if who, _, err := l.AskFor(5*time.Second, from, "10.96.0.99:8080"); err == nil || !errors.As(err, &ended) || !ended.Timeout() {
+		if who, _, err := l.AskFor(lost, from, "10.96.0.99:8080"); err == nil || !errors.As(err, &ended) || !ended.Timeout() {
 			t.Errorf("from %s, a cluster IP of no Service must be dropped: answer %q, %v", name, who, err)
 		}
 	}
@@ -232,7 +237,7 @@ func (s Suite) sourceRanges(t *testing.T) {
 	if seen := l.Answerers(l.Members["a"], "203.0.113.8:80", 5); seen["error"] > 0 {
 		t.Errorf("external IP: %v", seen)
 	}
-	if _, _, err := l.AskFor(10*time.Second, l.Members["a"], "203.0.113.7:80"); err == nil { // its packets are dropped
+	if _, _, err := l.AskFor(lost, l.Members["a"], "203.0.113.7:80"); err == nil { // its packets are dropped
 		t.Error("load balancer answered a client out of its ranges")
 	}
 }
@@ -252,7 +257,7 @@ func (s Suite) externalPolicyLocal(t *testing.T) {
 	elsewhere := service
 	elsewhere.Local = nil
 	l.Apply(&elsewhere)
-	if name, _, err := l.AskFor(5*time.Second, client, "10.9.1.1:30080"); err == nil || isRefused(err) {
+	if name, _, err := l.AskFor(lost, client, "10.9.1.1:30080"); err == nil || isRefused(err) {
 		t.Errorf("with endpoints on other nodes alone, packets must be dropped: answer %q, %v", name, err)
 	}
 	if seen := l.Answerers(l.Node, "192.168.77.1:30080", 3); seen["error"] > 0 {
@@ -271,7 +276,7 @@ func (s Suite) internalPolicyLocal(t *testing.T) {
 	elsewhere := service
 	elsewhere.Local = nil
 	l.Apply(&elsewhere)
-	if name, _, err := l.AskFor(5*time.Second, client, "10.96.0.20:80"); err == nil || isRefused(err) {
+	if name, _, err := l.AskFor(lost, client, "10.96.0.20:80"); err == nil || isRefused(err) {
 		t.Errorf("with endpoints on other nodes alone, packets must be dropped: answer %q, %v", name, err)
 	}
 	if seen := l.Answerers(client, "10.9.1.1:30080", 3); seen["error"] > 0 {
@@ -368,6 +373,7 @@ func (s Suite) manyEndpointsAndHostPorts(t *testing.T) {
 	if name, _, err := l.Ask(l.Members["a"], "10.9.1.1:8888"); name != "a" {
 		t.Errorf("a pod must reach itself through its host port: %q, %v", name, err)
 	}
+	rules.HostPorts = maps.Clone(rules.HostPorts) // those that are applied do not change
 	delete(rules.HostPorts, proxy.LocalPort{Port: 8888, Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol})
 	l.ApplyRules(rules)
 	if name, _, err := l.Ask(l.Members["client"], "10.9.1.1:8888"); err == nil {

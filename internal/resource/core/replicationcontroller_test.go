@@ -14,13 +14,13 @@ import (
 
 // A deletion that says nothing of dependents leaves the pods of a ReplicationController.
 func TestReplicationControllersOrphanByDefault(t *testing.T) {
-	background, orphan := metav1.DeletePropagationBackground, true
+	background, orphan := metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan
 	for name, test := range map[string]struct {
 		options metav1.DeleteOptions
 		want    []string
 	}{
 		"nothing":    {metav1.DeleteOptions{}, []string{metav1.FinalizerOrphanDependents}},
-		"orphan":     {metav1.DeleteOptions{OrphanDependents: &orphan}, []string{metav1.FinalizerOrphanDependents}},
+		"orphan":     {metav1.DeleteOptions{PropagationPolicy: &orphan}, []string{metav1.FinalizerOrphanDependents}},
 		"background": {metav1.DeleteOptions{PropagationPolicy: &background}, nil},
 	} {
 		set := &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web"}}
