@@ -82,6 +82,8 @@ type Reporter struct {
 	node        *v1.Node
 	allocatable v1.ResourceList // of the newest Node object that has one, or of the machine
 	registered  bool            // a Node object had allocatable
+	watched     bool            // the watch shows the Node object
+	withdrawn   bool            // the Node object was deleted while it was cordoned
 	podCIDR     string          // of the node
 	sentPodCIDR string          // that the runtime has
 }
@@ -338,12 +340,18 @@ func (r *Reporter) register(ctx context.Context) error {
 func (r *Reporter) watch(ctx context.Context) {
 	informer := r.config.Client.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector(metav1.ObjectNameField, r.config.Name))
 	_, err := client.Follow(ctx, informer, cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { r.observe(ctx, o.(*v1.Node)) },
+		AddFunc: func(o any) {
+			r.mu.Lock()
+			r.watched = true
+			r.mu.Unlock()
+			r.observe(ctx, o.(*v1.Node))
+		},
 		UpdateFunc: func(_, o any) { r.observe(ctx, o.(*v1.Node)) },
 		DeleteFunc: func(any) {
 			if *r.config.Configuration.RegisterNode {
 				r.mu.Lock()
-				r.node = nil
+				r.withdrawn = r.node != nil && r.node.Spec.Unschedulable
+				r.node, r.watched = nil, false
 				r.mu.Unlock()
 				r.Update()
 			}
@@ -367,7 +375,7 @@ func (r *Reporter) observe(ctx context.Context, node *v1.Node) {
 	}
 	r.mu.Lock()
 	before := r.node
-	r.node = node
+	r.node, r.withdrawn = node, false
 	first := false
 	if len(node.Status.Allocatable) > 0 {
 		first = !r.registered
@@ -405,17 +413,21 @@ func (r *Reporter) sendPodCIDR(ctx context.Context) {
 // report writes the status if it changed or if a report is due, and sets when the
 // next one is: after ReportFrequency, or after a change up to half of it earlier or
 // later, so that nodes that start together do not all report at the same time. It
-// registers a node that was deleted. It takes at most UpdateFrequency.
+// registers a node that was deleted, unless that was cordoned: somebody removes the
+// machine then. It takes at most UpdateFrequency.
 func (r *Reporter) report(ctx context.Context, due *time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, r.config.Configuration.NodeStatusUpdateFrequency.Duration)
 	defer cancel()
 	r.sendPodCIDR(ctx)
-	node := r.Node()
-	if node == nil && *r.config.Configuration.RegisterNode {
-		return r.register(ctx)
-	}
-	if node == nil {
+	r.mu.Lock()
+	node, watched, withdrawn := r.node, r.watched, r.withdrawn
+	r.mu.Unlock()
+	switch {
+	case node != nil:
+	case withdrawn || !*r.config.Configuration.RegisterNode:
 		return nil
+	default:
+		return r.register(ctx)
 	}
 	facts, err := r.facts(ctx)
 	if err != nil {
@@ -432,6 +444,9 @@ func (r *Reporter) report(ctx context.Context, due *time.Time) error {
 	}
 	written, err := r.patchStatus(ctx, &node.Status, &after.Status)
 	if apierrors.IsNotFound(err) && *r.config.Configuration.RegisterNode {
+		if watched { // which will show the deletion, and what was deleted
+			return nil
+		}
 		return r.register(ctx)
 	}
 	if err != nil {

@@ -347,6 +347,33 @@ func TestDeletedNodeIsRegisteredAgain(t *testing.T) {
 	})
 }
 
+// The Node object of a cordoned node stays deleted, until somebody makes it again.
+func TestRemovedNodeIsNotRegistered(t *testing.T) {
+	run(t, func(t *testing.T, r *Reporter, s *server, _ *restartingRuntime) {
+		cordoned := s.node(t).DeepCopy()
+		cordoned.Spec.Unschedulable = true
+		if _, err := s.CoreV1().Nodes().Update(t.Context(), cordoned, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.CoreV1().Nodes().Delete(t.Context(), "alpha", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if _, err := s.CoreV1().Nodes().Get(t.Context(), "alpha", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Fatalf("an hour later: %v", err)
+		}
+		if _, err := s.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "alpha"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if n := s.node(t); readiness(&n.Status) != v1.ConditionTrue {
+			t.Errorf("half a minute after it is there again: %+v", n.Status.Conditions)
+		}
+	})
+}
+
 // Volumes are attached also to a node whose object somebody else created.
 func TestExistingNodeGetsTheAnnotationForAttaching(t *testing.T) {
 	run(t, func(t *testing.T, r *Reporter, s *server, _ *restartingRuntime) {
