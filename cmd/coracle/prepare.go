@@ -407,15 +407,22 @@ func (f *upFlags) alreadyUp(ctx context.Context, registry host.Registry, rec hos
 // statusPoll is the interval at which awaitWorking checks a cluster.
 const statusPoll = 500 * time.Millisecond
 
+// errEnded is the error of a cluster that ends while up waits for it, such as one whose
+// supervisor was killed just before.
+var errEnded = errors.New("the cluster has ended")
+
 // awaitWorking waits until all of a running cluster works, except for manifests that
 // it cannot apply. It prints what does not work, and gives up after --timeout, or at
-// once if waiting cannot help.
+// once if waiting cannot help. The error is errEnded if the cluster does not run.
 func (f *upFlags) awaitWorking(ctx context.Context, rec host.Record) error {
 	timeout := time.NewTimer(f.timeout)
 	defer timeout.Stop()
 	for waiting := false; ; waiting = true {
 		c := statusOf(ctx, rec)
-		if c.notReady == nil || c.hasSuspended || !c.Running {
+		if !c.Running {
+			return errEnded
+		}
+		if c.notReady == nil || c.hasSuspended {
 			return c.notReady
 		}
 		if !waiting {

@@ -257,14 +257,18 @@ func (f *upFlags) up(ctx context.Context) error {
 // same.
 func (f *upFlags) start(ctx context.Context, registry host.Registry, again bool) (lost int, err error) {
 	p, rec, err := f.claim(ctx, registry)
-	if err != nil {
-		return 0, err
-	}
-	if p == nil {
-		if err := f.alreadyUp(ctx, registry, rec); err != nil {
+	for err == nil && p == nil {
+		err = f.alreadyUp(ctx, registry, rec)
+		switch {
+		case err == nil:
+			return 0, f.provideImages(ctx, rec)
+		case !errors.Is(err, errEnded):
 			return 0, f.withoutImages(err)
 		}
-		return 0, f.provideImages(ctx, rec)
+		p, rec, err = f.claim(ctx, registry)
+	}
+	if err != nil {
+		return 0, err
 	}
 	defer func() { _ = p.claim.Lock.Release() }()
 	if f.keys != nil {

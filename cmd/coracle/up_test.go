@@ -50,6 +50,14 @@ func TestUpWaitsForAnotherOne(t *testing.T) {
 	}
 }
 
+// Up starts a cluster that has ended since it was found running.
+func TestUpWaitsForNoClusterThatHasEnded(t *testing.T) {
+	f := &upFlags{timeout: time.Minute}
+	if err := f.awaitWorking(t.Context(), host.Record{Occupied: host.Occupied{Name: "ended", DataDir: t.TempDir()}}); !errors.Is(err, errEnded) {
+		t.Error(err)
+	}
+}
+
 // When all slots have clusters, a new one gets the slot of one whose data and
 // processes are gone, with its address ranges, also when it starts again. That
 // one's record stays.
