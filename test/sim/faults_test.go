@@ -144,7 +144,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // watch lets a watch fail, be late, or end.
 func (t *transport) watch(r *http.Request) (*http.Response, error) {
-	if t.hides(r) || t.one(10) {
+	switch {
+	case t.hides(r): // no client waits before it asks again what has expired
+		return status(r, http.StatusInternalServerError, metav1.StatusReasonInternalError), nil
+	case t.one(10):
 		return status(r, http.StatusGone, metav1.StatusReasonExpired), nil
 	}
 	response, err := t.base.RoundTrip(r)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -76,11 +77,12 @@ func (r *rules) start(ctx context.Context, running *sync.WaitGroup) {
 			}
 		})
 	}
-	pods, err := r.w.admin.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
+	whole := metav1.ListOptions{TimeoutSeconds: new(int64(24 * time.Hour / time.Second))} // the server ends others in time
+	pods, err := r.w.admin.CoreV1().Pods(namespace).Watch(ctx, whole)
 	follow(pods, err, func(e watch.Event) { r.pod(e.Type, e.Object.(*v1.Pod)) })
-	jobs, err := r.w.admin.BatchV1().Jobs(namespace).Watch(ctx, metav1.ListOptions{})
+	jobs, err := r.w.admin.BatchV1().Jobs(namespace).Watch(ctx, whole)
 	follow(jobs, err, func(e watch.Event) { r.job(e.Object.(*batch.Job)) })
-	claims, err := r.w.admin.CoreV1().PersistentVolumeClaims(namespace).Watch(ctx, metav1.ListOptions{})
+	claims, err := r.w.admin.CoreV1().PersistentVolumeClaims(namespace).Watch(ctx, whole)
 	follow(claims, err, func(e watch.Event) { r.claim(e.Type, e.Object.(*v1.PersistentVolumeClaim)) })
 }
 
