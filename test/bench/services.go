@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -238,8 +239,10 @@ func (b *changing) measure(ctx context.Context, mode proxyMode, n int, t *table)
 	p := proxy.New(proxy.Config{Client: own, NodeName: "bench", Backend: r.backend, Mode: mode.name})
 	runContext, stop := context.WithCancel(ctx)
 	began := time.Now()
-	go func() { r.ended <- base.Together(runContext, provider.Run, p.Run) }()
-	defer func() { stop(); _ = <-r.ended }()
+	var running sync.WaitGroup
+	running.Go(func() { r.ended <- base.Together(runContext, provider.Run, p.Run) })
+	defer running.Wait()
+	defer stop()
 
 	first, err := r.await(ctx, "the first rules", func(rules proxy.Rules) bool { return len(rules.Services) >= n })
 	if err != nil {
