@@ -1,16 +1,20 @@
 package servicelb
 
 import (
+	"net/netip"
 	"testing"
 	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/coracle-io/coracle/internal/addresspool"
+	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 )
 
@@ -76,6 +80,22 @@ func TestPoolsWhileTheClusterRuns(t *testing.T) {
 		s.configure(nil)
 		s.expect("web", "192.0.2.1", "192.0.2.2")
 	})
+}
+
+// TestKeptAddressesAreReportedOnce reports twice before the informer shows the mark of a
+// Service that keeps its addresses.
+func TestKeptAddressesAreReportedOnce(t *testing.T) {
+	events := record.NewFakeRecorder(9)
+	b := &balancer{env: &controller.Env{Events: events}, reported: map[types.UID]message{"1": {latest: "192.0.2.1"}}}
+	s := balancerService("x", "web", 9, 80)
+	s.UID = "1"
+	a := assignment{addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, kept: true}
+	for range 2 {
+		b.reported[s.UID] = b.report(s, a)
+	}
+	if n := len(events.Events); n != 1 {
+		t.Errorf("%d events", n)
+	}
 }
 
 // TestServicesKeepTheAddressesOfNodes checks that a Service that has addresses of nodes

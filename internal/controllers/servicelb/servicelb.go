@@ -86,10 +86,16 @@ type balancer struct {
 	pools     *pools
 	// queue has one key: which Service gets a port depends on all of them.
 	queue *controller.Queue[struct{}]
-	// reported holds the message of the latest event of each Service, and written the
-	// addresses of pools that the informer may not have yet. Only the worker uses them.
-	reported map[types.UID]string
+	// reported holds what events have said of each Service, and written the addresses of
+	// pools that the informer may not have yet. Only the worker uses them.
+	reported map[types.UID]message
 	written  map[types.UID]written
+}
+
+// message is what events have said of a Service.
+type message struct {
+	latest string
+	kept   bool // that it keeps the addresses of nodes
 }
 
 // written are addresses that were written to a version of a Service.
@@ -112,7 +118,7 @@ func newController(env *controller.Env, o *Options) (controller.Controller, erro
 		env: env, kube: env.Client.Kubernetes, services: core.Services().Lister(), nodes: core.Nodes().Lister(),
 		pods: core.Pods().Informer(), endpoints: env.Client.Informers.Discovery().V1().EndpointSlices().Informer(),
 		options: o, pools: &pools{kube: env.Client.Kubernetes, ranges: o.Ranges, events: env.Events},
-		reported: map[types.UID]string{}, written: map[types.UID]written{},
+		reported: map[types.UID]message{}, written: map[types.UID]written{},
 	}
 	b.pools.stale.Store(true)
 	b.queue = controller.NewQueue(env.Queues, "service", func(ctx context.Context, _ struct{}) error { return b.sync(ctx) })
@@ -288,7 +294,7 @@ func (b *balancer) isNew(s *v1.Service) bool {
 // apply writes the addresses of all Services, and tells them.
 func (b *balancer) apply(ctx context.Context, services []service, assignments map[controller.Key]assignment) error {
 	var errs []error
-	alive, unseen := map[types.UID]string{}, map[types.UID]written{}
+	alive, unseen := map[types.UID]message{}, map[types.UID]written{}
 	for _, s := range services {
 		a := assignments[cache.MetaObjectToName(s)]
 		err := b.assign(ctx, s.Service, a)
@@ -428,34 +434,34 @@ func (b *balancer) release(ctx context.Context, s *v1.Service) error {
 	return err
 }
 
-// report records an event if the latest one of a Service said something else. It
-// returns what the latest one says.
-func (b *balancer) report(s *v1.Service, a assignment) string {
+// report records an event if the latest one of a Service said something else, and one
+// that it keeps its addresses. It returns what events have said then.
+func (b *balancer) report(s *v1.Service, a assignment) message {
 	if a.pooled {
-		return b.reportPooled(s, a)
+		return message{latest: b.reportPooled(s, a)}
 	}
 	text := a.String()
 	if a.problem != "" {
 		text = a.problem
 	}
-	if a.kept && !isMarked(s) {
+	before, known := b.reported[s.UID]
+	if a.kept && !before.kept && !isMarked(s) { // the informer may not show the mark yet
 		b.env.Events.Eventf(s, v1.EventTypeNormal, "AddressesKept", "Keeps the addresses of nodes: with the annotation %s, it gets those of an address pool", PoolAnnotation)
 	}
-	before, known := b.reported[s.UID]
 	switch {
-	case before == text:
+	case before.latest == text:
 	case a.problem != "":
 		b.env.Events.Eventf(s, v1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: failed to ensure load balancer: %s", a.problem)
 	case known || len(s.Status.LoadBalancer.Ingress) == 0: // not after a restart
 		b.env.Events.Event(s, v1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
 	}
-	return text
+	return message{text, a.kept}
 }
 
 // reportPooled is report for a Service of pools.
 func (b *balancer) reportPooled(s *v1.Service, a assignment) string {
 	text := a.String() + "; " + a.problem
-	if b.reported[s.UID] == text {
+	if b.reported[s.UID].latest == text {
 		return text
 	}
 	for _, why := range a.released {
