@@ -25,7 +25,8 @@ const masqueradeChain = "postrouting"
 //	ip saddr POD-CIDR ip daddr != CLUSTER-CIDR oifname != BRIDGE masquerade
 //	ip saddr NODES ip daddr != CLUSTER-CIDR ip daddr != NODES oifname != NODES-LINK masquerade
 //
-// The table also has the chains of dropLoopback, isolateClusters and guardTunnel.
+// The table also has the chains of dropLoopback and isolateClusters, and of sealPods in
+// an encrypted network or guardTunnel in another one.
 func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -37,7 +38,11 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	n.dropLoopback(conn, t)
 	cluster := n.cluster(podCIDRs)
 	n.isolateClusters(conn, t, cluster)
-	n.guardTunnel(conn, t, podCIDRs)
+	if n.config.Encrypt {
+		n.sealPods(conn, t, cluster)
+	} else {
+		n.guardTunnel(conn, t, podCIDRs)
+	}
 	chain := conn.AddChain(&nftables.Chain{
 		Name: masqueradeChain, Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,

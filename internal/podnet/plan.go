@@ -1,6 +1,7 @@
 package podnet
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -9,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/wireguard"
 )
 
 // Peer is another node of the cluster, as its object describes it.
@@ -17,6 +19,8 @@ type Peer struct {
 	PodCIDRs  []netip.Prefix
 	Addresses []netip.Addr // internal ones
 	Created   int64        // in nanoseconds since 1970; the older of two nodes keeps a range
+	// WireGuard is what the node has published for an encrypted network, if anything.
+	WireGuard wireguard.Identity
 }
 
 // Routes configures the routes of a node to the pods of other ones. A node on a
@@ -26,6 +30,9 @@ type Peer struct {
 //	same segment       pods ── cor-NAME ── route ── cos-NAME ═ eth0 of node 2
 //	same subnet        pods ── cor-NAME ── route ── eth0 ═ the other machine
 //	another network    pods ── cor-NAME ── route ── cov-NAME ─ in UDP ─ eth0 ═ router ═ the other machine
+//
+// In an encrypted network the tunnel is WireGuard's, and leads to all nodes of other
+// machines, also to those of the same subnet.
 //
 // A further node of a machine is reached from other machines by the first node there,
 // and reaches them by it:
@@ -50,6 +57,9 @@ type Routes struct {
 	// machine, and Front is the name of the first node there.
 	Behind []netip.Prefix
 	Front  string
+	// Encryption keeps the tunnel of an encrypted network. It is nil in any other one, and
+	// for a further node, which has no tunnel.
+	Encryption *wireguard.Device
 	// ClusterCIDRs are the ranges of all pods, and NodeMaskSizeIPv4 and
 	// NodeMaskSizeIPv6 the prefix lengths of each node's parts of them.
 	ClusterCIDRs                       []netip.Prefix
@@ -66,13 +76,14 @@ type Route struct {
 // Plan is what a node's kernel needs to reach the pods of other nodes.
 type Plan struct {
 	Routes []Route // sorted
-	// Tunnel has no endpoints if no node needs it.
+	// Tunnel has neither endpoints nor peers if no node needs it.
 	Tunnel Tunnel
 	// Refused says why ranges get no route, one line for each.
 	Refused []string
 }
 
-// Tunnel is the interface to the pods of nodes on other links.
+// Tunnel is the interface to the pods of nodes on other links: that of VXLAN, with
+// endpoints, or that of WireGuard, with peers.
 type Tunnel struct {
 	Link       string
 	Identifier int        // VNI
@@ -81,7 +92,11 @@ type Tunnel struct {
 	MTU        int
 	Hops       []netip.Addr // the first addresses of this node's pod CIDRs, which the interface has
 	Endpoints  []Endpoint
+	Peers      []wireguard.Peer
 }
+
+// needed reports whether the tunnel leads to any node.
+func (t Tunnel) needed() bool { return len(t.Endpoints)+len(t.Peers) > 0 }
 
 // Endpoint is the other end of the tunnel for a pod CIDR.
 type Endpoint struct {
@@ -107,9 +122,9 @@ func hardwareOf(node string) hardware {
 // on a machine with these interfaces. Objects of nodes are mistrusted: a range that
 // is not a node's part of the cluster's, or overlaps with the node's own or that of
 // an older peer, gets no route. Neither does one whose node has no address that can
-// be another machine's, or in the tunnel the hardware address of an older node. A
-// peer that has reported no address is not refused, nor is one whose machine's first
-// node is not there.
+// be another machine's, or in the tunnel the hardware address or the key of another
+// node. A peer that has reported no address is not refused, nor is one whose machine's
+// first node is not there.
 func (r Routes) Plan(own []netip.Prefix, peers []Peer, interfaces []Interface) Plan {
 	peers = slices.Clone(peers)
 	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.Name, b.Name)) })
@@ -136,6 +151,10 @@ func (r Routes) Plan(own []netip.Prefix, peers []Peer, interfaces []Interface) P
 	plan.reachBehind(r, peers)
 	slices.SortFunc(plan.Routes, func(a, b Route) int { return a.To.Addr().Compare(b.To.Addr()) })
 	slices.SortFunc(plan.Tunnel.Endpoints, func(a, b Endpoint) int { return a.Hop.Compare(b.Hop) })
+	slices.SortFunc(plan.Tunnel.Peers, func(a, b wireguard.Peer) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+	for _, p := range plan.Tunnel.Peers {
+		slices.SortFunc(p.AllowedIPs, netip.Prefix.Compare)
+	}
 	return plan
 }
 
@@ -167,8 +186,15 @@ func (plan *Plan) reachBehind(r Routes, peers []Peer) {
 		i := slices.IndexFunc(plan.Routes, func(way Route) bool {
 			return way.To.Addr().Is4() == nodes.Addr().Is4() && slices.Contains(peers[front].PodCIDRs, way.To)
 		})
-		if i >= 0 {
-			plan.Routes = append(plan.Routes, Route{nodes, plan.Routes[i].Via, plan.Routes[i].Link})
+		if i < 0 {
+			continue
+		}
+		way := plan.Routes[i]
+		plan.Routes = append(plan.Routes, Route{nodes, way.Via, way.Link})
+		for j, p := range plan.Tunnel.Peers {
+			if slices.Contains(p.AllowedIPs, way.To) {
+				plan.Tunnel.Peers[j].AllowedIPs = append(p.AllowedIPs, nodes)
+			}
 		}
 	}
 }
@@ -199,7 +225,7 @@ func (plan *Plan) reach(r Routes, p Peer, to netip.Prefix, interfaces []Interfac
 		if !r.canBe(a) {
 			continue
 		}
-		if link := linkTo(a, r.Own, interfaces); link != "" && a.Is4() == to.Addr().Is4() {
+		if link := linkTo(a, r.Own, interfaces); link != "" && r.Encryption == nil && a.Is4() == to.Addr().Is4() {
 			plan.Routes = append(plan.Routes, Route{to, a, link})
 			return ""
 		}
@@ -210,16 +236,47 @@ func (plan *Plan) reach(r Routes, p Peer, to netip.Prefix, interfaces []Interfac
 	if !far.IsValid() {
 		return "has no address of another machine of the family of this node's: " + fmt.Sprint(p.Addresses)
 	}
-	end := Endpoint{to.Addr().Next(), hardwareOf(p.Name), far}
-	switch {
-	case !to.Contains(end.Hop):
+	hop := to.Addr().Next()
+	if !to.Contains(hop) {
 		return "has no second address, which would be the next hop"
-	case end.Hardware == plan.Tunnel.Hardware || slices.ContainsFunc(plan.Tunnel.Endpoints, func(e Endpoint) bool { return e.Hardware == end.Hardware && e.Node != far }):
+	}
+	if r.Encryption == nil {
+		reason = plan.Tunnel.addEndpoint(Endpoint{hop, hardwareOf(p.Name), far})
+	} else {
+		reason = plan.Tunnel.addPeer(r.Encryption.Identity().Key, p.WireGuard, far, to)
+	}
+	if reason == "" {
+		plan.Routes = append(plan.Routes, Route{to, hop, plan.Tunnel.Link})
+	}
+	return reason
+}
+
+// addEndpoint adds the other end of a tunnel of VXLAN, or returns why it cannot be one.
+func (t *Tunnel) addEndpoint(end Endpoint) (reason string) {
+	if end.Hardware == t.Hardware || slices.ContainsFunc(t.Endpoints, func(e Endpoint) bool { return e.Hardware == end.Hardware && e.Node != end.Node }) {
 		// A name can be sought that has this digest.
 		return "is of a node whose name has the hardware address of another one's"
 	}
-	plan.Routes = append(plan.Routes, Route{to, end.Hop, plan.Tunnel.Link})
-	plan.Tunnel.Endpoints = append(plan.Tunnel.Endpoints, end)
+	t.Endpoints = append(t.Endpoints, end)
+	return ""
+}
+
+// addPeer lets a node, which has published its identity, receive and send what is for
+// and from a range, or returns why it cannot. own is the key of this node.
+func (t *Tunnel) addPeer(own wireguard.Key, published wireguard.Identity, node netip.Addr, to netip.Prefix) (reason string) {
+	if published == (wireguard.Identity{}) {
+		return "is of a node that has not published its key"
+	}
+	endpoint := netip.AddrPortFrom(node, published.Port)
+	i := slices.IndexFunc(t.Peers, func(p wireguard.Peer) bool { return p.Key == published.Key })
+	switch {
+	case published.Key == own || i >= 0 && t.Peers[i].Endpoint != endpoint:
+		return "is of a node that has published the key of another one"
+	case i >= 0:
+		t.Peers[i].AllowedIPs = append(t.Peers[i].AllowedIPs, to)
+	default:
+		t.Peers = append(t.Peers, wireguard.Peer{Key: published.Key, Endpoint: endpoint, AllowedIPs: []netip.Prefix{to}})
+	}
 	return ""
 }
 
@@ -273,7 +330,7 @@ func (r Routes) tunnel(own []netip.Prefix, interfaces []Interface) Tunnel {
 			t.Local = a
 		}
 	}
-	t.MTU = mtuInside(mtuAt(t.Local, interfaces), t.Local)
+	t.MTU = mtuInside(mtuAt(t.Local, interfaces), t.Local, r.Encryption != nil)
 	for _, p := range own {
 		t.Hops = append(t.Hops, p.Masked().Addr().Next())
 	}
@@ -295,11 +352,16 @@ const defaultMTU = 1500
 
 // mtuInside returns the MTU of what is sent through a tunnel over a link with the
 // given MTU, 0 if that is unknown. The headers around a packet are Ethernet (14
-// bytes), VXLAN (8), UDP (8), and IPv4 (20) or IPv6 (40).
-func mtuInside(mtu int, local netip.Addr) int {
-	headers := 50
+// bytes) and VXLAN (8), or WireGuard's (16) and a tag (16), and UDP (8), and IPv4 (20)
+// or IPv6 (40).
+func mtuInside(mtu int, local netip.Addr, encrypted bool) int {
+	headers := 14 + 8
+	if encrypted {
+		headers = 16 + 16
+	}
+	headers += 8 + 20
 	if local.Is6() {
-		headers = 70
+		headers += 20
 	}
 	return cmp.Or(mtu, defaultMTU) - headers
 }

@@ -40,9 +40,12 @@ type Config struct {
 	// ServiceCIDRs are the ranges of the cluster's Services.
 	ServiceCIDRs []netip.Prefix
 	// Address is the address by which other machines reach this node. The MTU of the
-	// interface with it, less the headers of the tunnel if there is one, is that of the
+	// interface with it, less the headers of the tunnel if there may be one, is that of the
 	// pods' interfaces. It is the kernel's default if Address is invalid.
 	Address netip.Addr
+	// Encrypt says that the pods of other machines are reached through WireGuard alone:
+	// packets of pods that come or go by another interface are dropped.
+	Encrypt bool
 	// Nodes are the ranges of the addresses of further nodes, which reach the world
 	// by this machine, at most one of each family, and NodesLink the machine's
 	// interface to them. There is no range if there are no such nodes.
@@ -164,9 +167,12 @@ func (n *Network) mtu() (int, error) {
 		return 0, err
 	}
 	mtu := mtuAt(n.config.Address, interfaces)
+	if n.config.Encrypt { // other machines that come have the tunnel
+		return mtuInside(mtu, n.config.Address, true), nil
+	}
 	switch _, err := netlink.LinkByName(clusternames.Tunnel(n.config.Name)); {
 	case err == nil:
-		mtu = mtuInside(mtu, n.config.Address)
+		mtu = mtuInside(mtu, n.config.Address, false)
 	case !isMissing(err):
 		return 0, err
 	}

@@ -29,8 +29,8 @@ type installed struct {
 // error for a wanted route whose place another program's route has, which stays.
 func (r Routes) Apply(p Plan) (changed bool, err error) {
 	var errs []error
-	if len(p.Tunnel.Endpoints) > 0 {
-		changed, err = p.Tunnel.apply()
+	if p.Tunnel.needed() {
+		changed, err = p.Tunnel.apply(r.Encryption)
 		errs = append(errs, err)
 	}
 	present, err := r.present()
@@ -59,9 +59,12 @@ func (r Routes) Apply(p Plan) (changed bool, err error) {
 			errs = append(errs, fmt.Errorf("routing %s by %s on %s: %w", w.To, w.Via, w.Link, err))
 		}
 	}
-	if len(p.Tunnel.Endpoints) == 0 {
+	if !p.Tunnel.needed() {
 		removed, err := removeTunnel(clusternames.Tunnel(r.Name))
 		changed, errs = changed || removed, append(errs, err)
+		if r.Encryption != nil {
+			r.Encryption.Stop()
+		}
 	}
 	return changed, errors.Join(errs...)
 }

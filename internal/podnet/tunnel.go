@@ -12,21 +12,30 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/netdump"
+	"github.com/coracle-io/coracle/internal/wireguard"
 )
 
-// TunnelPort is the UDP port of the tunnel, that of flannel and of Linux. Clusters
+// TunnelPort is the UDP port of the tunnel of VXLAN, that of flannel and of Linux. Clusters
 // of one machine share it, because their identifiers differ.
 const TunnelPort = 8472
 
-// apply makes the interface what it should be, and its tables. It reports whether
-// anything had to be changed.
-func (t Tunnel) apply() (changed bool, err error) {
-	link, changed, err := t.device()
+// apply makes the interface what it should be, and its tables. In an encrypted network,
+// encryption keeps the interface, which then has peers in place of tables. apply reports
+// whether anything had to be changed.
+func (t Tunnel) apply(encryption *wireguard.Device) (changed bool, err error) {
+	var link netlink.Link
+	steps := []func(netlink.Link) (bool, error){t.keepAddresses}
+	if encryption != nil {
+		link, changed, err = encryption.Apply(t.Link, t.MTU, t.Peers)
+	} else {
+		link, changed, err = t.device()
+		steps = append(steps, t.keepForwarding, t.keepNeighbours)
+	}
 	if err != nil {
 		return changed, fmt.Errorf("setting up the tunnel %s to other machines: %w", t.Link, err)
 	}
 	var errs []error
-	for _, step := range []func(netlink.Link) (bool, error){t.keepAddresses, t.keepForwarding, t.keepNeighbours} {
+	for _, step := range steps {
 		did, err := step(link)
 		changed, errs = changed || did, append(errs, err)
 	}
