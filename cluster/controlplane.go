@@ -72,7 +72,7 @@ func newControlPlane(c *planeConfiguration) *controlPlane {
 // port if the options ask for one. The caller must call close, also after an
 // error.
 func (p *controlPlane) open() (err error) {
-	if p.settings.temporary {
+	if p.settings.parsed.temporary {
 		if err := os.Mkdir(p.settings.DataDir, 0o700); err != nil {
 			return fmt.Errorf("make a temporary data directory: %w", err)
 		}
@@ -166,7 +166,7 @@ func Prepare(o Options) error {
 // keepFiles writes the files with which other processes reach the API server.
 // It does nothing for a temporary data directory.
 func (p *controlPlane) keepFiles(ctx context.Context) error {
-	if p.settings.temporary {
+	if p.settings.parsed.temporary {
 		return nil
 	}
 	if err := p.api.KeepKubeconfigs(ctx, p.keys, p.settings.NodeName); err != nil {
@@ -533,7 +533,7 @@ func (p *controlPlane) start(ctx context.Context, s store.Store) error {
 	if !p.settings.ControlPlane.NoScheduler {
 		p.group.Go(ctx, schedulerName, p.servers.with(p.scheduler.RunWith))
 	}
-	if !p.settings.temporary {
+	if !p.settings.parsed.temporary {
 		p.group.Go(ctx, "node-join", func(ctx context.Context) error { return p.publishNetwork(ctx, s) })
 	}
 	if len(p.settings.ControlPlane.Manifests) > 0 {

@@ -73,6 +73,9 @@ func (p *controlPlane) publishNetwork(ctx context.Context, s store.Store) error 
 	if member, ok := s.(*etcd.Embedded); ok && p.etcd.Shared() { // any other one answers when this one is gone
 		network.Etcd = strings.Join(member.ClientURLs(), ",")
 	}
+	if p.settings.Encrypt {
+		network.Encryption = nodejoin.WireGuard
+	}
 	network, err := withGateway(ctx, p.Client(), network, p.settings.NodeName)
 	if err == nil {
 		err = network.Publish(ctx, p.Client())

@@ -38,6 +38,8 @@ func (o *settings) checkNetwork() error {
 		return wrong("Node.Network", n.Network, "want none, or leave it out for the cluster's own network")
 	case n.Network == noNetwork && n.ContainerRuntimeEndpoint != "" && n.CNIConfDir != "":
 		return wrong("Node.CNIConfDir", n.CNIConfDir, "the network of the pods is not this cluster's, and the runtime knows where its configuration is: leave it out")
+	case o.Encrypt && !o.ownNetwork():
+		return wrong("Encrypt", "true", "another network connects the pods of this machine, and the cluster does not encrypt that: leave it out, or let the cluster connect the pods")
 	}
 	return nil
 }

@@ -63,6 +63,7 @@ type Node struct {
 	routed        chan struct{}               // closed once that component has applied its first plan
 	routedOnce    sync.Once                   // closes routed
 	behind        atomic.Pointer[NodesBehind] // nil: none
+	encryption    *encryption                 // nil: packets to other machines are not encrypted, or this is a further node
 }
 
 // NewNode returns the node of a cluster whose control plane another process
@@ -159,7 +160,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	err = errors.Join(err, unknown)
 	n.proxy.Reserved = slices.DeleteFunc(append(served,
 		plane.api.Serving.Port, plane.manager.Serving.Port, plane.scheduler.Serving.Port,
-		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.dns.Port, n.dns.MetricsPort, podnet.TunnelPort,
+		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.dns.Port, n.dns.MetricsPort, o.tunnelPort(),
 	), func(port int) bool { return port <= 0 })
 	if !o.further() { // which has its ports for itself
 		n.proxy.NeighbourPorts = o.Node.NeighbourPorts
@@ -169,7 +170,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		if own := parseAddresses(k.Config.NodeIPs); len(own) > 0 { // which an argument of the kubelet may have set
 			network.Address = own[0]
 		}
-		n.network = podnet.New(network)
+		n.network, n.encryption = podnet.New(network), newEncryption(o)
 		n.dns.ClusterCIDR, n.dns.Nodes = o.ClusterCIDR, n.peers.has
 		mode, unknown := n.proxy.Mode()
 		if err == nil { // otherwise it may be the same one
@@ -208,6 +209,7 @@ func networkConfig(o *settings) podnet.Config {
 		c.CNIConfDir = o.Node.CNIConfDir
 	}
 	c.ClusterCIDRs, c.ServiceCIDRs = prefixes(o.ClusterCIDR), prefixes(o.ServiceCIDR)
+	c.Encrypt = o.Encrypt && !o.further() // which has no tunnel
 	if o.several() && !o.further() {
 		c.Nodes, c.NodesLink = o.parsed.nodes, o.segment().Link()
 	}
@@ -341,6 +343,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.start(ctx)
 	<-ctx.Done()
 	n.group.Wait()
+	n.encryption.stop()
 	if err := context.Cause(ctx); errors.Is(err, segment.ErrLeft) {
 		return err
 	}
@@ -469,7 +472,7 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 	}
 	informer := own.Watch(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.OneTermEqualSelector("metadata.name", n.kubelet.Config.NodeName))
 	began := time.Now().Truncate(time.Second) // ignore reports of a former kubelet; the API has whole seconds
-	podCIDRs := make(chan []string, 1)
+	podCIDRs, versions := make(chan []string, 1), make(chan *v1.Node, 1)
 	var reported sync.Once
 	started := false // used by take alone
 	select {
@@ -485,12 +488,9 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 			supervise.Report(ctx, "Starting", why)
 			started = why == nil
 		}
+		putLatest(versions, nd)
 		if len(nd.Spec.PodCIDRs) > 0 {
-			select {
-			case <-podCIDRs: // replace older ones
-			default:
-			}
-			podCIDRs <- nd.Spec.PodCIDRs
+			putLatest(podCIDRs, nd.Spec.PodCIDRs)
 		}
 		if n.hasStarted(nd, began) {
 			reported.Do(func() {
@@ -512,7 +512,18 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 		supervise.Go(ctx, func() { n.releaseAddresses(ctx) })
 	}
 	supervise.Go(ctx, func() { n.followBehind(ctx, own.Kubernetes) })
+	supervise.Go(ctx, func() { n.encryption.publish(ctx, own.Kubernetes, versions) })
 	return n.keepNetwork(ctx, podCIDRs)
+}
+
+// putLatest puts a value into a channel that has room for one, in place of an older one.
+// One goroutine at a time may do so.
+func putLatest[T any](c chan T, value T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- value
 }
 
 // awaited returns what the node's start waits for while its object is as given, nil

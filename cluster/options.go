@@ -70,8 +70,8 @@ import (
 	"github.com/coracle-io/coracle/internal/registries"
 )
 
-// Ports are the TCP ports that a cluster listens on. Kubelet and the ports after it
-// are of the node.
+// Ports are the TCP ports that a cluster listens on, and WireGuard, which is one of UDP.
+// Kubelet and the ports after it are of the node.
 type Ports struct {
 	Secure         int `json:"secure,omitzero"`            // API server, HTTPS; 0 is a free port
 	Manager        int `json:"controllerManager,omitzero"` // health and metrics of the controller manager, HTTPS on loopback; 0 is none
@@ -82,6 +82,7 @@ type Ports struct {
 	ProxyMetrics   int `json:"proxyMetrics,omitzero"`      // on loopback; 0 is none
 	DNS            int `json:"dns,omitzero"`               // TCP and UDP on the node's address; 0 is 10053
 	DNSMetrics     int `json:"dnsMetrics,omitzero"`        // metrics of the DNS server, on the node's address; 0 is none
+	WireGuard      int `json:"wireGuard,omitzero"`         // packets of other machines with Encrypt; 0 is 51820
 }
 
 // Options configures a cluster. The zero value is described in the package
@@ -130,6 +131,9 @@ type Options struct {
 	// NodePorts is the range of the Services' ports on nodes. The default is
 	// 30000-32767.
 	NodePorts string `json:"nodePorts,omitzero"`
+	// Encrypt encrypts what pods of different machines send each other, with WireGuard.
+	// All machines of a cluster must agree on it. The default is not to.
+	Encrypt bool `json:"encrypt,omitzero"`
 
 	// Etcd stores the objects in etcd. The default is memory: the objects are
 	// gone when Run returns.
@@ -320,8 +324,7 @@ func wrong(field, value, format string, args ...any) error {
 // settings are options with their defaults filled in.
 type settings struct {
 	Options
-	parsed    parsed
-	temporary bool // DataDir is made and removed by Run
+	parsed parsed
 }
 
 // parsed are values of options that are text, and what follows from them.
@@ -338,6 +341,8 @@ type parsed struct {
 	// firstDir is DataDir, which has the directories of further nodes and the files
 	// that users put there for all nodes.
 	firstDir string
+	// temporary says that DataDir is made and removed by Run.
+	temporary bool
 }
 
 // maxNodeName is the longest name of a cluster with a node, whose sockets are
@@ -375,6 +380,9 @@ func fill(given Options) (*settings, error) {
 	text(&o.BindAddress, "0.0.0.0") // for the node's pods
 	text(&o.ServiceCIDR, clusterdefaults.ServiceCIDR)
 	text(&o.ClusterCIDR, clusterdefaults.ClusterCIDR)
+	if o.Encrypt {
+		o.Ports.WireGuard = cmp.Or(o.Ports.WireGuard, clusterdefaults.WireGuardPort)
+	}
 	if o.Node != nil {
 		node := *o.Node // do not change the caller's
 		o.Node = &node
@@ -420,7 +428,7 @@ func (p Ports) fields() []namedPort {
 	return []namedPort{
 		{"Ports.Secure", p.Secure}, {"Ports.Manager", p.Manager}, {"Ports.Scheduler", p.Scheduler}, {"Ports.Kubelet", p.Kubelet},
 		{"Ports.KubeletHealthz", p.KubeletHealthz}, {"Ports.ProxyHealthz", p.ProxyHealthz}, {"Ports.ProxyMetrics", p.ProxyMetrics}, {"Ports.DNS", p.DNS},
-		{"Ports.DNSMetrics", p.DNSMetrics},
+		{"Ports.DNSMetrics", p.DNSMetrics}, {"Ports.WireGuard", p.WireGuard},
 	}
 }
 
@@ -505,7 +513,7 @@ func (o *settings) place() error {
 	case o.Etcd == nil && len(o.EtcdArgs) > 0:
 		return wrong("EtcdArgs", o.EtcdArgs[0], "there is no etcd without Etcd")
 	case o.DataDir == "":
-		o.DataDir, o.temporary = temporaryDir(o.Name), true
+		o.DataDir, o.parsed.temporary = temporaryDir(o.Name), true
 		return nil
 	}
 	dir, err := filepath.Abs(o.DataDir)

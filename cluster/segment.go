@@ -22,6 +22,7 @@ import (
 	"github.com/coracle-io/coracle/internal/segment"
 	"github.com/coracle-io/coracle/internal/simnode"
 	"github.com/coracle-io/coracle/internal/supervise"
+	"github.com/coracle-io/coracle/internal/wireguard"
 )
 
 // keepSegment restores this node's part of the segment of several nodes on this
@@ -175,7 +176,10 @@ func (p *peers) elsewhere(here func(name string) bool) bool {
 
 // set adds or replaces a node.
 func (p *peers) set(node *v1.Node) {
-	peer := podnet.Peer{Name: node.Name, PodCIDRs: nodeCIDRs(node), Addresses: nodeAddresses(node), Created: node.CreationTimestamp.UnixNano()}
+	peer := podnet.Peer{
+		Name: node.Name, PodCIDRs: nodeCIDRs(node), Addresses: nodeAddresses(node), Created: node.CreationTimestamp.UnixNano(),
+		WireGuard: wireguard.ParseIdentity(node.Annotations[wireguard.Annotation]),
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if node.Name == p.own {
@@ -259,11 +263,15 @@ func reduceNode(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	return &v1.Node{
+	reduced := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, CreationTimestamp: node.CreationTimestamp, Labels: node.Labels},
 		Spec:       v1.NodeSpec{PodCIDRs: node.Spec.PodCIDRs},
 		Status:     v1.NodeStatus{Addresses: node.Status.Addresses},
-	}, nil
+	}
+	if identity, published := node.Annotations[wireguard.Annotation]; published {
+		reduced.Annotations = map[string]string{wireguard.Annotation: identity}
+	}
+	return reduced, nil
 }
 
 // keepRoutes keeps this node's routes to the pods of the others in step with their
@@ -272,6 +280,10 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 	own, err := provider.As("system:kube-proxy", "system:authenticated")
 	if err != nil {
 		return err
+	}
+	encryption, err := n.encryption.open(ctx)
+	if err != nil {
+		return err // it is tried again; until then, no pods of other machines are reached
 	}
 	nodes := n.peers
 	nodes.begin(n.kubelet.Config.NodeName) // without what a former instance of this component knew
@@ -291,7 +303,7 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 		case <-ready:
 		}
 	}
-	n.applyRoutes(ctx, nodes, applyPlan)
+	n.applyRoutes(ctx, nodes, through(encryption))
 	return nil
 }
 
@@ -300,6 +312,14 @@ const routePause = 200 * time.Millisecond
 
 // planner is applyPlan.
 type planner func(routes podnet.Routes, podCIDRs []netip.Prefix, others []podnet.Peer, quiet bool) (plan podnet.Plan, changed bool, err error)
+
+// through returns applyPlan for a node whose tunnel encrypts, unless encryption is nil.
+func through(encryption *wireguard.Device) planner {
+	return func(routes podnet.Routes, podCIDRs []netip.Prefix, others []podnet.Peer, quiet bool) (podnet.Plan, bool, error) {
+		routes.Encryption = encryption
+		return applyPlan(routes, podCIDRs, others, quiet)
+	}
+}
 
 // applyRoutes applies the plan for the nodes when they change, and when routes
 // are missing, until ctx ends. It waits for this node's pod CIDRs, which no other

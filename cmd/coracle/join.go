@@ -91,7 +91,7 @@ no token. Join again is no error; coracle start starts the node after the machin
 was restarted, and coracle leave removes it.
 
 Pods reach those of other nodes by UDP port 8472, unless the nodes are in the same
-subnet. The API server reaches the node at port 10250.
+subnet; in a cluster that began with --encrypt, by port 51820. The API server reaches the node at port 10250.
 
 With --control-plane, the machine becomes a server, too: it gets the keys of the
 cluster, and a member of its etcd, at TCP ports 2379 and 2380. The line for that is
@@ -221,7 +221,7 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 	s.Options.ServiceCIDR, s.Options.ClusterCIDR = network.ServiceCIDR, network.ClusterCIDR
 	joined := cluster.JoinedNode{Server: found.Server, NodeMaskSizeIPv4: network.NodeMaskSizeIPv4, NodeMaskSizeIPv6: network.NodeMaskSizeIPv6}
 	s.Options.Node.Joined = &joined
-	setNodes(s.Options.Node, network)
+	setNodes(&s.Options, network)
 	f.up.join = func(ctx context.Context, rec host.Record) error {
 		// The settings are those of a former join if that was interrupted.
 		if rec.Node.Joined == nil || *rec.Node.Joined != joined || rec.ServiceCIDR != network.ServiceCIDR || rec.ClusterCIDR != network.ClusterCIDR {
@@ -240,10 +240,11 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 }
 
 // setNodes sets what a machine must know of the nodes of others.
-func setNodes(o *cluster.NodeOptions, network nodejoin.Network) {
-	o.Network = cmp.Or(o.Network, network.Pods)
+func setNodes(o *cluster.Options, network nodejoin.Network) {
+	o.Encrypt = network.Encryption != ""
+	o.Node.Network = cmp.Or(o.Node.Network, network.Pods)
 	if network.NodeCIDR != "" {
-		o.Behind = &cluster.NodesBehind{CIDR: network.NodeCIDR, Node: network.Gateway}
+		o.Node.Behind = &cluster.NodesBehind{CIDR: network.NodeCIDR, Node: network.Gateway}
 	}
 }
 

@@ -226,7 +226,7 @@ func (f *joinFlags) addMember(ctx context.Context, registry host.Registry, endpo
 	}
 	s.Options.EtcdArgs = append(arguments, "initial-cluster="+initial, "initial-cluster-state=existing")
 	s.Options.ServiceCIDR, s.Options.ClusterCIDR, s.Options.NodePorts = network.ServiceCIDR, network.ClusterCIDR, network.NodePorts
-	setNodes(s.Options.Node, network)
+	setNodes(&s.Options, network)
 	f.up.keys = func(rec host.Record) error { return keys.Write(keysDirOf(rec, s.Options)) }
 	return members, id, nil
 }

@@ -185,11 +185,11 @@ func (c *Config) setFlag(f flag, path string, value any) (err error) {
 				err = fmt.Errorf("%w, or a list of nodes", err)
 			}
 		}
+	case f.on != nil:
+		*f.on, err = boolOf(path, value)
 	case f.off != nil:
-		on, ok := value.(bool)
-		if *f.off = !on; !ok {
-			err = fmt.Errorf("%s: want true or false", path)
-		}
+		on, wrong := boolOf(path, value)
+		*f.off, err = !on, wrong
 	case f.pairs != nil:
 		*f.pairs, err = pairsOf(path, value, f.quantities)
 	case f.args != nil:
@@ -234,6 +234,14 @@ func textOf(path string, value any) (string, error) {
 		return "", fmt.Errorf("%s: is empty: leave it out for its default", path)
 	}
 	return text, nil
+}
+
+func boolOf(path string, value any) (bool, error) {
+	is, ok := value.(bool)
+	if !ok {
+		return false, fmt.Errorf("%s: want true or false", path)
+	}
+	return is, nil
 }
 
 func textsOf(path string, value any) ([]string, error) {

@@ -35,6 +35,8 @@ func TestEachFlagHasAField(t *testing.T) {
 		switch {
 		case f.num != nil:
 			flagValue, fieldValue = "7", "7"
+		case f.on != nil:
+			flagValue, fieldValue = "true", "true"
 		case f.off != nil:
 			flagValue, fieldValue = "false", "false"
 		case f.pairs != nil:

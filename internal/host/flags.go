@@ -31,13 +31,14 @@ func NewSettings() Settings {
 	return s
 }
 
-// flag is a flag of up that sets a setting. Exactly one of text, num, off, list,
+// flag is a flag of up that sets a setting. Exactly one of text, num, on, off, list,
 // pairs and args is set.
 type flag struct {
 	name  string
 	key   string // path of its field in a configuration file
 	text  *string
 	num   *int
+	on    *bool
 	off   *bool // is true if the flag is false
 	list  *[]string
 	pairs *map[string]string
@@ -78,6 +79,7 @@ func (s *Settings) flags() []flag {
 		{name: "container-runtime-endpoint", key: "containerRuntimeEndpoint", text: &s.Options.Node.ContainerRuntimeEndpoint, field: "Node.ContainerRuntimeEndpoint", fixed: withNode(runtimeHasThem), usage: "CRI endpoint of a container runtime (default: the bundled containerd)"},
 		{name: "cni-conf-dir", key: "cniConfDir", text: &s.Options.Node.CNIConfDir, field: "Node.CNIConfDir", path: true, fixed: withNode("the pods are connected by the configuration that is there"), usage: "directory of that runtime's CNI configuration, to write the pod network's to (default: the runtime has a pod network); with --network=none, where the plugin's is (default /etc/cni/net.d)"},
 		{name: "network", key: "network", text: &s.Options.Node.Network, field: "Node.Network", fixed: withNode("the pods are connected by the network that is there"), usage: "none for another CNI plugin in place of the cluster's pod network and network policies"},
+		{name: "encrypt", key: "encrypt", on: &s.Options.Encrypt, field: "Encrypt", fixed: always("all machines of the cluster must have begun with it"), usage: "encrypt what pods of different machines send each other, with WireGuard (UDP port 51820; further clusters take the next one)"},
 		{name: registriesFlag, key: "registries", text: &s.Options.Node.Registries, field: "Node.Registries", shown: registries.Summary, usage: "file with mirrors, certificates and logins of image registries, in the form of k3s's registries.yaml (its content is kept)"},
 		{name: "controllers", key: "controllers", list: &s.Options.ControlPlane.Controllers, field: "ControlPlane.Controllers", usage: "controllers to run: * is all that are on by default, NAME turns one on, -NAME turns one off, and -* runs none (default *)"},
 		{name: "scheduler", key: "scheduler", off: &s.Options.ControlPlane.NoScheduler, field: "ControlPlane.NoScheduler", usage: "run the scheduler; without it pods stay pending until something else binds them"},
@@ -103,6 +105,8 @@ func (s *Settings) BindFlags(fs *pflag.FlagSet) {
 			fs.StringVar(f.text, f.name, *f.text, f.usage)
 		case f.num != nil:
 			fs.IntVar(f.num, f.name, *f.num, f.usage)
+		case f.on != nil:
+			fs.BoolVar(f.on, f.name, *f.on, f.usage)
 		case f.off != nil:
 			fs.VarPF(inverse{f.off}, f.name, "", f.usage).NoOptDefVal = "true"
 		case f.list != nil:
@@ -176,6 +180,8 @@ func (f flag) value() string {
 		return *f.text
 	case f.num != nil:
 		return fmt.Sprint(*f.num)
+	case f.on != nil:
+		return strconv.FormatBool(*f.on)
 	case f.off != nil:
 		return inverse{f.off}.String()
 	case f.pairs != nil:
@@ -194,6 +200,8 @@ func (f flag) set(to flag) {
 		*f.text = *to.text
 	case f.num != nil:
 		*f.num = *to.num
+	case f.on != nil:
+		*f.on = *to.on
 	case f.off != nil:
 		*f.off = *to.off
 	case f.pairs != nil:

@@ -22,6 +22,8 @@ func TestFlagsSetCompareAndName(t *testing.T) {
 		switch {
 		case f.num != nil:
 			value = "7"
+		case f.on != nil:
+			value = "true"
 		case f.off != nil:
 			value = "false"
 		}

@@ -55,7 +55,7 @@ func (r Registry) NeighbourPorts(name string) []int {
 		p := rec.Ports
 		ports = append(ports, p.Secure, p.Manager, p.Scheduler)
 		if rec.Nodes > 0 {
-			ports = append(ports, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS, p.DNSMetrics)
+			ports = append(ports, p.Kubelet, p.KubeletHealthz, p.ProxyHealthz, p.ProxyMetrics, p.DNS, p.DNSMetrics, p.WireGuard)
 		}
 	}
 	return slices.DeleteFunc(ports, func(port int) bool { return port <= 0 })

@@ -320,6 +320,9 @@ func (s *Settings) Complete(slot int, nodeName, bundle, kubeconfig string) {
 			s.Options.Ports.Secure = secure
 		}
 	}
+	if s.Options.Encrypt && s.Options.Ports.WireGuard == 0 {
+		s.Options.Ports.WireGuard = clusterdefaults.WireGuardPort + s.Slot
+	}
 	setDefault(&s.Options.Node.NFTable, d.NFTable)
 	setDefault(&s.Options.Node.CgroupRoot, d.Cgroup)
 	if s.Options.NodePorts == "" {

@@ -37,6 +37,9 @@ type Network struct {
 	// Pods says that another CNI plugin connects the pods (cluster.NodeOptions.Network);
 	// "" if the nodes do.
 	Pods string
+	// Encryption is WireGuard if nodes encrypt what their pods send to other machines, or
+	// else "".
+	Encryption string
 	// NodePorts is the range of the Services' ports on nodes, for servers that join, such
 	// as 30000-32767; "" if an earlier version has published the network.
 	NodePorts string
@@ -44,6 +47,9 @@ type Network struct {
 	// "" if they cannot.
 	Etcd string
 }
+
+// WireGuard is the Network.Encryption with the protocol of that name.
+const WireGuard = "wireguard"
 
 // Keys of the ConfigMap.
 const (
@@ -54,6 +60,7 @@ const (
 	nodeCIDRKey    = "nodeCIDR"
 	gatewayKey     = "nodeGateway"
 	podsKey        = "podNetwork"
+	encryptionKey  = "encryption"
 	nodePortsKey   = "nodePorts"
 	etcdKey        = "etcdServers"
 )
@@ -62,7 +69,7 @@ func (n Network) data() map[string]string {
 	data := map[string]string{
 		serviceCIDRKey: n.ServiceCIDR, clusterCIDRKey: n.ClusterCIDR, mask4Key: strconv.Itoa(n.NodeMaskSizeIPv4), mask6Key: strconv.Itoa(n.NodeMaskSizeIPv6),
 	}
-	for key, value := range map[string]string{nodeCIDRKey: n.NodeCIDR, gatewayKey: n.Gateway, podsKey: n.Pods, nodePortsKey: n.NodePorts, etcdKey: n.Etcd} {
+	for key, value := range map[string]string{nodeCIDRKey: n.NodeCIDR, gatewayKey: n.Gateway, podsKey: n.Pods, encryptionKey: n.Encryption, nodePortsKey: n.NodePorts, etcdKey: n.Etcd} {
 		if value != "" {
 			data[key] = value
 		}
@@ -105,7 +112,10 @@ func ReadNetwork(ctx context.Context, client kubernetes.Interface) (Network, err
 	}
 	n := Network{
 		ServiceCIDR: have.Data[serviceCIDRKey], ClusterCIDR: have.Data[clusterCIDRKey], NodeCIDR: have.Data[nodeCIDRKey], Gateway: have.Data[gatewayKey], Pods: have.Data[podsKey],
-		NodePorts: have.Data[nodePortsKey], Etcd: have.Data[etcdKey],
+		Encryption: have.Data[encryptionKey], NodePorts: have.Data[nodePortsKey], Etcd: have.Data[etcdKey],
+	}
+	if n.Encryption != "" && n.Encryption != WireGuard {
+		return Network{}, fmt.Errorf("ConfigMap %s: the pod network is encrypted by %q, which this version does not know: use the version of the control plane", place, n.Encryption)
 	}
 	ranges := []string{n.ServiceCIDR, n.ClusterCIDR}
 	if n.NodeCIDR != "" {

@@ -19,6 +19,7 @@ func TestNetwork(t *testing.T) {
 	second := first
 	second.NodeMaskSizeIPv4, second.NodeCIDR, second.Gateway = 25, "10.212.0.0/24,fd00:10:212::/64", "alpha"
 	second.Pods, second.NodePorts, second.Etcd = "none", "29500-29999", "https://192.0.2.1:2379,https://192.0.2.2:2379"
+	second.Encryption = WireGuard
 	for i, step := range []struct {
 		network Network
 		writes  int
@@ -40,7 +41,7 @@ func TestNetwork(t *testing.T) {
 }
 
 func TestNetworkThatCannotBe(t *testing.T) {
-	for change, want := range map[string]string{"clusterCIDR=all": "no '/'", "serviceCIDR=": "no '/'", "nodeCIDR=some": "no '/'", "nodeCIDRMaskSizeIPv4=x": "nodeCIDRMaskSizeIPv4: want a number"} {
+	for change, want := range map[string]string{"clusterCIDR=all": "no '/'", "serviceCIDR=": "no '/'", "nodeCIDR=some": "no '/'", "nodeCIDRMaskSizeIPv4=x": "nodeCIDRMaskSizeIPv4: want a number", "encryption=rot13": "use the version of the control plane"} {
 		client := fake.NewClientset()
 		if err := (Network{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16"}).Publish(t.Context(), client); err != nil {
 			t.Fatal(err)
