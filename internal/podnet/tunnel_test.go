@@ -161,7 +161,11 @@ func (m *machine) at(list ...string) {
 
 // peer returns the machine as others see it.
 func (m *machine) peer() Peer {
-	return Peer{Name: m.name(), Created: int64(m.number), PodCIDRs: m.own, Addresses: m.routes.Own}
+	p := Peer{Name: m.name(), Created: int64(m.number), PodCIDRs: m.own, Addresses: m.routes.Own}
+	if m.routes.Encryption != nil {
+		p.WireGuard = m.routes.Encryption.Identity()
+	}
+	return p
 }
 
 // moves gives the interface eth0 of the machine another address.
