@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,29 @@ func TestSettingsAreCompletedOnce(t *testing.T) {
 	}
 	if s.Options.Node.BundleDir != "/newer/bundle" {
 		t.Errorf("the bundle is %s, want the one of the program that runs now", s.Options.Node.BundleDir)
+	}
+}
+
+// Each cluster of a machine has a port of its own for an encrypted network, which it
+// cannot begin or end to have later. Others have no such port.
+func TestEncryptionStays(t *testing.T) {
+	plain := keptSettings(t.TempDir())
+	encrypted := Settings{Nodes: 1, Options: cluster.Options{Name: "b", DataDir: t.TempDir(), Encrypt: true}}
+	for range 2 {
+		encrypted.Complete(3, "host", "/bundle", "/home/config")
+	}
+	if plain.Options.Ports.WireGuard != 0 || encrypted.Options.Ports.WireGuard != 51823 {
+		t.Errorf("the ports are %d and %d, want none and 51823", plain.Options.Ports.WireGuard, encrypted.Options.Ports.WireGuard)
+	}
+	for _, c := range []struct {
+		kept, given Settings
+		want        []string
+	}{
+		{plain, encrypted, []string{"!--encrypt: false → true"}}, {encrypted, plain, []string{"!--encrypt: true → false"}}, {encrypted, encrypted, nil},
+	} {
+		if _, changes := c.kept.With(c.given, []string{"encrypt"}); !slices.Equal(textsOfChanges(changes), c.want) {
+			t.Errorf("changes %q, want %q", textsOfChanges(changes), c.want)
+		}
 	}
 }
 

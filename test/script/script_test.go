@@ -129,6 +129,9 @@ func conditionHolds(condition string) (bool, error) {
 	switch condition {
 	case "root":
 		return os.Geteuid() == 0, nil
+	case "tun": // the kernel has WireGuard, or a process can take its place
+		_, err := os.Stat("/dev/net/tun")
+		return err == nil, nil
 	case "ipv6": // containers often have a kernel with it, and may not use it
 		off, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
 		return err == nil && strings.TrimSpace(string(off)) == "0", nil
