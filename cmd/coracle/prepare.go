@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-io/coracle/internal/containerd"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/wireguard"
 )
 
 // prepared is a cluster that can be started: this process holds the lock of its
@@ -319,12 +320,21 @@ func clearRanges(s host.Settings, former []host.Record) error {
 	return nil
 }
 
+// checkEncryption returns an error if the cluster is to have a node in an encrypted
+// network here, and this machine cannot encrypt.
+func checkEncryption(s host.Settings) error {
+	if !s.Options.Encrypt || s.Nodes == 0 {
+		return nil
+	}
+	return wireguard.Check()
+}
+
 // checkMachine returns an error if this machine cannot run the cluster now. With
 // chosen, this command has chosen the port of the API server and found it free. If
 // another process takes the port before the cluster starts, start chooses another
 // one.
 func (f *upFlags) checkMachine(s host.Settings, chosen bool) error {
-	if err := errors.Join(host.CheckNames(s), host.Preflight(s.Nodes > 0)); err != nil {
+	if err := errors.Join(host.CheckNames(s), host.Preflight(s.Nodes > 0), checkEncryption(s)); err != nil {
 		return err
 	}
 	if err := cluster.Check(s.ClusterOptions()); err != nil {

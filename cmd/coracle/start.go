@@ -64,7 +64,7 @@ func checkStarts(rec host.Record) error {
 		return err
 	}
 	settings.Complete(settings.Slot, settings.Options.NodeName, bundle, settings.Kubeconfig)
-	return errors.Join(host.CheckNames(settings), host.Preflight(settings.Nodes > 0), cluster.Check(settings.ClusterOptions()))
+	return errors.Join(host.CheckNames(settings), host.Preflight(settings.Nodes > 0), checkEncryption(settings), cluster.Check(settings.ClusterOptions()))
 }
 
 // startingCommand makes cmd start an existing cluster after it has called first.

@@ -19,7 +19,7 @@ func Diagnose(f *Facts) Report {
 		nodeOnly bool
 	}{
 		{kernel, true}, {cgroups, true}, {oomScores, true}, {ports, false}, {disk, false}, {memory, false}, {clock, false}, {dns, false}, {proxy, false},
-		{firewall, true}, {routes, true}, {leftovers, true}, {inotify, false}, {openFiles, false},
+		{firewall, true}, {routes, true}, {encryption, true}, {leftovers, true}, {inotify, false}, {openFiles, false},
 	} {
 		if f.Node || !check.nodeOnly {
 			all = append(all, check.find(f)...)
@@ -253,6 +253,16 @@ func routes(f *Facts) []Finding {
 		return ok("routes", "none is in a range of the cluster")
 	}
 	return out
+}
+
+func encryption(f *Facts) []Finding {
+	switch {
+	case !f.Encrypt:
+		return nil
+	case f.Encryption != nil:
+		return []Finding{{"encryption", Failed, f.Encryption.Error(), "modprobe wireguard, or modprobe tun; give a container that coracle runs in /dev/net/tun"}}
+	}
+	return ok("encryption", "WireGuard encrypts what pods of different machines send each other")
 }
 
 func leftovers(f *Facts) []Finding {

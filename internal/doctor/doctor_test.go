@@ -79,6 +79,9 @@ func TestDiagnose(t *testing.T) {
 		"route": {func(f *Facts) {
 			f.Routes = []Route{{"--cluster-cidr", netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.244.3.0/24"), "tun0"}}
 		}, []string{"routes|failed|this machine has a route to 10.244.3.0/24 by tun0, in the cluster's range 10.244.0.0/16|start a new cluster with another range: --cluster-cidr"}},
+		"encryption": {change: func(f *Facts) { f.Encrypt = true }},
+		"encryption without a device": {func(f *Facts) { f.Encrypt, f.Encryption = true, errors.New("the kernel has neither") },
+			[]string{"encryption|failed|the kernel has neither|modprobe wireguard, or modprobe tun"}},
 		"leftover": {func(f *Facts) { f.Leftovers = []Leftover{{"old", "/run/coracle/old", "rm it"}} },
 			[]string{"leftovers|warning|/run/coracle/old is there, and cluster old is not known|coracle down --data-dir=DIR if its data are still there, or if nothing of it runs: rm it"}},
 		"few inotify instances": {func(f *Facts) { f.Inotify.Instances = 128 },

@@ -58,7 +58,7 @@ func Examine(registry host.Registry, settings host.Settings, warn func(error)) (
 	}
 	p := settings.Options.Ports
 	o.Node, o.DataDir, o.BindAddress = settings.Nodes > 0, settings.Options.DataDir, settings.Options.BindAddress
-	o.ServiceCIDR, o.ClusterCIDR = settings.Options.ServiceCIDR, settings.Options.ClusterCIDR
+	o.ServiceCIDR, o.ClusterCIDR, o.Encrypt = settings.Options.ServiceCIDR, settings.Options.ClusterCIDR, settings.Options.Encrypt
 	if settings.Several() {
 		o.NodeCIDR = settings.Options.Node.CIDR
 	}

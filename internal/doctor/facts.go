@@ -26,6 +26,10 @@ type Facts struct {
 	Firewall  []Chain
 	Routes    []Route
 	Leftovers []Leftover
+	// Encrypt says that the pod network is encrypted, and Encryption why this machine
+	// cannot do that; nil if it can.
+	Encrypt    bool
+	Encryption error
 }
 
 // OOM is whether the processes of the cluster have the OOM scores that they set.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes/oomscore"
+	"github.com/coracle-io/coracle/internal/wireguard"
 )
 
 // Options say which cluster the machine is examined for.
@@ -32,6 +33,7 @@ type Options struct {
 	NodeCIDR                 string    // range of the addresses of several nodes; "" for one
 	NotBefore                time.Time // since when its keys are valid; zero for a new cluster
 	Clusters                 []string  // the clusters on this machine, also those that cannot be read
+	Encrypt                  bool      // the pod network is encrypted
 }
 
 // resolvedFile has the true servers if systemd-resolved runs.
@@ -60,6 +62,9 @@ func Read(o Options) *Facts {
 		f.Routes = slices.Concat(readRoutes("--service-cidr", services), readRoutes("--cluster-cidr", pods), readRoutes("--node-cidr", ranges(o.NodeCIDR)))
 	}
 	f.Firewall, f.Leftovers = readFirewall(o.Clusters), readLeftovers(o.Clusters)
+	if f.Encrypt = o.Encrypt; o.Encrypt {
+		f.Encryption = wireguard.Check()
+	}
 	return f
 }
 

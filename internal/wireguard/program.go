@@ -2,6 +2,8 @@ package wireguard
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -22,6 +24,26 @@ type program struct {
 
 // tunDevice makes interfaces whose packets a process reads and writes.
 const tunDevice = "/dev/net/tun"
+
+// Check returns an error if this machine can have no interface of WireGuard. It makes
+// none.
+func Check() error {
+	if _, err := os.Stat("/sys/module/wireguard"); err == nil {
+		return nil
+	}
+	if err := exec.Command("modprobe", "--dry-run", "--quiet", "wireguard").Run(); err == nil {
+		return nil // the kernel loads it
+	}
+	file, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return lacking(err)
+	}
+	return unix.Close(file)
+}
+
+func lacking(err error) error {
+	return fmt.Errorf("the kernel has neither WireGuard (modprobe wireguard) nor %s (modprobe tun), and an encrypted pod network needs one of them: %w", tunDevice, err)
+}
 
 // start starts the program, which has the port then, and makes its interface.
 func (d *Device) start(name string, mtu int) (*program, netlink.Link, error) {
@@ -55,7 +77,7 @@ func (d *Device) start(name string, mtu int) (*program, netlink.Link, error) {
 func openTUN(name string) (tun.Device, error) {
 	file, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("the kernel has neither WireGuard (modprobe wireguard) nor %s (modprobe tun), and an encrypted pod network needs one of them: %w", tunDevice, err)
+		return nil, lacking(err)
 	}
 	request, err := unix.NewIfreq(name)
 	if err == nil {
