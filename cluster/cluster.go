@@ -69,6 +69,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	if c.node == nil {
 		return c.plane.Run(ctx)
 	}
+	defer c.node.encryption.stop()
 	return c.plane.run(ctx, c.node.start)
 }
 
