@@ -74,7 +74,6 @@ Files in the directory manifests of the data directory are applied, too, and aga
 when they change.`,
 		Example: `  coracle up
   coracle up --nodes=3
-  coracle up --encrypt
   coracle up --name=dev --nodes=0 --apiserver-arg=anonymous-auth=false
   coracle up --config=cluster.yaml
   coracle up --nodes=0 --simulated-nodes=100 --simulated-node-zones=a,b,c`,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -123,6 +122,3 @@ func (d *Device) stop() {
 		d.program = nil
 	}
 }
-
-// remember records the peers that the kernel's interface has. The caller holds d.mu.
-func (d *Device) remember(peers []Peer) { d.last = slices.Clone(peers) }

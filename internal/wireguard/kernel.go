@@ -42,7 +42,7 @@ func (d *Device) setKernel(name string, peers []Peer) (changed bool, err error) 
 	if err := client.ConfigureDevice(name, config); err != nil {
 		return true, fmt.Errorf("giving %s its peers: %w", name, err)
 	}
-	d.remember(peers)
+	d.last = slices.Clone(peers)
 	return true, nil
 }
 
