@@ -28,6 +28,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
 	"github.com/coracle-io/coracle/internal/memory"
 	registry "github.com/coracle-io/coracle/internal/metrics"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/resource/defaults"
 )
 
@@ -36,7 +37,8 @@ type Config struct {
 	// NodeName is the name of the Node object and of the machine.
 	NodeName string
 	// NodeIPs are the node's addresses, primary first; default: of the
-	// interface with the default route.
+	// interface with the default route. Those of a Machine that is
+	// node.Addressed take their place.
 	NodeIPs    []string
 	NodeLabels map[string]string
 	// RootDirectory keeps the pods' volumes (/var/lib/kubelet).
@@ -260,7 +262,7 @@ func (c *Config) hostFile(path string) ([]byte, error) {
 }
 
 // facts returns the properties of the node that do not change while the kubelet
-// runs.
+// runs, and its addresses.
 func (c *Config) facts() (spec.Node, error) {
 	k := &c.Configuration
 	capacity, err := c.Machine.Capacity()
@@ -269,12 +271,23 @@ func (c *Config) facts() (spec.Node, error) {
 	}
 	facts := spec.Node{
 		Configuration: k, RootDirectory: c.RootDirectory, MemoryCapacity: capacity.Memory().Value(), SwapCapacity: c.limitableSwap(),
-		HugePages: spec.HugePageSizes(capacity), ThermalThrottle: c.thermalThrottle(),
-	}
-	for _, ip := range c.Addresses() {
-		facts.IPs = append(facts.IPs, ip.String())
+		HugePages: spec.HugePageSizes(capacity), ThermalThrottle: c.thermalThrottle(), IPs: c.current(),
 	}
 	return facts, nil
+}
+
+// current returns the node's addresses, which may change.
+func (c *Config) current() *nodeaddress.List {
+	if m, ok := c.Machine.(node.Addressed); ok {
+		if list := m.Addresses(); list != nil {
+			return list
+		}
+	}
+	var configured []string
+	for _, ip := range c.Addresses() {
+		configured = append(configured, ip.String())
+	}
+	return nodeaddress.NewList(configured...)
 }
 
 // thermalThrottle returns the folders that say how hot the machine's CPUs got.

@@ -61,6 +61,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/status"
 	"github.com/coracle-io/coracle/internal/kubelet/userns"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/version"
 )
@@ -81,6 +82,7 @@ type Kubelet struct {
 	logs     *logs.Rotator // nil: logs grow without bound
 	eviction *eviction.Manager
 	node     *node.Reporter
+	ips      *nodeaddress.List // of the node
 	place    *placement
 	shutdown *shutdown.Manager    // nil: the machine's shutdown does not wait for pods
 	server   *server.Config       // nil: no server
@@ -106,6 +108,7 @@ func New(given Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.ips = facts.IPs
 	c := &config.Configuration
 	gates, err := Features(c)
 	if err != nil {
@@ -358,6 +361,14 @@ func (k *Kubelet) run(ctx context.Context) error {
 	return err
 }
 
+// moved reports the other addresses of the node, and has the workers report those of
+// pods in its network. A serving certificate that was requested is then requested for
+// them, too.
+func (k *Kubelet) moved() {
+	k.node.Update()
+	k.pods.WakeAll()
+}
+
 // checkCgroupDriver returns an error if the container runtime uses a cgroup
 // driver that this kubelet does not have. If the runtime does not say which it
 // uses, the configured driver counts (KEP-4033).
@@ -382,6 +393,7 @@ func (k *Kubelet) checkCgroupDriver(ctx context.Context) error {
 func (k *Kubelet) loops() ([]func(ctx context.Context), error) {
 	loops := []func(ctx context.Context){
 		k.pods.Run, k.pleg.Run, k.eviction.Run, k.images.Run, k.volumes.CSI.Run,
+		func(ctx context.Context) { k.ips.Each(ctx, k.moved) },
 		func(ctx context.Context) { k.cgroups.Run(ctx, k.pods.Active) },
 		func(ctx context.Context) { gc.Containers(ctx, k.runtime.Runtime(), k.pods.Observed) },
 		func(ctx context.Context) { gc.Sandboxes(ctx, k.runtime.Runtime(), k.pods.Observed) },

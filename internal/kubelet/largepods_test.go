@@ -25,6 +25,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/volume"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/podquery"
 	corepod "github.com/coracle-io/coracle/internal/resource/core/pod"
 )
@@ -347,9 +348,9 @@ func measurePod(m *meter, p *v1.Pod, size int, objects *largest) {
 	proportional := perByte*size + mebi
 	_ = m.step("CheckReferences", proportional, func() error { return spec.CheckReferences(p) })
 	off, on := false, true
-	node := &spec.Node{Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: &on, SeccompDefault: &off, SingleProcessOOMKill: &on}, IPs: []string{"192.0.2.1"}}
+	node := &spec.Node{Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: &on, SeccompDefault: &off, SingleProcessOOMKill: &on}, IPs: nodeaddress.NewList("192.0.2.1")}
 	_ = m.step("Sandbox", proportional, func() error { _, err := spec.Sandbox(p, node, 0, "", nil); return err })
-	_ = m.step("HostsFile", proportional, func() error { _, err := spec.HostsFile(p, node.IPs, "", nil); return err })
+	_ = m.step("HostsFile", proportional, func() error { _, err := spec.HostsFile(p, node.IPs.Now(), "", nil); return err })
 	_ = m.step("Credentials", proportional, func() error {
 		image.Credentials("example.com/app:1", func(yield func(*v1.Secret) bool) {
 			for range p.Spec.ImagePullSecrets {

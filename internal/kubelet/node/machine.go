@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coracle-io/coracle/internal/netdump"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 )
 
 // Machine is the computer that the kubelet runs on.
@@ -32,6 +33,13 @@ type Machine interface {
 	// FileSystem returns what is free on the file system that path is on. A
 	// missing path is an error that matches fs.ErrNotExist.
 	FileSystem(path string) (FileSystem, error)
+}
+
+// Addressed is a Machine whose addresses may change while the kubelet runs.
+type Addressed interface {
+	// Addresses returns the addresses of its node, nil if they stay as they are
+	// configured.
+	Addresses() *nodeaddress.List
 }
 
 // FileSystem holds the free and total bytes and inodes of a file system. A
@@ -54,9 +62,14 @@ type Free struct {
 	PodsMemoryBytes, PodsMemoryTotal int64
 }
 
-// Local is the machine that this process runs on. Disk is a path on the file
-// system that keeps the pods' data.
-type Local struct{ Disk string }
+// Local is the machine that this process runs on.
+type Local struct {
+	Disk string            // a path on the file system that keeps the pods' data
+	IPs  *nodeaddress.List // see Addressed
+}
+
+// Addresses implements Addressed.
+func (l *Local) Addresses() *nodeaddress.List { return l.IPs }
 
 // meminfo returns a value of /proc/meminfo in bytes, 0 if it is not there.
 func meminfo(name string) int64 {
@@ -202,7 +215,11 @@ type Fixed struct {
 	System    v1.NodeSystemInfo
 	Left      Free
 	Mounts    map[string]FileSystem // by path
+	IPs       *nodeaddress.List     // see Addressed
 }
+
+// Addresses implements Addressed.
+func (f *Fixed) Addresses() *nodeaddress.List { return f.IPs }
 
 // Capacity implements Machine.
 func (f *Fixed) Capacity() (v1.ResourceList, error) { return f.Resources, nil }

@@ -28,6 +28,7 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/csivolume"
 	"github.com/coracle-io/coracle/internal/kubelet/allocatable"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -36,7 +37,7 @@ type Config struct {
 	Client        *client.Client
 	Configuration *kubeletconfig.KubeletConfiguration // with defaults
 	Name          string
-	IPs           []string
+	IPs           *nodeaddress.List // may change
 	Labels        map[string]string
 	Machine       Machine
 	Runtime       internalapi.RuntimeService
@@ -502,7 +503,7 @@ func (r *Reporter) facts(ctx context.Context) (Facts, error) {
 		return Facts{}, err
 	}
 	f := Facts{
-		Hostname: r.config.Name, IPs: r.config.IPs, Capacity: capacity, Allocatable: allocatable.ForPods(capacity, r.reserved),
+		Hostname: r.config.Name, IPs: r.config.IPs.Now(), Capacity: capacity, Allocatable: allocatable.ForPods(capacity, r.reserved),
 		MaxPods: r.maxPods, Info: r.config.Machine.Info(), Port: r.config.Configuration.Port, MaxImages: int(*r.config.Configuration.NodeStatusMaxImages), Now: time.Now(),
 	}
 	capacity, allocatable := r.config.Devices()

@@ -32,6 +32,7 @@ import (
 	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 )
 
 // server is an API server in memory. While hangs is set, writes of Leases and of
@@ -139,7 +140,7 @@ func run(t *testing.T, f func(t *testing.T, r *Reporter, s *server, runtime *res
 				RegisterNode: new(true), MaxPods: 110, NodeStatusMaxImages: new(int32(50)), NodeLeaseDurationSeconds: 40,
 				NodeStatusUpdateFrequency: metav1.Duration{Duration: 10 * time.Second}, NodeStatusReportFrequency: metav1.Duration{Duration: 5 * time.Minute},
 			},
-			Name: "alpha", IPs: []string{"192.0.2.1"}, Recorder: record.NewFakeRecorder(1000),
+			Name: "alpha", IPs: nodeaddress.NewList("192.0.2.1"), Recorder: record.NewFakeRecorder(1000),
 			Machine: &Fixed{Resources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}}, Runtime: container, Images: container.Images(),
 			Hooks: Hooks{
 				Versions: func() (string, string) { return "simulated://1", "v1" }, Devices: func() (v1.ResourceList, v1.ResourceList) { return nil, nil },

@@ -105,7 +105,7 @@ func (w *worker) mount(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (map
 			w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "FailedMount", err.Error())
 		}
 	}
-	paths, outdated, err := w.config.Volumes.SetUp(ctx, pod, volume.Facts{PodIPs: ips(observed), HostIPs: w.config.Node.IPs, Allocatable: w.config.NodeStatus.Allocatable()})
+	paths, outdated, err := w.config.Volumes.SetUp(ctx, pod, volume.Facts{PodIPs: ips(observed), HostIPs: w.config.Node.IPs.Now(), Allocatable: w.config.NodeStatus.Allocatable()})
 	if errors.Is(err, csi.ErrAttachmentLimit) {
 		w.refuse(pod, observed, &admit.Rejection{Reason: "VolumeAttachmentLimitExceeded", Message: csi.ErrAttachmentLimit.Error()})
 		w.inbox.wake()

@@ -243,7 +243,7 @@ func (k *kuberuntime) killContainers(ctx context.Context, pod *v1.Pod, observed 
 			continue
 		}
 		group.Go(func() error {
-			return k.killContainer(ctx, pod, c, podIP(pod, observed, k.config.Node.IPs), nil, GracePeriod(pod, kill.Grace), kill.Message)
+			return k.killContainer(ctx, pod, c, podIP(pod, observed, k.config.Node.IPs.Now()), nil, GracePeriod(pod, kill.Grace), kill.Message)
 		})
 	}
 	return group.Wait()
@@ -259,7 +259,7 @@ func (k *kuberuntime) killPod(ctx context.Context, pod *v1.Pod, observed *cri.Po
 			sidecars[pod.Spec.InitContainers[i].Name] = true
 		}
 	}
-	ip := podIP(pod, observed, k.config.Node.IPs)
+	ip := podIP(pod, observed, k.config.Node.IPs.Now())
 	group, regular := supervise.NewTasks(ctx), supervise.NewTasks(ctx)
 	for _, c := range observed.Running() {
 		if !sidecars[c.Name] {

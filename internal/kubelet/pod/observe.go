@@ -78,7 +78,7 @@ func (k *kuberuntime) observe(ctx context.Context, pod *v1.Pod) (*cri.Pod, error
 		observed.Name, observed.Namespace = pod.Name, pod.Namespace
 	}
 	for _, s := range observed.Sandboxes {
-		s.IPs = ordered(s.IPs, k.config.Node.IPs)
+		s.IPs = ordered(s.IPs, k.config.Node.IPs.Now())
 	}
 	for _, c := range observed.Containers {
 		if c.State == cri.Exited {
@@ -168,7 +168,7 @@ func (w *worker) probeResult(containerID string, kind probe.Kind) plan.Result {
 
 // probe makes the probe manager probe the containers that run now.
 func (w *worker) probe(pod *v1.Pod, observed *cri.Pod) {
-	ip := podIP(pod, observed, w.config.Node.IPs)
+	ip := podIP(pod, observed, w.config.Node.IPs.Now())
 	if ip == "" {
 		return
 	}

@@ -196,7 +196,7 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 	if err := spec.VerifyNonRoot(pod, c, in.ImageUID, in.ImageUser); err != nil {
 		return nil, err
 	}
-	env := &spec.Env{PodIPs: r.ips, HostIPs: r.config.Node.IPs, Allocatable: r.config.NodeStatus.Allocatable(), File: r.envFile}
+	env := &spec.Env{PodIPs: r.ips, HostIPs: r.config.Node.IPs.Now(), Allocatable: r.config.NodeStatus.Allocatable(), File: r.envFile}
 	var err error
 	if r.config.API != nil {
 		env.Objects = r.config.API.Objects
@@ -393,9 +393,9 @@ func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *
 			ips = append(ips, more.GetIp())
 		}
 	}
-	ips = ordered(ips, k.config.Node.IPs)
+	ips = ordered(ips, k.config.Node.IPs.Now())
 	if pod.Spec.HostNetwork {
-		ips = k.config.Node.IPs
+		ips = k.config.Node.IPs.Now()
 	}
 	return id, ips, nil
 }

@@ -89,7 +89,7 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 	}
 	now, previous := time.Now(), w.previous(pod)
 	st := status.Generate(status.Input{
-		Pod: pod, Previous: previous, Observed: observed, Now: now, HostIPs: w.config.Node.IPs, Runtime: w.config.RuntimeName(),
+		Pod: pod, Previous: previous, Observed: observed, Now: now, HostIPs: w.config.Node.IPs.Now(), Runtime: w.config.RuntimeName(),
 		Waiting: w.retries.causes(), Failed: r.failed, Rejected: r.rejected, Ended: ended, Conditions: conditions,
 		Devices: func(c *v1.Container) []v1.ResourceStatus { return w.config.Placement.DevicesStatus(pod, c) },
 		Ready: func(c *v1.Container, running *cri.Container) bool {

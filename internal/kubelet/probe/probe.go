@@ -128,6 +128,7 @@ func (p *Manager) Sync(pod *v1.Pod, ip string, running []Instance, before func(c
 			wanted[k] = true
 			started, ready := before(instance.Container.Name)
 			if w := have[k]; w != nil {
+				w.ip = ip // that of a pod in the node's network may change
 				if kind == Startup && started && w.result == plan.Unknown {
 					w.cancel()
 					w.become(plan.Success)
@@ -136,7 +137,7 @@ func (p *Manager) Sync(pod *v1.Pod, ip string, running []Instance, before func(c
 			}
 			ctx, cancel := context.WithCancel(p.ctx)
 			w := &worker{prober: p, pod: pod, probe: probe, kind: kind, turns: turns, cancel: cancel, startupSucceeded: make(chan struct{}, 1),
-				target: Target{Pod: pod, Container: instance.Container, ContainerID: instance.ID, IP: ip}, started: instance.StartedAt}
+				target: Target{Pod: pod, Container: instance.Container, ContainerID: instance.ID}, ip: ip, started: instance.StartedAt}
 			if kind == Liveness {
 				w.result = plan.Success
 			}
@@ -216,13 +217,23 @@ type worker struct {
 	pod              *v1.Pod
 	probe            *v1.Probe
 	kind             Kind
-	target           Target
+	target           Target // without the address
 	started          time.Time
 	turns            chan struct{} // shared by the pod's workers; has an element for each probe that runs
 	cancel           context.CancelFunc
 	startupSucceeded chan struct{}
 
+	ip     string      // of the pod; guarded by Manager.mu
 	result plan.Result // guarded by Manager.mu
+}
+
+// targetNow returns what is probed, at the address that the pod has now.
+func (w *worker) targetNow() Target {
+	w.prober.mu.Lock()
+	defer w.prober.mu.Unlock()
+	target := w.target
+	target.IP = w.ip
+	return target
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -294,7 +305,7 @@ func (w *worker) once(ctx context.Context) (ok, known bool) {
 			return false, false
 		}
 		err = supervise.Call(func() (err error) {
-			ok, output, err = w.prober.runner.Run(ctx, w.probe, w.target)
+			ok, output, err = w.prober.runner.Run(ctx, w.probe, w.targetNow())
 			return err
 		})
 		<-w.turns

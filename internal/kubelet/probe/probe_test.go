@@ -147,3 +147,19 @@ func TestProbesOfAdoptedContainersAreSpread(t *testing.T) {
 		})
 	}
 }
+
+// TestProbesFollowTheAddress checks that a probe that runs goes to the address that the pod
+// has now: that of a pod in the node's network may change.
+func TestProbesFollowTheAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := start(t, func(context.Context, string, []string, time.Duration) ([]byte, error) { return nil, nil })
+		running := []Instance{{readiness(0, 10), "id", time.Now()}}
+		for _, ip := range []string{"192.0.2.1", "192.0.2.2"} {
+			m.Sync(&v1.Pod{}, ip, running, never)
+			synctest.Wait()
+			if got := m.workers[""][key{"id", Readiness}].targetNow(); got.IP != ip || got.ContainerID != "id" {
+				t.Errorf("the probe goes to %s of the container %s, want %s", got.IP, got.ContainerID, ip)
+			}
+		}
+	})
+}

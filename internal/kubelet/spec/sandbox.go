@@ -16,13 +16,14 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // Node has the properties of the node that the configurations of pods depend on.
 type Node struct {
 	Configuration  *kubeletconfig.KubeletConfiguration // with defaults
-	IPs            []string                            // primary first
+	IPs            *nodeaddress.List                   // its addresses, primary first, which may change
 	RootDirectory  string                              // of the kubelet
 	ResolvConf     []byte                              // of the host, as it is now; used by Sandbox only
 	MemoryCapacity int64

@@ -1,0 +1,150 @@
+// Package nodeaddress follows the addresses of a node whose machine gets others while
+// the node runs, such as by DHCP. It stands for upstream's node status setter of
+// addresses, which finds the address of the default route again at each report.
+//
+//	kernel ── netlink ──► Follower ── choose ──► List ──► kubelet, routes, announcer ...
+//
+// A node keeps its address as long as its machine has it, also when another one comes.
+package nodeaddress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// Machine is the machine of a node.
+type Machine interface {
+	// Addresses returns the addresses of the machine.
+	Addresses() ([]Address, error)
+	// DefaultRoutes returns the default routes of a family, the best one first.
+	DefaultRoutes(ipv4 bool) ([]Route, error)
+	// Watch returns a channel that receives after addresses or routes have changed,
+	// until ctx ends. Changes that it was not read for count as one.
+	Watch(ctx context.Context) (<-chan struct{}, error)
+}
+
+// Follower keeps a List at what the machine has.
+type Follower struct {
+	Machine Machine
+	List    *List
+	// Fixed says why the addresses stay as they are, and what to do when the machine
+	// has lost one. "" follows the machine.
+	Fixed string
+	// Moving is called before List gets other addresses; nil for nothing.
+	Moving func()
+
+	had   map[netip.Addr]string // the interfaces of the node's addresses, as long as they were here
+	known map[netip.Addr]bool   // the addresses of the machine when it had all of the node's first
+}
+
+const (
+	// checkPeriod is how often the addresses are read without a message of the kernel:
+	// some are lost when there are many.
+	checkPeriod = 3 * time.Second
+	// rest is the least time between two times: the interfaces of pods come and go.
+	rest = 100 * time.Millisecond
+)
+
+// Run follows the machine until ctx ends. While the machine lacks an address of the
+// node, the component that ctx belongs to has the condition Address.
+func (f *Follower) Run(ctx context.Context) error {
+	changed, err := f.Machine.Watch(ctx)
+	if err != nil {
+		return fmt.Errorf("watch the addresses of this machine: %w", err)
+	}
+	check := time.NewTicker(checkPeriod)
+	defer check.Stop()
+	for {
+		supervise.Report(ctx, "Address", f.step(ctx))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rest):
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-check.C:
+		}
+	}
+}
+
+// step compares the addresses of the node with those of the machine once.
+func (f *Follower) step(ctx context.Context) error {
+	here, err := f.Machine.Addresses()
+	if err != nil {
+		return err
+	}
+	if f.had == nil {
+		f.had = map[netip.Addr]string{}
+	}
+	now := f.List.Now()
+	after, lost := slices.Clone(now), false
+	var errs []error
+	for i, text := range now {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.IsUnspecified() || a.Zone() != "" {
+			continue // no address of this machine is meant
+		}
+		a = a.Unmap()
+		if at := slices.IndexFunc(here, func(h Address) bool { return h.Prefix.Addr() == a }); at >= 0 {
+			f.had[a] = here[at].Interface
+			continue
+		}
+		lost = true
+		next, err := f.replace(a, here)
+		errs = append(errs, err)
+		if next.IsValid() {
+			after[i] = next.String()
+		}
+	}
+	if f.known == nil && !lost || !slices.Equal(now, after) {
+		f.known = map[netip.Addr]bool{}
+		for _, h := range here {
+			f.known[h.Prefix.Addr()] = true
+		}
+	}
+	if !slices.Equal(now, after) {
+		klog.FromContext(ctx).Info("The machine has another address, and so has the node", "was", now, "is", after)
+		if f.Moving != nil {
+			f.Moving()
+		}
+		f.List.Set(after)
+	}
+	return errors.Join(errs...)
+}
+
+// replace returns the address that takes the place of one that the machine has lost, or
+// an invalid one and why there is none. An address that has never been the machine's is
+// no error if it stays: another machine may translate it.
+func (f *Follower) replace(lost netip.Addr, here []Address) (netip.Addr, error) {
+	had, seen := f.had[lost]
+	if f.Fixed != "" {
+		if !seen {
+			return netip.Addr{}, nil
+		}
+		return netip.Addr{}, fmt.Errorf("this machine has lost %s, the address of its node: %s", lost, f.Fixed)
+	}
+	defaults, err := f.Machine.DefaultRoutes(lost.Is4())
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	next := choose(lost, had, f.known, here, defaults)
+	if next.IsValid() {
+		return next, nil
+	}
+	family := "IPv6"
+	if lost.Is4() {
+		family = "IPv4"
+	}
+	return netip.Addr{}, fmt.Errorf("this machine has lost %s, the address of its node, and has no %s address with a default route, nor a new one on the same interface: the node gets the next one", lost, family)
+}
