@@ -38,7 +38,7 @@ type Remote struct {
 
 // NewRemote returns a provider with the credentials of config.
 func NewRemote(config *rest.Config) (*Remote, error) {
-	d := &dialer{}
+	d := newDialer()
 	return newRemote(forComponents(config, d), d, nil)
 }
 
@@ -54,23 +54,29 @@ func NewRotating(config *rest.Config, newest func(context.Context) (*tls.Certifi
 		secured = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	secured.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) { return newest(r.Context()) }
-	d := &dialer{}
-	connections := connrotation.NewDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+	d := newDialer()
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		if _, err := newest(ctx); err != nil {
 			return nil, err
 		}
 		return d.dial(ctx, network, address)
-	})
+	}
 	rotating := rest.AnonymousClientConfig(config)
 	rotating.UserAgent = config.UserAgent
 	rotating.TLSClientConfig = rest.TLSClientConfig{} // in Transport
 	if !strings.Contains(rotating.Host, "://") {
 		rotating.Host = "https://" + rotating.Host
 	}
-	rotating.Transport = utilnet.SetTransportDefaults(&http.Transport{Proxy: config.Proxy, TLSClientConfig: secured, DialContext: connections.DialContext})
+	rotating.Transport = utilnet.SetTransportDefaults(&http.Transport{Proxy: config.Proxy, TLSClientConfig: secured, DialContext: dial})
 	r, err = newRemote(forComponents(rotating, d), d, nil)
-	return r, connections.CloseAll, err
+	return r, d.opened.CloseAll, err
 }
+
+// CloseConnections closes the connections of all clients, and of those of providers that
+// WithTransport has returned. Watches and requests in progress fail, and later ones open
+// others: after the address of this machine has changed, nothing arrives by the former
+// ones, which would be noticed after most of a minute.
+func (r *Remote) CloseConnections() { r.dialer.opened.CloseAll() }
 
 // Kubernetes returns a typed client with the provider's credentials.
 func (r *Remote) Kubernetes() kubernetes.Interface { return r.own.Kubernetes }
@@ -118,28 +124,37 @@ func forComponents(config *rest.Config, d *dialer) *rest.Config {
 	return c
 }
 
-// A server that is being started or restarted refuses connections for a moment. The dialer
-// retries for up to dialTimeout, so that requests in the meantime do not fail or back off.
+// A server that is being started or restarted refuses connections for a moment, and a
+// machine whose address changes has no route to it. The dialer retries for up to
+// dialTimeout, so that requests in the meantime do not fail or back off.
 const (
 	dialTimeout      = 10 * time.Second
 	initialDialDelay = 5 * time.Millisecond
 	maxDialDelay     = 100 * time.Millisecond
 )
 
-// dialer retries refused connections.
+// dialer retries connections that are refused, or have no route, and knows those that are
+// open.
 type dialer struct {
+	opened *connrotation.ConnectionTracker
 	// stopping is set when the component stops. Its last requests, such as the release of
 	// its lease, do not wait for a server that may be stopping, too.
 	stopping atomic.Bool
 }
+
+func newDialer() *dialer { return &dialer{opened: connrotation.NewConnectionTracker()} }
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	began := time.Now()
 	for wait := initialDialDelay; ; wait = min(2*wait, maxDialDelay) {
 		connection, err := dialer.DialContext(ctx, network, address)
-		if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began) > dialTimeout || d.stopping.Load() {
-			return connection, err
+		if err == nil {
+			return d.opened.Track(connection), nil
+		}
+		passes := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENETUNREACH)
+		if !passes || time.Since(began) > dialTimeout || d.stopping.Load() {
+			return nil, err
 		}
 		select {
 		case <-ctx.Done():

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,6 +114,55 @@ func TestRemoteServiceAccountTokens(t *testing.T) {
 		if informer := account.Watch(schema.GroupVersionResource{Version: "v1", Resource: name}, "", nil); informer == nil {
 			t.Errorf("no informer of %s", name)
 		}
+	}
+}
+
+// A request whose answer cannot arrive, because the address of the machine has changed, does
+// not wait for it once the connections are closed. Later ones open others.
+func TestConnectionsAreClosed(t *testing.T) {
+	var requests atomic.Int32
+	arrived := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) == 1 {
+			close(arrived)
+			<-r.Context().Done() // until the connection is closed
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`))
+	}))
+	defer server.Close()
+	defer server.CloseClientConnections()
+	remote, err := client.NewRemote(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider, err := remote.WithTransport(func(rt http.RoundTripper) http.RoundTripper { return rt })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := provider.As("system:kube-proxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func() error {
+		_, err := c.Kubernetes.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		return err
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_ = get() // it fails, or client-go tries again
+	}()
+	<-arrived
+	remote.CloseConnections()
+	select {
+	case <-answered:
+	case <-time.After(3 * time.Minute):
+		t.Fatal("a request waits for its answer after its connection was closed")
+	}
+	if err := get(); err != nil {
+		t.Errorf("by another connection: %v", err)
 	}
 }
 
