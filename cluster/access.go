@@ -25,6 +25,9 @@ type access interface {
 	// serving returns the kubelet's serving certificate and the authorities of
 	// its clients.
 	serving(node string, addresses []net.IP) (certificate, authorities, error)
+	// reconnect makes the clients open other connections, after the machine has
+	// another address.
+	reconnect()
 }
 
 type (
@@ -54,12 +57,16 @@ func (a inProcessAccess) serving(node string, addresses []net.IP) (certificate, 
 	return issued.GetCertificate, func() *x509.CertPool { return keys.Cluster().Pool() }, nil
 }
 
+// reconnect does nothing: there are no connections.
+func (inProcessAccess) reconnect() {}
+
 // remoteAccess is the access over HTTPS with the files in a directory
 // (apiserver.NodeAuthority and others). It reads them again when they change.
 // Clients wait for the API server.
 type remoteAccess struct {
-	dir string
-	own []net.IP // addresses of a further node of the machine; nil for the first
+	dir  string
+	own  []net.IP // addresses of a further node of the machine; nil for the first
+	open *connections
 }
 
 func (a remoteAccess) file(name string) string { return filepath.Join(a.dir, name) }
@@ -76,6 +83,9 @@ func (a remoteAccess) as(file, component string, run func(context.Context, clien
 		if err != nil {
 			return err
 		}
+		if r, ok := provider.(*client.Remote); ok {
+			defer a.open.add(r)()
+		}
 		supervise.Go(ctx, func() {
 			if err := provider.Run(ctx); err != nil {
 				supervise.Fail(ctx, err)
@@ -84,6 +94,8 @@ func (a remoteAccess) as(file, component string, run func(context.Context, clien
 		return run(ctx, provider)
 	}
 }
+
+func (a remoteAccess) reconnect() { a.open.close() }
 
 func (a remoteAccess) addresses(api *apiserver.Options) ([]net.IP, error) {
 	if a.own != nil {

@@ -21,10 +21,12 @@ func (n *Node) announceAddresses(ctx context.Context, provider client.Provider) 
 	name := n.kubelet.Config.NodeName
 	events, shutdown := controller.NewRecorder(ctx, own.Kubernetes, v1.EventSource{Component: announcer, Host: name})
 	defer shutdown()
-	return l2announce.New(l2announce.Config{
-		Client: own, NodeName: name, Own: parseAddresses(n.reachable()), Events: events,
-		Taken: slices.Concat(prefixes(n.settings.ClusterCIDR), prefixes(n.settings.ServiceCIDR)),
-	}).Run(ctx)
+	return n.withAddresses(ctx, func(ctx context.Context) error {
+		return l2announce.New(l2announce.Config{
+			Client: own, NodeName: name, Own: parseAddresses(n.reachable()), Events: events,
+			Taken: slices.Concat(prefixes(n.settings.ClusterCIDR), prefixes(n.settings.ServiceCIDR)),
+		}).Run(ctx)
+	})
 }
 
 // announcer is the component's name in logs and events.

@@ -190,7 +190,7 @@ func (p *planeConfiguration) setEtcd() error {
 // are in its log, in Status and in Options.LogLevels, sorted. In the log, "lib"
 // stands for client-go and the other k8s.io libraries.
 func Components() []string {
-	return []string{announcer, "apiserver", "containerd", "controller-manager", "dns", "etcd", "events", "ingress", "kubelet", logging.Libraries, "local-volumes", "manifests", "network-policy", "node-join", "pki", "podnet", "proxy", "routes", "scheduler", "segment", "simulated-nodes"}
+	return []string{"addresses", announcer, "apiserver", "containerd", "controller-manager", "dns", "etcd", "events", "ingress", "kubelet", logging.Libraries, "local-volumes", "manifests", "network-policy", "node-join", "pki", "podnet", "proxy", "routes", "scheduler", "segment", "simulated-nodes"}
 }
 
 // Check checks options as New does. It also returns an error for arguments with

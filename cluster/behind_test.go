@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/nodejoin"
 )
 
@@ -61,7 +62,7 @@ func TestNodesOfOneMachineAreNotBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := s.node(2)
-	n := &Node{settings: second, kubelet: component.NewKubelet(), peers: newPeers(second.NodeName)}
+	n := &Node{settings: second, kubelet: component.NewKubelet(), peers: newPeers(second.NodeName), addresses: &nodeaddress.Follower{}}
 	n.kubelet.Config.NodeName = second.NodeName
 	client := fake.NewClientset()
 	for gateway, front := range map[string]string{"m.example": "", "other": "other"} {

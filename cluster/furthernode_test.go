@@ -21,6 +21,7 @@ import (
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/netnstest"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/simnode"
 )
 
@@ -162,7 +163,7 @@ func TestEachNode(t *testing.T) {
 		t.Errorf("arguments of another one: %q", got)
 	}
 	for _, of := range []*settings{s.node(1), second} {
-		routes := (&Node{settings: of, kubelet: component.NewKubelet()}).routes()
+		routes := (&Node{settings: of, kubelet: component.NewKubelet(), addresses: &nodeaddress.Follower{}}).routes()
 		want := map[string][]netip.Addr{"m.example": s.segment().Addresses(1), "beta.example": s.segment().Addresses(2), "m-4.example": s.segment().Addresses(4)}
 		if !maps.EqualFunc(routes.Addresses, want, slices.Equal[[]netip.Addr]) || (len(routes.Gateways) > 0) != of.further() {
 			t.Errorf("node %d routes to %v, want %v, and to other machines by %v", of.Node.Number, routes.Addresses, want, routes.Gateways)

@@ -28,6 +28,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/localvolume"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/nodestatus"
 	"github.com/coracle-io/coracle/internal/podnet"
 	"github.com/coracle-io/coracle/internal/segment"
@@ -55,6 +56,7 @@ type Node struct {
 	dns       *component.DNS
 	ingress   *component.Ingress // nil if the node has none
 	leave     context.CancelCauseFunc
+	addresses *nodeaddress.Follower // the node's own ones, and what changes them
 
 	joined        chan struct{}               // closed once one of several nodes has set up its part of the segment
 	joinedOnce    sync.Once                   // closes joined
@@ -86,7 +88,7 @@ func NewNode(o Options) (*Node, error) {
 		return nil, err
 	}
 	plane.settings = settings.node(settings.Node.Number)
-	log, access := logging.New(settings.Log, settings.parsed.levels), remoteAccess{dir: nodeDir(plane.settings.DataDir)}
+	log, access := logging.New(settings.Log, settings.parsed.levels), remoteAccess{dir: nodeDir(plane.settings.DataDir), open: &connections{}}
 	if plane.settings.further() {
 		inside, err := plane.settings.member().Inside()
 		if err != nil {
@@ -155,6 +157,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		o.set("ProxyArgs", n.proxy.AddFlags),
 	)
 	n.dns.Addresses = answering(n.dns.Addresses, k.Config.NodeIPs, n.dns.Announce, machineAddresses())
+	n.addresses = o.follow(k, access.reconnect)
 	n.shareResolvers()
 	served, unknown := n.proxy.Ports()
 	err = errors.Join(err, unknown)
@@ -167,9 +170,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	}
 	if o.ownNetwork() {
 		network := networkConfig(o)
-		if own := parseAddresses(k.Config.NodeIPs); len(own) > 0 { // which an argument of the kubelet may have set
-			network.Address = own[0]
-		}
+		network.Address = n.primary
 		n.network, n.encryption = podnet.New(network), newEncryption(o)
 		n.dns.ClusterCIDR, n.dns.Nodes = o.ClusterCIDR, n.peers.has
 		mode, unknown := n.proxy.Mode()
@@ -373,7 +374,8 @@ func (n *Node) start(ctx context.Context) {
 	if n.settings.several() {
 		n.group.Go(ctx, "segment", n.keepSegment)
 	}
-	if !n.settings.further() { // which no other machine reaches
+	if !n.settings.further() { // which no other machine reaches, and whose addresses the component segment keeps
+		n.group.Go(ctx, "addresses", n.addresses.Run)
 		n.group.Go(ctx, announcer, n.access.with(apiserver.NodeProxy, n.announceAddresses))
 	}
 	if n.network != nil {

@@ -76,10 +76,10 @@ func answering(own, kubelets, announced []string, here []netip.Addr) []string {
 // machine reaches.
 func (n *Node) reachable() []string {
 	if !n.settings.several() {
-		return n.kubelet.Config.NodeIPs
+		return n.ips()
 	}
 	inside := n.settings.segment().Addresses(n.settings.Node.Number)
-	return slices.DeleteFunc(slices.Clone(n.kubelet.Config.NodeIPs), func(text string) bool {
+	return slices.DeleteFunc(slices.Clone(n.ips()), func(text string) bool {
 		a, err := netip.ParseAddr(text)
 		return err == nil && slices.Contains(inside, a)
 	})
@@ -303,6 +303,7 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 		case <-ready:
 		}
 	}
+	supervise.Go(ctx, func() { n.addresses.List.Each(ctx, nodes.signal) })
 	n.applyRoutes(ctx, nodes, through(encryption))
 	return nil
 }
@@ -382,7 +383,7 @@ func applyPlan(routes podnet.Routes, podCIDRs []netip.Prefix, others []podnet.Pe
 func (n *Node) routes() podnet.Routes {
 	o := n.settings
 	r := podnet.Routes{
-		Name: o.own(), NodeName: n.kubelet.Config.NodeName, Own: parseAddresses(n.kubelet.Config.NodeIPs),
+		Name: o.own(), NodeName: n.kubelet.Config.NodeName, Own: parseAddresses(n.ips()),
 		ClusterCIDRs: prefixes(o.ClusterCIDR), NodeMaskSizeIPv4: n.nodeMaskSizes[0], NodeMaskSizeIPv6: n.nodeMaskSizes[1],
 	}
 	if behind := n.behind.Load(); behind != nil {

@@ -18,7 +18,9 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet"
 	"github.com/coracle-io/coracle/internal/kubelet/certificate"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
+	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/memory"
+	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/processes/notify"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -148,14 +150,35 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	run := func(ctx context.Context) error { return alone.RunWith(ctx, provider) }
-	if alone.identity == nil {
-		return run(ctx)
+	var run []func(context.Context) error
+	if follower := alone.follow(provider); follower != nil {
+		run = append(run, follower.Run)
 	}
-	return base.Together(ctx, run, func(ctx context.Context) error {
-		alone.identity.Run(ctx)
+	if alone.identity != nil {
+		run = append(run, func(ctx context.Context) error {
+			alone.identity.Run(ctx)
+			return nil
+		})
+	}
+	return base.Together(ctx, append(run, func(ctx context.Context) error { return alone.RunWith(ctx, provider) })...)
+}
+
+// follow returns what keeps the node at the address of the machine, which it gives to the
+// kubelet, or nil if that has --node-ip or finds no address.
+func (k *Kubelet) follow(provider client.Provider) *nodeaddress.Follower {
+	if len(k.Config.NodeIPs) > 0 {
 		return nil
-	})
+	}
+	ip, err := node.DefaultIP()
+	if err != nil {
+		return nil // the kubelet fails for that reason
+	}
+	f := &nodeaddress.Follower{Machine: nodeaddress.Kernel{}, List: nodeaddress.NewList(ip.String())}
+	if remote, ok := provider.(interface{ CloseConnections() }); ok {
+		f.Moving = remote.CloseConnections
+	}
+	k.Config.Machine = &node.Local{Disk: k.Config.RootDirectory, IPs: f.List}
+	return f
 }
 
 // identify returns a provider of clients of the API server, nil for a kubelet

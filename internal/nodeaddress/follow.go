@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -124,12 +125,13 @@ func (f *Follower) step(ctx context.Context) error {
 }
 
 // replace returns the address that takes the place of one that the machine has lost, or
-// an invalid one and why there is none. An address that has never been the machine's is
-// no error if it stays: another machine may translate it.
+// an invalid one and why there is none. If addresses stay, it is no error to lack one that
+// has never been the machine's, which another machine may translate, or one of a cluster's
+// interface, which the cluster restores.
 func (f *Follower) replace(lost netip.Addr, here []Address) (netip.Addr, error) {
 	had, seen := f.had[lost]
 	if f.Fixed != "" {
-		if !seen {
+		if !seen || clusternames.IsClusters(had) {
 			return netip.Addr{}, nil
 		}
 		return netip.Addr{}, fmt.Errorf("this machine has lost %s, the address of its node: %s", lost, f.Fixed)

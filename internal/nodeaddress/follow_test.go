@@ -166,8 +166,8 @@ func TestEachFamilyFollows(t *testing.T) {
 // says what it lacks, unless the machine has never had the address.
 func TestAGivenAddressStays(t *testing.T) {
 	const why = "it was given"
-	here := []Address{on("eth0", "192.0.2.2/24")}
-	follow(t, why, here, []string{"192.0.2.2", "203.0.113.99", "::", "fe80::1%eth0", "no address"}, func(b *followed) {
+	here := []Address{on("eth0", "192.0.2.2/24"), on("cos-t", "10.212.0.1/24")}
+	follow(t, why, here, []string{"192.0.2.2", "10.212.0.1", "203.0.113.99", "::", "fe80::1%eth0", "no address"}, func(b *followed) {
 		all := strings.Join(b.list.Now(), " ")
 		b.wants("at the start", all, 0, "")
 		b.machine.set([]Address{on("eth0", "198.51.100.7/24")}, by("eth0", "198.51.100.1"))

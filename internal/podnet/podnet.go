@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 
@@ -39,10 +40,11 @@ type Config struct {
 	ClusterCIDRs []netip.Prefix
 	// ServiceCIDRs are the ranges of the cluster's Services.
 	ServiceCIDRs []netip.Prefix
-	// Address is the address by which other machines reach this node. The MTU of the
-	// interface with it, less the headers of the tunnel if there may be one, is that of the
-	// pods' interfaces. It is the kernel's default if Address is invalid.
-	Address netip.Addr
+	// Address returns the address by which other machines reach this node, which may
+	// change. The MTU of the interface with it, less the headers of the tunnel if there
+	// may be one, is that of the interfaces of new pods. It is the kernel's default if the
+	// address is invalid, or Address is nil.
+	Address func() netip.Addr
 	// Encrypt says that the pods of other machines are reached through WireGuard alone:
 	// packets of pods that come or go by another interface are dropped.
 	Encrypt bool
@@ -56,8 +58,9 @@ type Config struct {
 // Network is the pod network of a node.
 type Network struct {
 	config  Config
-	records string // directory of the CNI library's records
-	bootID  string // file with the id that the kernel gave to this boot
+	records string       // directory of the CNI library's records
+	bootID  string       // file with the id that the kernel gave to this boot
+	linkMTU atomic.Int64 // of the interface that had the address last; 0 before
 }
 
 // New returns the network. It changes nothing.
@@ -159,20 +162,25 @@ func (n *Network) conflist(podCIDRs []netip.Prefix) ([]byte, error) {
 
 // mtu returns the MTU of the pods' interfaces, 0 for the kernel's default.
 func (n *Network) mtu() (int, error) {
-	if !n.config.Address.IsValid() {
+	if n.config.Address == nil || !n.config.Address().IsValid() {
 		return 0, nil
 	}
+	address := n.config.Address()
 	interfaces, err := Interfaces()
 	if err != nil {
 		return 0, err
 	}
-	mtu := mtuAt(n.config.Address, interfaces)
+	mtu := mtuAt(address, interfaces)
+	if mtu == 0 { // a machine that gets another address has none for a moment
+		mtu = int(n.linkMTU.Load())
+	}
+	n.linkMTU.Store(int64(mtu))
 	if n.config.Encrypt { // other machines that come have the tunnel
-		return mtuInside(mtu, n.config.Address, true), nil
+		return mtuInside(mtu, address, true), nil
 	}
 	switch _, err := netlink.LinkByName(clusternames.Tunnel(n.config.Name)); {
 	case err == nil:
-		mtu = mtuInside(mtu, n.config.Address, false)
+		mtu = mtuInside(mtu, address, false)
 	case !isMissing(err):
 		return 0, err
 	}

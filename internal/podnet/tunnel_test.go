@@ -156,7 +156,7 @@ func (m *machine) podAddress(family int) string {
 // at says at which addresses others reach the machine.
 func (m *machine) at(list ...string) {
 	m.routes.Own = addresses(list...)
-	m.network.config.Address = m.routes.Own[0]
+	m.network.config.Address = func() netip.Addr { return m.routes.Own[0] }
 }
 
 // peer returns the machine as others see it.

@@ -34,6 +34,13 @@ ip -n $NETNS route add default via %[1]s.1
 cat >there.sh <<END
 exec nsenter --mount=%[2]s/mnt --net=/var/run/netns/%[3]s "\$@"
 END
+cat >renumber.sh <<END
+set -e
+ip addr add %[1]s.5/30 dev $LINK
+ip -n $NETNS addr del %[1]s.2/30 dev eth0
+ip -n $NETNS addr add %[1]s.6/30 dev eth0
+ip -n $NETNS route add default via %[1]s.5
+END
 `
 
 // removeMachine removes what makeMachine has made, and a cluster that is left there.
@@ -50,7 +57,7 @@ var machines atomic.Int32
 
 // machine makes another machine, on which the script there.sh runs commands, and
 // sets ADDRESS to its address: machine CLUSTER, which is removed there at the end of
-// the session.
+// the session. The script renumber.sh replaces the address by RENUMBERED.
 func machine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: machine CLUSTER")
@@ -79,4 +86,5 @@ func machine(ts *testscript.TestScript, neg bool, args []string) {
 	script := fmt.Sprintf(makeMachine, network, dir, namespace, host.RootOfRoot)
 	ts.Check(run(script))
 	ts.Setenv("ADDRESS", network+".2")
+	ts.Setenv("RENUMBERED", network+".6")
 }
