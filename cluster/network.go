@@ -70,7 +70,7 @@ func (n *Node) lacksOtherNetwork(node *v1.Node) bool {
 // connects, and waits until ctx ends.
 func (n *Node) leaveNetwork(ctx context.Context) {
 	for n.settings.Node.Network == noNetwork {
-		err := podnet.Forward(prefixes(n.settings.ClusterCIDR))
+		err := podnet.New(networkConfig(n.settings)).Forward(prefixes(n.settings.ClusterCIDR))
 		supervise.Report(ctx, "PodNetwork", err)
 		if err == nil {
 			break

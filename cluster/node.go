@@ -209,6 +209,9 @@ func networkConfig(o *settings) podnet.Config {
 	if o.Node.CNIConfDir != "" && o.Node.Network == "" {
 		c.CNIConfDir = o.Node.CNIConfDir
 	}
+	if !o.further() { // whose settings go with its namespace
+		c.Forwarding = filepath.Join(o.DataDir, "cni", "forwarding.json")
+	}
 	c.ClusterCIDRs, c.ServiceCIDRs = prefixes(o.ClusterCIDR), prefixes(o.ServiceCIDR)
 	c.Encrypt = o.Encrypt && !o.further() // which has no tunnel
 	if o.several() && !o.further() {

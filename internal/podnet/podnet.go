@@ -35,6 +35,10 @@ type Config struct {
 	// belongs to the package.
 	CNIConfDir string
 	LeaseDir   string
+	// Forwarding is the file that notes what forwarding of IPv6 has changed on this
+	// machine, for Remove. Without it, interfaces stay as they are, and lose default
+	// routes of router advertisements: in the namespace of a further node.
+	Forwarding string
 	// ClusterCIDRs are the ranges of all pods of the cluster. Traffic between
 	// them keeps its source address. The default is the node's own pod CIDRs.
 	ClusterCIDRs []netip.Prefix
@@ -65,7 +69,7 @@ type Network struct {
 
 // New returns the network. It changes nothing.
 func New(config Config) *Network {
-	return &Network{config: config, records: resultsDir, bootID: "/proc/sys/kernel/random/boot_id"}
+	return &Network{config: config, records: resultsDir, bootID: bootFile}
 }
 
 // Configure sets up the node's network for its pod CIDRs, at most one of each
@@ -77,7 +81,7 @@ func (n *Network) Configure(podCIDRs []string) error {
 	if err != nil {
 		return err
 	}
-	if err := setKernel(prefixes); err != nil {
+	if err := setKernel(prefixes, n.config.Forwarding); err != nil {
 		return err
 	}
 	if err := n.masquerade(prefixes); err != nil {
@@ -198,7 +202,7 @@ func kernelSettings(podCIDRs []netip.Prefix) []string {
 		if p.Addr().Is4() {
 			settings = append(settings, "/proc/sys/net/ipv4/ip_forward")
 		} else {
-			settings = append(settings, "/proc/sys/net/ipv6/conf/all/forwarding")
+			settings = append(settings, forwarding6)
 		}
 	}
 	return settings
@@ -206,13 +210,21 @@ func kernelSettings(podCIDRs []netip.Prefix) []string {
 
 // Forward sets the kernel up for traffic between pods, with addresses of the ranges'
 // families, and for Services between pods of one bridge, as Configure does.
-func Forward(ranges []netip.Prefix) error { return setKernel(ranges) }
+func (n *Network) Forward(ranges []netip.Prefix) error {
+	return setKernel(ranges, n.config.Forwarding)
+}
 
 // setKernel turns on forwarding, and netfilter for bridged packets: without it,
 // an answer from one pod of the bridge to another bypasses the translation of
-// the Service address.
-func setKernel(podCIDRs []netip.Prefix) error {
+// the Service address. note is as in forwardIPv6.
+func setKernel(podCIDRs []netip.Prefix, note string) error {
 	for _, path := range kernelSettings(podCIDRs) {
+		if path == forwarding6 {
+			if err := forwardIPv6(note); err != nil {
+				return fmt.Errorf("setting %s to 1: %w", path, err)
+			}
+			continue
+		}
 		err := os.WriteFile(path, []byte("1"), 0o644)
 		if errors.Is(err, fs.ErrNotExist) && filepath.Base(filepath.Dir(path)) == "bridge" {
 			if output, err := exec.Command("modprobe", "br_netfilter").CombinedOutput(); err != nil {

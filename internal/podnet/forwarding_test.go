@@ -1,0 +1,256 @@
+package podnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/netnstest"
+)
+
+// set writes settings of IPv6, each as INTERFACE/NAME=VALUE.
+func set(settings ...string) error {
+	var errs []error
+	for _, s := range settings {
+		path, value, _ := strings.Cut(s, "=")
+		errs = append(errs, os.WriteFile(filepath.Join(settings6, path), []byte(value), 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+// differ returns which of the settings have another value.
+func differ(settings ...string) error {
+	var errs []error
+	for _, s := range settings {
+		path, want, _ := strings.Cut(s, "=")
+		got, err := readSetting(filepath.Join(settings6, path))
+		if err == nil && got != want {
+			err = fmt.Errorf("%s is %s, want %s", path, got, want)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// link adds an interface.
+func link(of netlink.Link, address string) error {
+	err := errors.Join(netlink.LinkAdd(of), netlink.LinkSetUp(of))
+	if err == nil && address != "" {
+		err = addAddress(of.Attrs().Name, address)
+	}
+	return err
+}
+
+func veth(name, peer string) netlink.Link {
+	return &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
+}
+
+func bridge(name string) netlink.Link {
+	return &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+}
+
+// newHost returns a namespace that does not forward, with the interfaces eth0 to eth3, a
+// port of a bridge and a bridge of a cluster, and the pod network there.
+func newHost(t *testing.T) (netns.NsHandle, *Network) {
+	t.Helper()
+	needsIPv6(t)
+	ns, dir := netnstest.New(t), t.TempDir()
+	n := New(Config{Name: "t", Forwarding: filepath.Join(dir, "cni", "forwarding.json"), CNIConfDir: filepath.Join(dir, "conf"), LeaseDir: filepath.Join(dir, "leases")})
+	n.records = filepath.Join(dir, "records")
+	netnstest.Do(t, ns, func() error {
+		err := errors.Join(
+			set("all/forwarding=0"), withoutDetection(),
+			link(veth("eth0", "eth1"), "2001:db8::2/64"), link(veth("eth2", "eth3"), ""), link(bridge("cor-t"), ""), link(bridge("br0"), ""), link(veth("port", "far"), ""),
+		)
+		if err != nil {
+			return err
+		}
+		port, err := netlink.LinkByName("port")
+		if err != nil {
+			return err
+		}
+		master, err := netlink.LinkByName("br0")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetMaster(port, master), set(
+			"eth0/accept_ra=1", "eth1/accept_ra=0", "eth2/accept_ra=2", "eth3/accept_ra=1", "eth3/forwarding=1", "cor-t/accept_ra=1", "port/accept_ra=1", "br0/accept_ra=0", "far/accept_ra=0",
+		))
+	})
+	return ns, n
+}
+
+// TestForwardingKeepsRouters checks on which interfaces router advertisements are accepted
+// while the machine forwards, and that the removal restores them, once and with forwarding.
+func TestForwardingKeepsRouters(t *testing.T) {
+	ns, n := newHost(t)
+	others := []string{"eth1/accept_ra=0", "eth2/accept_ra=2", "eth3/accept_ra=1", "port/accept_ra=1", "br0/accept_ra=0"}
+	netnstest.Do(t, ns, func() error {
+		for range 2 { // the second time, the note must say the same
+			if err := errors.Join(forwardIPv6(n.config.Forwarding), differ(append(others, "all/forwarding=1", "eth0/accept_ra=2", "cor-t/accept_ra=1")...)); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(set("all/forwarding=0"), forwardIPv6(n.config.Forwarding), differ("all/forwarding=1", "eth0/accept_ra=2")); err != nil {
+			return fmt.Errorf("after somebody has turned it off: %w", err)
+		}
+		return errors.Join(n.Remove(), differ(append(others, "all/forwarding=0", "eth0/forwarding=0", "eth3/forwarding=1", "eth0/accept_ra=1")...), n.Remove())
+	})
+	if _, err := os.Stat(n.config.Forwarding); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the note is left: %v", err)
+	}
+}
+
+// TestForwardingStays checks that settings stay that somebody else has made, or needs.
+func TestForwardingStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, then func(note string) error
+		want         []string
+	}{
+		"on before": {
+			func(string) error { return set("all/forwarding=1") }, nil, []string{"all/forwarding=1", "eth0/accept_ra=1"},
+		},
+		"another cluster": {nil, func(string) error {
+			conn, err := nftables.New()
+			if err == nil {
+				conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "coracle-podnet-other"})
+				err = conn.Flush()
+			}
+			return err
+		}, []string{"all/forwarding=1", "eth0/accept_ra=2"}},
+		"containers of others": {
+			nil, func(string) error { return link(bridge("docker0"), "fd00:5::1/64") }, []string{"all/forwarding=1", "eth0/accept_ra=2"},
+		},
+		"changed since": {nil, func(string) error { return set("all/forwarding=0", "eth0/accept_ra=0") }, []string{"all/forwarding=0", "eth0/accept_ra=0"}},
+		"another boot": {nil, func(note string) error {
+			return os.WriteFile(note, []byte(`{"boot": "former", "interfaces": ["eth0"]}`), 0o600)
+		}, []string{"all/forwarding=1", "eth0/accept_ra=2"}},
+		"a damaged note":       {nil, func(note string) error { return os.WriteFile(note, []byte(`{"boot`), 0o600) }, []string{"all/forwarding=1", "eth0/accept_ra=2"}},
+		"an interface is gone": {nil, func(string) error { return netlink.LinkDel(veth("eth0", "eth1")) }, []string{"all/forwarding=0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns, n := newHost(t)
+			note := n.config.Forwarding
+			netnstest.Do(t, ns, func() error {
+				if c.before != nil {
+					if err := c.before(note); err != nil {
+						return err
+					}
+				}
+				if err := forwardIPv6(note); err != nil {
+					return err
+				}
+				if c.then != nil {
+					if err := c.then(note); err != nil {
+						return err
+					}
+				}
+				return errors.Join(n.Remove(), differ(c.want...))
+			})
+			if _, err := os.Stat(note); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the note is left: %v", err)
+			}
+		})
+	}
+}
+
+// advertise sends a router advertisement (RFC 4861, section 4.2) from an interface of a
+// namespace, with the lifetime of a default router of half an hour. It sends none while
+// the interface has no link-local address yet.
+func advertise(t *testing.T, ns netns.NsHandle, name string) {
+	t.Helper()
+	netnstest.Do(t, ns, func() error {
+		out, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6) // the kernel adds the checksum
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		index := out.Attrs().Index
+		if err := errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255), unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index)); err != nil {
+			return err
+		}
+		message := make([]byte, 16)
+		message[0], message[4] = 134, 64           // the type, and the hop limit of hosts
+		message[6], message[7] = 1800>>8, 1800&255 // the lifetime in seconds
+		all := [16]byte{0: 0xff, 1: 0x02, 15: 1}
+		if err := unix.Sendto(fd, message, 0, &unix.SockaddrInet6{Addr: all, ZoneId: uint32(index)}); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENETUNREACH) {
+			return err
+		}
+		return nil
+	})
+}
+
+// defaults returns the default routes of IPv6 by a router in a namespace.
+func defaults(t *testing.T, ns netns.NsHandle) (routes []netlink.Route) {
+	t.Helper()
+	netnstest.Do(t, ns, func() error {
+		all, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		for _, r := range all {
+			bits := 0
+			if r.Dst != nil {
+				bits, _ = r.Dst.Mask.Size()
+			}
+			if bits == 0 && len(r.Gw) > 0 {
+				routes = append(routes, r)
+			}
+		}
+		return err
+	})
+	return routes
+}
+
+// TestRealRouterAdvertisements checks that a machine with a default route from a router keeps
+// it when it begins to forward, and takes it from later advertisements. Without a note the
+// kernel does neither.
+func TestRealRouterAdvertisements(t *testing.T) {
+	needsIPv6(t)
+	for _, noted := range []bool{true, false} {
+		host, router, note := netnstest.New(t), netnstest.New(t), ""
+		if noted {
+			note = filepath.Join(t.TempDir(), "forwarding.json")
+		}
+		for _, ns := range []netns.NsHandle{host, router} {
+			netnstest.Do(t, ns, withoutDetection)
+		}
+		netnstest.Do(t, host, func() error { return set("all/forwarding=0", "default/forwarding=0", "default/accept_ra=1") })
+		connectNamespaces(t, host, "eth0", "192.0.2.1/24", router, "eth0", "192.0.2.9/24")
+		hears := func() {
+			t.Helper()
+			again := time.NewTicker(50 * time.Millisecond)
+			defer again.Stop()
+			late := time.After(3 * time.Minute)
+			for len(defaults(t, host)) == 0 {
+				advertise(t, router, "eth0")
+				select {
+				case <-again.C:
+				case <-late:
+					t.Fatal("the machine takes no default route from router advertisements")
+				}
+			}
+		}
+		hears()
+		netnstest.Do(t, host, func() error { return forwardIPv6(note) })
+		routes := defaults(t, host)
+		if kept := len(routes) > 0; kept != noted {
+			t.Fatalf("with a note (%v), the machine has the default routes %v", noted, routes)
+		}
+		if !noted {
+			continue
+		}
+		netnstest.Do(t, host, func() error { return netlink.RouteDel(&routes[0]) })
+		hears()
+	}
+}
