@@ -16,7 +16,7 @@ work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 failed=()
 
 # Packages that use the machine, by prefix.
-machine="^$module/(cmd/coracle|cluster|internal/(containerd|doctor|host|httpserver|kubelet/(cgroup|csi|files)|l2announce|localvolume|networkpolicy|podnet|processes|proxy|segment)|test/(script|sweep))(/|\$)"
+machine="^$module/(cmd/coracle|cluster|internal/(containerd|doctor|host|httpserver|kubelet/(cgroup|csi|files)|l2announce|localvolume|networkpolicy|nodeaddress|podnet|processes|proxy|segment)|test/(script|sweep))(/|\$)"
 mapfile -t packages < <($go list ./...)
 mapfile -t alone < <(printf '%s\n' "${packages[@]}" | grep -E "$machine")
 mapfile -t beside < <(printf '%s\n' "${packages[@]}" | grep -vE "$machine|/test/attack\$")
