@@ -17,6 +17,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/netdump"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // The kernel's settings of IPv6, and whether it forwards at all.
@@ -128,6 +129,9 @@ func (n *forwardingNote) look() error {
 // changed it since, and removes the note. needed reports whether another cluster or
 // program of this machine forwards IPv6; noted are the interfaces that are not its.
 func restoreIPv6(note string, needed func(noted []string) (bool, error)) error {
+	if err := sharedfile.RemoveUnfinished(note); err != nil {
+		return err
+	}
 	n, err := readNote(note)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
