@@ -286,9 +286,10 @@ type IngressOptions struct {
 // JoinedNode describes the cluster of a node whose control plane is on another
 // machine. Options.ServiceCIDR and Options.ClusterCIDR are those of the cluster,
 // Options.AdvertiseAddress is the address of the node, which follows that of the machine
-// if it is nil, and DataDir/node has the cluster's authority (ca.crt) and the identity of the kubelet (kubelet.kubeconfig),
-// with which all components of the node work and which is renewed. The node has no
-// DNS server, and makes no volumes of the class standard.
+// if it is nil, and DataDir/node has the cluster's authority (ca.crt) and the identity
+// of the kubelet (kubelet.kubeconfig), with which all components of the node work and
+// which is renewed. The node has no DNS server, and makes no volumes of the class
+// standard.
 type JoinedNode struct {
 	// Server is the URL of the API server.
 	Server string `json:"server"`
