@@ -63,8 +63,13 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 	check := time.NewTicker(checkPeriod)
 	defer check.Stop()
+	reported := "" // each report wakes who shows the status of components
 	for {
-		supervise.Report(ctx, "Address", f.step(ctx))
+		err := f.step(ctx)
+		if text := fmt.Sprint(err); text != reported {
+			supervise.Report(ctx, "Address", err)
+			reported = text
+		}
 		select {
 		case <-ctx.Done():
 			return nil
