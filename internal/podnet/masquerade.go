@@ -76,7 +76,7 @@ func (n *Network) ShareNodes() error {
 	if slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return c.Table.Name == t.Name }) {
 		return nil
 	}
-	if err := setKernel(n.config.Nodes); err != nil {
+	if err := setKernel(n.config.Nodes, n.config.Forwarding); err != nil {
 		return err
 	}
 	return n.masquerade(nil)
