@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,10 +16,10 @@ import (
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// Why the address of a node stays, and what to do when the machine has lost it.
+// Why the address of a node of a cluster stays, and what to do when the machine has lost it.
 const (
-	serverStays = "the node of a server keeps its address: give the machine this address again or, if there is no other server, run coracle restart"
-	givenStays  = "the node keeps an address that was given with --node-ip: give the machine this address again, or run coracle leave and join with another one"
+	serverStays = "the node of a server keeps its address: give the machine this address again or, if there is no other server, run coracle restart %s"
+	givenStays  = "the node keeps an address that was given with --node-ip: give the machine this address again, or run coracle leave %s and join with another one"
 )
 
 // follow returns what keeps the addresses of a node, whose kubelet has its flags, at those
@@ -29,9 +30,9 @@ func (o *settings) follow(k *component.Kubelet, moving func()) *nodeaddress.Foll
 	f := &nodeaddress.Follower{Machine: nodeaddress.Kernel{}, List: nodeaddress.NewList(k.Config.NodeIPs...), Moving: moving}
 	switch {
 	case !o.joined():
-		f.Fixed = serverStays
+		f.Fixed = fmt.Sprintf(serverStays, o.Name)
 	case o.givesAddress():
-		f.Fixed = givenStays
+		f.Fixed = fmt.Sprintf(givenStays, o.Name)
 	default:
 		k.Config.Machine = &node.Local{Disk: k.Config.RootDirectory, IPs: f.List}
 	}

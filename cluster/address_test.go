@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"testing"
@@ -38,6 +39,9 @@ func TestWhichNodesFollowTheirMachine(t *testing.T) {
 		k.Config.NodeIPs = []string{"192.0.2.7"}
 		f := s.follow(k, nil)
 		machine, follows := k.Config.Machine.(node.Addressed)
+		if c.fixed != "" {
+			c.fixed = fmt.Sprintf(c.fixed, o.Name)
+		}
 		if f.Fixed != c.fixed || follows != (c.fixed == "") || !slices.Equal(f.List.Now(), k.Config.NodeIPs) {
 			t.Errorf("%s: the node has %q, follows its machine: %v, or stays because %q; want %q", name, f.List.Now(), follows, f.Fixed, c.fixed)
 		}

@@ -119,7 +119,7 @@ func TestKeysOfOthers(t *testing.T) {
 // TestEncryptionOfMachines checks which nodes encrypt, and which cannot be.
 func TestEncryptionOfMachines(t *testing.T) {
 	o := asJoined(t)
-	o.Node.Joined, o.AdvertiseAddress = nil, net.IPv4(192, 0, 2, 1)
+	o.Node.Joined, o.Node.Behind, o.AdvertiseAddress = nil, nil, net.IPv4(192, 0, 2, 1)
 	o.Node.Count, o.Encrypt = 2, true
 	s, err := complete(o)
 	if err != nil {

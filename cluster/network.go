@@ -135,14 +135,14 @@ func (n *Node) keepNetwork(ctx context.Context, podCIDRs <-chan []string) error 
 // them takes a part of the MTU of pods. It returns false if ctx ends before.
 func (n *Node) awaitRoutes(ctx context.Context) bool {
 	select {
-	case <-n.routed:
+	case <-n.routed.done:
 		return true
 	default:
 	}
 	supervise.Report(ctx, "Routes", errors.New("waiting for the component routes to route the pods of other nodes"))
 	defer supervise.Report(ctx, "Routes", nil)
 	select {
-	case <-n.routed:
+	case <-n.routed.done:
 		return true
 	case <-ctx.Done():
 		return false

@@ -58,15 +58,23 @@ type Node struct {
 	leave     context.CancelCauseFunc
 	addresses *nodeaddress.Follower // the node's own ones, and what changes them
 
-	joined        chan struct{}               // closed once one of several nodes has set up its part of the segment
-	joinedOnce    sync.Once                   // closes joined
+	joined        step                        // one of several nodes has set up its part of the segment
 	nodeMaskSizes [2]int                      // prefix lengths of each node's pod CIDRs, IPv4 and IPv6
 	peers         *peers                      // the other nodes, as the component routes sees them
-	routed        chan struct{}               // closed once that component has applied its first plan
-	routedOnce    sync.Once                   // closes routed
+	routed        step                        // that component has applied its first plan
 	behind        atomic.Pointer[NodesBehind] // nil: none
 	encryption    *encryption                 // nil: packets to other machines are not encrypted, or this is a further node
 }
+
+// step is something that happens once.
+type step struct {
+	done chan struct{} // closed by reach
+	once *sync.Once
+}
+
+func newStep() step { return step{make(chan struct{}), new(sync.Once)} }
+
+func (s step) reach() { s.once.Do(func() { close(s.done) }) }
 
 // NewNode returns the node of a cluster whose control plane another process
 // runs with the same options. It reaches the API server over HTTPS with the
@@ -112,8 +120,8 @@ func NewNode(o Options) (*Node, error) {
 // newNode returns the node of a cluster whose control plane has a configuration.
 func newNode(plane *planeConfiguration, group *supervise.Group, access access) (*Node, error) {
 	o := plane.settings
-	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), begun: make(chan struct{}), kubelet: component.NewKubelet(), joined: make(chan struct{})}
-	n.peers, n.routed = newPeers(o.NodeName), make(chan struct{})
+	n := &Node{settings: o, group: group, access: access, ready: make(chan struct{}), begun: make(chan struct{}), kubelet: component.NewKubelet()}
+	n.peers, n.joined, n.routed = newPeers(o.NodeName), newStep(), newStep()
 	n.behind.Store(o.Node.Behind)
 	ipam, k := &plane.manager.Options.NodeIPAM, n.kubelet
 	n.nodeMaskSizes = [2]int{ipam.MaskSizeIPv4(), ipam.MaskSizeIPv6()}

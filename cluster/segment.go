@@ -43,7 +43,7 @@ func (n *Node) keepSegment(ctx context.Context) error {
 			return nil
 		}
 		if err == nil {
-			n.joinedOnce.Do(func() { close(n.joined) })
+			n.joined.reach()
 		} else {
 			klog.FromContext(ctx).Error(err, "Setting up the segment of the nodes failed, will try again", "in", networkPeriod)
 		}
@@ -119,7 +119,7 @@ func (n *Node) shareResolvers() {
 func (n *Node) runDNS(ctx context.Context, provider client.Provider) error {
 	if n.settings.several() {
 		select {
-		case <-n.joined:
+		case <-n.joined.done:
 		case <-ctx.Done():
 			return nil
 		}
@@ -294,7 +294,7 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 	}
 	waits := []<-chan struct{}{synced.Done()} // without all nodes, routes of running pods would be removed
 	if n.settings.several() {
-		waits = append(waits, n.joined)
+		waits = append(waits, n.joined.done)
 	}
 	for _, ready := range waits {
 		select {
@@ -334,7 +334,7 @@ func (n *Node) applyRoutes(ctx context.Context, nodes *peers, apply planner) {
 	for {
 		if podCIDRs, others := nodes.now(); len(podCIDRs) > 0 && !(quiet && again) {
 			plan, changed, err := apply(n.routes(), podCIDRs, others, quiet)
-			n.routedOnce.Do(func() { close(n.routed) })
+			n.routed.reach()
 			supervise.Report(ctx, "Routes", err)
 			switch {
 			case err != nil:

@@ -114,7 +114,7 @@ func TestANodeWithAnotherNetwork(t *testing.T) {
 // The pod network says that it waits for the first routes, as long as it does.
 func TestThePodNetworkWaitsForRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, group := &Node{routed: make(chan struct{})}, supervise.NewGroup(supervise.Options{})
+		n, group := &Node{routed: newStep()}, supervise.NewGroup(supervise.Options{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer group.Wait()
 		defer cancel()
@@ -132,7 +132,7 @@ func TestThePodNetworkWaitsForRoutes(t *testing.T) {
 		if c := conditions(); len(c) != 1 || !strings.Contains(c[0].Message, "waiting for the component routes") || awaited {
 			t.Errorf("before the first routes: %+v", c)
 		}
-		close(n.routed)
+		n.routed.reach()
 		if c := conditions(); len(c) > 0 || !awaited {
 			t.Errorf("after them: %+v, awaited %v", c, awaited)
 		}

@@ -93,27 +93,32 @@ func TestDiagnose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := healthy()
 			c.change(f)
-			report := Diagnose(f)
-			var got []string
-			failed := false
-			for _, finding := range report.Findings {
-				if finding.Cause == "" || (finding.Advice == "") != (finding.Status == OK) {
-					t.Errorf("%+v", finding)
-				}
-				if finding.Status != OK {
-					got = append(got, strings.Join([]string{finding.Check, string(finding.Status), finding.Cause, finding.Advice}, "|"))
-				}
-				failed = failed || finding.Status == Failed
-			}
-			if report.Failed() != failed || len(got) != len(c.want) {
-				t.Fatalf("failed %v, findings %q; want %q", report.Failed(), got, c.want)
-			}
-			for i := range got {
-				if !strings.HasPrefix(got[i], c.want[i]) {
-					t.Errorf("%q, want %q", got[i], c.want[i])
-				}
-			}
+			checkReport(t, Diagnose(f), c.want)
 		})
+	}
+}
+
+// checkReport checks how the findings that are not OK begin.
+func checkReport(t *testing.T, report Report, want []string) {
+	t.Helper()
+	var got []string
+	failed := false
+	for _, finding := range report.Findings {
+		if finding.Cause == "" || (finding.Advice == "") != (finding.Status == OK) {
+			t.Errorf("%+v", finding)
+		}
+		if finding.Status != OK {
+			got = append(got, strings.Join([]string{finding.Check, string(finding.Status), finding.Cause, finding.Advice}, "|"))
+		}
+		failed = failed || finding.Status == Failed
+	}
+	if report.Failed() != failed || len(got) != len(want) {
+		t.Fatalf("failed %v, findings %q; want %q", report.Failed(), got, want)
+	}
+	for i := range got {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("%q, want %q", got[i], want[i])
+		}
 	}
 }
 
