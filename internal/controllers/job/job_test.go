@@ -213,6 +213,25 @@ func TestSyncActions(t *testing.T) {
 	}
 }
 
+// Jobs with names of controllers that a user makes up add a bounded number of series.
+func TestManyControllers(t *testing.T) {
+	c, job := newCounts(), jobOf(1, 1, 6, batch.NonIndexedCompletion)
+	for range 2 {
+		for i := range maxControllers + 10 {
+			job.Spec.ManagedBy = new(fmt.Sprintf("example.com/%d", i))
+			c.jobChanged(nil, job)
+		}
+	}
+	if n := testutil.CollectAndCount(c.external); n != maxControllers+1 {
+		t.Errorf("%d series, want %d", n, maxControllers+1)
+	}
+	for name, want := range map[string]float64{"example.com/0": 2, otherControllers: 20} {
+		if n := testutil.ToFloat64(c.external.WithLabelValues(name)); n != want {
+			t.Errorf("%s: %v Jobs, want %v", name, n, want)
+		}
+	}
+}
+
 // Jobs of other controllers are counted when they appear, and terminated pods when they begin
 // and cease to wait until they are in a status.
 func TestCountsOfEvents(t *testing.T) {

@@ -18,7 +18,18 @@ type counts struct {
 	syncs, finishedJobs, finishedPods *prometheus.CounterVec
 	finishedIndexes, created, handled *prometheus.CounterVec
 	external, awaited, skips          *prometheus.CounterVec
+	// controllers are the names in external, but otherControllers. One goroutine uses it, that
+	// of the handler of Jobs.
+	controllers map[string]bool
 }
+
+// maxControllers bounds how many controllers are counted by their names. Users choose the
+// names, and a series stays when its Jobs have gone: those of further controllers are counted
+// as otherControllers, which is no name of a controller.
+const (
+	maxControllers   = 100
+	otherControllers = "other"
+)
 
 func newCounts() *counts {
 	const subsystem = "job_controller"
@@ -42,6 +53,7 @@ func newCounts() *counts {
 		skips:           workload.NewSkips(subsystem, "Job"),
 		external:        of("[ALPHA] ", "jobs_by_external_controller_total", "The number of Jobs managed by an external controller", "controller_name"),
 		awaited:         of("[BETA] ", "terminated_pods_tracking_finalizer_total", "The number of terminated pods (phase=Failed|Succeeded) that have the finalizer batch.kubernetes.io/job-tracking. The event label can be \"add\" or \"delete\".", "event"),
+		controllers:     map[string]bool{},
 	}
 }
 
@@ -51,9 +63,18 @@ func (c *counts) collectors() []prometheus.Collector {
 
 // jobChanged counts a Job that is new to the cache and that another controller manages.
 func (c *counts) jobChanged(old, job *batch.Job) {
-	if old == nil && job != nil && managedByOther(job) {
-		c.external.WithLabelValues(*job.Spec.ManagedBy).Inc()
+	if old != nil || job == nil || !managedByOther(job) {
+		return
 	}
+	name := *job.Spec.ManagedBy
+	switch {
+	case c.controllers[name]:
+	case len(c.controllers) < maxControllers:
+		c.controllers[name] = true
+	default:
+		name = otherControllers
+	}
+	c.external.WithLabelValues(name).Inc()
 }
 
 // podChanged counts a pod that now has terminated and must be added to a status, or that
