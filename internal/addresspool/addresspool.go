@@ -63,8 +63,11 @@ type Pool struct {
 // Range is a range of addresses of one family.
 type Range struct{ From, To netip.Addr } // both are in it
 
-// Contains reports whether an address is in the range.
-func (r Range) Contains(a netip.Addr) bool { return r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0 }
+// Contains reports whether an address is in the range. One with a zone is in none: it would
+// be another one than that without.
+func (r Range) Contains(a netip.Addr) bool {
+	return a.Zone() == "" && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
+}
 
 // Of returns the pool that has an address, or nil.
 func (p Pools) Of(a netip.Addr) *Pool {

@@ -85,7 +85,7 @@ func TestPools(t *testing.T) {
 		t.Fatal(errs)
 	}
 	for address, want := range map[string]string{
-		"192.0.2.0": "", "192.0.2.1": "edges", "192.0.2.255": "", "192.0.3.0": "", "192.0.3.254": "edges", "192.0.4.1": "", "2001:db8::": "six", "2001:db8::ffff:ffff:ffff:ffff": "six", "2001:db8:0:1::": "", "::ffff:192.0.2.1": "",
+		"192.0.2.0": "", "192.0.2.1": "edges", "192.0.2.255": "", "192.0.3.0": "", "192.0.3.254": "edges", "192.0.4.1": "", "2001:db8::": "six", "2001:db8::ffff:ffff:ffff:ffff": "six", "2001:db8:0:1::": "", "::ffff:192.0.2.1": "", "2001:db8::1%eth0": "",
 	} {
 		got := ""
 		if pool := pools.Of(netip.MustParseAddr(address)); pool != nil {

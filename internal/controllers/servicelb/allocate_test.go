@@ -124,6 +124,7 @@ func TestAllocate(t *testing.T) {
 		"of another family":        {[]service{holding(with(web(80), "loadBalancerIPs=2001:db8:1::7"))}, nil, map[string]string{"x/web": " !the annotation coracle.io/loadBalancerIPs: 2001:db8:1::7 is not of a family in spec.ipFamilies"}},
 		"two of a family":          {[]service{holding(with(web(80), "loadBalancerIPs=192.0.2.10,192.0.2.11"))}, nil, map[string]string{"x/web": " !the annotation coracle.io/loadBalancerIPs: 192.0.2.10 and 192.0.2.11 are of one family"}},
 		"in no pool":               {[]service{holding(asking(web(80), "192.0.9.9"))}, nil, map[string]string{"x/web": " !192.0.9.9 is in no address pool"}},
+		"with a zone":              {[]service{holding(asking(ipv6(web(80)), "2001:db8:1::7%eth0"))}, nil, map[string]string{"x/web": " !2001:db8:1::7%eth0 is in no address pool"}},
 		"in that of others":        {[]service{holding(asking(web(80), "203.0.113.16"))}, nil, map[string]string{"x/web": " !203.0.113.16 is in the address pool y, which is not for namespace x"}},
 		"of a node, asked for":     {[]service{holding(asking(web(80), "192.0.2.10"))}, map[string]string{"192.0.2.10": ofNode}, map[string]string{"x/web": " !192.0.2.10 is an address of a node"}},
 		"taken":                    {[]service{holding(asking(web(80), "192.0.2.10")), holding(balancerService("x", "young", 1, 80), "192.0.2.10")}, nil, map[string]string{"x/web": " !192.0.2.10 is that of Service young", "x/young": "192.0.2.10"}},
