@@ -7,9 +7,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/costtest"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
@@ -151,6 +153,27 @@ func TestNestedMountPointsAreBounded(t *testing.T) {
 	}
 	if allocations > 20*many {
 		t.Errorf("%.0f allocations for %d mounts", allocations, many)
+	}
+}
+
+// The mounts of a pod take no long time to compare, however deep their paths are. A pod is
+// compared with each sync.
+func TestDeepMountPoints(t *testing.T) {
+	pod := podWith(nil, configVolume("c", "c"))
+	c := &pod.Spec.Containers[0]
+	const largest = 3 << 20 // bytes of a pod
+	c.VolumeMounts = []v1.VolumeMount{{Name: "c", MountPath: "/0/a"}}
+	for i := range largest / maxPath {
+		path := fmt.Sprint("/", i)
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "c", MountPath: path + strings.Repeat("/a", (maxPath-len(path))/2)})
+	}
+	var nested map[string][]string
+	cost := costtest.Of(t, func() { nested = nestedMountPoints(pod) })
+	if len(nested["c"]) != 1 || !strings.HasPrefix(nested["c"][0], "a/a/") {
+		t.Errorf("%d mounts are in others, want 1", len(nested["c"]))
+	}
+	if cost.Processor > time.Second {
+		t.Errorf("they take %v of processor time", cost.Processor)
 	}
 }
 

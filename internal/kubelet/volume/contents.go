@@ -79,9 +79,11 @@ func nestedMountPoints(pod *v1.Pod) map[string][]string {
 	nested := map[string][]string{}
 	for c := range podquery.AllContainers(&pod.Spec) {
 		outer := map[string]string{} // volumes, by path
+		lengths := map[int]bool{}    // of these paths
 		for _, m := range c.VolumeMounts {
 			if m.SubPath == "" && m.SubPathExpr == "" && len(m.MountPath) <= maxPath {
-				outer[filepath.Clean("/"+m.MountPath)] = m.Name
+				path := filepath.Clean("/" + m.MountPath)
+				outer[path], lengths[len(path)] = m.Name, true
 			}
 		}
 		for _, m := range c.VolumeMounts {
@@ -90,7 +92,11 @@ func nestedMountPoints(pod *v1.Pod) map[string][]string {
 			}
 			path, seen := filepath.Clean("/"+m.MountPath), map[string]bool{}
 			for within := path; within != "/"; {
-				within = filepath.Dir(within)
+				// A path may have thousands of elements: none is read more than once.
+				within = within[:max(strings.LastIndexByte(within, '/'), 1)]
+				if !lengths[len(within)] {
+					continue
+				}
 				volume, ok := outer[within]
 				if !ok || seen[volume] {
 					continue
