@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -103,19 +102,14 @@ func (projectQuotas) limited(dir string) (limit, used int64, err error) {
 	return int64(u.blockLimit) * quotaBlock, int64(u.bytes), err
 }
 
-// ownProject reads the attributes of a directory and reports whether it has a
-// project that its parent does not have.
+// ownProject reads the attributes of a directory and reports whether it has a project
+// of its own. The owner of a directory, which root in a container is, can give it another
+// one: that of another volume, whose limit would be changed or removed then.
 func ownProject(f *os.File, a *attributes) (bool, error) {
-	parent, err := os.Open(filepath.Dir(f.Name()))
-	if err != nil {
+	if err := control(f, getAttributes, a); err != nil {
 		return false, err
 	}
-	defer func() { _ = parent.Close() }()
-	var above attributes
-	if err := errors.Join(control(f, getAttributes, a), control(parent, getAttributes, &above)); err != nil {
-		return false, err
-	}
-	return a.project != 0 && a.project != above.project, nil
+	return isProjectOf(f.Name(), a.project), nil
 }
 
 // The numbers of projects: half of them are left to others, such as
@@ -123,15 +117,27 @@ func ownProject(f *os.File, a *attributes) (bool, error) {
 const (
 	firstProject = 1 << 30
 	projects     = 1 << 30
+	// ofDirectory is how many of them a directory can get: the first unused one.
+	ofDirectory = 1000
 )
+
+// offsetOf returns which of the projects is the first one that a directory can get.
+func offsetOf(dir string) uint32 {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(dir)) // it never fails
+	return hash.Sum32() % projects
+}
+
+// isProjectOf reports whether a project is one that a directory can get.
+func isProjectOf(dir string, project uint32) bool {
+	return project >= firstProject && project-firstProject < projects && (project-firstProject-offsetOf(dir))%projects < ofDirectory
+}
 
 // unusedProject returns a project without files. It may have a limit, of a volume that
 // was removed with its cluster.
 func unusedProject(f *os.File) (uint32, error) {
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(f.Name())) // it never fails
-	for i := range uint32(1000) {
-		project := firstProject + (hash.Sum32()+i)%projects
+	for i := range uint32(ofDirectory) {
+		project := firstProject + (offsetOf(f.Name())+i)%projects
 		u, err := usageOf(f, project)
 		if err != nil {
 			return 0, err

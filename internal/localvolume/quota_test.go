@@ -244,6 +244,24 @@ func withoutCapability(capability int, f func() error) error {
 	return <-result
 }
 
+// A directory has no project but those that it can get: that of another volume is not its own.
+func TestProjectsOfDirectories(t *testing.T) {
+	const dir = "/volumes/pvc-1"
+	for offset, want := range map[uint32]bool{0: true, ofDirectory - 1: true, ofDirectory: false, projects - 1: false} {
+		if got := isProjectOf(dir, firstProject+(offsetOf(dir)+offset)%projects); got != want {
+			t.Errorf("project %d after the first one: %t, want %t", offset, got, want)
+		}
+	}
+	for _, project := range []uint32{0, 1, firstProject - 1, firstProject + projects, firstProject + projects + offsetOf(dir)} {
+		if isProjectOf(dir, project) {
+			t.Errorf("project %d is that of a volume", project)
+		}
+	}
+	if isProjectOf("/volumes/pvc-2", firstProject+offsetOf(dir)) {
+		t.Error("two directories have the same project")
+	}
+}
+
 // A file system with project quotas ends writes beyond the limit of a directory,
 // and each directory has a project of its own.
 func TestProjectQuotas(t *testing.T) {
@@ -288,6 +306,26 @@ func TestProjectQuotas(t *testing.T) {
 	}
 	if limit, used, err := q.limited(a); err != nil || limit != 4<<20 || used < 2<<20 {
 		t.Errorf("limit %d, used %d, %v", limit, used, err)
+	}
+	// The owner of a directory, as root in a container, can give it the project of another one.
+	f, err := os.Open(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of attributes
+	err = control(f, getAttributes, &of)
+	of.project = firstProject + offsetOf(a)
+	if err := errors.Join(err, control(f, setAttributes, &of), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if limit, used, err := q.limited(b); err != nil || limit != 0 || used != 0 {
+		t.Errorf("limit %d, used %d, %v of a directory with the project of another one", limit, used, err)
+	}
+	if err := q.limit(b, 0); err != nil {
+		t.Error(err)
+	}
+	if limit, _, err := q.limited(a); err != nil || limit != 4<<20 {
+		t.Errorf("limit %d, %v after that of a directory with the same project was removed", limit, err)
 	}
 	if err := q.limit(a, 0); err != nil {
 		t.Error(err)
