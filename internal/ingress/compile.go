@@ -19,6 +19,7 @@ import (
 
 // Bounds on what one namespace can add to the table.
 const (
+	maxHostsOfNamespace        = 5000
 	maxPathsOfNamespace        = 5000
 	maxCertificatesOfNamespace = 1000
 	// maxPathLength bounds the path of a rule, in bytes.
@@ -60,7 +61,7 @@ const (
 // Ingress or Gateway has it first, and a path of it to the Ingress.
 func compile(s source) (*table.Table, map[types.UID][]problem, *gateway.Plan) {
 	c := &compiler{
-		source: s, owners: map[string]string{}, backends: map[backendKey]*backend{},
+		source: s, owners: map[string]string{}, hosts: map[string]map[string]bool{}, backends: map[backendKey]*backend{},
 		paths: map[string]int{}, certificates: map[string]int{}, problems: map[types.UID][]problem{},
 	}
 	oldest := slices.SortedFunc(slices.Values(s.ingresses), func(a, b *networkingv1.Ingress) int {
@@ -76,11 +77,14 @@ func compile(s source) (*table.Table, map[types.UID][]problem, *gateway.Plan) {
 	return c.table.Table(), c.problems, plan
 }
 
-// own gives each host to the namespace that has it first.
+// own gives each host to the namespace that has it first. Those of an Ingress that are too
+// many for its namespace are nobody's.
 func (c *compiler) own(oldest []*networkingv1.Ingress, claims []gateway.Claim) {
 	for _, i := range oldest {
 		for _, host := range hostsOf(i) {
-			claims = append(claims, gateway.Claim{Host: host, Namespace: i.Namespace, Since: i.CreationTimestamp.Time})
+			if c.isNew(i.Namespace, host) {
+				claims = append(claims, gateway.Claim{Host: host, Namespace: i.Namespace, Since: i.CreationTimestamp.Time})
+			}
 		}
 	}
 	slices.SortStableFunc(claims, func(a, b gateway.Claim) int {
@@ -94,10 +98,25 @@ func (c *compiler) own(oldest []*networkingv1.Ingress, claims []gateway.Claim) {
 	}
 }
 
+// isNew reports whether a host is one more of the Ingresses of a namespace, and counts it.
+func (c *compiler) isNew(namespace, host string) bool {
+	hosts := c.hosts[namespace]
+	if hosts[host] || len(hosts) == maxHostsOfNamespace {
+		return false
+	}
+	if hosts == nil {
+		hosts = map[string]bool{}
+		c.hosts[namespace] = hosts
+	}
+	hosts[host] = true
+	return true
+}
+
 type compiler struct {
 	source
 	table    table.Builder
-	owners   map[string]string // the namespace of each host
+	owners   map[string]string          // the namespace of each host
+	hosts    map[string]map[string]bool // of the Ingresses of each namespace
 	backends map[backendKey]*backend
 	problems map[types.UID][]problem
 
@@ -148,10 +167,14 @@ func (c *compiler) report(i *networkingv1.Ingress, reason, format string, args .
 // owns reports whether an Ingress may have rules for a host. If not, that is a problem.
 // The message does not name the other namespace, which is not the user's.
 func (c *compiler) owns(i *networkingv1.Ingress, host string) bool {
-	if owner, known := c.owners[host]; !known || owner == i.Namespace {
+	switch owner, known := c.owners[host]; {
+	case owner == i.Namespace:
 		return true
+	case known:
+		c.report(i, hostConflict, "%s: an older Ingress or Gateway of another namespace has it", shown(host))
+	default:
+		c.report(i, tooMany, "the Ingresses of the namespace have more than %d hosts: those of the newest have no effect", maxHostsOfNamespace)
 	}
-	c.report(i, hostConflict, "%s: an older Ingress or Gateway of another namespace has it", shown(host))
 	return false
 }
 

@@ -446,6 +446,37 @@ func TestRoutesOfANamespaceAreBounded(t *testing.T) {
 	}
 }
 
+// Hosts that are too many for a namespace belong to nobody, also without paths: a host takes
+// much more room in the table than in an Ingress.
+func TestHostsOfANamespaceAreBounded(t *testing.T) {
+	greedy, other := newIngress("greedy", "many", 2), newIngress("other", "one", 1, newRule("other.example", "/=web:80"))
+	for n := range maxHostsOfNamespace {
+		greedy.Spec.Rules = append(greedy.Spec.Rules, networkingv1.IngressRule{Host: fmt.Sprintf("%d.greedy.example", n)})
+	}
+	greedy.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"tls.greedy.example"}, SecretName: "own"}}
+	young := newIngress("greedy", "young", 0, newRule("0.greedy.example", "/=web:80"), newRule("young.example", "/=web:80"))
+	served, problems := objects{
+		ingresses: []*networkingv1.Ingress{greedy, other, young}, services: []*v1.Service{newService("greedy", "web"), newService("other", "web")},
+		secrets: map[string]*tls.Certificate{"greedy/own": {}},
+	}.compile()
+	for host, want := range map[string]string{"0.greedy.example": "greedy/young", "young.example": "nobody", "other.example": "other/one"} {
+		if got := answered(t, served, host, "/"); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
+	}
+	if served.Certificate("tls.greedy.example") != nil {
+		t.Error("a host beyond the bound has a certificate")
+	}
+	for _, i := range []*networkingv1.Ingress{greedy, young} {
+		if got := reasons(problems, i); got != tooMany {
+			t.Errorf("problems of %s: %s, want %s", i.Name, got, tooMany)
+		}
+	}
+	if got := reasons(problems, other); got != "" {
+		t.Errorf("problems of another namespace: %s", got)
+	}
+}
+
 // Thousands of rules that have no effect take neither long nor thousands of events.
 func TestProblemsAreBounded(t *testing.T) {
 	first, second := newIngress("n", "first", 1, newRule("a.example")), newIngress("n", "second", 0, newRule("a.example"))

@@ -283,6 +283,10 @@ func decode[T any](ctx context.Context, g *gatewayAPI, obj any) *T {
 // is not used. The object is the informer's own.
 func reduceDefinition(o *unstructured.Unstructured) {
 	o.SetManagedFields(nil)
+	o.SetLabels(nil)
+	o.SetAnnotations(nil)
+	o.SetFinalizers(nil)
+	o.SetOwnerReferences(nil)
 	spec, _ := o.Object["spec"].(map[string]any)
 	versions, _ := spec["versions"].([]any)
 	for _, v := range versions {

@@ -1,6 +1,8 @@
 package ingress
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -23,7 +25,7 @@ func reduce(obj any) (any, error) {
 				meta.Annotations[name] = value
 			}
 		}
-		return &networkingv1.Ingress{ObjectMeta: meta, Spec: o.Spec, Status: o.Status}, nil
+		return &networkingv1.Ingress{ObjectMeta: meta, Spec: reducedSpec(o.Spec), Status: o.Status}, nil
 	case *v1.Service:
 		out := &v1.Service{ObjectMeta: reducedMeta(&o.ObjectMeta), Spec: v1.ServiceSpec{Type: o.Spec.Type}}
 		for i := range o.Spec.Ports {
@@ -64,6 +66,35 @@ func reduce(obj any) (any, error) {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}, Status: v1.NodeStatus{Addresses: o.Status.Addresses}}, nil
 	}
 	return obj, nil
+}
+
+// reducedSpec returns the specification of an Ingress without rules, paths and certificates
+// beyond the bounds of a namespace, of which an object has room for hundreds of thousands.
+// What exceeds a bound by one stays, so that it is told of.
+func reducedSpec(s networkingv1.IngressSpec) networkingv1.IngressSpec {
+	s.Rules = slices.Clone(s.Rules[:min(len(s.Rules), maxHostsOfNamespace+1)])
+	paths := maxPathsOfNamespace + 1
+	for i := range s.Rules {
+		http := s.Rules[i].HTTP
+		if http == nil {
+			continue
+		}
+		if len(http.Paths) > paths {
+			http = &networkingv1.HTTPIngressRuleValue{Paths: slices.Clone(http.Paths[:paths])}
+			s.Rules[i].HTTP = http
+		}
+		paths -= len(http.Paths)
+	}
+	s.TLS = slices.Clone(s.TLS[:min(len(s.TLS), maxHostsOfNamespace+1)])
+	hosts := maxHostsOfNamespace + 1
+	for i := range s.TLS {
+		t := &s.TLS[i]
+		if len(t.Hosts) > hosts {
+			t.Hosts = slices.Clone(t.Hosts[:hosts])
+		}
+		hosts -= len(t.Hosts)
+	}
+	return s
 }
 
 func reducedMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
