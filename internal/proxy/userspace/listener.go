@@ -10,7 +10,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/fairevict"
 	"github.com/coracle-io/coracle/internal/netnamespace"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -21,10 +23,57 @@ const (
 	mostOfAll  = 16_384 // of all
 )
 
-// room bounds the connections of all listeners.
-type room chan struct{}
+// room bounds the connections of each listener, and of all. When there is no more, a new one
+// takes the place of the oldest of the client that has most, so that no client keeps others
+// from a Service.
+type room struct {
+	mostOfPort, mostOfAll int
 
-func newRoom() room { return make(room, mostOfAll) }
+	mu  sync.Mutex // guards the following, and the seats of listeners
+	all seats
+}
+
+func newRoom() *room { return &room{mostOfPort: mostOfPort, mostOfAll: mostOfAll} }
+
+// seats are connections by their clients.
+type seats = fairevict.Set[netip.Addr, *seat]
+
+// seat is the place of a connection among those of its listener, and among all.
+type seat struct {
+	connection    connection
+	ofPort, ofAll *fairevict.Entry[netip.Addr, *seat]
+}
+
+// add gives a client's connection a seat, and returns the one that must end for it, nil if
+// none must.
+func (r *room) add(s *seat, ofPort *seats, client netip.Addr) (victim *seat) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case ofPort.Len() >= r.mostOfPort:
+		victim = ofPort.Victim().Member
+	case r.all.Len() >= r.mostOfAll:
+		victim = r.all.Victim().Member
+	}
+	if victim != nil {
+		victim.free()
+	}
+	s.ofPort, s.ofAll = ofPort.Add(client, s), r.all.Add(client, s)
+	return victim
+}
+
+// remove gives a seat back. One that has been given to another connection stays that one's.
+func (r *room) remove(s *seat) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.free()
+}
+
+// free frees a seat. The caller must hold the mutex of the room.
+func (s *seat) free() {
+	s.ofPort.Remove()
+	s.ofAll.Remove()
+}
 
 // listener takes the connections to one port of a Service, which the table of nftables
 // redirects to a port of the node.
@@ -35,7 +84,8 @@ type listener struct {
 	netNS    int
 	port     uint16
 	balancer balancer
-	room     room
+	room     *room
+	seats    seats // the mutex of room guards it
 	// ctx ends when the listener is closed.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -55,7 +105,7 @@ type connection interface {
 }
 
 // listen opens a listener at a port of the node that the kernel chooses.
-func listen(ctx context.Context, netNS int, label string, protocol v1.Protocol, family v1.IPFamily, all room) (*listener, error) {
+func listen(ctx context.Context, netNS int, label string, protocol v1.Protocol, family v1.IPFamily, all *room) (*listener, error) {
 	l := &listener{label: label, family: family, netNS: netNS, room: all, active: map[connection]netip.AddrPort{}}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	var serve func()
@@ -133,28 +183,30 @@ func (l *listener) close() {
 	l.work.Wait()
 }
 
-// admit adds a connection. It reports false if there are too many, or the listener has
-// ended.
-func (l *listener) admit(c connection) bool {
+// admit adds a connection of a client, and ends another one if there are too many. It
+// returns nil if the listener has ended.
+func (l *listener) admit(c connection, client netip.Addr) *seat {
+	if !l.activate(c) {
+		return nil
+	}
+	s := &seat{connection: c}
+	if victim := l.room.add(s, &l.seats, client); victim != nil {
+		klog.FromContext(l.ctx).V(2).Info("There are too many connections; ending one for another", "service", l.label)
+		victim.connection.abort()
+	}
+	return s
+}
+
+// activate adds a connection to those that end with the listener. It reports false if that
+// has ended.
+func (l *listener) activate(c connection) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended || len(l.active) >= mostOfPort {
-		return false
-	}
-	select {
-	case l.room <- struct{}{}:
-	default:
+	if l.ended {
 		return false
 	}
 	l.active[c] = netip.AddrPort{}
 	return true
-}
-
-// full reports whether admit refuses another connection now.
-func (l *listener) full() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ended || len(l.active) >= mostOfPort || len(l.room) == cap(l.room)
 }
 
 // use records the endpoint of a connection. It reports false if the connection must end,
@@ -167,11 +219,11 @@ func (l *listener) use(c connection, endpoint netip.AddrPort) bool {
 }
 
 // leave removes a connection that was admitted.
-func (l *listener) leave(c connection) {
+func (l *listener) leave(s *seat) {
+	l.room.remove(s)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.active, c)
-	<-l.room
+	delete(l.active, s.connection)
 }
 
 // has reports whether an endpoint is among those to choose from.
@@ -187,8 +239,9 @@ func dialTimeouts() []time.Duration {
 	return []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
 }
 
-// dial connects to an endpoint for a client. If one does not answer, it tries the next.
-func (l *listener) dial(network string, client netip.Addr) (net.Conn, netip.AddrPort, error) {
+// dial connects to an endpoint for a client, until ctx ends. If one does not answer, it
+// tries the next.
+func (l *listener) dial(ctx context.Context, network string, client netip.Addr) (net.Conn, netip.AddrPort, error) {
 	var failure error
 	for _, patience := range dialTimeouts() {
 		endpoint, ok := l.balancer.choose(client, time.Now())
@@ -198,14 +251,14 @@ func (l *listener) dial(network string, client netip.Addr) (net.Conn, netip.Addr
 		var to net.Conn
 		failure = l.inside(func() (err error) {
 			dialer := net.Dialer{Timeout: patience}
-			to, err = dialer.DialContext(l.ctx, network, endpoint.String())
+			to, err = dialer.DialContext(ctx, network, endpoint.String())
 			return err
 		})
 		if failure == nil {
 			return to, endpoint, nil
 		}
 		l.balancer.forget(client)
-		if l.ctx.Err() != nil {
+		if ctx.Err() != nil {
 			break
 		}
 	}

@@ -45,24 +45,25 @@ func (l *listener) acceptAll(socket net.Listener) {
 			}
 			continue
 		}
-		p := &pair{client: c.(*net.TCPConn)}
-		if !l.admit(p) {
-			klog.FromContext(l.ctx).V(2).Info("There are too many connections; refusing one", "service", l.label)
+		ctx, cancel := context.WithCancel(l.ctx)
+		p := &pair{client: c.(*net.TCPConn), cancel: cancel}
+		client := clientOf(p.client)
+		s := l.admit(p, client)
+		if s == nil {
 			p.abort()
 			continue
 		}
 		l.run(func() {
-			defer l.leave(p)
+			defer l.leave(s)
 			defer p.abort() // nothing, if both sides have ended
-			l.forward(p)
+			l.forward(ctx, p, client)
 		})
 	}
 }
 
 // forward connects a client to an endpoint, and ends when both sides have ended.
-func (l *listener) forward(p *pair) {
-	client := addressOf(p.client.RemoteAddr().(*net.TCPAddr).AddrPort())
-	to, endpoint, err := l.dial(l.network("tcp"), client)
+func (l *listener) forward(ctx context.Context, p *pair, client netip.Addr) {
+	to, endpoint, err := l.dial(ctx, l.network("tcp"), client)
 	if err != nil {
 		klog.FromContext(l.ctx).V(2).Info("No endpoint answers", "service", l.label, "err", err)
 		return
@@ -75,6 +76,7 @@ func (l *listener) forward(p *pair) {
 // pair is a connection of a client, with the one to its endpoint.
 type pair struct {
 	client *net.TCPConn
+	cancel context.CancelFunc // ends the attempt to connect to an endpoint
 
 	mu       sync.Mutex // guards the following
 	endpoint *net.TCPConn
@@ -95,6 +97,7 @@ func (p *pair) abort() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.aborted = true
+	p.cancel()
 	for _, c := range []*net.TCPConn{p.client, p.endpoint} {
 		if c != nil {
 			_, _ = c.SetLinger(0), c.Close()
@@ -115,6 +118,15 @@ func (p *pair) copy(ctx context.Context) {
 	both.Go(ctx, func() { direction(p.client, p.endpoint) })
 	both.Wait()
 	_, _ = p.client.Close(), p.endpoint.Close()
+}
+
+// clientOf returns the address of the client of a connection.
+func clientOf(c *net.TCPConn) netip.Addr {
+	at, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return addressOf(at.AddrPort())
 }
 
 // addressOf returns the address of a client without its port.

@@ -93,8 +93,8 @@ func (d *datagrams) receiveAll() {
 	}
 }
 
-// flowOf returns the flow of a client. It makes one, unless there are too many or there
-// is no endpoint: then it returns nil.
+// flowOf returns the flow of a client. It makes one, unless there is no endpoint: then it
+// returns nil.
 func (d *datagrams) flowOf(client netip.AddrPort, control []byte) *flow {
 	d.mu.Lock()
 	f := d.flows[client]
@@ -102,10 +102,7 @@ func (d *datagrams) flowOf(client netip.AddrPort, control []byte) *flow {
 	if f != nil {
 		return f
 	}
-	if d.full() { // before a client, whose address may be made up, takes a socket and a place in the balancer
-		return nil
-	}
-	to, endpoint, err := d.dial(d.network("udp"), addressOf(client))
+	to, endpoint, err := d.dial(d.ctx, d.network("udp"), addressOf(client))
 	if err != nil {
 		return nil
 	}
@@ -117,13 +114,14 @@ func (d *datagrams) flowOf(client netip.AddrPort, control []byte) *flow {
 			delete(d.flows, client)
 		}
 	}
-	if !d.admit(f) {
+	s := d.admit(f, addressOf(client))
+	if s == nil {
 		_ = to.Close()
 		return nil
 	}
 	if !d.use(f, endpoint) {
 		_ = to.Close()
-		d.leave(f)
+		d.leave(s)
 		return nil
 	}
 	d.mu.Lock()
@@ -132,7 +130,7 @@ func (d *datagrams) flowOf(client netip.AddrPort, control []byte) *flow {
 	answer := answerControl(control)
 	f.extend()
 	d.run(func() {
-		defer d.leave(f)
+		defer d.leave(s)
 		defer f.abort()
 		f.answerAll(func(data []byte) { _, _, _ = d.socket.WriteMsgUDPAddrPort(data, answer, client) })
 	})

@@ -35,7 +35,7 @@ type Backend struct {
 	ctx       context.Context
 	table     table
 	netNS     int
-	room      room
+	room      *room
 	listeners map[target]*listener
 	// refused are the ports of Services that are not served, and answer as if they had
 	// no endpoints.

@@ -154,8 +154,8 @@ func TestRoundRobin(t *testing.T) {
 		t.Errorf("without an endpoint that listens there is the answer %q", answer)
 	}
 	l.apply(v1.ProtocolTCP, &proxy.ServicePort{})
-	if now := l.port(nameOf(v1.ProtocolTCP), false); now != 0 || len(l.room) > 0 {
-		t.Errorf("without endpoints the port is %d, with %d connections", now, len(l.room))
+	if now := l.port(nameOf(v1.ProtocolTCP), false); now != 0 || l.room.taken() > 0 {
+		t.Errorf("without endpoints the port is %d, with %d connections", now, l.room.taken())
 	}
 }
 
@@ -205,22 +205,77 @@ func TestConnectionsEndWithTheirEndpoint(t *testing.T) {
 	}
 }
 
+// TestTooManyConnections checks that a connection too many takes the place of another one.
 func TestTooManyConnections(t *testing.T) {
 	l := newLab(t)
-	l.room = make(room, 1)
+	l.room.mostOfAll = 1
 	l.apply(v1.ProtocolTCP, &proxy.ServicePort{Cluster: []netip.AddrPort{server(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })}})
 	first := l.dial(v1.ProtocolTCP)
-	if _, err := first.Write([]byte("x")); err != nil {
-		t.Fatal(err)
+	if got := ask(t, first, "1"); got != "1" {
+		t.Fatalf("the answer is %q", got)
 	}
-	if _, err := io.ReadFull(first, make([]byte, 1)); err != nil {
-		t.Fatal(err)
+	if got := ask(t, l.dial(v1.ProtocolTCP), "2"); got != "2" {
+		t.Errorf("a connection too many gets the answer %q", got)
 	}
-	if _, err := l.dial(v1.ProtocolTCP).Read(make([]byte, 1)); err == nil {
-		t.Error("a connection too many is served")
+	if _, err := first.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection before it has not ended")
 	}
-	if _, err := first.Write([]byte("x")); err != nil {
-		t.Errorf("the connection that fits: %v", err)
+	if n := l.room.taken(); n != 1 {
+		t.Errorf("%d connections have a place", n)
+	}
+}
+
+// taken returns how many connections have seats.
+func (r *room) taken() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all.Len()
+}
+
+// counted counts how often a connection was ended.
+type counted struct{ ended int }
+
+func (c *counted) abort() { c.ended++ }
+
+// TestGreedyClients checks that a client with very many connections keeps others neither from
+// the same Service nor from another one.
+func TestGreedyClients(t *testing.T) {
+	greedy, fair := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	for name, test := range map[string]struct {
+		ofPort, ofAll int
+		others        bool // whether the other client uses another port
+	}{"the same port": {5, 100, false}, "another port": {100, 5, true}} {
+		r := newRoom()
+		r.mostOfPort, r.mostOfAll = test.ofPort, test.ofAll
+		used := &listener{ctx: t.Context(), room: r, active: map[connection]netip.AddrPort{}}
+		other := used
+		if test.others {
+			other = &listener{ctx: t.Context(), room: r, active: map[connection]netip.AddrPort{}}
+		}
+		var seated []*seat
+		var many [10]*counted
+		one := &counted{}
+		for i := range many {
+			many[i] = &counted{}
+			seated = append(seated, used.admit(many[i], greedy))
+			if i == 2 {
+				seated = append(seated, other.admit(one, fair))
+			}
+		}
+		for i, c := range many {
+			if ended := i < len(many)-4; (c.ended == 1) != ended || c.ended > 1 {
+				t.Errorf("%s: connection %d of the greedy client was ended %d times", name, i, c.ended)
+			}
+		}
+		if one.ended > 0 || r.taken() != 5 {
+			t.Errorf("%s: the other client's connection was ended %d times, and %d have a place", name, one.ended, r.taken())
+		}
+		for _, s := range seated[:len(seated)-1] {
+			used.leave(s)
+		}
+		if r.taken() != 1 {
+			t.Errorf("%s: %d have a place after all but one have left", name, r.taken())
+		}
 	}
 }
 
@@ -284,31 +339,28 @@ func TestDatagrams(t *testing.T) {
 		t.Errorf("after the end of a there is the answer %q", got)
 	}
 	l.apply(v1.ProtocolUDP, &proxy.ServicePort{})
-	if len(l.room) > 0 || len(l.listeners) > 0 {
-		t.Errorf("%d flows of %d listeners are left", len(l.room), len(l.listeners))
+	if l.room.taken() > 0 || len(l.listeners) > 0 {
+		t.Errorf("%d flows of %d listeners are left", l.room.taken(), len(l.listeners))
 	}
 }
 
-// TestTooManyFlows checks that a client too many gets no endpoint, and takes no turn.
+// TestTooManyFlows checks that a flow too many takes the place of another one, whose client
+// begins a new one.
 func TestTooManyFlows(t *testing.T) {
 	l := newLab(t)
-	l.room = make(room, 1)
-	l.apply(v1.ProtocolUDP, &proxy.ServicePort{Cluster: []netip.AddrPort{datagramServer(t, "a"), datagramServer(t, "b")}})
+	l.room.mostOfAll = 1
+	l.apply(v1.ProtocolUDP, &proxy.ServicePort{Cluster: []netip.AddrPort{datagramServer(t, "a"), datagramServer(t, "b"), datagramServer(t, "c")}})
 	first, second := l.dial(v1.ProtocolUDP), l.dial(v1.ProtocolUDP)
-	if got := ask(t, first, "1"); got != "a 1" {
-		t.Fatalf("the answer is %q", got)
+	for _, step := range []struct {
+		c          net.Conn
+		text, want string
+	}{{first, "1", "a 1"}, {second, "2", "b 2"}, {second, "3", "b 3"}, {first, "4", "c 4"}} {
+		if got := ask(t, step.c, step.text); got != step.want {
+			t.Errorf("%s is answered by %q, want %q", step.text, got, step.want)
+		}
 	}
-	if _, err := io.WriteString(second, "2"); err != nil {
-		t.Fatal(err)
-	}
-	if got := ask(t, first, "3"); got != "a 3" { // which comes after that of second
-		t.Errorf("the answer is %q", got)
-	}
-	b := &l.listeners[target{nameOf(v1.ProtocolUDP), false}].balancer
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.next != 1 {
-		t.Errorf("the next endpoint is number %d", b.next)
+	if n := l.room.taken(); n != 1 {
+		t.Errorf("%d flows have a place", n)
 	}
 }
 
