@@ -3,6 +3,7 @@ package ingress
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -371,6 +372,12 @@ func newSecret(t *testing.T, namespace, name string, names ...string) *v1.Secret
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newSecretOf(t, key, namespace, name, names...)
+}
+
+// newSecretOf returns a Secret as newSecret does, with a private key.
+func newSecretOf(t *testing.T, key crypto.Signer, namespace, name string, names ...string) *v1.Secret {
+	t.Helper()
 	encodedKey, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)

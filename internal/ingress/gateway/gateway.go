@@ -31,7 +31,7 @@ const (
 	DefaultClass = "coracle"
 
 	// maxPlaces and maxCertificates bound what one namespace can ask for: rules at the hosts
-	// of listeners, and listeners with certificates.
+	// of listeners, and certificates of listeners, each of which is read.
 	maxPlaces, maxCertificates = 5000, 1000
 )
 
@@ -339,8 +339,8 @@ func (c *compiler) setCertificate(g *gateway, l *listener) {
 		l.accepted = verdict{false, reasonUnsupportedValue, "The certificates of clients are not validated"}
 		return
 	}
-	if c.certificates[g.Namespace]++; c.certificates[g.Namespace] > maxCertificates {
-		l.accepted = verdict{false, reasonTooMany, fmt.Sprintf("The Gateways of the namespace have more than %d listeners with TLS", maxCertificates)}
+	if c.certificates[g.Namespace] += len(l.TLS.CertificateRefs); c.certificates[g.Namespace] > maxCertificates {
+		l.accepted = verdict{false, reasonTooMany, fmt.Sprintf("The listeners of the namespace have more than %d certificates", maxCertificates)}
 		return
 	}
 	for i := range l.TLS.CertificateRefs {

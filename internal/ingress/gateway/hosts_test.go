@@ -98,6 +98,31 @@ func TestRoutesOfANamespaceAreBounded(t *testing.T) {
 	}
 }
 
+// The certificates of a namespace are bounded, of which one listener can name many: to read
+// one takes up to some milliseconds.
+func TestCertificatesOfANamespaceAreBounded(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(`
+kind: Gateway
+metadata: {name: a-greedy, namespace: infra}
+spec: {listeners: [{name: many, port: 443, protocol: HTTPS, hostname: many.example, tls: {certificateRefs: [%s]}}]}
+---
+kind: Gateway
+metadata: {name: b-more, namespace: infra}
+spec: {listeners: [{name: one, port: 443, protocol: HTTPS, hostname: more.example, tls: {certificateRefs: [{name: own}]}}]}
+---
+kind: Gateway
+metadata: {name: other, namespace: web}
+spec: {listeners: [{name: one, port: 443, protocol: HTTPS, hostname: other.example, tls: {certificateRefs: [{name: own}]}}]}`,
+		strings.Repeat("{name: own}, ", maxCertificates-1)+"{name: own}"))
+	w.secrets["infra/own"], w.secrets["web/own"] = &tls.Certificate{}, &tls.Certificate{}
+	served, _ := w.compile()
+	for host, want := range map[string]bool{"many.example": true, "more.example": false, "other.example": true} {
+		if got := served.Certificate(host) != nil; got != want {
+			t.Errorf("%s has a certificate: %t, want %t", host, got, want)
+		}
+	}
+}
+
 // A request is for the most exact listener of its port alone, so that a listener for the
 // routes of some namespaces keeps its names from those at a wider one.
 func TestListenersAreIsolated(t *testing.T) {
