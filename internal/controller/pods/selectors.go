@@ -18,12 +18,17 @@ const (
 	// BySelector is the name of the index of objects that select pods, such as
 	// Services, by namespace and one label that the pods must have.
 	BySelector = "selector"
+
+	// mostKeys bounds the keys of an object in these indexes. A key takes 250 bytes, and a
+	// label or a value of a selector may have ten: objects with more have that of anyLabelKey.
+	mostKeys = 64
 )
 
 // labelKey is the key of a label of a namespace's objects in ByLabel and BySelector.
 func labelKey(namespace, key, value string) string { return namespace + "/" + key + "=" + value }
 
-// anyLabelKey is the key in BySelector of objects whose pods need no certain label.
+// anyLabelKey is the key in BySelector of objects whose pods need no certain label, and in
+// ByLabel of pods with more labels than mostKeys.
 func anyLabelKey(namespace string) string { return namespace + "/" }
 
 // LabelKeys is the index function of ByLabel.
@@ -31,6 +36,9 @@ func LabelKeys(o any) ([]string, error) {
 	p, ok := o.(*v1.Pod)
 	if !ok {
 		return nil, fmt.Errorf("cannot index a %T by its labels", o)
+	}
+	if len(p.Labels) > mostKeys {
+		return []string{anyLabelKey(p.Namespace)}, nil
 	}
 	keys := make([]string, 0, len(p.Labels))
 	for key, value := range p.Labels {
@@ -47,18 +55,28 @@ func SelectorKeys(namespace string, selector labels.Selector) []string {
 	return []string{anyLabelKey(namespace)}
 }
 
-// requiredLabels returns keys of which each pod that a selector matches has exactly one, or
-// none if the selector does not require a label with certain values. They are the same
-// whatever the order of the requirements is, which is any for those of one label: an index
-// must find again what it has added.
+// requiredLabels returns keys of which each pod that a selector matches has exactly one, unless
+// it has anyLabelKey, or none if the selector does not require a label with certain values, of
+// which there are few. They are the same whatever the order of the requirements is, which is
+// any for those of one label: an index must find again what it has added.
 func requiredLabels(namespace string, selector labels.Selector) (keys []string) {
+	if set, ok := selector.(labels.ValidatedSetSelector); ok { // it would have to make its requirements
+		var least string
+		for key, value := range set {
+			if keys == nil || key < least {
+				least, keys = key, []string{labelKey(namespace, key, value)}
+			}
+		}
+		return keys
+	}
 	requirements, _ := selector.Requirements()
 	for _, r := range requirements {
-		if !slices.Contains([]selection.Operator{selection.Equals, selection.DoubleEquals, selection.In}, r.Operator()) {
+		values := r.ValuesUnsorted()
+		if len(values) > mostKeys || !slices.Contains([]selection.Operator{selection.Equals, selection.DoubleEquals, selection.In}, r.Operator()) {
 			continue
 		}
 		var required []string
-		for _, value := range r.ValuesUnsorted() {
+		for _, value := range values {
 			required = append(required, labelKey(namespace, r.Key(), value))
 		}
 		slices.Sort(required)
@@ -71,18 +89,22 @@ func requiredLabels(namespace string, selector labels.Selector) (keys []string) 
 }
 
 // Selected returns the pods of a namespace that a selector matches. It examines those with
-// a label that the selector requires, or all of the namespace if it requires none. The
-// informer must have the index ByLabel.
+// a label that the selector requires, and those with very many labels, or all of the namespace
+// if it requires none. The informer must have the index ByLabel.
 func Selected(informer cache.SharedIndexInformer, namespace string, selector labels.Selector) ([]*v1.Pod, error) {
 	keys := requiredLabels(namespace, selector)
 	if len(keys) == 0 {
 		return corelisters.NewPodLister(informer.GetIndexer()).Pods(namespace).List(selector)
 	}
 	var found []*v1.Pod
-	for _, key := range keys {
+	lists := 0 // that have pods
+	for _, key := range append(keys, anyLabelKey(namespace)) {
 		labelled, err := indexed(informer, ByLabel, key)
 		if err != nil {
 			return nil, err
+		}
+		if len(labelled) > 0 {
+			lists++
 		}
 		for _, p := range labelled {
 			if selector.Matches(labels.Set(p.Labels)) {
@@ -90,7 +112,7 @@ func Selected(informer cache.SharedIndexInformer, namespace string, selector lab
 			}
 		}
 	}
-	if len(keys) > 1 { // a label may have changed meanwhile from one value to another
+	if lists > 1 { // a label may have changed meanwhile from one value to another
 		slices.SortFunc(found, func(a, b *v1.Pod) int { return strings.Compare(a.Name, b.Name) })
 		found = slices.CompactFunc(found, func(a, b *v1.Pod) bool { return a.Name == b.Name })
 	}
@@ -98,14 +120,18 @@ func Selected(informer cache.SharedIndexInformer, namespace string, selector lab
 }
 
 // MaySelect returns the objects T, such as *v1.Service, that may select a pod with these
-// labels in a namespace, in any order. The caller asks their selectors. The informer must
-// have the index BySelector.
+// labels in a namespace, in any order: all of the namespace, if these are very many. The
+// caller asks their selectors. The informer must have the index BySelector.
 func MaySelect[T any](informer cache.SharedIndexInformer, namespace string, podLabels map[string]string) ([]T, error) {
+	var found []T
+	if len(podLabels) > mostKeys {
+		err := cache.ListAllByNamespace(informer.GetIndexer(), namespace, labels.Everything(), func(o any) { found = append(found, o.(T)) })
+		return found, err
+	}
 	keys := []string{anyLabelKey(namespace)}
 	for key, value := range podLabels {
 		keys = append(keys, labelKey(namespace, key, value))
 	}
-	var found []T
 	for _, key := range keys {
 		objects, err := informer.GetIndexer().ByIndex(BySelector, key)
 		if err != nil {

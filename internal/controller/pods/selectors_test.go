@@ -11,11 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/costtest"
 )
 
 // indexOf returns an informer that has objects, with an index. It does not run.
@@ -167,6 +169,86 @@ func TestOthersCostNothing(t *testing.T) {
 	candidates, err := MaySelect[*v1.Service](indexOf(t, BySelector, serviceKeys, services...), "a", mine)
 	if err != nil || len(candidates) != 1 {
 		t.Errorf("%d Services are examined: %v", len(candidates), err)
+	}
+}
+
+// Labels and values that a user makes up by the hundred thousand take no room in the indexes.
+// What has them is found all the same.
+func TestManyLabels(t *testing.T) {
+	many, values := map[string]string{"app": "web"}, []string{"web"}
+	for i := range mostKeys {
+		many[fmt.Sprint("label-", i)] = "x"
+		values = append(values, fmt.Sprint("other-", i))
+	}
+	crowded := labelledPod("a", "crowded", many)
+	if keys, err := LabelKeys(crowded); err != nil || len(keys) != 1 {
+		t.Errorf("a pod with many labels has %d keys: %v", len(keys), err)
+	}
+	anyOf, err := labels.NewRequirement("app", selection.In, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys := SelectorKeys("a", labels.NewSelector().Add(*anyOf)); len(keys) != 1 {
+		t.Errorf("a selector with many values has %d keys", len(keys))
+	}
+	informer := indexOf(t, ByLabel, LabelKeys, crowded, labelledPod("b", "crowded", many),
+		labelledPod("a", "usual", map[string]string{"app": "web"}), labelledPod("a", "other", map[string]string{"app": "other"}))
+	for name, selector := range map[string]labels.Selector{
+		"a label": labels.SelectorFromSet(labels.Set{"app": "web"}), "that of a Service": labels.ValidatedSetSelector{"app": "web"},
+		"one of many values": labels.NewSelector().Add(*anyOf),
+	} {
+		found, err := Selected(informer, "a", selector)
+		if err != nil || len(found) != 2 {
+			t.Errorf("%s: %d pods are selected, want 2: %v", name, len(found), err)
+		}
+	}
+	services := indexOf(t, BySelector, serviceKeys,
+		serviceOf("a", "web", map[string]string{"app": "web"}), serviceOf("a", "all-labels", many), serviceOf("a", "other", map[string]string{"app": "other"}),
+		serviceOf("a", "manual", nil), serviceOf("b", "web", map[string]string{"app": "web"}),
+	)
+	if found := servicesOf(services, nil, crowded); len(found) != 2 {
+		t.Errorf("the Services %v select a pod with many labels, want two", sets.List(keysOf(found)))
+	}
+}
+
+// keysOf returns keys as texts.
+func keysOf(found sets.Set[controller.Key]) sets.Set[string] {
+	texts := sets.Set[string]{}
+	for key := range found {
+		texts.Insert(key.String())
+	}
+	return texts
+}
+
+// A pod's change takes no memory for each label that Services select by, and neither does a
+// Service's.
+func TestLargeSelectors(t *testing.T) {
+	large := map[string]string{"app": "web"}
+	for i := range 100_000 {
+		large[fmt.Sprint("label-", i)] = "x"
+	}
+	var all []*v1.Service
+	for i := range 10 {
+		all = append(all, serviceOf("a", fmt.Sprint("web-", i), large))
+	}
+	pod := labelledPod("a", "p", map[string]string{"app": "web"})
+	services, informer := indexOf(t, BySelector, serviceKeys, all...), indexOf(t, ByLabel, LabelKeys, pod)
+	const most = 1 << 20 // bytes
+	cost := costtest.Of(t, func() {
+		if found := servicesOf(services, nil, pod); len(found) > 0 {
+			t.Errorf("%d Services select a pod without their labels", len(found))
+		}
+	})
+	if cost.Bytes > most {
+		t.Errorf("a pod's change takes %d bytes", cost.Bytes)
+	}
+	cost = costtest.Of(t, func() {
+		if found, err := Selected(informer, "a", SelectorOf(all[0])); err != nil || len(found) > 0 {
+			t.Errorf("a pod without the labels of a Service is selected: %v", err)
+		}
+	})
+	if cost.Bytes > most {
+		t.Errorf("a Service's change takes %d bytes", cost.Bytes)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
@@ -128,7 +127,7 @@ func (c *endpoints) sync(ctx context.Context, key controller.Key) error {
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
 		return nil
 	}
-	selected, err := pods.Selected(c.pods, key.Namespace, labels.SelectorFromSet(service.Spec.Selector))
+	selected, err := pods.Selected(c.pods, key.Namespace, pods.SelectorOf(service))
 	if err != nil {
 		return err
 	}

@@ -167,7 +167,7 @@ func (c *slices) sync(ctx context.Context, key controller.Key) error {
 	if service.Spec.Selector == nil {
 		return nil
 	}
-	selected, err := pods.Selected(c.pods, key.Namespace, labels.SelectorFromSet(service.Spec.Selector))
+	selected, err := pods.Selected(c.pods, key.Namespace, pods.SelectorOf(service))
 	if err != nil {
 		return err
 	}
