@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
@@ -178,8 +177,7 @@ func budgetOf(budgets *registry.Endpoint, pod *corev1.Pod) (*watchcache.Entry, e
 		if !ok {
 			return true
 		}
-		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
-		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
+		if podquery.Selects(budget.Spec.Selector, pod.Labels) {
 			found = append(found, e)
 		}
 		return true

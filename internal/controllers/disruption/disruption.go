@@ -26,6 +26,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // Descriptor describes the controller.
@@ -138,40 +139,12 @@ func (c *budgets) enqueueFor(p *v1.Pod) (names []string) {
 		return nil
 	}
 	for _, pdb := range candidates {
-		if selects(pdb.Spec.Selector, p.Labels) {
+		if podquery.Selects(pdb.Spec.Selector, p.Labels) {
 			c.queue.Add(cache.MetaObjectToName(pdb))
 			names = append(names, pdb.Name)
 		}
 	}
 	return names
-}
-
-// selects reports whether a selector that is not malformed matches the labels of a pod. It does
-// not parse it: a selector may have a hundred thousand requirements, and is asked with each
-// change of a pod.
-func selects(s *metav1.LabelSelector, podLabels labels.Set) bool {
-	if s == nil || !labels.ValidatedSetSelector(s.MatchLabels).Matches(podLabels) {
-		return false
-	}
-	for i := range s.MatchExpressions {
-		e := &s.MatchExpressions[i]
-		value, has := podLabels[e.Key]
-		matches := false
-		switch e.Operator {
-		case metav1.LabelSelectorOpIn:
-			matches = has && slices.Contains(e.Values, value)
-		case metav1.LabelSelectorOpNotIn:
-			matches = !has || !slices.Contains(e.Values, value)
-		case metav1.LabelSelectorOpExists:
-			matches = has
-		case metav1.LabelSelectorOpDoesNotExist:
-			matches = !has
-		}
-		if !matches {
-			return false
-		}
-	}
-	return true
 }
 
 // enqueueNamespace enqueues all budgets of a namespace.

@@ -43,6 +43,11 @@ type budgetView struct {
 	byNamespace map[string][]selectingBudget
 }
 
+// mostRequired bounds the labels and values of a selector that is asked. A budget with more
+// counts as one that selects all pods of its namespace: it would be asked about many pods,
+// while all others wait to be scheduled.
+const mostRequired = 1000
+
 type selectingBudget struct {
 	*policyv1.PodDisruptionBudget
 	selector labels.Selector
@@ -174,8 +179,8 @@ func (b *budgetView) protects(namespaces []string) bool {
 	return b.budgets != nil && slices.ContainsFunc(namespaces, func(namespace string) bool { return len(b.in(namespace)) > 0 })
 }
 
-// in returns the budgets of a namespace that select any pods: an empty selector
-// selects all, none selects nothing.
+// in returns the budgets of a namespace that select any pods: an empty selector and
+// a very large one select all, none selects nothing.
 func (b *budgetView) in(namespace string) []selectingBudget {
 	known, ok := b.byNamespace[namespace]
 	if ok {
@@ -186,10 +191,25 @@ func (b *budgetView) in(namespace string) []selectingBudget {
 		return nil
 	}
 	for _, budget := range list {
-		if selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector); err == nil && budget.Spec.Selector != nil {
-			known = append(known, selectingBudget{budget, selector})
+		switch of := budget.Spec.Selector; {
+		case of == nil:
+		case isLarge(of):
+			known = append(known, selectingBudget{budget, labels.Everything()})
+		default:
+			if selector, err := metav1.LabelSelectorAsSelector(of); err == nil {
+				known = append(known, selectingBudget{budget, selector})
+			}
 		}
 	}
 	b.byNamespace[namespace] = known
 	return known
+}
+
+// isLarge reports whether a selector has more labels and values than mostRequired.
+func isLarge(s *metav1.LabelSelector) bool {
+	n := len(s.MatchLabels) + len(s.MatchExpressions)
+	for i := 0; i < len(s.MatchExpressions) && n <= mostRequired; i++ {
+		n += len(s.MatchExpressions[i].Values)
+	}
+	return n > mostRequired
 }

@@ -1,6 +1,7 @@
 package defaultpreemption
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,6 +19,12 @@ import (
 // used up.
 func TestBudgets(t *testing.T) {
 	db := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}
+	oneOf := metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpIn}
+	many := &metav1.LabelSelector{MatchLabels: map[string]string{}}
+	for i := range mostRequired + 1 {
+		many.MatchLabels[fmt.Sprint("label-", i)] = "x"
+		oneOf.Values = append(oneOf.Values, fmt.Sprint("other-", i))
+	}
 	for _, test := range []struct {
 		name      string
 		selector  *metav1.LabelSelector
@@ -31,6 +38,8 @@ func TestBudgets(t *testing.T) {
 		{"an empty selector selects all pods", &metav1.LabelSelector{}, 0, "", "db web bare"},
 		{"an empty selector, one disruption", &metav1.LabelSelector{}, 1, "", "web bare"},
 		{"no selector selects none", nil, 0, "", ""},
+		{"very many labels are not asked for", many, 0, "", "db web bare"},
+		{"nor very many values", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{oneOf}}, 0, "", "db web bare"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
