@@ -1,4 +1,4 @@
-package podquery
+package podquery_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/coracle-io/coracle/internal/costtest"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // A selector matches what it matches when it is parsed.
@@ -26,7 +27,7 @@ func TestSelects(t *testing.T) {
 		parsed, err := metav1.LabelSelectorAsSelector(selector)
 		for _, set := range []labels.Set{nil, {"app": "web"}, {"app": "db", "tier": "back"}, {"app": "cache", "tier": "back"}, {"app": ""}, {"tier": "back"}} {
 			want := err == nil && parsed.Matches(set)
-			if got := Selects(selector, set); got != want {
+			if got := podquery.Selects(selector, set); got != want {
 				t.Errorf("%v selects %v: %t, want %t", selector, set, got, want)
 			}
 		}
@@ -40,7 +41,7 @@ func TestLargeSelector(t *testing.T) {
 		selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprint("label-", i), Operator: metav1.LabelSelectorOpDoesNotExist})
 	}
 	cost := costtest.Of(t, func() {
-		if !Selects(selector, labels.Set{"app": "web"}) {
+		if !podquery.Selects(selector, labels.Set{"app": "web"}) {
 			t.Error("a pod without any of many labels is not selected")
 		}
 	})

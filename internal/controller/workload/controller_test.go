@@ -21,6 +21,7 @@ import (
 
 	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/costtest"
 )
 
 // server is an API server with one DaemonSet.
@@ -89,6 +90,33 @@ func build(t *testing.T, config Config[*apps.DaemonSet, *v1.Pod], s *server, obj
 		}
 	}
 	return c
+}
+
+// A pod without an owner takes no memory for each requirement of those that may adopt it: it
+// can change its labels all the time.
+func TestAdoptersWithLargeSelectors(t *testing.T) {
+	large := daemonSet("large")
+	for i := range 100_000 {
+		large.Spec.Selector.MatchExpressions = append(large.Spec.Selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprint("label-", i), Operator: metav1.LabelSelectorOpDoesNotExist})
+	}
+	large.Spec.Selector.MatchLabels = nil
+	all := daemonSet("all")
+	all.Spec.Selector = &metav1.LabelSelector{}
+	none := daemonSet("none")
+	none.Spec.Selector = nil
+	c := build(t, Config[*apps.DaemonSet, *v1.Pod]{}, &server{}, large, daemonSet("own"), daemonSet("other"), all, none)
+	var names []string
+	cost := costtest.Of(t, func() {
+		for _, adopter := range c.Adopters(pod("p", "", "own")) {
+			names = append(names, adopter.Name)
+		}
+	})
+	if slices.Sort(names); !slices.Equal(names, []string{"large", "own"}) {
+		t.Errorf("%v may adopt the pod", names)
+	}
+	if cost.Bytes > 1<<20 {
+		t.Errorf("to find them takes %d bytes", cost.Bytes)
+	}
 }
 
 func TestDependentChangedEnqueuesOwners(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // byController is the name of the index by the UID of the controlling owner.
@@ -68,8 +69,9 @@ func (c *Controller[O, D]) Adopters(orphan D) []O {
 	var adopters []O
 	_ = cache.ListAllByNamespace(c.config.Owners.GetIndexer(), orphan.GetNamespace(), labels.Everything(), func(o any) {
 		owner := o.(O)
-		selector, err := metav1.LabelSelectorAsSelector(c.config.Selector(owner))
-		if err == nil && !selector.Empty() && c.matches(owner, selector, orphan) && owner.GetDeletionTimestamp() == nil {
+		selector := c.config.Selector(owner)
+		isEmpty := selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0
+		if owner.GetDeletionTimestamp() == nil && !isEmpty && podquery.Selects(selector, orphan.GetLabels()) && c.accepts(owner, orphan) {
 			adopters = append(adopters, owner)
 		}
 	})
@@ -77,7 +79,13 @@ func (c *Controller[O, D]) Adopters(orphan D) []O {
 }
 
 func (c *Controller[O, D]) matches(owner O, selector labels.Selector, dependent D) bool {
-	return selector.Matches(labels.Set(dependent.GetLabels())) && (c.config.Matches == nil || c.config.Matches(owner, dependent))
+	return selector.Matches(labels.Set(dependent.GetLabels())) && c.accepts(owner, dependent)
+}
+
+// accepts reports whether a dependent that the selector of an owner matches is one that it
+// selects.
+func (c *Controller[O, D]) accepts(owner O, dependent D) bool {
+	return c.config.Matches == nil || c.config.Matches(owner, dependent)
 }
 
 // claimAction is an owner's decision about an object.
