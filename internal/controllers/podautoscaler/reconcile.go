@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
 )
 
@@ -206,6 +207,24 @@ func (c *autoscaler) propose(ctx context.Context, hpa *autoscaling.HorizontalPod
 	return replicas, metric, err
 }
 
+const (
+	// maxSelector bounds the selector of a target, in bytes. Each of very many autoscalers
+	// of one target parses it every period, and compares it while the others wait.
+	maxSelector = 16 << 10
+	// mostNamed and shownSelector bound what the message about several autoscalers of a pod
+	// names: each of them has it in its status.
+	mostNamed, shownSelector = 10, 1 << 10
+)
+
+// ambiguous returns the message about several autoscalers of the same pods.
+func ambiguous(selector string, all []controller.Key) string {
+	others := ""
+	if len(all) > mostNamed {
+		all, others = all[:mostNamed], " and others"
+	}
+	return fmt.Sprintf("pods by selector %.*s are controlled by multiple HPAs: %v%s", shownSelector, selector, all, others)
+}
+
 // workload returns what the metrics are computed for. No other autoscaler may have
 // its pods.
 func (c *autoscaler) workload(hpa *autoscaling.HorizontalPodAutoscaler, t *target, now time.Time) (*workload, error) {
@@ -217,6 +236,10 @@ func (c *autoscaler) workload(hpa *autoscaling.HorizontalPodAutoscaler, t *targe
 	if t.scale.Status.Selector == "" {
 		return nil, invalid("SelectorRequired", "InvalidSelector", "selector is required", "the HPA target's scale is missing a selector")
 	}
+	if len(t.scale.Status.Selector) > maxSelector {
+		message := fmt.Sprintf("the selector of the HPA target has more than %d bytes", maxSelector)
+		return nil, invalid("InvalidSelector", "InvalidSelector", message, message)
+	}
 	selector, err := labels.Parse(t.scale.Status.Selector)
 	if err != nil {
 		message := fmt.Sprintf("couldn't convert selector into a corresponding internal selector object: %v", err)
@@ -227,7 +250,7 @@ func (c *autoscaler) workload(hpa *autoscaling.HorizontalPodAutoscaler, t *targe
 		return nil, err
 	}
 	if all := c.sharing(cache.MetaObjectToName(hpa), selector, selected); len(all) > 1 {
-		message := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: %v", t.scale.Status.Selector, all)
+		message := ambiguous(t.scale.Status.Selector, all)
 		return nil, invalid("AmbiguousSelector", "AmbiguousSelector", message, message)
 	}
 	r := c.options.readiness

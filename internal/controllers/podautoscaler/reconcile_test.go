@@ -315,6 +315,7 @@ func TestBounds(t *testing.T) {
 		{"set to zero", 0, "app=web", 0, "ScalingActive=False,ScalingDisabled"},
 		{"without a selector", 3, "", 3, "ScalingActive=False,InvalidSelector"},
 		{"with a wrong selector", 3, "a b", 3, "ScalingActive=False,InvalidSelector"},
+		{"with a selector that takes long", 3, "app in (" + strings.Repeat("x,", maxSelector/2) + "web)", 3, "ScalingActive=False,InvalidSelector"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -404,6 +405,21 @@ func TestAmbiguous(t *testing.T) {
 			t.Errorf("after one is deleted: %s", got)
 		}
 	})
+}
+
+// TestManyShareATarget checks that the status of each of very many autoscalers of one target
+// does not name them all.
+func TestManyShareATarget(t *testing.T) {
+	var all []controller.Key
+	for i := range 10_000 {
+		all = append(all, controller.Key{Namespace: "shop", Name: fmt.Sprint("web-", i)})
+	}
+	if got, want := ambiguous("app=web", all[:2]), "pods by selector app=web are controlled by multiple HPAs: [shop/web-0 shop/web-1]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := ambiguous(strings.Repeat("a,", maxSelector/2), all); len(got) > 2<<10 || !strings.HasSuffix(got, "shop/web-9] and others") {
+		t.Errorf("a message of %d bytes ends with %s", len(got), got[len(got)-min(len(got), 100):])
+	}
 }
 
 // TestUnknownTargets reports what cannot be scaled.
