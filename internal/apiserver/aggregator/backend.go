@@ -17,6 +17,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/coracle-io/coracle/internal/apiserver/recovery"
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -97,6 +98,7 @@ func (s *Server) newTransport(spec *apiregistrationv1.APIServiceSpec) *http.Tran
 	return &http.Transport{
 		DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second,
+		MaxResponseHeaderBytes: httpserver.MaxAnswerHeaderBytes,
 		// Pings detect a server that vanished, also under watches.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}

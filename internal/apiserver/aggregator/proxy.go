@@ -14,6 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // ServeHTTP proxies a request to the server as the user in its context, until
@@ -44,9 +45,10 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The handler itself dials an upgraded connection. It uses the transport's
 	// TLS but not the round tripper around it.
 	upgrade := httpstream.IsUpgradeRequest(r)
-	var roundTripper http.RoundTripper = b.transport
+	var roundTripper http.RoundTripper
 	if upgrade {
 		transport.SetAuthProxyHeaders(request, user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra())
+		location, roundTripper = httpserver.Upgrading(location, b.transport)
 	} else {
 		roundTripper = replacing{w.Header(), transport.NewAuthProxyRoundTripper(user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra(), b.transport)}
 	}

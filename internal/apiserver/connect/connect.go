@@ -28,6 +28,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // Config configures the connections to kubelets, pods and services.
@@ -90,7 +91,7 @@ func New(c Config) *Connector {
 	if addresses == nil {
 		addresses = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeExternalIP}
 	}
-	kubelets := &http.Transport{DialContext: toKubelets, TLSClientConfig: c.KubeletTLS, MaxIdleConns: 40 * maxIdle, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second}
+	kubelets := &http.Transport{DialContext: toKubelets, TLSClientConfig: c.KubeletTLS, MaxIdleConns: 40 * maxIdle, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: httpserver.MaxAnswerHeaderBytes}
 	unchecked := kubelets.Clone()
 	if unchecked.TLSClientConfig == nil {
 		unchecked.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -100,7 +101,7 @@ func New(c Config) *Connector {
 		kubelets:  kubelets,
 		unchecked: unchecked,
 		direct: &http.Transport{
-			DialContext: toPods, DisableCompression: true, MaxIdleConns: maxIdle, IdleConnTimeout: 90 * time.Second,
+			DialContext: toPods, DisableCompression: true, MaxIdleConns: maxIdle, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: httpserver.MaxAnswerHeaderBytes,
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // pods and services have certificates of their own making, as upstream treats them
 		},
 		addresses: addresses,

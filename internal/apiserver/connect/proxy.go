@@ -18,6 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // proxy returns a handler that proxies to a pod, a service or a node, named
@@ -51,6 +54,9 @@ func (c *Connector) proxy(info *apirequest.RequestInfo, path string, r *http.Req
 		u.Scheme = "http"
 	}
 	u.Path, u.RawQuery = utilnet.JoinPreservingTrailingSlash(path), r.URL.RawQuery
+	if httpstream.IsUpgradeRequest(r) {
+		u, transport = httpserver.Upgrading(u, transport)
+	}
 	handler := proxy.NewUpgradeAwareHandler(u, transport, true, false, responder(fail))
 	handler.UseLocationHost = false
 	return handler, nil

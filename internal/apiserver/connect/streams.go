@@ -12,6 +12,7 @@ import (
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/logging"
 )
 
@@ -81,13 +82,15 @@ func streamParameters(stdin, stdout, stderr, tty bool) url.Values {
 // streams proxies an upgraded connection. WebSocket streams with the v5
 // protocol, which can close single streams, are translated to SPDY.
 func (c *Connector) streams(u *url.URL, o streamproxy.Options, fail func(error)) http.Handler {
-	translator := streamproxy.NewStreamTranslatorHandler(u, c.kubelets, 0, o)
+	to, over := httpserver.Upgrading(u, c.kubelets)
+	translator := streamproxy.NewStreamTranslatorHandler(to, over, 0, o)
 	return logging.Streams(streamproxy.NewTranslatingHandler(c.upgrade(u, fail), translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol))
 }
 
 // upgrade proxies a connection that must be upgraded.
 func (c *Connector) upgrade(u *url.URL, fail func(error)) *proxy.UpgradeAwareHandler {
-	return proxy.NewUpgradeAwareHandler(u, c.kubelets, false, true, responder(fail))
+	to, over := httpserver.Upgrading(u, c.kubelets)
+	return proxy.NewUpgradeAwareHandler(to, over, false, true, responder(fail))
 }
 
 func (c *Connector) portForward(pod *corev1.Pod, o *corev1.PodPortForwardOptions, fail func(error)) (http.Handler, error) {
