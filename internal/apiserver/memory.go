@@ -15,7 +15,8 @@ import (
 
 // A request that needs much memory reserves it in the server's memory.Budget. It
 // is refused with 429 if the memory is not available. The server always serves
-// small requests and requests of the cluster's own components.
+// small requests, requests of the control plane, and those of a node unless that
+// holds as much as a tenant may.
 //
 //	list    the encodings of the entries, shared by lists of the same kind,
 //	        and the buffers of this request alone
@@ -64,24 +65,32 @@ func (h *holdings) releaseMemory() {
 }
 
 // memoryTenant returns the tenant whose memory the request uses. It returns ""
-// for the cluster's components, administrators and unauthenticated requests.
+// for the control plane's components, administrators and unauthenticated requests.
+// A node has a bound of its own, because it may be somebody else's by now.
 func (h *holdings) memoryTenant() string {
-	if h.sender == nil || isCritical(h.sender) || isPrivileged(h.sender) {
+	switch {
+	case h.sender == nil || isPrivileged(h.sender):
 		return ""
+	case !isCritical(h.sender):
+		return tenant(h.sender)
+	case isNode(h.sender):
+		return "itself " + h.sender.GetName()
 	}
-	return tenant(h.sender)
+	return ""
 }
 
 // watchTenant returns the tenant that a watch in a namespace, "" for all, counts
 // for. A node watches what its pods refer to, one object at a time, and its pods
-// choose how much that is: such watches count for the node. Its other watches
-// are always served.
+// choose how much that is: such watches count for the node, apart from what it
+// watches for itself.
 func (h *holdings) watchTenant(namespace string) string {
-	if h.sender != nil && namespace != "" && slices.Contains(h.sender.GetGroups(), user.NodesGroup) {
+	if namespace != "" && h.sender != nil && isNode(h.sender) {
 		return h.sender.GetName()
 	}
 	return h.memoryTenant()
 }
+
+func isNode(u user.Info) bool { return slices.Contains(u.GetGroups(), user.NodesGroup) }
 
 // reserve reserves memory to serve the request. It is released while the answer
 // is sent.
@@ -89,10 +98,9 @@ func (h *holdings) reserve(need memory.Need) error {
 	if need == (memory.Need{}) {
 		return nil
 	}
-	trusted := isCritical(h.sender)
-	need.Tenant = h.memoryTenant()
+	need.Tenant, need.Critical = h.memoryTenant(), isCritical(h.sender)
 	working, ok := h.server.memory.Reserve(need, h.server.registry.Clock.Now())
-	if !ok && !trusted {
+	if !ok {
 		return errOutOfMemory
 	}
 	h.working = working

@@ -84,6 +84,7 @@ func TestLoadThatDoesNotFit(t *testing.T) {
 		{"a deletion", "jane", http.MethodDelete, maps + "/large-2", `{"kind":"DeleteOptions","apiVersion":"v1"}`, "", http.StatusOK},
 		{"a large list by a component", scheduler, http.MethodGet, maps, "", "", http.StatusOK},
 		{"a large list by a controller", "system:serviceaccount:kube-system:namespace-controller", http.MethodGet, maps, "", "", http.StatusOK},
+		{"a large list by a node", "system:node:alpha", http.MethodGet, maps, "", "", http.StatusOK},
 		{"a large list by somebody's service account", "system:serviceaccount:default:default", http.MethodGet, maps, "", "", http.StatusTooManyRequests},
 		{"health", "jane", http.MethodGet, "/readyz", "", "", http.StatusOK},
 	} {
@@ -282,6 +283,53 @@ func TestWatchesOfANodeForItsPodsAreBounded(t *testing.T) {
 	cancel()
 	for _, response := range open {
 		_ = response.Body.Close()
+	}
+}
+
+// A node that opens very many watches for itself, or does not read what it has asked for,
+// is refused more of that. Other nodes and the control plane are served, and so is what the
+// node watches for its pods.
+func TestWhatANodeHoldsItselfIsBounded(t *testing.T) {
+	const (
+		node, other = "system:node:alpha", "system:node:beta"
+		one         = memoryTestMaps + "?watch=1&resourceVersion=1&fieldSelector=metadata.name%3Dnone"
+	)
+	large := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("x", 600<<10))
+	for what, path := range map[string]string{
+		"watches":        "/api/v1/configmaps?watch=1&resourceVersion=1&fieldSelector=metadata.name%3Dnone",
+		"unread answers": memoryTestMaps + "/large?pretty=true",
+		"unread lists":   memoryTestMaps + "?pretty=true",
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newSharedServer(t)
+			if code, body, _ := call(t, s.Server, "POST", memoryTestMaps, large, "X-Test-User", "system:kube-scheduler"); code != http.StatusCreated {
+				t.Fatalf("%d %s", code, body)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var open []*http.Response
+			begin := func(user, path string) int {
+				response := s.begin(ctx, s.transport, user, s.url+path) //nolint:bodyclose // closed below
+				open = append(open, response)                           //nolint:bodyclose // likewise
+				return response.StatusCode
+			}
+			code := http.StatusOK
+			for i := 0; i < 500 && code == http.StatusOK; i++ {
+				code = begin(node, path)
+			}
+			if code != http.StatusTooManyRequests {
+				t.Errorf("after %d requests, the node is answered %d", len(open), code)
+			}
+			for _, request := range []struct{ user, path string }{{node, one}, {other, path}, {"system:kube-scheduler", path}} {
+				if code := begin(request.user, request.path); code != http.StatusOK {
+					t.Errorf("%s is answered %d for %s", request.user, code, request.path)
+				}
+			}
+			cancel()
+			for _, response := range open {
+				_ = response.Body.Close()
+			}
+		})
 	}
 }
 

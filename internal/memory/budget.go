@@ -76,6 +76,7 @@ type Need struct {
 	Own, Shared int64
 	Key         any    // comparable
 	Tenant      string // whose bound Own counts against; "" has none
+	Critical    bool   // no other bound counts
 }
 
 // Reservation is memory that a Budget has granted. The zero value is empty.
@@ -88,8 +89,8 @@ type Reservation struct {
 }
 
 // Reserve reserves what a request needs. It returns false if that does not fit
-// beside the memory in use and all reservations, or beside the reservations of
-// the same tenant. The caller must release the reservation.
+// beside the memory in use and all reservations, unless it is critical, or beside
+// the reservations of the same tenant. The caller must release the reservation.
 func (b *Budget) Reserve(need Need, now time.Time) (Reservation, bool) {
 	if b.limit == math.MaxInt64 {
 		return Reservation{}, true
@@ -102,7 +103,7 @@ func (b *Budget) Reserve(need Need, now time.Time) (Reservation, bool) {
 	if s == nil {
 		more += need.Shared
 	}
-	if used+b.reserved+more > b.limit/100*reservableShare {
+	if !need.Critical && used+b.reserved+more > b.limit/100*reservableShare {
 		return Reservation{}, false
 	}
 	if has := b.own[need.Tenant]; need.Tenant != "" && has > 0 && has+need.Own > b.tenantLimit() {

@@ -97,6 +97,32 @@ func TestReserveByTenant(t *testing.T) {
 	new(Reservation).Shrink(0)
 }
 
+// What is critical is bounded by its tenant alone, and counts for all.
+func TestCriticalReservations(t *testing.T) {
+	now := time.Unix(1000, 0)
+	budget := NewBudget(1000 * mb)
+	budget.measure = func() int64 { return 900 * mb }
+	for _, step := range []struct {
+		need Need
+		want bool
+	}{
+		{Need{Own: mb}, false},
+		{Need{Own: 500 * mb, Critical: true}, true},
+		{Need{Own: 500 * mb, Critical: true}, true},
+		{Need{Own: 150 * mb, Critical: true, Tenant: "node"}, true},
+		{Need{Own: 100 * mb, Critical: true, Tenant: "node"}, false},
+		{Need{Own: 100 * mb, Critical: true, Tenant: "other"}, true},
+		{Need{Own: mb, Tenant: "third"}, false},
+	} {
+		if _, ok := budget.Reserve(step.need, now); ok != step.want {
+			t.Errorf("%+v: %v", step.need, ok)
+		}
+	}
+	if want := int64(1250 * mb); budget.reserved != want {
+		t.Errorf("%d bytes are reserved, want %d", budget.reserved, want)
+	}
+}
+
 // Several goroutines may release one reservation, such as a watch and a timer.
 func TestConcurrentRelease(t *testing.T) {
 	budget := NewBudget(1000 * mb)
