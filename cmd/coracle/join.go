@@ -23,22 +23,29 @@ import (
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/nodejoin"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // discovery is how a machine finds a cluster, and gets the right to join it.
 type discovery struct {
-	token  string
-	hashes []string
+	token     string
+	tokenFile string
+	hashes    []string
 }
 
 func (d *discovery) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&d.token, "token", "", "the token")
+	fs.StringVar(&d.tokenFile, "token-file", "", "in place of --token, which other users of the machine can see meanwhile, a file with the token")
 	fs.StringSliceVar(&d.hashes, "discovery-token-ca-cert-hash", nil, "hashes of the certificates of the API server's authority, such as sha256:1e06...")
 }
 
 // check checks the flags, and returns the URL of the API server at HOST:PORT.
 func (d *discovery) check(endpoint string) (server string, token bootstraptoken.Token, err error) {
-	token, ok := bootstraptoken.Parse(d.token)
+	text, err := secretOf("token", d.token, d.tokenFile)
+	if err != nil {
+		return "", token, err
+	}
+	token, ok := bootstraptoken.Parse(text)
 	if !ok {
 		return "", token, errors.New("--token: want a token such as abcdef.0123456789abcdef")
 	}
@@ -52,6 +59,23 @@ func (d *discovery) check(endpoint string) (server string, token bootstraptoken.
 	}
 	server, err = serverAt(endpoint)
 	return server, token, err
+}
+
+// secretOf returns the value of a flag, or what is in a file that the flag NAME-file
+// names. Other users of the machine can see the arguments of this process.
+func secretOf(name, value, file string) (string, error) {
+	switch {
+	case file == "":
+		return value, nil
+	case value != "":
+		return "", fmt.Errorf("--%s and --%s-file: give one of them", name, name)
+	}
+	const limit = 4 << 10
+	content, err := sharedfile.ReadOwn(file, limit)
+	if err != nil {
+		return "", fmt.Errorf("--%s-file: %w", name, err)
+	}
+	return strings.TrimSpace(string(content)), nil
 }
 
 // ask asks the API server at HOST:PORT for the cluster, until the token has signed
@@ -73,8 +97,9 @@ type joinFlags struct {
 	taints  []string
 	nodeIPs []string
 
-	server         bool   // it becomes a server as well
-	certificateKey string // with which the keys of servers are opened
+	server             bool   // it becomes a server as well
+	certificateKey     string // with which the keys of servers are opened
+	certificateKeyFile string
 }
 
 func joinCommand() *cobra.Command {
@@ -95,7 +120,10 @@ subnet; in a cluster that began with --encrypt, by port 51820. The API server re
 
 With --control-plane, the machine becomes a server, too: it gets the keys of the
 cluster, and a member of its etcd, at TCP ports 2379 and 2380. The line for that is
-what coracle token create --control-plane prints.`,
+what coracle token create --control-plane prints.
+
+Other users of the machine can see the line while it runs. --token-file and
+--certificate-key-file take what they must not see from files.`,
 		Example: `  coracle join 192.0.2.1:6443 --token=abcdef.0123456789abcdef --discovery-token-ca-cert-hash=sha256:1e06dc046c4c9e73c192f1217fa94c6d32540192c704d93001e30f0edb6c0e66`,
 		GroupID: "cluster",
 		Args:    cobra.ExactArgs(1),
@@ -118,6 +146,7 @@ func (f *joinFlags) bind(fs *pflag.FlagSet) {
 	}
 	fs.BoolVar(&f.server, "control-plane", false, "make this machine a server of the cluster as well, with a control plane")
 	fs.StringVar(&f.certificateKey, "certificate-key", "", "with --control-plane, the key that opens those of the cluster")
+	fs.StringVar(&f.certificateKeyFile, "certificate-key-file", "", "in place of --certificate-key, a file with the key")
 	for _, name := range serverFlags() {
 		if flag := all.Lookup(name); flag != nil {
 			flag.Usage = "with --control-plane, " + flag.Usage

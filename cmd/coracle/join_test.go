@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,11 +23,39 @@ func TestBadJoins(t *testing.T) {
 		{good + " --ingress=false", "coracle: --ingress is for servers: give --control-plane with it\n"},
 		{good + " --certificate-key=" + strings.Repeat("a", 64), "coracle: --certificate-key is for servers: give --control-plane with it\n"},
 		{good + " --control-plane --certificate-key=abc", "coracle: --certificate-key: want 64 hexadecimal digits: coracle token create --control-plane prints them\n"},
+		{good + " --token-file=/no/such/file", "coracle: --token and --token-file: give one of them\n"},
+		{"join api.example --token-file=/no/such/file", "coracle: --token-file: open /no/such/file: no such file or directory\n"},
+		{good + " --certificate-key-file=/no/such/file", "coracle: --certificate-key-file is for servers: give --control-plane with it\n"},
+		{good + " --control-plane --certificate-key-file=/no/such/file", "coracle: --certificate-key-file: open /no/such/file: no such file or directory\n"},
 		{"leave --timeout=0s", "coracle: --timeout=0s: want a duration, such as 2m\n"},
 	} {
 		if _, got, code := execute(t, strings.Fields(c.line)...); got != c.want || code != exitFailed {
 			t.Errorf("%s: code %d, %q, want %q", c.line, code, got, c.want)
 		}
+	}
+}
+
+// Secrets of a join may be in files, where other users of the machine do not see them.
+func TestSecretsInFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, []byte(content), 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	d := discovery{tokenFile: write("token", "abcdef.0123456789abcdef\n", 0o600), hashes: []string{"sha256:" + strings.Repeat("0", 64)}}
+	if server, token, err := d.check("api.example"); err != nil || server != "https://api.example:6443" || token.String() != "abcdef.0123456789abcdef" {
+		t.Errorf("%s %s %v", server, token, err)
+	}
+	f := &joinFlags{server: true, certificateKeyFile: write("key", strings.Repeat("2f", 32), 0o600)}
+	if err := f.checkServer(); err != nil || f.certificateKey != strings.Repeat("2f", 32) {
+		t.Errorf("%q %v", f.certificateKey, err)
+	}
+	d.tokenFile = write("shared", "abcdef.0123456789abcdef", 0o622)
+	if _, _, err := d.check("api.example"); err == nil {
+		t.Error("a token that others can write is taken")
 	}
 }
 

@@ -128,7 +128,7 @@ func serverKeys(name string, authority []byte) (string, error) {
 
 // serverFlags are the flags of join for servers alone.
 func serverFlags() []string {
-	return []string{"nodes", "node-cidr", "kubeconfig", "bind-address", "secure-port", "apiserver-arg", "controller-manager-arg", "scheduler-arg", "ingress", "ingress-http-port", "ingress-https-port", "certificate-key"}
+	return []string{"nodes", "node-cidr", "kubeconfig", "bind-address", "secure-port", "apiserver-arg", "controller-manager-arg", "scheduler-arg", "ingress", "ingress-http-port", "ingress-https-port", "certificate-key", "certificate-key-file"}
 }
 
 // checkServer checks the flags of a server, or that there are none for a node.
@@ -140,6 +140,10 @@ func (f *joinFlags) checkServer() error {
 			}
 		}
 		return nil
+	}
+	var err error
+	if f.certificateKey, err = secretOf("certificate-key", f.certificateKey, f.certificateKeyFile); err != nil {
+		return err
 	}
 	if _, ok := nodejoin.ParseCertificateKey(f.certificateKey); !ok {
 		return errors.New("--certificate-key: want 64 hexadecimal digits: coracle token create --control-plane prints them")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
@@ -79,7 +80,9 @@ func askHealth(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // it only says ok
+	transport := &http.Transport{ //nolint:gosec // it only says ok
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, MaxResponseHeaderBytes: httpserver.MaxAnswerHeaderBytes,
+	}
 	answer, err := transport.RoundTrip(r)
 	if err != nil {
 		return fmt.Errorf("Get %q: %w", r.URL.String(), err) //nolint:staticcheck // upstream's words
