@@ -87,6 +87,9 @@ func (p *planeConfiguration) parseArguments() error {
 	if err := errors.Join(o.set("APIServerArgs", p.api.AddFlags), p.setEtcd()); err != nil {
 		return err
 	}
+	if o.Node == nil && p.mayHaveNodes() && p.api.KubeletClient.CAFile == "" { // so do those of nodes that have joined
+		p.api.KubeletClient.CAFile = filepath.Join(p.api.Serving.CertDir, pki.ClusterAuthority+".crt")
+	}
 	if err := p.checkOwn(); err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // A server without a node gives Services the addresses of the other servers' nodes while
-// its controllers lead. A control plane alone gives none.
+// its controllers lead, and verifies their kubelets. A control plane alone does neither.
 func TestAddressesOfNodesElsewhere(t *testing.T) {
 	servers := []string{"name=a", "initial-advertise-peer-urls=https://127.0.0.1:1", "initial-cluster=a=https://127.0.0.1:1", "listen-client-urls=https://127.0.0.1:2"}
 	for what, c := range map[string]struct {
@@ -27,6 +27,9 @@ func TestAddressesOfNodesElsewhere(t *testing.T) {
 		}
 		if got := p.manager.Options.ServiceLB.NodeAddresses; got != c.want {
 			t.Errorf("%s: addresses of nodes are given: %v, want %v", what, got, c.want)
+		}
+		if got := p.api.KubeletClient.CAFile; (got != "") != c.want {
+			t.Errorf("%s: kubelets are verified by the authority %q", what, got)
 		}
 	}
 }
