@@ -87,9 +87,7 @@ func (p *planeConfiguration) parseArguments() error {
 	if err := errors.Join(o.set("APIServerArgs", p.api.AddFlags), p.setEtcd()); err != nil {
 		return err
 	}
-	if o.Node == nil && p.mayHaveNodes() && p.api.KubeletClient.CAFile == "" { // so do those of nodes that have joined
-		p.api.KubeletClient.CAFile = filepath.Join(p.api.Serving.CertDir, pki.ClusterAuthority+".crt")
-	}
+	p.verifyKubeletsElsewhere()
 	if err := p.checkOwn(); err != nil {
 		return err
 	}
@@ -134,6 +132,14 @@ func (p *planeConfiguration) parseArguments() error {
 		p.manager.Validate(),
 		p.scheduler.Validate(),
 	)
+}
+
+// verifyKubeletsElsewhere has a server without a node verify the kubelets of the other
+// servers and of nodes that join: they serve with certificates of the cluster's authority.
+func (p *planeConfiguration) verifyKubeletsElsewhere() {
+	if p.settings.Node == nil && p.mayHaveNodes() && p.api.KubeletClient.CAFile == "" {
+		p.api.KubeletClient.CAFile = filepath.Join(p.api.Serving.CertDir, pki.ClusterAuthority+".crt")
+	}
 }
 
 // withBootstrap adds the controllers of bootstrap tokens, which are off by default,
