@@ -129,6 +129,10 @@ func auditID(r *http.Request) string {
 }
 
 func (q *request) run(id string) error {
+	if err := checkHeaders(q.http.Header); err != nil {
+		q.response.closeAfter()
+		return err
+	}
 	info, err := parseInfo(q.http, q.query)
 	q.call.Info = info
 	if err != nil {

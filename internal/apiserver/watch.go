@@ -47,7 +47,7 @@ func (o operation) serveWatch() error {
 	o.call.Context = ctx
 
 	held, ok := &o.q.held, false
-	cost := int64(watchCost + len(o.q.http.URL.RawQuery)*selectorCost)
+	cost := int64(watchCost + len(o.q.http.URL.RawQuery)*selectorCost + headerCost(o.q.http.Header))
 	if held.unread, ok = held.server.memory.Retain(held.watchTenant(o.call.Namespace()), cost); !ok {
 		return errOutOfMemory
 	}

@@ -1,0 +1,48 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The bounds of the headers of a request, without its URL. net/http bounds the bytes that
+// come before the body by 1 MiB, and each value takes valueCost bytes besides its own: a
+// megabyte of short ones becomes thirty, which a request holds until it is answered.
+const (
+	maxHeaderValues = 1024
+	maxHeaderBytes  = 128 << 10
+	valueCost       = 200
+)
+
+// headerSize returns the number of values in the headers of a request, and their bytes
+// with those of their names.
+func headerSize(h http.Header) (values, bytes int) {
+	for name, list := range h {
+		values += len(list)
+		bytes += len(name)
+		for _, value := range list {
+			bytes += len(value)
+		}
+	}
+	return values, bytes
+}
+
+// headerCost returns how much memory the headers of a request take.
+func headerCost(h http.Header) int {
+	values, bytes := headerSize(h)
+	return values*valueCost + bytes
+}
+
+// checkHeaders returns the error of a request whose headers take too much memory.
+func checkHeaders(h http.Header) error {
+	if values, bytes := headerSize(h); values <= maxHeaderValues && bytes <= maxHeaderBytes {
+		return nil
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusRequestHeaderFieldsTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,
+		Message: fmt.Sprintf("Request Header Fields Too Large: limits are %d headers and %d bytes", maxHeaderValues, maxHeaderBytes),
+	}}
+}
