@@ -51,6 +51,7 @@ func New(ctx context.Context, handler http.Handler, config *tls.Config) *http.Se
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
 		ErrorLog:          log.New(errorLog{klog.FromContext(ctx)}, "", 0),
 		ConnContext:       withConnection,
+		ConnState:         followHeads,
 	}
 }
 

@@ -38,7 +38,8 @@ const (
 //	is closed                                             is closed
 //
 // A new connection never waits: when the listener is full, it evicts another.
-// Connections of system:masters are neither refused nor evicted.
+// Connections of system:masters are neither refused nor evicted. What connections have
+// sent before a request has begun is bounded in the same way (heads.go).
 type Listener struct {
 	net.Listener
 	limits limits
@@ -47,6 +48,10 @@ type Listener struct {
 	unknown connections    // by address
 	known   connections    // by tenant
 	users   map[string]int // connections of each user
+	// The bytes before requests that have not begun, of unknown connections and of each
+	// tenant.
+	unknownHeads int
+	heads        map[string]int
 }
 
 type limits struct{ unknown, known, perUser int }
@@ -61,7 +66,7 @@ func NewListener(inner net.Listener) *Listener { return newListener(inner, share
 func NewMainListener(inner net.Listener) *Listener { return newListener(inner, share(files()/8*3, 1)) }
 
 func newListener(inner net.Listener, bounds limits) *Listener {
-	return &Listener{Listener: inner, limits: bounds, users: map[string]int{}}
+	return &Listener{Listener: inner, limits: bounds, users: map[string]int{}, heads: map[string]int{}}
 }
 
 // files returns how many files this process may open. Go raises the soft limit
@@ -88,10 +93,12 @@ type connection struct {
 	net.Conn
 	listener *Listener
 	known    atomic.Bool // its client has authenticated
+	heading  atomic.Bool // it sends what precedes a request
 
 	// The listener's mutex guards the following.
 	entry  *fairevict.Entry[string, *connection] // nil for unbounded users
 	user   string                                // in whose count it is; "" is in none
+	head   int                                   // the bytes that it has sent before its next request
 	closed bool
 }
 
@@ -170,6 +177,7 @@ func (l *Listener) authenticated(c *connection, who user.Info, unbounded []strin
 	}
 	c.entry.Remove()
 	c.entry = nil
+	l.forgetHead(c)
 	c.known.Store(true)
 	if privileged {
 		return nil, true
@@ -214,6 +222,7 @@ func (l *Listener) remove(c *connection) {
 		return
 	}
 	c.closed = true
+	l.forgetHead(c)
 	c.entry.Remove()
 	if c.user == "" {
 		return

@@ -1,9 +1,11 @@
 package httpserver
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -174,6 +176,47 @@ func TestEvictionFromTheAddressWithMost(t *testing.T) {
 	closed(t, "the oldest of the address with most", first)
 	if err := ask(slow, "/friend"); err != nil {
 		t.Errorf("a client from elsewhere: %v", err)
+	}
+}
+
+// Headers that are not complete are bounded: those of all unknown clients, at the cost of
+// the oldest of the address with most, and those of each tenant, at its own.
+func TestHeadersInProgressAreBounded(t *testing.T) {
+	address := serveUsers(t, limits{unknown: 10, known: 100, perUser: 5})
+	begin := func(conn net.Conn, path string, bytes int) {
+		// It fails if the server has ended the connection meanwhile.
+		_, _ = io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\nX-Fill: "+strings.Repeat("x", bytes))
+	}
+	var many []net.Conn
+	for range 3 {
+		conn := dial(t, address)
+		begin(conn, "/late", 5*headBytes)
+		many = append(many, conn)
+	}
+	closed(t, "the oldest unknown one with many headers", many[0])
+	closed(t, "the next one", many[1])
+	if err := ask(dial(t, address), "/friend"); err != nil {
+		t.Errorf("another client: %v", err)
+	}
+	if _, err := io.WriteString(many[2], "\r\n\r\n"); err != nil {
+		t.Error(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(many[2]), nil)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("the youngest of them: %v, %v", response, err)
+	}
+	_ = response.Body.Close()
+
+	greedy, again, friend := dial(t, address), dial(t, address), dial(t, address)
+	if err := errors.Join(ask(greedy, "/greedy"), ask(again, "/greedy"), ask(friend, "/friend")); err != nil {
+		t.Fatal(err)
+	}
+	begin(greedy, "/greedy", 6*headBytes)
+	closed(t, "a known one with many headers", greedy)
+	for range 20 { // each of them is complete
+		if err := errors.Join(ask(again, "/greedy"+strings.Repeat("/x", headBytes/4)), ask(friend, "/friend")); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -1,0 +1,97 @@
+package httpserver
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+)
+
+// headBytes is how many bytes a connection may send on average before a request of it
+// begins: of a TLS handshake, and of headers. net/http makes up to thirty times as much
+// memory of short headers, which it holds until they are complete or HeaderTimeout ends.
+const headBytes = 8 << 10
+
+// followHeads is the ConnState of servers. It finds out when a connection of a Listener
+// sends what precedes a request.
+func followHeads(conn net.Conn, state http.ConnState) {
+	secure, encrypted := conn.(*tls.Conn)
+	if encrypted {
+		conn = secure.NetConn()
+	}
+	c, ok := conn.(*connection)
+	if !ok {
+		return
+	}
+	heading := state == http.StateNew || state == http.StateIdle
+	if heading && encrypted && c.known.Load() && secure.ConnectionState().NegotiatedProtocol == "h2" {
+		heading = false // it sends pings meanwhile, and HTTP/2 bounds the number of headers
+	}
+	c.heading.Store(heading)
+	if !heading {
+		c.listener.endHead(c)
+	}
+}
+
+// Read implements net.Conn.
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.heading.Load() {
+		for _, evicted := range c.listener.countHead(c, n) {
+			_ = evicted.Close()
+		}
+	}
+	return n, err
+}
+
+// countHead counts bytes that precede a request, and returns the connections that it
+// evicts: the oldest of the address with most unknown ones, if all unknown ones have sent
+// too much, or this one, if its tenant has.
+func (l *Listener) countHead(c *connection, n int) (evicted []*connection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := c.known.Load()
+	if c.closed || known && c.user == "" { // of an unbounded user
+		return nil
+	}
+	c.head += n
+	if known {
+		tenant := Tenant(c.user)
+		if l.heads[tenant] += n; l.heads[tenant] > l.limits.perUser*headBytes {
+			l.remove(c)
+			evicted = append(evicted, c)
+		}
+		return evicted
+	}
+	for l.unknownHeads += n; l.unknownHeads > l.limits.unknown*headBytes; {
+		victim := l.unknown.Victim()
+		if victim == nil {
+			break
+		}
+		l.remove(victim.Member)
+		evicted = append(evicted, victim.Member)
+	}
+	return evicted
+}
+
+// endHead records that a connection has sent all that precedes a request.
+func (l *Listener) endHead(c *connection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgetHead(c)
+}
+
+// forgetHead takes what precedes the next request of a connection out of all counts.
+// Callers hold the mutex.
+func (l *Listener) forgetHead(c *connection) {
+	if c.head == 0 {
+		return
+	}
+	if c.user == "" {
+		l.unknownHeads -= c.head
+	} else if tenant := Tenant(c.user); l.heads[tenant] == c.head {
+		delete(l.heads, tenant)
+	} else {
+		l.heads[tenant] -= c.head
+	}
+	c.head = 0
+}
