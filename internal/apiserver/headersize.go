@@ -6,6 +6,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
 // The bounds of the headers of a request, without its URL. net/http bounds the bytes that
@@ -17,28 +19,15 @@ const (
 	valueCost       = 200
 )
 
-// headerSize returns the number of values in the headers of a request, and their bytes
-// with those of their names.
-func headerSize(h http.Header) (values, bytes int) {
-	for name, list := range h {
-		values += len(list)
-		bytes += len(name)
-		for _, value := range list {
-			bytes += len(value)
-		}
-	}
-	return values, bytes
-}
-
 // headerCost returns how much memory the headers of a request take.
 func headerCost(h http.Header) int {
-	values, bytes := headerSize(h)
+	values, bytes := httpserver.HeaderSize(h)
 	return values*valueCost + bytes
 }
 
 // checkHeaders returns the error of a request whose headers take too much memory.
 func checkHeaders(h http.Header) error {
-	if values, bytes := headerSize(h); values <= maxHeaderValues && bytes <= maxHeaderBytes {
+	if values, bytes := httpserver.HeaderSize(h); values <= maxHeaderValues && bytes <= maxHeaderBytes {
 		return nil
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{

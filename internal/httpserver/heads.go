@@ -11,6 +11,19 @@ import (
 // memory of short headers, which it holds until they are complete or HeaderTimeout ends.
 const headBytes = 8 << 10
 
+// HeaderSize returns the number of values in a header, and their bytes with those of
+// their names. Each value takes about two hundred bytes of memory besides.
+func HeaderSize(h http.Header) (values, bytes int) {
+	for name, list := range h {
+		values += len(list)
+		bytes += len(name)
+		for _, value := range list {
+			bytes += len(value)
+		}
+	}
+	return values, bytes
+}
+
 // followHeads is the ConnState of servers. It finds out when a connection of a Listener
 // sends what precedes a request.
 func followHeads(conn net.Conn, state http.ConnState) {

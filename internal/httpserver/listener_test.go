@@ -21,19 +21,22 @@ import (
 
 // serveUsers starts a server that takes requests for /NAME as of user NAME.
 func serveUsers(t *testing.T, bounds limits) string {
-	return serve(t, func(w http.ResponseWriter, r *http.Request) {
-		who := &user.DefaultInfo{Name: strings.TrimPrefix(r.URL.Path, "/")}
-		switch who.Name {
-		case "admin":
-			who.Groups = []string{user.SystemPrivilegedGroup}
-		case "server":
-			who.Groups = []string{"servers"}
-		}
-		if who.Name != "" && !MarkAuthenticated(r.Context(), who, "servers") {
-			w.Header().Set("Connection", "close")
-			http.Error(w, TooManyConnections, http.StatusTooManyRequests)
-		}
-	}, func(_ *http.Server, d *Listener) { d.limits = bounds })
+	return serve(t, asUser, func(_ *http.Server, d *Listener) { d.limits = bounds })
+}
+
+// asUser takes a request for /NAME as of user NAME.
+func asUser(w http.ResponseWriter, r *http.Request) {
+	who := &user.DefaultInfo{Name: strings.TrimPrefix(r.URL.Path, "/")}
+	switch who.Name {
+	case "admin":
+		who.Groups = []string{user.SystemPrivilegedGroup}
+	case "server":
+		who.Groups = []string{"servers"}
+	}
+	if who.Name != "" && !MarkAuthenticated(r.Context(), who, "servers") {
+		w.Header().Set("Connection", "close")
+		http.Error(w, TooManyConnections, http.StatusTooManyRequests)
+	}
 }
 
 // The connections of one user are bounded. Others and administrators are
@@ -182,7 +185,9 @@ func TestEvictionFromTheAddressWithMost(t *testing.T) {
 // Headers that are not complete are bounded: those of all unknown clients, at the cost of
 // the oldest of the address with most, and those of each tenant, at its own.
 func TestHeadersInProgressAreBounded(t *testing.T) {
-	address := serveUsers(t, limits{unknown: 10, known: 100, perUser: 5})
+	address := serve(t, asUser, func(server *http.Server, d *Listener) {
+		server.ReadHeaderTimeout, d.limits = patience, limits{unknown: 10, known: 100, perUser: 5}
+	})
 	begin := func(conn net.Conn, path string, bytes int) {
 		// It fails if the server has ended the connection meanwhile.
 		_, _ = io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\nX-Fill: "+strings.Repeat("x", bytes))

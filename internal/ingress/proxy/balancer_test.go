@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -229,6 +230,66 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	if got := testutil.ToFloat64(p.metrics.refused.WithLabelValues("connection")); got != 1 {
 		t.Errorf("%v connections have given way, want 1", got)
+	}
+}
+
+// The headers of requests and of responses are bounded in number.
+func TestManyHeaders(t *testing.T) {
+	set := func(h http.Header, n int) {
+		for i := range n {
+			h.Set(fmt.Sprintf("X-Header-%d", i), "v")
+		}
+	}
+	at := serve(t, newProxy(t, tableOf(t, routeTo(backend(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/many" {
+			set(w.Header(), maxHeaderValues+1)
+		}
+		_, _ = io.WriteString(w, "ok")
+	})))), false)
+	c := client(t)
+	for _, test := range []struct {
+		path          string
+		headers, want int
+	}{
+		{"/", maxHeaderValues / 2, http.StatusOK}, {"/", maxHeaderValues + 1, http.StatusRequestHeaderFieldsTooLarge}, {"/many", 0, http.StatusBadGateway},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+test.path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set(r.Header, test.headers)
+		response, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != test.want {
+			t.Errorf("%s with %d headers: %d, want %d", test.path, test.headers, response.StatusCode, test.want)
+		}
+		_ = response.Body.Close()
+	}
+}
+
+// Headers that are not complete are bounded, at the cost of the oldest connection.
+func TestHeadersInProgressAreBounded(t *testing.T) {
+	p := newProxy(t, tableOf(t, routeTo(backend(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))))
+	p.connections.most = 8
+	at := serve(t, p, false)
+	begun := "GET / HTTP/1.1\r\nHost: a\r\nX-Fill: " + strings.Repeat("x", 5*headBytes)
+	_, first := raw(t, at, begun)
+	second, answered := raw(t, at, begun)
+	if _, err := first.ReadByte(); err == nil {
+		t.Error("the oldest connection is answered")
+	}
+	if _, err := io.WriteString(second, "\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := answer(t, answered); code != http.StatusOK || body != "ok" {
+		t.Errorf("the other one: %d %q", code, body)
+	}
+	p.connections.mu.Lock()
+	defer p.connections.mu.Unlock()
+	if p.connections.heads != 0 {
+		t.Errorf("%d bytes of headers are counted after all requests", p.connections.heads)
 	}
 }
 

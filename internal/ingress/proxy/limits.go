@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/coracle-io/coracle/internal/fairevict"
@@ -20,6 +23,12 @@ const (
 	// take: of a request for a backend that does not read, or of a response for such a
 	// client.
 	streamBuffer = 64 << 10
+	// maxHeaderValues bounds the headers of a request and of a response in number: each
+	// takes two hundred bytes besides its own, as long as the request is in progress.
+	maxHeaderValues = 256
+	// headBytes is how many bytes a connection may send on average before a request of it
+	// begins. They become up to thirty times as much memory, that of a connection.
+	headBytes = connectionMemory / 32
 )
 
 // mostConnections returns how many connections of clients the proxy has open, and how
@@ -44,15 +53,21 @@ type connections struct {
 	most    int
 	metrics *Metrics
 
-	mu   sync.Mutex // guards the following
-	open fairevict.Set[string, *connection]
+	mu    sync.Mutex // guards the following
+	open  fairevict.Set[string, *connection]
+	heads int // the bytes before requests that have not begun, of all
 }
 
 // connection is a connection of a client.
 type connection struct {
 	net.Conn
-	of    *connections
-	entry *fairevict.Entry[string, *connection] // the mutex of of guards it
+	of      *connections
+	heading atomic.Bool // it sends what precedes a request
+
+	// The mutex of of guards the following.
+	entry  *fairevict.Entry[string, *connection]
+	head   int // bytes
+	closed bool
 }
 
 // add adds a connection, and returns the one that must be closed for it, if any.
@@ -71,9 +86,71 @@ func (c *connections) add(conn *connection) (victim *connection) {
 	return victim
 }
 
+// followHeads is the ConnState of servers. It finds out when a connection sends what
+// precedes a request.
+func followHeads(conn net.Conn, state http.ConnState) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	c, ok := conn.(*connection)
+	if !ok {
+		return
+	}
+	heading := state == http.StateNew || state == http.StateIdle
+	c.heading.Store(heading)
+	if !heading {
+		c.of.mu.Lock()
+		c.of.forgetHead(c)
+		c.of.mu.Unlock()
+	}
+}
+
+// Read implements net.Conn.
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.heading.Load() {
+		for _, victim := range c.of.countHead(c, n) {
+			c.of.metrics.refused.WithLabelValues("connection").Inc()
+			_ = victim.Close()
+		}
+	}
+	return n, err
+}
+
+// countHead counts bytes that precede a request. If there are too many, it returns the
+// connections that must be closed: the oldest of the address that has most.
+func (c *connections) countHead(of *connection, n int) (victims []*connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if of.closed {
+		return nil
+	}
+	of.head += n
+	for c.heads += n; c.heads > c.most*headBytes; {
+		e := c.open.Victim()
+		if e == nil {
+			break
+		}
+		e.Remove()
+		c.forgetHead(e.Member)
+		e.Member.closed = true
+		victims = append(victims, e.Member)
+	}
+	return victims
+}
+
+// forgetHead takes what precedes the next request of a connection out of the count.
+// Callers hold the mutex.
+func (c *connections) forgetHead(of *connection) {
+	c.heads -= of.head
+	of.head = 0
+}
+
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	c.of.mu.Lock()
+	c.closed = true
+	c.of.forgetHead(c)
 	c.entry.Remove()
 	c.of.metrics.open.Set(float64(c.of.open.Len()))
 	c.of.mu.Unlock()

@@ -175,6 +175,9 @@ func (p *Proxy) find(r *http.Request, x *exchange) int {
 	if r.Method == http.MethodConnect {
 		return http.StatusMethodNotAllowed
 	}
+	if values, _ := httpserver.HeaderSize(r.Header); values > maxHeaderValues {
+		return http.StatusRequestHeaderFieldsTooLarge
+	}
 	if p.hops(r) >= maxHops {
 		return http.StatusLoopDetected
 	}
@@ -337,8 +340,11 @@ func isForwarding(name string) bool {
 }
 
 // note records the status of a response, and changes its headers as its trailers need and
-// as the route says. The status of a switch of protocols is not written to the recorder.
+// as the route says. Too many headers are an error. The status of a switch of protocols is not written to the recorder.
 func note(r *http.Response) error {
+	if values, _ := httpserver.HeaderSize(r.Header); values > maxHeaderValues {
+		return errManyHeaders
+	}
 	x := exchangeOf(r.Request.Context())
 	x.status = r.StatusCode
 	if len(r.Trailer) > 0 { // HTTP/1.1 has no place for them after a body of a known length
@@ -355,6 +361,7 @@ var (
 	errNoBackend   = errors.New("the route leads to a backend that there is not")
 	errNoEndpoints = errors.New("the backend has no endpoints")
 	errNoAnswer    = errors.New("the backend did not answer in time")
+	errManyHeaders = errors.New("the backend has answered with too many headers")
 	errStalled     = errors.New("the client has sent nothing of the body for too long")
 )
 

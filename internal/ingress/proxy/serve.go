@@ -55,7 +55,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener, secure bool) error {
 // newServer returns a server of the proxy, with TLS if config is not nil.
 func (p *Proxy) newServer(ctx context.Context, config *tls.Config) *http.Server {
 	server := httpserver.New(ctx, p, config)
-	server.MaxHeaderBytes = maxHeaderBytes
+	server.MaxHeaderBytes, server.ConnState = maxHeaderBytes, followHeads
 	server.ReadTimeout, server.WriteTimeout = 0, 0 // patientBody and LimitUnread bound them
 	server.HTTP2.MaxReceiveBufferPerConnection, server.HTTP2.MaxReceiveBufferPerStream = 512<<10, streamBuffer
 	server.Protocols = new(http.Protocols)
