@@ -35,10 +35,11 @@ func followHeads(conn net.Conn, state http.ConnState) {
 	if !ok {
 		return
 	}
-	heading := state == http.StateNew || state == http.StateIdle
-	if heading && encrypted && c.known.Load() && secure.ConnectionState().NegotiatedProtocol == "h2" {
-		heading = false // it sends pings meanwhile, and HTTP/2 bounds the number of headers
+	if state == http.StateIdle && !c.asked {
+		c.asked, c.http2 = true, encrypted && secure.ConnectionState().NegotiatedProtocol == "h2"
 	}
+	// Between two requests of HTTP/2 there are pings, and it bounds the number of headers.
+	heading := state == http.StateNew || state == http.StateIdle && !(c.http2 && c.known.Load())
 	c.heading.Store(heading)
 	if !heading {
 		c.listener.endHead(c)

@@ -95,6 +95,10 @@ type connection struct {
 	known    atomic.Bool // its client has authenticated
 	heading  atomic.Bool // it sends what precedes a request
 
+	// The goroutine that serves the connection alone uses these: whether it speaks
+	// HTTP/2, once that was asked.
+	asked, http2 bool
+
 	// The listener's mutex guards the following.
 	entry  *fairevict.Entry[string, *connection] // nil for unbounded users
 	user   string                                // in whose count it is; "" is in none
