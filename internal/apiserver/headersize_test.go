@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+	"github.com/coracle-io/coracle/internal/memory"
 )
 
 // withHeaders returns a GET with so many headers beside those of net/http, the first one
@@ -44,6 +46,48 @@ func TestHeadersOfRequestsAreBounded(t *testing.T) {
 			t.Errorf("%d headers, the first one of %d bytes: %d, want %d", test.count, test.bytes, response.StatusCode, test.code)
 		}
 		_ = response.Body.Close()
+	}
+}
+
+// Large URLs count for the memory of their tenant as long as their requests last.
+func TestLargeURLsCount(t *testing.T) {
+	s := apiservertest.Start(t, everybody, func(c *apiserver.Config) {
+		c.Memory = memory.NewBudget(16 << 20) // about 3 MB for each tenant
+		c.Handlers.Paths = map[string]http.Handler{"/slow": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begin := func(user, query string) int {
+		response, err := http.DefaultClient.Do(withHeaders(ctx, t, s.URL+"/slow?"+query, user, 1, 1)) //nolint:bodyclose // closed at the end
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = response.Body.Close() })
+		return response.StatusCode
+	}
+	large, code := strings.Repeat("x", 40<<10), http.StatusOK
+	n := 0
+	for ; n < 20 && code == http.StatusOK; n++ {
+		code = begin("jane", large)
+	}
+	if code != http.StatusTooManyRequests || n < 3 {
+		t.Errorf("request number %d with a large URL is answered %d", n, code)
+	}
+	for user, query := range map[string]string{"john": large, "jane": "x"} {
+		if code := begin(user, query); code != http.StatusOK {
+			t.Errorf("%s is answered %d for a URL of %d bytes", user, code, len(query))
+		}
+	}
+	response, err := http.DefaultClient.Do(withHeaders(ctx, t, s.URL+"/"+strings.Repeat("a/", 40<<10), "admin", 1, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusRequestURITooLong {
+		t.Errorf("a path of 80 KiB: %d", response.StatusCode)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 //
 // Memory that a client can hold as long as it likes counts for its tenant:
 //
+//	head    a large URL, or large headers, until the request is answered
 //	watch   the watcher, its selectors, and the events sent to a slow client
 //	answer  the answer; of a list only the buffer of one write
 const (

@@ -50,6 +50,7 @@ type holdings struct {
 	slot    *compute.Slot      // of a large request; nil for others
 	working memory.Reservation // to serve a large request
 	unread  memory.Reservation // counted until the client has read the answer
+	head    int                // the memory of the URL and the headers, in bytes
 }
 
 // query returns the parsed query. It parses the query at most once.
@@ -129,7 +130,8 @@ func auditID(r *http.Request) string {
 }
 
 func (q *request) run(id string) error {
-	if err := checkHeaders(q.http.Header); err != nil {
+	var err error
+	if q.held.head, err = checkHead(q.http); err != nil {
 		q.response.closeAfter()
 		return err
 	}
@@ -161,6 +163,9 @@ func (q *request) run(id string) error {
 // serve passes an authenticated request through the remaining stages.
 func (q *request) serve(longRunning bool) error {
 	q.held.sender = q.call.User
+	if err := q.held.retainHead(); err != nil {
+		return err
+	}
 	if err := q.impersonate(); err != nil {
 		return err
 	}

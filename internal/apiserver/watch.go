@@ -47,8 +47,8 @@ func (o operation) serveWatch() error {
 	o.call.Context = ctx
 
 	held, ok := &o.q.held, false
-	cost := int64(watchCost + len(o.q.http.URL.RawQuery)*selectorCost + headerCost(o.q.http.Header))
-	if held.unread, ok = held.server.memory.Retain(held.watchTenant(o.call.Namespace()), cost); !ok {
+	held.unread.Release() // of the head alone
+	if held.unread, ok = held.server.memory.Retain(held.watchTenant(o.call.Namespace()), int64(watchCost+held.head)); !ok {
 		return errOutOfMemory
 	}
 	w := &watcher{
