@@ -15,7 +15,6 @@ import (
 // thirty, which a request holds until it is answered.
 const (
 	maxHeaderValues = 1024
-	maxHeaderBytes  = 128 << 10
 	maxPath         = 64 << 10
 	valueCost       = 200
 	pathCost        = 12 // of a byte of the path, whose elements are kept
@@ -30,8 +29,8 @@ func checkHead(r *http.Request) (cost int, err error) {
 		return 0, tooLarge(http.StatusRequestURITooLong, "limit of the path is %d bytes", maxPath)
 	}
 	values, bytes := httpserver.HeaderSize(r.Header)
-	if values > maxHeaderValues || bytes > maxHeaderBytes {
-		return 0, tooLarge(http.StatusRequestHeaderFieldsTooLarge, "limits are %d headers and %d bytes", maxHeaderValues, maxHeaderBytes)
+	if values > maxHeaderValues {
+		return 0, tooLarge(http.StatusRequestHeaderFieldsTooLarge, "limit is %d headers", maxHeaderValues)
 	}
 	return values*valueCost + bytes + len(r.URL.Path)*pathCost + len(r.URL.RawQuery)*selectorCost, nil
 }
