@@ -233,7 +233,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// The headers of requests and of responses are bounded in number.
+// The headers of requests and of responses are bounded in number, and paths in length.
 func TestManyHeaders(t *testing.T) {
 	set := func(h http.Header, n int) {
 		for i := range n {
@@ -252,6 +252,7 @@ func TestManyHeaders(t *testing.T) {
 		headers, want int
 	}{
 		{"/", maxHeaderValues / 2, http.StatusOK}, {"/", maxHeaderValues + 1, http.StatusRequestHeaderFieldsTooLarge}, {"/many", 0, http.StatusBadGateway},
+		{strings.Repeat("/", maxPath), 0, http.StatusOK}, {strings.Repeat("/", maxPath+1), 0, http.StatusRequestURITooLong},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+test.path, http.NoBody)
 		if err != nil {
@@ -263,7 +264,7 @@ func TestManyHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		if response.StatusCode != test.want {
-			t.Errorf("%s with %d headers: %d, want %d", test.path, test.headers, response.StatusCode, test.want)
+			t.Errorf("%.20s with %d headers: %d, want %d", test.path, test.headers, response.StatusCode, test.want)
 		}
 		_ = response.Body.Close()
 	}

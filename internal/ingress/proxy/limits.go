@@ -26,6 +26,9 @@ const (
 	// maxHeaderValues bounds the headers of a request and of a response in number: each
 	// takes two hundred bytes besides its own, as long as the request is in progress.
 	maxHeaderValues = 256
+	// maxPath bounds the path of a request in bytes: each of its elements takes sixteen
+	// besides its own, as long as the request is in progress.
+	maxPath = 8 << 10
 	// headBytes is how many bytes a connection may send on average before a request of it
 	// begins. They become up to thirty times as much memory, that of a connection.
 	headBytes = connectionMemory / 32

@@ -190,6 +190,9 @@ func (p *Proxy) find(r *http.Request, x *exchange) int {
 	if escaped == "" { // of http://host
 		escaped = "/"
 	}
+	if len(escaped) > maxPath {
+		return http.StatusRequestURITooLong
+	}
 	if x.path, x.err = table.ParsePath(escaped); x.err != nil {
 		return http.StatusBadRequest
 	}
