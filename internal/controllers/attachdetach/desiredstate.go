@@ -47,14 +47,17 @@ func hasClaims(p *v1.Pod) bool {
 	return false
 }
 
-// isOver reports whether no container of the pod runs now or will run again.
+// isOver reports whether no container of the pod runs now or will run again. Sidecars
+// are init containers, and end after the others.
 func isOver(p *v1.Pod) bool {
 	if podquery.IsFinished(p) {
 		return true
 	}
-	return p.DeletionTimestamp != nil && !slices.ContainsFunc(p.Status.ContainerStatuses, func(s v1.ContainerStatus) bool {
-		return s.State.Terminated == nil && s.State.Waiting == nil
-	})
+	if p.DeletionTimestamp == nil {
+		return false
+	}
+	all := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses)
+	return !slices.ContainsFunc(all, func(s v1.ContainerStatus) bool { return s.State.Terminated == nil && s.State.Waiting == nil })
 }
 
 // desired returns the volumes that the pods of a node need, by the names of their

@@ -173,6 +173,7 @@ func (c *attacher) reportBlocked(w *volume, other string) {
 				elsewhere++
 			}
 		}
+		slices.Sort(names)
 		switch {
 		case len(names) > 0 && elsewhere > 0:
 			reason = fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces", strings.Join(names, ", "), elsewhere)

@@ -1,0 +1,103 @@
+package attachdetach
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// A pod that is being deleted needs its volumes as long as any of its containers runs.
+func TestPodThatEnds(t *testing.T) {
+	running := []v1.ContainerStatus{{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+	waiting := []v1.ContainerStatus{{State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}}
+	ended := []v1.ContainerStatus{{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
+	for name, test := range map[string]struct {
+		status v1.PodStatus
+		needs  bool
+	}{
+		"a container runs":      {v1.PodStatus{ContainerStatuses: running}, true},
+		"one of two runs":       {v1.PodStatus{ContainerStatuses: slices.Concat(ended, running)}, true},
+		"a sidecar runs":        {v1.PodStatus{InitContainerStatuses: running, ContainerStatuses: ended}, true},
+		"a debugger runs":       {v1.PodStatus{ContainerStatuses: ended, EphemeralContainerStatuses: running}, true},
+		"all have ended":        {v1.PodStatus{InitContainerStatuses: ended, ContainerStatuses: ended}, false},
+		"one never began":       {v1.PodStatus{ContainerStatuses: slices.Concat(ended, waiting)}, false},
+		"there is no status":    {v1.PodStatus{}, false},
+		"it has failed already": {v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: running}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ends := pod("p", "a")
+			ends.DeletionTimestamp, ends.Status = new(metav1.Now()), test.status
+			run(t, append(bound(v1.ReadWriteOnce), node("a", v1.ConditionTrue), ends), func(b *bench) {
+				want := ""
+				if test.needs {
+					want = "attachment a"
+				}
+				b.want("the attachments", want)
+			})
+		})
+	}
+}
+
+// A volume of several pods of a node is attached once, until the last of them is gone.
+func TestVolumeOfSeveralPods(t *testing.T) {
+	twice := pod("p", "a")
+	again := twice.Spec.Volumes[0]
+	again.Name = "again"
+	twice.Spec.Volumes = append(twice.Spec.Volumes, again)
+	run(t, append(bound(v1.ReadWriteOnce), node("a", v1.ConditionTrue), twice, pod("q", "a")), func(b *bench) {
+		b.answer(succeed)
+		b.want("attached", shown)
+		if events := b.DrainEvents(); len(events) != 2 {
+			b.Errorf("two pods have the events %q", events)
+		}
+		b.deletePod("p")
+		b.want("one pod is left", shown)
+		b.deletePod("q")
+		b.want("no pod is left", "")
+	})
+}
+
+// A pod that waits for a volume learns which pods of its namespace have it, and only how
+// many of others.
+func TestWhoHasTheVolume(t *testing.T) {
+	foreign := pod("secret", "a")
+	foreign.Namespace = "other"
+	for name, test := range map[string]struct {
+		users []runtime.Object
+		gone  bool // the user p, before the node has unmounted the volume
+		want  string
+	}{
+		"of the namespace": {[]runtime.Object{pod("p", "a"), pod("q", "a")}, false, "Volume is already used by pod(s) p, q"},
+		"of another":       {[]runtime.Object{foreign}, false, "Volume is already used by 1 pod(s) in different namespaces"},
+		"of both":          {[]runtime.Object{pod("p", "a"), foreign}, false, "Volume is already used by pod(s) p and 1 pod(s) in different namespaces"},
+		"nobody any more":  {[]runtime.Object{pod("p", "a")}, true, "Volume is already exclusively attached to one node and can't be attached to another"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := append(bound(v1.ReadWriteOnce), node("a", v1.ConditionTrue), node("b", v1.ConditionTrue))
+			second := bound(v1.ReadWriteOnce) // the same volume, for the other namespace
+			pv, claim := second[0].(*v1.PersistentVolume), second[1].(*v1.PersistentVolumeClaim)
+			pv.Name, pv.Spec.ClaimRef.UID = "pv2", "claim2"
+			claim.Namespace, claim.UID, claim.Spec.VolumeName = "other", "claim2", "pv2"
+			run(t, slices.Concat(objects, second, test.users), func(b *bench) {
+				b.answer(succeed)
+				b.want("attached", shown)
+				if test.gone {
+					b.change("a", func(n *v1.Node) { n.Status.VolumesInUse = []v1.UniqueVolumeName{inUse} })
+					b.deletePod("p")
+					b.after(time.Second)
+				}
+				b.DrainEvents()
+				b.createPod(pod("waits", "b"))
+				b.want("while another node has it", shown)
+				want := `Warning FailedAttachVolume Multi-Attach error for volume "pv1" ` + test.want
+				if events := b.DrainEvents(); len(events) != 1 || events[0] != want {
+					b.Errorf("events %q, want %q", events, want)
+				}
+			})
+		})
+	}
+}
