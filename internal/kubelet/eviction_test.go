@@ -399,7 +399,9 @@ func TestSlowPodDelaysNoOtherLimit(t *testing.T) {
 			return func(p *v1.Pod) {
 				for i := range volumes {
 					size := quantity("1Mi")
-					p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: fmt.Sprint("data", i), VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}})
+					name := fmt.Sprint("data", i)
+					p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &size}}})
+					p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/" + name})
 				}
 			}
 		}

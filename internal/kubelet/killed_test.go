@@ -364,6 +364,7 @@ func (s *story) run() string {
 	always := v1.ContainerRestartPolicyAlways
 	s.create(pod("web", withVolume(v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}), func(p *v1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "empty", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "empty", MountPath: "/empty"})
 		p.Spec.InitContainers = []v1.Container{
 			{Name: "setup", Image: "example.com/setup:1"},
 			{Name: "proxy", Image: "example.com/proxy:1", RestartPolicy: &always},

@@ -91,9 +91,12 @@ func key(name string) *v1.SecretKeySelector {
 	return &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: name}, Key: "large"}
 }
 
+// addVolume adds a volume that the first container mounts, and returns its name.
 func addVolume(p *v1.Pod, source v1.VolumeSource) string {
 	name := fmt.Sprint("v", len(p.Spec.Volumes))
 	p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
+	first := &p.Spec.Containers[0]
+	first.VolumeMounts = append(first.VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/of/" + name})
 	return name
 }
 

@@ -42,6 +42,7 @@ func TestPodMultipliesWhatTheNodeKeeps(t *testing.T) {
 			source.Items = append(source.Items, v1.KeyToPath{Key: "key", Path: fmt.Sprint("f", i)})
 		}
 		pod.Spec.Volumes = []v1.Volume{{Name: "shown", VolumeSource: v1.VolumeSource{Secret: source}}}
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "shown", MountPath: "/shown"}}
 	})
 	_, main := p.until("variables", "waits", waitsFor("CreateContainerConfigError"))
 	if !strings.HasPrefix(main.State.Waiting.Message, "environment variable V5 ") {

@@ -33,8 +33,8 @@ func TestFSGroupChangePolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := &Manager{Root: t.TempDir(), FS: files.OS{}, Mounter: files.OS{}, Claims: &api{path: dir}}
-		pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{FSGroup: &group, FSGroupChangePolicy: test.policy}}}
-		pod.Spec.Volumes = []v1.Volume{{Name: "claim", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
+		pod := podWith(nil, v1.Volume{Name: "claim", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group, FSGroupChangePolicy: test.policy}
 		if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err != nil {
 			t.Fatal(err)
 		}

@@ -106,9 +106,10 @@ func (c *Counts) Describe(out chan<- *prometheus.Desc) { out <- totalVolumes() }
 func (c *Counts) Collect(out chan<- prometheus.Metric) {
 	wanted, mounted := map[string]int{}, map[string]int{} // by plugin
 	for _, pod := range c.Pods() {
+		used := usedVolumes(pod)
 		for i := range pod.Spec.Volumes {
 			vol := &pod.Spec.Volumes[i]
-			if vol.Image != nil { // the runtime mounts it
+			if vol.Image != nil || !used[vol.Name] { // the runtime mounts images
 				continue
 			}
 			name := pluginName(vol, c.Volumes.resolved(pod.UID, vol), c.Volumes.CSI)

@@ -32,6 +32,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/csi"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // Claims looks up what persistent volume claims refer to.
@@ -93,9 +94,9 @@ const maxRefresh = 5 * time.Second
 // maxPath is the length of a path, in bytes: PATH_MAX without the zero byte.
 const maxPath = 4095
 
-// SetUp sets up all volumes of the pod, or updates those with contents, and
-// returns their paths by name. Image volumes have none. A volume that cannot be
-// updated stays as it is, and outdated has the reason. An error is about a
+// SetUp sets up the volumes that containers of the pod use, or updates those with
+// contents, and returns their paths by name. Image volumes have none. A volume that
+// cannot be updated stays as it is, and outdated has the reason. An error is about a
 // volume that was never set up. SetUp is idempotent.
 func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths map[string]string, outdated []error, err error) {
 	refresh, cancel := context.WithTimeout(ctx, maxRefresh)
@@ -104,9 +105,12 @@ func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths ma
 		return nil, nil, err
 	}
 	paths = make(map[string]string, len(pod.Spec.Volumes))
-	all := newShared(pod)
+	all, used := newShared(pod), usedVolumes(pod)
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
+		if !used[vol.Name] {
+			continue
+		}
 		within, before := ctx, v.mounted(pod, vol)
 		if before != "" {
 			within = refresh
@@ -128,6 +132,21 @@ func (v *Manager) SetUp(ctx context.Context, pod *v1.Pod, facts Facts) (paths ma
 		paths[vol.Name] = path
 	}
 	return paths, outdated, nil
+}
+
+// usedVolumes returns the names of the volumes that containers of a pod, also
+// ephemeral ones, mount or have as devices. A pod does not wait for its others.
+func usedVolumes(pod *v1.Pod) map[string]bool {
+	used := make(map[string]bool, len(pod.Spec.Volumes))
+	for c := range podquery.AllContainers(&pod.Spec) {
+		for _, m := range c.VolumeMounts {
+			used[m.Name] = true
+		}
+		for _, d := range c.VolumeDevices {
+			used[d.Name] = true
+		}
+	}
+	return used
 }
 
 func (v *Manager) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, facts Facts, all *shared) (string, error) {
