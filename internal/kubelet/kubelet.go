@@ -173,7 +173,10 @@ func New(given Config) (*Kubelet, error) {
 // newVolumes builds the volume manager and the volumes of CSI drivers.
 func (k *Kubelet) newVolumes(gates *feature.Set) {
 	c := &k.config
-	k.volumes = &volume.Manager{Root: c.RootDirectory, FS: c.Files, Mounter: c.Mounter, Operations: volume.NewOperations(c.Metrics)}
+	k.volumes = &volume.Manager{
+		Root: c.RootDirectory, FS: c.Files, Mounter: c.Mounter, Operations: volume.NewOperations(c.Metrics),
+		Node: func() *v1.Node { return k.node.Node() }, Recorder: k.recorder,
+	}
 	config := csi.Config{
 		Root: c.RootDirectory, NodeName: c.NodeName, FS: c.Files, Mounter: c.Mounter, Client: c.Client, Recorder: k.recorder,
 		Health: gates.Enabled(feature.CSIVolumeHealth),

@@ -219,6 +219,9 @@ func TestFilesThatCannotBeShared(t *testing.T) {
 	if err := (OS{}).Share(root, 12345, false); err != nil {
 		t.Fatal(err)
 	}
+	if gid, err := (OS{}).Group(root); err != nil || gid != 12345 {
+		t.Errorf("the root has group %d (%v)", gid, err)
+	}
 	var st unix.Stat_t
 	if err := unix.Lstat(filepath.Join(root, "link"), &st); err != nil || st.Gid != 12345 {
 		t.Errorf("the link has group %d (%v)", st.Gid, err)

@@ -55,6 +55,8 @@ type FS interface {
 	// Lchown changes the owner and the group of a file, and does not follow
 	// symbolic links. An id of -1 is left unchanged.
 	Lchown(path string, uid, gid int) error
+	// Group returns the group of a file. It follows symbolic links.
+	Group(path string) (gid int, err error)
 	// Share lets a group read everything below root, and write to it unless
 	// readOnly. It does not change the targets of symbolic links and does not
 	// enter other mounts. Files that the file system does not let it change are left

@@ -124,6 +124,7 @@ func TestFSErrors(t *testing.T) {
 			"list a missing directory":          {second(s.ReadDir(missing)), fs.ErrNotExist},
 			"list a file":                       {second(s.ReadDir(s.path("dir/file"))), nil},
 			"stat a missing file":               {second(s.Stat(missing)), fs.ErrNotExist},
+			"the group of a missing file":       {second(s.Group(missing)), fs.ErrNotExist},
 			"lstat a missing file":              {second(s.Lstat(missing)), fs.ErrNotExist},
 			"read a missing link":               {second(s.Readlink(missing)), fs.ErrNotExist},
 			"read a link that is a file":        {second(s.Readlink(s.path("dir/file"))), nil},

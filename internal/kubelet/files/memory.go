@@ -343,6 +343,12 @@ func (m *Memory) Chmod(path string, mode fs.FileMode) error {
 // Lchown implements FS.
 func (m *Memory) Lchown(string, int, int) error { return nil }
 
+// Group implements FS. Files in memory have no groups.
+func (m *Memory) Group(path string) (int, error) {
+	_, err := m.Stat(path)
+	return 0, err
+}
+
 // Share implements FS.
 func (m *Memory) Share(root string, _ int, readOnly bool) error {
 	m.mu.Lock()

@@ -243,6 +243,15 @@ func isRefusal(err error) bool {
 	return slices.ContainsFunc([]error{unix.EPERM, unix.EACCES, unix.EROFS, unix.EINVAL, unix.EOPNOTSUPP}, func(e error) bool { return errors.Is(err, e) })
 }
 
+// Group implements FS.
+func (OS) Group(path string) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return int(st.Gid), nil
+}
+
 // Shared implements FS.
 func (OS) Shared(root string, gid int, readOnly bool) (bool, error) {
 	var st unix.Stat_t

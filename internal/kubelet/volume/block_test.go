@@ -47,7 +47,7 @@ func TestBlockDevicesOfLocalVolumes(t *testing.T) {
 	if err := disk.MkdirAll("/dev/directory", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, mode := range map[string]fs.FileMode{"disk": fs.ModeDevice | 0o600, "tty": fs.ModeDevice | fs.ModeCharDevice | 0o600, "file": 0o600} {
+	for name, mode := range map[string]fs.FileMode{"disk": fs.ModeDevice | 0o600, "tty": fs.ModeDevice | fs.ModeCharDevice | 0o600, "file": 0o600, "raw": fs.ModeDevice | 0o600, "text": 0o600} {
 		if err := disk.WriteFile("/dev/"+name, nil, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -67,8 +67,14 @@ func TestBlockDevicesOfLocalVolumes(t *testing.T) {
 		"a file":             {"file", false, device("/dev/xvda"), "/dev/file is not a block device"},
 		"of the host":        {"host", false, device("/dev/xvda"), "only local ones can be block devices"},
 		"a relative path":    {"disk", false, device("xvda"), "must be an absolute path"},
-		"no such volume":     {"disk", false, &v1.Container{Name: "main", VolumeDevices: []v1.VolumeDevice{{Name: "e", DevicePath: "/x"}}}, `cannot find volume "e"`},
-		"a file system":      {"directory", false, device("/dev/xvda"), "volume d has volumeMode Filesystem, but is specified in volumeDevices"},
+		"a device that is to have a file system": {"raw", false, device("/dev/xvda"),
+			`MountVolume.NewMounter initialization failed for volume "raw" : path "/dev/raw" is a block device`},
+		"a file that is to be a file system": {"text", false, device("/dev/xvda"),
+			`MountVolume.NewMounter initialization failed for volume "text" : only directory and block device are supported`},
+		"nothing": {"absent", false, device("/dev/xvda"),
+			`MountVolume.NewMounter initialization failed for volume "absent" : path "/dev/absent" does not exist`},
+		"no such volume": {"disk", false, &v1.Container{Name: "main", VolumeDevices: []v1.VolumeDevice{{Name: "e", DevicePath: "/x"}}}, `cannot find volume "e"`},
+		"a file system":  {"directory", false, device("/dev/xvda"), "volume d has volumeMode Filesystem, but is specified in volumeDevices"},
 		"a mount of a device": {"disk", false, &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "d", MountPath: "/d"}}},
 			"volume d has volumeMode Block, but is specified in volumeMounts"},
 	} {

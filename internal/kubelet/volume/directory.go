@@ -235,6 +235,11 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 	if known != nil && known.Name != pv.Name {
 		return "", fmt.Errorf("PVC %s/%s is bound to another volume, %s, than the pod has, %s", pvc.Namespace, pvc.Name, pv.Name, known.Name)
 	}
+	if known == nil {
+		if err := checkAffinity(v.Node, pv); err != nil {
+			return "", err
+		}
+	}
 	if pv.Spec.CSI != nil {
 		path, err := v.CSI.SetUp(ctx, pod, csi.Source{Volume: vol, Claim: pvc, PV: pv})
 		if err != nil || known != nil {
@@ -252,10 +257,8 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 		}
 		return path, v.setReady(pod.UID, vol, pv)
 	}
-	// A local volume may be in use by other pods, so its ownership changes only when
-	// the pod first gets it.
-	if pv.Spec.Local != nil {
-		if err := v.ownLocal(pod, path); err != nil {
+	if pv.Spec.Local != nil { // once, not with each sync: the pod's containers may own its files
+		if err := (&localVolume{v, pod, pv}).own(readOnly(vol)); err != nil {
 			return "", err
 		}
 	}
@@ -294,8 +297,8 @@ func (v *Manager) persistent(pv *v1.PersistentVolume) (string, error) {
 	case pv.Spec.HostPath != nil:
 		return v.hostPath(pv.Spec.HostPath)
 	case pv.Spec.Local != nil:
-		if _, err := v.FS.Stat(pv.Spec.Local.Path); err != nil {
-			return "", fmt.Errorf("path %q of local volume %s does not exist", pv.Spec.Local.Path, pv.Name)
+		if err := checkLocal(v.FS, pv); err != nil {
+			return "", failed(pv, "MountVolume.NewMounter initialization", "MapVolume.NewBlockVolumeMapper initialization", err)
 		}
 		return pv.Spec.Local.Path, nil
 	case pv.Spec.NFS != nil:
@@ -311,21 +314,6 @@ func (v *Manager) own(pod *v1.Pod, root string, readOnly bool) error {
 		return nil
 	}
 	return v.FS.Share(root, int(*sc.FSGroup), readOnly)
-}
-
-// ownLocal gives a local volume to the pod's fsGroup. With OnRootMismatch, a
-// volume whose root belongs to the group already is left as it is.
-func (v *Manager) ownLocal(pod *v1.Pod, root string) error {
-	sc := pod.Spec.SecurityContext
-	if sc == nil || sc.FSGroup == nil {
-		return nil
-	}
-	if sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch {
-		if matches, err := v.FS.Shared(root, int(*sc.FSGroup), false); err != nil || matches {
-			return err
-		}
-	}
-	return v.own(pod, root, false)
 }
 
 // EmptyDir returns the path of an emptyDir volume of a pod.

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
 // maxReady bounds the file that records that a volume was set up.
@@ -105,7 +107,12 @@ func (v *Manager) isReady(uid types.UID, vol *v1.Volume) bool {
 // resolved returns the persistent volume that setReady recorded for the pod's
 // claim, nil if there is none. It ignores a truncated record.
 func (v *Manager) resolved(uid types.UID, vol *v1.Volume) *v1.PersistentVolume {
-	raw, err := v.FS.ReadFile(v.readyFile(uid, vol), maxReady)
+	return recorded(v.FS, v.readyFile(uid, vol))
+}
+
+// recorded returns the persistent volume in a file of setReady, nil if there is none.
+func recorded(disk files.FS, path string) *v1.PersistentVolume {
+	raw, err := disk.ReadFile(path, maxReady)
 	pv := &v1.PersistentVolume{}
 	if err != nil || json.Unmarshal(raw, pv) != nil || pathOf(pv) == "" && pv.Spec.CSI == nil {
 		return nil

@@ -27,6 +27,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/csi"
@@ -63,6 +64,11 @@ type Manager struct {
 	// Certificates may be nil, as Tokens may be: without an API server.
 	Certificates PodCertificates
 	CSI          *csi.Volumes
+	// Node returns the newest known Node object, nil before the first. Without Node,
+	// volumes of other nodes are not refused.
+	Node func() *v1.Node
+	// Recorder gets events about volumes that pods share. It may be nil.
+	Recorder record.EventRecorder
 	// Operations measures how volumes are mounted. It may be nil.
 	Operations *Operations
 

@@ -1,0 +1,135 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	storagevolume "k8s.io/component-helpers/storage/volume"
+
+	"github.com/coracle-io/coracle/internal/kubelet/csi"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+)
+
+// failed returns the error of a step for a persistent volume. The step has another name
+// if the volume is a block device.
+func failed(pv *v1.PersistentVolume, step, blockStep string, err error) error {
+	if isBlock(pv) {
+		step = blockStep
+	}
+	return &csi.Failure{Step: step, Volume: pv.Name, Err: err}
+}
+
+// checkAffinity returns an error if a persistent volume belongs to other nodes than this
+// one, which newest returns. A pod that names its node itself, past the scheduler, may
+// have such a volume. If newest is nil, there is no error.
+func checkAffinity(newest func() *v1.Node, pv *v1.PersistentVolume) error {
+	if newest == nil || pv.Spec.NodeAffinity == nil {
+		return nil
+	}
+	err := errors.New("the labels of the node are not known yet")
+	if node := newest(); node != nil {
+		err = storagevolume.CheckNodeAffinity(pv, node.Labels)
+	}
+	if err != nil {
+		return failed(pv, "MountVolume.NodeAffinity check", "MapVolume.NodeAffinity check", err)
+	}
+	return nil
+}
+
+// checkLocal returns an error unless the path of a local volume is a directory. For a
+// volume that is a block device, it is enough that the path exists.
+func checkLocal(disk files.FS, pv *v1.PersistentVolume) error {
+	path := pv.Spec.Local.Path
+	mode, err := disk.Stat(path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("path %q does not exist", path)
+	case isBlock(pv), mode.IsDir():
+		return nil
+	case pathType(mode) == v1.HostPathBlockDev:
+		return fmt.Errorf("path %q is a block device, but the volume has volumeMode Filesystem: mount its file system, and have the volume name that directory", path)
+	}
+	return errors.New("only directory and block device are supported")
+}
+
+// localVolume is a local volume that a pod gets.
+type localVolume struct {
+	volumes *Manager
+	pod     *v1.Pod
+	pv      *v1.PersistentVolume
+}
+
+// own gives the volume to the pod's fsGroup. A volume that another pod has is left as it
+// is, and so is one that the pod only reads. With OnRootMismatch, a volume whose root
+// belongs to the group already is, too.
+func (l *localVolume) own(readOnly bool) error {
+	sc, root, disk := l.pod.Spec.SecurityContext, l.pv.Spec.Local.Path, l.volumes.FS
+	if sc == nil || sc.FSGroup == nil {
+		return nil
+	}
+	shared, err := l.isShared()
+	if err != nil {
+		return err
+	}
+	if shared {
+		return l.warn(*sc.FSGroup)
+	}
+	if readOnly {
+		return nil
+	}
+	if sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch {
+		if matches, err := disk.Shared(root, int(*sc.FSGroup), false); err != nil || matches {
+			return err
+		}
+	}
+	return disk.Share(root, int(*sc.FSGroup), false)
+}
+
+// isShared reports whether another pod has the volume.
+func (l *localVolume) isShared() (bool, error) {
+	pods, err := l.volumes.Known()
+	if err != nil {
+		return false, err
+	}
+	for _, uid := range pods {
+		if uid == l.pod.UID {
+			continue
+		}
+		if has, err := l.isOf(uid); err != nil || has {
+			return has, err
+		}
+	}
+	return false, nil
+}
+
+// isOf reports whether a pod has the volume.
+func (l *localVolume) isOf(uid types.UID) (bool, error) {
+	dirs, err := below(l.volumes.FS, filepath.Join(l.volumes.PodDir(uid), "plugins", "kubernetes.io~persistent-claim"), 1)
+	if err != nil {
+		return false, err
+	}
+	for _, dir := range dirs {
+		pv := recorded(l.volumes.FS, filepath.Join(dir, "ready"))
+		if pv != nil && pv.Spec.Local != nil && pv.Spec.Local.Path == l.pv.Spec.Local.Path {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// warn records an event if the volume, which another pod has, does not belong to the
+// group that the pod wants.
+func (l *localVolume) warn(group int64) error {
+	has, err := l.volumes.FS.Group(l.pv.Spec.Local.Path)
+	if err != nil {
+		return fmt.Errorf("failed to check fsGroup for %s: %w", l.pv.Spec.Local.Path, err)
+	}
+	if int64(has) != group && l.volumes.Recorder != nil {
+		l.volumes.Recorder.Eventf(l.pod, v1.EventTypeWarning, "AlreadyMountedVolume",
+			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", group, l.pv.Name, has)
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package volume
+
+import (
+	"context"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coracle-io/coracle/internal/kubelet/csi"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
+)
+
+// oneVolume is a persistent volume, and the claim that has it.
+type oneVolume struct{ pv *v1.PersistentVolume }
+
+func (o oneVolume) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: "claim"},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: o.pv.Name}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	}, nil
+}
+
+func (o oneVolume) PersistentVolume(context.Context, string) (*v1.PersistentVolume, error) {
+	return o.pv, nil
+}
+
+func claimVolume(readOnly bool) v1.Volume {
+	return v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: readOnly},
+	}}
+}
+
+// A pod that was put on a node by its nodeName does not get the volume of another node,
+// although there is a directory of the same path.
+func TestVolumesOfOtherNodes(t *testing.T) {
+	on := func(host string) *v1.VolumeNodeAffinity {
+		return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{host}}},
+		}}}}
+	}
+	alpha := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "alpha", Labels: map[string]string{v1.LabelHostname: "alpha"}}}
+	for name, test := range map[string]struct {
+		affinity *v1.VolumeNodeAffinity
+		mode     v1.PersistentVolumeMode
+		node     *v1.Node
+		want     string
+	}{
+		"of this node":     {on("alpha"), v1.PersistentVolumeFilesystem, alpha, ""},
+		"of any node":      {nil, v1.PersistentVolumeFilesystem, alpha, ""},
+		"of another":       {on("beta"), v1.PersistentVolumeFilesystem, alpha, `MountVolume.NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`},
+		"device of other":  {on("beta"), v1.PersistentVolumeBlock, alpha, `MapVolume.NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`},
+		"node not known":   {on("alpha"), v1.PersistentVolumeFilesystem, nil, `MountVolume.NodeAffinity check failed for volume "pv" : the labels of the node are not known yet`},
+		"nothing to check": {nil, v1.PersistentVolumeFilesystem, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := &files.Memory{}
+			if err := disk.MkdirAll("/mnt/disk", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+			pv.Spec.ClaimRef, pv.Spec.Local = &v1.ObjectReference{UID: "claim"}, &v1.LocalVolumeSource{Path: "/mnt/disk"}
+			pv.Spec.NodeAffinity, pv.Spec.VolumeMode = test.affinity, &test.mode
+			v := &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: oneVolume{pv}, Node: func() *v1.Node { return test.node }}
+			pod := podWith(nil, claimVolume(false))
+			got := ""
+			if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			pv.Spec.NodeAffinity = on("beta") // what the pod has it keeps
+			if _, _, err := v.SetUp(t.Context(), pod, Facts{}); (err == nil) != (test.want == "") {
+				t.Errorf("once the affinity has changed: %v", err)
+			}
+		})
+	}
+}
+
+// grouped is a disk with one volume, which belongs to a group.
+type grouped struct {
+	files.Memory
+	gid int
+}
+
+func (g *grouped) Share(_ string, gid int, _ bool) error { g.gid = gid; return nil }
+func (g *grouped) Group(string) (int, error)             { return g.gid, nil }
+
+// A local volume belongs to the group of the first pod that has it, which another pod
+// does not take from it, until no pod has it. A pod that only reads changes nothing.
+func TestGroupOfASharedLocalVolume(t *testing.T) {
+	const (
+		first  = types.UID("11111111-1111-1111-1111-111111111111")
+		second = types.UID("22222222-2222-2222-2222-222222222222")
+	)
+	disk, recorder := &grouped{}, record.NewFakeRecorder(10)
+	if err := disk.MkdirAll("/mnt/disk", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	v := &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: &api{path: "/mnt/disk"}, Recorder: recorder}
+	v.CSI = csi.New(csi.Config{Root: v.Root, FS: disk, Mounter: disk})
+	for _, step := range []struct {
+		name     string
+		ends     types.UID // before
+		pod      types.UID
+		group    int64
+		readOnly bool
+		want     int
+		event    string
+	}{
+		{"the first pod", "", first, 1000, false, 1000, ""},
+		{"another with its group", "", second, 1000, false, 1000, ""},
+		{"another with another group", second, second, 2000, false, 1000,
+			"Warning AlreadyMountedVolume The requested fsGroup is 2000, but the volume pv has GID 1000. The volume may not be shareable."},
+		{"the same again", "", second, 2000, false, 1000, ""},
+		{"the other is left, and has been set up", first, second, 2000, false, 1000, ""},
+		{"one that only reads", second, first, 3000, true, 1000, ""},
+		{"one alone", first, second, 2000, false, 2000, ""},
+	} {
+		if step.ends != "" {
+			if err := v.TearDown(t.Context(), step.ends); err != nil {
+				t.Fatal(step.name, err)
+			}
+		}
+		pod := podWith(nil, claimVolume(step.readOnly))
+		pod.UID, pod.Spec.SecurityContext.FSGroup = step.pod, &step.group
+		if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err != nil {
+			t.Fatal(step.name, err)
+		}
+		event := ""
+		select {
+		case event = <-recorder.Events:
+		default:
+		}
+		if disk.gid != step.want || event != step.event {
+			t.Errorf("%s: group %d, event %q; want %d, %q", step.name, disk.gid, event, step.want, step.event)
+		}
+	}
+}
