@@ -238,7 +238,7 @@ func (m *mount) mountAll(ctx context.Context) error {
 		return m.failure("MapVolume.MapPodDevice", err)
 	}
 	if err := m.own(); err != nil {
-		return m.failure("MountVolume.SetUp", fmt.Errorf("applyFSGroup failed for vol %s: %w", m.record.Handle, err))
+		return m.failure("MountVolume.SetUp", err)
 	}
 	if err := m.volumes.setReady(m.pod.UID, m.record.Name, m.target()); err != nil {
 		return m.failure("MountVolume.SetUp", err)
@@ -352,6 +352,9 @@ func (m *mount) update(ctx context.Context) error {
 		if err := m.publish(ctx); err != nil {
 			return m.failure("MountVolume.SetUp", err)
 		}
+		if err := m.own(); err != nil { // the driver may have written new files
+			return m.failure("MountVolume.SetUp", err)
+		}
 	}
 	if err := m.expand(ctx, m.target()); err != nil {
 		return m.failure("NodeExpandVolume.NodeExpandVolume", err)
@@ -382,13 +385,17 @@ func (m *mount) own() error {
 	if sc == nil || sc.FSGroup == nil || m.source.block() || !m.changesOwner() {
 		return nil
 	}
-	gid := int(*sc.FSGroup)
+	gid, matches, err := int(*sc.FSGroup), false, error(nil)
 	if sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch {
-		if matches, err := m.volumes.FS.Shared(m.target(), gid, false); err != nil || matches {
-			return err
-		}
+		matches, err = m.volumes.FS.Shared(m.target(), gid, false)
 	}
-	return m.volumes.FS.Share(m.target(), gid, false)
+	if err == nil && !matches {
+		err = m.volumes.FS.Share(m.target(), gid, false)
+	}
+	if err != nil {
+		return fmt.Errorf("applyFSGroup failed for vol %s: %w", m.record.Handle, err)
+	}
+	return nil
 }
 
 // changesOwner reports whether the volume's files may be given to a group.

@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,40 @@ func TestGroupOfVolume(t *testing.T) {
 		}
 		if got := b.driver.Request("NodePublishVolume").(*csipb.NodePublishVolumeRequest).GetVolumeCapability().GetMount().GetVolumeMountGroup(); got != c.mountGroup {
 			t.Errorf("%s: the driver was told of group %q", name, got)
+		}
+	}
+}
+
+// What a driver writes when it publishes a volume again, such as a secret that was
+// rotated, is given to the group of the pod, too.
+func TestGroupOfVolumeThatIsPublishedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		policy storagev1.FSGroupPolicy
+		want   fs.FileMode
+	}{
+		"by the kubelet": {storagev1.FileFSGroupPolicy, 0o660},
+		"by nobody":      {storagev1.NoneFSGroupPolicy, 0o600},
+	} {
+		b := newBench(t, csiDriver(func(s *storagev1.CSIDriverSpec) {
+			s.RequiresRepublish, s.FSGroupPolicy = new(true), &test.policy
+		}))
+		v, p := b.volumes(b.files), pod(podUID)
+		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(2000))}
+		path, err := v.SetUp(t.Context(), p, persistent())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.driver.After = func(_ context.Context, method string, _ any) error {
+			if method != "NodePublishVolume" {
+				return nil
+			}
+			return b.files.WriteFile(path+"/key", []byte("rotated"), 0o600)
+		}
+		if _, err := v.SetUp(t.Context(), p, persistent()); err != nil {
+			t.Fatal(err)
+		}
+		if mode, err := b.files.Stat(path + "/key"); err != nil || mode != test.want {
+			t.Errorf("%s: the new file has mode %v (%v), want %v", name, mode, err, test.want)
 		}
 	}
 }
