@@ -239,6 +239,9 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 		if err := checkAffinity(v.Node, pv); err != nil {
 			return "", err
 		}
+		if err := checkMountOptions(pv); err != nil {
+			return "", err
+		}
 	}
 	if pv.Spec.CSI != nil {
 		path, err := v.CSI.SetUp(ctx, pod, csi.Source{Volume: vol, Claim: pvc, PV: pv})

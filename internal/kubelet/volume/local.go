@@ -39,6 +39,15 @@ func checkAffinity(newest func() *v1.Node, pv *v1.PersistentVolume) error {
 	return nil
 }
 
+// checkMountOptions returns an error for a directory of the host with mount options. It
+// is not mounted, so that they would have no effect.
+func checkMountOptions(pv *v1.PersistentVolume) error {
+	if pv.Spec.HostPath == nil || len(pv.Spec.MountOptions) == 0 && pv.Annotations[v1.MountOptionAnnotation] == "" {
+		return nil
+	}
+	return &csi.Failure{Step: "MountVolume.MountOptionSupport check", Volume: pv.Name, Err: errors.New("Mount options are not supported for this volume type")} //nolint:staticcheck // upstream's wording
+}
+
 // checkLocal returns an error unless the path of a local volume is a directory. For a
 // volume that is a block device, it is enough that the path exists.
 func checkLocal(disk files.FS, pv *v1.PersistentVolume) error {

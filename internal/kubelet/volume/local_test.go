@@ -80,6 +80,31 @@ func TestVolumesOfOtherNodes(t *testing.T) {
 	}
 }
 
+// Mount options have no effect on a directory of the host, which is not mounted.
+func TestMountOptionsOfADirectoryOfTheHost(t *testing.T) {
+	const want = `MountVolume.MountOptionSupport check failed for volume "pv" : Mount options are not supported for this volume type`
+	for name, test := range map[string]struct {
+		change func(pv *v1.PersistentVolume)
+		want   string
+	}{
+		"none":          {func(*v1.PersistentVolume) {}, ""},
+		"options":       {func(pv *v1.PersistentVolume) { pv.Spec.MountOptions = []string{"ro"} }, want},
+		"an annotation": {func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{v1.MountOptionAnnotation: "ro"} }, want},
+	} {
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+		pv.Spec.ClaimRef, pv.Spec.HostPath = &v1.ObjectReference{UID: "claim"}, &v1.HostPathVolumeSource{Path: "/mnt/disk"}
+		test.change(pv)
+		disk, got := &files.Memory{}, ""
+		v := &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: oneVolume{pv}}
+		if _, _, err := v.SetUp(t.Context(), podWith(nil, claimVolume(false)), Facts{}); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
 // grouped is a disk with one volume, which belongs to a group.
 type grouped struct {
 	files.Memory
