@@ -100,6 +100,8 @@ type need struct {
 	persistent bool
 	since      time.Time
 	refreshed  time.Time // when the mounted volume was last brought up to date
+	begun      bool      // this kubelet has begun to mount it
+	inherited  bool      // an earlier kubelet may have had it published
 	expansion  expansion
 }
 

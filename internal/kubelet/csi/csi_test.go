@@ -456,6 +456,38 @@ func TestVolumeThatMayBePublishedIsNotForgotten(t *testing.T) {
 	}
 }
 
+// What an earlier kubelet asked a driver for may still be published, although the driver
+// refuses the volume now. It is unpublished when its pod ends.
+func TestVolumeOfAnEarlierKubeletIsNotForgotten(t *testing.T) {
+	b, code := newBench(t, csiDriver()), codes.Unavailable
+	b.driver.Before = func(_ context.Context, method string, _ any) error {
+		if method == "NodePublishVolume" {
+			return status.Error(code, "no")
+		}
+		return nil
+	}
+	if _, err := b.volumes(b.files).SetUp(t.Context(), pod(podUID), persistent()); err == nil {
+		t.Fatal("the volume was published")
+	}
+	code = codes.InvalidArgument
+	v := b.volumes(b.files)
+	for range 2 {
+		if _, err := v.SetUp(t.Context(), pod(podUID), persistent()); err == nil {
+			t.Fatal("the volume was published")
+		}
+		if all, err := v.ofPod(podUID); err != nil || len(all) != 1 || all[0].err != nil {
+			t.Errorf("after the driver has refused it, the pod has %+v: %v", all, err)
+		}
+	}
+	b.driver.Calls()
+	if err := v.TearDown(t.Context(), podUID); err != nil {
+		t.Fatal(err)
+	}
+	if calls := b.driver.Calls(); !slices.Equal(calls, []string{"NodeUnpublishVolume"}) {
+		t.Errorf("at the end of the pod the driver got %q", calls)
+	}
+}
+
 func TestFinalErrors(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil:                                                 false,

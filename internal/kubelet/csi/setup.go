@@ -31,6 +31,7 @@ type mount struct {
 	capabilities capabilities
 	attachment   map[string]string // that the driver gave when it attached the volume
 	recorded     bool              // the pod had the volume, or may have had it
+	inherited    bool              // since an earlier kubelet
 	called       bool              // the driver was asked to mount it since
 }
 
@@ -211,6 +212,7 @@ func (m *mount) mountAll(ctx context.Context) error {
 	}
 	earlier, err := m.volumes.readRecord(m.dir())
 	m.recorded = !errors.Is(err, errNoRecord)
+	m.begin()
 	if err == nil && earlier.volume() != m.record.volume() {
 		return m.failure("MountVolume.SetUp", fmt.Errorf("the pod has another volume of this name: %s", earlier.volume()))
 	}
@@ -267,13 +269,28 @@ func (m *mount) checkUsers() error {
 	return nil
 }
 
+// begin notes that the volume is about to be mounted. A record that is there the first
+// time was made by an earlier kubelet.
+func (m *mount) begin() {
+	m.volumes.mu.Lock()
+	defer m.volumes.mu.Unlock()
+	w := m.volumes.needs[podVolume{m.pod.UID, m.record.volume()}]
+	if w == nil {
+		return
+	}
+	if !w.begun {
+		w.begun, w.inherited = true, m.recorded
+	}
+	m.inherited = w.inherited
+}
+
 // abandon removes the pod's record after err if the driver certainly published
 // nothing: it was never called, or refused its last call. The end of the pod then
 // does not depend on the driver. Any other error may come after a publication that
-// succeeded or still will.
+// succeeded or still will, and so may any after a call of an earlier kubelet.
 func (m *mount) abandon(err error) {
 	untouched, refused := !m.recorded && !m.called, m.called && isFinal(err)
-	if !untouched && !refused {
+	if m.inherited || !untouched && !refused {
 		return
 	}
 	if mounted, err := m.volumes.isMounted(m.target()); err != nil || mounted {
