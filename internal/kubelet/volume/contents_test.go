@@ -128,6 +128,10 @@ func TestTokenBelongsToThePodsUser(t *testing.T) {
 	user, other := int64(1000), int64(2000)
 	two := podWith(&user, token)
 	two.Spec.Containers = append(two.Spec.Containers, v1.Container{Name: "second", SecurityContext: &v1.SecurityContext{RunAsUser: &other}})
+	partly := podWith(nil, token)
+	partly.Spec.InitContainers = []v1.Container{{Name: "init", SecurityContext: &v1.SecurityContext{RunAsUser: &user}}}
+	ofGroup := podWith(nil, token)
+	ofGroup.Spec.SecurityContext.FSGroup = &other
 	for name, c := range map[string]struct {
 		pod  *v1.Pod
 		mode fs.FileMode
@@ -136,6 +140,8 @@ func TestTokenBelongsToThePodsUser(t *testing.T) {
 		"no user":   {podWith(nil, token), 0o644, nil},
 		"one user":  {podWith(&user, token), 0o600, []int{1000, 1000}}, // the file, and the link to it
 		"two users": {two, 0o644, nil},
+		"not all":   {partly, 0o644, nil},
+		"a group":   {ofGroup, 0o640, nil},
 	} {
 		disk := &owners{}
 		v := &Manager{Root: "/k", FS: disk, Mounter: disk, Tokens: tokens{}}
