@@ -254,6 +254,10 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 	if err != nil {
 		return "", err
 	}
+	local := &localVolume{v, pod, pv}
+	if err := local.checkUsers(); err != nil {
+		return "", err
+	}
 	if isBlock(pv) {
 		if err := v.checkDevice(pv, path); err != nil {
 			return "", err
@@ -261,7 +265,7 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 		return path, v.setReady(pod.UID, vol, pv)
 	}
 	if pv.Spec.Local != nil { // once, not with each sync: the pod's containers may own its files
-		if err := (&localVolume{v, pod, pv}).own(readOnly(vol)); err != nil {
+		if err := local.own(readOnly(vol)); err != nil {
 			return "", err
 		}
 	}

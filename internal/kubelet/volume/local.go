@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,11 +65,27 @@ func checkLocal(disk files.FS, pv *v1.PersistentVolume) error {
 	return errors.New("only directory and block device are supported")
 }
 
-// localVolume is a local volume that a pod gets.
+// localVolume is a persistent volume that a pod gets, which is a directory or a block
+// device of this node. Only those of the type local are known to be shared.
 type localVolume struct {
 	volumes *Manager
 	pod     *v1.Pod
 	pv      *v1.PersistentVolume
+}
+
+// checkUsers returns an error if the volume is for one pod only and another has it.
+func (l *localVolume) checkUsers() error {
+	if !slices.Contains(l.pv.Spec.AccessModes, v1.ReadWriteOncePod) {
+		return nil
+	}
+	shared, err := l.isShared()
+	if err == nil && shared {
+		err = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+	}
+	if err != nil {
+		return failed(l.pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+	}
+	return nil
 }
 
 // own gives the volume to the pod's fsGroup. A volume that another pod has is left as it
@@ -99,6 +116,9 @@ func (l *localVolume) own(readOnly bool) error {
 
 // isShared reports whether another pod has the volume.
 func (l *localVolume) isShared() (bool, error) {
+	if l.pv.Spec.Local == nil {
+		return false, nil
+	}
 	pods, err := l.volumes.Known()
 	if err != nil {
 		return false, err

@@ -105,6 +105,48 @@ func TestMountOptionsOfADirectoryOfTheHost(t *testing.T) {
 	}
 }
 
+// A local volume that is for one pod has no second one, until the first is gone.
+func TestLocalVolumeForOnePod(t *testing.T) {
+	const (
+		first  = types.UID("11111111-1111-1111-1111-111111111111")
+		second = types.UID("22222222-2222-2222-2222-222222222222")
+		refuse = `MountVolume.SetUp failed for volume "pv" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
+	)
+	for mode, want := range map[v1.PersistentVolumeAccessMode]string{v1.ReadWriteOncePod: refuse, v1.ReadWriteOnce: ""} {
+		disk := &files.Memory{}
+		if err := disk.MkdirAll("/mnt/disk", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+		pv.Spec.ClaimRef, pv.Spec.Local = &v1.ObjectReference{UID: "claim"}, &v1.LocalVolumeSource{Path: "/mnt/disk"}
+		pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{mode}
+		v := &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: oneVolume{pv}}
+		v.CSI = csi.New(csi.Config{Root: v.Root, FS: disk, Mounter: disk})
+		setUp := func(uid types.UID) string {
+			pod := podWith(nil, claimVolume(false))
+			pod.UID = uid
+			if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err != nil {
+				return err.Error()
+			}
+			return ""
+		}
+		for _, step := range []struct {
+			pod  types.UID
+			want string
+		}{{first, ""}, {first, ""}, {second, want}} {
+			if got := setUp(step.pod); got != step.want {
+				t.Errorf("%s, pod %s: %q, want %q", mode, step.pod, got, step.want)
+			}
+		}
+		if err := v.TearDown(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		if got := setUp(second); got != "" {
+			t.Errorf("%s, once the first pod is gone: %s", mode, got)
+		}
+	}
+}
+
 // grouped is a disk with one volume, which belongs to a group.
 type grouped struct {
 	files.Memory
