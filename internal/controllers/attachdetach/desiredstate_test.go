@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -100,4 +101,43 @@ func TestWhoHasTheVolume(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A volume whose attachment has failed may be attached all the same. Another node waits
+// until the attachment is gone.
+func TestVolumeThatMayBeAttached(t *testing.T) {
+	run(t, append(bound(v1.ReadWriteOnce), node("a", v1.ConditionTrue), node("b", v1.ConditionTrue), pod("p", "a")), func(b *bench) {
+		b.answer(func(s *storagev1.VolumeAttachmentStatus) {
+			s.AttachError = &storagev1.VolumeError{Time: metav1.Now(), Message: "timed out"}
+		})
+		b.after(time.Second)
+		b.DrainEvents()
+		b.createPod(pod("q", "b"))
+		b.want("it may be attached", "attachment a")
+		if events := b.DrainEvents(); len(events) != 1 || events[0] != `Warning FailedAttachVolume Multi-Attach error for volume "pv1" Volume is already used by pod(s) p` {
+			b.Errorf("events: %q", events)
+		}
+		b.deletePod("p")
+		b.want("the first pod is gone", "attachment b")
+	})
+}
+
+// The time after which a volume is detached by force begins anew if a pod has needed the
+// volume again.
+func TestForceBeginsAnew(t *testing.T) {
+	run(t, append(bound(v1.ReadWriteOnce), node("a", v1.ConditionUnknown), pod("p", "a")), func(b *bench) {
+		b.answer(succeed)
+		b.after(time.Second)
+		b.change("a", func(n *v1.Node) { n.Status.VolumesInUse = []v1.UniqueVolumeName{inUse} })
+		b.after(time.Second)
+		b.deletePod("p")
+		b.after(4 * time.Minute)
+		b.createPod(pod("q", "a"))
+		b.after(time.Minute)
+		b.deletePod("q")
+		b.after(4 * time.Minute)
+		b.want("four minutes after the second pod", shown)
+		b.after(3 * time.Minute)
+		b.want("seven minutes after it", "")
+	})
 }
