@@ -186,7 +186,7 @@ func TestVolumeForOneNodeWaitsForTheOther(t *testing.T) {
 		b.DrainEvents()
 		b.createPod(pod("q", "b"))
 		b.want("two pods", shown)
-		if events := b.DrainEvents(); !slices.Equal(events, []string{`Warning FailedAttachVolume Multi-Attach error for volume "pv1" Volume is already used by pod(s) p`}) {
+		if events := b.DrainEvents(); !slices.Equal(events, []string{`Warning FailedAttachVolume Waiting for detach for volume "pv1" Volume is already used by pod(s) p`}) {
 			b.Errorf("events: %q", events)
 		}
 		b.deletePod("p")
@@ -318,7 +318,7 @@ func TestVolumeWithTwoPersistentVolumes(t *testing.T) {
 		q.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "c2"
 		b.createPod(q)
 		b.want("two pods", shown)
-		if events := b.DrainEvents(); !slices.Equal(events, []string{`Warning FailedAttachVolume Multi-Attach error for volume "pv2" Volume is already used by pod(s) p`}) {
+		if events := b.DrainEvents(); !slices.Equal(events, []string{`Warning FailedAttachVolume Waiting for detach for volume "pv2" Volume is already used by pod(s) p`}) {
 			b.Errorf("events: %q", events)
 		}
 		b.deletePod("p")

@@ -75,7 +75,7 @@ func TestWhoHasTheVolume(t *testing.T) {
 		"of the namespace": {[]runtime.Object{pod("p", "a"), pod("q", "a")}, false, "Volume is already used by pod(s) p, q"},
 		"of another":       {[]runtime.Object{foreign}, false, "Volume is already used by 1 pod(s) in different namespaces"},
 		"of both":          {[]runtime.Object{pod("p", "a"), foreign}, false, "Volume is already used by pod(s) p and 1 pod(s) in different namespaces"},
-		"nobody any more":  {[]runtime.Object{pod("p", "a")}, true, "Volume is already exclusively attached to one node and can't be attached to another"},
+		"nobody any more":  {[]runtime.Object{pod("p", "a")}, true, "Volume is already exclusively attached to one node, waiting on detach before it can be attached to another node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := append(bound(v1.ReadWriteOnce), node("a", v1.ConditionTrue), node("b", v1.ConditionTrue))
@@ -94,7 +94,7 @@ func TestWhoHasTheVolume(t *testing.T) {
 				b.DrainEvents()
 				b.createPod(pod("waits", "b"))
 				b.want("while another node has it", shown)
-				want := `Warning FailedAttachVolume Multi-Attach error for volume "pv1" ` + test.want
+				want := `Warning FailedAttachVolume Waiting for detach for volume "pv1" ` + test.want
 				if events := b.DrainEvents(); len(events) != 1 || events[0] != want {
 					b.Errorf("events %q, want %q", events, want)
 				}
@@ -114,7 +114,7 @@ func TestVolumeThatMayBeAttached(t *testing.T) {
 		b.DrainEvents()
 		b.createPod(pod("q", "b"))
 		b.want("it may be attached", "attachment a")
-		if events := b.DrainEvents(); len(events) != 1 || events[0] != `Warning FailedAttachVolume Multi-Attach error for volume "pv1" Volume is already used by pod(s) p` {
+		if events := b.DrainEvents(); len(events) != 1 || events[0] != `Warning FailedAttachVolume Waiting for detach for volume "pv1" Volume is already used by pod(s) p` {
 			b.Errorf("events: %q", events)
 		}
 		b.deletePod("p")

@@ -161,7 +161,7 @@ func (c *attacher) attach(ctx context.Context, node, attachment string, w *volum
 func (c *attacher) reportBlocked(w *volume, other string) {
 	users, _ := pods.OnNode(c.pods, other)
 	for _, p := range w.pods {
-		reason := "Volume is already exclusively attached to one node and can't be attached to another"
+		reason := "Volume is already exclusively attached to one node, waiting on detach before it can be attached to another node"
 		var names []string
 		elsewhere := 0
 		for _, user := range users {
@@ -182,7 +182,7 @@ func (c *attacher) reportBlocked(w *volume, other string) {
 		case elsewhere > 0:
 			reason = fmt.Sprintf("Volume is already used by %d pod(s) in different namespaces", elsewhere)
 		}
-		c.env.Events.Eventf(p, v1.EventTypeWarning, "FailedAttachVolume", "Multi-Attach error for volume %q %s", w.pv, reason)
+		c.env.Events.Eventf(p, v1.EventTypeWarning, "FailedAttachVolume", "Waiting for detach for volume %q %s", w.pv, reason)
 	}
 }
 
