@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -119,6 +121,37 @@ func TestGroupOfVolumeThatIsPublishedAgain(t *testing.T) {
 		if mode, err := b.files.Stat(path + "/key"); err != nil || mode != test.want {
 			t.Errorf("%s: the new file has mode %v (%v), want %v", name, mode, err, test.want)
 		}
+	}
+}
+
+// A driver that refuses to publish a volume again leaves it as it is: containers have it,
+// and would not see another mount.
+func TestVolumeThatIsNotPublishedAgainStays(t *testing.T) {
+	b := newBench(t, csiDriver(func(s *storagev1.CSIDriverSpec) { s.RequiresRepublish = new(true) }))
+	v := b.volumes(b.files)
+	path, err := v.SetUp(t.Context(), pod(podUID), persistent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails := true
+	b.driver.Before = func(_ context.Context, method string, _ any) error {
+		if method == "NodePublishVolume" && fails {
+			return status.Error(codes.InvalidArgument, "the token has expired")
+		}
+		return nil
+	}
+	if _, err := v.SetUp(t.Context(), pod(podUID), persistent()); err == nil || !strings.Contains(err.Error(), "the token has expired") {
+		t.Errorf("the volume was published again: %v", err)
+	}
+	if points, _ := b.files.Below(path); v.Mounted(podUID, "pv1") != path || !slices.Equal(points, []string{path}) {
+		t.Errorf("the volume is mounted on %q", points)
+	}
+	fails = false
+	if again, err := v.SetUp(t.Context(), pod(podUID), persistent()); err != nil || again != path {
+		t.Errorf("later: %q, %v", again, err)
+	}
+	if err := v.TearDown(t.Context(), podUID); err != nil {
+		t.Error(err)
 	}
 }
 
