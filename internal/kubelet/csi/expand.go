@@ -90,7 +90,7 @@ func (m *mount) expand(ctx context.Context, path string) error {
 		return nil
 	}
 	if m.source.readOnly() {
-		m.tell(v1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", pv.Name)
+		m.tell(v1.EventTypeWarning, "FileSystemResizeFailed", "MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", pv.Name)
 		return nil
 	}
 	secrets, err := m.secrets(ctx, "NodeExpandSecretRef", pv.Spec.CSI.NodeExpandSecretRef)

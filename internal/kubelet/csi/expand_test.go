@@ -120,6 +120,35 @@ func TestProgressOfExpansion(t *testing.T) {
 	}
 }
 
+// The file system of a volume that a pod only reads is not expanded. The pod and its claim
+// are told of that once.
+func TestReadOnlyVolumeIsNotExpanded(t *testing.T) {
+	source := resized("2Gi")
+	source.Volume.PersistentVolumeClaim.ReadOnly = true
+	b, _ := newExpander(t, source.Claim)
+	v := b.volumes(b.files)
+	for _, want := range []int{2, 0, 0} {
+		if _, err := v.SetUp(t.Context(), pod(podUID), source); err != nil {
+			t.Fatal(err)
+		}
+		told := len(b.events.Events)
+		for range told {
+			if e := <-b.events.Events; e != `Warning FileSystemResizeFailed MountVolume.NodeExpandVolume failed for volume "pv1" requested read-only file system` {
+				t.Errorf("event %q", e)
+			}
+		}
+		if told != want {
+			t.Errorf("%d events, want %d", told, want)
+		}
+	}
+	if calls := b.expansions(); calls > 0 {
+		t.Errorf("the driver was asked %d times", calls)
+	}
+	if size := b.claim().Status.Capacity[v1.ResourceStorage]; size.String() != "1Gi" {
+		t.Errorf("the claim has %s", size.String())
+	}
+}
+
 // Somebody wants another size than the one that the driver refuses.
 func TestRefusedSizeThatNobodyWants(t *testing.T) {
 	source := resized("2Gi", func(c *v1.PersistentVolumeClaim) { c.Status.AllocatedResources = storage("2Gi") })

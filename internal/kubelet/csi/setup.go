@@ -58,7 +58,7 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, source Source) (string
 	}
 	m.recordNeed()
 	before := v.Mounted(pod.UID, m.record.Name)
-	if before != "" && !m.republishes() && !m.expands() {
+	if before != "" && !m.republishes() && (m.source.readOnly() || !m.expands()) {
 		m.setRefreshed()
 		return before, nil
 	}
@@ -372,6 +372,9 @@ func (m *mount) update(ctx context.Context) error {
 		if err := m.own(); err != nil { // the driver may have written new files
 			return m.failure("MountVolume.SetUp", err)
 		}
+	}
+	if m.source.readOnly() { // the pod was told of that when it got the volume
+		return nil
 	}
 	if err := m.expand(ctx, m.target()); err != nil {
 		return m.failure("NodeExpandVolume.NodeExpandVolume", err)
