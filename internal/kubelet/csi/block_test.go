@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
@@ -78,6 +81,30 @@ func TestBlockVolumeWithoutADevice(t *testing.T) {
 			t.Error(err)
 		}
 		b.nothingLeft()
+	}
+}
+
+// The steps of a block volume have names of their own, and so has the event about them.
+func TestStepsOfBlockVolumes(t *testing.T) {
+	for method, want := range map[string][2]string{
+		"NodeStageVolume":   {"MountVolume.MountDevice", "MapVolume.SetUpDevice"},
+		"NodePublishVolume": {"MountVolume.SetUp", "MapVolume.MapPodDevice"},
+	} {
+		b := newBench(t, csiDriver())
+		b.driver.Before = func(_ context.Context, called string, _ any) error {
+			if called == method {
+				return status.Error(codes.Internal, "no")
+			}
+			return nil
+		}
+		v := b.volumes(b.files)
+		for i, source := range []Source{persistent(), blockVolume()} {
+			_, err := v.SetUp(t.Context(), pod(podUID), source)
+			failure := new(Failure)
+			if !errors.As(err, &failure) || failure.Step != want[i] || failure.Reason() != []string{"FailedMount", "FailedMapVolume"}[i] {
+				t.Errorf("%s: %v, want %s", method, err, want[i])
+			}
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -221,8 +222,17 @@ func (f *Failure) Error() string {
 	return f.Step + " failed for volume \"" + f.Volume + "\" : " + f.Err.Error()
 }
 
-// Unwrap returns the reason.
+// Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Err }
+
+// Reason returns the reason of the event about the failure, upstream's. Block devices are
+// mapped, and other volumes are mounted.
+func (f *Failure) Reason() string {
+	if strings.HasPrefix(f.Step, "MapVolume.") {
+		return "FailedMapVolume"
+	}
+	return "FailedMount"
+}
 
 // ErrAttaching says that a volume is not attached yet, which is no failure.
 var ErrAttaching = errors.New("the volume is not attached yet")

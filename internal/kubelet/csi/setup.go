@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -190,7 +191,14 @@ func checkMode(name string, object *storagev1.CSIDriver, mode storagev1.VolumeLi
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, modes)
 }
 
+// failure returns the error of a step, by the name that upstream gives it for volumes of
+// this kind.
 func (m *mount) failure(step string, err error) error {
+	if m.source.block() {
+		step = cmp.Or(map[string]string{
+			"MountVolume.WaitForAttach": "MapVolume.WaitForAttach", "MountVolume.MountDevice": "MapVolume.SetUpDevice", "MountVolume.SetUp": "MapVolume.MapPodDevice",
+		}[step], step)
+	}
 	return &Failure{Step: step, Volume: m.record.Name, Err: err}
 }
 
@@ -237,7 +245,7 @@ func (m *mount) mountAll(ctx context.Context) error {
 		}
 	}
 	if err := m.checkDevice(); err != nil {
-		return m.failure("MapVolume.MapPodDevice", err)
+		return m.failure("MountVolume.SetUp", err)
 	}
 	if err := m.own(); err != nil {
 		return m.failure("MountVolume.SetUp", err)

@@ -101,9 +101,14 @@ func (w *worker) prepare(ctx context.Context, pod *v1.Pod, observed *cri.Pod, cr
 // volume the node has no room for ends: its controller makes another one elsewhere.
 func (w *worker) mount(ctx context.Context, pod *v1.Pod, observed *cri.Pod) (map[string]string, error) {
 	failed := func(err error) {
-		if ctx.Err() == nil && !errors.Is(err, csi.ErrAttaching) {
-			w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, "FailedMount", err.Error())
+		if ctx.Err() != nil || errors.Is(err, csi.ErrAttaching) {
+			return
 		}
+		reason := "FailedMount"
+		if named := new(csi.Failure); errors.As(err, &named) {
+			reason = named.Reason()
+		}
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, reason, err.Error())
 	}
 	paths, outdated, err := w.config.Volumes.SetUp(ctx, pod, volume.Facts{PodIPs: ips(observed), HostIPs: w.config.Node.IPs.Now(), Allocatable: w.config.NodeStatus.Allocatable()})
 	if errors.Is(err, csi.ErrAttachmentLimit) {

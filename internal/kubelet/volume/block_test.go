@@ -63,7 +63,7 @@ func TestBlockDevicesOfLocalVolumes(t *testing.T) {
 	}{
 		"a device":           {"disk", false, device("/dev/xvda"), "/dev/disk on /dev/xvda mrw"},
 		"read only":          {"disk", true, device("/dev/xvda"), "/dev/disk on /dev/xvda r"},
-		"a character device": {"tty", false, device("/dev/xvda"), "/dev/tty is not a block device"},
+		"a character device": {"tty", false, device("/dev/xvda"), `MapVolume.MapPodDevice failed for volume "tty" : PV tty has volumeMode Block, but /dev/tty is not a block device`},
 		"a file":             {"file", false, device("/dev/xvda"), "/dev/file is not a block device"},
 		"of the host":        {"host", false, device("/dev/xvda"), "only local ones can be block devices"},
 		"a relative path":    {"disk", false, device("xvda"), "must be an absolute path"},

@@ -208,7 +208,10 @@ func (v *Manager) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 	if before != "" && v.devices.get(podVolume{pod.UID, vol.Name}) != nil {
 		return path, nil
 	}
-	return path, v.hold(pod.UID, vol, path, before == "")
+	if err := v.hold(pod.UID, vol, path, before == ""); err != nil {
+		return "", failed(v.resolved(pod.UID, vol), "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+	}
+	return path, nil
 }
 
 // persistentOf returns the path of the persistent volume of a claim. The claim
@@ -260,7 +263,7 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 	}
 	if isBlock(pv) {
 		if err := v.checkDevice(pv, path); err != nil {
-			return "", err
+			return "", failed(pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
 		}
 		return path, v.setReady(pod.UID, vol, pv)
 	}
