@@ -166,6 +166,18 @@ func (s *Source) block() bool {
 	return s.PV != nil && s.PV.Spec.VolumeMode != nil && *s.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
+// firstCall returns the step of the first call to the driver, and how upstream says that
+// it cannot be made.
+func (s *Source) firstCall() (step, failure string) {
+	switch {
+	case s.block():
+		return "MountVolume.MountDevice", "blockMapper.SetUpDevice failed to get CSI client"
+	case s.PV != nil:
+		return "MountVolume.MountDevice", "attacher.MountDevice failed to create newCsiDriverClient"
+	}
+	return "MountVolume.SetUp", "mounter.SetUpAt failed to get CSI client"
+}
+
 func (s *Source) mode() storagev1.VolumeLifecycleMode {
 	if s.PV != nil {
 		return storagev1.VolumeLifecyclePersistent

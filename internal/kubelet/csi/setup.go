@@ -64,7 +64,8 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, source Source) (string
 		return before, nil
 	}
 	if m.endpoint, err = v.drivers.endpoint(m.record.Driver); err != nil {
-		return "", err
+		step, call := source.firstCall()
+		return "", m.failure(step, fmt.Errorf("%s: %s: %w", csivolume.PluginName, call, err))
 	}
 	if m.capabilities, err = askCapabilities(ctx, m.endpoint); err != nil {
 		return "", m.failure("MountVolume.SetUp", err)

@@ -124,6 +124,25 @@ func TestGroupOfVolumeThatIsPublishedAgain(t *testing.T) {
 	}
 }
 
+// The error about a driver that is not there names the volume and the step, as upstream.
+func TestDriverThatIsNotRegistered(t *testing.T) {
+	const missing = "driver name " + driverName + " not found in the list of registered CSI drivers"
+	b := newBench(t, csiDriver(func(s *storagev1.CSIDriverSpec) {
+		s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral}
+	}))
+	v := b.volumes(b.files)
+	v.Drivers().Deregister(t.Context(), b.plugin())
+	for want, source := range map[string]Source{
+		`MountVolume.MountDevice failed for volume "pv1" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: `: persistent(),
+		`MapVolume.SetUpDevice failed for volume "pv1" : kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: `:           blockVolume(),
+		`MountVolume.SetUp failed for volume "scratch" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: `:                   inline(),
+	} {
+		if _, err := v.SetUp(t.Context(), pod(podUID), source); err == nil || err.Error() != want+missing {
+			t.Errorf("%v, want %s%s", err, want, missing)
+		}
+	}
+}
+
 // A driver that refuses to publish a volume again leaves it as it is: containers have it,
 // and would not see another mount.
 func TestVolumeThatIsNotPublishedAgainStays(t *testing.T) {

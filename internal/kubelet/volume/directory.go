@@ -305,7 +305,11 @@ func (v *Manager) resolve(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (*v1
 func (v *Manager) persistent(pv *v1.PersistentVolume) (string, error) {
 	switch {
 	case pv.Spec.HostPath != nil:
-		return v.hostPath(pv.Spec.HostPath)
+		path, err := v.hostPath(pv.Spec.HostPath)
+		if err != nil {
+			return "", failed(pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+		}
+		return path, nil
 	case pv.Spec.Local != nil:
 		if err := checkLocal(v.FS, pv); err != nil {
 			return "", failed(pv, "MountVolume.NewMounter initialization", "MapVolume.NewBlockVolumeMapper initialization", err)

@@ -80,7 +80,8 @@ func TestVolumesOfOtherNodes(t *testing.T) {
 	}
 }
 
-// Mount options have no effect on a directory of the host, which is not mounted.
+// Mount options have no effect on a directory of the host, which is not mounted. Errors
+// name the persistent volume.
 func TestMountOptionsOfADirectoryOfTheHost(t *testing.T) {
 	const want = `MountVolume.MountOptionSupport check failed for volume "pv" : Mount options are not supported for this volume type`
 	for name, test := range map[string]struct {
@@ -88,6 +89,7 @@ func TestMountOptionsOfADirectoryOfTheHost(t *testing.T) {
 		want   string
 	}{
 		"none":          {func(*v1.PersistentVolume) {}, ""},
+		"a type":        {func(pv *v1.PersistentVolume) { pv.Spec.HostPath.Type = new(v1.HostPathSocket) }, `MountVolume.SetUp failed for volume "pv" : hostPath /mnt/disk doesn't exist`},
 		"options":       {func(pv *v1.PersistentVolume) { pv.Spec.MountOptions = []string{"ro"} }, want},
 		"an annotation": {func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{v1.MountOptionAnnotation: "ro"} }, want},
 	} {
