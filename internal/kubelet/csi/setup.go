@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -414,14 +415,9 @@ func (m *mount) own() error {
 	if sc == nil || sc.FSGroup == nil || m.source.block() || !m.changesOwner() {
 		return nil
 	}
-	gid, matches, err := int(*sc.FSGroup), false, error(nil)
-	if sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch {
-		matches, err = m.volumes.FS.Shared(m.target(), gid, false)
-	}
-	if err == nil && !matches {
-		err = m.volumes.FS.Share(m.target(), gid, false)
-	}
-	if err != nil {
+	change := GroupChange{FS: m.volumes.FS, Recorder: m.volumes.Recorder, Pod: m.pod, Dir: m.target()}
+	change.Shown = strings.TrimPrefix(change.Dir, filepath.Join(m.volumes.Root, "pods")+"/")
+	if err := change.Apply(); err != nil {
 		return fmt.Errorf("applyFSGroup failed for vol %s: %w", m.record.Handle, err)
 	}
 	return nil

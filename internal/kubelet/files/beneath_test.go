@@ -121,7 +121,7 @@ func TestDeepTree(t *testing.T) {
 	if _, inodes, err := (OS{}).Usage(root); err != nil || inodes != depth+2 {
 		t.Errorf("%d files and directories (%v), want %d", inodes, err, depth+2)
 	}
-	if err := (OS{}).Share(root, os.Getgid(), false); err != nil {
+	if err := (OS{}).Share(root, os.Getgid(), false, nil); err != nil {
 		t.Error(err)
 	}
 	if err := (OS{}).RemoveAll(root); err != nil {
@@ -161,7 +161,7 @@ func TestLinkTargetsAreUnchanged(t *testing.T) {
 	put(t, filepath.Join(root, "file"), "x")
 	link(t, filepath.Join(dir, "outside"), filepath.Join(root, "directory"))
 	link(t, "../outside/file", filepath.Join(root, "link"))
-	if err := (OS{}).Share(root, os.Getgid(), false); err != nil {
+	if err := (OS{}).Share(root, os.Getgid(), false, nil); err != nil {
 		t.Fatal(err)
 	}
 	mode := func(path string) fs.FileMode {
@@ -200,10 +200,10 @@ func TestRootIsSharedLast(t *testing.T) {
 		}
 		return yes
 	}
-	if err := shareTree(root, os.Getgid(), false, 1); err == nil || isShared() {
+	if err := shareTree(root, os.Getgid(), false, 1, nil); err == nil || isShared() {
 		t.Errorf("after an error (%v) it is shared: %t", err, isShared())
 	}
-	if err := (OS{}).Share(root, os.Getgid(), false); err != nil || !isShared() {
+	if err := (OS{}).Share(root, os.Getgid(), false, nil); err != nil || !isShared() {
 		t.Errorf("at the end (%v) it is shared: %t", err, isShared())
 	}
 }
@@ -216,8 +216,9 @@ func TestFilesThatCannotBeShared(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	put(t, filepath.Join(root, "file"), "x")
 	link(t, "file", filepath.Join(root, "link"))
-	if err := (OS{}).Share(root, 12345, false); err != nil {
-		t.Fatal(err)
+	visited := 0
+	if err := (OS{}).Share(root, 12345, false, func() { visited++ }); err != nil || visited != 3 {
+		t.Fatalf("%d of 3 files were visited: %v", visited, err)
 	}
 	if gid, err := (OS{}).Group(root); err != nil || gid != 12345 {
 		t.Errorf("the root has group %d (%v)", gid, err)
@@ -233,7 +234,7 @@ func TestFilesThatCannotBeShared(t *testing.T) {
 	if err := unix.Mount("", root, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := (OS{}).Share(root, 54321, false); err != nil {
+	if err := (OS{}).Share(root, 54321, false, nil); err != nil {
 		t.Errorf("a volume that is read-only: %v", err)
 	}
 }

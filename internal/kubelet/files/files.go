@@ -60,8 +60,8 @@ type FS interface {
 	// Share lets a group read everything below root, and write to it unless
 	// readOnly. It does not change the targets of symbolic links and does not
 	// enter other mounts. Files that the file system does not let it change are left
-	// as they are. Root changes last.
-	Share(root string, gid int, readOnly bool) error
+	// as they are. Root changes last. visited is called for each file; it may be nil.
+	Share(root string, gid int, readOnly bool, visited func()) error
 	// Shared reports whether Share would not change root itself.
 	Shared(root string, gid int, readOnly bool) (bool, error)
 	// Usage returns the bytes and inodes in use below path, on the same mount.

@@ -350,10 +350,13 @@ func (m *Memory) Group(path string) (int, error) {
 }
 
 // Share implements FS.
-func (m *Memory) Share(root string, _ int, readOnly bool) error {
+func (m *Memory) Share(root string, _ int, readOnly bool, visited func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.tree(root) {
+		if visited != nil {
+			visited()
+		}
 		if n := m.nodes[p]; n.mode&fs.ModeSymlink == 0 {
 			mode := shared(uint32(n.mode.Perm()), n.mode.IsDir(), readOnly)
 			n.mode |= fs.FileMode(mode & 0o777)

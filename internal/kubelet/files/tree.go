@@ -194,19 +194,22 @@ func usage(path string, deepest int) (bytes, inodes int64, err error) {
 }
 
 // Share implements FS.
-func (OS) Share(root string, gid int, readOnly bool) error {
-	return shareTree(root, gid, readOnly, maxDepth)
+func (OS) Share(root string, gid int, readOnly bool, visited func()) error {
+	return shareTree(root, gid, readOnly, maxDepth, visited)
 }
 
 // shareTree changes root last: what is below it counts as shared once root is (see
 // Shared), also after a kill half way.
-func shareTree(root string, gid int, readOnly bool, deepest int) error {
+func shareTree(root string, gid int, readOnly bool, deepest int, visited func()) error {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: root, Err: err}
 	}
 	refused, reason := 0, error(nil)
 	change := func(fd int) error {
+		if visited != nil {
+			visited()
+		}
 		err := share(fd, gid, readOnly)
 		if !isRefusal(err) {
 			return err

@@ -327,7 +327,7 @@ func (v *Manager) own(pod *v1.Pod, root string, readOnly bool) error {
 	if sc == nil || sc.FSGroup == nil {
 		return nil
 	}
-	return v.FS.Share(root, int(*sc.FSGroup), readOnly)
+	return v.FS.Share(root, int(*sc.FSGroup), readOnly, nil)
 }
 
 // EmptyDir returns the path of an emptyDir volume of a pod.

@@ -89,10 +89,9 @@ func (l *localVolume) checkUsers() error {
 }
 
 // own gives the volume to the pod's fsGroup. A volume that another pod has is left as it
-// is, and so is one that the pod only reads. With OnRootMismatch, a volume whose root
-// belongs to the group already is, too.
+// is, and so is one that the pod only reads.
 func (l *localVolume) own(readOnly bool) error {
-	sc, root, disk := l.pod.Spec.SecurityContext, l.pv.Spec.Local.Path, l.volumes.FS
+	sc := l.pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {
 		return nil
 	}
@@ -106,12 +105,11 @@ func (l *localVolume) own(readOnly bool) error {
 	if readOnly {
 		return nil
 	}
-	if sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch {
-		if matches, err := disk.Shared(root, int(*sc.FSGroup), false); err != nil || matches {
-			return err
-		}
+	change := csi.GroupChange{
+		FS: l.volumes.FS, Recorder: l.volumes.Recorder, Pod: l.pod, Dir: l.pv.Spec.Local.Path,
+		Shown: filepath.Join(string(l.pod.UID), "volumes", "kubernetes.io~local-volume", l.pv.Name),
 	}
-	return disk.Share(root, int(*sc.FSGroup), false)
+	return change.Apply()
 }
 
 // isShared reports whether another pod has the volume.

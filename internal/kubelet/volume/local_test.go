@@ -155,8 +155,8 @@ type grouped struct {
 	gid int
 }
 
-func (g *grouped) Share(_ string, gid int, _ bool) error { g.gid = gid; return nil }
-func (g *grouped) Group(string) (int, error)             { return g.gid, nil }
+func (g *grouped) Share(_ string, gid int, _ bool, _ func()) error { g.gid = gid; return nil }
+func (g *grouped) Group(string) (int, error)                       { return g.gid, nil }
 
 // A local volume belongs to the group of the first pod that has it, which another pod
 // does not take from it, until no pod has it. A pod that only reads changes nothing.

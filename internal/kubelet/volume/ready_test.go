@@ -203,12 +203,12 @@ type broken struct {
 	shared []string
 }
 
-func (b *broken) Share(root string, gid int, readOnly bool) error {
+func (b *broken) Share(root string, gid int, readOnly bool, visited func()) error {
 	if b.fails {
 		return errors.New("input/output error")
 	}
 	b.shared = append(b.shared, root)
-	return b.Memory.Share(root, gid, readOnly)
+	return b.Memory.Share(root, gid, readOnly, visited)
 }
 
 // An emptyDir counts as set up when all of it is done: not after a kill half
